@@ -1,0 +1,1 @@
+//! Outboard's command line, as a library shared with the tests.

@@ -1,0 +1,2 @@
+//! The `outboard` executable.
+fn main() {}

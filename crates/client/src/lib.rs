@@ -1,0 +1,1 @@
+//! Outboard's client room.

@@ -1,0 +1,187 @@
+//! Messages on the control socket: one postcard-encoded message per SOCK_SEQPACKET datagram, with
+//! descriptors as SCM_RIGHTS. See docs/spec/control.md.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+/// Version of everything in `docs/spec/shm.md` and of the messages here.
+pub const CONTRACT_VERSION: u32 = 1;
+
+/// Largest control message in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// From a client or the command line to the engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToEngine {
+    /// First message. Its encoding never changes, so that versions can refuse each other.
+    Hello {
+        /// The client's [`CONTRACT_VERSION`].
+        contract: u32,
+        /// What to be.
+        role: Role,
+        /// For `ss`: the program's name.
+        program: String,
+    },
+    /// Listen on the kernel socket that comes along (one descriptor; the engine closes its copy).
+    Listen {
+        /// Echoed in the answer.
+        serial: u32,
+        /// Context whose lanes get the listener's endpoints.
+        context: u16,
+        /// As given to listen(2).
+        backlog: u32,
+    },
+    /// Serve the bound kernel UDP socket that comes along.
+    BindUdp {
+        /// Echoed in the answer.
+        serial: u32,
+        /// Context of the endpoint.
+        context: u16,
+    },
+    /// A bound kernel TCP socket comes along and authorizes its local address for one connect.
+    BindTcp {
+        /// Echoed in the answer.
+        serial: u32,
+    },
+    /// Asks for counters (answered by `Stats`).
+    Stats,
+    /// Asks for the sockets (answered by one or more `Sockets`).
+    Sockets,
+    /// Captures frames of a port to the descriptor that comes along, until this socket closes.
+    Capture {
+        /// The port's name; empty for all.
+        port: String,
+        /// Bytes kept of each frame.
+        snap_bytes: u32,
+    },
+}
+
+/// What a control connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// A program's session: gets a region.
+    Session,
+    /// The command line: asks questions only.
+    Observer,
+}
+
+/// From the engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromEngine {
+    /// Refusal of a `Hello`, as a sentence. Its encoding never changes.
+    Refused {
+        /// The engine's contract version.
+        contract: u32,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A session is granted. Descriptors: the region, then for each lane (context-major) the read
+    /// end of the client's wake pipe and the write end of the engine's.
+    Welcome {
+        /// Layout of the region.
+        geometry: Geometry,
+        /// What the engine can reach.
+        interfaces: Vec<InterfaceInfo>,
+    },
+    /// An observer is let in.
+    Observing,
+    /// The endpoint of a `Listen` or `BindUdp`, or the token of a `BindTcp`.
+    Granted {
+        /// From the request.
+        serial: u32,
+        /// One endpoint for each worker; for `BindTcp` one token.
+        endpoints: Vec<u32>,
+        /// The local address as the engine understood it.
+        local: SocketAddr,
+    },
+    /// A `Listen`, `BindUdp` or `BindTcp` is refused.
+    Denied {
+        /// From the request.
+        serial: u32,
+        /// Nearest errno.
+        errno: i32,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// Counters by name, in the order of the statistics page.
+    Stats {
+        /// Name and value.
+        counters: Vec<(String, u64)>,
+    },
+    /// Sockets; `more` when another message follows.
+    Sockets {
+        /// One line each.
+        sockets: Vec<SocketInfo>,
+        /// Whether another message follows.
+        more: bool,
+    },
+    /// A `Capture` has begun or been refused.
+    Capturing {
+        /// Why not, if not.
+        refused: Option<String>,
+    },
+}
+
+/// Layout of a region; both sides keep it privately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Geometry {
+    /// Size of the whole region.
+    pub region_bytes: u64,
+    /// Contexts.
+    pub context_count: u16,
+    /// Lanes in each context = workers of the engine.
+    pub worker_count: u16,
+    /// Slots of each request and reply ring.
+    pub request_slots: u32,
+    /// Slots of each stock ring.
+    pub stock_slots: u32,
+    /// Endpoint areas.
+    pub endpoint_capacity: u32,
+    /// Descriptors in each endpoint's send queue.
+    pub send_slots: u32,
+    /// Descriptors in each endpoint's receive queue.
+    pub receive_slots: u32,
+    /// Size of a buffer, a power of two.
+    pub buffer_bytes: u32,
+    /// Buffers in the region.
+    pub buffer_count: u32,
+}
+
+/// An interface of the engine, for the client's decision what to accelerate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceInfo {
+    /// The port's name.
+    pub name: String,
+    /// Address and prefix length.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Whether destinations off the link are reachable through it.
+    pub has_gateway: bool,
+    /// Largest IP packet.
+    pub mtu: u16,
+}
+
+/// A socket of the engine, for `outboard ss`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketInfo {
+    /// `tcp` or `udp`.
+    pub protocol: String,
+    /// As ss prints it.
+    pub state: String,
+    /// Local address.
+    pub local: SocketAddr,
+    /// Remote address, if any.
+    pub remote: Option<SocketAddr>,
+    /// Bytes received and not read (listeners: connections waiting).
+    pub receive_queue: u64,
+    /// Bytes sent and not acknowledged (listeners: the backlog).
+    pub send_queue: u64,
+    /// Program and process id.
+    pub program: String,
+    /// Process id of the session, as the kernel vouches.
+    pub pid: i32,
+    /// User id of the session.
+    pub uid: u32,
+    /// Congestion window, srtt and the like, as `name:value`.
+    pub details: Vec<String>,
+}

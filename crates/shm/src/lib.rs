@@ -1,0 +1,2 @@
+//! Outboard's shm room.
+pub mod control;

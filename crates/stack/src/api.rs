@@ -1,0 +1,288 @@
+//! What goes in and out of the stack.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+use wire::MacAddr;
+
+/// Nanoseconds on the caller's monotonic clock.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Instant(pub u64);
+
+/// Which interface, in the order they were added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct InterfaceIndex(pub u8);
+
+/// An address with its prefix length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cidr {
+    /// The interface's own address.
+    pub address: IpAddr,
+    /// Bits of the prefix that is on the link.
+    pub prefix: u8,
+}
+
+/// An interface as the stack sees it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct InterfaceConfig {
+    /// Own link-layer address.
+    pub mac: MacAddr,
+    /// Largest IP packet.
+    pub mtu: u16,
+    /// Own addresses; the stack answers ARP for them.
+    pub addresses: Vec<Cidr>,
+    /// Next hop for destinations off the link.
+    pub gateway: Option<IpAddr>,
+    /// TCP segments of up to 64 KiB may be emitted with [`Gso`](Transmit::gso_bytes).
+    pub tso: bool,
+}
+
+/// Names a connection, listener or UDP socket of the stack; a stale id is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SocketId {
+    /// Slot.
+    pub index: u32,
+    /// Distinguishes successive users of the slot.
+    pub generation: u32,
+}
+
+/// What the caller wants to be called back with; it means nothing to the stack.
+/// [`Owner::NONE`] until a connection made by a listener is claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Owner(pub u64);
+
+impl Owner {
+    /// Nobody yet.
+    pub const NONE: Owner = Owner(u64::MAX);
+}
+
+/// Where received payload goes. Implemented by the engine; a payload trait and not an output to
+/// be polled because a refusal must be known before `rcv.nxt` advances.
+pub trait Sink {
+    /// Stores bytes of a connection's receive stream at `offset` (bytes since the SYN). Always
+    /// inside the window; may repeat bytes stored before. `false`: no room, the segment counts
+    /// as lost.
+    fn stream(&mut self, id: SocketId, owner: Owner, offset: u64, bytes: &[u8]) -> bool;
+
+    /// Takes a datagram. `false`: no room, it is dropped and counted.
+    fn datagram(&mut self, id: SocketId, owner: Owner, meta: &DatagramMeta, bytes: &[u8]) -> bool;
+}
+
+/// A received datagram's circumstances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramMeta {
+    /// Who sent it.
+    pub remote: SocketAddr,
+    /// Which of our addresses it came to.
+    pub local: SocketAddr,
+    /// Through which interface.
+    pub interface: InterfaceIndex,
+    /// Type of service / traffic class.
+    pub tos: u8,
+    /// TTL / hop limit.
+    pub ttl: u8,
+    /// Set when `bytes` is several coalesced datagrams of this size (the last may be shorter).
+    pub gso_bytes: Option<u16>,
+}
+
+/// A frame to send, as [`Stack::poll_transmit`](crate::Stack) yields it. The headers, Ethernet to
+/// layer 4, have been written to the caller's buffer with the IP checksum done and the layer-4
+/// checksum partial (the field holds the folded pseudo-header sum).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Bytes of header written.
+    pub header_bytes: u16,
+    /// What follows the header.
+    pub payload: Payload,
+    /// `(start, offset)` of the checksum that is still partial, from the start of the frame.
+    pub checksum: Option<(u16, u16)>,
+    /// Payload bytes per segment when the frame is to be cut; only on interfaces with `tso`.
+    pub gso_bytes: Option<u16>,
+}
+
+/// The payload of a [`Transmit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// Nothing follows.
+    None,
+    /// Bytes `offset .. offset + len` of a connection's send stream (bytes since the SYN).
+    Stream {
+        /// The connection.
+        id: SocketId,
+        /// Whose it is.
+        owner: Owner,
+        /// First byte.
+        offset: u64,
+        /// How many.
+        len: u32,
+    },
+    /// Bytes that the stack holds: `stack.own_bytes(start, len)`.
+    Own {
+        /// First byte.
+        start: u32,
+        /// How many.
+        len: u32,
+    },
+}
+
+/// Something happened to a socket; read the levels for what. At most one event per socket is
+/// queued, so the queue cannot overflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Which socket.
+    pub id: SocketId,
+    /// Whose.
+    pub owner: Owner,
+    /// Kind of socket.
+    pub kind: SocketKind,
+}
+
+/// Kinds of sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SocketKind {
+    /// A TCP connection.
+    Connection,
+    /// A TCP listener: a connection waits to be accepted.
+    Listener,
+    /// A UDP socket.
+    Udp,
+}
+
+/// Where a connection stands; the truth behind an [`Event`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpLevels {
+    /// RFC 9293 state.
+    pub state: TcpState,
+    /// End of the contiguous received stream (bytes since the SYN): readable up to here.
+    pub readable: u64,
+    /// The peer has closed and everything before its FIN is within `readable`.
+    pub peer_closed: bool,
+    /// Bytes of the send stream acknowledged: their buffers may be freed.
+    pub acked: u64,
+    /// Offset one past the urgent byte, if the peer announced one.
+    pub urgent: Option<u64>,
+    /// Why the connection died, once it has.
+    pub error: Option<TcpError>,
+}
+
+/// RFC 9293, section 3.3.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum TcpState {
+    Closed,
+    SynSent,
+    SynReceived,
+    Established,
+    FinWait1,
+    FinWait2,
+    CloseWait,
+    Closing,
+    LastAck,
+    TimeWait,
+}
+
+/// Why a connection ended otherwise than by closing. Maps once to an errno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TcpError {
+    /// The peer answered our SYN with a reset (ECONNREFUSED).
+    Refused,
+    /// The peer reset the connection (ECONNRESET).
+    Reset,
+    /// Nothing came back in time (ETIMEDOUT).
+    TimedOut,
+    /// A router says there is no way to the host (EHOSTUNREACH), also when ARP fails.
+    HostUnreachable,
+    /// No route (ENETUNREACH).
+    NetUnreachable,
+    /// We aborted (ECONNABORTED).
+    Aborted,
+}
+
+/// Options of a connection or listener (inherited by its connections), with the kernel's meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpOptions {
+    /// TCP_NODELAY.
+    pub nodelay: bool,
+    /// TCP_CORK.
+    pub cork: bool,
+    /// TCP_QUICKACK: acknowledge at once.
+    pub quickack: bool,
+    /// SO_KEEPALIVE.
+    pub keepalive: bool,
+    /// TCP_KEEPIDLE, seconds.
+    pub keepidle_s: u32,
+    /// TCP_KEEPINTVL, seconds.
+    pub keepintvl_s: u32,
+    /// TCP_KEEPCNT.
+    pub keepcnt: u32,
+    /// TCP_USER_TIMEOUT in milliseconds, 0 for the default.
+    pub user_timeout_ms: u32,
+    /// TCP_MAXSEG, 0 for what the path allows.
+    pub maxseg: u16,
+    /// SO_LINGER: `Some(seconds)`; `Some(0)` makes close send a reset.
+    pub linger_s: Option<u32>,
+    /// IP_TOS.
+    pub tos: u8,
+    /// IP_TTL.
+    pub ttl: u8,
+    /// Limit of the receive window in bytes (SO_RCVBUF).
+    pub recv_limit: u32,
+    /// CUBIC or Reno (TCP_CONGESTION).
+    pub congestion: CongestionKind,
+}
+
+impl Default for TcpOptions {
+    fn default() -> Self {
+        Self {
+            nodelay: false,
+            cork: false,
+            quickack: false,
+            keepalive: false,
+            keepidle_s: 7200,
+            keepintvl_s: 75,
+            keepcnt: 9,
+            user_timeout_ms: 0,
+            maxseg: 0,
+            linger_s: None,
+            tos: 0,
+            ttl: 64,
+            recv_limit: 1 << 20,
+            congestion: CongestionKind::Cubic,
+        }
+    }
+}
+
+/// Congestion control algorithms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CongestionKind {
+    /// RFC 9438.
+    Cubic,
+    /// RFC 5681.
+    Reno,
+}
+
+/// Why a request was refused. Maps once to an errno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestError {
+    /// The id names nothing (any more).
+    Stale,
+    /// The local address is not ours (EADDRNOTAVAIL).
+    AddressNotAvailable,
+    /// Another socket has it (EADDRINUSE).
+    AddressInUse,
+    /// No route (ENETUNREACH).
+    NoRoute,
+    /// A table is full (ENOBUFS); the limit and its counter tell which.
+    LimitReached,
+    /// Not in this state (EISCONN, ENOTCONN, EPIPE as fits the request).
+    State,
+    /// A datagram too long for IP (EMSGSIZE).
+    TooLong,
+    /// The next hop's link address is being asked for; try again after the interface's
+    /// neighbour event.
+    WaitNeighbor,
+    /// The next hop does not answer (EHOSTUNREACH).
+    HostUnreachable,
+}

@@ -1,0 +1,12 @@
+//! The protocol core, sans-IO: frames, requests and time go in; frames, payload and events come out.
+//!
+//! It has no threads, clocks, system calls or randomness of its own, and nothing on the path of a
+//! packet allocates. It works on headers and byte ranges: payload of streams lies with the caller
+//! (the engine), who stores received bytes through [`Sink`] and gathers sent bytes for a
+//! [`Transmit`] itself, fusing copies with checksums. Every object is plain data that can be
+//! exported and imported.
+//!
+//! Start reading at [`Stack`].
+#![forbid(unsafe_code)]
+
+pub mod api;

@@ -1,0 +1,1 @@
+//! Whole-system tests: real programs in network namespaces.

@@ -1,0 +1,2 @@
+//! Checks of the whole tree.
+fn main() {}
