@@ -15,6 +15,12 @@ pub struct Instant(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct InterfaceIndex(pub u8);
 
+impl InterfaceIndex {
+    /// The built-in interface that joins the stack to itself: what it transmits (to own
+    /// addresses) the caller gives back to [`on_frame`](crate::Stack::on_frame) at once.
+    pub const LOOPBACK: InterfaceIndex = InterfaceIndex(u8::MAX);
+}
+
 /// An address with its prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cidr {
@@ -35,8 +41,37 @@ pub struct InterfaceConfig {
     pub addresses: Vec<Cidr>,
     /// Next hop for destinations off the link.
     pub gateway: Option<IpAddr>,
-    /// TCP segments of up to 64 KiB may be emitted with [`Gso`](Transmit::gso_bytes).
+    /// TCP segments of up to 64 KiB may be emitted with [`gso_bytes`](Transmit::gso_bytes).
     pub tso: bool,
+    /// UDP datagrams may be emitted together with [`gso_bytes`](UdpSend::gso_bytes).
+    pub uso: bool,
+}
+
+/// What is known of a received frame beside its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RxFrameMeta {
+    /// State of the layer-4 checksum.
+    pub checksum: RxChecksum,
+    /// Set when the frame is several segments or datagrams coalesced: payload bytes of each.
+    pub gso_bytes: Option<u16>,
+}
+
+/// State of a received frame's layer-4 checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RxChecksum {
+    /// Not looked at: the stack verifies.
+    #[default]
+    Unknown,
+    /// Verified by the card or the kernel.
+    Valid,
+    /// The sender left it partial; accepted only when the field is the exact folded
+    /// pseudo-header sum. Offsets as in the vnet header.
+    Partial {
+        /// Where summing starts, from the start of the frame.
+        start: u16,
+        /// Where the sum goes, relative to `start`.
+        offset: u16,
+    },
 }
 
 /// Names a connection, listener or UDP socket of the stack; a stale id is refused.
@@ -96,7 +131,8 @@ pub struct Transmit {
     pub header_bytes: u16,
     /// What follows the header.
     pub payload: Payload,
-    /// `(start, offset)` of the checksum that is still partial, from the start of the frame.
+    /// `(start, offset)` of the checksum that is still partial, as in the vnet header: `start` from
+    /// the start of the frame, `offset` relative to `start`.
     pub checksum: Option<(u16, u16)>,
     /// Payload bytes per segment when the frame is to be cut; only on interfaces with `tso`.
     pub gso_bytes: Option<u16>,
@@ -125,6 +161,60 @@ pub enum Payload {
         /// How many.
         len: u32,
     },
+}
+
+/// A datagram to send, as far as its headers need to know. The payload stays with the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpSend {
+    /// Where to; `None` for the remote that the socket is connected to.
+    pub remote: Option<SocketAddr>,
+    /// From which own address, for a socket bound to all of them; `None` lets the route choose.
+    pub local: Option<IpAddr>,
+    /// Bytes of payload.
+    pub payload_len: u32,
+    /// Type of service; `None` for 0.
+    pub tos: Option<u8>,
+    /// Time to live; `None` for 64.
+    pub ttl: Option<u8>,
+    /// The payload is several datagrams of this size (the last may be shorter), to be cut by the
+    /// port. Only on interfaces with `uso`.
+    pub gso_bytes: Option<u16>,
+}
+
+/// A frame of a datagram; the header has been written to the caller's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpFrame {
+    /// Through which interface to send.
+    pub interface: InterfaceIndex,
+    /// Bytes of header written.
+    pub header_bytes: u16,
+    /// First byte of the payload that follows the header.
+    pub offset: u32,
+    /// How many bytes of it.
+    pub len: u32,
+    /// `(start, offset)` of the checksum left partial, relative as in [`Transmit::checksum`];
+    /// `None` on fragments, whose sum is complete.
+    pub checksum: Option<(u16, u16)>,
+    /// Payload bytes per datagram when the port is to cut.
+    pub gso_bytes: Option<u16>,
+    /// `Some` when the datagram is fragmented and more follows: the state for
+    /// [`udp_fragment`](crate::Stack::udp_fragment).
+    pub more: Option<UdpFragments>,
+}
+
+/// The rest of a fragmented datagram; plain state that borrows nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpFragments {
+    pub(crate) interface: InterfaceIndex,
+    pub(crate) destination_mac: MacAddr,
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) identification: u16,
+    pub(crate) tos: u8,
+    pub(crate) ttl: u8,
+    /// Next payload byte (of UDP, so 8 less than the IP offset).
+    pub(crate) next: u32,
+    pub(crate) payload_len: u32,
 }
 
 /// Something happened to a socket; read the levels for what. At most one event per socket is

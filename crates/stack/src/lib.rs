@@ -2,11 +2,22 @@
 //!
 //! It has no threads, clocks, system calls or randomness of its own, and nothing on the path of a
 //! packet allocates. It works on headers and byte ranges: payload of streams lies with the caller
-//! (the engine), who stores received bytes through [`Sink`] and gathers sent bytes for a
-//! [`Transmit`] itself, fusing copies with checksums. Every object is plain data that can be
-//! exported and imported.
+//! (the engine), who stores received bytes through [`Sink`](api::Sink) and gathers sent bytes for a
+//! [`Transmit`](api::Transmit) itself, fusing copies with checksums. Every object is plain data
+//! that can be exported and imported.
+//!
+//! What it does not do: it never copies payload of streams, never waits, and never decides what a
+//! program may listen on (the engine checks that).
 //!
 //! Start reading at [`Stack`].
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod drops;
+pub mod route;
+mod stack;
+pub mod tcp;
+
+pub use stack::{
+    Config, HEADER_MAX, ImportError, Keys, Limits, SocketInfo, Stack, UdpInfo, UdpLevels,
+};

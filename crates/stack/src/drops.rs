@@ -1,0 +1,205 @@
+//! Why input was dropped, and the counters of it.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! drop_reasons {
+    ($($(#[doc = $doc:literal])+ $name:ident => $text:literal,)+) => {
+        /// Why a received frame (or what it carried) was not used. Every drop is counted once.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum DropReason {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl DropReason {
+            /// All reasons, in the order of their counters.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$name,)+];
+
+            /// The name in `stack_drops_total{reason=}`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(DropReason::$name => $text,)+
+                }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// Not an Ethernet header, or an interface that does not exist.
+    FrameMalformed => "frame_malformed",
+    /// Came in through an interface index that was never added.
+    UnknownInterface => "unknown_interface",
+    /// To another station.
+    NotForUs => "not_for_us",
+    /// Tagged for a VLAN that the interface does not have.
+    VlanNotServed => "vlan_not_served",
+    /// An EtherType that the stack does not speak.
+    EtherTypeNotServed => "ether_type_not_served",
+    /// IPv6, which this version does not serve.
+    Ipv6NotServed => "ipv6_not_served",
+    /// ARP that does not parse or is not Ethernet and IPv4.
+    ArpMalformed => "arp_malformed",
+    /// ARP about others, or an answer that nobody asked for.
+    ArpNotForUs => "arp_not_for_us",
+    /// An ARP sender that claims one of our addresses.
+    ArpConflict => "arp_conflict",
+    /// A bad version, header length, total length or header checksum.
+    IpMalformed => "ip_malformed",
+    /// The IP header checksum is wrong.
+    IpChecksum => "ip_checksum",
+    /// Source routing or another option that is not honoured.
+    IpOptions => "ip_options",
+    /// A source address that no host can have.
+    IpSource => "ip_source",
+    /// A destination address that is not ours.
+    IpDestination => "ip_destination",
+    /// A protocol over IP that the stack does not speak.
+    ProtocolNotServed => "protocol_not_served",
+    /// A partial checksum that is not the exact pseudo-header sum.
+    PartialChecksum => "partial_checksum",
+    /// A fragment with a bad offset or length.
+    FragmentMalformed => "fragment_malformed",
+    /// A fragment overlaps another; the datagram is given up.
+    FragmentOverlap => "fragment_overlap",
+    /// No room for another datagram being reassembled, or too many from one source.
+    FragmentLimit => "fragment_limit",
+    /// The rest of a fragmented datagram did not come in time.
+    FragmentTimeout => "fragment_timeout",
+    /// ICMP that does not parse.
+    IcmpMalformed => "icmp_malformed",
+    /// The ICMP checksum is wrong.
+    IcmpChecksum => "icmp_checksum",
+    /// An ICMP type or code without meaning here.
+    IcmpNotServed => "icmp_not_served",
+    /// An ICMP error about nothing that we sent.
+    IcmpNoSocket => "icmp_no_socket",
+    /// An ICMP error that fails the checks of RFC 5927.
+    IcmpInvalid => "icmp_invalid",
+    /// An answer (echo reply, port unreachable) for which there was no room or no allowance.
+    ReplyLimit => "reply_limit",
+    /// UDP that does not parse.
+    UdpMalformed => "udp_malformed",
+    /// The UDP checksum is wrong.
+    UdpChecksum => "udp_checksum",
+    /// No UDP socket has that port.
+    UdpNoSocket => "udp_no_socket",
+    /// The UDP socket's owner has no room.
+    UdpNoRoom => "udp_no_room",
+    /// TCP that does not parse.
+    TcpMalformed => "tcp_malformed",
+    /// The TCP checksum is wrong.
+    TcpChecksum => "tcp_checksum",
+    /// No connection or listener has that address; answered by a reset.
+    TcpNoSocket => "tcp_no_socket",
+    /// Outside the receive window; answered by an acknowledgement.
+    TcpOutOfWindow => "tcp_out_of_window",
+    /// An old timestamp (PAWS, RFC 7323).
+    TcpPaws => "tcp_paws",
+    /// An acknowledgement of what was never sent.
+    TcpBadAck => "tcp_bad_ack",
+    /// A reset or SYN that fails RFC 5961.
+    TcpBlindReset => "tcp_blind_reset",
+    /// The listener's queue of half-open connections is full.
+    TcpSynQueueFull => "tcp_syn_queue_full",
+    /// The listener's accept queue is full.
+    TcpAcceptQueueFull => "tcp_accept_queue_full",
+    /// The connection table is full.
+    TcpTableFull => "tcp_table_full",
+    /// The owner has no room for the payload.
+    TcpNoRoom => "tcp_no_room",
+    /// Data for a connection that is closed for reading.
+    TcpClosed => "tcp_closed",
+    /// Reassembly of out-of-order data has reached its limit.
+    TcpReassemblyLimit => "tcp_reassembly_limit",
+}
+
+/// How many reasons there are.
+pub const DROP_REASON_COUNT: usize = DropReason::ALL.len();
+
+/// What the stack counts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Counters {
+    /// Drops by [`DropReason`], in the order of [`DropReason::ALL`].
+    pub drops: Vec<u64>,
+    /// Frames given to [`on_frame`](crate::Stack::on_frame).
+    pub rx_frames: u64,
+    /// Frames transmitted.
+    pub tx_frames: u64,
+    /// ARP requests sent.
+    pub arp_requests: u64,
+    /// ARP replies sent.
+    pub arp_replies: u64,
+    /// Next hops that did not answer.
+    pub arp_failures: u64,
+    /// Neighbours forgotten because the table was full.
+    pub neighbor_evictions: u64,
+    /// Datagrams reassembled from fragments.
+    pub reassembled: u64,
+    /// Echo requests answered.
+    pub echo_replies: u64,
+    /// Port unreachable messages sent.
+    pub unreachables: u64,
+    /// Datagrams delivered to UDP sockets.
+    pub udp_received: u64,
+    /// Datagrams sent by UDP sockets.
+    pub udp_sent: u64,
+    /// Requests refused because a table was full.
+    pub requests_limited: u64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            drops: vec![0; DROP_REASON_COUNT],
+            rx_frames: 0,
+            tx_frames: 0,
+            arp_requests: 0,
+            arp_replies: 0,
+            arp_failures: 0,
+            neighbor_evictions: 0,
+            reassembled: 0,
+            echo_replies: 0,
+            unreachables: 0,
+            udp_received: 0,
+            udp_sent: 0,
+            requests_limited: 0,
+        }
+    }
+}
+
+impl Counters {
+    /// Counts one drop.
+    pub fn drop(&mut self, reason: DropReason) {
+        if let Some(count) = self.drops.get_mut(reason as usize) {
+            *count = count.wrapping_add(1);
+        }
+    }
+
+    /// Drops for one reason.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops.get(reason as usize).copied().unwrap_or(0)
+    }
+
+    /// Every counter with its name, drops as `drops{reason}`.
+    pub fn each(&self, mut visit: impl FnMut(&str, u64)) {
+        for (name, value) in [
+            ("rx_frames", self.rx_frames),
+            ("tx_frames", self.tx_frames),
+            ("arp_requests", self.arp_requests),
+            ("arp_replies", self.arp_replies),
+            ("arp_failures", self.arp_failures),
+            ("neighbor_evictions", self.neighbor_evictions),
+            ("reassembled", self.reassembled),
+            ("echo_replies", self.echo_replies),
+            ("unreachables", self.unreachables),
+            ("udp_received", self.udp_received),
+            ("udp_sent", self.udp_sent),
+            ("requests_limited", self.requests_limited),
+        ] {
+            visit(name, value);
+        }
+        for &reason in DropReason::ALL {
+            visit(reason.name(), self.dropped(reason));
+        }
+    }
+}
