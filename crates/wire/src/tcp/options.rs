@@ -1,0 +1,245 @@
+//! TCP options: read as tolerantly as Linux reads them, written in its order and alignment.
+
+use super::SeqNumber;
+use crate::{NoRoom, put};
+
+/// Most bytes of options.
+pub const OPTIONS_LEN_MAX: usize = 40;
+
+const END: u8 = 0;
+const NOP: u8 = 1;
+const MSS: u8 = 2;
+const WINDOW_SCALE: u8 = 3;
+const SACK_PERMITTED: u8 = 4;
+const SACK: u8 = 5;
+const TIMESTAMPS: u8 = 8;
+
+/// Largest shift of a window (RFC 7323, section 2.3).
+const WINDOW_SCALE_MAX: u8 = 14;
+
+/// RFC 7323, section 3.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct Timestamps {
+    /// TSval: the sender's clock.
+    pub value: u32,
+    /// TSecr: the other side's clock as last seen; counts only with ACK.
+    pub echo: u32,
+}
+
+/// Bytes that arrived beyond the acknowledgement (RFC 2018, section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct SackBlock {
+    /// First number of the block.
+    pub left: SeqNumber,
+    /// One past its last.
+    pub right: SeqNumber,
+}
+
+/// Up to four blocks, the most recent first.
+#[derive(Clone, Copy, Default)]
+pub struct SackBlocks {
+    blocks: [SackBlock; 4],
+    count: u8,
+}
+
+impl SackBlocks {
+    /// No block.
+    pub const NONE: SackBlocks =
+        SackBlocks { blocks: [SackBlock { left: SeqNumber(0), right: SeqNumber(0) }; 4], count: 0 };
+
+    /// Appends a block; `false` when there are four already.
+    pub fn push(&mut self, block: SackBlock) -> bool {
+        let Some(place) = self.blocks.get_mut(usize::from(self.count)) else { return false };
+        *place = block;
+        self.count = self.count.wrapping_add(1);
+        true
+    }
+    /// The blocks.
+    pub fn as_slice(&self) -> &[SackBlock] {
+        self.blocks.get(..usize::from(self.count)).unwrap_or_default()
+    }
+    /// No block at all.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+impl core::ops::Deref for SackBlocks {
+    type Target = [SackBlock];
+    fn deref(&self) -> &[SackBlock] {
+        self.as_slice()
+    }
+}
+
+impl PartialEq for SackBlocks {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for SackBlocks {}
+
+impl core::fmt::Debug for SackBlocks {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_list().entries(self.as_slice()).finish()
+    }
+}
+
+impl FromIterator<SackBlock> for SackBlocks {
+    /// Keeps the first four.
+    fn from_iter<I: IntoIterator<Item = SackBlock>>(blocks: I) -> Self {
+        let mut all = Self::NONE;
+        for block in blocks.into_iter().take(4) {
+            all.push(block);
+        }
+        all
+    }
+}
+
+/// The options that we speak. Others (fast-open cookies among them) are skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// Largest segment that the sender takes (RFC 9293, section 3.7.1); only on SYNs.
+    pub mss: Option<u16>,
+    /// Shift of the sender's windows (RFC 7323, section 2); only on SYNs.
+    pub window_scale: Option<u8>,
+    /// The sender understands SACK (RFC 2018, section 2); only on SYNs.
+    pub sack_permitted: bool,
+    /// RFC 7323, section 3.
+    pub timestamps: Option<Timestamps>,
+    /// RFC 2018, section 3.
+    pub sack: SackBlocks,
+}
+
+impl TcpOptions {
+    /// No option.
+    pub const NONE: TcpOptions = TcpOptions {
+        mss: None,
+        window_scale: None,
+        sack_permitted: false,
+        timestamps: None,
+        sack: SackBlocks::NONE,
+    };
+
+    /// Reads the options of a segment. Like Linux: an option whose length cannot be right ends
+    /// the reading without ending the segment; one of an unknown kind, of the wrong length, or
+    /// that belongs on a SYN only is skipped; a shift above 14 counts as 14.
+    pub fn parse(bytes: &[u8], syn: bool) -> TcpOptions {
+        let mut options = TcpOptions::NONE;
+        // What nearly every segment carries: nothing, or timestamps alone, aligned.
+        if let &[NOP, NOP, TIMESTAMPS, 10, v0, v1, v2, v3, e0, e1, e2, e3] = bytes {
+            options.timestamps = Some(Timestamps {
+                value: u32::from_be_bytes([v0, v1, v2, v3]),
+                echo: u32::from_be_bytes([e0, e1, e2, e3]),
+            });
+            return options;
+        }
+        let mut rest = bytes;
+        while let Some((&kind, after_kind)) = rest.split_first() {
+            match kind {
+                END => break,
+                NOP => {
+                    rest = after_kind;
+                    continue;
+                }
+                _ => {}
+            }
+            let Some(&len) = after_kind.first() else { break };
+            let Some((option, next)) = rest.split_at_checked(usize::from(len)) else { break };
+            let Some(value) = option.get(2..) else { break };
+            options.take(kind, value, syn);
+            rest = next;
+        }
+        options
+    }
+
+    fn take(&mut self, kind: u8, value: &[u8], syn: bool) {
+        match (kind, value) {
+            (MSS, &[m0, m1]) if syn => {
+                let mss = u16::from_be_bytes([m0, m1]);
+                if mss != 0 {
+                    self.mss = Some(mss);
+                }
+            }
+            (WINDOW_SCALE, &[shift]) if syn => {
+                self.window_scale = Some(shift.min(WINDOW_SCALE_MAX));
+            }
+            (SACK_PERMITTED, []) if syn => self.sack_permitted = true,
+            (TIMESTAMPS, &[v0, v1, v2, v3, e0, e1, e2, e3]) => {
+                self.timestamps = Some(Timestamps {
+                    value: u32::from_be_bytes([v0, v1, v2, v3]),
+                    echo: u32::from_be_bytes([e0, e1, e2, e3]),
+                });
+            }
+            (SACK, blocks) if !syn && blocks.len().is_multiple_of(8) => {
+                let (blocks, _) = blocks.as_chunks::<8>();
+                self.sack = blocks
+                    .iter()
+                    .map(|&[l0, l1, l2, l3, r0, r1, r2, r3]| SackBlock {
+                        left: SeqNumber(u32::from_be_bytes([l0, l1, l2, l3])),
+                        right: SeqNumber(u32::from_be_bytes([r0, r1, r2, r3])),
+                    })
+                    .collect();
+            }
+            _ => {}
+        }
+    }
+
+    /// Bytes that [`emit`](Self::emit) writes: a multiple of 4, at most 40.
+    pub fn emitted_len(&self) -> usize {
+        let blocks = self.emitted_blocks();
+        self.len_before_sack() + if blocks == 0 { 0 } else { 4 + 8 * blocks }
+    }
+
+    fn len_before_sack(&self) -> usize {
+        let timestamps = match (self.timestamps.is_some(), self.sack_permitted) {
+            (true, _) => 12,
+            (false, true) => 4,
+            (false, false) => 0,
+        };
+        let mss = if self.mss.is_some() { 4 } else { 0 };
+        let window_scale = if self.window_scale.is_some() { 4 } else { 0 };
+        mss + timestamps + window_scale
+    }
+
+    /// As many blocks as fit behind the other options.
+    fn emitted_blocks(&self) -> usize {
+        let room = OPTIONS_LEN_MAX - self.len_before_sack();
+        self.sack.len().min(room.saturating_sub(4) / 8)
+    }
+
+    /// Writes the options to the start of `out`, aligned and in Linux's order: MSS, SACK
+    /// permitted, timestamps, window scale, SACK. Blocks beyond 40 bytes are left out, the last
+    /// first. Gives the length.
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
+        let mut rest = out;
+        if let Some(mss) = self.mss {
+            let [m0, m1] = mss.to_be_bytes();
+            rest = put(rest, &[MSS, 4, m0, m1])?;
+        }
+        match (self.timestamps, self.sack_permitted) {
+            (Some(timestamps), permitted) => {
+                let lead = if permitted { [SACK_PERMITTED, 2] } else { [NOP, NOP] };
+                rest = put(rest, &lead)?;
+                rest = put(rest, &[TIMESTAMPS, 10])?;
+                rest = put(rest, &timestamps.value.to_be_bytes())?;
+                rest = put(rest, &timestamps.echo.to_be_bytes())?;
+            }
+            (None, true) => rest = put(rest, &[NOP, NOP, SACK_PERMITTED, 2])?,
+            (None, false) => {}
+        }
+        if let Some(shift) = self.window_scale {
+            rest = put(rest, &[NOP, WINDOW_SCALE, 3, shift])?;
+        }
+        let block_count = self.emitted_blocks();
+        if block_count > 0 {
+            // At most 34: four blocks.
+            rest = put(rest, &[NOP, NOP, SACK, 2 + 8 * block_count as u8])?;
+            for block in self.sack.iter().take(block_count) {
+                rest = put(rest, &block.left.0.to_be_bytes())?;
+                rest = put(rest, &block.right.0.to_be_bytes())?;
+            }
+        }
+        Ok(self.emitted_len())
+    }
+}
