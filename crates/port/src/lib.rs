@@ -1,210 +1,24 @@
 //! Ports: where frames enter and leave the engine.
 //!
-//! A port is a burst interface over one network attachment. The trait is settled here; adapters
-//! (`pair`, `tap`, `packet`), wrappers (`impair`, `pcap`) and the conformance suite that every
-//! adapter passes lie in modules of their own. Opening and running are apart: `open` (privileged)
-//! yields [`PortFds`], from which the running port is built, so that a broker or a successor
-//! engine can hand descriptors over.
+//! A port is a burst interface over one network attachment ([`Port`]). Adapters: [`pair`] (in
+//! memory, for simulation), [`tap`] (a TAP device given to the engine) and [`packet`] (AF_PACKET
+//! on an interface whose kernel side has no address). Wrappers around any port: [`impair`] (loss,
+//! delay, reordering, duplication, corruption, rate) and [`pcap`] (a capture that can be switched
+//! on and off while the port runs). Every one of them passes the suite in
+//! `tests/conformance.rs`.
 //!
-//! Start reading at [`Port`].
+//! Opening and running are apart: [`open`] (privileged) yields [`PortFds`], from which
+//! [`from_fds`] builds the running port, so that a broker or a successor engine can hand
+//! descriptors over. The addresses of a PORT are for the stack; nothing here gives them to the
+//! kernel.
+//!
+//! Start reading at [`Port`], then [`spec::PortSpec`], which is what a user writes.
 #![warn(missing_docs)]
 
-use std::os::fd::BorrowedFd;
+mod copy;
+mod interface;
+pub mod pair;
+pub mod spec;
 
-use arch::SharedBytes;
-use wire::MacAddr;
-
-/// What a port is and what it can do for the stack. Fixed while the port is open, except as
-/// told by [`Port::info`] after a link change.
-#[derive(Clone, Debug)]
-pub struct PortInfo {
-    /// The port's name as the user wrote it, e.g. `tap:ob0`.
-    pub name: String,
-    /// Link-layer address that the engine uses on this port.
-    pub mac: MacAddr,
-    /// Largest IP packet in bytes, without the link-layer header.
-    pub mtu: u16,
-    /// Work the port takes over.
-    pub offloads: Offloads,
-}
-
-/// Work that a port (or the kernel behind it) does for the stack.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offloads {
-    /// Frames may be sent with [`TxMeta::checksum`] left partial; otherwise the port's adapter
-    /// completes the sum while it copies.
-    pub tx_checksum: bool,
-    /// TCP/IPv4 frames of up to 64 KiB may be sent with [`TxMeta::gso`].
-    pub tso4: bool,
-    /// The same for IPv6.
-    pub tso6: bool,
-    /// UDP datagrams may be sent as one frame and cut by the port (UDP GSO).
-    pub uso: bool,
-    /// Frames may arrive coalesced (more than one MTU) or with a partial checksum.
-    pub rx_coalesce: bool,
-}
-
-/// State of a received frame's layer-4 checksum.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RxChecksum {
-    /// Not looked at: the stack verifies.
-    #[default]
-    Unknown,
-    /// Verified by the card or the kernel.
-    Valid,
-    /// The sender left it partial (a virtual link); the field holds the pseudo-header sum.
-    /// Offsets are from the start of the frame, as in the vnet header.
-    Partial {
-        /// Where summing starts.
-        start: u16,
-        /// Where the sum goes, relative to `start`.
-        offset: u16,
-    },
-}
-
-/// Segmentation of a large frame, in both directions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gso {
-    /// Payload bytes of each segment.
-    pub size: u16,
-    /// What the large frame is made of.
-    pub kind: GsoKind,
-}
-
-/// Protocol of a large frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GsoKind {
-    /// TCP over IPv4.
-    Tcp4,
-    /// TCP over IPv6.
-    Tcp6,
-    /// UDP, every piece a datagram.
-    Udp,
-}
-
-/// What is known of a received frame beside its bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RxMeta {
-    /// State of the layer-4 checksum.
-    pub checksum: RxChecksum,
-    /// Set when the frame is several segments coalesced.
-    pub gso: Option<Gso>,
-}
-
-/// A frame in the port's memory, valid until the burst is released.
-#[derive(Clone, Copy, Debug)]
-pub struct RxFrame<'a> {
-    /// From the Ethernet header on.
-    pub bytes: &'a [u8],
-    /// Its checksum and segmentation state.
-    pub meta: RxMeta,
-}
-
-/// What the port must do to a frame that it sends.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TxMeta {
-    /// `Some((start, offset))`: the layer-4 checksum field at `start + offset` holds the folded
-    /// pseudo-header sum; it is to be completed over everything from `start` on (both from the
-    /// start of the frame). `None`: nothing to do.
-    pub checksum: Option<(u16, u16)>,
-    /// Cut into segments by the port. Only on ports whose [`Offloads`] say so.
-    pub gso: Option<Gso>,
-    /// Length of the headers (Ethernet to layer 4), which every segment repeats.
-    pub header_bytes: u16,
-}
-
-/// Why a frame was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TxError {
-    /// No room now; try again after [`Port::flush`] or when the port is writable.
-    Full,
-    /// The port can never send this frame (too long, or an offload it lacks). Counted.
-    Unsendable,
-    /// The interface is down or gone. Counted.
-    Down,
-}
-
-/// Frames received together; see [`Port::receive`].
-#[derive(Debug, Default)]
-pub struct RxBurst {
-    /// Handles that mean something to the port that filled them.
-    pub handles: Vec<RxHandle>,
-}
-
-impl RxBurst {
-    /// Most frames in one burst.
-    pub const CAPACITY: usize = 64;
-
-    /// An empty burst with all its memory.
-    pub fn new() -> Self {
-        Self { handles: Vec::with_capacity(Self::CAPACITY) }
-    }
-}
-
-/// A frame's place in its port's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RxHandle(pub u32);
-
-/// Counters that every port keeps.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PortCounters {
-    /// Frames received (a coalesced frame counts once).
-    pub rx_frames: u64,
-    /// Bytes received.
-    pub rx_bytes: u64,
-    /// Frames lost before we saw them, as far as the kernel tells.
-    pub rx_missed: u64,
-    /// Frames sent.
-    pub tx_frames: u64,
-    /// Bytes sent.
-    pub tx_bytes: u64,
-    /// Times a frame found no room.
-    pub tx_full: u64,
-    /// Frames that could not be sent.
-    pub tx_errors: u64,
-}
-
-/// A network attachment, owned by one worker.
-pub trait Port: Send {
-    /// Name, address, MTU, offloads.
-    fn info(&self) -> &PortInfo;
-
-    /// Fills `burst` (empty on entry) with frames that wait, at most [`RxBurst::CAPACITY`] and
-    /// at most what keeps the burst's memory cache-resident. Never blocks.
-    fn receive(&mut self, burst: &mut RxBurst);
-
-    /// The bytes of a frame of the burst not yet released. A foreign handle gives an empty frame.
-    fn frame(&self, handle: RxHandle) -> RxFrame<'_>;
-
-    /// Gives the frames of `burst` back and empties it.
-    fn release(&mut self, burst: &mut RxBurst);
-
-    /// Takes one frame: `header` followed by the pieces of `payload`. The port makes the one copy
-    /// that is needed (with the checksum fused in where it has to complete it) or gives the
-    /// pieces to the kernel as they lie. The frame may wait until [`Port::flush`]; the pieces
-    /// are no longer needed when the call returns.
-    fn send(
-        &mut self,
-        meta: &TxMeta,
-        header: &[u8],
-        payload: &[SharedBytes<'_>],
-    ) -> Result<(), TxError>;
-
-    /// Pushes out what [`Port::send`] has gathered, once per burst.
-    fn flush(&mut self);
-
-    /// Becomes readable when frames wait; `None` when the port can only be polled.
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
-
-    /// The counters so far.
-    fn counters(&self) -> PortCounters;
-
-    /// Earliest time (engine nanoseconds) at which the port wants to be polled although nothing
-    /// arrives: a wrapper that delays frames. `now` is the caller's clock, which wrappers use.
-    fn next_deadline(&self) -> Option<u64> {
-        None
-    }
-
-    /// Tells the port the time before each turn (wrappers that delay or rate-limit need it).
-    fn on_time(&mut self, _now_ns: u64) {}
-}
+pub use interface::*;
+pub use spec::{PortSpec, SpecError};

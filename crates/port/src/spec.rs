@@ -1,0 +1,381 @@
+//! PORT as a user writes it: `tap:ob0,addr=10.0.0.2/24,gw=10.0.0.1`.
+//!
+//! A kind, a colon, a name, then options after commas:
+//!
+//! | option | meaning |
+//! |---|---|
+//! | `addr=A/P` | an address of the engine's own with its prefix length; may be repeated |
+//! | `gw=A` | next hop for everything off the link |
+//! | `mac=M` | link address that the engine uses |
+//! | `mtu=N` | largest IP packet, 576 to 65535 |
+//! | `netns=NAME` | open the interface in this network namespace (`ip netns list`) |
+//! | `napi=threaded` or `napi=off` | `tap` only: let a kernel thread do the kernel's share of receiving |
+//! | `impair=...` | faults, see [`Impairment`] |
+//! | `seed=N` | makes the faults repeatable |
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use wire::MacAddr;
+
+mod impairment;
+
+pub use impairment::{Direction, Impairment, Parts};
+
+/// Kinds of ports that this version opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PortKind {
+    /// A TAP device that the engine creates or attaches to.
+    Tap,
+    /// AF_PACKET on an interface that exists.
+    Packet,
+}
+
+impl PortKind {
+    /// As written before the colon.
+    pub fn word(self) -> &'static str {
+        match self {
+            PortKind::Tap => "tap",
+            PortKind::Packet => "packet",
+        }
+    }
+}
+
+/// An address of the engine's own on a port, with its prefix length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PortAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of the prefix that is on the link.
+    pub prefix: u8,
+}
+
+/// Whose thread does the kernel's share of the work on a frame sent into a TAP device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Napi {
+    /// The kernel's receive path runs inside our write: lowest latency, our core pays.
+    #[default]
+    Off,
+    /// A kernel thread of the device does it (IFF_NAPI with threaded NAPI) on another core.
+    Threaded,
+}
+
+/// A PORT, parsed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PortSpec {
+    /// What it is.
+    pub kind: PortKind,
+    /// The interface's name.
+    pub name: String,
+    /// Addresses for the stack, in the order written.
+    pub addresses: Vec<PortAddress>,
+    /// Next hop for destinations off the link.
+    pub gateway: Option<IpAddr>,
+    /// Link address to use instead of the default.
+    pub mac: Option<MacAddr>,
+    /// Largest IP packet, instead of the interface's own.
+    pub mtu: Option<u16>,
+    /// Name of the network namespace to open the interface in.
+    pub netns: Option<String>,
+    /// Who does the kernel's share (TAP only).
+    pub napi: Napi,
+    /// Faults to inject.
+    pub impairment: Option<Impairment>,
+    /// Seed of the faults; drawn at random when absent.
+    pub seed: Option<u64>,
+}
+
+/// Why a PORT cannot be understood: a sentence with the cause and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError(pub(crate) String);
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+/// Longest interface name that Linux takes (IFNAMSIZ less the terminator).
+const NAME_BYTES_MAX: usize = 15;
+/// RFC 791: every host takes datagrams of 576 bytes.
+const MTU_MIN: u16 = 576;
+
+const OPTIONS: &str = "addr=, gw=, mac=, mtu=, netns=, napi=, impair= and seed=";
+
+impl PortSpec {
+    /// `tap:ob0`: what messages and statistics call the port.
+    pub fn label(&self) -> String {
+        format!("{}:{}", self.kind.word(), self.name)
+    }
+}
+
+impl FromStr for PortSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let (kind_word, rest) = text.split_once(':').ok_or_else(|| {
+            SpecError(format!(
+                "port \"{text}\" has no kind: write the kind, a colon and the interface's name, \
+                 e.g. tap:ob0,addr=10.0.0.2/24"
+            ))
+        })?;
+        let kind = parse_kind(kind_word, text)?;
+        let mut parts = rest.split(',');
+        let name = parts.next().unwrap_or_default();
+        check_name(name, text)?;
+        let mut spec = PortSpec {
+            kind,
+            name: name.to_owned(),
+            addresses: Vec::new(),
+            gateway: None,
+            mac: None,
+            mtu: None,
+            netns: None,
+            napi: Napi::Off,
+            impairment: None,
+            seed: None,
+        };
+        for option in parts {
+            spec.option(option, text)?;
+        }
+        spec.check_gateway(text)?;
+        Ok(spec)
+    }
+}
+
+impl PortSpec {
+    fn option(&mut self, option: &str, text: &str) -> Result<(), SpecError> {
+        let (key, value) = option.split_once('=').ok_or_else(|| {
+            SpecError(format!(
+                "port \"{text}\": option \"{option}\" has no value; options are {OPTIONS}"
+            ))
+        })?;
+        let bad = |why: &str| {
+            SpecError(format!("port \"{text}\": {key}={value} is not understood: {why}"))
+        };
+        let twice = |set: bool| {
+            if set {
+                Err(SpecError(format!("port \"{text}\": {key}= is given twice; keep one of them")))
+            } else {
+                Ok(())
+            }
+        };
+        match key {
+            "addr" => {
+                let address = parse_address(value).ok_or_else(|| {
+                    bad("write an address and its prefix length, e.g. addr=10.0.0.2/24")
+                })?;
+                if self.addresses.iter().any(|known| known.address == address.address) {
+                    return Err(bad("this address is already in the list; remove one of the two"));
+                }
+                self.addresses.push(address);
+            }
+            "gw" => {
+                twice(self.gateway.is_some())?;
+                let gateway: IpAddr =
+                    value.parse().map_err(|_| bad("write one address, e.g. gw=10.0.0.1"))?;
+                self.gateway = Some(gateway);
+            }
+            "mac" => {
+                twice(self.mac.is_some())?;
+                let mac = parse_mac(value)
+                    .ok_or_else(|| bad("write six bytes in hex, e.g. mac=02:00:00:00:00:02"))?;
+                if mac.0[0] & 1 != 0 || mac.0 == [0; 6] {
+                    return Err(bad("a station's address is neither a group address nor zero; \
+                                    make the first byte even, e.g. 02:..."));
+                }
+                self.mac = Some(mac);
+            }
+            "mtu" => {
+                twice(self.mtu.is_some())?;
+                let mtu = value.parse().ok().filter(|mtu| *mtu >= MTU_MIN);
+                self.mtu = Some(mtu.ok_or_else(|| bad("write a number from 576 to 65535"))?);
+            }
+            "netns" => {
+                twice(self.netns.is_some())?;
+                if value.is_empty() || value.contains('/') || value.starts_with('.') {
+                    return Err(bad("write a name that \"ip netns list\" shows"));
+                }
+                self.netns = Some(value.to_owned());
+            }
+            "napi" => match (self.kind, value) {
+                (PortKind::Tap, "threaded") => self.napi = Napi::Threaded,
+                (PortKind::Tap, "off") => self.napi = Napi::Off,
+                (PortKind::Tap, _) => return Err(bad("write napi=threaded or napi=off")),
+                (PortKind::Packet, _) => {
+                    return Err(bad("only tap ports have this option; leave it out"));
+                }
+            },
+            "impair" => {
+                twice(self.impairment.is_some())?;
+                self.impairment = Some(value.parse().map_err(|why: SpecError| bad(&why.0))?);
+            }
+            "seed" => {
+                twice(self.seed.is_some())?;
+                self.seed = Some(value.parse().map_err(|_| bad("write a whole number"))?);
+            }
+            _ => {
+                return Err(SpecError(format!(
+                    "port \"{text}\": there is no option \"{key}\"; options are {OPTIONS}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_gateway(&self, text: &str) -> Result<(), SpecError> {
+        let Some(gateway) = self.gateway else { return Ok(()) };
+        if self.addresses.iter().any(|own| own.address == gateway) {
+            return Err(SpecError(format!(
+                "port \"{text}\": the gateway {gateway} is the port's own address; give gw= the \
+                 router's address"
+            )));
+        }
+        if self.addresses.iter().any(|own| own.contains(gateway)) {
+            return Ok(());
+        }
+        Err(SpecError(format!(
+            "port \"{text}\": the gateway {gateway} is in no network of the port; give an addr= \
+             whose prefix covers it"
+        )))
+    }
+}
+
+impl PortAddress {
+    /// Whether `other` is on the same link by this prefix.
+    pub fn contains(&self, other: IpAddr) -> bool {
+        let (own, other, bits) = match (self.address, other) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                (u128::from(own.to_bits()) << 96, u128::from(other.to_bits()) << 96, 32)
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => (own.to_bits(), other.to_bits(), 128),
+            _ => return false,
+        };
+        let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix.min(bits))).unwrap_or(0);
+        (own ^ other) & mask == 0
+    }
+}
+
+fn parse_kind(word: &str, text: &str) -> Result<PortKind, SpecError> {
+    match word {
+        "tap" => Ok(PortKind::Tap),
+        "packet" => Ok(PortKind::Packet),
+        "xdp" | "memif" | "dpdk" | "vhost" | "netmap" => Err(SpecError(format!(
+            "port \"{text}\": ports of kind {word} are not available in this version; use \
+             tap:NAME or packet:NAME"
+        ))),
+        _ => Err(SpecError(format!(
+            "port \"{text}\": there is no kind of port called \"{word}\"; use tap:NAME (a device \
+             of the engine's own) or packet:NAME (an interface that exists)"
+        ))),
+    }
+}
+
+fn check_name(name: &str, text: &str) -> Result<(), SpecError> {
+    let why = if name.is_empty() {
+        "the interface's name is missing"
+    } else if name.len() > NAME_BYTES_MAX {
+        "Linux takes at most 15 characters for an interface's name"
+    } else if name == "." || name == ".." || name.contains(['/', ':', '%']) {
+        "an interface's name holds no slash, colon or percent sign"
+    } else if name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        "an interface's name holds no spaces or control characters"
+    } else {
+        return Ok(());
+    };
+    Err(SpecError(format!("port \"{text}\": {why}; write e.g. tap:ob0")))
+}
+
+fn parse_address(value: &str) -> Option<PortAddress> {
+    let (address, prefix) = value.split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    let longest = if address.is_ipv4() { 32 } else { 128 };
+    let prefix = prefix.parse().ok().filter(|prefix| *prefix <= longest)?;
+    let usable = !address.is_unspecified() && !address.is_multicast();
+    usable.then_some(PortAddress { address, prefix })
+}
+
+fn parse_mac(value: &str) -> Option<MacAddr> {
+    let mut bytes = [0; 6];
+    let mut parts = value.split(':');
+    for byte in &mut bytes {
+        let part = parts.next().filter(|part| part.len() == 2)?;
+        *byte = u8::from_str_radix(part, 16).ok()?;
+    }
+    parts.next().is_none().then_some(MacAddr(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        text.parse::<PortSpec>().expect_err(text).0
+    }
+
+    #[test]
+    fn a_port_with_all_options_is_understood() {
+        let spec: PortSpec = "tap:ob0,addr=10.0.0.2/24,addr=fd00::2/64,gw=10.0.0.1,\
+            mac=02:00:00:00:00:07,mtu=9000,netns=blue,napi=threaded,\
+            impair=loss:1%+delay:5ms,seed=7"
+            .parse()
+            .unwrap();
+        assert_eq!(spec.label(), "tap:ob0");
+        assert_eq!(spec.addresses.len(), 2);
+        assert_eq!(spec.gateway, Some("10.0.0.1".parse().unwrap()));
+        assert_eq!(spec.mac, Some(MacAddr([2, 0, 0, 0, 0, 7])));
+        assert_eq!((spec.mtu, spec.seed, spec.napi), (Some(9000), Some(7), Napi::Threaded));
+        assert_eq!(spec.netns.as_deref(), Some("blue"));
+        assert!(spec.impairment.is_some());
+    }
+
+    #[test]
+    fn later_kinds_are_named_as_not_available_in_this_version() {
+        for text in ["xdp:eth0", "memif:/run/m.sock,role=master"] {
+            let why = error(text);
+            assert!(why.contains("not available in this version"), "{why}");
+            assert!(why.contains("tap:NAME"), "{why}");
+        }
+    }
+
+    #[test]
+    fn every_error_names_the_port_and_says_what_to_write() {
+        for (text, expected) in [
+            ("ob0", "has no kind"),
+            ("wifi:ob0", "no kind of port called \"wifi\""),
+            ("tap:", "name is missing"),
+            ("tap:a-name-that-is-too-long", "at most 15"),
+            ("tap:ob0,addr=10.0.0.2", "addr=10.0.0.2/24"),
+            ("tap:ob0,addr=10.0.0.2/33", "prefix length"),
+            ("tap:ob0,addr=10.0.0.2/24,addr=10.0.0.2/16", "already in the list"),
+            ("tap:ob0,gw=10.0.0.1", "in no network"),
+            ("tap:ob0,addr=10.0.0.2/24,gw=10.0.0.2", "own address"),
+            ("tap:ob0,mac=01:00:00:00:00:01", "first byte even"),
+            ("tap:ob0,mac=02:00", "six bytes"),
+            ("tap:ob0,mtu=100", "576"),
+            ("tap:ob0,speed=1", "no option \"speed\""),
+            ("tap:ob0,mtu", "has no value"),
+            ("tap:ob0,netns=../x", "ip netns list"),
+            ("packet:v,napi=threaded", "only tap"),
+            ("tap:ob0,impair=loss:2", "percent"),
+            ("tap:ob0,mtu=1500,mtu=1400", "given twice"),
+        ] {
+            let why = error(text);
+            assert!(why.contains(expected), "{text}: {why}");
+            assert!(why.contains(text), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_covers_what_shares_its_leading_bits() {
+        let net = parse_address("10.0.0.2/24").unwrap();
+        assert!(net.contains("10.0.0.254".parse().unwrap()));
+        assert!(!net.contains("10.0.1.1".parse().unwrap()));
+        assert!(!net.contains("fd00::1".parse().unwrap()));
+        assert!(parse_address("10.0.0.2/0").unwrap().contains("1.2.3.4".parse().unwrap()));
+    }
+}
