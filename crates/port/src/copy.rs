@@ -44,9 +44,9 @@ pub(crate) fn sendable(info: &PortInfo, meta: &TxMeta, len: usize) -> bool {
             FRAME_BYTES_MAX
         }
     };
-    let sum_inside = meta.checksum.is_none_or(|(start, offset)| {
-        usize::from(start) + usize::from(offset) + 2 <= len
-    });
+    let sum_inside = meta
+        .checksum
+        .is_none_or(|(start, offset)| usize::from(start) + usize::from(offset) + 2 <= len);
     len <= limit && sum_inside
 }
 
@@ -146,10 +146,8 @@ mod tests {
         let header: Vec<u8> = (0..54).collect();
         let data: Vec<u8> = (0..251u8).cycle().take(1000).collect();
         for cuts in [vec![0, 1000], vec![0, 1, 4, 1000], vec![0, 333, 334, 999, 1000]] {
-            let pieces: Vec<_> = cuts
-                .windows(2)
-                .map(|cut| SharedBytes::from_slice(&data[cut[0]..cut[1]]))
-                .collect();
+            let pieces: Vec<_> =
+                cuts.windows(2).map(|cut| SharedBytes::from_slice(&data[cut[0]..cut[1]])).collect();
             let mut frame = Vec::new();
             assert!(assemble(&mut frame, &header, &pieces, Some((34, 16))));
             let mut expected = [&header[..], &data[..]].concat();

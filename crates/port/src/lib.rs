@@ -1,9 +1,9 @@
 //! Ports: where frames enter and leave the engine.
 //!
 //! A port is a burst interface over one network attachment ([`Port`]). Adapters: [`pair`] (in
-//! memory, for simulation), [`tap`] (a TAP device given to the engine) and [`packet`] (AF_PACKET
-//! on an interface whose kernel side has no address). Wrappers around any port: [`impair`] (loss,
-//! delay, reordering, duplication, corruption, rate) and [`pcap`] (a capture that can be switched
+//! memory, for simulation), `tap` (a TAP device given to the engine) and `packet` (AF_PACKET
+//! on an interface whose kernel side has no address). Wrappers around any port: `impair` (loss,
+//! delay, reordering, duplication, corruption, rate) and `pcap` (a capture that can be switched
 //! on and off while the port runs). Every one of them passes the suite in
 //! `tests/conformance.rs`.
 //!

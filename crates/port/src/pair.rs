@@ -99,19 +99,20 @@ pub fn pair(config: &PairConfig) -> (PairPort, PairPort, PairLink) {
     let there: Arc<Mutex<Lane>> = Arc::default();
     let back: Arc<Mutex<Lane>> = Arc::default();
     let [first, second] = config.macs;
-    let end = |name: &str, mac, incoming: &Arc<Mutex<Lane>>, outgoing: &Arc<Mutex<Lane>>| PairPort {
-        info: PortInfo {
-            name: format!("pair:{name}"),
-            mac,
-            mtu: config.mtu,
-            offloads: config.offloads,
-        },
-        frames_max: config.frames_max,
-        incoming: Arc::clone(incoming),
-        outgoing: Arc::clone(outgoing),
-        burst: Vec::with_capacity(RxBurst::CAPACITY),
-        counters: PortCounters::default(),
-    };
+    let end =
+        |name: &str, mac, incoming: &Arc<Mutex<Lane>>, outgoing: &Arc<Mutex<Lane>>| PairPort {
+            info: PortInfo {
+                name: format!("pair:{name}"),
+                mac,
+                mtu: config.mtu,
+                offloads: config.offloads,
+            },
+            frames_max: config.frames_max,
+            incoming: Arc::clone(incoming),
+            outgoing: Arc::clone(outgoing),
+            burst: Vec::with_capacity(RxBurst::CAPACITY),
+            counters: PortCounters::default(),
+        };
     let link = PairLink { lanes: [Arc::clone(&there), Arc::clone(&back)] };
     (end("a", first, &back, &there), end("b", second, &there, &back), link)
 }

@@ -160,7 +160,9 @@ fn parse_duration(key: &str, value: &str) -> Result<u64, SpecError> {
         // A minute is far beyond any link; more would only fill the queue.
         .filter(|ns| *ns <= 60e9)
         .map(|ns| ns.round() as u64)
-        .ok_or_else(|| SpecError(format!("{key} is a time up to 60s, e.g. {key}:5ms or {key}:80us")))
+        .ok_or_else(|| {
+            SpecError(format!("{key} is a time up to 60s, e.g. {key}:5ms or {key}:80us"))
+        })
 }
 
 fn parse_rate(value: &str) -> Result<u64, SpecError> {
@@ -176,7 +178,9 @@ fn parse_rate(value: &str) -> Result<u64, SpecError> {
         .filter(|rate| (8_000.0..=1e12).contains(rate))
         .map(|rate| rate.round() as u64)
         .ok_or_else(|| {
-            SpecError("rate is bits per second from 8kbit to 1000gbit, e.g. rate:100mbit".to_owned())
+            SpecError(
+                "rate is bits per second from 8kbit to 1000gbit, e.g. rate:100mbit".to_owned(),
+            )
         })
 }
 
