@@ -1,2 +1,35 @@
-//! Outboard's shm room.
+//! The shared-memory contract between a program and the engine: what lies where in a session's
+//! region, how each side reads and writes it, and the messages of the control socket.
+//!
+//! It knows nothing of protocols, and gives neither side a reference into the region: words are
+//! atomics, buffers are copied. Start reading at `docs/spec/shm.md`, then [`layout`], then the two
+//! views: [`engine_side`] (which trusts nothing) and [`client_side`].
+#![warn(missing_docs)]
+
+pub mod client_side;
 pub mod control;
+pub mod descriptor;
+pub mod engine_side;
+#[cfg(not(loom))]
+pub mod fork;
+pub mod layout;
+pub mod lock;
+pub mod region;
+pub mod request;
+mod ring;
+mod sync;
+
+bitflags::bitflags! {
+    /// Status of an endpoint, as the engine publishes it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Status: u32 {
+        /// The connection is established, or has been.
+        const CONNECTED = 1;
+        /// The peer has closed; `readable` is all there will be.
+        const PEER_CLOSED = 2;
+        /// The endpoint failed; the error says why.
+        const ERROR = 4;
+        /// Nothing moves any more in either direction.
+        const HANGUP = 8;
+    }
+}

@@ -1,0 +1,254 @@
+//! A lane as the client sees it.
+
+use std::sync::Arc;
+
+use crate::descriptor::Span;
+use crate::layout::{DOORBELL_REQUESTS, SPAN_ALIGN_BYTES, endpoint, lane};
+use crate::lock::{Held, Reentered, Tag, acquire};
+use crate::region::Region;
+use crate::request::{Reply, Request};
+use crate::ring::{Ring, WideRing, Words};
+use crate::sync::{Ordering, fence, pause};
+
+/// What remains to be done after ringing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Rung {
+    /// Nothing.
+    Enough,
+    /// The worker sleeps: write a byte to the lane's pipe.
+    WritePipe,
+}
+
+/// Which of an endpoint's two doorbells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Something was pushed to send. Under the send lock.
+    Send,
+    /// `consumed` has advanced. Under the receive lock.
+    Receive,
+}
+
+/// A piece of a buffer, for the caller to fill and push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carved {
+    /// The piece.
+    pub span: Span,
+    /// It must be pushed with `LAST`.
+    pub last: bool,
+}
+
+/// The client's side of a lane.
+#[derive(Clone, Debug)]
+pub struct ClientLane {
+    region: Arc<Region>,
+    base: usize,
+    doorbells: Ring,
+    events: Ring,
+    stock: Ring,
+    requests: WideRing,
+    replies: WideRing,
+}
+
+impl ClientLane {
+    /// The lane of `context` at `worker`.
+    pub fn new(region: Arc<Region>, context: u16, worker: u16) -> Self {
+        let layout = *region.layout();
+        let base = layout.lane(context, worker);
+        let request_slots = u64::from(layout.geometry().request_slots);
+        Self {
+            base,
+            doorbells: Ring { base: layout.doorbells(base), slots: layout.doorbell_slots },
+            events: Ring { base: layout.events(base), slots: layout.event_slots },
+            stock: Ring {
+                base: layout.stock(base),
+                slots: u64::from(layout.geometry().stock_slots),
+            },
+            requests: WideRing { base: layout.requests(base), slots: request_slots },
+            replies: WideRing { base: layout.replies(base), slots: request_slots },
+            region,
+        }
+    }
+
+    /// The region this lane lies in.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// The CPU that the worker runs on, if it says.
+    pub fn worker_cpu(&self) -> Option<u32> {
+        u32::try_from(self.look(lane::WORKER_CPU, Ordering::Relaxed).checked_sub(1)?).ok()
+    }
+
+    /// Tells the worker that an endpoint has work, unless it has been told and has not looked
+    /// yet. The caller holds the lock of that direction, and has written what the worker is to
+    /// see.
+    pub fn ring(&self, endpoint: u32, direction: Direction) -> Rung {
+        let doorbell = match direction {
+            Direction::Send => endpoint::SEND_DOORBELL,
+            Direction::Receive => endpoint::RECEIVE_DOORBELL,
+        };
+        self.ring_at(self.region.layout().endpoint(endpoint) + doorbell, endpoint)
+    }
+
+    fn ring_at(&self, mark: usize, number: u32) -> Rung {
+        // Pairs with the fence in `EngineLane::take_doorbells`: either we see our last doorbell
+        // taken and ring again, or the engine sees what was written before this.
+        fence(Ordering::SeqCst);
+        let last = self.region.load(mark, Ordering::Relaxed);
+        if last > self.look(lane::DOORBELLS_TAKEN, Ordering::Relaxed) {
+            return Rung::Enough;
+        }
+        let position =
+            self.region.word(self.base + lane::DOORBELLS_PUSHED).fetch_add(1, Ordering::Relaxed);
+        // There is room for two doorbells of every endpoint; only where endpoints were closed and
+        // granted anew faster than the worker looked can it be short for a moment.
+        while position
+            .wrapping_sub(self.look(lane::DOORBELLS_TAKEN, Ordering::Acquire))
+            .cast_signed()
+            >= self.doorbells.slots.cast_signed()
+        {
+            pause();
+        }
+        self.doorbells.push(&self.region, position, number);
+        self.region.store(mark, position.wrapping_add(1), Ordering::Relaxed);
+        // Pairs with the fence in `EngineLane::prepare_sleep`: either we see it asleep, or it
+        // sees the doorbell.
+        fence(Ordering::SeqCst);
+        match self.look(lane::ASLEEP, Ordering::Relaxed) {
+            0 => Rung::Enough,
+            _ => Rung::WritePipe,
+        }
+    }
+
+    /// Takes the lane's lock.
+    pub fn lock(&self, tag: Tag) -> Result<LaneGuard<'_>, Reentered> {
+        Ok(LaneGuard { _held: acquire(&self.region, self.base + lane::LOCK, tag)?, lane: self })
+    }
+
+    /// Whether events wait.
+    pub fn has_events(&self) -> bool {
+        let taken = self.look(lane::EVENTS_TAKEN, Ordering::Relaxed);
+        self.events.take(&self.region, taken).is_some()
+    }
+
+    /// Asks to be woken by the pipe. `sleep` is the number of this sleep: not nought, and another
+    /// one each time. `false`: events wait already, do not sleep.
+    #[must_use]
+    pub fn arm(&self, sleep: u64) -> bool {
+        self.region.store(self.base + lane::ARMED, sleep, Ordering::Relaxed);
+        // Pairs with the fence in `EngineLane::finish_events`: either the engine sees us armed,
+        // or we see what it pushed.
+        fence(Ordering::SeqCst);
+        !self.has_events()
+    }
+
+    /// Takes back [`Self::arm`].
+    pub fn disarm(&self) {
+        self.region.store(self.base + lane::ARMED, 0, Ordering::Relaxed);
+    }
+
+    fn look(&self, offset: usize, order: Ordering) -> u64 {
+        self.region.load(self.base + offset, order)
+    }
+}
+
+/// A lane, locked.
+#[derive(Debug)]
+pub struct LaneGuard<'a> {
+    _held: Held<'a>,
+    lane: &'a ClientLane,
+}
+
+impl LaneGuard<'_> {
+    /// Takes up to `limit` events, appending their endpoints (or
+    /// [`EVENT_STOCK`](crate::layout::EVENT_STOCK)). What the engine wrote before them is visible
+    /// afterwards.
+    pub fn take_events(&mut self, endpoints: &mut Vec<u32>, limit: usize) -> usize {
+        let before = self.look(lane::EVENTS_TAKEN);
+        let mut taken = before;
+        while taken.wrapping_sub(before) < limit as u64 {
+            let Some(endpoint) = self.lane.events.take(&self.lane.region, taken) else { break };
+            endpoints.push(endpoint);
+            taken = taken.wrapping_add(1);
+        }
+        if taken != before {
+            self.put(lane::EVENTS_TAKEN, taken, Ordering::Release);
+            // Pairs with the fence in `EngineLane::begin_events`.
+            fence(Ordering::SeqCst);
+        }
+        taken.wrapping_sub(before) as usize
+    }
+
+    /// Makes a request and returns its serial; `None` while as many as the ring holds are without
+    /// their replies taken. [`Self::ring_requests`] announces it.
+    pub fn push_request(&mut self, request: &Request) -> Option<u32> {
+        let position = self.look(lane::REQUESTS_PUSHED);
+        let taken = self.look(lane::REPLIES_TAKEN);
+        if position.wrapping_sub(taken) >= self.lane.requests.slots {
+            return None;
+        }
+        let serial = position as u32 & 0xff_ffff;
+        let words = Words { serial, ..request.encode() };
+        self.lane.requests.push(&self.lane.region, position, &words);
+        self.put(lane::REQUESTS_PUSHED, position.wrapping_add(1), Ordering::Relaxed);
+        Some(serial)
+    }
+
+    /// Announces the requests pushed.
+    pub fn ring_requests(&mut self) -> Rung {
+        self.lane.ring_at(self.lane.base + lane::REQUEST_DOORBELL, DOORBELL_REQUESTS)
+    }
+
+    /// Takes the next reply: the serial of its request and what it says (`None` inside when it
+    /// cannot be understood).
+    pub fn take_reply(&mut self) -> Option<(u32, Option<Reply>)> {
+        let position = self.look(lane::REPLIES_TAKEN);
+        let words = self.lane.replies.take(&self.lane.region, position)?;
+        self.put(lane::REPLIES_TAKEN, position.wrapping_add(1), Ordering::Release);
+        Some((words.serial, Reply::decode(&words)))
+    }
+
+    /// Carves up to `len` bytes, at least `least`, out of the lane's open buffer or the next of
+    /// the stock. `None`: the stock is empty (an event tells when it is not). A buffer's remnant
+    /// too small for `least` comes as a span of length 0 with `last`: push it, and ask again.
+    pub fn carve(&mut self, len: u32, least: u32) -> Option<Carved> {
+        let buffer_bytes = self.lane.region.geometry().buffer_bytes;
+        let (buffer, fill) = match self.look(lane::OPEN_BUFFER).checked_sub(1) {
+            Some(open) => (open as u32, self.look(lane::OPEN_FILL) as u32),
+            None => {
+                let taken = self.look(lane::STOCK_TAKEN);
+                let buffer = self.lane.stock.take(&self.lane.region, taken)?;
+                self.put(lane::STOCK_TAKEN, taken.wrapping_add(1), Ordering::Release);
+                self.put(lane::OPEN_BUFFER, u64::from(buffer) + 1, Ordering::Relaxed);
+                self.put(lane::OPEN_FILL, 0, Ordering::Relaxed);
+                (buffer, 0)
+            }
+        };
+        let rest = self.lane.region.buffer(buffer)?.part(fill, u32::MAX);
+        let len = if rest.len < least.min(buffer_bytes) { 0 } else { len.min(rest.len) };
+        let extent = len.next_multiple_of(SPAN_ALIGN_BYTES).min(rest.len);
+        // A remnant of less than this is not worth a descriptor of its own.
+        let last = len == 0 || rest.len - extent < 4 * SPAN_ALIGN_BYTES;
+        if last {
+            self.put(lane::OPEN_BUFFER, 0, Ordering::Relaxed);
+        } else {
+            self.put(lane::OPEN_FILL, u64::from(fill + extent), Ordering::Relaxed);
+        }
+        Some(Carved { span: rest.part(0, len), last })
+    }
+
+    /// Whether a buffer can be carved from.
+    pub fn has_stock(&self) -> bool {
+        self.look(lane::OPEN_BUFFER) != 0
+            || self.lane.stock.take(&self.lane.region, self.look(lane::STOCK_TAKEN)).is_some()
+    }
+
+    fn look(&self, offset: usize) -> u64 {
+        self.lane.look(offset, Ordering::Relaxed)
+    }
+
+    fn put(&self, offset: usize, value: u64, order: Ordering) {
+        self.lane.region.store(self.lane.base + offset, value, order);
+    }
+}

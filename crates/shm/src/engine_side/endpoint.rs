@@ -1,0 +1,202 @@
+//! An endpoint as the engine's worker sees it.
+
+use std::sync::Arc;
+
+use super::Breach;
+use crate::Status;
+use crate::descriptor::{Descriptor, DescriptorFlags, DescriptorKind, Slot, Span};
+use crate::layout::{SPAN_ALIGN_BYTES, endpoint};
+use crate::region::Region;
+use crate::sync::Ordering;
+
+/// A send descriptor that was copied and found to lie in one buffer. Whether the buffer is granted
+/// to the lane, only the engine knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenDescriptor {
+    /// Data, Fin or Datagram.
+    pub kind: DescriptorKind,
+    /// Empty for `Fin` and for a descriptor that only closes its buffer.
+    pub span: Span,
+    /// Whether a datagram goes on in the next descriptor.
+    pub more: bool,
+    /// The buffer it lies in; `None` for `Fin`.
+    pub buffer: Option<u32>,
+    /// Bytes of the buffer that this descriptor accounts for: its length rounded up to
+    /// [`SPAN_ALIGN_BYTES`], or all up to the buffer's end when it is the last. When the extents
+    /// taken from a buffer add up to its size and all their spans are free, so is the buffer.
+    pub extent: u32,
+}
+
+/// The engine's side of an endpoint.
+#[derive(Clone, Debug)]
+pub struct EngineEndpoint {
+    region: Arc<Region>,
+    base: usize,
+    send_queue: usize,
+    receive_queue: usize,
+    taken: u64,
+    pushed: u64,
+}
+
+impl EngineEndpoint {
+    /// The endpoint area `index`, which must be below the capacity. One at a time: a second view
+    /// of the same area would start over.
+    pub fn new(region: Arc<Region>, index: u32) -> Self {
+        let layout = *region.layout();
+        let base = layout.endpoint(index);
+        Self {
+            base,
+            send_queue: layout.send_queue(base),
+            receive_queue: layout.receive_queue(base),
+            taken: 0,
+            pushed: 0,
+            region,
+        }
+    }
+
+    /// Clears the area for its next user. Only while the client does not know the endpoint:
+    /// before the reply that grants it, or after the request that gave it back, once all
+    /// descriptors have been taken.
+    pub fn clear(&mut self) {
+        let slots = self.region.geometry().send_slots;
+        // What an honest client pushed before it closed and nobody took.
+        for _ in 0..slots {
+            match Descriptor::take(&self.region, self.send_queue, slots, self.taken) {
+                Slot::Empty => break,
+                Slot::Full(_) | Slot::Malformed { .. } => self.taken = self.taken.wrapping_add(1),
+            }
+        }
+        for position in 0..self.taken.min(u64::from(slots)) {
+            Descriptor::clear(&self.region, self.send_queue, slots, position);
+        }
+        self.taken = 0;
+        self.pushed = 0;
+        for offset in (0..endpoint::QUEUES).step_by(8) {
+            // Published by the reply's Release.
+            self.put(offset, 0, Ordering::Relaxed);
+        }
+        self.put(endpoint::WANTED, u64::MAX, Ordering::Relaxed);
+    }
+
+    /// Copies the next send descriptor; `None` when there is none (yet).
+    pub fn take_descriptor(&mut self) -> Result<Option<TakenDescriptor>, Breach> {
+        let slots = self.region.geometry().send_slots;
+        let descriptor = match Descriptor::take(&self.region, self.send_queue, slots, self.taken) {
+            Slot::Empty => return Ok(None),
+            Slot::Malformed { word } => return Err(Breach::DescriptorMalformed { word }),
+            Slot::Full(descriptor) => descriptor,
+        };
+        self.taken = self.taken.wrapping_add(1);
+        let Descriptor { kind, flags, span } = descriptor;
+        if kind == DescriptorKind::Fin {
+            let span = Span::default();
+            return Ok(Some(TakenDescriptor { kind, span, more: false, buffer: None, extent: 0 }));
+        }
+        if kind == DescriptorKind::Page {
+            return Err(Breach::DescriptorMalformed { word: u64::from(kind as u8) << 32 });
+        }
+        let buffer = self.region.buffer_of(span).ok_or(Breach::SpanOutOfBuffers { span })?;
+        let buffer_bytes = self.region.geometry().buffer_bytes;
+        let within =
+            (span.offset - self.region.layout().buffers_start()) as u32 & (buffer_bytes - 1);
+        let extent = if flags.contains(DescriptorFlags::LAST) {
+            buffer_bytes - within
+        } else {
+            span.len.next_multiple_of(SPAN_ALIGN_BYTES.min(buffer_bytes))
+        };
+        let more = flags.contains(DescriptorFlags::MORE);
+        Ok(Some(TakenDescriptor { kind, span, more, buffer: Some(buffer), extent }))
+    }
+
+    /// Tells the client how many descriptors have been taken in all, so that it may reuse their
+    /// slots. Once per burst.
+    pub fn publish_taken(&mut self) {
+        self.put(endpoint::TAKEN, self.taken, Ordering::Release);
+    }
+
+    /// Up to where the client has read (streams: bytes; others: descriptors). It must lie in
+    /// `low ..= high`: what was seen before, and what is readable.
+    pub fn consumed(&self, low: u64, high: u64) -> Result<u64, Breach> {
+        // Acquire pairs with the Release in `ReceiveGuard::advance`: pages before it are no
+        // longer being read.
+        let claimed = self.region.load(self.base + endpoint::CONSUMED, Ordering::Acquire);
+        if (low..=high).contains(&claimed) {
+            Ok(claimed)
+        } else {
+            Err(Breach::ConsumedOutOfWindow { claimed, low, high })
+        }
+    }
+
+    /// Puts `buffer` behind page `page` of the receive stream. The slot's former page must be
+    /// consumed wholly.
+    pub fn set_page(&mut self, page: u64, buffer: u32) {
+        let Some(span) = self.region.buffer(buffer) else { return };
+        let slots = self.region.geometry().receive_slots;
+        Descriptor { kind: DescriptorKind::Page, flags: DescriptorFlags::empty(), span }.store(
+            &self.region,
+            self.receive_queue,
+            slots,
+            page,
+        );
+    }
+
+    /// Appends a datagram's span to the receive queue; `more` when it goes on in the next, which
+    /// has no header. The caller has seen by
+    /// [`Self::consumed`] that a slot is free, and publishes by [`Self::set_readable`] with
+    /// [`Self::received`].
+    pub fn push_datagram(&mut self, span: Span, more: bool) {
+        let slots = self.region.geometry().receive_slots;
+        let flags = if more { DescriptorFlags::MORE } else { DescriptorFlags::empty() };
+        Descriptor { kind: DescriptorKind::Datagram, flags, span }.store(
+            &self.region,
+            self.receive_queue,
+            slots,
+            self.pushed,
+        );
+        self.pushed = self.pushed.wrapping_add(1);
+    }
+
+    /// Spans of datagrams pushed in all.
+    pub fn received(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Publishes what may be read: the end of the contiguous stream, or datagrams pushed.
+    pub fn set_readable(&mut self, readable: u64) {
+        self.put(endpoint::READABLE, readable, Ordering::Release);
+    }
+
+    /// Publishes how much of what was sent is done with: bytes of the send stream, or datagrams.
+    pub fn set_acked(&mut self, acked: u64) {
+        self.put(endpoint::ACKED, acked, Ordering::Release);
+    }
+
+    /// Publishes the status and the error (an errno, 0 for none).
+    pub fn set_status(&mut self, status: Status, errno: u32) {
+        let word = u64::from(status.bits()) | u64::from(errno) << 32;
+        self.put(endpoint::STATUS, word, Ordering::Release);
+    }
+
+    /// Publishes the offset one past the urgent byte; 0 for none.
+    pub fn set_urgent(&mut self, offset: u64) {
+        self.put(endpoint::URGENT, offset, Ordering::Release);
+    }
+
+    /// Publishes a listener's waiting connections and the sessions attached to it.
+    pub fn set_pending(&mut self, pending: u32, sharers: u32) {
+        let word = u64::from(pending) | u64::from(sharers) << 32;
+        self.put(endpoint::PENDING, word, Ordering::Release);
+    }
+
+    /// Asks for a doorbell when `consumed` reaches `wanted`; `u64::MAX` for never. The caller
+    /// looks at [`Self::consumed`] once more after a `fence(SeqCst)`
+    /// ([`EngineLane::begin_events`](super::EngineLane::begin_events)), since the client may have
+    /// passed it meanwhile.
+    pub fn set_wanted(&mut self, wanted: u64) {
+        self.put(endpoint::WANTED, wanted, Ordering::Relaxed);
+    }
+
+    fn put(&self, offset: usize, value: u64, order: Ordering) {
+        self.region.store(self.base + offset, value, order);
+    }
+}

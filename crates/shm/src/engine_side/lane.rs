@@ -1,0 +1,248 @@
+//! A lane as the engine's worker sees it.
+
+use std::sync::Arc;
+
+use super::Breach;
+use crate::layout::{DOORBELL_REQUESTS, EVENT_STOCK, lane};
+use crate::region::Region;
+use crate::request::{Reply, Request};
+use crate::ring::{Ring, WideRing};
+use crate::sync::{Ordering, fence};
+
+/// Echoes a request in its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Serial(u32);
+
+/// Where an endpoint's last event lies, so that at most one is outstanding. Kept by the engine
+/// with the endpoint, as long as the endpoint belongs to the lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventMark(u64);
+
+/// The engine's side of a lane.
+#[derive(Debug)]
+pub struct EngineLane {
+    region: Arc<Region>,
+    base: usize,
+    doorbells: Ring,
+    events: Ring,
+    stock: Ring,
+    requests: WideRing,
+    replies: WideRing,
+    doorbells_taken: u64,
+    requests_taken: u64,
+    events_pushed: u64,
+    stock_pushed: u64,
+    stock_mark: EventMark,
+    stock_was_empty: bool,
+    requests_rung: bool,
+    to_flush: bool,
+    sleep: u64,
+    woken: u64,
+}
+
+impl EngineLane {
+    /// The lane of `context` at `worker`. Made once for each; a second view would start over.
+    pub fn new(region: Arc<Region>, context: u16, worker: u16) -> Self {
+        let layout = *region.layout();
+        let base = layout.lane(context, worker);
+        let request_slots = u64::from(layout.geometry().request_slots);
+        Self {
+            base,
+            doorbells: Ring { base: layout.doorbells(base), slots: layout.doorbell_slots },
+            events: Ring { base: layout.events(base), slots: layout.event_slots },
+            stock: Ring {
+                base: layout.stock(base),
+                slots: u64::from(layout.geometry().stock_slots),
+            },
+            requests: WideRing { base: layout.requests(base), slots: request_slots },
+            replies: WideRing { base: layout.replies(base), slots: request_slots },
+            doorbells_taken: 0,
+            requests_taken: 0,
+            events_pushed: 0,
+            stock_pushed: 0,
+            stock_mark: EventMark::default(),
+            stock_was_empty: true,
+            requests_rung: false,
+            to_flush: false,
+            sleep: 0,
+            woken: 0,
+            region,
+        }
+    }
+
+    /// The region this lane lies in.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Says which CPU the worker runs on, for the client's decision whether to spin.
+    pub fn set_worker_cpu(&mut self, cpu: u32) {
+        self.put(lane::WORKER_CPU, u64::from(cpu) + 1, Ordering::Relaxed);
+    }
+
+    /// Whether a doorbell waits or requests are left to take. One load.
+    pub fn has_work(&self) -> bool {
+        self.requests_rung || self.doorbells.take(&self.region, self.doorbells_taken).is_some()
+    }
+
+    /// Takes up to `endpoints.len()` doorbells and returns how many endpoints were written there.
+    /// Doorbells for requests are not among them but show in [`Self::requests_rung`]. What the
+    /// client wrote before it rang is visible afterwards.
+    pub fn take_doorbells(&mut self, endpoints: &mut [u32]) -> Result<usize, Breach> {
+        let before = self.doorbells_taken;
+        let capacity = self.region.geometry().endpoint_capacity;
+        let mut count = 0;
+        // Bounded also when every doorbell is for requests.
+        for _ in 0..endpoints.len() {
+            let Some(number) = self.doorbells.take(&self.region, self.doorbells_taken) else {
+                break;
+            };
+            self.doorbells_taken = self.doorbells_taken.wrapping_add(1);
+            if number == DOORBELL_REQUESTS {
+                self.requests_rung = true;
+            } else if number < capacity {
+                endpoints[count] = number;
+                count += 1;
+            } else {
+                return Err(Breach::DoorbellOutOfRange { endpoint: number });
+            }
+        }
+        if self.doorbells_taken != before {
+            self.put(lane::DOORBELLS_TAKEN, self.doorbells_taken, Ordering::Release);
+            // Pairs with the fence in `ClientLane::ring`: either the client sees its doorbell
+            // taken and rings again, or we see what it wrote before it looked.
+            fence(Ordering::SeqCst);
+        }
+        Ok(count)
+    }
+
+    /// Whether requests were announced that have not all been taken.
+    pub fn requests_rung(&self) -> bool {
+        self.requests_rung
+    }
+
+    /// Takes the next request; `None` when all are taken. Each is to be answered by
+    /// [`Self::push_reply`] before the next is taken.
+    pub fn take_request(&mut self) -> Result<Option<(Serial, Request)>, Breach> {
+        let Some(words) = self.requests.take(&self.region, self.requests_taken) else {
+            self.requests_rung = false;
+            return Ok(None);
+        };
+        let read = self.look(lane::REPLIES_TAKEN, Ordering::Acquire);
+        if self.requests_taken.wrapping_sub(read) >= self.replies.slots {
+            return Err(Breach::RepliesUnread);
+        }
+        let request =
+            Request::decode(&words).ok_or(Breach::RequestMalformed { kind: words.kind })?;
+        Ok(Some((Serial(words.serial), request)))
+    }
+
+    /// Answers the request taken last.
+    pub fn push_reply(&mut self, serial: Serial, reply: &Reply) {
+        let words = crate::ring::Words { serial: serial.0, ..reply.encode() };
+        self.replies.push(&self.region, self.requests_taken, &words);
+        self.requests_taken = self.requests_taken.wrapping_add(1);
+        self.to_flush = true;
+    }
+
+    /// Buffers granted that the client has not taken from the stock; at most the ring's size.
+    pub fn stock_len(&self) -> u32 {
+        let taken = self.look(lane::STOCK_TAKEN, Ordering::Acquire);
+        self.stock_pushed.wrapping_sub(taken).min(self.stock.slots) as u32
+    }
+
+    /// Notes whether the client may be waiting for buffers; call once before a series of
+    /// [`Self::grant`].
+    pub fn begin_grants(&mut self) {
+        self.stock_was_empty = self.stock_len() == 0;
+    }
+
+    /// Grants a buffer to the lane for sending; `false` when the stock is full. The first into an
+    /// empty stock makes an event for the client.
+    pub fn grant(&mut self, buffer: u32) -> bool {
+        if self.stock_len() >= self.stock.slots as u32 {
+            return false;
+        }
+        self.stock.push(&self.region, self.stock_pushed, buffer);
+        self.stock_pushed = self.stock_pushed.wrapping_add(1);
+        if self.stock_was_empty {
+            self.stock_was_empty = false;
+            let mut mark = self.stock_mark;
+            fence(Ordering::SeqCst);
+            self.push_event(EVENT_STOCK, &mut mark);
+            self.stock_mark = mark;
+        }
+        true
+    }
+
+    /// Orders the levels written in this turn before the events about them. Once before a series
+    /// of [`Self::push_event`].
+    pub fn begin_events(&mut self) {
+        // Pairs with the fence in `LaneGuard::take_events`: either we see its event taken and
+        // push another, or the client sees the levels written before.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Tells the client that an endpoint's levels changed, unless an event about it is
+    /// outstanding. `false` when the ring is full, which an honest client's never is.
+    pub fn push_event(&mut self, endpoint: u32, mark: &mut EventMark) -> bool {
+        let taken = self.look(lane::EVENTS_TAKEN, Ordering::Acquire);
+        if mark.0 > taken {
+            return true;
+        }
+        if self.events_pushed.wrapping_sub(taken) >= self.events.slots {
+            return false;
+        }
+        self.events.push(&self.region, self.events_pushed, endpoint);
+        self.events_pushed = self.events_pushed.wrapping_add(1);
+        mark.0 = self.events_pushed;
+        self.to_flush = true;
+        true
+    }
+
+    /// Ends a series of events, replies and grants. `true`: the client sleeps and has not been
+    /// woken from this sleep; the caller must write a byte to the lane's pipe.
+    #[must_use]
+    pub fn finish_events(&mut self) -> bool {
+        if !self.to_flush {
+            return false;
+        }
+        self.to_flush = false;
+        // Pairs with the fence in `ClientLane::arm`: either we see it armed, or it sees what we
+        // pushed.
+        fence(Ordering::SeqCst);
+        let armed = self.look(lane::ARMED, Ordering::Relaxed);
+        let wake = armed != 0 && armed != self.woken;
+        self.woken = armed;
+        wake
+    }
+
+    /// Asks the client to ring by the pipe from now on. `false`: there is work already, do not
+    /// sleep.
+    #[must_use]
+    pub fn prepare_sleep(&mut self) -> bool {
+        self.sleep = self.sleep.wrapping_add(1).max(1);
+        self.put(lane::ASLEEP, self.sleep, Ordering::Relaxed);
+        // Pairs with the fence in `ClientLane::ring`: either the client sees us asleep, or we see
+        // its doorbell.
+        fence(Ordering::SeqCst);
+        if self.has_work() {
+            self.awake();
+            return false;
+        }
+        true
+    }
+
+    /// Takes back [`Self::prepare_sleep`].
+    pub fn awake(&mut self) {
+        self.put(lane::ASLEEP, 0, Ordering::Relaxed);
+    }
+
+    fn look(&self, offset: usize, order: Ordering) -> u64 {
+        self.region.load(self.base + offset, order)
+    }
+
+    fn put(&self, offset: usize, value: u64, order: Ordering) {
+        self.region.store(self.base + offset, value, order);
+    }
+}

@@ -1,0 +1,93 @@
+//! The lock of an endpoint or lane: a word in the region that holds its owner's tag, so that
+//! threads and forked processes share it and a dead process's lock can be broken.
+//!
+//! What it guards is short (a copy and a few stores), so a waiter spins, then yields, then naps;
+//! unlocking is one store and never a system call.
+
+use crate::region::Region;
+use crate::sync::{Ordering, pause};
+
+/// Who holds a lock: a process and one of its threads. Never nought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag(u64);
+
+impl Tag {
+    /// `process` is the process id; `thread` is unique within the process.
+    pub fn new(process: u32, thread: u32) -> Self {
+        Self(u64::from(process.max(1)) << 32 | u64::from(thread))
+    }
+
+    #[cfg(not(loom))]
+    fn is_dead(self) -> bool {
+        let pid = i32::try_from(self.0 >> 32).ok().and_then(rustix::process::Pid::from_raw);
+        pid.is_none_or(|pid| {
+            rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH)
+        })
+    }
+}
+
+/// The lock is held by the asking thread itself: a signal handler came in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reentered;
+
+impl std::fmt::Display for Reentered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "this thread is in the middle of a call on the same socket")
+    }
+}
+
+impl std::error::Error for Reentered {}
+
+/// A lock held; let go when dropped.
+#[derive(Debug)]
+pub(crate) struct Held<'a> {
+    region: &'a Region,
+    word: usize,
+}
+
+/// Takes the lock in `word`.
+pub(crate) fn acquire(region: &Region, word: usize, tag: Tag) -> Result<Held<'_>, Reentered> {
+    let mut rounds = 0u32;
+    loop {
+        // Acquire pairs with the Release in `Held::drop`.
+        let taken =
+            region.word(word).compare_exchange(0, tag.0, Ordering::Acquire, Ordering::Relaxed);
+        let Err(owner) = taken else { return Ok(Held { region, word }) };
+        if owner == tag.0 {
+            return Err(Reentered);
+        }
+        rounds = rounds.saturating_add(1);
+        wait(region, word, owner, rounds);
+    }
+}
+
+#[cfg(not(loom))]
+fn wait(region: &Region, word: usize, owner: u64, rounds: u32) {
+    match rounds {
+        0..100 => pause(),
+        100..200 => std::thread::yield_now(),
+        _ => {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+            if rounds.is_multiple_of(20) && Tag(owner).is_dead() {
+                // What it guarded is whole between any two stores: a position is advanced last.
+                let _ = region.word(word).compare_exchange(
+                    owner,
+                    0,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                );
+            }
+        }
+    }
+}
+
+#[cfg(loom)]
+fn wait(_: &Region, _: usize, _: u64, _: u32) {
+    pause();
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.region.store(self.word, 0, Ordering::Release); // pairs with `acquire`
+    }
+}

@@ -1,0 +1,109 @@
+//! Memory that is really shared.
+
+use std::alloc::{Layout as AllocLayout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use arch::SharedBytes;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::layout::Layout;
+use crate::sync::AtomicU64;
+
+/// A mapping of `len` bytes, or as many of private memory.
+pub(super) struct Memory {
+    start: NonNull<u8>,
+    len: usize,
+    mapped: bool,
+}
+
+// SAFETY: the memory is only reached as atomics and by copies through raw pointers, and stays
+// where it is until dropped.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    pub(super) fn map(file: BorrowedFd<'_>, layout: &Layout) -> Result<Self, Errno> {
+        let len = usize::try_from(layout.geometry().region_bytes).map_err(|_| Errno::NOMEM)?;
+        // SAFETY: a new mapping at an address of the kernel's choice; nothing else refers to it.
+        // The file is sealed against shrinking, so no page of it can go away.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                file,
+                0,
+            )?
+        };
+        let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
+        Ok(Self { start, len, mapped: true })
+    }
+
+    pub(super) fn private(layout: &Layout) -> Self {
+        let len = layout.geometry().region_bytes as usize;
+        let shape = Self::shape(len);
+        // SAFETY: the length is not nought, as a layout always has a header.
+        let start = unsafe { alloc_zeroed(shape) };
+        let Some(start) = NonNull::new(start) else { handle_alloc_error(shape) };
+        Self { start, len, mapped: false }
+    }
+
+    fn shape(len: usize) -> AllocLayout {
+        AllocLayout::from_size_align(len, 4096).expect("a region is smaller than the address space")
+    }
+
+    pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.len);
+        // SAFETY: in bounds and aligned (the start is page-aligned); the words before the buffers
+        // are only ever reached as atomics by us, and what another process does to them is theirs.
+        unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
+    }
+
+    pub(super) fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len));
+        // SAFETY: in bounds; nobody holds references to buffer bytes, and a private slice cannot
+        // overlap the mapping.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                self.start.as_ptr().add(offset),
+                bytes.len(),
+            );
+        }
+    }
+
+    pub(super) fn read(&self, offset: usize, bytes: &mut [u8]) {
+        assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len));
+        // SAFETY: in bounds; the bytes may change while they are copied, any value is a byte.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                self.start.as_ptr().add(offset),
+                bytes.as_mut_ptr(),
+                bytes.len(),
+            );
+        }
+    }
+
+    pub(super) fn shared(&self, offset: usize, len: usize) -> SharedBytes<'_> {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: in bounds of a mapping that lives as long as `self`.
+        unsafe { SharedBytes::new(self.start.as_ptr().add(offset), len) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.mapped {
+            // SAFETY: our own mapping, and no reference into it outlives `self`.
+            let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+            debug_assert!(unmapped.is_ok());
+        } else {
+            // SAFETY: allocated in `private` with the same shape.
+            unsafe { dealloc(self.start.as_ptr(), Self::shape(self.len)) };
+        }
+    }
+}

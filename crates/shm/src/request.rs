@@ -1,0 +1,467 @@
+//! Requests on a lane and their replies: one 64-byte slot each, answered in order and at once.
+//! What takes time (a connection being opened) shows in the endpoint's levels afterwards.
+
+use std::net::SocketAddr;
+
+use crate::descriptor::{mapped, unmapped};
+use crate::ring::Words;
+
+/// A request to a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Open a connection. Reply: [`Reply::Endpoint`] with the addresses; whether it succeeds shows
+    /// in the endpoint's status.
+    Connect {
+        /// The peer.
+        remote: SocketAddr,
+        /// Token of an authorized local address (`BindTcp` on the control socket), or 0.
+        token: u32,
+        /// Options that shape the SYN.
+        options: ConnectOptions,
+    },
+    /// Claim one waiting connection of a listener. Reply: [`Reply::Endpoint`], or
+    /// [`Reply::Failed`] with EAGAIN.
+    Accept {
+        /// The listener's endpoint.
+        listener: u32,
+    },
+    /// Close in order: what was sent is delivered; what was received and not read makes it a
+    /// reset. The endpoint is the engine's again with the reply.
+    Close {
+        /// Which endpoint.
+        endpoint: u32,
+    },
+    /// Close with a reset. The endpoint is the engine's again with the reply.
+    Abort {
+        /// Which endpoint.
+        endpoint: u32,
+    },
+    /// Nothing more will be read (shutdown for reading): received bytes may be dropped.
+    StopReceiving {
+        /// Which endpoint.
+        endpoint: u32,
+    },
+    /// Set an option. Reply: [`Reply::Done`].
+    SetOption {
+        /// Which endpoint.
+        endpoint: u32,
+        /// Which option.
+        option: OptionName,
+        /// Its value, in the option's unit.
+        value: u64,
+    },
+    /// Ask for an option. Reply: [`Reply::Value`].
+    Option {
+        /// Which endpoint.
+        endpoint: u32,
+        /// Which option.
+        option: OptionName,
+    },
+    /// Ask for a connection's numbers. Reply: [`Reply::Info`].
+    Info {
+        /// Which endpoint.
+        endpoint: u32,
+    },
+    /// Fix the peer of a datagram endpoint, or loosen it. Reply: [`Reply::Endpoint`] with the
+    /// addresses.
+    ConnectDatagram {
+        /// Which endpoint.
+        endpoint: u32,
+        /// The peer.
+        remote: Option<SocketAddr>,
+    },
+}
+
+/// Options that an opened connection has from its SYN on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// TCP_NODELAY.
+    pub nodelay: bool,
+    /// SO_KEEPALIVE.
+    pub keepalive: bool,
+    /// TCP_MAXSEG in bytes; 0 for what the path allows.
+    pub maxseg: u16,
+    /// IP_TOS.
+    pub tos: u8,
+    /// IP_TTL; 0 for the engine's own.
+    pub ttl: u8,
+    /// Limit of the receive window in bytes; 0 for the engine's own.
+    pub receive_limit: u32,
+    /// TCP_USER_TIMEOUT in milliseconds; 0 for the engine's own.
+    pub user_timeout_ms: u32,
+}
+
+macro_rules! option_names {
+    ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
+        /// Options by name; values are numbers, flags 0 or 1.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum OptionName { $($(#[$doc])* $name = $code,)* }
+
+        impl OptionName {
+            fn from_code(code: u8) -> Option<Self> {
+                match code { $($code => Some(Self::$name),)* _ => None }
+            }
+
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+option_names! {
+    /// TCP_NODELAY.
+    Nodelay = 1,
+    /// TCP_CORK.
+    Cork = 2,
+    /// TCP_QUICKACK.
+    Quickack = 3,
+    /// SO_KEEPALIVE.
+    Keepalive = 4,
+    /// TCP_KEEPIDLE, seconds.
+    Keepidle = 5,
+    /// TCP_KEEPINTVL, seconds.
+    Keepintvl = 6,
+    /// TCP_KEEPCNT.
+    Keepcnt = 7,
+    /// TCP_USER_TIMEOUT, milliseconds.
+    UserTimeout = 8,
+    /// TCP_MAXSEG, bytes.
+    Maxseg = 9,
+    /// SO_LINGER: 0 off, else seconds plus one.
+    Linger = 10,
+    /// IP_TOS.
+    Tos = 11,
+    /// IP_TTL.
+    Ttl = 12,
+    /// Limit of the receive window (SO_RCVBUF), bytes.
+    ReceiveLimit = 13,
+    /// TCP_CONGESTION: 0 CUBIC, 1 Reno.
+    Congestion = 14,
+    /// TCP_DEFER_ACCEPT, seconds.
+    DeferAccept = 15,
+    /// A listener's backlog.
+    Backlog = 16,
+}
+
+/// The answer to a [`Request`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// It is done.
+    Done,
+    /// It is refused.
+    Failed {
+        /// Nearest errno.
+        errno: u32,
+    },
+    /// An endpoint, granted or named.
+    Endpoint {
+        /// Which.
+        endpoint: u32,
+        /// Its addresses.
+        addresses: Addresses,
+    },
+    /// An option's value.
+    Value(u64),
+    /// A connection's numbers.
+    Info(ConnectionInfo),
+}
+
+/// Both ends of a connection or datagram endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// Ours.
+    pub local: SocketAddr,
+    /// The peer's; unspecified with port 0 when there is none.
+    pub remote: SocketAddr,
+}
+
+/// A connection's numbers, for TCP_INFO and the curious.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionInfo {
+    /// RFC 9293 state with the kernel's numbers (TCP_ESTABLISHED is 1).
+    pub state: u8,
+    /// Retransmissions since the last progress.
+    pub retransmits: u8,
+    /// Smoothed round-trip time, microseconds.
+    pub srtt_us: u32,
+    /// Its variation, microseconds.
+    pub rttvar_us: u32,
+    /// Retransmission timeout, microseconds.
+    pub rto_us: u32,
+    /// Congestion window, bytes.
+    pub cwnd_bytes: u32,
+    /// Slow-start threshold, bytes.
+    pub ssthresh_bytes: u32,
+    /// Sender's maximum segment size, bytes.
+    pub mss_bytes: u16,
+    /// Window scales: the peer's in the low half, ours in the high half.
+    pub scales: u8,
+    /// Sent and not acknowledged, bytes.
+    pub unacked_bytes: u32,
+    /// Segments retransmitted in all.
+    pub retransmitted: u32,
+    /// The peer's window, bytes.
+    pub send_window_bytes: u32,
+    /// Our window, bytes.
+    pub receive_window_bytes: u32,
+}
+
+fn put_address(address: SocketAddr) -> ([u64; 2], u64) {
+    let bytes = mapped(address.ip());
+    let (high, low) = bytes.split_at(8);
+    let word = |half: &[u8]| half.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let family = if address.is_ipv4() { 4 } else { 6 };
+    ([word(high), word(low)], u64::from(address.port()) | family << 16)
+}
+
+fn take_address(words: [u64; 2], rest: u64) -> SocketAddr {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&words[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&words[1].to_le_bytes());
+    SocketAddr::new(unmapped(bytes, (rest >> 16) as u8), rest as u16)
+}
+
+impl Request {
+    /// As words, without the serial.
+    pub fn encode(&self) -> Words {
+        let mut content = [0; 7];
+        let kind = match *self {
+            Self::Connect { remote, token, options } => {
+                let (address, rest) = put_address(remote);
+                content[..2].copy_from_slice(&address);
+                content[2] = rest
+                    | u64::from(options.nodelay) << 24
+                    | u64::from(options.keepalive) << 25
+                    | u64::from(options.tos) << 32
+                    | u64::from(options.ttl) << 40
+                    | u64::from(options.maxseg) << 48;
+                content[3] = u64::from(token) | u64::from(options.receive_limit) << 32;
+                content[4] = u64::from(options.user_timeout_ms);
+                1
+            }
+            Self::Accept { listener } => {
+                content[0] = u64::from(listener);
+                2
+            }
+            Self::Close { endpoint } => {
+                content[0] = u64::from(endpoint);
+                3
+            }
+            Self::Abort { endpoint } => {
+                content[0] = u64::from(endpoint);
+                4
+            }
+            Self::StopReceiving { endpoint } => {
+                content[0] = u64::from(endpoint);
+                5
+            }
+            Self::SetOption { endpoint, option, value } => {
+                content[0] = u64::from(endpoint) | (option as u64) << 32;
+                content[1] = value;
+                6
+            }
+            Self::Option { endpoint, option } => {
+                content[0] = u64::from(endpoint) | (option as u64) << 32;
+                7
+            }
+            Self::Info { endpoint } => {
+                content[0] = u64::from(endpoint);
+                8
+            }
+            Self::ConnectDatagram { endpoint, remote } => {
+                content[0] = u64::from(endpoint) | u64::from(remote.is_some()) << 32;
+                if let Some(remote) = remote {
+                    let (address, rest) = put_address(remote);
+                    content[1..3].copy_from_slice(&address);
+                    content[3] = rest;
+                }
+                9
+            }
+        };
+        Words { kind, serial: 0, content }
+    }
+
+    /// From words; `None` when no request looks like that.
+    pub fn decode(words: &Words) -> Option<Self> {
+        let content = words.content;
+        let endpoint = content[0] as u32;
+        let option = || OptionName::from_code((content[0] >> 32) as u8);
+        Some(match words.kind {
+            1 => Self::Connect {
+                remote: take_address([content[0], content[1]], content[2]),
+                token: content[3] as u32,
+                options: ConnectOptions {
+                    nodelay: content[2] >> 24 & 1 != 0,
+                    keepalive: content[2] >> 25 & 1 != 0,
+                    tos: (content[2] >> 32) as u8,
+                    ttl: (content[2] >> 40) as u8,
+                    maxseg: (content[2] >> 48) as u16,
+                    receive_limit: (content[3] >> 32) as u32,
+                    user_timeout_ms: content[4] as u32,
+                },
+            },
+            2 => Self::Accept { listener: endpoint },
+            3 => Self::Close { endpoint },
+            4 => Self::Abort { endpoint },
+            5 => Self::StopReceiving { endpoint },
+            6 => Self::SetOption { endpoint, option: option()?, value: content[1] },
+            7 => Self::Option { endpoint, option: option()? },
+            8 => Self::Info { endpoint },
+            9 => Self::ConnectDatagram {
+                endpoint,
+                remote: (content[0] >> 32 & 1 != 0)
+                    .then(|| take_address([content[1], content[2]], content[3])),
+            },
+            _ => return None,
+        })
+    }
+}
+
+impl Reply {
+    /// As words, without the serial.
+    pub fn encode(&self) -> Words {
+        let mut content = [0; 7];
+        let kind = match *self {
+            Self::Done => 1,
+            Self::Failed { errno } => {
+                content[0] = u64::from(errno);
+                2
+            }
+            Self::Endpoint { endpoint, addresses } => {
+                let (local, local_rest) = put_address(addresses.local);
+                let (remote, remote_rest) = put_address(addresses.remote);
+                content[..2].copy_from_slice(&local);
+                content[2..4].copy_from_slice(&remote);
+                content[4] = local_rest | remote_rest << 32;
+                content[5] = u64::from(endpoint);
+                3
+            }
+            Self::Value(value) => {
+                content[0] = value;
+                4
+            }
+            Self::Info(info) => {
+                let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+                content = [
+                    u64::from(info.state)
+                        | u64::from(info.retransmits) << 8
+                        | u64::from(info.scales) << 16
+                        | u64::from(info.mss_bytes) << 32,
+                    pair(info.srtt_us, info.rttvar_us),
+                    pair(info.rto_us, info.cwnd_bytes),
+                    pair(info.ssthresh_bytes, info.unacked_bytes),
+                    pair(info.retransmitted, info.send_window_bytes),
+                    u64::from(info.receive_window_bytes),
+                    0,
+                ];
+                5
+            }
+        };
+        Words { kind, serial: 0, content }
+    }
+
+    /// From words; `None` when no reply looks like that.
+    pub fn decode(words: &Words) -> Option<Self> {
+        let content = words.content;
+        let high = |word: u64| (word >> 32) as u32;
+        Some(match words.kind {
+            1 => Self::Done,
+            2 => Self::Failed { errno: content[0] as u32 },
+            3 => Self::Endpoint {
+                endpoint: content[5] as u32,
+                addresses: Addresses {
+                    local: take_address([content[0], content[1]], content[4]),
+                    remote: take_address([content[2], content[3]], content[4] >> 32),
+                },
+            },
+            4 => Self::Value(content[0]),
+            5 => Self::Info(ConnectionInfo {
+                state: content[0] as u8,
+                retransmits: (content[0] >> 8) as u8,
+                scales: (content[0] >> 16) as u8,
+                mss_bytes: (content[0] >> 32) as u16,
+                srtt_us: content[1] as u32,
+                rttvar_us: high(content[1]),
+                rto_us: content[2] as u32,
+                cwnd_bytes: high(content[2]),
+                ssthresh_bytes: content[3] as u32,
+                unacked_bytes: high(content[3]),
+                retransmitted: content[4] as u32,
+                send_window_bytes: high(content[4]),
+                receive_window_bytes: content[5] as u32,
+            }),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_survives_its_encoding() {
+        let remote = "192.0.2.1:80".parse().unwrap();
+        let options = ConnectOptions {
+            nodelay: true,
+            keepalive: false,
+            maxseg: 1460,
+            tos: 0x10,
+            ttl: 63,
+            receive_limit: 1 << 20,
+            user_timeout_ms: 5000,
+        };
+        let mut requests = vec![
+            Request::Connect { remote, token: 7, options },
+            Request::Connect { remote: "[2001:db8::1]:443".parse().unwrap(), token: 0, options },
+            Request::Accept { listener: 3 },
+            Request::Close { endpoint: 4 },
+            Request::Abort { endpoint: u32::MAX },
+            Request::StopReceiving { endpoint: 5 },
+            Request::Info { endpoint: 6 },
+            Request::ConnectDatagram { endpoint: 7, remote: Some(remote) },
+            Request::ConnectDatagram { endpoint: 7, remote: None },
+        ];
+        for &option in OptionName::ALL {
+            requests.push(Request::SetOption { endpoint: 8, option, value: u64::MAX });
+            requests.push(Request::Option { endpoint: 8, option });
+        }
+        for request in requests {
+            assert_eq!(Request::decode(&request.encode()), Some(request));
+        }
+    }
+
+    #[test]
+    fn every_reply_survives_its_encoding() {
+        let addresses = Addresses {
+            local: "10.0.0.2:6379".parse().unwrap(),
+            remote: "10.0.0.1:50000".parse().unwrap(),
+        };
+        let info = ConnectionInfo {
+            state: 1,
+            retransmits: 2,
+            srtt_us: 3,
+            rttvar_us: 4,
+            rto_us: 5,
+            cwnd_bytes: 6,
+            ssthresh_bytes: u32::MAX,
+            mss_bytes: 1448,
+            scales: 0x77,
+            unacked_bytes: 8,
+            retransmitted: 9,
+            send_window_bytes: 10,
+            receive_window_bytes: 11,
+        };
+        for reply in [
+            Reply::Done,
+            Reply::Failed { errno: 11 },
+            Reply::Endpoint { endpoint: 9, addresses },
+            Reply::Value(1 << 40),
+            Reply::Info(info),
+        ] {
+            assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+        }
+        assert_eq!(Reply::decode(&Words { kind: 99, ..Words::default() }), None);
+    }
+}
