@@ -64,6 +64,55 @@ pub fn cycles() -> u64 {
     compile_error!("outboard runs on x86_64 and aarch64; add this CPU's cycle counter here");
 }
 
+/// Whether the CPU has AVX2 and the kernel saves its registers. Found out once.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_avx2() -> bool {
+    use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+    const UNKNOWN: u8 = 0;
+    const NO: u8 = 1;
+    const YES: u8 = 2;
+    static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+    if cfg!(target_feature = "avx2") {
+        return true;
+    }
+    // Relaxed: the answer is a constant; two threads may find it out twice.
+    match KNOWN.load(Relaxed) {
+        UNKNOWN => {
+            let found = detect_avx2();
+            KNOWN.store(if found { YES } else { NO }, Relaxed);
+            found
+        }
+        known => known == YES,
+    }
+}
+
+/// Intel's Software Developer's Manual, volume 1, section 14.7.1: AVX2, and the operating system
+/// must have enabled the upper halves of the registers.
+#[cfg(target_arch = "x86_64")]
+#[cold]
+fn detect_avx2() -> bool {
+    use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+
+    const OSXSAVE_AND_AVX: u32 = 1 << 27 | 1 << 28;
+    const AVX2: u32 = 1 << 5;
+    const SSE_AND_AVX_STATE: u64 = 0b110;
+
+    #[target_feature(enable = "xsave")]
+    fn enabled_state() -> u64 {
+        // SAFETY: register 0 exists wherever XGETBV does.
+        unsafe { _xgetbv(0) }
+    }
+
+    if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE_AND_AVX != OSXSAVE_AND_AVX {
+        return false;
+    }
+    // SAFETY: OSXSAVE, checked above, says that XGETBV may be used.
+    let state = unsafe { enabled_state() };
+    state & SSE_AND_AVX_STATE == SSE_AND_AVX_STATE && __cpuid_count(7, 0).ebx & AVX2 != 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +125,13 @@ mod tests {
         prefetch_read(&raw const byte);
         prefetch_write(&raw mut byte);
         pause();
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn avx2_is_found_where_the_standard_library_finds_it() {
+        assert_eq!(has_avx2(), std::arch::is_x86_feature_detected!("avx2"));
+        assert_eq!(has_avx2(), std::arch::is_x86_feature_detected!("avx2"));
     }
 
     #[test]

@@ -80,3 +80,51 @@ impl<'a> SharedBytes<'a> {
         (len, crate::sum::fold(u64::from(total)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_shared_copy_is_whole_and_summed(
+            src in prop::collection::vec(any::<u8>(), 0..6000),
+            room in 0usize..6000,
+        ) {
+            let shared = SharedBytes::from_slice(&src);
+            let copied = src.len().min(room);
+            let mut dst = vec![0xa5; room];
+            prop_assert_eq!(shared.copy_to(&mut dst), copied);
+            prop_assert_eq!(&dst[..copied], &src[..copied]);
+            prop_assert!(dst[copied..].iter().all(|&byte| byte == 0xa5));
+            let mut again = vec![0xa5; room];
+            prop_assert_eq!(shared.copy_to_and_sum(&mut again), (copied, crate::sum(&src[..copied])));
+            prop_assert_eq!(again, dst);
+        }
+
+        #[test]
+        fn a_slice_never_leaves_its_bytes(
+            src in prop::collection::vec(any::<u8>(), 0..100),
+            begin in 0usize..200,
+            end in prop_oneof![0usize..200, Just(usize::MAX)],
+        ) {
+            let shared = SharedBytes::from_slice(&src);
+            let part = shared.slice(begin..end);
+            let expected = src.get(begin.min(end).min(src.len())..end.min(src.len())).unwrap_or_default();
+            let expected = if begin > end { &[] } else { expected };
+            let mut dst = vec![0; 200];
+            let copied = part.copy_to(&mut dst);
+            prop_assert_eq!(&dst[..copied], expected);
+        }
+    }
+
+    #[test]
+    fn nothing_copies_nothing() {
+        let mut dst = [7; 4];
+        assert!(SharedBytes::empty().is_empty());
+        assert_eq!(SharedBytes::empty().copy_to_and_sum(&mut dst), (0, 0));
+        assert_eq!(dst, [7; 4]);
+    }
+}
