@@ -1,0 +1,312 @@
+//! What is emitted is parsed as it was, for every header; and no bytes whatever make a parser
+//! panic.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use outboard_wire::checksum::{self, Sum};
+use outboard_wire::ethernet::{EtherType, EthernetHeader, MacAddr, VlanTag};
+use outboard_wire::icmp::IcmpMessage;
+use outboard_wire::ipv4::{Ipv4Header, Protocol};
+use outboard_wire::ipv6::Ipv6Header;
+use outboard_wire::tcp::{
+    SackBlock, SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps,
+};
+use outboard_wire::udp::UdpHeader;
+use outboard_wire::vnet::{self, VnetHeader};
+use outboard_wire::{Malformed, arp, ethernet, icmp, ipv4, ipv6, tcp, text, udp};
+use proptest::prelude::*;
+
+fn mac() -> impl Strategy<Value = MacAddr> {
+    any::<[u8; 6]>().prop_map(MacAddr)
+}
+
+fn ipv4_header() -> impl Strategy<Value = Ipv4Header> {
+    let fields = (any::<u8>(), any::<u16>(), any::<bool>(), any::<bool>(), 0u16..8192);
+    (fields, any::<u8>(), any::<u8>(), any::<u32>(), any::<u32>()).prop_map(
+        |(
+            (tos, identification, dont_fragment, more_fragments, offset),
+            ttl,
+            protocol,
+            src,
+            dst,
+        )| {
+            Ipv4Header {
+                tos,
+                identification,
+                dont_fragment,
+                more_fragments,
+                fragment_offset: offset * 8,
+                ttl,
+                protocol: Protocol(protocol),
+                src: Ipv4Addr::from(src),
+                dst: Ipv4Addr::from(dst),
+            }
+        },
+    )
+}
+
+fn tcp_header() -> impl Strategy<Value = TcpHeader> {
+    let ports = (any::<u16>(), any::<u16>(), any::<u32>(), any::<u32>());
+    (ports, any::<u8>(), any::<u16>(), any::<u16>(), any::<u16>()).prop_map(
+        |((src_port, dst_port, seq, ack), flags, window, checksum, urgent)| TcpHeader {
+            src_port,
+            dst_port,
+            seq: SeqNumber(seq),
+            ack: SeqNumber(ack),
+            flags: TcpFlags(flags),
+            window,
+            checksum,
+            urgent,
+        },
+    )
+}
+
+fn timestamps() -> impl Strategy<Value = Option<Timestamps>> {
+    prop::option::of(
+        (any::<u32>(), any::<u32>()).prop_map(|(value, echo)| Timestamps { value, echo }),
+    )
+}
+
+fn sack(count: std::ops::Range<usize>) -> impl Strategy<Value = SackBlocks> {
+    let block = (any::<u32>(), any::<u32>())
+        .prop_map(|(left, right)| SackBlock { left: SeqNumber(left), right: SeqNumber(right) });
+    prop::collection::vec(block, count).prop_map(|blocks| blocks.into_iter().collect())
+}
+
+/// Options that belong on a SYN.
+fn syn_options() -> impl Strategy<Value = TcpOptions> {
+    (prop::option::of(1u16..), prop::option::of(0u8..=14), any::<bool>(), timestamps()).prop_map(
+        |(mss, window_scale, sack_permitted, timestamps)| TcpOptions {
+            mss,
+            window_scale,
+            sack_permitted,
+            timestamps,
+            sack: SackBlocks::NONE,
+        },
+    )
+}
+
+/// Options of an established connection.
+fn later_options() -> impl Strategy<Value = TcpOptions> {
+    (timestamps(), sack(0..5)).prop_map(|(timestamps, sack)| TcpOptions {
+        timestamps,
+        sack,
+        ..TcpOptions::NONE
+    })
+}
+
+proptest! {
+    #[test]
+    fn ethernet_headers(
+        dst in mac(), src in mac(), ethertype: u16,
+        vlan in prop::option::of((any::<bool>(), any::<u16>())), rest: Vec<u8>,
+    ) {
+        let vlan = vlan.map(|(service, control)| VlanTag {
+            kind: if service { EtherType::SERVICE_VLAN } else { EtherType::VLAN },
+            control,
+        });
+        let header = EthernetHeader { dst, src, vlan, ethertype: EtherType(ethertype) };
+        prop_assume!(vlan.is_some() || ethertype != 0x8100 && ethertype != 0x88a8);
+        let mut frame = vec![0; header.header_len()];
+        prop_assert_eq!(header.emit(&mut frame), Ok(header.header_len()));
+        frame.extend_from_slice(&rest);
+        prop_assert_eq!(ethernet::parse(&frame), Ok((header, &rest[..])));
+    }
+
+    #[test]
+    fn ipv4_headers(
+        header in ipv4_header(), options in prop::collection::vec(any::<[u8; 4]>(), 0..=10),
+        payload: Vec<u8>, padding in prop::collection::vec(any::<u8>(), 0..30),
+    ) {
+        let options = options.concat();
+        let mut bytes = vec![0; 20 + options.len()];
+        let len = header.emit_with_options(&options, payload.len(), &mut bytes);
+        prop_assert_eq!(len, Ok(bytes.len()));
+        bytes.extend_from_slice(&payload);
+        bytes.extend_from_slice(&padding);
+        let packet = ipv4::parse(&bytes).expect("well formed");
+        prop_assert_eq!(packet.header, header);
+        prop_assert_eq!(packet.options, &options[..]);
+        prop_assert_eq!(packet.payload, &payload[..]);
+        prop_assert_eq!(ipv4::parse_quoted(&bytes), Ok(packet));
+    }
+
+    #[test]
+    fn one_wrong_bit_in_an_ipv4_header_is_noticed(header in ipv4_header(), bit in 0usize..160) {
+        let mut bytes = vec![0; 20];
+        header.emit(0, &mut bytes).expect("room");
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(ipv4::parse(&bytes).is_err());
+    }
+
+    #[test]
+    fn ipv6_headers(
+        traffic_class: u8, flow_label in 0u32..1 << 20, next_header: u8, hop_limit: u8,
+        src: u128, dst: u128, payload: Vec<u8>, padding: u8,
+    ) {
+        let header = Ipv6Header {
+            traffic_class, flow_label, next_header: Protocol(next_header), hop_limit,
+            src: Ipv6Addr::from(src), dst: Ipv6Addr::from(dst),
+        };
+        let mut bytes = vec![0; 40];
+        prop_assert_eq!(header.emit(payload.len(), &mut bytes), Ok(40));
+        bytes.extend_from_slice(&payload);
+        bytes.push(padding);
+        prop_assert_eq!(ipv6::parse(&bytes), Ok((header, &payload[..])));
+    }
+
+    #[test]
+    fn udp_headers(src_port: u16, dst_port: u16, checksum: u16, payload: Vec<u8>, padding: u8) {
+        let len = 8 + payload.len() as u16;
+        let header = UdpHeader { src_port, dst_port, len, checksum };
+        let mut bytes = vec![0; 8];
+        prop_assert_eq!(header.emit(&mut bytes), Ok(8));
+        bytes.extend_from_slice(&payload);
+        bytes.push(padding);
+        prop_assert_eq!(udp::parse(&bytes), Ok((header, &payload[..])));
+        prop_assert_eq!(udp::parse(&bytes[..7 + payload.len()]).ok(), None);
+    }
+
+    #[test]
+    fn icmp_messages(kind in 0u8..5, code: u8, first: u16, second: u16, data: Vec<u8>, wrong: u16) {
+        let message = match kind {
+            0 => IcmpMessage::EchoRequest { identifier: first, sequence: second, data: &data },
+            1 => IcmpMessage::EchoReply { identifier: first, sequence: second, data: &data },
+            2 => IcmpMessage::Unreachable { code, next_hop_mtu: second, quoted: &data },
+            3 => IcmpMessage::TimeExceeded { code, quoted: &data },
+            _ => IcmpMessage::ParameterProblem { code, pointer: first as u8, quoted: &data },
+        };
+        let mut bytes = vec![0; 8 + data.len()];
+        prop_assert_eq!(message.emit(&mut bytes), Ok(bytes.len()));
+        prop_assert_eq!(icmp::parse(&bytes), Ok(message));
+        let at = usize::from(wrong) % bytes.len();
+        bytes[at] ^= 0x10;
+        prop_assert_eq!(icmp::parse(&bytes), Err(Malformed::Checksum));
+    }
+
+    #[test]
+    fn tcp_syns(header in tcp_header(), options in syn_options(), payload: Vec<u8>) {
+        let header = TcpHeader { flags: header.flags | TcpFlags::SYN, ..header };
+        let mut bytes = vec![0; 60];
+        let len = header.emit(&options, &mut bytes).expect("room");
+        prop_assert_eq!(len, 20 + options.emitted_len());
+        prop_assert_eq!(len % 4, 0);
+        bytes.truncate(len);
+        bytes.extend_from_slice(&payload);
+        let segment = tcp::parse(&bytes).expect("well formed");
+        prop_assert_eq!(segment.header, header);
+        prop_assert_eq!(segment.options, options);
+        prop_assert_eq!(segment.payload, &payload[..]);
+    }
+
+    #[test]
+    fn tcp_segments_keep_as_many_blocks_as_fit(
+        header in tcp_header(), options in later_options(), payload: Vec<u8>,
+    ) {
+        let header = TcpHeader { flags: header.flags.without(TcpFlags::SYN), ..header };
+        let mut bytes = vec![0; 60];
+        let len = header.emit(&options, &mut bytes).expect("room");
+        prop_assert_eq!(len, 20 + options.emitted_len());
+        bytes.truncate(len);
+        bytes.extend_from_slice(&payload);
+        let segment = tcp::parse(&bytes).expect("well formed");
+        let fitting = if options.timestamps.is_some() { 3 } else { 4 };
+        let sack = options.sack.iter().copied().take(fitting).collect();
+        prop_assert_eq!(segment.header, header);
+        prop_assert_eq!(segment.options, TcpOptions { sack, ..options });
+        prop_assert_eq!(segment.payload, &payload[..]);
+    }
+
+    #[test]
+    fn vnet_headers(flags: u8, gso_type: u8, fields: [u16; 4], buffer_count: u16, rest: Vec<u8>) {
+        let [header_len, gso_size, checksum_start, checksum_offset] = fields;
+        let header = VnetHeader {
+            flags, gso_type, header_len, gso_size, checksum_start, checksum_offset, buffer_count,
+        };
+        let mut bytes = vec![0; vnet::LEN_MERGEABLE];
+        prop_assert_eq!(header.emit_mergeable(&mut bytes), Ok(12));
+        bytes.extend_from_slice(&rest);
+        prop_assert_eq!(vnet::parse_mergeable(&bytes), Ok((header, &rest[..])));
+        prop_assert_eq!(vnet::parse(&bytes), Ok((VnetHeader { buffer_count: 0, ..header }, &bytes[10..])));
+    }
+
+    #[test]
+    fn sums_may_be_cut_anywhere(
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+        cuts in prop::collection::vec(0usize..400, 0..5),
+    ) {
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+        cuts.extend([0, bytes.len()]);
+        cuts.sort();
+        let pieces = cuts.windows(2).map(|ends| Sum::of(&bytes[ends[0]..ends[1]]));
+        prop_assert_eq!(pieces.fold(Sum::ZERO, Sum::then), Sum::of(&bytes));
+    }
+
+    #[test]
+    fn an_updated_checksum_is_as_good_as_a_new_one(
+        mut words in prop::collection::vec(any::<u16>(), 1..20), at: prop::sample::Index, new: u16,
+    ) {
+        let bytes = |words: &[u16]| words.iter().flat_map(|w| w.to_be_bytes()).collect::<Vec<_>>();
+        let before = Sum::of(&bytes(&words)).finish();
+        let at = at.index(words.len());
+        let old = std::mem::replace(&mut words[at], new);
+        let after = Sum::of(&bytes(&words)).then(Sum::from_partial(checksum::update(before, old, new)));
+        // All words zero is the one case where the two zeros of ones-complement show.
+        prop_assert!(after.is_valid() || words.iter().all(|&word| word == 0));
+    }
+
+    #[test]
+    fn a_partial_checksum_is_completed(
+        src: u32, dst: u32, payload: Vec<u8>, lead in prop::collection::vec(any::<u8>(), 0..40),
+    ) {
+        let (src, dst) = (Ipv4Addr::from(src), Ipv4Addr::from(dst));
+        let len = 8 + payload.len() as u16;
+        let pseudo = Sum::pseudo_v4(src, dst, Protocol::UDP, u32::from(len));
+        let header = UdpHeader { src_port: 1, dst_port: 2, len, checksum: pseudo.folded() };
+        let mut frame = lead.clone();
+        frame.extend_from_slice(&[0; 8]);
+        header.emit(&mut frame[lead.len()..]).expect("room");
+        frame.extend_from_slice(&payload);
+        prop_assert_eq!(checksum::complete(&mut frame, lead.len(), udp::CHECKSUM_OFFSET), Ok(()));
+        prop_assert!(pseudo.then(Sum::of(&frame[lead.len()..])).is_valid());
+    }
+
+    #[test]
+    fn sequence_numbers_are_ordered_round_the_circle(a: u32, ahead in 1u32..1 << 31) {
+        let (a, b) = (SeqNumber(a), SeqNumber(a) + ahead);
+        prop_assert!(a.lt(b) && a.le(b) && b.gt(a) && b.ge(a) && !b.lt(a) && !a.ge(b));
+        prop_assert_eq!(b.since(a), ahead);
+        prop_assert_eq!(b.offset_from(a), ahead as i32);
+        prop_assert_eq!(a.offset_from(b), -(ahead as i32));
+        prop_assert_eq!((a.max(b), a.min(b), b - ahead), (b, a, a));
+        prop_assert!(b.is_within(a, ahead + 1) && !b.is_within(a, ahead) && !a.is_within(b, ahead));
+    }
+
+    #[test]
+    fn no_bytes_make_a_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = (ethernet::parse(&bytes), arp::parse(&bytes), ipv6::parse(&bytes), icmp::parse(&bytes));
+        let _ = (ipv4::parse(&bytes), ipv4::parse_quoted(&bytes), udp::parse(&bytes));
+        let _ = (vnet::parse(&bytes), vnet::parse_mergeable(&bytes), tcp::parse_quoted(&bytes));
+        let _ = tcp::parse(&bytes).map(|segment| segment.seq_len());
+        let _ = text::Line::of(&bytes).to_string();
+    }
+
+    #[test]
+    fn no_options_make_the_reader_panic_and_what_it_reads_can_be_emitted(
+        bytes in prop::collection::vec(prop_oneof![0u8..12, any::<u8>()], 0..=40), syn: bool,
+    ) {
+        let options = TcpOptions::parse(&bytes, syn);
+        let mut out = [0; 40];
+        let len = options.emit(&mut out).expect("40 bytes are enough for all options");
+        let again = TcpOptions::parse(&out[..len], syn);
+        // Blocks read without room for them (a SYN never has any) are the only loss.
+        prop_assert_eq!(TcpOptions { sack: options.sack, ..again }, options);
+    }
+
+    #[test]
+    fn emitting_into_too_little_room_is_refused(header in tcp_header(), options in syn_options(), room in 0usize..60) {
+        let needed = 20 + options.emitted_len();
+        let result = header.emit(&options, &mut vec![0; room]);
+        prop_assert_eq!(result.is_ok(), room >= needed);
+    }
+}
