@@ -1,1 +1,13 @@
 //! Outboard's command line, as a library shared with the tests.
+//!
+//! `main` parses the command line and calls the module of the command. What the demo and the
+//! tests share, two hosts on one machine, is [`lab`]. Nothing here touches a frame or a region:
+//! the command line starts engines, asks them questions and shows the answers.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod commands;
+pub mod demo;
+pub mod failure;
+pub mod lab;
+pub mod observer;

@@ -1,2 +1,8 @@
 //! The `outboard` executable.
-fn main() {}
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    outboard::commands::main()
+}

@@ -1,0 +1,450 @@
+//! A laboratory of two hosts on one machine: two network namespaces joined by virtual links, each
+//! pinned to a core of its own, so that a core's busy time is its host's whole cost.
+//!
+//! Everything made here goes away with the [`Lab`], also when its process is killed: a guard
+//! process waits for that and cleans up; what a guard itself left behind is removed by the next
+//! lab. Programs run in sessions of their own with a raised scheduling-group weight, so that
+//! other work on the machine disturbs them little.
+//!
+//! Start reading at [`Lab`].
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::{CpuSet, LinkNameSpaceType};
+
+use crate::failure::{Explain, Failure, Result};
+
+pub mod cpu;
+pub mod parse;
+pub mod program;
+
+pub use program::{Finished, Program, Task};
+
+/// One of the two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The host of the clients, on the first core.
+    A,
+    /// The host of the servers, on the second core.
+    B,
+}
+
+impl Side {
+    /// Both.
+    pub const BOTH: [Side; 2] = [Side::A, Side::B];
+
+    fn letter(self) -> char {
+        match self {
+            Side::A => 'a',
+            Side::B => 'b',
+        }
+    }
+
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Side::A => Side::B,
+            Side::B => Side::A,
+        }
+    }
+}
+
+/// What a link is set up for. The kernel gets what suits it best in each case, and in both its
+/// receive work is done on the receiving host's core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// Small requests: frames of one MTU, received by a pinned kernel thread (threaded NAPI).
+    Requests,
+    /// Bulk: frames of up to 64 KiB, received in the soft interrupt of the host's core (RPS).
+    Bulk,
+}
+
+/// A host: a network namespace and a core.
+#[derive(Debug)]
+pub struct Host {
+    namespace: String,
+    handle: OwnedFd,
+    /// The core that does all work of the host.
+    pub core: usize,
+}
+
+impl Host {
+    /// Name of the network namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+}
+
+/// A virtual link between the hosts. The ends are named alike, with the host's letter at the end.
+#[derive(Clone, Debug)]
+pub struct Link {
+    stem: String,
+}
+
+impl Link {
+    /// The link's interface on host `side`.
+    pub fn end(&self, side: Side) -> String {
+        format!("{}{}", self.stem, side.letter())
+    }
+}
+
+/// Two hosts and what joins them.
+#[derive(Debug)]
+pub struct Lab {
+    hosts: [Host; 2],
+    home: OwnedFd,
+    home_cores: CpuSet,
+    scratch: PathBuf,
+    links: Mutex<u32>,
+    serial: u32,
+    guard: Child,
+}
+
+/// Labs made by this process so far, for unique names.
+static LABS: AtomicU32 = AtomicU32::new(0);
+
+const PREFIX: &str = "outboard-lab-";
+
+/// What the guard runs: it waits for the end of its input, which comes when the lab's process is
+/// gone for whatever reason, and then removes what is left of the lab.
+const GUARD: &str = r#"trap "" INT TERM HUP QUIT
+cat >/dev/null
+for n in "$1" "$2"; do
+  [ -e /run/netns/$n ] || continue
+  p=$(ip netns pids $n) && [ -n "$p" ] && kill -9 $p
+  ip netns del $n
+done
+rm -rf "$3"
+"#;
+
+impl Lab {
+    /// Makes the two hosts, on cores 0 and 1 (both on core 0 where there is one core only).
+    ///
+    /// # Errors
+    /// When not root, when `ip` is missing, or when namespaces cannot be made.
+    pub fn new() -> Result<Self> {
+        require_root("a laboratory of network namespaces")?;
+        require_programs(&["ip", "setsid", "setpriv", "ethtool"])?;
+        remove_leftovers();
+        let serial = LABS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}{}-{serial}", std::process::id());
+        let home = fs::File::open("/proc/thread-self/ns/net")
+            .explain("cannot open the network namespace", "mount /proc")?
+            .into();
+        let home_cores = rustix::thread::sched_getaffinity(None)
+            .explain("cannot read the processor affinity", "check the container's seccomp rules")?;
+        let scratch = std::env::temp_dir().join(&name);
+        fs::create_dir_all(&scratch)
+            .explain(format!("cannot create {}", scratch.display()), "make TMPDIR writable")?;
+        let names = Side::BOTH.map(|side| format!("{name}-{}", side.letter()));
+        let guard = Command::new("setsid")
+            .args(["sh", "-c", GUARD, "outboard-lab-guard", &names[0], &names[1]])
+            .arg(&scratch)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .explain("cannot start sh", "install a shell")?;
+        let second = usize::from(std::thread::available_parallelism().map_or(1, usize::from) > 1);
+        let [a, b] = names;
+        let (a, b) = (make_host(a, 0)?, make_host(b, second)?);
+        Ok(Self { hosts: [a, b], home, home_cores, scratch, links: Mutex::new(0), serial, guard })
+    }
+
+    /// The host on `side`.
+    pub fn host(&self, side: Side) -> &Host {
+        match side {
+            Side::A => &self.hosts[0],
+            Side::B => &self.hosts[1],
+        }
+    }
+
+    /// A directory for the lab's files, removed with it.
+    pub fn scratch(&self) -> &Path {
+        &self.scratch
+    }
+
+    /// Joins the hosts by a pair of virtual interfaces, set up for small requests. With
+    /// `addresses` (host A's and B's) the kernel gets them with prefix length 24; without, the
+    /// interfaces are up and bare, as packet ports need them.
+    pub fn join(&self, addresses: Option<[Ipv4Addr; 2]>) -> Result<Link> {
+        let mut count = self.links.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let link = Link { stem: format!("{}v{}", self.stem(), *count) };
+        *count += 1;
+        drop(count);
+        let [a, b] = Side::BOTH.map(|side| link.end(side));
+        let [host_a, host_b] = [&self.hosts[0].namespace, &self.hosts[1].namespace];
+        ip(&[
+            "link", "add", &a, "netns", host_a, "type", "veth", "peer", "name", &b, "netns", host_b,
+        ])?;
+        for side in Side::BOTH {
+            self.host_ip(side, &["link", "set", &link.end(side), "up"])?;
+            if let Some(addresses) = addresses {
+                let address = addresses[usize::from(side == Side::B)];
+                self.host_ip(
+                    side,
+                    &["addr", "add", &format!("{address}/24"), "dev", &link.end(side)],
+                )?;
+            } else {
+                // Nothing but the engine's own frames on the engine's link.
+                let quiet = format!("net.ipv6.conf.{}.disable_ipv6=1", link.end(side));
+                self.inside(side, &["sysctl", "-qw", &quiet])?;
+            }
+        }
+        self.suit(&link, Traffic::Requests)?;
+        Ok(link)
+    }
+
+    /// Sets both ends of `link` up for a kind of traffic; see [`Traffic`].
+    pub fn suit(&self, link: &Link, traffic: Traffic) -> Result<()> {
+        for side in Side::BOTH {
+            let interface = link.end(side);
+            let switch = if traffic == Traffic::Bulk { "on" } else { "off" };
+            let opposite = if traffic == Traffic::Bulk { "off" } else { "on" };
+            self.inside(
+                side,
+                &["ethtool", "-K", &interface, "tso", switch, "gso", switch, "gro", opposite],
+            )?;
+            match traffic {
+                Traffic::Requests => self.thread_receive(side, &interface)?,
+                Traffic::Bulk => self.steer_receive(side, &interface, true)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes interface `interface` of host `side` (the kernel's end of a TAP that an engine has
+    /// opened there) the host's own: gives it `address` with prefix length 24, brings it up and
+    /// pins its receive work to the host's core.
+    pub fn adopt(&self, side: Side, interface: &str, address: Ipv4Addr) -> Result<()> {
+        self.host_ip(side, &["addr", "add", &format!("{address}/24"), "dev", interface])?;
+        self.host_ip(side, &["link", "set", interface, "up"])?;
+        self.pin_receive_threads(side, interface)
+    }
+
+    /// Beginning of interface names that no other lab uses at the same time.
+    pub fn stem(&self) -> String {
+        format!("ob{:x}{}", std::process::id(), (b'g' + (self.serial % 20) as u8) as char)
+    }
+
+    /// Starts a program on host `side`, pinned to the host's core.
+    pub fn start(&self, side: Side, task: Task) -> Result<Program> {
+        let host = self.host(side);
+        let affinity = core_set(host.core);
+        let asleep = "check that the lab's namespaces still exist (ip netns list)";
+        rustix::thread::sched_setaffinity(None, &affinity)
+            .explain(format!("cannot run on core {}", host.core), "allow this process that core")?;
+        rustix::thread::move_into_link_name_space(
+            host.handle.as_fd(),
+            Some(LinkNameSpaceType::Network),
+        )
+        .explain(format!("cannot enter {}", host.namespace), asleep)?;
+        let started = task.spawn(&self.scratch);
+        rustix::thread::move_into_link_name_space(
+            self.home.as_fd(),
+            Some(LinkNameSpaceType::Network),
+        )
+        .explain("cannot return to the own network namespace", asleep)?;
+        rustix::thread::sched_setaffinity(None, &self.home_cores)
+            .explain("cannot return to the own cores", "allow this process its cores")?;
+        started
+    }
+
+    /// Runs a short set-up command on host `side`, with that host's /sys, and returns its output.
+    pub fn inside(&self, side: Side, command: &[&str]) -> Result<String> {
+        let mut words = vec!["netns", "exec", self.host(side).namespace.as_str()];
+        words.extend(command);
+        ip(&words)
+    }
+
+    fn host_ip(&self, side: Side, words: &[&str]) -> Result<String> {
+        let mut all = vec!["-n", self.host(side).namespace.as_str()];
+        all.extend(words);
+        ip(&all)
+    }
+
+    /// Receive work of `interface` by a kernel thread on the host's core.
+    fn thread_receive(&self, side: Side, interface: &str) -> Result<()> {
+        self.steer_receive(side, interface, false)?;
+        let threaded = format!("/sys/class/net/{interface}/threaded");
+        self.inside(side, &["sh", "-c", &format!("echo 1 > {threaded}")])?;
+        self.pin_receive_threads(side, interface)
+    }
+
+    /// Pins the kernel threads that receive for `interface`. They are known by name only, so
+    /// interfaces of labs that run at the same time are named differently.
+    fn pin_receive_threads(&self, side: Side, interface: &str) -> Result<()> {
+        let prefix = format!("napi/{interface}-");
+        let affinity = core_set(self.host(side).core);
+        for (pid, name) in napi_threads() {
+            if !name.starts_with(&prefix) {
+                continue;
+            }
+            let pid = rustix::process::Pid::from_raw(pid);
+            let advice = "run outside of restricted containers";
+            rustix::thread::sched_setaffinity(pid, &affinity)
+                .explain(format!("cannot pin {name}"), advice)?;
+            // It belongs to no program's scheduling group, so it is raised by itself.
+            rustix::process::setpriority_process(pid, -20)
+                .explain(format!("cannot raise the priority of {name}"), advice)?;
+        }
+        Ok(())
+    }
+
+    /// Receive work of `interface` in the soft interrupt of the host's core.
+    fn steer_receive(&self, side: Side, interface: &str, on: bool) -> Result<()> {
+        let mask = if on { 1u64 << self.host(side).core } else { 0 };
+        let script = format!(
+            "for q in /sys/class/net/{interface}/queues/rx-*; do echo {mask:x} > $q/rps_cpus; done"
+        );
+        self.inside(side, &["sh", "-c", &script]).map(drop)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // Its input ends; it removes namespaces, what still runs in them, and the scratch files.
+        drop(self.guard.stdin.take());
+        let _ = self.guard.wait();
+    }
+}
+
+/// Fails unless this process is root; `purpose` says what for.
+pub fn require_root(purpose: &str) -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        format!("{purpose} needs root (CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN)"),
+        "run it with sudo, or as root in a container started with --privileged",
+    ))
+}
+
+/// Debian package of each program that demo and tests use.
+const PACKAGES: &[(&str, &str)] = &[
+    ("ip", "iproute2"),
+    ("ethtool", "ethtool"),
+    ("sysctl", "procps"),
+    ("setsid", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("redis-server", "redis-server"),
+    ("redis-benchmark", "redis-tools"),
+    ("redis-cli", "redis-tools"),
+    ("nginx", "nginx-light"),
+    ("wrk", "wrk"),
+    ("iperf3", "iperf3"),
+    ("sockperf", "sockperf"),
+    ("memcached", "memcached"),
+    ("curl", "curl"),
+    ("python3", "python3"),
+];
+
+/// Fails unless every one of `programs` is installed, naming the Debian packages to install.
+pub fn require_programs(programs: &[&str]) -> Result<()> {
+    let missing: Vec<&str> = programs.iter().copied().filter(|name| find(name).is_none()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let known = PACKAGES.iter().filter(|(program, _)| missing.contains(program));
+    let packages: Vec<&str> = known.map(|(_, package)| *package).collect();
+    Err(Failure::new(
+        format!("not installed: {}", missing.join(", ")),
+        format!("install with: apt-get install {}", packages.join(" ")),
+    ))
+}
+
+/// Where `program` is installed; the superuser's directories are searched too.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(system)
+        .map(|directory| directory.join(program))
+        .find(|candidate| candidate.is_file())
+}
+
+fn make_host(namespace: String, core: usize) -> Result<Host> {
+    ip(&["netns", "add", &namespace])?;
+    let path = format!("/run/netns/{namespace}");
+    let handle = fs::File::open(&path).explain(format!("cannot open {path}"), "mount /run")?.into();
+    ip(&["-n", &namespace, "link", "set", "lo", "up"])?;
+    use_cubic(&namespace)?;
+    Ok(Host { namespace, handle, core })
+}
+
+/// The same congestion control on both hosts, whatever the machine's default is. A namespace may
+/// choose only among the machine's unrestricted ones, so CUBIC is made one for that moment.
+fn use_cubic(namespace: &str) -> Result<()> {
+    let choose = || {
+        let cubic = "net.ipv4.tcp_congestion_control=cubic";
+        ip(&["netns", "exec", namespace, "sysctl", "-qw", cubic]).map(drop)
+    };
+    if choose().is_ok() {
+        return Ok(());
+    }
+    let advice = "load the kernel module tcp_cubic (modprobe tcp_cubic)";
+    let path = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+    let allowed = fs::read_to_string(path).explain(format!("cannot read {path}"), advice)?;
+    let allow = |list: &str| fs::write(path, list).explain("cannot allow CUBIC", advice);
+    allow(&format!("{} cubic", allowed.trim()))?;
+    let chosen = choose();
+    allow(allowed.trim())?;
+    chosen
+}
+
+fn core_set(core: usize) -> CpuSet {
+    let mut set = CpuSet::new();
+    set.set(core);
+    set
+}
+
+fn napi_threads() -> Vec<(i32, String)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let named = |entry: fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        name.starts_with("napi/").then_some((pid, name))
+    };
+    entries.flatten().filter_map(named).collect()
+}
+
+/// Runs `ip` and returns what it printed.
+fn ip(words: &[&str]) -> Result<String> {
+    let advice = "run the command by hand; a namespace needs CONFIG_NET_NS and a link CONFIG_VETH";
+    let output = Command::new("ip")
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .explain("cannot run ip", "install the package iproute2")?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Failure::new(format!("`ip {}` failed: {}", words.join(" "), said.trim()), advice))
+}
+
+/// Removes labs whose process is dead and whose guard did not get to it.
+fn remove_leftovers() {
+    let Ok(entries) = fs::read_dir("/run/netns") else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(owner) = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()) else {
+            continue;
+        };
+        if Path::new("/proc").join(owner).exists() {
+            continue;
+        }
+        // Both names as arguments of the same script, with nothing to wait for.
+        let _ = Command::new("sh")
+            .args(["-c", GUARD, "outboard-lab-guard", &name, &name, "/nonexistent"])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+    }
+}

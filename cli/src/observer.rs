@@ -1,0 +1,183 @@
+//! A control connection that only asks: counters, sockets, captures.
+
+use std::collections::BTreeMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::net::sockopt::Timeout;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use shm::control::{CONTRACT_VERSION, FromEngine, MESSAGE_BYTES_MAX, Role, SocketInfo, ToEngine};
+
+use crate::failure::{Explain, Failure, Result};
+
+/// Longest wait for an answer of the engine.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection to an engine's control socket, as an observer.
+#[derive(Debug)]
+pub struct Observer {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+/// The engine's counters by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// In the order in which the engine keeps them.
+    pub counters: Vec<(String, u64)>,
+}
+
+impl Stats {
+    /// The counter `name`; zero when there is none.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.counters.iter().find(|(known, _)| known == name).map_or(0, |(_, value)| *value)
+    }
+
+    /// Seconds in which the workers had work.
+    pub fn busy_seconds(&self) -> f64 {
+        self.counter("busy_ns") as f64 / 1e9
+    }
+
+    /// The counters as a sorted map, for JSON.
+    pub fn map(&self) -> BTreeMap<&str, u64> {
+        self.counters.iter().map(|(name, value)| (name.as_str(), *value)).collect()
+    }
+}
+
+impl Observer {
+    /// Connects to the engine at `path`.
+    ///
+    /// # Errors
+    /// When none answers there, or it refuses us.
+    pub fn connect(path: &Path) -> Result<Self> {
+        let shown = path.display();
+        let address = SocketAddrUnix::new(path)
+            .explain(format!("{shown} is no socket path"), "choose a shorter path with --socket")?;
+        let open = "raise the limit of open files (ulimit -n)";
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .explain("cannot make a socket", open)?;
+        for direction in [Timeout::Recv, Timeout::Send] {
+            rustix::net::sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))
+                .explain("cannot limit the waiting time", "report this")?;
+        }
+        rustix::net::connect(&socket, &address).explain(
+            format!("no engine answers at {shown}"),
+            "start one (outboard engine --port PORT) or name its socket with --socket",
+        )?;
+        let mut observer = Self { socket, path: path.to_path_buf() };
+        let hello = ToEngine::Hello {
+            contract: CONTRACT_VERSION,
+            role: Role::Observer,
+            program: "outboard".into(),
+        };
+        match observer.ask(&hello, None)? {
+            FromEngine::Observing => Ok(observer),
+            FromEngine::Refused { contract, reason } => Err(Failure::new(
+                format!("the engine at {shown} (contract version {contract}) refused: {reason}"),
+                "use the executable that the engine was started from",
+            )),
+            _ => Err(observer.confused()),
+        }
+    }
+
+    /// The counters.
+    pub fn stats(&mut self) -> Result<Stats> {
+        match self.ask(&ToEngine::Stats, None)? {
+            FromEngine::Stats { counters } => Ok(Stats { counters }),
+            _ => Err(self.confused()),
+        }
+    }
+
+    /// The engine's sockets.
+    pub fn sockets(&mut self) -> Result<Vec<SocketInfo>> {
+        let mut all = Vec::new();
+        let mut answer = self.ask(&ToEngine::Sockets, None)?;
+        loop {
+            let FromEngine::Sockets { sockets, more } = answer else {
+                return Err(self.confused());
+            };
+            all.extend(sockets);
+            if !more {
+                return Ok(all);
+            }
+            answer = self.receive()?;
+        }
+    }
+
+    /// Has frames of `port` (all ports when empty) written to `output` as pcapng, at most
+    /// `snap_bytes` of each, until this connection closes.
+    pub fn capture(&mut self, port: &str, snap_bytes: u32, output: BorrowedFd<'_>) -> Result<()> {
+        let question = ToEngine::Capture { port: port.into(), snap_bytes };
+        match self.ask(&question, Some(output))? {
+            FromEngine::Capturing { refused: None } => Ok(()),
+            FromEngine::Capturing { refused: Some(reason) } => Err(Failure::new(
+                format!("the engine refused the capture: {reason}"),
+                "see its ports with `outboard stats`",
+            )),
+            _ => Err(self.confused()),
+        }
+    }
+
+    /// The connection, to wait for its end.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn ask(
+        &mut self,
+        question: &ToEngine,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<FromEngine> {
+        let advice = "see whether the engine still runs";
+        let bytes =
+            postcard::to_stdvec(question).explain("cannot write a question", "report this")?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
+        if !descriptors.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        }
+        let pieces = [IoSlice::new(&bytes)];
+        rustix::net::sendmsg(&self.socket, &pieces, &mut ancillary, SendFlags::NOSIGNAL)
+            .explain(format!("cannot ask the engine at {}", self.path.display()), advice)?;
+        self.receive()
+    }
+
+    fn receive(&mut self) -> Result<FromEngine> {
+        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+        let mut ancillary = RecvAncillaryBuffer::default();
+        let mut pieces = [IoSliceMut::new(&mut buffer)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = rustix::net::recvmsg(&self.socket, &mut pieces, &mut ancillary, flags)
+            .explain(
+                format!("the engine at {} does not answer", self.path.display()),
+                "see whether it still runs",
+            )?;
+        match buffer.get(..received.bytes) {
+            Some(message) if !message.is_empty() => postcard::from_bytes(message)
+                .explain("the engine's answer cannot be read", "use the engine's own executable"),
+            _ => Err(Failure::new(
+                format!("the engine at {} ended", self.path.display()),
+                "start it again",
+            )),
+        }
+    }
+
+    fn confused(&self) -> Failure {
+        Failure::new(
+            format!("the engine at {} gave an answer to another question", self.path.display()),
+            "use the executable that the engine was started from",
+        )
+    }
+}
