@@ -1,6 +1,12 @@
 //! Messages on the control socket: one postcard-encoded message per SOCK_SEQPACKET datagram, with
 //! descriptors as SCM_RIGHTS. See docs/spec/control.md.
 
+#[cfg(not(loom))]
+mod socket;
+
+#[cfg(not(loom))]
+pub use socket::{ControlError, ControlListener, DESCRIPTORS_MAX, Peer, Socket, Wait};
+
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
