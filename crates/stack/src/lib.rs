@@ -17,6 +17,7 @@ pub mod drops;
 pub mod route;
 mod stack;
 pub mod tcp;
+pub mod timer;
 
 pub use stack::{
     Config, HEADER_MAX, ImportError, Keys, Limits, SocketInfo, Stack, UdpInfo, UdpLevels,
