@@ -11,6 +11,8 @@ use crate::interface::{Gso, GsoKind, PortInfo, RxChecksum, RxMeta, TxMeta};
 pub(crate) const ETHERNET_BYTES: usize = 14;
 /// One VLAN tag on top.
 const VLAN_BYTES: usize = 4;
+/// IEEE 802.1Q.
+const VLAN_ETHERTYPE: [u8; 2] = [0x81, 0];
 /// Largest IP packet (RFC 791: 16 bits of total length).
 const IP_BYTES_MAX: usize = 65_535;
 /// Largest frame that any port receives or sends.
@@ -21,13 +23,16 @@ pub(crate) fn length(header: &[u8], payload: &[SharedBytes<'_>]) -> usize {
     payload.iter().fold(header.len(), |sum, piece| sum.saturating_add(piece.len()))
 }
 
-/// Whether a port like this can send a frame of `len` bytes with this work to do on it.
-pub(crate) fn sendable(info: &PortInfo, meta: &TxMeta, len: usize) -> bool {
-    if len < ETHERNET_BYTES {
+/// Whether a port like this can send this frame with this work to do on it.
+pub(crate) fn sendable(info: &PortInfo, meta: &TxMeta, header: &[u8], len: usize) -> bool {
+    if header.len() < ETHERNET_BYTES {
         return false;
     }
+    let tagged = header.get(12..14) == Some(&VLAN_ETHERTYPE);
+    let link_bytes = ETHERNET_BYTES + if tagged { VLAN_BYTES } else { 0 };
+    let unit = link_bytes + usize::from(info.mtu);
     let limit = match meta.gso {
-        None => ETHERNET_BYTES + VLAN_BYTES + usize::from(info.mtu),
+        None => unit,
         Some(Gso { size, kind }) => {
             let offered = match kind {
                 GsoKind::Tcp4 => info.offloads.tso4,
@@ -35,18 +40,17 @@ pub(crate) fn sendable(info: &PortInfo, meta: &TxMeta, len: usize) -> bool {
                 GsoKind::Udp => info.offloads.uso,
             };
             // A segment must fit the link, and cutting needs a checksum to redo per segment.
-            let header = usize::from(meta.header_bytes);
-            let segment = header + usize::from(size);
-            let fits = size > 0 && segment <= ETHERNET_BYTES + VLAN_BYTES + usize::from(info.mtu);
-            if !offered || !fits || meta.checksum.is_none() || header > len {
+            let header_bytes = usize::from(meta.header_bytes);
+            let fits = size > 0 && header_bytes + usize::from(size) <= unit;
+            if !offered || !fits || meta.checksum.is_none() || header_bytes > len {
                 return false;
             }
-            FRAME_BYTES_MAX
+            link_bytes + IP_BYTES_MAX
         }
     };
     let sum_inside = meta
         .checksum
-        .is_none_or(|(start, offset)| usize::from(start) + usize::from(offset) + 2 <= len);
+        .is_none_or(|(start, offset)| usize::from(start) + usize::from(offset) + 2 <= header.len());
     len <= limit && sum_inside
 }
 

@@ -205,3 +205,50 @@ pub trait Port: Send {
     /// adapters look after their link here now and then.
     fn on_time(&mut self, _now_ns: u64) {}
 }
+
+impl<P: Port + ?Sized> Port for Box<P> {
+    fn info(&self) -> &PortInfo {
+        (**self).info()
+    }
+
+    fn receive(&mut self, burst: &mut RxBurst) {
+        (**self).receive(burst);
+    }
+
+    fn frame(&self, handle: RxHandle) -> RxFrame<'_> {
+        (**self).frame(handle)
+    }
+
+    fn release(&mut self, burst: &mut RxBurst) {
+        (**self).release(burst);
+    }
+
+    fn send(
+        &mut self,
+        meta: &TxMeta,
+        header: &[u8],
+        payload: &[SharedBytes<'_>],
+    ) -> Result<(), TxError> {
+        (**self).send(meta, header, payload)
+    }
+
+    fn flush(&mut self) {
+        (**self).flush();
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        (**self).wait_fd()
+    }
+
+    fn counters(&self) -> PortCounters {
+        (**self).counters()
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        (**self).next_deadline()
+    }
+
+    fn on_time(&mut self, now_ns: u64) {
+        (**self).on_time(now_ns);
+    }
+}

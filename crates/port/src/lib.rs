@@ -1,8 +1,8 @@
 //! Ports: where frames enter and leave the engine.
 //!
 //! A port is a burst interface over one network attachment ([`Port`]). Adapters: [`pair`] (in
-//! memory, for simulation), `tap` (a TAP device given to the engine) and `packet` (AF_PACKET
-//! on an interface whose kernel side has no address). Wrappers around any port: `impair` (loss,
+//! memory, for simulation), [`tap`] (a TAP device given to the engine) and [`packet`] (AF_PACKET
+//! on an interface whose kernel side has no address). Wrappers around any port: [`impair`] (loss,
 //! delay, reordering, duplication, corruption, rate) and `pcap` (a capture that can be switched
 //! on and off while the port runs). Every one of them passes the suite in
 //! `tests/conformance.rs`.
@@ -16,9 +16,15 @@
 #![warn(missing_docs)]
 
 mod copy;
+pub mod impair;
 mod interface;
+mod link;
+pub mod open;
+pub mod packet;
 pub mod pair;
 pub mod spec;
+pub mod tap;
 
 pub use interface::*;
+pub use open::{OpenError, PortFds, from_fds, open};
 pub use spec::{PortSpec, SpecError};

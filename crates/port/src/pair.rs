@@ -173,7 +173,7 @@ impl Port for PairPort {
         payload: &[SharedBytes<'_>],
     ) -> Result<(), TxError> {
         let len = copy::length(header, payload);
-        if !copy::sendable(&self.info, meta, len) {
+        if !copy::sendable(&self.info, meta, header, len) {
             self.counters.tx_errors += 1;
             return Err(TxError::Unsendable);
         }

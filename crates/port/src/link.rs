@@ -1,0 +1,211 @@
+//! What must be asked of, or told to, a kernel interface: by the classic ioctls, which need no
+//! message building and exist everywhere.
+
+use std::fs;
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use wire::MacAddr;
+
+use crate::open::{OpenError, OpenErrorKind};
+use crate::spec::PortSpec;
+
+/// Runs `work` in the network namespace that the port names: on a thread of its own, since a
+/// namespace belongs to a thread.
+pub(crate) fn in_namespace<T: Send>(
+    spec: &PortSpec,
+    work: impl FnOnce() -> Result<T, OpenError> + Send,
+) -> Result<T, OpenError> {
+    let Some(name) = &spec.netns else { return work() };
+    let label = spec.label();
+    let path = Path::new("/run/netns").join(name);
+    let namespace = fs::File::open(&path).map_err(|why| {
+        OpenError::new(
+            OpenErrorKind::NotFound,
+            format!(
+                "cannot open {} for {label}: {why}; \"ip netns add {name}\" makes the namespace, \
+                 \"ip netns list\" shows those that exist",
+                path.display()
+            ),
+        )
+    })?;
+    std::thread::scope(|scope| {
+        let entered = scope.spawn(move || {
+            move_into_link_name_space(
+                std::os::fd::AsFd::as_fd(&namespace),
+                Some(LinkNameSpaceType::Network),
+            )
+            .map_err(|why| {
+                OpenError::system(&label, "enter the namespace", "CAP_SYS_ADMIN", &why.into())
+            })?;
+            work()
+        });
+        match entered.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// An interface by its name, in the namespace of the thread that asked.
+pub(crate) struct Link {
+    socket: OwnedFd,
+    name: [libc::c_char; libc::IFNAMSIZ],
+    text: String,
+}
+
+impl Link {
+    /// Prepares to ask; the interface need not exist yet.
+    pub(crate) fn new(name: &str) -> io::Result<Self> {
+        // SAFETY: socket takes no pointers.
+        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { socket, name: name_field(name)?, text: name.to_owned() })
+    }
+
+    fn request(&self) -> libc::ifreq {
+        // SAFETY: all-zero is a value of this plain C struct.
+        let mut request: libc::ifreq = unsafe { mem::zeroed() };
+        request.ifr_name = self.name;
+        request
+    }
+
+    fn ioctl(&self, code: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+        // SAFETY: every request used here reads and writes one ifreq, which lives on.
+        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), code, request) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    pub(crate) fn index(&self) -> io::Result<u32> {
+        let mut request = self.request();
+        self.ioctl(libc::SIOCGIFINDEX, &mut request)?;
+        // SAFETY: the kernel filled this member of the union.
+        let index = unsafe { request.ifr_ifru.ifru_ifindex };
+        u32::try_from(index).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))
+    }
+
+    pub(crate) fn mac(&self) -> io::Result<MacAddr> {
+        let mut request = self.request();
+        self.ioctl(libc::SIOCGIFHWADDR, &mut request)?;
+        // SAFETY: the kernel filled this member of the union.
+        let address = unsafe { request.ifr_ifru.ifru_hwaddr };
+        if address.sa_family != libc::ARPHRD_ETHER {
+            return Err(io::Error::other("the interface is not an Ethernet interface"));
+        }
+        let mut mac = [0; 6];
+        for (byte, &raw) in mac.iter_mut().zip(&address.sa_data) {
+            *byte = raw as u8;
+        }
+        Ok(MacAddr(mac))
+    }
+
+    pub(crate) fn mtu(&self) -> io::Result<u16> {
+        let mut request = self.request();
+        self.ioctl(libc::SIOCGIFMTU, &mut request)?;
+        // SAFETY: the kernel filled this member of the union.
+        let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+        Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
+    }
+
+    pub(crate) fn set_mtu(&self, mtu: u16) -> io::Result<()> {
+        let mut request = self.request();
+        request.ifr_ifru.ifru_mtu = libc::c_int::from(mtu);
+        self.ioctl(libc::SIOCSIFMTU, &mut request)
+    }
+
+    fn flags(&self) -> io::Result<libc::c_short> {
+        let mut request = self.request();
+        self.ioctl(libc::SIOCGIFFLAGS, &mut request)?;
+        // SAFETY: the kernel filled this member of the union.
+        Ok(unsafe { request.ifr_ifru.ifru_flags })
+    }
+
+    /// Sets flags such as IFF_UP, leaving the others.
+    pub(crate) fn raise(&self, flags: libc::c_int) -> io::Result<()> {
+        let before = self.flags()?;
+        let after = before | flags as libc::c_short;
+        if before == after {
+            return Ok(());
+        }
+        let mut request = self.request();
+        request.ifr_ifru.ifru_flags = after;
+        self.ioctl(libc::SIOCSIFFLAGS, &mut request)
+    }
+
+    /// Whether the kernel has an IPv4 address on the interface.
+    pub(crate) fn has_address(&self) -> io::Result<bool> {
+        let mut request = self.request();
+        match self.ioctl(libc::SIOCGIFADDR, &mut request) {
+            Ok(()) => Ok(true),
+            Err(why) if why.raw_os_error() == Some(libc::EADDRNOTAVAIL) => Ok(false),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Writes a setting of the interface below `/proc/sys/net`, e.g. `ipv6`, `disable_ipv6`.
+    /// A kernel without the protocol has no such file, and nothing to set.
+    pub(crate) fn set_sysctl(&self, family: &str, key: &str, value: &str) -> io::Result<()> {
+        // /proc/sys/net is that of the asking thread's namespace.
+        let path = format!("/proc/sys/net/{family}/conf/{}/{key}", self.text);
+        if fs::read_to_string(&path).is_ok_and(|now| now.trim() == value) {
+            return Ok(());
+        }
+        match fs::write(&path, value) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Lets a kernel thread poll the device (threaded NAPI). `other_namespace`: `/sys` shows the
+    /// namespace it was mounted in, so it is mounted anew for this thread alone.
+    pub(crate) fn set_threaded(&self, other_namespace: bool) -> io::Result<()> {
+        if other_namespace {
+            // SAFETY: this thread alone leaves the shared mount namespace and working
+            // directory; it is a helper that ends after opening, and holds no descriptors that
+            // the flag would affect.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) }?;
+            mount_own_sysfs()?;
+        }
+        fs::write(format!("/sys/class/net/{}/threaded", self.text), "1")
+    }
+}
+
+fn mount_own_sysfs() -> io::Result<()> {
+    // SAFETY: the strings are constants that end in zero, and the null pointers are allowed.
+    let private = unsafe {
+        libc::mount(
+            c"none".as_ptr(),
+            c"/".as_ptr(),
+            std::ptr::null(),
+            libc::MS_REC | libc::MS_PRIVATE,
+            std::ptr::null(),
+        )
+    };
+    if private < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: as above.
+    let mounted = unsafe {
+        libc::mount(c"sysfs".as_ptr(), c"/sys".as_ptr(), c"sysfs".as_ptr(), 0, std::ptr::null())
+    };
+    if mounted < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A name as `ifreq` holds it.
+pub(crate) fn name_field(name: &str) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
+    let mut field = [0; libc::IFNAMSIZ];
+    if name.len() >= field.len() || name.contains('\0') {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in field.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(field)
+}

@@ -1,0 +1,184 @@
+//! Opening a port, which takes privileges, and building the running port, which takes none.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use serde::{Deserialize, Serialize};
+use wire::MacAddr;
+
+use crate::impair::Impaired;
+use crate::interface::{Offloads, Port, PortInfo};
+use crate::spec::{Impairment, PortKind, PortSpec};
+use crate::{packet, tap};
+
+/// An opened port: descriptors and what must be known to run on them. Both can be handed to
+/// another process.
+#[derive(Debug)]
+pub struct PortFds {
+    /// The kernel's side, as the kind of port needs it (one descriptor for `tap` and `packet`).
+    pub fds: Vec<OwnedFd>,
+    /// The rest, as plain data.
+    pub description: PortDescription,
+}
+
+/// What [`open`] found out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PortDescription {
+    /// What it is.
+    pub kind: PortKind,
+    /// As the user names it, e.g. `tap:ob0`.
+    pub label: String,
+    /// Link address that the engine uses.
+    pub mac: MacAddr,
+    /// Largest IP packet.
+    pub mtu: u16,
+    /// What the kernel does for us on sending, and may do on receiving.
+    pub offloads: PortOffloads,
+    /// The interface's number in its namespace.
+    pub interface_index: u32,
+    /// Faults to inject.
+    pub impairment: Option<Impairment>,
+    /// Seed of the faults.
+    pub seed: u64,
+    /// What the user should know although the port works: sentences to log.
+    pub notes: Vec<String>,
+}
+
+/// [`Offloads`] in a form to hand over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortOffloads {
+    /// TCP is segmented by the kernel.
+    pub tso: bool,
+    /// UDP is cut by the kernel.
+    pub uso: bool,
+}
+
+impl PortDescription {
+    /// What the stack is told.
+    pub(crate) fn info(&self) -> PortInfo {
+        PortInfo {
+            name: self.label.clone(),
+            mac: self.mac,
+            mtu: self.mtu,
+            offloads: Offloads {
+                tx_checksum: true,
+                tso4: self.offloads.tso,
+                tso6: self.offloads.tso,
+                uso: self.offloads.uso,
+                rx_coalesce: true,
+            },
+        }
+    }
+}
+
+/// Why a port could not be opened: by what its reader can do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenErrorKind {
+    /// A capability is missing, or a device file is closed to this user.
+    Privilege,
+    /// The interface, the namespace or the device file is not there.
+    NotFound,
+    /// Somebody else uses it, or it is not fit for a port as it is set up.
+    InUse,
+    /// The kernel lacks what the port needs.
+    Unsupported,
+    /// Anything else that the kernel said.
+    System,
+}
+
+/// Why a port could not be opened, in a sentence that says what to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenError {
+    /// For programs.
+    pub kind: OpenErrorKind,
+    /// For people.
+    pub sentence: String,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence)
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl OpenError {
+    pub(crate) fn new(kind: OpenErrorKind, sentence: String) -> Self {
+        Self { kind, sentence }
+    }
+
+    /// From a failed system call: `doing` is what was tried, e.g. "create the TAP device", and
+    /// `capability` what the kernel asks for it.
+    pub(crate) fn system(label: &str, doing: &str, capability: &str, why: &io::Error) -> Self {
+        match why.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Self::new(
+                OpenErrorKind::Privilege,
+                format!(
+                    "cannot {doing} for {label}: {capability} is missing ({why}); run as root or \
+                     give the program the capability (setcap, or --cap-add for a container)"
+                ),
+            ),
+            Some(libc::ENODEV | libc::ENXIO) => Self::new(
+                OpenErrorKind::NotFound,
+                format!(
+                    "cannot {doing} for {label}: there is no such interface here; \"ip link\" \
+                     lists those of this network namespace (netns= names another one)"
+                ),
+            ),
+            _ => Self::new(
+                OpenErrorKind::System,
+                format!(
+                    "cannot {doing} for {label}: {why}; \"outboard doctor\" checks this machine"
+                ),
+            ),
+        }
+    }
+}
+
+/// Opens the port's descriptors and prepares its interface. Takes CAP_NET_ADMIN (TAP) or
+/// CAP_NET_RAW and CAP_NET_ADMIN (packet), and CAP_SYS_ADMIN to enter another namespace. A tap
+/// device ends with its descriptor, unless it existed before as a persistent one.
+pub fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
+    let fds = match spec.kind {
+        PortKind::Tap => tap::open(spec),
+        PortKind::Packet => packet::open(spec),
+    }?;
+    Ok(fds)
+}
+
+/// Builds the running port, with the faults asked for around it.
+pub fn from_fds(fds: PortFds) -> Result<Box<dyn Port>, OpenError> {
+    let PortFds { fds, description } = fds;
+    let mut fds = fds.into_iter();
+    let (Some(fd), None) = (fds.next(), fds.next()) else {
+        return Err(OpenError::new(
+            OpenErrorKind::System,
+            format!(
+                "{} runs on one descriptor, and not one was handed over; open the port anew",
+                description.label
+            ),
+        ));
+    };
+    let port: Box<dyn Port> = match description.kind {
+        PortKind::Tap => Box::new(tap::TapPort::new(fd, &description)?),
+        PortKind::Packet => Box::new(packet::PacketPort::new(fd, &description)?),
+    };
+    Ok(match description.impairment {
+        Some(faults) => Box::new(Impaired::new(port, faults, description.seed)),
+        None => port,
+    })
+}
+
+/// Eight bytes from the system's random source.
+pub(crate) fn random_seed() -> Result<u64, OpenError> {
+    let mut bytes = [0u8; 8];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(OpenError::new(
+            OpenErrorKind::System,
+            "the system's random source gave nothing; give mac= and seed= to do without".to_owned(),
+        )),
+    }
+}

@@ -1,0 +1,289 @@
+//! AF_PACKET on an interface that exists and whose kernel side has no address.
+//!
+//! Receiving is by a ring shared with the kernel (TPACKET_V2, whose slots are handed over frame
+//! by frame; version 3 hands over blocks, after a timeout): an idle look at it is a read of
+//! memory, and the kernel copies frames in on the sender's or the interrupt's CPU. Every slot
+//! holds a coalesced frame of 64 KiB. Sending copies small frames together and passes them with
+//! one `sendmmsg` per burst; large ones go to the kernel as their pieces lie.
+//!
+//! The kernel still sees every frame that arrives. So that it does not answer, [`open`] turns
+//! ARP off on the interface (IFF_NOARP), IPv6 too, and forwarding from it; these settings stay
+//! when the port closes (`ip link set NAME arp on` and the two sysctls undo them). An interface
+//! with an IPv4 address of the kernel's is refused: two stacks would answer for it. Frames sent
+//! skip the queueing discipline (PACKET_QDISC_BYPASS), and with it the kernel's own taps:
+//! `tcpdump` on this interface sees only what arrives; look at the far end or use
+//! [`pcap`](crate::pcap).
+
+use std::fs;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use arch::SharedBytes;
+
+use crate::copy;
+use crate::interface::{
+    Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, RxMeta, TxError, TxMeta,
+};
+use crate::link::{self, Link};
+use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloads, random_seed};
+use crate::spec::PortSpec;
+
+mod ring;
+mod transmit;
+
+use ring::Ring;
+use transmit::Transmit;
+
+/// The kernel's memory for frames under way to the interface. Enough for a burst of large ones.
+const SEND_BUFFER_BYTES: libc::c_int = 4 << 20;
+/// How often the link's state is looked at.
+const LOOK_NS: u64 = 10_000_000;
+
+pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
+    link::in_namespace(spec, || open_here(spec))
+}
+
+fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
+    let label = spec.label();
+    let fail = |doing: &str, capability: &str, why: io::Error| {
+        OpenError::system(&label, doing, capability, &why)
+    };
+    let asked = "look at the interface";
+    let admin = "CAP_NET_ADMIN";
+    let link = Link::new(&spec.name).map_err(|why| fail(asked, admin, why))?;
+    let index = link.index().map_err(|why| fail(asked, admin, why))?;
+    let own = link.mac().map_err(|why| fail(asked, admin, why))?;
+    let mut notes = Vec::new();
+    prepare(&link, spec, &label, &mut notes)?;
+    let mac = spec.mac.unwrap_or(own);
+    let fd = packet_socket(index, mac != own)
+        .map_err(|why| fail("open a packet socket", "CAP_NET_RAW", why))?;
+    let description = PortDescription {
+        kind: spec.kind,
+        label: label.clone(),
+        mac,
+        mtu: link.mtu().map_err(|why| fail(asked, admin, why))?,
+        // The kernel segments in software what the card cannot.
+        offloads: PortOffloads { tso: true, uso: kernel_cuts_udp() },
+        interface_index: index,
+        impairment: spec.impairment,
+        seed: spec.seed.map_or_else(random_seed, Ok)?,
+        notes,
+    };
+    Ok(PortFds { fds: vec![fd], description })
+}
+
+/// Keeps the kernel from answering on the interface, and brings it up.
+fn prepare(
+    link: &Link,
+    spec: &PortSpec,
+    label: &str,
+    notes: &mut Vec<String>,
+) -> Result<(), OpenError> {
+    let fail = |doing: &str, why: io::Error| OpenError::system(label, doing, "CAP_NET_ADMIN", &why);
+    if link.has_address().map_err(|why| fail("look at the interface", why))? {
+        return Err(OpenError::new(
+            OpenErrorKind::InUse,
+            format!(
+                "{label} has an address of the kernel's, which would answer beside the engine: \
+                 take it away (ip addr flush dev {}), or use an interface without one",
+                spec.name
+            ),
+        ));
+    }
+    for (family, key, value, effect) in [
+        ("ipv6", "disable_ipv6", "1", "its IPv6 may answer neighbours"),
+        ("ipv4", "forwarding", "0", "it may forward frames that are for the engine"),
+    ] {
+        if let Err(why) = link.set_sysctl(family, key, value) {
+            notes.push(format!(
+                "{label}: net.{family}.conf.{}.{key} could not be set to {value} ({why}); the \
+                 kernel stays as it is there and {effect}: set it by hand",
+                spec.name
+            ));
+        }
+    }
+    if let Some(mtu) = spec.mtu {
+        link.set_mtu(mtu).map_err(|why| fail("set the MTU", why))?;
+    }
+    link.raise(libc::IFF_UP | libc::IFF_NOARP)
+        .map_err(|why| fail("turn ARP off and bring the interface up", why))
+}
+
+fn packet_socket(index: u32, promiscuous: bool) -> io::Result<OwnedFd> {
+    // Protocol 0: nothing arrives before the socket is set up and bound.
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: socket takes no pointers.
+    let raw = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+    if raw < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+    set_option(&fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)?;
+    set_option(&fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32)?;
+    set_option(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)?;
+    set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER_BYTES)?;
+    // SAFETY: all-zero is a value of these plain C structs.
+    let (mut address, mut member): (libc::sockaddr_ll, libc::packet_mreq) =
+        unsafe { (mem::zeroed(), mem::zeroed()) };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as i32;
+    if promiscuous {
+        member.mr_ifindex = index as i32;
+        member.mr_type = libc::PACKET_MR_PROMISC as u16;
+        set_option(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member)?;
+    }
+    // SAFETY: the address is a sockaddr_ll of the length given.
+    let bound = unsafe {
+        libc::bind(
+            fd.as_raw_fd(),
+            std::ptr::from_ref(&address).cast(),
+            mem::size_of_val(&address) as libc::socklen_t,
+        )
+    };
+    if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(fd) }
+}
+
+pub(crate) fn set_option<T>(
+    fd: &OwnedFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: the kernel reads as many bytes as the value has.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            std::ptr::from_ref(value).cast(),
+            mem::size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Reads an option into `value`, which must be a plain C type.
+fn read_option<T: Copy>(
+    fd: &OwnedFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &mut T,
+) -> bool {
+    let mut len = mem::size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into the value, which takes any bytes.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            std::ptr::from_mut(value).cast(),
+            &raw mut len,
+        )
+    };
+    result == 0
+}
+
+/// Whether the vnet header's UDP segmentation is understood: Linux 6.2 and later. There is no
+/// option to ask for it on a packet socket.
+fn kernel_cuts_udp() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(2))
+}
+
+/// The running port; see the module.
+#[derive(Debug)]
+pub struct PacketPort {
+    fd: OwnedFd,
+    info: PortInfo,
+    ring: Ring,
+    transmit: Transmit,
+    next_look_ns: u64,
+    counters: PortCounters,
+}
+
+impl PacketPort {
+    pub(crate) fn new(fd: OwnedFd, description: &PortDescription) -> Result<Self, OpenError> {
+        let ring = Ring::new(&fd, &description.label)?;
+        Ok(Self {
+            fd,
+            info: description.info(),
+            ring,
+            transmit: Transmit::new(),
+            next_look_ns: 0,
+            counters: PortCounters::default(),
+        })
+    }
+
+    /// Learns how many frames found the ring full. The kernel starts again from zero.
+    fn read_drops(&mut self) {
+        let mut seen = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        if read_option(&self.fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut seen) {
+            self.counters.rx_missed += u64::from(seen.tp_drops);
+        }
+    }
+}
+
+impl Port for PacketPort {
+    fn info(&self) -> &PortInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, burst: &mut RxBurst) {
+        self.release(burst);
+        self.ring.receive(burst, &mut self.counters);
+    }
+
+    fn frame(&self, handle: RxHandle) -> RxFrame<'_> {
+        self.ring.frame(handle).unwrap_or(RxFrame { bytes: &[], meta: RxMeta::default() })
+    }
+
+    fn release(&mut self, burst: &mut RxBurst) {
+        burst.handles.clear();
+        self.ring.release();
+        if self.ring.take_losing() {
+            self.read_drops();
+        }
+    }
+
+    fn send(
+        &mut self,
+        meta: &TxMeta,
+        header: &[u8],
+        payload: &[SharedBytes<'_>],
+    ) -> Result<(), TxError> {
+        let len = copy::length(header, payload);
+        if !copy::sendable(&self.info, meta, header, len) {
+            self.counters.tx_errors += 1;
+            return Err(TxError::Unsendable);
+        }
+        self.transmit.send(&self.fd, meta, header, payload, len, &mut self.counters)
+    }
+
+    fn flush(&mut self) {
+        self.transmit.flush(&self.fd, &mut self.counters);
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    /// Now and then takes the socket's pending error away: left there, a link that went down
+    /// would keep [`Port::wait_fd`] ready for ever. Tries a link that was down again.
+    fn on_time(&mut self, now_ns: u64) {
+        if now_ns >= self.next_look_ns {
+            self.next_look_ns = now_ns.saturating_add(LOOK_NS);
+            let mut pending: libc::c_int = 0;
+            read_option(&self.fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut pending);
+            self.transmit.try_again();
+        }
+    }
+}
