@@ -1,2 +1,52 @@
-//! Checks of the whole tree.
-fn main() {}
+//! Work on the tree itself: `cargo xtask tidy | loom | fuzz`.
+#![forbid(unsafe_code)]
+
+mod fuzz;
+mod loom;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+  tidy                                 the rules of the tree
+  loom                                 interleavings of the shared queues
+  fuzz [TARGET...] [--seconds N]       fuzz targets, all of them unless named; 60 seconds each";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let command = arguments.next();
+    let result = match command.as_deref() {
+        Some("tidy") => tidy::run(&root()),
+        Some("loom") => loom::run(&root()),
+        Some("fuzz") => fuzz::run(&root(), arguments),
+        _ => Err(USAGE.to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository's folder.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// The cargo that runs us.
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Runs a command whose output the user sees; a failure is a sentence.
+fn succeed(command: &mut Command) -> Result<(), String> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{command:?} failed: {status}")),
+        Err(error) => Err(format!("{command:?} could not be started: {error}")),
+    }
+}

@@ -1,0 +1,63 @@
+# Everything that can be made here; each target does its own set-up.
+#
+#   make test    everything that must hold: unit, property, simulation, packet and loom tests, fuzz
+#                corpora, then real programs through the engine
+#   make lint    formatting, clippy, and the rules of the tree (xtask tidy)
+#   make demo    the comparison with the kernel; root
+#   make bench   micro-benchmarks
+#   make loom    the interleavings of the shared queues
+#   make fuzz    every fuzz target, FUZZ_SECONDS each (60)
+#   make soak    real programs, SOAK_SECONDS each (600)
+
+CARGO ?= cargo
+FUZZ_SECONDS ?= 60
+SOAK_SECONDS ?= 600
+export SOAK_SECONDS
+
+.PHONY: all build test lint demo bench soak fuzz loom setup setup-build
+
+all: build
+
+# The compiler and linker only.
+setup-build:
+	@scripts/setup build
+
+# What the real-program tests and the demo run, too.
+setup:
+	@scripts/setup build programs
+
+build: setup-build
+	@echo "== building the programs and the preload library (release)"
+	$(CARGO) build --release --package outboard --package outboard-preload
+
+test: setup build
+	@echo "== unit, property, simulation and packet tests, fuzz corpora"
+	$(CARGO) test --workspace --exclude outboard-tests
+	@echo "== interleavings (loom)"
+	$(CARGO) xtask loom
+	@echo "== real programs"
+	$(CARGO) test --package outboard-tests -- --nocapture --test-threads=1
+	@echo "== all tests passed"
+
+lint: setup-build
+	@echo "== formatting"
+	$(CARGO) fmt --all --check
+	@echo "== clippy"
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@echo "== rules of the tree"
+	$(CARGO) xtask tidy
+
+demo: setup build
+	@target/release/outboard demo
+
+bench: setup-build
+	$(CARGO) bench --workspace --benches
+
+loom: setup-build
+	$(CARGO) xtask loom
+
+fuzz: setup-build
+	$(CARGO) xtask fuzz --seconds $(FUZZ_SECONDS)
+
+soak: setup build
+	$(CARGO) test --package outboard-tests -- --ignored --nocapture --test-threads=1 soak

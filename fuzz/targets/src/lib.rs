@@ -1,0 +1,15 @@
+//! The bodies of the fuzz targets, as plain functions: the fuzzer's binaries in `fuzz/` call
+//! them, and so does the test that replays the corpora with the stable compiler.
+//!
+//! To add a target: a module here with `pub fn run(data: &[u8])`, a line in [`TARGETS`], a file
+//! in `fuzz/fuzz_targets`, a `[[bin]]` in `fuzz/Cargo.toml`, a few small inputs in
+//! `fuzz/corpus/NAME`. A target panics when what it promises does not hold.
+#![forbid(unsafe_code)]
+
+pub mod wire_parsers;
+
+/// A target's body.
+pub type Run = fn(&[u8]);
+
+/// Every target by its name.
+pub const TARGETS: &[(&str, Run)] = &[("wire_parsers", wire_parsers::run)];
