@@ -12,4 +12,4 @@ mod sum;
 
 pub use cpu::{cycles, pause, prefetch_read, prefetch_write};
 pub use shared::SharedBytes;
-pub use sum::{copy_and_sum, sum};
+pub use sum::{copy_and_sum, fold, sum};

@@ -77,7 +77,7 @@ impl<'a> SharedBytes<'a> {
             total += u32::from(crate::sum(arrived));
             done += copied;
         }
-        (len, crate::sum::fold(u64::from(total)))
+        (len, crate::fold(u64::from(total)))
     }
 }
 

@@ -191,9 +191,9 @@ fn short_words(bytes: &[u8]) -> u64 {
     total.wrapping_add(u64::from(last))
 }
 
-/// Folds carries back in until 16 bits are left.
+/// Folds the carries of a ones-complement sum back in until 16 bits are left, without a branch.
 #[inline(always)]
-pub(crate) fn fold(sum: u64) -> u16 {
+pub fn fold(sum: u64) -> u16 {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16);

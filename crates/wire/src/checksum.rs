@@ -3,6 +3,8 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use arch::fold;
+
 use crate::Malformed;
 use crate::ipv4::Protocol;
 
@@ -99,14 +101,6 @@ impl Sum {
     pub fn is_valid(self) -> bool {
         self.folded == 0xffff
     }
-}
-
-/// Folds carries back in until 16 bits are left.
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
 }
 
 /// A checksum after one 16-bit word under it changed (RFC 1624, equation 3).
