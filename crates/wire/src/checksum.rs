@@ -27,11 +27,13 @@ impl Sum {
     pub const ZERO: Sum = Sum { folded: 0, is_odd: false };
 
     /// Of these bytes.
+    #[inline]
     pub fn of(bytes: &[u8]) -> Self {
         Sum { folded: arch::sum(bytes), is_odd: !bytes.len().is_multiple_of(2) }
     }
 
     /// Of `len` bytes whose sum was taken elsewhere, e.g. by [`arch::copy_and_sum`].
+    #[inline]
     pub fn of_known(folded: u16, len: usize) -> Self {
         Sum { folded, is_odd: !len.is_multiple_of(2) }
     }
@@ -43,6 +45,7 @@ impl Sum {
 
     /// Of the pseudo-header (RFC 9293, section 3.1; RFC 768): addresses, protocol and the length
     /// of layer-4 header and payload.
+    #[inline]
     pub fn pseudo_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: Protocol, len: u32) -> Self {
         let words = u64::from(src.to_bits() >> 16)
             + u64::from(src.to_bits() & 0xffff)
@@ -74,6 +77,7 @@ impl Sum {
     }
 
     /// The sum over this and then `next`, wherever the cut lies.
+    #[inline]
     pub fn then(self, next: Sum) -> Self {
         let aligned = if self.is_odd { next.folded.swap_bytes() } else { next.folded };
         Sum {
@@ -83,11 +87,13 @@ impl Sum {
     }
 
     /// The folded sum, not complemented: what a partial checksum field holds.
+    #[inline]
     pub fn folded(self) -> u16 {
         self.folded
     }
 
     /// The checksum to send (IPv4 header, ICMP, TCP).
+    #[inline]
     pub fn finish(self) -> u16 {
         !self.folded
     }
@@ -98,6 +104,7 @@ impl Sum {
     }
 
     /// Whether a sum over data and its checksum says that both are whole.
+    #[inline]
     pub fn is_valid(self) -> bool {
         self.folded == 0xffff
     }

@@ -131,6 +131,7 @@ pub const VLAN_LEN: usize = 4;
 
 /// Splits a frame into header and payload. The payload may be followed by padding: the IP
 /// header's length says where the packet ends.
+#[inline]
 pub fn parse(frame: &[u8]) -> Result<(EthernetHeader, &[u8]), Malformed> {
     let (dst, rest) = frame.split_first_chunk::<6>().ok_or(Malformed::Short)?;
     let (src, rest) = rest.split_first_chunk::<6>().ok_or(Malformed::Short)?;
@@ -153,6 +154,7 @@ impl EthernetHeader {
     }
 
     /// Writes the header to the start of `out` and gives its length.
+    #[inline]
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
         let out = put(out, &self.dst.0)?;
         let mut out = put(out, &self.src.0)?;

@@ -84,6 +84,7 @@ const OFFSET_MASK: u16 = 0x1fff;
 
 /// Reads a packet and verifies the header's checksum. Bytes behind the total length (Ethernet
 /// padding) are cut off.
+#[inline]
 pub fn parse(bytes: &[u8]) -> Result<Ipv4Packet<'_>, Malformed> {
     let (packet, header, total_len) = split(bytes)?;
     if !Sum::of(header).is_valid() {
@@ -105,6 +106,7 @@ pub fn parse_quoted(bytes: &[u8]) -> Result<Ipv4Packet<'_>, Malformed> {
 
 /// The packet with everything behind the header as its payload, the header's bytes, and the
 /// total length that it claims.
+#[inline]
 fn split(bytes: &[u8]) -> Result<(Ipv4Packet<'_>, &[u8], usize), Malformed> {
     let (fixed, _) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(Malformed::Short)?;
     let &[
@@ -162,12 +164,14 @@ impl Ipv4Header {
 
     /// Writes the header without options, checksum done, to the start of `out` and gives its
     /// length. `payload_len` is what will follow; more than IP can say is `NoRoom`.
+    #[inline]
     pub fn emit(&self, payload_len: usize, out: &mut [u8]) -> Result<usize, NoRoom> {
         self.emit_with_options(&[], payload_len, out)
     }
 
     /// The same with options, which must be padded to a multiple of 4 bytes and at most 40;
     /// else `NoRoom`.
+    #[inline]
     pub fn emit_with_options(
         &self,
         options: &[u8],

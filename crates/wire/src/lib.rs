@@ -67,6 +67,7 @@ impl core::fmt::Display for NoRoom {
 impl core::error::Error for NoRoom {}
 
 /// Writes `bytes` to the start of `out`, and gives what is left of it.
+#[inline]
 fn put<'a, const N: usize>(out: &'a mut [u8], bytes: &[u8; N]) -> Result<&'a mut [u8], NoRoom> {
     let (head, rest) = out.split_first_chunk_mut::<N>().ok_or(NoRoom)?;
     *head = *bytes;
@@ -74,6 +75,7 @@ fn put<'a, const N: usize>(out: &'a mut [u8], bytes: &[u8; N]) -> Result<&'a mut
 }
 
 /// The same for a slice.
+#[inline]
 fn put_slice<'a>(out: &'a mut [u8], bytes: &[u8]) -> Result<&'a mut [u8], NoRoom> {
     let (head, rest) = out.split_at_mut_checked(bytes.len()).ok_or(NoRoom)?;
     head.copy_from_slice(bytes);

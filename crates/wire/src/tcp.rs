@@ -129,6 +129,7 @@ pub const CHECKSUM_OFFSET: usize = 16;
 /// Reads a segment. Only a data offset that contradicts the segment is malformed; options are
 /// read as tolerantly as the kernel reads them. The checksum is not verified here: see
 /// [`Sum`](crate::checksum::Sum).
+#[inline]
 pub fn parse(bytes: &[u8]) -> Result<TcpSegment<'_>, Malformed> {
     let (
         &[s0, s1, d0, d1, q0, q1, q2, q3, a0, a1, a2, a3, offset, flags, w0, w1, c0, c1, u0, u1],
@@ -166,6 +167,7 @@ pub fn parse_quoted(bytes: &[u8]) -> Result<(u16, u16, SeqNumber), Malformed> {
 impl TcpHeader {
     /// Writes header and options to the start of `out` and gives their length, a multiple of 4.
     /// The checksum field is written as it stands in `self`.
+    #[inline]
     pub fn emit(&self, options: &TcpOptions, out: &mut [u8]) -> Result<usize, NoRoom> {
         let (fixed, rest) = out.split_first_chunk_mut::<HEADER_LEN>().ok_or(NoRoom)?;
         let header_len = HEADER_LEN + options.emit(rest)?;

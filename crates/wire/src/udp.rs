@@ -22,6 +22,7 @@ pub const CHECKSUM_OFFSET: usize = 6;
 
 /// Splits a datagram into header and payload; bytes behind its length are cut off. The checksum
 /// is not verified here: see [`Sum`](crate::checksum::Sum).
+#[inline]
 pub fn parse(bytes: &[u8]) -> Result<(UdpHeader, &[u8]), Malformed> {
     let (header, rest) = parse_header(bytes)?;
     let payload_len = usize::from(header.len).checked_sub(HEADER_LEN).ok_or(Malformed::Length)?;
@@ -31,6 +32,7 @@ pub fn parse(bytes: &[u8]) -> Result<(UdpHeader, &[u8]), Malformed> {
 
 /// Reads the header alone; the length it claims is not compared with anything. For what an ICMP
 /// error quotes, for first fragments and for coalesced frames.
+#[inline]
 pub fn parse_header(bytes: &[u8]) -> Result<(UdpHeader, &[u8]), Malformed> {
     let (&[s0, s1, d0, d1, l0, l1, c0, c1], rest) =
         bytes.split_first_chunk().ok_or(Malformed::Short)?;
@@ -41,6 +43,7 @@ pub fn parse_header(bytes: &[u8]) -> Result<(UdpHeader, &[u8]), Malformed> {
 
 impl UdpHeader {
     /// Writes the header to the start of `out` and gives its length.
+    #[inline]
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
         let out = put(out, &self.src_port.to_be_bytes())?;
         let out = put(out, &self.dst_port.to_be_bytes())?;

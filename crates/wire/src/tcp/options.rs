@@ -124,6 +124,7 @@ impl TcpOptions {
     /// Reads the options of a segment. Like Linux: an option whose length cannot be right ends
     /// the reading without ending the segment; one of an unknown kind, of the wrong length, or
     /// that belongs on a SYN only is skipped; a shift above 14 counts as 14.
+    #[inline]
     pub fn parse(bytes: &[u8], syn: bool) -> TcpOptions {
         let mut options = TcpOptions::NONE;
         // What nearly every segment carries: nothing, or timestamps alone, aligned.
@@ -186,11 +187,13 @@ impl TcpOptions {
     }
 
     /// Bytes that [`emit`](Self::emit) writes: a multiple of 4, at most 40.
+    #[inline]
     pub fn emitted_len(&self) -> usize {
         let blocks = self.emitted_blocks();
         self.len_before_sack() + if blocks == 0 { 0 } else { 4 + 8 * blocks }
     }
 
+    #[inline]
     fn len_before_sack(&self) -> usize {
         let timestamps = match (self.timestamps.is_some(), self.sack_permitted) {
             (true, _) => 12,
@@ -203,6 +206,7 @@ impl TcpOptions {
     }
 
     /// As many blocks as fit behind the other options.
+    #[inline]
     fn emitted_blocks(&self) -> usize {
         let room = OPTIONS_LEN_MAX - self.len_before_sack();
         self.sack.len().min(room.saturating_sub(4) / 8)
@@ -211,6 +215,7 @@ impl TcpOptions {
     /// Writes the options to the start of `out`, aligned and in Linux's order: MSS, SACK
     /// permitted, timestamps, window scale, SACK. Blocks beyond 40 bytes are left out, the last
     /// first. Gives the length.
+    #[inline]
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
         let mut rest = out;
         if let Some(mss) = self.mss {
