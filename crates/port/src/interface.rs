@@ -25,7 +25,8 @@ pub struct Offloads {
     /// Frames may be sent with [`TxMeta::checksum`] left partial; otherwise the port's adapter
     /// completes the sum while it copies.
     pub tx_checksum: bool,
-    /// TCP/IPv4 frames of up to 64 KiB may be sent with [`TxMeta::gso`].
+    /// TCP/IPv4 frames of up to 64 KiB may be sent with [`TxMeta::gso`]. Best at most 65,535
+    /// bytes with the Ethernet header: longer ones Linux cuts in software before the device.
     pub tso4: bool,
     /// The same for IPv6.
     pub tso6: bool,

@@ -9,10 +9,11 @@
 //! The kernel still sees every frame that arrives. So that it does not answer, [`open`] turns
 //! ARP off on the interface (IFF_NOARP), IPv6 too, and forwarding from it; these settings stay
 //! when the port closes (`ip link set NAME arp on` and the two sysctls undo them). An interface
-//! with an IPv4 address of the kernel's is refused: two stacks would answer for it. Frames sent
-//! skip the queueing discipline (PACKET_QDISC_BYPASS), and with it the kernel's own taps:
-//! `tcpdump` on this interface sees only what arrives; look at the far end or use
-//! [`pcap`](crate::pcap).
+//! with an IPv4 address of the kernel's is refused: two stacks would answer for it.
+//!
+//! Frames sent go through the interface's queueing discipline. Going round it
+//! (PACKET_QDISC_BYPASS) gained nothing over veth, hides what is sent from `tcpdump`, and drops
+//! large frames on interfaces that cannot segment them.
 
 use std::fs;
 use std::io;
@@ -123,7 +124,6 @@ fn packet_socket(index: u32, promiscuous: bool) -> io::Result<OwnedFd> {
     let fd = unsafe { OwnedFd::from_raw_fd(raw) };
     set_option(&fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)?;
     set_option(&fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32)?;
-    set_option(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)?;
     set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER_BYTES)?;
     // SAFETY: all-zero is a value of these plain C structs.
     let (mut address, mut member): (libc::sockaddr_ll, libc::packet_mreq) =

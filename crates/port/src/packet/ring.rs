@@ -78,7 +78,7 @@ impl Ring {
                 format!(
                     "{label}: the kernel has no {} MiB for the receive ring; free memory or raise \
                      the container's limit",
-                    BLOCKS * BLOCK_BYTES >> 20
+                    (BLOCKS * BLOCK_BYTES) >> 20
                 ),
             ),
             _ => OpenError::system(label, "set up the receive ring", "CAP_NET_RAW", &why),

@@ -1,0 +1,184 @@
+//! Every adapter and wrapper through the one suite (see `suite/mod.rs`), and what is particular
+//! to the kernel's.
+
+use outboard_port::impair::Impaired;
+use outboard_port::pair::{PairConfig, pair};
+use outboard_port::spec::Impairment;
+use outboard_port::{Offloads, OpenError, Port, open};
+
+mod suite;
+
+use suite::kernel::{in_namespace, ip, packet_and_packet, port, tap_and_packet};
+use suite::{Connected, run};
+
+fn pair_with(config: &PairConfig) -> Connected {
+    let (a, b, link) = pair(config);
+    let mut ports = Connected::new(Box::new(a), Box::new(b));
+    ports.carries_partial = config.offloads.tx_checksum;
+    ports.set_up = Some(Box::new(move |up| link.set_up(up)));
+    ports
+}
+
+#[test]
+fn the_pair_conforms() {
+    run(|| pair_with(&PairConfig::default()));
+}
+
+#[test]
+fn a_pair_without_offloads_conforms() {
+    let config = PairConfig { offloads: Offloads::default(), ..PairConfig::default() };
+    run(|| pair_with(&config));
+}
+
+#[test]
+fn an_impaired_pair_conforms() {
+    run(|| {
+        let (a, b, _) = pair(&PairConfig::default());
+        let faults: Impairment = "delay:5ms+jitter:1ms+rate:10gbit".parse().unwrap();
+        Connected::new(Box::new(Impaired::new(a, faults, 1)), Box::new(Impaired::new(b, faults, 2)))
+    });
+}
+
+#[test]
+fn tap_conforms_against_a_packet_port_on_its_kernel_end() {
+    in_namespace("tap and packet", || run(tap_and_packet));
+}
+
+#[test]
+fn packet_ports_conform_over_veth() {
+    in_namespace("packet over veth", || run(packet_and_packet));
+}
+
+#[test]
+fn an_impaired_tap_conforms() {
+    in_namespace("impaired tap", || {
+        run(|| {
+            let a = port("tap:obt0,impair=delay:2ms,seed=1");
+            let b = port("packet:obt0");
+            Connected { carries_gso: false, ..Connected::new(a, b) }
+        });
+    });
+}
+
+#[test]
+fn a_tap_ends_with_its_descriptor_and_its_name_is_free_again() {
+    in_namespace("tap removal", || {
+        for _ in 0..3 {
+            let tap = port("tap:obt1,mtu=9000");
+            assert_eq!(tap.info().mtu, 9000);
+            ip("link show obt1");
+            drop(tap);
+            let gone = std::process::Command::new("ip").args(["link", "show", "obt1"]).output();
+            assert!(!gone.unwrap().status.success());
+        }
+    });
+}
+
+#[test]
+fn a_deleted_device_is_down_for_ever_and_wakes_nobody() {
+    in_namespace("deleted devices", || {
+        let mut tap = port("tap:obt2");
+        ip("link add obv2 type veth peer name obv3");
+        let mut packet = port("packet:obv2");
+        ip("link del obt2");
+        ip("link del obv2");
+        for port in [&mut tap, &mut packet] {
+            let mut burst = outboard_port::RxBurst::new();
+            for turn in 1..5 {
+                port.on_time(turn * 20_000_000);
+                port.receive(&mut burst);
+                assert!(burst.handles.is_empty());
+                let _down = port.send(&outboard_port::TxMeta::default(), &[0; 60], &[]);
+                port.flush();
+            }
+            assert!(port.counters().tx_errors >= 4);
+            port.on_time(200_000_000);
+            let fd = port.wait_fd().unwrap();
+            let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+            let now = rustix::event::Timespec::default();
+            assert_eq!(rustix::event::poll(&mut fds, Some(&now)).unwrap(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_tap_works_when_its_kernel_end_moves_to_another_namespace() {
+    in_namespace("tap moved", || {
+        let name = format!("port-test-{}", std::process::id());
+        ip(&format!("netns add {name}"));
+        let result = std::panic::catch_unwind(|| {
+            let tap = port("tap:obt3");
+            ip(&format!("link set obt3 netns {name}"));
+            ip(&format!("-n {name} link set obt3 up"));
+            let packet = port(&format!("packet:obt3,netns={name}"));
+            exchange(tap, packet);
+            let tap = port(&format!("tap:obt4,netns={name}"));
+            ip(&format!("-n {name} link show obt4"));
+            exchange(tap, port(&format!("packet:obt4,netns={name}")));
+        });
+        ip(&format!("netns del {name}"));
+        result.unwrap();
+    });
+}
+
+#[test]
+fn a_tap_with_a_kernel_thread_carries_frames() {
+    in_namespace("threaded napi", || {
+        let spec = "tap:obt5,napi=threaded,netns=";
+        let name = format!("port-napi-{}", std::process::id());
+        ip(&format!("netns add {name}"));
+        let result = std::panic::catch_unwind(|| {
+            let tap = port(&format!("{spec}{name}"));
+            exchange(tap, port(&format!("packet:obt5,netns={name}")));
+        });
+        ip(&format!("netns del {name}"));
+        result.unwrap();
+    });
+}
+
+fn exchange(a: Box<dyn Port>, b: Box<dyn Port>) {
+    let mut ports = Connected::new(a, b);
+    suite::frames_arrive_intact_and_in_order(&mut ports);
+    ports.swap();
+    suite::frames_arrive_intact_and_in_order(&mut ports);
+}
+
+fn refusal(text: &str) -> OpenError {
+    match open(&text.parse().unwrap()) {
+        Ok(_) => panic!("{text} opened"),
+        Err(why) => why,
+    }
+}
+
+#[test]
+fn a_port_that_cannot_be_opened_says_why_and_what_to_do() {
+    in_namespace("refusals", || {
+        let why = refusal("packet:nosuch0").sentence;
+        assert!(why.contains("no such interface") && why.contains("ip link"), "{why}");
+        let why = refusal("tap:obt6,netns=nosuchnetns").sentence;
+        assert!(why.contains("ip netns add nosuchnetns"), "{why}");
+        let _first = port("tap:obt6");
+        let why = refusal("tap:obt6").sentence;
+        assert!(why.contains("another program"), "{why}");
+        ip("link add obv4 type veth peer name obv5");
+        ip("addr add 192.0.2.1/24 dev obv4");
+        let why = refusal("packet:obv4").sentence;
+        assert!(why.contains("ip addr flush dev obv4"), "{why}");
+        let why = refusal("tap:obv4").sentence;
+        assert!(why.contains("choose another name"), "{why}");
+    });
+}
+
+#[test]
+fn the_kernel_is_kept_from_answering_on_a_packet_port() {
+    in_namespace("kernel kept quiet", || {
+        ip("link add obv6 type veth peer name obv7");
+        let _packet = port("packet:obv6,mac=02:00:00:00:00:07");
+        let shown =
+            std::process::Command::new("ip").args(["link", "show", "obv6"]).output().unwrap();
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        assert!(shown.contains("NOARP"), "{shown}");
+        let ipv6 = std::fs::read_to_string("/proc/sys/net/ipv6/conf/obv6/disable_ipv6").unwrap();
+        assert_eq!(ipv6.trim(), "1");
+    });
+}

@@ -1,0 +1,73 @@
+//! Links of the kernel for the suite: each in a network namespace of its own, which goes away,
+//! devices and all, with the thread that entered it.
+
+use std::process::Command;
+
+use outboard_port::{Port, from_fds, open};
+use rustix::thread::UnshareFlags;
+
+use super::Connected;
+
+/// Why the tests that need the kernel cannot run here.
+fn missing() -> Option<&'static str> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("needs root (namespaces, TAP and packet sockets)");
+    }
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        return Some("needs /dev/net/tun");
+    }
+    None
+}
+
+/// Runs a test in a new network namespace, or says by name why not.
+pub fn in_namespace(test: &str, work: impl FnOnce() + Send + 'static) {
+    if let Some(reason) = missing() {
+        eprintln!("skipped {test}: {reason}");
+        return;
+    }
+    let run = move || {
+        // SAFETY: leaving the network namespace affects this thread alone and no memory.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
+        ip("link set lo up");
+        work();
+    };
+    if let Err(panic) = std::thread::spawn(run).join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Runs `ip` with these words; the test fails when it does.
+pub fn ip(words: &str) {
+    let output = Command::new("ip").args(words.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Opens a port from its text.
+pub fn port(text: &str) -> Box<dyn Port> {
+    let fds = open(&text.parse().unwrap()).unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(fds.description.notes, Vec::<String>::new());
+    from_fds(fds).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// A TAP device and a packet port on its kernel end.
+pub fn tap_and_packet() -> Connected {
+    let tap = port("tap:obt0");
+    let packet = port("packet:obt0");
+    let mut ports = Connected::new(tap, packet);
+    ports.set_up = Some(Box::new(|up| set_link("obt0", up)));
+    ports
+}
+
+/// Packet ports on the two ends of a veth pair.
+pub fn packet_and_packet() -> Connected {
+    // Those of the part before are gone with their link.
+    let _none = Command::new("ip").args(["link", "del", "obv0"]).output();
+    ip("link add obv0 type veth peer name obv1");
+    let mut ports = Connected::new(port("packet:obv0"), port("packet:obv1"));
+    ports.set_up = Some(Box::new(|up| ["obv0", "obv1"].iter().for_each(|end| set_link(end, up))));
+    ports
+}
+
+fn set_link(name: &str, up: bool) {
+    ip(&format!("link set {name} {}", if up { "up" } else { "down" }));
+}
