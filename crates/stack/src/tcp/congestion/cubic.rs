@@ -1,0 +1,164 @@
+//! CUBIC: RFC 9438. Windows in bytes, times in nanoseconds, the cubic in floating point
+//! (deterministic: only additions, multiplications and one cube root of our own).
+
+use serde::{Deserialize, Serialize};
+
+use super::{Ack, Algorithm, WINDOW_MAX, Window, slow_start};
+use crate::api::Instant;
+
+//= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+//# The parameter β__cubic_ SHOULD be set to 0.7
+const BETA: f64 = 0.7;
+/// Scale of the cubic (RFC 9438 section 5.1).
+const C: f64 = 0.4;
+/// Growth of the window in the region where Reno would be faster (RFC 9438 section 4.3).
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+
+/// State of CUBIC. Windows in segments, as the RFC has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cubic {
+    /// Window just before the last reduction.
+    w_max: f64,
+    /// Seconds the cubic takes back to `w_max`.
+    k: f64,
+    /// What Reno would have by now.
+    w_est: f64,
+    /// Start of the current avoidance phase.
+    epoch: Option<Instant>,
+    /// Fraction of a segment still to be added.
+    fraction: f64,
+}
+
+impl Algorithm for Cubic {
+    fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
+        let left = slow_start(window, ack.bytes);
+        if left == 0 {
+            return;
+        }
+        let mss = f64::from(ack.mss.max(1));
+        let cwnd = f64::from(window.cwnd) / mss;
+        let epoch = match self.epoch {
+            Some(epoch) => epoch,
+            None => {
+                self.epoch = Some(ack.now);
+                if self.w_max < cwnd {
+                    self.w_max = cwnd;
+                }
+                self.k = cube_root((self.w_max - cwnd) / C);
+                self.w_est = cwnd;
+                self.fraction = 0.0;
+                ack.now
+            }
+        };
+        let t = ack.now.0.saturating_sub(epoch.0) as f64 / 1e9;
+        let rtt = ack.srtt_ns as f64 / 1e9;
+        let acked = f64::from(left) / mss;
+        // Figure 4: what Reno would have; beyond the old window with its own factor of one.
+        let alpha = if self.w_est >= self.w_max { 1.0 } else { ALPHA };
+        self.w_est += alpha * acked / cwnd;
+        // Figure 1: W_cubic(t) = C * (t - K)^3 + W_max.
+        let cubic = |t: f64| C * (t - self.k) * (t - self.k) * (t - self.k) + self.w_max;
+        if cubic(t) < self.w_est {
+            self.fraction += (self.w_est - cwnd).max(0.0);
+        } else {
+            let target = cubic(t + rtt).clamp(cwnd, 1.5 * cwnd);
+            self.fraction += (target - cwnd) / cwnd * acked;
+        }
+        // Never more than half of what was acknowledged, like the target's own bound.
+        let whole = self.fraction.min(acked.max(1.0));
+        if whole * mss >= 1.0 {
+            window.cwnd = window.cwnd.saturating_add((whole * mss) as u32).min(WINDOW_MAX);
+            self.fraction = 0.0;
+        }
+    }
+
+    fn on_loss(&mut self, window: &Window, flight: u32, mss: u32) -> u32 {
+        let cwnd = f64::from(window.cwnd) / f64::from(mss.max(1));
+        // Fast convergence, RFC 9438 section 4.7.
+        self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
+        self.epoch = None;
+        // RFC 9438 section 4.6 reduces the flight, or the window when it was kept in use; Linux
+        // takes the window, which is the same for a sender that the window limits.
+        let basis = window.cwnd.min(flight.saturating_add(2 * mss).max(window.cwnd / 2));
+        ((f64::from(basis) * BETA) as u32).max(2 * mss)
+    }
+
+    fn on_timeout(&mut self) {
+        self.epoch = None;
+    }
+
+    fn on_idle(&mut self, idle_ns: u64) {
+        // Time in which nothing was sent does not count (RFC 9438 section 5.8).
+        if let Some(epoch) = &mut self.epoch {
+            epoch.0 = epoch.0.saturating_add(idle_ns);
+        }
+    }
+}
+
+/// Cube root by Newton's method; `no_std` in spirit and the same on every machine.
+fn cube_root(x: f64) -> f64 {
+    if x <= 0.0 {
+        return 0.0;
+    }
+    let mut root = if x > 1.0 { x / 2.0 } else { 1.0 };
+    for _ in 0..64 {
+        let next = (2.0 * root + x / (root * root)) / 3.0;
+        if (next - root).abs() < 1e-9 * root {
+            return next;
+        }
+        root = next;
+    }
+    root
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cube_roots_are_right() {
+        for x in [0.001f64, 0.5, 1.0, 8.0, 27.0, 1e6, 1e12] {
+            assert!((cube_root(x).powi(3) - x).abs() < 1e-6 * x, "{x}");
+        }
+        assert_eq!(cube_root(-1.0), 0.0);
+    }
+
+    fn run(cubic: &mut Cubic, window: &mut Window, from_s: f64, seconds: f64) {
+        // One acknowledgement for each two segments of a window every 100 ms.
+        let mut t = from_s;
+        while t < from_s + seconds {
+            let mut acked = 0;
+            let flight = window.cwnd;
+            while acked < flight {
+                let now = Instant((t * 1e9) as u64);
+                cubic.on_ack(window, &Ack { bytes: 2000, now, srtt_ns: 100_000_000, mss: 1000 });
+                acked += 2000;
+            }
+            t += 0.1;
+        }
+    }
+
+    #[test]
+    fn the_window_returns_to_its_former_size_after_k() {
+        let mut cubic = Cubic::default();
+        let mut window = Window { cwnd: 1_000_000, ssthresh: 1 };
+        window.ssthresh = cubic.on_loss(&window, 1_000_000, 1000);
+        window.cwnd = window.ssthresh;
+        assert_eq!(window.cwnd, 700_000);
+        // K = cbrt(300 / 0.4) = 9.08 s.
+        run(&mut cubic, &mut window, 0.0, 4.0);
+        assert!((850_000..980_000).contains(&window.cwnd), "{}", window.cwnd);
+        run(&mut cubic, &mut window, 4.0, 5.2);
+        assert!((980_000..1_030_000).contains(&window.cwnd), "{}", window.cwnd);
+        run(&mut cubic, &mut window, 9.2, 6.0);
+        assert!(window.cwnd > 1_060_000, "{}", window.cwnd);
+    }
+
+    #[test]
+    fn fast_convergence_lets_a_newcomer_in() {
+        let mut cubic = Cubic::default();
+        cubic.on_loss(&Window { cwnd: 100_000, ssthresh: 1 }, 100_000, 1000);
+        cubic.on_loss(&Window { cwnd: 80_000, ssthresh: 1 }, 80_000, 1000);
+        assert!((cubic.w_max - 68.0).abs() < 0.01);
+    }
+}

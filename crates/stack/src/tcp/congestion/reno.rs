@@ -1,0 +1,70 @@
+//! Reno: RFC 5681.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Ack, Algorithm, WINDOW_MAX, Window, slow_start};
+
+/// State of Reno.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reno {
+    /// Bytes acknowledged since the window last grew.
+    acked: u32,
+}
+
+impl Algorithm for Reno {
+    fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
+        let left = slow_start(window, ack.bytes);
+        if left == 0 {
+            return;
+        }
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+        //# The RECOMMENDED way to increase cwnd during congestion avoidance is
+        //# to count the number of bytes that have been acknowledged by ACK
+        //# segments for new data.
+        self.acked = self.acked.saturating_add(left);
+        while self.acked >= window.cwnd {
+            self.acked -= window.cwnd;
+            window.cwnd = window.cwnd.saturating_add(ack.mss).min(WINDOW_MAX);
+        }
+    }
+
+    fn on_loss(&mut self, _: &Window, flight: u32, mss: u32) -> u32 {
+        self.acked = 0;
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+        //# ssthresh = max (FlightSize / 2, 2*SMSS)            (4)
+        (flight / 2).max(2 * mss)
+    }
+
+    fn on_timeout(&mut self) {
+        self.acked = 0;
+    }
+
+    fn on_idle(&mut self, _: u64) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Instant;
+
+    #[test]
+    fn avoidance_adds_a_segment_in_a_round_trip() {
+        let mut reno = Reno::default();
+        let mut window = Window { cwnd: 10_000, ssthresh: 10_000 };
+        for _ in 0..10 {
+            let ack = Ack { bytes: 1000, now: Instant(0), srtt_ns: 0, mss: 1000 };
+            reno.on_ack(&mut window, &ack);
+        }
+        assert_eq!(window.cwnd, 11_000);
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+    //= type=test
+    //# ssthresh = max (FlightSize / 2, 2*SMSS)            (4)
+    #[test]
+    fn a_loss_halves_the_flight_but_leaves_two_segments() {
+        let window = Window { cwnd: 10_000, ssthresh: 10_000 };
+        assert_eq!(Reno::default().on_loss(&window, 8000, 1000), 4000);
+        assert_eq!(Reno::default().on_loss(&window, 1000, 1000), 2000);
+    }
+}

@@ -1,0 +1,415 @@
+//! One connection's data: what every packet touches ([`Hot`]) and the rest ([`Cold`]).
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use wire::tcp::SeqNumber;
+
+use super::congestion::{Congestion, Window};
+use super::counters::TcpCounters;
+use super::intervals::{Intervals, Range};
+use super::isn::TcpKeys;
+use super::reply::Reply;
+use super::rtt::Rtt;
+use super::state::Input;
+use crate::api::{
+    Instant, InterfaceIndex, Owner, SocketId, TcpError, TcpLevels, TcpOptions, TcpState,
+};
+
+/// A deadline that is not set.
+pub const NEVER: u64 = u64::MAX;
+
+/// Whether losses are being repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// No loss is known.
+    Open,
+    /// Fast recovery (RFC 6675, RFC 6582) until `recover` is acknowledged.
+    Recovery,
+    /// After a timeout: everything outstanding counts as lost (RFC 5681 section 3.1).
+    Loss,
+}
+
+/// What the transmission timer means while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SendTimer {
+    /// Not running.
+    Idle,
+    /// Retransmission, RFC 6298.
+    Retransmit,
+    /// Window probe, RFC 9293 section 3.8.6.1.
+    Persist,
+    /// A partial segment held back by TCP_CORK goes out after all.
+    Cork,
+}
+
+/// What every segment of a connection touches.
+///
+/// Positions are offsets from the first byte after the SYN; sequence numbers are made of them
+/// by adding `iss + 1` or `irs + 1`. A FIN takes one position after the last byte.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Hot {
+    /// Who owns it.
+    pub owner: Owner,
+    /// snd.una.
+    pub una: u64,
+    /// snd.nxt: everything below has been sent at least once.
+    pub nxt: u64,
+    /// End of what the program has written.
+    pub written: u64,
+    /// snd.wl1, as a receive offset.
+    pub wl1: u64,
+    /// End of the last segment sent that was smaller than full (Minshall's Nagle).
+    pub small_end: u64,
+    /// rcv.nxt; includes the peer's FIN once received.
+    pub rcv_nxt: u64,
+    /// Right edge of the window as advertised; never moves back.
+    pub rcv_edge: u64,
+    /// rcv.nxt in the last segment sent (Last.ACK.sent of RFC 7323).
+    pub rcv_acked: u64,
+    /// What the program has read.
+    pub consumed: u64,
+    /// End of the segment being timed, when `timed_at` is set.
+    pub timed_end: u64,
+    /// When it was sent, or [`NEVER`].
+    pub timed_at: u64,
+    /// When [`Hot::send_timer`] runs out.
+    pub send_at: u64,
+    /// When a delayed acknowledgement is due.
+    pub ack_at: u64,
+    /// What the timer wheel has for this connection; at or before the earliest deadline.
+    pub armed_at: u64,
+    /// Last segment received.
+    pub received_at: u64,
+    /// Last data sent.
+    pub sent_at: u64,
+    /// Generation of the slot.
+    pub generation: u32,
+    /// snd.wnd.
+    pub snd_wnd: u32,
+    /// Largest snd.wnd seen.
+    pub max_wnd: u32,
+    /// Initial send sequence number.
+    pub iss: SeqNumber,
+    /// Initial receive sequence number.
+    pub irs: SeqNumber,
+    /// cwnd and ssthresh.
+    pub window: Window,
+    /// Receive window to offer now; grows up to the option's limit.
+    pub rcv_limit: u32,
+    /// TS.Recent.
+    pub ts_recent: u32,
+    /// Added to the clock for TSval.
+    pub ts_offset: u32,
+    /// When `ts_recent` was taken, in seconds.
+    pub ts_recent_s: u32,
+    /// Round-trip times.
+    pub rtt: Rtt,
+    /// Payload of a full segment we send, options deducted.
+    pub mss: u16,
+    /// Payload of a full segment the peer sends, as seen.
+    pub rcv_mss: u16,
+    /// Where it is sent.
+    pub interface: InterfaceIndex,
+    /// RFC 9293 state.
+    pub state: TcpState,
+    /// Loss recovery.
+    pub phase: Phase,
+    /// Meaning of `send_at`.
+    pub send_timer: SendTimer,
+    /// Shift of the peer's windows.
+    pub snd_scale: u8,
+    /// Shift of our windows.
+    pub rcv_scale: u8,
+    /// Acknowledgements still to be sent at once at the start (Linux's quick ack mode).
+    pub quick: u8,
+    /// Duplicate acknowledgements in a row.
+    pub dup_acks: u8,
+    /// Acknowledgements to be sent now.
+    pub acks_owed: u8,
+    /// In use.
+    pub used: bool,
+    /// Stands in a ready queue.
+    pub ready_queued: bool,
+    /// Has an event queued.
+    pub event_queued: bool,
+    /// Waits for the next hop's link address.
+    pub parked: bool,
+    /// The program has closed it; it lives on until everything is delivered.
+    pub orphan: bool,
+    /// A SYN (or SYN and ACK) is to be sent.
+    pub syn_due: bool,
+    /// A window or keepalive probe is to be sent.
+    pub probe_due: bool,
+    /// The next retransmission goes out whatever the congestion window says.
+    pub forced: bool,
+    /// Timestamps were agreed on.
+    pub timestamps: bool,
+    /// SACK was agreed on.
+    pub sack: bool,
+    /// TCP_NODELAY.
+    pub nodelay: bool,
+    /// TCP_CORK.
+    pub cork: bool,
+    /// The interface cuts large segments.
+    pub tso: bool,
+    /// Answers follow what is received: acknowledgements can ride on them.
+    pub interactive: bool,
+    /// The peer's FIN is within `rcv_nxt`.
+    pub fin_received: bool,
+    /// The congestion window held something back since the last acknowledgement.
+    pub cwnd_limited: bool,
+}
+
+const _: () = assert!(size_of::<Hot>() <= 256, "the hot part is at most four cache lines");
+
+/// What few segments touch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Cold {
+    /// Own address.
+    pub local: SocketAddr,
+    /// Peer's address.
+    pub remote: SocketAddr,
+    /// Options as set.
+    pub options: TcpOptions,
+    /// Congestion control.
+    pub congestion: Congestion,
+    /// The listener that it came from, until it is accepted.
+    pub listener: Option<SocketId>,
+    /// Why it died.
+    pub error: Option<TcpError>,
+    /// What ICMP last said; becomes the error if the connection times out (RFC 1122 4.2.3.9).
+    pub soft_error: Option<TcpError>,
+    /// Ranges the peer has selectively acknowledged.
+    pub sacked: Intervals,
+    /// Ranges received out of order.
+    pub received: Intervals,
+    /// Start of the ranges last received out of order, the newest first (RFC 2018 section 4).
+    pub recent: [u64; 3],
+    /// A duplicate to be reported (RFC 2883).
+    pub duplicate: Option<Range>,
+    /// Recovery ends when this is acknowledged.
+    pub recover: u64,
+    /// What is unsacked below this counts as lost.
+    pub lost_edge: u64,
+    /// What is below this has been sent again in this recovery (HighRxt).
+    pub rxt_next: u64,
+    /// Where the peer's FIN is, once announced.
+    pub peer_fin: Option<u64>,
+    /// One past the urgent byte.
+    pub urgent: Option<u64>,
+    /// End of the written stream wants a FIN once the handshake is over.
+    pub close_wanted: bool,
+    /// Retransmission timeouts, or probes, in a row.
+    pub retries: u8,
+    /// When the first of them was.
+    pub stuck_since: u64,
+    /// Keepalive probes in a row.
+    pub keep_probes: u8,
+    /// When to look whether a keepalive is due, or an orphan to be given up.
+    pub keep_at: u64,
+    /// MSS option received, or 536.
+    pub peer_mss: u16,
+    /// Largest IP packet to the peer.
+    pub mtu: u16,
+    /// When the last rate-limited acknowledgement was sent (RFC 5961 section 7).
+    pub challenged_at: Option<Instant>,
+    /// `consumed` when the receive window last grew.
+    pub tuned_at: u64,
+    /// Segments sent again.
+    pub retransmits: u64,
+}
+
+/// A connection while something is done to it.
+pub struct Connection<'a> {
+    /// Its name.
+    pub id: SocketId,
+    /// First array.
+    pub hot: &'a mut Hot,
+    /// Second array.
+    pub cold: &'a mut Cold,
+}
+
+/// How a connection ended within one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// It goes on.
+    #[default]
+    None,
+    /// CLOSED.
+    Dead,
+    /// TIME-WAIT.
+    TimeWait,
+}
+
+/// What steps share.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Shared {
+    /// Secrets.
+    pub keys: TcpKeys,
+    /// What is counted.
+    pub counters: TcpCounters,
+    /// Challenge acknowledgements left in the current second (RFC 5961 section 7).
+    pub challenges_left: u32,
+    /// Which second.
+    pub challenge_second: u64,
+}
+
+/// One step's surroundings and its effects on the tables.
+pub struct Step<'a> {
+    /// The time.
+    pub now: Instant,
+    /// Keys, counters, allowances.
+    pub shared: &'a mut Shared,
+    /// The owner should look at the levels.
+    pub event: bool,
+    /// There may be something to send.
+    pub ready: bool,
+    /// The handshake is over.
+    pub established: bool,
+    /// Whether the connection ended.
+    pub end: End,
+    /// A segment that belongs to no connection (any more).
+    pub reply: Option<Reply>,
+}
+
+impl<'a> Step<'a> {
+    /// Nothing has happened yet.
+    pub fn new(now: Instant, shared: &'a mut Shared) -> Self {
+        Self {
+            now,
+            shared,
+            event: false,
+            ready: false,
+            established: false,
+            end: End::None,
+            reply: None,
+        }
+    }
+}
+
+impl Hot {
+    /// The sequence number of a send offset.
+    pub fn seq(&self, offset: u64) -> SeqNumber {
+        self.iss + 1 + (offset as u32)
+    }
+
+    /// The acknowledgement number of a receive offset.
+    pub fn ack(&self, offset: u64) -> SeqNumber {
+        self.irs + 1 + (offset as u32)
+    }
+
+    /// The send offset of an acknowledgement number, by its distance from snd.una; negative
+    /// when it lies before the first byte.
+    pub fn send_offset(&self, ack: SeqNumber) -> i64 {
+        self.una.cast_signed().wrapping_add(i64::from(ack.offset_from(self.seq(self.una))))
+    }
+
+    /// The receive offset of a sequence number, by its distance from rcv.nxt.
+    pub fn receive_offset(&self, seq: SeqNumber) -> i64 {
+        self.rcv_nxt.cast_signed().wrapping_add(i64::from(seq.offset_from(self.ack(self.rcv_nxt))))
+    }
+
+    /// End of the contiguous stream received.
+    pub fn readable(&self) -> u64 {
+        self.rcv_nxt - u64::from(self.fin_received)
+    }
+
+    /// End of everything that is to be sent, the FIN included.
+    pub fn send_end(&self) -> u64 {
+        self.written + u64::from(self.state.has_closed())
+    }
+
+    /// Bytes (and FIN) of the send stream that are outstanding.
+    pub fn flight(&self) -> u64 {
+        self.nxt.saturating_sub(self.una)
+    }
+
+    /// Our SYN has not been acknowledged.
+    pub fn is_opening(&self) -> bool {
+        matches!(self.state, TcpState::SynSent | TcpState::SynReceived)
+    }
+
+    /// TSval now: a millisecond a tick.
+    pub fn ts_now(&self, now: Instant) -> u32 {
+        self.ts_offset.wrapping_add((now.0 / 1_000_000) as u32)
+    }
+}
+
+impl Cold {
+    /// Recomputes what of the options is needed per packet.
+    pub fn set_options(&mut self, hot: &mut Hot, options: TcpOptions) {
+        if options.congestion != self.congestion.kind() {
+            self.congestion = Congestion::new(options.congestion);
+        }
+        self.options = options;
+        hot.nodelay = options.nodelay;
+        hot.cork = options.cork;
+    }
+}
+
+impl Connection<'_> {
+    /// Moves the state; effects on timers and tables follow from where it went.
+    pub fn apply(&mut self, step: &mut Step<'_>, input: Input) {
+        let before = self.hot.state;
+        let after = before.after(input);
+        if after == before {
+            return;
+        }
+        self.hot.state = after;
+        step.event = true;
+        match after {
+            TcpState::Closed => {
+                step.end = End::Dead;
+                self.stop_timers();
+            }
+            TcpState::TimeWait => {
+                step.end = End::TimeWait;
+                self.stop_timers();
+            }
+            TcpState::Established => step.established = true,
+            _ => {}
+        }
+    }
+
+    /// The connection is over because of `error`.
+    pub fn die(&mut self, step: &mut Step<'_>, error: TcpError) {
+        if self.hot.state == TcpState::Closed {
+            return;
+        }
+        self.cold.error.get_or_insert(error);
+        self.apply(step, Input::Dead);
+    }
+
+    fn stop_timers(&mut self) {
+        self.hot.send_timer = SendTimer::Idle;
+        self.hot.send_at = NEVER;
+        self.hot.ack_at = NEVER;
+        self.cold.keep_at = NEVER;
+        self.hot.acks_owed = 0;
+        self.hot.probe_due = false;
+        self.hot.syn_due = false;
+    }
+
+    /// Earliest deadline.
+    pub fn deadline(&self) -> u64 {
+        self.hot.send_at.min(self.hot.ack_at).min(self.cold.keep_at)
+    }
+
+    /// The truth for the owner.
+    pub fn levels(&self) -> TcpLevels {
+        levels(self.hot, self.cold)
+    }
+}
+
+/// The truth for the owner.
+pub fn levels(hot: &Hot, cold: &Cold) -> TcpLevels {
+    TcpLevels {
+        state: hot.state,
+        readable: hot.readable(),
+        peer_closed: hot.fin_received,
+        acked: hot.una.min(hot.written),
+        urgent: cold.urgent,
+        error: cold.error,
+    }
+}

@@ -1,0 +1,77 @@
+//! What TCP counts beside drops.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// Counters of all connections together.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct TcpCounters {
+            $($(#[doc = $doc])+ pub $name: u64,)+
+        }
+
+        impl TcpCounters {
+            /// Every counter with its name.
+            pub fn each(&self, mut visit: impl FnMut(&'static str, u64)) {
+                $(visit(concat!("tcp_", stringify!($name)), self.$name);)+
+            }
+        }
+    };
+}
+
+counters! {
+    /// Connections opened by us.
+    active_opens,
+    /// Connections opened by peers.
+    passive_opens,
+    /// Connections that reached ESTABLISHED.
+    established,
+    /// Segments received for a connection.
+    segments_received,
+    /// Segments sent.
+    segments_sent,
+    /// Segments sent again.
+    retransmits,
+    /// Retransmission timeouts.
+    timeouts,
+    /// Fast recoveries entered.
+    fast_recoveries,
+    /// Window probes sent.
+    window_probes,
+    /// Keepalive probes sent.
+    keepalive_probes,
+    /// Resets sent.
+    resets_sent,
+    /// Valid resets received.
+    resets_received,
+    /// Challenge acknowledgements sent (RFC 5961).
+    challenge_acks,
+    /// Challenge acknowledgements not sent because of the rate limit.
+    challenges_limited,
+    /// Connections given up for lack of answers.
+    timed_out,
+    /// Acknowledgements delayed until their timer.
+    delayed_acks,
+    /// Segments that arrived out of order.
+    out_of_order,
+    /// Duplicates reported to the peer (RFC 2883).
+    duplicates,
+    /// Ranges forgotten because a list was full.
+    ranges_forgotten,
+    /// TIME-WAITs ended early because their table was full.
+    time_wait_evictions,
+    /// TIME-WAITs taken over by a new connection.
+    time_wait_reuses,
+    /// Connections reset because data arrived after close or was unread at close.
+    aborts_on_data,
+    /// Answers without a connection that found no room in their queue.
+    replies_dropped,
+    /// Requests refused because the connection table was full.
+    connections_limited,
+    /// Active opens that found no free port.
+    ports_exhausted,
+    /// ICMP errors taken.
+    icmp_errors,
+    /// Path MTU reductions.
+    path_mtu_reductions,
+}

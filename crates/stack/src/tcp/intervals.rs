@@ -1,0 +1,206 @@
+//! A bounded, sorted list of disjoint byte ranges: received out of order, or selectively
+//! acknowledged.
+
+use serde::{Deserialize, Serialize};
+
+/// A half-open range of stream offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Range {
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+}
+
+impl Range {
+    /// Bytes in it.
+    pub fn len(&self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+/// Ranges kept at most per list. With 1,448-byte segments and every other one lost this covers
+/// a flight of 370 KB; beyond it the farthest range is forgotten, which costs a retransmission.
+pub const RANGES_MAX: usize = 128;
+
+/// What became of an insertion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Insertion {
+    /// At least one byte is new.
+    New,
+    /// Everything was there already.
+    Known,
+    /// The list is full and the range lies beyond all others.
+    Full,
+}
+
+/// The list. Its memory is taken at the first insertion and kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intervals {
+    ranges: Vec<Range>,
+}
+
+impl Intervals {
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The ranges in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range> + '_ {
+        self.ranges.iter().copied()
+    }
+
+    /// Number of ranges.
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// The range that begins at the lowest offset.
+    pub fn first(&self) -> Option<Range> {
+        self.ranges.first().copied()
+    }
+
+    /// The range that ends at the highest offset.
+    pub fn last(&self) -> Option<Range> {
+        self.ranges.last().copied()
+    }
+
+    /// All bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.ranges.iter().map(Range::len).sum()
+    }
+
+    /// The range that `offset` lies in.
+    pub fn find(&self, offset: u64) -> Option<Range> {
+        let at = self.ranges.partition_point(|r| r.end <= offset);
+        self.ranges.get(at).copied().filter(|r| r.start <= offset)
+    }
+
+    /// The first range that starts at or after `offset`.
+    pub fn next_after(&self, offset: u64) -> Option<Range> {
+        let at = self.ranges.partition_point(|r| r.start < offset);
+        self.ranges.get(at).copied()
+    }
+
+    /// Adds a range, melting it with those it touches. When the list is full the farthest range
+    /// gives way to a nearer one; `dropped` is called with it.
+    pub fn insert(&mut self, start: u64, end: u64, mut dropped: impl FnMut(Range)) -> Insertion {
+        if start >= end {
+            return Insertion::Known;
+        }
+        let low = self.ranges.partition_point(|r| r.end < start);
+        let high = self.ranges.partition_point(|r| r.start <= end);
+        if low < high {
+            // Touches ranges low..high: they become one.
+            let (Some(first), Some(last)) =
+                (self.ranges.get(low).copied(), self.ranges.get(high - 1).copied())
+            else {
+                return Insertion::Known;
+            };
+            if first.start <= start && first.end >= end {
+                return Insertion::Known;
+            }
+            if let Some(melted) = self.ranges.get_mut(low) {
+                *melted = Range { start: first.start.min(start), end: last.end.max(end) };
+            }
+            self.ranges.drain(low + 1..high);
+            return Insertion::New;
+        }
+        if self.ranges.len() == RANGES_MAX {
+            if low == RANGES_MAX {
+                return Insertion::Full;
+            }
+            if let Some(farthest) = self.ranges.pop() {
+                dropped(farthest);
+            }
+        }
+        if self.ranges.capacity() == 0 {
+            self.ranges.reserve_exact(8);
+        }
+        self.ranges.insert(low, Range { start, end });
+        Insertion::New
+    }
+
+    /// Forgets everything below `offset`.
+    pub fn remove_below(&mut self, offset: u64) {
+        let gone = self.ranges.partition_point(|r| r.end <= offset);
+        self.ranges.drain(..gone);
+        if let Some(first) = self.ranges.first_mut() {
+            first.start = first.start.max(offset);
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.ranges.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(ranges: &[(u64, u64)]) -> Intervals {
+        let mut intervals = Intervals::default();
+        for &(start, end) in ranges {
+            intervals.insert(start, end, |_| ());
+        }
+        intervals
+    }
+
+    #[test]
+    fn touching_ranges_melt() {
+        let mut l = list(&[(10, 20), (30, 40)]);
+        assert_eq!(l.insert(20, 30, |_| ()), Insertion::New);
+        assert_eq!(l, list(&[(10, 40)]));
+        assert_eq!(l.insert(15, 25, |_| ()), Insertion::Known);
+    }
+
+    #[test]
+    fn a_full_list_forgets_the_farthest() {
+        let mut l = Intervals::default();
+        for i in 0..RANGES_MAX as u64 {
+            assert_eq!(l.insert(10 + i * 10, 15 + i * 10, |_| ()), Insertion::New);
+        }
+        assert_eq!(l.insert(1 << 20, 1 << 21, |_| ()), Insertion::Full);
+        let mut lost = None;
+        assert_eq!(l.insert(1, 2, |r| lost = Some(r)), Insertion::New);
+        assert_eq!(lost, Some(Range { start: 1280, end: 1285 }));
+        assert_eq!(l.len(), RANGES_MAX);
+    }
+
+    /// Against a naive bitmap.
+    #[test]
+    fn random_insertions_agree_with_a_bitmap() {
+        let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+        let mut random = move |below: u64| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed % below
+        };
+        for _ in 0..300 {
+            let mut naive = [false; 200];
+            let mut l = Intervals::default();
+            for _ in 0..40 {
+                let start = random(190);
+                let end = start + random(10);
+                let was_new = (start..end).any(|b| !naive[b as usize]);
+                (start..end).for_each(|b| naive[b as usize] = true);
+                let result = l.insert(start, end, |_| ());
+                assert_eq!(result == Insertion::New, was_new);
+                if random(8) == 0 {
+                    let below = random(60);
+                    l.remove_below(below);
+                    (0..below).for_each(|b| naive[b as usize] = false);
+                }
+                assert_eq!(l.bytes(), naive.iter().filter(|b| **b).count() as u64);
+                for b in 0..200u64 {
+                    assert_eq!(l.find(b).is_some(), naive[b as usize]);
+                }
+                assert!(l.iter().zip(l.iter().skip(1)).all(|(a, b)| a.end < b.start));
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Segments that belong to no connection (any more): resets, TIME-WAIT's acknowledgements.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, TcpSegment, Timestamps};
+
+use crate::api::InterfaceIndex;
+
+/// A segment without payload, complete in itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// Where it goes out.
+    pub interface: InterfaceIndex,
+    /// Own address.
+    pub local: SocketAddr,
+    /// Where to.
+    pub remote: SocketAddr,
+    /// SEG.SEQ.
+    pub seq: SeqNumber,
+    /// SEG.ACK.
+    pub ack: SeqNumber,
+    /// SEG.CTL.
+    pub flags: TcpFlags,
+    /// SEG.WND, not scaled.
+    pub window: u16,
+    /// Timestamps, where the connection had them.
+    pub timestamps: Option<Timestamps>,
+    /// Type of service.
+    pub tos: u8,
+}
+
+impl Reply {
+    /// The reset that answers a segment which no connection accepts; `None` for a reset.
+    pub fn reset(
+        interface: InterfaceIndex,
+        local: SocketAddr,
+        remote: SocketAddr,
+        segment: &TcpSegment<'_>,
+    ) -> Option<Reply> {
+        let header = &segment.header;
+        if header.flags.rst() {
+            return None;
+        }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.1
+        //# If the ACK bit is off, sequence number zero is used,
+        //#
+        //#    <SEQ=0><ACK=SEG.SEQ+SEG.LEN><CTL=RST,ACK>
+        //#
+        //# If the ACK bit is on,
+        //#
+        //#    <SEQ=SEG.ACK><CTL=RST>
+        let (seq, ack, flags) = if header.flags.ack() {
+            (header.ack, SeqNumber(0), TcpFlags::RST)
+        } else {
+            let ack = header.seq + segment.seq_len();
+            (SeqNumber(0), ack, TcpFlags::RST | TcpFlags::ACK)
+        };
+        Some(Reply {
+            interface,
+            local,
+            remote,
+            seq,
+            ack,
+            flags,
+            window: 0,
+            timestamps: None,
+            tos: 0,
+        })
+    }
+
+    /// The header to emit.
+    pub fn header(&self) -> (TcpHeader, TcpOptions) {
+        let header = TcpHeader {
+            src_port: self.local.port(),
+            dst_port: self.remote.port(),
+            seq: self.seq,
+            ack: self.ack,
+            flags: self.flags,
+            window: self.window,
+            checksum: 0,
+            urgent: 0,
+        };
+        (header, TcpOptions { timestamps: self.timestamps, ..TcpOptions::NONE })
+    }
+}

@@ -1,0 +1,178 @@
+//! Round-trip time and retransmission timeout, RFC 6298 with Linux's floor and first timeout.
+
+use serde::{Deserialize, Serialize};
+
+/// One second in nanoseconds.
+pub const SECOND: u64 = 1_000_000_000;
+/// One millisecond in nanoseconds.
+pub const MILLISECOND: u64 = 1_000_000;
+
+/// Timeout before there is a measurement.
+//= https://www.rfc-editor.org/rfc/rfc6298#section-2
+//# Until a round-trip time (RTT) measurement has been made for a
+//# segment sent between the sender and receiver, the sender SHOULD
+//# set RTO <- 1 second
+pub const RTO_NS_INITIAL: u64 = SECOND;
+/// Linux's floor of the variance part (the RFC would have the whole at 1 s or more).
+pub const RTO_NS_MIN: u64 = 200 * MILLISECOND;
+/// Ceiling, as Linux has it; RFC 6298 asks for at least 60 s.
+pub const RTO_NS_MAX: u64 = 120 * SECOND;
+
+/// The estimator. Times in microseconds, which is enough and keeps it small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rtt {
+    srtt_us: u32,
+    rttvar_us: u32,
+    min_us: u32,
+    /// Doublings since the last measurement.
+    backoff: u8,
+    measured: bool,
+    /// The SYN was sent again: see [`Rtt::on_handshake_timeout`].
+    slow_start: bool,
+}
+
+impl Default for Rtt {
+    fn default() -> Self {
+        Self { srtt_us: 0, rttvar_us: 0, min_us: u32::MAX, backoff: 0, measured: false, slow_start: false }
+    }
+}
+
+impl Rtt {
+    /// Takes a measurement. Karn's algorithm is the caller's duty: never of a segment that was
+    /// sent twice, unless the timestamp option tells which copy was answered.
+    pub fn on_sample(&mut self, rtt_ns: u64) {
+        let sample = u32::try_from(rtt_ns / 1000).unwrap_or(u32::MAX / 8).min(u32::MAX / 8);
+        self.min_us = self.min_us.min(sample);
+        if self.measured {
+            //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+            //# RTTVAR <- (1 - beta) * RTTVAR + beta * |SRTT - R'|
+            //# SRTT <- (1 - alpha) * SRTT + alpha * R'
+            let deviation = self.srtt_us.abs_diff(sample);
+            self.rttvar_us = self.rttvar_us - self.rttvar_us / 4 + deviation / 4;
+            self.srtt_us = self.srtt_us - self.srtt_us / 8 + sample / 8;
+        } else {
+            //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+            //# SRTT <- R
+            //# RTTVAR <- R/2
+            self.srtt_us = sample;
+            self.rttvar_us = sample / 2;
+            self.measured = true;
+        }
+        self.backoff = 0;
+    }
+
+    /// The timer ran out.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+    //# The host MUST set RTO <- RTO * 2 ("back off the timer").
+    pub fn on_timeout(&mut self) {
+        self.backoff = self.backoff.saturating_add(1).min(32);
+    }
+
+    /// Something new was acknowledged: the next timeout is not doubled any more.
+    pub fn on_progress(&mut self) {
+        self.backoff = 0;
+    }
+
+    /// The SYN had to be sent again and no measurement exists.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+    //# If the timer expires awaiting the ACK of a SYN segment and the
+    //# TCP implementation is using an RTO less than 3 seconds, the RTO
+    //# MUST be re-initialized to 3 seconds when data transmission
+    //# begins
+    pub fn on_handshake_timeout(&mut self) {
+        self.slow_start = true;
+        self.backoff = 0;
+    }
+
+    /// Retransmission timeout in nanoseconds, doublings included.
+    pub fn rto_ns(&self) -> u64 {
+        let base = if self.measured {
+            let variance = (4 * u64::from(self.rttvar_us) * 1000).max(RTO_NS_MIN);
+            u64::from(self.srtt_us) * 1000 + variance
+        } else if self.slow_start {
+            3 * SECOND
+        } else {
+            RTO_NS_INITIAL
+        };
+        base.saturating_mul(1 << u64::from(self.backoff.min(32))).min(RTO_NS_MAX)
+    }
+
+    /// Smoothed round-trip time in nanoseconds, once measured.
+    pub fn srtt_ns(&self) -> Option<u64> {
+        self.measured.then_some(u64::from(self.srtt_us) * 1000)
+    }
+
+    /// Mean deviation in nanoseconds.
+    pub fn rttvar_ns(&self) -> u64 {
+        u64::from(self.rttvar_us) * 1000
+    }
+
+    /// Smallest measurement in nanoseconds.
+    pub fn min_ns(&self) -> Option<u64> {
+        self.measured.then_some(u64::from(self.min_us) * 1000)
+    }
+
+    /// Doublings in force.
+    pub fn backoff(&self) -> u8 {
+        self.backoff
+    }
+}
+
+/// How long `retries` retransmissions with a first timeout of `base_ns` take altogether: Linux
+/// reads tcp_retries2 this way, so that the time to give up does not hang on the measured RTT.
+pub fn patience_ns(retries: u32, base_ns: u64) -> u64 {
+    let mut total = 0u64;
+    let mut timeout = base_ns;
+    for _ in 0..=retries.min(64) {
+        total = total.saturating_add(timeout);
+        timeout = timeout.saturating_mul(2).min(RTO_NS_MAX);
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //= type=test
+    //# Until a round-trip time (RTT) measurement has been made for a
+    //# segment sent between the sender and receiver, the sender SHOULD
+    //# set RTO <- 1 second
+    #[test]
+    fn the_first_timeout_is_a_second() {
+        assert_eq!(Rtt::default().rto_ns(), SECOND);
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+    //= type=test
+    //# The host MUST set RTO <- RTO * 2 ("back off the timer").
+    #[test]
+    fn timeouts_double_up_to_the_ceiling() {
+        let mut rtt = Rtt::default();
+        rtt.on_timeout();
+        assert_eq!(rtt.rto_ns(), 2 * SECOND);
+        for _ in 0..100 {
+            rtt.on_timeout();
+        }
+        assert_eq!(rtt.rto_ns(), RTO_NS_MAX);
+    }
+
+    #[test]
+    fn the_estimate_follows_the_samples_and_keeps_the_floor() {
+        let mut rtt = Rtt::default();
+        rtt.on_sample(100 * MILLISECOND);
+        assert_eq!(rtt.srtt_ns(), Some(100 * MILLISECOND));
+        assert_eq!(rtt.rto_ns(), 300 * MILLISECOND);
+        for _ in 0..200 {
+            rtt.on_sample(MILLISECOND);
+        }
+        assert!(rtt.srtt_ns().unwrap() < 2 * MILLISECOND);
+        assert!(rtt.rto_ns() >= RTO_NS_MIN && rtt.rto_ns() < 210 * MILLISECOND);
+    }
+
+    #[test]
+    fn fifteen_retries_take_as_long_as_linux_says() {
+        assert_eq!(patience_ns(15, RTO_NS_MIN), 924_600 * MILLISECOND);
+    }
+}
