@@ -1,0 +1,171 @@
+//! What an acknowledgement means: windows, round-trip times, and that our FIN arrived.
+
+use wire::tcp::TcpSegment;
+
+use super::congestion::{Ack, Algorithm};
+use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
+use super::reply::Reply;
+use super::rtt::MILLISECOND;
+use super::state::Input;
+use crate::api::TcpState;
+use crate::drops::DropReason;
+
+impl Connection<'_> {
+    /// Fifth step of RFC 9293 section 3.10.7.4: the ACK field.
+    pub fn on_ack(
+        &mut self,
+        step: &mut Step<'_>,
+        segment: &TcpSegment<'_>,
+        start: i64,
+    ) -> Result<(), DropReason> {
+        let header = &segment.header;
+        if self.hot.state == TcpState::SynReceived {
+            if header.ack != self.hot.iss + 1 {
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+                //# -  If the segment acknowledgment is not acceptable, form a
+                //#    reset segment
+                step.reply =
+                    Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment);
+                return Err(DropReason::TcpBadAck);
+            }
+            self.on_syn_acked(step, segment);
+        }
+        let ack = self.hot.send_offset(header.ack);
+        let (una, nxt) = (self.hot.una.cast_signed(), self.hot.nxt.cast_signed());
+        if ack > nxt || ack < una.saturating_sub(i64::from(self.hot.max_wnd)) {
+            //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+            //# The ACK value is considered acceptable only if
+            //# it is in the range of ((SND.UNA - MAX.SND.WND) <= SEG.ACK <=
+            //# SND.NXT).
+            self.challenge(step);
+            return Err(DropReason::TcpBadAck);
+        }
+        let window_moved = self.update_window(segment, start, ack);
+        if ack < una {
+            // An old acknowledgement; its data may be new all the same.
+            return Ok(());
+        }
+        let acked = (ack - una) as u64;
+        // Before the acknowledgement moves the flight.
+        let flight = self.hot.flight();
+        let was_lossy = self.hot.phase != Phase::Open;
+        let newly_sacked = self.take_sack(segment, ack);
+        if acked > 0 {
+            self.on_progress(step, segment, ack.cast_unsigned());
+        } else {
+            //= https://www.rfc-editor.org/rfc/rfc5681#section-2
+            //# DUPLICATE ACKNOWLEDGMENT: An acknowledgment is considered a
+            //# "duplicate" in the following algorithms when
+            let plain_duplicate = flight > 0
+                && segment.payload.is_empty()
+                && !header.flags.syn()
+                && !header.flags.fin()
+                && !window_moved;
+            if newly_sacked > 0 || (plain_duplicate && !self.hot.sack) {
+                self.hot.dup_acks = self.hot.dup_acks.saturating_add(1);
+                step.ready = true;
+            }
+            if self.hot.send_timer == SendTimer::Persist {
+                // The peer lives; its window is what it is.
+                self.cold.retries = 0;
+                if !self.is_window_closed() {
+                    self.stop_send_timer();
+                }
+            }
+        }
+        self.judge_losses(step, acked > 0);
+        if acked > 0 && (self.hot.phase != Phase::Recovery) {
+            self.grow_window(step, acked, flight, was_lossy);
+        }
+        if window_moved || acked > 0 {
+            step.ready = true;
+        }
+        Ok(())
+    }
+
+    /// snd.wnd, when the segment is not older than the last one it was taken from. Tells whether
+    /// the window moved.
+    fn update_window(&mut self, segment: &TcpSegment<'_>, start: i64, ack: i64) -> bool {
+        let hot = &mut *self.hot;
+        // Windows of SYNs are never scaled; those have been taken already.
+        if segment.header.flags.syn() {
+            return false;
+        }
+        let window = u32::from(segment.header.window) << hot.snd_scale.min(14);
+        let start = start.max(0).cast_unsigned();
+        let newer = ack > hot.una.cast_signed()
+            || start > hot.wl1
+            || (start == hot.wl1 && (window > hot.snd_wnd || window == 0));
+        if ack < hot.una.cast_signed() || !newer {
+            return false;
+        }
+        hot.wl1 = start;
+        let moved = window != hot.snd_wnd;
+        hot.snd_wnd = window;
+        if window > hot.max_wnd {
+            hot.max_wnd = window;
+        }
+        moved
+    }
+
+    /// snd.una moves to `ack`.
+    fn on_progress(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>, ack: u64) {
+        let hot = &mut *self.hot;
+        hot.una = ack;
+        self.cold.sacked.remove_below(ack);
+        if hot.timed_at != NEVER {
+            if ack >= hot.timed_end {
+                hot.rtt.on_sample(step.now.0.saturating_sub(hot.timed_at));
+                hot.timed_at = NEVER;
+            }
+        } else if let Some(timestamps) = segment.options.timestamps.filter(|_| hot.timestamps) {
+            // A timestamp tells which copy was answered, also in recovery (RFC 7323 section 4.1).
+            let ticks = hot.ts_now(step.now).wrapping_sub(timestamps.echo);
+            if timestamps.echo != 0 && ticks < 1 << 20 {
+                hot.rtt.on_sample(u64::from(ticks) * MILLISECOND);
+            }
+        }
+        hot.rtt.on_progress();
+        self.cold.retries = 0;
+        self.cold.soft_error = None;
+        step.event = true;
+        let hot = &mut *self.hot;
+        if ack == hot.nxt {
+            //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+            //# When all outstanding data has been acknowledged, turn off the
+            //# retransmission timer.
+            self.stop_send_timer();
+        } else {
+            //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+            //# When an ACK is received that acknowledges new data, restart the
+            //# retransmission timer so that it will expire after RTO seconds
+            self.restart_retransmit_timer(step.now);
+        }
+        if self.hot.state.has_closed() && ack > self.hot.written {
+            self.apply(step, Input::AckOfFin);
+            if self.hot.state == TcpState::FinWait2 && self.hot.orphan {
+                self.limit_fin_wait(step.now);
+            }
+        }
+    }
+
+    /// Opens the congestion window, if it was in full use.
+    fn grow_window(&mut self, step: &Step<'_>, acked: u64, flight: u64, was_lossy: bool) {
+        let hot = &mut *self.hot;
+        let cwnd = u64::from(hot.window.cwnd);
+        let mss = u64::from(hot.mss);
+        // In slow start half a window in use is enough, for bursts end unevenly.
+        let in_use = if hot.window.in_slow_start() { 2 * flight } else { flight + mss };
+        if !(hot.cwnd_limited || was_lossy || in_use > cwnd) {
+            return;
+        }
+        hot.cwnd_limited = false;
+        let ack = Ack {
+            bytes: u32::try_from(acked).unwrap_or(u32::MAX),
+            now: step.now,
+            srtt_ns: hot.rtt.srtt_ns().unwrap_or(0),
+            mss: u32::from(hot.mss),
+        };
+        self.cold.congestion.on_ack(&mut hot.window, &ack);
+    }
+}

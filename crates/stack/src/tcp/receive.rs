@@ -1,0 +1,565 @@
+//! Segments that arrive for a connection: RFC 9293 section 3.10.7.3 and 3.10.7.4 in their order,
+//! with the checks of RFC 5961 and 7323.
+
+use wire::tcp::{SackBlock, SackBlocks, TcpFlags, TcpSegment};
+
+use super::connection::{Connection, Hot, NEVER, Step};
+use super::intervals::{Insertion, Range};
+use super::reply::Reply;
+use super::rtt::{MILLISECOND, SECOND};
+use super::state::Input;
+use crate::api::{Sink, TcpError, TcpState};
+use crate::drops::DropReason;
+
+/// Linux's delayed acknowledgement.
+pub const DELAYED_ACK_NS: u64 = 40 * MILLISECOND;
+/// Acknowledgements sent at once when a connection is new or awakes.
+pub const QUICK_ACKS: u8 = 16;
+/// At most one challenge acknowledgement of a connection in this time (Linux's
+/// tcp_invalid_ratelimit).
+const CHALLENGE_INTERVAL_NS: u64 = 500 * MILLISECOND;
+/// Challenge acknowledgements of all connections in a second.
+const CHALLENGES_PER_SECOND: u32 = 1000;
+/// After this long without a segment an old timestamp proves nothing (RFC 7323 section 5.5).
+const TS_RECENT_LIFE_S: u32 = 24 * 86400;
+
+/// A segment's place in the receive stream.
+struct Placed {
+    /// Offset of its first byte; its SYN would be at -1.
+    start: i64,
+    /// One past its last byte, FIN included.
+    end: i64,
+}
+
+impl Connection<'_> {
+    /// Takes a segment.
+    pub fn on_segment<S: Sink>(
+        &mut self,
+        step: &mut Step<'_>,
+        segment: &TcpSegment<'_>,
+        gso_bytes: Option<u16>,
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        match self.hot.state {
+            TcpState::Closed | TcpState::TimeWait => return Err(DropReason::TcpNoSocket),
+            TcpState::SynSent => return self.on_segment_syn_sent(step, segment, sink),
+            _ => {}
+        }
+        let placed = self.check(step, segment)?;
+        self.hot.received_at = step.now.0;
+        self.cold.keep_probes = 0;
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# If the ACK bit is off, drop the segment and return
+        if !segment.header.flags.ack() {
+            return Err(DropReason::TcpBadAck);
+        }
+        self.on_ack(step, segment, placed.start)?;
+        if self.hot.state == TcpState::Closed {
+            return Ok(());
+        }
+        if let Some(timestamps) = segment.options.timestamps.filter(|_| self.hot.timestamps) {
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
+            //# (2)  If:
+            //#
+            //#         SEG.TSval >= TS.Recent and SEG.SEQ <= Last.ACK.sent
+            //#
+            //#      then SEG.TSval is copied to TS.Recent; otherwise, it is
+            //#      ignored.
+            if placed.start <= self.hot.rcv_acked.cast_signed()
+                && timestamps.value.wrapping_sub(self.hot.ts_recent).cast_signed() >= 0
+            {
+                self.hot.ts_recent = timestamps.value;
+                self.hot.ts_recent_s = seconds(step.now.0);
+            }
+        }
+        self.on_payload(step, segment, placed.start, gso_bytes, sink)
+    }
+
+    /// RFC 9293 section 3.10.7.3.
+    fn on_segment_syn_sent<S: Sink>(
+        &mut self,
+        step: &mut Step<'_>,
+        segment: &TcpSegment<'_>,
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        let header = &segment.header;
+        if header.flags.ack() && header.ack != self.hot.iss + 1 {
+            step.reply =
+                Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment);
+            return Err(DropReason::TcpBadAck);
+        }
+        if header.flags.rst() {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.3
+            //# If the ACK was acceptable, then signal to the user "error:
+            //# connection reset", drop the segment, enter CLOSED state,
+            //# delete TCB, and return.  Otherwise (no ACK), drop the
+            //# segment and return.
+            if !header.flags.ack() {
+                return Err(DropReason::TcpBlindReset);
+            }
+            step.shared.counters.resets_received += 1;
+            self.die(step, TcpError::Refused);
+            return Ok(());
+        }
+        if !header.flags.syn() {
+            return Err(DropReason::TcpOutOfWindow);
+        }
+        self.on_peer_syn(step, segment);
+        self.hot.received_at = step.now.0;
+        if header.flags.ack() {
+            self.on_handshake_acked(step, segment);
+            self.apply(step, Input::SynAck);
+            self.hot.acks_owed = 1;
+        } else {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.3
+            //# Otherwise, enter SYN-RECEIVED, form a SYN,ACK segment
+            self.apply(step, Input::Syn);
+            self.hot.syn_due = true;
+        }
+        step.ready = true;
+        if segment.payload.is_empty() && !header.flags.fin() || !header.flags.ack() {
+            return Ok(());
+        }
+        self.on_payload(step, segment, 0, None, sink)
+    }
+
+    /// What the peer's SYN says.
+    pub fn on_peer_syn(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
+        let (hot, cold) = (&mut *self.hot, &mut *self.cold);
+        hot.irs = segment.header.seq;
+        hot.rcv_nxt = 0;
+        hot.rcv_acked = 0;
+        hot.rcv_edge = u64::from(hot.rcv_limit.min(65535));
+        hot.wl1 = 0;
+        hot.snd_wnd = u32::from(segment.header.window);
+        hot.max_wnd = hot.snd_wnd;
+        let options = &segment.options;
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+        //# The two sides MUST send Window Scale options
+        //# in their <SYN> segments to enable window scaling in either
+        //# direction.
+        match options.window_scale {
+            Some(scale) => hot.snd_scale = scale,
+            None => hot.rcv_scale = 0,
+        }
+        hot.sack = options.sack_permitted;
+        hot.timestamps = options.timestamps.is_some();
+        if let Some(timestamps) = options.timestamps {
+            hot.ts_recent = timestamps.value;
+            hot.ts_recent_s = seconds(step.now.0);
+        }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+        //# If an MSS Option is not received at connection setup, TCP
+        //# implementations MUST assume a default send MSS of 536 (576 - 40) for
+        //# IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
+        let default = if cold.remote.is_ipv4() { 536 } else { 1220 };
+        cold.peer_mss = options.mss.unwrap_or(default);
+        self.update_mss();
+        let hot = &mut *self.hot;
+        hot.rcv_mss = 536.min(hot.mss).max(88);
+        let quick = (hot.rcv_limit / (2 * u32::from(hot.rcv_mss))).min(u32::from(QUICK_ACKS));
+        hot.quick = (quick as u8).max(2);
+    }
+
+    /// Our SYN has been acknowledged: windows and timers of an established connection.
+    fn on_handshake_acked(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
+        let hot = &mut *self.hot;
+        hot.una = 0;
+        hot.nxt = 0;
+        if hot.timed_at != NEVER {
+            hot.rtt.on_sample(step.now.0.saturating_sub(hot.timed_at));
+            hot.timed_at = NEVER;
+        } else if let Some(timestamps) = segment.options.timestamps.filter(|_| hot.timestamps) {
+            let ticks = hot.ts_now(step.now).wrapping_sub(timestamps.echo);
+            if ticks < 1 << 20 {
+                hot.rtt.on_sample(u64::from(ticks) * MILLISECOND);
+            }
+        }
+        hot.window = super::congestion::Window::initial(u32::from(hot.mss));
+        if self.cold.retries > 1 {
+            //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+            //# if the SYN or SYN/ACK is lost, the
+            //# initial window used by a sender after a correctly transmitted SYN
+            //# MUST be one segment consisting of at most SMSS bytes.
+            hot.window.cwnd = u32::from(hot.mss);
+            hot.rtt.on_handshake_timeout();
+        }
+        self.cold.retries = 0;
+        self.hot.syn_due = false;
+        self.stop_send_timer();
+        step.shared.counters.established += 1;
+    }
+
+    /// Sequence number, reset, SYN: everything that comes before the acknowledgement.
+    fn check(
+        &mut self,
+        step: &mut Step<'_>,
+        segment: &TcpSegment<'_>,
+    ) -> Result<Placed, DropReason> {
+        let header = &segment.header;
+        let flags = header.flags;
+        let start = self.hot.receive_offset(header.seq);
+        let end = start + i64::from(segment.seq_len());
+        if let Some(timestamps) = segment.options.timestamps.filter(|_| self.hot.timestamps) {
+            let old = timestamps.value.wrapping_sub(self.hot.ts_recent).cast_signed() < 0;
+            let age_s = seconds(step.now.0).wrapping_sub(self.hot.ts_recent_s);
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+            //# R1)  If there is a Timestamps option in the arriving segment,
+            //#      SEG.TSval < TS.Recent, TS.Recent is valid (see later
+            //#      discussion), and if the RST bit is not set, then treat the
+            //#      arriving segment as not acceptable
+            if old && !flags.rst() && age_s < TS_RECENT_LIFE_S {
+                self.acknowledge_invalid(step, segment);
+                return Err(DropReason::TcpPaws);
+            }
+        }
+        let (next, edge) = (self.hot.rcv_nxt.cast_signed(), self.hot.rcv_edge.cast_signed());
+        // Linux's reading of the acceptability test: up to the last acknowledgement sent and up
+        // to the edge itself, so that acknowledgements on old or probing segments count.
+        if end < self.hot.rcv_acked.cast_signed() || start > edge {
+            if !flags.rst() {
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+                //# If an incoming segment is not acceptable, an acknowledgment
+                //# should be sent in reply (unless the RST bit is set, if so drop
+                //# the segment and return):
+                self.acknowledge_invalid(step, segment);
+            }
+            return Err(DropReason::TcpOutOfWindow);
+        }
+        if flags.rst() {
+            return self.on_reset(step, start == next);
+        }
+        if flags.syn() {
+            let crossing = self.hot.state == TcpState::SynReceived && start == -1;
+            if crossing && self.cold.listener.is_some() && !flags.ack() {
+                // The peer did not get our SYN and ACK.
+                self.hot.syn_due = true;
+                step.ready = true;
+                return Err(DropReason::TcpOutOfWindow);
+            }
+            if !(crossing && flags.ack()) {
+                //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+                //# 1) If the SYN bit is set, irrespective of the sequence number, TCP
+                //#    MUST send an ACK (also referred to as challenge ACK) to the remote
+                //#    peer:
+                self.challenge(step);
+                return Err(DropReason::TcpBlindReset);
+            }
+        }
+        // From here on a SYN is the crossing one, whose number counts for nothing.
+        Ok(Placed { start: if flags.syn() { start + 1 } else { start }, end })
+    }
+
+    fn on_reset(&mut self, step: &mut Step<'_>, exact: bool) -> Result<Placed, DropReason> {
+        //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+        //# 2) If the RST bit is set and the sequence number exactly matches the
+        //#    next expected sequence number (RCV.NXT), then TCP MUST reset the
+        //#    connection.
+        if !exact {
+            //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+            //# 3) If the RST bit is set and the sequence number does not exactly
+            //#    match the next expected sequence value, yet is within the current
+            //#    receive window, TCP MUST send an acknowledgment (challenge ACK):
+            self.challenge(step);
+            return Err(DropReason::TcpBlindReset);
+        }
+        step.shared.counters.resets_received += 1;
+        let error = match self.hot.state {
+            TcpState::SynReceived => TcpError::Refused,
+            _ => TcpError::Reset,
+        };
+        self.die(step, error);
+        // The segment has been used; nothing of it remains.
+        Err(DropReason::TcpClosed)
+    }
+
+    /// A challenge acknowledgement, within the allowances.
+    //= https://www.rfc-editor.org/rfc/rfc5961#section-7
+    //# In order to alleviate multiple RST/SYN/ACK attacks from triggering
+    pub fn challenge(&mut self, step: &mut Step<'_>) {
+        let second = step.now.0 / SECOND;
+        if second != step.shared.challenge_second {
+            step.shared.challenge_second = second;
+            step.shared.challenges_left = CHALLENGES_PER_SECOND;
+        }
+        if !self.may_answer_invalid(step) || step.shared.challenges_left == 0 {
+            step.shared.counters.challenges_limited += 1;
+            return;
+        }
+        step.shared.challenges_left -= 1;
+        step.shared.counters.challenge_acks += 1;
+        self.owe_ack(step);
+    }
+
+    /// Answers an unacceptable segment; those without data at a limited rate, so that two ends
+    /// that disagree do not answer each other for ever.
+    fn acknowledge_invalid(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
+        let limited = segment.payload.is_empty() && !segment.header.flags.fin();
+        if limited && !self.may_answer_invalid(step) {
+            step.shared.counters.challenges_limited += 1;
+            return;
+        }
+        self.note_duplicate(step, segment);
+        self.owe_ack(step);
+    }
+
+    fn may_answer_invalid(&mut self, step: &Step<'_>) -> bool {
+        let recent = self
+            .cold
+            .challenged_at
+            .is_some_and(|at| step.now.0.saturating_sub(at.0) < CHALLENGE_INTERVAL_NS);
+        if !recent {
+            self.cold.challenged_at = Some(step.now);
+        }
+        !recent
+    }
+
+    /// An acknowledgement goes out as soon as possible.
+    pub fn owe_ack(&mut self, step: &mut Step<'_>) {
+        if self.hot.state == TcpState::SynReceived {
+            self.hot.syn_due = true;
+        } else if self.hot.acks_owed == 0 {
+            self.hot.acks_owed = 1;
+        }
+        step.ready = true;
+    }
+
+    /// The handshake's last acknowledgement in SYN-RECEIVED.
+    pub fn on_syn_acked(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
+        self.on_handshake_acked(step, segment);
+        let hot = &mut *self.hot;
+        hot.snd_wnd = u32::from(segment.header.window) << hot.snd_scale;
+        hot.max_wnd = hot.snd_wnd;
+        self.apply(step, Input::AckOfSyn);
+    }
+
+    /// The segment's data and FIN.
+    fn on_payload<S: Sink>(
+        &mut self,
+        step: &mut Step<'_>,
+        segment: &TcpSegment<'_>,
+        start: i64,
+        gso_bytes: Option<u16>,
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        let flags = segment.header.flags;
+        if segment.payload.is_empty() && !flags.fin() {
+            return Ok(());
+        }
+        if !self.hot.state.may_receive() {
+            // The peer has sent its FIN already; what repeats it is acknowledged.
+            self.owe_ack(step);
+            return Err(DropReason::TcpClosed);
+        }
+        let len = segment.payload.len() as u64;
+        let end = start + len.cast_signed();
+        let next = self.hot.rcv_nxt.cast_signed();
+        if self.hot.orphan && end > next && len > 0 {
+            //= https://www.rfc-editor.org/rfc/rfc1122#section-4.2.2.13
+            //# a TCP
+            //# SHOULD send a RST to show that data was lost.
+            step.shared.counters.aborts_on_data += 1;
+            self.abort(step);
+            return Err(DropReason::TcpClosed);
+        }
+        if flags.contains(TcpFlags::URG) {
+            let urgent = start.saturating_add(i64::from(segment.header.urgent));
+            if let Ok(urgent) = u64::try_from(urgent)
+                && urgent > self.hot.readable()
+            {
+                self.cold.urgent = Some(urgent);
+                step.event = true;
+            }
+        }
+        let low = start.max(next);
+        let high = end.min(self.hot.rcv_edge.cast_signed());
+        if low > high || (low == high && len > 0) {
+            // Nothing new within the window: a repetition, or a probe of a closed window.
+            self.note_duplicate(step, segment);
+            self.owe_ack(step);
+            return if end <= next && !flags.fin() { Ok(()) } else { Err(DropReason::TcpOutOfWindow) };
+        }
+        if low < high {
+            let skip = (low - start) as usize;
+            let take = (high - low) as usize;
+            let bytes = segment.payload.get(skip..).and_then(|b| b.get(..take)).unwrap_or_default();
+            let (low, high) = (low.cast_unsigned(), high.cast_unsigned());
+            if !sink.stream(self.id, self.hot.owner, low, bytes) {
+                self.owe_ack(step);
+                return Err(DropReason::TcpNoRoom);
+            }
+            if start < next {
+                self.note_duplicate(step, segment);
+            }
+            self.measure_peer(step, len, gso_bytes);
+            if low == self.hot.rcv_nxt {
+                self.advance(step, high);
+            } else {
+                self.keep_for_later(step, low, high)?;
+            }
+        }
+        if flags.fin() && high == end && self.cold.peer_fin.is_none() {
+            self.cold.peer_fin = u64::try_from(end).ok();
+            if end > self.hot.rcv_nxt.cast_signed() {
+                self.owe_ack(step);
+            }
+        }
+        if self.cold.peer_fin == Some(self.hot.rcv_nxt) && !self.hot.fin_received {
+            self.hot.rcv_nxt += 1;
+            self.hot.fin_received = true;
+            self.cold.received.clear();
+            step.event = true;
+            self.owe_ack(step);
+            self.apply(step, Input::Fin);
+        }
+        Ok(())
+    }
+
+    /// In-order bytes up to `high` have been stored.
+    fn advance(&mut self, step: &mut Step<'_>, high: u64) {
+        let hot = &mut *self.hot;
+        hot.rcv_nxt = high;
+        let had_gap = !self.cold.received.is_empty();
+        if had_gap {
+            if let Some(first) = self.cold.received.first().filter(|r| r.start <= high) {
+                hot.rcv_nxt = hot.rcv_nxt.max(first.end);
+            }
+            self.cold.received.remove_below(hot.rcv_nxt);
+        }
+        // A FIN seals the stream: bytes a peer sends beyond it are not part of it.
+        if let Some(fin) = self.cold.peer_fin {
+            hot.rcv_nxt = hot.rcv_nxt.min(fin);
+        }
+        step.event = true;
+        self.schedule_ack(step, had_gap);
+    }
+
+    /// Bytes beyond a gap have been stored in place; only where they are is remembered.
+    fn keep_for_later(
+        &mut self,
+        step: &mut Step<'_>,
+        low: u64,
+        high: u64,
+    ) -> Result<(), DropReason> {
+        step.shared.counters.out_of_order += 1;
+        let counters = &mut step.shared.counters;
+        let insertion = self.cold.received.insert(low, high, |_| counters.ranges_forgotten += 1);
+        match insertion {
+            Insertion::New => {
+                let recent = &mut self.cold.recent;
+                *recent = [low, recent[0], recent[1]];
+            }
+            Insertion::Known => {
+                self.cold.duplicate = Some(Range { start: low, end: high });
+                step.shared.counters.duplicates += 1;
+            }
+            Insertion::Full => {
+                self.owe_ack(step);
+                return Err(DropReason::TcpReassemblyLimit);
+            }
+        }
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+        //# A TCP receiver SHOULD send an immediate duplicate ACK when an out-
+        //# of-order segment arrives.
+        self.hot.quick = self.hot.quick.max(QUICK_ACKS);
+        self.hot.interactive = false;
+        if self.hot.sack {
+            self.owe_ack(step);
+        } else {
+            // Without SACK the sender counts duplicates, so each segment gets its own.
+            self.hot.acks_owed = self.hot.acks_owed.saturating_add(1).min(16);
+            step.ready = true;
+        }
+        Ok(())
+    }
+
+    /// Decides when in-order data is acknowledged.
+    fn schedule_ack(&mut self, step: &mut Step<'_>, had_gap: bool) {
+        let hot = &mut *self.hot;
+        let unacked = hot.rcv_nxt - hot.rcv_acked;
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+        //# a TCP receiver MUST NOT generate
+        //# more than one ACK for every incoming segment, other than to update
+        //# the offered window as the receiving application consumes new data
+        let second_segment = unacked > u64::from(hot.rcv_mss);
+        let quick = hot.quick > 0 && !hot.interactive;
+        if had_gap || second_segment || quick || self.cold.options.quickack {
+            self.owe_ack(step);
+        } else if hot.ack_at == NEVER {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+            //# in particular, the delay MUST be less than 0.5
+            //# seconds (MUST-40).
+            hot.ack_at = step.now.0.saturating_add(DELAYED_ACK_NS);
+        }
+    }
+
+    /// Learns the peer's segment size, and that it has awakened from a pause.
+    fn measure_peer(&mut self, step: &Step<'_>, len: u64, gso_bytes: Option<u16>) {
+        let hot = &mut *self.hot;
+        let segment = gso_bytes.map_or(len, u64::from).min(len);
+        if segment >= u64::from(hot.rcv_mss) {
+            let largest = u64::from(self.cold.mtu.saturating_sub(40));
+            hot.rcv_mss = segment.min(largest).max(1) as u16;
+        }
+        if step.now.0.saturating_sub(hot.received_at) > hot.rtt.rto_ns() {
+            hot.quick = hot.quick.max(QUICK_ACKS);
+        }
+    }
+
+    /// Remembers bytes received twice for the next acknowledgement (RFC 2883).
+    fn note_duplicate(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
+        if segment.payload.is_empty() || !self.hot.sack {
+            return;
+        }
+        let start = self.hot.receive_offset(segment.header.seq);
+        let end = (start + segment.payload.len() as i64).min(self.hot.rcv_nxt.cast_signed());
+        if let (Ok(start), Ok(end)) = (u64::try_from(start), u64::try_from(end))
+            && start < end
+        {
+            self.cold.duplicate = Some(Range { start, end });
+            step.shared.counters.duplicates += 1;
+        }
+    }
+
+    /// The SACK option of the next acknowledgement.
+    pub fn sack_blocks(&mut self) -> SackBlocks {
+        let mut blocks = SackBlocks::NONE;
+        if !self.hot.sack {
+            return blocks;
+        }
+        let most = if self.hot.timestamps { 3 } else { 4 };
+        let block = |hot: &Hot, r: Range| SackBlock { left: hot.ack(r.start), right: hot.ack(r.end) };
+        //= https://www.rfc-editor.org/rfc/rfc2883#section-4
+        //# a D-SACK block is only used to report a duplicate contiguous
+        if let Some(duplicate) = self.cold.duplicate.take() {
+            blocks.push(block(self.hot, duplicate));
+        }
+        if self.cold.received.is_empty() {
+            return blocks;
+        }
+        let mut reported: [Option<Range>; 4] = [None; 4];
+        let mut count = 0;
+        //= https://www.rfc-editor.org/rfc/rfc2018#section-4
+        //# The first SACK block (i.e., the one immediately following the
+        //# kind and length fields in the option) MUST specify the contiguous
+        //# block of data containing the segment which triggered this ACK,
+        let recent = self.cold.recent.iter().filter_map(|&offset| self.cold.received.find(offset));
+        for range in recent.chain(self.cold.received.iter().take(4)) {
+            if blocks.len() >= most || count >= reported.len() {
+                break;
+            }
+            if reported.contains(&Some(range)) {
+                continue;
+            }
+            reported[count] = Some(range);
+            count += 1;
+            blocks.push(block(self.hot, range));
+        }
+        blocks
+    }
+}
+
+/// Seconds of the caller's clock, going round.
+pub fn seconds(now_ns: u64) -> u32 {
+    (now_ns / SECOND) as u32
+}

@@ -1,0 +1,422 @@
+//! What a connection sends next: SYNs, retransmissions, new data, probes, acknowledgements.
+
+use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+
+use super::SegmentTx;
+use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
+use super::rtt::MILLISECOND;
+use crate::api::{Instant, Payload, TcpState};
+
+/// Largest TCP segment in one frame: what an IPv4 total length can say, less both headers.
+const SUPER_SEGMENT_MAX: u64 = 65535 - 20 - 60;
+/// How long TCP_CORK holds a partial segment back (tcp(7)).
+const CORK_NS: u64 = 200 * MILLISECOND;
+
+/// The next segment to send, decided and not yet made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// SYN, or SYN and ACK.
+    Syn,
+    /// Bytes of the stream.
+    Data { start: u64, end: u64, fin: bool, again: bool },
+    /// A segment without data just below snd.una, to make the peer answer.
+    Probe,
+    /// An acknowledgement.
+    Ack,
+}
+
+impl Connection<'_> {
+    /// Whether there is anything to send now.
+    pub fn has_something_to_send(&self) -> bool {
+        self.next(&mut false).is_some()
+    }
+
+    /// Writes the header of the next segment to `out` and accounts for it as sent.
+    pub fn emit(&mut self, step: &mut Step<'_>, out: &mut [u8]) -> Option<SegmentTx> {
+        let mut limited = false;
+        let next = self.next(&mut limited);
+        self.hot.cwnd_limited |= limited;
+        let next = next?;
+        let mut flags = TcpFlags::ACK;
+        let mut options = TcpOptions::NONE;
+        let mut payload = Payload::None;
+        let mut gso_bytes = None;
+        let seq;
+        match next {
+            Next::Syn => {
+                seq = self.hot.iss;
+                flags = TcpFlags::SYN;
+                if self.hot.state == TcpState::SynReceived {
+                    flags |= TcpFlags::ACK;
+                }
+                options = self.syn_options(step.now);
+            }
+            Next::Data { start, end, fin, .. } => {
+                seq = self.hot.seq(start);
+                let len = u32::try_from(end - start).unwrap_or(0);
+                if fin {
+                    flags |= TcpFlags::FIN;
+                }
+                if end == self.hot.written && len > 0 {
+                    flags |= TcpFlags::PSH;
+                }
+                if len > 0 {
+                    payload = Payload::Stream {
+                        id: self.id,
+                        owner: self.hot.owner,
+                        offset: start,
+                        len,
+                    };
+                }
+                if len > u32::from(self.hot.mss) {
+                    gso_bytes = Some(self.hot.mss);
+                }
+            }
+            Next::Probe => seq = self.hot.seq(self.hot.una) - 1,
+            Next::Ack => seq = self.hot.seq(self.hot.nxt),
+        }
+        let syn = flags.syn();
+        if !syn {
+            options.timestamps = self.hot.timestamps.then(|| Timestamps {
+                value: self.hot.ts_now(step.now),
+                echo: self.hot.ts_recent,
+            });
+            options.sack = self.sack_blocks();
+        }
+        let window = if syn { self.syn_window() } else { self.offer_window() };
+        let header = TcpHeader {
+            src_port: self.cold.local.port(),
+            dst_port: self.cold.remote.port(),
+            seq,
+            ack: if flags.ack() { self.hot.ack(self.hot.rcv_nxt) } else { SeqNumber(0) },
+            flags,
+            window,
+            checksum: 0,
+            urgent: 0,
+        };
+        let header_bytes = header.emit(&options, out).ok()? as u16;
+        self.on_sent(step, next);
+        Some(SegmentTx {
+            header_bytes,
+            payload,
+            gso_bytes,
+            local: self.cold.local.ip(),
+            remote: self.cold.remote.ip(),
+            tos: self.cold.options.tos,
+            ttl: self.cold.options.ttl,
+        })
+    }
+
+    fn next(&self, limited: &mut bool) -> Option<Next> {
+        let hot = &*self.hot;
+        match hot.state {
+            TcpState::Closed | TcpState::TimeWait => return None,
+            TcpState::SynSent | TcpState::SynReceived => return hot.syn_due.then_some(Next::Syn),
+            _ => {}
+        }
+        if let Some(data) = self.next_again(limited).or_else(|| self.next_new(limited)) {
+            return Some(data);
+        }
+        if hot.probe_due {
+            return Some(Next::Probe);
+        }
+        (hot.acks_owed > 0).then_some(Next::Ack)
+    }
+
+    /// Lost data to be sent again.
+    fn next_again(&self, limited: &mut bool) -> Option<Next> {
+        let hot = &*self.hot;
+        let (start, end) = self.next_lost()?;
+        let mss = u64::from(hot.mss.max(1));
+        let room = u64::from(hot.window.cwnd).saturating_sub(self.pipe());
+        if room < mss && !hot.forced {
+            *limited = true;
+            return None;
+        }
+        let most = if hot.tso { (room / mss).max(1) * mss } else { mss };
+        // What a peer's shrunken window excludes is not sent, but for one segment: the window is
+        // learnt from its acknowledgement.
+        let end = end.min(start.saturating_add(most.min(SUPER_SEGMENT_MAX / mss * mss)));
+        let data_end = end.min(hot.written);
+        let fin = end > hot.written;
+        Some(Next::Data { start: start.min(data_end), end: data_end, fin, again: true })
+    }
+
+    /// New data, if windows, Nagle and cork allow.
+    fn next_new(&self, limited: &mut bool) -> Option<Next> {
+        let hot = &*self.hot;
+        let send_end = hot.send_end();
+        if hot.nxt >= send_end {
+            return None;
+        }
+        let closing = send_end > hot.written;
+        let edge = hot.una.saturating_add(u64::from(hot.snd_wnd));
+        let usable = edge.saturating_sub(hot.nxt);
+        let remaining = hot.written.saturating_sub(hot.nxt);
+        let mss = u64::from(self.send_mss());
+        let wanted = remaining + u64::from(closing);
+        // The probe timer has decided to send what fits.
+        if hot.probe_due && hot.flight() == 0 && usable > 0 && usable < wanted.min(mss) {
+            let end = hot.nxt + usable.min(remaining);
+            return (end > hot.nxt)
+                .then_some(Next::Data { start: hot.nxt, end, fin: false, again: false });
+        }
+        // The window must take a whole segment, or all there is (sender's silly window syndrome
+        // avoidance, RFC 9293 section 3.8.6.2.1; send_mss is at most half the largest window).
+        if usable < wanted.min(mss) {
+            return None;
+        }
+        let pipe = self.pipe();
+        let room = u64::from(hot.window.cwnd).saturating_sub(pipe);
+        if room < remaining.min(mss) && pipe > 0 {
+            *limited = true;
+            return None;
+        }
+        let most = if hot.tso { SUPER_SEGMENT_MAX / mss * mss } else { mss };
+        let mut len = remaining.min(usable).min(most).min(room.max(mss));
+        let tail = len % mss;
+        if tail != 0 && (len < remaining || !self.may_send_partial(closing)) {
+            len -= tail;
+            if len == 0 {
+                return None;
+            }
+        }
+        let end = hot.nxt + len;
+        let fin = closing && end == hot.written && usable > len;
+        if len == 0 && !fin {
+            return None;
+        }
+        Some(Next::Data { start: hot.nxt, end, fin, again: false })
+    }
+
+    /// Nagle's algorithm in Minshall's variant, and TCP_CORK, as Linux has them.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
+    //# A TCP implementation SHOULD implement the Nagle algorithm to coalesce
+    //# short segments (SHLD-7).
+    fn may_send_partial(&self, closing: bool) -> bool {
+        let hot = &*self.hot;
+        if closing {
+            return true;
+        }
+        if hot.cork {
+            // The timer has held it long enough.
+            return hot.probe_due;
+        }
+        hot.nodelay || hot.flight() == 0 || hot.small_end <= hot.una
+    }
+
+    /// Full segments, but never more than half the largest window the peer ever offered.
+    fn send_mss(&self) -> u32 {
+        let mss = u32::from(self.hot.mss.max(1));
+        if self.hot.max_wnd >= 2 * mss || self.hot.max_wnd < 536 {
+            return mss.min(self.hot.max_wnd.max(1));
+        }
+        self.hot.max_wnd / 2
+    }
+
+    fn on_sent(&mut self, step: &mut Step<'_>, next: Next) {
+        let now = step.now;
+        step.shared.counters.segments_sent += 1;
+        match next {
+            Next::Syn => {
+                let hot = &mut *self.hot;
+                hot.syn_due = false;
+                hot.timed_at = if self.cold.retries == 0 { now.0 } else { NEVER };
+                if hot.send_timer == SendTimer::Idle {
+                    self.restart_retransmit_timer(now);
+                }
+                return;
+            }
+            Next::Data { start, end, fin, again } => {
+                let end_with_fin = end + u64::from(fin);
+                let hot = &mut *self.hot;
+                if again {
+                    hot.forced = false;
+                    self.cold.rxt_next = end_with_fin;
+                    self.cold.retransmits += 1;
+                    step.shared.counters.retransmits += 1;
+                    // Karn: what was sent twice is not timed.
+                    hot.timed_at = NEVER;
+                } else {
+                    if hot.flight() == 0 && self.cold.sacked.is_empty() {
+                        self.restart_after_idle(now);
+                    }
+                    let hot = &mut *self.hot;
+                    if hot.timed_at == NEVER && hot.phase == Phase::Open {
+                        hot.timed_at = now.0;
+                        hot.timed_end = end_with_fin;
+                    }
+                    hot.nxt = end_with_fin;
+                    if !(end - start).is_multiple_of(u64::from(hot.mss.max(1))) {
+                        hot.small_end = end;
+                    }
+                }
+                let hot = &mut *self.hot;
+                if now.0.saturating_sub(hot.received_at) < super::receive::DELAYED_ACK_NS
+                    && hot.received_at > hot.sent_at
+                {
+                    hot.interactive = true;
+                }
+                hot.sent_at = now.0;
+                hot.probe_due = false;
+                //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+                //# (5.1) Every time a packet containing data is sent (including a
+                //# retransmission), if the timer is not running, start it running
+                if hot.send_timer != SendTimer::Retransmit {
+                    self.restart_retransmit_timer(now);
+                }
+            }
+            Next::Probe => self.hot.probe_due = false,
+            Next::Ack => {}
+        }
+        // Every segment from here on carries the acknowledgement.
+        let hot = &mut *self.hot;
+        hot.acks_owed = if next == Next::Ack { hot.acks_owed.saturating_sub(1) } else { 0 };
+        hot.quick = hot.quick.saturating_sub(u8::from(hot.rcv_nxt > hot.rcv_acked));
+        hot.rcv_acked = hot.rcv_nxt;
+        hot.ack_at = NEVER;
+    }
+
+    /// After an idle time longer than the timeout the window starts again (RFC 5681 section 4.1).
+    fn restart_after_idle(&mut self, now: Instant) {
+        use super::congestion::{Algorithm, Window};
+        let hot = &mut *self.hot;
+        if hot.sent_at == 0 {
+            return;
+        }
+        let idle = now.0.saturating_sub(hot.sent_at);
+        if idle > hot.rtt.rto_ns() {
+            //= https://www.rfc-editor.org/rfc/rfc5681#section-4.1
+            //# Therefore, a TCP SHOULD set cwnd to no more than RW before beginning
+            //# transmission if the TCP has not sent data in an interval exceeding
+            //# the retransmission timeout.
+            let restart = Window::initial(u32::from(hot.mss)).cwnd;
+            // As Linux: the threshold remembers three quarters of what was used.
+            if hot.window.cwnd > restart {
+                hot.window.ssthresh = hot.window.ssthresh.max(hot.window.cwnd / 4 * 3);
+                hot.window.cwnd = restart;
+            }
+            self.cold.congestion.on_idle(idle);
+        }
+    }
+
+    fn syn_options(&self, now: Instant) -> TcpOptions {
+        let (hot, cold) = (&*self.hot, &*self.cold);
+        // In a SYN and ACK only what the peer's SYN had.
+        let answering = hot.state == TcpState::SynReceived;
+        let scale_agreed = !answering || hot.rcv_scale != 0 || hot.snd_scale != 0;
+        TcpOptions {
+            mss: Some(self.advertised_mss()),
+            window_scale: (scale_agreed && cold.options.recv_limit > 0).then_some(hot.rcv_scale),
+            sack_permitted: !answering || hot.sack,
+            timestamps: (!answering || hot.timestamps).then(|| Timestamps {
+                value: hot.ts_now(now),
+                echo: if answering { hot.ts_recent } else { 0 },
+            }),
+            ..TcpOptions::NONE
+        }
+    }
+
+    /// The MSS option we send: what fits the interface, unless TCP_MAXSEG says less.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+    //# The maximum size of reassembled
+    fn advertised_mss(&self) -> u16 {
+        let overhead = if self.cold.remote.is_ipv4() { 40 } else { 60 };
+        let most = self.cold.mtu.saturating_sub(overhead).max(88);
+        match self.cold.options.maxseg {
+            0 => most,
+            maxseg => most.min(maxseg),
+        }
+    }
+
+    /// Recomputes the size of segments: peer's option, path, options in every segment.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+    //# Eff.snd.MSS = min(SendMSS+20, MMS_S) - TCPhdrsize - IPoptionsize
+    pub fn update_mss(&mut self) {
+        let timestamps = if self.hot.timestamps { 12 } else { 0 };
+        let mss = self.advertised_mss().min(self.cold.peer_mss);
+        self.hot.mss = mss.saturating_sub(timestamps).max(32);
+    }
+
+    fn syn_window(&self) -> u16 {
+        self.hot.rcv_limit.min(65535) as u16
+    }
+
+    /// The window of the next segment; moves the right edge, never back.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+    //# A TCP receiver SHOULD NOT shrink the window
+    fn offer_window(&mut self) -> u16 {
+        let edge = self.offered_edge();
+        let hot = &mut *self.hot;
+        let window = edge.saturating_sub(hot.rcv_nxt);
+        let unit = 1u64 << hot.rcv_scale;
+        // Rounded down when it opens, up when it must not shrink.
+        let field = if edge > hot.rcv_edge { window / unit } else { window.div_ceil(unit) };
+        let field = field.min(65535);
+        hot.rcv_edge = hot.rcv_edge.max(hot.rcv_nxt + field * unit);
+        field as u16
+    }
+
+    /// Where the right edge could be now.
+    fn offered_edge(&self) -> u64 {
+        let hot = &*self.hot;
+        let unread = hot.readable().saturating_sub(hot.consumed);
+        let free = u64::from(hot.rcv_limit).saturating_sub(unread);
+        // Receiver's silly window syndrome avoidance, RFC 9293 section 3.8.6.2.2.
+        let step = u64::from(hot.rcv_mss).min(u64::from(hot.rcv_limit) / 2);
+        let edge = hot.rcv_nxt + free;
+        if free >= step && edge > hot.rcv_edge { edge } else { hot.rcv_edge.max(hot.rcv_nxt) }
+    }
+
+    /// The program has read up to `end`.
+    pub fn on_consumed(&mut self, step: &mut Step<'_>, end: u64) {
+        let hot = &mut *self.hot;
+        hot.consumed = end.min(hot.readable()).max(hot.consumed);
+        // Grows with what is read, as the peer can fill what it is given.
+        if hot.consumed - self.cold.tuned_at >= u64::from(hot.rcv_limit) {
+            self.cold.tuned_at = hot.consumed;
+            let limit = self.cold.options.recv_limit;
+            hot.rcv_limit = hot.rcv_limit.saturating_mul(2).min(limit).max(hot.rcv_limit);
+        }
+        if !hot.state.may_receive() {
+            return;
+        }
+        // As Linux: an update when the window can at least double, so that a steady reader
+        // costs no acknowledgements of its own.
+        let now_open = hot.rcv_edge.saturating_sub(hot.rcv_nxt);
+        let could = self.offered_edge().saturating_sub(self.hot.rcv_nxt);
+        if could >= 2 * now_open && could > now_open {
+            self.owe_ack(step);
+        }
+    }
+
+    /// Nothing of what is left fits the peer's window.
+    pub fn is_window_closed(&self) -> bool {
+        let hot = &*self.hot;
+        let edge = hot.una.saturating_add(u64::from(hot.snd_wnd));
+        let usable = edge.saturating_sub(hot.nxt);
+        let wanted = hot.send_end().saturating_sub(hot.nxt);
+        usable < wanted.min(u64::from(self.send_mss()))
+    }
+
+    /// Starts the probe or cork timer when something waits for it. Called when there is nothing
+    /// more to send.
+    pub fn settle(&mut self, now: Instant) {
+        let hot = &*self.hot;
+        if hot.flight() > 0 || hot.is_opening() || hot.nxt >= hot.send_end() {
+            return;
+        }
+        if hot.send_timer != SendTimer::Idle {
+            return;
+        }
+        let (timer, after) = if self.is_window_closed() {
+            (SendTimer::Persist, hot.rtt.rto_ns())
+        } else if hot.cork {
+            (SendTimer::Cork, CORK_NS)
+        } else {
+            return;
+        };
+        self.hot.send_timer = timer;
+        self.hot.send_at = now.0.saturating_add(after);
+    }
+}

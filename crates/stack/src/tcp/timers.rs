@@ -1,0 +1,206 @@
+//! What happens when time passes: retransmission, probes, delayed acknowledgement, keepalive,
+//! giving up.
+
+use super::connection::{Connection, NEVER, SendTimer, Step};
+use super::rtt::{MILLISECOND, RTO_NS_MAX, RTO_NS_MIN, SECOND, patience_ns};
+use crate::api::{Instant, TcpError, TcpState};
+
+/// tcp_syn_retries.
+pub const SYN_RETRIES: u8 = 6;
+/// tcp_synack_retries.
+pub const SYN_ACK_RETRIES: u8 = 5;
+/// tcp_retries2: 924.6 s.
+const RETRIES: u32 = 15;
+/// tcp_orphan_retries as Linux takes 0: a connection that no program owns.
+const ORPHAN_RETRIES: u32 = 8;
+/// tcp_fin_timeout: how long an orphan waits for the peer's FIN.
+pub const FIN_TIMEOUT_NS: u64 = 60 * SECOND;
+
+impl Connection<'_> {
+    /// Starts or restarts the retransmission timer.
+    pub fn restart_retransmit_timer(&mut self, now: Instant) {
+        self.hot.send_timer = SendTimer::Retransmit;
+        self.hot.send_at = now.0.saturating_add(self.hot.rtt.rto_ns());
+    }
+
+    /// Stops whatever the transmission timer stands for.
+    pub fn stop_send_timer(&mut self) {
+        self.hot.send_timer = SendTimer::Idle;
+        self.hot.send_at = NEVER;
+    }
+
+    /// An orphan does not wait for the peer's FIN for ever.
+    pub fn limit_fin_wait(&mut self, now: Instant) {
+        self.cold.keep_at = now.0.saturating_add(FIN_TIMEOUT_NS);
+    }
+
+    /// Sets the keepalive timer according to the options.
+    pub fn restart_keepalive(&mut self, now: Instant) {
+        if self.hot.orphan {
+            return;
+        }
+        let alive = self.hot.state.is_synchronized();
+        self.cold.keep_at = if self.cold.options.keepalive && alive {
+            let last = self.hot.received_at.max(self.hot.sent_at);
+            last.saturating_add(seconds(self.cold.options.keepidle_s)).max(now.0)
+        } else {
+            NEVER
+        };
+    }
+
+    /// Serves every deadline that has come.
+    pub fn on_deadline(&mut self, step: &mut Step<'_>) {
+        let now = step.now.0;
+        if self.hot.ack_at <= now {
+            self.hot.ack_at = NEVER;
+            step.shared.counters.delayed_acks += 1;
+            self.hot.interactive = false;
+            self.owe_ack(step);
+        }
+        if self.hot.send_at <= now {
+            match self.hot.send_timer {
+                SendTimer::Idle => self.hot.send_at = NEVER,
+                SendTimer::Retransmit => self.on_retransmit_timeout(step),
+                SendTimer::Persist => self.on_persist_timeout(step),
+                SendTimer::Cork => {
+                    self.stop_send_timer();
+                    self.hot.probe_due = true;
+                    step.ready = true;
+                }
+            }
+        }
+        if self.cold.keep_at <= now && self.hot.state != TcpState::Closed {
+            self.on_keepalive(step);
+        }
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+    //# (5.4) Retransmit the earliest segment that has not been acknowledged
+    //# by the TCP receiver.
+    fn on_retransmit_timeout(&mut self, step: &mut Step<'_>) {
+        let now = step.now;
+        if self.cold.retries == 0 {
+            self.cold.stuck_since = now.0.saturating_sub(self.hot.rtt.rto_ns());
+        }
+        step.shared.counters.timeouts += 1;
+        if self.is_given_up(now) {
+            self.give_up(step);
+            return;
+        }
+        self.cold.retries = self.cold.retries.saturating_add(1);
+        self.hot.rtt.on_timeout();
+        if self.hot.is_opening() {
+            self.hot.syn_due = true;
+            self.cold.retransmits += 1;
+            step.shared.counters.retransmits += 1;
+        } else {
+            self.enter_loss(step);
+        }
+        self.restart_retransmit_timer(now);
+        step.ready = true;
+    }
+
+    /// Whether the peer has been silent for too long.
+    fn is_given_up(&self, now: Instant) -> bool {
+        let waited = now.0.saturating_sub(self.cold.stuck_since);
+        let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
+        match self.hot.state {
+            _ if user > 0 => waited >= user && self.cold.retries > 0,
+            TcpState::SynSent => self.cold.retries >= SYN_RETRIES,
+            TcpState::SynReceived => self.cold.retries >= SYN_ACK_RETRIES,
+            _ => {
+                let retries = if self.hot.orphan { ORPHAN_RETRIES } else { RETRIES };
+                waited >= patience_ns(retries, RTO_NS_MIN)
+            }
+        }
+    }
+
+    fn give_up(&mut self, step: &mut Step<'_>) {
+        step.shared.counters.timed_out += 1;
+        let error = self.cold.soft_error.unwrap_or(TcpError::TimedOut);
+        self.die(step, error);
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+    //# The transmitting host SHOULD send the first zero-window probe when a
+    //# zero window has existed for the retransmission timeout period (SHLD-29)
+    //# (Section 3.8.1), and SHOULD increase exponentially the interval
+    //# between successive probes (SHLD-30).
+    fn on_persist_timeout(&mut self, step: &mut Step<'_>) {
+        let now = step.now;
+        if self.cold.retries == 0 {
+            self.cold.stuck_since = now.0;
+        }
+        let waited = now.0.saturating_sub(self.cold.stuck_since);
+        let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
+        let patience = match user {
+            0 if self.hot.orphan => patience_ns(ORPHAN_RETRIES, RTO_NS_MIN),
+            0 => patience_ns(RETRIES, RTO_NS_MIN),
+            user => user,
+        };
+        // Counted from the last answer: a peer that answers probes may keep its window closed
+        // for ever (RFC 9293 MUST-37).
+        if self.cold.retries > 0 && waited >= patience {
+            self.give_up(step);
+            return;
+        }
+        self.cold.retries = self.cold.retries.saturating_add(1);
+        let doublings = u32::from(self.cold.retries.min(16));
+        let interval = self.hot.rtt.rto_ns().saturating_mul(1 << doublings).min(RTO_NS_MAX);
+        self.hot.send_at = now.0.saturating_add(interval);
+        self.hot.probe_due = true;
+        step.shared.counters.window_probes += 1;
+        step.ready = true;
+    }
+
+    fn on_keepalive(&mut self, step: &mut Step<'_>) {
+        let now = step.now;
+        if self.hot.orphan {
+            if self.hot.state == TcpState::FinWait2 {
+                // The peer may keep its half open for ever; nobody here would read it.
+                self.die(step, TcpError::TimedOut);
+            } else {
+                self.cold.keep_at = NEVER;
+            }
+            return;
+        }
+        let options = self.cold.options;
+        if !options.keepalive {
+            self.cold.keep_at = NEVER;
+            return;
+        }
+        let idle = seconds(options.keepidle_s);
+        let quiet_since = self.hot.received_at;
+        let outstanding = self.hot.flight() > 0 || self.hot.send_timer == SendTimer::Persist;
+        if outstanding || now.0 < quiet_since.saturating_add(idle) {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+            //# Keep-alive packets MUST only be sent when no
+            //# sent data is outstanding, and no data or acknowledgment packets have
+            //# been received for the connection within an interval (MUST-26).
+            let base = if outstanding { now.0 } else { quiet_since };
+            self.cold.keep_at = base.saturating_add(idle);
+            return;
+        }
+        let user = u64::from(options.user_timeout_ms) * MILLISECOND;
+        let waited = now.0.saturating_sub(quiet_since);
+        let spent = if user > 0 {
+            waited >= user && self.cold.keep_probes > 0
+        } else {
+            u32::from(self.cold.keep_probes) >= options.keepcnt
+        };
+        if spent {
+            self.abort_with(step, TcpError::TimedOut);
+            step.shared.counters.timed_out += 1;
+            return;
+        }
+        self.cold.keep_probes = self.cold.keep_probes.saturating_add(1);
+        step.shared.counters.keepalive_probes += 1;
+        self.hot.probe_due = true;
+        step.ready = true;
+        self.cold.keep_at = now.0.saturating_add(seconds(options.keepintvl_s));
+    }
+}
+
+fn seconds(s: u32) -> u64 {
+    u64::from(s.max(1)) * SECOND
+}
