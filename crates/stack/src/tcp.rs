@@ -1,13 +1,43 @@
-//! TCP, RFC 9293.
+//! TCP: RFC 9293 with 7323 (scaled windows, timestamps), 2018 and 6675 (SACK), 5681 and 9438
+//! (congestion control), 6298 (timeouts), 5961 (blind attacks), 6528 and 6056 (keyed numbers).
+//!
+//! [`Tcp`] holds the tables: connections in two arrays (what every packet touches, and the
+//! rest), listeners, TIME-WAITs, the flow table, ready queues and timers. What is done to one
+//! connection is a method of [`Connection`](connection::Connection), which knows no table; its
+//! effects come back in a [`Step`](connection::Step). Read `receive`, `ack`, `recovery`, `send`,
+//! `timers` in this order.
+
+mod ack;
+mod close;
+pub mod congestion;
+mod connection;
+mod counters;
+mod flow;
+mod icmp;
+mod image;
+mod intervals;
+mod isn;
+mod listener;
+mod receive;
+mod recovery;
+mod reply;
+mod requests;
+mod rtt;
+mod send;
+mod state;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod time_wait;
+mod timers;
+
+pub use counters::TcpCounters;
+pub use state::{Input, STATES};
+pub use tables::Tcp;
 
 use std::net::{IpAddr, SocketAddr};
 
-use serde::{Deserialize, Serialize};
-
-use crate::api::*;
-use crate::drops::DropReason;
-use crate::route::{Route, Routes};
-use crate::stack::{Keys, Limits};
+use crate::api::{InterfaceIndex, Owner, Payload, SocketId, SocketKind, TcpState};
 
 /// A received segment's circumstances.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +55,6 @@ pub struct SegmentRx {
     /// Set when several segments of this size were coalesced.
     pub gso_bytes: Option<u16>,
 }
-
 /// A connection (or an answer without one) that wants to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
@@ -68,117 +97,6 @@ pub enum IcmpError {
         /// Largest IP packet.
         mtu: u16,
     },
-}
-
-/// All connections and listeners.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Tcp {}
-
-#[allow(missing_docs, unused_variables)]
-impl Tcp {
-    pub fn new(keys: &Keys, limits: &Limits) -> Self {
-        Self {}
-    }
-    pub fn on_segment<S: Sink>(
-        &mut self,
-        now: Instant,
-        rx: &SegmentRx,
-        segment: &[u8],
-        routes: &Routes,
-        sink: &mut S,
-    ) -> Result<(), DropReason> {
-        Err(DropReason::TcpNoSocket)
-    }
-    pub fn on_icmp(
-        &mut self,
-        now: Instant,
-        local: SocketAddr,
-        remote: SocketAddr,
-        sequence: u32,
-        error: IcmpError,
-    ) -> Result<(), DropReason> {
-        Err(DropReason::IcmpNoSocket)
-    }
-    pub fn next_ready(&mut self, now: Instant, interface: InterfaceIndex) -> Option<Ready> {
-        None
-    }
-    pub fn emit(&mut self, now: Instant, handle: u64, header: &mut [u8]) -> Option<SegmentTx> {
-        None
-    }
-    pub fn park(&mut self, handle: u64) {}
-    pub fn unpark_all(&mut self) {}
-    pub fn unreachable(&mut self, now: Instant, handle: u64, error: TcpError) {}
-    pub fn next_deadline(&self) -> Option<Instant> {
-        None
-    }
-    /// At most `budget` timers; true when more are due.
-    pub fn on_timers(&mut self, now: Instant, budget: usize) -> bool {
-        false
-    }
-    pub fn poll_event(&mut self) -> Option<Event> {
-        None
-    }
-    pub fn connect(
-        &mut self,
-        now: Instant,
-        remote: SocketAddr,
-        local: Option<SocketAddr>,
-        route: &Route,
-        options: TcpOptions,
-        owner: Owner,
-    ) -> Result<SocketId, RequestError> {
-        Err(RequestError::LimitReached)
-    }
-    pub fn listen(
-        &mut self,
-        local: SocketAddr,
-        backlog: u32,
-        options: TcpOptions,
-        owner: Owner,
-    ) -> Result<SocketId, RequestError> {
-        Err(RequestError::LimitReached)
-    }
-    pub fn accept(&mut self, listener: SocketId) -> Result<Option<Accepted>, RequestError> {
-        Err(RequestError::Stale)
-    }
-    pub fn pending(&self, listener: SocketId) -> Result<u32, RequestError> {
-        Err(RequestError::Stale)
-    }
-    pub fn assign(&mut self, id: SocketId, owner: Owner) -> Result<(), RequestError> {
-        Err(RequestError::Stale)
-    }
-    pub fn written(&mut self, now: Instant, id: SocketId, end: u64) -> Result<(), RequestError> {
-        Err(RequestError::Stale)
-    }
-    pub fn consumed(&mut self, now: Instant, id: SocketId, end: u64) -> Result<(), RequestError> {
-        Err(RequestError::Stale)
-    }
-    pub fn shutdown(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
-        Err(RequestError::Stale)
-    }
-    pub fn close(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
-        Err(RequestError::Stale)
-    }
-    pub fn abort(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
-        Err(RequestError::Stale)
-    }
-    pub fn set_options(
-        &mut self,
-        now: Instant,
-        id: SocketId,
-        options: TcpOptions,
-    ) -> Result<(), RequestError> {
-        Err(RequestError::Stale)
-    }
-    pub fn levels(&self, id: SocketId) -> Result<TcpLevels, RequestError> {
-        Err(RequestError::Stale)
-    }
-    pub fn info(&self, now: Instant, id: SocketId) -> Result<TcpInfo, RequestError> {
-        Err(RequestError::Stale)
-    }
-    pub fn ids(&self) -> impl Iterator<Item = SocketId> + '_ {
-        std::iter::empty()
-    }
 }
 
 /// A connection that a listener hands out.

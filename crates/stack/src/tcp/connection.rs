@@ -176,6 +176,8 @@ pub struct Cold {
     pub congestion: Congestion,
     /// The listener that it came from, until it is accepted.
     pub listener: Option<SocketId>,
+    /// Counts among its listener's half-open connections.
+    pub half_open: bool,
     /// Why it died.
     pub error: Option<TcpError>,
     /// What ICMP last said; becomes the error if the connection times out (RFC 1122 4.2.3.9).

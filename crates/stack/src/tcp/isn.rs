@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
 use crate::api::Instant;
+use crate::stack::Keys;
 
 /// Secret keys; each purpose has one of its own, so that none tells about another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,17 +18,9 @@ pub struct TcpKeys {
 }
 
 impl TcpKeys {
-    /// Derives the keys from one secret.
-    pub fn new(secret: [u8; 32]) -> Self {
-        let derive = |purpose: u8| {
-            let half = |part: u8| {
-                let mut hasher = SipHasher13::new();
-                (secret, purpose, part).hash(&mut hasher);
-                hasher.finish()
-            };
-            [half(0), half(1)]
-        };
-        Self { isn: derive(1), port: derive(2), timestamp: derive(3) }
+    /// The stack's keys in the form in which they are used.
+    pub fn new(keys: &Keys) -> Self {
+        Self { isn: halves(keys.isn), port: halves(keys.port), timestamp: halves(keys.other) }
     }
 
     /// The initial sequence number of a connection.
@@ -60,9 +53,21 @@ impl TcpKeys {
     }
 }
 
+/// A 128-bit key as SipHash takes it.
+pub fn halves(key: [u8; 16]) -> [u64; 2] {
+    let bits = u128::from_le_bytes(key);
+    [bits as u64, (bits >> 64) as u64]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn keys(secret: u8) -> TcpKeys {
+        let key = [secret; 16];
+        let ports = (49152, 65535);
+        TcpKeys::new(&Keys { isn: key, port: key, flow: key, other: key, ephemeral_ports: ports })
+    }
 
     fn address(port: u16) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, 1], port))
@@ -73,12 +78,12 @@ mod tests {
     //# ISN = M + F(localip, localport, remoteip, remoteport, secretkey)
     #[test]
     fn isns_of_one_connection_advance_with_time_and_of_others_are_unrelated() {
-        let keys = TcpKeys::new([7; 32]);
-        let first = keys.isn(Instant(0), address(1), address(2));
-        let later = keys.isn(Instant(64_000), address(1), address(2));
+        let seven = keys(7);
+        let first = seven.isn(Instant(0), address(1), address(2));
+        let later = seven.isn(Instant(64_000), address(1), address(2));
         assert_eq!(later.wrapping_sub(first), 1000);
-        let other = keys.isn(Instant(0), address(1), address(3));
+        let other = seven.isn(Instant(0), address(1), address(3));
         assert_ne!(other.wrapping_sub(first) & 0xffff_0000, 0);
-        assert_ne!(TcpKeys::new([8; 32]).isn(Instant(0), address(1), address(2)), first);
+        assert_ne!(keys(8).isn(Instant(0), address(1), address(2)), first);
     }
 }

@@ -1,0 +1,225 @@
+//! How connections are opened, closed and aborted by their owner.
+
+use std::net::SocketAddr;
+
+use wire::tcp::{SeqNumber, TcpFlags};
+
+use super::congestion::{Congestion, Window};
+use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Step};
+use super::intervals::Intervals;
+use super::reply::Reply;
+use super::rtt::Rtt;
+use super::state::Input;
+use crate::api::{
+    InterfaceIndex, Owner, TcpError, TcpOptions, TcpState,
+};
+use crate::route::Route;
+
+/// The receive window that a connection starts with, as Linux's.
+const RECEIVE_WINDOW_INITIAL: u32 = 65535;
+
+impl Hot {
+    /// A slot that nobody uses.
+    pub fn vacant() -> Self {
+        Self {
+            owner: Owner::NONE,
+            una: 0,
+            nxt: 0,
+            written: 0,
+            wl1: 0,
+            small_end: 0,
+            rcv_nxt: 0,
+            rcv_edge: 0,
+            rcv_acked: 0,
+            consumed: 0,
+            timed_end: 0,
+            timed_at: NEVER,
+            send_at: NEVER,
+            ack_at: NEVER,
+            armed_at: NEVER,
+            received_at: 0,
+            sent_at: 0,
+            generation: 0,
+            snd_wnd: 0,
+            max_wnd: 0,
+            iss: SeqNumber(0),
+            irs: SeqNumber(0),
+            window: Window { cwnd: 0, ssthresh: u32::MAX },
+            rcv_limit: 0,
+            ts_recent: 0,
+            ts_offset: 0,
+            ts_recent_s: 0,
+            rtt: Rtt::default(),
+            mss: 536,
+            rcv_mss: 536,
+            interface: InterfaceIndex(0),
+            state: TcpState::Closed,
+            phase: Phase::Open,
+            send_timer: SendTimer::Idle,
+            snd_scale: 0,
+            rcv_scale: 0,
+            quick: 0,
+            dup_acks: 0,
+            acks_owed: 0,
+            used: false,
+            ready_queued: false,
+            event_queued: false,
+            parked: false,
+            orphan: false,
+            syn_due: false,
+            probe_due: false,
+            forced: false,
+            timestamps: false,
+            sack: false,
+            nodelay: false,
+            cork: false,
+            tso: false,
+            interactive: false,
+            fin_received: false,
+            cwnd_limited: false,
+        }
+    }
+}
+
+impl Cold {
+    /// A connection's cold part before anything has happened.
+    pub fn new(local: SocketAddr, remote: SocketAddr, options: TcpOptions, mtu: u16) -> Self {
+        Self {
+            local,
+            remote,
+            options,
+            congestion: Congestion::new(options.congestion),
+            listener: None,
+            half_open: false,
+            error: None,
+            soft_error: None,
+            sacked: Intervals::default(),
+            received: Intervals::default(),
+            recent: [NEVER; 3],
+            duplicate: None,
+            recover: 0,
+            lost_edge: 0,
+            rxt_next: 0,
+            peer_fin: None,
+            urgent: None,
+            close_wanted: false,
+            retries: 0,
+            stuck_since: 0,
+            keep_probes: 0,
+            keep_at: NEVER,
+            peer_mss: 536,
+            mtu,
+            challenged_at: None,
+            tuned_at: 0,
+            retransmits: 0,
+        }
+    }
+}
+
+impl Connection<'_> {
+    /// Fills both parts for a new connection in `state`, its SYN (or SYN and ACK) due.
+    pub fn open(&mut self, step: &Step<'_>, state: TcpState, route: &Route, iss: SeqNumber) {
+        let (local, remote) = (self.cold.local, self.cold.remote);
+        let options = self.cold.options;
+        let hot = &mut *self.hot;
+        let (ready_queued, armed_at) = (hot.ready_queued, hot.armed_at);
+        *hot = Hot { generation: hot.generation, ready_queued, armed_at, ..Hot::vacant() };
+        hot.used = true;
+        hot.state = state;
+        hot.iss = iss;
+        hot.interface = route.interface;
+        hot.tso = route.tso;
+        hot.ts_offset = step.shared.keys.timestamp_offset(local.ip(), remote.ip());
+        hot.rcv_limit = options.recv_limit.clamp(2048, RECEIVE_WINDOW_INITIAL);
+        hot.rcv_edge = u64::from(hot.rcv_limit);
+        hot.rcv_scale = scale_for(options.recv_limit);
+        hot.received_at = step.now.0;
+        hot.nodelay = options.nodelay;
+        hot.cork = options.cork;
+        hot.syn_due = true;
+        self.update_mss();
+        self.hot.window = Window::initial(u32::from(self.hot.mss));
+    }
+
+    /// The program closes its sending direction: a FIN follows what it has written.
+    pub fn shutdown(&mut self, step: &mut Step<'_>) {
+        if self.hot.is_opening() {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.4
+            //# otherwise, queue for processing
+            //# after entering ESTABLISHED state.
+            self.cold.close_wanted = true;
+            return;
+        }
+        self.apply(step, Input::Close);
+        step.ready = true;
+    }
+
+    /// What was asked for during the handshake happens now that it is over.
+    pub fn on_established(&mut self, step: &mut Step<'_>) {
+        if self.cold.close_wanted {
+            self.apply(step, Input::Close);
+        }
+        self.restart_keepalive(step.now);
+        step.ready = true;
+    }
+
+    /// The program closes the connection for good.
+    pub fn close(&mut self, step: &mut Step<'_>) {
+        self.hot.orphan = true;
+        self.cold.keep_at = NEVER;
+        if matches!(self.hot.state, TcpState::Closed | TcpState::TimeWait) {
+            return;
+        }
+        let unread = self.hot.readable() > self.hot.consumed;
+        if self.hot.state == TcpState::SynSent {
+            self.apply(step, Input::Close);
+            return;
+        }
+        if unread || self.cold.options.linger_s == Some(0) {
+            //= https://www.rfc-editor.org/rfc/rfc1122#section-4.2.2.13
+            //# If such a host issues a
+            //# CLOSE call while received data is still pending in TCP, or
+            //# if new data is received after CLOSE is called, its TCP
+            //# SHOULD send a RST to show that data was lost.
+            step.shared.counters.aborts_on_data += u64::from(unread);
+            self.abort(step);
+            return;
+        }
+        self.shutdown(step);
+        if self.hot.state == TcpState::FinWait2 {
+            self.limit_fin_wait(step.now);
+        }
+    }
+
+    /// Resets the connection.
+    pub fn abort(&mut self, step: &mut Step<'_>) {
+        self.abort_with(step, TcpError::Aborted);
+    }
+
+    /// Resets the connection because of `error`.
+    pub fn abort_with(&mut self, step: &mut Step<'_>, error: TcpError) {
+        if self.hot.state != TcpState::SynSent && self.hot.state != TcpState::Closed {
+            let opening = self.hot.state == TcpState::SynReceived;
+            step.reply = Some(Reply {
+                interface: self.hot.interface,
+                local: self.cold.local,
+                remote: self.cold.remote,
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.5
+                //# <SEQ=SND.NXT><CTL=RST>
+                seq: if opening { self.hot.iss + 1 } else { self.hot.seq(self.hot.nxt) },
+                ack: self.hot.ack(self.hot.rcv_nxt),
+                flags: TcpFlags::RST | TcpFlags::ACK,
+                window: 0,
+                timestamps: None,
+                tos: self.cold.options.tos,
+            });
+            step.shared.counters.resets_sent += 1;
+        }
+        self.die(step, error);
+    }
+}
+
+/// The smallest shift with which a 16-bit field can offer `limit` bytes (RFC 7323 section 2.3).
+fn scale_for(limit: u32) -> u8 {
+    (0..14).find(|shift| limit >> shift <= 65535).unwrap_or(14)
+}

@@ -1,0 +1,105 @@
+//! All of TCP as plain data, for export and import. The flow table is not part of it: it is
+//! rebuilt, because everything in it follows from the connections.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::connection::{Cold, Hot, Shared};
+use super::flow::{Flow, FlowKey, Flows, Place};
+use super::listener::Listeners;
+use super::tables::{Lane, Tcp};
+use super::time_wait::TimeWaits;
+use crate::api::{Event, TcpState};
+use crate::timer::Wheel;
+
+/// Changed with every change of the data's form.
+const VERSION: u32 = 1;
+
+/// The form in which [`Tcp`] is written.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TcpImage {
+    version: u32,
+    shared: Shared,
+    hot: Vec<Hot>,
+    cold: Vec<Cold>,
+    free: Vec<u32>,
+    flow_key: FlowKey,
+    listeners: Listeners,
+    time_waits: TimeWaits,
+    lanes: Vec<Lane>,
+    parked: Vec<u32>,
+    events: VecDeque<Event>,
+    wheel: Wheel,
+    ports: (u16, u16),
+    next_port: u32,
+    limits: [u32; 3],
+}
+
+impl From<Tcp> for TcpImage {
+    fn from(tcp: Tcp) -> Self {
+        Self {
+            version: VERSION,
+            shared: tcp.shared,
+            hot: tcp.hot,
+            cold: tcp.cold,
+            free: tcp.free,
+            flow_key: tcp.flow_key,
+            listeners: tcp.listeners,
+            time_waits: tcp.time_waits,
+            lanes: tcp.lanes,
+            parked: tcp.parked,
+            events: tcp.events,
+            wheel: tcp.wheel,
+            ports: tcp.ports,
+            next_port: tcp.next_port,
+            limits: [tcp.connections_max, tcp.syn_queue_max, tcp.accept_queue_max],
+        }
+    }
+}
+
+impl TryFrom<TcpImage> for Tcp {
+    type Error = String;
+
+    fn try_from(image: TcpImage) -> Result<Self, String> {
+        if image.version != VERSION {
+            return Err(format!(
+                "TCP state of version {} cannot be read by version {VERSION}; end its connections \
+                 and start afresh",
+                image.version
+            ));
+        }
+        if image.hot.len() != image.cold.len() {
+            return Err("damaged TCP state: both halves of the connection table differ".into());
+        }
+        let mut flows = Flows::with_hasher(image.flow_key);
+        for (index, (hot, cold)) in (0u32..).zip(image.hot.iter().zip(&image.cold)) {
+            if hot.used && !matches!(hot.state, TcpState::Closed | TcpState::TimeWait) {
+                flows.insert(Flow::new(cold.local, cold.remote), Place::Connection(index));
+            }
+        }
+        for (slot, entry) in image.time_waits.iter() {
+            flows.insert(Flow::new(entry.local, entry.remote), Place::TimeWait(slot));
+        }
+        let [connections_max, syn_queue_max, accept_queue_max] = image.limits;
+        Ok(Self {
+            shared: image.shared,
+            hot: image.hot,
+            cold: image.cold,
+            free: image.free,
+            flow_key: image.flow_key,
+            flows,
+            listeners: image.listeners,
+            time_waits: image.time_waits,
+            lanes: image.lanes,
+            parked: image.parked,
+            events: image.events,
+            wheel: image.wheel,
+            ports: image.ports,
+            next_port: image.next_port,
+            connections_max,
+            syn_queue_max,
+            accept_queue_max,
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! Listeners: who may open connections to us, and how many may wait.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::api::{Owner, SocketId, TcpOptions};
+
+/// Set in the index of every listener's id.
+pub const LISTENER_BIT: u32 = 1 << 30;
+
+/// One listener.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Listener {
+    /// Address and port; the address may be unspecified.
+    pub local: SocketAddr,
+    /// Connections that may wait to be accepted.
+    pub backlog: u32,
+    /// Inherited by the connections.
+    pub options: TcpOptions,
+    /// Who owns it.
+    pub owner: Owner,
+    /// Established connections, the oldest in front.
+    pub queue: VecDeque<SocketId>,
+    /// Connections in SYN-RECEIVED.
+    pub half_open: u32,
+    /// Has an event queued.
+    pub event_queued: bool,
+    generation: u32,
+}
+
+impl Listener {
+    /// As Linux: one more than the backlog fits.
+    pub fn is_queue_full(&self) -> bool {
+        self.queue.len() > self.backlog as usize
+    }
+
+    /// Half-open connections are bounded by the backlog, too.
+    pub fn is_syn_queue_full(&self, limit: u32) -> bool {
+        self.half_open >= limit.min(self.backlog.max(1))
+    }
+}
+
+/// All listeners.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Listeners {
+    slots: Vec<Option<Listener>>,
+    generations: Vec<u32>,
+    free: Vec<u32>,
+    by_address: HashMap<SocketAddr, u32, std::hash::BuildHasherDefault<siphasher::sip::SipHasher13>>,
+    limit: u32,
+}
+
+/// Why a listener cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenError {
+    /// The address is taken.
+    InUse,
+    /// There are as many as may be.
+    Limit,
+}
+
+impl Listeners {
+    /// At most `limit`.
+    pub fn new(limit: u32) -> Self {
+        Self { limit: limit.min(LISTENER_BIT - 1), ..Self::default() }
+    }
+
+    /// Makes one.
+    pub fn insert(
+        &mut self,
+        local: SocketAddr,
+        backlog: u32,
+        options: TcpOptions,
+        owner: Owner,
+    ) -> Result<SocketId, ListenError> {
+        if self.by_address.contains_key(&local) {
+            return Err(ListenError::InUse);
+        }
+        if self.by_address.len() >= self.limit as usize {
+            return Err(ListenError::Limit);
+        }
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                self.slots.push(None);
+                self.generations.push(0);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        let generation = self.generations.get(slot as usize).copied().unwrap_or(0);
+        let listener = Listener {
+            local,
+            backlog,
+            options,
+            owner,
+            queue: VecDeque::new(),
+            half_open: 0,
+            event_queued: false,
+            generation,
+        };
+        if let Some(place) = self.slots.get_mut(slot as usize) {
+            *place = Some(listener);
+        }
+        self.by_address.insert(local, slot);
+        Ok(SocketId { index: slot | LISTENER_BIT, generation })
+    }
+
+    /// The one that answers a SYN to `local`: of the exact address, else of any address.
+    pub fn find(&self, local: SocketAddr) -> Option<SocketId> {
+        let any = match local.ip() {
+            IpAddr::V4(_) => IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let slot = [local.ip(), any, IpAddr::V6(Ipv6Addr::UNSPECIFIED)]
+            .into_iter()
+            .find_map(|ip| self.by_address.get(&SocketAddr::new(ip, local.port())))?;
+        let listener = self.slots.get(*slot as usize)?.as_ref()?;
+        Some(SocketId { index: slot | LISTENER_BIT, generation: listener.generation })
+    }
+
+    /// Whether a port is listened on at this address.
+    pub fn uses(&self, local: SocketAddr) -> bool {
+        self.find(local).is_some()
+    }
+
+    /// By id; `None` when it is stale.
+    pub fn listener(&self, id: SocketId) -> Option<&Listener> {
+        let slot = id.index & !LISTENER_BIT;
+        self.slots.get(slot as usize)?.as_ref().filter(|l| l.generation == id.generation)
+    }
+
+    /// By id, to be changed.
+    pub fn listener_mut(&mut self, id: SocketId) -> Option<&mut Listener> {
+        let slot = id.index & !LISTENER_BIT;
+        self.slots.get_mut(slot as usize)?.as_mut().filter(|l| l.generation == id.generation)
+    }
+
+    /// Ends one.
+    pub fn remove(&mut self, id: SocketId) -> Option<Listener> {
+        self.listener(id)?;
+        let slot = id.index & !LISTENER_BIT;
+        let listener = self.slots.get_mut(slot as usize)?.take()?;
+        if let Some(generation) = self.generations.get_mut(slot as usize) {
+            *generation = generation.wrapping_add(1);
+        }
+        self.by_address.remove(&listener.local);
+        self.free.push(slot);
+        Some(listener)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (SocketId, &Listener)> {
+        (0u32..).zip(&self.slots).filter_map(|(slot, listener)| {
+            let listener = listener.as_ref()?;
+            let id = SocketId { index: slot | LISTENER_BIT, generation: listener.generation };
+            Some((id, listener))
+        })
+    }
+}

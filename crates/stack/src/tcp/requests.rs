@@ -1,0 +1,302 @@
+//! What owners ask for.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::connection::{Cold, levels};
+use super::flow::Flow;
+use super::listener::{LISTENER_BIT, ListenError};
+use super::tables::Tcp;
+use super::{Accepted, TcpInfo};
+use crate::api::{
+    Instant, Owner, RequestError, SocketId, SocketKind, TcpError, TcpLevels, TcpOptions, TcpState,
+};
+use crate::route::Route;
+
+/// Ports looked at before an active open is refused.
+const PORT_TRIES: u32 = 4096;
+
+impl Tcp {
+    /// Opens a connection; without `local`, or with port 0, a port is chosen.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        local: Option<SocketAddr>,
+        route: &Route,
+        options: TcpOptions,
+        owner: Owner,
+    ) -> Result<SocketId, RequestError> {
+        let wanted = local.unwrap_or(SocketAddr::new(route.source, 0));
+        let ip = if wanted.ip().is_unspecified() { route.source } else { wanted.ip() };
+        let port = match wanted.port() {
+            0 => self.choose_port(ip, remote)?,
+            port if self.flows.contains_key(&Flow::new(SocketAddr::new(ip, port), remote)) => {
+                return Err(RequestError::AddressInUse);
+            }
+            port => port,
+        };
+        let local = SocketAddr::new(ip, port);
+        let index = self.allocate().ok_or(RequestError::LimitReached)?;
+        let iss = self.shared.keys.isn(now, local, remote);
+        let cold = Cold::new(local, remote, options, route.mtu);
+        self.install(now, index, cold, TcpState::SynSent, route, iss, owner);
+        self.shared.counters.active_opens += 1;
+        let generation = self.hot.get(index as usize).map_or(0, |h| h.generation);
+        Ok(SocketId { index, generation })
+    }
+
+    /// An ephemeral port that makes a new flow.
+    //= https://www.rfc-editor.org/rfc/rfc6056#section-3.3.3
+    //# offset = F(local_IP, remote_IP, remote_port, secret_key);
+    fn choose_port(&mut self, ip: IpAddr, remote: SocketAddr) -> Result<u16, RequestError> {
+        let (first, last) = self.ports;
+        let count = u32::from(last.saturating_sub(first)) + 1;
+        let offset = self.shared.keys.port_offset(ip, remote);
+        for _ in 0..PORT_TRIES.min(count) {
+            let step = offset.wrapping_add(self.next_port) % count;
+            self.next_port = self.next_port.wrapping_add(1);
+            // Within first..=last by the modulus.
+            let port = first.wrapping_add(step as u16);
+            let local = SocketAddr::new(ip, port);
+            if !self.flows.contains_key(&Flow::new(local, remote)) && !self.listeners.uses(local) {
+                return Ok(port);
+            }
+        }
+        self.shared.counters.ports_exhausted += 1;
+        Err(RequestError::AddressNotAvailable)
+    }
+
+    /// Listens at an address and port.
+    pub fn listen(
+        &mut self,
+        local: SocketAddr,
+        backlog: u32,
+        options: TcpOptions,
+        owner: Owner,
+    ) -> Result<SocketId, RequestError> {
+        let backlog = backlog.min(self.accept_queue_max);
+        self.listeners.insert(local, backlog, options, owner).map_err(|error| match error {
+            ListenError::InUse => RequestError::AddressInUse,
+            ListenError::Limit => RequestError::LimitReached,
+        })
+    }
+
+    /// Takes the oldest connection that waits.
+    pub fn accept(&mut self, listener: SocketId) -> Result<Option<Accepted>, RequestError> {
+        let entry = self.listeners.listener_mut(listener).ok_or(RequestError::Stale)?;
+        while let Some(id) = entry.queue.pop_front() {
+            let live = self.hot.get(id.index as usize).is_some_and(|h| {
+                h.used && h.generation == id.generation
+            });
+            if let Some(cold) = self.cold.get_mut(id.index as usize).filter(|_| live) {
+                cold.listener = None;
+                return Ok(Some(Accepted { id, local: cold.local, remote: cold.remote }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// How many connections wait to be accepted.
+    pub fn pending(&self, listener: SocketId) -> Result<u32, RequestError> {
+        let entry = self.listeners.listener(listener).ok_or(RequestError::Stale)?;
+        Ok(u32::try_from(entry.queue.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Gives a connection or listener to an owner, who gets an event.
+    pub fn assign(&mut self, id: SocketId, owner: Owner) -> Result<(), RequestError> {
+        if id.index & LISTENER_BIT != 0 {
+            self.listeners.listener_mut(id).ok_or(RequestError::Stale)?.owner = owner;
+            return Ok(());
+        }
+        let index = self.slot(id)?;
+        if let Some(hot) = self.hot.get_mut(index as usize) {
+            hot.owner = owner;
+        }
+        self.push_event(index);
+        Ok(())
+    }
+
+    /// The send stream now reaches to `end`.
+    pub fn written(&mut self, now: Instant, id: SocketId, end: u64) -> Result<(), RequestError> {
+        let index = self.slot(id)?;
+        self.with(now, index, |connection, step| {
+            let hot = &mut *connection.hot;
+            if !hot.state.may_write() || connection.cold.close_wanted {
+                return Err(RequestError::State);
+            }
+            if end > hot.written {
+                hot.written = end;
+                step.ready = true;
+            }
+            Ok(())
+        })
+        .unwrap_or(Err(RequestError::Stale))
+    }
+
+    /// The owner has read up to `end`.
+    pub fn consumed(&mut self, now: Instant, id: SocketId, end: u64) -> Result<(), RequestError> {
+        let index = self.slot(id)?;
+        self.with(now, index, |connection, step| connection.on_consumed(step, end));
+        Ok(())
+    }
+
+    /// Closes the sending direction once everything written is sent.
+    pub fn shutdown(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
+        let index = self.slot(id)?;
+        self.with(now, index, |connection, step| {
+            if connection.hot.state == TcpState::Closed {
+                return Err(RequestError::State);
+            }
+            connection.shutdown(step);
+            Ok(())
+        })
+        .unwrap_or(Err(RequestError::Stale))
+    }
+
+    /// Lets go of a connection or listener. A connection lives on by itself until what was
+    /// written is delivered; an event says when its id has become stale.
+    pub fn close(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
+        if id.index & LISTENER_BIT != 0 {
+            return self.close_listener(now, id);
+        }
+        let index = self.slot(id)?;
+        self.with(now, index, |connection, step| connection.close(step));
+        // Dead before, or in TIME-WAIT: nothing is left that could end it later.
+        let ended = self.hot.get(index as usize).is_some_and(|hot| {
+            hot.used
+                && hot.generation == id.generation
+                && matches!(hot.state, TcpState::Closed | TcpState::TimeWait)
+        });
+        if ended {
+            self.release(index);
+        }
+        Ok(())
+    }
+
+    fn close_listener(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
+        let listener = self.listeners.remove(id).ok_or(RequestError::Stale)?;
+        for child in listener.queue {
+            if self.slot(child).is_ok() {
+                self.drop_child(now, child.index);
+            }
+        }
+        if listener.half_open > 0 {
+            // Closing a listener is rare; it is the one place that looks through the table.
+            for index in 0..self.hot.len() as u32 {
+                let child = self
+                    .cold
+                    .get(index as usize)
+                    .is_some_and(|c| c.half_open && c.listener == Some(id));
+                if child && self.hot.get(index as usize).is_some_and(|h| h.used) {
+                    self.drop_child(now, index);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Resets a connection that nobody will accept any more.
+    fn drop_child(&mut self, now: Instant, index: u32) {
+        if let Some(hot) = self.hot.get_mut(index as usize) {
+            hot.orphan = true;
+        }
+        self.with(now, index, |connection, step| connection.abort(step));
+        // One that had died in the queue already.
+        if self.hot.get(index as usize).is_some_and(|h| h.used && h.orphan) {
+            self.release(index);
+        }
+    }
+
+    /// Resets a connection; its id stays until [`close`](Self::close).
+    pub fn abort(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
+        let index = self.slot(id)?;
+        self.with(now, index, |connection, step| connection.abort_with(step, TcpError::Aborted));
+        Ok(())
+    }
+
+    /// Changes options; a listener's hold for connections that it makes from now on.
+    pub fn set_options(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        options: TcpOptions,
+    ) -> Result<(), RequestError> {
+        if id.index & LISTENER_BIT != 0 {
+            self.listeners.listener_mut(id).ok_or(RequestError::Stale)?.options = options;
+            return Ok(());
+        }
+        let index = self.slot(id)?;
+        self.with(now, index, |connection, step| {
+            connection.cold.set_options(connection.hot, options);
+            if !connection.hot.is_opening() && connection.hot.state != TcpState::Closed {
+                connection.update_mss();
+            }
+            connection.restart_keepalive(now);
+            // What Nagle or TCP_CORK held may go now.
+            step.ready = true;
+        });
+        Ok(())
+    }
+
+    /// Where a connection stands.
+    pub fn levels(&self, id: SocketId) -> Result<TcpLevels, RequestError> {
+        let index = self.slot(id)? as usize;
+        match (self.hot.get(index), self.cold.get(index)) {
+            (Some(hot), Some(cold)) => Ok(levels(hot, cold)),
+            _ => Err(RequestError::Stale),
+        }
+    }
+
+    /// What `ss` shows.
+    pub fn info(&self, _now: Instant, id: SocketId) -> Result<TcpInfo, RequestError> {
+        if id.index & LISTENER_BIT != 0 {
+            let listener = self.listeners.listener(id).ok_or(RequestError::Stale)?;
+            return Ok(TcpInfo {
+                kind: SocketKind::Listener,
+                owner: listener.owner,
+                local: listener.local,
+                remote: None,
+                state: TcpState::Closed,
+                receive_queue: listener.queue.len() as u64,
+                send_queue: u64::from(listener.backlog),
+                cwnd: 0,
+                ssthresh: 0,
+                srtt_ns: 0,
+                rttvar_ns: 0,
+                rto_ns: 0,
+                retransmits: 0,
+                mss: 0,
+                send_window: 0,
+            });
+        }
+        let index = self.slot(id)? as usize;
+        let (Some(hot), Some(cold)) = (self.hot.get(index), self.cold.get(index)) else {
+            return Err(RequestError::Stale);
+        };
+        Ok(TcpInfo {
+            kind: SocketKind::Connection,
+            owner: hot.owner,
+            local: cold.local,
+            remote: Some(cold.remote),
+            state: hot.state,
+            receive_queue: hot.readable().saturating_sub(hot.consumed),
+            send_queue: hot.written.saturating_sub(hot.una.min(hot.written)),
+            cwnd: hot.window.cwnd,
+            ssthresh: hot.window.ssthresh,
+            srtt_ns: hot.rtt.srtt_ns().unwrap_or(0),
+            rttvar_ns: hot.rtt.rttvar_ns(),
+            rto_ns: hot.rtt.rto_ns(),
+            retransmits: cold.retransmits,
+            mss: hot.mss,
+            send_window: hot.snd_wnd,
+        })
+    }
+
+    /// Every connection and listener.
+    pub fn ids(&self) -> impl Iterator<Item = SocketId> + '_ {
+        let connections = (0u32..).zip(&self.hot).filter(|(_, hot)| hot.used).map(|(index, hot)| {
+            SocketId { index, generation: hot.generation }
+        });
+        connections.chain(self.listeners.iter().map(|(id, _)| id))
+    }
+}

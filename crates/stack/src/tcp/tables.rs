@@ -1,0 +1,652 @@
+//! The tables, and what moves connections between them.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use wire::tcp::{TcpSegment, parse};
+
+use super::connection::{Cold, Connection, End, Hot, NEVER, Shared, Step};
+use super::counters::TcpCounters;
+use super::flow::{Flow, FlowKey, Flows, Place};
+use super::isn::{TcpKeys, halves};
+use super::listener::{LISTENER_BIT, Listeners};
+use super::reply::Reply;
+use super::time_wait::{TimeWaits, Verdict};
+use super::{IcmpError, Ready, SegmentRx, SegmentTx};
+use crate::api::{
+    Event, Instant, InterfaceIndex, Owner, RequestError, Sink, SocketId, SocketKind, TcpError,
+    TcpState,
+};
+use crate::drops::DropReason;
+use crate::route::{Route, Routes};
+use crate::stack::{Keys, Limits};
+use crate::timer::Wheel;
+
+/// Set in the handle of a reply; connections' generations stay below.
+const REPLY_BIT: u64 = 1 << 63;
+const GENERATION_MASK: u32 = 0x7fff_ffff;
+/// Replies that may wait on one interface.
+const REPLIES_MAX: usize = 256;
+/// TTL of replies, which have no socket whose option would say.
+const REPLY_TTL: u8 = 64;
+
+/// What wants to be sent through one interface.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Lane {
+    /// Connections, in the order in which they became ready.
+    pub connections: VecDeque<u32>,
+    /// Segments without a connection.
+    pub replies: VecDeque<Reply>,
+}
+
+/// All connections and listeners.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "super::image::TcpImage", into = "super::image::TcpImage")]
+pub struct Tcp {
+    pub(super) shared: Shared,
+    pub(super) hot: Vec<Hot>,
+    pub(super) cold: Vec<Cold>,
+    pub(super) free: Vec<u32>,
+    pub(super) flow_key: FlowKey,
+    pub(super) flows: Flows,
+    pub(super) listeners: Listeners,
+    pub(super) time_waits: TimeWaits,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) parked: Vec<u32>,
+    pub(super) events: VecDeque<Event>,
+    pub(super) wheel: Wheel,
+    pub(super) ports: (u16, u16),
+    pub(super) next_port: u32,
+    pub(super) connections_max: u32,
+    pub(super) syn_queue_max: u32,
+    pub(super) accept_queue_max: u32,
+}
+
+/// What a step asks of the tables.
+struct Effects {
+    event: bool,
+    ready: bool,
+    established: bool,
+    end: End,
+    reply: Option<Reply>,
+}
+
+impl Tcp {
+    /// Empty tables.
+    pub fn new(keys: &Keys, limits: &Limits) -> Self {
+        let flow_key = FlowKey(halves(keys.flow));
+        let connections_max = limits.connections.min(LISTENER_BIT - 1);
+        Self {
+            shared: Shared {
+                keys: TcpKeys::new(keys),
+                counters: TcpCounters::default(),
+                challenges_left: 0,
+                challenge_second: NEVER,
+            },
+            hot: Vec::with_capacity(connections_max as usize),
+            cold: Vec::with_capacity(connections_max as usize),
+            free: Vec::new(),
+            flow_key,
+            flows: Flows::with_hasher(flow_key),
+            listeners: Listeners::new(limits.listeners),
+            time_waits: TimeWaits::new(limits.time_waits),
+            lanes: Vec::new(),
+            parked: Vec::new(),
+            events: VecDeque::new(),
+            wheel: Wheel::new(Instant(0)),
+            ports: keys.ephemeral_ports,
+            next_port: 0,
+            connections_max,
+            syn_queue_max: limits.syn_queue,
+            accept_queue_max: limits.accept_queue,
+        }
+    }
+
+    /// What has been counted.
+    pub fn counters(&self) -> &TcpCounters {
+        &self.shared.counters
+    }
+
+    /// Connections in TIME-WAIT.
+    pub fn time_waits(&self) -> usize {
+        self.time_waits.len()
+    }
+
+    /// Takes a segment whose checksum is right, from the TCP header on.
+    pub fn on_segment<S: Sink>(
+        &mut self,
+        now: Instant,
+        rx: &SegmentRx,
+        segment: &[u8],
+        routes: &Routes,
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        let segment = parse(segment).map_err(|_| DropReason::TcpMalformed)?;
+        let local = SocketAddr::new(rx.local, segment.header.dst_port);
+        let remote = SocketAddr::new(rx.remote, segment.header.src_port);
+        let mut iss = None;
+        match self.flows.get(&Flow::new(local, remote)).copied() {
+            Some(Place::Connection(index)) => {
+                return self.on_connection_segment(now, index, rx, &segment, sink);
+            }
+            Some(Place::TimeWait(slot)) => {
+                match self.time_waits.on_segment(now, slot, &segment) {
+                    Verdict::Drop => return Err(DropReason::TcpClosed),
+                    Verdict::Acknowledge(reply) => {
+                        self.push_reply(reply);
+                        return Ok(());
+                    }
+                    // Only a listener can give the port a new life.
+                    Verdict::Reuse(number) => iss = Some((slot, number)),
+                }
+            }
+            None => {}
+        }
+        let flags = segment.header.flags;
+        let listener = self.listeners.find(local);
+        match listener {
+            Some(listener) if flags.syn() && !flags.ack() && !flags.rst() => {
+                if let Some((slot, _)) = iss {
+                    self.end_time_wait(slot);
+                    self.shared.counters.time_wait_reuses += 1;
+                }
+                let iss = iss.map(|(_, number)| number);
+                self.on_syn(now, listener, local, remote, &segment, routes, iss)
+            }
+            _ => {
+                let interface = routes.lookup(rx.remote).map_or(rx.interface, |r| r.interface);
+                if let Some(reset) = Reply::reset(interface, local, remote, &segment) {
+                    self.shared.counters.resets_sent += 1;
+                    self.push_reply(reset);
+                }
+                Err(DropReason::TcpNoSocket)
+            }
+        }
+    }
+
+    fn on_connection_segment<S: Sink>(
+        &mut self,
+        now: Instant,
+        index: u32,
+        rx: &SegmentRx,
+        segment: &TcpSegment<'_>,
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        self.shared.counters.segments_received += 1;
+        let flags = segment.header.flags;
+        let half_open = self.cold.get(index as usize).filter(|c| c.half_open);
+        if let Some(listener) = half_open.and_then(|c| c.listener)
+            && flags.ack()
+            && !flags.rst()
+            && self.listeners.listener(listener).is_some_and(|l| l.is_queue_full())
+        {
+            // The peer will repeat it; by then there may be room.
+            return Err(DropReason::TcpAcceptQueueFull);
+        }
+        self.with(now, index, |connection, step| {
+            connection.on_segment(step, segment, rx.gso_bytes, sink)
+        })
+        .unwrap_or(Err(DropReason::TcpNoSocket))
+    }
+
+    /// A SYN for a listener.
+    #[allow(clippy::too_many_arguments)]
+    fn on_syn(
+        &mut self,
+        now: Instant,
+        listener: SocketId,
+        local: SocketAddr,
+        remote: SocketAddr,
+        segment: &TcpSegment<'_>,
+        routes: &Routes,
+        iss: Option<wire::tcp::SeqNumber>,
+    ) -> Result<(), DropReason> {
+        let syn_queue_max = self.syn_queue_max;
+        let entry = self.listeners.listener_mut(listener).ok_or(DropReason::TcpNoSocket)?;
+        if entry.is_queue_full() {
+            return Err(DropReason::TcpAcceptQueueFull);
+        }
+        if entry.is_syn_queue_full(syn_queue_max) {
+            return Err(DropReason::TcpSynQueueFull);
+        }
+        let options = entry.options;
+        let route = routes.lookup(remote.ip()).ok_or(DropReason::IpSource)?;
+        let index = self.allocate().ok_or(DropReason::TcpTableFull)?;
+        let iss = iss.unwrap_or_else(|| self.shared.keys.isn(now, local, remote));
+        let mut cold = Cold::new(local, remote, options, route.mtu);
+        cold.listener = Some(listener);
+        cold.half_open = true;
+        self.install(now, index, cold, TcpState::SynReceived, &route, iss, Owner::NONE);
+        if let Some(entry) = self.listeners.listener_mut(listener) {
+            entry.half_open += 1;
+        }
+        self.shared.counters.passive_opens += 1;
+        self.with(now, index, |connection, step| {
+            connection.on_peer_syn(step, segment);
+            step.ready = true;
+        });
+        Ok(())
+    }
+
+    /// An ICMP error about a segment of ours.
+    pub fn on_icmp(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        sequence: u32,
+        error: IcmpError,
+    ) -> Result<(), DropReason> {
+        let Some(Place::Connection(index)) = self.flows.get(&Flow::new(local, remote)).copied()
+        else {
+            return Err(DropReason::IcmpNoSocket);
+        };
+        self.with(now, index, |connection, step| connection.on_icmp(step, sequence, error))
+            .unwrap_or(Err(DropReason::IcmpNoSocket))
+    }
+
+    /// The next that wants to send through `interface`; to be answered by one of
+    /// [`emit`](Self::emit), [`park`](Self::park) and [`unreachable`](Self::unreachable).
+    pub fn next_ready(&mut self, _now: Instant, interface: InterfaceIndex) -> Option<Ready> {
+        let lane = self.lanes.get_mut(usize::from(interface.0))?;
+        if let Some(reply) = lane.replies.front() {
+            let handle = REPLY_BIT | u64::from(interface.0);
+            return Some(Ready { handle, remote: reply.remote.ip() });
+        }
+        while let Some(index) = lane.connections.pop_front() {
+            let Some(hot) = self.hot.get_mut(index as usize) else { continue };
+            hot.ready_queued = false;
+            if !hot.used || hot.parked || hot.interface != interface {
+                continue;
+            }
+            let handle = u64::from(index) | u64::from(hot.generation) << 32;
+            let remote = self.cold.get(index as usize)?.remote.ip();
+            return Some(Ready { handle, remote });
+        }
+        None
+    }
+
+    /// Writes the header of what `handle` has to send; `None` when it is nothing after all.
+    pub fn emit(&mut self, now: Instant, handle: u64, header: &mut [u8]) -> Option<SegmentTx> {
+        if handle & REPLY_BIT != 0 {
+            return self.emit_reply(handle, header);
+        }
+        let index = self.live(handle)?;
+        self.with(now, index, |connection, step| {
+            let segment = connection.emit(step, header);
+            if connection.has_something_to_send() {
+                step.ready = true;
+            } else {
+                connection.settle(now);
+            }
+            segment
+        })?
+    }
+
+    fn emit_reply(&mut self, handle: u64, header: &mut [u8]) -> Option<SegmentTx> {
+        let reply = self.lane_of(handle)?.replies.pop_front()?;
+        let (fixed, options) = reply.header();
+        let header_bytes = fixed.emit(&options, header).ok()? as u16;
+        self.shared.counters.segments_sent += 1;
+        Some(SegmentTx {
+            header_bytes,
+            payload: crate::api::Payload::None,
+            gso_bytes: None,
+            local: reply.local.ip(),
+            remote: reply.remote.ip(),
+            tos: reply.tos,
+            ttl: REPLY_TTL,
+        })
+    }
+
+    fn lane_of(&mut self, handle: u64) -> Option<&mut Lane> {
+        self.lanes.get_mut((handle & 0xff) as usize)
+    }
+
+    fn live(&self, handle: u64) -> Option<u32> {
+        let index = handle as u32;
+        let hot = self.hot.get(index as usize)?;
+        (hot.used && u64::from(hot.generation) == handle >> 32).then_some(index)
+    }
+
+    /// The next hop's link address is being asked for: stays away from the ready queue until
+    /// [`unpark_all`](Self::unpark_all). A segment without a connection is dropped.
+    pub fn park(&mut self, handle: u64) {
+        if handle & REPLY_BIT != 0 {
+            self.drop_reply(handle);
+            return;
+        }
+        if let Some(index) = self.live(handle)
+            && let Some(hot) = self.hot.get_mut(index as usize)
+            && !hot.parked
+        {
+            hot.parked = true;
+            self.parked.push(index);
+        }
+    }
+
+    fn drop_reply(&mut self, handle: u64) {
+        if let Some(lane) = self.lane_of(handle)
+            && lane.replies.pop_front().is_some()
+        {
+            self.shared.counters.replies_dropped += 1;
+        }
+    }
+
+    /// A link address has become known: all that were parked try again.
+    pub fn unpark_all(&mut self) {
+        let mut parked = std::mem::take(&mut self.parked);
+        for index in parked.drain(..) {
+            if let Some(hot) = self.hot.get_mut(index as usize)
+                && hot.parked
+            {
+                hot.parked = false;
+                self.mark_ready(index);
+            }
+        }
+        self.parked = parked;
+    }
+
+    /// The next hop does not answer.
+    pub fn unreachable(&mut self, now: Instant, handle: u64, error: TcpError) {
+        if handle & REPLY_BIT != 0 {
+            self.drop_reply(handle);
+            return;
+        }
+        if let Some(index) = self.live(handle) {
+            self.with(now, index, |connection, step| connection.on_unreachable(step, error));
+        }
+    }
+
+    /// When [`on_timers`](Self::on_timers) should be called next.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        match (self.wheel.next(), self.time_waits.deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Serves deadlines that have come, at most `budget`; true when more are due.
+    pub fn on_timers(&mut self, now: Instant, budget: usize) -> bool {
+        for _ in 0..budget {
+            if let Some(index) = self.wheel.expire(now) {
+                if let Some(hot) = self.hot.get_mut(index as usize) {
+                    hot.armed_at = NEVER;
+                    if hot.used {
+                        self.with(now, index, |connection, step| connection.on_deadline(step));
+                    }
+                }
+            } else if let Some(ended) = self.time_waits.expire(now) {
+                self.flows.remove(&Flow::new(ended.local, ended.remote));
+            } else {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let event = self.events.pop_front()?;
+        if event.kind == SocketKind::Listener {
+            if let Some(listener) = self.listeners.listener_mut(event.id) {
+                listener.event_queued = false;
+            }
+        } else if let Some(hot) = self.hot.get_mut(event.id.index as usize)
+            && hot.generation == event.id.generation
+        {
+            hot.event_queued = false;
+            return Some(Event { owner: hot.owner, ..event });
+        }
+        Some(event)
+    }
+
+    /// Does something to a connection and carries out what follows from it.
+    pub(super) fn with<R>(
+        &mut self,
+        now: Instant,
+        index: u32,
+        act: impl FnOnce(&mut Connection<'_>, &mut Step<'_>) -> R,
+    ) -> Option<R> {
+        let hot = self.hot.get_mut(index as usize)?;
+        let cold = self.cold.get_mut(index as usize)?;
+        let id = SocketId { index, generation: hot.generation };
+        let mut connection = Connection { id, hot, cold };
+        let mut step = Step::new(now, &mut self.shared);
+        let result = act(&mut connection, &mut step);
+        if step.established {
+            connection.on_established(&mut step);
+        }
+        let effects = Effects {
+            event: step.event,
+            ready: step.ready,
+            established: step.established,
+            end: step.end,
+            reply: step.reply,
+        };
+        let deadline = connection.deadline();
+        if deadline < connection.hot.armed_at {
+            connection.hot.armed_at = deadline;
+            self.wheel.set(index, Instant(deadline));
+        }
+        self.carry_out(now, index, &effects);
+        Some(result)
+    }
+
+    fn carry_out(&mut self, now: Instant, index: u32, effects: &Effects) {
+        if let Some(reply) = effects.reply {
+            self.push_reply(reply);
+        }
+        if effects.established {
+            self.queue_for_accept(index);
+        }
+        match effects.end {
+            End::None => {
+                if effects.event {
+                    self.push_event(index);
+                }
+                if effects.ready {
+                    self.mark_ready(index);
+                }
+            }
+            End::Dead => self.on_dead(index),
+            End::TimeWait => self.on_time_wait(now, index),
+        }
+    }
+
+    /// A listener's child has finished its handshake.
+    fn queue_for_accept(&mut self, index: u32) {
+        let (Some(hot), Some(cold)) =
+            (self.hot.get(index as usize), self.cold.get_mut(index as usize))
+        else {
+            return;
+        };
+        if !std::mem::take(&mut cold.half_open) {
+            return;
+        }
+        let id = SocketId { index, generation: hot.generation };
+        let Some(listener_id) = cold.listener else { return };
+        if let Some(listener) = self.listeners.listener_mut(listener_id) {
+            listener.half_open = listener.half_open.saturating_sub(1);
+            listener.queue.push_back(id);
+            if !listener.event_queued {
+                listener.event_queued = true;
+                let owner = listener.owner;
+                self.events.push_back(Event { id: listener_id, owner, kind: SocketKind::Listener });
+            }
+        }
+    }
+
+    fn on_dead(&mut self, index: u32) {
+        let Some((flow, orphan)) = self.leave_flow(index) else { return };
+        if self.flows.get(&flow) == Some(&Place::Connection(index)) {
+            self.flows.remove(&flow);
+        }
+        if orphan {
+            self.release(index);
+        } else {
+            self.push_event(index);
+        }
+    }
+
+    fn on_time_wait(&mut self, now: Instant, index: u32) {
+        if self.time_waits.is_full()
+            && let Some(oldest) = self.time_waits.evict()
+        {
+            self.shared.counters.time_wait_evictions += 1;
+            self.flows.remove(&Flow::new(oldest.local, oldest.remote));
+        }
+        let Some((flow, orphan)) = self.leave_flow(index) else { return };
+        let (Some(hot), Some(cold)) =
+            (self.hot.get(index as usize), self.cold.get(index as usize))
+        else {
+            return;
+        };
+        let slot = self.time_waits.insert(now, hot, cold);
+        self.flows.insert(flow, Place::TimeWait(slot));
+        // The acknowledgement of the FIN, which the connection would have sent.
+        if let Some(reply) = self.time_waits.acknowledgement(now, slot) {
+            self.push_reply(reply);
+        }
+        if orphan {
+            self.release(index);
+        } else {
+            self.push_event(index);
+        }
+    }
+
+    /// Common to all ends: the listener's count. Yields the flow and whether nobody owns it.
+    fn leave_flow(&mut self, index: u32) -> Option<(Flow, bool)> {
+        let hot = self.hot.get(index as usize)?;
+        let cold = self.cold.get_mut(index as usize)?;
+        let flow = Flow::new(cold.local, cold.remote);
+        let was_half_open = std::mem::take(&mut cold.half_open);
+        if was_half_open
+            && let Some(listener) = cold.listener.and_then(|id| self.listeners.listener_mut(id))
+        {
+            listener.half_open = listener.half_open.saturating_sub(1);
+        }
+        Some((flow, hot.orphan || was_half_open))
+    }
+
+    fn end_time_wait(&mut self, slot: u32) {
+        if let Some(ended) = self.time_waits.remove(slot) {
+            self.flows.remove(&Flow::new(ended.local, ended.remote));
+        }
+    }
+
+    /// A free slot.
+    pub(super) fn allocate(&mut self) -> Option<u32> {
+        if let Some(index) = self.free.pop() {
+            return Some(index);
+        }
+        if self.hot.len() >= self.connections_max as usize {
+            self.shared.counters.connections_limited += 1;
+            return None;
+        }
+        let index = self.hot.len() as u32;
+        self.hot.push(Hot::vacant());
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        self.cold.push(Cold::new(nowhere, nowhere, crate::api::TcpOptions::default(), 0));
+        Some(index)
+    }
+
+    /// Makes a connection in an allocated slot.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn install(
+        &mut self,
+        now: Instant,
+        index: u32,
+        cold: Cold,
+        state: TcpState,
+        route: &Route,
+        iss: wire::tcp::SeqNumber,
+        owner: Owner,
+    ) {
+        let flow = Flow::new(cold.local, cold.remote);
+        if let Some(place) = self.cold.get_mut(index as usize) {
+            *place = cold;
+        }
+        self.with(now, index, |connection, step| {
+            connection.open(step, state, route, iss);
+            connection.hot.owner = owner;
+            step.ready = true;
+        });
+        self.flows.insert(flow, Place::Connection(index));
+    }
+
+    /// Frees a slot whose owner has let go; the event says that the id is stale.
+    pub(super) fn release(&mut self, index: u32) {
+        let Some(hot) = self.hot.get_mut(index as usize).filter(|h| h.used) else { return };
+        if hot.owner != Owner::NONE && !hot.event_queued {
+            let id = SocketId { index, generation: hot.generation };
+            let owner = hot.owner;
+            self.events.push_back(Event { id, owner, kind: SocketKind::Connection });
+        }
+        let (generation, ready_queued) = (hot.generation, hot.ready_queued);
+        *hot = Hot {
+            generation: generation.wrapping_add(1) & GENERATION_MASK,
+            ready_queued,
+            ..Hot::vacant()
+        };
+        if let Some(cold) = self.cold.get_mut(index as usize) {
+            cold.sacked = Default::default();
+            cold.received = Default::default();
+        }
+        self.wheel.cancel(index);
+        self.free.push(index);
+    }
+
+    /// Queues an event, unless there is one or nobody can want it yet.
+    pub(super) fn push_event(&mut self, index: u32) {
+        let (Some(hot), Some(cold)) =
+            (self.hot.get_mut(index as usize), self.cold.get(index as usize))
+        else {
+            return;
+        };
+        if hot.event_queued || cold.listener.is_some() {
+            return;
+        }
+        hot.event_queued = true;
+        let id = SocketId { index, generation: hot.generation };
+        self.events.push_back(Event { id, owner: hot.owner, kind: SocketKind::Connection });
+    }
+
+    /// Queues a connection for transmission.
+    pub(super) fn mark_ready(&mut self, index: u32) {
+        let Some(hot) = self.hot.get_mut(index as usize) else { return };
+        if hot.ready_queued || hot.parked || !hot.used {
+            return;
+        }
+        hot.ready_queued = true;
+        let interface = hot.interface;
+        self.lane(interface).connections.push_back(index);
+    }
+
+    /// Queues a segment that has no connection.
+    pub(super) fn push_reply(&mut self, reply: Reply) {
+        let lane = self.lane(reply.interface);
+        if lane.replies.len() < REPLIES_MAX {
+            lane.replies.push_back(reply);
+        } else {
+            self.shared.counters.replies_dropped += 1;
+        }
+    }
+
+    fn lane(&mut self, interface: InterfaceIndex) -> &mut Lane {
+        let at = usize::from(interface.0);
+        if self.lanes.len() <= at {
+            self.lanes.resize_with(at + 1, Lane::default);
+        }
+        &mut self.lanes[at]
+    }
+
+    /// The slot of a connection's id.
+    pub(super) fn slot(&self, id: SocketId) -> Result<u32, RequestError> {
+        match self.hot.get(id.index as usize) {
+            Some(hot) if hot.used && hot.generation == id.generation => Ok(id.index),
+            _ => Err(RequestError::Stale),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Connections in TIME-WAIT: small records of their own, in order of their end.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use wire::tcp::{SeqNumber, TcpFlags, TcpSegment, Timestamps};
+
+use super::connection::{Cold, Hot};
+use super::reply::Reply;
+use super::rtt::SECOND;
+use crate::api::{Instant, InterfaceIndex};
+
+/// Twice the maximum segment lifetime, as Linux takes it.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.2
+//# For this specification the MSL is taken to be 2 minutes.  This is an
+//# engineering choice, and may be changed if experience indicates it is
+//# desirable to do so.
+pub const TIME_WAIT_NS: u64 = 60 * SECOND;
+
+/// What a connection in TIME-WAIT has to remember.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TimeWait {
+    /// Own address.
+    pub local: SocketAddr,
+    /// Peer's address.
+    pub remote: SocketAddr,
+    interface: InterfaceIndex,
+    snd_nxt: SeqNumber,
+    rcv_nxt: SeqNumber,
+    window: u16,
+    timestamps: bool,
+    ts_recent: u32,
+    ts_offset: u32,
+    tos: u8,
+    expires: u64,
+    generation: u32,
+}
+
+/// What a segment in TIME-WAIT leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing.
+    Drop,
+    /// An acknowledgement.
+    Acknowledge(Reply),
+    /// A new connection may take over, with this initial sequence number.
+    Reuse(SeqNumber),
+}
+
+/// All of them. The oldest gives way when there are too many.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TimeWaits {
+    slots: Vec<Option<TimeWait>>,
+    free: Vec<u32>,
+    /// Slot, generation and when to look, the first in front.
+    order: VecDeque<(u32, u32, u64)>,
+    generation: u32,
+    limit: u32,
+}
+
+impl TimeWaits {
+    /// A table of at most `limit` entries.
+    pub fn new(limit: u32) -> Self {
+        Self { limit: limit.max(1), ..Self::default() }
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// An entry.
+    pub fn entry(&self, slot: u32) -> Option<&TimeWait> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    /// All entries with their slots.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &TimeWait)> {
+        (0u32..).zip(&self.slots).filter_map(|(slot, entry)| Some((slot, entry.as_ref()?)))
+    }
+
+    /// Whether the next insertion needs [`TimeWaits::evict`].
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.limit as usize
+    }
+
+    /// Takes over a connection that has reached TIME-WAIT; its slot here.
+    pub fn insert(&mut self, now: Instant, hot: &Hot, cold: &Cold) -> u32 {
+        self.generation = self.generation.wrapping_add(1);
+        let unit = hot.rcv_scale.min(14);
+        let entry = TimeWait {
+            local: cold.local,
+            remote: cold.remote,
+            interface: hot.interface,
+            snd_nxt: hot.seq(hot.nxt),
+            rcv_nxt: hot.ack(hot.rcv_nxt),
+            window: (hot.rcv_edge.saturating_sub(hot.rcv_nxt) >> unit).min(65535) as u16,
+            timestamps: hot.timestamps,
+            ts_recent: hot.ts_recent,
+            ts_offset: hot.ts_offset,
+            tos: cold.options.tos,
+            expires: now.0.saturating_add(TIME_WAIT_NS),
+            generation: self.generation,
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                self.slots.push(None);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.order.push_back((slot, entry.generation, entry.expires));
+        if let Some(place) = self.slots.get_mut(slot as usize) {
+            *place = Some(entry);
+        }
+        slot
+    }
+
+    /// Forgets an entry.
+    pub fn remove(&mut self, slot: u32) -> Option<TimeWait> {
+        let entry = self.slots.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        Some(entry)
+    }
+
+    /// The oldest entry gives way.
+    pub fn evict(&mut self) -> Option<TimeWait> {
+        while let Some((slot, generation, _)) = self.order.pop_front() {
+            if self.entry(slot).is_some_and(|e| e.generation == generation) {
+                return self.remove(slot);
+            }
+        }
+        None
+    }
+
+    /// An entry whose time is over, if any.
+    pub fn expire(&mut self, now: Instant) -> Option<TimeWait> {
+        while let Some(&(slot, generation, due)) = self.order.front() {
+            if due > now.0 {
+                return None;
+            }
+            self.order.pop_front();
+            match self.entry(slot).filter(|e| e.generation == generation).map(|e| e.expires) {
+                // Taken over by a new connection meanwhile.
+                None => {}
+                Some(expires) if expires <= now.0 => return self.remove(slot),
+                // Prolonged meanwhile.
+                Some(expires) => self.order.push_back((slot, generation, expires)),
+            }
+        }
+        None
+    }
+
+    /// When [`TimeWaits::expire`] should next be called.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.order.front().map(|&(_, _, due)| Instant(due))
+    }
+
+    /// A segment for an entry.
+    pub fn on_segment(&mut self, now: Instant, slot: u32, segment: &TcpSegment<'_>) -> Verdict {
+        let Some(Some(entry)) = self.slots.get_mut(slot as usize) else { return Verdict::Drop };
+        let header = &segment.header;
+        let flags = header.flags;
+        let timestamps = segment.options.timestamps.filter(|_| entry.timestamps);
+        let older =
+            timestamps.is_some_and(|t| t.value.wrapping_sub(entry.ts_recent).cast_signed() < 0);
+        if flags.rst() {
+            // RFC 1337: a reset must not end TIME-WAIT early.
+            return Verdict::Drop;
+        }
+        if flags.syn() && !flags.ack() && !older {
+            // RFC 6191 section 2: a newer clock or a higher sequence number.
+            let newer_clock = timestamps.is_some_and(|t| t.value != entry.ts_recent);
+            if header.seq.gt(entry.rcv_nxt) || newer_clock {
+                // Beyond everything the old connection can have in the network, as Linux.
+                return Verdict::Reuse(entry.snd_nxt + 65537);
+            }
+        }
+        let empty = segment.payload.is_empty() && !flags.fin() && !flags.syn();
+        if empty && !older {
+            return Verdict::Drop;
+        }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# The only thing that can arrive in this state is a
+        //# retransmission of the remote FIN.  Acknowledge it, and restart
+        //# the 2 MSL timeout.
+        if flags.fin() && !older {
+            entry.expires = now.0.saturating_add(TIME_WAIT_NS);
+        }
+        let reply = entry.acknowledgement(now);
+        Verdict::Acknowledge(reply)
+    }
+
+    /// The acknowledgement of the peer's FIN.
+    pub fn acknowledgement(&self, now: Instant, slot: u32) -> Option<Reply> {
+        Some(self.entry(slot)?.acknowledgement(now))
+    }
+}
+
+impl TimeWait {
+    fn acknowledgement(&self, now: Instant) -> Reply {
+        Reply {
+            interface: self.interface,
+            local: self.local,
+            remote: self.remote,
+            seq: self.snd_nxt,
+            ack: self.rcv_nxt,
+            flags: TcpFlags::ACK,
+            window: self.window,
+            timestamps: self.timestamps.then(|| Timestamps {
+                value: self.ts_offset.wrapping_add((now.0 / 1_000_000) as u32),
+                echo: self.ts_recent,
+            }),
+            tos: self.tos,
+        }
+    }
+}
