@@ -219,7 +219,7 @@ pub struct UdpFragments {
 
 /// Something happened to a socket; read the levels for what. At most one event per socket is
 /// queued, so the queue cannot overflow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Which socket.
     pub id: SocketId,

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use wire::tcp::SeqNumber;
+
 use super::connection::{Cold, levels};
 use super::flow::Flow;
 use super::listener::{LISTENER_BIT, ListenError};
@@ -37,7 +39,7 @@ impl Tcp {
         };
         let local = SocketAddr::new(ip, port);
         let index = self.allocate().ok_or(RequestError::LimitReached)?;
-        let iss = self.shared.keys.isn(now, local, remote);
+        let iss = SeqNumber(self.shared.keys.isn(now, local, remote));
         let cold = Cold::new(local, remote, options, route.mtu);
         self.install(now, index, cold, TcpState::SynSent, route, iss, owner);
         self.shared.counters.active_opens += 1;

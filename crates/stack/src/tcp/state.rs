@@ -63,8 +63,9 @@ impl TcpState {
             (SynSent, Input::Syn) => SynReceived,
             (SynSent, Input::Close) => Closed,
             (SynReceived, Input::AckOfSyn) => Established,
-            (SynReceived | Established, Input::Close) => FinWait1,
-            (SynReceived | Established, Input::Fin) => CloseWait,
+            // A close in SYN-RECEIVED waits for ESTABLISHED (section 3.10.4 allows it).
+            (Established, Input::Close) => FinWait1,
+            (Established, Input::Fin) => CloseWait,
             (FinWait1, Input::AckOfFin) => FinWait2,
             (FinWait1, Input::Fin) => Closing,
             (FinWait2, Input::Fin) | (Closing, Input::AckOfFin) => TimeWait,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use wire::tcp::{TcpSegment, parse};
+use wire::tcp::{SeqNumber, TcpSegment, parse};
 
 use super::connection::{Cold, Connection, End, Hot, NEVER, Shared, Step};
 use super::counters::TcpCounters;
@@ -200,7 +200,7 @@ impl Tcp {
         remote: SocketAddr,
         segment: &TcpSegment<'_>,
         routes: &Routes,
-        iss: Option<wire::tcp::SeqNumber>,
+        iss: Option<SeqNumber>,
     ) -> Result<(), DropReason> {
         let syn_queue_max = self.syn_queue_max;
         let entry = self.listeners.listener_mut(listener).ok_or(DropReason::TcpNoSocket)?;
@@ -213,7 +213,7 @@ impl Tcp {
         let options = entry.options;
         let route = routes.lookup(remote.ip()).ok_or(DropReason::IpSource)?;
         let index = self.allocate().ok_or(DropReason::TcpTableFull)?;
-        let iss = iss.unwrap_or_else(|| self.shared.keys.isn(now, local, remote));
+        let iss = iss.unwrap_or_else(|| SeqNumber(self.shared.keys.isn(now, local, remote)));
         let mut cold = Cold::new(local, remote, options, route.mtu);
         cold.listener = Some(listener);
         cold.half_open = true;
@@ -561,7 +561,7 @@ impl Tcp {
         cold: Cold,
         state: TcpState,
         route: &Route,
-        iss: wire::tcp::SeqNumber,
+        iss: SeqNumber,
         owner: Owner,
     ) {
         let flow = Flow::new(cold.local, cold.remote);

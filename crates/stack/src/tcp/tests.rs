@@ -1,0 +1,23 @@
+//! Tests of TCP as a whole: two ends over an imperfect network ([`pair`]), and one end against a
+//! scripted peer ([`peer`]).
+
+mod pair;
+mod peer;
+mod transfer;
+
+use crate::stack::{Keys, Limits};
+
+/// Keys that differ by host and never by run.
+fn keys(host: u8) -> Keys {
+    Keys {
+        isn: [host; 16],
+        port: [host ^ 1; 16],
+        flow: [host ^ 2; 16],
+        other: [host ^ 3; 16],
+        ephemeral_ports: (49152, 65535),
+    }
+}
+
+fn limits() -> Limits {
+    Limits { connections: 256, time_waits: 64, ..Limits::default() }
+}
