@@ -40,6 +40,7 @@ pub(crate) mod lane {
     pub const REQUEST_DOORBELL: usize = 152;
     pub const OPEN_BUFFER: usize = 160;
     pub const OPEN_FILL: usize = 168;
+    pub const SLEEP_RUNG: usize = 176;
     pub const RINGS: usize = 192;
 }
 
@@ -53,11 +54,12 @@ pub(crate) mod endpoint {
     pub const URGENT: usize = 32;
     pub const PENDING: usize = 40;
     pub const WANTED: usize = 48;
-    // Written by the client: receiving.
+    // Written by the client, read by the engine; and the client's own for receiving.
     pub const CONSUMED: usize = 64;
     pub const RECEIVE_LOCK: usize = 72;
     pub const RECEIVE_DOORBELL: usize = 80;
     pub const FLAGS: usize = 88;
+    pub const WANTS: usize = 96;
     // Written by the client: sending.
     pub const SEND_LOCK: usize = 128;
     pub const PUSHED: usize = 136;
@@ -69,9 +71,9 @@ pub(crate) mod endpoint {
 const _: () = {
     assert!(lane::EVENTS_TAKEN == LINE_BYTES && lane::WORKER_CPU < LINE_BYTES);
     assert!(lane::LOCK == 2 * LINE_BYTES && lane::ARMED < 2 * LINE_BYTES);
-    assert!(lane::RINGS == 3 * LINE_BYTES && lane::OPEN_FILL < 3 * LINE_BYTES);
+    assert!(lane::RINGS == 3 * LINE_BYTES && lane::SLEEP_RUNG < 3 * LINE_BYTES);
     assert!(endpoint::CONSUMED == LINE_BYTES && endpoint::WANTED < LINE_BYTES);
-    assert!(endpoint::SEND_LOCK == 2 * LINE_BYTES && endpoint::FLAGS < 2 * LINE_BYTES);
+    assert!(endpoint::SEND_LOCK == 2 * LINE_BYTES && endpoint::WANTS < 2 * LINE_BYTES);
     assert!(endpoint::QUEUES == 3 * LINE_BYTES && endpoint::SEND_DOORBELL < 3 * LINE_BYTES);
     assert!(SPAN_ALIGN_BYTES as usize == LINE_BYTES);
 };

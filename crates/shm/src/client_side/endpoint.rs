@@ -21,7 +21,9 @@ pub struct Levels {
     /// Status bits; unknown ones are dropped.
     pub status: Status,
     /// Errno, 0 for none.
-    pub errno: u32,
+    pub errno: u16,
+    /// Errors so far (wrapping): a new number is a new error.
+    pub errors: u16,
     /// One past the urgent byte, 0 for none.
     pub urgent: u64,
     /// Connections waiting at a listener.
@@ -77,7 +79,8 @@ impl ClientEndpoint {
             acked: self.look(endpoint::ACKED, Ordering::Acquire),
             taken: self.look(endpoint::TAKEN, Ordering::Acquire),
             status: Status::from_bits_truncate(status as u32),
-            errno: (status >> 32) as u32,
+            errno: (status >> 32) as u16,
+            errors: (status >> 48) as u16,
             urgent: self.look(endpoint::URGENT, Ordering::Acquire),
             pending: pending as u32,
             sharers: (pending >> 32) as u32,
@@ -99,7 +102,8 @@ impl ClientEndpoint {
         self.look(endpoint::PUSHED, Ordering::Acquire)
     }
 
-    /// Flags that the client's threads share, without meaning to the engine.
+    /// Flags that the client's threads share, without meaning to the engine; the upper 16 bits
+    /// are taken by [`Self::report_error`].
     pub fn flags(&self) -> u64 {
         self.look(endpoint::FLAGS, Ordering::Acquire)
     }
@@ -107,6 +111,39 @@ impl ClientEndpoint {
     /// Sets some of the flags and returns those before.
     pub fn raise_flags(&self, flags: u64) -> u64 {
         self.region.word(self.base + endpoint::FLAGS).fetch_or(flags, Ordering::AcqRel)
+    }
+
+    /// Notes in the flags that the errors up to number `errors` have been reported; `false` when
+    /// they had been already.
+    pub fn report_error(&self, errors: u16) -> bool {
+        let word = self.region.word(self.base + endpoint::FLAGS);
+        let mut flags = word.load(Ordering::Acquire);
+        loop {
+            if (flags >> 48) as u16 == errors {
+                return false;
+            }
+            let reported = flags & !(0xffff << 48) | u64::from(errors) << 48;
+            match word.compare_exchange(flags, reported, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(now) => flags = now,
+            }
+        }
+    }
+
+    /// The number of the last error that was reported.
+    pub fn reported_errors(&self) -> u16 {
+        (self.flags() >> 48) as u16
+    }
+
+    /// Asks for an event when `acked` reaches `acked`, or never (`u64::MAX`). The caller looks at
+    /// the levels once more afterwards, since they may have been reached meanwhile.
+    pub fn set_wants(&self, acked: u64) {
+        if self.look(endpoint::WANTS, Ordering::Relaxed) != acked {
+            self.region.store(self.base + endpoint::WANTS, acked, Ordering::Relaxed);
+            // Pairs with the fence in `EngineLane::begin_events`: either the engine sees the
+            // wish, or we see the level.
+            fence(Ordering::SeqCst);
+        }
     }
 
     /// Takes the lock for reading from the endpoint.

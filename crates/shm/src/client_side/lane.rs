@@ -115,10 +115,12 @@ impl ClientLane {
         // Pairs with the fence in `EngineLane::prepare_sleep`: either we see it asleep, or it
         // sees the doorbell.
         fence(Ordering::SeqCst);
-        match self.look(lane::ASLEEP, Ordering::Relaxed) {
-            0 => Rung::Enough,
-            _ => Rung::WritePipe,
-        }
+        let sleep = self.look(lane::ASLEEP, Ordering::Relaxed);
+        // One byte for each sleep is enough, whoever writes it.
+        let rung = || {
+            self.region.word(self.base + lane::SLEEP_RUNG).swap(sleep, Ordering::Relaxed) == sleep
+        };
+        if sleep == 0 || rung() { Rung::Enough } else { Rung::WritePipe }
     }
 
     /// Takes the lane's lock.
@@ -236,6 +238,27 @@ impl LaneGuard<'_> {
             self.put(lane::OPEN_FILL, u64::from(fill + extent), Ordering::Relaxed);
         }
         Some(Carved { span: rest.part(0, len), last })
+    }
+
+    /// Whether `bytes` could be carved in pieces of at least `least`, the remnant of the open
+    /// buffer included.
+    pub fn can_carve(&self, bytes: u32, least: u32) -> bool {
+        let buffer_bytes = self.lane.region.geometry().buffer_bytes;
+        let rest = match self.look(lane::OPEN_BUFFER) {
+            0 => 0,
+            _ => buffer_bytes.saturating_sub(self.look(lane::OPEN_FILL) as u32),
+        };
+        let rest = if rest < least { 0 } else { rest };
+        let buffers = u64::from(bytes.saturating_sub(rest).div_ceil(buffer_bytes));
+        let taken = self.look(lane::STOCK_TAKEN);
+        // The stock is first in, first out: if the last of them is there, so are all before it.
+        buffers == 0
+            || buffers <= self.lane.stock.slots
+                && self
+                    .lane
+                    .stock
+                    .take(&self.lane.region, taken.wrapping_add(buffers - 1))
+                    .is_some()
     }
 
     /// Whether a buffer can be carved from.

@@ -36,6 +36,8 @@ pub struct EngineEndpoint {
     receive_queue: usize,
     taken: u64,
     pushed: u64,
+    errno: u16,
+    errors: u16,
 }
 
 impl EngineEndpoint {
@@ -50,6 +52,8 @@ impl EngineEndpoint {
             receive_queue: layout.receive_queue(base),
             taken: 0,
             pushed: 0,
+            errno: 0,
+            errors: 0,
             region,
         }
     }
@@ -71,11 +75,13 @@ impl EngineEndpoint {
         }
         self.taken = 0;
         self.pushed = 0;
+        (self.errno, self.errors) = (0, 0);
         for offset in (0..endpoint::QUEUES).step_by(8) {
             // Published by the reply's Release.
             self.put(offset, 0, Ordering::Relaxed);
         }
         self.put(endpoint::WANTED, u64::MAX, Ordering::Relaxed);
+        self.put(endpoint::WANTS, u64::MAX, Ordering::Relaxed);
     }
 
     /// Copies the next send descriptor; `None` when there is none (yet).
@@ -171,10 +177,36 @@ impl EngineEndpoint {
         self.put(endpoint::ACKED, acked, Ordering::Release);
     }
 
-    /// Publishes the status and the error (an errno, 0 for none).
+    /// Publishes the status and the error (an errno, 0 for none). An error that was published
+    /// before is not a new one.
     pub fn set_status(&mut self, status: Status, errno: u32) {
-        let word = u64::from(status.bits()) | u64::from(errno) << 32;
+        let errno = errno as u16;
+        if errno != 0 && errno != self.errno {
+            self.errors = self.errors.wrapping_add(1);
+        }
+        self.errno = errno;
+        self.put_status(status);
+    }
+
+    /// Publishes the status with an error that is to be reported once more, even if it is the
+    /// same as the last: what happens to datagrams does not end their endpoint.
+    pub fn raise_error(&mut self, status: Status, errno: u32) {
+        self.errno = errno as u16;
+        self.errors = self.errors.wrapping_add(1);
+        self.put_status(status);
+    }
+
+    fn put_status(&mut self, status: Status) {
+        let word =
+            u64::from(status.bits()) | u64::from(self.errno) << 32 | u64::from(self.errors) << 48;
         self.put(endpoint::STATUS, word, Ordering::Release);
+    }
+
+    /// The client wants an event when `acked` reaches this; below `u64::MAX`, also when `taken`
+    /// advances. To be read after a full fence that follows the publishing
+    /// ([`EngineLane::begin_events`](super::EngineLane::begin_events)).
+    pub fn wants(&self) -> u64 {
+        self.region.load(self.base + endpoint::WANTS, Ordering::Relaxed)
     }
 
     /// Publishes the offset one past the urgent byte; 0 for none.
