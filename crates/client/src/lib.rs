@@ -1,1 +1,26 @@
-//! Outboard's client room.
+//! What programs link: a session with the engine, its endpoints, and thin layers on top.
+//!
+//! The core is poll-shaped: [`Session`] and [`Endpoint`] never wait, except briefly for the
+//! engine's answer to a request. Levels are the truth ([`Endpoint::readiness`]); events only say
+//! where to look. [`native`] makes blocking sockets of it, [`sockets`] the POSIX ones.
+//!
+//! It knows the contract in `shm` only, never the engine or its protocols. Start reading at
+//! [`Session`].
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod backoff;
+mod datagram;
+mod driver;
+mod endpoint;
+pub mod native;
+mod open;
+mod session;
+mod stream;
+
+pub use datagram::Received;
+pub use endpoint::{Accepted, Endpoint, EndpointId, How, Kind, Readiness};
+pub use open::{AttachError, RequestError, Token};
+pub use rustix::io::Errno;
+pub use session::Session;
+pub use shm::request::{Addresses, ConnectOptions, ConnectionInfo, OptionName};

@@ -134,6 +134,15 @@ impl ClientLane {
         self.events.take(&self.region, taken).is_some()
     }
 
+    /// Whether there is anything to carve from; a hint, without the lock.
+    pub fn has_stock(&self) -> bool {
+        self.look(lane::OPEN_BUFFER, Ordering::Relaxed) != 0
+            || self
+                .stock
+                .take(&self.region, self.look(lane::STOCK_TAKEN, Ordering::Acquire))
+                .is_some()
+    }
+
     /// Asks to be woken by the pipe. `sleep` is the number of this sleep: not nought, and another
     /// one each time. `false`: events wait already, do not sleep.
     #[must_use]
@@ -163,15 +172,15 @@ pub struct LaneGuard<'a> {
 }
 
 impl LaneGuard<'_> {
-    /// Takes up to `limit` events, appending their endpoints (or
+    /// Takes up to `limit` events and calls `each` with their endpoints (or
     /// [`EVENT_STOCK`](crate::layout::EVENT_STOCK)). What the engine wrote before them is visible
-    /// afterwards.
-    pub fn take_events(&mut self, endpoints: &mut Vec<u32>, limit: usize) -> usize {
+    /// once this returns.
+    pub fn take_events(&mut self, limit: usize, mut each: impl FnMut(u32)) -> usize {
         let before = self.look(lane::EVENTS_TAKEN);
         let mut taken = before;
         while taken.wrapping_sub(before) < limit as u64 {
             let Some(endpoint) = self.lane.events.take(&self.lane.region, taken) else { break };
-            endpoints.push(endpoint);
+            each(endpoint);
             taken = taken.wrapping_add(1);
         }
         if taken != before {
@@ -259,12 +268,6 @@ impl LaneGuard<'_> {
                     .stock
                     .take(&self.lane.region, taken.wrapping_add(buffers - 1))
                     .is_some()
-    }
-
-    /// Whether a buffer can be carved from.
-    pub fn has_stock(&self) -> bool {
-        self.look(lane::OPEN_BUFFER) != 0
-            || self.lane.stock.take(&self.lane.region, self.look(lane::STOCK_TAKEN)).is_some()
     }
 
     fn look(&self, offset: usize) -> u64 {

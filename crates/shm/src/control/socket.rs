@@ -110,6 +110,11 @@ impl Socket {
         Self { fd }
     }
 
+    /// Gives the descriptor away.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+
     /// Who is at the other end.
     pub fn peer(&self) -> Result<Peer, Errno> {
         let credentials = rustix::net::sockopt::socket_peercred(&self.fd)?;

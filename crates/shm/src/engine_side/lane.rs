@@ -18,6 +18,10 @@ pub struct Serial(u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventMark(u64);
 
+/// With fewer buffers than this in its stock, a client may be waiting for more: the longest
+/// datagram takes this many of 4 KiB.
+const STOCK_LOW: u32 = 17;
+
 /// The engine's side of a lane.
 #[derive(Debug)]
 pub struct EngineLane {
@@ -33,7 +37,7 @@ pub struct EngineLane {
     events_pushed: u64,
     stock_pushed: u64,
     stock_mark: EventMark,
-    stock_was_empty: bool,
+    stock_was_low: bool,
     requests_rung: bool,
     to_flush: bool,
     sleep: u64,
@@ -61,7 +65,7 @@ impl EngineLane {
             events_pushed: 0,
             stock_pushed: 0,
             stock_mark: EventMark::default(),
-            stock_was_empty: true,
+            stock_was_low: true,
             requests_rung: false,
             to_flush: false,
             sleep: 0,
@@ -154,19 +158,19 @@ impl EngineLane {
     /// Notes whether the client may be waiting for buffers; call once before a series of
     /// [`Self::grant`].
     pub fn begin_grants(&mut self) {
-        self.stock_was_empty = self.stock_len() == 0;
+        self.stock_was_low = self.stock_len() < STOCK_LOW.min(self.stock.slots as u32);
     }
 
-    /// Grants a buffer to the lane for sending; `false` when the stock is full. The first into an
-    /// empty stock makes an event for the client.
+    /// Grants a buffer to the lane for sending; `false` when the stock is full. The first into a
+    /// stock that was low makes an event for the client.
     pub fn grant(&mut self, buffer: u32) -> bool {
         if self.stock_len() >= self.stock.slots as u32 {
             return false;
         }
         self.stock.push(&self.region, self.stock_pushed, buffer);
         self.stock_pushed = self.stock_pushed.wrapping_add(1);
-        if self.stock_was_empty {
-            self.stock_was_empty = false;
+        if self.stock_was_low {
+            self.stock_was_low = false;
             let mut mark = self.stock_mark;
             fence(Ordering::SeqCst);
             self.push_event(EVENT_STOCK, &mut mark);

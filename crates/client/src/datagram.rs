@@ -1,0 +1,226 @@
+//! Sending and receiving datagrams.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::io::Errno;
+use shm::Status;
+use shm::client_side::{Carved, Direction, ReceiveGuard};
+use shm::descriptor::{
+    DATAGRAM_HEADER_BYTES, DatagramHeader, DescriptorFlags, DescriptorKind, Span,
+};
+
+use crate::driver::{locked, reentered};
+use crate::endpoint::{Call, Endpoint, Kind, Readiness};
+use crate::session::unspecified;
+use crate::stream::Place;
+
+/// Longest payload of a datagram, in bytes (IPv4; RFC 768's length field less the header).
+const PAYLOAD_MAX: usize = 65_507;
+/// A datagram's pieces are at least this long, unless it is shorter.
+const PIECE_MIN: u32 = 2048;
+
+/// A received datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes copied.
+    pub len: usize,
+    /// Bytes it had; what did not fit is gone.
+    pub full_len: usize,
+    /// Who sent it.
+    pub remote: SocketAddr,
+    /// To which of our addresses.
+    pub local: SocketAddr,
+    /// Type of service.
+    pub tos: u8,
+    /// TTL as it arrived.
+    pub ttl: u8,
+}
+
+impl Endpoint {
+    pub(crate) fn datagram_readiness(&self, call: &Call<'_>) -> Readiness {
+        let view = call.view();
+        let levels = view.levels();
+        let mut readiness = Readiness::empty();
+        if levels.readable > view.consumed() || call.is_shut_for_reading() {
+            readiness |= Readiness::IN;
+        }
+        if levels.errno != 0 && view.reported_errors() != levels.errors {
+            readiness |= Readiness::ERR | Readiness::IN | Readiness::OUT;
+        }
+        if levels.status.contains(Status::HANGUP) {
+            readiness |= Readiness::HUP;
+        }
+        if self.can_send(call, levels) {
+            readiness |= Readiness::OUT;
+        }
+        readiness
+    }
+
+    pub(crate) fn next_datagram_bytes(&self, call: &Call<'_>) -> u64 {
+        let Ok(receive) = call.view().lock_receive(call.driver().tag()) else { return 0 };
+        let next = receive.consumed();
+        if receive.readable() <= next {
+            return 0;
+        }
+        receive
+            .datagram(next)
+            .and_then(|(span, _)| DatagramHeader::split(call.view().region(), span))
+            .map_or(0, |(header, _)| u64::from(header.payload_bytes))
+    }
+
+    /// Takes the next datagram into `parts`; what does not fit is lost, as with the kernel. EAGAIN
+    /// when there is none.
+    pub fn recv_from(&self, parts: &mut [IoSliceMut<'_>]) -> Result<Received, Errno> {
+        self.receive_datagram(parts, true)
+    }
+
+    /// Copies the next datagram without taking it.
+    pub fn peek_from(&self, parts: &mut [IoSliceMut<'_>]) -> Result<Received, Errno> {
+        self.receive_datagram(parts, false)
+    }
+
+    fn receive_datagram(
+        &self,
+        parts: &mut [IoSliceMut<'_>],
+        take: bool,
+    ) -> Result<Received, Errno> {
+        let call = self.call_as(Kind::Datagram)?;
+        let view = call.view();
+        let levels = view.levels();
+        if let Some(errno) = call.error(&levels) {
+            return Err(errno);
+        }
+        let mut receive = view.lock_receive(call.driver().tag()).map_err(reentered)?;
+        let start = receive.consumed();
+        if receive.readable() <= start {
+            return Err(call.again());
+        }
+        let (received, next) = copy_datagram(&receive, view.region(), start, parts)?;
+        if take && receive.advance(next) {
+            call.ring(Direction::Receive);
+        }
+        Ok(received)
+    }
+
+    /// Sends a datagram made of `parts`: to `remote`, or to the peer that was set; from `local`,
+    /// or the endpoint's own. All of it or nothing; EAGAIN when there is no room.
+    pub fn send_to(
+        &self,
+        remote: Option<SocketAddr>,
+        local: Option<IpAddr>,
+        parts: &[IoSlice<'_>],
+    ) -> Result<usize, Errno> {
+        self.send_segments(remote, local, parts, 0)
+    }
+
+    /// Sends several datagrams to the same peer at once: `parts` cut into pieces of
+    /// `segment_bytes` (UDP_SEGMENT); 0 for one.
+    pub fn send_segments(
+        &self,
+        remote: Option<SocketAddr>,
+        local: Option<IpAddr>,
+        parts: &[IoSlice<'_>],
+        segment_bytes: u16,
+    ) -> Result<usize, Errno> {
+        let call = self.call_as(Kind::Datagram)?;
+        let view = call.view();
+        if let Some(errno) = call.error(&view.levels()) {
+            return Err(errno);
+        }
+        if call.is_shut_for_writing() {
+            return Err(Errno::PIPE);
+        }
+        let payload: usize = parts.iter().map(|part| part.len()).sum();
+        if payload > PAYLOAD_MAX {
+            return Err(Errno::MSGSIZE);
+        }
+        let own = *locked(&self.inner.addresses);
+        let remote = match remote {
+            Some(remote) if remote.port() == 0 => return Err(Errno::INVAL),
+            Some(remote) => remote,
+            None if own.remote == unspecified(own.remote) => return Err(Errno::DESTADDRREQ),
+            None => own.remote,
+        };
+        let local = local.map_or(unspecified(remote), |ip| SocketAddr::new(ip, own.local.port()));
+        let header = DatagramHeader {
+            remote,
+            local,
+            tos: 0,
+            ttl: 0,
+            interface: 0,
+            gso_bytes: segment_bytes,
+            payload_bytes: payload as u32,
+        };
+        let total = DATAGRAM_HEADER_BYTES + payload as u32;
+        let least = total.min(PIECE_MIN);
+        let buffer_bytes = view.region().geometry().buffer_bytes;
+        let driver = call.driver();
+        let mut send = view.lock_send(driver.tag()).map_err(reentered)?;
+        // Full buffers, one piece from the open buffer, its remnant, and one shorter than `least`.
+        if send.room() < total / buffer_bytes + 4 {
+            return Err(call.again());
+        }
+        let mut place = Place::default();
+        let mut done = 0;
+        // All of it is carved under one lock, or none.
+        let mut lane = driver.lane.lock(driver.tag()).map_err(reentered)?;
+        if !lane.can_carve(total, least) {
+            drop(lane);
+            return Err(call.again());
+        }
+        while done < total {
+            let Some(Carved { span, last }) = lane.carve(total - done, least.min(total - done))
+            else {
+                // The stock was there under this lock; it cannot have shrunk.
+                return Err(Errno::PROTO);
+            };
+            let mut rest = span;
+            if done == 0 && span.len > 0 {
+                // A first piece is at least `least` long, which holds the header.
+                view.region().write_buffer(span, &header.encode());
+                rest = span.part(DATAGRAM_HEADER_BYTES, u32::MAX);
+            }
+            place.gather(view.region(), rest, parts);
+            done += span.len;
+            let mut flags = DescriptorFlags::empty();
+            flags.set(DescriptorFlags::LAST, last);
+            flags.set(DescriptorFlags::MORE, done < total && span.len > 0);
+            send.push(DescriptorKind::Datagram, flags, span);
+        }
+        drop(lane);
+        call.ring(Direction::Send);
+        Ok(payload)
+    }
+}
+
+/// Copies the datagram at `start`; returns it and where the next begins.
+fn copy_datagram(
+    receive: &ReceiveGuard<'_>,
+    region: &shm::region::Region,
+    start: u64,
+    parts: &mut [IoSliceMut<'_>],
+) -> Result<(Received, u64), Errno> {
+    // `PROTO`: the engine broke its word.
+    let (first, mut more) = receive.datagram(start).ok_or(Errno::PROTO)?;
+    let (header, mut payload): (_, Span) =
+        DatagramHeader::split(region, first).ok_or(Errno::PROTO)?;
+    let mut place = Place::default();
+    let mut copied = place.scatter(region, payload, parts);
+    let mut next = start + 1;
+    let readable = receive.readable();
+    while more && next < readable {
+        (payload, more) = receive.datagram(next).ok_or(Errno::PROTO)?;
+        copied += place.scatter(region, payload, parts);
+        next += 1;
+    }
+    let received = Received {
+        len: copied as usize,
+        full_len: header.payload_bytes as usize,
+        remote: header.remote,
+        local: header.local,
+        tos: header.tos,
+        ttl: header.ttl,
+    };
+    Ok((received, next))
+}

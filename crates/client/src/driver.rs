@@ -1,0 +1,149 @@
+//! A lane with its wake-ups: rings the engine, makes requests and matches their replies.
+
+use std::cell::Cell;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use shm::client_side::{ClientLane, Direction, Rung};
+use shm::lock::{Reentered, Tag};
+use shm::request::{Reply, Request};
+
+use crate::backoff::Backoff;
+
+/// A mutex is only poisoned by a panic of ours in between, which leaves nothing half done.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A number for each thread of this process.
+fn thread_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    thread_local! {
+        static OWN: Cell<u32> = const { Cell::new(0) };
+    }
+    // A thread that is ending shares a number with others that are; they only wait for each other.
+    OWN.try_with(|own| {
+        if own.get() == 0 {
+            own.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        own.get()
+    })
+    .unwrap_or(0)
+}
+
+/// A call from a signal handler into the socket that the handler interrupted: try again later.
+pub(crate) fn reentered(_: Reentered) -> Errno {
+    Errno::AGAIN
+}
+
+/// A lane and its wake-ups.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub lane: ClientLane,
+    /// Read end of our wake pipe; hangs up when the engine is gone.
+    pub wake: OwnedFd,
+    /// Our end of the engine's wake socket.
+    pub bell: OwnedFd,
+    process: u32,
+    calls: Mutex<()>,
+    caller: AtomicU64,
+}
+
+impl Driver {
+    pub fn new(lane: ClientLane, wake: OwnedFd, bell: OwnedFd, process: u32) -> Self {
+        Self { lane, wake, bell, process, calls: Mutex::new(()), caller: AtomicU64::new(0) }
+    }
+
+    pub fn tag(&self) -> Tag {
+        Tag::new(self.process, thread_number())
+    }
+
+    /// Whether the worker runs on the CPU that this thread is on.
+    pub fn shares_cpu(&self) -> bool {
+        self.lane.worker_cpu().is_some_and(|cpu| cpu == rustix::thread::sched_getcpu() as u32)
+    }
+
+    /// Does what ringing left to do.
+    pub fn ring_out(&self, rung: Rung) {
+        if rung == Rung::WritePipe {
+            // A full buffer wakes the engine as well as one more byte; an engine that is gone is
+            // found out by its hang-up.
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let _ = rustix::net::send(&self.bell, &[1], flags);
+        }
+    }
+
+    /// Tells the worker that an endpoint has work.
+    pub fn ring(&self, endpoint: u32, direction: Direction) {
+        self.ring_out(self.lane.ring(endpoint, direction));
+    }
+
+    /// Makes a request and waits for its reply, as long as `is_alive`.
+    pub fn call(&self, request: &Request, is_alive: &dyn Fn() -> bool) -> Result<Reply, Errno> {
+        let own = u64::from(thread_number());
+        if own != 0 && self.caller.load(Ordering::Relaxed) == own {
+            return Err(Errno::AGAIN);
+        }
+        let _calls = locked(&self.calls);
+        self.caller.store(own, Ordering::Relaxed);
+        let reply = self.call_alone(request, is_alive);
+        self.caller.store(0, Ordering::Relaxed);
+        reply
+    }
+
+    fn call_alone(&self, request: &Request, is_alive: &dyn Fn() -> bool) -> Result<Reply, Errno> {
+        let tag = self.tag();
+        let mut backoff = Backoff::new(self.shares_cpu());
+        let serial = loop {
+            let mut lane = self.lane.lock(tag).map_err(reentered)?;
+            // Replies that nobody waits for.
+            while lane.take_reply().is_some() {}
+            if let Some(serial) = lane.push_request(request) {
+                self.ring_out(lane.ring_requests());
+                break serial;
+            }
+            drop(lane);
+            if backoff.wait() && !is_alive() {
+                return Err(Errno::CONNRESET);
+            }
+        };
+        let mut backoff = Backoff::new(self.shares_cpu());
+        loop {
+            let mut lane = self.lane.lock(tag).map_err(reentered)?;
+            while let Some((answered, reply)) = lane.take_reply() {
+                if answered == serial {
+                    return reply.ok_or(Errno::PROTO);
+                }
+            }
+            drop(lane);
+            if backoff.wait() && !is_alive() {
+                return Err(Errno::CONNRESET);
+            }
+        }
+    }
+
+    /// Makes a request whose reply nobody waits for.
+    pub fn post(&self, request: &Request, is_alive: &dyn Fn() -> bool) {
+        let mut backoff = Backoff::new(self.shares_cpu());
+        loop {
+            // A caller may be waiting for a reply, so only its own thread takes replies; here only
+            // when nobody does.
+            let calls = self.calls.try_lock();
+            let Ok(mut lane) = self.lane.lock(self.tag()) else { return };
+            if calls.is_ok() {
+                while lane.take_reply().is_some() {}
+            }
+            if lane.push_request(request).is_some() {
+                self.ring_out(lane.ring_requests());
+                return;
+            }
+            drop((lane, calls));
+            if backoff.wait() && !is_alive() {
+                return;
+            }
+        }
+    }
+}

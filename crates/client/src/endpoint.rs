@@ -1,0 +1,508 @@
+//! Endpoints: connections, listeners and datagram sockets as a program holds them.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+use shm::Status;
+use shm::client_side::{ClientEndpoint, Direction, Levels};
+use shm::descriptor::{DescriptorFlags, DescriptorKind, Span};
+use shm::request::{Addresses, ConnectionInfo, OptionName, Reply, Request};
+
+use crate::driver::{Driver, locked, reentered};
+use crate::session::{Session, unspecified};
+
+/// An endpoint's number, unique among those of the session that are open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EndpointId(pub u32);
+
+/// Kinds of endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A TCP connection.
+    Stream,
+    /// A TCP listener.
+    Listener,
+    /// A UDP socket.
+    Datagram,
+}
+
+/// Which directions to shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Nothing more will be read.
+    Read,
+    /// Nothing more will be written; the peer sees the end after what was.
+    Write,
+    /// Both.
+    Both,
+}
+
+bitflags::bitflags! {
+    /// What poll(2) would say.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Readiness: u8 {
+        /// Reading (accepting) brings something, if only the end or an error.
+        const IN = 1;
+        /// Writing takes something.
+        const OUT = 2;
+        /// The peer has closed its side.
+        const RDHUP = 4;
+        /// Both sides are closed.
+        const HUP = 8;
+        /// An error waits to be taken.
+        const ERR = 16;
+        /// Urgent data lies ahead.
+        const PRI = 32;
+    }
+}
+
+/// An accepted connection.
+#[derive(Debug)]
+pub struct Accepted {
+    /// Its endpoint.
+    pub endpoint: Endpoint,
+    /// Who connected.
+    pub remote: SocketAddr,
+    /// To which of our addresses.
+    pub local: SocketAddr,
+}
+
+/// Flags that threads share in the endpoint's area.
+const SHUT_READ: u64 = 1;
+const SHUT_WRITE: u64 = 2;
+
+/// Bits of the gate above the number of calls in progress.
+const CLOSED: u64 = 1 << 62;
+const ABORTED: u64 = 1 << 61;
+const FINISHED: u64 = 1 << 60;
+const CALLS: u64 = FINISHED - 1;
+
+/// Bytes that a stream may have sent and not acknowledged, unless told otherwise.
+const SEND_LIMIT: u64 = 1 << 20;
+
+/// A handle on an endpoint; clones are the same one. It is closed by [`Self::close`] or with the
+/// last clone. No call waits for the network; what cannot be done now is EAGAIN.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub session: Arc<Session>,
+    pub kind: Kind,
+    /// One for each worker; of streams, one.
+    parts: Vec<Part>,
+    pub addresses: Mutex<Addresses>,
+    send_limit: AtomicU64,
+    /// Calls in progress, and whether it is closed. The last call to leave a closed endpoint gives
+    /// it back to the engine, so that none ever touches an area that is somebody else's by then.
+    gate: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub view: ClientEndpoint,
+    pub worker: usize,
+}
+
+/// A call in progress.
+pub(crate) struct Call<'a> {
+    inner: &'a Inner,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let before = self.inner.gate.fetch_sub(1, Ordering::AcqRel);
+        if before & CLOSED != 0 && before & CALLS == 1 {
+            self.inner.finish(before & !CALLS);
+        }
+    }
+}
+
+impl Call<'_> {
+    pub fn view(&self) -> &ClientEndpoint {
+        &self.inner.primary().view
+    }
+
+    pub fn driver(&self) -> &Driver {
+        self.inner.session.driver(self.inner.primary().worker)
+    }
+
+    pub fn again(&self) -> Errno {
+        self.inner.session.again()
+    }
+
+    /// Tells the engine.
+    pub fn ring(&self, direction: Direction) {
+        self.driver().ring(self.view().index(), direction);
+    }
+
+    /// The error that waits, if it has not been reported.
+    pub fn error(&self, levels: &Levels) -> Option<Errno> {
+        (levels.errno != 0 && self.view().report_error(levels.errors))
+            .then(|| Errno::from_raw_os_error(i32::from(levels.errno)))
+    }
+
+    pub fn is_shut_for_reading(&self) -> bool {
+        self.view().flags() & SHUT_READ != 0
+    }
+
+    pub fn is_shut_for_writing(&self) -> bool {
+        self.view().flags() & SHUT_WRITE != 0
+    }
+
+    pub fn send_limit(&self) -> u64 {
+        self.inner.send_limit.load(Ordering::Relaxed)
+    }
+}
+
+impl Inner {
+    fn primary(&self) -> &Part {
+        // `Endpoint::new` makes none without.
+        &self.parts[0]
+    }
+
+    /// Gives the endpoint back, once.
+    fn finish(&self, flags: u64) {
+        let finished = self.gate.compare_exchange(
+            flags,
+            flags | FINISHED,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if flags & FINISHED != 0 || finished.is_err() {
+            return;
+        }
+        self.session.forget_aliases(EndpointId(self.primary().view.index()));
+        for part in &self.parts {
+            let endpoint = part.view.index();
+            let request = if flags & ABORTED != 0 {
+                Request::Abort { endpoint }
+            } else {
+                Request::Close { endpoint }
+            };
+            self.session.post(part.worker, &request);
+        }
+    }
+
+    fn enter(&self) -> Result<Call<'_>, Errno> {
+        let before = self.gate.fetch_add(1, Ordering::AcqRel);
+        let call = Call { inner: self };
+        if before & CLOSED != 0 { Err(Errno::BADF) } else { Ok(call) }
+    }
+
+    fn close(&self, flags: u64) {
+        if let Ok(_call) = self.enter() {
+            self.gate.fetch_or(CLOSED | flags, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close(0);
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn new(
+        session: &Arc<Session>,
+        kind: Kind,
+        indices: &[u32],
+        first_worker: usize,
+        addresses: Addresses,
+    ) -> Option<Self> {
+        let parts: Option<Vec<Part>> = indices
+            .iter()
+            .enumerate()
+            .map(|(at, index)| {
+                Some(Part { view: session.view(*index)?, worker: first_worker + at })
+            })
+            .collect();
+        let inner = Inner {
+            session: session.clone(),
+            kind,
+            parts: parts.filter(|parts| !parts.is_empty())?,
+            addresses: Mutex::new(addresses),
+            send_limit: AtomicU64::new(SEND_LIMIT),
+            gate: AtomicU64::new(0),
+        };
+        Some(Self { inner: Arc::new(inner) })
+    }
+
+    /// Its number, as [`Session::take_events`] says it.
+    pub fn id(&self) -> EndpointId {
+        EndpointId(self.inner.primary().view.index())
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        self.inner.kind
+    }
+
+    /// The session it belongs to.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.inner.session
+    }
+
+    /// Our address.
+    pub fn local(&self) -> SocketAddr {
+        locked(&self.inner.addresses).local
+    }
+
+    /// The peer's address; `None` when there is none.
+    pub fn remote(&self) -> Option<SocketAddr> {
+        let Addresses { remote, .. } = *locked(&self.inner.addresses);
+        (remote != unspecified(remote)).then_some(remote)
+    }
+
+    pub(crate) fn call(&self) -> Result<Call<'_>, Errno> {
+        self.inner.session.usable()?;
+        self.inner.enter()
+    }
+
+    pub(crate) fn call_as(&self, kind: Kind) -> Result<Call<'_>, Errno> {
+        if self.inner.kind == kind { self.call() } else { Err(Errno::OPNOTSUPP) }
+    }
+
+    /// Takes a waiting connection of a listener; EAGAIN when there is none.
+    pub fn accept(&self) -> Result<Accepted, Errno> {
+        let call = self.call_as(Kind::Listener)?;
+        for part in &self.inner.parts {
+            if part.view.levels().pending == 0 {
+                continue;
+            }
+            let request = Request::Accept { listener: part.view.index() };
+            match self.inner.session.call(part.worker, &request) {
+                Ok(Reply::Endpoint { endpoint, addresses }) => {
+                    let session = &self.inner.session;
+                    let made =
+                        Self::new(session, Kind::Stream, &[endpoint], part.worker, addresses);
+                    let endpoint = made.ok_or(Errno::PROTO)?;
+                    let Addresses { local, remote } = addresses;
+                    return Ok(Accepted { endpoint, remote, local });
+                }
+                Ok(_) => return Err(Errno::PROTO),
+                // Another session was faster.
+                Err(Errno::AGAIN) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(call.again())
+    }
+
+    /// What poll(2) would say now. Where OUT is missing, the engine has been asked for an event
+    /// once it comes.
+    pub fn readiness(&self) -> Readiness {
+        match self.call() {
+            // A closed one; or an engine that is gone, or not ours.
+            Err(_) => {
+                Readiness::IN | Readiness::OUT | Readiness::RDHUP | Readiness::ERR | Readiness::HUP
+            }
+            Ok(call) => match self.inner.kind {
+                Kind::Listener => {
+                    let waits = |part: &Part| part.view.levels().pending > 0;
+                    if self.inner.parts.iter().any(waits) {
+                        Readiness::IN
+                    } else {
+                        Readiness::empty()
+                    }
+                }
+                Kind::Stream => self.stream_readiness(&call),
+                Kind::Datagram => self.datagram_readiness(&call),
+            },
+        }
+    }
+
+    fn stream_readiness(&self, call: &Call<'_>) -> Readiness {
+        let view = call.view();
+        let levels = view.levels();
+        let consumed = view.consumed();
+        let ended = levels.status.intersects(Status::ERROR | Status::HANGUP);
+        let mut readiness = Readiness::empty();
+        let shut_read = call.is_shut_for_reading();
+        let peer_closed = levels.status.contains(Status::PEER_CLOSED);
+        if ended || peer_closed || shut_read {
+            readiness |= Readiness::IN | Readiness::RDHUP;
+        }
+        if levels.readable > consumed {
+            readiness |= Readiness::IN;
+        }
+        if levels.urgent > consumed {
+            readiness |= Readiness::PRI;
+        }
+        if ended || (peer_closed || shut_read) && call.is_shut_for_writing() {
+            readiness |= Readiness::HUP;
+        }
+        if levels.errno != 0 && view.reported_errors() != levels.errors {
+            readiness |= Readiness::ERR;
+        }
+        let connected = levels.status.contains(Status::CONNECTED);
+        if ended || connected && (call.is_shut_for_writing() || self.can_send(call, levels)) {
+            readiness |= Readiness::OUT;
+        }
+        readiness
+    }
+
+    /// Whether there is room to send, asking for an event if not.
+    pub(crate) fn can_send(&self, call: &Call<'_>, levels: Levels) -> bool {
+        let view = call.view();
+        let slots = u64::from(view.region().geometry().send_slots);
+        // As the kernel does: writable again when a third is free.
+        let most = call.send_limit() - call.send_limit() / 3;
+        let by_bytes = self.inner.kind == Kind::Stream;
+        let has_room = |levels: &Levels| {
+            let unsent = view.written().saturating_sub(levels.acked);
+            (!by_bytes || unsent <= most)
+                && view.pushed().wrapping_sub(levels.taken) < slots - slots / 4
+        };
+        let mut room = has_room(&levels);
+        if !room {
+            let target = if by_bytes { view.written().saturating_sub(most) } else { 0 };
+            view.set_wants(target.max(levels.acked + 1));
+            room = has_room(&view.levels());
+        }
+        if room {
+            view.set_wants(u64::MAX);
+        }
+        let lane = &call.driver().lane;
+        if !lane.has_stock() {
+            self.inner.session.starve(self.id());
+            if !lane.has_stock() {
+                return false;
+            }
+        }
+        room
+    }
+
+    /// The error that waits, and takes it (SO_ERROR).
+    pub fn take_error(&self) -> Option<Errno> {
+        match self.call() {
+            Ok(call) => call.error(&call.view().levels()),
+            Err(errno) => Some(errno),
+        }
+    }
+
+    /// Whether the connection has been established.
+    pub fn is_connected(&self) -> bool {
+        self.call().is_ok_and(|call| call.view().levels().status.contains(Status::CONNECTED))
+    }
+
+    /// Bytes that can be read at once (FIONREAD); of a datagram socket, those of the next
+    /// datagram.
+    pub fn readable_bytes(&self) -> u64 {
+        let Ok(call) = self.call() else { return 0 };
+        match self.inner.kind {
+            Kind::Stream => call.view().levels().readable.saturating_sub(call.view().consumed()),
+            Kind::Datagram => self.next_datagram_bytes(&call),
+            Kind::Listener => 0,
+        }
+    }
+
+    /// Bytes written and not yet acknowledged by the peer (SIOCOUTQ); datagrams not yet sent.
+    pub fn unsent_bytes(&self) -> u64 {
+        self.call().map_or(0, |call| {
+            let view = call.view();
+            view.written().saturating_sub(view.levels().acked)
+        })
+    }
+
+    /// Offset of the byte after the urgent one from the next to be read, if it lies ahead.
+    pub fn urgent_ahead(&self) -> Option<u64> {
+        let call = self.call().ok()?;
+        let ahead = call.view().levels().urgent.checked_sub(call.view().consumed())?;
+        (ahead > 0).then_some(ahead)
+    }
+
+    /// Limits the bytes written and not acknowledged (SO_SNDBUF).
+    pub fn set_send_limit(&self, bytes: u64) {
+        self.inner.send_limit.store(bytes.max(4096), Ordering::Relaxed);
+    }
+
+    /// The limit of bytes written and not acknowledged.
+    pub fn send_limit(&self) -> u64 {
+        self.inner.send_limit.load(Ordering::Relaxed)
+    }
+
+    /// Sets an option.
+    pub fn set_option(&self, option: OptionName, value: u64) -> Result<(), Errno> {
+        let _call = self.call()?;
+        for part in &self.inner.parts {
+            let endpoint = part.view.index();
+            let request = Request::SetOption { endpoint, option, value };
+            self.inner.session.call(part.worker, &request)?;
+        }
+        Ok(())
+    }
+
+    /// Asks for an option.
+    pub fn option(&self, option: OptionName) -> Result<u64, Errno> {
+        let call = self.call()?;
+        let request = Request::Option { endpoint: call.view().index(), option };
+        match self.inner.session.call(self.inner.primary().worker, &request)? {
+            Reply::Value(value) => Ok(value),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// Asks for a connection's numbers.
+    pub fn info(&self) -> Result<ConnectionInfo, Errno> {
+        let call = self.call_as(Kind::Stream)?;
+        let request = Request::Info { endpoint: call.view().index() };
+        match self.inner.session.call(self.inner.primary().worker, &request)? {
+            Reply::Info(info) => Ok(info),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// Fixes a datagram endpoint's peer, or loosens it.
+    pub fn set_peer(&self, remote: Option<SocketAddr>) -> Result<(), Errno> {
+        let _call = self.call_as(Kind::Datagram)?;
+        for part in &self.inner.parts {
+            let request = Request::ConnectDatagram { endpoint: part.view.index(), remote };
+            match self.inner.session.call(part.worker, &request)? {
+                Reply::Endpoint { addresses, .. } => *locked(&self.inner.addresses) = addresses,
+                _ => return Err(Errno::PROTO),
+            }
+        }
+        Ok(())
+    }
+
+    /// Shuts down one or both directions of a connection.
+    pub fn shutdown(&self, how: How) -> Result<(), Errno> {
+        let call = self.call()?;
+        let levels = call.view().levels();
+        if self.inner.kind == Kind::Stream && !levels.status.contains(Status::CONNECTED) {
+            return Err(Errno::NOTCONN);
+        }
+        if how != How::Write && call.view().raise_flags(SHUT_READ) & SHUT_READ == 0 {
+            let endpoint = call.view().index();
+            self.inner
+                .session
+                .post(self.inner.primary().worker, &Request::StopReceiving { endpoint });
+        }
+        if how != How::Read && call.view().raise_flags(SHUT_WRITE) & SHUT_WRITE == 0 {
+            let mut send = call.view().lock_send(call.driver().tag()).map_err(reentered)?;
+            if self.inner.kind == Kind::Stream {
+                // Writing leaves the last slot for this.
+                send.push(DescriptorKind::Fin, DescriptorFlags::empty(), Span::default());
+                call.ring(Direction::Send);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the endpoint: what was written is delivered; received bytes not read make it a
+    /// reset, as with the kernel. Calls in progress end first; later ones get EBADF.
+    pub fn close(&self) {
+        self.inner.close(0);
+    }
+
+    /// Closes the endpoint with a reset.
+    pub fn abort(&self) {
+        self.inner.close(ABORTED);
+    }
+}

@@ -1,0 +1,229 @@
+//! Attaching to an engine, and what is asked of it on the control socket.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use shm::client_side::ClientLane;
+use shm::control::{
+    CONTRACT_VERSION, ControlError, FromEngine, Geometry, InterfaceInfo, Role, Socket, ToEngine,
+    Wait,
+};
+use shm::region::{Region, RegionError};
+
+use crate::driver::{Driver, locked};
+use crate::session::Session;
+
+/// How long the engine's control thread may take to answer.
+const ANSWER_WITHIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// Descriptors of ours get numbers from here on where the limit allows, out of the program's way.
+const DESCRIPTORS_FROM: i32 = 900;
+
+/// Why there is no session.
+#[derive(Debug)]
+pub enum AttachError {
+    /// Nobody listens at the path.
+    NoEngine(PathBuf, Errno),
+    /// The engine refused, with a sentence that says why and what to do.
+    Refused {
+        /// The engine's contract version.
+        contract: u32,
+        /// Its sentence.
+        reason: String,
+    },
+    /// The conversation failed.
+    Control(ControlError),
+    /// The engine granted something that cannot be used.
+    Grant(&'static str),
+    /// The region cannot be mapped.
+    Region(RegionError),
+    /// The kernel refused something else.
+    System(Errno),
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoEngine(path, errno) => write!(
+                f,
+                "no engine answers at {}: {errno}; start one with `outboard engine`, or name \
+                 another socket",
+                path.display()
+            ),
+            Self::Refused { contract, reason } => {
+                write!(f, "the engine (contract {contract}) refused: {reason}")
+            }
+            Self::Control(error) => write!(f, "{error}"),
+            Self::Grant(what) => write!(f, "the engine's grant cannot be used: {what}"),
+            Self::Region(error) => write!(f, "{error}"),
+            Self::System(errno) => write!(f, "attaching to the engine failed: {errno}"),
+        }
+    }
+}
+
+impl std::error::Error for AttachError {}
+
+impl From<ControlError> for AttachError {
+    fn from(error: ControlError) -> Self {
+        Self::Control(error)
+    }
+}
+
+/// Why a listener, datagram endpoint or connection was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestError {
+    /// Nearest errno.
+    pub errno: Errno,
+    /// Why, as a sentence.
+    pub reason: String,
+}
+
+impl RequestError {
+    pub(crate) fn new(errno: Errno, reason: impl Into<String>) -> Self {
+        Self { errno, reason: reason.into() }
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.reason)
+    }
+}
+
+impl std::error::Error for RequestError {}
+
+impl From<Errno> for RequestError {
+    fn from(errno: Errno) -> Self {
+        Self { errno, reason: errno.to_string() }
+    }
+}
+
+impl From<RequestError> for std::io::Error {
+    fn from(error: RequestError) -> Self {
+        std::io::Error::from(error.errno)
+    }
+}
+
+/// The engine's leave to connect once from an authorized local address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token(pub(crate) u32);
+
+/// The control socket, in use.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub socket: Socket,
+    serial: u32,
+}
+
+/// What a session is made of.
+pub(crate) struct Grant {
+    pub control: Control,
+    pub region: Arc<Region>,
+    pub drivers: Vec<Driver>,
+    /// Wake-ups of contexts that this process does not use; kept open, since their hang-up would
+    /// mean that it is gone.
+    pub spare: Vec<OwnedFd>,
+    pub interfaces: Vec<InterfaceInfo>,
+}
+
+/// Moves a descriptor to a high number, if the limit on open files allows.
+fn lifted(fd: OwnedFd) -> OwnedFd {
+    rustix::io::fcntl_dupfd_cloexec(&fd, DESCRIPTORS_FROM).unwrap_or(fd)
+}
+
+/// Says hello to the engine at `path` and maps what it grants.
+pub(crate) fn attach(path: &Path, program: &str) -> Result<Grant, AttachError> {
+    let socket =
+        Socket::connect(path).map_err(|errno| AttachError::NoEngine(path.to_path_buf(), errno))?;
+    greet(Socket::from_fd(lifted(socket.into_fd())), program)
+}
+
+/// The same over a socket that is connected.
+pub(crate) fn greet(socket: Socket, program: &str) -> Result<Grant, AttachError> {
+    let hello = ToEngine::Hello {
+        contract: CONTRACT_VERSION,
+        role: Role::Session,
+        program: program.chars().take(64).collect(),
+    };
+    socket.send(&hello, &[], Wait::Yes)?;
+    answer_within(&socket).map_err(AttachError::System)?;
+    let (answer, descriptors) = socket.receive::<FromEngine>(Wait::No)?;
+    let (geometry, interfaces) = match answer {
+        FromEngine::Welcome { geometry, interfaces } => (geometry, interfaces),
+        FromEngine::Refused { contract, reason } => {
+            return Err(AttachError::Refused { contract, reason });
+        }
+        _ => return Err(AttachError::Grant("it answered something else")),
+    };
+    let Geometry { context_count, worker_count, .. } = geometry;
+    let lanes = usize::from(context_count) * usize::from(worker_count);
+    if descriptors.len() != 1 + 2 * lanes {
+        return Err(AttachError::Grant("the number of descriptors does not fit the geometry"));
+    }
+    let mut descriptors = descriptors.into_iter().map(lifted);
+    let mut next = || descriptors.next().ok_or(AttachError::Grant("too few descriptors"));
+    let mut region = Region::open(next()?, geometry).map_err(AttachError::Region)?;
+    region.drop_file();
+    let region = Arc::new(region);
+    let process = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
+    let mut drivers = Vec::new();
+    for worker in 0..worker_count {
+        let (wake, bell) = (next()?, next()?);
+        let flags = rustix::fs::fcntl_getfl(&wake).map_err(AttachError::System)?;
+        rustix::fs::fcntl_setfl(&wake, flags | rustix::fs::OFlags::NONBLOCK)
+            .map_err(AttachError::System)?;
+        let lane = ClientLane::new(region.clone(), 0, worker);
+        drivers.push(Driver::new(lane, wake, bell, process));
+    }
+    let spare = descriptors.collect();
+    Ok(Grant { control: Control { socket, serial: 0 }, region, drivers, spare, interfaces })
+}
+
+/// Waits for the engine to say something.
+fn answer_within(socket: &Socket) -> Result<(), Errno> {
+    let mut wanted = [PollFd::new(socket, PollFlags::IN)];
+    match rustix::io::retry_on_intr(|| rustix::event::poll(&mut wanted, Some(&ANSWER_WITHIN)))? {
+        0 => Err(Errno::TIMEDOUT),
+        _ => Ok(()),
+    }
+}
+
+impl Session {
+    /// Asks on the control socket, showing `kernel`; returns the endpoints (or the token) and the
+    /// local address.
+    pub(crate) fn ask(
+        &self,
+        kernel: BorrowedFd<'_>,
+        question: impl FnOnce(u32) -> ToEngine,
+    ) -> Result<(Vec<u32>, SocketAddr), RequestError> {
+        self.usable()?;
+        let mut control = locked(self.control());
+        control.serial = control.serial.wrapping_add(1);
+        let asked = control.serial;
+        let failed = |error: ControlError| {
+            if matches!(error, ControlError::Closed) {
+                self.note_death();
+            }
+            RequestError::new(Errno::CONNRESET, error.to_string())
+        };
+        control.socket.send(&question(asked), &[kernel.as_fd()], Wait::No).map_err(failed)?;
+        loop {
+            answer_within(&control.socket)?;
+            let (answer, _) = control.socket.receive::<FromEngine>(Wait::No).map_err(failed)?;
+            match answer {
+                FromEngine::Granted { serial, endpoints, local } if serial == asked => {
+                    return Ok((endpoints, local));
+                }
+                FromEngine::Denied { serial, errno, reason } if serial == asked => {
+                    return Err(RequestError::new(Errno::from_raw_os_error(errno), reason));
+                }
+                // An answer to a question that was given up.
+                _ => {}
+            }
+        }
+    }
+}

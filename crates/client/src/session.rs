@@ -1,0 +1,429 @@
+//! A program's attachment to an engine.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use shm::client_side::ClientEndpoint;
+use shm::control::{InterfaceInfo, Socket, ToEngine};
+use shm::fork::ForkMark;
+use shm::layout::EVENT_STOCK;
+use shm::region::Region;
+use shm::request::{Addresses, ConnectOptions, Reply, Request};
+
+use crate::driver::{Driver, locked};
+use crate::endpoint::{Endpoint, EndpointId, Kind};
+use crate::open::{AttachError, Control, Grant, RequestError, Token, attach, greet};
+
+/// Events taken from a lane at once.
+const EVENTS_MAX: usize = 1024;
+/// Fruitless looks after which the engine is looked for.
+const FRUITLESS_MAX: u32 = 256;
+
+/// A program's attachment to an engine: a region, lanes, and the control socket. Everything in it
+/// can be used from any thread. It ends when dropped, when the engine goes, or, for a forked
+/// child, at the fork: a child's use of it is refused (ENOTSUP) and changes nothing.
+#[derive(Debug)]
+pub struct Session {
+    control: Mutex<Control>,
+    region: Arc<Region>,
+    drivers: Vec<Driver>,
+    spare: Vec<std::os::fd::OwnedFd>,
+    interfaces: Vec<InterfaceInfo>,
+    mark: ForkMark,
+    alive: AtomicBool,
+    fruitless: AtomicU32,
+    sleepers: Mutex<Sleepers>,
+    /// Endpoints of other workers that belong to one handle, and that handle.
+    aliases: Mutex<Vec<(u32, EndpointId)>>,
+    has_aliases: AtomicBool,
+    /// Endpoints that found the stock empty.
+    starved: Mutex<Vec<EndpointId>>,
+    next_driver: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Sleepers {
+    count: u32,
+    /// Number of the last sleep; see `ClientLane::arm`.
+    sleep: u64,
+}
+
+impl Session {
+    /// Attaches to the engine that listens at `path`. `program` is the name it shows for us.
+    pub fn attach(path: &Path, program: &str) -> Result<Arc<Self>, AttachError> {
+        Self::from_grant(attach(path, program)?)
+    }
+
+    /// Attaches over a control socket that is connected already.
+    pub fn attach_over(socket: Socket, program: &str) -> Result<Arc<Self>, AttachError> {
+        Self::from_grant(greet(socket, program)?)
+    }
+
+    fn from_grant(grant: Grant) -> Result<Arc<Self>, AttachError> {
+        Ok(Arc::new(Self {
+            control: Mutex::new(grant.control),
+            region: grant.region,
+            drivers: grant.drivers,
+            spare: grant.spare,
+            interfaces: grant.interfaces,
+            mark: ForkMark::new().map_err(AttachError::System)?,
+            alive: AtomicBool::new(true),
+            fruitless: AtomicU32::new(0),
+            sleepers: Mutex::default(),
+            aliases: Mutex::default(),
+            has_aliases: AtomicBool::new(false),
+            starved: Mutex::default(),
+            next_driver: AtomicUsize::new(0),
+        }))
+    }
+
+    /// The engine's interfaces, as they were when we attached.
+    pub fn interfaces(&self) -> &[InterfaceInfo] {
+        &self.interfaces
+    }
+
+    /// Whether the engine can send to `address`: it is on a link of one of its interfaces, or one
+    /// has a gateway. Loopback and the engine's own addresses are not reached through it.
+    pub fn reaches(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        if address.is_loopback()
+            || address.is_unspecified()
+            || address.is_multicast()
+            || address == IpAddr::V4(Ipv4Addr::BROADCAST)
+            || self.owns(address)
+        {
+            return false;
+        }
+        self.interfaces.iter().any(|interface| {
+            interface.addresses.iter().any(|(own, prefix)| {
+                own.is_ipv4() == address.is_ipv4()
+                    && (interface.has_gateway || on_link(*own, *prefix, address))
+            })
+        })
+    }
+
+    /// Whether `address` is one of the engine's own.
+    pub fn owns(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.interfaces.iter().any(|interface| {
+            interface.addresses.iter().any(|(own, _)| own.to_canonical() == address)
+        })
+    }
+
+    /// Whether the engine is there, as far as has been noticed. Once it is not, it never is again:
+    /// attach anew.
+    pub fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether the engine is there. One system call.
+    pub fn probe(&self) -> bool {
+        if self.is_alive() {
+            let Ok(control) = self.control.try_lock() else { return true };
+            let mut fds = [PollFd::new(&control.socket, PollFlags::empty())];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let gone = rustix::event::poll(&mut fds, Some(&now)).is_ok()
+                && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+            if gone {
+                self.note_death();
+            }
+        }
+        self.is_alive()
+    }
+
+    pub(crate) fn note_death(&self) {
+        self.alive.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether this process is the one that attached, and not a forked child of it.
+    pub fn is_mine(&self) -> bool {
+        self.mark.is_mine()
+    }
+
+    /// ENOTSUP in a forked child, ECONNRESET once the engine is gone.
+    pub(crate) fn usable(&self) -> Result<(), Errno> {
+        if !self.is_mine() {
+            Err(Errno::NOTSUP)
+        } else if !self.is_alive() {
+            Err(Errno::CONNRESET)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// EAGAIN; now and then after a look whether the engine is still there, for a program that
+    /// only ever asks and never waits.
+    pub(crate) fn again(&self) -> Errno {
+        let fruitless = self.fruitless.fetch_add(1, Ordering::Relaxed);
+        if fruitless % FRUITLESS_MAX == FRUITLESS_MAX - 1 && !self.probe() {
+            return Errno::CONNRESET;
+        }
+        Errno::AGAIN
+    }
+
+    pub(crate) fn control(&self) -> &Mutex<Control> {
+        &self.control
+    }
+
+    pub(crate) fn driver(&self, worker: usize) -> &Driver {
+        // Endpoints are only made with workers that have a driver.
+        &self.drivers[worker]
+    }
+
+    pub(crate) fn call(&self, worker: usize, request: &Request) -> Result<Reply, Errno> {
+        self.usable()?;
+        match self.driver(worker).call(request, &|| self.probe())? {
+            Reply::Failed { errno } => Err(Errno::from_raw_os_error(errno.cast_signed())),
+            reply => Ok(reply),
+        }
+    }
+
+    pub(crate) fn post(&self, worker: usize, request: &Request) {
+        if self.usable().is_ok() {
+            self.driver(worker).post(request, &|| self.probe());
+        }
+    }
+
+    /// Serves the listening kernel socket `kernel`, which stays the program's.
+    pub fn listen(
+        self: &Arc<Self>,
+        kernel: BorrowedFd<'_>,
+        backlog: u32,
+    ) -> Result<Endpoint, RequestError> {
+        let (endpoints, local) =
+            self.ask(kernel, |serial| ToEngine::Listen { serial, context: 0, backlog })?;
+        self.granted(Kind::Listener, &endpoints, local)
+    }
+
+    /// Serves the bound kernel UDP socket `kernel`, which stays the program's.
+    pub fn bind_udp(self: &Arc<Self>, kernel: BorrowedFd<'_>) -> Result<Endpoint, RequestError> {
+        let (endpoints, local) =
+            self.ask(kernel, |serial| ToEngine::BindUdp { serial, context: 0 })?;
+        self.granted(Kind::Datagram, &endpoints, local)
+    }
+
+    /// Shows the bound kernel TCP socket `kernel`, whose local address the next
+    /// [`Self::connect`] with the token may use.
+    pub fn authorize(&self, kernel: BorrowedFd<'_>) -> Result<(Token, SocketAddr), RequestError> {
+        let (tokens, local) = self.ask(kernel, |serial| ToEngine::BindTcp { serial })?;
+        let token = tokens.first().copied().ok_or_else(|| broken_grant(0))?;
+        Ok((Token(token), local))
+    }
+
+    fn granted(
+        self: &Arc<Self>,
+        kind: Kind,
+        endpoints: &[u32],
+        local: SocketAddr,
+    ) -> Result<Endpoint, RequestError> {
+        if endpoints.is_empty() || endpoints.len() > self.drivers.len() {
+            return Err(broken_grant(endpoints.len()));
+        }
+        let remote = unspecified(local);
+        let addresses = Addresses { local, remote };
+        let endpoint = Endpoint::new(self, kind, endpoints, 0, addresses)
+            .ok_or_else(|| broken_grant(endpoints.len()))?;
+        if endpoints.len() > 1 {
+            let aliases = endpoints.iter().skip(1).map(|index| (*index, endpoint.id()));
+            locked(&self.aliases).extend(aliases);
+            self.has_aliases.store(true, Ordering::Release);
+        }
+        Ok(endpoint)
+    }
+
+    pub(crate) fn forget_aliases(&self, id: EndpointId) {
+        if self.has_aliases.load(Ordering::Acquire) {
+            locked(&self.aliases).retain(|(_, primary)| *primary != id);
+        }
+    }
+
+    /// Opens a connection. It returns at once; [`Endpoint::readiness`] tells when it stands (OUT)
+    /// or has failed (ERR).
+    pub fn connect(
+        self: &Arc<Self>,
+        remote: SocketAddr,
+        token: Option<Token>,
+        options: &ConnectOptions,
+    ) -> Result<Endpoint, RequestError> {
+        let worker = self.next_driver.fetch_add(1, Ordering::Relaxed) % self.drivers.len();
+        let token = token.map_or(0, |token| token.0);
+        let request = Request::Connect { remote, token, options: *options };
+        match self.call(worker, &request)? {
+            Reply::Endpoint { endpoint, addresses } => {
+                Endpoint::new(self, Kind::Stream, &[endpoint], worker, addresses)
+                    .ok_or_else(|| broken_grant(1))
+            }
+            _ => Err(RequestError::from(Errno::PROTO)),
+        }
+    }
+
+    pub(crate) fn view(&self, index: u32) -> Option<ClientEndpoint> {
+        ClientEndpoint::new(self.region.clone(), index)
+    }
+
+    /// Takes the hints that wait and appends the endpoints they name, some maybe twice. To be
+    /// called before the levels are read, and after every [`Self::disarm`].
+    pub fn take_events(&self, endpoints: &mut Vec<EndpointId>) {
+        if self.usable().is_err() {
+            return;
+        }
+        let mut stocked = false;
+        let first = endpoints.len();
+        for driver in &self.drivers {
+            if !driver.lane.has_events() {
+                continue;
+            }
+            // A signal handler's call in the middle of the same leaves them for later.
+            let Ok(mut lane) = driver.lane.lock(driver.tag()) else { continue };
+            while lane.take_events(EVENTS_MAX, |number| {
+                if number == EVENT_STOCK {
+                    stocked = true;
+                } else {
+                    endpoints.push(EndpointId(number));
+                }
+            }) == EVENTS_MAX
+            {}
+        }
+        if self.has_aliases.load(Ordering::Acquire) {
+            let aliases = locked(&self.aliases);
+            for id in endpoints.iter_mut().skip(first) {
+                if let Some((_, primary)) = aliases.iter().find(|(alias, _)| *alias == id.0) {
+                    *id = *primary;
+                }
+            }
+        }
+        if stocked {
+            endpoints.append(&mut locked(&self.starved));
+        }
+    }
+
+    /// Notes that an endpoint waits for the stock to be filled.
+    pub(crate) fn starve(&self, id: EndpointId) {
+        let mut starved = locked(&self.starved);
+        if !starved.contains(&id) {
+            starved.push(id);
+        }
+    }
+
+    /// Announces that this thread is going to sleep on [`Self::wake_fds`]. `false`: there are
+    /// events, do not sleep (nothing is announced then). Levels must have been looked at after
+    /// the last [`Self::take_events`].
+    #[must_use]
+    pub fn arm(&self) -> bool {
+        if self.usable().is_err() {
+            return false;
+        }
+        let mut sleepers = locked(&self.sleepers);
+        sleepers.count += 1;
+        sleepers.sleep += 1;
+        let quiet = self.drivers.iter().all(|driver| driver.lane.arm(sleepers.sleep));
+        if !quiet {
+            self.rouse(&mut sleepers);
+        }
+        quiet
+    }
+
+    /// Ends the sleep that [`Self::arm`] announced, and empties the wake pipes. Other threads may
+    /// have slept on the same wake-up: call [`Self::take_events`] next, and tell them what it
+    /// brings.
+    pub fn disarm(&self) {
+        if !self.is_mine() {
+            return;
+        }
+        let mut sleepers = locked(&self.sleepers);
+        let mut bytes = [0; 64];
+        for driver in &self.drivers {
+            loop {
+                match rustix::io::read(&driver.wake, &mut bytes) {
+                    Ok(0) => self.note_death(),
+                    Ok(len) if len == bytes.len() => continue,
+                    _ => {}
+                }
+                break;
+            }
+        }
+        self.rouse(&mut sleepers);
+    }
+
+    fn rouse(&self, sleepers: &mut Sleepers) {
+        sleepers.count = sleepers.count.saturating_sub(1);
+        if sleepers.count == 0 {
+            self.drivers.iter().for_each(|driver| driver.lane.disarm());
+        } else {
+            // The others sleep on: their next wake-up is a new one.
+            sleepers.sleep += 1;
+            for driver in &self.drivers {
+                // Events that wait already are for our caller to take.
+                let _ = driver.lane.arm(sleepers.sleep);
+            }
+        }
+    }
+
+    /// What to wait on for reading once armed; a hang-up says that the engine is gone.
+    pub fn wake_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.drivers.iter().map(|driver| driver.wake.as_fd())
+    }
+
+    /// Every descriptor of the session, for those who must hide them from the program.
+    pub fn raw_fds(&self) -> Vec<RawFd> {
+        let mut fds = vec![locked(&self.control).socket.as_fd().as_raw_fd()];
+        for driver in &self.drivers {
+            fds.extend([driver.wake.as_raw_fd(), driver.bell.as_raw_fd()]);
+        }
+        fds.extend(self.spare.iter().map(AsRawFd::as_raw_fd));
+        fds
+    }
+
+    /// Whether the engine's worker runs on the CPU that this thread is on: spinning would only
+    /// keep it from working.
+    pub fn engine_shares_cpu(&self) -> bool {
+        self.drivers.iter().any(Driver::shares_cpu)
+    }
+}
+
+fn broken_grant(endpoints: usize) -> RequestError {
+    let reason = format!("the engine granted {endpoints} endpoints, which cannot be used");
+    RequestError::new(Errno::PROTO, reason)
+}
+
+/// The unspecified address with port 0, of the same family.
+pub(crate) fn unspecified(like: SocketAddr) -> SocketAddr {
+    match like {
+        SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    }
+}
+
+fn on_link(own: IpAddr, prefix: u8, address: IpAddr) -> bool {
+    let (own, address, bits) = match (own, address) {
+        (IpAddr::V4(own), IpAddr::V4(address)) => {
+            (u128::from(own.to_bits()), u128::from(address.to_bits()), 32)
+        }
+        (IpAddr::V6(own), IpAddr::V6(address)) => (own.to_bits(), address.to_bits(), 128),
+        _ => return false,
+    };
+    let host_bits = u32::from(bits - prefix.min(bits));
+    (own ^ address).checked_shr(host_bits).unwrap_or(0) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_on_the_link_when_its_prefix_is() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert!(on_link(ip("10.0.0.2"), 24, ip("10.0.0.77")));
+        assert!(!on_link(ip("10.0.0.2"), 24, ip("10.0.1.77")));
+        assert!(on_link(ip("10.0.0.2"), 0, ip("192.0.2.1")));
+        assert!(!on_link(ip("10.0.0.2"), 32, ip("10.0.0.3")));
+        assert!(on_link(ip("fe80::1"), 64, ip("fe80::2")));
+        assert!(!on_link(ip("fe80::1"), 64, ip("10.0.0.1")));
+        assert!(on_link(ip("::1"), 0, ip("2001:db8::1")));
+    }
+}
