@@ -1,1 +1,40 @@
-//! Outboard's engine room.
+//! The engine: ports, stack and shared-memory endpoints in one polling loop, and the control
+//! thread that lets programs attach.
+//!
+//! It does what no client may be trusted with: every descriptor is copied once and checked,
+//! buffer ownership is kept in private memory, the right to a port is checked with the kernel. It
+//! knows nothing of the programs' sockets (that is `client`'s) and nothing of protocols (that is
+//! `stack`'s).
+//!
+//! Start reading at [`worker::Worker::turn`], then [`control`], then [`service`].
+#![forbid(unsafe_code)]
+
+pub mod account;
+mod capture;
+mod closing;
+pub mod config;
+pub mod control;
+mod datagram;
+mod endpoint;
+mod errno;
+mod events;
+mod lane;
+mod linger;
+mod listener;
+mod pool;
+mod receive;
+mod requests;
+mod send;
+pub mod service;
+pub mod session;
+mod sessions;
+mod sleep;
+mod spans;
+mod ss;
+pub mod stats;
+mod transmit;
+pub mod worker;
+
+pub use config::{EngineConfig, Limits, Poll, PortSetup};
+pub use service::{Engine, StartError, StopHandle};
+pub use worker::{Activity, Worker, WorkerConfig};

@@ -21,6 +21,7 @@ mod interface;
 mod link;
 pub mod open;
 pub mod packet;
+pub mod netns;
 pub mod pair;
 pub mod spec;
 pub mod tap;

@@ -1,0 +1,168 @@
+//! The end of endpoints, of sessions and of clients that broke the contract.
+
+use rustix::io::Errno;
+use shm::request::Reply;
+use stack::api::SocketId;
+
+use crate::control::exchange::{Answer, SessionKey};
+use crate::endpoint::{Role, Stream};
+use crate::linger::Orphan;
+use crate::sessions::Holder;
+use crate::worker::Worker;
+
+impl Worker {
+    /// A client closes an endpoint, in order or with a reset.
+    pub(crate) fn close(&mut self, place: u32, index: u32, abort: bool) -> Result<Reply, Errno> {
+        if self.endpoint(place, index).is_none_or(|one| matches!(one.role, Role::Free)) {
+            return Err(Errno::BADF);
+        }
+        self.end_endpoint(place, index, abort);
+        self.free_endpoint(place, index);
+        Ok(Reply::Done)
+    }
+
+    /// Ends what an endpoint is used for; it is free afterwards, but not yet in the list.
+    fn end_endpoint(&mut self, place: u32, index: u32, abort: bool) {
+        let now = self.now;
+        if let Some(Role::Stream(_)) = self.endpoint(place, index).map(|one| &one.role) {
+            // What was written and read before the close counts.
+            self.learn_consumed(place, index);
+            if let Some(session) = self.sessions.at(place) {
+                session.take_descriptors(index, true, &self.counters);
+            }
+        }
+        let Some(endpoint) = self.endpoint(place, index) else { return };
+        match std::mem::replace(&mut endpoint.role, Role::Free) {
+            Role::Free => {}
+            Role::Stream(stream) => self.end_stream(place, stream, abort),
+            Role::Listener(of) => {
+                if let Some(listener) = self.listeners.detach(of, place, index) {
+                    // Stale only if it never was.
+                    let _ = self.stack.tcp_close(now, listener.id);
+                    let stack = &self.stack;
+                    self.sessions.stash.sweep(|id| stack.tcp_levels(id).is_ok());
+                } else {
+                    // Another waiter may have to take over.
+                    self.on_pending(of, true);
+                }
+            }
+            Role::Datagram(mut datagram) => {
+                if let Some(session) = self.sessions.at(place) {
+                    session.release_datagrams(&mut datagram);
+                }
+                let _ = self.stack.udp_close(datagram.id);
+            }
+        }
+    }
+
+    fn end_stream(&mut self, place: u32, mut stream: Stream, abort: bool) {
+        let now = self.now;
+        let id = stream.id;
+        if let Some(session) = self.sessions.at(place) {
+            session.release_pages(&mut stream.receive);
+        }
+        // A connection that has died already takes none of these.
+        let _ = self.stack.tcp_written(now, id, stream.send.list.end());
+        if abort {
+            let _ = self.stack.tcp_abort(now, id);
+        }
+        let _ = self.stack.tcp_close(now, id);
+        let Some(session) = self.sessions.at(place) else { return };
+        let orphan = session.adopt(Orphan { id, list: stream.send.list });
+        let owner = Holder::Orphan { place, orphan }.owner();
+        if self.stack.tcp_assign(id, owner).is_err() || self.stack.tcp_levels(id).is_err() {
+            self.bury(place, orphan);
+        }
+    }
+
+    /// An orphan has ended; the last one of a dead program takes the session with it.
+    pub(crate) fn bury(&mut self, place: u32, orphan: u32) {
+        let Some(session) = self.sessions.at(place) else { return };
+        session.bury(orphan);
+        self.forget_if_done(place);
+    }
+
+    fn forget_if_done(&mut self, place: u32) {
+        let done = self
+            .sessions
+            .peek(place)
+            .is_some_and(|session| session.dying_since.is_some() && session.orphan_count() == 0);
+        if done {
+            if let Some(session) = self.sessions.remove(place) {
+                self.dying.retain(|(_, key)| *key != session.key);
+                self.answers.push(Answer::Gone(session.key));
+            }
+        }
+    }
+
+    /// A session's program is gone: its connections end as the kernel would end them.
+    pub fn detach(&mut self, key: SessionKey) {
+        let now = self.now;
+        let Some(place) = self.sessions.place_of(key) else { return };
+        let Some(session) = self.sessions.at(place) else { return };
+        if session.dying_since.is_some() {
+            return;
+        }
+        let breached = session.breach.is_some();
+        session.dying_since = Some(now.0);
+        self.dying.push_back((now.0.saturating_add(self.limits.linger_ns), key));
+        for index in 0..session.endpoints.len() as u32 {
+            let used = self
+                .endpoint(place, index)
+                .is_some_and(|endpoint| !matches!(endpoint.role, Role::Free));
+            if used {
+                self.end_endpoint(place, index, breached);
+                self.free_endpoint(place, index);
+            }
+        }
+        if let Some(session) = self.sessions.at(place) {
+            session.pool.revoke_granted();
+        }
+        self.waiting_datagrams.retain(|(of, _)| *of != place);
+        self.forget_if_done(place);
+    }
+
+    /// Ends the sessions whose clients broke the contract in this turn.
+    pub(crate) fn end_breached(&mut self) {
+        for place in 0..self.sessions.place_count() {
+            let Some(session) = self.sessions.peek(place) else { continue };
+            let Some(breach) = session.breach else { continue };
+            if session.dying_since.is_some() {
+                continue;
+            }
+            let key = session.key;
+            tracing::warn!(
+                session = key.0,
+                program = session.who.program,
+                pid = session.who.pid,
+                "the client broke the shared-memory contract and has lost its session: {breach}"
+            );
+            self.counters.breaches.increment();
+            self.answers.push(Answer::Breached(key));
+            self.detach(key);
+        }
+    }
+
+    /// Gives up what dead programs' connections have not delivered in time.
+    pub(crate) fn end_lingering(&mut self) {
+        let now = self.now;
+        while let Some((deadline, key)) = self.dying.front().copied() {
+            if deadline > now.0 {
+                return;
+            }
+            self.dying.pop_front();
+            let Some(place) = self.sessions.place_of(key) else { continue };
+            let orphans: Vec<(u32, SocketId)> = match self.sessions.peek(place) {
+                Some(session) => (0..)
+                    .zip(&session.orphans)
+                    .filter_map(|(index, orphan)| Some((index, orphan.as_ref()?.id)))
+                    .collect(),
+                None => continue,
+            };
+            for (orphan, id) in orphans {
+                let _ = self.stack.tcp_abort(now, id);
+                self.bury(place, orphan);
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What an engine is configured with. Every limit has a counter of how often it was met.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use port::Port;
+use shm::control::Geometry;
+use stack::api::Cidr;
+
+/// How a worker waits for work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Poll {
+    /// Never sleeps: lowest latency, a whole core.
+    Busy,
+    /// Sleeps after an idle spell and yields to programs on its core.
+    #[default]
+    Adaptive,
+}
+
+/// A running engine's settings.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Where clients attach: a SOCK_SEQPACKET socket in the file system.
+    pub socket: PathBuf,
+    /// Permission bits of the socket; whoever may write to it may attach.
+    pub socket_mode: u32,
+    /// The core that the worker is pinned to; `None` leaves it to the scheduler.
+    pub core: Option<usize>,
+    /// How the worker waits.
+    pub poll: Poll,
+    /// Bounds of everything.
+    pub limits: Limits,
+}
+
+impl EngineConfig {
+    /// Defaults for an engine at `socket`.
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self {
+            socket: socket.into(),
+            socket_mode: 0o666,
+            core: None,
+            poll: Poll::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// An open port and the addresses the engine uses on it.
+pub struct PortSetup {
+    /// The port.
+    pub port: Box<dyn Port>,
+    /// The engine's own addresses on its link.
+    pub addresses: Vec<Cidr>,
+    /// Next hop for what is off the link.
+    pub gateway: Option<IpAddr>,
+}
+
+/// Bounds of everything that could otherwise grow, with the defaults of a small machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sessions at a time (counter `sessions_refused`).
+    pub sessions: u16,
+    /// Sessions of one user at a time, root excepted (counter `sessions_refused`).
+    pub sessions_per_user: u16,
+    /// Control connections at a time, observers included (counter `control_refused`).
+    pub control_connections: u16,
+    /// Contexts of a session.
+    pub contexts: u16,
+    /// Endpoints of a session (counter `endpoints_exhausted`).
+    pub endpoints: u32,
+    /// Slots of each request and reply ring.
+    pub request_slots: u32,
+    /// Slots of each stock ring.
+    pub stock_slots: u32,
+    /// Buffers kept in the stock of a lane in use.
+    pub stock_target: u32,
+    /// Descriptors in an endpoint's send queue.
+    pub send_slots: u32,
+    /// Descriptors in an endpoint's receive queue.
+    pub receive_slots: u32,
+    /// Size of a buffer in bytes, a power of two.
+    pub buffer_bytes: u32,
+    /// Buffers of a session (counter `buffers_exhausted`).
+    pub buffers: u32,
+    /// Descriptors copied and not yet acknowledged, of a session (counter `spans_exhausted`).
+    pub spans: u32,
+    /// Early bytes kept for one connection that is not accepted yet (counter `stash_full`).
+    pub stash_connection_bytes: usize,
+    /// Early bytes kept for all connections not accepted yet (counter `stash_full`).
+    pub stash_total_bytes: usize,
+    /// Frames received per port and turn.
+    pub frames_per_turn: usize,
+    /// Doorbells served per lane and turn.
+    pub doorbells_per_turn: usize,
+    /// Requests served per lane and turn.
+    pub requests_per_turn: usize,
+    /// News of the stack taken at a time.
+    pub events_per_turn: usize,
+    /// Frames sent per turn.
+    pub transmits_per_turn: usize,
+    /// Nanoseconds without a doorbell or request after which a lane is no longer polled.
+    pub lane_idle_ns: u64,
+    /// Nanoseconds that the connections of a dead program may take to deliver what it sent.
+    pub linger_ns: u64,
+    /// Connections, listeners and datagram sockets of all sessions (counter in the stack).
+    pub sockets: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sessions: 64,
+            sessions_per_user: 64,
+            control_connections: 256,
+            contexts: 8,
+            endpoints: 16384,
+            request_slots: 256,
+            stock_slots: 256,
+            stock_target: 64,
+            send_slots: 256,
+            receive_slots: 256,
+            buffer_bytes: 8192,
+            buffers: 8192,
+            spans: 65536,
+            stash_connection_bytes: 64 << 10,
+            stash_total_bytes: 16 << 20,
+            frames_per_turn: 128,
+            doorbells_per_turn: 128,
+            requests_per_turn: 64,
+            events_per_turn: 4096,
+            transmits_per_turn: 128,
+            lane_idle_ns: 200_000,
+            linger_ns: 60_000_000_000,
+            sockets: 65536,
+        }
+    }
+}
+
+impl Limits {
+    /// The geometry that sessions get from an engine with `workers` workers.
+    pub fn geometry(&self, workers: u16) -> Geometry {
+        Geometry {
+            region_bytes: 0,
+            context_count: self.contexts,
+            worker_count: workers,
+            request_slots: self.request_slots,
+            stock_slots: self.stock_slots,
+            endpoint_capacity: self.endpoints,
+            send_slots: self.send_slots,
+            receive_slots: self.receive_slots,
+            buffer_bytes: self.buffer_bytes,
+            buffer_count: self.buffers,
+        }
+    }
+}

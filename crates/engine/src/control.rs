@@ -1,0 +1,517 @@
+//! The control thread: lets clients attach, checks their authority over ports, answers observers.
+//! It does everything that makes system calls on behalf of a client, so that workers do not.
+
+pub mod authority;
+pub mod connection;
+pub mod exchange;
+pub mod grant;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred, accept_with, bind, connect,
+    listen, socket_with, sockopt,
+};
+use shm::control::{CONTRACT_VERSION, FromEngine, Geometry, InterfaceInfo, Role, ToEngine};
+
+use self::authority::{Purpose, Refusal};
+use self::connection::Received;
+use self::exchange::{Answer, Command, Inbox, Outbox, SessionKey};
+use crate::config::Limits;
+use crate::session::SessionWho;
+use crate::stats::Counters;
+
+/// Why the control socket could not be opened.
+#[derive(Debug)]
+pub struct ControlError {
+    /// The socket's path.
+    pub path: PathBuf,
+    /// Why, and what to do.
+    pub reason: String,
+}
+
+impl std::fmt::Display for ControlError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "control socket {}: {}", self.path.display(), self.reason)
+    }
+}
+
+impl std::error::Error for ControlError {}
+
+/// The listening socket; removed from the file system when dropped.
+pub struct ControlSocket {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl ControlSocket {
+    /// Binds `path` with permission bits `mode`. A socket left behind by an engine that is gone
+    /// is replaced; one that still answers is not.
+    pub fn open(path: &Path, mode: u32) -> Result<Self, ControlError> {
+        let fail = |reason: String| ControlError { path: path.to_path_buf(), reason };
+        let address = SocketAddrUnix::new(path).map_err(|error| {
+            fail(format!("the path is not usable ({error}); choose a shorter one"))
+        })?;
+        let open = || {
+            socket_with(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+                None,
+            )
+            .map_err(|error| fail(format!("socket: {error}")))
+        };
+        let fd = open()?;
+        let bound = match bind(&fd, &address) {
+            Err(Errno::ADDRINUSE) => {
+                match connect(open()?, &address) {
+                    Ok(()) | Err(Errno::AGAIN) => {
+                        return Err(fail(
+                            "another engine answers there; stop it or choose another --socket"
+                                .into(),
+                        ));
+                    }
+                    Err(Errno::CONNREFUSED) => {}
+                    Err(error) => {
+                        return Err(fail(format!(
+                            "something else lies there ({error}); remove it or choose another --socket"
+                        )));
+                    }
+                }
+                rustix::fs::unlink(path)
+                    .map_err(|error| fail(format!("cannot replace it: {error}")))?;
+                bind(&fd, &address)
+            }
+            other => other,
+        };
+        bound.map_err(|error| {
+            fail(format!("cannot create it: {error}; the directory must exist and be writable"))
+        })?;
+        rustix::fs::chmod(path, Mode::from_raw_mode(mode))
+            .map_err(|error| fail(format!("cannot set its permissions: {error}")))?;
+        listen(&fd, 128).map_err(|error| fail(format!("listen: {error}")))?;
+        Ok(Self { fd, path: path.to_path_buf() })
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = rustix::fs::unlink(&self.path);
+    }
+}
+
+/// What a connection has become.
+enum Stage {
+    /// Has not said hello.
+    New,
+    Session(SessionKey),
+    Observer,
+}
+
+struct Connection {
+    fd: OwnedFd,
+    credentials: UCred,
+    stage: Stage,
+}
+
+/// What the control thread knows and serves.
+pub struct Control {
+    socket: ControlSocket,
+    limits: Limits,
+    geometry: Geometry,
+    interfaces: Vec<InterfaceInfo>,
+    addresses: Vec<IpAddr>,
+    namespace: u64,
+    worker: Outbox<Command>,
+    answers: Inbox<Answer>,
+    counters: Arc<Counters>,
+    connections: BTreeMap<u64, Connection>,
+    /// Sessions whose memory has not all been returned, with their users.
+    sessions: BTreeMap<SessionKey, u32>,
+    next_id: u64,
+    buffer: Vec<u8>,
+    stop: Arc<exchange::Stop>,
+}
+
+impl Control {
+    /// A control thread's state; [`Control::run`] is its body.
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        socket: ControlSocket,
+        limits: Limits,
+        geometry: Geometry,
+        interfaces: Vec<InterfaceInfo>,
+        worker: Outbox<Command>,
+        answers: Inbox<Answer>,
+        counters: Arc<Counters>,
+        stop: Arc<exchange::Stop>,
+    ) -> std::io::Result<Self> {
+        let namespace = port::netns::cookie(socket.fd.as_fd())?;
+        let addresses = interfaces
+            .iter()
+            .flat_map(|interface| interface.addresses.iter().map(|(address, _)| *address))
+            .collect();
+        Ok(Self {
+            socket,
+            limits,
+            geometry,
+            interfaces,
+            addresses,
+            namespace,
+            worker,
+            answers,
+            counters,
+            connections: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            next_id: 1,
+            buffer: Vec::new(),
+            stop,
+        })
+    }
+
+    /// Serves until told to stop.
+    pub fn run(mut self) {
+        while !self.stop.is_stopped() {
+            let (ready, accept) = match self.wait() {
+                Ok(found) => found,
+                Err(Errno::INTR) => continue,
+                Err(error) => {
+                    tracing::error!("the control thread cannot poll: {error}");
+                    return;
+                }
+            };
+            let answers: Vec<Answer> = self.answers.take().collect();
+            for answer in answers {
+                self.on_answer(answer);
+            }
+            for id in ready {
+                self.on_readable(id);
+            }
+            if accept {
+                self.accept();
+            }
+        }
+    }
+
+    fn wait(&self) -> rustix::io::Result<(Vec<u64>, bool)> {
+        let mut fds = Vec::with_capacity(self.connections.len() + 3);
+        fds.push(PollFd::from_borrowed_fd(self.stop.fd(), PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(self.answers.signal().fd(), PollFlags::IN));
+        fds.push(PollFd::new(&self.socket.fd, PollFlags::IN));
+        for connection in self.connections.values() {
+            fds.push(PollFd::new(&connection.fd, PollFlags::IN));
+        }
+        poll(&mut fds, None)?;
+        let accept = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
+        let ready = self
+            .connections
+            .keys()
+            .zip(fds.iter().skip(3))
+            .filter(|(_, fd)| !fd.revents().is_empty())
+            .map(|(id, _)| *id)
+            .collect();
+        Ok((ready, accept))
+    }
+
+    fn accept(&mut self) {
+        while let Ok(fd) =
+            accept_with(&self.socket.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+        {
+            if self.connections.len() >= usize::from(self.limits.control_connections) {
+                self.counters.control_refused.increment();
+                self.refuse(&fd, "the engine has as many control connections as its limit allows");
+                continue;
+            }
+            let Ok(credentials) = sockopt::socket_peercred(&fd) else { continue };
+            let id = self.fresh_id();
+            self.connections.insert(id, Connection { fd, credentials, stage: Stage::New });
+        }
+    }
+
+    fn fresh_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
+    fn refuse(&self, fd: &OwnedFd, reason: &str) {
+        let refused =
+            FromEngine::Refused { contract: CONTRACT_VERSION, reason: reason.to_string() };
+        // A client that cannot take its refusal sees the hang-up.
+        let _ = connection::send(fd.as_fd(), &refused, &[]);
+    }
+
+    fn on_readable(&mut self, id: u64) {
+        // Bounded, so that one talkative client cannot keep the thread.
+        for _ in 0..16 {
+            let Some(connection) = self.connections.get(&id) else { return };
+            match connection::receive(connection.fd.as_fd(), &mut self.buffer) {
+                Received::Nothing => return,
+                Received::HungUp => return self.drop_connection(id),
+                Received::Garbage(what) => {
+                    self.counters.control_garbage.increment();
+                    tracing::warn!(pid = pid(&connection.credentials), "control: {what}; dropped");
+                    return self.drop_connection(id);
+                }
+                Received::Message(message, fds) => {
+                    if !self.on_message(id, message, fds) {
+                        return self.drop_connection(id);
+                    }
+                }
+            }
+        }
+    }
+
+    fn drop_connection(&mut self, id: u64) {
+        if let Some(connection) = self.connections.remove(&id) {
+            match connection.stage {
+                Stage::Session(key) => {
+                    self.worker.send(Command::Detach(key));
+                }
+                Stage::Observer => {
+                    self.worker.send(Command::EndCapture { connection: id });
+                }
+                Stage::New => {}
+            }
+        }
+    }
+
+    /// `false`: the connection is to be dropped.
+    fn on_message(&mut self, id: u64, message: ToEngine, fds: Vec<OwnedFd>) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return false };
+        match (&connection.stage, message) {
+            (Stage::New, ToEngine::Hello { contract, role, program }) => {
+                self.on_hello(id, contract, role, program)
+            }
+            (Stage::Session(key), ToEngine::Listen { serial, context, backlog }) => {
+                let session = *key;
+                self.on_shown(id, session, serial, Purpose::Listen, fds, |shown| Command::Listen {
+                    session,
+                    serial,
+                    context,
+                    backlog,
+                    shown,
+                })
+            }
+            (Stage::Session(key), ToEngine::BindUdp { serial, context }) => {
+                let session = *key;
+                self.on_shown(id, session, serial, Purpose::Udp, fds, |shown| Command::BindUdp {
+                    session,
+                    serial,
+                    context,
+                    shown,
+                })
+            }
+            (Stage::Session(key), ToEngine::BindTcp { serial }) => {
+                let session = *key;
+                self.on_shown(id, session, serial, Purpose::Connect, fds, |shown| {
+                    Command::BindTcp { session, serial, shown }
+                })
+            }
+            (Stage::Observer, ToEngine::Stats) => {
+                let stats = FromEngine::Stats { counters: self.counters.read() };
+                self.tell(id, &stats)
+            }
+            (Stage::Observer, ToEngine::Sockets) => {
+                self.worker.send(Command::Sockets { connection: id })
+            }
+            (Stage::Observer, ToEngine::Capture { port, snap_bytes }) => {
+                self.on_capture(id, port, snap_bytes, fds)
+            }
+            _ => {
+                self.counters.control_garbage.increment();
+                tracing::warn!(
+                    pid = pid(&connection.credentials),
+                    "control: a message out of order"
+                );
+                false
+            }
+        }
+    }
+
+    fn on_hello(&mut self, id: u64, contract: u32, role: Role, program: String) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return false };
+        if contract != CONTRACT_VERSION {
+            self.counters.sessions_refused.increment();
+            let reason = format!(
+                "the engine speaks contract {CONTRACT_VERSION} and the program's library contract \
+                 {contract}; install the library and the engine of the same release"
+            );
+            self.refuse(&connection.fd, &reason);
+            return false;
+        }
+        match role {
+            Role::Observer => {
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.stage = Stage::Observer;
+                }
+                self.tell(id, &FromEngine::Observing)
+            }
+            Role::Session => self.grant(id, program),
+        }
+    }
+
+    fn grant(&mut self, id: u64, program: String) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return false };
+        let uid = connection.credentials.uid.as_raw();
+        let of_user = self.sessions.values().filter(|user| **user == uid).count();
+        let full = self.sessions.len() >= usize::from(self.limits.sessions);
+        if full || (uid != 0 && of_user >= usize::from(self.limits.sessions_per_user)) {
+            self.counters.sessions_refused.increment();
+            self.refuse(
+                &connection.fd,
+                "the engine has as many sessions as its limit allows; raise it or end a program",
+            );
+            return false;
+        }
+        let key = SessionKey(id);
+        let who = SessionWho {
+            program: program.chars().filter(|c| !c.is_control()).take(64).collect(),
+            pid: pid(&connection.credentials),
+            uid,
+        };
+        let (seed, ends) = match grant::make(key, self.geometry, who) {
+            Ok(made) => made,
+            Err(error) => {
+                self.counters.sessions_refused.increment();
+                self.refuse(
+                    &connection.fd,
+                    &format!(
+                        "the engine cannot make the region: {error}; give it more memory or descriptors"
+                    ),
+                );
+                return false;
+            }
+        };
+        // The worker first: a client may use its lanes as soon as it has the region.
+        if !self.worker.send(Command::Attach(Box::new(seed))) {
+            return false;
+        }
+        self.sessions.insert(key, uid);
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.stage = Stage::Session(key);
+        }
+        let welcome =
+            FromEngine::Welcome { geometry: self.geometry, interfaces: self.interfaces.clone() };
+        self.connections.get(&id).is_some_and(|connection| {
+            connection::send(connection.fd.as_fd(), &welcome, &ends.borrow()).is_ok()
+        })
+    }
+
+    fn on_shown(
+        &mut self,
+        id: u64,
+        session: SessionKey,
+        serial: u32,
+        purpose: Purpose,
+        fds: Vec<OwnedFd>,
+        command: impl FnOnce(exchange::Shown) -> Command,
+    ) -> bool {
+        let checked = match fds.first() {
+            Some(fd) => authority::check(fd.as_fd(), purpose, self.namespace, &self.addresses),
+            None => Err(Refusal {
+                errno: Errno::BADF.raw_os_error(),
+                reason: "no descriptor came with the request".into(),
+            }),
+        };
+        // Our copy must go before the answer: a held one makes the program's restart fail with
+        // EADDRINUSE.
+        drop(fds);
+        match checked {
+            Ok(shown) => self.worker.send(command(shown)),
+            Err(refusal) => {
+                self.counters.authority_refused.increment();
+                tracing::info!(session = session.0, "refused: {}", refusal.reason);
+                self.tell(
+                    id,
+                    &FromEngine::Denied { serial, errno: refusal.errno, reason: refusal.reason },
+                )
+            }
+        }
+    }
+
+    fn on_capture(&mut self, id: u64, port: String, snap_bytes: u32, fds: Vec<OwnedFd>) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return false };
+        let refused = if connection.credentials.uid.as_raw() != rustix::process::geteuid().as_raw()
+            && !connection.credentials.uid.is_root()
+        {
+            Some("only root and the engine's own user may capture frames".to_string())
+        } else {
+            None
+        };
+        match (refused, fds.into_iter().next()) {
+            (None, Some(output)) => {
+                self.worker.send(Command::Capture { connection: id, port, snap_bytes, output })
+            }
+            (refused, _) => {
+                let refused =
+                    refused.or_else(|| Some("no descriptor came with the request".to_string()));
+                self.tell(id, &FromEngine::Capturing { refused })
+            }
+        }
+    }
+
+    fn tell(&self, id: u64, message: &FromEngine) -> bool {
+        self.connections
+            .get(&id)
+            .is_some_and(|connection| connection::send(connection.fd.as_fd(), message, &[]).is_ok())
+    }
+
+    fn on_answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Granted { session, serial, endpoint, local } => {
+                let granted = FromEngine::Granted { serial, endpoints: vec![endpoint], local };
+                self.tell_or_drop(session.0, &granted);
+            }
+            Answer::Denied { session, serial, errno, reason } => {
+                self.tell_or_drop(session.0, &FromEngine::Denied { serial, errno, reason });
+            }
+            Answer::Breached(session) => {
+                // The worker has ended the session already; the hang-up tells the client.
+                self.connections.remove(&session.0);
+            }
+            Answer::Gone(session) => {
+                self.sessions.remove(&session);
+            }
+            Answer::Sockets { connection, sockets } => self.tell_sockets(connection, &sockets),
+            Answer::Capturing { connection, refused } => {
+                self.tell_or_drop(connection, &FromEngine::Capturing { refused });
+            }
+        }
+    }
+
+    fn tell_or_drop(&mut self, id: u64, message: &FromEngine) {
+        if !self.tell(id, message) {
+            self.drop_connection(id);
+        }
+    }
+
+    /// Splits the list into messages of bounded size.
+    fn tell_sockets(&mut self, id: u64, sockets: &[shm::control::SocketInfo]) {
+        const PER_MESSAGE: usize = 64;
+        let mut chunks = sockets.chunks(PER_MESSAGE).peekable();
+        if chunks.peek().is_none() {
+            self.tell_or_drop(id, &FromEngine::Sockets { sockets: Vec::new(), more: false });
+            return;
+        }
+        while let Some(chunk) = chunks.next() {
+            let more = chunks.peek().is_some();
+            let message = FromEngine::Sockets { sockets: chunk.to_vec(), more };
+            if !self.tell(id, &message) {
+                return self.drop_connection(id);
+            }
+        }
+    }
+}
+
+fn pid(credentials: &UCred) -> i32 {
+    credentials.pid.as_raw_nonzero().get()
+}

@@ -1,0 +1,88 @@
+//! One control connection: a message per SOCK_SEQPACKET datagram, descriptors beside it. Nothing
+//! here waits for a client: a client that does not read its answers loses its connection.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use shm::control::{FromEngine, MESSAGE_BYTES_MAX, ToEngine};
+
+/// Most descriptors that a client may pass with a message.
+const FDS_IN: usize = 4;
+
+/// Most descriptors that the engine passes with a message (the kernel's limit is 253).
+const FDS_OUT: usize = 253;
+
+/// What a look at the socket brought.
+pub enum Received {
+    /// A message and its descriptors.
+    Message(ToEngine, Vec<OwnedFd>),
+    /// Nothing now.
+    Nothing,
+    /// The client is gone.
+    HungUp,
+    /// The client sent what is no message.
+    Garbage(&'static str),
+}
+
+/// Takes one message, without blocking.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Received {
+    buffer.resize(MESSAGE_BYTES_MAX, 0);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_IN))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = match recvmsg(
+        socket,
+        &mut [IoSliceMut::new(buffer)],
+        &mut ancillary,
+        RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+    ) {
+        Ok(received) => received,
+        Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
+        Err(_) => return Received::HungUp,
+    };
+    let mut fds = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    if received.bytes == 0 {
+        return Received::HungUp;
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Received::Garbage("a message is longer than the contract allows");
+    }
+    match postcard::from_bytes(buffer.get(..received.bytes).unwrap_or_default()) {
+        Ok(message) => Received::Message(message, fds),
+        Err(_) => Received::Garbage("a message does not decode"),
+    }
+}
+
+/// Sends one message without blocking; an error means that the connection is to be dropped.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    message: &FromEngine,
+    fds: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    let bytes = postcard::to_stdvec(message).map_err(|_| Errno::MSGSIZE)?;
+    if bytes.len() > MESSAGE_BYTES_MAX || fds.len() > FDS_OUT {
+        return Err(Errno::MSGSIZE);
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OUT))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::MSGSIZE);
+    }
+    sendmsg(
+        socket.as_fd(),
+        &[IoSlice::new(&bytes)],
+        &mut ancillary,
+        SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+    )
+    .map(|_| ())
+}

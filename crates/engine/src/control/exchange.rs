@@ -1,0 +1,251 @@
+//! What the control thread and a worker tell each other: a channel each way, and a descriptor
+//! that wakes whoever sleeps.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use rustix::event::{EventfdFlags, eventfd};
+use shm::control::SocketInfo;
+
+use crate::session::SessionSeed;
+
+/// Names a session between the control thread and the workers; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey(pub u64);
+
+/// A kernel socket that a program has shown, and what was seen of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Its local address; `::` that also means IPv4 is given as `0.0.0.0`.
+    pub local: SocketAddr,
+    /// The address as the program's getsockname tells it.
+    pub kernel_local: SocketAddr,
+    /// SO_COOKIE: the same socket shown by another process attaches to the same listener.
+    pub cookie: u64,
+}
+
+/// To a worker.
+pub enum Command {
+    /// A session begins.
+    Attach(Box<SessionSeed>),
+    /// A session's program is gone.
+    Detach(SessionKey),
+    /// Listen on a socket that was checked.
+    Listen {
+        /// Whose.
+        session: SessionKey,
+        /// For the answer.
+        serial: u32,
+        /// Context of the endpoint.
+        context: u16,
+        /// As given to listen(2).
+        backlog: u32,
+        /// The socket.
+        shown: Shown,
+    },
+    /// Serve a UDP socket that was checked.
+    BindUdp {
+        /// Whose.
+        session: SessionKey,
+        /// For the answer.
+        serial: u32,
+        /// Context of the endpoint.
+        context: u16,
+        /// The socket.
+        shown: Shown,
+    },
+    /// Authorize a local address for one connect.
+    BindTcp {
+        /// Whose.
+        session: SessionKey,
+        /// For the answer.
+        serial: u32,
+        /// The socket.
+        shown: Shown,
+    },
+    /// Lists the sockets for an observer.
+    Sockets {
+        /// The observer's connection.
+        connection: u64,
+    },
+    /// Copies frames to a pipe or file until the observer goes.
+    Capture {
+        /// The observer's connection.
+        connection: u64,
+        /// The port's name; empty for all.
+        port: String,
+        /// Bytes kept of each frame.
+        snap_bytes: u32,
+        /// Where the pcapng goes.
+        output: OwnedFd,
+    },
+    /// An observer is gone.
+    EndCapture {
+        /// The observer's connection.
+        connection: u64,
+    },
+}
+
+/// From a worker.
+#[derive(Debug)]
+pub enum Answer {
+    /// A `Listen`, `BindUdp` or `BindTcp` succeeded.
+    Granted {
+        /// Whose.
+        session: SessionKey,
+        /// From the command.
+        serial: u32,
+        /// The endpoint or the token.
+        endpoint: u32,
+        /// The address.
+        local: SocketAddr,
+    },
+    /// A `Listen`, `BindUdp` or `BindTcp` was refused.
+    Denied {
+        /// Whose.
+        session: SessionKey,
+        /// From the command.
+        serial: u32,
+        /// Nearest errno.
+        errno: i32,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A session broke the contract and has been ended: hang up.
+    Breached(SessionKey),
+    /// The last memory of a session has been returned.
+    Gone(SessionKey),
+    /// The sockets.
+    Sockets {
+        /// For whom.
+        connection: u64,
+        /// All of them.
+        sockets: Vec<SocketInfo>,
+    },
+    /// A `Capture` has begun or been refused.
+    Capturing {
+        /// For whom.
+        connection: u64,
+        /// Why not, if not.
+        refused: Option<String>,
+    },
+}
+
+/// One direction's signal: a flag that is cheap to look at, and an eventfd for a sleeper.
+#[derive(Debug)]
+pub struct Signal {
+    raised: AtomicBool,
+    fd: OwnedFd,
+}
+
+impl Signal {
+    fn new() -> rustix::io::Result<Self> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { raised: AtomicBool::new(false), fd })
+    }
+
+    fn raise(&self) {
+        if !self.raised.swap(true, Ordering::AcqRel) {
+            // A full counter still wakes; there is nothing else that could fail here.
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Whether something has been sent since the last [`Signal::clear`].
+    pub fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    /// Call before taking what was sent, so that nothing sent meanwhile is missed.
+    pub fn clear(&self) {
+        let mut count = [0u8; 8];
+        let _ = rustix::io::read(&self.fd, &mut count);
+        self.raised.store(false, Ordering::Release);
+    }
+
+    /// Readable while raised.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Tells several threads to end.
+#[derive(Debug)]
+pub struct Stop {
+    signal: Signal,
+}
+
+impl Stop {
+    /// Not stopped yet.
+    pub fn new() -> rustix::io::Result<Arc<Self>> {
+        Ok(Arc::new(Self { signal: Signal::new()? }))
+    }
+
+    /// From now on everyone is to end.
+    pub fn stop(&self) {
+        self.signal.raise();
+    }
+
+    /// Whether it is time to end.
+    pub fn is_stopped(&self) -> bool {
+        self.signal.is_raised()
+    }
+
+    /// Readable once stopped.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.signal.fd()
+    }
+}
+
+/// The sending side.
+pub struct Outbox<T> {
+    sender: Sender<T>,
+    signal: Arc<Signal>,
+}
+
+impl<T> Clone for Outbox<T> {
+    fn clone(&self) -> Self {
+        Self { sender: self.sender.clone(), signal: Arc::clone(&self.signal) }
+    }
+}
+
+impl<T> Outbox<T> {
+    /// Sends and wakes; `false` when the other side has ended.
+    pub fn send(&self, item: T) -> bool {
+        let sent = self.sender.send(item).is_ok();
+        self.signal.raise();
+        sent
+    }
+}
+
+/// The receiving side.
+pub struct Inbox<T> {
+    receiver: Receiver<T>,
+    signal: Arc<Signal>,
+}
+
+impl<T> Inbox<T> {
+    /// The signal to wait for.
+    pub fn signal(&self) -> &Signal {
+        &self.signal
+    }
+
+    /// Everything that was sent, when anything was.
+    pub fn take(&self) -> impl Iterator<Item = T> + '_ {
+        let raised = self.signal.is_raised();
+        if raised {
+            self.signal.clear();
+        }
+        std::iter::from_fn(move || if raised { self.receiver.try_recv().ok() } else { None })
+    }
+}
+
+/// A channel with its signal.
+pub fn exchange<T>() -> rustix::io::Result<(Outbox<T>, Inbox<T>)> {
+    let (sender, receiver) = channel();
+    let signal = Arc::new(Signal::new()?);
+    Ok((Outbox { sender, signal: Arc::clone(&signal) }, Inbox { receiver, signal }))
+}

@@ -1,0 +1,211 @@
+//! Datagrams into and out of the region.
+
+use shm::descriptor::{DATAGRAM_HEADER_BYTES, DatagramHeader, DescriptorKind, Span};
+use stack::api::{DatagramMeta, SocketId};
+
+use crate::endpoint::{Datagram, Endpoint, Role};
+use crate::session::{Breach, Session};
+use crate::stats::Counters;
+
+/// Datagrams in a buffer start at multiples of this.
+const ALIGN: u32 = 64;
+
+impl Session {
+    /// Copies a datagram (or several coalesced ones) behind its header into the receive queue.
+    /// `false`: at least one found no room.
+    pub fn store_datagram(
+        &mut self,
+        index: u32,
+        id: SocketId,
+        meta: &DatagramMeta,
+        bytes: &[u8],
+        counters: &Counters,
+    ) -> bool {
+        match meta.gso_bytes {
+            Some(size) if size > 0 && bytes.len() > usize::from(size) => bytes
+                .chunks(usize::from(size))
+                .fold(true, |all, part| self.store_one(index, id, meta, part, counters) && all),
+            _ => self.store_one(index, id, meta, bytes, counters),
+        }
+    }
+
+    fn store_one(
+        &mut self,
+        index: u32,
+        id: SocketId,
+        meta: &DatagramMeta,
+        bytes: &[u8],
+        counters: &Counters,
+    ) -> bool {
+        let geometry = *self.region.geometry();
+        let slots = u64::from(geometry.receive_slots);
+        let total = DATAGRAM_HEADER_BYTES as usize + bytes.len();
+        // Each descriptor's span lies in one buffer; all but the last fill theirs.
+        let parts = total.div_ceil(geometry.buffer_bytes as usize);
+        let is_full = |datagram: &Datagram, pushed: u64| {
+            (pushed - datagram.consumed).saturating_add(parts as u64) > slots
+        };
+        match self.endpoints.get(index as usize) {
+            Some(Endpoint { view, role: Role::Datagram(datagram), .. }) if datagram.id == id => {
+                if is_full(datagram, view.received()) {
+                    self.learn_datagrams_consumed(index);
+                }
+            }
+            _ => return false,
+        }
+        let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return false };
+        let Role::Datagram(datagram) = &mut endpoint.role else { return false };
+        if is_full(datagram, endpoint.view.received()) {
+            counters.datagrams_rx_full.increment();
+            return false;
+        }
+        if self.pool.free() < parts {
+            counters.buffers_exhausted.increment();
+            return false;
+        }
+        let header = DatagramHeader {
+            remote: meta.remote,
+            local: meta.local,
+            tos: meta.tos,
+            ttl: meta.ttl,
+            interface: u32::from(meta.interface.0).wrapping_add(1),
+            gso_bytes: 0,
+            payload_bytes: bytes.len() as u32,
+        }
+        .encode();
+        let mut ahead = header.as_slice();
+        let mut rest = bytes;
+        let mut left = total as u32;
+        while left > 0 {
+            let wanted = left.min(geometry.buffer_bytes);
+            if datagram.buffers.is_empty() || datagram.fill + wanted > geometry.buffer_bytes {
+                let Some(buffer) = self.pool.take_for_receive() else { return false };
+                datagram.buffers.push_back((endpoint.view.received(), buffer));
+                datagram.fill = 0;
+            }
+            let Some((after, buffer)) = datagram.buffers.back_mut() else { return false };
+            let Some(whole) = self.region.buffer(*buffer) else { return false };
+            let span = whole.part(datagram.fill, wanted);
+            let headed = self.region.write_buffer(span, ahead) as u32;
+            ahead = &[];
+            let (now, later) = rest.split_at(rest.len().min((wanted - headed) as usize));
+            if !now.is_empty() {
+                self.region.write_buffer(span.part(headed, u32::MAX), now);
+            }
+            rest = later;
+            left -= wanted;
+            endpoint.view.push_datagram(span, left > 0);
+            *after = endpoint.view.received();
+            datagram.fill = (datagram.fill + wanted).next_multiple_of(ALIGN);
+        }
+        datagram.unpublished = true;
+        counters.datagrams_rx.increment();
+        true
+    }
+
+    /// Lets the client see what was received; `false` when there is nothing new.
+    pub fn publish_datagrams(&mut self, index: u32) -> bool {
+        let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return false };
+        let Role::Datagram(datagram) = &mut endpoint.role else { return false };
+        if !std::mem::take(&mut datagram.unpublished) {
+            return false;
+        }
+        endpoint.view.set_readable(endpoint.view.received());
+        true
+    }
+
+    /// Looks at how many datagrams the client has read, and takes their buffers back.
+    pub fn learn_datagrams_consumed(&mut self, index: u32) {
+        let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return };
+        let Role::Datagram(datagram) = &mut endpoint.role else { return };
+        let claimed = match endpoint.view.consumed(datagram.consumed, endpoint.view.received()) {
+            Ok(claimed) => claimed,
+            Err(found) => return self.breached(Breach::Contract(found)),
+        };
+        datagram.consumed = claimed;
+        while let Some((after, buffer)) = datagram.buffers.front().copied() {
+            if after > claimed {
+                break;
+            }
+            datagram.buffers.pop_front();
+            self.pool.give_received(buffer);
+        }
+    }
+
+    /// The datagram that is to be sent next: its header and where its payload lies. It stays the
+    /// next one until [`Session::finish_datagram`].
+    pub fn next_datagram(&mut self, index: u32) -> Option<(SocketId, DatagramHeader, Span)> {
+        let endpoint = self.endpoints.get_mut(index as usize)?;
+        let lane = endpoint.lane;
+        let Role::Datagram(datagram) = &mut endpoint.role else { return None };
+        let descriptor = match datagram.held {
+            Some(held) => held,
+            None => {
+                let descriptor = match endpoint.view.take_descriptor() {
+                    Ok(Some(descriptor)) => descriptor,
+                    Ok(None) => return None,
+                    Err(found) => {
+                        self.breached(Breach::Contract(found));
+                        return None;
+                    }
+                };
+                let (DescriptorKind::Datagram, Some(buffer)) = (descriptor.kind, descriptor.buffer)
+                else {
+                    self.breached(Breach::WrongKind { endpoint: index });
+                    return None;
+                };
+                if self.pool.on_span(buffer, lane, descriptor.extent).is_err() {
+                    self.breached(Breach::BufferNotGranted { endpoint: index, buffer });
+                    return None;
+                }
+                datagram.held = Some(descriptor);
+                descriptor
+            }
+        };
+        let id = datagram.id;
+        match DatagramHeader::split(&self.region, descriptor.span) {
+            Some((header, payload)) => Some((id, header, payload)),
+            None => {
+                self.breached(Breach::BadDatagram { endpoint: index });
+                None
+            }
+        }
+    }
+
+    /// The datagram of [`Session::next_datagram`] is sent, or given up.
+    pub fn finish_datagram(&mut self, index: u32) {
+        let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return };
+        let Role::Datagram(datagram) = &mut endpoint.role else { return };
+        if let Some(held) = datagram.held.take() {
+            if let Some(buffer) = held.buffer {
+                self.pool.drop_span(buffer);
+            }
+            datagram.done += 1;
+            datagram.unpublished_sent = true;
+        }
+    }
+
+    /// Lets the client see what was sent; `false` when there is nothing new.
+    pub fn publish_sent_datagrams(&mut self, index: u32) -> bool {
+        let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return false };
+        let Role::Datagram(datagram) = &mut endpoint.role else { return false };
+        if !std::mem::take(&mut datagram.unpublished_sent) {
+            return false;
+        }
+        endpoint.view.publish_taken();
+        endpoint.view.set_acked(datagram.done);
+        true
+    }
+
+    /// Gives everything of a datagram endpoint back.
+    pub fn release_datagrams(&mut self, datagram: &mut Datagram) {
+        for (_, buffer) in datagram.buffers.drain(..) {
+            self.pool.give_received(buffer);
+        }
+        if let Some(held) = datagram.held.take() {
+            if let Some(buffer) = held.buffer {
+                self.pool.drop_span(buffer);
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The engine's private knowledge of an endpoint: what was granted, what was seen, which buffers
+//! it holds. Nothing here is read back from the region.
+
+use std::collections::VecDeque;
+
+use shm::engine_side::{EngineEndpoint, EventMark, TakenDescriptor};
+use stack::api::{SocketId, TcpOptions};
+
+use crate::spans::SpanList;
+
+/// No buffer.
+pub const NO_BUFFER: u32 = u32::MAX;
+
+/// One endpoint of a session.
+pub struct Endpoint {
+    /// The shared area.
+    pub view: EngineEndpoint,
+    /// Lane that its events go to.
+    pub lane: u16,
+    /// Where its last event lies.
+    pub mark: EventMark,
+    /// Named in the worker's list of endpoints with news.
+    pub has_news: bool,
+    /// What it is.
+    pub role: Role,
+}
+
+/// What an endpoint is used as.
+pub enum Role {
+    /// Nothing: it may be granted.
+    Free,
+    /// A TCP connection.
+    Stream(Stream),
+    /// A listener, by its index in the worker's table.
+    Listener(u32),
+    /// A UDP socket.
+    Datagram(Datagram),
+}
+
+/// A TCP connection as the engine sees it.
+pub struct Stream {
+    /// The connection in the stack.
+    pub id: SocketId,
+    /// As set by the client; the stack keeps its own copy.
+    pub options: TcpOptions,
+    /// The send half.
+    pub send: SendHalf,
+    /// The receive half.
+    pub receive: ReceiveHalf,
+    /// Bits as last published.
+    pub status: shm::Status,
+    /// Offset one past the urgent byte, as last published; 0 for none.
+    pub urgent: u64,
+    /// There is news beside the progress of sending.
+    pub urgent_news: bool,
+}
+
+impl Stream {
+    /// A connection that has just been made or accepted.
+    pub fn new(id: SocketId, options: TcpOptions) -> Self {
+        Self {
+            id,
+            options,
+            send: SendHalf::default(),
+            receive: ReceiveHalf::default(),
+            status: shm::Status::empty(),
+            urgent: 0,
+            urgent_news: false,
+        }
+    }
+}
+
+/// Bytes from the client on their way out.
+#[derive(Default)]
+pub struct SendHalf {
+    /// What is not acknowledged yet.
+    pub list: SpanList,
+    /// Acknowledged, as last published.
+    pub acked: u64,
+    /// The client has said that it writes no more.
+    pub fin: bool,
+    /// The stack has been told so.
+    pub shut: bool,
+    /// Descriptors were taken since the client was last told.
+    pub taken_news: bool,
+    /// In the session's list of endpoints whose descriptors had to wait for a span.
+    pub waits_for_span: bool,
+}
+
+/// Bytes from the peer on their way in.
+#[derive(Default)]
+pub struct ReceiveHalf {
+    /// Buffers of the pages from `base` on; [`NO_BUFFER`] where nothing has arrived yet.
+    pub pages: VecDeque<u32>,
+    /// Number of the first page in `pages`.
+    pub base: u64,
+    /// One past the last byte stored, in order or not.
+    pub highest: u64,
+    /// End of the contiguous stream, as last published.
+    pub readable: u64,
+    /// As last learnt from the client.
+    pub consumed: u64,
+    /// The client reads no more: bytes are dropped as they come.
+    pub deaf: bool,
+}
+
+impl ReceiveHalf {
+    /// Where the client is to ring when it has read so far: when it has read all, so that its
+    /// pages can be taken back, or enough that the window should be opened.
+    pub fn wanted(&self, recv_limit: u32) -> u64 {
+        if self.consumed >= self.readable {
+            return u64::MAX;
+        }
+        self.readable.min(self.consumed.saturating_add(u64::from(recv_limit / 4)))
+    }
+}
+
+/// A UDP socket as the engine sees it.
+pub struct Datagram {
+    /// The socket in the stack.
+    pub id: SocketId,
+    /// Datagrams sent or given up.
+    pub done: u64,
+    /// The datagram that waits for a port or a neighbour.
+    pub held: Option<TakenDescriptor>,
+    /// In the worker's list of sockets with a held datagram.
+    pub waits: bool,
+    /// Received and not yet published.
+    pub unpublished: bool,
+    /// Sent and not yet published.
+    pub unpublished_sent: bool,
+    /// Receive descriptors that the client has read, as last learnt.
+    pub consumed: u64,
+    /// Buffers with received datagrams and the position after the last one in each, oldest first.
+    pub buffers: VecDeque<(u64, u32)>,
+    /// Bytes used of the last of `buffers`.
+    pub fill: u32,
+}
+
+impl Datagram {
+    /// A fresh socket.
+    pub fn new(id: SocketId) -> Self {
+        Self {
+            id,
+            done: 0,
+            held: None,
+            waits: false,
+            unpublished: false,
+            unpublished_sent: false,
+            consumed: 0,
+            buffers: VecDeque::new(),
+            fill: 0,
+        }
+    }
+}

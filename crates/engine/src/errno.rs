@@ -1,0 +1,36 @@
+//! Errors of the stack as errnos.
+
+use rustix::io::Errno;
+use stack::api::{RequestError, TcpError};
+
+/// What a program sees of a refused request.
+pub fn of_request(error: RequestError) -> Errno {
+    match error {
+        RequestError::Stale => Errno::BADF,
+        RequestError::AddressNotAvailable => Errno::ADDRNOTAVAIL,
+        RequestError::AddressInUse => Errno::ADDRINUSE,
+        RequestError::NoRoute => Errno::NETUNREACH,
+        RequestError::LimitReached => Errno::NOBUFS,
+        RequestError::State => Errno::INVAL,
+        RequestError::TooLong => Errno::MSGSIZE,
+        RequestError::WaitNeighbor => Errno::AGAIN,
+        RequestError::HostUnreachable => Errno::HOSTUNREACH,
+    }
+}
+
+/// What a program sees of a connection that died.
+pub fn of_connection(error: TcpError) -> Errno {
+    match error {
+        TcpError::Refused => Errno::CONNREFUSED,
+        TcpError::Reset => Errno::CONNRESET,
+        TcpError::TimedOut => Errno::TIMEDOUT,
+        TcpError::HostUnreachable => Errno::HOSTUNREACH,
+        TcpError::NetUnreachable => Errno::NETUNREACH,
+        TcpError::Aborted => Errno::CONNABORTED,
+    }
+}
+
+/// As the contract carries it.
+pub fn number(errno: Errno) -> u32 {
+    errno.raw_os_error().unsigned_abs()
+}

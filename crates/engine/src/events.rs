@@ -1,0 +1,212 @@
+//! News of the stack on their way to clients: levels are written first, then one event for each
+//! endpoint, behind one fence for each lane and burst.
+
+use shm::Status;
+use stack::api::{Event, SocketId, SocketKind, TcpLevels, TcpState};
+
+use crate::endpoint::{Endpoint, Role};
+use crate::errno;
+use crate::sessions::Holder;
+use crate::worker::{Activity, Worker};
+
+impl Worker {
+    /// Takes what the stack has to tell. Bounded by the number of sockets: at most one event is
+    /// queued for each.
+    pub(crate) fn take_events(&mut self, activity: &mut Activity) {
+        for _ in 0..self.limits.events_per_turn {
+            let Some(event) = self.stack.poll_event() else {
+                if std::mem::take(&mut self.sessions.sweep_stash) {
+                    let stack = &self.stack;
+                    self.sessions.stash.sweep(|id| stack.tcp_levels(id).is_ok());
+                }
+                return;
+            };
+            activity.served += 1;
+            match event.kind {
+                SocketKind::Connection => self.on_connection_event(event),
+                SocketKind::Listener => {
+                    if let Holder::Listener(index) = Holder::of(event.owner) {
+                        self.on_pending(index, true);
+                    }
+                }
+                SocketKind::Udp => self.on_udp_event(event),
+            }
+        }
+        activity.more = true;
+    }
+
+    fn on_connection_event(&mut self, event: Event) {
+        match Holder::of(event.owner) {
+            Holder::Endpoint { place, index } => {
+                if let Ok(levels) = self.stack.tcp_levels(event.id) {
+                    self.show_levels(place, index, event.id, &levels);
+                }
+            }
+            Holder::Orphan { place, orphan } => match self.stack.tcp_levels(event.id) {
+                Ok(levels) => {
+                    if let Some(session) = self.sessions.at(place) {
+                        session.on_orphan_acked(orphan, levels.acked);
+                    }
+                }
+                Err(_) => self.bury(place, orphan),
+            },
+            Holder::Nobody => {
+                if self.stack.tcp_levels(event.id).is_err() {
+                    self.sessions.stash.take(event.id);
+                }
+            }
+            Holder::Listener(_) => {}
+        }
+    }
+
+    /// Writes a connection's levels to its endpoint, and notes the news if there are any.
+    pub(crate) fn show_levels(&mut self, place: u32, index: u32, id: SocketId, levels: &TcpLevels) {
+        let now = self.now;
+        let Some(session) = self.sessions.at(place) else { return };
+        session.free_acked(index, levels.acked);
+        let Some(Endpoint { view, role: Role::Stream(stream), .. }) =
+            session.endpoints.get_mut(index as usize)
+        else {
+            return;
+        };
+        if stream.id != id {
+            return;
+        }
+        let mut news = false;
+        let mut sent = false;
+        if levels.readable > stream.receive.readable {
+            stream.receive.readable = levels.readable;
+            if stream.receive.deaf {
+                // Failing is as good: then there is nothing to make room for.
+                let _ = self.stack.tcp_consumed(now, id, levels.readable);
+                stream.receive.consumed = levels.readable;
+            } else {
+                // Before `readable`, so that whoever sees that sees this.
+                view.set_wanted(stream.receive.wanted(stream.options.recv_limit));
+                view.set_readable(levels.readable);
+                news = true;
+            }
+        }
+        if levels.acked > stream.send.acked {
+            stream.send.acked = levels.acked;
+            view.set_acked(levels.acked);
+            sent = true;
+        }
+        if let Some(urgent) = levels.urgent {
+            if stream.urgent != urgent {
+                stream.urgent = urgent;
+                view.set_urgent(urgent);
+                news = true;
+            }
+        }
+        let status = status_of(levels);
+        if status != stream.status {
+            stream.status = status;
+            let error = levels.error.map_or(0, |error| errno::number(errno::of_connection(error)));
+            view.set_status(status, error);
+            news = true;
+        }
+        if news || sent {
+            stream.urgent_news |= news;
+            self.sessions.note_news(place, index);
+        }
+    }
+
+    fn on_udp_event(&mut self, event: Event) {
+        let Holder::Endpoint { place, index } = Holder::of(event.owner) else { return };
+        let Ok(levels) = self.stack.udp_take_levels(event.id) else { return };
+        let Some(error) = levels.error else { return };
+        if let Some(Endpoint { view, role: Role::Datagram(datagram), .. }) =
+            self.sessions.at(place).and_then(|s| s.endpoints.get_mut(index as usize))
+        {
+            if datagram.id == event.id {
+                view.set_status(Status::ERROR, errno::number(errno::of_connection(error)));
+                self.sessions.note_news(place, index);
+            }
+        }
+    }
+
+    /// Shows how many connections wait at a listener, and lets one waiter know of a new one.
+    pub(crate) fn on_pending(&mut self, index: u32, wake: bool) {
+        let Some(listener) = self.listeners.at(index) else { return };
+        let pending = self.stack.tcp_pending(listener.id).unwrap_or(0);
+        listener.pending = pending;
+        let sharers = listener.attached().len() as u32;
+        for (place, endpoint) in listener.attached() {
+            if let Some(endpoint) =
+                self.sessions.at(*place).and_then(|s| s.endpoints.get_mut(*endpoint as usize))
+            {
+                endpoint.view.set_pending(pending, sharers);
+            }
+        }
+        if wake && pending > 0 {
+            if let Some((place, endpoint)) = listener.next_waiter() {
+                self.sessions.note_news(place, endpoint);
+            }
+        }
+    }
+
+    /// Publishes the events of the endpoints with news.
+    pub(crate) fn publish(&mut self) {
+        if self.sessions.news.is_empty() && self.recheck.is_empty() {
+            return;
+        }
+        let mut news = std::mem::take(&mut self.sessions.news);
+        // One fence orders all levels written in this turn before what is read from here on.
+        if let Some(lane) = news
+            .first()
+            .or(self.recheck.first())
+            .and_then(|(place, _)| self.sessions.at(*place)?.lanes.first_mut())
+        {
+            lane.view.begin_events();
+        }
+        for (place, index) in news.drain(..) {
+            let Some(session) = self.sessions.at(place) else { continue };
+            let crate::session::Session { endpoints, lanes, .. } = session;
+            let Some(endpoint) = endpoints.get_mut(index as usize) else { continue };
+            if !std::mem::take(&mut endpoint.has_news) {
+                continue;
+            }
+            if let Role::Stream(stream) = &mut endpoint.role {
+                // Progress of sending alone is told only to who waits for it.
+                let told = std::mem::take(&mut stream.urgent_news);
+                let taken = std::mem::take(&mut stream.send.taken_news);
+                let wants = endpoint.view.wants();
+                let wanted = wants != u64::MAX && (stream.send.acked >= wants || taken);
+                if !told && !wanted {
+                    continue;
+                }
+            }
+            let Some(lane) = lanes.get_mut(usize::from(endpoint.lane)) else { continue };
+            // An honest client's ring has room for every endpoint; one that writes nonsense
+            // into its own line misses its own events.
+            lane.view.push_event(index, &mut endpoint.mark);
+            lane.to_finish = true;
+            self.counters.events.increment();
+        }
+        self.sessions.news = news;
+        for (place, index) in std::mem::take(&mut self.recheck) {
+            self.learn_consumed(place, index);
+        }
+    }
+}
+
+/// The status that a client sees.
+fn status_of(levels: &TcpLevels) -> Status {
+    let mut status = Status::empty();
+    match levels.state {
+        TcpState::SynSent | TcpState::SynReceived => {}
+        TcpState::Closed => status |= Status::HANGUP | Status::PEER_CLOSED | Status::CONNECTED,
+        TcpState::TimeWait | TcpState::Closing | TcpState::LastAck => {
+            status |= Status::CONNECTED | Status::HANGUP;
+        }
+        _ => status |= Status::CONNECTED,
+    }
+    if levels.peer_closed {
+        status |= Status::PEER_CLOSED;
+    }
+    if levels.error.is_some() {
+        status |= Status::ERROR;
+    }
+    status
+}

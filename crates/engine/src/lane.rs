@@ -1,0 +1,71 @@
+//! A lane of a session: the rings that a worker shares with one context of a client.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use shm::engine_side::EngineLane;
+use shm::region::Region;
+
+use crate::session::LanePipes;
+
+/// A lane as its worker keeps it.
+pub struct Lane {
+    /// The rings.
+    pub view: EngineLane,
+    /// The engine's ends of its pipes; `None` in simulation.
+    pub pipes: Option<LanePipes>,
+    /// Looked at every turn. Otherwise the client rings by the pipe.
+    pub polled: bool,
+    /// When it last had work, in engine nanoseconds.
+    pub worked_at: u64,
+    /// Has been used at all: its stock is kept filled.
+    pub in_use: bool,
+    /// Its stock could not be filled for lack of free buffers.
+    pub starved: bool,
+    /// Something was pushed since the client was last looked after.
+    pub to_finish: bool,
+}
+
+impl Lane {
+    /// A fresh lane, asleep until its client rings.
+    pub fn new(
+        region: &Arc<Region>,
+        context: u16,
+        worker: u16,
+        pipes: Option<LanePipes>,
+        now: u64,
+    ) -> Self {
+        Self {
+            view: EngineLane::new(Arc::clone(region), context, worker),
+            pipes,
+            polled: true,
+            worked_at: now,
+            in_use: false,
+            starved: false,
+            to_finish: false,
+        }
+    }
+
+    /// Wakes the client by its pipe.
+    pub fn wake(&self) {
+        if let Some(pipes) = &self.pipes {
+            // A full pipe has woken the client already; a broken one is found by its hang-up.
+            let _ = rustix::io::write(&pipes.wake_client, &[1]);
+        }
+    }
+
+    /// Empties the pipe that the client rings by; `false` when the client is gone.
+    pub fn drain(&self) -> bool {
+        let Some(pipes) = &self.pipes else { return true };
+        let mut bytes = [0u8; 64];
+        loop {
+            match rustix::io::read(&pipes.woken_by_client, &mut bytes) {
+                Ok(0) => return false,
+                Ok(count) if count == bytes.len() => {}
+                Ok(_) | Err(Errno::AGAIN) => return true,
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Who owns each buffer of a session's region. The table lies in private memory: what a client
+//! writes into the region cannot change it.
+//!
+//! `free + granted + closing + receiving == total` at all times ([`Pool::census`]).
+
+/// Why a buffer could not be used as the client asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotGranted;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    Free,
+    /// The client's, to carve spans from.
+    Granted,
+    /// Nothing more will be carved; spans are outstanding.
+    Closing,
+    /// Holds received bytes.
+    Receiving,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Buffer {
+    holder: Holder,
+    lane: u16,
+    spans: u32,
+    /// Bytes that the client can no longer carve from.
+    carved: u32,
+}
+
+/// Buffers by holder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// In the pool.
+    pub free: u32,
+    /// In a lane's stock or being filled by the client.
+    pub granted: u32,
+    /// Sent and not yet acknowledged.
+    pub closing: u32,
+    /// Holding received bytes.
+    pub receiving: u32,
+}
+
+/// The buffers of one session.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    buffers: Vec<Buffer>,
+    /// Last in, first out: the buffer given back last is the warmest.
+    free: Vec<u32>,
+    /// Buffers that sending cannot take, so that two sides that only write cannot block each
+    /// other's reading for ever.
+    reserve: usize,
+    buffer_bytes: u32,
+}
+
+impl Pool {
+    /// A pool of `count` free buffers of `buffer_bytes`, a quarter reserved for receiving.
+    pub fn new(count: u32, buffer_bytes: u32) -> Self {
+        Self {
+            buffers: vec![
+                Buffer { holder: Holder::Free, lane: 0, spans: 0, carved: 0 };
+                count as usize
+            ],
+            free: (0..count).rev().collect(),
+            reserve: count as usize / 4,
+            buffer_bytes,
+        }
+    }
+
+    /// A buffer for the stock of `lane`.
+    pub fn take_for_lane(&mut self, lane: u16) -> Option<u32> {
+        if self.free.len() <= self.reserve {
+            return None;
+        }
+        let index = self.free.pop()?;
+        let buffer = self.buffers.get_mut(index as usize)?;
+        *buffer = Buffer { holder: Holder::Granted, lane, spans: 0, carved: 0 };
+        Some(index)
+    }
+
+    /// A buffer for received bytes.
+    pub fn take_for_receive(&mut self) -> Option<u32> {
+        let index = self.free.pop()?;
+        let buffer = self.buffers.get_mut(index as usize)?;
+        *buffer = Buffer { holder: Holder::Receiving, lane: 0, spans: 0, carved: 0 };
+        Some(index)
+    }
+
+    /// Gives a receiving buffer back.
+    pub fn give_received(&mut self, index: u32) {
+        if let Some(buffer) = self.buffers.get_mut(index as usize) {
+            assert_eq!(buffer.holder, Holder::Receiving, "a buffer is given back by its holder");
+            buffer.holder = Holder::Free;
+            self.free.push(index);
+        }
+    }
+
+    /// A span of buffer `index` is handed to the engine by a client working on `lane`. `extent`
+    /// bytes of the buffer are thereby used up; when all are, the buffer comes back with its
+    /// last span.
+    pub fn on_span(&mut self, index: u32, lane: u16, extent: u32) -> Result<(), NotGranted> {
+        let buffer = self.buffers.get_mut(index as usize).ok_or(NotGranted)?;
+        if buffer.holder != Holder::Granted || buffer.lane != lane {
+            return Err(NotGranted);
+        }
+        buffer.spans = buffer.spans.saturating_add(1);
+        buffer.carved = buffer.carved.saturating_add(extent);
+        if buffer.carved >= self.buffer_bytes {
+            buffer.holder = Holder::Closing;
+        }
+        Ok(())
+    }
+
+    /// A span of buffer `index` is no longer needed.
+    pub fn drop_span(&mut self, index: u32) {
+        if let Some(buffer) = self.buffers.get_mut(index as usize) {
+            assert!(buffer.spans > 0, "a span is dropped once");
+            buffer.spans = buffer.spans.saturating_sub(1);
+            self.free_if_done(index);
+        }
+    }
+
+    fn free_if_done(&mut self, index: u32) {
+        if let Some(buffer) = self.buffers.get_mut(index as usize) {
+            if buffer.holder == Holder::Closing && buffer.spans == 0 {
+                buffer.holder = Holder::Free;
+                self.free.push(index);
+            }
+        }
+    }
+
+    /// A buffer taken for a lane that the client has not seen goes back.
+    pub fn revoke(&mut self, index: u32) {
+        if let Some(buffer) = self.buffers.get_mut(index as usize) {
+            assert_eq!(buffer.holder, Holder::Granted, "only a granted buffer is revoked");
+            buffer.holder = Holder::Closing;
+            self.free_if_done(index);
+        }
+    }
+
+    /// The client is gone: what it was still filling comes back, at once or with its last span.
+    pub fn revoke_granted(&mut self) {
+        for index in 0..self.buffers.len() as u32 {
+            if let Some(buffer) = self.buffers.get_mut(index as usize) {
+                if buffer.holder == Holder::Granted {
+                    buffer.holder = Holder::Closing;
+                    self.free_if_done(index);
+                }
+            }
+        }
+    }
+
+    /// Buffers in the pool.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Buffers in all.
+    pub fn total(&self) -> u32 {
+        self.buffers.len() as u32
+    }
+
+    /// Counts all buffers by holder; a scan, for statistics and checks only.
+    pub fn census(&self) -> Census {
+        let mut census = Census::default();
+        for buffer in &self.buffers {
+            match buffer.holder {
+                Holder::Free => census.free += 1,
+                Holder::Granted => census.granted += 1,
+                Holder::Closing => census.closing += 1,
+                Holder::Receiving => census.receiving += 1,
+            }
+        }
+        census
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_returns_with_its_last_span_once_it_is_closed() {
+        let mut pool = Pool::new(8, 1024);
+        let buffer = pool.take_for_lane(3).unwrap();
+        pool.on_span(buffer, 3, 64).unwrap();
+        pool.drop_span(buffer);
+        assert_eq!(pool.free(), 7);
+        pool.on_span(buffer, 3, 960).unwrap();
+        assert_eq!(pool.free(), 7);
+        assert_eq!(pool.on_span(buffer, 3, 64), Err(NotGranted));
+        pool.drop_span(buffer);
+        assert_eq!(pool.free(), 8);
+    }
+
+    #[test]
+    fn a_span_of_a_buffer_that_was_not_granted_to_the_lane_is_refused() {
+        let mut pool = Pool::new(8, 1024);
+        let buffer = pool.take_for_lane(0).unwrap();
+        assert_eq!(pool.on_span(buffer, 1, 64), Err(NotGranted));
+        assert_eq!(pool.on_span(buffer + 1, 0, 64), Err(NotGranted));
+        assert_eq!(pool.on_span(99, 0, 64), Err(NotGranted));
+        let received = pool.take_for_receive().unwrap();
+        assert_eq!(pool.on_span(received, 0, 64), Err(NotGranted));
+    }
+
+    #[test]
+    fn sending_leaves_a_reserve_to_receiving() {
+        let mut pool = Pool::new(8, 1024);
+        let mut granted = 0;
+        while pool.take_for_lane(0).is_some() {
+            granted += 1;
+        }
+        assert_eq!(granted, 6);
+        assert!(pool.take_for_receive().is_some());
+        pool.revoke_granted();
+        assert_eq!(pool.free(), 7);
+        let census = pool.census();
+        assert_eq!(census.free + census.granted + census.closing + census.receiving, 8);
+    }
+}

@@ -1,0 +1,224 @@
+//! Received bytes on their way into the region: pages of streams, and the stash of connections
+//! that nobody has accepted yet.
+
+use hashbrown::HashMap;
+use shm::descriptor::Span;
+use stack::api::SocketId;
+
+use crate::endpoint::{NO_BUFFER, ReceiveHalf, Role, Stream};
+use crate::session::{Breach, Session};
+use crate::stats::Counters;
+
+/// Early bytes of connections that wait to be accepted. Only what arrives in order is kept;
+/// the rest comes again once there is a program to take it.
+#[derive(Debug, Default)]
+pub struct Stash {
+    entries: HashMap<SocketId, Vec<u8>>,
+    bytes: usize,
+}
+
+impl Stash {
+    /// Keeps `bytes`, unless they leave a gap or go beyond a limit.
+    pub fn store(
+        &mut self,
+        id: SocketId,
+        offset: u64,
+        bytes: &[u8],
+        connection_limit: usize,
+        total_limit: usize,
+    ) -> bool {
+        let kept = self.entries.get(&id).map_or(0, Vec::len);
+        let Ok(offset) = usize::try_from(offset) else { return false };
+        let Some(skip) = kept.checked_sub(offset) else { return false };
+        let new = bytes.get(skip..).unwrap_or_default();
+        if kept + new.len() > connection_limit || self.bytes + new.len() > total_limit {
+            return false;
+        }
+        self.entries.entry(id).or_default().extend_from_slice(new);
+        self.bytes += new.len();
+        true
+    }
+
+    /// Takes everything kept for a connection.
+    pub fn take(&mut self, id: SocketId) -> Vec<u8> {
+        let bytes = self.entries.remove(&id).unwrap_or_default();
+        self.bytes -= bytes.len();
+        bytes
+    }
+
+    /// Drops the entries of connections that are no more; for when the stash is full.
+    pub fn sweep(&mut self, is_alive: impl Fn(SocketId) -> bool) {
+        let bytes = &mut self.bytes;
+        self.entries.retain(|id, kept| {
+            let alive = is_alive(*id);
+            if !alive {
+                *bytes -= kept.len();
+            }
+            alive
+        });
+    }
+
+    /// Bytes kept.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Session {
+    /// Copies bytes of a stream to their pages. `false`: there is no room, and nothing counts as
+    /// received.
+    pub fn store_stream(
+        &mut self,
+        index: u32,
+        id: SocketId,
+        offset: u64,
+        bytes: &[u8],
+        counters: &Counters,
+    ) -> bool {
+        let geometry = *self.region.geometry();
+        let page_bytes = u64::from(geometry.buffer_bytes);
+        let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return false };
+        let Role::Stream(stream) = &mut endpoint.role else { return false };
+        if stream.id != id {
+            return false;
+        }
+        let receive = &mut stream.receive;
+        let Some(end) = offset.checked_add(bytes.len() as u64) else { return false };
+        if receive.deaf {
+            return true;
+        }
+        // What the client has read already is not stored again: its page may be gone.
+        let skip = receive.consumed.saturating_sub(offset).min(bytes.len() as u64);
+        let mut rest = bytes.get(skip as usize..).unwrap_or_default();
+        if rest.is_empty() {
+            return true;
+        }
+        let mut at = offset + skip;
+        if (end - 1) / page_bytes
+            >= receive.consumed / page_bytes + u64::from(geometry.receive_slots)
+        {
+            return false;
+        }
+        if receive.pages.is_empty() {
+            receive.base = receive.consumed / page_bytes;
+        }
+        while !rest.is_empty() {
+            let page = at / page_bytes;
+            let within = at % page_bytes;
+            let len = rest.len().min((page_bytes - within) as usize);
+            let Some(place) = page.checked_sub(receive.base) else { return false };
+            while receive.pages.len() as u64 <= place {
+                receive.pages.push_back(NO_BUFFER);
+            }
+            let Some(slot) = receive.pages.get_mut(place as usize) else { return false };
+            if *slot == NO_BUFFER {
+                let Some(buffer) = self.pool.take_for_receive() else {
+                    counters.buffers_exhausted.increment();
+                    return false;
+                };
+                *slot = buffer;
+                endpoint.view.set_page(page, buffer);
+            }
+            let Some(span) = self.region.buffer(*slot) else { return false };
+            let (now, later) = rest.split_at(len);
+            self.region.write_buffer(Span { offset: span.offset + within, len: len as u32 }, now);
+            at += len as u64;
+            rest = later;
+        }
+        receive.highest = receive.highest.max(end);
+        counters.stream_rx_bytes.add(bytes.len() as u64);
+        true
+    }
+
+    /// Looks at what the client has read. `Some(offset)` when it is more than before.
+    pub fn learn_consumed(&mut self, index: u32) -> Option<u64> {
+        let page_bytes = u64::from(self.region.geometry().buffer_bytes);
+        let endpoint = self.endpoints.get_mut(index as usize)?;
+        let Role::Stream(Stream { receive, .. }) = &mut endpoint.role else { return None };
+        let claimed = match endpoint.view.consumed(receive.consumed, receive.readable) {
+            Ok(claimed) if claimed == receive.consumed => return None,
+            Ok(claimed) => claimed,
+            Err(found) => {
+                self.breached(Breach::Contract(found));
+                return None;
+            }
+        };
+        receive.consumed = claimed;
+        let pool = &mut self.pool;
+        receive.release_read(page_bytes, |buffer| pool.give_received(buffer));
+        Some(claimed)
+    }
+
+    /// Gives every page of a stream back.
+    pub fn release_pages(&mut self, receive: &mut ReceiveHalf) {
+        for buffer in receive.pages.drain(..) {
+            if buffer != NO_BUFFER {
+                self.pool.give_received(buffer);
+            }
+        }
+    }
+}
+
+impl ReceiveHalf {
+    /// Gives back the pages that lie before `consumed`, and all when nothing is unread.
+    fn release_read(&mut self, page_bytes: u64, mut give: impl FnMut(u32)) {
+        let all = self.consumed >= self.highest;
+        let first = self.consumed / page_bytes;
+        while (all || self.base < first) && !self.pages.is_empty() {
+            if let Some(buffer) = self.pages.pop_front() {
+                if buffer != NO_BUFFER {
+                    give(buffer);
+                }
+            }
+            self.base += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: SocketId = SocketId { index: 1, generation: 1 };
+
+    #[test]
+    fn a_stash_keeps_what_continues_it_and_nothing_else() {
+        let mut stash = Stash::default();
+        assert!(stash.store(ID, 0, b"abc", 8, 100));
+        assert!(!stash.store(ID, 4, b"gap", 8, 100));
+        assert!(stash.store(ID, 1, b"bcde", 8, 100));
+        assert!(!stash.store(ID, 5, b"too long", 8, 100));
+        assert_eq!(stash.bytes(), 5);
+        assert_eq!(stash.take(ID), b"abcde");
+        assert_eq!(stash.bytes(), 0);
+    }
+
+    #[test]
+    fn a_full_stash_is_swept_of_connections_that_are_gone() {
+        let mut stash = Stash::default();
+        assert!(stash.store(ID, 0, b"12345678", 8, 8));
+        let other = SocketId { index: 2, generation: 1 };
+        assert!(!stash.store(other, 0, b"x", 8, 8));
+        stash.sweep(|id| id == other);
+        assert!(stash.store(other, 0, b"x", 8, 8));
+    }
+
+    #[test]
+    fn pages_that_were_read_are_given_back_and_all_when_nothing_is_unread() {
+        let mut receive = ReceiveHalf {
+            pages: [4, 5, NO_BUFFER, 7].into_iter().collect(),
+            base: 0,
+            highest: 3500,
+            readable: 2000,
+            consumed: 1500,
+            deaf: false,
+        };
+        let mut given = Vec::new();
+        receive.release_read(1000, |buffer| given.push(buffer));
+        assert_eq!((given.clone(), receive.base), (vec![4], 1));
+        receive.consumed = 3500;
+        receive.release_read(1000, |buffer| given.push(buffer));
+        assert_eq!(given, [4, 5, 7]);
+        assert!(receive.pages.is_empty());
+    }
+}

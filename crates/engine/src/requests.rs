@@ -1,0 +1,528 @@
+//! Requests of clients, on a lane or through the control thread.
+
+use std::net::SocketAddr;
+
+use rustix::io::Errno;
+use shm::request::{Addresses, ConnectOptions, ConnectionInfo, OptionName, Reply, Request};
+use stack::api::{CongestionKind, TcpOptions, TcpState};
+use stack::tcp::TcpInfo;
+
+use crate::control::authority::Refusal;
+use crate::control::exchange::{SessionKey, Shown};
+use crate::endpoint::{Datagram, Endpoint, Role, Stream};
+use crate::errno;
+use crate::session::TOKENS_MAX;
+use crate::sessions::Holder;
+use crate::worker::{Activity, Worker};
+
+fn failed(errno: Errno) -> Reply {
+    Reply::Failed { errno: errno::number(errno) }
+}
+
+fn refusal(errno: Errno, reason: impl Into<String>) -> Refusal {
+    Refusal { errno: errno.raw_os_error(), reason: reason.into() }
+}
+
+impl Worker {
+    pub(crate) fn endpoint(&mut self, place: u32, index: u32) -> Option<&mut Endpoint> {
+        self.sessions.at(place)?.endpoints.get_mut(index as usize)
+    }
+
+    /// Looks at an endpoint that rang.
+    pub(crate) fn serve_endpoint(&mut self, place: u32, index: u32) {
+        match self.endpoint(place, index).map(|endpoint| &endpoint.role) {
+            Some(Role::Stream(_)) => self.serve_stream(place, index),
+            Some(Role::Datagram(_)) => {
+                if let Some(session) = self.sessions.at(place) {
+                    session.learn_datagrams_consumed(index);
+                }
+                let mut activity = Activity::default();
+                self.send_datagrams(place, index, &mut activity);
+            }
+            // A doorbell that was under way while its endpoint was given back.
+            Some(Role::Listener(_) | Role::Free) | None => {}
+        }
+    }
+
+    fn serve_stream(&mut self, place: u32, index: u32) {
+        let now = self.now;
+        self.learn_consumed(place, index);
+        let Some(session) = self.sessions.at(place) else { return };
+        let Some(taken) = session.take_descriptors(index, false, &self.counters) else { return };
+        let Some(Endpoint { role: Role::Stream(stream), .. }) =
+            session.endpoints.get_mut(index as usize)
+        else {
+            return;
+        };
+        stream.send.taken_news = true;
+        let (id, shut) = (stream.id, std::mem::replace(&mut stream.send.shut, taken.fin));
+        // A connection that has died meanwhile takes nothing more; its levels say so.
+        let _ = self.stack.tcp_written(now, id, taken.end);
+        if taken.fin && !shut {
+            let _ = self.stack.tcp_shutdown(now, id);
+        }
+        self.sessions.note_news(place, index);
+    }
+
+    /// Tells the stack what the client has read, and asks for the next doorbell.
+    pub(crate) fn learn_consumed(&mut self, place: u32, index: u32) {
+        let now = self.now;
+        let Some(session) = self.sessions.at(place) else { return };
+        let Some(consumed) = session.learn_consumed(index) else { return };
+        let Some(Endpoint { view, role: Role::Stream(stream), .. }) =
+            session.endpoints.get_mut(index as usize)
+        else {
+            return;
+        };
+        view.set_wanted(stream.receive.wanted(stream.options.recv_limit));
+        let _ = self.stack.tcp_consumed(now, stream.id, consumed);
+        self.recheck.push((place, index));
+    }
+
+    pub(crate) fn serve_request(&mut self, place: u32, lane: u16, request: Request) -> Reply {
+        let reply = match request {
+            Request::Connect { remote, token, options } => {
+                self.connect(place, lane, remote, token, options)
+            }
+            Request::Accept { listener } => self.accept(place, lane, listener),
+            Request::Close { endpoint } => self.close(place, endpoint, false),
+            Request::Abort { endpoint } => self.close(place, endpoint, true),
+            Request::StopReceiving { endpoint } => self.stop_receiving(place, endpoint),
+            Request::SetOption { endpoint, option, value } => {
+                self.set_option(place, endpoint, option, value)
+            }
+            Request::Option { endpoint, option } => self.option(place, endpoint, option),
+            Request::Info { endpoint } => self.info(place, endpoint),
+            Request::ConnectDatagram { endpoint, remote } => {
+                self.connect_datagram(place, endpoint, remote)
+            }
+        };
+        match reply {
+            Ok(reply) => reply,
+            Err(errno) => {
+                if errno != Errno::AGAIN {
+                    self.counters.requests_failed.increment();
+                }
+                failed(errno)
+            }
+        }
+    }
+
+    fn grant_endpoint(&mut self, place: u32, lane: u16) -> Result<u32, Errno> {
+        let session = self.sessions.at(place).ok_or(Errno::BADF)?;
+        match session.grant_endpoint(lane) {
+            Some(index) => {
+                self.counters.endpoints.add(1);
+                self.refill_stock(place, lane);
+                Ok(index)
+            }
+            None => {
+                self.counters.endpoints_exhausted.increment();
+                Err(Errno::NFILE)
+            }
+        }
+    }
+
+    pub(crate) fn free_endpoint(&mut self, place: u32, index: u32) {
+        if let Some(session) = self.sessions.at(place) {
+            session.free_endpoint(index);
+            self.counters.endpoints.add(u64::MAX);
+        }
+    }
+
+    fn set_role(&mut self, place: u32, index: u32, role: Role) {
+        if let Some(endpoint) = self.endpoint(place, index) {
+            endpoint.role = role;
+        }
+    }
+
+    fn connect(
+        &mut self,
+        place: u32,
+        lane: u16,
+        remote: SocketAddr,
+        token: u32,
+        wanted: ConnectOptions,
+    ) -> Result<Reply, Errno> {
+        let now = self.now;
+        let session = self.sessions.at(place).ok_or(Errno::BADF)?;
+        let local = match token {
+            0 => None,
+            token => Some(session.tokens.remove(&token).ok_or(Errno::ADDRNOTAVAIL)?),
+        };
+        let options = self.connect_options(wanted);
+        let index = self.grant_endpoint(place, lane)?;
+        let owner = Holder::Endpoint { place, index }.owner();
+        match self.stack.tcp_connect(now, remote, local, options, owner) {
+            Ok(id) => {
+                self.set_role(place, index, Role::Stream(Stream::new(id, options)));
+                let local = self.stack.tcp_info(now, id).map_or(remote, |info| info.local);
+                Ok(Reply::Endpoint { endpoint: index, addresses: Addresses { local, remote } })
+            }
+            Err(error) => {
+                self.free_endpoint(place, index);
+                Err(errno::of_request(error))
+            }
+        }
+    }
+
+    fn connect_options(&self, wanted: ConnectOptions) -> TcpOptions {
+        let default = self.default_options();
+        let or = |value: u32, default: u32| if value == 0 { default } else { value };
+        TcpOptions {
+            nodelay: wanted.nodelay,
+            keepalive: wanted.keepalive,
+            maxseg: wanted.maxseg,
+            tos: wanted.tos,
+            ttl: if wanted.ttl == 0 { default.ttl } else { wanted.ttl },
+            recv_limit: self.receive_limit(or(wanted.receive_limit, default.recv_limit)),
+            user_timeout_ms: wanted.user_timeout_ms,
+            ..default
+        }
+    }
+
+    fn default_options(&self) -> TcpOptions {
+        let default = TcpOptions::default();
+        TcpOptions { recv_limit: self.receive_limit(default.recv_limit), ..default }
+    }
+
+    /// A window never reaches beyond the pages that the receive queue can name.
+    fn receive_limit(&self, wanted: u32) -> u32 {
+        let pages = self.limits.receive_slots.saturating_sub(1);
+        wanted.min(pages.saturating_mul(self.limits.buffer_bytes)).max(self.limits.buffer_bytes)
+    }
+
+    fn accept(&mut self, place: u32, lane: u16, listener: u32) -> Result<Reply, Errno> {
+        let Some(Role::Listener(of)) = self.endpoint(place, listener).map(|one| &one.role) else {
+            return Err(Errno::BADF);
+        };
+        let of = *of;
+        let now = self.now;
+        let (id, options) = {
+            let listener = self.listeners.at(of).ok_or(Errno::BADF)?;
+            (listener.id, listener.options)
+        };
+        if self.stack.tcp_pending(id).unwrap_or(0) == 0 {
+            return Err(Errno::AGAIN);
+        }
+        // What was received early has been acknowledged: it must find room.
+        let pages = self.limits.stash_connection_bytes / self.limits.buffer_bytes as usize + 2;
+        if self.sessions.at(place).is_none_or(|session| session.pool.free() < pages) {
+            self.counters.buffers_exhausted.increment();
+            return Err(Errno::NOBUFS);
+        }
+        let index = self.grant_endpoint(place, lane)?;
+        let accepted = match self.stack.tcp_accept(id) {
+            Ok(Some(accepted)) => accepted,
+            Ok(None) | Err(_) => {
+                self.free_endpoint(place, index);
+                return Err(Errno::AGAIN);
+            }
+        };
+        let owner = Holder::Endpoint { place, index }.owner();
+        // An id that was just handed out is not stale.
+        let _ = self.stack.tcp_assign(accepted.id, owner);
+        self.set_role(place, index, Role::Stream(Stream::new(accepted.id, options)));
+        let early = self.sessions.stash.take(accepted.id);
+        if !early.is_empty() {
+            if let Some(session) = self.sessions.at(place) {
+                session.store_stream(index, accepted.id, 0, &early, &self.counters);
+            }
+        }
+        if let Ok(levels) = self.stack.tcp_levels(accepted.id) {
+            self.show_levels(place, index, accepted.id, &levels);
+        }
+        let _ = now;
+        self.on_pending(of, true);
+        self.counters.accepts.increment();
+        Ok(Reply::Endpoint {
+            endpoint: index,
+            addresses: Addresses { local: accepted.local, remote: accepted.remote },
+        })
+    }
+
+    fn stop_receiving(&mut self, place: u32, index: u32) -> Result<Reply, Errno> {
+        let now = self.now;
+        self.learn_consumed(place, index);
+        let session = self.sessions.at(place).ok_or(Errno::BADF)?;
+        let Some(Endpoint { role: Role::Stream(stream), .. }) =
+            session.endpoints.get_mut(index as usize)
+        else {
+            return Err(Errno::BADF);
+        };
+        stream.receive.deaf = true;
+        stream.receive.consumed = stream.receive.readable;
+        let (id, readable) = (stream.id, stream.receive.readable);
+        let mut receive = std::mem::take(&mut stream.receive);
+        session.release_pages(&mut receive);
+        if let Some(Endpoint { role: Role::Stream(stream), .. }) =
+            session.endpoints.get_mut(index as usize)
+        {
+            stream.receive = receive;
+        }
+        let _ = self.stack.tcp_consumed(now, id, readable);
+        Ok(Reply::Done)
+    }
+
+    fn connect_datagram(
+        &mut self,
+        place: u32,
+        index: u32,
+        remote: Option<SocketAddr>,
+    ) -> Result<Reply, Errno> {
+        let Some(Role::Datagram(datagram)) = self.endpoint(place, index).map(|one| &one.role)
+        else {
+            return Err(Errno::BADF);
+        };
+        let id = datagram.id;
+        self.stack.udp_connect(id, remote).map_err(errno::of_request)?;
+        let info = self.stack.udp_info(id).map_err(errno::of_request)?;
+        let none = SocketAddr::from(([0, 0, 0, 0], 0));
+        Ok(Reply::Endpoint {
+            endpoint: index,
+            addresses: Addresses { local: info.local, remote: remote.unwrap_or(none) },
+        })
+    }
+
+    fn options_of(&mut self, place: u32, index: u32) -> Result<&mut TcpOptions, Errno> {
+        let endpoint = self
+            .sessions
+            .at(place)
+            .and_then(|session| session.endpoints.get_mut(index as usize))
+            .ok_or(Errno::BADF)?;
+        match &mut endpoint.role {
+            Role::Stream(stream) => Ok(&mut stream.options),
+            Role::Listener(of) => {
+                self.listeners.at(*of).map(|listener| &mut listener.options).ok_or(Errno::BADF)
+            }
+            Role::Datagram(_) => Err(Errno::NOPROTOOPT),
+            Role::Free => Err(Errno::BADF),
+        }
+    }
+
+    fn set_option(
+        &mut self,
+        place: u32,
+        index: u32,
+        option: OptionName,
+        value: u64,
+    ) -> Result<Reply, Errno> {
+        let now = self.now;
+        let limit = self.receive_limit(u32::try_from(value).unwrap_or(u32::MAX));
+        let id = match self.endpoint(place, index).map(|endpoint| &endpoint.role) {
+            Some(Role::Stream(stream)) => Some(stream.id),
+            Some(Role::Listener(of)) => {
+                let of = *of;
+                self.listeners.at(of).map(|listener| listener.id)
+            }
+            _ => None,
+        };
+        let options = self.options_of(place, index)?;
+        let mut changed = *options;
+        apply(&mut changed, option, value, limit)?;
+        *options = changed;
+        if let Some(id) = id {
+            self.stack.tcp_set_options(now, id, changed).map_err(errno::of_request)?;
+        }
+        Ok(Reply::Done)
+    }
+
+    fn option(&mut self, place: u32, index: u32, option: OptionName) -> Result<Reply, Errno> {
+        let options = self.options_of(place, index)?;
+        value(options, option).map(Reply::Value)
+    }
+
+    fn info(&mut self, place: u32, index: u32) -> Result<Reply, Errno> {
+        let Some(Role::Stream(stream)) = self.endpoint(place, index).map(|one| &one.role) else {
+            return Err(Errno::BADF);
+        };
+        let (id, receive_limit) = (stream.id, stream.options.recv_limit);
+        let info = self.stack.tcp_info(self.now, id).map_err(errno::of_request)?;
+        Ok(Reply::Info(connection_info(&info, receive_limit)))
+    }
+
+    /// Listens on a socket that was checked, or joins those who do.
+    pub(crate) fn listen(
+        &mut self,
+        session: SessionKey,
+        context: u16,
+        shown: Shown,
+        backlog: u32,
+    ) -> Result<u32, Refusal> {
+        let place = self.place_of(session)?;
+        let index = self
+            .grant_endpoint(place, context)
+            .map_err(|errno| refusal(errno, "no endpoint is free, or no such context"))?;
+        let of = match self.listeners.find(shown.local) {
+            Some(of) => of,
+            None => {
+                let options = self.default_options();
+                let owner = Holder::Listener(self.listeners.next_index()).owner();
+                match self.stack.tcp_listen(shown.local, backlog, options, owner) {
+                    Ok(id) => self.listeners.add(id, shown.local, options, backlog),
+                    Err(error) => {
+                        self.free_endpoint(place, index);
+                        let errno = errno::of_request(error);
+                        return Err(refusal(
+                            errno,
+                            format!("the engine cannot listen at {}: {errno}", shown.local),
+                        ));
+                    }
+                }
+            }
+        };
+        self.listeners.attach(of, place, index);
+        self.set_role(place, index, Role::Listener(of));
+        self.on_pending(of, true);
+        Ok(index)
+    }
+
+    pub(crate) fn bind_udp(
+        &mut self,
+        session: SessionKey,
+        context: u16,
+        local: SocketAddr,
+    ) -> Result<u32, Refusal> {
+        let place = self.place_of(session)?;
+        let index = self
+            .grant_endpoint(place, context)
+            .map_err(|errno| refusal(errno, "no endpoint is free, or no such context"))?;
+        let owner = Holder::Endpoint { place, index }.owner();
+        match self.stack.udp_bind(local, owner) {
+            Ok(id) => {
+                self.set_role(place, index, Role::Datagram(Datagram::new(id)));
+                Ok(index)
+            }
+            Err(error) => {
+                self.free_endpoint(place, index);
+                let errno = errno::of_request(error);
+                Err(refusal(errno, format!("the engine cannot serve {local}: {errno}")))
+            }
+        }
+    }
+
+    /// Remembers that the session may connect from `local`, once.
+    pub(crate) fn authorize(
+        &mut self,
+        session: SessionKey,
+        local: SocketAddr,
+    ) -> Result<u32, Refusal> {
+        let place = self.place_of(session)?;
+        let Some(session) = self.sessions.at(place) else {
+            return Err(refusal(Errno::BADF, "the session has ended"));
+        };
+        if session.tokens.len() >= TOKENS_MAX {
+            self.counters.tokens_exhausted.increment();
+            return Err(refusal(
+                Errno::NOBUFS,
+                "too many authorized addresses await their connect",
+            ));
+        }
+        let token = session.next_token;
+        session.next_token = session.next_token.checked_add(1).unwrap_or(1);
+        session.tokens.insert(token, local);
+        Ok(token)
+    }
+
+    fn place_of(&self, session: SessionKey) -> Result<u32, Refusal> {
+        self.sessions
+            .place_of(session)
+            .filter(|place| self.sessions.peek(*place).is_some_and(|s| s.is_served()))
+            .ok_or_else(|| refusal(Errno::BADF, "the session has ended"))
+    }
+}
+
+fn apply(
+    options: &mut TcpOptions,
+    option: OptionName,
+    value: u64,
+    receive_limit: u32,
+) -> Result<(), Errno> {
+    let number = u32::try_from(value).map_err(|_| Errno::INVAL)?;
+    let byte = || u8::try_from(value).map_err(|_| Errno::INVAL);
+    match option {
+        OptionName::Nodelay => options.nodelay = number != 0,
+        OptionName::Cork => options.cork = number != 0,
+        OptionName::Quickack => options.quickack = number != 0,
+        OptionName::Keepalive => options.keepalive = number != 0,
+        OptionName::Keepidle => options.keepidle_s = number,
+        OptionName::Keepintvl => options.keepintvl_s = number,
+        OptionName::Keepcnt => options.keepcnt = number,
+        OptionName::UserTimeout => options.user_timeout_ms = number,
+        OptionName::Maxseg => {
+            options.maxseg = u16::try_from(value).map_err(|_| Errno::INVAL)?;
+        }
+        OptionName::Linger => options.linger_s = number.checked_sub(1),
+        OptionName::Tos => options.tos = byte()?,
+        OptionName::Ttl => options.ttl = byte()?,
+        OptionName::ReceiveLimit => options.recv_limit = receive_limit,
+        OptionName::Congestion => {
+            options.congestion = match number {
+                0 => CongestionKind::Cubic,
+                1 => CongestionKind::Reno,
+                _ => return Err(Errno::NOENT),
+            };
+        }
+        OptionName::DeferAccept | OptionName::Backlog => return Err(Errno::OPNOTSUPP),
+    }
+    Ok(())
+}
+
+fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
+    Ok(match option {
+        OptionName::Nodelay => u64::from(options.nodelay),
+        OptionName::Cork => u64::from(options.cork),
+        OptionName::Quickack => u64::from(options.quickack),
+        OptionName::Keepalive => u64::from(options.keepalive),
+        OptionName::Keepidle => u64::from(options.keepidle_s),
+        OptionName::Keepintvl => u64::from(options.keepintvl_s),
+        OptionName::Keepcnt => u64::from(options.keepcnt),
+        OptionName::UserTimeout => u64::from(options.user_timeout_ms),
+        OptionName::Maxseg => u64::from(options.maxseg),
+        OptionName::Linger => options.linger_s.map_or(0, |seconds| u64::from(seconds) + 1),
+        OptionName::Tos => u64::from(options.tos),
+        OptionName::Ttl => u64::from(options.ttl),
+        OptionName::ReceiveLimit => u64::from(options.recv_limit),
+        OptionName::Congestion => match options.congestion {
+            CongestionKind::Cubic => 0,
+            CongestionKind::Reno => 1,
+        },
+        OptionName::DeferAccept | OptionName::Backlog => return Err(Errno::OPNOTSUPP),
+    })
+}
+
+/// The kernel's numbers of the states, as TCP_INFO gives them.
+fn state_number(state: TcpState) -> u8 {
+    match state {
+        TcpState::Established => 1,
+        TcpState::SynSent => 2,
+        TcpState::SynReceived => 3,
+        TcpState::FinWait1 => 4,
+        TcpState::FinWait2 => 5,
+        TcpState::TimeWait => 6,
+        TcpState::Closed => 7,
+        TcpState::CloseWait => 8,
+        TcpState::LastAck => 9,
+        TcpState::Closing => 11,
+    }
+}
+
+fn connection_info(info: &TcpInfo, receive_limit: u32) -> ConnectionInfo {
+    let micros = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX);
+    let bytes = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    ConnectionInfo {
+        state: state_number(info.state),
+        retransmits: 0,
+        srtt_us: micros(info.srtt_ns),
+        rttvar_us: micros(info.rttvar_ns),
+        rto_us: micros(info.rto_ns),
+        cwnd_bytes: info.cwnd,
+        ssthresh_bytes: info.ssthresh,
+        mss_bytes: info.mss,
+        scales: 0,
+        unacked_bytes: bytes(info.send_queue),
+        retransmitted: bytes(info.retransmits),
+        send_window_bytes: info.send_window,
+        receive_window_bytes: receive_limit.saturating_sub(bytes(info.receive_queue)),
+    }
+}

@@ -1,0 +1,100 @@
+//! Send descriptors of streams: copied once, checked, then kept privately until acknowledged.
+
+use shm::descriptor::DescriptorKind;
+
+use crate::endpoint::Role;
+use crate::session::{Breach, Session};
+use crate::stats::Counters;
+
+/// What a look at a stream's send queue brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The send stream ends here now.
+    pub end: u64,
+    /// The client has said that it writes no more.
+    pub fin: bool,
+}
+
+/// Part of the spans that only closing connections may use, so that what a program wrote before
+/// its close can always be taken.
+const RESERVE: u32 = 8;
+
+impl Session {
+    /// Copies the descriptors that wait at a stream. `closing`: all of them, with the help of
+    /// the reserve.
+    pub fn take_descriptors(
+        &mut self,
+        index: u32,
+        closing: bool,
+        counters: &Counters,
+    ) -> Option<Taken> {
+        let reserve = if closing { 0 } else { self.spans.total() / RESERVE };
+        let slots = self.region.geometry().send_slots;
+        let endpoint = self.endpoints.get_mut(index as usize)?;
+        let lane = endpoint.lane;
+        let Role::Stream(stream) = &mut endpoint.role else { return None };
+        let send = &mut stream.send;
+        let mut took = false;
+        let mut breach = None;
+        for _ in 0..slots {
+            if self.spans.free() <= reserve {
+                // They stay where they are; a freed span brings us back.
+                if !send.waits_for_span && !closing {
+                    send.waits_for_span = true;
+                    self.waiting_for_span.push(index);
+                }
+                counters.spans_exhausted.increment();
+                break;
+            }
+            let descriptor = match endpoint.view.take_descriptor() {
+                Ok(Some(descriptor)) => descriptor,
+                Ok(None) => break,
+                Err(found) => {
+                    breach = Some(Breach::Contract(found));
+                    break;
+                }
+            };
+            took = true;
+            match (descriptor.kind, descriptor.buffer) {
+                (DescriptorKind::Fin, _) => send.fin = true,
+                (DescriptorKind::Data, Some(buffer)) if !send.fin => {
+                    let span = descriptor.span;
+                    if self.pool.on_span(buffer, lane, descriptor.extent).is_err() {
+                        breach = Some(Breach::BufferNotGranted { endpoint: index, buffer });
+                        break;
+                    }
+                    let pushed = if span.len == 0 {
+                        Ok(false)
+                    } else {
+                        self.spans.push(&mut send.list, span.offset, span.len, buffer)
+                    };
+                    // Joined to the span before, or empty: no span of its own.
+                    if pushed != Ok(true) {
+                        self.pool.drop_span(buffer);
+                    }
+                }
+                _ => {
+                    breach = Some(Breach::WrongKind { endpoint: index });
+                    break;
+                }
+            }
+        }
+        let taken = Taken { end: send.list.end(), fin: send.fin };
+        if took {
+            endpoint.view.publish_taken();
+        }
+        if let Some(breach) = breach {
+            self.breached(breach);
+            return None;
+        }
+        took.then_some(taken)
+    }
+
+    /// Frees what the peer has acknowledged.
+    pub fn free_acked(&mut self, index: u32, acked: u64) {
+        let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return };
+        let Role::Stream(stream) = &mut endpoint.role else { return };
+        let pool = &mut self.pool;
+        self.spans.free_before(&mut stream.send.list, acked, |buffer| pool.drop_span(buffer));
+    }
+}

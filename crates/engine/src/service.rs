@@ -1,0 +1,331 @@
+//! Threads around a worker: the polling loop with its clock and its sleep, and the control
+//! thread.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity, sched_yield};
+use rustix::time::{ClockId, clock_gettime};
+use shm::control::InterfaceInfo;
+use stack::api::Instant;
+
+use crate::config::{EngineConfig, Poll, PortSetup};
+use crate::control::exchange::{Answer, Command, Inbox, Outbox, Stop, exchange};
+use crate::control::{Control, ControlSocket};
+use crate::stats::Counters;
+use crate::worker::{Worker, WorkerConfig};
+
+/// Why an engine did not start.
+#[derive(Debug)]
+pub struct StartError(String);
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A running engine: its worker and its control thread.
+pub struct Engine {
+    stop: Arc<Stop>,
+    counters: Arc<Counters>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Ends an engine from elsewhere.
+#[derive(Clone)]
+pub struct StopHandle(Arc<Stop>);
+
+impl StopHandle {
+    /// Asks the engine to end; [`Engine::join`] returns soon after.
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+}
+
+impl Engine {
+    /// Opens the control socket and starts polling; clients may attach when it returns.
+    pub fn start(config: EngineConfig, ports: Vec<PortSetup>) -> Result<Self, StartError> {
+        let fail = |what: &'static str| move |error: Errno| StartError(format!("{what}: {error}"));
+        if ports.is_empty() {
+            return Err(StartError("the engine has no port; give it at least one".into()));
+        }
+        let geometry = *shm::layout::Layout::sized(config.limits.geometry(1))
+            .map_err(|bad| StartError(format!("the limits make no usable region: {bad}")))?
+            .geometry();
+        let socket = ControlSocket::open(&config.socket, config.socket_mode)
+            .map_err(|error| StartError(error.to_string()))?;
+        let interfaces = ports.iter().map(interface_info).collect();
+        let counters = Arc::new(Counters::default());
+        let stop = Stop::new().map_err(fail("eventfd"))?;
+        let (commands, command_inbox) = exchange::<Command>().map_err(fail("eventfd"))?;
+        let (answers, answer_inbox) = exchange::<Answer>().map_err(fail("eventfd"))?;
+        let mut seed = [0u8; 32];
+        rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
+            .map_err(fail("drawing random numbers"))?;
+        let worker_config = WorkerConfig { limits: config.limits, seed, index: 0 };
+        let worker =
+            Worker::new(worker_config, ports, Arc::clone(&counters), now()).map_err(StartError)?;
+        let control = Control::new(
+            socket,
+            config.limits,
+            geometry,
+            interfaces,
+            commands,
+            answer_inbox,
+            Arc::clone(&counters),
+            Arc::clone(&stop),
+        )
+        .map_err(|error| {
+            StartError(format!("SO_NETNS_COOKIE: {error}; Linux 5.14 or newer is needed"))
+        })?;
+        let (ready, started) = std::sync::mpsc::channel();
+        let polling = Polling {
+            worker,
+            inbox: command_inbox,
+            outbox: answers,
+            stop: Arc::clone(&stop),
+            counters: Arc::clone(&counters),
+            mode: config.poll,
+            lanes: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fail("epoll"))?,
+        };
+        let core = config.core;
+        let worker_thread = std::thread::Builder::new()
+            .name("outboard-w0".into())
+            .spawn(move || {
+                let pinned = pin(core);
+                let usable = pinned.is_ok();
+                // The starter waits for this message.
+                let _ = ready.send(pinned);
+                if usable {
+                    polling.run();
+                }
+            })
+            .map_err(|error| StartError(format!("starting the worker: {error}")))?;
+        match started.recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                return Err(StartError(format!(
+                    "pinning the worker to core {}: {error}; choose a core that this process may use",
+                    core.unwrap_or_default()
+                )));
+            }
+            Err(_) => return Err(StartError("the worker ended at once".into())),
+        }
+        let control_thread = std::thread::Builder::new()
+            .name("outboard-ctl".into())
+            .spawn(move || control.run())
+            .map_err(|error| StartError(format!("starting the control thread: {error}")))?;
+        Ok(Self { stop, counters, threads: vec![worker_thread, control_thread] })
+    }
+
+    /// A handle that ends the engine.
+    pub fn stop_handle(&self) -> StopHandle {
+        StopHandle(Arc::clone(&self.stop))
+    }
+
+    /// The engine's counters.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Waits until the engine has ended.
+    ///
+    /// # Errors
+    /// A sentence when one of its threads panicked.
+    pub fn join(self) -> Result<(), String> {
+        let mut result = Ok(());
+        for thread in self.threads {
+            let name = thread.thread().name().unwrap_or_default().to_string();
+            if thread.join().is_err() {
+                self.stop.stop();
+                result = Err(format!("the engine's thread {name} panicked; its message is above"));
+            }
+        }
+        result
+    }
+}
+
+fn interface_info(setup: &PortSetup) -> InterfaceInfo {
+    let info = setup.port.info();
+    InterfaceInfo {
+        name: info.name.clone(),
+        addresses: setup.addresses.iter().map(|cidr| (cidr.address, cidr.prefix)).collect(),
+        has_gateway: setup.gateway.is_some(),
+        mtu: info.mtu,
+    }
+}
+
+fn pin(core: Option<usize>) -> rustix::io::Result<()> {
+    let Some(core) = core else { return Ok(()) };
+    if core >= CpuSet::MAX_CPU {
+        return Err(Errno::INVAL);
+    }
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set)
+}
+
+/// The engine's clock.
+fn now() -> Instant {
+    let time = clock_gettime(ClockId::Monotonic);
+    Instant((time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64))
+}
+
+/// Idle polling after which an adaptive worker sleeps.
+const IDLE_SPELL_NS: u64 = 50_000;
+
+/// How often a polling worker looks for rings of lanes that it does not poll, and for lanes that
+/// have gone idle.
+const LANES_EVERY_NS: u64 = 20_000;
+
+/// A turn is bounded; what is longer was spent without the CPU.
+const TURN_NS_MAX: u64 = 500_000;
+
+/// The polling loop of one worker.
+struct Polling {
+    worker: Worker,
+    inbox: Inbox<Command>,
+    outbox: Outbox<Answer>,
+    stop: Arc<Stop>,
+    counters: Arc<Counters>,
+    mode: Poll,
+    /// Watches the pipes of all lanes.
+    lanes: std::os::fd::OwnedFd,
+}
+
+impl Polling {
+    fn run(mut self) {
+        let mut worked_at = now();
+        let mut lanes_at = worked_at;
+        let mut cpu = None;
+        let mut start = worked_at;
+        while !self.stop.is_stopped() {
+            self.take_commands(start);
+            let activity = self.worker.turn(start);
+            self.give_answers();
+            let mut end = now();
+            let took = end.0.saturating_sub(start.0).min(TURN_NS_MAX);
+            if activity.worked() {
+                self.counters.busy_ns.add(took);
+                worked_at = end;
+            } else {
+                self.counters.idle_ns.add(took);
+            }
+            if end.0.saturating_sub(lanes_at.0) >= LANES_EVERY_NS {
+                lanes_at = end;
+                self.look_after_lanes(end);
+                let here = rustix::thread::sched_getcpu() as u32;
+                if cpu != Some(here) {
+                    cpu = Some(here);
+                    self.worker.set_cpu(here);
+                }
+            }
+            if self.mode == Poll::Adaptive && !activity.worked() {
+                if end.0.saturating_sub(worked_at.0) >= IDLE_SPELL_NS {
+                    self.sleep(end);
+                    worked_at = now();
+                    end = worked_at;
+                } else {
+                    // A program on this core runs now rather than at the end of our time slice.
+                    self.counters.yields.increment();
+                    sched_yield();
+                    end = now();
+                }
+            }
+            start = end;
+        }
+    }
+
+    fn take_commands(&mut self, now: Instant) {
+        for command in self.inbox.take() {
+            if let Command::Attach(seed) = &command {
+                for (lane, pipes) in seed.pipes.iter().flatten().enumerate() {
+                    let data = epoll::EventData::new_u64(seed.key.0 << 16 | lane as u64);
+                    let added = epoll::add(
+                        &self.lanes,
+                        &pipes.woken_by_client,
+                        data,
+                        epoll::EventFlags::IN,
+                    );
+                    if let Err(error) = added {
+                        // The lane is polled anyway; only sleep would miss it.
+                        tracing::error!("a lane cannot be waited for: {error}");
+                    }
+                }
+            }
+            self.worker.on_command(command, now);
+        }
+    }
+
+    fn give_answers(&mut self) {
+        for answer in self.worker.take_answers() {
+            // A control thread that has ended needs no answers.
+            let _ = self.outbox.send(answer);
+        }
+    }
+
+    /// Serves the pipes of lanes that are not polled, and stops polling idle ones.
+    fn look_after_lanes(&mut self, now: Instant) {
+        if self.worker.demote_idle_lanes(now) {
+            self.take_rings(now);
+        }
+    }
+
+    fn take_rings(&mut self, now: Instant) {
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 64];
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok((rung, _)) = epoll::wait(&self.lanes, &mut events, Some(&zero)) else { return };
+        for event in rung {
+            let data = event.data.u64();
+            let key = crate::control::exchange::SessionKey(data >> 16);
+            let lane = data as u16;
+            if !self.worker.lane_rang(key, lane, now) {
+                // The client is gone, which the control socket tells as well; its pipe would
+                // keep us awake.
+                self.worker.with_lane_pipe(key, lane, |fd: BorrowedFd<'_>| {
+                    let _ = epoll::delete(&self.lanes, fd);
+                });
+            }
+        }
+    }
+
+    fn sleep(&mut self, now: Instant) {
+        if self.inbox.signal().is_raised() || !self.worker.prepare_sleep() {
+            return;
+        }
+        let timeout = match self.worker.next_deadline() {
+            Some(deadline) if deadline <= now => {
+                self.worker.awake();
+                return;
+            }
+            Some(deadline) => Some(deadline.0 - now.0),
+            None => None,
+        };
+        let timeout = timeout.map(|ns| Timespec {
+            tv_sec: (ns / 1_000_000_000) as i64,
+            tv_nsec: (ns % 1_000_000_000) as i64,
+        });
+        self.counters.sleeps.increment();
+        let mut fds = Vec::with_capacity(8);
+        fds.push(PollFd::from_borrowed_fd(self.stop.fd(), PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(self.inbox.signal().fd(), PollFlags::IN));
+        fds.push(PollFd::new(&self.lanes, PollFlags::IN));
+        for fd in self.worker.wait_fds() {
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        }
+        // Interrupted or failed: the loop goes on polling, which is always right.
+        let _ = poll(&mut fds, timeout.as_ref());
+        let rung = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
+        drop(fds);
+        self.worker.awake();
+        if rung {
+            self.take_rings(crate::service::now());
+        }
+    }
+}

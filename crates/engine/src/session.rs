@@ -1,0 +1,229 @@
+//! A program's attachment: its region, lanes, buffers and endpoints, as the engine keeps them
+//! privately.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use shm::control::Geometry;
+use shm::engine_side::{EngineEndpoint, EventMark};
+use shm::region::Region;
+
+use crate::config::Limits;
+use crate::control::exchange::SessionKey;
+use crate::endpoint::{Endpoint, NO_BUFFER, Role};
+use crate::lane::Lane;
+use crate::linger::Orphan;
+use crate::pool::Pool;
+use crate::spans::Spans;
+
+/// The pipe ends of a lane that the engine keeps.
+pub struct LanePipes {
+    /// A byte here wakes the client.
+    pub wake_client: OwnedFd,
+    /// The client's bytes for a sleeping lane.
+    pub woken_by_client: OwnedFd,
+}
+
+/// Who is behind a session, as the kernel vouches (but for the program's name).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionWho {
+    /// The program's name, as it says.
+    pub program: String,
+    /// Process id.
+    pub pid: i32,
+    /// User id.
+    pub uid: u32,
+}
+
+/// What a worker makes a session from.
+pub struct SessionSeed {
+    /// Its name.
+    pub key: SessionKey,
+    /// Layout of the region.
+    pub geometry: Geometry,
+    /// The mapped region.
+    pub region: Arc<Region>,
+    /// One pair for each lane; `None` in simulation, where nobody sleeps.
+    pub pipes: Option<Vec<LanePipes>>,
+    /// Who it is.
+    pub who: SessionWho,
+}
+
+/// Why a client lost its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breach {
+    /// What lies in the region is not what the contract allows.
+    Contract(shm::engine_side::Breach),
+    /// A span lies in a buffer that was not granted to the lane.
+    BufferNotGranted {
+        /// Where.
+        endpoint: u32,
+        /// The buffer.
+        buffer: u32,
+    },
+    /// A descriptor of the wrong kind for its endpoint, or after the end of the stream.
+    WrongKind {
+        /// Where.
+        endpoint: u32,
+    },
+    /// A datagram's header does not fit its span.
+    BadDatagram {
+        /// Where.
+        endpoint: u32,
+    },
+}
+
+impl std::fmt::Display for Breach {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Contract(breach) => breach.fmt(f),
+            Self::BufferNotGranted { endpoint, buffer } => {
+                write!(f, "endpoint {endpoint}: buffer {buffer} was not granted to its lane")
+            }
+            Self::WrongKind { endpoint } => {
+                write!(f, "endpoint {endpoint}: a descriptor that does not belong there")
+            }
+            Self::BadDatagram { endpoint } => {
+                write!(f, "endpoint {endpoint}: a datagram longer than its span")
+            }
+        }
+    }
+}
+
+/// A session as its worker keeps it.
+pub struct Session {
+    /// Its name.
+    pub key: SessionKey,
+    /// Who it is.
+    pub who: SessionWho,
+    /// The mapped region.
+    pub region: Arc<Region>,
+    /// Lanes of this worker, one for each context.
+    pub lanes: Vec<Lane>,
+    /// The buffers.
+    pub pool: Pool,
+    /// Descriptors of streams.
+    pub spans: Spans,
+    /// Endpoints, as many as were ever in use at a time.
+    pub endpoints: Vec<Endpoint>,
+    /// Endpoints to be granted, last in, first out.
+    pub free_endpoints: Vec<u32>,
+    /// Endpoints whose descriptors wait for a span.
+    pub waiting_for_span: Vec<u32>,
+    /// Closed connections that still deliver what was written.
+    pub orphans: Vec<Option<Orphan>>,
+    /// Free places in `orphans`.
+    pub free_orphans: Vec<u32>,
+    /// Local addresses authorized for one connect each.
+    pub tokens: BTreeMap<u32, SocketAddr>,
+    /// The next token.
+    pub next_token: u32,
+    /// The program is gone: only orphans remain. Since when.
+    pub dying_since: Option<u64>,
+    /// Set when the client broke the contract; acted upon at the end of the turn.
+    pub breach: Option<Breach>,
+}
+
+/// Most authorized addresses that wait for their connect.
+pub const TOKENS_MAX: usize = 1024;
+
+impl Session {
+    /// A fresh session on worker `worker`.
+    pub fn new(seed: SessionSeed, worker: u16, limits: &Limits, now: u64) -> Self {
+        let geometry = seed.geometry;
+        let mut pipes = seed.pipes.map(Vec::into_iter);
+        let mut lanes = Vec::with_capacity(usize::from(geometry.context_count));
+        for context in 0..geometry.context_count {
+            for of_worker in 0..geometry.worker_count {
+                let pipes = pipes.as_mut().and_then(Iterator::next);
+                if of_worker == worker {
+                    lanes.push(Lane::new(&seed.region, context, worker, pipes, now));
+                }
+            }
+        }
+        Self {
+            key: seed.key,
+            who: seed.who,
+            region: seed.region,
+            lanes,
+            pool: Pool::new(geometry.buffer_count, geometry.buffer_bytes),
+            spans: Spans::new(limits.spans),
+            endpoints: Vec::new(),
+            free_endpoints: Vec::new(),
+            waiting_for_span: Vec::new(),
+            orphans: Vec::new(),
+            free_orphans: Vec::new(),
+            tokens: BTreeMap::new(),
+            next_token: 1,
+            dying_since: None,
+            breach: None,
+        }
+    }
+
+    /// Takes a free endpoint for the lane of `context`; its area is as new.
+    pub fn grant_endpoint(&mut self, context: u16) -> Option<u32> {
+        if self.lanes.get(usize::from(context)).is_none() {
+            return None;
+        }
+        let index = match self.free_endpoints.pop() {
+            Some(index) => index,
+            None => {
+                let index = self.endpoints.len() as u32;
+                if index >= self.region.geometry().endpoint_capacity {
+                    return None;
+                }
+                self.endpoints.push(Endpoint {
+                    view: EngineEndpoint::new(Arc::clone(&self.region), index),
+                    lane: context,
+                    mark: EventMark::default(),
+                    has_news: false,
+                    role: Role::Free,
+                });
+                index
+            }
+        };
+        let endpoint = self.endpoints.get_mut(index as usize)?;
+        endpoint.lane = context;
+        endpoint.view.clear();
+        endpoint.mark = EventMark::default();
+        endpoint.has_news = false;
+        Some(index)
+    }
+
+    /// The endpoint is the engine's again.
+    pub fn free_endpoint(&mut self, index: u32) {
+        if let Some(endpoint) = self.endpoints.get_mut(index as usize) {
+            endpoint.role = Role::Free;
+            self.free_endpoints.push(index);
+        }
+    }
+
+    /// Endpoints in use.
+    pub fn endpoints_used(&self) -> usize {
+        self.endpoints.len() - self.free_endpoints.len()
+    }
+
+    /// Buffers that endpoints hold for received bytes; a scan, for checks only.
+    pub fn receive_buffers(&self) -> u32 {
+        let held = |endpoint: &Endpoint| match &endpoint.role {
+            Role::Stream(stream) => {
+                stream.receive.pages.iter().filter(|buffer| **buffer != NO_BUFFER).count()
+            }
+            Role::Datagram(datagram) => datagram.buffers.len(),
+            Role::Listener(_) | Role::Free => 0,
+        };
+        self.endpoints.iter().map(held).sum::<usize>() as u32
+    }
+
+    /// Notes a breach; the first one counts.
+    pub fn breached(&mut self, breach: Breach) {
+        self.breach.get_or_insert(breach);
+    }
+
+    /// Whether the client still works with the region.
+    pub fn is_served(&self) -> bool {
+        self.dying_since.is_none() && self.breach.is_none()
+    }
+}

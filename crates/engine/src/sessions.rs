@@ -1,0 +1,219 @@
+//! All sessions of a worker, and where the stack's payload goes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use stack::api::{DatagramMeta, Owner, Sink, SocketId};
+
+use crate::config::Limits;
+use crate::control::exchange::SessionKey;
+use crate::receive::Stash;
+use crate::session::Session;
+use crate::stats::Counters;
+
+/// Owners with this session place are listeners, by their index.
+const LISTENER_PLACE: u32 = u32::MAX - 1;
+
+/// Bit of an owner's lower half: the number is an orphan's, not an endpoint's.
+const ORPHAN_BIT: u32 = 1 << 31;
+
+/// Whose a socket of the stack is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Not accepted yet.
+    Nobody,
+    /// An endpoint of a session.
+    Endpoint {
+        /// Place of the session.
+        place: u32,
+        /// The endpoint.
+        index: u32,
+    },
+    /// A closed connection that still delivers.
+    Orphan {
+        /// Place of the session.
+        place: u32,
+        /// Which of its orphans.
+        orphan: u32,
+    },
+    /// A listener, by its index in the worker's table.
+    Listener(u32),
+}
+
+impl Holder {
+    /// As the stack keeps it.
+    pub fn owner(self) -> Owner {
+        let pair = |high: u32, low: u32| Owner(u64::from(high) << 32 | u64::from(low));
+        match self {
+            Self::Nobody => Owner::NONE,
+            Self::Endpoint { place, index } => pair(place, index),
+            Self::Orphan { place, orphan } => pair(place, orphan | ORPHAN_BIT),
+            Self::Listener(index) => pair(LISTENER_PLACE, index),
+        }
+    }
+
+    /// The reverse of [`Holder::owner`].
+    pub fn of(owner: Owner) -> Self {
+        if owner == Owner::NONE {
+            return Self::Nobody;
+        }
+        let (place, low) = ((owner.0 >> 32) as u32, owner.0 as u32);
+        match low & ORPHAN_BIT {
+            _ if place == LISTENER_PLACE => Self::Listener(low),
+            0 => Self::Endpoint { place, index: low },
+            _ => Self::Orphan { place, orphan: low & !ORPHAN_BIT },
+        }
+    }
+}
+
+/// The sessions by place. A place is used again only when nothing in the stack names it.
+pub struct Sessions {
+    places: Vec<Option<Session>>,
+    by_key: BTreeMap<SessionKey, u32>,
+    /// Endpoints whose levels changed in this turn.
+    pub news: Vec<(u32, u32)>,
+    /// Early bytes of connections that nobody has accepted.
+    pub stash: Stash,
+    /// The stash was full: entries of dead connections are to be swept.
+    pub sweep_stash: bool,
+    limits: Limits,
+    counters: Arc<Counters>,
+}
+
+impl Sessions {
+    /// No sessions.
+    pub fn new(limits: Limits, counters: Arc<Counters>) -> Self {
+        Self {
+            places: Vec::new(),
+            by_key: BTreeMap::new(),
+            news: Vec::with_capacity(1024),
+            stash: Stash::default(),
+            sweep_stash: false,
+            limits,
+            counters,
+        }
+    }
+
+    /// Adds a session; returns its place.
+    pub fn add(&mut self, session: Session) -> u32 {
+        let key = session.key;
+        let place = match self.places.iter().position(Option::is_none) {
+            Some(place) => {
+                if let Some(slot) = self.places.get_mut(place) {
+                    *slot = Some(session);
+                }
+                place as u32
+            }
+            None => {
+                self.places.push(Some(session));
+                self.places.len() as u32 - 1
+            }
+        };
+        self.by_key.insert(key, place);
+        place
+    }
+
+    /// Forgets a session; its region is unmapped with the last reference.
+    pub fn remove(&mut self, place: u32) -> Option<Session> {
+        let session = self.places.get_mut(place as usize)?.take()?;
+        self.by_key.remove(&session.key);
+        Some(session)
+    }
+
+    /// A session by place.
+    pub fn at(&mut self, place: u32) -> Option<&mut Session> {
+        self.places.get_mut(place as usize)?.as_mut()
+    }
+
+    /// A session by place.
+    pub fn peek(&self, place: u32) -> Option<&Session> {
+        self.places.get(place as usize)?.as_ref()
+    }
+
+    /// The place of a session.
+    pub fn place_of(&self, key: SessionKey) -> Option<u32> {
+        self.by_key.get(&key).copied()
+    }
+
+    /// How many places there are, empty ones included.
+    pub fn place_count(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    /// All sessions.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Session)> {
+        (0..).zip(&self.places).filter_map(|(place, slot)| Some((place, slot.as_ref()?)))
+    }
+
+    /// Notes that an endpoint's levels changed: its client gets an event at the end of the turn.
+    pub fn note_news(&mut self, place: u32, index: u32) {
+        let Some(session) = self.places.get_mut(place as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        if let Some(endpoint) = session.endpoints.get_mut(index as usize) {
+            if !endpoint.has_news {
+                endpoint.has_news = true;
+                self.news.push((place, index));
+            }
+        }
+    }
+}
+
+impl Sink for Sessions {
+    fn stream(&mut self, id: SocketId, owner: Owner, offset: u64, bytes: &[u8]) -> bool {
+        match Holder::of(owner) {
+            Holder::Endpoint { place, index } => {
+                let Some(session) = self.places.get_mut(place as usize).and_then(Option::as_mut)
+                else {
+                    return false;
+                };
+                session.store_stream(index, id, offset, bytes, &self.counters)
+            }
+            Holder::Nobody => {
+                let stored = self.stash.store(
+                    id,
+                    offset,
+                    bytes,
+                    self.limits.stash_connection_bytes,
+                    self.limits.stash_total_bytes,
+                );
+                if !stored {
+                    self.counters.stash_full.increment();
+                    self.sweep_stash = true;
+                }
+                stored
+            }
+            Holder::Orphan { .. } | Holder::Listener(_) => false,
+        }
+    }
+
+    fn datagram(&mut self, id: SocketId, owner: Owner, meta: &DatagramMeta, bytes: &[u8]) -> bool {
+        let Holder::Endpoint { place, index } = Holder::of(owner) else { return false };
+        let Some(session) = self.places.get_mut(place as usize).and_then(Option::as_mut) else {
+            return false;
+        };
+        let stored = session.store_datagram(index, id, meta, bytes, &self.counters);
+        if session.publish_datagrams(index) {
+            self.note_news(place, index);
+        }
+        stored
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_names_its_holder() {
+        for holder in [
+            Holder::Nobody,
+            Holder::Endpoint { place: 0, index: 0 },
+            Holder::Endpoint { place: 63, index: 16383 },
+            Holder::Orphan { place: 63, orphan: 12 },
+            Holder::Listener(3),
+        ] {
+            assert_eq!(Holder::of(holder.owner()), holder);
+        }
+    }
+}

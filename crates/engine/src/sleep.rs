@@ -1,0 +1,111 @@
+//! Which lanes are polled, and how a worker gets ready to sleep.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use stack::api::Instant;
+
+use crate::control::exchange::SessionKey;
+use crate::worker::Worker;
+
+impl Worker {
+    /// Asks the clients of all polled lanes to ring by their pipes. `false`: there is work, do
+    /// not sleep.
+    pub fn prepare_sleep(&mut self) -> bool {
+        let polled_only = self.ports.iter().any(|attached| attached.port.wait_fd().is_none());
+        if polled_only || !self.waiting_datagrams_can_sleep() {
+            return false;
+        }
+        if self.ports.iter().any(|attached| attached.held.is_some()) {
+            return false;
+        }
+        for place in 0..self.sessions.place_count() {
+            let Some(session) = self.sessions.at(place) else { continue };
+            if !session.is_served() {
+                continue;
+            }
+            let ready =
+                session.lanes.iter_mut().filter(|lane| lane.polled).all(|l| l.view.prepare_sleep());
+            if !ready {
+                self.awake();
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A datagram that waits for a neighbour comes on with the answer; one that waits for a
+    /// port is retried by polling.
+    fn waiting_datagrams_can_sleep(&self) -> bool {
+        self.waiting_datagrams.is_empty()
+    }
+
+    /// Polled lanes need no pipe from now on.
+    pub fn awake(&mut self) {
+        for place in 0..self.sessions.place_count() {
+            let Some(session) = self.sessions.at(place) else { continue };
+            for lane in session.lanes.iter_mut().filter(|lane| lane.polled) {
+                lane.view.awake();
+            }
+        }
+    }
+
+    /// Stops polling lanes that have been idle for long; returns whether there are any that are
+    /// not polled.
+    pub fn demote_idle_lanes(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        for place in 0..self.sessions.place_count() {
+            let Some(session) = self.sessions.at(place) else { continue };
+            for lane in &mut session.lanes {
+                let idle = now.0.saturating_sub(lane.worked_at) > self.limits.lane_idle_ns;
+                // Without pipes (in simulation) a lane is always polled.
+                if lane.polled && idle && lane.pipes.is_some() && lane.view.prepare_sleep() {
+                    lane.polled = false;
+                    self.counters.lanes_demoted.increment();
+                }
+                any |= !lane.polled;
+            }
+        }
+        any
+    }
+
+    /// A client rang by its pipe: the lane is polled again. `false`: the client is gone.
+    pub fn lane_rang(&mut self, key: SessionKey, lane: u16, now: Instant) -> bool {
+        let Some(place) = self.sessions.place_of(key) else { return true };
+        let Some(lane) = self.sessions.at(place).and_then(|s| s.lanes.get_mut(usize::from(lane)))
+        else {
+            return true;
+        };
+        lane.polled = true;
+        lane.worked_at = now.0;
+        lane.view.awake();
+        lane.drain()
+    }
+
+    /// Gives the pipe of a lane to `with`.
+    pub fn with_lane_pipe(&self, key: SessionKey, lane: u16, with: impl FnOnce(BorrowedFd<'_>)) {
+        let pipes = self
+            .sessions
+            .place_of(key)
+            .and_then(|place| self.sessions.peek(place)?.lanes.get(usize::from(lane)))
+            .and_then(|lane| lane.pipes.as_ref());
+        if let Some(pipes) = pipes {
+            with(pipes.woken_by_client.as_fd());
+        }
+    }
+
+    /// What becomes readable when a port has frames.
+    pub fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ports.iter().filter_map(|attached| attached.port.wait_fd())
+    }
+
+    /// The worker runs on this CPU now; clients look at it to decide whether to spin.
+    pub fn set_cpu(&mut self, cpu: u32) {
+        self.cpu = Some(cpu);
+        for place in 0..self.sessions.place_count() {
+            let Some(session) = self.sessions.at(place) else { continue };
+            for lane in &mut session.lanes {
+                lane.view.set_worker_cpu(cpu);
+            }
+        }
+    }
+}

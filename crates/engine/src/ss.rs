@@ -1,0 +1,172 @@
+//! The engine's sockets, for `outboard ss`.
+
+use std::net::SocketAddr;
+
+use shm::control::SocketInfo;
+use stack::api::{Owner, SocketKind, TcpState};
+use stack::tcp::TcpInfo;
+
+use crate::session::Session;
+use crate::sessions::Holder;
+use crate::worker::Worker;
+
+fn state_name(state: TcpState) -> &'static str {
+    match state {
+        TcpState::Closed => "CLOSED",
+        TcpState::SynSent => "SYN-SENT",
+        TcpState::SynReceived => "SYN-RECV",
+        TcpState::Established => "ESTAB",
+        TcpState::FinWait1 => "FIN-WAIT-1",
+        TcpState::FinWait2 => "FIN-WAIT-2",
+        TcpState::CloseWait => "CLOSE-WAIT",
+        TcpState::Closing => "CLOSING",
+        TcpState::LastAck => "LAST-ACK",
+        TcpState::TimeWait => "TIME-WAIT",
+    }
+}
+
+fn details(info: &TcpInfo) -> Vec<String> {
+    vec![
+        format!("cwnd:{}", info.cwnd),
+        format!("ssthresh:{}", info.ssthresh),
+        format!("rtt:{:.3}/{:.3}", info.srtt_ns as f64 / 1e6, info.rttvar_ns as f64 / 1e6),
+        format!("rto:{:.0}", info.rto_ns as f64 / 1e6),
+        format!("mss:{}", info.mss),
+        format!("snd_wnd:{}", info.send_window),
+        format!("retrans:{}", info.retransmits),
+    ]
+}
+
+impl Worker {
+    fn session_of(&self, owner: Owner) -> Option<&Session> {
+        match Holder::of(owner) {
+            Holder::Endpoint { place, .. } | Holder::Orphan { place, .. } => {
+                self.sessions.peek(place)
+            }
+            Holder::Listener(index) => {
+                let (place, _) = self.listeners.peek(index)?.attached().first()?;
+                self.sessions.peek(*place)
+            }
+            Holder::Nobody => None,
+        }
+    }
+
+    fn line(&self, protocol: &str, owner: Owner, local: SocketAddr) -> SocketInfo {
+        let who = self.session_of(owner).map(|session| &session.who);
+        SocketInfo {
+            protocol: protocol.to_string(),
+            state: "UNCONN".to_string(),
+            local,
+            remote: None,
+            receive_queue: 0,
+            send_queue: 0,
+            program: who.map_or_else(String::new, |who| who.program.clone()),
+            pid: who.map_or(0, |who| who.pid),
+            uid: who.map_or(0, |who| who.uid),
+            details: Vec::new(),
+        }
+    }
+
+    /// Every socket of the stack, with the program behind it.
+    pub fn socket_list(&self) -> Vec<SocketInfo> {
+        self.stack
+            .sockets(self.now)
+            .map(|socket| match socket {
+                stack::SocketInfo::Tcp(_, info) => SocketInfo {
+                    state: match info.kind {
+                        SocketKind::Listener => "LISTEN".to_string(),
+                        _ => state_name(info.state).to_string(),
+                    },
+                    remote: info.remote,
+                    receive_queue: info.receive_queue,
+                    send_queue: info.send_queue,
+                    details: match info.kind {
+                        SocketKind::Listener => Vec::new(),
+                        _ => details(&info),
+                    },
+                    ..self.line("tcp", info.owner, info.local)
+                },
+                stack::SocketInfo::Udp(_, info) => SocketInfo {
+                    remote: info.remote,
+                    state: if info.remote.is_some() { "ESTAB" } else { "UNCONN" }.to_string(),
+                    ..self.line("udp", info.owner, info.local)
+                },
+            })
+            .collect()
+    }
+
+    /// Writes what others count to the counters: ports, stack, cycles, buffers.
+    pub fn copy_counters(&self) {
+        let counters = &self.counters;
+        let dying = self.sessions.iter().filter(|(_, one)| one.dying_since.is_some()).count();
+        counters.sessions.set((self.sessions.iter().count() - dying) as u64);
+        counters.sessions_dying.set(dying as u64);
+        counters.stash_bytes.set(self.sessions.stash.bytes() as u64);
+        let total: u64 = self.sessions.iter().map(|(_, one)| u64::from(one.pool.total())).sum();
+        let free: u64 = self.sessions.iter().map(|(_, one)| one.pool.free() as u64).sum();
+        counters.buffers_total.set(total);
+        counters.buffers_free.set(free);
+        counters.copied.replace(|list| {
+            for attached in &self.ports {
+                let name = &attached.port.info().name;
+                let of = attached.port.counters();
+                for (what, value) in [
+                    ("rx_frames", of.rx_frames),
+                    ("rx_bytes", of.rx_bytes),
+                    ("rx_missed", of.rx_missed),
+                    ("rx_errors", of.rx_errors),
+                    ("tx_frames", of.tx_frames),
+                    ("tx_bytes", of.tx_bytes),
+                    ("tx_full", of.tx_full),
+                    ("tx_errors", of.tx_errors),
+                ] {
+                    list.push((format!("port_{what}{{port={name}}}"), value));
+                }
+            }
+            for ((_, name), cycles) in crate::account::COMPONENTS.iter().zip(self.account.totals())
+            {
+                list.push(((*name).to_string(), *cycles));
+            }
+            let of = self.stack.counters();
+            for (name, value) in [
+                ("stack_rx_frames", of.rx_frames),
+                ("stack_tx_frames", of.tx_frames),
+                ("stack_arp_requests", of.arp_requests),
+                ("stack_arp_failures", of.arp_failures),
+                ("stack_udp_received", of.udp_received),
+                ("stack_udp_sent", of.udp_sent),
+                ("stack_requests_limited", of.requests_limited),
+            ] {
+                list.push((name.to_string(), value));
+            }
+            for (reason, count) in stack::drops::DropReason::ALL.iter().zip(&of.drops) {
+                if *count > 0 {
+                    list.push((format!("stack_drops{{reason={}}}", reason.name()), *count));
+                }
+            }
+        });
+    }
+
+    /// Checks that no buffer of any session is lost or held twice.
+    pub fn check_conservation(&self) -> Result<(), String> {
+        for (place, session) in self.sessions.iter() {
+            let census = session.pool.census();
+            let sum = census.free + census.granted + census.closing + census.receiving;
+            if sum != session.pool.total() || census.free as usize != session.pool.free() {
+                return Err(format!(
+                    "session at place {place}: {census:?} does not add up to {} buffers",
+                    session.pool.total()
+                ));
+            }
+            let held = session.receive_buffers();
+            if held != census.receiving {
+                return Err(format!(
+                    "session at place {place}: endpoints hold {held} receive buffers, the pool \
+                     says {}",
+                    census.receiving
+                ));
+            }
+        }
+        Ok(())
+    }
+}

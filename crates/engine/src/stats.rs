@@ -1,0 +1,159 @@
+//! Counters by name. One writer each, read by anyone at any time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that only grows, or a level that is set.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// One more.
+    pub fn increment(&self) {
+        self.add(1);
+    }
+
+    /// So many more. Each counter has one writer, so this need not be one atomic step.
+    pub fn add(&self, count: u64) {
+        let sum = self.0.load(Ordering::Relaxed).wrapping_add(count);
+        self.0.store(sum, Ordering::Relaxed);
+    }
+
+    /// Sets a level.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// As it stands.
+    pub fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Everything the engine itself counts.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: Counter,)*
+            /// What is counted elsewhere (ports, stack, cycles), by name; set by the worker.
+            pub copied: CopiedCounters,
+        }
+
+        impl Counters {
+            /// Names and values of the engine's own counters.
+            fn own(&self) -> Vec<(String, u64)> {
+                vec![$((stringify!($name).to_string(), self.$name.read()),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Turns of the worker's loop.
+    turns,
+    /// Turns that found work.
+    turns_with_work,
+    /// Times the worker slept.
+    sleeps,
+    /// Times the worker gave its core away between turns.
+    yields,
+    /// Nanoseconds of turns with work, and of what it takes to sleep and wake.
+    busy_ns,
+    /// Nanoseconds of polling that found nothing.
+    idle_ns,
+    /// Sessions attached now.
+    sessions,
+    /// Sessions of dead programs whose connections still deliver.
+    sessions_dying,
+    /// Sessions attached so far.
+    sessions_total,
+    /// Sessions refused for a limit, a wrong contract version or lack of memory.
+    sessions_refused,
+    /// Sessions ended for breaking the contract.
+    breaches,
+    /// Control connections refused at the limit.
+    control_refused,
+    /// Control messages that were none, or out of order.
+    control_garbage,
+    /// Kernel sockets shown that did not entitle to their address.
+    authority_refused,
+    /// Endpoints in use.
+    endpoints,
+    /// Requests served.
+    requests,
+    /// Requests answered with an error.
+    requests_failed,
+    /// Doorbells served.
+    doorbells,
+    /// Events published.
+    events,
+    /// Wake-ups written to clients' pipes.
+    wakeups,
+    /// Lanes that went idle and are waited for instead of polled.
+    lanes_demoted,
+    /// Connections handed to a program by accept.
+    accepts,
+    /// Bytes of streams copied to programs.
+    stream_rx_bytes,
+    /// Bytes of streams given to ports, retransmissions included.
+    stream_tx_bytes,
+    /// Datagrams copied to programs.
+    datagrams_rx,
+    /// Datagrams given to ports.
+    datagrams_tx,
+    /// Datagrams that could not be sent.
+    datagrams_tx_failed,
+    /// Datagrams dropped because the program's receive queue is full.
+    datagrams_rx_full,
+    /// Connects, accepts and grants refused because a session has no free endpoint.
+    endpoints_exhausted,
+    /// Received bytes refused, or stock not refilled, for lack of a free buffer.
+    buffers_exhausted,
+    /// Send descriptors left with the client for lack of a free span.
+    spans_exhausted,
+    /// Early bytes refused because their stash is full.
+    stash_full,
+    /// Bytes in stashes now.
+    stash_bytes,
+    /// Address authorizations refused at the limit.
+    tokens_exhausted,
+    /// Frames held back because a port was full.
+    tx_held,
+    /// Frames dropped because a port could not send them.
+    tx_dropped,
+    /// Transmissions dropped because their bytes were already released.
+    tx_stale,
+    /// Buffers of all sessions.
+    buffers_total,
+    /// Buffers of all sessions in their pools.
+    buffers_free,
+    /// Frames given to captures.
+    captured,
+}
+
+/// Counters that others keep and the worker copies now and then.
+#[derive(Debug, Default)]
+pub struct CopiedCounters(std::sync::Mutex<Vec<(String, u64)>>);
+
+impl CopiedCounters {
+    /// Replaces all of them; skipped when a reader is just looking.
+    pub fn replace(&self, fill: impl FnOnce(&mut Vec<(String, u64)>)) {
+        if let Ok(mut list) = self.0.try_lock() {
+            list.clear();
+            fill(&mut list);
+        }
+    }
+
+    fn read(&self) -> Vec<(String, u64)> {
+        self.0.lock().map(|list| list.clone()).unwrap_or_default()
+    }
+}
+
+impl Counters {
+    /// Names and values of everything.
+    pub fn read(&self) -> Vec<(String, u64)> {
+        let mut all = self.own();
+        all.extend(self.copied.read());
+        all
+    }
+}

@@ -1,0 +1,382 @@
+//! Frames of the stack on their way to the ports: the bytes of send streams are gathered where
+//! the client left them, and the port makes the one copy.
+
+use std::net::SocketAddr;
+
+use arch::SharedBytes;
+use port::{Gso, GsoKind, Port, RxBurst, TxError, TxMeta};
+use shm::descriptor::Span;
+use shm::region::Region;
+use stack::api::{InterfaceIndex, Payload, RequestError, Transmit, UdpSend};
+use stack::{HEADER_MAX, Stack};
+
+use crate::endpoint::Role;
+use crate::session::Session;
+use crate::sessions::{Holder, Sessions};
+use crate::stats::Counters;
+
+/// Most pieces of payload that a port is given; more are gathered in private memory first.
+pub const PIECES_MAX: usize = 64;
+
+/// A port and what the worker keeps beside it.
+pub struct Attached {
+    /// The port.
+    pub port: Box<dyn Port>,
+    /// Its interface in the stack.
+    pub interface: InterfaceIndex,
+    /// Frames being worked on.
+    pub burst: RxBurst,
+    /// The frame that found the port full; it goes first.
+    pub held: Option<(Transmit, [u8; HEADER_MAX])>,
+}
+
+/// Memory used again for every frame.
+#[derive(Default)]
+pub struct Scratch {
+    places: Vec<(u64, u32)>,
+    bounce: Vec<u8>,
+    loopback: Vec<u8>,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    Yes,
+    PortFull,
+    Dropped,
+}
+
+fn gso_kind(header: &[u8], udp: bool) -> GsoKind {
+    match (udp, header.get(12..14)) {
+        (true, _) => GsoKind::Udp,
+        (false, Some([0x86, 0xdd])) => GsoKind::Tcp6,
+        (false, _) => GsoKind::Tcp4,
+    }
+}
+
+/// Gives `pieces` of `region` to `send`, gathered when there are too many.
+fn with_pieces<R>(
+    region: &Region,
+    places: &[(u64, u32)],
+    bounce: &mut Vec<u8>,
+    send: impl FnOnce(&[SharedBytes<'_>]) -> R,
+) -> R {
+    let piece = |(offset, len): (u64, u32)| region.shared(Span { offset, len });
+    const FEW: usize = 4;
+    let mut few = [SharedBytes::from_slice(&[]); FEW];
+    let mut many = [SharedBytes::from_slice(&[]); PIECES_MAX];
+    let pieces = match places.len() {
+        count if count <= FEW => few.get_mut(..count),
+        count if count <= PIECES_MAX => many.get_mut(..count),
+        _ => None,
+    };
+    match pieces {
+        Some(pieces) => {
+            for (slot, place) in pieces.iter_mut().zip(places) {
+                *slot = piece(*place);
+            }
+            send(pieces)
+        }
+        None => {
+            bounce.clear();
+            for place in places {
+                let start = bounce.len();
+                bounce.resize(start + place.1 as usize, 0);
+                if let Some(room) = bounce.get_mut(start..) {
+                    piece(*place).copy_to(room);
+                }
+            }
+            send(&[SharedBytes::from_slice(bounce)])
+        }
+    }
+}
+
+/// Finds the bytes of a stream payload; `None` when they have been released.
+fn locate<'a>(
+    sessions: &'a mut Sessions,
+    payload: &Payload,
+    places: &mut Vec<(u64, u32)>,
+) -> Option<&'a Region> {
+    let Payload::Stream { id, owner, offset, len } = *payload else { return None };
+    places.clear();
+    let (place, which) = match Holder::of(owner) {
+        Holder::Endpoint { place, index } => (place, Ok(index)),
+        Holder::Orphan { place, orphan } => (place, Err(orphan)),
+        Holder::Nobody | Holder::Listener(_) => return None,
+    };
+    let Session { endpoints, orphans, spans, region, .. } = sessions.at(place)?;
+    let (of, list) = match which {
+        Ok(index) => match &mut endpoints.get_mut(index as usize)?.role {
+            Role::Stream(stream) => (stream.id, &mut stream.send.list),
+            _ => return None,
+        },
+        Err(orphan) => {
+            let orphan = orphans.get_mut(orphan as usize)?.as_mut()?;
+            (orphan.id, &mut orphan.list)
+        }
+    };
+    (of == id && spans.pieces(list, offset, len, |at, len| places.push((at, len))))
+        .then_some(&**region)
+}
+
+fn give(
+    port: &mut dyn Port,
+    stack: &mut Stack,
+    sessions: &mut Sessions,
+    scratch: &mut Scratch,
+    counters: &Counters,
+    transmit: &Transmit,
+    header: &[u8; HEADER_MAX],
+) -> Sent {
+    let header = header.get(..usize::from(transmit.header_bytes)).unwrap_or_default();
+    let meta = TxMeta {
+        checksum: transmit.checksum,
+        gso: transmit.gso_bytes.map(|size| Gso { size, kind: gso_kind(header, false) }),
+        header_bytes: transmit.header_bytes,
+    };
+    let sent = match &transmit.payload {
+        Payload::None => port.send(&meta, header, &[]),
+        Payload::Own { start, len } => {
+            let bytes = SharedBytes::from_slice(stack.own_bytes(*start, *len));
+            port.send(&meta, header, &[bytes])
+        }
+        payload @ Payload::Stream { len, .. } => {
+            let Scratch { places, bounce, .. } = scratch;
+            match locate(sessions, payload, places) {
+                Some(region) => {
+                    counters.stream_tx_bytes.add(u64::from(*len));
+                    with_pieces(region, places, bounce, |pieces| port.send(&meta, header, pieces))
+                }
+                None => {
+                    counters.tx_stale.increment();
+                    return Sent::Dropped;
+                }
+            }
+        }
+    };
+    match sent {
+        Ok(()) => Sent::Yes,
+        Err(TxError::Full) => {
+            counters.tx_held.increment();
+            Sent::PortFull
+        }
+        Err(TxError::Unsendable | TxError::Down) => {
+            counters.tx_dropped.increment();
+            Sent::Dropped
+        }
+    }
+}
+
+/// Sends what the stack has for a port, at most `limit` frames; returns how many.
+pub fn transmit(
+    attached: &mut Attached,
+    stack: &mut Stack,
+    sessions: &mut Sessions,
+    scratch: &mut Scratch,
+    counters: &Counters,
+    now: stack::api::Instant,
+    limit: usize,
+) -> usize {
+    let mut header = [0u8; HEADER_MAX];
+    for sent in 0..limit {
+        let next = match attached.held.take() {
+            Some((held, bytes)) => {
+                header = bytes;
+                Some(held)
+            }
+            None => stack.poll_transmit(now, attached.interface, &mut header),
+        };
+        let Some(frame) = next else { return sent };
+        let outcome =
+            give(&mut *attached.port, stack, sessions, scratch, counters, &frame, &header);
+        match outcome {
+            Sent::PortFull => {
+                attached.held = Some((frame, header));
+                return sent;
+            }
+            Sent::Yes | Sent::Dropped => {
+                if let Payload::Own { start, len } = frame.payload {
+                    stack.release_own(start, len);
+                }
+            }
+        }
+    }
+    limit
+}
+
+/// Carries what the stack sends to itself, at most `limit` frames; returns how many.
+pub fn loop_back(
+    stack: &mut Stack,
+    sessions: &mut Sessions,
+    scratch: &mut Scratch,
+    counters: &Counters,
+    now: stack::api::Instant,
+    limit: usize,
+) -> usize {
+    let mut header = [0u8; HEADER_MAX];
+    for sent in 0..limit {
+        let Some(transmit) = stack.poll_transmit(now, InterfaceIndex::LOOPBACK, &mut header) else {
+            return sent;
+        };
+        let mut frame = std::mem::take(&mut scratch.loopback);
+        frame.clear();
+        frame.extend_from_slice(
+            header.get(..usize::from(transmit.header_bytes)).unwrap_or_default(),
+        );
+        let whole = match &transmit.payload {
+            Payload::None => true,
+            Payload::Own { start, len } => {
+                frame.extend_from_slice(stack.own_bytes(*start, *len));
+                stack.release_own(*start, *len);
+                true
+            }
+            payload @ Payload::Stream { .. } => {
+                match locate(sessions, payload, &mut scratch.places) {
+                    Some(region) => {
+                        append(region, &scratch.places, &mut frame);
+                        true
+                    }
+                    None => false,
+                }
+            }
+        };
+        if whole {
+            deliver(stack, sessions, now, &frame, transmit.gso_bytes);
+        } else {
+            counters.tx_stale.increment();
+        }
+        scratch.loopback = frame;
+    }
+    limit
+}
+
+fn append(region: &Region, places: &[(u64, u32)], frame: &mut Vec<u8>) {
+    for (offset, len) in places {
+        let start = frame.len();
+        frame.resize(start + *len as usize, 0);
+        if let Some(room) = frame.get_mut(start..) {
+            region.shared(Span { offset: *offset, len: *len }).copy_to(room);
+        }
+    }
+}
+
+fn deliver(
+    stack: &mut Stack,
+    sessions: &mut Sessions,
+    now: stack::api::Instant,
+    frame: &[u8],
+    gso_bytes: Option<u16>,
+) {
+    let meta = stack::api::RxFrameMeta { checksum: stack::api::RxChecksum::Valid, gso_bytes };
+    stack.on_frame(now, InterfaceIndex::LOOPBACK, frame, meta, sessions);
+}
+
+/// What became of a socket's datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Datagrams {
+    /// None is left.
+    Done,
+    /// The next one waits for its port or neighbour.
+    Wait,
+    /// More are left than the limit allows in one turn.
+    More,
+}
+
+/// Sends the datagrams that wait at an endpoint, at most `limit`.
+#[allow(clippy::too_many_arguments)]
+pub fn send_datagrams(
+    ports: &mut [Attached],
+    stack: &mut Stack,
+    sessions: &mut Sessions,
+    scratch: &mut Scratch,
+    counters: &Counters,
+    now: stack::api::Instant,
+    (place, index): (u32, u32),
+    limit: usize,
+) -> Datagrams {
+    let mut header = [0u8; HEADER_MAX];
+    for _ in 0..limit {
+        let Some(session) = sessions.at(place) else { return Datagrams::Done };
+        let Some((id, datagram, payload)) = session.next_datagram(index) else {
+            return Datagrams::Done;
+        };
+        let region = std::sync::Arc::clone(&session.region);
+        let send = UdpSend {
+            remote: known(datagram.remote),
+            local: Some(datagram.local.ip()).filter(|ip| !ip.is_unspecified()),
+            payload_len: payload.len,
+            tos: Some(datagram.tos).filter(|tos| *tos != 0),
+            ttl: Some(datagram.ttl).filter(|ttl| *ttl != 0),
+            gso_bytes: Some(datagram.gso_bytes).filter(|size| *size != 0),
+        };
+        let bounce = &mut scratch.bounce;
+        let sum = || {
+            bounce.clear();
+            bounce.resize(payload.len as usize, 0);
+            region.shared(payload).copy_to(bounce);
+            arch::sum(bounce)
+        };
+        let mut frame = match stack.udp_transmit(now, id, &send, &mut header, sum) {
+            Ok(frame) => frame,
+            Err(RequestError::WaitNeighbor) => return Datagrams::Wait,
+            Err(_) => {
+                counters.datagrams_tx_failed.increment();
+                finish(sessions, place, index);
+                continue;
+            }
+        };
+        loop {
+            let piece = Span {
+                offset: payload.offset + u64::from(frame.offset),
+                len: frame.len.min(payload.len.saturating_sub(frame.offset)),
+            };
+            let written = header.get(..usize::from(frame.header_bytes)).unwrap_or_default();
+            if frame.interface == InterfaceIndex::LOOPBACK {
+                let mut whole = std::mem::take(&mut scratch.loopback);
+                whole.clear();
+                whole.extend_from_slice(written);
+                append(&region, &[(piece.offset, piece.len)], &mut whole);
+                deliver(stack, sessions, now, &whole, frame.gso_bytes);
+                scratch.loopback = whole;
+            } else {
+                let meta = TxMeta {
+                    checksum: frame.checksum,
+                    gso: frame.gso_bytes.map(|size| Gso { size, kind: GsoKind::Udp }),
+                    header_bytes: frame.header_bytes,
+                };
+                let port = ports.iter_mut().find(|one| one.interface == frame.interface);
+                let sent = match port {
+                    Some(attached) => attached.port.send(&meta, written, &[region.shared(piece)]),
+                    None => Err(TxError::Down),
+                };
+                match sent {
+                    Ok(()) => {}
+                    // The first fragment decides: a datagram begun is gone on with, as UDP may
+                    // lose any.
+                    Err(TxError::Full) if frame.offset == 0 => {
+                        counters.tx_held.increment();
+                        return Datagrams::Wait;
+                    }
+                    Err(_) => counters.tx_dropped.increment(),
+                }
+            }
+            match frame.more.and_then(|rest| stack.udp_fragment(rest, &mut header)) {
+                Some(next) => frame = next,
+                None => break,
+            }
+        }
+        counters.datagrams_tx.increment();
+        finish(sessions, place, index);
+    }
+    Datagrams::More
+}
+
+fn known(remote: SocketAddr) -> Option<SocketAddr> {
+    (remote.port() != 0).then_some(remote)
+}
+
+fn finish(sessions: &mut Sessions, place: u32, index: u32) {
+    if let Some(session) = sessions.at(place) {
+        session.finish_datagram(index);
+    }
+}

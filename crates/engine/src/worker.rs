@@ -1,0 +1,523 @@
+//! The polling loop's body: one [`Worker::turn`] receives, serves clients, runs timers, sends.
+//!
+//! A worker has no threads and no clock, and makes no system calls but those of its ports and
+//! the bytes that wake sleeping clients; simulation runs the same code under virtual time.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use port::{RxBurst, RxChecksum};
+use shm::control::Geometry;
+use stack::Stack;
+use stack::api::{Instant, InterfaceConfig, RxFrameMeta};
+
+use crate::account::{Account, Component};
+use crate::config::{Limits, PortSetup};
+use crate::control::exchange::{Answer, Command, SessionKey};
+use crate::lane::Lane;
+use crate::listener::Listeners;
+use crate::session::{Session, SessionSeed};
+use crate::sessions::Sessions;
+use crate::stats::Counters;
+use crate::transmit::{self, Attached, Scratch};
+
+/// What a worker is made from, beside its ports.
+#[derive(Clone, Debug)]
+pub struct WorkerConfig {
+    /// Bounds of everything.
+    pub limits: Limits,
+    /// Where all randomness comes from.
+    pub seed: [u8; 32],
+    /// Which of the engine's workers it is.
+    pub index: u16,
+}
+
+/// What a turn found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// Frames received.
+    pub received: usize,
+    /// Doorbells and requests served.
+    pub served: usize,
+    /// Frames sent.
+    pub sent: usize,
+    /// Timers ran.
+    pub timers: bool,
+    /// Something had to be left for the next turn.
+    pub more: bool,
+}
+
+impl Activity {
+    /// Whether anything was found at all.
+    pub fn worked(&self) -> bool {
+        self.received + self.served + self.sent > 0 || self.timers || self.more
+    }
+}
+
+/// Doorbells taken at a time.
+const DOORBELL_BATCH: usize = 32;
+
+/// Datagrams sent for one socket before others have their turn.
+const DATAGRAM_BATCH: usize = 64;
+
+/// One polling worker: its ports, its stack and its sessions.
+pub struct Worker {
+    pub(crate) limits: Limits,
+    pub(crate) index: u16,
+    pub(crate) cpu: Option<u32>,
+    pub(crate) now: Instant,
+    pub(crate) ports: Vec<Attached>,
+    pub(crate) stack: Stack,
+    pub(crate) sessions: Sessions,
+    pub(crate) listeners: Listeners,
+    pub(crate) scratch: Scratch,
+    pub(crate) counters: Arc<Counters>,
+    /// For the control thread.
+    pub(crate) answers: Vec<Answer>,
+    /// Datagram sockets whose next datagram waits for a port or a neighbour.
+    pub(crate) waiting_datagrams: Vec<(u32, u32)>,
+    /// Endpoints whose wanted offset was set anew: looked at once more behind the fence.
+    pub(crate) recheck: Vec<(u32, u32)>,
+    /// Sessions of dead programs and when their patience ends, in that order.
+    pub(crate) dying: std::collections::VecDeque<(u64, SessionKey)>,
+    pub(crate) account: Account,
+    pub(crate) captures: crate::capture::Captures,
+    /// The port that receives first takes turns.
+    first_port: usize,
+}
+
+impl Worker {
+    /// A worker with its ports; the stack announces their addresses.
+    pub fn new(
+        config: WorkerConfig,
+        setups: Vec<PortSetup>,
+        counters: Arc<Counters>,
+        now: Instant,
+    ) -> Result<Self, String> {
+        let limits = config.limits;
+        let mut stack_config = stack::Config::new(config.seed);
+        stack_config.limits.connections = limits.sockets;
+        let mut stack = Stack::new(stack_config);
+        let mut ports = Vec::with_capacity(setups.len());
+        for PortSetup { port, addresses, gateway } in setups {
+            let info = port.info();
+            let interface = InterfaceConfig {
+                mac: info.mac,
+                mtu: info.mtu,
+                addresses,
+                gateway,
+                tso: info.offloads.tso4,
+                uso: info.offloads.uso,
+            };
+            let interface = stack
+                .add_interface(now, interface)
+                .ok_or_else(|| "more ports than the engine can number".to_string())?;
+            ports.push(Attached { port, interface, burst: RxBurst::new(), held: None });
+        }
+        Ok(Self {
+            limits,
+            index: config.index,
+            cpu: None,
+            now,
+            ports,
+            stack,
+            sessions: Sessions::new(limits, Arc::clone(&counters)),
+            listeners: Listeners::default(),
+            scratch: Scratch::default(),
+            counters,
+            answers: Vec::new(),
+            waiting_datagrams: Vec::new(),
+            recheck: Vec::new(),
+            dying: std::collections::VecDeque::new(),
+            account: Account::default(),
+            captures: crate::capture::Captures::default(),
+            first_port: 0,
+        })
+    }
+
+    /// One round: receive, serve, time, publish, send, wake.
+    pub fn turn(&mut self, now: Instant) -> Activity {
+        self.now = now;
+        self.account.begin(arch::cycles());
+        let mut activity = Activity::default();
+        self.receive(&mut activity);
+        self.charge(Component::Stack);
+        self.serve_lanes(&mut activity);
+        self.retry(&mut activity);
+        self.charge(Component::Host);
+        self.run_timers(&mut activity);
+        self.charge(Component::Timers);
+        self.take_events(&mut activity);
+        self.publish();
+        self.charge(Component::Host);
+        self.send(&mut activity);
+        self.charge(Component::Tx);
+        // What was delivered to ourselves has news, too.
+        self.take_events(&mut activity);
+        self.publish();
+        self.finish_lanes();
+        self.end_breached();
+        self.charge(Component::Host);
+        self.account.end(activity.worked());
+        self.counters.turns.increment();
+        if activity.worked() {
+            self.counters.turns_with_work.increment();
+        }
+        activity
+    }
+
+    fn charge(&mut self, component: Component) {
+        self.account.charge(component, arch::cycles());
+    }
+
+    fn receive(&mut self, activity: &mut Activity) {
+        let count = self.ports.len();
+        self.first_port = self.first_port.wrapping_add(1);
+        for turn in 0..count {
+            let index = self.first_port.wrapping_add(turn) % count;
+            let mut frames = 0;
+            if let Some(attached) = self.ports.get_mut(index) {
+                attached.port.on_time(self.now.0);
+            }
+            while frames < self.limits.frames_per_turn {
+                let received = self.receive_burst(index);
+                if received == 0 {
+                    break;
+                }
+                frames += received;
+            }
+            activity.received += frames;
+        }
+        self.charge(Component::PortRx);
+    }
+
+    fn receive_burst(&mut self, index: usize) -> usize {
+        let Some(attached) = self.ports.get_mut(index) else { return 0 };
+        attached.port.receive(&mut attached.burst);
+        let count = attached.burst.handles.len();
+        if count == 0 {
+            return 0;
+        }
+        self.charge(Component::PortRx);
+        let Some(attached) = self.ports.get_mut(index) else { return 0 };
+        for position in 0..count {
+            let Some(handle) = attached.burst.handles.get(position) else { break };
+            let frame = attached.port.frame(*handle);
+            if let Some(next) = attached.burst.handles.get(position + 1) {
+                arch::prefetch_read(attached.port.frame(*next).bytes.as_ptr());
+            }
+            let meta = RxFrameMeta {
+                checksum: match frame.meta.checksum {
+                    RxChecksum::Unknown => stack::api::RxChecksum::Unknown,
+                    RxChecksum::Valid => stack::api::RxChecksum::Valid,
+                    RxChecksum::Partial { start, offset } => {
+                        stack::api::RxChecksum::Partial { start, offset }
+                    }
+                },
+                gso_bytes: frame.meta.gso.map(|gso| gso.size),
+            };
+            self.stack.on_frame(
+                self.now,
+                attached.interface,
+                frame.bytes,
+                meta,
+                &mut self.sessions,
+            );
+        }
+        attached.port.release(&mut attached.burst);
+        self.charge(Component::Stack);
+        count
+    }
+
+    fn serve_lanes(&mut self, activity: &mut Activity) {
+        for place in 0..self.sessions.place_count() {
+            let lanes = match self.sessions.peek(place) {
+                Some(session) if session.is_served() => session.lanes.len(),
+                _ => continue,
+            };
+            for lane in 0..lanes {
+                let has_work = self
+                    .sessions
+                    .peek(place)
+                    .and_then(|session| session.lanes.get(lane))
+                    .is_some_and(|lane| lane.polled && (lane.view.has_work() || lane.starved));
+                if has_work {
+                    self.serve_lane(place, lane as u16, activity);
+                }
+            }
+        }
+    }
+
+    fn lane(&mut self, place: u32, lane: u16) -> Option<&mut Lane> {
+        self.sessions.at(place)?.lanes.get_mut(usize::from(lane))
+    }
+
+    fn serve_lane(&mut self, place: u32, lane: u16, activity: &mut Activity) {
+        let now = self.now.0;
+        let mut endpoints = [0u32; DOORBELL_BATCH];
+        let mut doorbells = 0;
+        while doorbells < self.limits.doorbells_per_turn {
+            let Some(of) = self.lane(place, lane) else { return };
+            of.worked_at = now;
+            let count = match of.view.take_doorbells(&mut endpoints) {
+                Ok(count) => count,
+                Err(found) => return self.breached(place, found),
+            };
+            for index in endpoints.iter().take(count) {
+                self.serve_endpoint(place, *index);
+            }
+            doorbells += count;
+            if count < DOORBELL_BATCH {
+                break;
+            }
+        }
+        let mut requests = 0;
+        while requests < self.limits.requests_per_turn {
+            let Some(of) = self.lane(place, lane) else { return };
+            if !of.view.requests_rung() {
+                break;
+            }
+            match of.view.take_request() {
+                Ok(Some((serial, request))) => {
+                    requests += 1;
+                    let reply = self.serve_request(place, lane, request);
+                    if let Some(of) = self.lane(place, lane) {
+                        of.view.push_reply(serial, &reply);
+                        of.to_finish = true;
+                    }
+                }
+                Ok(None) => break,
+                Err(found) => return self.breached(place, found),
+            }
+        }
+        self.counters.doorbells.add(doorbells as u64);
+        self.counters.requests.add(requests as u64);
+        activity.served += doorbells + requests;
+        self.refill_stock(place, lane);
+        if self.lane(place, lane).is_some_and(|lane| lane.view.has_work()) {
+            activity.more = true;
+        }
+    }
+
+    pub(crate) fn breached(&mut self, place: u32, found: shm::engine_side::Breach) {
+        if let Some(session) = self.sessions.at(place) {
+            session.breached(crate::session::Breach::Contract(found));
+        }
+    }
+
+    /// Keeps a lane in use supplied with buffers to send from.
+    pub(crate) fn refill_stock(&mut self, place: u32, lane: u16) {
+        let target = self.limits.stock_target;
+        let Some(session) = self.sessions.at(place) else { return };
+        let Some(of) = session.lanes.get_mut(usize::from(lane)) else { return };
+        of.in_use = true;
+        let len = of.view.stock_len();
+        if len > target / 2 {
+            of.starved = false;
+            return;
+        }
+        of.view.begin_grants();
+        of.starved = false;
+        for _ in len..target {
+            let Some(buffer) = session.pool.take_for_lane(lane) else {
+                if !of.starved {
+                    self.counters.buffers_exhausted.increment();
+                }
+                of.starved = true;
+                break;
+            };
+            if !of.view.grant(buffer) {
+                session.pool.revoke(buffer);
+                break;
+            }
+            of.to_finish = true;
+        }
+    }
+
+    /// Descriptors that waited for a span, datagrams that waited for a port or neighbour.
+    fn retry(&mut self, activity: &mut Activity) {
+        for place in 0..self.sessions.place_count() {
+            let Some(session) = self.sessions.at(place) else { continue };
+            if session.waiting_for_span.is_empty()
+                || session.spans.free() < session.spans.total() / 4
+            {
+                continue;
+            }
+            for index in std::mem::take(&mut session.waiting_for_span) {
+                if let Some(crate::endpoint::Endpoint {
+                    role: crate::endpoint::Role::Stream(stream),
+                    ..
+                }) = self.sessions.at(place).and_then(|s| s.endpoints.get_mut(index as usize))
+                {
+                    stream.send.waits_for_span = false;
+                }
+                self.serve_endpoint(place, index);
+                activity.served += 1;
+            }
+        }
+        for (place, index) in std::mem::take(&mut self.waiting_datagrams) {
+            self.send_datagrams(place, index, activity);
+        }
+    }
+
+    pub(crate) fn send_datagrams(&mut self, place: u32, index: u32, activity: &mut Activity) {
+        let outcome = transmit::send_datagrams(
+            &mut self.ports,
+            &mut self.stack,
+            &mut self.sessions,
+            &mut self.scratch,
+            &self.counters,
+            self.now,
+            (place, index),
+            DATAGRAM_BATCH,
+        );
+        if let Some(session) = self.sessions.at(place) {
+            if session.publish_sent_datagrams(index) {
+                self.sessions.note_news(place, index);
+            }
+        }
+        match outcome {
+            transmit::Datagrams::Done => {}
+            transmit::Datagrams::Wait => self.wait_datagram(place, index),
+            transmit::Datagrams::More => {
+                self.wait_datagram(place, index);
+                activity.more = true;
+            }
+        }
+    }
+
+    fn wait_datagram(&mut self, place: u32, index: u32) {
+        if !self.waiting_datagrams.contains(&(place, index)) {
+            self.waiting_datagrams.push((place, index));
+        }
+    }
+
+    fn run_timers(&mut self, activity: &mut Activity) {
+        if self.stack.next_deadline().is_some_and(|deadline| deadline <= self.now) {
+            activity.timers = true;
+            if self.stack.on_timers(self.now) {
+                activity.more = true;
+            }
+        }
+        self.end_lingering();
+    }
+
+    fn send(&mut self, activity: &mut Activity) {
+        let limit = self.limits.transmits_per_turn;
+        for attached in &mut self.ports {
+            let sent = transmit::transmit(
+                attached,
+                &mut self.stack,
+                &mut self.sessions,
+                &mut self.scratch,
+                &self.counters,
+                self.now,
+                limit,
+            );
+            activity.sent += sent;
+            activity.more |= sent == limit;
+            attached.port.flush();
+        }
+        let looped = transmit::loop_back(
+            &mut self.stack,
+            &mut self.sessions,
+            &mut self.scratch,
+            &self.counters,
+            self.now,
+            limit,
+        );
+        activity.sent += looped;
+        activity.more |= looped == limit;
+    }
+
+    /// Wakes clients that sleep and have been told something.
+    fn finish_lanes(&mut self) {
+        for place in 0..self.sessions.place_count() {
+            let Some(session) = self.sessions.at(place) else { continue };
+            for lane in &mut session.lanes {
+                if lane.to_finish {
+                    lane.to_finish = false;
+                    if lane.view.finish_events() {
+                        self.counters.wakeups.increment();
+                        lane.wake();
+                    }
+                }
+            }
+        }
+    }
+
+    /// When the worker wants its next turn at the latest although nothing arrives.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let ports = self.ports.iter().filter_map(|attached| attached.port.next_deadline());
+        let stack = self.stack.next_deadline().map(|deadline| deadline.0);
+        let dying = self.dying.front().map(|(deadline, _)| *deadline);
+        ports.chain(stack).chain(dying).min().map(Instant)
+    }
+
+    /// Attaches a session; returns nothing, as its client already has all it needs.
+    pub fn attach(&mut self, seed: SessionSeed) {
+        let mut session = Session::new(seed, self.index, &self.limits, self.now.0);
+        for lane in &mut session.lanes {
+            if let Some(cpu) = self.cpu {
+                lane.view.set_worker_cpu(cpu);
+            }
+        }
+        self.counters.sessions_total.increment();
+        self.sessions.add(session);
+    }
+
+    /// Does what the control thread asks.
+    pub fn on_command(&mut self, command: Command, now: Instant) {
+        self.now = now;
+        match command {
+            Command::Attach(seed) => self.attach(*seed),
+            Command::Detach(key) => self.detach(key),
+            Command::Listen { session, serial, context, backlog, shown } => {
+                let result = self.listen(session, context, shown, backlog);
+                self.answer(session, serial, shown.kernel_local, result);
+            }
+            Command::BindUdp { session, serial, context, shown } => {
+                let result = self.bind_udp(session, context, shown.local);
+                self.answer(session, serial, shown.kernel_local, result);
+            }
+            Command::BindTcp { session, serial, shown } => {
+                let result = self.authorize(session, shown.local);
+                self.answer(session, serial, shown.kernel_local, result);
+            }
+            Command::Sockets { connection } => {
+                let sockets = self.socket_list();
+                self.answers.push(Answer::Sockets { connection, sockets });
+            }
+            Command::Capture { connection, port, snap_bytes, output } => {
+                let refused = self.begin_capture(connection, &port, snap_bytes, output).err();
+                self.answers.push(Answer::Capturing { connection, refused });
+            }
+            Command::EndCapture { connection } => self.end_capture(connection),
+        }
+    }
+
+    fn answer(
+        &mut self,
+        session: SessionKey,
+        serial: u32,
+        local: SocketAddr,
+        result: Result<u32, crate::control::authority::Refusal>,
+    ) {
+        self.answers.push(match result {
+            Ok(endpoint) => Answer::Granted { session, serial, endpoint, local },
+            Err(refusal) => {
+                Answer::Denied { session, serial, errno: refusal.errno, reason: refusal.reason }
+            }
+        });
+    }
+
+    /// What the control thread is to be told since the last call.
+    pub fn take_answers(&mut self) -> impl Iterator<Item = Answer> + '_ {
+        self.answers.drain(..)
+    }
+
+    /// The geometry that sessions get.
+    pub fn geometry(limits: &Limits) -> Geometry {
+        limits.geometry(1)
+    }
+}
