@@ -207,8 +207,8 @@ pub struct UdpFrame {
 pub struct UdpFragments {
     pub(crate) interface: InterfaceIndex,
     pub(crate) destination_mac: MacAddr,
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
+    pub(crate) source: std::net::Ipv4Addr,
+    pub(crate) destination: std::net::Ipv4Addr,
     pub(crate) identification: u16,
     pub(crate) tos: u8,
     pub(crate) ttl: u8,

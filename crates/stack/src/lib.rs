@@ -13,11 +13,16 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod arena;
 pub mod drops;
+pub mod flow;
+mod neighbor;
+mod reassembly;
 pub mod route;
 mod stack;
 pub mod tcp;
 pub mod timer;
+mod udp;
 
 pub use stack::{
     Config, HEADER_MAX, ImportError, Keys, Limits, SocketInfo, Stack, UdpInfo, UdpLevels,

@@ -1,13 +1,35 @@
 //! The stack: dispatch of what comes in, collection of what goes out.
 
-use std::net::SocketAddr;
+mod export;
+mod receive;
+mod transmit;
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
+use wire::MacAddr;
 
 use crate::api::*;
-use crate::drops::Counters;
+use crate::arena::Arena;
+use crate::drops::{Counters, DropReason};
+use crate::flow::KeyedHash;
+use crate::neighbor::{Due, Neighbors};
+use crate::reassembly::Reassembly;
 use crate::route::{Route, Routes};
 use crate::tcp::{Accepted, Tcp, TcpInfo};
+use crate::timer::Wheel;
+use crate::udp::{Udp, canonical};
+
+pub use export::ImportError;
+
+/// Smallest MTU that IPv4 allows a link to have (RFC 791, section 3.2).
+const MTU_MIN: u16 = 68;
+/// Own frames (ARP, ICMP) that wait at one interface.
+const OUTBOX_LIMIT: usize = 512;
+/// Timers run per call of [`Stack::on_timers`].
+const TIMERS_PER_CALL: usize = 256;
 
 /// Most bytes of header that a frame has: Ethernet with a VLAN tag, IPv6, TCP with all options.
 pub const HEADER_MAX: usize = 128;
@@ -88,18 +110,6 @@ pub struct Keys {
     pub ephemeral_ports: (u16, u16),
 }
 
-/// Why an export cannot be imported.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ImportError {
-    /// Made by another version of the format.
-    Version {
-        /// The version found.
-        found: u32,
-    },
-    /// Not an export, or a damaged one.
-    Malformed,
-}
-
 /// What holds for a UDP socket now; the truth behind an [`Event`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpLevels {
@@ -127,39 +137,156 @@ pub enum SocketInfo {
     Udp(SocketId, UdpInfo),
 }
 
+/// Lets a bounded number of things happen per second.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Allowance {
+    per_second: u32,
+    burst: u32,
+    /// In billionths of one thing.
+    saved: u64,
+    last: Instant,
+}
+
+impl Allowance {
+    fn new(per_second: u32, burst: u32) -> Self {
+        Self { per_second, burst, saved: u64::from(burst) * 1_000_000_000, last: Instant(0) }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let passed = now.0.saturating_sub(self.last.0);
+        self.last = Instant(self.last.0.max(now.0));
+        let earned = passed.saturating_mul(u64::from(self.per_second));
+        self.saved = self.saved.saturating_add(earned).min(u64::from(self.burst) * 1_000_000_000);
+        match self.saved.checked_sub(1_000_000_000) {
+            Some(rest) => {
+                self.saved = rest;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// A frame of the stack's own that waits to be transmitted.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Outgoing {
+    Arp(ArpOut),
+    Packet(PacketOut),
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct ArpOut {
+    is_reply: bool,
+    /// Link-layer destination; broadcast for most requests.
+    to: MacAddr,
+    sender: Ipv4Addr,
+    target_mac: MacAddr,
+    target: Ipv4Addr,
+}
+
+/// An ICMP message or a fragment of one.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct PacketOut {
+    interface: InterfaceIndex,
+    next_hop: Ipv4Addr,
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    tos: u8,
+    identification: u16,
+    fragment_offset: u16,
+    more_fragments: bool,
+    /// In the arena.
+    start: u32,
+    len: u32,
+}
+
 /// A whole TCP/UDP/IP host as plain data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stack {
     routes: Routes,
     tcp: Tcp,
+    udp: Udp,
+    neighbors: Neighbors,
+    /// The neighbours' generation at which those who wait were last told.
+    seen_generation: u64,
+    reassembly: Reassembly,
+    /// Slots: first the reassemblies, then the neighbours.
+    wheel: Wheel,
+    reassembly_count: u32,
+    arena: Arena,
+    /// One for each interface, and the loopback interface's at the end.
+    outboxes: Vec<VecDeque<Outgoing>>,
+    /// Packets that wait for a neighbour.
+    parked: VecDeque<PacketOut>,
+    unreachables: Allowance,
+    questions: Allowance,
+    hash: KeyedHash,
+    /// Counters behind the IP identifications, chosen by hash of the addresses (RFC 7739,
+    /// section 5.3).
+    identifications: Vec<u16>,
     counters: Counters,
 }
 
-#[allow(unused_variables)]
 impl Stack {
-    /// A stack without interfaces.
+    /// A stack without interfaces. Takes the memory of all tables.
     pub fn new(config: Config) -> Self {
-        let keys = Keys {
-            isn: [0; 16],
-            port: [0; 16],
-            flow: [0; 16],
-            other: [0; 16],
-            ephemeral_ports: config.ephemeral_ports,
+        let Config { seed, limits, ephemeral_ports } = config;
+        let key = |purpose: u8| {
+            let (low, high) = seed.split_at(16);
+            let mut key = [0; 16];
+            for (half, bytes) in key.chunks_exact_mut(8).zip([low, high]) {
+                let hash = KeyedHash::new(bytes.try_into().unwrap_or_default());
+                half.copy_from_slice(&hash.hash_one((purpose, seed)).to_le_bytes());
+            }
+            key
         };
+        let keys = Keys { isn: key(0), port: key(1), flow: key(2), other: key(3), ephemeral_ports };
+        let hash = KeyedHash::new(key(4));
+        let first_port = hash.hash_one(b"port") as u16;
+        let mut wheel = Wheel::new(Instant(0));
+        wheel.reserve(limits.reassemblies.saturating_add(limits.neighbors) as usize);
         Self {
             routes: Routes::default(),
-            tcp: Tcp::new(&keys, &config.limits),
+            tcp: Tcp::new(&keys, &limits),
+            udp: Udp::new(hash, limits.udp_sockets, ephemeral_ports, first_port),
+            neighbors: Neighbors::new(hash, limits.neighbors),
+            seen_generation: 0,
+            reassembly: Reassembly::new(hash, limits.reassemblies, limits.reassemblies_per_source),
+            wheel,
+            reassembly_count: limits.reassemblies,
+            arena: Arena::new(limits.own_bytes),
+            outboxes: vec![VecDeque::with_capacity(OUTBOX_LIMIT)],
+            parked: VecDeque::with_capacity(OUTBOX_LIMIT),
+            unreachables: Allowance::new(200, 50),
+            questions: Allowance::new(1000, 100),
+            hash,
+            identifications: (0..1024u16).map(|i| hash.hash_one(i) as u16).collect(),
             counters: Counters::default(),
         }
     }
 
-    /// Adds an interface and announces its addresses; `None` when there are too many.
-    pub fn add_interface(
-        &mut self,
-        now: Instant,
-        config: InterfaceConfig,
-    ) -> Option<InterfaceIndex> {
-        self.routes.add(config)
+    /// Adds an interface and announces its addresses (RFC 5227, section 2.3); `None` when there
+    /// are too many.
+    pub fn add_interface(&mut self, mut config: InterfaceConfig) -> Option<InterfaceIndex> {
+        config.mtu = config.mtu.max(MTU_MIN);
+        let own: Vec<IpAddr> = config.addresses.iter().map(|c| c.address).collect();
+        let index = self.routes.add(config)?;
+        self.outboxes.insert(usize::from(index.0), VecDeque::with_capacity(OUTBOX_LIMIT));
+        for address in own {
+            if let IpAddr::V4(own) = address {
+                self.push_out(
+                    index,
+                    Outgoing::Arp(ArpOut {
+                        is_reply: false,
+                        to: MacAddr::BROADCAST,
+                        sender: own,
+                        target_mac: MacAddr::ZERO,
+                        target: own,
+                    }),
+                );
+            }
+        }
+        Some(index)
     }
 
     /// Interfaces, own addresses and how destinations are reached.
@@ -167,53 +294,58 @@ impl Stack {
         &self.routes
     }
 
-    /// Takes a received frame. Whatever is wrong with it ends in a counter. Payload goes to
-    /// `sink` before the call returns.
-    pub fn on_frame<S: Sink>(
-        &mut self,
-        now: Instant,
-        interface: InterfaceIndex,
-        frame: &[u8],
-        meta: RxFrameMeta,
-        sink: &mut S,
-    ) {
-    }
-
-    /// The next frame for an interface: writes its headers and says what follows them. `None`
-    /// when there is nothing more. Call it for every interface after each burst of input, and
-    /// for [`InterfaceIndex::LOOPBACK`], whose frames are to be given back to
-    /// [`on_frame`](Self::on_frame) with [`RxChecksum::Valid`] (each call of that may cause more;
-    /// bound the number per turn).
-    pub fn poll_transmit(
-        &mut self,
-        now: Instant,
-        interface: InterfaceIndex,
-        header: &mut [u8; HEADER_MAX],
-    ) -> Option<Transmit> {
-        None
-    }
-
-    /// The bytes of a [`Payload::Own`]; empty when they have been released.
+    /// The bytes of a [`Payload::Own`]; valid until they are released.
     pub fn own_bytes(&self, start: u32, len: u32) -> &[u8] {
-        &[]
+        self.arena.bytes(start, len)
     }
 
     /// Gives the bytes of a [`Payload::Own`] back once they are sent (or the frame is dropped).
-    pub fn release_own(&mut self, start: u32, len: u32) {}
+    pub fn release_own(&mut self, start: u32, len: u32) {
+        self.arena.give(start, len);
+    }
 
     /// When [`on_timers`](Self::on_timers) wants to be called at the latest. Cheap.
     pub fn next_deadline(&self) -> Option<Instant> {
-        None
+        let (own, tcp) = (self.wheel.next(), self.tcp.next_deadline());
+        own.into_iter().chain(tcp).min()
     }
 
     /// Runs timers that are due, a bounded number per call; `true` when more are due.
     pub fn on_timers(&mut self, now: Instant) -> bool {
-        false
+        for _ in 0..TIMERS_PER_CALL {
+            let Some(slot) = self.wheel.expire(now) else {
+                return self.tcp.on_timers(now, TIMERS_PER_CALL);
+            };
+            match slot.checked_sub(self.reassembly_count) {
+                None => {
+                    if self.reassembly.expire(slot) {
+                        self.counters.drop(DropReason::FragmentTimeout);
+                    }
+                }
+                Some(neighbor) => self.on_neighbor_timer(now, neighbor),
+            }
+        }
+        true
+    }
+
+    fn on_neighbor_timer(&mut self, now: Instant, neighbor: u32) {
+        let slot = neighbor.saturating_add(self.reassembly_count);
+        match self.neighbors.on_timer(now, neighbor) {
+            Due::Ask(interface, target, known, again) => {
+                self.wheel.set(slot, again);
+                self.ask(interface, target, known);
+            }
+            Due::Failed(again) => {
+                self.counters.arp_failures = self.counters.arp_failures.wrapping_add(1);
+                self.wheel.set(slot, again);
+            }
+            Due::Gone => {}
+        }
     }
 
     /// The next socket with news.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.tcp.poll_event()
+        self.udp.poll_event().or_else(|| self.tcp.poll_event())
     }
 
     /// Opens a connection. `local`: an authorized address and port, or `None` for the route's
@@ -321,9 +453,19 @@ impl Stack {
         self.tcp.info(now, id)
     }
 
-    /// Opens a UDP socket at `local` (an own address or the unspecified one; port 0 chooses).
+    /// Opens a UDP socket at `local` (an own IPv4 address or the unspecified one of either
+    /// family; port 0 chooses).
     pub fn udp_bind(&mut self, local: SocketAddr, owner: Owner) -> Result<SocketId, RequestError> {
-        Err(RequestError::LimitReached)
+        let local = canonical(local);
+        let is_ours = local.ip().is_unspecified() || self.routes.is_own(local.ip());
+        if !is_ours || local.is_ipv6() {
+            return Err(RequestError::AddressNotAvailable);
+        }
+        let bound = self.udp.bind(local, owner);
+        if bound == Err(RequestError::LimitReached) {
+            self.counters.requests_limited = self.counters.requests_limited.wrapping_add(1);
+        }
+        bound
     }
 
     /// Fixes (or with `None` frees) the remote; a connected socket hears only that remote and
@@ -333,53 +475,34 @@ impl Stack {
         id: SocketId,
         remote: Option<SocketAddr>,
     ) -> Result<(), RequestError> {
-        Err(RequestError::Stale)
+        let remote = match remote.map(canonical) {
+            None => None,
+            Some(remote) => {
+                let route = self.routes.lookup(remote.ip()).ok_or(RequestError::NoRoute)?;
+                Some((remote, route.source))
+            }
+        };
+        self.udp.connect(id, remote)
     }
 
     /// Addresses and owner of a socket.
     pub fn udp_info(&self, id: SocketId) -> Result<UdpInfo, RequestError> {
-        Err(RequestError::Stale)
+        self.udp.info(id)
     }
 
     /// What holds for the socket; clears the error.
     pub fn udp_take_levels(&mut self, id: SocketId) -> Result<UdpLevels, RequestError> {
-        Err(RequestError::Stale)
+        self.udp.take_levels(id)
     }
 
     /// Closes a UDP socket.
     pub fn udp_close(&mut self, id: SocketId) -> Result<(), RequestError> {
-        Err(RequestError::Stale)
-    }
-
-    /// Writes the headers of a datagram, which the caller emits at once with its payload. When it
-    /// does not fit the MTU this is the first fragment, [`UdpFrame::more`] leads to the others,
-    /// and `payload_sum` is asked for the folded ones' complement sum of the whole payload
-    /// (big-endian words, an odd last byte padded with zero, not complemented).
-    /// [`RequestError::WaitNeighbor`]: ARP is asking; try again when
-    /// [`neighbor_generation`](Self::neighbor_generation) has changed.
-    pub fn udp_transmit(
-        &mut self,
-        now: Instant,
-        id: SocketId,
-        send: &UdpSend,
-        header: &mut [u8; HEADER_MAX],
-        payload_sum: impl FnOnce() -> u16,
-    ) -> Result<UdpFrame, RequestError> {
-        Err(RequestError::Stale)
-    }
-
-    /// Writes the headers of the next fragment.
-    pub fn udp_fragment(
-        &mut self,
-        rest: UdpFragments,
-        header: &mut [u8; HEADER_MAX],
-    ) -> Option<UdpFrame> {
-        None
+        self.udp.close(id)
     }
 
     /// Changes whenever a neighbour becomes known or is given up.
     pub fn neighbor_generation(&self) -> u64 {
-        0
+        self.neighbors.generation()
     }
 
     /// What happened so far.
@@ -389,16 +512,63 @@ impl Stack {
 
     /// Every socket, for `ss`.
     pub fn sockets(&self, now: Instant) -> impl Iterator<Item = SocketInfo> + '_ {
-        self.tcp.ids().filter_map(move |id| Some(SocketInfo::Tcp(id, self.tcp.info(now, id).ok()?)))
+        let tcp = self.tcp.ids();
+        let tcp = tcp.filter_map(move |id| Some(SocketInfo::Tcp(id, self.tcp.info(now, id).ok()?)));
+        let udp = self.udp.ids();
+        tcp.chain(udp.filter_map(|id| Some(SocketInfo::Udp(id, self.udp.info(id).ok()?))))
     }
 
-    /// The whole state, to go on from elsewhere.
-    pub fn export(&self) -> Vec<u8> {
-        Vec::new()
+    /// Puts a frame of our own at the end of an interface's queue; `false`: no room.
+    fn push_out(&mut self, interface: InterfaceIndex, frame: Outgoing) -> bool {
+        let Some(outbox) = self.outbox(interface) else { return false };
+        if outbox.len() >= OUTBOX_LIMIT {
+            self.counters.drop(DropReason::ReplyLimit);
+            return false;
+        }
+        outbox.push_back(frame);
+        true
     }
 
-    /// The state of an [`export`](Self::export).
-    pub fn import(bytes: &[u8]) -> Result<Self, ImportError> {
-        Err(ImportError::Malformed)
+    fn outbox(&mut self, interface: InterfaceIndex) -> Option<&mut VecDeque<Outgoing>> {
+        let count = self.routes.interfaces().count();
+        let index = usize::from(interface.0);
+        match interface {
+            InterfaceIndex::LOOPBACK => self.outboxes.get_mut(count),
+            _ if index < count => self.outboxes.get_mut(index),
+            _ => None,
+        }
+    }
+
+    /// Sends an ARP question for `target`, to its last known owner or to everybody.
+    fn ask(&mut self, interface: InterfaceIndex, target: Ipv4Addr, known: Option<MacAddr>) {
+        let own = self.routes.interface(interface).and_then(|config| {
+            let reaches = |c: &&Cidr| crate::route::contains(c, IpAddr::V4(target));
+            let own = config.addresses.iter().find(reaches).or(config.addresses.first())?;
+            match own.address {
+                IpAddr::V4(own) => Some(own),
+                IpAddr::V6(_) => None,
+            }
+        });
+        let Some(sender) = own else { return };
+        let question = ArpOut {
+            is_reply: false,
+            to: known.unwrap_or(MacAddr::BROADCAST),
+            sender,
+            target_mac: MacAddr::ZERO,
+            target,
+        };
+        self.push_out(interface, Outgoing::Arp(question));
+    }
+
+    /// The next IP identification between two addresses.
+    fn identification(&mut self, from: Ipv4Addr, to: Ipv4Addr) -> u16 {
+        let count = self.identifications.len().max(1);
+        let index = self.hash.hash_one((from, to)) as usize % count;
+        let Some(next) = self.identifications.get_mut(index) else { return 0 };
+        *next = next.wrapping_add(1);
+        *next
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! Who has which address on the link: the neighbour table behind ARP (RFC 826; RFC 1122, section
+//! 2.3.2 on ageing and floods).
+//!
+//! An entry is made only when we ask, or when somebody asks for us; it is changed by any ARP that
+//! speaks for its address. Questions go out once a second and three times, then the address counts
+//! as unreachable for a second. An entry in use is confirmed every minute by asking its owner; one
+//! not in use is forgotten then.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+use wire::MacAddr;
+
+use crate::api::{Instant, InterfaceIndex};
+use crate::flow::{FlowTable, KeyedHash};
+
+const SECOND: u64 = 1_000_000_000;
+/// Between questions; never more often than RFC 1122 allows (one a second).
+const RETRY_NS: u64 = SECOND;
+const TRIES: u8 = 3;
+const FAILED_NS: u64 = SECOND;
+const CONFIRM_NS: u64 = 60 * SECOND;
+/// Entries looked at to find one that may go.
+const EVICTION_PROBES: usize = 8;
+
+type Key = (InterfaceIndex, Ipv4Addr);
+
+/// The table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Neighbors {
+    slots: Vec<Option<Neighbor>>,
+    free: Vec<u32>,
+    by_key: FlowTable<Key>,
+    hand: usize,
+    generation: u64,
+    evictions: u64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Neighbor {
+    key: Key,
+    state: State,
+    is_used: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum State {
+    /// Asked so many times.
+    Asking(u8),
+    /// Known.
+    Known(MacAddr),
+    /// Known, and asked so many times whether it still holds.
+    Confirming(MacAddr, u8),
+    /// Did not answer.
+    Failed,
+}
+
+/// What the table knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// Send there.
+    Known(MacAddr),
+    /// It is being asked.
+    Wait,
+    /// It is new: send the first question, and set the timer of the slot.
+    Ask(u32, Instant),
+    /// It does not answer.
+    Failed,
+}
+
+/// What to do when an entry's time has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Ask (the known owner, or everybody) and set the timer again.
+    Ask(InterfaceIndex, Ipv4Addr, Option<MacAddr>, Instant),
+    /// It does not answer; set the timer again.
+    Failed(Instant),
+    /// Forgotten.
+    Gone,
+}
+
+impl Neighbors {
+    /// Room for `count` neighbours.
+    pub fn new(hash: KeyedHash, count: u32) -> Self {
+        Self {
+            slots: vec![None; count as usize],
+            free: (0..count).rev().collect(),
+            by_key: FlowTable::new(hash, count),
+            hand: 0,
+            generation: 0,
+            evictions: 0,
+        }
+    }
+
+    /// Changes whenever an address becomes known or is given up.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Entries forgotten for lack of room.
+    pub fn evictions(&self) -> u64 {
+        self.evictions
+    }
+
+    /// Looks an address up in order to send to it.
+    pub fn resolve(&mut self, now: Instant, interface: InterfaceIndex, to: Ipv4Addr) -> Resolution {
+        if let Some(slot) = self.by_key.find(&(interface, to)) {
+            let Some(entry) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else {
+                return Resolution::Failed;
+            };
+            entry.is_used = true;
+            return match entry.state {
+                State::Known(mac) | State::Confirming(mac, _) => Resolution::Known(mac),
+                State::Asking(_) => Resolution::Wait,
+                State::Failed => Resolution::Failed,
+            };
+        }
+        match self.insert((interface, to), State::Asking(1), true) {
+            Some(slot) => Resolution::Ask(slot, Instant(now.0.saturating_add(RETRY_NS))),
+            None => Resolution::Failed,
+        }
+    }
+
+    /// Somebody says that `from` is at `mac`. `asked_for_us`: in a question about our address, so
+    /// that we will want to answer. Gives the slot whose timer to set, when the entry is new or
+    /// has changed, or `None` when nothing was learnt.
+    pub fn learn(
+        &mut self,
+        now: Instant,
+        interface: InterfaceIndex,
+        from: Ipv4Addr,
+        mac: MacAddr,
+        asked_for_us: bool,
+    ) -> Option<(u32, Instant)> {
+        let slot = match self.by_key.find(&(interface, from)) {
+            Some(slot) => {
+                let entry = self.slots.get_mut(slot as usize).and_then(Option::as_mut)?;
+                let was = std::mem::replace(&mut entry.state, State::Known(mac));
+                if was == State::Known(mac) {
+                    return None;
+                }
+                slot
+            }
+            None if asked_for_us => self.insert((interface, from), State::Known(mac), false)?,
+            None => return None,
+        };
+        self.generation = self.generation.wrapping_add(1);
+        Some((slot, Instant(now.0.saturating_add(CONFIRM_NS))))
+    }
+
+    /// The timer of a slot has expired.
+    pub fn on_timer(&mut self, now: Instant, slot: u32) -> Due {
+        let Some(entry) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else {
+            return Due::Gone;
+        };
+        let (interface, address) = entry.key;
+        let retry = Instant(now.0.saturating_add(RETRY_NS));
+        match entry.state {
+            State::Asking(tries) if tries < TRIES => {
+                entry.state = State::Asking(tries + 1);
+                Due::Ask(interface, address, None, retry)
+            }
+            State::Asking(_) | State::Confirming(_, TRIES..) => {
+                entry.state = State::Failed;
+                self.generation = self.generation.wrapping_add(1);
+                Due::Failed(Instant(now.0.saturating_add(FAILED_NS)))
+            }
+            State::Known(mac) if entry.is_used => {
+                entry.is_used = false;
+                entry.state = State::Confirming(mac, 1);
+                Due::Ask(interface, address, Some(mac), retry)
+            }
+            State::Confirming(mac, tries) => {
+                entry.state = State::Confirming(mac, tries + 1);
+                Due::Ask(interface, address, Some(mac), retry)
+            }
+            State::Known(_) | State::Failed => {
+                self.remove(slot);
+                Due::Gone
+            }
+        }
+    }
+
+    /// `must`: we want to send to it, so somebody else has to make room.
+    fn insert(&mut self, key: Key, state: State, must: bool) -> Option<u32> {
+        if self.free.is_empty() {
+            self.evict(must);
+        }
+        let slot = self.free.pop()?;
+        *self.slots.get_mut(slot as usize)? = Some(Neighbor { key, state, is_used: must });
+        // There is room: the table is as large as the list of slots.
+        let _ = self.by_key.insert(key, slot);
+        Some(slot)
+    }
+
+    fn evict(&mut self, must: bool) {
+        let count = self.slots.len();
+        if count == 0 {
+            return;
+        }
+        let mut victim = None;
+        for _ in 0..EVICTION_PROBES {
+            self.hand = (self.hand + 1) % count;
+            let Some(entry) = self.slots[self.hand].as_mut() else { continue };
+            if !entry.is_used && !matches!(entry.state, State::Asking(_)) {
+                victim = Some(self.hand);
+                break;
+            }
+            if must {
+                entry.is_used = false;
+                victim = Some(self.hand);
+            }
+        }
+        if let Some(slot) = victim {
+            self.evictions = self.evictions.wrapping_add(1);
+            self.remove(slot as u32);
+        }
+    }
+
+    fn remove(&mut self, slot: u32) {
+        if let Some(entry) = self.slots.get_mut(slot as usize).and_then(Option::take) {
+            self.by_key.remove(&entry.key);
+            self.free.push(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IF: InterfaceIndex = InterfaceIndex(0);
+    const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+
+    fn at(seconds: u64) -> Instant {
+        Instant(seconds * SECOND)
+    }
+
+    fn table(count: u32) -> Neighbors {
+        Neighbors::new(KeyedHash::new([1; 16]), count)
+    }
+
+    #[test]
+    fn three_questions_go_out_a_second_apart_before_it_fails() {
+        let mut n = table(4);
+        assert_eq!(n.resolve(at(0), IF, A), Resolution::Ask(0, at(1)));
+        assert_eq!(n.resolve(at(0), IF, A), Resolution::Wait);
+        assert_eq!(n.on_timer(at(1), 0), Due::Ask(IF, A, None, at(2)));
+        assert_eq!(n.on_timer(at(2), 0), Due::Ask(IF, A, None, at(3)));
+        assert_eq!(n.generation(), 0);
+        assert_eq!(n.on_timer(at(3), 0), Due::Failed(at(4)));
+        assert_eq!(n.generation(), 1);
+        assert_eq!(n.resolve(at(3), IF, A), Resolution::Failed);
+        assert_eq!(n.on_timer(at(4), 0), Due::Gone);
+        assert_eq!(n.resolve(at(4), IF, A), Resolution::Ask(0, at(5)));
+    }
+
+    #[test]
+    fn an_entry_in_use_is_confirmed_with_its_owner() {
+        let mut n = table(4);
+        n.resolve(at(0), IF, A);
+        assert_eq!(n.learn(at(0), IF, A, MAC, false), Some((0, at(60))));
+        assert_eq!(n.resolve(at(1), IF, A), Resolution::Known(MAC));
+        assert_eq!(n.on_timer(at(60), 0), Due::Ask(IF, A, Some(MAC), at(61)));
+        assert_eq!(n.resolve(at(60), IF, A), Resolution::Known(MAC));
+        assert_eq!(n.learn(at(60), IF, A, MAC, false), Some((0, at(120))));
+    }
+
+    #[test]
+    fn an_entry_not_in_use_is_forgotten() {
+        let mut n = table(4);
+        n.learn(at(0), IF, A, MAC, true);
+        assert_eq!(n.on_timer(at(60), 0), Due::Gone);
+    }
+
+    #[test]
+    fn what_nobody_asked_for_is_not_learnt() {
+        let mut n = table(4);
+        assert_eq!(n.learn(at(0), IF, A, MAC, false), None);
+    }
+
+    #[test]
+    fn a_flood_of_questions_does_not_push_out_what_is_in_use() {
+        let mut n = table(8);
+        n.resolve(at(0), IF, A);
+        n.learn(at(0), IF, A, MAC, false);
+        for i in 0..1000u32 {
+            n.learn(at(0), IF, Ipv4Addr::from(0x0a00_0100 + i), MAC, true);
+        }
+        assert_eq!(n.resolve(at(1), IF, A), Resolution::Known(MAC));
+        assert!(n.evictions() > 900);
+    }
+}

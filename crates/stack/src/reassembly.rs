@@ -1,0 +1,334 @@
+//! Reassembly of fragmented IPv4 datagrams (RFC 791, section 3.2; RFC 815 for the idea of holes),
+//! within a fixed number of buffers.
+//!
+//! Fragments that overlap what has come before end their datagram (as RFC 5722 demands for IPv6):
+//! honest senders never make them, and which copy to believe is an attacker's choice. A repeated
+//! fragment counts as overlap only when it is not exactly inside what has come.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+use wire::ipv4::{Ipv4Header, Protocol};
+
+use crate::drops::DropReason;
+use crate::flow::{FlowTable, KeyedHash};
+
+/// Most bytes of payload an IPv4 packet with a plain header has.
+pub const PAYLOAD_MAX: usize = 65535 - 20;
+/// Fragment offsets count in these.
+const UNIT: usize = 8;
+const WORDS: usize = (PAYLOAD_MAX / UNIT + 1).div_ceil(64);
+
+type Key = (Ipv4Addr, Ipv4Addr, Protocol, u16);
+
+/// Datagrams being put together.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Reassembly {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    by_key: FlowTable<Key>,
+    /// How many each source has.
+    by_source: FlowTable<Ipv4Addr>,
+    per_source: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Slot {
+    key: Option<Key>,
+    /// The payload as far as it reaches; its capacity is taken when the stack is made.
+    bytes: Vec<u8>,
+    /// Which units have come.
+    present: Vec<u64>,
+    units: u32,
+    /// Total payload length, once the last fragment has come.
+    total: Option<u32>,
+}
+
+/// What became of a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The first of its datagram: it now has this slot, and wants a timer.
+    Started(u32),
+    /// More is missing.
+    Waiting,
+    /// The datagram in this slot is whole: [`Reassembly::take`] it.
+    Complete(u32),
+}
+
+impl Reassembly {
+    /// Room for `count` datagrams, `per_source` of them from one source.
+    pub fn new(hash: KeyedHash, count: u32, per_source: u32) -> Self {
+        let slot = |_| Slot {
+            key: None,
+            bytes: Vec::with_capacity(PAYLOAD_MAX),
+            present: vec![0; WORDS],
+            units: 0,
+            total: None,
+        };
+        Self {
+            slots: (0..count).map(slot).collect(),
+            free: (0..count).rev().collect(),
+            by_key: FlowTable::new(hash, count),
+            by_source: FlowTable::new(hash, count),
+            per_source,
+        }
+    }
+
+    /// Takes a fragment.
+    pub fn on_fragment(
+        &mut self,
+        header: &Ipv4Header,
+        payload: &[u8],
+    ) -> Result<Progress, DropReason> {
+        let offset = usize::from(header.fragment_offset);
+        let end = offset.saturating_add(payload.len());
+        let is_last = !header.more_fragments;
+        if payload.is_empty()
+            || end > PAYLOAD_MAX
+            || (!is_last && !payload.len().is_multiple_of(UNIT))
+        {
+            return Err(DropReason::FragmentMalformed);
+        }
+        let key = (header.src, header.dst, header.protocol, header.identification);
+        let (slot, is_new) = match self.by_key.find(&key) {
+            Some(slot) => (slot, false),
+            None => (self.start(key)?, true),
+        };
+        match self.slots[slot as usize].add(offset, payload, is_last) {
+            Err(reason) => {
+                self.free(slot);
+                Err(reason)
+            }
+            Ok(true) => Ok(Progress::Complete(slot)),
+            Ok(false) if is_new => Ok(Progress::Started(slot)),
+            Ok(false) => Ok(Progress::Waiting),
+        }
+    }
+
+    fn start(&mut self, key: Key) -> Result<u32, DropReason> {
+        let held = self.by_source.find(&key.0).unwrap_or(0);
+        if held >= self.per_source {
+            return Err(DropReason::FragmentLimit);
+        }
+        let slot = self.free.pop().ok_or(DropReason::FragmentLimit)?;
+        self.slots[slot as usize].key = Some(key);
+        // There is room: both tables are as large as the list of slots.
+        let _ = self.by_key.insert(key, slot);
+        let _ = self.by_source.insert(key.0, held + 1);
+        Ok(slot)
+    }
+
+    /// Takes a whole datagram's payload out; give the buffer back with [`give`](Self::give).
+    pub fn take(&mut self, slot: u32) -> Vec<u8> {
+        let bytes = std::mem::take(&mut self.slots[slot as usize].bytes);
+        self.free(slot);
+        bytes
+    }
+
+    /// Returns the buffer of [`take`](Self::take) to its slot.
+    pub fn give(&mut self, slot: u32, mut bytes: Vec<u8>) {
+        bytes.clear();
+        self.slots[slot as usize].bytes = bytes;
+    }
+
+    /// The time of the datagram in `slot` is over; `false` when there is none.
+    pub fn expire(&mut self, slot: u32) -> bool {
+        let is_used = self.slots.get(slot as usize).is_some_and(|s| s.key.is_some());
+        if is_used {
+            self.free(slot);
+        }
+        is_used
+    }
+
+    fn free(&mut self, slot: u32) {
+        let held = &mut self.slots[slot as usize];
+        let Some(key) = held.key.take() else { return };
+        held.bytes.clear();
+        held.present.fill(0);
+        held.units = 0;
+        held.total = None;
+        self.free.push(slot);
+        self.by_key.remove(&key);
+        match self.by_source.remove(&key.0) {
+            Some(count) if count > 1 => {
+                let _ = self.by_source.insert(key.0, count - 1);
+            }
+            _ => {}
+        }
+    }
+
+    /// How many datagrams are incomplete.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Takes the buffers' memory again after an import.
+    pub fn reserve(&mut self) {
+        for slot in &mut self.slots {
+            slot.bytes.reserve(PAYLOAD_MAX.saturating_sub(slot.bytes.len()));
+            slot.present.resize(WORDS, 0);
+        }
+    }
+}
+
+impl Slot {
+    /// `true`: complete now.
+    fn add(&mut self, offset: usize, payload: &[u8], is_last: bool) -> Result<bool, DropReason> {
+        let end = offset + payload.len();
+        let (first, last) = (offset / UNIT, end.div_ceil(UNIT));
+        let held = (first..last).filter(|&unit| self.has(unit)).count();
+        let is_new_total = is_last && self.total.is_none();
+        // Nothing may lie behind the end, and there is only one end.
+        let contradicts = match self.total {
+            Some(total) => end > total as usize || (is_last && end != total as usize),
+            None => is_last && self.bytes.len() > end,
+        };
+        if contradicts {
+            return Err(DropReason::FragmentOverlap);
+        }
+        if held != 0 {
+            // A network may repeat a packet; the same bytes again say nothing new.
+            let is_repeat = held == last - first
+                && self.bytes.get(offset..end).is_some_and(|bytes| bytes == payload)
+                && !is_new_total;
+            return if is_repeat { Ok(false) } else { Err(DropReason::FragmentOverlap) };
+        }
+        if self.bytes.len() < end {
+            // Within the capacity taken at the start.
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[offset..end].copy_from_slice(payload);
+        for unit in first..last {
+            self.present[unit / 64] |= 1 << (unit % 64);
+        }
+        self.units += (last - first) as u32;
+        if is_last {
+            self.total = Some(end as u32);
+        }
+        Ok(self.total.is_some_and(|total| self.units as usize == (total as usize).div_ceil(UNIT)))
+    }
+
+    fn has(&self, unit: usize) -> bool {
+        self.present[unit / 64] & 1 << (unit % 64) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn reassembly() -> Reassembly {
+        Reassembly::new(KeyedHash::new([1; 16]), 4, 2)
+    }
+
+    fn header(source: u8, id: u16, offset: usize, more: bool) -> Ipv4Header {
+        Ipv4Header {
+            identification: id,
+            more_fragments: more,
+            fragment_offset: offset as u16,
+            protocol: Protocol::UDP,
+            src: Ipv4Addr::new(10, 0, 0, source),
+            dst: Ipv4Addr::new(10, 0, 0, 2),
+            ..Ipv4Header::default()
+        }
+    }
+
+    #[test]
+    fn fragments_in_any_order_make_the_datagram() {
+        let mut r = reassembly();
+        assert_eq!(r.on_fragment(&header(1, 7, 16, false), b"end"), Ok(Progress::Started(0)));
+        assert_eq!(r.on_fragment(&header(1, 7, 0, true), b"01234567"), Ok(Progress::Waiting));
+        let done = r.on_fragment(&header(1, 7, 8, true), b"89abcdef");
+        assert_eq!(done, Ok(Progress::Complete(0)));
+        let bytes = r.take(0);
+        assert_eq!(bytes, b"0123456789abcdefend");
+        r.give(0, bytes);
+        assert_eq!(r.len(), 0);
+    }
+
+    #[test]
+    fn an_overlap_ends_the_datagram() {
+        let mut r = reassembly();
+        r.on_fragment(&header(1, 7, 0, true), &[0; 16]).unwrap();
+        let overlap = r.on_fragment(&header(1, 7, 8, true), &[1; 16]);
+        assert_eq!(overlap, Err(DropReason::FragmentOverlap));
+        assert_eq!(r.len(), 0);
+    }
+
+    #[test]
+    fn a_repeated_fragment_is_harmless() {
+        let mut r = reassembly();
+        r.on_fragment(&header(1, 7, 0, true), &[5; 16]).unwrap();
+        assert_eq!(r.on_fragment(&header(1, 7, 0, true), &[5; 16]), Ok(Progress::Waiting));
+    }
+
+    #[test]
+    fn a_datagram_longer_than_ip_allows_is_refused() {
+        let mut r = reassembly();
+        let end = r.on_fragment(&header(1, 7, 65528, false), &[0; 100]);
+        assert_eq!(end, Err(DropReason::FragmentMalformed));
+        assert_eq!(r.len(), 0);
+    }
+
+    #[test]
+    fn one_source_cannot_take_every_buffer() {
+        let mut r = reassembly();
+        for id in 0..2 {
+            r.on_fragment(&header(1, id, 0, true), &[0; 8]).unwrap();
+        }
+        assert_eq!(r.on_fragment(&header(1, 2, 0, true), &[0; 8]), Err(DropReason::FragmentLimit));
+        r.on_fragment(&header(3, 2, 0, true), &[0; 8]).unwrap();
+        assert!(r.expire(0));
+        r.on_fragment(&header(1, 2, 0, true), &[0; 8]).unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_naive_oracle(
+            fragments in prop::collection::vec((0usize..6, 1usize..6, any::<bool>(), 0u8..2), 1..12),
+        ) {
+            let mut r = reassembly();
+            // The oracle: every byte that has come, and where the end is.
+            let mut bytes: std::collections::BTreeMap<usize, u8> = Default::default();
+            let mut total: Option<usize> = None;
+            for (at, len, more, fill) in fragments {
+                let (offset, payload) = (at * 8, vec![fill; len * 8]);
+                let end = offset + payload.len();
+                let got = r.on_fragment(&header(1, 7, offset, more), &payload);
+                let held = (offset..end).filter(|i| bytes.contains_key(i)).count();
+                let reach = bytes.keys().last().map_or(0, |last| last + 1);
+                let bad_end = match total {
+                    Some(total) => end > total || (!more && end != total),
+                    None => !more && reach > end,
+                };
+                let same = (offset..end).all(|i| bytes.get(&i) == Some(&fill));
+                let repeat = same && (more || total.is_some());
+                if bad_end || (held > 0 && !repeat) {
+                    prop_assert_eq!(got, Err(DropReason::FragmentOverlap));
+                    (bytes, total) = Default::default();
+                    continue;
+                }
+                if held == 0 {
+                    bytes.extend((offset..end).map(|i| (i, fill)));
+                }
+                if !more {
+                    total = Some(end);
+                }
+                if total == Some(bytes.len()) {
+                    let Ok(Progress::Complete(slot)) = got else {
+                        return Err(TestCaseError::fail(format!("not complete: {got:?}")));
+                    };
+                    let whole = r.take(slot);
+                    prop_assert_eq!(&whole, &bytes.values().copied().collect::<Vec<_>>());
+                    r.give(slot, whole);
+                    (bytes, total) = Default::default();
+                } else {
+                    prop_assert!(matches!(got, Ok(Progress::Waiting | Progress::Started(_))));
+                }
+            }
+        }
+    }
+}

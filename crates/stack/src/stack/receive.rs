@@ -1,0 +1,434 @@
+//! What comes in: Ethernet, ARP, IPv4, ICMP, and the way to TCP and UDP.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use wire::Malformed;
+use wire::arp::{self, Operation};
+use wire::checksum::{self, Sum};
+use wire::ethernet::{self, EtherType};
+use wire::icmp::{self, IcmpMessage, unreachable};
+use wire::ipv4::{self, Ipv4Header, Protocol};
+use wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM;
+use wire::udp::{self, CHECKSUM_OFFSET as UDP_CHECKSUM};
+
+use super::{ArpOut, Outgoing, Stack};
+use crate::api::*;
+use crate::drops::DropReason;
+use crate::reassembly::Progress;
+use crate::route::is_unicast;
+use crate::tcp::{IcmpError, SegmentRx};
+
+/// How long the fragments of a datagram may take, as Linux has it (RFC 1122, section 3.3.2,
+/// wants 60 to 120 s, which gives an attacker more of our buffers).
+const REASSEMBLY_NS: u64 = 30_000_000_000;
+/// Bytes of the offending packet's payload that an ICMP error quotes: with it the error is at
+/// most 576 bytes (RFC 1812, section 4.3.2.3).
+const QUOTED_MAX: usize = 576 - 20 - 8 - 20;
+
+/// What is known of a packet from the layers below.
+#[derive(Clone, Copy)]
+struct Below {
+    interface: InterfaceIndex,
+    /// It came to everybody on the link.
+    is_broadcast: bool,
+    checksum: RxChecksum,
+    gso_bytes: Option<u16>,
+    /// Where layer 4 begins in the frame, as the vnet header counts.
+    l4_start: usize,
+}
+
+impl Stack {
+    /// Takes a received frame. Whatever is wrong with it ends in a counter. Payload goes to
+    /// `sink` before the call returns.
+    pub fn on_frame<S: Sink>(
+        &mut self,
+        now: Instant,
+        interface: InterfaceIndex,
+        frame: &[u8],
+        meta: RxFrameMeta,
+        sink: &mut S,
+    ) {
+        self.counters.rx_frames = self.counters.rx_frames.wrapping_add(1);
+        if let Err(reason) = self.on_ethernet(now, interface, frame, meta, sink) {
+            self.counters.drop(reason);
+        }
+    }
+
+    fn on_ethernet<S: Sink>(
+        &mut self,
+        now: Instant,
+        interface: InterfaceIndex,
+        frame: &[u8],
+        meta: RxFrameMeta,
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        let (header, packet) = ethernet::parse(frame).map_err(|_| DropReason::FrameMalformed)?;
+        if interface != InterfaceIndex::LOOPBACK {
+            let own = self.routes.interface(interface).ok_or(DropReason::UnknownInterface)?.mac;
+            if header.dst != own && !header.dst.is_broadcast() {
+                return Err(DropReason::NotForUs);
+            }
+            if !header.src.is_unicast() {
+                return Err(DropReason::FrameMalformed);
+            }
+        }
+        // Identifier 0 only carries a priority (IEEE 802.1Q, section 9.6).
+        if header.vlan.is_some_and(|tag| tag.id() != 0) {
+            return Err(DropReason::VlanNotServed);
+        }
+        match header.ethertype {
+            EtherType::IPV4 => {
+                let below = Below {
+                    interface,
+                    is_broadcast: header.dst.is_broadcast(),
+                    checksum: meta.checksum,
+                    gso_bytes: meta.gso_bytes,
+                    l4_start: header.header_len(),
+                };
+                self.on_ipv4(now, below, packet, sink)
+            }
+            EtherType::ARP => self.on_arp(now, interface, packet),
+            EtherType::IPV6 => Err(DropReason::Ipv6NotServed),
+            _ => Err(DropReason::EtherTypeNotServed),
+        }
+    }
+
+    /// RFC 826, "Packet Reception", with entries made only for those who ask for us.
+    fn on_arp(
+        &mut self,
+        now: Instant,
+        interface: InterfaceIndex,
+        bytes: &[u8],
+    ) -> Result<(), DropReason> {
+        let packet = arp::parse(bytes).map_err(|_| DropReason::ArpMalformed)?;
+        let is_request = packet.operation == Operation::REQUEST;
+        if !packet.sender_mac.is_unicast() || !(is_request || packet.operation == Operation::REPLY)
+        {
+            return Err(DropReason::ArpMalformed);
+        }
+        let config = self.routes.interface(interface).ok_or(DropReason::ArpNotForUs)?;
+        let is_own = |ip| config.addresses.iter().any(|c| c.address == IpAddr::V4(ip));
+        if packet.sender_mac == config.mac {
+            return Err(DropReason::ArpNotForUs);
+        }
+        if is_own(packet.sender_ip) {
+            return Err(DropReason::ArpConflict);
+        }
+        let asks_us = is_request && is_own(packet.target_ip);
+        // A sender of 0.0.0.0 probes for a free address (RFC 5227): answered, not learnt.
+        let is_probe = packet.sender_ip.is_unspecified();
+        let is_host = is_unicast(IpAddr::V4(packet.sender_ip))
+            && !self.routes.is_broadcast(IpAddr::V4(packet.sender_ip));
+        if !is_probe && !is_host {
+            return Err(DropReason::ArpMalformed);
+        }
+        let learnt = (!is_probe)
+            .then(|| {
+                let (from, mac) = (packet.sender_ip, packet.sender_mac);
+                self.neighbors.learn(now, interface, from, mac, asks_us)
+            })
+            .flatten();
+        self.counters.neighbor_evictions = self.neighbors.evictions();
+        if let Some((slot, again)) = learnt {
+            self.wheel.set(slot.saturating_add(self.reassembly_count), again);
+        }
+        if asks_us {
+            let reply = ArpOut {
+                is_reply: true,
+                to: packet.sender_mac,
+                sender: packet.target_ip,
+                target_mac: packet.sender_mac,
+                target: packet.sender_ip,
+            };
+            self.push_out(interface, Outgoing::Arp(reply));
+            return Ok(());
+        }
+        if learnt.is_none() { Err(DropReason::ArpNotForUs) } else { Ok(()) }
+    }
+
+    fn on_ipv4<S: Sink>(
+        &mut self,
+        now: Instant,
+        below: Below,
+        bytes: &[u8],
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        let packet = ipv4::parse(bytes).map_err(|error| match error {
+            Malformed::Checksum => DropReason::IpChecksum,
+            _ => DropReason::IpMalformed,
+        })?;
+        let header = packet.header;
+        let (src, dst) = (IpAddr::V4(header.src), IpAddr::V4(header.dst));
+        let from_ourselves = below.interface == InterfaceIndex::LOOPBACK;
+        // RFC 1122, section 3.2.1.3: no host has such a source; and nobody else has ours.
+        if !is_unicast(src)
+            || self.routes.is_broadcast(src)
+            || self.routes.is_own(src) != from_ourselves
+        {
+            return Err(DropReason::IpSource);
+        }
+        let to_all = !self.routes.is_own(dst);
+        if to_all && !self.routes.is_broadcast(dst) {
+            return Err(DropReason::IpDestination);
+        }
+        if has_source_route(packet.options) {
+            return Err(DropReason::IpOptions);
+        }
+        let below = Below {
+            is_broadcast: below.is_broadcast || to_all,
+            l4_start: below.l4_start + ipv4::HEADER_LEN + packet.options.len(),
+            ..below
+        };
+        if !header.is_fragment() {
+            return self.on_payload(now, below, &header, packet.payload, sink);
+        }
+        match self.reassembly.on_fragment(&header, packet.payload)? {
+            Progress::Waiting => Ok(()),
+            Progress::Started(slot) => {
+                self.wheel.set(slot, Instant(now.0.saturating_add(REASSEMBLY_NS)));
+                Ok(())
+            }
+            Progress::Complete(slot) => {
+                self.wheel.cancel(slot);
+                self.counters.reassembled = self.counters.reassembled.wrapping_add(1);
+                let whole = self.reassembly.take(slot);
+                // What the port says is about the last fragment alone.
+                let below = Below { checksum: RxChecksum::Unknown, gso_bytes: None, ..below };
+                let result = self.on_payload(now, below, &header, &whole, sink);
+                self.reassembly.give(slot, whole);
+                result
+            }
+        }
+    }
+
+    fn on_payload<S: Sink>(
+        &mut self,
+        now: Instant,
+        below: Below,
+        header: &Ipv4Header,
+        payload: &[u8],
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        match header.protocol {
+            Protocol::TCP => {
+                // RFC 1122, section 4.2.3.10.
+                if below.is_broadcast {
+                    return Err(DropReason::IpDestination);
+                }
+                check_sum(&below, header, payload, TCP_CHECKSUM, DropReason::TcpChecksum)?;
+                let rx = SegmentRx {
+                    local: IpAddr::V4(header.dst),
+                    remote: IpAddr::V4(header.src),
+                    interface: below.interface,
+                    tos: header.tos,
+                    ttl: header.ttl,
+                    gso_bytes: below.gso_bytes,
+                };
+                self.tcp.on_segment(now, &rx, payload, &self.routes, sink)
+            }
+            Protocol::UDP => self.on_udp(now, below, header, payload, sink),
+            Protocol::ICMP => self.on_icmp(now, below, header, payload),
+            _ => Err(DropReason::ProtocolNotServed),
+        }
+    }
+
+    fn on_udp<S: Sink>(
+        &mut self,
+        now: Instant,
+        below: Below,
+        header: &Ipv4Header,
+        bytes: &[u8],
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        // A coalesced frame may tell the length of a piece; the packet's length rules there.
+        let parsed = match below.gso_bytes {
+            Some(_) => udp::parse_header(bytes),
+            None => udp::parse(bytes),
+        };
+        let (udp_header, payload) = parsed.map_err(|_| DropReason::UdpMalformed)?;
+        if udp_header.checksum != 0 || below.checksum != RxChecksum::Unknown {
+            let covered = udp::HEADER_LEN + payload.len();
+            let covered = bytes.get(..covered).unwrap_or(bytes);
+            check_sum(&below, header, covered, UDP_CHECKSUM, DropReason::UdpChecksum)?;
+        }
+        let local = SocketAddr::new(IpAddr::V4(header.dst), udp_header.dst_port);
+        let remote = SocketAddr::new(IpAddr::V4(header.src), udp_header.src_port);
+        let Some((id, owner)) = self.udp.find(local, remote) else {
+            if !below.is_broadcast {
+                self.refuse_datagram(now, header, bytes);
+            }
+            return Err(DropReason::UdpNoSocket);
+        };
+        let meta = DatagramMeta {
+            remote,
+            local,
+            interface: below.interface,
+            tos: header.tos,
+            ttl: header.ttl,
+            gso_bytes: below.gso_bytes,
+        };
+        if !sink.datagram(id, owner, &meta, payload) {
+            return Err(DropReason::UdpNoRoom);
+        }
+        self.counters.udp_received = self.counters.udp_received.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Answers a datagram to a closed port (RFC 1122, section 4.1.3.1), within the allowance.
+    fn refuse_datagram(&mut self, now: Instant, header: &Ipv4Header, payload: &[u8]) {
+        let mut quoted = [0; ipv4::HEADER_LEN];
+        if !self.unreachables.take(now) || header.emit(payload.len(), &mut quoted).is_err() {
+            self.counters.drop(DropReason::ReplyLimit);
+            return;
+        }
+        let payload = payload.get(..QUOTED_MAX).unwrap_or(payload);
+        let mut head = [0; icmp::HEADER_LEN + ipv4::HEADER_LEN];
+        let message =
+            IcmpMessage::Unreachable { code: unreachable::PORT, next_hop_mtu: 0, quoted: &quoted };
+        if message.emit(&mut head).is_err() {
+            return;
+        }
+        // The sum so far leaves out the quoted payload.
+        head[2..4].fill(0);
+        let sum = Sum::of(&head).then(Sum::of(payload)).finish();
+        head[2..4].copy_from_slice(&sum.to_be_bytes());
+        match self.send_icmp(header.dst, header.src, 0, [&head, payload]) {
+            Some(()) => self.counters.unreachables = self.counters.unreachables.wrapping_add(1),
+            None => self.counters.drop(DropReason::ReplyLimit),
+        }
+    }
+
+    fn on_icmp(
+        &mut self,
+        now: Instant,
+        below: Below,
+        header: &Ipv4Header,
+        bytes: &[u8],
+    ) -> Result<(), DropReason> {
+        let message = icmp::parse(bytes).map_err(|error| match error {
+            Malformed::Checksum => DropReason::IcmpChecksum,
+            _ => DropReason::IcmpMalformed,
+        })?;
+        // RFC 1122, section 3.2.2.6: echo to a broadcast address may be ignored.
+        if below.is_broadcast {
+            return Err(DropReason::IcmpNotServed);
+        }
+        match message {
+            IcmpMessage::EchoRequest { .. } => self.answer_echo(header, bytes),
+            IcmpMessage::Unreachable { code, next_hop_mtu, quoted } => {
+                let error = match code {
+                    unreachable::PROTOCOL | unreachable::PORT => IcmpError::PortUnreachable,
+                    unreachable::FRAGMENTATION_NEEDED => IcmpError::TooBig { mtu: next_hop_mtu },
+                    // RFC 1122, section 3.2.2.1, and RFC 1812, section 5.2.7.1.
+                    unreachable::NET | 5 | 6 | 9 | 11 => IcmpError::NetUnreachable,
+                    _ => IcmpError::HostUnreachable,
+                };
+                self.on_icmp_error(now, error, quoted)
+            }
+            IcmpMessage::TimeExceeded { quoted, .. } => {
+                self.on_icmp_error(now, IcmpError::HostUnreachable, quoted)
+            }
+            IcmpMessage::EchoReply { .. }
+            | IcmpMessage::ParameterProblem { .. }
+            | IcmpMessage::Other { .. } => Err(DropReason::IcmpNotServed),
+        }
+    }
+
+    /// RFC 792; the reply is the request with another type.
+    fn answer_echo(&mut self, header: &Ipv4Header, request: &[u8]) -> Result<(), DropReason> {
+        let (&[kind, code, c0, c1], rest) =
+            request.split_first_chunk().ok_or(DropReason::IcmpMalformed)?;
+        let (old, new) = (u16::from_be_bytes([kind, code]), 0);
+        let sum = checksum::update(u16::from_be_bytes([c0, c1]), old, new);
+        let [c0, c1] = sum.to_be_bytes();
+        let sent = self.send_icmp(header.dst, header.src, header.tos, [&[0, 0, c0, c1], rest]);
+        sent.ok_or(DropReason::ReplyLimit)?;
+        self.counters.echo_replies = self.counters.echo_replies.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Believes an ICMP error only when it quotes something that we sent (RFC 5927, section 4);
+    /// TCP compares the sequence number too.
+    fn on_icmp_error(
+        &mut self,
+        now: Instant,
+        error: IcmpError,
+        quoted: &[u8],
+    ) -> Result<(), DropReason> {
+        let packet = ipv4::parse_quoted(quoted).map_err(|_| DropReason::IcmpMalformed)?;
+        if !self.routes.is_own(IpAddr::V4(packet.header.src)) || packet.header.fragment_offset != 0
+        {
+            return Err(DropReason::IcmpInvalid);
+        }
+        let (&[s0, s1, d0, d1, a, b, c, d], _) =
+            packet.payload.split_first_chunk().ok_or(DropReason::IcmpMalformed)?;
+        let address = |ip: Ipv4Addr, port| SocketAddr::new(IpAddr::V4(ip), port);
+        let local = address(packet.header.src, u16::from_be_bytes([s0, s1]));
+        let remote = address(packet.header.dst, u16::from_be_bytes([d0, d1]));
+        match packet.header.protocol {
+            Protocol::TCP => {
+                self.tcp.on_icmp(now, local, remote, u32::from_be_bytes([a, b, c, d]), error)
+            }
+            Protocol::UDP => {
+                let error = match error {
+                    IcmpError::PortUnreachable => TcpError::Refused,
+                    IcmpError::HostUnreachable => TcpError::HostUnreachable,
+                    IcmpError::NetUnreachable => TcpError::NetUnreachable,
+                    // Our datagrams may be cut by routers, so nothing of ours was too big.
+                    IcmpError::TooBig { .. } => return Err(DropReason::IcmpInvalid),
+                };
+                let is_heard = self.udp.on_error(local, remote, error);
+                if is_heard { Ok(()) } else { Err(DropReason::IcmpNoSocket) }
+            }
+            _ => Err(DropReason::IcmpNoSocket),
+        }
+    }
+}
+
+/// Verifies layer 4's checksum as far as the port has not.
+fn check_sum(
+    below: &Below,
+    header: &Ipv4Header,
+    bytes: &[u8],
+    field: usize,
+    wrong: DropReason,
+) -> Result<(), DropReason> {
+    let pseudo = Sum::pseudo_v4(header.src, header.dst, header.protocol, bytes.len() as u32);
+    match below.checksum {
+        RxChecksum::Valid => Ok(()),
+        RxChecksum::Unknown if pseudo.then(Sum::of(bytes)).is_valid() => Ok(()),
+        RxChecksum::Unknown => Err(wrong),
+        RxChecksum::Partial { start, offset } => {
+            let found = bytes.get(field..).and_then(|rest| rest.first_chunk::<2>());
+            let found = found.map(|bytes| u16::from_be_bytes(*bytes));
+            let is_exact = usize::from(start) == below.l4_start
+                && usize::from(offset) == field
+                && found.is_some_and(|sum| is_same_sum(sum, pseudo.folded()));
+            if is_exact { Ok(()) } else { Err(DropReason::PartialChecksum) }
+        }
+    }
+}
+
+/// Ones' complement has two zeros.
+fn is_same_sum(a: u16, b: u16) -> bool {
+    a == b || (matches!(a, 0 | 0xffff) && matches!(b, 0 | 0xffff))
+}
+
+/// Whether the options hold a source route (RFC 791, section 3.1), which hosts should not follow
+/// (RFC 7126, section 4.3).
+fn has_source_route(mut options: &[u8]) -> bool {
+    const LOOSE: u8 = 131;
+    const STRICT: u8 = 137;
+    loop {
+        match options {
+            [] | [0, ..] => return false,
+            [1, rest @ ..] => options = rest,
+            [LOOSE | STRICT, ..] => return true,
+            [_, len, ..] => match options.get(usize::from(*len).max(2)..) {
+                Some(rest) => options = rest,
+                None => return false,
+            },
+            [_] => return false,
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! What goes out: headers from layer 4 down.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use wire::MacAddr;
+use wire::arp::{ArpPacket, Operation};
+use wire::checksum::Sum;
+use wire::ethernet::{self, EtherType, EthernetHeader};
+use wire::ipv4::{self, Ipv4Header, Protocol};
+use wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM;
+use wire::udp::{self, CHECKSUM_OFFSET as UDP_CHECKSUM, UdpHeader};
+
+use super::{ArpOut, HEADER_MAX, Outgoing, PacketOut, Stack};
+use crate::api::*;
+use crate::neighbor::Resolution;
+use crate::tcp::SegmentTx;
+use crate::udp::canonical;
+
+/// Where IPv4 begins in a frame.
+const IP_START: usize = ethernet::HEADER_LEN;
+/// Where layer 4 begins: our packets have no IP options.
+const L4_START: usize = IP_START + ipv4::HEADER_LEN;
+/// Most payload that a UDP datagram over IPv4 has.
+const UDP_PAYLOAD_MAX: u32 = 65535 - 20 - 8;
+
+impl Stack {
+    /// The next frame for an interface: writes its headers and says what follows them. `None`
+    /// when there is nothing more. Call it for every interface after each burst of input, and
+    /// for [`InterfaceIndex::LOOPBACK`], whose frames are to be given back to
+    /// [`on_frame`](Self::on_frame) with [`RxChecksum::Valid`] (each call of that may cause more;
+    /// bound the number per turn).
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        interface: InterfaceIndex,
+        header: &mut [u8; HEADER_MAX],
+    ) -> Option<Transmit> {
+        let frame = self.next_frame(now, interface, header);
+        if frame.is_some() {
+            self.counters.tx_frames = self.counters.tx_frames.wrapping_add(1);
+        }
+        frame
+    }
+
+    fn next_frame(
+        &mut self,
+        now: Instant,
+        interface: InterfaceIndex,
+        header: &mut [u8; HEADER_MAX],
+    ) -> Option<Transmit> {
+        self.wake_waiting();
+        while let Some(frame) = self.outbox(interface)?.pop_front() {
+            let written = match frame {
+                Outgoing::Arp(arp) => self.emit_arp(interface, &arp, header),
+                Outgoing::Packet(packet) => self.emit_packet(now, &packet, header),
+            };
+            if written.is_some() {
+                return written;
+            }
+        }
+        while let Some(ready) = self.tcp.next_ready(now, interface) {
+            let Some(route) = self.routes.lookup(ready.remote) else {
+                self.tcp.unreachable(now, ready.handle, TcpError::NetUnreachable);
+                continue;
+            };
+            match self.link_address(now, route.interface, route.next_hop) {
+                Resolution::Known(mac) => {
+                    let (_, room) = header.split_at_mut(L4_START);
+                    let Some(segment) = self.tcp.emit(now, ready.handle, room) else { continue };
+                    if let Some(frame) = self.finish_segment(interface, mac, &segment, header) {
+                        return Some(frame);
+                    }
+                }
+                Resolution::Wait | Resolution::Ask(..) => self.tcp.park(ready.handle),
+                Resolution::Failed => {
+                    self.tcp.unreachable(now, ready.handle, TcpError::HostUnreachable);
+                }
+            }
+        }
+        None
+    }
+
+    /// Lets those who wait for a neighbour try again when one has become known or was given up.
+    fn wake_waiting(&mut self) {
+        let generation = self.neighbors.generation();
+        if self.seen_generation == generation {
+            return;
+        }
+        self.seen_generation = generation;
+        self.tcp.unpark_all();
+        for _ in 0..self.parked.len() {
+            let Some(packet) = self.parked.pop_front() else { break };
+            if !self.push_out(packet.interface, Outgoing::Packet(packet)) {
+                self.arena.give(packet.start, packet.len);
+            }
+        }
+    }
+
+    /// Where to send for `next_hop`, with ARP begun if need be.
+    fn link_address(
+        &mut self,
+        now: Instant,
+        interface: InterfaceIndex,
+        next_hop: IpAddr,
+    ) -> Resolution {
+        if interface == InterfaceIndex::LOOPBACK {
+            return Resolution::Known(MacAddr::ZERO);
+        }
+        let IpAddr::V4(target) = next_hop else { return Resolution::Failed };
+        let resolution = self.neighbors.resolve(now, interface, target);
+        if let Resolution::Ask(slot, again) = resolution {
+            self.counters.neighbor_evictions = self.neighbors.evictions();
+            self.wheel.set(slot.saturating_add(self.reassembly_count), again);
+            // Without allowance the timer asks.
+            if self.questions.take(now) {
+                self.ask(interface, target, None);
+            }
+        }
+        resolution
+    }
+
+    fn emit_arp(
+        &mut self,
+        interface: InterfaceIndex,
+        arp: &ArpOut,
+        header: &mut [u8; HEADER_MAX],
+    ) -> Option<Transmit> {
+        let mac = self.routes.interface(interface)?.mac;
+        let ethernet =
+            EthernetHeader { dst: arp.to, src: mac, vlan: None, ethertype: EtherType::ARP };
+        let start = ethernet.emit(header).ok()?;
+        let packet = ArpPacket {
+            operation: if arp.is_reply { Operation::REPLY } else { Operation::REQUEST },
+            sender_mac: mac,
+            sender_ip: arp.sender,
+            target_mac: arp.target_mac,
+            target_ip: arp.target,
+        };
+        let len = packet.emit(header.get_mut(start..)?).ok()?;
+        let counter = if arp.is_reply {
+            &mut self.counters.arp_replies
+        } else {
+            &mut self.counters.arp_requests
+        };
+        *counter = counter.wrapping_add(1);
+        Some(Transmit {
+            header_bytes: (start + len) as u16,
+            payload: Payload::None,
+            checksum: None,
+            gso_bytes: None,
+        })
+    }
+
+    fn emit_packet(
+        &mut self,
+        now: Instant,
+        packet: &PacketOut,
+        header: &mut [u8; HEADER_MAX],
+    ) -> Option<Transmit> {
+        let mac = match self.link_address(now, packet.interface, IpAddr::V4(packet.next_hop)) {
+            Resolution::Known(mac) => mac,
+            Resolution::Wait | Resolution::Ask(..) if self.parked.len() < super::OUTBOX_LIMIT => {
+                self.parked.push_back(*packet);
+                return None;
+            }
+            _ => {
+                self.arena.give(packet.start, packet.len);
+                self.counters.drop(crate::drops::DropReason::ReplyLimit);
+                return None;
+            }
+        };
+        let ip = Ipv4Header {
+            tos: packet.tos,
+            identification: packet.identification,
+            dont_fragment: false,
+            more_fragments: packet.more_fragments,
+            fragment_offset: packet.fragment_offset,
+            protocol: Protocol::ICMP,
+            src: packet.source,
+            dst: packet.destination,
+            ..Ipv4Header::default()
+        };
+        let header_bytes = self.emit_ip(packet.interface, mac, &ip, packet.len as usize, header);
+        if header_bytes.is_none() {
+            self.arena.give(packet.start, packet.len);
+        }
+        Some(Transmit {
+            header_bytes: header_bytes?,
+            payload: Payload::Own { start: packet.start, len: packet.len },
+            checksum: None,
+            gso_bytes: None,
+        })
+    }
+
+    /// Ethernet and IPv4 headers; gives where layer 4 begins.
+    fn emit_ip(
+        &self,
+        interface: InterfaceIndex,
+        to: MacAddr,
+        ip: &Ipv4Header,
+        payload_len: usize,
+        header: &mut [u8; HEADER_MAX],
+    ) -> Option<u16> {
+        let src = match interface {
+            InterfaceIndex::LOOPBACK => MacAddr::ZERO,
+            _ => self.routes.interface(interface)?.mac,
+        };
+        let ethernet = EthernetHeader { dst: to, src, vlan: None, ethertype: EtherType::IPV4 };
+        let start = ethernet.emit(header).ok()?;
+        let len = ip.emit(payload_len, header.get_mut(start..)?).ok()?;
+        Some((start + len) as u16)
+    }
+
+    /// Puts the lower headers before a segment's, and the pseudo-header sum into it.
+    fn finish_segment(
+        &self,
+        interface: InterfaceIndex,
+        to: MacAddr,
+        segment: &SegmentTx,
+        header: &mut [u8; HEADER_MAX],
+    ) -> Option<Transmit> {
+        let (IpAddr::V4(src), IpAddr::V4(dst)) = (segment.local, segment.remote) else {
+            return None;
+        };
+        let payload_len = match segment.payload {
+            Payload::None => 0,
+            Payload::Stream { len, .. } | Payload::Own { len, .. } => len,
+        };
+        let tcp_len = u32::from(segment.header_bytes).checked_add(payload_len)?;
+        let ip = Ipv4Header {
+            tos: segment.tos,
+            ttl: segment.ttl,
+            protocol: Protocol::TCP,
+            src,
+            dst,
+            ..Ipv4Header::default()
+        };
+        let l4 = self.emit_ip(interface, to, &ip, tcp_len as usize, header)?;
+        let sum = Sum::pseudo_v4(src, dst, Protocol::TCP, tcp_len).folded();
+        put_sum(header, usize::from(l4) + TCP_CHECKSUM, sum)?;
+        Some(Transmit {
+            header_bytes: l4.checked_add(segment.header_bytes)?,
+            payload: segment.payload,
+            checksum: Some((l4, TCP_CHECKSUM as u16)),
+            gso_bytes: segment.gso_bytes,
+        })
+    }
+
+    /// Writes the headers of a datagram, which the caller emits at once with its payload. When it
+    /// does not fit the MTU this is the first fragment, [`UdpFrame::more`] leads to the others,
+    /// and `payload_sum` is asked for the folded ones' complement sum of the whole payload
+    /// (big-endian words, an odd last byte padded with zero, not complemented: what
+    /// [`Sum::folded`] gives).
+    /// [`RequestError::WaitNeighbor`]: ARP is asking; try again when
+    /// [`neighbor_generation`](Self::neighbor_generation) has changed.
+    pub fn udp_transmit(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        send: &UdpSend,
+        header: &mut [u8; HEADER_MAX],
+        payload_sum: impl FnOnce() -> u16,
+    ) -> Result<UdpFrame, RequestError> {
+        let socket = *self.udp.socket(id)?;
+        let remote = send.remote.map(canonical).or(socket.remote).ok_or(RequestError::State)?;
+        let route = self.routes.lookup(remote.ip()).ok_or(RequestError::NoRoute)?;
+        let source = self.udp_source(&socket.local, send.local, route.source)?;
+        let (IpAddr::V4(src), IpAddr::V4(dst)) = (source, remote.ip()) else {
+            return Err(RequestError::NoRoute);
+        };
+        if send.payload_len > UDP_PAYLOAD_MAX {
+            return Err(RequestError::TooLong);
+        }
+        let room = u32::from(route.mtu).saturating_sub((ipv4::HEADER_LEN + udp::HEADER_LEN) as u32);
+        if let Some(piece) = send.gso_bytes {
+            let may_cut = self.routes.interface(route.interface).is_some_and(|i| i.uso);
+            if !may_cut || piece == 0 || u32::from(piece) > room {
+                return Err(RequestError::TooLong);
+            }
+        }
+        let mac = match self.link_address(now, route.interface, route.next_hop) {
+            Resolution::Known(mac) => mac,
+            Resolution::Wait | Resolution::Ask(..) => return Err(RequestError::WaitNeighbor),
+            Resolution::Failed => return Err(RequestError::HostUnreachable),
+        };
+        self.counters.udp_sent = self.counters.udp_sent.wrapping_add(1);
+        let udp_len = send.payload_len + udp::HEADER_LEN as u32;
+        let mut udp_header = UdpHeader {
+            src_port: socket.local.port(),
+            dst_port: remote.port(),
+            len: udp_len as u16,
+            checksum: 0,
+        };
+        let pseudo = Sum::pseudo_v4(src, dst, Protocol::UDP, udp_len);
+        let identification = self.identification(src, dst);
+        let (tos, ttl) = (send.tos.unwrap_or(0), send.ttl.unwrap_or(64));
+        let ip = Ipv4Header {
+            tos,
+            identification,
+            dont_fragment: false,
+            ttl,
+            protocol: Protocol::UDP,
+            src,
+            dst,
+            ..Ipv4Header::default()
+        };
+        if send.gso_bytes.is_some() || send.payload_len <= room {
+            udp_header.checksum = pseudo.folded();
+            let l4 = self
+                .emit_udp(route.interface, mac, &ip, &udp_header, udp_len, header)
+                .ok_or(RequestError::TooLong)?;
+            return Ok(UdpFrame {
+                interface: route.interface,
+                header_bytes: l4 + udp::HEADER_LEN as u16,
+                offset: 0,
+                len: send.payload_len,
+                checksum: Some((l4, UDP_CHECKSUM as u16)),
+                gso_bytes: send.gso_bytes,
+                more: None,
+            });
+        }
+        let mut plain = [0; udp::HEADER_LEN];
+        udp_header.emit(&mut plain).map_err(|_| RequestError::TooLong)?;
+        let payload = Sum::of_known(payload_sum(), send.payload_len as usize);
+        udp_header.checksum = pseudo.then(Sum::of(&plain)).then(payload).finish_udp();
+        let first = fragment_room(route.mtu);
+        let ip = Ipv4Header { more_fragments: true, ..ip };
+        let l4 = self
+            .emit_udp(route.interface, mac, &ip, &udp_header, first, header)
+            .ok_or(RequestError::TooLong)?;
+        let len = first - udp::HEADER_LEN as u32;
+        Ok(UdpFrame {
+            interface: route.interface,
+            header_bytes: l4 + udp::HEADER_LEN as u16,
+            offset: 0,
+            len,
+            checksum: None,
+            gso_bytes: None,
+            more: Some(UdpFragments {
+                interface: route.interface,
+                destination_mac: mac,
+                source: src,
+                destination: dst,
+                identification,
+                tos,
+                ttl,
+                next: len,
+                payload_len: send.payload_len,
+            }),
+        })
+    }
+
+    /// Writes the headers of the next fragment. `None` when the interface is gone.
+    pub fn udp_fragment(
+        &mut self,
+        rest: UdpFragments,
+        header: &mut [u8; HEADER_MAX],
+    ) -> Option<UdpFrame> {
+        let mtu = match rest.interface {
+            InterfaceIndex::LOOPBACK => crate::route::LOOPBACK_MTU,
+            interface => self.routes.interface(interface)?.mtu,
+        };
+        let left = rest.payload_len.checked_sub(rest.next)?;
+        let len = left.min(fragment_room(mtu));
+        let ip = Ipv4Header {
+            tos: rest.tos,
+            identification: rest.identification,
+            dont_fragment: false,
+            more_fragments: len < left,
+            fragment_offset: u16::try_from(rest.next + udp::HEADER_LEN as u32).ok()?,
+            ttl: rest.ttl,
+            protocol: Protocol::UDP,
+            src: rest.source,
+            dst: rest.destination,
+        };
+        let mac = rest.destination_mac;
+        let header_bytes = self.emit_ip(rest.interface, mac, &ip, len as usize, header)?;
+        let next = rest.next + len;
+        Some(UdpFrame {
+            interface: rest.interface,
+            header_bytes,
+            offset: rest.next,
+            len,
+            checksum: None,
+            gso_bytes: None,
+            more: (len < left).then_some(UdpFragments { next, ..rest }),
+        })
+    }
+
+    /// The address a datagram comes from: the socket's, the one asked for, or the route's.
+    fn udp_source(
+        &self,
+        bound: &SocketAddr,
+        asked: Option<IpAddr>,
+        route: IpAddr,
+    ) -> Result<IpAddr, RequestError> {
+        if !bound.ip().is_unspecified() {
+            return Ok(bound.ip());
+        }
+        match asked.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_unspecified()) {
+            None => Ok(route),
+            Some(ip) if self.routes.is_own(ip) => Ok(ip),
+            Some(_) => Err(RequestError::AddressNotAvailable),
+        }
+    }
+
+    /// Ethernet, IPv4 and UDP headers; gives where UDP begins. `len` counts from there.
+    fn emit_udp(
+        &self,
+        interface: InterfaceIndex,
+        to: MacAddr,
+        ip: &Ipv4Header,
+        udp: &UdpHeader,
+        len: u32,
+        header: &mut [u8; HEADER_MAX],
+    ) -> Option<u16> {
+        let l4 = self.emit_ip(interface, to, ip, len as usize, header)?;
+        udp.emit(header.get_mut(usize::from(l4)..)?).ok()?;
+        Some(l4)
+    }
+
+    /// Queues an ICMP message from `source` to `destination`, in fragments if need be. `parts`
+    /// are its bytes.
+    pub(super) fn send_icmp(
+        &mut self,
+        source: Ipv4Addr,
+        destination: Ipv4Addr,
+        tos: u8,
+        parts: [&[u8]; 2],
+    ) -> Option<()> {
+        let route = self.routes.lookup(IpAddr::V4(destination))?;
+        let IpAddr::V4(next_hop) = route.next_hop else { return None };
+        let total: usize = parts.iter().map(|p| p.len()).sum();
+        let whole = usize::from(route.mtu).saturating_sub(ipv4::HEADER_LEN);
+        let piece = if total <= whole { whole } else { fragment_room(route.mtu) as usize };
+        let identification = self.identification(source, destination);
+        let mut sent = 0;
+        while sent < total {
+            let len = piece.min(total - sent);
+            let more_fragments = sent + len < total;
+            let Some((start, bytes)) = self.arena.take(len) else {
+                self.take_back(route.interface, sent.div_ceil(piece));
+                return None;
+            };
+            copy_range(&parts, sent, bytes);
+            let packet = PacketOut {
+                interface: route.interface,
+                next_hop,
+                source,
+                destination,
+                tos,
+                identification,
+                fragment_offset: u16::try_from(sent).ok()?,
+                more_fragments,
+                start,
+                len: len as u32,
+            };
+            if !self.push_out(route.interface, Outgoing::Packet(packet)) {
+                self.arena.give(start, len as u32);
+                self.take_back(route.interface, sent.div_ceil(piece));
+                return None;
+            }
+            sent += len;
+        }
+        Some(())
+    }
+
+    /// Takes the last `count` packets of an interface's queue back.
+    fn take_back(&mut self, interface: InterfaceIndex, count: usize) {
+        for _ in 0..count {
+            let last = self.outbox(interface).and_then(|outbox| outbox.pop_back());
+            if let Some(Outgoing::Packet(packet)) = last {
+                self.arena.give(packet.start, packet.len);
+            }
+        }
+    }
+}
+
+/// Most payload of an IPv4 fragment, a multiple of 8.
+fn fragment_room(mtu: u16) -> u32 {
+    u32::from(mtu).saturating_sub(ipv4::HEADER_LEN as u32) & !7
+}
+
+/// Copies bytes `from ..` of the concatenated parts, as many as `to` takes.
+fn copy_range(parts: &[&[u8]], mut from: usize, mut to: &mut [u8]) {
+    for part in parts {
+        let Some(rest) = part.get(from..) else {
+            from -= part.len();
+            continue;
+        };
+        from = 0;
+        let len = rest.len().min(to.len());
+        let (head, tail) = to.split_at_mut(len);
+        head.copy_from_slice(&rest[..len]);
+        to = tail;
+    }
+}
+
+fn put_sum(header: &mut [u8], at: usize, sum: u16) -> Option<()> {
+    *header.get_mut(at..)?.first_chunk_mut::<2>()? = sum.to_be_bytes();
+    Some(())
+}
