@@ -110,7 +110,7 @@ impl Worker {
                 uso: info.offloads.uso,
             };
             let interface = stack
-                .add_interface(now, interface)
+                .add_interface(interface)
                 .ok_or_else(|| "more ports than the engine can number".to_string())?;
             ports.push(Attached { port, interface, burst: RxBurst::new(), held: None });
         }
