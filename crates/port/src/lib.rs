@@ -3,7 +3,7 @@
 //! A port is a burst interface over one network attachment ([`Port`]). Adapters: [`pair`] (in
 //! memory, for simulation), [`tap`] (a TAP device given to the engine) and [`packet`] (AF_PACKET
 //! on an interface whose kernel side has no address). Wrappers around any port: [`impair`] (loss,
-//! delay, reordering, duplication, corruption, rate) and `pcap` (a capture that can be switched
+//! delay, reordering, duplication, corruption, rate) and [`pcap`] (a capture that can be switched
 //! on and off while the port runs). Every one of them passes the suite in
 //! `tests/conformance.rs`.
 //!
@@ -23,6 +23,7 @@ pub mod open;
 pub mod packet;
 pub mod netns;
 pub mod pair;
+pub mod pcap;
 pub mod spec;
 pub mod tap;
 

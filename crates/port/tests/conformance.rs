@@ -3,6 +3,7 @@
 
 use outboard_port::impair::Impaired;
 use outboard_port::pair::{PairConfig, pair};
+use outboard_port::pcap;
 use outboard_port::spec::Impairment;
 use outboard_port::{Offloads, OpenError, Port, open};
 
@@ -36,6 +37,18 @@ fn an_impaired_pair_conforms() {
         let (a, b, _) = pair(&PairConfig::default());
         let faults: Impairment = "delay:5ms+jitter:1ms+rate:10gbit".parse().unwrap();
         Connected::new(Box::new(Impaired::new(a, faults, 1)), Box::new(Impaired::new(b, faults, 2)))
+    });
+}
+
+#[test]
+fn a_captured_pair_conforms() {
+    run(|| {
+        let (a, b, link) = pair(&PairConfig::default());
+        let ((a, first), (b, _)) = (pcap::wrap(a), pcap::wrap(b));
+        first.start(std::io::sink(), 0, 0).unwrap();
+        let mut ports = Connected::new(Box::new(a), Box::new(b));
+        ports.set_up = Some(Box::new(move |up| link.set_up(up)));
+        ports
     });
 }
 
