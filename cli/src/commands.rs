@@ -1,13 +1,22 @@
 //! The commands of the executable.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ::engine::config::Poll;
 use clap::{Parser, Subcommand};
 
+use crate::config::{self, Flags};
 use crate::demo::{self, bench, work::Work};
-use crate::failure::{Failure, Result};
+use crate::failure::{Explain, Failure, Result};
+
+mod ask;
+mod doctor;
+mod engine;
+mod run;
+mod top;
 
 /// TCP and UDP on a core of their own, for programs that stay as they are.
 #[derive(Debug, Parser)]
@@ -19,8 +28,145 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run an engine in the foreground
+    Engine(EngineArguments),
+    /// Run a program with its sockets on an engine
+    Run(RunArguments),
+    /// Start an engine for `run` and leave it to init
+    #[command(hide = true)]
+    LaunchEngine {
+        #[arg(last = true)]
+        arguments: Vec<OsString>,
+    },
     /// Do the same work through the kernel and through Outboard, and compare
     Demo(DemoArguments),
+    /// Show the engine's sockets
+    Ss {
+        #[command(flatten)]
+        engine: EngineSocket,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+        /// Congestion window, round-trip time and the like
+        #[arg(long)]
+        info: bool,
+    },
+    /// Watch what the engine does
+    Top {
+        #[command(flatten)]
+        engine: EngineSocket,
+        /// Seconds between two looks
+        #[arg(long, default_value_t = 1.0)]
+        interval: f64,
+        /// Looks before it ends; until interrupted when left out
+        #[arg(long)]
+        count: Option<u64>,
+    },
+    /// Show the engine's counters
+    Stats {
+        #[command(flatten)]
+        engine: EngineSocket,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Capture frames as pcapng
+    Pcap {
+        #[command(flatten)]
+        engine: EngineSocket,
+        /// Port to capture on, e.g. tap:ob0; all when left out
+        #[arg(long, default_value = "")]
+        port: String,
+        /// Bytes to keep of each frame
+        #[arg(long, default_value_t = 65535)]
+        snap_bytes: u32,
+        /// File to write, or - for standard output
+        #[arg(long, default_value = "-")]
+        output: PathBuf,
+        /// Seconds to capture; until interrupted when left out
+        #[arg(long)]
+        seconds: Option<u64>,
+    },
+    /// Tell what this machine offers and lacks
+    Doctor {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check an engine's configuration file
+    CheckConfig {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct EngineSocket {
+    /// Control socket of the engine
+    #[arg(long)]
+    socket: Option<PathBuf>,
+}
+
+impl EngineSocket {
+    fn path(self) -> PathBuf {
+        self.socket.unwrap_or_else(config::default_socket)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct EngineArguments {
+    /// Port to serve, e.g. tap:ob0,addr=10.0.0.2/24 or packet:eth1,addr=10.0.0.2/24; repeatable
+    #[arg(long)]
+    port: Vec<String>,
+    /// Core to pin the worker to
+    #[arg(long)]
+    core: Option<usize>,
+    /// Sleep when idle (adaptive) or never (busy)
+    #[arg(long)]
+    poll: Option<PollWord>,
+    /// Where programs attach
+    #[arg(long)]
+    socket: Option<PathBuf>,
+    /// TOML file with the same and more settings
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// End when this process does
+    #[arg(long, hide = true)]
+    owner: Option<i32>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum PollWord {
+    Busy,
+    Adaptive,
+}
+
+impl From<PollWord> for Poll {
+    fn from(word: PollWord) -> Self {
+        match word {
+            PollWord::Busy => Poll::Busy,
+            PollWord::Adaptive => Poll::Adaptive,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct RunArguments {
+    /// Socket of a running engine
+    #[arg(long)]
+    socket: Option<PathBuf>,
+    /// Start a private engine on this port, which ends with the program; repeatable
+    #[arg(long)]
+    port: Vec<String>,
+    /// Core of the private engine
+    #[arg(long, requires = "port")]
+    core: Option<usize>,
+    /// Polling of the private engine
+    #[arg(long, requires = "port")]
+    poll: Option<PollWord>,
+    /// The program and its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -59,10 +205,52 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Demo(arguments) => {
-            demo::run(&demo_options(arguments)?)?;
-            Ok(ExitCode::SUCCESS)
+        Command::Engine(arguments) => {
+            let flags = Flags {
+                ports: arguments.port,
+                core: arguments.core,
+                poll: arguments.poll.map(Poll::from),
+                socket: arguments.socket,
+            };
+            engine::engine(arguments.config.as_deref(), &flags, arguments.owner)?;
         }
+        Command::Run(arguments) => return run::run(&run_settings(arguments)),
+        Command::LaunchEngine { arguments } => return run::launch_engine(&arguments),
+        Command::Demo(arguments) => demo::run(&demo_options(arguments)?)?,
+        Command::Ss { engine, json, info } => ask::sockets(&engine.path(), json, info)?,
+        Command::Top { engine, interval, count } => {
+            let interval = Duration::try_from_secs_f64(interval.max(0.1))
+                .explain("the interval is no time", "give seconds, e.g. --interval 1")?;
+            top::top(&engine.path(), interval, count)?;
+        }
+        Command::Stats { engine, json } => ask::stats(&engine.path(), json)?,
+        Command::Pcap { engine, port, snap_bytes, output, seconds } => {
+            let capture = ask::Capture { port, snap_bytes, output, seconds };
+            ask::capture(&engine.path(), &capture)?;
+        }
+        Command::Doctor { json } => doctor::doctor(json)?,
+        Command::CheckConfig { file } => engine::check(&file)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_settings(arguments: RunArguments) -> run::Run {
+    let mut engine_arguments: Vec<OsString> = Vec::new();
+    if let Some(core) = arguments.core {
+        engine_arguments.extend(["--core".into(), core.to_string().into()]);
+    }
+    if let Some(poll) = arguments.poll {
+        let word = match poll {
+            PollWord::Busy => "busy",
+            PollWord::Adaptive => "adaptive",
+        };
+        engine_arguments.extend(["--poll".into(), word.into()]);
+    }
+    run::Run {
+        socket: arguments.socket,
+        ports: arguments.port,
+        engine_arguments,
+        command: arguments.command,
     }
 }
 

@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod commands;
+pub mod config;
 pub mod demo;
 pub mod failure;
 pub mod lab;

@@ -1,0 +1,189 @@
+//! Commands that ask a running engine: `stats`, `ss` and `pcap`.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use shm::control::SocketInfo;
+
+use crate::failure::{Explain, Failure, Result};
+use crate::observer::Observer;
+
+/// Writes to standard output; a reader that has gone away is no error.
+fn show(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// `outboard stats`: every counter, one a line, or as one JSON object.
+pub fn stats(socket: &Path, json: bool) -> Result<()> {
+    let stats = Observer::connect(socket)?.stats()?;
+    if json {
+        show(&(serde_json::to_string_pretty(&stats.map()).unwrap_or_default() + "\n"));
+    } else {
+        let width = stats.counters.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let lines: Vec<String> = stats
+            .counters
+            .iter()
+            .map(|(name, value)| format!("{name:<width$} {value}\n"))
+            .collect();
+        show(&lines.concat());
+    }
+    Ok(())
+}
+
+/// `outboard ss`: the engine's sockets, in the manner of ss(8).
+pub fn sockets(socket: &Path, json: bool, details: bool) -> Result<()> {
+    let sockets = Observer::connect(socket)?.sockets()?;
+    if json {
+        let list: Vec<_> = sockets.iter().map(socket_json).collect();
+        show(&(serde_json::to_string_pretty(&list).unwrap_or_default() + "\n"));
+    } else {
+        show(&socket_table(&sockets, details));
+    }
+    Ok(())
+}
+
+fn socket_json(socket: &SocketInfo) -> serde_json::Value {
+    let details: BTreeMap<&str, &str> =
+        socket.details.iter().filter_map(|detail| detail.split_once(':')).collect();
+    serde_json::json!({
+        "protocol": socket.protocol,
+        "state": socket.state,
+        "local": socket.local.to_string(),
+        "remote": socket.remote.map(|remote| remote.to_string()),
+        "receive_queue": socket.receive_queue,
+        "send_queue": socket.send_queue,
+        "program": socket.program,
+        "pid": socket.pid,
+        "uid": socket.uid,
+        "details": details,
+    })
+}
+
+fn address(address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        format!("*:{}", address.port())
+    } else {
+        address.to_string()
+    }
+}
+
+fn socket_table(sockets: &[SocketInfo], details: bool) -> String {
+    let mut text = format!(
+        "{:<5} {:<11} {:>8} {:>8} {:<28} {:<28} Process\n",
+        "Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port"
+    );
+    for socket in sockets {
+        let remote = socket.remote.map_or_else(|| "*:*".into(), address);
+        let process = match socket.pid {
+            0 => String::new(),
+            pid => format!("users:((\"{}\",pid={pid}))", socket.program),
+        };
+        let line = format!(
+            "{:<5} {:<11} {:>8} {:>8} {:<28} {:<28} {process}",
+            socket.protocol,
+            socket.state,
+            socket.receive_queue,
+            socket.send_queue,
+            address(socket.local),
+            remote,
+        );
+        text.push_str(line.trim_end());
+        text.push('\n');
+        if details && !socket.details.is_empty() {
+            text.push_str(&format!("\t {}\n", socket.details.join(" ")));
+        }
+    }
+    text
+}
+
+/// What `outboard pcap` is told.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    /// The port's name; empty for all.
+    pub port: String,
+    /// Bytes kept of each frame.
+    pub snap_bytes: u32,
+    /// Where to: a file, or standard output for `-`.
+    pub output: PathBuf,
+    /// End after so many seconds; otherwise when interrupted.
+    pub seconds: Option<u64>,
+}
+
+/// `outboard pcap`: frames as pcapng, for tcpdump and Wireshark.
+pub fn capture(socket: &Path, capture: &Capture) -> Result<()> {
+    let mut observer = Observer::connect(socket)?;
+    let output = if capture.output == Path::new("-") {
+        let stdout = std::io::stdout();
+        if stdout.is_terminal() {
+            return Err(Failure::new(
+                "a capture is binary and standard output is a terminal",
+                "name a file with --output, or pipe it: outboard pcap | tcpdump -r -",
+            ));
+        }
+        stdout
+            .as_fd()
+            .try_clone_to_owned()
+            .explain("cannot copy standard output", "raise ulimit -n")?
+    } else {
+        let shown = capture.output.display();
+        File::create(&capture.output)
+            .explain(format!("cannot create {shown}"), "choose a writable path with --output")?
+            .into()
+    };
+    observer.capture(&capture.port, capture.snap_bytes, output.as_fd())?;
+    let deadline = capture.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Ok(());
+        }
+        // The engine hangs up when it ends; a pipe's reader that goes away shows as an error.
+        let mut watched = [
+            PollFd::from_borrowed_fd(observer.socket(), PollFlags::IN),
+            PollFd::new(&output, PollFlags::empty()),
+        ];
+        let limit = left.and_then(|left| Timespec::try_from(left).ok());
+        match rustix::event::poll(&mut watched, limit.as_ref()) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) if watched[0].revents().is_empty() => return Ok(()),
+            Ok(_) => {
+                return Err(Failure::new("the engine ended the capture", "see its messages"));
+            }
+            Err(error) => return Err(error).explain("cannot wait", "report this"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_shown_in_the_manner_of_ss() {
+        let listener = SocketInfo {
+            protocol: "tcp".into(),
+            state: "LISTEN".into(),
+            local: "0.0.0.0:6379".parse().expect("an address"),
+            remote: None,
+            receive_queue: 0,
+            send_queue: 511,
+            program: "redis-server".into(),
+            pid: 42,
+            uid: 0,
+            details: vec!["cwnd:10".into()],
+        };
+        let table = socket_table(std::slice::from_ref(&listener), true);
+        let lines: Vec<&str> = table.lines().collect();
+        let words: Vec<&str> = lines[1].split_whitespace().collect();
+        assert_eq!(words[..6], ["tcp", "LISTEN", "0", "511", "*:6379", "*:*"]);
+        assert_eq!(words[6], "users:((\"redis-server\",pid=42))");
+        assert_eq!(lines[2].trim(), "cwnd:10");
+        assert_eq!(socket_json(&listener)["details"]["cwnd"], "10");
+    }
+}

@@ -1,0 +1,251 @@
+//! `outboard doctor`: what this machine offers and lacks, and what to do about it.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::Resource;
+use serde::Serialize;
+
+use crate::failure::Result;
+use crate::{config, lab, observer::Observer};
+
+use super::run;
+
+/// How a check turned out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    /// As it should be.
+    Good,
+    /// Works, but worse than it could.
+    Fair,
+    /// Something will not work.
+    Lacking,
+}
+
+/// One line of the report.
+#[derive(Clone, Debug, Serialize)]
+struct Check {
+    subject: &'static str,
+    verdict: Verdict,
+    found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+impl Check {
+    fn good(subject: &'static str, found: impl Into<String>) -> Self {
+        Self { subject, verdict: Verdict::Good, found: found.into(), advice: None }
+    }
+
+    fn fair(subject: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        let advice = Some(advice.into());
+        Self { subject, verdict: Verdict::Fair, found: found.into(), advice }
+    }
+
+    fn lacking(subject: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        let advice = Some(advice.into());
+        Self { subject, verdict: Verdict::Lacking, found: found.into(), advice }
+    }
+}
+
+/// Prints all checks.
+pub fn doctor(json: bool) -> Result<()> {
+    let mut checks = vec![kernel(), cores()];
+    checks.extend(capabilities());
+    checks.extend([tap(), packet(), namespaces(), files(), library(), programs(), engine()]);
+    if json {
+        println!("{}", serde_json::to_string_pretty(&checks).unwrap_or_default());
+        return Ok(());
+    }
+    for check in &checks {
+        let mark = match check.verdict {
+            Verdict::Good => "good",
+            Verdict::Fair => "fair",
+            Verdict::Lacking => "LACKS",
+        };
+        println!("{mark:<6} {:<19} {}", check.subject, check.found);
+        if let Some(advice) = &check.advice {
+            println!("{:26} -> {advice}", "");
+        }
+    }
+    Ok(())
+}
+
+fn kernel() -> Check {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release.trim().to_string();
+    match version(&release) {
+        // SO_NETNS_COOKIE, by which the engine checks whose port it is, came with 5.14.
+        Some(version) if version >= (5, 14) => Check::good("kernel", release),
+        _ => Check::lacking("kernel", release, "use Linux 5.14 or newer"),
+    }
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(['.', '-']);
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn cores() -> Check {
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let isolated = fs::read_to_string("/sys/devices/system/cpu/isolated").unwrap_or_default();
+    let isolated = isolated.trim();
+    let found = match isolated {
+        "" => format!("{count}, none isolated"),
+        _ => format!("{count}, isolated: {isolated}"),
+    };
+    match (count, isolated) {
+        (1, _) => Check::fair("cores", found, "engine and programs will share it; two are better"),
+        (_, "") if count > 2 => Check::fair(
+            "cores",
+            found,
+            "for the steadiest latency keep others off the engine's core (isolcpus=N, or cpuset)",
+        ),
+        _ => Check::good("cores", found),
+    }
+}
+
+/// Capabilities that a port needs: name, bit and what for.
+const CAPABILITIES: [(&str, u32, &str); 3] = [
+    ("CAP_NET_ADMIN", 12, "TAP ports"),
+    ("CAP_NET_RAW", 13, "packet ports"),
+    ("CAP_SYS_ADMIN", 21, "netns= and the demo"),
+];
+
+fn capabilities() -> Vec<Check> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0);
+    CAPABILITIES
+        .map(|(name, bit, purpose)| {
+            if effective & (1 << bit) != 0 {
+                Check::good(name, format!("held, for {purpose}"))
+            } else {
+                let advice =
+                    "run the engine as root, or give it the capability (setcap, --cap-add)";
+                Check::lacking(name, format!("not held; needed for {purpose}"), advice)
+            }
+        })
+        .to_vec()
+}
+
+fn tap() -> Check {
+    let path = "/dev/net/tun";
+    match fs::OpenOptions::new().read(true).write(true).open(path) {
+        Ok(_) => Check::good("TAP", format!("{path} opens")),
+        Err(error) => Check::lacking(
+            "TAP",
+            format!("{path}: {error}"),
+            "modprobe tun; for a container: --device /dev/net/tun",
+        ),
+    }
+}
+
+fn packet() -> Check {
+    let flags = SocketFlags::CLOEXEC;
+    match rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None) {
+        Ok(_) => Check::good("AF_PACKET", "sockets open"),
+        Err(error) => {
+            let advice = "run as root or with CAP_NET_RAW; the kernel needs CONFIG_PACKET";
+            Check::lacking("AF_PACKET", error.to_string(), advice)
+        }
+    }
+}
+
+fn namespaces() -> Check {
+    if !Path::new("/proc/self/ns/net").exists() {
+        let advice = "use a kernel with CONFIG_NET_NS; the demo and the tests need it";
+        return Check::lacking("network namespaces", "not in this kernel", advice);
+    }
+    match rustix::process::geteuid().is_root() {
+        true => Check::good("network namespaces", "there"),
+        false => Check::fair("network namespaces", "there", "the demo and the tests need root"),
+    }
+}
+
+/// Descriptors that a busy server needs: one for each connection.
+const FILES_WANTED: u64 = 20_000;
+
+fn files() -> Check {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let shown = |limit: Option<u64>| limit.map_or_else(|| "unlimited".into(), |n| n.to_string());
+    let found = format!("{} now, at most {}", shown(limit.current), shown(limit.maximum));
+    if limit.maximum.is_none_or(|most| most >= FILES_WANTED) {
+        return Check::good("open files", found);
+    }
+    let advice =
+        "each connection of a program takes one number; raise the hard limit (limits.conf)";
+    Check::fair("open files", found, advice)
+}
+
+fn library() -> Check {
+    match run::library() {
+        Ok(path) => Check::good("preload library", path.display().to_string()),
+        Err(failure) => Check::lacking(
+            "preload library",
+            failure.cause(),
+            "build everything: cargo build --release --workspace",
+        ),
+    }
+}
+
+const PROGRAMS: [&str; 11] = [
+    "ip",
+    "ethtool",
+    "redis-server",
+    "redis-benchmark",
+    "nginx",
+    "wrk",
+    "iperf3",
+    "sockperf",
+    "memcached",
+    "curl",
+    "python3",
+];
+
+fn programs() -> Check {
+    match lab::require_programs(&PROGRAMS) {
+        Ok(()) => Check::good("demo's programs", "all installed"),
+        Err(failure) => {
+            let advice = "make demo and make test install them on Debian and Ubuntu";
+            Check::fair("demo's programs", failure.cause(), advice)
+        }
+    }
+}
+
+fn engine() -> Check {
+    let socket = config::default_socket();
+    match Observer::connect(&socket) {
+        Ok(_) => Check::good("engine", format!("answers at {}", socket.display())),
+        Err(failure) => {
+            Check::fair("engine", failure.cause(), "start one: outboard engine --port PORT")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        assert_eq!(version("6.18.44-fc-v769"), Some((6, 18)));
+        assert_eq!(version("5.4-rc1"), Some((5, 4)));
+        assert!(version("5.4") < Some((5, 14)));
+        assert_eq!(version("odd"), None);
+    }
+
+    #[test]
+    fn whatever_is_not_good_comes_with_advice() {
+        let mut checks = vec![kernel(), cores(), tap(), packet(), namespaces(), files(), library()];
+        checks.extend(capabilities());
+        for check in checks {
+            assert_eq!(check.advice.is_none(), check.verdict == Verdict::Good, "{check:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `outboard engine` and `outboard check-config`: settings become a running engine.
+
+use std::path::Path;
+
+use engine::config::PortSetup;
+use engine::{Engine, StopHandle};
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use stack::api::Cidr;
+
+use crate::config::{self, Flags, Settings};
+use crate::failure::{Explain, Failure, Result};
+
+use super::run::READY;
+
+/// Runs an engine in the foreground until it is told to stop, or until process `owner` ends.
+///
+/// # Errors
+/// When settings, ports or socket are not usable, or when the engine ends by a fault of its own.
+pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<()> {
+    let settings = config::settings(file, flags)?;
+    if let Some(directory) = settings.engine.socket.parent().filter(|path| !path.exists()) {
+        std::fs::create_dir_all(directory)
+            .explain(format!("cannot create {}", directory.display()), "choose another --socket")?;
+    }
+    let mut ports = Vec::new();
+    for spec in &settings.ports {
+        ports.push(open(spec)?);
+    }
+    let summary = summary(&settings);
+    let engine = Engine::start(settings.engine, ports)
+        .map_err(|error| Failure::new(error.to_string(), "see `outboard doctor`"))?;
+    stop_on_signals(engine.stop_handle())?;
+    if let Some(owner) = owner {
+        stop_with(owner, engine.stop_handle())?;
+    }
+    eprint!("{summary}");
+    println!("{READY}");
+    engine.join().map_err(|reason| {
+        Failure::new(format!("the engine ended: {reason}"), "report this with its messages")
+    })
+}
+
+fn open(spec: &port::PortSpec) -> Result<PortSetup> {
+    let fail = |error: port::OpenError| {
+        Failure::new(error.to_string(), "`outboard doctor` shows what this machine offers")
+    };
+    let fds = port::open(spec).map_err(fail)?;
+    for note in &fds.description.notes {
+        eprintln!("outboard: {note}");
+    }
+    let addresses =
+        spec.addresses.iter().map(|own| Cidr { address: own.address, prefix: own.prefix });
+    Ok(PortSetup {
+        port: port::from_fds(fds).map_err(fail)?,
+        addresses: addresses.collect(),
+        gateway: spec.gateway,
+    })
+}
+
+/// `outboard check-config`: what a file says, or its first mistake.
+pub fn check(file: &Path) -> Result<()> {
+    let settings = config::settings(Some(file), &Flags::default())?;
+    print!("{}", summary(&settings));
+    println!("{} is correct", file.display());
+    Ok(())
+}
+
+/// Ports, polling and the memory that the limits imply.
+fn summary(settings: &Settings) -> String {
+    let engine = &settings.engine;
+    let mut text = String::new();
+    for port in &settings.ports {
+        let addresses: Vec<String> =
+            port.addresses.iter().map(|own| format!("{}/{}", own.address, own.prefix)).collect();
+        text.push_str(&format!("port     {} {}\n", port.label(), addresses.join(" ")));
+    }
+    let core = engine.core.map_or_else(|| "not pinned".into(), |core| format!("core {core}"));
+    text.push_str(&format!("worker   {core}, {:?} polling\n", engine.poll).to_lowercase());
+    let limits = &engine.limits;
+    let buffers = u64::from(limits.buffers) * u64::from(limits.buffer_bytes);
+    text.push_str(&format!(
+        "memory   at most {} MiB of buffers for each of at most {} sessions, {} MiB for early data\n",
+        buffers >> 20,
+        limits.sessions,
+        limits.stash_total_bytes >> 20
+    ));
+    text.push_str(&format!("socket   {}\n", engine.socket.display()));
+    text
+}
+
+fn stop_on_signals(stop: StopHandle) -> Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
+        .explain("cannot catch signals", "report this")?;
+    let waiting = move || {
+        if signals.forever().next().is_some() {
+            stop.stop();
+        }
+    };
+    spawn("signals", waiting)
+}
+
+/// Stops the engine when process `owner` ends.
+fn stop_with(owner: i32, stop: StopHandle) -> Result<()> {
+    let missing = || Failure::new(format!("there is no process {owner}"), "name a running one");
+    let pid = Pid::from_raw(owner).ok_or_else(missing)?;
+    let ended = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|_| missing())?;
+    let waiting = move || {
+        let mut watched = [PollFd::new(&ended, PollFlags::IN)];
+        while matches!(rustix::event::poll(&mut watched, None), Err(rustix::io::Errno::INTR)) {}
+        stop.stop();
+    };
+    spawn("owner", waiting)
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(body)
+        .map(drop)
+        .explain("cannot start a thread", "see the limit of processes (ulimit -u)")
+}

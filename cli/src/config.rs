@@ -1,0 +1,232 @@
+//! The engine's configuration: a TOML file, flags, or both (a flag wins).
+//!
+//! ```toml
+//! socket = "/run/outboard/engine.sock"
+//! core = 1
+//! poll = "adaptive"
+//! ports = ["tap:ob0,addr=10.0.0.2/24,gw=10.0.0.1"]
+//!
+//! [limits]
+//! sessions = 64
+//! ```
+//!
+//! Unknown keys are errors; every error names its line.
+
+use std::path::{Path, PathBuf};
+
+use engine::config::{EngineConfig, Limits, Poll};
+use port::PortSpec;
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::failure::{Explain, Failure, Result};
+
+/// An engine's settings, ready to be opened.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Everything but the ports.
+    pub engine: EngineConfig,
+    /// The ports, parsed and not yet opened.
+    pub ports: Vec<PortSpec>,
+}
+
+/// What the command line says; unset values are taken from the file.
+#[derive(Clone, Debug, Default)]
+pub struct Flags {
+    /// PORTs as written.
+    pub ports: Vec<String>,
+    /// Core of the worker.
+    pub core: Option<usize>,
+    /// How the worker waits.
+    pub poll: Option<Poll>,
+    /// Control socket.
+    pub socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    socket: Option<PathBuf>,
+    socket_mode: Option<u32>,
+    core: Option<usize>,
+    poll: Option<PollWord>,
+    #[serde(default)]
+    ports: Vec<Spanned<String>>,
+    #[serde(default)]
+    limits: LimitsTable,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PollWord {
+    Busy,
+    Adaptive,
+}
+
+macro_rules! limits_table {
+    ($($name:ident: $kind:ty,)*) => {
+        #[derive(Debug, Default, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct LimitsTable {
+            $($name: Option<$kind>,)*
+        }
+
+        impl LimitsTable {
+            fn apply(&self, limits: &mut Limits) {
+                $(if let Some(value) = self.$name {
+                    limits.$name = value;
+                })*
+            }
+        }
+    };
+}
+
+limits_table! {
+    sessions: u16,
+    sessions_per_user: u16,
+    control_connections: u16,
+    contexts: u16,
+    endpoints: u32,
+    request_slots: u32,
+    stock_slots: u32,
+    stock_target: u32,
+    send_slots: u32,
+    receive_slots: u32,
+    buffer_bytes: u32,
+    buffers: u32,
+    spans: u32,
+    stash_connection_bytes: usize,
+    stash_total_bytes: usize,
+    frames_per_turn: usize,
+    doorbells_per_turn: usize,
+    requests_per_turn: usize,
+    transmits_per_turn: usize,
+    lane_idle_ns: u64,
+    linger_ns: u64,
+    sockets: u32,
+}
+
+/// Settings from the file at `path`, if any, and `flags`.
+///
+/// # Errors
+/// When the file cannot be read or understood, when a PORT is none, or when there is no port.
+pub fn settings(path: Option<&Path>, flags: &Flags) -> Result<Settings> {
+    let text = match path {
+        None => String::new(),
+        Some(path) => std::fs::read_to_string(path)
+            .explain(format!("cannot read {}", path.display()), "name an existing file")?,
+    };
+    let name = path.map_or_else(|| "flags".into(), |path| path.display().to_string());
+    parse(&name, &text, flags)
+}
+
+fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
+    let file: File = toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| line_of(text, span.start));
+        let message = error.message().trim().replace('\n', "; ");
+        Failure::new(format!("{name}, line {line}: {message}"), "correct the line")
+    })?;
+    let socket = flags.socket.clone().or(file.socket).unwrap_or_else(default_socket);
+    let mut engine = EngineConfig::new(socket);
+    if let Some(mode) = file.socket_mode {
+        engine.socket_mode = mode;
+    }
+    engine.core = flags.core.or(file.core);
+    let in_file = file.poll.map(|word| match word {
+        PollWord::Busy => Poll::Busy,
+        PollWord::Adaptive => Poll::Adaptive,
+    });
+    engine.poll = flags.poll.or(in_file).unwrap_or_default();
+    file.limits.apply(&mut engine.limits);
+    let mut ports = Vec::new();
+    for written in &file.ports {
+        let line = line_of(text, written.span().start);
+        let parsed = written.get_ref().parse::<PortSpec>();
+        ports.push(parsed.map_err(|error| {
+            Failure::new(format!("{name}, line {line}: {error}"), "correct the line")
+        })?);
+    }
+    if !flags.ports.is_empty() {
+        ports = flags.ports.iter().map(|written| port(written)).collect::<Result<_>>()?;
+    }
+    if ports.is_empty() {
+        return Err(Failure::new(
+            "the engine has no port",
+            "give it one, e.g. --port tap:ob0,addr=10.0.0.2/24",
+        ));
+    }
+    Ok(Settings { engine, ports })
+}
+
+/// A PORT as written on the command line.
+pub fn port(written: &str) -> Result<PortSpec> {
+    written.parse::<PortSpec>().map_err(|error| {
+        Failure::new(
+            error.to_string(),
+            "a PORT is KIND:NAME[,OPTION...], e.g. tap:ob0,addr=10.0.0.2/24 or packet:eth1,addr=...",
+        )
+    })
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    text.bytes().take(offset).filter(|&byte| byte == b'\n').count() + 1
+}
+
+/// Name of the socket inside its directory.
+const SOCKET_NAME: &str = "engine.sock";
+
+/// Where an engine listens and programs look for one, unless told otherwise: `$OUTBOARD_SOCKET`,
+/// `/run/outboard` for root or when an engine is there, otherwise `$XDG_RUNTIME_DIR/outboard`.
+pub fn default_socket() -> PathBuf {
+    if let Some(path) = std::env::var_os("OUTBOARD_SOCKET").filter(|path| !path.is_empty()) {
+        return path.into();
+    }
+    let shared = Path::new("/run/outboard").join(SOCKET_NAME);
+    if rustix::process::geteuid().is_root() || shared.exists() {
+        return shared;
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
+        Some(directory) => PathBuf::from(directory).join("outboard").join(SOCKET_NAME),
+        None => shared,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(text: &str) -> String {
+        parse("x.toml", text, &Flags::default()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_file_gives_all_settings_and_flags_win() {
+        let text = "core = 3\npoll = \"busy\"\nports = [\"packet:eth1,addr=10.1.0.2/16\"]\n\
+                    [limits]\nsessions = 5\n";
+        let flags = Flags { core: Some(1), ..Flags::default() };
+        let settings = parse("x.toml", text, &flags).expect("parses");
+        assert_eq!(settings.engine.core, Some(1));
+        assert_eq!(settings.engine.poll, Poll::Busy);
+        assert_eq!(settings.engine.limits.sessions, 5);
+        assert_eq!(settings.ports[0].label(), "packet:eth1");
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_with_its_line() {
+        let said = failure("core = 1\n\ncolour = 2\n");
+        assert!(said.contains("line 3") && said.contains("colour"), "{said}");
+        let said = failure("[limits]\nsesions = 2\n");
+        assert!(said.contains("line 2") && said.contains("sesions"), "{said}");
+    }
+
+    #[test]
+    fn a_bad_port_in_the_file_is_an_error_with_its_line() {
+        let said = failure("core = 1\nports = [\n  \"tap:a,addr=10.0.0.2/24\",\n  \"tip:b\",\n]\n");
+        assert!(said.contains("line 4") && said.contains("tip"), "{said}");
+    }
+
+    #[test]
+    fn an_engine_without_ports_is_refused() {
+        assert!(failure("core = 1\n").contains("no port"));
+    }
+}
