@@ -1,1 +1,31 @@
-//! Whole-system tests: real programs in network namespaces.
+//! Whole-system tests: real programs in network namespaces, on engines of their own.
+//!
+//! [`world`] makes the hosts and engines, [`cases`] holds the programs and their loads. The
+//! tests need root; without it each says by name that it was skipped.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+use std::sync::{Mutex, MutexGuard};
+
+use outboard::lab;
+
+pub mod cases;
+pub mod world;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Permission to run `test`, one at a time because the tests share the machine's cores; `None`
+/// when the machine cannot run it, which is then told by name.
+pub fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
+    if let Err(failure) = lab::require_root("it") {
+        eprintln!("SKIPPED {test}: {failure}");
+        return None;
+    }
+    Some(ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+}
+
+/// Seconds of load of each program: `$OUTBOARD_TEST_SECONDS`, or 30.
+pub fn load_seconds() -> u32 {
+    let wished = std::env::var("OUTBOARD_TEST_SECONDS").ok();
+    wished.and_then(|text| text.parse().ok()).unwrap_or(30)
+}

@@ -1,0 +1,275 @@
+//! The programs and the loads under which they must hold.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use outboard::demo::work;
+use outboard::failure::{Explain, Failure, Result};
+use outboard::lab::{Finished, Program, Side, Task, parse};
+
+use crate::world::{Arrangement, PYTHON, SERVERS, World, scripted};
+
+/// A server, a client that loads it, and how to judge the client's output.
+struct Case {
+    name: &'static str,
+    /// TCP port on which the server listens once it is ready.
+    ready: u16,
+    server: Task,
+    client: Task,
+    judge: fn(&Finished) -> Result<String>,
+    /// Whether it makes sense on a network that loses frames.
+    bears_loss: bool,
+}
+
+/// How a case went.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The case.
+    pub name: &'static str,
+    /// Which hosts were on Outboard.
+    pub arrangement: Arrangement,
+    /// Faults of the ports.
+    pub impair: Option<&'static str>,
+    /// What was achieved, or what went wrong.
+    pub result: Result<String>,
+    /// How long the client ran.
+    pub ran: Duration,
+}
+
+/// Size of the file that is fetched and compared.
+const FILE_BYTES: usize = 8 << 20;
+
+fn last_line(finished: &Finished) -> Result<String> {
+    Ok(finished.output.lines().last().unwrap_or_default().to_string())
+}
+
+fn judge_wrk(finished: &Finished) -> Result<String> {
+    let result = parse::wrk(&finished.output)?;
+    match result.errors {
+        0 => Ok(format!("{} requests", result.requests)),
+        errors => {
+            Err(Failure::new(format!("wrk counted {errors} errors"), "look into nginx's error log"))
+        }
+    }
+}
+
+fn judge_iperf(finished: &Finished) -> Result<String> {
+    let result = parse::iperf3(&finished.output)?;
+    if result.bytes == 0 {
+        return Err(Failure::new("iperf3 moved nothing", "capture the port (outboard pcap)"));
+    }
+    let lost = result.lost_percent.map_or(String::new(), |lost| format!(", {lost:.2}% lost"));
+    Ok(format!("{:.2} GB{lost}", result.bytes as f64 / 1e9))
+}
+
+fn judge_sockperf(finished: &Finished) -> Result<String> {
+    let result = parse::sockperf(&finished.output)?;
+    match result.errors {
+        0 => Ok(format!("{} round trips", result.received)),
+        errors => Err(Failure::new(
+            format!("sockperf counted {errors} messages lost, repeated or out of order"),
+            "capture the port (outboard pcap)",
+        )),
+    }
+}
+
+/// All cases, with `seconds` of load each.
+fn cases(world: &World, seconds: u32, least_bytes: u64) -> Result<Vec<Case>> {
+    let lab = &world.lab;
+    let address = SERVERS.to_string();
+    let nginx = work::nginx(&address, 8080, lab.scratch())?;
+    let content: Vec<u8> = (0..FILE_BYTES as u32).map(|n| (n ^ (n >> 9)) as u8).collect();
+    let directory = lab.scratch().join("nginx");
+    let file = directory.join("file");
+    std::fs::write(&file, content).explain("cannot write the file to fetch", "make room in TMPDIR")?;
+    let sum = std::process::Command::new("sha256sum")
+        .arg(&file)
+        .output()
+        .explain("cannot run sha256sum", "install coreutils")?;
+    let sum = String::from_utf8_lossy(&sum.stdout);
+    let sum = sum.split(' ').next().unwrap_or_default();
+    let fetch = |port: u16| {
+        let url = format!("http://{address}:{port}/file");
+        scripted(lab, "fetch.sh").args([url.as_str(), &seconds.to_string(), sum])
+    };
+    let iperf = |name, port: u16, options: &str, bears_loss| Case {
+        name,
+        ready: port,
+        server: Task::words(&format!("iperf3 --server --bind {address} --port {port}")),
+        client: Task::words(&format!(
+            "iperf3 --client {address} --port {port} --time {seconds} --json {options}"
+        )),
+        judge: judge_iperf,
+        bears_loss,
+    };
+    let serving = |name, port: u16| {
+        scripted(lab, name).args(["server", &address]).arg(port.to_string())
+    };
+    let clients = |name, port: u16| scripted(lab, name).arg(&address).arg(port.to_string());
+    Ok(vec![
+        Case {
+            name: "redis-server, redis-benchmark",
+            ready: 6379,
+            server: Task::new("redis-server")
+                .args(["--bind", &address, "--protected-mode", "no", "--save", "", "--dir"])
+                .arg(lab.scratch()),
+            client: clients("redis.sh", 6379).arg(seconds.to_string()).arg("20000"),
+            judge: last_line,
+            bears_loss: true,
+        },
+        Case {
+            name: "nginx, wrk",
+            ready: 8080,
+            server: Task::new("nginx").arg("-c").arg(nginx),
+            client: Task::words(&format!(
+                "wrk -t 1 -c 50 --timeout 30s -d {seconds}s http://{address}:8080/index.html"
+            )),
+            judge: judge_wrk,
+            bears_loss: true,
+        },
+        Case {
+            name: "python3 http.server, curl",
+            ready: 8000,
+            server: Task::new(PYTHON)
+                .args(["-m", "http.server", "8000", "--bind", &address, "--directory"])
+                .arg(&directory),
+            client: fetch(8000),
+            judge: last_line,
+            bears_loss: true,
+        },
+        Case {
+            name: "nginx, curl",
+            ready: 8080,
+            server: Task::new("true"),
+            client: fetch(8080),
+            judge: last_line,
+            bears_loss: true,
+        },
+        Case {
+            name: "memcached, sets and gets compared",
+            ready: 11211,
+            server: Task::words(&format!("memcached -u root -l {address} -p 11211 -U 0 -m 256")),
+            client: clients("memcache.py", 11211).arg(seconds.to_string()),
+            judge: last_line,
+            bears_loss: true,
+        },
+        Case {
+            name: "transfers compared by checksum",
+            ready: 9000,
+            server: serving("transfer.py", 9000),
+            client: scripted(lab, "transfer.py")
+                .args(["client", &address, "9000", &seconds.to_string()])
+                .args([least_bytes.to_string(), "16".into()]),
+            judge: last_line,
+            bears_loss: true,
+        },
+        iperf("iperf3 TCP, client to server", 5201, "", true),
+        iperf("iperf3 TCP, server to client", 5202, "--reverse", true),
+        iperf("iperf3 UDP, client to server", 5203, "--udp --bitrate 100M", true),
+        iperf("iperf3 UDP, server to client", 5204, "--udp --bitrate 100M --reverse", true),
+        Case {
+            name: "sockperf TCP ping-pong",
+            ready: 11111,
+            server: Task::words(&format!("sockperf server --tcp -i {address} -p 11111")),
+            client: Task::words(&format!(
+                "sockperf ping-pong --tcp -i {address} -p 11111 -m 64 -t {seconds}"
+            )),
+            judge: judge_sockperf,
+            bears_loss: true,
+        },
+        Case {
+            name: "sockperf UDP ping-pong",
+            ready: 0,
+            server: Task::words(&format!("sockperf server -i {address} -p 11112")),
+            client: Task::words(&format!(
+                "sockperf ping-pong -i {address} -p 11112 -m 64 -t {seconds}"
+            )),
+            judge: judge_sockperf,
+            bears_loss: false,
+        },
+    ])
+}
+
+/// Runs every case side by side for `seconds`, at least `least_bytes` of compared transfers;
+/// `only` names a part of the cases to run.
+pub fn run(
+    arrangement: Arrangement,
+    impair: Option<&'static str>,
+    seconds: u32,
+    least_bytes: u64,
+    only: Option<&str>,
+) -> Result<Vec<Outcome>> {
+    let world = World::new(arrangement, impair)?;
+    let mut servers: Vec<Program> = Vec::new();
+    let mut clients: Vec<(&'static str, fn(&Finished) -> Result<String>, Instant, Result<Program>)> =
+        Vec::new();
+    for case in cases(&world, seconds, least_bytes)? {
+        let skipped = impair.is_some() && !case.bears_loss
+            || only.is_some_and(|only| !case.name.contains(only));
+        if skipped {
+            continue;
+        }
+        let client = start(&world, case.server, case.ready, &mut servers)
+            .and_then(|()| world.start(Side::A, case.client));
+        clients.push((case.name, case.judge, Instant::now(), client));
+    }
+    let limit = Duration::from_secs(u64::from(seconds) * 3 + 60)
+        + Duration::from_secs(least_bytes / 5_000_000);
+    let deadline = Instant::now() + limit;
+    let mut outcomes = Vec::new();
+    for (name, judge, begin, client) in clients {
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
+        let result = client
+            .and_then(|client| client.wait(left))
+            .and_then(Finished::success)
+            .and_then(|finished| judge(&finished));
+        outcomes.push(Outcome { name, arrangement, impair, result, ran: begin.elapsed() });
+    }
+    for side in Side::BOTH {
+        if arrangement.accelerates(side) {
+            // The engine has outlived them all and still answers.
+            world.observe(side)?.stats()?;
+        }
+    }
+    Ok(outcomes)
+}
+
+fn start(world: &World, server: Task, ready: u16, servers: &mut Vec<Program>) -> Result<()> {
+    if ready == 0 {
+        let mut server = world.start(Side::B, server)?;
+        server.until(Duration::from_secs(20), |server| server.output().contains("sockperf: "))?;
+        servers.push(server);
+    } else if !servers.iter().any(|earlier| outboard::demo::bench::listens(earlier.pid(), ready)) {
+        servers.push(world.serve(server, ready)?);
+    }
+    Ok(())
+}
+
+/// A table of outcomes, in Markdown.
+pub fn table(outcomes: &[Outcome]) -> String {
+    let mut text = String::new();
+    let mut heading = String::new();
+    for outcome in outcomes {
+        let faults = outcome.impair.unwrap_or("none");
+        let this = format!("{}; faults: {faults}", outcome.arrangement.name());
+        if this != heading {
+            let _ = write!(text, "\n### {this}\n\n| programs | seconds | result |\n|---|---|---|\n");
+            heading = this;
+        }
+        let result = match &outcome.result {
+            Ok(achieved) => achieved.clone(),
+            Err(failure) => format!("**failed**: {failure}"),
+        };
+        let seconds = outcome.ran.as_secs();
+        let _ = writeln!(text, "| {} | {seconds} | {} |", outcome.name, result.replace('|', "/"));
+    }
+    text
+}
+
+/// Panics with the failed cases, if any, after printing all.
+pub fn judge(outcomes: &[Outcome]) {
+    eprintln!("{}", table(outcomes));
+    let failed: Vec<&str> =
+        outcomes.iter().filter(|outcome| outcome.result.is_err()).map(|one| one.name).collect();
+    assert!(failed.is_empty(), "failed: {}", failed.join("; "));
+}

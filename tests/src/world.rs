@@ -1,0 +1,197 @@
+//! Two hosts with engines, in the arrangements in which programs are tested.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use outboard::demo::bench::{listens, start_engine};
+use outboard::failure::{Failure, Result};
+use outboard::lab::{Lab, Link, Program, Side, Task};
+use outboard::observer::Observer;
+
+/// Which hosts are on Outboard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrangement {
+    /// The servers, on a TAP; the clients on the kernel.
+    TapServers,
+    /// The clients, on a packet port; the servers on the kernel.
+    PacketClients,
+    /// Both, on packet ports.
+    PacketBoth,
+}
+
+impl Arrangement {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::TapServers, Self::PacketClients, Self::PacketBoth];
+
+    /// Whether programs on host `side` are accelerated.
+    pub fn accelerates(self, side: Side) -> bool {
+        match self {
+            Self::TapServers => side == Side::B,
+            Self::PacketClients => side == Side::A,
+            Self::PacketBoth => true,
+        }
+    }
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TapServers => "servers on Outboard (tap), clients on the kernel",
+            Self::PacketClients => "clients on Outboard (packet), servers on the kernel",
+            Self::PacketBoth => "both on Outboard (packet)",
+        }
+    }
+}
+
+/// Address of the clients' host.
+pub const CLIENTS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+/// Address of the servers' host.
+pub const SERVERS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+/// Address of the servers' kernel, whatever the arrangement.
+pub const SERVERS_KERNEL: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
+/// Address of the clients' kernel on the same link.
+pub const CLIENTS_KERNEL: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
+
+/// Two hosts and their engines.
+#[derive(Debug)]
+pub struct World {
+    /// The hosts.
+    pub lab: Lab,
+    arrangement: Arrangement,
+    impair: Option<&'static str>,
+    executable: PathBuf,
+    packet: Link,
+    _kernel: Link,
+    engines: [Option<Program>; 2],
+}
+
+impl World {
+    /// Hosts with engines as `arrangement` says, their ports with faults `impair`.
+    pub fn new(arrangement: Arrangement, impair: Option<&'static str>) -> Result<Self> {
+        let lab = Lab::new()?;
+        let packet = lab.join(None)?;
+        let kernel = lab.join(Some([CLIENTS_KERNEL, SERVERS_KERNEL]))?;
+        let executable = executable()?;
+        let engines = [None, None];
+        let mut world =
+            Self { lab, arrangement, impair, executable, packet, _kernel: kernel, engines };
+        for side in Side::BOTH {
+            if arrangement.accelerates(side) {
+                world.start_engine(side)?;
+            }
+        }
+        if arrangement == Arrangement::PacketClients {
+            world.lab.adopt(Side::B, &world.packet.end(Side::B), SERVERS)?;
+        }
+        Ok(world)
+    }
+
+    /// Starts the engine of host `side`, or starts it again.
+    pub fn start_engine(&mut self, side: Side) -> Result<()> {
+        let impair = self.impair.map_or(String::new(), |faults| format!(",impair={faults},seed=1"));
+        let tap = format!("{}t", self.lab.stem());
+        let port = match self.arrangement {
+            Arrangement::TapServers => {
+                let clients = self.lab.host(Side::A).namespace();
+                format!("tap:{tap},addr={SERVERS}/24,netns={clients}{impair}")
+            }
+            _ => {
+                let address = if side == Side::A { CLIENTS } else { SERVERS };
+                format!("packet:{},addr={address}/24{impair}", self.packet.end(side))
+            }
+        };
+        let core = self.lab.host(side).core.to_string();
+        let arguments = ["--port", &port, "--core", &core, "--poll", "adaptive"];
+        let engine =
+            start_engine(&self.lab, &self.executable, side, &self.socket(side), &arguments)?;
+        self.engines[usize::from(side == Side::B)] = Some(engine);
+        if self.arrangement == Arrangement::TapServers {
+            self.lab.adopt(Side::A, &tap, CLIENTS)?;
+        }
+        Ok(())
+    }
+
+    /// The engine of host `side`; panics when the arrangement has none there.
+    pub fn engine(&self, side: Side) -> &Program {
+        let engine = self.engines[usize::from(side == Side::B)].as_ref();
+        engine.expect("the arrangement has an engine there")
+    }
+
+    /// Kills the engine of host `side` with SIGKILL.
+    pub fn kill_engine(&mut self, side: Side) {
+        self.engines[usize::from(side == Side::B)] = None;
+    }
+
+    /// A question to the engine of host `side`.
+    pub fn observe(&self, side: Side) -> Result<Observer> {
+        Observer::connect(&self.socket(side))
+    }
+
+    /// Control socket of the engine of host `side`.
+    pub fn socket(&self, side: Side) -> PathBuf {
+        self.lab.scratch().join(if side == Side::A { "a.sock" } else { "b.sock" })
+    }
+
+    /// The `outboard` executable.
+    pub fn executable(&self) -> &Path {
+        &self.executable
+    }
+
+    /// Starts `task` on host `side`, under `outboard run` where the host has an engine.
+    pub fn start(&self, side: Side, task: Task) -> Result<Program> {
+        if self.arrangement.accelerates(side) {
+            self.lab.start(side, task.accelerated(&self.executable, &self.socket(side)))
+        } else {
+            self.lab.start(side, task)
+        }
+    }
+
+    /// Starts a server on host B and waits until it listens on TCP port `port`.
+    pub fn serve(&self, task: Task, port: u16) -> Result<Program> {
+        let mut server = self.start(Side::B, task)?;
+        server.until(Duration::from_secs(20), |server| listens(server.pid(), port))?;
+        Ok(server)
+    }
+}
+
+/// The executable under test: `$OUTBOARD_EXECUTABLE`, or the release build.
+pub fn executable() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("OUTBOARD_EXECUTABLE") {
+        return Ok(path.into());
+    }
+    let own = std::env::current_exe().map_err(|error| {
+        Failure::new(format!("cannot find the own executable: {error}"), "mount /proc")
+    })?;
+    // target/PROFILE/deps/TEST
+    let built = own.ancestors().nth(3).map(|target| target.join("release/outboard"));
+    built.filter(|path| path.is_file()).ok_or_else(|| {
+        Failure::new(
+            "the executable under test is not built",
+            "run `make test`, or cargo build --release --workspace first",
+        )
+    })
+}
+
+/// A Python script of the tests, written into the lab's scratch directory.
+pub fn script(lab: &Lab, name: &str) -> PathBuf {
+    let text = match name {
+        "transfer.py" => include_str!("../programs/transfer.py"),
+        "memcache.py" => include_str!("../programs/memcache.py"),
+        "blocked.py" => include_str!("../programs/blocked.py"),
+        "fetch.sh" => include_str!("../programs/fetch.sh"),
+        "redis.sh" => include_str!("../programs/redis.sh"),
+        other => panic!("there is no script {other}"),
+    };
+    let path = lab.scratch().join(name);
+    std::fs::write(&path, text).expect("the scratch directory is writable");
+    path
+}
+
+/// The distribution's Python, rather than a wrapper found first in the path.
+pub const PYTHON: &str = "/usr/bin/python3";
+
+/// A task that runs a script of the tests.
+pub fn scripted(lab: &Lab, name: &str) -> Task {
+    let interpreter = if name.ends_with(".py") { PYTHON } else { "bash" };
+    Task::new(interpreter).arg(script(lab, name))
+}

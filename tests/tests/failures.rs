@@ -1,0 +1,186 @@
+//! What happens when something dies, and what is told to those who ask for the impossible.
+
+use std::process::Command;
+use std::time::Duration;
+
+use outboard::demo::bench::listens;
+use outboard::lab::{Side, Task};
+use outboard_tests::turn;
+use outboard_tests::world::{Arrangement, SERVERS, SERVERS_KERNEL, World, executable, scripted};
+use rustix::time::{ClockId, clock_gettime};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn monotonic() -> f64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+fn redis(address: &str) -> Task {
+    Task::new("redis-server")
+        .args(["--bind", address, "--protected-mode", "no", "--save", ""])
+        .args(["--appendonly", "no", "--dir", "/tmp"])
+}
+
+/// Asks the redis server at `address` from host A's kernel; whether it answered.
+fn answers(world: &World, address: &str) -> bool {
+    let task = Task::words(&format!("redis-cli -h {address} -t 5 ping"));
+    let finished = world.lab.start(Side::A, task).and_then(|cli| cli.wait(PATIENCE));
+    finished.is_ok_and(|finished| finished.output.trim() == "PONG")
+}
+
+/// Waits until `condition`, asking again whenever `program` has had a moment.
+fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let begin = monotonic();
+    while !condition() {
+        assert!(monotonic() - begin < PATIENCE.as_secs_f64(), "{what} did not happen");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn blocked_calls_end_when_the_engine_is_killed_and_programs_live_on() {
+    let Some(_turn) = turn("blocked_calls_end_when_the_engine_is_killed_and_programs_live_on")
+    else {
+        return;
+    };
+    let mut world = World::new(Arrangement::PacketBoth, None).expect("a world");
+    let address = SERVERS.to_string();
+    let silent = scripted(&world.lab, "blocked.py").args(["silent", &address, "9001"]);
+    let _silent = world.serve(silent, 9001).expect("a silent server");
+    let mut server = world.serve(redis("0.0.0.0"), 6379).expect("redis");
+    let blocked = scripted(&world.lab, "blocked.py").args(["client", &address, "9001"]);
+    let mut blocked = world.start(Side::A, blocked).expect("a client");
+    blocked.until(PATIENCE, |client| client.output().contains("blocked")).expect("it blocks");
+    let load = Task::words(&format!("redis-benchmark -h {address} -c 50 -n 100000000 -t get -q"));
+    let load = world.start(Side::A, load).expect("load");
+    eventually("load", || {
+        let stats = world.observe(Side::B).and_then(|mut observer| observer.stats());
+        stats.is_ok_and(|stats| stats.counter("stream_rx_bytes") > 1_000_000)
+    });
+    let killed = monotonic();
+    world.kill_engine(Side::A);
+    let finished = blocked.wait(Duration::from_secs(10)).expect("every call returns");
+    assert!(finished.output.contains("alive"), "{}{}", finished.output, finished.errors);
+    for (name, expected) in
+        [("recv", "ECONNRESET"), ("send", "ECONNRESET"), ("epoll", "EPOLLERR|EPOLLHUP")]
+    {
+        let line = finished.output.lines().find(|line| line.starts_with(name));
+        let words: Vec<&str> = line.unwrap_or_default().split(' ').collect();
+        assert_eq!(words.get(1), Some(&expected), "{}", finished.output);
+        let late = words[2].parse::<f64>().expect("a time") - killed;
+        assert!(late < 0.1, "{name} returned after {late:.3} s");
+    }
+    drop(load);
+    // Now the servers' engine: redis lives on and serves through the kernel.
+    world.kill_engine(Side::B);
+    assert!(server.is_running(), "redis lives");
+    assert!(answers(&world, &SERVERS_KERNEL.to_string()), "redis serves through the kernel");
+    assert!(server.is_running(), "redis lives still: {}", server.errors());
+    // And engines started again at the same sockets accelerate again.
+    for side in Side::BOTH {
+        world.start_engine(side).expect("a second engine");
+    }
+    eventually("attaching again", || {
+        // Serving a connection is an occasion for redis to look for an engine.
+        let _ = answers(&world, &SERVERS_KERNEL.to_string());
+        let sockets = world.observe(Side::B).and_then(|mut observer| observer.sockets());
+        sockets.is_ok_and(|all| all.iter().any(|socket| socket.local.port() == 6379))
+    });
+    let task = Task::words(&format!("redis-cli -h {address} -t 5 ping"));
+    let pong = world.start(Side::A, task).and_then(|cli| cli.wait(PATIENCE)).expect("an answer");
+    assert_eq!(pong.output.trim(), "PONG", "{}", pong.errors);
+}
+
+#[test]
+fn a_killed_programs_connections_end_and_its_memory_comes_back() {
+    let Some(_turn) = turn("a_killed_programs_connections_end_and_its_memory_comes_back") else {
+        return;
+    };
+    let world = World::new(Arrangement::TapServers, None).expect("a world");
+    let stats = || world.observe(Side::B).and_then(|mut observer| observer.stats()).expect("stats");
+    let server = world.serve(redis(&SERVERS.to_string()), 6379).expect("redis");
+    let load = format!("redis-benchmark -h {SERVERS} -c 50 -n 100000000 -t set -d 10000 -P 4 -q");
+    let load = world.lab.start(Side::A, Task::words(&load)).expect("load");
+    eventually("load", || stats().counter("stream_rx_bytes") > 1_000_000);
+    drop(server); // with SIGKILL
+    let peer = load.wait(Duration::from_secs(10)).expect("the peer sees the end");
+    assert!(!peer.status.success() || !peer.errors.is_empty(), "{}", peer.output);
+    eventually("the session's end", || {
+        let stats = stats();
+        stats.counter("sessions") == 0 && stats.counter("endpoints") == 0
+    });
+    let after = stats();
+    assert_eq!(after.counter("buffers_free"), after.counter("buffers_total"), "the pool is whole");
+    // The same port serves the next program at once.
+    let _again = world.serve(redis(&SERVERS.to_string()), 6379).expect("redis again");
+    assert!(answers(&world, &SERVERS.to_string()));
+}
+
+#[test]
+fn an_idle_engine_uses_under_one_percent_of_a_core() {
+    let Some(_turn) = turn("an_idle_engine_uses_under_one_percent_of_a_core") else { return };
+    let world = World::new(Arrangement::TapServers, None).expect("a world");
+    let _server = world.serve(redis(&SERVERS.to_string()), 6379).expect("redis");
+    assert!(answers(&world, &SERVERS.to_string()));
+    let begin = (monotonic(), world.engine(Side::B).cpu_time());
+    let pause = world.lab.start(Side::A, Task::words("sleep 5")).expect("sleep");
+    pause.wait(PATIENCE).expect("it ends");
+    let used = world.engine(Side::B).cpu_time().saturating_sub(begin.1).as_secs_f64();
+    let share = used / (monotonic() - begin.0);
+    assert!(share < 0.01, "{:.2}% of a core", share * 100.0);
+}
+
+#[test]
+fn a_private_engine_ends_with_its_program_whose_status_is_passed_on() {
+    let Some(_turn) = turn("a_private_engine_ends_with_its_program_whose_status_is_passed_on")
+    else {
+        return;
+    };
+    let world = World::new(Arrangement::TapServers, None).expect("a world");
+    let socket = world.lab.scratch().join("private.sock");
+    let port = format!("tap:{}p,addr=10.80.0.2/24", world.lab.stem());
+    let task = Task::new(world.executable()).args(["run", "--port", &port, "--socket"]).arg(&socket);
+    let task = task.args(["--", "sh", "-c", "test -S $OUTBOARD_SOCKET && exit 7"]);
+    let finished = world.lab.start(Side::B, task).and_then(|run| run.wait(PATIENCE)).expect("runs");
+    assert_eq!(finished.status.code(), Some(7), "{}{}", finished.output, finished.errors);
+    eventually("the private engine's end", || !socket.exists());
+}
+
+#[test]
+fn a_listener_is_reachable_through_engine_and_kernel_alike() {
+    let Some(_turn) = turn("a_listener_is_reachable_through_engine_and_kernel_alike") else {
+        return;
+    };
+    let world = World::new(Arrangement::TapServers, None).expect("a world");
+    let server = world.serve(redis("0.0.0.0"), 6379).expect("redis");
+    assert!(listens(server.pid(), 6379));
+    assert!(answers(&world, &SERVERS.to_string()), "through the engine");
+    assert!(answers(&world, &SERVERS_KERNEL.to_string()), "through the kernel");
+}
+
+#[test]
+fn the_impossible_is_refused_with_a_sentence() {
+    let Some(_turn) = turn("the_impossible_is_refused_with_a_sentence") else { return };
+    let outboard = executable().expect("built");
+    let socket = std::env::temp_dir().join(format!("outboard-refusal-{}.sock", std::process::id()));
+    let refusals: [(&[&str], &str); 8] = [
+        (&["engine"], "has no port"),
+        (&["engine", "--colour"], "--colour"),
+        (&["engine", "--port", "tip:x,addr=10.0.0.2/24"], "tip"),
+        (&["engine", "--port", "packet:absent0,addr=10.0.0.2/24"], "absent0"),
+        (&["engine", "--port", "tap:ob0,addr=10.0.0.2/99"], "99"),
+        (&["engine", "--port", "tap:ob0,addr=10.0.0.2/24", "--core", "4096"], "core"),
+        (&["stats"], "no engine answers"),
+        (&["check-config", "/nonexistent.toml"], "/nonexistent.toml"),
+    ];
+    for (arguments, expected) in refusals {
+        let mut command = Command::new(&outboard);
+        command.args(arguments).env("OUTBOARD_SOCKET", &socket);
+        let output = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{arguments:?} succeeded");
+        assert!(said.contains(expected), "{arguments:?} said {said}");
+        assert!(!said.contains("panicked"), "{arguments:?} said {said}");
+    }
+}

@@ -1,0 +1,70 @@
+//! Unmodified programs under load on Outboard, against kernel peers and against each other.
+
+use outboard_tests::cases::{self, Outcome};
+use outboard_tests::world::Arrangement;
+use outboard_tests::{load_seconds, turn};
+
+/// Faults under which everything must arrive whole.
+const FAULTS: &str = "loss:1%+reorder:1%+dup:0.5%";
+
+fn holds(test: &str, arrangement: Arrangement, impair: Option<&'static str>) {
+    let Some(_turn) = turn(test) else { return };
+    let only = std::env::var("OUTBOARD_TEST_ONLY").ok();
+    match cases::run(arrangement, impair, load_seconds(), 0, only.as_deref()) {
+        Ok(outcomes) => cases::judge(&outcomes),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn servers_on_outboard_hold_the_load_of_kernel_clients() {
+    holds("servers_on_outboard_hold_the_load_of_kernel_clients", Arrangement::TapServers, None);
+}
+
+#[test]
+fn clients_on_outboard_load_kernel_servers() {
+    holds("clients_on_outboard_load_kernel_servers", Arrangement::PacketClients, None);
+}
+
+#[test]
+fn programs_on_outboard_hold_each_others_load() {
+    holds("programs_on_outboard_hold_each_others_load", Arrangement::PacketBoth, None);
+}
+
+#[test]
+fn servers_on_outboard_stay_whole_when_frames_are_lost() {
+    let test = "servers_on_outboard_stay_whole_when_frames_are_lost";
+    holds(test, Arrangement::TapServers, Some(FAULTS));
+}
+
+#[test]
+fn programs_on_outboard_stay_whole_when_frames_are_lost() {
+    let test = "programs_on_outboard_stay_whole_when_frames_are_lost";
+    holds(test, Arrangement::PacketBoth, Some(FAULTS));
+}
+
+/// Ten minutes of everything and 10 GB compared under faults; writes docs/soak.md.
+#[test]
+#[ignore = "takes most of an hour: make soak"]
+fn soak() {
+    let Some(_turn) = turn("soak") else { return };
+    let seconds = std::env::var("SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
+    let seconds = seconds.unwrap_or(600);
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    for arrangement in Arrangement::ALL {
+        for impair in [None, Some(FAULTS)] {
+            let least = if impair.is_some() { 10_000_000_000 / 3 } else { 0 };
+            match cases::run(arrangement, impair, seconds, least, None) {
+                Ok(more) => outcomes.extend(more),
+                Err(failure) => panic!("{failure}"),
+            }
+        }
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/soak.md");
+    let head = format!(
+        "# Soak\n\nWritten by `make soak`: every program for {seconds} s, all side by side, two \
+         hosts on one core each.\n"
+    );
+    std::fs::write(path, head + &cases::table(&outcomes)).expect("docs/soak.md is writable");
+    cases::judge(&outcomes);
+}
