@@ -81,7 +81,8 @@ fn cases(world: &World, seconds: u32, least_bytes: u64) -> Result<Vec<Case>> {
     let content: Vec<u8> = (0..FILE_BYTES as u32).map(|n| (n ^ (n >> 9)) as u8).collect();
     let directory = lab.scratch().join("nginx");
     let file = directory.join("file");
-    std::fs::write(&file, content).explain("cannot write the file to fetch", "make room in TMPDIR")?;
+    std::fs::write(&file, content)
+        .explain("cannot write the file to fetch", "make room in TMPDIR")?;
     let sum = std::process::Command::new("sha256sum")
         .arg(&file)
         .output()
@@ -102,9 +103,8 @@ fn cases(world: &World, seconds: u32, least_bytes: u64) -> Result<Vec<Case>> {
         judge: judge_iperf,
         bears_loss,
     };
-    let serving = |name, port: u16| {
-        scripted(lab, name).args(["server", &address]).arg(port.to_string())
-    };
+    let serving =
+        |name, port: u16| scripted(lab, name).args(["server", &address]).arg(port.to_string());
     let clients = |name, port: u16| scripted(lab, name).arg(&address).arg(port.to_string());
     Ok(vec![
         Case {
@@ -201,8 +201,12 @@ pub fn run(
 ) -> Result<Vec<Outcome>> {
     let world = World::new(arrangement, impair)?;
     let mut servers: Vec<Program> = Vec::new();
-    let mut clients: Vec<(&'static str, fn(&Finished) -> Result<String>, Instant, Result<Program>)> =
-        Vec::new();
+    let mut clients: Vec<(
+        &'static str,
+        fn(&Finished) -> Result<String>,
+        Instant,
+        Result<Program>,
+    )> = Vec::new();
     for case in cases(&world, seconds, least_bytes)? {
         let skipped = impair.is_some() && !case.bears_loss
             || only.is_some_and(|only| !case.name.contains(only));
@@ -253,7 +257,8 @@ pub fn table(outcomes: &[Outcome]) -> String {
         let faults = outcome.impair.unwrap_or("none");
         let this = format!("{}; faults: {faults}", outcome.arrangement.name());
         if this != heading {
-            let _ = write!(text, "\n### {this}\n\n| programs | seconds | result |\n|---|---|---|\n");
+            let _ =
+                write!(text, "\n### {this}\n\n| programs | seconds | result |\n|---|---|---|\n");
             heading = this;
         }
         let result = match &outcome.result {

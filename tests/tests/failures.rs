@@ -140,7 +140,8 @@ fn a_private_engine_ends_with_its_program_whose_status_is_passed_on() {
     let world = World::new(Arrangement::TapServers, None).expect("a world");
     let socket = world.lab.scratch().join("private.sock");
     let port = format!("tap:{}p,addr=10.80.0.2/24", world.lab.stem());
-    let task = Task::new(world.executable()).args(["run", "--port", &port, "--socket"]).arg(&socket);
+    let task =
+        Task::new(world.executable()).args(["run", "--port", &port, "--socket"]).arg(&socket);
     let task = task.args(["--", "sh", "-c", "test -S $OUTBOARD_SOCKET && exit 7"]);
     let finished = world.lab.start(Side::B, task).and_then(|run| run.wait(PATIENCE)).expect("runs");
     assert_eq!(finished.status.code(), Some(7), "{}{}", finished.output, finished.errors);
