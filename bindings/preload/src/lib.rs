@@ -1,1 +1,81 @@
-//! The LD_PRELOAD library.
+//! The LD_PRELOAD library: the C library's socket calls in, `client::sockets` out.
+//!
+//! Each exported function asks whether the descriptor is one that the socket layer follows. If not
+//! (one table look-up), the call goes to the real function untouched. If so, C's arguments become
+//! Rust's, the socket layer answers, and the answer becomes a return value and errno.
+//!
+//! Not done here: socket semantics (crates/client/src/sockets). Not caught: calls that glibc makes
+//! inside itself (stdio on a socket, getaddrinfo's own sockets), raw system calls; what can be
+//! noticed of those is logged once. Start reading at `boundary.rs`.
+//!
+//! Rules: real functions are resolved once by `dlsym(RTLD_NEXT)`; nothing here calls an interposed
+//! function by its C name; before the constructor has run nothing allocates and everything is
+//! passed to the kernel; a panic never crosses into C.
+#![deny(clippy::undocumented_unsafe_blocks)]
+
+mod addresses;
+mod boundary;
+mod calls;
+mod kernel;
+mod real;
+
+use std::sync::OnceLock;
+
+use client::sockets::{Config, Sockets};
+
+/// Set once by the constructor when the environment names an engine socket.
+static SOCKETS: OnceLock<Sockets> = OnceLock::new();
+
+/// The socket layer, if this process is to be accelerated and the constructor has run.
+#[inline]
+fn sockets() -> Option<&'static Sockets> {
+    SOCKETS.get()
+}
+
+/// Runs when the library is loaded, after the C library is ready.
+extern "C" fn start() {
+    real::resolve_all();
+    let outcome = std::panic::catch_unwind(|| {
+        let Some(path) = std::env::var_os("OUTBOARD_SOCKET") else { return };
+        if path.is_empty() {
+            return;
+        }
+        let config = Config {
+            socket: path.into(),
+            program: program_name(),
+            spin_ns: std::env::var("OUTBOARD_SPIN_US")
+                .ok()
+                .and_then(|text| text.parse::<u64>().ok())
+                .map_or(Config::SPIN_NS, |us| us.saturating_mul(1000)),
+            quiet: std::env::var("OUTBOARD_LOG").is_ok_and(|level| level == "off"),
+        };
+        let _ = SOCKETS.set(Sockets::new(config, &kernel::Raw));
+        // SAFETY: registers plain functions that live as long as the process.
+        unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
+    });
+    if outcome.is_err() {
+        kernel::log_line("outboard: the library failed to start; everything goes through the kernel");
+    }
+}
+
+/// The program's name for `outboard ss`.
+fn program_name() -> String {
+    std::env::args_os()
+        .next()
+        .and_then(|name| {
+            let path = std::path::PathBuf::from(name);
+            path.file_name().map(|name| name.to_string_lossy().into_owned())
+        })
+        .unwrap_or_else(|| "program".into())
+}
+
+/// Tells the socket layer that this is a child: what it inherited belongs to the parent.
+unsafe extern "C" fn after_fork_in_child() {
+    if let Some(sockets) = sockets() {
+        let _ = std::panic::catch_unwind(|| sockets.forked());
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;

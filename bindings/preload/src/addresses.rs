@@ -1,0 +1,104 @@
+//! Socket addresses between C's memory and Rust's types.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use client::sockets::Errno;
+use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+
+/// Reads an address; `None` for a family other than IPv4 and IPv6 (AF_UNSPEC among them).
+///
+/// # Safety
+/// `addr` points to `len` readable bytes or is null.
+pub unsafe fn read(addr: *const sockaddr, len: socklen_t) -> Result<Option<SocketAddr>, Errno> {
+    let len = len as usize;
+    if addr.is_null() || len < size_of::<libc::sa_family_t>() {
+        return Ok(None);
+    }
+    // SAFETY: at least the family is readable, by the caller's promise.
+    let family = i32::from(unsafe { std::ptr::read_unaligned(&raw const (*addr).sa_family) });
+    match family {
+        libc::AF_INET if len >= size_of::<sockaddr_in>() => {
+            // SAFETY: enough readable bytes; any bit pattern is a sockaddr_in.
+            let v4 = unsafe { std::ptr::read_unaligned(addr.cast::<sockaddr_in>()) };
+            Ok(Some(SocketAddr::V4(SocketAddrV4::new(
+                Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)),
+                u16::from_be(v4.sin_port),
+            ))))
+        }
+        // RFC 2133's shorter sockaddr_in6 has no scope and is still accepted by Linux (24 bytes).
+        libc::AF_INET6 if len >= 24 => {
+            // SAFETY: all zero is a valid sockaddr_in6.
+            let mut v6: sockaddr_in6 = unsafe { std::mem::zeroed() };
+            let count = len.min(size_of::<sockaddr_in6>());
+            // SAFETY: `count` bytes are readable there and fit here.
+            unsafe {
+                std::ptr::copy_nonoverlapping(addr.cast::<u8>(), (&raw mut v6).cast::<u8>(), count);
+            }
+            Ok(Some(SocketAddr::V6(SocketAddrV6::new(
+                Ipv6Addr::from(v6.sin6_addr.s6_addr),
+                u16::from_be(v6.sin6_port),
+                u32::from_be(v6.sin6_flowinfo),
+                v6.sin6_scope_id,
+            ))))
+        }
+        libc::AF_INET | libc::AF_INET6 => Err(Errno::INVAL),
+        _ => Ok(None),
+    }
+}
+
+/// An address in C's form.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub union Packed {
+    v4: sockaddr_in,
+    v6: sockaddr_in6,
+}
+
+impl Packed {
+    /// Converts; with the length that C expects beside it.
+    pub fn new(addr: SocketAddr) -> (Self, socklen_t) {
+        match addr {
+            SocketAddr::V4(v4) => {
+                let packed = sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: v4.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from(*v4.ip()).to_be() },
+                    sin_zero: [0; 8],
+                };
+                (Packed { v4: packed }, size_of::<sockaddr_in>() as socklen_t)
+            }
+            SocketAddr::V6(v6) => {
+                let packed = sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: v6.port().to_be(),
+                    sin6_flowinfo: v6.flowinfo().to_be(),
+                    sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                    sin6_scope_id: v6.scope_id(),
+                };
+                (Packed { v6: packed }, size_of::<sockaddr_in6>() as socklen_t)
+            }
+        }
+    }
+
+    /// For passing to a C function.
+    pub fn as_ptr(&self) -> *const sockaddr {
+        (&raw const *self).cast()
+    }
+}
+
+/// Writes an address to the program, cut to its room, and the full length beside it.
+///
+/// # Safety
+/// `len` points to the room at `addr`, as accept(2) demands; either may be null.
+pub unsafe fn write(value: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) {
+    if addr.is_null() || len.is_null() {
+        return;
+    }
+    let (packed, full) = Packed::new(value);
+    // SAFETY: the caller's pointers are valid for this room; the copy is cut to it.
+    unsafe {
+        let room = (*len).min(full) as usize;
+        std::ptr::copy_nonoverlapping(packed.as_ptr().cast::<u8>(), addr.cast::<u8>(), room);
+        *len = full;
+    }
+}

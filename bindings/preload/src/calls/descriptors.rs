@@ -1,0 +1,282 @@
+//! Descriptors as such: closing, duplicating, flags; and what passes the library by.
+
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
+
+use client::sockets::{Errno, Verdict};
+
+use crate::boundary::{answer, serve};
+use crate::real;
+
+/// close(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    serve(fd, |sockets| sockets.closing(fd).map(|()| 0))
+        // SAFETY: arguments passed through.
+        .unwrap_or_else(|| unsafe { real::close(fd) })
+}
+
+/// fclose(3): glibc closes the descriptor inside itself, so it is taken note of here.
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fclose(stream: *mut libc::FILE) -> c_int {
+    if !stream.is_null() && crate::sockets().is_some() {
+        // SAFETY: the program's promise about `stream`.
+        let fd = unsafe { libc::fileno(stream) };
+        let _ = serve(fd, |sockets| sockets.closing(fd).map(|()| 0));
+    }
+    // SAFETY: arguments passed through.
+    unsafe { real::fclose(stream) }
+}
+
+/// fdopen(3): reads and writes of the stream happen inside glibc and cannot be accelerated.
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
+    if let Some(sockets) = crate::sockets() && sockets.accelerated(fd) {
+        sockets.notice_stdio(fd);
+    }
+    // SAFETY: arguments passed through.
+    unsafe { real::fdopen(fd, mode) }
+}
+
+/// close_range(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const CLOEXEC: c_int = 4;
+    let Some(sockets) = crate::sockets() else {
+        // SAFETY: arguments passed through.
+        return unsafe { real::close_range(first, last, flags) };
+    };
+    if flags & CLOEXEC != 0 || first > last {
+        // SAFETY: arguments passed through.
+        return unsafe { real::close_range(first, last, flags) };
+    }
+    let mut outcome = 0;
+    answer(|| {
+        sockets.closing_range(first, last, &mut |from, to| {
+            // SAFETY: a part of the range that the program asked to close.
+            outcome |= unsafe { real::close_range(from, to, flags) };
+        });
+        Ok(0)
+    });
+    outcome
+}
+
+/// closefrom(3).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: arguments passed through.
+    unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
+}
+
+/// Makes the new number follow what the old one follows.
+fn shared(old: c_int, new: c_int) -> c_int {
+    if new >= 0 && let Some(sockets) = crate::sockets() && sockets.tracks(old) {
+        answer(|| {
+            sockets.duplicated(old, new);
+            Ok(0)
+        });
+    }
+    new
+}
+
+/// dup(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: arguments passed through.
+    shared(fd, unsafe { real::dup(fd) })
+}
+
+/// Lets go of what a number followed before dup2 puts something else there; false when the number
+/// is the library's own and must stay.
+fn replaced(old: c_int, new: c_int) -> bool {
+    let Some(sockets) = crate::sockets() else { return true };
+    if old == new || !sockets.tracks(new) {
+        return true;
+    }
+    // SAFETY: asks for flags only: a bad `old` must leave `new` alone.
+    if unsafe { real::fcntl(old, libc::F_GETFD, 0) } < 0 {
+        return true;
+    }
+    answer(|| match sockets.closing(new) {
+        Verdict::Done(Err(Errno::BADF)) => {
+            // The library's own descriptor sits on the number that the program wants: move it.
+            if sockets.yield_number(new) { Ok(0) } else { Err(Errno::BUSY) }
+        }
+        _ => Ok(0),
+    }) == 0
+}
+
+/// dup2(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+    if !replaced(old, new) {
+        return -1;
+    }
+    // SAFETY: arguments passed through.
+    let outcome = unsafe { real::dup2(old, new) };
+    if old == new { outcome } else { shared(old, outcome) }
+}
+
+/// dup3(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    if !replaced(old, new) {
+        return -1;
+    }
+    // SAFETY: arguments passed through.
+    shared(old, unsafe { real::dup3(old, new, flags) })
+}
+
+fn control(fd: c_int, command: c_int, arg: usize) -> Option<c_int> {
+    serve(fd, |sockets| match command {
+        libc::F_GETFL => sockets.status_flags(fd),
+        libc::F_SETFL => sockets.set_status_flags(fd, arg as c_int).map(|()| 0),
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            // SAFETY: arguments passed through.
+            let new = unsafe { real::fcntl(fd, command, arg) };
+            if new < 0 {
+                return Verdict::Done(Err(Errno::from_raw_os_error(crate::boundary::errno())));
+            }
+            sockets.duplicated(fd, new);
+            Verdict::Done(Ok(new))
+        }
+        _ => Verdict::Kernel,
+    })
+}
+
+/// fcntl(2). The C function is variadic; its third argument travels in the same register.
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
+    control(fd, command, arg)
+        // SAFETY: arguments passed through.
+        .unwrap_or_else(|| unsafe { real::fcntl(fd, command, arg) })
+}
+
+/// fcntl64(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int {
+    control(fd, command, arg)
+        // SAFETY: arguments passed through.
+        .unwrap_or_else(|| unsafe { real::fcntl64(fd, command, arg) })
+}
+
+/// ioctl(2). Variadic as fcntl.
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
+    serve(fd, |sockets| {
+        let int = arg as *mut c_int;
+        match request as libc::c_ulong {
+            libc::FIONBIO if !int.is_null() => {
+                // SAFETY: FIONBIO takes a pointer to an int.
+                let on = unsafe { *int } != 0;
+                sockets.set_nonblocking(fd, on).map(|()| 0)
+            }
+            // TIOCINQ and TIOCOUTQ are SIOCINQ and SIOCOUTQ.
+            libc::FIONREAD | libc::TIOCOUTQ if !int.is_null() => {
+                let unread = request as libc::c_ulong == libc::FIONREAD;
+                sockets.queued(fd, unread).map(|count| {
+                    // SAFETY: both take a pointer to an int.
+                    unsafe { *int = c_int::try_from(count).unwrap_or(c_int::MAX) };
+                    0
+                })
+            }
+            _ => Verdict::Kernel,
+        }
+    })
+    // SAFETY: arguments passed through.
+    .unwrap_or_else(|| unsafe { real::ioctl(fd, request, arg) })
+}
+
+/// syscall(2): passed through; calls that would miss an accelerated socket are noted once.
+/// Variadic: six registers and one stack word, read whether the caller passed them or not.
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
+    if let Some(sockets) = crate::sockets() {
+        match number {
+            libc::SYS_io_uring_setup => sockets.notice_io_uring(),
+            libc::SYS_read | libc::SYS_write | libc::SYS_recvfrom | libc::SYS_sendto
+            | libc::SYS_recvmsg | libc::SYS_sendmsg | libc::SYS_accept4 | libc::SYS_connect
+            | libc::SYS_close
+                if c_int::try_from(a).is_ok_and(|fd| sockets.accelerated(fd)) =>
+            {
+                sockets.notice_raw_call(number);
+            }
+            _ => (),
+        }
+    }
+    // SAFETY: arguments passed through.
+    unsafe { real::syscall(number, a, b, c, d, e, f) }
+}
+
+/// io_uring_setup of liburing: noted once; its operations go to the kernel.
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn io_uring_setup(entries: c_uint, params: *mut c_void) -> c_int {
+    if let Some(sockets) = crate::sockets() {
+        sockets.notice_io_uring();
+    }
+    // SAFETY: arguments passed through.
+    unsafe { real::io_uring_setup(entries, params) }
+}
+
+/// io_uring_queue_init_params of liburing: noted once.
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn io_uring_queue_init_params(
+    entries: c_uint,
+    ring: *mut c_void,
+    params: *mut c_void,
+) -> c_int {
+    if let Some(sockets) = crate::sockets() {
+        sockets.notice_io_uring();
+    }
+    // SAFETY: arguments passed through.
+    unsafe { real::io_uring_queue_init_params(entries, ring, params) }
+}

@@ -1,0 +1,611 @@
+//! Reading and writing.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::io::{IoSlice, IoSliceMut};
+
+use client::sockets::{Errno, Received, Sockets, Verdict};
+use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+
+use crate::boundary::{answer, serve};
+use crate::{addresses, real};
+
+/// Most parts of one vectored call (IOV_MAX).
+const PARTS_MAX: usize = 1024;
+
+/// # Safety
+/// `len` writable bytes at `buf`.
+unsafe fn room<'a>(buf: *mut c_void, len: size_t) -> Result<IoSliceMut<'a>, Errno> {
+    if buf.is_null() {
+        return if len == 0 { Ok(IoSliceMut::new(&mut [])) } else { Err(Errno::FAULT) };
+    }
+    let len = len.min(isize::MAX as usize);
+    // SAFETY: by the caller's promise; the bytes are only written.
+    Ok(IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(buf.cast::<u8>(), len) }))
+}
+
+/// # Safety
+/// `len` readable bytes at `buf`.
+unsafe fn bytes<'a>(buf: *const c_void, len: size_t) -> Result<IoSlice<'a>, Errno> {
+    if buf.is_null() {
+        return if len == 0 { Ok(IoSlice::new(&[])) } else { Err(Errno::FAULT) };
+    }
+    let len = len.min(isize::MAX as usize);
+    // SAFETY: by the caller's promise.
+    Ok(IoSlice::new(unsafe { std::slice::from_raw_parts(buf.cast::<u8>(), len) }))
+}
+
+/// # Safety
+/// `count` iovecs of writable memory at `iov`.
+unsafe fn rooms<'a>(iov: *const iovec, count: usize) -> Result<&'a mut [IoSliceMut<'a>], Errno> {
+    if count > PARTS_MAX {
+        return Err(Errno::INVAL);
+    }
+    if count == 0 || iov.is_null() {
+        return Ok(&mut []);
+    }
+    // SAFETY: IoSliceMut has iovec's layout; the array is only read by the layers below, which
+    // take no advantage of its mutability; by the caller's promise it is valid.
+    Ok(unsafe { std::slice::from_raw_parts_mut(iov.cast_mut().cast::<IoSliceMut<'a>>(), count) })
+}
+
+/// # Safety
+/// `count` iovecs of readable memory at `iov`.
+unsafe fn parts<'a>(iov: *const iovec, count: usize) -> Result<&'a [IoSlice<'a>], Errno> {
+    if count > PARTS_MAX {
+        return Err(Errno::INVAL);
+    }
+    if count == 0 || iov.is_null() {
+        return Ok(&[]);
+    }
+    // SAFETY: IoSlice has iovec's layout; by the caller's promise the array is valid.
+    Ok(unsafe { std::slice::from_raw_parts(iov.cast::<IoSlice<'a>>(), count) })
+}
+
+fn sent(outcome: Verdict<usize>, flags: c_int) -> Verdict<ssize_t> {
+    if let Verdict::Done(Err(Errno::PIPE)) = outcome && flags & libc::MSG_NOSIGNAL == 0 {
+        // SAFETY: raises the signal that write(2) promises, in this thread.
+        unsafe { libc::raise(libc::SIGPIPE) };
+    }
+    outcome.map(|len| len as ssize_t)
+}
+
+/// # Safety
+/// `len` writable bytes at `buf`.
+#[inline]
+unsafe fn receive(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> Option<ssize_t> {
+    serve(fd, |sockets| {
+        // SAFETY: by the caller's promise.
+        match unsafe { room(buf, len) } {
+            Ok(room) => sockets.receive(fd, &mut [room], flags).map(|got| got.len as ssize_t),
+            Err(error) => Verdict::Done(Err(error)),
+        }
+    })
+}
+
+/// # Safety
+/// `len` readable bytes at `buf`.
+#[inline]
+unsafe fn transmit(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> Option<ssize_t> {
+    serve(fd, |sockets| {
+        // SAFETY: by the caller's promise.
+        match unsafe { bytes(buf, len) } {
+            Ok(bytes) => sent(sockets.send(fd, &[bytes], flags, None), flags),
+            Err(error) => Verdict::Done(Err(error)),
+        }
+    })
+}
+
+/// read(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
+    // SAFETY: the program's promise about `buf`.
+    unsafe { receive(fd, buf, len, 0) }
+        // SAFETY: arguments passed through.
+        .unwrap_or_else(|| unsafe { real::read(fd, buf, len) })
+}
+
+/// write(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
+    // SAFETY: the program's promise about `buf`.
+    unsafe { transmit(fd, buf, len, 0) }
+        // SAFETY: arguments passed through.
+        .unwrap_or_else(|| unsafe { real::write(fd, buf, len) })
+}
+
+/// recv(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the program's promise about `buf`.
+    unsafe { receive(fd, buf, len, flags) }
+        // SAFETY: arguments passed through.
+        .unwrap_or_else(|| unsafe { real::recv(fd, buf, len, flags) })
+}
+
+/// send(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn send(
+    fd: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the program's promise about `buf`.
+    unsafe { transmit(fd, buf, len, flags) }
+        // SAFETY: arguments passed through.
+        .unwrap_or_else(|| unsafe { real::send(fd, buf, len, flags) })
+}
+
+/// readv(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    serve(fd, |sockets| {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        // SAFETY: the program's promise about `iov`.
+        match unsafe { rooms(iov, count) } {
+            Ok(rooms) => sockets.receive(fd, rooms, 0).map(|got| got.len as ssize_t),
+            Err(error) => Verdict::Done(Err(error)),
+        }
+    })
+    // SAFETY: arguments passed through.
+    .unwrap_or_else(|| unsafe { real::readv(fd, iov, count) })
+}
+
+/// writev(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    serve(fd, |sockets| {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        // SAFETY: the program's promise about `iov`.
+        match unsafe { parts(iov, count) } {
+            Ok(parts) => sent(sockets.send(fd, parts, 0, None), 0),
+            Err(error) => Verdict::Done(Err(error)),
+        }
+    })
+    // SAFETY: arguments passed through.
+    .unwrap_or_else(|| unsafe { real::writev(fd, iov, count) })
+}
+
+/// recvfrom(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    addr_len: *mut socklen_t,
+) -> ssize_t {
+    serve(fd, |sockets| {
+        // SAFETY: the program's promise about `buf`.
+        let room = match unsafe { room(buf, len) } {
+            Ok(room) => room,
+            Err(error) => return Verdict::Done(Err(error)),
+        };
+        sockets.receive(fd, &mut [room], flags).map(|got| {
+            // SAFETY: the program's promise about `addr` and `addr_len`.
+            unsafe { give_name(&got, addr, addr_len) };
+            got.len as ssize_t
+        })
+    })
+    // SAFETY: arguments passed through.
+    .unwrap_or_else(|| unsafe { real::recvfrom(fd, buf, len, flags, addr, addr_len) })
+}
+
+/// # Safety
+/// `addr` and `len` as recvfrom(2) demands.
+unsafe fn give_name(got: &Received, addr: *mut sockaddr, len: *mut socklen_t) {
+    match got.from {
+        // SAFETY: by the caller's promise.
+        Some(from) => unsafe { addresses::write(from, addr, len) },
+        None if !len.is_null() && !addr.is_null() => {
+            // SAFETY: by the caller's promise. A stream tells no sender.
+            unsafe { *len = 0 };
+        }
+        None => (),
+    }
+}
+
+/// sendto(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendto(
+    fd: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+    addr: *const sockaddr,
+    addr_len: socklen_t,
+) -> ssize_t {
+    serve(fd, |sockets| {
+        // SAFETY: the program's promises about `addr` and `buf`.
+        let outcome = unsafe { addresses::read(addr, addr_len) }
+            // SAFETY: as above.
+            .and_then(|to| Ok((to, unsafe { bytes(buf, len) }?)));
+        match outcome {
+            Ok((to, bytes)) => sent(sockets.send(fd, &[bytes], flags, to), flags),
+            Err(error) => Verdict::Done(Err(error)),
+        }
+    })
+    // SAFETY: arguments passed through.
+    .unwrap_or_else(|| unsafe { real::sendto(fd, buf, len, flags, addr, addr_len) })
+}
+
+/// # Safety
+/// `message` as recvmsg(2) demands.
+unsafe fn receive_message(
+    sockets: &Sockets,
+    fd: c_int,
+    message: &mut msghdr,
+    flags: c_int,
+) -> Verdict<ssize_t> {
+    // SAFETY: by the caller's promise.
+    let rooms = match unsafe { rooms(message.msg_iov, message.msg_iovlen) } {
+        Ok(rooms) => rooms,
+        Err(error) => return Verdict::Done(Err(error)),
+    };
+    sockets.receive(fd, rooms, flags).map(|got| {
+        if !message.msg_name.is_null() {
+            // SAFETY: by the caller's promise.
+            unsafe { give_name(&got, message.msg_name.cast(), &raw mut message.msg_namelen) };
+        }
+        message.msg_controllen = 0;
+        message.msg_flags = if got.truncated { libc::MSG_TRUNC } else { 0 };
+        got.len as ssize_t
+    })
+}
+
+/// # Safety
+/// `message` as sendmsg(2) demands.
+unsafe fn send_message(
+    sockets: &Sockets,
+    fd: c_int,
+    message: &msghdr,
+    flags: c_int,
+) -> Verdict<ssize_t> {
+    // SAFETY: by the caller's promise.
+    let outcome = unsafe { addresses::read(message.msg_name.cast(), message.msg_namelen) }
+        // SAFETY: as above.
+        .and_then(|to| Ok((to, unsafe { parts(message.msg_iov, message.msg_iovlen) }?)));
+    if message.msg_controllen > 0 {
+        sockets.notice_control_messages(fd);
+    }
+    match outcome {
+        Ok((to, parts)) => sent(sockets.send(fd, parts, flags, to), flags),
+        Err(error) => Verdict::Done(Err(error)),
+    }
+}
+
+/// recvmsg(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    serve(fd, |sockets| {
+        // SAFETY: the program's promise about `message`.
+        match unsafe { message.as_mut() } {
+            // SAFETY: as above.
+            Some(message) => unsafe { receive_message(sockets, fd, message, flags) },
+            None => Verdict::Done(Err(Errno::FAULT)),
+        }
+    })
+    // SAFETY: arguments passed through.
+    .unwrap_or_else(|| unsafe { real::recvmsg(fd, message, flags) })
+}
+
+/// sendmsg(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    serve(fd, |sockets| {
+        // SAFETY: the program's promise about `message`.
+        match unsafe { message.as_ref() } {
+            // SAFETY: as above.
+            Some(message) => unsafe { send_message(sockets, fd, message, flags) },
+            None => Verdict::Done(Err(Errno::FAULT)),
+        }
+    })
+    // SAFETY: arguments passed through.
+    .unwrap_or_else(|| unsafe { real::sendmsg(fd, message, flags) })
+}
+
+/// Serves each message in turn until one fails; a failure after the first success is for later.
+///
+/// # Safety
+/// `count` messages at `messages`, as the C function demands.
+unsafe fn each(
+    messages: *mut mmsghdr,
+    count: c_uint,
+    mut one: impl FnMut(&mut msghdr, c_uint) -> Verdict<ssize_t>,
+) -> Verdict<c_int> {
+    let mut done: c_uint = 0;
+    while done < count.min(PARTS_MAX as c_uint) {
+        // SAFETY: within the array, by the caller's promise.
+        let entry = unsafe { &mut *messages.add(done as usize) };
+        match one(&mut entry.msg_hdr, done) {
+            Verdict::Done(Ok(len)) => entry.msg_len = len as c_uint,
+            Verdict::Done(Err(error)) if done == 0 => return Verdict::Done(Err(error)),
+            Verdict::Done(Err(_)) => break,
+            // Became the kernel's in the middle; the program asks again for the rest.
+            Verdict::Kernel if done == 0 => return Verdict::Kernel,
+            Verdict::Kernel => break,
+        }
+        done += 1;
+    }
+    Verdict::Done(Ok(done as c_int))
+}
+
+/// recvmmsg(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    serve(fd, |sockets| {
+        let began = std::time::Instant::now();
+        // SAFETY: the program's promise about `timeout`.
+        let limit = unsafe { timeout.as_ref() }
+            .map(|time| std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32));
+        // SAFETY: the program's promise about `messages`.
+        unsafe {
+            each(messages, count, |message, index| {
+                if index > 0 && limit.is_some_and(|limit| began.elapsed() >= limit) {
+                    return Verdict::Done(Err(Errno::AGAIN));
+                }
+                let mut own = flags & !libc::MSG_WAITFORONE;
+                if index > 0 && flags & libc::MSG_WAITFORONE != 0 {
+                    own |= libc::MSG_DONTWAIT;
+                }
+                receive_message(sockets, fd, message, own)
+            })
+        }
+    })
+    // SAFETY: arguments passed through.
+    .unwrap_or_else(|| unsafe { real::recvmmsg(fd, messages, count, flags, timeout) })
+}
+
+/// sendmmsg(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    serve(fd, |sockets| {
+        // SAFETY: the program's promise about `messages`.
+        unsafe { each(messages, count, |message, _| send_message(sockets, fd, message, flags)) }
+    })
+    // SAFETY: arguments passed through.
+    .unwrap_or_else(|| unsafe { real::sendmmsg(fd, messages, count, flags) })
+}
+
+/// read(2) as compiled with _FORTIFY_SOURCE.
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __read_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    room: size_t,
+) -> ssize_t {
+    let ours = if len > room {
+        None
+    } else {
+        // SAFETY: the program's promise about `buf`.
+        unsafe { receive(fd, buf, len, 0) }
+    };
+    // SAFETY: arguments passed through.
+    ours.unwrap_or_else(|| unsafe { real::__read_chk(fd, buf, len, room) })
+}
+
+/// recv(2) as compiled with _FORTIFY_SOURCE.
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+) -> ssize_t {
+    let ours = if len > room {
+        None
+    } else {
+        // SAFETY: the program's promise about `buf`.
+        unsafe { receive(fd, buf, len, flags) }
+    };
+    // SAFETY: arguments passed through.
+    ours.unwrap_or_else(|| unsafe { real::__recv_chk(fd, buf, len, room, flags) })
+}
+
+/// recvfrom(2) as compiled with _FORTIFY_SOURCE.
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    addr_len: *mut socklen_t,
+) -> ssize_t {
+    if len > room {
+        // SAFETY: arguments passed through; it ends the program as it should.
+        return unsafe { real::__recvfrom_chk(fd, buf, len, room, flags, addr, addr_len) };
+    }
+    // SAFETY: arguments passed through.
+    unsafe { recvfrom(fd, buf, len, flags, addr, addr_len) }
+}
+
+/// sendfile(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(
+    out: c_int,
+    input: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> ssize_t {
+    // SAFETY: the program's promise about `offset`.
+    unsafe { copy_file(out, input, offset, count) }
+        // SAFETY: arguments passed through.
+        .unwrap_or_else(|| unsafe { real::sendfile(out, input, offset, count) })
+}
+
+/// sendfile64(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile64(
+    out: c_int,
+    input: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> ssize_t {
+    // SAFETY: the program's promise about `offset`.
+    unsafe { copy_file(out, input, offset, count) }
+        // SAFETY: arguments passed through.
+        .unwrap_or_else(|| unsafe { real::sendfile64(out, input, offset, count) })
+}
+
+/// sendfile towards an accelerated connection: read and send.
+///
+/// # Safety
+/// `offset` is null or points to the position.
+unsafe fn copy_file(
+    out: c_int,
+    input: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> Option<ssize_t> {
+    if !crate::sockets()?.tracks(out) {
+        return None;
+    }
+    serve(out, |sockets| {
+        if !sockets.accelerated(out) {
+            return Verdict::Kernel;
+        }
+        let mut at = if offset.is_null() {
+            // SAFETY: asks for the position only.
+            unsafe { libc::lseek(input, 0, libc::SEEK_CUR) }
+        } else {
+            // SAFETY: by the caller's promise.
+            unsafe { *offset }
+        };
+        if at < 0 {
+            sockets.notice_unseekable(out);
+            return Verdict::Done(Err(Errno::INVAL));
+        }
+        let mut chunk = vec![0_u8; count.clamp(1, 64 * 1024)];
+        let mut total = 0_usize;
+        let outcome = loop {
+            let want = count.saturating_sub(total).min(chunk.len());
+            if want == 0 {
+                break Ok(());
+            }
+            // SAFETY: `want` writable bytes.
+            let got = unsafe { libc::pread(input, chunk.as_mut_ptr().cast(), want, at) };
+            if got < 0 {
+                break Err(Errno::from_raw_os_error(crate::boundary::errno()));
+            }
+            if got == 0 {
+                break Ok(());
+            }
+            let filled = chunk.get(..got as usize).unwrap_or_default();
+            match sockets.send(out, &[IoSlice::new(filled)], libc::MSG_NOSIGNAL, None) {
+                Verdict::Done(Ok(len)) => {
+                    total += len;
+                    at += len as off_t;
+                    if len < filled.len() {
+                        break Ok(());
+                    }
+                }
+                Verdict::Done(Err(error)) => break Err(error),
+                Verdict::Kernel => break Err(Errno::NOTCONN),
+            }
+        };
+        if total > 0 || outcome.is_ok() {
+            if offset.is_null() {
+                // SAFETY: moves the position as sendfile does.
+                unsafe { libc::lseek(input, at, libc::SEEK_SET) };
+            } else {
+                // SAFETY: by the caller's promise.
+                unsafe { *offset = at };
+            }
+            return Verdict::Done(Ok(total as ssize_t));
+        }
+        sent(Verdict::Done(outcome.map(|()| 0)), 0)
+    })
+}
+
+/// splice(2): not towards or from accelerated sockets.
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splice(
+    input: c_int,
+    in_offset: *mut off_t,
+    out: c_int,
+    out_offset: *mut off_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    if let Some(sockets) = crate::sockets() {
+        let ours = [input, out].into_iter().find(|&fd| sockets.accelerated(fd));
+        if let Some(fd) = ours {
+            return answer(|| {
+                sockets.notice_splice(fd);
+                Err(Errno::INVAL)
+            });
+        }
+    }
+    // SAFETY: arguments passed through.
+    unsafe { real::splice(input, in_offset, out, out_offset, len, flags) }
+}

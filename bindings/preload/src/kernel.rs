@@ -1,0 +1,285 @@
+//! The kernel as the socket layer sees it: the C library's real functions.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::time::Duration;
+
+use client::sockets::{EpollEvent, Errno, Kernel, PollFd, Received, SigMask};
+use libc::{c_int, sockaddr, socklen_t};
+
+use crate::boundary::{errno, set_errno};
+use crate::{addresses, real};
+
+/// The real functions.
+pub struct Raw;
+
+/// The result of a C call that says -1 on failure; errno is left as it was before it.
+fn check<T: PartialOrd + Default>(call: impl FnOnce() -> T) -> Result<T, Errno> {
+    let saved = errno();
+    let value = call();
+    if value < T::default() {
+        let error = Errno::from_raw_os_error(errno());
+        set_errno(saved);
+        return Err(error);
+    }
+    Ok(value)
+}
+
+/// Writes one line to standard error; needs no allocation beyond the line.
+pub fn log_line(line: &str) {
+    let mut parts = [IoSlice::new(line.as_bytes()), IoSlice::new(b"\n")];
+    let _ = check(|| {
+        // SAFETY: IoSlice has iovec's layout and both slices are readable.
+        unsafe { real::writev(2, parts.as_mut_ptr().cast(), 2) }
+    });
+}
+
+fn timespec(timeout: Option<Duration>) -> Option<libc::timespec> {
+    timeout.map(|time| libc::timespec {
+        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(time.subsec_nanos()),
+    })
+}
+
+fn mask_ptr(mask: Option<SigMask>) -> *const libc::sigset_t {
+    mask.map_or(std::ptr::null(), |mask| mask.0 as *const libc::sigset_t)
+}
+
+fn storage() -> (libc::sockaddr_storage, socklen_t) {
+    // SAFETY: all zero is a valid sockaddr_storage.
+    (unsafe { std::mem::zeroed() }, size_of::<libc::sockaddr_storage>() as socklen_t)
+}
+
+fn parse(storage: &libc::sockaddr_storage, len: socklen_t) -> Result<Option<SocketAddr>, Errno> {
+    let addr: *const sockaddr = (&raw const *storage).cast();
+    // SAFETY: the kernel wrote at most the storage's size there.
+    unsafe { addresses::read(addr, len.min(size_of::<libc::sockaddr_storage>() as socklen_t)) }
+}
+
+impl Kernel for Raw {
+    fn poll(
+        &self,
+        fds: &mut [PollFd],
+        timeout: Option<Duration>,
+        mask: Option<SigMask>,
+    ) -> Result<usize, Errno> {
+        let time = timespec(timeout);
+        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        check(|| {
+            // SAFETY: PollFd has pollfd's layout; the mask is the program's own pointer.
+            unsafe {
+                real::ppoll(
+                    fds.as_mut_ptr().cast(),
+                    fds.len() as libc::nfds_t,
+                    time,
+                    mask_ptr(mask),
+                )
+            }
+        })
+        .map(|count| count as usize)
+    }
+
+    fn epoll_ctl(
+        &self,
+        epoll: RawFd,
+        operation: i32,
+        fd: RawFd,
+        mut event: EpollEvent,
+    ) -> Result<(), Errno> {
+        // SAFETY: EpollEvent has epoll_event's layout.
+        check(|| unsafe { real::epoll_ctl(epoll, operation, fd, (&raw mut event).cast()) })
+            .map(drop)
+    }
+
+    fn epoll_wait(
+        &self,
+        epoll: RawFd,
+        events: &mut [EpollEvent],
+        timeout: Option<Duration>,
+        mask: Option<SigMask>,
+    ) -> Result<usize, Errno> {
+        let count = c_int::try_from(events.len()).unwrap_or(c_int::MAX);
+        let at = events.as_mut_ptr().cast();
+        let ms = match timeout {
+            None => -1,
+            Some(time) if time.subsec_nanos() % 1_000_000 != 0 && time.as_millis() < 10 => {
+                let time = timespec(timeout);
+                let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+                let outcome = check(|| {
+                    // SAFETY: room for `count` events; the mask is the program's own pointer.
+                    unsafe { real::epoll_pwait2(epoll, at, count, time, mask_ptr(mask)) }
+                });
+                match outcome {
+                    Err(Errno::NOSYS) => 1,
+                    other => return other.map(|count| count as usize),
+                }
+            }
+            Some(time) => c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX),
+        };
+        check(|| {
+            // SAFETY: room for `count` events; the mask is the program's own pointer.
+            unsafe { real::epoll_pwait(epoll, at, count, ms, mask_ptr(mask)) }
+        })
+        .map(|count| count as usize)
+    }
+
+    fn accept(&self, fd: RawFd, flags: i32) -> Result<(RawFd, SocketAddr), Errno> {
+        let (mut at, mut len) = storage();
+        // SAFETY: the storage has `len` bytes.
+        let new = check(|| unsafe { real::accept4(fd, (&raw mut at).cast(), &raw mut len, flags) })?;
+        match parse(&at, len) {
+            Ok(Some(addr)) => Ok((new, addr)),
+            _ => {
+                self.close(new);
+                Err(Errno::AFNOSUPPORT)
+            }
+        }
+    }
+
+    fn bind(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno> {
+        let (packed, len) = addresses::Packed::new(addr);
+        // SAFETY: `packed` has `len` bytes.
+        check(|| unsafe { real::bind(fd, packed.as_ptr(), len) }).map(drop)
+    }
+
+    fn listen(&self, fd: RawFd, backlog: i32) -> Result<(), Errno> {
+        // SAFETY: no memory is passed.
+        check(|| unsafe { real::listen(fd, backlog) }).map(drop)
+    }
+
+    fn connect(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno> {
+        let (packed, len) = addresses::Packed::new(addr);
+        // SAFETY: `packed` has `len` bytes.
+        check(|| unsafe { real::connect(fd, packed.as_ptr(), len) }).map(drop)
+    }
+
+    fn local(&self, fd: RawFd) -> Result<SocketAddr, Errno> {
+        let (mut at, mut len) = storage();
+        // SAFETY: the storage has `len` bytes.
+        check(|| unsafe { real::getsockname(fd, (&raw mut at).cast(), &raw mut len) })?;
+        parse(&at, len)?.ok_or(Errno::AFNOSUPPORT)
+    }
+
+    fn receive(
+        &self,
+        fd: RawFd,
+        bufs: &mut [IoSliceMut<'_>],
+        flags: i32,
+    ) -> Result<Received, Errno> {
+        let (mut at, len) = storage();
+        // SAFETY: all zero is a valid msghdr.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_name = (&raw mut at).cast();
+        message.msg_namelen = len;
+        message.msg_iov = bufs.as_mut_ptr().cast();
+        message.msg_iovlen = bufs.len();
+        // SAFETY: IoSliceMut has iovec's layout; every part is writable.
+        let len = check(|| unsafe { real::recvmsg(fd, &raw mut message, flags) })?;
+        Ok(Received {
+            len: len as usize,
+            from: parse(&at, message.msg_namelen)?,
+            truncated: message.msg_flags & libc::MSG_TRUNC != 0,
+        })
+    }
+
+    fn send(
+        &self,
+        fd: RawFd,
+        bufs: &[IoSlice<'_>],
+        flags: i32,
+        to: Option<SocketAddr>,
+    ) -> Result<usize, Errno> {
+        let packed = to.map(addresses::Packed::new);
+        // SAFETY: all zero is a valid msghdr.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        if let Some((packed, len)) = &packed {
+            message.msg_name = packed.as_ptr().cast_mut().cast();
+            message.msg_namelen = *len;
+        }
+        message.msg_iov = bufs.as_ptr().cast_mut().cast();
+        message.msg_iovlen = bufs.len();
+        // SAFETY: IoSlice has iovec's layout; every part is readable; sendmsg writes none of it.
+        check(|| unsafe { real::sendmsg(fd, &raw const message, flags) }).map(|len| len as usize)
+    }
+
+    fn option(&self, fd: RawFd, level: i32, name: i32) -> Result<i32, Errno> {
+        let mut value: c_int = 0;
+        let mut len = size_of::<c_int>() as socklen_t;
+        // SAFETY: an int's room at `value`.
+        check(|| unsafe {
+            real::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len)
+        })?;
+        Ok(value)
+    }
+
+    fn set_option(&self, fd: RawFd, level: i32, name: i32, value: i32) -> Result<(), Errno> {
+        let len = size_of::<c_int>() as socklen_t;
+        // SAFETY: an int is readable at `value`.
+        check(|| unsafe { real::setsockopt(fd, level, name, (&raw const value).cast(), len) })
+            .map(drop)
+    }
+
+    fn status_flags(&self, fd: RawFd) -> Result<i32, Errno> {
+        // SAFETY: no memory is passed.
+        check(|| unsafe { real::fcntl(fd, libc::F_GETFL, 0) })
+    }
+
+    fn duplicate(&self, fd: RawFd, at_least: RawFd, cloexec: bool) -> Result<RawFd, Errno> {
+        let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+        // SAFETY: no memory is passed.
+        check(|| unsafe { real::fcntl(fd, command, at_least as usize) })
+    }
+
+    fn close(&self, fd: RawFd) {
+        // SAFETY: the socket layer closes only what it opened itself or was asked to close.
+        let _ = check(|| unsafe { real::close(fd) });
+    }
+
+    fn event_fd(&self) -> Result<RawFd, Errno> {
+        // SAFETY: no memory is passed; eventfd is not interposed.
+        check(|| unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })
+    }
+
+    fn signal_event(&self, fd: RawFd) {
+        let one = 1_u64;
+        // SAFETY: eight readable bytes.
+        let _ = check(|| unsafe { real::write(fd, (&raw const one).cast(), 8) });
+    }
+
+    fn drain_event(&self, fd: RawFd) {
+        let mut count = 0_u64;
+        // SAFETY: eight writable bytes.
+        let _ = check(|| unsafe { real::read(fd, (&raw mut count).cast(), 8) });
+    }
+
+    fn inert(&self) -> Result<RawFd, Errno> {
+        // SAFETY: no memory is passed.
+        check(|| unsafe { real::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })
+    }
+
+    fn lend(&self, fd: RawFd, body: &mut dyn FnMut(BorrowedFd<'_>)) {
+        if fd >= 0 {
+            // SAFETY: the number is open for the length of the call; a program that closes it at
+            // the same time gets an error from the kernel, nothing worse.
+            body(unsafe { BorrowedFd::borrow_raw(fd) });
+        }
+    }
+
+    fn restarts_after_signal(&self) -> bool {
+        (1..=31).all(|signal| {
+            // SAFETY: all zero is a valid sigaction, and a null new action only asks.
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            // SAFETY: as above.
+            let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+            asked != 0
+                || action.sa_sigaction == libc::SIG_DFL
+                || action.sa_sigaction == libc::SIG_IGN
+                || action.sa_flags & libc::SA_RESTART != 0
+        })
+    }
+
+    fn log(&self, line: &str) {
+        log_line(line);
+    }
+}

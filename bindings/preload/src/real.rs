@@ -1,0 +1,129 @@
+//! The functions that this library stands in front of, found once by `dlsym(RTLD_NEXT)`.
+
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use libc::{
+    epoll_event, fd_set, mmsghdr, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr,
+    socklen_t, ssize_t, timespec, timeval,
+};
+
+use crate::boundary::{Failed, set_errno};
+
+/// Finds the next definition of a symbol; null if there is none.
+fn find(name: &std::ffi::CStr) -> *mut c_void {
+    // SAFETY: dlsym with a terminated name; RTLD_NEXT needs nothing else.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}
+
+macro_rules! real {
+    ($($name:ident: fn($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
+        $(
+            /// The C library's function of this name; ENOSYS if it has none.
+            ///
+            /// # Safety
+            /// As the C function's.
+            #[inline]
+            pub unsafe fn $name($($arg: $ty),*) -> $ret {
+                static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+                let mut at = AT.load(Relaxed);
+                if at.is_null() {
+                    at = find(concat_cstr!($name));
+                    if at.is_null() {
+                        set_errno(libc::ENOSYS);
+                        return <$ret as Failed>::FAILED;
+                    }
+                    AT.store(at, Relaxed);
+                }
+                // SAFETY: the symbol of this name has this C signature.
+                let function: unsafe extern "C" fn($($ty),*) -> $ret =
+                    unsafe { std::mem::transmute(at) };
+                // SAFETY: the caller keeps the C function's contract.
+                unsafe { function($($arg),*) }
+            }
+        )*
+    };
+}
+
+macro_rules! concat_cstr {
+    ($name:ident) => {{
+        const NAME: &str = concat!(stringify!($name), "\0");
+        match std::ffi::CStr::from_bytes_with_nul(NAME.as_bytes()) {
+            Ok(name) => name,
+            Err(_) => c"",
+        }
+    }};
+}
+
+real! {
+    socket: fn(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    bind: fn(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+    listen: fn(fd: c_int, backlog: c_int) -> c_int;
+    accept: fn(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    accept4: fn(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
+    connect: fn(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+    shutdown: fn(fd: c_int, how: c_int) -> c_int;
+    getsockname: fn(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    getpeername: fn(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    getsockopt: fn(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
+    setsockopt: fn(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
+    read: fn(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t;
+    write: fn(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t;
+    readv: fn(fd: c_int, iov: *const libc::iovec, count: c_int) -> ssize_t;
+    writev: fn(fd: c_int, iov: *const libc::iovec, count: c_int) -> ssize_t;
+    recv: fn(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
+    send: fn(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t;
+    recvfrom: fn(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t;
+    sendto: fn(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t) -> ssize_t;
+    recvmsg: fn(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    sendmsg: fn(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    recvmmsg: fn(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
+    sendmmsg: fn(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    __read_chk: fn(fd: c_int, buf: *mut c_void, len: size_t, room: size_t) -> ssize_t;
+    __recv_chk: fn(fd: c_int, buf: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t;
+    __recvfrom_chk: fn(fd: c_int, buf: *mut c_void, len: size_t, room: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t;
+    __poll_chk: fn(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int;
+    __ppoll_chk: fn(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: size_t) -> c_int;
+    sendfile: fn(out: c_int, input: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
+    sendfile64: fn(out: c_int, input: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
+    splice: fn(input: c_int, in_offset: *mut off_t, out: c_int, out_offset: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    close: fn(fd: c_int) -> c_int;
+    close_range: fn(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    dup: fn(fd: c_int) -> c_int;
+    dup2: fn(old: c_int, new: c_int) -> c_int;
+    dup3: fn(old: c_int, new: c_int, flags: c_int) -> c_int;
+    fcntl: fn(fd: c_int, command: c_int, arg: usize) -> c_int;
+    fcntl64: fn(fd: c_int, command: c_int, arg: usize) -> c_int;
+    ioctl: fn(fd: c_int, request: usize, arg: usize) -> c_int;
+    fclose: fn(stream: *mut libc::FILE) -> c_int;
+    fdopen: fn(fd: c_int, mode: *const c_char) -> *mut libc::FILE;
+    poll: fn(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+    ppoll: fn(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    select: fn(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
+    pselect: fn(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    epoll_create: fn(size: c_int) -> c_int;
+    epoll_create1: fn(flags: c_int) -> c_int;
+    epoll_ctl: fn(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    epoll_wait: fn(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int;
+    epoll_pwait: fn(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
+    epoll_pwait2: fn(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    syscall: fn(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
+    io_uring_setup: fn(entries: c_uint, params: *mut c_void) -> c_int;
+    io_uring_queue_init_params: fn(entries: c_uint, ring: *mut c_void, params: *mut c_void) -> c_int;
+}
+
+/// Warms the look-ups that a signal handler may need first, so that none of them happens there.
+pub fn resolve_all() {
+    // SAFETY: each call names an impossible descriptor and touches no memory.
+    unsafe {
+        let saved = crate::boundary::errno();
+        read(-1, std::ptr::null_mut(), 0);
+        write(-1, std::ptr::null(), 0);
+        send(-1, std::ptr::null(), 0, 0);
+        recv(-1, std::ptr::null_mut(), 0, 0);
+        close(-1);
+        fcntl(-1, libc::F_GETFD, 0);
+        dup2(-1, -1);
+        set_errno(saved);
+    }
+}

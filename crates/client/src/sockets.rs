@@ -1,0 +1,379 @@
+//! POSIX semantics over sessions and endpoints: what a descriptor number means, which calls go to
+//! the kernel and which to the engine, blocking, readiness.
+//!
+//! A socket is a kernel socket until it is known where it goes. `listen` makes it a dual listener:
+//! it listens in the kernel and in the engine, and `accept` takes from both. `connect` to a
+//! destination that the engine reaches makes it a connection of the engine; to any other, the layer
+//! forgets the socket and the kernel serves it from then on. A bound UDP socket is dual too.
+//!
+//! Not done here: the C interface (bindings/preload), the contract (crates/shm). Start reading at
+//! `table.rs`, then `socket.rs`, `link.rs` (sessions, hints, sleeping), `epoll.rs`.
+//!
+//! Known limits: a connection cannot be used by a forked child (use fails with EBADF and one logged
+//! line); calls inside the C library (stdio on a socket) pass the layer by; closing one of several
+//! duplicates of a socket ends the epoll interests made under that number.
+
+mod accepting;
+mod datagram;
+mod epoll;
+mod fork;
+mod kernel;
+mod link;
+mod naming;
+mod notices;
+mod options;
+mod poll;
+mod socket;
+mod table;
+mod transfer;
+mod waiter;
+
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+pub use kernel::{EpollEvent, Kernel, PollFd, Received, SigMask};
+pub use rustix::io::Errno;
+
+use epoll::Epoll;
+use link::Link;
+use notices::{Notice, Notices};
+use socket::Socket;
+use table::{Entry, Table};
+
+/// Who answers a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Verdict<T> {
+    /// The kernel: make the real call with the same arguments.
+    Kernel,
+    /// This layer did; an error is errno.
+    Done(Result<T, Errno>),
+}
+
+impl<T> Verdict<T> {
+    /// Converts the answer.
+    pub fn map<U>(self, convert: impl FnOnce(T) -> U) -> Verdict<U> {
+        match self {
+            Verdict::Kernel => Verdict::Kernel,
+            Verdict::Done(result) => Verdict::Done(result.map(convert)),
+        }
+    }
+}
+
+/// How the layer is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Path of the engine's control socket.
+    pub socket: PathBuf,
+    /// The program's name, for `outboard ss`.
+    pub program: String,
+    /// How long a waiting thread looks for work before it sleeps, nanoseconds.
+    pub spin_ns: u64,
+    /// Nothing is logged.
+    pub quiet: bool,
+}
+
+impl Config {
+    /// Usual spinning time: about what going to sleep and being woken would cost.
+    pub const SPIN_NS: u64 = 10_000;
+}
+
+/// How often a process may be a forked child of a forked child and still be accelerated.
+const ERAS: usize = 16;
+
+/// All that belongs to one process: a forked child starts a new era with new locks, so that a lock
+/// held by another thread at the time of the fork does not matter.
+struct Era {
+    table: Table,
+    link: Link,
+}
+
+/// The socket layer of a process.
+pub struct Sockets {
+    eras: [OnceLock<Era>; ERAS],
+    era: AtomicU32,
+    process: AtomicU32,
+    kernel: &'static dyn Kernel,
+    notices: Notices,
+    config: Config,
+}
+
+impl Sockets {
+    /// A layer that follows nothing yet. No session is opened before one is needed.
+    pub fn new(config: Config, kernel: &'static dyn Kernel) -> Self {
+        let sockets = Self {
+            eras: [const { OnceLock::new() }; ERAS],
+            era: AtomicU32::new(0),
+            process: AtomicU32::new(process_id()),
+            kernel,
+            notices: Notices::new(config.quiet),
+            config,
+        };
+        let _ = sockets.eras[0].set(Era { table: Table::new(), link: Link::new() });
+        sockets
+    }
+
+    /// The process's present era; `None` when it descends from too many forks.
+    #[inline]
+    fn era(&self) -> Option<&Era> {
+        self.eras.get(self.era.load(Ordering::Relaxed) as usize)?.get()
+    }
+
+    /// Whether the layer has anything to do with a descriptor number.
+    #[inline]
+    pub fn tracks(&self, fd: RawFd) -> bool {
+        self.era().is_some_and(|era| era.table.tracks(fd))
+    }
+
+    /// The socket that a number stands for.
+    #[inline]
+    fn socket(&self, fd: RawFd) -> Option<Arc<Socket>> {
+        self.era()?.table.with(fd, |entry| match entry {
+            Entry::Socket(socket) => Some(socket.clone()),
+            _ => None,
+        })?
+    }
+
+    /// The epoll set that a number stands for.
+    fn epoll(&self, fd: RawFd) -> Option<Arc<Epoll>> {
+        self.era()?.table.with(fd, |entry| match entry {
+            Entry::Epoll(epoll) => Some(epoll.clone()),
+            _ => None,
+        })?
+    }
+
+    /// The socket of a call that is neither a transfer nor a wait; tells inherited ones apart.
+    fn called(&self, fd: RawFd) -> Result<Option<Arc<Socket>>, Errno> {
+        let Some(era) = self.era() else { return Ok(None) };
+        let found = era.table.with(fd, |entry| match entry {
+            Entry::Socket(socket) => Ok(Some(socket.clone())),
+            Entry::Foreign => Err(true),
+            Entry::Internal => Err(false),
+            Entry::Epoll(_) => Ok(None),
+        });
+        match found {
+            None => Ok(None),
+            Some(Ok(socket)) => Ok(socket),
+            Some(Err(foreign)) => {
+                if foreign {
+                    self.notice(Notice::InheritedConnection, || {
+                        "a forked child used a connection that its parent had opened; connections \
+                         are not shared between processes yet, the call fails with EBADF"
+                            .into()
+                    });
+                }
+                Err(Errno::BADF)
+            }
+        }
+    }
+
+    /// Logs one sentence the first time that a thing happens.
+    fn notice(&self, notice: Notice, text: impl FnOnce() -> String) {
+        if self.notices.first(notice) {
+            self.kernel.log(&format!("outboard: {}", text()));
+        }
+    }
+
+    /// Whether a number stands for a connection of the engine.
+    pub fn accelerated(&self, fd: RawFd) -> bool {
+        self.tracks(fd) && self.socket(fd).is_some_and(|socket| socket.connection().is_some())
+    }
+
+    /// After socket(2): follows a socket that may be accelerated.
+    pub fn created(&self, fd: RawFd, domain: i32, kind: i32) {
+        let v6 = match domain {
+            libc::AF_INET => false,
+            libc::AF_INET6 => true,
+            _ => return,
+        };
+        let stream = match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
+            libc::SOCK_STREAM => true,
+            libc::SOCK_DGRAM => false,
+            _ => return,
+        };
+        let Some(era) = self.era() else { return };
+        let socket = Socket::new(v6, stream, kind & libc::SOCK_NONBLOCK != 0);
+        self.place(era, fd, Entry::Socket(Arc::new(socket)));
+    }
+
+    /// After epoll_create(2).
+    pub fn epoll_created(&self, fd: RawFd) {
+        let Some(era) = self.era() else { return };
+        self.place(era, fd, Entry::Epoll(Arc::new(Epoll::new(fd))));
+    }
+
+    /// Puts an entry under a number. What was there was closed out of the layer's sight.
+    fn place(&self, era: &Era, fd: RawFd, entry: Entry) {
+        if let Entry::Socket(socket) = &entry {
+            socket.add_number(fd);
+        }
+        match era.table.put(fd, entry) {
+            Ok(None) => (),
+            Ok(Some(stale)) => self.let_go(era, fd, stale, false),
+            Err(_) => self.notice(Notice::NumberTooHigh, || {
+                format!("descriptor {fd} is beyond the layer's table; it goes through the kernel")
+            }),
+        }
+    }
+
+    /// Before close(2): forgets the number. `Kernel` means: now close it.
+    pub fn closing(&self, fd: RawFd) -> Verdict<()> {
+        let Some(era) = self.era() else { return Verdict::Kernel };
+        if self.is_other_process() {
+            return Verdict::Kernel;
+        }
+        if era.table.is_internal(fd) {
+            return Verdict::Done(Err(Errno::BADF));
+        }
+        if let Some(entry) = era.table.take(fd) {
+            self.let_go(era, fd, entry, true);
+        }
+        Verdict::Kernel
+    }
+
+    /// Before close_range(2): forgets the numbers in it and has the parts of it closed that hold no
+    /// descriptor of the layer.
+    pub fn closing_range(&self, first: u32, last: u32, close: &mut dyn FnMut(u32, u32)) {
+        let Some(era) = self.era() else { return close(first, last) };
+        if self.is_other_process() {
+            return close(first, last);
+        }
+        let mut from = Some(first);
+        for fd in era.table.occupied(first, last) {
+            let number = fd.unsigned_abs();
+            if era.table.is_internal(fd) {
+                if let Some(start) = from && start < number {
+                    close(start, number - 1);
+                }
+                from = number.checked_add(1);
+            } else if let Some(entry) = era.table.take(fd) {
+                self.let_go(era, fd, entry, true);
+            }
+        }
+        if let Some(start) = from && start <= last {
+            close(start, last);
+        }
+    }
+
+    /// Moves a descriptor of the layer off a number that the program wants for itself. False when
+    /// it cannot be moved.
+    pub fn yield_number(&self, fd: RawFd) -> bool {
+        self.notice(Notice::NumberWanted, || {
+            format!(
+                "the program wants descriptor {fd}, which the library uses itself; dup2 fails with \
+                 EBUSY (raise the open file limit so that the library's numbers lie higher)"
+            )
+        });
+        false
+    }
+
+    /// After dup(2) and its kin: the new number stands for the same thing.
+    pub fn duplicated(&self, old: RawFd, new: RawFd) {
+        let Some(era) = self.era() else { return };
+        if self.is_other_process() {
+            return;
+        }
+        if let Some(entry) = era.table.with(old, Entry::share) {
+            if let Entry::Epoll(epoll) = &entry {
+                epoll.add_number();
+            }
+            self.place(era, new, entry);
+        }
+    }
+
+    /// Lets go of what a number stood for; `open` when the number is still open in the kernel.
+    fn let_go(&self, era: &Era, fd: RawFd, entry: Entry, open: bool) {
+        match entry {
+            Entry::Socket(socket) => self.release_socket(era, fd, &socket, open),
+            Entry::Epoll(epoll) => self.release_epoll(&epoll),
+            Entry::Internal | Entry::Foreign => (),
+        }
+    }
+
+    /// Gives a socket to the kernel for good: all its numbers pass the layer by from now on.
+    fn give_to_kernel(&self, era: &Era, socket: &Arc<Socket>) {
+        if !socket.is_nonblocking() && socket.forced_nonblocking() {
+            // Never the case for sockets that go this way: only listeners are forced.
+            debug_assert!(false);
+        }
+        for fd in socket.numbers() {
+            era.table.take(fd);
+        }
+        self.forget_interests(socket);
+    }
+
+    /// Whether this is a vfork child that still shares the parent's memory.
+    fn is_other_process(&self) -> bool {
+        process_id() != self.process.load(Ordering::Relaxed)
+    }
+
+    /// Makes a descriptor of the layer's own known, so that the program cannot close it by chance.
+    fn hide(&self, era: &Era, fd: RawFd) {
+        let _ = era.table.put(fd, Entry::Internal);
+    }
+}
+
+fn process_id() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// Sentences about what cannot be accelerated, each logged once.
+impl Sockets {
+    /// A message with control data was sent.
+    pub fn notice_control_messages(&self, fd: RawFd) {
+        if self.socket(fd).is_some_and(|socket| socket.connection().is_some() || !socket.stream) {
+            self.notice(Notice::ControlMessages, || {
+                "control messages (SCM_RIGHTS, UDP_SEGMENT and the like) have no effect on \
+                 accelerated sockets"
+                    .into()
+            });
+        }
+    }
+
+    /// sendfile from something that has no position.
+    pub fn notice_unseekable(&self, _fd: RawFd) {
+        self.notice(Notice::Unseekable, || {
+            "sendfile from a pipe to an accelerated connection is not supported (EINVAL)".into()
+        });
+    }
+
+    /// splice(2) with an accelerated connection.
+    pub fn notice_splice(&self, _fd: RawFd) {
+        self.notice(Notice::Splice, || {
+            "splice with an accelerated connection is not supported (EINVAL); the program should \
+             fall back to read and write"
+                .into()
+        });
+    }
+
+    /// A stdio stream was made of an accelerated connection.
+    pub fn notice_stdio(&self, fd: RawFd) {
+        self.notice(Notice::Stdio, || {
+            format!(
+                "a stdio stream was opened on descriptor {fd}, an accelerated connection; the C \
+                 library's own reads and writes cannot be accelerated and will fail with ENOTCONN"
+            )
+        });
+    }
+
+    /// io_uring is set up.
+    pub fn notice_io_uring(&self) {
+        self.notice(Notice::IoUring, || {
+            "the program uses io_uring; what it does through it goes to the kernel, not to the \
+             engine"
+                .into()
+        });
+    }
+
+    /// A system call was made directly on an accelerated connection.
+    pub fn notice_raw_call(&self, number: i64) {
+        self.notice(Notice::RawCall, || {
+            format!(
+                "the program makes system call {number} directly on an accelerated connection; the \
+                 kernel knows nothing of it and the call will fail"
+            )
+        });
+    }
+}

@@ -1,0 +1,275 @@
+//! Listeners and the opening of connections.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::link::Attachment;
+use super::notices::Notice;
+use super::socket::{Listening, OUT_BITS, Socket, held, is_kernels, plain, timeout};
+use super::table::Entry;
+use super::{Era, Errno, Sockets, Verdict};
+
+impl Sockets {
+    /// listen(2): in the kernel and, unless the address is the kernel's alone, in the engine.
+    pub fn listen(&self, fd: RawFd, backlog: i32) -> Verdict<()> {
+        let (era, socket) = match (self.era(), self.called(fd)) {
+            (Some(era), Ok(Some(socket))) => (era, socket),
+            (_, Err(error)) => return Verdict::Done(Err(error)),
+            _ => return Verdict::Kernel,
+        };
+        if socket.connection().is_some() || !socket.stream {
+            return Verdict::Kernel;
+        }
+        if let Err(error) = self.kernel.listen(fd, backlog) {
+            return Verdict::Done(Err(error));
+        }
+        let again = {
+            let mut listening = held(socket.listening.write());
+            match listening.as_mut() {
+                Some(listening) => {
+                    listening.backlog = backlog;
+                    true
+                }
+                None => {
+                    *listening = Some(Listening { backlog, engine: None, refused: false });
+                    false
+                }
+            }
+        };
+        if again {
+            return Verdict::Done(Ok(()));
+        }
+        let Ok(local) = self.kernel.local(fd) else { return Verdict::Done(Ok(())) };
+        if is_kernels(plain(local).ip()) {
+            self.give_to_kernel(era, &socket);
+            return Verdict::Done(Ok(()));
+        }
+        // Accepting from two sides must never block in one of them.
+        if !socket.is_nonblocking() {
+            socket.force_nonblocking();
+            self.set_kernel_nonblocking(fd);
+        }
+        era.link.remember(&socket);
+        // Opening a session shows what is remembered; an open one is asked here.
+        let before = era.link.current();
+        if let Some(attachment) = self.attach(era)
+            && before.is_some()
+        {
+            self.show(era, &socket, &attachment);
+        }
+        Verdict::Done(Ok(()))
+    }
+
+    pub(super) fn set_kernel_nonblocking(&self, fd: RawFd) {
+        self.kernel.lend(fd, &mut |kernel| {
+            if let Ok(flags) = rustix::fs::fcntl_getfl(kernel) {
+                // It fails for no socket; if it did, accept would only block longer.
+                let _ = rustix::fs::fcntl_setfl(kernel, flags | rustix::fs::OFlags::NONBLOCK);
+            }
+        });
+    }
+
+    /// Shows an inherited or so far unserved listener, when an engine can be had.
+    pub(super) fn adopt(&self, era: &Era, socket: &Arc<Socket>) {
+        let wanting = socket.stream
+            && held(socket.listening.read())
+                .as_ref()
+                .is_some_and(|listening| listening.engine.is_none() && !listening.refused);
+        if wanting && let Some(attachment) = self.attach(era) {
+            self.show(era, socket, &attachment);
+        }
+    }
+
+    /// accept(2) and accept4(2): from the engine or the kernel, whichever has one.
+    pub fn accept(&'static self, fd: RawFd, flags: i32) -> Verdict<(RawFd, SocketAddr)> {
+        let (era, socket) = match (self.era(), self.called(fd)) {
+            (Some(era), Ok(Some(socket))) => (era, socket),
+            (_, Err(error)) => return Verdict::Done(Err(error)),
+            _ => return Verdict::Kernel,
+        };
+        if held(socket.listening.read()).is_none() {
+            return Verdict::Kernel;
+        }
+        self.adopt(era, &socket);
+        loop {
+            match self.accept_from_engine(era, &socket, flags) {
+                Err(Errno::AGAIN) => (),
+                Err(error) => return Verdict::Done(Err(error)),
+                Ok(taken) => return Verdict::Done(Ok(taken)),
+            }
+            match self.kernel.accept(fd, flags) {
+                Err(Errno::AGAIN) => (),
+                other => return Verdict::Done(other),
+            }
+            if socket.is_nonblocking() {
+                return Verdict::Done(Err(Errno::AGAIN));
+            }
+            let limit = timeout(&socket.receive_timeout_ns);
+            let events = libc::POLLIN;
+            if let Err(error) = self.block(era, &socket, super::socket::IN_BITS, events, limit) {
+                return Verdict::Done(Err(error));
+            }
+        }
+    }
+
+    fn accept_from_engine(
+        &self,
+        era: &Era,
+        listener: &Arc<Socket>,
+        flags: i32,
+    ) -> Result<(RawFd, SocketAddr), Errno> {
+        let engine = held(listener.listening.read())
+            .as_ref()
+            .and_then(|listening| listening.engine.clone())
+            .ok_or(Errno::AGAIN)?;
+        let (endpoint, attachment) = engine;
+        if !endpoint.readiness().contains(crate::Readiness::IN) {
+            return Err(Errno::AGAIN);
+        }
+        // The number first, so that a lack of numbers leaves the connection in the queue.
+        let number = self.kernel.duplicate(
+            self.inert(era)?,
+            0,
+            flags & libc::SOCK_CLOEXEC != 0,
+        )?;
+        let accepted = match endpoint.accept() {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                self.kernel.close(number);
+                let gone = matches!(error, Errno::CONNRESET | Errno::BADF | Errno::NOTCONN);
+                return Err(if gone { Errno::AGAIN } else { error });
+            }
+        };
+        let remote = listener.dressed(accepted.remote);
+        let socket =
+            Arc::new(Socket::new(listener.v6, true, flags & libc::SOCK_NONBLOCK != 0));
+        self.inherit_options(listener, &socket, &accepted.endpoint);
+        let id = accepted.endpoint.id();
+        socket.become_connection(accepted.endpoint, attachment.clone());
+        self.place(era, number, Entry::Socket(socket.clone()));
+        attachment.remember(id, &socket);
+        Ok((number, remote))
+    }
+
+    /// The descriptor that connections' numbers are duplicates of.
+    fn inert(&self, era: &Era) -> Result<RawFd, Errno> {
+        era.link.inert(|| {
+            let fd = self.lift(self.kernel.inert()?);
+            self.hide(era, fd);
+            Ok(fd)
+        })
+    }
+
+    /// connect(2).
+    pub fn connect(&'static self, fd: RawFd, to: Option<SocketAddr>) -> Verdict<()> {
+        let (era, socket) = match (self.era(), self.called(fd)) {
+            (Some(era), Ok(Some(socket))) => (era, socket),
+            (_, Err(error)) => return Verdict::Done(Err(error)),
+            _ => return Verdict::Kernel,
+        };
+        if !socket.stream {
+            return self.connect_datagram(era, &socket, fd, to);
+        }
+        if let Some(connection) = socket.connection() {
+            return Verdict::Done(self.connect_again(era, &socket, connection));
+        }
+        let Some(to) = to.map(plain) else { return Verdict::Kernel };
+        let attachment = if is_kernels(to.ip()) || to.ip().is_unspecified() {
+            None
+        } else {
+            self.attach(era).filter(|attachment| attachment.session.reaches(to.ip()))
+        };
+        let Some(attachment) = attachment else {
+            self.give_to_kernel(era, &socket);
+            return Verdict::Kernel;
+        };
+        match self.open(era, &socket, fd, to, &attachment) {
+            Ok(()) => (),
+            Err(error) => return Verdict::Done(Err(error)),
+        }
+        let Some(connection) = socket.connection() else { return Verdict::Done(Err(Errno::INVAL)) };
+        if socket.is_nonblocking() {
+            return Verdict::Done(Err(Errno::INPROGRESS));
+        }
+        Verdict::Done(self.finish_connect(era, &socket, connection))
+    }
+
+    /// Asks the engine for the connection and makes the socket one.
+    fn open(
+        &self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        fd: RawFd,
+        to: SocketAddr,
+        attachment: &Arc<Attachment>,
+    ) -> Result<(), Errno> {
+        let refused = |error: crate::RequestError| {
+            self.notice(Notice::ConnectRefused, || format!("{error}; connect to {to} fails"));
+            error.errno
+        };
+        let mut token = None;
+        if socket.bound.load(Ordering::Relaxed) {
+            let mut outcome = Err(Errno::BADF.into());
+            self.kernel.lend(fd, &mut |kernel| outcome = attachment.session.authorize(kernel));
+            token = Some(outcome.map_err(refused)?.0);
+        }
+        let options = self.connect_options(socket);
+        let endpoint = attachment.session.connect(to, token, &options).map_err(refused)?;
+        let id = endpoint.id();
+        self.apply_remembered(socket, &endpoint);
+        if !socket.become_connection(endpoint, attachment.clone()) {
+            return Err(Errno::ALREADY);
+        }
+        self.leave_kernel_epolls(socket);
+        attachment.remember(id, socket);
+        era.link.forget(socket);
+        socket.notify(self.kernel);
+        Ok(())
+    }
+
+    /// A second connect on the same socket tells how the first went.
+    fn connect_again(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        connection: &super::socket::Connection,
+    ) -> Result<(), Errno> {
+        if connection.established.load(Ordering::Relaxed) {
+            return Err(Errno::ISCONN);
+        }
+        if let Some(error) = connection.endpoint.take_error() {
+            return Err(error);
+        }
+        if socket.engine_bits() & OUT_BITS != 0 {
+            connection.established.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+        if socket.is_nonblocking() {
+            return Err(Errno::ALREADY);
+        }
+        self.finish_connect(era, socket, connection)
+    }
+
+    /// Blocks until the handshake has ended.
+    fn finish_connect(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        connection: &super::socket::Connection,
+    ) -> Result<(), Errno> {
+        let limit: Option<Duration> = timeout(&socket.send_timeout_ns);
+        self.block(era, socket, OUT_BITS, 0, limit).map_err(|error| {
+            if error == Errno::AGAIN { Errno::INPROGRESS } else { error }
+        })?;
+        match connection.endpoint.take_error() {
+            Some(error) => Err(error),
+            None => {
+                connection.established.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+}

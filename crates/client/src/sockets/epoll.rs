@@ -1,0 +1,497 @@
+//! epoll over kernel and engine descriptors.
+//!
+//! The set is a real kernel epoll. Kernel descriptors go right into it; so do, once the set has an
+//! interest of the engine's, the session's wake pipes and an eventfd, under a random word. What
+//! concerns the engine lies in a user-space list of interests; an interest comes to the ready list
+//! by a hint, is looked at when the program asks, and stays there as long as it is ready and level
+//! triggered. A wait costs what is ready, not what is registered.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use super::link::{Attachment, Deadline, now_ns};
+use super::socket::{Socket, Watch, held};
+use super::waiter::Waiter;
+use super::{EpollEvent, Entry, Era, Errno, Kernel, SigMask, Sockets, Verdict};
+
+/// Longest time that events of the engine may keep a wait from looking at the kernel's.
+const KERNEL_LOOK_NS: u64 = 50_000;
+/// Most kernel events fetched when looking at both.
+const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+const EDGE: u32 = libc::EPOLLET as u32;
+const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
+
+/// An interest of a set in a socket that the layer follows.
+#[derive(Debug)]
+pub(super) struct Interest {
+    fd: RawFd,
+    socket: Arc<Socket>,
+    /// What is asked for and the program's word; changed and read under the set's lock.
+    events: AtomicU32,
+    data: AtomicU64,
+    queued: AtomicBool,
+    removed: AtomicBool,
+    in_kernel: AtomicBool,
+}
+
+impl Interest {
+    /// The number under which it was made.
+    pub fn fd(&self) -> RawFd {
+        self.fd
+    }
+
+    /// Notes that it leaves the kernel's set; true if it was there.
+    pub fn leave_kernel(&self) -> bool {
+        self.in_kernel.swap(false, Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    interests: HashMap<RawFd, Arc<Interest>>,
+    ready: VecDeque<Arc<Interest>>,
+}
+
+/// An epoll set.
+#[derive(Debug)]
+pub(super) struct Epoll {
+    fd: RawFd,
+    numbers: AtomicU32,
+    inner: Mutex<Inner>,
+    /// Interests in the list, so that a set without any is the kernel's alone.
+    count: AtomicU32,
+    waiter: OnceLock<Arc<Waiter>>,
+    /// Tells our own registrations in the kernel's set from the program's.
+    word: u64,
+    /// The session whose pipes are in the kernel's set.
+    pipes_of: Mutex<Option<Arc<Attachment>>>,
+    looked_ns: AtomicU64,
+    /// Somebody waits for this set's number in poll or another set: news must show there.
+    nested: AtomicBool,
+}
+
+/// What a look at the ready list brought.
+struct Harvest {
+    count: usize,
+    /// The room ended before the list did.
+    more: bool,
+}
+
+impl Epoll {
+    /// An empty set under a number.
+    pub fn new(fd: RawFd) -> Self {
+        let mut word = [0_u8; 8];
+        // Without randomness the word is still one that no program uses by chance.
+        let _ = rustix::rand::getrandom(&mut word, rustix::rand::GetRandomFlags::empty());
+        Self {
+            fd,
+            numbers: AtomicU32::new(1),
+            inner: Mutex::default(),
+            count: AtomicU32::new(0),
+            waiter: OnceLock::new(),
+            word: u64::from_ne_bytes(word) ^ 0x6f75_7462_6f61_7264,
+            pipes_of: Mutex::new(None),
+            looked_ns: AtomicU64::new(0),
+            nested: AtomicBool::new(false),
+        }
+    }
+
+    pub fn number(&self) -> RawFd {
+        self.fd
+    }
+
+    pub fn add_number(&self) {
+        self.numbers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An interest may have become ready.
+    pub fn mark_ready(&self, interest: &Arc<Interest>, kernel: &dyn Kernel) {
+        {
+            let mut inner = held(self.inner.lock());
+            if interest.removed.load(Ordering::Relaxed)
+                || interest.queued.swap(true, Ordering::Relaxed)
+            {
+                return;
+            }
+            inner.ready.push_back(interest.clone());
+        }
+        self.wake(kernel);
+    }
+
+    fn wake(&self, kernel: &dyn Kernel) {
+        if let Some(waiter) = self.waiter.get() {
+            waiter.wake(kernel);
+            if self.nested.load(Ordering::Relaxed) {
+                kernel.signal_event(waiter.event_fd());
+            }
+        }
+    }
+
+    /// Ends an interest; true if the kernel has a registration of it.
+    pub fn remove(&self, interest: &Arc<Interest>) -> bool {
+        let mut inner = held(self.inner.lock());
+        if inner.interests.get(&interest.fd).is_some_and(|other| Arc::ptr_eq(other, interest)) {
+            inner.interests.remove(&interest.fd);
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        interest.removed.store(true, Ordering::Relaxed);
+        interest.leave_kernel()
+    }
+
+    /// Takes what is ready, in turn.
+    fn harvest(&self, out: &mut [EpollEvent]) -> Harvest {
+        let mut inner = held(self.inner.lock());
+        let mut count = 0;
+        for _ in 0..inner.ready.len() {
+            let Some(place) = out.get_mut(count) else {
+                return Harvest { count, more: true };
+            };
+            let Some(interest) = inner.ready.pop_front() else { break };
+            interest.queued.store(false, Ordering::Relaxed);
+            if interest.removed.load(Ordering::Relaxed) {
+                continue;
+            }
+            let asked = interest.events.load(Ordering::Relaxed);
+            if asked & !(EDGE | ONESHOT) == 0 {
+                continue; // One-shot and used up.
+            }
+            let events = interest.socket.engine_bits() & (asked | ALWAYS);
+            if events == 0 {
+                continue;
+            }
+            *place = EpollEvent { events, data: interest.data.load(Ordering::Relaxed) };
+            count += 1;
+            if asked & ONESHOT != 0 {
+                interest.events.store(asked & (EDGE | ONESHOT), Ordering::Relaxed);
+            } else if asked & EDGE == 0 {
+                interest.queued.store(true, Ordering::Relaxed);
+                inner.ready.push_back(interest);
+            }
+        }
+        Harvest { count, more: false }
+    }
+
+    /// Whether something of the engine's may be ready.
+    fn is_stirred(&self) -> bool {
+        !held(self.inner.lock()).ready.is_empty()
+    }
+
+    /// Whether something of the engine's is ready (for poll on the set itself).
+    pub fn is_ready(&self) -> bool {
+        let inner = held(self.inner.lock());
+        inner.ready.iter().any(|interest| {
+            let asked = interest.events.load(Ordering::Relaxed);
+            !interest.removed.load(Ordering::Relaxed)
+                && asked & !(EDGE | ONESHOT) != 0
+                && interest.socket.engine_bits() & (asked | ALWAYS) != 0
+        })
+    }
+
+    /// Whether the set has interests of the engine's.
+    pub fn is_mixed(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// News must show at the set's number from now on.
+    pub fn show_at_number(&self) {
+        self.nested.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes our own registrations out of what the kernel reported.
+    fn sift(&self, out: &mut [EpollEvent], count: usize) -> usize {
+        let mut kept = 0;
+        for at in 0..count.min(out.len()) {
+            let Some(&event) = out.get(at) else { break };
+            if event.data != self.word
+                && let Some(place) = out.get_mut(kept)
+            {
+                *place = event;
+                kept += 1;
+            }
+        }
+        kept
+    }
+}
+
+impl Sockets {
+    /// The set is closed under one of its numbers.
+    pub(super) fn release_epoll(&self, epoll: &Arc<Epoll>) {
+        if epoll.numbers.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        let interests: Vec<_> = {
+            let mut inner = held(epoll.inner.lock());
+            inner.ready.clear();
+            inner.interests.drain().map(|(_, interest)| interest).collect()
+        };
+        for interest in interests {
+            interest.removed.store(true, Ordering::Relaxed);
+            interest.socket.watches().retain(|watch| {
+                !matches!(watch, Watch::Epoll(_, other) if Arc::ptr_eq(other, &interest))
+            });
+        }
+        held(epoll.pipes_of.lock()).take();
+        if let (Some(waiter), Some(era)) = (epoll.waiter.get(), self.era()) {
+            era.table.take(waiter.event_fd());
+            self.kernel.close(waiter.event_fd());
+        }
+    }
+
+    /// The set's waiter; its eventfd joins the kernel's set when first needed.
+    fn waiter_of(&self, era: &Era, epoll: &Epoll) -> Result<Arc<Waiter>, Errno> {
+        if let Some(waiter) = epoll.waiter.get() {
+            return Ok(waiter.clone());
+        }
+        let event_fd = self.hidden_event(era)?;
+        let made = Arc::new(Waiter::new(event_fd));
+        if epoll.waiter.set(made.clone()).is_err() {
+            era.table.take(event_fd);
+            self.kernel.close(event_fd);
+            return epoll.waiter.get().cloned().ok_or(Errno::NOMEM);
+        }
+        let event = EpollEvent { events: libc::EPOLLIN as u32, data: epoll.word };
+        self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_ADD, event_fd, event)?;
+        Ok(made)
+    }
+
+    /// Sees to it that the kernel's set holds the present session's pipes and no other's.
+    fn join_pipes(&self, epoll: &Epoll, attachment: Option<&Arc<Attachment>>) {
+        let mut pipes_of = held(epoll.pipes_of.lock());
+        let same = match (&*pipes_of, attachment) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        };
+        if same {
+            return;
+        }
+        let event = EpollEvent { events: libc::EPOLLIN as u32, data: epoll.word };
+        if let Some(before) = pipes_of.take() {
+            for &fd in before.wake_fds() {
+                let _ = self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_DEL, fd, event);
+            }
+        }
+        if let Some(now) = attachment {
+            for &fd in now.wake_fds() {
+                let _ = self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_ADD, fd, event);
+            }
+            *pipes_of = Some(now.clone());
+        }
+    }
+
+    /// epoll_ctl(2).
+    pub fn epoll_ctl(
+        &self,
+        number: RawFd,
+        operation: i32,
+        fd: RawFd,
+        event: EpollEvent,
+    ) -> Verdict<()> {
+        let (Some(era), Some(epoll)) = (self.era(), self.epoll(number)) else {
+            return Verdict::Kernel;
+        };
+        if let Some(inner) = self.epoll(fd) {
+            inner.show_at_number();
+            if inner.is_stirred() {
+                inner.wake(self.kernel);
+            }
+            return Verdict::Kernel;
+        }
+        let socket = match self.called(fd) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return Verdict::Kernel,
+            Err(error) => return Verdict::Done(Err(error)),
+        };
+        self.adopt(era, &socket);
+        Verdict::Done(match operation {
+            libc::EPOLL_CTL_ADD => self.add_interest(era, &epoll, fd, &socket, event),
+            libc::EPOLL_CTL_MOD => self.change_interest(&epoll, fd, event),
+            libc::EPOLL_CTL_DEL => self.end_interest(&epoll, fd, event),
+            _ => Err(Errno::INVAL),
+        })
+    }
+
+    fn add_interest(
+        &self,
+        era: &Era,
+        epoll: &Arc<Epoll>,
+        fd: RawFd,
+        socket: &Arc<Socket>,
+        event: EpollEvent,
+    ) -> Result<(), Errno> {
+        self.waiter_of(era, epoll)?;
+        let in_kernel = socket.has_kernel_side();
+        let interest = Arc::new(Interest {
+            fd,
+            socket: socket.clone(),
+            events: AtomicU32::new(event.events),
+            data: AtomicU64::new(event.data),
+            queued: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
+            in_kernel: AtomicBool::new(in_kernel),
+        });
+        {
+            let mut inner = held(epoll.inner.lock());
+            if inner.interests.contains_key(&fd) {
+                return Err(Errno::EXIST);
+            }
+            if in_kernel {
+                self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_ADD, fd, event)?;
+            }
+            inner.interests.insert(fd, interest.clone());
+            epoll.count.fetch_add(1, Ordering::Relaxed);
+        }
+        socket.watches().push(Watch::Epoll(epoll.clone(), interest.clone()));
+        epoll.mark_ready(&interest, self.kernel);
+        Ok(())
+    }
+
+    fn change_interest(&self, epoll: &Epoll, fd: RawFd, event: EpollEvent) -> Result<(), Errno> {
+        let interest = {
+            let inner = held(epoll.inner.lock());
+            let interest = inner.interests.get(&fd).cloned().ok_or(Errno::NOENT)?;
+            if interest.in_kernel.load(Ordering::Relaxed) {
+                self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_MOD, fd, event)?;
+            }
+            interest.events.store(event.events, Ordering::Relaxed);
+            interest.data.store(event.data, Ordering::Relaxed);
+            interest
+        };
+        epoll.mark_ready(&interest, self.kernel);
+        Ok(())
+    }
+
+    fn end_interest(&self, epoll: &Arc<Epoll>, fd: RawFd, event: EpollEvent) -> Result<(), Errno> {
+        let interest =
+            held(epoll.inner.lock()).interests.get(&fd).cloned().ok_or(Errno::NOENT)?;
+        interest.socket.watches().retain(
+            |watch| !matches!(watch, Watch::Epoll(_, other) if Arc::ptr_eq(other, &interest)),
+        );
+        if epoll.remove(&interest) {
+            self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_DEL, fd, event)?;
+        }
+        Ok(())
+    }
+
+    /// epoll_wait(2) and its kin.
+    pub fn epoll_wait(
+        &self,
+        number: RawFd,
+        out: &mut [EpollEvent],
+        timeout: Option<Duration>,
+        mask: Option<SigMask>,
+    ) -> Verdict<usize> {
+        let (Some(era), Some(epoll)) = (self.era(), self.epoll(number)) else {
+            return Verdict::Kernel;
+        };
+        if !epoll.is_mixed() {
+            return Verdict::Kernel;
+        }
+        Verdict::Done(self.wait_mixed(era, &epoll, number, out, timeout, mask))
+    }
+
+    fn wait_mixed(
+        &self,
+        era: &Era,
+        epoll: &Arc<Epoll>,
+        number: RawFd,
+        out: &mut [EpollEvent],
+        timeout: Option<Duration>,
+        mask: Option<SigMask>,
+    ) -> Result<usize, Errno> {
+        let waiter = self.waiter_of(era, epoll)?;
+        let mut deadline = None;
+        let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
+        loop {
+            let attachment = era.link.current();
+            waiter.clear();
+            if let Some(attachment) = &attachment {
+                self.pump(attachment);
+            }
+            let now = now_ns();
+            let due = now.wrapping_sub(epoll.looked_ns.load(Ordering::Relaxed)) >= KERNEL_LOOK_NS
+                || mask.is_some();
+            let mut count = 0;
+            if due {
+                // The kernel gets half of the room when both have much to say.
+                epoll.looked_ns.store(now, Ordering::Relaxed);
+                let half = if epoll.is_stirred() { out.len().div_ceil(2) } else { out.len() };
+                let room = out.get_mut(..half).unwrap_or_default();
+                let got = self.kernel.epoll_wait(number, room, Some(Duration::ZERO), mask)?;
+                count = epoll.sift(room, got);
+            }
+            let harvest = epoll.harvest(out.get_mut(count..).unwrap_or_default());
+            if harvest.more && harvest.count > 0 {
+                // Another thread asleep on this set can take the rest.
+                epoll.wake(self.kernel);
+            }
+            count = self.merged(out, count, harvest.count);
+            if count > 0 {
+                return Ok(count);
+            }
+            if at_once && due {
+                return Ok(0);
+            }
+            let deadline = *deadline.get_or_insert_with(|| Deadline::after(timeout));
+            if !at_once
+                && let Some(attachment) = &attachment
+                && self.spin(attachment, &waiter)
+            {
+                continue;
+            }
+            self.join_pipes(epoll, attachment.as_ref());
+            let slept = if at_once {
+                self.kernel.epoll_wait(number, out, Some(Duration::ZERO), mask).map(Some)
+            } else {
+                self.sleep(era, attachment.as_ref(), &waiter, deadline, |left| {
+                    self.kernel.epoll_wait(number, out, left, mask)
+                })
+            };
+            let Some(got) = slept? else { continue };
+            epoll.looked_ns.store(now_ns(), Ordering::Relaxed);
+            let kept = epoll.sift(out, got);
+            let harvest = epoll.harvest(out.get_mut(kept..).unwrap_or_default());
+            let count = self.merged(out, kept, harvest.count);
+            if count > 0 || at_once || deadline.has_passed() {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// Joins two events of one dual socket (same word) into one: the first `kernel` are the
+    /// kernel's, the next `engine` the engine's.
+    fn merged(&self, out: &mut [EpollEvent], kernel: usize, engine: usize) -> usize {
+        if kernel == 0 || engine == 0 {
+            return kernel + engine;
+        }
+        let mut kept = kernel;
+        for at in kernel..kernel + engine {
+            let Some(&event) = out.get(at) else { break };
+            let data = event.data;
+            let twin = out.iter_mut().take(kernel).find(|twin| { twin.data } == data);
+            if let Some(twin) = twin {
+                twin.events |= event.events;
+            } else if let Some(place) = out.get_mut(kept) {
+                *place = event;
+                kept += 1;
+            }
+        }
+        kept
+    }
+
+    /// The set that a number in a poll call stands for, made to show its news there.
+    pub(super) fn polled_epoll(&self, era: &Era, fd: RawFd) -> Option<Arc<Epoll>> {
+        let epoll = era.table.with(fd, |entry| match entry {
+            Entry::Epoll(epoll) => Some(epoll.clone()),
+            _ => None,
+        })??;
+        if !epoll.is_mixed() {
+            return None;
+        }
+        epoll.show_at_number();
+        Some(epoll)
+    }
+}

@@ -1,0 +1,93 @@
+//! A forked child. What its parent had open in the engine stays the parent's: the child's copies of
+//! the session's descriptors are closed (so that the engine sees the parent's death), connections
+//! become numbers that fail, listeners are shown again through a session of the child's own when
+//! the child first uses them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::link::Link;
+use super::notices::Notice;
+use super::socket::{Listening, Socket, timeout};
+use super::table::{Entry, Table};
+use super::{Era, Sockets, process_id};
+
+impl Sockets {
+    /// To be called in the child after fork(2), before anything else of the layer.
+    pub fn forked(&self) {
+        let number = self.era.load(Ordering::Relaxed);
+        let old = self.eras.get(number as usize).and_then(|era| era.get());
+        let next = self.eras.get(number as usize + 1);
+        self.era.store(number.saturating_add(1), Ordering::Relaxed);
+        self.process.store(process_id(), Ordering::Relaxed);
+        let Some(old) = old else { return };
+        self.close_inherited(old);
+        let Some(next) = next else {
+            self.notice(Notice::TooManyForks, || {
+                "too many generations of forked children; this one goes through the kernel".into()
+            });
+            return;
+        };
+        let era = Era { table: Table::new(), link: Link::new() };
+        old.table.inherited(|fd, entry| {
+            let inherited = match entry {
+                Some(Entry::Socket(socket)) => self.inherited(fd, socket),
+                Some(Entry::Foreign) => Some(Entry::Foreign),
+                // An inherited set is shared with the parent and holds what the parent put in.
+                Some(Entry::Epoll(_) | Entry::Internal) | None => None,
+            };
+            if let Some(entry) = inherited {
+                if let Entry::Socket(socket) = &entry {
+                    socket.add_number(fd);
+                    if socket.is_listening() {
+                        era.link.remember(socket);
+                    }
+                }
+                let _ = era.table.put(fd, entry);
+            }
+        });
+        // The old era is left as it is: dropping the parent's sessions would touch them.
+        let _ = next.set(era);
+    }
+
+    /// What an inherited socket is to the child. No lock is waited for: its holder may be a thread
+    /// that does not exist here.
+    fn inherited(&self, fd: i32, socket: &Arc<Socket>) -> Option<Entry> {
+        if socket.connection().is_some() {
+            return Some(Entry::Foreign);
+        }
+        let listens = self.kernel.option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1);
+        if !socket.stream {
+            let shown = socket.datagram.try_read().map_or(true, |datagram| datagram.is_some());
+            if shown {
+                self.notice(Notice::InheritedDatagram, || {
+                    "a UDP socket inherited by a forked child goes through the kernel there".into()
+                });
+            }
+            return None;
+        }
+        let own = Socket::new(socket.v6, true, socket.is_nonblocking());
+        if socket.forced_nonblocking() {
+            own.force_nonblocking();
+        }
+        own.bound.store(socket.bound.load(Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(time) = timeout(&socket.receive_timeout_ns) {
+            own.receive_timeout_ns.store(time.as_nanos() as u64, Ordering::Relaxed);
+        }
+        if let (Ok(options), Ok(mut copy)) = (socket.options.try_lock(), own.options.try_lock()) {
+            copy.clone_from(&options);
+        }
+        if listens {
+            let (backlog, refused) = socket.listening.try_read().ok().map_or(
+                (libc::SOMAXCONN, false),
+                |listening| {
+                    listening.as_ref().map_or((libc::SOMAXCONN, false), |listening| {
+                        (listening.backlog, listening.refused)
+                    })
+                },
+            );
+            own.become_listener(Listening { backlog, engine: None, refused });
+        }
+        Some(Entry::Socket(Arc::new(own)))
+    }
+}

@@ -1,0 +1,112 @@
+//! What the socket layer asks of the kernel, as a trait: the preload library answers with the C
+//! library's real functions, which it alone may call on descriptor numbers that belong to the program.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::time::Duration;
+
+use super::Errno;
+
+/// `struct pollfd`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct PollFd {
+    /// Descriptor; negative ones are skipped.
+    pub fd: RawFd,
+    /// What is asked for (POLL* bits).
+    pub events: i16,
+    /// What is so.
+    pub revents: i16,
+}
+
+/// `struct epoll_event`, packed as the kernel has it on x86-64.
+#[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(target_arch = "x86_64", repr(C, packed))]
+#[cfg_attr(not(target_arch = "x86_64"), repr(C))]
+pub struct EpollEvent {
+    /// EPOLL* bits.
+    pub events: u32,
+    /// The program's own word.
+    pub data: u64,
+}
+
+/// A signal mask to install while waiting: the address of the program's `sigset_t`.
+#[derive(Clone, Copy, Debug)]
+pub struct SigMask(pub usize);
+
+/// What a receive brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes (for MSG_TRUNC on datagrams: of the whole datagram).
+    pub len: usize,
+    /// Sender, of datagrams.
+    pub from: Option<SocketAddr>,
+    /// Whether a datagram was longer than the room.
+    pub truncated: bool,
+}
+
+/// The kernel as the socket layer uses it. Failures carry the kernel's errno.
+#[expect(missing_docs, reason = "each is the system call of its name")]
+pub trait Kernel: Sync {
+    fn poll(
+        &self,
+        fds: &mut [PollFd],
+        timeout: Option<Duration>,
+        mask: Option<SigMask>,
+    ) -> Result<usize, Errno>;
+    fn epoll_ctl(
+        &self,
+        epoll: RawFd,
+        operation: i32,
+        fd: RawFd,
+        event: EpollEvent,
+    ) -> Result<(), Errno>;
+    fn epoll_wait(
+        &self,
+        epoll: RawFd,
+        events: &mut [EpollEvent],
+        timeout: Option<Duration>,
+        mask: Option<SigMask>,
+    ) -> Result<usize, Errno>;
+    fn accept(&self, fd: RawFd, flags: i32) -> Result<(RawFd, SocketAddr), Errno>;
+    fn bind(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno>;
+    fn listen(&self, fd: RawFd, backlog: i32) -> Result<(), Errno>;
+    fn connect(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno>;
+    fn local(&self, fd: RawFd) -> Result<SocketAddr, Errno>;
+    fn receive(
+        &self,
+        fd: RawFd,
+        bufs: &mut [IoSliceMut<'_>],
+        flags: i32,
+    ) -> Result<Received, Errno>;
+    fn send(
+        &self,
+        fd: RawFd,
+        bufs: &[IoSlice<'_>],
+        flags: i32,
+        to: Option<SocketAddr>,
+    ) -> Result<usize, Errno>;
+    fn option(&self, fd: RawFd, level: i32, name: i32) -> Result<i32, Errno>;
+    fn set_option(&self, fd: RawFd, level: i32, name: i32, value: i32) -> Result<(), Errno>;
+    /// F_GETFL.
+    fn status_flags(&self, fd: RawFd) -> Result<i32, Errno>;
+    /// F_DUPFD or F_DUPFD_CLOEXEC at or above a number.
+    fn duplicate(&self, fd: RawFd, at_least: RawFd, cloexec: bool) -> Result<RawFd, Errno>;
+    fn close(&self, fd: RawFd);
+    /// A new non-blocking eventfd, closed on exec.
+    fn event_fd(&self) -> Result<RawFd, Errno>;
+    /// Adds one to an eventfd.
+    fn signal_event(&self, fd: RawFd);
+    /// Empties an eventfd.
+    fn drain_event(&self, fd: RawFd);
+    /// A new unconnected TCP socket, closed on exec.
+    fn inert(&self) -> Result<RawFd, Errno>;
+    /// Lends the descriptor for the length of a call.
+    fn lend(&self, fd: RawFd, body: &mut dyn FnMut(BorrowedFd<'_>));
+    /// Whether a blocking call interrupted by a signal would be begun again by the kernel, that is:
+    /// every handler of the process was installed with SA_RESTART.
+    fn restarts_after_signal(&self) -> bool;
+    /// Writes one line (without its end) to the program's standard error.
+    fn log(&self, line: &str);
+}

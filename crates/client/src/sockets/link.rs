@@ -1,0 +1,415 @@
+//! The way to the engine: the session while there is one, its endpoints' sockets, the dispatch of
+//! its hints, and sleeping until something happens.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::time::Duration;
+
+use super::notices::Notice;
+use super::socket::{Listening, Socket, held};
+use super::table::Entry;
+use super::waiter::Waiter;
+use super::{Era, Errno, Sockets};
+use crate::{Endpoint, EndpointId, Session};
+
+/// Pause between attempts to reach an engine, nanoseconds.
+const RETRY_NS: u64 = 100_000_000;
+const CHUNK: usize = 1024;
+const CHUNKS: usize = 1024;
+
+type Place = Mutex<Option<Arc<Socket>>>;
+
+/// One session, from attach until its engine is gone.
+pub(super) struct Attachment {
+    pub session: Arc<Session>,
+    wake_fds: Vec<RawFd>,
+    hidden: Vec<RawFd>,
+    places: Box<[OnceLock<Box<[Place]>>]>,
+    lost: AtomicBool,
+    hints: Mutex<Vec<EndpointId>>,
+    spin_ns: AtomicU64,
+}
+
+impl std::fmt::Debug for Attachment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Attachment").field("lost", &self.lost).finish_non_exhaustive()
+    }
+}
+
+impl Attachment {
+    /// Read ends of the pipes by which the engine wakes us.
+    pub fn wake_fds(&self) -> &[RawFd] {
+        &self.wake_fds
+    }
+
+    /// Whether the engine is known to be gone.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    fn place(&self, id: EndpointId) -> Option<&Place> {
+        let index = id.0 as usize;
+        let chunk = self.places.get(index / CHUNK)?;
+        chunk
+            .get_or_init(|| (0..CHUNK).map(|_| Mutex::new(None)).collect())
+            .get(index % CHUNK)
+    }
+
+    /// Hints about an endpoint now go to a socket.
+    pub fn remember(&self, id: EndpointId, socket: &Arc<Socket>) {
+        if let Some(place) = self.place(id) {
+            *held(place.lock()) = Some(socket.clone());
+        }
+    }
+
+    /// Hints about an endpoint now go nowhere.
+    pub fn forget(&self, id: EndpointId) {
+        if let Some(place) = self.place(id) {
+            held(place.lock()).take();
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Socket>> {
+        let chunks = self.places.iter().filter_map(OnceLock::get);
+        chunks.flat_map(|chunk| chunk.iter()).filter_map(|place| held(place.lock()).clone()).collect()
+    }
+}
+
+/// The present session and what is to be shown to the next one.
+pub(super) struct Link {
+    current: RwLock<Option<Arc<Attachment>>>,
+    attaching: Mutex<()>,
+    /// Listeners and bound UDP sockets, to be shown again to a new engine.
+    shown: Mutex<Vec<Arc<Socket>>>,
+    shown_count: AtomicU32,
+    next_try_ns: AtomicU64,
+    inert: OnceLock<RawFd>,
+}
+
+impl Link {
+    pub fn new() -> Self {
+        Self {
+            current: RwLock::new(None),
+            attaching: Mutex::new(()),
+            shown: Mutex::new(Vec::new()),
+            shown_count: AtomicU32::new(0),
+            next_try_ns: AtomicU64::new(0),
+            inert: OnceLock::new(),
+        }
+    }
+
+    /// The descriptor that connections' numbers are duplicates of, made when first needed.
+    pub fn inert(&self, make: impl FnOnce() -> Result<RawFd, Errno>) -> Result<RawFd, Errno> {
+        match self.inert.get() {
+            Some(&fd) => Ok(fd),
+            // Two threads may make one each; the loser's stays hidden and harmless.
+            None => make().map(|fd| *self.inert.get_or_init(|| fd)),
+        }
+    }
+
+    /// The session, if there is one.
+    #[inline]
+    pub fn current(&self) -> Option<Arc<Attachment>> {
+        held(self.current.read()).clone()
+    }
+
+    /// Remembers a socket that wants an engine.
+    pub fn remember(&self, socket: &Arc<Socket>) {
+        let mut shown = held(self.shown.lock());
+        if !shown.iter().any(|other| Arc::ptr_eq(other, socket)) {
+            shown.push(socket.clone());
+            self.shown_count.store(shown.len() as u32, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets a socket that is closed.
+    pub fn forget(&self, socket: &Arc<Socket>) {
+        if self.shown_count.load(Ordering::Relaxed) > 0 {
+            let mut shown = held(self.shown.lock());
+            shown.retain(|other| !Arc::ptr_eq(other, socket));
+            self.shown_count.store(shown.len() as u32, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether something waits for an engine to come (back).
+    fn is_wanted(&self) -> bool {
+        self.shown_count.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// Monotonic time in nanoseconds.
+pub(super) fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}
+
+/// A time at which a wait ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline(Option<u64>);
+
+impl Deadline {
+    /// That far from now; never without a timeout.
+    pub fn after(timeout: Option<Duration>) -> Self {
+        Self(timeout.map(|time| {
+            now_ns().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+        }))
+    }
+
+    /// What is left; `None` without end.
+    pub fn left(self) -> Option<Duration> {
+        self.0.map(|at| Duration::from_nanos(at.saturating_sub(now_ns())))
+    }
+
+    pub fn has_passed(self) -> bool {
+        self.0.is_some_and(|at| now_ns() >= at)
+    }
+}
+
+impl Sockets {
+    /// The session; opened if it is not and enough time has passed since the last attempt.
+    pub(super) fn attach(&self, era: &Era) -> Option<Arc<Attachment>> {
+        if let Some(current) = era.link.current() {
+            if current.session.is_alive() {
+                return Some(current);
+            }
+            self.lose(era, &current);
+        }
+        if now_ns() < era.link.next_try_ns.load(Ordering::Relaxed) {
+            return None;
+        }
+        let Ok(_only) = era.link.attaching.try_lock() else { return era.link.current() };
+        if let Some(current) = era.link.current() {
+            return Some(current);
+        }
+        let session = match Session::attach(&self.config.socket, &self.config.program) {
+            Ok(session) => session,
+            Err(error) => {
+                era.link.next_try_ns.store(now_ns().saturating_add(RETRY_NS), Ordering::Relaxed);
+                self.notice(Notice::NoEngine, || {
+                    format!(
+                        "{error}; sockets go through the kernel until an engine answers at {}",
+                        self.config.socket.display()
+                    )
+                });
+                return None;
+            }
+        };
+        let hidden = session.raw_fds();
+        for &fd in &hidden {
+            self.hide(era, fd);
+        }
+        let attachment = Arc::new(Attachment {
+            wake_fds: session.wake_fds().map(|fd| fd.as_raw_fd()).collect(),
+            session,
+            hidden,
+            places: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
+            lost: AtomicBool::new(false),
+            hints: Mutex::new(Vec::with_capacity(1024)),
+            spin_ns: AtomicU64::new(self.config.spin_ns),
+        });
+        *held(era.link.current.write()) = Some(attachment.clone());
+        self.notices.again(Notice::EngineLost);
+        self.notices.again(Notice::NoEngine);
+        let shown = held(era.link.shown.lock()).clone();
+        for socket in shown {
+            self.show(era, &socket, &attachment);
+        }
+        Some(attachment)
+    }
+
+    /// The engine is gone: every socket of the session is told, once.
+    pub(super) fn lose(&self, era: &Era, attachment: &Arc<Attachment>) {
+        if attachment.lost.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        {
+            let mut current = held(era.link.current.write());
+            if current.as_ref().is_some_and(|other| Arc::ptr_eq(other, attachment)) {
+                *current = None;
+            }
+        }
+        for &fd in &attachment.hidden {
+            if era.table.is_internal(fd) {
+                era.table.take(fd);
+            }
+        }
+        self.notice(Notice::EngineLost, || {
+            "the engine is gone: its connections are reset, listeners go on in the kernel, a new \
+             engine at the same socket will be used"
+                .into()
+        });
+        for socket in attachment.all() {
+            let mut listening = held(socket.listening.write());
+            if let Some(Listening { engine, .. }) = listening.as_mut() {
+                *engine = None;
+            }
+            drop(listening);
+            held(socket.datagram.write()).take_if(|datagram| datagram.peer.is_none());
+            socket.notify(self.kernel);
+        }
+    }
+
+    /// Shows a listener or a bound UDP socket to the engine.
+    pub(super) fn show(&self, era: &Era, socket: &Arc<Socket>, attachment: &Arc<Attachment>) {
+        let Some(fd) = socket.number() else { return };
+        // The place of a hint is taken only when no lock of the socket is held (see `pump`).
+        let mut granted = None;
+        if socket.stream {
+            let mut listening = held(socket.listening.write());
+            let Some(listening) = listening.as_mut() else { return };
+            if listening.engine.is_some() || listening.refused {
+                return;
+            }
+            let backlog = u32::try_from(listening.backlog).unwrap_or(0);
+            match self.lent(fd, |kernel| attachment.session.listen(kernel, backlog)) {
+                Ok(endpoint) => {
+                    granted = Some(endpoint.id());
+                    listening.engine = Some((Arc::new(endpoint), attachment.clone()));
+                }
+                Err(error) => {
+                    listening.refused = attachment.session.is_alive();
+                    self.notice(Notice::ListenRefused, || {
+                        format!("{error}; this listener stays with the kernel")
+                    });
+                }
+            }
+        } else {
+            let mut datagram = held(socket.datagram.write());
+            if datagram.is_some() {
+                return;
+            }
+            match self.lent(fd, |kernel| attachment.session.bind_udp(kernel)) {
+                Ok(endpoint) => {
+                    granted = Some(endpoint.id());
+                    *datagram = Some(super::socket::Datagram {
+                        endpoint: Arc::new(endpoint),
+                        attachment: attachment.clone(),
+                        peer: None,
+                    });
+                }
+                Err(error) => self.notice(Notice::DatagramRefused, || {
+                    format!("{error}; this UDP socket stays with the kernel")
+                }),
+            }
+        }
+        if let Some(id) = granted {
+            attachment.remember(id, socket);
+        }
+        era.link.remember(socket);
+        socket.notify(self.kernel);
+    }
+
+    fn lent(
+        &self,
+        fd: RawFd,
+        ask: impl FnOnce(std::os::fd::BorrowedFd<'_>) -> Result<Endpoint, crate::RequestError>,
+    ) -> Result<Endpoint, crate::RequestError> {
+        let mut ask = Some(ask);
+        let mut outcome = None;
+        self.kernel.lend(fd, &mut |kernel| {
+            if let Some(ask) = ask.take() {
+                outcome = Some(ask(kernel));
+            }
+        });
+        outcome.unwrap_or_else(|| Err(Errno::BADF.into()))
+    }
+
+    /// Hands the engine's hints to those who watch.
+    pub(super) fn pump(&self, attachment: &Attachment) {
+        let mut hints = held(attachment.hints.lock());
+        attachment.session.take_events(&mut hints);
+        for id in hints.drain(..) {
+            if let Some(place) = attachment.place(id)
+                && let Some(socket) = &*held(place.lock())
+            {
+                socket.notify(self.kernel);
+            }
+        }
+    }
+
+    /// Looks for hints for a little while; true when the waiter has news.
+    pub(super) fn spin(&self, attachment: &Attachment, waiter: &Waiter) -> bool {
+        if attachment.session.engine_shares_cpu() {
+            rustix::thread::sched_yield();
+            self.pump(attachment);
+            return waiter.is_signalled();
+        }
+        let limit_ns = attachment.spin_ns.load(Ordering::Relaxed);
+        let began = now_ns();
+        loop {
+            self.pump(attachment);
+            if waiter.is_signalled() {
+                attachment.spin_ns.store(self.config.spin_ns, Ordering::Relaxed);
+                return true;
+            }
+            if now_ns().wrapping_sub(began) >= limit_ns {
+                // Spinning that brings nothing is done less and less.
+                let less = (limit_ns / 2).max(self.config.spin_ns / 16);
+                attachment.spin_ns.store(less, Ordering::Relaxed);
+                return false;
+            }
+            for _ in 0..32 {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Sleeps in `wait` until the kernel, the engine or another thread has news for `waiter`.
+    /// `wait` blocks on the waiter's eventfd and the session's wake pipes among others, for at most
+    /// the time it is given, and says what the kernel said. `Ok(None)`: it was not called, because
+    /// there is news already.
+    pub(super) fn sleep<T>(
+        &self,
+        era: &Era,
+        attachment: Option<&Arc<Attachment>>,
+        waiter: &Waiter,
+        deadline: Deadline,
+        wait: impl FnOnce(Option<Duration>) -> Result<T, Errno>,
+    ) -> Result<Option<T>, Errno> {
+        let mut left = deadline.left();
+        if attachment.is_none() && era.link.is_wanted() {
+            // Nobody tells us of a new engine: look now and then.
+            let retry = Duration::from_nanos(RETRY_NS);
+            left = Some(left.map_or(retry, |left| left.min(retry)));
+        }
+        if !waiter.fall_asleep() {
+            return Ok(None);
+        }
+        let Some(attachment) = attachment else {
+            let outcome = wait(left);
+            waiter.awake(self.kernel);
+            if era.link.is_wanted() {
+                self.attach(era);
+            }
+            return outcome.map(Some);
+        };
+        if !attachment.session.arm() {
+            waiter.awake(self.kernel);
+            self.after_sleep(era, attachment);
+            return Ok(None);
+        }
+        let outcome = wait(left);
+        attachment.session.disarm();
+        waiter.awake(self.kernel);
+        self.after_sleep(era, attachment);
+        outcome.map(Some)
+    }
+
+    /// Takes what the engine brought, for all threads; notices a lost engine.
+    fn after_sleep(&self, era: &Era, attachment: &Arc<Attachment>) {
+        self.pump(attachment);
+        if !attachment.session.is_alive() {
+            self.lose(era, attachment);
+        }
+    }
+
+    /// Closes the inherited descriptors of the parent's sessions and starts anew (see `fork.rs`).
+    pub(super) fn close_inherited(&self, old: &Era) {
+        old.table.inherited(|fd, entry| {
+            if matches!(entry, Some(Entry::Internal)) {
+                self.kernel.close(fd);
+            }
+        });
+    }
+}

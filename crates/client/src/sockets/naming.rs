@@ -1,0 +1,93 @@
+//! Addresses of sockets.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+use super::socket::{held, is_kernels, plain};
+use super::{Errno, Sockets, Verdict};
+
+impl Sockets {
+    /// bind(2). An address that only the engine has is bound with IP_FREEBIND; a UDP socket is
+    /// shown to the engine.
+    pub fn bind(&self, fd: RawFd, addr: SocketAddr) -> Verdict<()> {
+        let (era, socket) = match (self.era(), self.called(fd)) {
+            (Some(era), Ok(Some(socket))) => (era, socket),
+            (_, Err(error)) => return Verdict::Done(Err(error)),
+            _ => return Verdict::Kernel,
+        };
+        if socket.connection().is_some() {
+            return Verdict::Done(Err(Errno::INVAL));
+        }
+        let ip = plain(addr).ip();
+        let mut outcome = self.kernel.bind(fd, addr);
+        if outcome == Err(Errno::ADDRNOTAVAIL)
+            && self.attach(era).is_some_and(|attachment| attachment.session.owns(ip))
+        {
+            outcome = self
+                .kernel
+                .set_option(fd, libc::IPPROTO_IP, libc::IP_FREEBIND, 1)
+                .and_then(|()| self.kernel.bind(fd, addr));
+        }
+        if let Err(error) = outcome {
+            return Verdict::Done(Err(error));
+        }
+        socket.bound.store(true, Ordering::Relaxed);
+        if !socket.stream {
+            if is_kernels(ip) {
+                self.give_to_kernel(era, &socket);
+            } else if let Some(attachment) = self.attach(era) {
+                self.show(era, &socket, &attachment);
+            } else {
+                era.link.remember(&socket);
+            }
+        }
+        Verdict::Done(Ok(()))
+    }
+
+    /// getsockname(2).
+    pub fn local(&self, fd: RawFd) -> Verdict<SocketAddr> {
+        let socket = match self.called(fd) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return Verdict::Kernel,
+            Err(error) => return Verdict::Done(Err(error)),
+        };
+        if let Some(connection) = socket.connection() {
+            return Verdict::Done(Ok(socket.dressed(connection.endpoint.local())));
+        }
+        let peered = {
+            let datagram = held(socket.datagram.read());
+            let peered = datagram.as_ref().filter(|datagram| datagram.peer.is_some());
+            peered.map(|datagram| datagram.endpoint.local())
+        };
+        match peered {
+            Some(local) if !local.ip().is_unspecified() => {
+                Verdict::Done(Ok(socket.dressed(local)))
+            }
+            _ => Verdict::Kernel,
+        }
+    }
+
+    /// getpeername(2).
+    pub fn remote(&self, fd: RawFd) -> Verdict<SocketAddr> {
+        let socket = match self.called(fd) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return Verdict::Kernel,
+            Err(error) => return Verdict::Done(Err(error)),
+        };
+        if let Some(connection) = socket.connection() {
+            let pending = !connection.established.load(Ordering::Relaxed)
+                && socket.engine_bits() & super::socket::OUT_BITS == 0
+                && !connection.endpoint.was_connected();
+            if pending {
+                return Verdict::Done(Err(Errno::NOTCONN));
+            }
+            return Verdict::Done(Ok(socket.dressed(connection.endpoint.remote())));
+        }
+        let peer = held(socket.datagram.read()).as_ref().and_then(|datagram| datagram.peer);
+        match peer {
+            Some(peer) => Verdict::Done(Ok(socket.dressed(peer))),
+            None => Verdict::Kernel,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Sentences for the program's user, each said once.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Things that are said once.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Notice {
+    NoEngine,
+    EngineLost,
+    InheritedConnection,
+    InheritedDatagram,
+    NumberTooHigh,
+    NumberWanted,
+    ListenRefused,
+    ConnectRefused,
+    DatagramRefused,
+    ControlMessages,
+    Unseekable,
+    Splice,
+    Stdio,
+    IoUring,
+    RawCall,
+    Urgent,
+    TooManyForks,
+}
+
+/// Most unsupported options that are named.
+const OPTIONS_MAX: usize = 256;
+
+/// What has been said.
+pub(super) struct Notices {
+    said: AtomicU64,
+    options: Mutex<HashSet<(i32, i32)>>,
+    quiet: bool,
+}
+
+impl Notices {
+    /// Nothing said yet.
+    pub fn new(quiet: bool) -> Self {
+        Self { said: AtomicU64::new(0), options: Mutex::new(HashSet::new()), quiet }
+    }
+
+    /// Whether this is the first time, and things are to be said at all.
+    pub fn first(&self, notice: Notice) -> bool {
+        let bit = 1_u64 << (notice as u32);
+        !self.quiet
+            && self.said.load(Ordering::Relaxed) & bit == 0
+            && self.said.fetch_or(bit, Ordering::Relaxed) & bit == 0
+    }
+
+    /// Forgets that something was said, so that its next occurrence is said again.
+    pub fn again(&self, notice: Notice) {
+        self.said.fetch_and(!(1_u64 << (notice as u32)), Ordering::Relaxed);
+    }
+
+    /// Whether this socket option is named for the first time.
+    pub fn first_option(&self, level: i32, name: i32) -> bool {
+        if self.quiet {
+            return false;
+        }
+        let mut options = self.options.lock().unwrap_or_else(PoisonError::into_inner);
+        options.len() < OPTIONS_MAX && options.insert((level, name))
+    }
+}

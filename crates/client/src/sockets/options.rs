@@ -1,0 +1,466 @@
+//! Socket options and descriptor flags.
+//!
+//! A socket with a kernel side sets every option there, and those that the engine knows are
+//! remembered for the connection to come. On a connection, an option is the engine's, or has no
+//! effect (one logged line), or is refused with ENOPROTOOPT (one logged line).
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::socket::{Connection, Socket, held, timeout};
+use super::{Errno, Sockets, Verdict};
+use crate::{ConnectOptions, Endpoint, OptionName};
+
+const SOCKET: i32 = libc::SOL_SOCKET;
+const TCP: i32 = libc::IPPROTO_TCP;
+const IP: i32 = libc::IPPROTO_IP;
+const IPV6: i32 = libc::IPPROTO_IPV6;
+const RCVTIMEO_NEW: i32 = 66;
+const SNDTIMEO_NEW: i32 = 67;
+
+/// The engine's name of an option whose value is an int.
+fn engines(level: i32, name: i32) -> Option<OptionName> {
+    Some(match (level, name) {
+        (TCP, libc::TCP_NODELAY) => OptionName::Nodelay,
+        (TCP, libc::TCP_CORK) => OptionName::Cork,
+        (TCP, libc::TCP_QUICKACK) => OptionName::Quickack,
+        (TCP, libc::TCP_KEEPIDLE) => OptionName::Keepidle,
+        (TCP, libc::TCP_KEEPINTVL) => OptionName::Keepintvl,
+        (TCP, libc::TCP_KEEPCNT) => OptionName::Keepcnt,
+        (TCP, libc::TCP_USER_TIMEOUT) => OptionName::UserTimeout,
+        (TCP, libc::TCP_MAXSEG) => OptionName::Maxseg,
+        (SOCKET, libc::SO_KEEPALIVE) => OptionName::Keepalive,
+        (SOCKET, libc::SO_RCVBUF) => OptionName::ReceiveLimit,
+        (IP, libc::IP_TOS) | (IPV6, libc::IPV6_TCLASS) => OptionName::Tos,
+        (IP, libc::IP_TTL) | (IPV6, libc::IPV6_UNICAST_HOPS) => OptionName::Ttl,
+        _ => return None,
+    })
+}
+
+/// Options whose name alone is enough to say that they change nothing on a connection, as they do
+/// not in the kernel.
+fn is_moot(level: i32, name: i32) -> bool {
+    matches!(
+        (level, name),
+        (SOCKET, libc::SO_REUSEADDR | libc::SO_REUSEPORT | libc::SO_SNDBUF | libc::SO_OOBINLINE)
+            | (IPV6, libc::IPV6_V6ONLY)
+    )
+}
+
+/// Options that are taken without effect and named once.
+fn is_harmless(level: i32, name: i32) -> bool {
+    matches!(
+        (level, name),
+        (
+            SOCKET,
+            libc::SO_PRIORITY
+                | libc::SO_MARK
+                | libc::SO_BUSY_POLL
+                | libc::SO_INCOMING_CPU
+                | libc::SO_RCVLOWAT
+                | libc::SO_BROADCAST
+                | libc::SO_DONTROUTE
+                | libc::SO_MAX_PACING_RATE
+                | libc::SO_TXREHASH
+                | libc::SO_PREFER_BUSY_POLL
+                | libc::SO_SNDBUFFORCE
+                | libc::SO_RCVBUFFORCE
+        ) | (
+            TCP,
+            libc::TCP_NOTSENT_LOWAT
+                | libc::TCP_LINGER2
+                | libc::TCP_SYNCNT
+                | libc::TCP_WINDOW_CLAMP
+                | libc::TCP_DEFER_ACCEPT
+                | libc::TCP_FASTOPEN
+                | libc::TCP_FASTOPEN_CONNECT
+                | libc::TCP_THIN_LINEAR_TIMEOUTS
+                | libc::TCP_THIN_DUPACK
+        ) | (IP, libc::IP_RECVERR | libc::IP_MTU_DISCOVER | libc::IP_RECVTOS | libc::IP_BIND_ADDRESS_NO_PORT)
+            | (IPV6, libc::IPV6_RECVERR | libc::IPV6_MTU_DISCOVER | libc::IPV6_RECVTCLASS)
+    )
+}
+
+fn int(bytes: &[u8]) -> Result<i32, Errno> {
+    match bytes {
+        &[a, b, c, d, ..] => Ok(i32::from_ne_bytes([a, b, c, d])),
+        &[a] => Ok(i32::from(a)),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// Writes a value into the answer's room; the length it has.
+fn put(out: &mut [u8], value: &[u8]) -> usize {
+    for (place, byte) in out.iter_mut().zip(value) {
+        *place = *byte;
+    }
+    value.len().min(out.len())
+}
+
+/// Nanoseconds of a `struct timeval`.
+fn timeval(bytes: &[u8]) -> Result<u64, Errno> {
+    let words: Vec<i64> = bytes
+        .chunks_exact(8)
+        .map(|word| word.try_into().map_or(0, i64::from_ne_bytes))
+        .collect();
+    let &[seconds, micros, ..] = words.as_slice() else { return Err(Errno::INVAL) };
+    if !(0..1_000_000).contains(&micros) {
+        return Err(Errno::DOM);
+    }
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    Ok(seconds.saturating_mul(1_000_000_000).saturating_add(micros.unsigned_abs() * 1000))
+}
+
+/// The timeout that a name stands for.
+fn timeout_of(socket: &Socket, level: i32, name: i32) -> Option<&AtomicU64> {
+    match (level, name) {
+        (SOCKET, libc::SO_RCVTIMEO | RCVTIMEO_NEW) => Some(&socket.receive_timeout_ns),
+        (SOCKET, libc::SO_SNDTIMEO | SNDTIMEO_NEW) => Some(&socket.send_timeout_ns),
+        _ => None,
+    }
+}
+
+impl Socket {
+    fn remember_option(&self, level: i32, name: i32, value: i32) {
+        let mut options = held(self.options.lock());
+        options.retain(|&(l, n, _)| (l, n) != (level, name));
+        options.push((level, name, value));
+    }
+
+    fn remembered(&self, level: i32, name: i32) -> Option<i32> {
+        let options = held(self.options.lock());
+        options.iter().find(|&&(l, n, _)| (l, n) == (level, name)).map(|&(_, _, value)| value)
+    }
+}
+
+impl Sockets {
+    /// setsockopt(2).
+    pub fn set_option(&self, fd: RawFd, level: i32, name: i32, bytes: &[u8]) -> Verdict<()> {
+        let socket = match self.called(fd) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return Verdict::Kernel,
+            Err(error) => return Verdict::Done(Err(error)),
+        };
+        if let Some(time) = timeout_of(&socket, level, name) {
+            match timeval(bytes) {
+                Ok(ns) => time.store(ns, Ordering::Relaxed),
+                Err(error) => return Verdict::Done(Err(error)),
+            }
+            return if socket.has_kernel_side() { Verdict::Kernel } else { Verdict::Done(Ok(())) };
+        }
+        match socket.connection() {
+            None => {
+                self.set_before(&socket, level, name, bytes);
+                Verdict::Kernel
+            }
+            Some(connection) => {
+                Verdict::Done(self.set_on_connection(&socket, connection, level, name, bytes))
+            }
+        }
+    }
+
+    /// An option of a socket with a kernel side: remembered, and told to the engine's side of a
+    /// UDP socket at once.
+    fn set_before(&self, socket: &Socket, level: i32, name: i32, bytes: &[u8]) {
+        if (level, name) == (SOCKET, libc::SO_LINGER) {
+            if let (Ok(on), Ok(seconds)) = (int(bytes), int(bytes.get(4..).unwrap_or_default())) {
+                socket.remember_option(level, name, if on == 0 { -1 } else { seconds.max(0) });
+            }
+            return;
+        }
+        if (level, name) == (TCP, libc::TCP_CONGESTION) {
+            if let Some(code) = congestion(bytes) {
+                socket.remember_option(level, name, code);
+            }
+            return;
+        }
+        let Ok(value) = int(bytes) else { return };
+        socket.remember_option(level, name, value);
+        let datagram = held(socket.datagram.read());
+        if let (Some(option @ (OptionName::Tos | OptionName::Ttl)), Some(datagram)) =
+            (engines(level, name), datagram.as_ref())
+        {
+            let value = u64::try_from(value).unwrap_or(0);
+            if datagram.endpoint.set_option(option, value).is_err() {
+                self.name_option(level, name, "has no effect towards the engine");
+            }
+        }
+    }
+
+    fn name_option(&self, level: i32, name: i32, what: &str) {
+        if self.notices.first_option(level, name) {
+            self.kernel.log(&format!(
+                "outboard: socket option {name} of level {level} {what} on accelerated sockets"
+            ));
+        }
+    }
+
+    fn set_on_connection(
+        &self,
+        socket: &Socket,
+        connection: &Connection,
+        level: i32,
+        name: i32,
+        bytes: &[u8],
+    ) -> Result<(), Errno> {
+        match (level, name) {
+            (SOCKET, libc::SO_LINGER) => {
+                let on = int(bytes)?;
+                let seconds = int(bytes.get(4..).ok_or(Errno::INVAL)?)?.max(0);
+                let value = if on == 0 { 0 } else { u64::from(seconds.unsigned_abs()) + 1 };
+                connection.endpoint.set_option(OptionName::Linger, value)?;
+                socket.remember_option(level, name, if on == 0 { -1 } else { seconds });
+                return Ok(());
+            }
+            (TCP, libc::TCP_CONGESTION) => {
+                let code = congestion(bytes).ok_or(Errno::NOENT)?;
+                connection
+                    .endpoint
+                    .set_option(OptionName::Congestion, u64::from(code.unsigned_abs()))?;
+                socket.remember_option(level, name, code);
+                return Ok(());
+            }
+            _ => (),
+        }
+        if let Some(option) = engines(level, name) {
+            let value = int(bytes)?;
+            connection.endpoint.set_option(option, u64::try_from(value).unwrap_or(0))?;
+            socket.remember_option(level, name, value);
+            return Ok(());
+        }
+        let value = int(bytes).unwrap_or(0);
+        if is_moot(level, name) {
+            socket.remember_option(level, name, value);
+            return Ok(());
+        }
+        if is_harmless(level, name) {
+            socket.remember_option(level, name, value);
+            self.name_option(level, name, "is accepted without effect");
+            return Ok(());
+        }
+        self.name_option(level, name, "is not supported (ENOPROTOOPT)");
+        Err(Errno::NOPROTOOPT)
+    }
+
+    /// getsockopt(2); the answer's length.
+    pub fn option(&self, fd: RawFd, level: i32, name: i32, out: &mut [u8]) -> Verdict<usize> {
+        let socket = match self.called(fd) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return Verdict::Kernel,
+            Err(error) => return Verdict::Done(Err(error)),
+        };
+        let Some(connection) = socket.connection() else {
+            if (level, name) == (SOCKET, libc::SO_ERROR) {
+                let error = held(socket.datagram.read())
+                    .as_ref()
+                    .and_then(|datagram| datagram.endpoint.take_error());
+                if let Some(error) = error {
+                    return Verdict::Done(Ok(put(out, &error.raw_os_error().to_ne_bytes())));
+                }
+            }
+            return Verdict::Kernel;
+        };
+        Verdict::Done(self.option_of_connection(&socket, connection, level, name, out))
+    }
+
+    fn option_of_connection(
+        &self,
+        socket: &Socket,
+        connection: &Connection,
+        level: i32,
+        name: i32,
+        out: &mut [u8],
+    ) -> Result<usize, Errno> {
+        if let Some(time) = timeout_of(socket, level, name) {
+            let time = timeout(time).unwrap_or_default();
+            let mut value = [0; 16];
+            put(&mut value, &time.as_secs().to_ne_bytes());
+            put(value.get_mut(8..).unwrap_or_default(), &u64::from(time.subsec_micros()).to_ne_bytes());
+            return Ok(put(out, &value));
+        }
+        let value = match (level, name) {
+            (SOCKET, libc::SO_ERROR) => {
+                connection.endpoint.take_error().map_or(0, Errno::raw_os_error)
+            }
+            (SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM,
+            (SOCKET, libc::SO_DOMAIN) => {
+                if socket.v6 {
+                    libc::AF_INET6
+                } else {
+                    libc::AF_INET
+                }
+            }
+            (SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
+            (SOCKET, libc::SO_ACCEPTCONN | libc::SO_BROADCAST) => 0,
+            (SOCKET, libc::SO_INCOMING_CPU | libc::SO_INCOMING_NAPI_ID | libc::SO_PRIORITY) => {
+                socket.remembered(level, name).unwrap_or(0)
+            }
+            (SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF) => {
+                socket.remembered(level, name).map_or(1 << 20, |value| value.saturating_mul(2))
+            }
+            (SOCKET, libc::SO_LINGER) => {
+                let seconds = socket.remembered(level, name).unwrap_or(-1);
+                let mut value = [0; 8];
+                put(&mut value, &i32::from(seconds >= 0).to_ne_bytes());
+                put(value.get_mut(4..).unwrap_or_default(), &seconds.max(0).to_ne_bytes());
+                return Ok(put(out, &value));
+            }
+            (TCP, libc::TCP_INFO) => return self.tcp_info(connection, out),
+            (TCP, libc::TCP_MAXSEG) => i32::from(connection.endpoint.info()?.mss_bytes),
+            (TCP, libc::TCP_CONGESTION) => {
+                let reno = socket.remembered(level, name) == Some(1);
+                let mut value = [0; 16];
+                put(&mut value, if reno { b"reno" } else { b"cubic" });
+                return Ok(put(out, &value));
+            }
+            _ => match (socket.remembered(level, name), engines(level, name)) {
+                (Some(value), _) => value,
+                (None, Some(option)) => {
+                    i32::try_from(connection.endpoint.option(option)?).unwrap_or(i32::MAX)
+                }
+                (None, None) if is_moot(level, name) || is_harmless(level, name) => 0,
+                (None, None) => {
+                    self.name_option(level, name, "cannot be asked for (ENOPROTOOPT)");
+                    return Err(Errno::NOPROTOOPT);
+                }
+            },
+        };
+        Ok(put(out, &value.to_ne_bytes()))
+    }
+
+    /// `struct tcp_info`, as far as the engine knows it; the rest is zero. Offsets are those of
+    /// linux/tcp.h, which never change.
+    fn tcp_info(&self, connection: &Connection, out: &mut [u8]) -> Result<usize, Errno> {
+        let info = connection.endpoint.info()?;
+        let mut value = [0_u8; 104];
+        let mss = u32::from(info.mss_bytes);
+        let segments = |bytes: u32| bytes.checked_div(mss).unwrap_or(0);
+        let words = [
+            (8, info.rto_us),
+            (16, mss),
+            (20, mss),
+            (24, segments(info.in_flight_bytes)),
+            (60, mss.saturating_add(40)),
+            (68, info.srtt_us),
+            (72, info.rttvar_us),
+            (76, segments(info.ssthresh_bytes)),
+            (80, segments(info.cwnd_bytes)),
+            (84, mss),
+            (100, u32::try_from(info.retransmitted_segments).unwrap_or(u32::MAX)),
+        ];
+        put(&mut value, &[info.state, 0, info.retransmits]);
+        for (at, word) in words {
+            put(value.get_mut(at..).unwrap_or_default(), &word.to_ne_bytes());
+        }
+        Ok(put(out, &value))
+    }
+
+    /// What was set on a socket before it is opened, for the SYN.
+    pub(super) fn connect_options(&self, socket: &Socket) -> ConnectOptions {
+        let number = |level, name| {
+            socket.remembered(level, name).and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
+        };
+        let byte = |level, name| u8::try_from(number(level, name)).unwrap_or(0);
+        ConnectOptions {
+            nodelay: number(TCP, libc::TCP_NODELAY) != 0,
+            keepalive: number(SOCKET, libc::SO_KEEPALIVE) != 0,
+            maxseg: u16::try_from(number(TCP, libc::TCP_MAXSEG)).unwrap_or(0),
+            tos: byte(IP, libc::IP_TOS),
+            ttl: byte(IP, libc::IP_TTL),
+            receive_limit: number(SOCKET, libc::SO_RCVBUF),
+            user_timeout_ms: number(TCP, libc::TCP_USER_TIMEOUT),
+        }
+    }
+
+    /// Applies what is not among the [`ConnectOptions`].
+    pub(super) fn apply_remembered(&self, socket: &Socket, endpoint: &Endpoint) {
+        let options = held(socket.options.lock()).clone();
+        for (level, name, value) in options {
+            let plain = u64::try_from(value).unwrap_or(0);
+            let (option, value) = match (level, name) {
+                (SOCKET, libc::SO_LINGER) if value >= 0 => (OptionName::Linger, plain + 1),
+                (TCP, libc::TCP_CONGESTION) => (OptionName::Congestion, plain),
+                _ => match engines(level, name) {
+                    Some(option) => (option, plain),
+                    None => continue,
+                },
+            };
+            if endpoint.set_option(option, value).is_err() {
+                self.name_option(level, name, "could not be applied");
+            }
+        }
+    }
+
+    /// An accepted connection starts with its listener's options, as in the kernel.
+    pub(super) fn inherit_options(
+        &self,
+        listener: &Socket,
+        socket: &Arc<Socket>,
+        endpoint: &Endpoint,
+    ) {
+        for (from, to) in [
+            (&listener.receive_timeout_ns, &socket.receive_timeout_ns),
+            (&listener.send_timeout_ns, &socket.send_timeout_ns),
+        ] {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let options = held(listener.options.lock()).clone();
+        if !options.is_empty() {
+            *held(socket.options.lock()) = options;
+            self.apply_remembered(socket, endpoint);
+        }
+    }
+
+    /// F_GETFL.
+    pub fn status_flags(&self, fd: RawFd) -> Verdict<i32> {
+        let socket = match self.called(fd) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return Verdict::Kernel,
+            Err(error) => return Verdict::Done(Err(error)),
+        };
+        let flag = if socket.is_nonblocking() { libc::O_NONBLOCK } else { 0 };
+        if socket.connection().is_some() {
+            return Verdict::Done(Ok(libc::O_RDWR | flag));
+        }
+        if !socket.forced_nonblocking() {
+            return Verdict::Kernel;
+        }
+        Verdict::Done(self.kernel.status_flags(fd).map(|flags| flags & !libc::O_NONBLOCK | flag))
+    }
+
+    /// F_SETFL.
+    pub fn set_status_flags(&self, fd: RawFd, flags: i32) -> Verdict<()> {
+        self.set_nonblocking(fd, flags & libc::O_NONBLOCK != 0)
+    }
+
+    /// O_NONBLOCK, by F_SETFL or FIONBIO.
+    pub fn set_nonblocking(&self, fd: RawFd, on: bool) -> Verdict<()> {
+        let socket = match self.called(fd) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return Verdict::Kernel,
+            Err(error) => return Verdict::Done(Err(error)),
+        };
+        socket.set_nonblocking(on);
+        if socket.connection().is_some() {
+            return Verdict::Done(Ok(()));
+        }
+        if socket.is_listening() {
+            // The kernel's side of a dual listener is non-blocking for ever.
+            socket.force_nonblocking();
+            self.set_kernel_nonblocking(fd);
+            return Verdict::Done(Ok(()));
+        }
+        Verdict::Kernel
+    }
+}
+
+/// The engine's number of a congestion control.
+fn congestion(name: &[u8]) -> Option<i32> {
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    match name.get(..end)? {
+        b"cubic" => Some(0),
+        b"reno" => Some(1),
+        _ => None,
+    }
+}

@@ -1,0 +1,255 @@
+//! poll, and through it select, over kernel and engine descriptors; and a thread's blocking on one
+//! socket.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::epoll::Epoll;
+use super::link::{Attachment, Deadline};
+use super::socket::Socket;
+use super::waiter::Waiter;
+use super::{Entry, Era, Errno, PollFd, SigMask, Sockets};
+
+/// Bits that poll reports whether asked for or not.
+const ALWAYS: u32 = (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) as u32;
+
+/// What one entry of the array is about.
+enum Subject {
+    Kernel,
+    Socket(Arc<Socket>),
+    Epoll(Arc<Epoll>),
+    Foreign,
+}
+
+impl Subject {
+    /// Whether the kernel is asked, too.
+    fn in_kernel(&self) -> bool {
+        match self {
+            Subject::Kernel | Subject::Epoll(_) => true,
+            Subject::Socket(socket) => socket.has_kernel_side(),
+            Subject::Foreign => false,
+        }
+    }
+
+    /// What the engine's side says.
+    fn bits(&self) -> u32 {
+        match self {
+            Subject::Kernel => 0,
+            Subject::Socket(socket) => socket.engine_bits(),
+            Subject::Epoll(epoll) if epoll.is_ready() => super::socket::IN_BITS,
+            Subject::Epoll(_) => 0,
+            Subject::Foreign => libc::POLLNVAL as u32,
+        }
+    }
+}
+
+/// Waking up when the guard's sockets have news; undone on drop.
+struct Watching<'a> {
+    subjects: &'a [Subject],
+    waiter: &'a Arc<Waiter>,
+}
+
+impl<'a> Watching<'a> {
+    fn new(subjects: &'a [Subject], waiter: &'a Arc<Waiter>) -> Self {
+        for subject in subjects {
+            if let Subject::Socket(socket) = subject {
+                socket.watch_by_thread(waiter);
+            }
+        }
+        Self { subjects, waiter }
+    }
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        for subject in self.subjects {
+            if let Subject::Socket(socket) = subject {
+                socket.unwatch_by_thread(self.waiter);
+            }
+        }
+    }
+}
+
+/// Fills in what the engine's side says; the number of entries with news.
+fn collect(fds: &mut [PollFd], subjects: &[Subject]) -> usize {
+    let mut ready = 0;
+    for (entry, subject) in fds.iter_mut().zip(subjects) {
+        let asked = u32::from(entry.events as u16) | ALWAYS;
+        let told = subject.bits() & asked;
+        entry.revents = (u32::from(entry.revents as u16) | told) as u16 as i16;
+        ready += usize::from(entry.revents != 0);
+    }
+    ready
+}
+
+impl Sockets {
+    /// poll(2) and ppoll(2) on an array in which a followed descriptor occurs.
+    pub fn poll(
+        &'static self,
+        fds: &mut [PollFd],
+        timeout: Option<Duration>,
+        mask: Option<SigMask>,
+    ) -> Result<usize, Errno> {
+        let Some(era) = self.era() else { return self.kernel.poll(fds, timeout, mask) };
+        let subjects: Vec<Subject> = fds.iter().map(|entry| self.subject(era, entry.fd)).collect();
+        for subject in &subjects {
+            if let Subject::Socket(socket) = subject {
+                self.adopt(era, socket);
+            }
+        }
+        let mut attachment = era.link.current();
+        if let Some(attachment) = &attachment {
+            self.pump(attachment);
+        }
+        fds.iter_mut().for_each(|entry| entry.revents = 0);
+        let any_kernel = subjects.iter().any(Subject::in_kernel);
+        let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
+        if collect(fds, &subjects) > 0 || at_once {
+            if any_kernel || mask.is_some() {
+                self.poll_kernel(fds, &subjects, &[], Some(Duration::ZERO), mask)?;
+            }
+            return Ok(collect(fds, &subjects));
+        }
+        let deadline = Deadline::after(timeout);
+        let waiter = self.own_waiter(era)?;
+        let _watching = Watching::new(&subjects, &waiter);
+        loop {
+            waiter.clear();
+            if collect(fds, &subjects) > 0 {
+                if any_kernel {
+                    self.poll_kernel(fds, &subjects, &[], Some(Duration::ZERO), mask)?;
+                }
+                return Ok(collect(fds, &subjects));
+            }
+            if let Some(attachment) = &attachment
+                && self.spin(attachment, &waiter)
+            {
+                continue;
+            }
+            let mut wake = Vec::with_capacity(4);
+            wake.push(waiter.event_fd());
+            if let Some(attachment) = &attachment {
+                wake.extend_from_slice(attachment.wake_fds());
+            }
+            self.sleep(era, attachment.as_ref(), &waiter, deadline, |left| {
+                self.poll_kernel(fds, &subjects, &wake, left, mask)
+            })?;
+            let ready = collect(fds, &subjects);
+            if ready > 0 || deadline.has_passed() {
+                return Ok(ready);
+            }
+            attachment = era.link.current();
+        }
+    }
+
+    fn subject(&self, era: &Era, fd: RawFd) -> Subject {
+        if fd < 0 || !era.table.tracks(fd) {
+            return Subject::Kernel;
+        }
+        if let Some(epoll) = self.polled_epoll(era, fd) {
+            return Subject::Epoll(epoll);
+        }
+        let subject = era.table.with(fd, |entry| match entry {
+            Entry::Socket(socket) => Subject::Socket(socket.clone()),
+            Entry::Foreign | Entry::Internal => Subject::Foreign,
+            Entry::Epoll(_) => Subject::Kernel,
+        });
+        subject.unwrap_or(Subject::Kernel)
+    }
+
+    /// Asks the kernel about its part of the array, waking up for `wake` as well.
+    fn poll_kernel(
+        &self,
+        fds: &mut [PollFd],
+        subjects: &[Subject],
+        wake: &[RawFd],
+        timeout: Option<Duration>,
+        mask: Option<SigMask>,
+    ) -> Result<(), Errno> {
+        let mut asked: Vec<PollFd> = fds
+            .iter()
+            .zip(subjects)
+            .map(|(entry, subject)| PollFd {
+                fd: if subject.in_kernel() { entry.fd } else { -1 },
+                events: entry.events,
+                revents: 0,
+            })
+            .collect();
+        asked.extend(wake.iter().map(|&fd| PollFd { fd, events: libc::POLLIN, revents: 0 }));
+        self.kernel.poll(&mut asked, timeout, mask)?;
+        for (entry, answer) in fds.iter_mut().zip(&asked) {
+            entry.revents |= answer.revents;
+        }
+        Ok(())
+    }
+
+    /// Blocks until the engine's side of a socket shows one of `bits` (or an error), or its
+    /// kernel's side does where `kernel_events` are given. EAGAIN when the time is over.
+    pub(super) fn block(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        bits: u32,
+        kernel_events: i16,
+        timeout: Option<Duration>,
+    ) -> Result<(), Errno> {
+        let deadline = Deadline::after(timeout);
+        let waiter = self.own_waiter(era)?;
+        let subjects = [Subject::Socket(socket.clone())];
+        let _watching = Watching::new(&subjects, &waiter);
+        let kernel_fd = (kernel_events != 0).then(|| socket.number()).flatten();
+        loop {
+            let attachment = self.attachment_of(era, socket);
+            waiter.clear();
+            if socket.engine_bits() & (bits | ALWAYS) != 0 {
+                return Ok(());
+            }
+            if let Some(attachment) = &attachment
+                && self.spin(attachment, &waiter)
+            {
+                continue;
+            }
+            let slept = self.sleep(era, attachment.as_ref(), &waiter, deadline, |left| {
+                let mut asked = [PollFd::default(); 12];
+                let own = [
+                    PollFd { fd: waiter.event_fd(), events: libc::POLLIN, revents: 0 },
+                    PollFd { fd: kernel_fd.unwrap_or(-1), events: kernel_events, revents: 0 },
+                ];
+                let pipes = attachment.as_ref().map_or(&[][..], |attachment| attachment.wake_fds());
+                let pipes =
+                    pipes.iter().map(|&fd| PollFd { fd, events: libc::POLLIN, revents: 0 });
+                let mut count = 0;
+                for (place, entry) in asked.iter_mut().zip(own.into_iter().chain(pipes)) {
+                    *place = entry;
+                    count += 1;
+                }
+                let asked = asked.get_mut(..count).unwrap_or_default();
+                self.kernel.poll(asked, left, None)?;
+                Ok(asked.get(1).is_some_and(|entry| entry.revents != 0))
+            });
+            match slept {
+                Ok(Some(true)) => return Ok(()),
+                Ok(_) => (),
+                Err(Errno::INTR) if timeout.is_none() && self.kernel.restarts_after_signal() => (),
+                Err(error) => return Err(error),
+            }
+            if socket.engine_bits() & (bits | ALWAYS) != 0 {
+                return Ok(());
+            }
+            if deadline.has_passed() {
+                return Err(Errno::AGAIN);
+            }
+        }
+    }
+
+    /// The session that brings a socket's news: its own, or for those shown anew the present one.
+    fn attachment_of(&self, era: &Era, socket: &Socket) -> Option<Arc<Attachment>> {
+        match socket.connection() {
+            Some(connection) => {
+                Some(connection.attachment.clone()).filter(|attachment| !attachment.is_lost())
+            }
+            None => era.link.current(),
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! A socket: what the program set, who watches it, and what it has become.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use super::epoll::{Epoll, Interest};
+use super::link::Attachment;
+use super::waiter::Waiter;
+use super::{Era, Kernel, Sockets, Verdict};
+use crate::{Endpoint, Readiness};
+
+/// A connection of the engine, with the session that it belongs to.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub endpoint: Endpoint,
+    pub attachment: Arc<Attachment>,
+    /// Set once a connect has been reported to the program as succeeded.
+    pub established: AtomicBool,
+}
+
+/// A dual listener.
+#[derive(Debug)]
+pub(super) struct Listening {
+    pub backlog: i32,
+    /// Its face in the engine, while there is one.
+    pub engine: Option<(Arc<Endpoint>, Arc<Attachment>)>,
+    /// The engine said no for good (the address is the kernel's alone).
+    pub refused: bool,
+}
+
+/// A bound UDP socket's face in the engine.
+#[derive(Debug)]
+pub(super) struct Datagram {
+    pub endpoint: Arc<Endpoint>,
+    pub attachment: Arc<Attachment>,
+    /// The peer that connect named, if the engine reaches it.
+    pub peer: Option<SocketAddr>,
+}
+
+/// One who is told when the socket's readiness may have changed.
+#[derive(Clone, Debug)]
+pub(super) enum Watch {
+    Epoll(Arc<Epoll>, Arc<Interest>),
+    Thread(Arc<Waiter>),
+}
+
+/// A socket that the layer follows.
+#[derive(Debug)]
+pub(super) struct Socket {
+    pub v6: bool,
+    pub stream: bool,
+    nonblocking: AtomicBool,
+    /// The kernel's O_NONBLOCK was set by us (listeners), so F_GETFL must not show it.
+    forced: AtomicBool,
+    numbers: Mutex<Vec<RawFd>>,
+    watches: Mutex<Vec<Watch>>,
+    connection: OnceLock<Connection>,
+    pub listening: RwLock<Option<Listening>>,
+    pub datagram: RwLock<Option<Datagram>>,
+    /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds, 0 for none.
+    pub receive_timeout_ns: AtomicU64,
+    pub send_timeout_ns: AtomicU64,
+    /// Options set before the engine came in: (level, name, value).
+    pub options: Mutex<Vec<(i32, i32, i32)>>,
+    pub bound: AtomicBool,
+}
+
+/// Unwraps a lock whose holder panicked: every value behind these locks is whole between any two
+/// of its assignments.
+pub(super) fn held<T>(result: Result<T, PoisonError<T>>) -> T {
+    result.unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Socket {
+    /// A fresh socket under no number yet.
+    pub fn new(v6: bool, stream: bool, nonblocking: bool) -> Self {
+        Self {
+            v6,
+            stream,
+            nonblocking: AtomicBool::new(nonblocking),
+            forced: AtomicBool::new(false),
+            numbers: Mutex::new(Vec::new()),
+            watches: Mutex::new(Vec::new()),
+            connection: OnceLock::new(),
+            listening: RwLock::new(None),
+            datagram: RwLock::new(None),
+            receive_timeout_ns: AtomicU64::new(0),
+            send_timeout_ns: AtomicU64::new(0),
+            options: Mutex::new(Vec::new()),
+            bound: AtomicBool::new(false),
+        }
+    }
+
+    /// The connection, if the socket has become one of the engine's.
+    #[inline]
+    pub fn connection(&self) -> Option<&Connection> {
+        self.connection.get()
+    }
+
+    /// Makes the socket a connection; false if it is one already.
+    pub fn become_connection(&self, endpoint: Endpoint, attachment: Arc<Attachment>) -> bool {
+        let established = AtomicBool::new(false);
+        self.connection.set(Connection { endpoint, attachment, established }).is_ok()
+    }
+
+    /// Whether listen was called.
+    pub fn is_listening(&self) -> bool {
+        held(self.listening.read()).is_some()
+    }
+
+    pub fn become_listener(&self, listening: Listening) {
+        *held(self.listening.write()) = Some(listening);
+    }
+
+    /// O_NONBLOCK as the program set it.
+    #[inline]
+    pub fn is_nonblocking(&self) -> bool {
+        self.nonblocking.load(Ordering::Relaxed)
+    }
+
+    pub fn set_nonblocking(&self, on: bool) {
+        self.nonblocking.store(on, Ordering::Relaxed);
+    }
+
+    pub fn forced_nonblocking(&self) -> bool {
+        self.forced.load(Ordering::Relaxed)
+    }
+
+    pub fn force_nonblocking(&self) {
+        self.forced.store(true, Ordering::Relaxed);
+    }
+
+    pub fn numbers(&self) -> Vec<RawFd> {
+        held(self.numbers.lock()).clone()
+    }
+
+    /// A number under which the kernel's side can be reached.
+    pub fn number(&self) -> Option<RawFd> {
+        held(self.numbers.lock()).first().copied()
+    }
+
+    pub fn add_number(&self, fd: RawFd) {
+        held(self.numbers.lock()).push(fd);
+    }
+
+    /// Forgets a number; true when it was the last.
+    pub fn remove_number(&self, fd: RawFd) -> bool {
+        let mut numbers = held(self.numbers.lock());
+        numbers.retain(|&number| number != fd);
+        numbers.is_empty()
+    }
+
+    pub fn watches(&self) -> MutexGuard<'_, Vec<Watch>> {
+        held(self.watches.lock())
+    }
+
+    /// Tells everybody who watches.
+    pub fn notify(&self, kernel: &dyn Kernel) {
+        for watch in &*self.watches() {
+            match watch {
+                Watch::Epoll(epoll, interest) => epoll.mark_ready(interest, kernel),
+                Watch::Thread(waiter) => waiter.wake(kernel),
+            }
+        }
+    }
+
+    pub fn watch_by_thread(&self, waiter: &Arc<Waiter>) {
+        self.watches().push(Watch::Thread(waiter.clone()));
+    }
+
+    pub fn unwatch_by_thread(&self, waiter: &Arc<Waiter>) {
+        let mut watches = self.watches();
+        let at = watches
+            .iter()
+            .position(|watch| matches!(watch, Watch::Thread(other) if Arc::ptr_eq(other, waiter)));
+        if let Some(at) = at {
+            watches.swap_remove(at);
+        }
+    }
+
+    /// What poll would say of the engine's side (POLL* bits, the same as EPOLL*).
+    pub fn engine_bits(&self) -> u32 {
+        if let Some(connection) = self.connection() {
+            return bits(connection.endpoint.readiness());
+        }
+        if self.stream {
+            let listening = held(self.listening.read());
+            return match listening.as_ref().and_then(|listening| listening.engine.as_ref()) {
+                // A lost engine must not show at the listener: the kernel's side goes on.
+                Some((endpoint, _)) => bits(endpoint.readiness()) & IN_BITS,
+                None => 0,
+            };
+        }
+        match &*held(self.datagram.read()) {
+            Some(datagram) => bits(datagram.endpoint.readiness()) & (IN_BITS | OUT_BITS),
+            None => 0,
+        }
+    }
+
+    /// Whether the kernel has a say in readiness: every socket but connections of the engine.
+    pub fn has_kernel_side(&self) -> bool {
+        self.connection().is_none()
+    }
+
+    /// An address in the form that the program's address family needs.
+    pub fn dressed(&self, addr: SocketAddr) -> SocketAddr {
+        match addr {
+            SocketAddr::V4(v4) if self.v6 => {
+                SocketAddr::V6(SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0))
+            }
+            other => other,
+        }
+    }
+}
+
+/// An address without its IPv4-mapped form.
+pub(super) fn plain(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
+}
+
+/// Whether an address is for the kernel in any case.
+pub(super) fn is_kernels(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_multicast()
+}
+
+pub(super) const IN_BITS: u32 = (libc::POLLIN | libc::POLLRDNORM) as u32;
+pub(super) const OUT_BITS: u32 = (libc::POLLOUT | libc::POLLWRNORM) as u32;
+
+/// Readiness as poll and epoll have it.
+fn bits(readiness: Readiness) -> u32 {
+    let pairs = [
+        (Readiness::IN, IN_BITS),
+        (Readiness::OUT, OUT_BITS),
+        (Readiness::RDHUP, libc::POLLRDHUP as u32),
+        (Readiness::HUP, libc::POLLHUP as u32),
+        (Readiness::ERR, libc::POLLERR as u32),
+        (Readiness::PRI, libc::POLLPRI as u32),
+    ];
+    let mut bits = 0;
+    for (flag, bit) in pairs {
+        if readiness.contains(flag) {
+            bits |= bit;
+        }
+    }
+    bits
+}
+
+/// A timeout option's value.
+pub(super) fn timeout(ns: &AtomicU64) -> Option<Duration> {
+    match ns.load(Ordering::Relaxed) {
+        0 => None,
+        ns => Some(Duration::from_nanos(ns)),
+    }
+}
+
+impl Sockets {
+    /// A number of the socket goes; with the last one, the socket.
+    pub(super) fn release_socket(&self, era: &Era, fd: RawFd, socket: &Arc<Socket>, open: bool) {
+        self.drop_interests(socket, Some(fd), open);
+        if !socket.remove_number(fd) {
+            return;
+        }
+        if let Some(connection) = socket.connection() {
+            connection.attachment.forget(connection.endpoint.id());
+            connection.endpoint.close();
+        }
+        let listening = held(socket.listening.write()).take();
+        if let Some((endpoint, attachment)) = listening.and_then(|listening| listening.engine) {
+            attachment.forget(endpoint.id());
+            endpoint.close();
+        }
+        let datagram = held(socket.datagram.write()).take();
+        if let Some(datagram) = datagram {
+            datagram.attachment.forget(datagram.endpoint.id());
+            datagram.endpoint.close();
+        }
+        era.link.forget(socket);
+        socket.notify(self.kernel);
+    }
+
+    /// Ends the epoll interests in a socket (made under one number, or all); the kernel's own
+    /// registrations too, where the number is still open and they would otherwise stay.
+    fn drop_interests(&self, socket: &Socket, fd: Option<RawFd>, open: bool) {
+        let mut gone = Vec::new();
+        socket.watches().retain(|watch| match watch {
+            Watch::Epoll(epoll, interest) if fd.is_none_or(|fd| interest.fd() == fd) => {
+                gone.push((epoll.clone(), interest.clone()));
+                false
+            }
+            _ => true,
+        });
+        for (epoll, interest) in gone {
+            if epoll.remove(&interest) && open {
+                let event = super::EpollEvent::default();
+                let number = epoll.number();
+                let del = libc::EPOLL_CTL_DEL;
+                // It may have been deleted already, or the set closed: both are as well.
+                let _ = self.kernel.epoll_ctl(number, del, interest.fd(), event);
+            }
+        }
+    }
+
+    /// Ends the layer's part of all epoll interests in a socket that goes to the kernel; the
+    /// kernel's registrations stay.
+    pub(super) fn forget_interests(&self, socket: &Socket) {
+        self.drop_interests(socket, None, false);
+    }
+
+    /// Takes a socket that has become the engine's out of the kernel's epoll sets.
+    pub(super) fn leave_kernel_epolls(&self, socket: &Socket) {
+        let watches = socket.watches().clone();
+        for watch in watches {
+            if let Watch::Epoll(epoll, interest) = watch
+                && interest.leave_kernel()
+            {
+                let event = super::EpollEvent::default();
+                let del = libc::EPOLL_CTL_DEL;
+                let _ = self.kernel.epoll_ctl(epoll.number(), del, interest.fd(), event);
+            }
+        }
+    }
+
+    /// shutdown(2).
+    pub fn shutdown(&self, fd: RawFd, how: i32) -> Verdict<()> {
+        let socket = match self.called(fd) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return Verdict::Kernel,
+            Err(error) => return Verdict::Done(Err(error)),
+        };
+        let Some(connection) = socket.connection() else { return Verdict::Kernel };
+        let how = match how {
+            libc::SHUT_RD => crate::How::Read,
+            libc::SHUT_WR => crate::How::Write,
+            libc::SHUT_RDWR => crate::How::Both,
+            _ => return Verdict::Done(Err(super::Errno::INVAL)),
+        };
+        let outcome = connection.endpoint.shutdown(how);
+        socket.notify(self.kernel);
+        Verdict::Done(outcome)
+    }
+}

@@ -1,0 +1,278 @@
+//! Reading and writing.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use super::notices::Notice;
+use super::socket::{Connection, IN_BITS, OUT_BITS, Socket, timeout};
+use super::table::Entry;
+use super::{Era, Errno, Received, Sockets, Verdict};
+
+/// What a first, non-blocking try came to.
+enum Tried<T> {
+    Verdict(Verdict<T>),
+    /// The slow way: it would block, or has flags.
+    Slow(Arc<Socket>),
+    NotTracked,
+    Foreign,
+}
+
+impl Sockets {
+    /// read(2), recv(2), recvfrom(2) and the like.
+    #[inline]
+    pub fn receive(
+        &'static self,
+        fd: RawFd,
+        bufs: &mut [IoSliceMut<'_>],
+        flags: i32,
+    ) -> Verdict<Received> {
+        let Some(era) = self.era() else { return Verdict::Kernel };
+        let tried = era.table.with(fd, |entry| match entry {
+            Entry::Socket(socket) => match socket.connection() {
+                Some(connection) if flags & !QUIET == 0 => match connection.endpoint.read(bufs) {
+                    Err(Errno::AGAIN) if !socket.is_nonblocking() && flags & DONTWAIT == 0 => {
+                        Tried::Slow(socket.clone())
+                    }
+                    outcome => Tried::Verdict(Verdict::Done(outcome.map(stream_bytes))),
+                },
+                _ => Tried::Slow(socket.clone()),
+            },
+            Entry::Epoll(_) => Tried::NotTracked,
+            Entry::Internal | Entry::Foreign => Tried::Foreign,
+        });
+        match tried {
+            None | Some(Tried::NotTracked) => Verdict::Kernel,
+            Some(Tried::Verdict(verdict)) => verdict,
+            Some(Tried::Slow(socket)) => self.receive_slowly(era, &socket, fd, bufs, flags),
+            Some(Tried::Foreign) => Verdict::Done(Err(self.foreign(fd))),
+        }
+    }
+
+    /// write(2), send(2), sendto(2) and the like.
+    #[inline]
+    pub fn send(
+        &'static self,
+        fd: RawFd,
+        bufs: &[IoSlice<'_>],
+        flags: i32,
+        to: Option<SocketAddr>,
+    ) -> Verdict<usize> {
+        let Some(era) = self.era() else { return Verdict::Kernel };
+        let tried = era.table.with(fd, |entry| match entry {
+            Entry::Socket(socket) => match socket.connection() {
+                Some(connection)
+                    if flags & !QUIET == 0
+                        && (socket.is_nonblocking() || flags & DONTWAIT != 0) =>
+                {
+                    Tried::Verdict(Verdict::Done(connection.endpoint.write(bufs)))
+                }
+                _ => Tried::Slow(socket.clone()),
+            },
+            Entry::Epoll(_) => Tried::NotTracked,
+            Entry::Internal | Entry::Foreign => Tried::Foreign,
+        });
+        match tried {
+            None | Some(Tried::NotTracked) => Verdict::Kernel,
+            Some(Tried::Verdict(verdict)) => verdict,
+            Some(Tried::Slow(socket)) => self.send_slowly(era, &socket, fd, bufs, flags, to),
+            Some(Tried::Foreign) => Verdict::Done(Err(self.foreign(fd))),
+        }
+    }
+
+    fn foreign(&self, fd: RawFd) -> Errno {
+        self.called(fd).err().unwrap_or(Errno::BADF)
+    }
+
+    fn receive_slowly(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        fd: RawFd,
+        bufs: &mut [IoSliceMut<'_>],
+        flags: i32,
+    ) -> Verdict<Received> {
+        if let Some(connection) = socket.connection() {
+            return Verdict::Done(
+                self.receive_stream(era, socket, connection, bufs, flags).map(stream_bytes),
+            );
+        }
+        if socket.stream {
+            return Verdict::Kernel;
+        }
+        self.receive_datagram(era, socket, fd, bufs, flags)
+    }
+
+    fn receive_stream(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        connection: &Connection,
+        bufs: &mut [IoSliceMut<'_>],
+        flags: i32,
+    ) -> Result<usize, Errno> {
+        if flags & libc::MSG_OOB != 0 {
+            self.notice(Notice::Urgent, || {
+                "MSG_OOB is not supported on accelerated connections, the call fails with EINVAL"
+                    .into()
+            });
+            return Err(Errno::INVAL);
+        }
+        if flags & libc::MSG_ERRQUEUE != 0 {
+            return Err(Errno::AGAIN);
+        }
+        let wait = !socket.is_nonblocking() && flags & DONTWAIT == 0;
+        let peek = flags & libc::MSG_PEEK != 0;
+        let all = flags & libc::MSG_WAITALL != 0 && !peek;
+        let want: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let mut total = 0;
+        loop {
+            let outcome = if flags & libc::MSG_TRUNC != 0 && !peek {
+                discard(connection, want - total)
+            } else if peek {
+                connection.endpoint.peek(bufs)
+            } else if total == 0 {
+                connection.endpoint.read(bufs)
+            } else {
+                connection.endpoint.read(&mut rest_mut(bufs, total))
+            };
+            match outcome {
+                Ok(0) => return Ok(total),
+                Ok(count) => {
+                    total += count;
+                    if !all || total >= want {
+                        return Ok(total);
+                    }
+                }
+                Err(Errno::AGAIN) if wait => {
+                    let limit = timeout(&socket.receive_timeout_ns);
+                    match self.block(era, socket, IN_BITS | RDHUP, 0, limit) {
+                        Ok(()) => (),
+                        Err(_) if total > 0 => return Ok(total),
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(_) if total > 0 => return Ok(total),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn send_slowly(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        fd: RawFd,
+        bufs: &[IoSlice<'_>],
+        flags: i32,
+        to: Option<SocketAddr>,
+    ) -> Verdict<usize> {
+        if let Some(connection) = socket.connection() {
+            return Verdict::Done(self.send_stream(era, socket, connection, bufs, flags));
+        }
+        if socket.stream {
+            return Verdict::Kernel;
+        }
+        self.send_datagram(era, socket, fd, bufs, flags, to)
+    }
+
+    fn send_stream(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        connection: &Connection,
+        bufs: &[IoSlice<'_>],
+        flags: i32,
+    ) -> Result<usize, Errno> {
+        if flags & libc::MSG_OOB != 0 {
+            self.notice(Notice::Urgent, || {
+                "MSG_OOB is not supported on accelerated connections, the call fails with EINVAL"
+                    .into()
+            });
+            return Err(Errno::INVAL);
+        }
+        let wait = !socket.is_nonblocking() && flags & DONTWAIT == 0;
+        let want: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let mut total = 0;
+        loop {
+            let outcome = if total == 0 {
+                connection.endpoint.write(bufs)
+            } else {
+                connection.endpoint.write(&rest(bufs, total))
+            };
+            match outcome {
+                Ok(count) => {
+                    total += count;
+                    if total >= want || !wait {
+                        return Ok(total);
+                    }
+                }
+                Err(Errno::AGAIN) if wait => {
+                    let limit = timeout(&socket.send_timeout_ns);
+                    match self.block(era, socket, OUT_BITS, 0, limit) {
+                        Ok(()) => (),
+                        Err(_) if total > 0 => return Ok(total),
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(_) if total > 0 => return Ok(total),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// FIONREAD (`unread`) and SIOCOUTQ.
+    pub fn queued(&self, fd: RawFd, unread: bool) -> Verdict<usize> {
+        let socket = match self.called(fd) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return Verdict::Kernel,
+            Err(error) => return Verdict::Done(Err(error)),
+        };
+        let Some(connection) = socket.connection() else { return Verdict::Kernel };
+        let endpoint = &connection.endpoint;
+        let count = if unread { endpoint.readable_bytes() } else { endpoint.unsent_bytes() };
+        Verdict::Done(Ok(usize::try_from(count).unwrap_or(usize::MAX)))
+    }
+}
+
+/// Flags that change nothing in a plain transfer: MSG_MORE is a hint, SIGPIPE is the caller's.
+const QUIET: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | libc::MSG_MORE | libc::MSG_CMSG_CLOEXEC;
+const DONTWAIT: i32 = libc::MSG_DONTWAIT;
+const RDHUP: u32 = libc::POLLRDHUP as u32;
+
+fn stream_bytes(len: usize) -> Received {
+    Received { len, from: None, truncated: false }
+}
+
+/// MSG_TRUNC on a stream: takes bytes without giving them.
+fn discard(connection: &Connection, want: usize) -> Result<usize, Errno> {
+    let mut scrap = [0_u8; 4096];
+    let room = scrap.get_mut(..want.min(4096)).unwrap_or_default();
+    connection.endpoint.read(&mut [IoSliceMut::new(room)])
+}
+
+/// The parts after the first `skip` bytes. The program's own array must stay as it is.
+fn rest_mut<'a>(bufs: &'a mut [IoSliceMut<'_>], mut skip: usize) -> Vec<IoSliceMut<'a>> {
+    let mut parts = Vec::with_capacity(bufs.len());
+    for buf in bufs {
+        let gone = skip.min(buf.len());
+        skip -= gone;
+        if let Some(part) = buf.get_mut(gone..).filter(|part| !part.is_empty()) {
+            parts.push(IoSliceMut::new(part));
+        }
+    }
+    parts
+}
+
+fn rest<'a>(bufs: &'a [IoSlice<'_>], mut skip: usize) -> Vec<IoSlice<'a>> {
+    let mut parts = Vec::with_capacity(bufs.len());
+    for buf in bufs {
+        let gone = skip.min(buf.len());
+        skip -= gone;
+        if let Some(part) = buf.get(gone..).filter(|part| !part.is_empty()) {
+            parts.push(IoSlice::new(part));
+        }
+    }
+    parts
+}

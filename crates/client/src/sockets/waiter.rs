@@ -1,0 +1,129 @@
+//! One who waits: a thread blocked in a call, or an epoll set with sleepers.
+
+use std::cell::RefCell;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::{Era, Errno, Kernel, Sockets};
+
+/// Wakes by an eventfd, and only when somebody sleeps on it.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    event_fd: RawFd,
+    signalled: AtomicBool,
+    sleepers: AtomicU32,
+}
+
+impl Waiter {
+    /// A waiter over a fresh eventfd, which the caller hides and closes.
+    pub fn new(event_fd: RawFd) -> Self {
+        Self { event_fd, signalled: AtomicBool::new(false), sleepers: AtomicU32::new(0) }
+    }
+
+    /// What to sleep on.
+    pub fn event_fd(&self) -> RawFd {
+        self.event_fd
+    }
+
+    /// There may be news.
+    pub fn wake(&self, kernel: &dyn Kernel) {
+        let before = self.signalled.swap(true, Ordering::SeqCst);
+        if !before && self.sleepers.load(Ordering::SeqCst) > 0 {
+            kernel.signal_event(self.event_fd);
+        }
+    }
+
+    /// Whether there was news since [`Self::clear`].
+    pub fn is_signalled(&self) -> bool {
+        self.signalled.load(Ordering::SeqCst)
+    }
+
+    /// From now on news is new.
+    pub fn clear(&self) {
+        if self.signalled.load(Ordering::Relaxed) {
+            self.signalled.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Announces a sleeper; false when there is news already (nothing is announced then).
+    pub fn fall_asleep(&self) -> bool {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        if self.is_signalled() {
+            self.sleepers.fetch_sub(1, Ordering::SeqCst);
+            return false;
+        }
+        true
+    }
+
+    /// Takes the announcement back.
+    pub fn awake(&self, kernel: &dyn Kernel) {
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        if self.is_signalled() {
+            kernel.drain_event(self.event_fd);
+        }
+    }
+}
+
+/// A thread's own waiter, with what is needed to close it when the thread ends.
+struct Own {
+    waiter: Arc<Waiter>,
+    sockets: &'static Sockets,
+    era: u32,
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if self.sockets.era.load(Ordering::Relaxed) != self.era {
+            return;
+        }
+        if let Some(era) = self.sockets.era() {
+            era.table.take(self.waiter.event_fd());
+        }
+        self.sockets.kernel.close(self.waiter.event_fd());
+    }
+}
+
+thread_local! {
+    static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
+}
+
+impl Sockets {
+    /// A hidden eventfd with a high number.
+    pub(super) fn hidden_event(&self, era: &Era) -> Result<RawFd, Errno> {
+        let low = self.kernel.event_fd()?;
+        let fd = self.lift(low);
+        self.hide(era, fd);
+        Ok(fd)
+    }
+
+    /// Moves a descriptor of the layer's own to a high number, out of the program's way.
+    pub(super) fn lift(&self, low: RawFd) -> RawFd {
+        const OUT_OF_THE_WAY: RawFd = 900;
+        match self.kernel.duplicate(low, OUT_OF_THE_WAY, true) {
+            Ok(high) => {
+                self.kernel.close(low);
+                high
+            }
+            // A low limit on open files: it stays where it is.
+            Err(_) => low,
+        }
+    }
+
+    /// This thread's waiter.
+    pub(super) fn own_waiter(&'static self, era: &Era) -> Result<Arc<Waiter>, Errno> {
+        let now = self.era.load(Ordering::Relaxed);
+        let made = OWN.try_with(|own| {
+            let mut own = own.borrow_mut();
+            if let Some(own) = own.as_ref().filter(|own| own.era == now) {
+                return Ok(own.waiter.clone());
+            }
+            let waiter = Arc::new(Waiter::new(self.hidden_event(era)?));
+            *own = Some(Own { waiter: waiter.clone(), sockets: self, era: now });
+            Ok(waiter)
+        });
+        // The thread is ending: no call of it may block on us any more.
+        made.unwrap_or(Err(Errno::INTR))
+    }
+}
+
