@@ -66,10 +66,7 @@ pub fn answer<T: Failed>(body: impl FnOnce() -> Result<T, Errno>) -> T {
 
 /// Serves a call on a followed descriptor; `None` when it is the kernel's.
 #[inline]
-pub fn serve<T: Failed>(
-    fd: c_int,
-    body: impl FnOnce(&'static Sockets) -> Verdict<T>,
-) -> Option<T> {
+pub fn serve<T: Failed>(fd: c_int, body: impl FnOnce(&'static Sockets) -> Verdict<T>) -> Option<T> {
     let sockets = crate::sockets()?;
     if !sockets.tracks(fd) {
         return None;

@@ -115,7 +115,9 @@ impl Kernel for Raw {
                     other => return other.map(|count| count as usize),
                 }
             }
-            Some(time) => c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX),
+            Some(time) => {
+                c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
+            }
         };
         check(|| {
             // SAFETY: room for `count` events; the mask is the program's own pointer.
@@ -127,7 +129,8 @@ impl Kernel for Raw {
     fn accept(&self, fd: RawFd, flags: i32) -> Result<(RawFd, SocketAddr), Errno> {
         let (mut at, mut len) = storage();
         // SAFETY: the storage has `len` bytes.
-        let new = check(|| unsafe { real::accept4(fd, (&raw mut at).cast(), &raw mut len, flags) })?;
+        let new =
+            check(|| unsafe { real::accept4(fd, (&raw mut at).cast(), &raw mut len, flags) })?;
         match parse(&at, len) {
             Ok(Some(addr)) => Ok((new, addr)),
             _ => {

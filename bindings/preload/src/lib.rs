@@ -54,7 +54,9 @@ extern "C" fn start() {
         unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
     });
     if outcome.is_err() {
-        kernel::log_line("outboard: the library failed to start; everything goes through the kernel");
+        kernel::log_line(
+            "outboard: the library failed to start; everything goes through the kernel",
+        );
     }
 }
 
@@ -72,7 +74,7 @@ fn program_name() -> String {
 /// Tells the socket layer that this is a child: what it inherited belongs to the parent.
 unsafe extern "C" fn after_fork_in_child() {
     if let Some(sockets) = sockets() {
-        let _ = std::panic::catch_unwind(|| sockets.forked());
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sockets.forked()));
     }
 }
 

@@ -35,9 +35,9 @@ macro_rules! real {
                     }
                     AT.store(at, Relaxed);
                 }
+                type Function = unsafe extern "C" fn($($ty),*) -> $ret;
                 // SAFETY: the symbol of this name has this C signature.
-                let function: unsafe extern "C" fn($($ty),*) -> $ret =
-                    unsafe { std::mem::transmute(at) };
+                let function = unsafe { std::mem::transmute::<*mut c_void, Function>(at) };
                 // SAFETY: the caller keeps the C function's contract.
                 unsafe { function($($arg),*) }
             }

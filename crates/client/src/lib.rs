@@ -16,6 +16,7 @@ mod endpoint;
 pub mod native;
 mod open;
 mod session;
+pub mod sockets;
 mod stream;
 
 pub use datagram::Received;

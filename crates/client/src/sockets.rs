@@ -244,7 +244,9 @@ impl Sockets {
         for fd in era.table.occupied(first, last) {
             let number = fd.unsigned_abs();
             if era.table.is_internal(fd) {
-                if let Some(start) = from && start < number {
+                if let Some(start) = from
+                    && start < number
+                {
                     close(start, number - 1);
                 }
                 from = number.checked_add(1);
@@ -252,7 +254,9 @@ impl Sockets {
                 self.let_go(era, fd, entry, true);
             }
         }
-        if let Some(start) = from && start <= last {
+        if let Some(start) = from
+            && start <= last
+        {
             close(start, last);
         }
     }

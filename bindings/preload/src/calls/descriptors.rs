@@ -39,7 +39,9 @@ pub unsafe extern "C" fn fclose(stream: *mut libc::FILE) -> c_int {
 /// As the C function's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
-    if let Some(sockets) = crate::sockets() && sockets.accelerated(fd) {
+    if let Some(sockets) = crate::sockets()
+        && sockets.accelerated(fd)
+    {
         sockets.notice_stdio(fd);
     }
     // SAFETY: arguments passed through.
@@ -84,7 +86,10 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 
 /// Makes the new number follow what the old one follows.
 fn shared(old: c_int, new: c_int) -> c_int {
-    if new >= 0 && let Some(sockets) = crate::sockets() && sockets.tracks(old) {
+    if new >= 0
+        && let Some(sockets) = crate::sockets()
+        && sockets.tracks(old)
+    {
         answer(|| {
             sockets.duplicated(old, new);
             Ok(0)
@@ -237,8 +242,14 @@ pub unsafe extern "C" fn syscall(
     if let Some(sockets) = crate::sockets() {
         match number {
             libc::SYS_io_uring_setup => sockets.notice_io_uring(),
-            libc::SYS_read | libc::SYS_write | libc::SYS_recvfrom | libc::SYS_sendto
-            | libc::SYS_recvmsg | libc::SYS_sendmsg | libc::SYS_accept4 | libc::SYS_connect
+            libc::SYS_read
+            | libc::SYS_write
+            | libc::SYS_recvfrom
+            | libc::SYS_sendto
+            | libc::SYS_recvmsg
+            | libc::SYS_sendmsg
+            | libc::SYS_accept4
+            | libc::SYS_connect
             | libc::SYS_close
                 if c_int::try_from(a).is_ok_and(|fd| sockets.accelerated(fd)) =>
             {

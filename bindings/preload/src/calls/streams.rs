@@ -16,7 +16,9 @@ use crate::{addresses, real};
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: arguments passed through.
     let fd = unsafe { real::socket(domain, kind, protocol) };
-    if fd >= 0 && let Some(sockets) = crate::sockets() {
+    if fd >= 0
+        && let Some(sockets) = crate::sockets()
+    {
         crate::boundary::answer(|| {
             sockets.created(fd, domain, kind);
             Ok(fd)
@@ -85,12 +87,7 @@ pub unsafe extern "C" fn accept4(
 
 /// # Safety
 /// `addr` and `len` as accept(2) demands.
-unsafe fn take(
-    fd: c_int,
-    addr: *mut sockaddr,
-    len: *mut socklen_t,
-    flags: c_int,
-) -> Option<c_int> {
+unsafe fn take(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> Option<c_int> {
     serve(fd, |sockets| {
         sockets.accept(fd, flags).map(|(new, peer)| {
             // SAFETY: by the caller's promise.
@@ -133,11 +130,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getsockname(
-    fd: c_int,
-    addr: *mut sockaddr,
-    len: *mut socklen_t,
-) -> c_int {
+pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     serve(fd, |sockets| {
         sockets.local(fd).map(|name| {
             // SAFETY: the program's promise about `addr` and `len`.
@@ -154,11 +147,7 @@ pub unsafe extern "C" fn getsockname(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getpeername(
-    fd: c_int,
-    addr: *mut sockaddr,
-    len: *mut socklen_t,
-) -> c_int {
+pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     serve(fd, |sockets| {
         sockets.remote(fd).map(|name| {
             // SAFETY: the program's promise about `addr` and `len`.

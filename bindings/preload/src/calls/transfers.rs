@@ -62,7 +62,9 @@ unsafe fn parts<'a>(iov: *const iovec, count: usize) -> Result<&'a [IoSlice<'a>]
 }
 
 fn sent(outcome: Verdict<usize>, flags: c_int) -> Verdict<ssize_t> {
-    if let Verdict::Done(Err(Errno::PIPE)) = outcome && flags & libc::MSG_NOSIGNAL == 0 {
+    if let Verdict::Done(Err(Errno::PIPE)) = outcome
+        && flags & libc::MSG_NOSIGNAL == 0
+    {
         // SAFETY: raises the signal that write(2) promises, in this thread.
         unsafe { libc::raise(libc::SIGPIPE) };
     }
@@ -136,12 +138,7 @@ pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn send(
-    fd: c_int,
-    buf: *const c_void,
-    len: size_t,
-    flags: c_int,
-) -> ssize_t {
+pub unsafe extern "C" fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the program's promise about `buf`.
     unsafe { transmit(fd, buf, len, flags) }
         // SAFETY: arguments passed through.
@@ -257,7 +254,7 @@ pub unsafe extern "C" fn sendto(
 /// # Safety
 /// `message` as recvmsg(2) demands.
 unsafe fn receive_message(
-    sockets: &Sockets,
+    sockets: &'static Sockets,
     fd: c_int,
     message: &mut msghdr,
     flags: c_int,
@@ -281,7 +278,7 @@ unsafe fn receive_message(
 /// # Safety
 /// `message` as sendmsg(2) demands.
 unsafe fn send_message(
-    sockets: &Sockets,
+    sockets: &'static Sockets,
     fd: c_int,
     message: &msghdr,
     flags: c_int,

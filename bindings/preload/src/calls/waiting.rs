@@ -196,7 +196,8 @@ unsafe fn select_ours(
             let fd = entry.fd as usize;
             for ((set, ask), means) in sets.iter_mut().zip(ASKS).zip(MEANS) {
                 let word = set.as_mut().and_then(|set| set.get_mut(fd / WORD_BITS));
-                if entry.events & ask != 0 && entry.revents & means != 0
+                if entry.events & ask != 0
+                    && entry.revents & means != 0
                     && let Some(word) = word
                 {
                     *word |= 1 << (fd % WORD_BITS);
@@ -268,7 +269,9 @@ pub unsafe extern "C" fn pselect(
 }
 
 fn made(fd: c_int) -> c_int {
-    if fd >= 0 && let Some(sockets) = crate::sockets() {
+    if fd >= 0
+        && let Some(sockets) = crate::sockets()
+    {
         answer(|| {
             sockets.epoll_created(fd);
             Ok(0)
@@ -339,9 +342,8 @@ unsafe fn wait(
             Err(error) => return Verdict::Done(Err(error)),
         };
         // SAFETY: by the caller's promise; EpollEvent has epoll_event's layout and no invalid bits.
-        let room = unsafe {
-            std::slice::from_raw_parts_mut(events.cast::<EpollEvent>(), count as usize)
-        };
+        let room =
+            unsafe { std::slice::from_raw_parts_mut(events.cast::<EpollEvent>(), count as usize) };
         sockets.epoll_wait(epoll, room, timeout, sigmask).map(|ready| ready as c_int)
     })
 }

@@ -130,11 +130,7 @@ impl Sockets {
             return Err(Errno::AGAIN);
         }
         // The number first, so that a lack of numbers leaves the connection in the queue.
-        let number = self.kernel.duplicate(
-            self.inert(era)?,
-            0,
-            flags & libc::SOCK_CLOEXEC != 0,
-        )?;
+        let number = self.kernel.duplicate(self.inert(era)?, 0, flags & libc::SOCK_CLOEXEC != 0)?;
         let accepted = match endpoint.accept() {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -144,8 +140,7 @@ impl Sockets {
             }
         };
         let remote = listener.dressed(accepted.remote);
-        let socket =
-            Arc::new(Socket::new(listener.v6, true, flags & libc::SOCK_NONBLOCK != 0));
+        let socket = Arc::new(Socket::new(listener.v6, true, flags & libc::SOCK_NONBLOCK != 0));
         self.inherit_options(listener, &socket, &accepted.endpoint);
         let id = accepted.endpoint.id();
         socket.become_connection(accepted.endpoint, attachment.clone());
@@ -261,9 +256,8 @@ impl Sockets {
         connection: &super::socket::Connection,
     ) -> Result<(), Errno> {
         let limit: Option<Duration> = timeout(&socket.send_timeout_ns);
-        self.block(era, socket, OUT_BITS, 0, limit).map_err(|error| {
-            if error == Errno::AGAIN { Errno::INPROGRESS } else { error }
-        })?;
+        self.block(era, socket, OUT_BITS, 0, limit)
+            .map_err(|error| if error == Errno::AGAIN { Errno::INPROGRESS } else { error })?;
         match connection.endpoint.take_error() {
             Some(error) => Err(error),
             None => {

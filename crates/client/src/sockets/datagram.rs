@@ -98,7 +98,7 @@ impl Sockets {
         let Some(endpoint) = endpoint else { return Verdict::Kernel };
         let wait = !socket.is_nonblocking() && flags & libc::MSG_DONTWAIT == 0;
         loop {
-            match endpoint.send_to(bufs, to.map(plain)) {
+            match endpoint.send_to(to.map(plain), None, bufs) {
                 Err(Errno::AGAIN) if wait => {
                     let limit = timeout(&socket.send_timeout_ns);
                     if let Err(error) = self.block(era, socket, OUT_BITS, 0, limit) {
@@ -126,8 +126,7 @@ impl Sockets {
             };
             let Some((endpoint, peered)) = face else { return Verdict::Kernel };
             let peek = flags & libc::MSG_PEEK != 0;
-            let got =
-                if peek { endpoint.peek_from(bufs) } else { endpoint.recv_from(bufs) };
+            let got = if peek { endpoint.peek_from(bufs) } else { endpoint.recv_from(bufs) };
             match got {
                 Ok(got) => {
                     let truncated = got.full_len > got.len;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::link::{Attachment, Deadline, now_ns};
 use super::socket::{Socket, Watch, held};
 use super::waiter::Waiter;
-use super::{EpollEvent, Entry, Era, Errno, Kernel, SigMask, Sockets, Verdict};
+use super::{Entry, EpollEvent, Era, Errno, Kernel, SigMask, Sockets, Verdict};
 
 /// Longest time that events of the engine may keep a wait from looking at the kernel's.
 const KERNEL_LOOK_NS: u64 = 50_000;
@@ -229,9 +229,9 @@ impl Sockets {
         };
         for interest in interests {
             interest.removed.store(true, Ordering::Relaxed);
-            interest.socket.watches().retain(|watch| {
-                !matches!(watch, Watch::Epoll(_, other) if Arc::ptr_eq(other, &interest))
-            });
+            interest.socket.watches().retain(
+                |watch| !matches!(watch, Watch::Epoll(_, other) if Arc::ptr_eq(other, &interest)),
+            );
         }
         held(epoll.pipes_of.lock()).take();
         if let (Some(waiter), Some(era)) = (epoll.waiter.get(), self.era()) {
@@ -365,8 +365,7 @@ impl Sockets {
     }
 
     fn end_interest(&self, epoll: &Arc<Epoll>, fd: RawFd, event: EpollEvent) -> Result<(), Errno> {
-        let interest =
-            held(epoll.inner.lock()).interests.get(&fd).cloned().ok_or(Errno::NOENT)?;
+        let interest = held(epoll.inner.lock()).interests.get(&fd).cloned().ok_or(Errno::NOENT)?;
         interest.socket.watches().retain(
             |watch| !matches!(watch, Watch::Epoll(_, other) if Arc::ptr_eq(other, &interest)),
         );
@@ -406,7 +405,7 @@ impl Sockets {
         let mut deadline = None;
         let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
         loop {
-            let attachment = era.link.current();
+            let attachment = self.living(era);
             waiter.clear();
             if let Some(attachment) = &attachment {
                 self.pump(attachment);

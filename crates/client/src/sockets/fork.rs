@@ -78,14 +78,12 @@ impl Sockets {
             copy.clone_from(&options);
         }
         if listens {
-            let (backlog, refused) = socket.listening.try_read().ok().map_or(
-                (libc::SOMAXCONN, false),
-                |listening| {
+            let (backlog, refused) =
+                socket.listening.try_read().ok().map_or((libc::SOMAXCONN, false), |listening| {
                     listening.as_ref().map_or((libc::SOMAXCONN, false), |listening| {
                         (listening.backlog, listening.refused)
                     })
-                },
-            );
+                });
             own.become_listener(Listening { backlog, engine: None, refused });
         }
         Some(Entry::Socket(Arc::new(own)))

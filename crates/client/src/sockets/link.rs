@@ -51,9 +51,7 @@ impl Attachment {
     fn place(&self, id: EndpointId) -> Option<&Place> {
         let index = id.0 as usize;
         let chunk = self.places.get(index / CHUNK)?;
-        chunk
-            .get_or_init(|| (0..CHUNK).map(|_| Mutex::new(None)).collect())
-            .get(index % CHUNK)
+        chunk.get_or_init(|| (0..CHUNK).map(|_| Mutex::new(None)).collect()).get(index % CHUNK)
     }
 
     /// Hints about an endpoint now go to a socket.
@@ -72,7 +70,10 @@ impl Attachment {
 
     fn all(&self) -> Vec<Arc<Socket>> {
         let chunks = self.places.iter().filter_map(OnceLock::get);
-        chunks.flat_map(|chunk| chunk.iter()).filter_map(|place| held(place.lock()).clone()).collect()
+        chunks
+            .flat_map(|chunk| chunk.iter())
+            .filter_map(|place| held(place.lock()).clone())
+            .collect()
     }
 }
 
@@ -216,6 +217,16 @@ impl Sockets {
             self.show(era, &socket, &attachment);
         }
         Some(attachment)
+    }
+
+    /// The session as it is known to live; its death is noticed here.
+    pub(super) fn living(&self, era: &Era) -> Option<Arc<Attachment>> {
+        let current = era.link.current()?;
+        if current.session.is_alive() {
+            return Some(current);
+        }
+        self.lose(era, &current);
+        None
     }
 
     /// The engine is gone: every socket of the session is told, once.

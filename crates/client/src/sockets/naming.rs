@@ -61,9 +61,7 @@ impl Sockets {
             peered.map(|datagram| datagram.endpoint.local())
         };
         match peered {
-            Some(local) if !local.ip().is_unspecified() => {
-                Verdict::Done(Ok(socket.dressed(local)))
-            }
+            Some(local) if !local.ip().is_unspecified() => Verdict::Done(Ok(socket.dressed(local))),
             _ => Verdict::Kernel,
         }
     }
@@ -78,11 +76,12 @@ impl Sockets {
         if let Some(connection) = socket.connection() {
             let pending = !connection.established.load(Ordering::Relaxed)
                 && socket.engine_bits() & super::socket::OUT_BITS == 0
-                && !connection.endpoint.was_connected();
+                && !connection.endpoint.is_connected();
             if pending {
                 return Verdict::Done(Err(Errno::NOTCONN));
             }
-            return Verdict::Done(Ok(socket.dressed(connection.endpoint.remote())));
+            let remote = connection.endpoint.remote().ok_or(Errno::NOTCONN);
+            return Verdict::Done(remote.map(|remote| socket.dressed(remote)));
         }
         let peer = held(socket.datagram.read()).as_ref().and_then(|datagram| datagram.peer);
         match peer {

@@ -77,15 +77,20 @@ fn is_harmless(level: i32, name: i32) -> bool {
                 | libc::TCP_FASTOPEN_CONNECT
                 | libc::TCP_THIN_LINEAR_TIMEOUTS
                 | libc::TCP_THIN_DUPACK
-        ) | (IP, libc::IP_RECVERR | libc::IP_MTU_DISCOVER | libc::IP_RECVTOS | libc::IP_BIND_ADDRESS_NO_PORT)
-            | (IPV6, libc::IPV6_RECVERR | libc::IPV6_MTU_DISCOVER | libc::IPV6_RECVTCLASS)
+        ) | (
+            IP,
+            libc::IP_RECVERR
+                | libc::IP_MTU_DISCOVER
+                | libc::IP_RECVTOS
+                | libc::IP_BIND_ADDRESS_NO_PORT
+        ) | (IPV6, libc::IPV6_RECVERR | libc::IPV6_MTU_DISCOVER | libc::IPV6_RECVTCLASS)
     )
 }
 
 fn int(bytes: &[u8]) -> Result<i32, Errno> {
-    match bytes {
-        &[a, b, c, d, ..] => Ok(i32::from_ne_bytes([a, b, c, d])),
-        &[a] => Ok(i32::from(a)),
+    match *bytes {
+        [a, b, c, d, ..] => Ok(i32::from_ne_bytes([a, b, c, d])),
+        [a] => Ok(i32::from(a)),
         _ => Err(Errno::INVAL),
     }
 }
@@ -100,10 +105,8 @@ fn put(out: &mut [u8], value: &[u8]) -> usize {
 
 /// Nanoseconds of a `struct timeval`.
 fn timeval(bytes: &[u8]) -> Result<u64, Errno> {
-    let words: Vec<i64> = bytes
-        .chunks_exact(8)
-        .map(|word| word.try_into().map_or(0, i64::from_ne_bytes))
-        .collect();
+    let words: Vec<i64> =
+        bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, i64::from_ne_bytes)).collect();
     let &[seconds, micros, ..] = words.as_slice() else { return Err(Errno::INVAL) };
     if !(0..1_000_000).contains(&micros) {
         return Err(Errno::DOM);
@@ -276,7 +279,10 @@ impl Sockets {
             let time = timeout(time).unwrap_or_default();
             let mut value = [0; 16];
             put(&mut value, &time.as_secs().to_ne_bytes());
-            put(value.get_mut(8..).unwrap_or_default(), &u64::from(time.subsec_micros()).to_ne_bytes());
+            put(
+                value.get_mut(8..).unwrap_or_default(),
+                &u64::from(time.subsec_micros()).to_ne_bytes(),
+            );
             return Ok(put(out, &value));
         }
         let value = match (level, name) {
@@ -340,14 +346,14 @@ impl Sockets {
             (8, info.rto_us),
             (16, mss),
             (20, mss),
-            (24, segments(info.in_flight_bytes)),
+            (24, segments(info.unacked_bytes)),
             (60, mss.saturating_add(40)),
             (68, info.srtt_us),
             (72, info.rttvar_us),
             (76, segments(info.ssthresh_bytes)),
             (80, segments(info.cwnd_bytes)),
             (84, mss),
-            (100, u32::try_from(info.retransmitted_segments).unwrap_or(u32::MAX)),
+            (100, info.retransmitted),
         ];
         put(&mut value, &[info.state, 0, info.retransmits]);
         for (at, word) in words {

@@ -98,7 +98,7 @@ impl Sockets {
                 self.adopt(era, socket);
             }
         }
-        let mut attachment = era.link.current();
+        let mut attachment = self.living(era);
         if let Some(attachment) = &attachment {
             self.pump(attachment);
         }
@@ -139,7 +139,7 @@ impl Sockets {
             if ready > 0 || deadline.has_passed() {
                 return Ok(ready);
             }
-            attachment = era.link.current();
+            attachment = self.living(era);
         }
     }
 
@@ -217,8 +217,7 @@ impl Sockets {
                     PollFd { fd: kernel_fd.unwrap_or(-1), events: kernel_events, revents: 0 },
                 ];
                 let pipes = attachment.as_ref().map_or(&[][..], |attachment| attachment.wake_fds());
-                let pipes =
-                    pipes.iter().map(|&fd| PollFd { fd, events: libc::POLLIN, revents: 0 });
+                let pipes = pipes.iter().map(|&fd| PollFd { fd, events: libc::POLLIN, revents: 0 });
                 let mut count = 0;
                 for (place, entry) in asked.iter_mut().zip(own.into_iter().chain(pipes)) {
                     *place = entry;
@@ -249,7 +248,7 @@ impl Sockets {
             Some(connection) => {
                 Some(connection.attachment.clone()).filter(|attachment| !attachment.is_lost())
             }
-            None => era.link.current(),
+            None => self.living(era),
         }
     }
 }

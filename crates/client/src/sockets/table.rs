@@ -117,10 +117,7 @@ impl Table {
             let Some(chunk) = chunk.get() else { continue };
             for (within, slot) in chunk.iter().enumerate() {
                 let number = (at * CHUNK_SLOTS + within) as u32;
-                if number >= first
-                    && number <= last
-                    && slot.kind.load(Ordering::Acquire) != EMPTY
-                {
+                if number >= first && number <= last && slot.kind.load(Ordering::Acquire) != EMPTY {
                     found.push(number as RawFd);
                 }
             }

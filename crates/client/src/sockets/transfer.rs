@@ -31,12 +31,14 @@ impl Sockets {
         let Some(era) = self.era() else { return Verdict::Kernel };
         let tried = era.table.with(fd, |entry| match entry {
             Entry::Socket(socket) => match socket.connection() {
-                Some(connection) if flags & !QUIET == 0 => match connection.endpoint.read(bufs) {
-                    Err(Errno::AGAIN) if !socket.is_nonblocking() && flags & DONTWAIT == 0 => {
-                        Tried::Slow(socket.clone())
+                Some(connection) if flags & !QUIET == 0 => {
+                    match connection.endpoint.read_vectored(bufs) {
+                        Err(Errno::AGAIN) if !socket.is_nonblocking() && flags & DONTWAIT == 0 => {
+                            Tried::Slow(socket.clone())
+                        }
+                        outcome => Tried::Verdict(Verdict::Done(outcome.map(stream_bytes))),
                     }
-                    outcome => Tried::Verdict(Verdict::Done(outcome.map(stream_bytes))),
-                },
+                }
                 _ => Tried::Slow(socket.clone()),
             },
             Entry::Epoll(_) => Tried::NotTracked,
@@ -66,7 +68,7 @@ impl Sockets {
                     if flags & !QUIET == 0
                         && (socket.is_nonblocking() || flags & DONTWAIT != 0) =>
                 {
-                    Tried::Verdict(Verdict::Done(connection.endpoint.write(bufs)))
+                    Tried::Verdict(Verdict::Done(connection.endpoint.write_vectored(bufs)))
                 }
                 _ => Tried::Slow(socket.clone()),
             },
@@ -131,11 +133,11 @@ impl Sockets {
             let outcome = if flags & libc::MSG_TRUNC != 0 && !peek {
                 discard(connection, want - total)
             } else if peek {
-                connection.endpoint.peek(bufs)
+                connection.endpoint.peek_vectored(bufs)
             } else if total == 0 {
-                connection.endpoint.read(bufs)
+                connection.endpoint.read_vectored(bufs)
             } else {
-                connection.endpoint.read(&mut rest_mut(bufs, total))
+                connection.endpoint.read_vectored(&mut rest_mut(bufs, total))
             };
             match outcome {
                 Ok(0) => return Ok(total),
@@ -197,9 +199,9 @@ impl Sockets {
         let mut total = 0;
         loop {
             let outcome = if total == 0 {
-                connection.endpoint.write(bufs)
+                connection.endpoint.write_vectored(bufs)
             } else {
-                connection.endpoint.write(&rest(bufs, total))
+                connection.endpoint.write_vectored(&rest(bufs, total))
             };
             match outcome {
                 Ok(count) => {
@@ -237,7 +239,8 @@ impl Sockets {
 }
 
 /// Flags that change nothing in a plain transfer: MSG_MORE is a hint, SIGPIPE is the caller's.
-const QUIET: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | libc::MSG_MORE | libc::MSG_CMSG_CLOEXEC;
+const QUIET: i32 =
+    libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | libc::MSG_MORE | libc::MSG_CMSG_CLOEXEC;
 const DONTWAIT: i32 = libc::MSG_DONTWAIT;
 const RDHUP: u32 = libc::POLLRDHUP as u32;
 
@@ -249,7 +252,7 @@ fn stream_bytes(len: usize) -> Received {
 fn discard(connection: &Connection, want: usize) -> Result<usize, Errno> {
     let mut scrap = [0_u8; 4096];
     let room = scrap.get_mut(..want.min(4096)).unwrap_or_default();
-    connection.endpoint.read(&mut [IoSliceMut::new(room)])
+    connection.endpoint.read_vectored(&mut [IoSliceMut::new(room)])
 }
 
 /// The parts after the first `skip` bytes. The program's own array must stay as it is.

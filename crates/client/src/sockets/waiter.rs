@@ -126,4 +126,3 @@ impl Sockets {
         made.unwrap_or(Err(Errno::INTR))
     }
 }
-
