@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use port::Port;
 use shm::control::Geometry;
-use stack::api::Cidr;
+pub use stack::api::Cidr;
 
 /// How a worker waits for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl Default for Limits {
             requests_per_turn: 64,
             events_per_turn: 4096,
             transmits_per_turn: 128,
-            lane_idle_ns: 200_000,
+            lane_idle_ns: 10_000_000,
             linger_ns: 60_000_000_000,
             sockets: 65536,
         }
