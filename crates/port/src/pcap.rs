@@ -218,16 +218,11 @@ impl<P: Port> Captured<P> {
     /// Passes what was captured on to the writer.
     fn pass_on(&mut self) {
         let Some(feed) = &self.feed else { return };
-        match self.chunk.take() {
-            None => {}
-            Some(chunk) if chunk.is_empty() => self.chunk = Some(chunk),
-            Some(chunk) => {
-                // The queue is longer than there are chunks, so an error means that the writer
-                // has given up (a full disk): nothing more to capture for.
-                if feed.full.try_send(ToWriter::Chunk(chunk)).is_err() {
-                    self.feed = None;
-                }
-            }
+        let Some(chunk) = self.chunk.take_if(|chunk| !chunk.is_empty()) else { return };
+        // The queue is longer than there are chunks, so an error means that the writer has given
+        // up (a full disk): nothing more to capture for.
+        if feed.full.try_send(ToWriter::Chunk(chunk)).is_err() {
+            self.feed = None;
         }
     }
 }

@@ -2,6 +2,7 @@
 //! devices and all, with the thread that entered it.
 
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use outboard_port::{Port, from_fds, open};
 use rustix::thread::UnshareFlags;
@@ -19,12 +20,17 @@ fn missing() -> Option<&'static str> {
     None
 }
 
+/// One of these tests at a time: a child of one, until it has become `ip`, holds a copy of the
+/// descriptor that another closes, and its device would still be there.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// Runs a test in a new network namespace, or says by name why not.
 pub fn in_namespace(test: &str, work: impl FnOnce() + Send + 'static) {
     if let Some(reason) = missing() {
         eprintln!("skipped {test}: {reason}");
         return;
     }
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let run = move || {
         // SAFETY: leaving the network namespace affects this thread alone and no memory.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();

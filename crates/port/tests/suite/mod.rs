@@ -63,7 +63,8 @@ impl Connected {
             assert!(Instant::now() < give_up, "{} of {count} frames came", frames.len());
             self.pass_time();
             self.b.receive(&mut burst);
-            if burst.handles.is_empty() {
+            // What a wrapper holds back comes with time, not with the descriptor.
+            if burst.handles.is_empty() && self.b.next_deadline().is_none() {
                 wait(&*self.b, 1_000);
             }
             assert!(burst.handles.len() <= RxBurst::CAPACITY);
@@ -325,7 +326,9 @@ fn released_frames_are_gone(ports: &mut Connected) {
     ports.send_all(&[numbered(6, 80)]);
     let mut burst = RxBurst::new();
     while burst.handles.is_empty() {
-        wait(&*ports.b, 1_000);
+        if ports.b.next_deadline().is_none() {
+            wait(&*ports.b, 1_000);
+        }
         ports.pass_time();
         ports.b.receive(&mut burst);
     }
