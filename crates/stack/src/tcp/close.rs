@@ -10,9 +10,7 @@ use super::intervals::Intervals;
 use super::reply::Reply;
 use super::rtt::Rtt;
 use super::state::Input;
-use crate::api::{
-    InterfaceIndex, Owner, TcpError, TcpOptions, TcpState,
-};
+use crate::api::{InterfaceIndex, Owner, TcpError, TcpOptions, TcpState};
 use crate::route::Route;
 
 /// The receive window that a connection starts with, as Linux's.

@@ -49,7 +49,8 @@ pub struct Listeners {
     slots: Vec<Option<Listener>>,
     generations: Vec<u32>,
     free: Vec<u32>,
-    by_address: HashMap<SocketAddr, u32, std::hash::BuildHasherDefault<siphasher::sip::SipHasher13>>,
+    by_address:
+        HashMap<SocketAddr, u32, std::hash::BuildHasherDefault<siphasher::sip::SipHasher13>>,
     limit: u32,
 }
 

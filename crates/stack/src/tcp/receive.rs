@@ -377,7 +377,11 @@ impl Connection<'_> {
             // Nothing new within the window: a repetition, or a probe of a closed window.
             self.note_duplicate(step, segment);
             self.owe_ack(step);
-            return if end <= next && !flags.fin() { Ok(()) } else { Err(DropReason::TcpOutOfWindow) };
+            return if end <= next && !flags.fin() {
+                Ok(())
+            } else {
+                Err(DropReason::TcpOutOfWindow)
+            };
         }
         if low < high {
             let skip = (low - start) as usize;
@@ -528,7 +532,8 @@ impl Connection<'_> {
             return blocks;
         }
         let most = if self.hot.timestamps { 3 } else { 4 };
-        let block = |hot: &Hot, r: Range| SackBlock { left: hot.ack(r.start), right: hot.ack(r.end) };
+        let block =
+            |hot: &Hot, r: Range| SackBlock { left: hot.ack(r.start), right: hot.ack(r.end) };
         //= https://www.rfc-editor.org/rfc/rfc2883#section-4
         //# a D-SACK block is only used to report a duplicate contiguous
         if let Some(duplicate) = self.cold.duplicate.take() {

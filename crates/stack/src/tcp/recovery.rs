@@ -141,8 +141,7 @@ impl Connection<'_> {
             //# and the given segment has not yet been resent by way of the
             //# retransmission timer, the value of ssthresh MUST be set to no more
             //# than the value given in equation (4):
-            self.hot.window.ssthresh =
-                self.cold.congestion.on_loss(&self.hot.window, flight, mss);
+            self.hot.window.ssthresh = self.cold.congestion.on_loss(&self.hot.window, flight, mss);
         }
         self.cold.congestion.on_timeout();
         //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1

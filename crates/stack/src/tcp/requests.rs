@@ -87,9 +87,10 @@ impl Tcp {
     pub fn accept(&mut self, listener: SocketId) -> Result<Option<Accepted>, RequestError> {
         let entry = self.listeners.listener_mut(listener).ok_or(RequestError::Stale)?;
         while let Some(id) = entry.queue.pop_front() {
-            let live = self.hot.get(id.index as usize).is_some_and(|h| {
-                h.used && h.generation == id.generation
-            });
+            let live = self
+                .hot
+                .get(id.index as usize)
+                .is_some_and(|h| h.used && h.generation == id.generation);
             if let Some(cold) = self.cold.get_mut(id.index as usize).filter(|_| live) {
                 cold.listener = None;
                 return Ok(Some(Accepted { id, local: cold.local, remote: cold.remote }));
@@ -296,9 +297,10 @@ impl Tcp {
 
     /// Every connection and listener.
     pub fn ids(&self) -> impl Iterator<Item = SocketId> + '_ {
-        let connections = (0u32..).zip(&self.hot).filter(|(_, hot)| hot.used).map(|(index, hot)| {
-            SocketId { index, generation: hot.generation }
-        });
+        let connections = (0u32..)
+            .zip(&self.hot)
+            .filter(|(_, hot)| hot.used)
+            .map(|(index, hot)| SocketId { index, generation: hot.generation });
         connections.chain(self.listeners.iter().map(|(id, _)| id))
     }
 }

@@ -33,7 +33,14 @@ pub struct Rtt {
 
 impl Default for Rtt {
     fn default() -> Self {
-        Self { srtt_us: 0, rttvar_us: 0, min_us: u32::MAX, backoff: 0, measured: false, slow_start: false }
+        Self {
+            srtt_us: 0,
+            rttvar_us: 0,
+            min_us: u32::MAX,
+            backoff: 0,
+            measured: false,
+            slow_start: false,
+        }
     }
 }
 

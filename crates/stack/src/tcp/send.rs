@@ -61,12 +61,8 @@ impl Connection<'_> {
                     flags |= TcpFlags::PSH;
                 }
                 if len > 0 {
-                    payload = Payload::Stream {
-                        id: self.id,
-                        owner: self.hot.owner,
-                        offset: start,
-                        len,
-                    };
+                    payload =
+                        Payload::Stream { id: self.id, owner: self.hot.owner, offset: start, len };
                 }
                 if len > u32::from(self.hot.mss) {
                     gso_bytes = Some(self.hot.mss);
@@ -77,10 +73,10 @@ impl Connection<'_> {
         }
         let syn = flags.syn();
         if !syn {
-            options.timestamps = self.hot.timestamps.then(|| Timestamps {
-                value: self.hot.ts_now(step.now),
-                echo: self.hot.ts_recent,
-            });
+            options.timestamps = self
+                .hot
+                .timestamps
+                .then(|| Timestamps { value: self.hot.ts_now(step.now), echo: self.hot.ts_recent });
             options.sack = self.sack_blocks();
         }
         let window = if syn { self.syn_window() } else { self.offer_window() };
@@ -158,8 +154,12 @@ impl Connection<'_> {
         // The probe timer has decided to send what fits.
         if hot.probe_due && hot.flight() == 0 && usable > 0 && usable < wanted.min(mss) {
             let end = hot.nxt + usable.min(remaining);
-            return (end > hot.nxt)
-                .then_some(Next::Data { start: hot.nxt, end, fin: false, again: false });
+            return (end > hot.nxt).then_some(Next::Data {
+                start: hot.nxt,
+                end,
+                fin: false,
+                again: false,
+            });
         }
         // The window must take a whole segment, or all there is (sender's silly window syndrome
         // avoidance, RFC 9293 section 3.8.6.2.1; send_mss is at most half the largest window).

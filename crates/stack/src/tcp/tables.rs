@@ -498,8 +498,7 @@ impl Tcp {
             self.flows.remove(&Flow::new(oldest.local, oldest.remote));
         }
         let Some((flow, orphan)) = self.leave_flow(index) else { return };
-        let (Some(hot), Some(cold)) =
-            (self.hot.get(index as usize), self.cold.get(index as usize))
+        let (Some(hot), Some(cold)) = (self.hot.get(index as usize), self.cold.get(index as usize))
         else {
             return;
         };

@@ -30,8 +30,7 @@ fn exchange(net: &mut Pair, a: usize, b: usize, seconds: u64) {
         net.run(100 * MS);
         let done = |host: usize, id| {
             let levels = net.hosts[host].tcp.levels(id).unwrap();
-            levels.peer_closed
-                && matches!(levels.state, TcpState::TimeWait | TcpState::Closed)
+            levels.peer_closed && matches!(levels.state, TcpState::TimeWait | TcpState::Closed)
         };
         if done(0, client) && done(1, server) {
             break;

@@ -1,0 +1,496 @@
+//! ARP, IPv4, ICMP and UDP between two stacks.
+
+mod net;
+
+use net::{DELAY, Faults, INTERFACE, Net, SECOND};
+use outboard_stack::Stack;
+use outboard_stack::api::*;
+use outboard_stack::drops::DropReason;
+use wire::checksum::Sum;
+use wire::ethernet::{EtherType, EthernetHeader};
+use wire::icmp::IcmpMessage;
+use wire::ipv4::{Ipv4Header, Protocol};
+use wire::udp::UdpHeader;
+use wire::{MacAddr, arp, ethernet, icmp, ipv4};
+
+fn v4(address: std::net::IpAddr) -> std::net::Ipv4Addr {
+    match address {
+        std::net::IpAddr::V4(v4) => v4,
+        std::net::IpAddr::V6(_) => unreachable!("the net is IPv4"),
+    }
+}
+
+fn frame(net: &Net, to: usize, ip: Ipv4Header, payload: &[u8]) -> Vec<u8> {
+    let (from, to) = (&net.hosts[1 - to], &net.hosts[to]);
+    let ethernet =
+        EthernetHeader { dst: to.mac, src: from.mac, vlan: None, ethertype: EtherType::IPV4 };
+    let mut frame = vec![0; 34];
+    ethernet.emit(&mut frame).unwrap();
+    ip.emit(payload.len(), &mut frame[14..]).unwrap();
+    frame.extend(payload);
+    frame
+}
+
+fn header(net: &Net, to: usize, protocol: Protocol) -> Ipv4Header {
+    Ipv4Header {
+        protocol,
+        src: v4(net.hosts[1 - to].ip),
+        dst: v4(net.hosts[to].ip),
+        ..Ipv4Header::default()
+    }
+}
+
+fn udp_to(net: &Net, to: usize, port: u16, payload: &[u8]) -> Vec<u8> {
+    let len = payload.len() as u16 + 8;
+    let ip = header(net, to, Protocol::UDP);
+    let mut bytes = vec![0; 8];
+    let mut udp = UdpHeader { src_port: 99, dst_port: port, len, checksum: 0 };
+    udp.emit(&mut bytes).unwrap();
+    bytes.extend(payload);
+    let pseudo = Sum::pseudo_v4(ip.src, ip.dst, Protocol::UDP, len.into());
+    udp.checksum = pseudo.then(Sum::of(&bytes)).finish_udp();
+    udp.emit(&mut bytes).unwrap();
+    frame(net, to, ip, &bytes)
+}
+
+fn receive(net: &mut Net, host: usize, frame: &[u8], meta: RxFrameMeta) {
+    let now = net.now;
+    let host = &mut net.hosts[host];
+    host.stack.on_frame(now, INTERFACE, frame, meta, &mut host.store);
+}
+
+#[track_caller]
+fn expect_drop(net: &mut Net, frame: &[u8], reason: DropReason) {
+    let before = net.hosts[0].stack.counters().dropped(reason);
+    receive(net, 0, frame, RxFrameMeta::default());
+    assert_eq!(net.hosts[0].stack.counters().dropped(reason), before + 1, "{reason:?}");
+}
+
+fn bind(net: &mut Net, host: usize, port: u16) -> SocketId {
+    let local = net.hosts[host].at(port);
+    net.hosts[host].stack.udp_bind(local, Owner(7)).unwrap()
+}
+
+#[test]
+fn a_datagram_waits_for_arp_and_arrives() {
+    let mut net = Net::new(1);
+    let a = bind(&mut net, 0, 1000);
+    bind(&mut net, 1, 2000);
+    let to = net.hosts[1].at(2000);
+    net.datagram(0, a, Some(to), b"hello").unwrap();
+    net.run_for(2 * DELAY);
+    let (_, meta, bytes) = &net.hosts[1].store.datagrams[0];
+    assert_eq!(
+        (bytes.as_slice(), meta.remote, meta.ttl),
+        (b"hello".as_slice(), net.hosts[0].at(1000), 64)
+    );
+}
+
+#[test]
+fn addresses_are_announced_at_start() {
+    let mut net = Net::new(1);
+    net.settle();
+    assert_eq!(net.hosts[0].stack.counters().arp_requests, 1);
+    net.run_for(2 * DELAY);
+    // Nobody asked, so nothing is learnt (RFC 826 with RFC 5227 announcements).
+    assert_eq!(net.hosts[1].stack.counters().dropped(DropReason::ArpNotForUs), 1);
+}
+
+#[test]
+fn a_neighbour_that_does_not_answer_is_unreachable() {
+    let mut net = Net::new(1);
+    let a = bind(&mut net, 0, 1000);
+    let to = "10.0.0.77:9".parse().unwrap();
+    let started = net.now;
+    assert_eq!(net.datagram(0, a, Some(to), b"x"), Err(RequestError::HostUnreachable));
+    assert!(net.now.0 - started.0 >= 3 * SECOND);
+    let counters = net.hosts[0].stack.counters();
+    assert_eq!(
+        (counters.arp_requests, counters.arp_failures),
+        (4, 1),
+        "three and one announcement"
+    );
+}
+
+#[test]
+fn destinations_off_the_link_go_through_the_gateway() {
+    let mut net = Net::new(1);
+    let a = bind(&mut net, 0, 1000);
+    assert_eq!(
+        net.hosts[0].datagram(net.now, a, Some("192.0.2.1:9".parse().unwrap()), b"x"),
+        Err(RequestError::WaitNeighbor)
+    );
+    net.settle();
+    let asked = net.transcript.iter().any(|line| line.contains("10.0.0.254"));
+    assert!(asked, "{:?}", net.transcript);
+}
+
+#[test]
+fn a_flood_of_arp_questions_is_bounded_and_counted() {
+    let mut net = Net::new(1);
+    for i in 0..5000u32 {
+        let packet = arp::ArpPacket {
+            operation: arp::Operation::REQUEST,
+            sender_mac: MacAddr([2, 1, 1, 1, (i >> 8) as u8, i as u8]),
+            sender_ip: std::net::Ipv4Addr::from(0x0a00_0003 + i % 200),
+            target_mac: MacAddr::ZERO,
+            target_ip: v4(net.hosts[0].ip),
+        };
+        let ethernet = EthernetHeader {
+            dst: MacAddr::BROADCAST,
+            src: packet.sender_mac,
+            vlan: None,
+            ethertype: EtherType::ARP,
+        };
+        let mut frame = [0; 42];
+        ethernet.emit(&mut frame).unwrap();
+        packet.emit(&mut frame[14..]).unwrap();
+        receive(&mut net, 0, &frame, RxFrameMeta::default());
+    }
+    let counters = net.hosts[0].stack.counters();
+    assert!(counters.neighbor_evictions > 100);
+    assert!(counters.dropped(DropReason::ReplyLimit) > 4000);
+}
+
+#[test]
+fn somebody_else_with_our_address_is_noticed() {
+    let mut net = Net::new(1);
+    let own = v4(net.hosts[0].ip);
+    let packet = arp::ArpPacket {
+        operation: arp::Operation::REQUEST,
+        sender_mac: MacAddr([2, 9, 9, 9, 9, 9]),
+        sender_ip: own,
+        target_mac: MacAddr::ZERO,
+        target_ip: own,
+    };
+    let ethernet = EthernetHeader {
+        dst: MacAddr::BROADCAST,
+        src: packet.sender_mac,
+        vlan: None,
+        ethertype: EtherType::ARP,
+    };
+    let mut frame = [0; 42];
+    ethernet.emit(&mut frame).unwrap();
+    packet.emit(&mut frame[14..]).unwrap();
+    expect_drop(&mut net, &frame, DropReason::ArpConflict);
+}
+
+#[test]
+fn large_datagrams_travel_in_fragments() {
+    for len in [1472usize, 1473, 3000, 9001, 65507] {
+        let mut net = Net::new(1);
+        let a = bind(&mut net, 0, 1000);
+        bind(&mut net, 1, 2000);
+        let to = net.hosts[1].at(2000);
+        let payload: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+        net.datagram(0, a, Some(to), &payload).unwrap();
+        net.run_for(2 * DELAY);
+        assert_eq!(net.hosts[1].store.datagrams.len(), 1, "{len}");
+        assert_eq!(net.hosts[1].store.datagrams[0].2, payload);
+        assert_eq!(net.hosts[1].stack.counters().reassembled, u64::from(len > 1472));
+    }
+    let mut net = Net::new(1);
+    let a = bind(&mut net, 0, 1000);
+    let to = net.hosts[1].at(2000);
+    assert_eq!(net.datagram(0, a, Some(to), &[0; 65508]), Err(RequestError::TooLong));
+}
+
+#[test]
+fn a_datagram_that_lost_a_fragment_is_given_up_in_time() {
+    let mut net = Net::new(1);
+    let ip =
+        Ipv4Header { more_fragments: true, dont_fragment: false, ..header(&net, 0, Protocol::UDP) };
+    let piece = frame(&net, 0, ip, &[0; 800]);
+    receive(&mut net, 0, &piece, RxFrameMeta::default());
+    net.run_for(29 * SECOND);
+    assert_eq!(net.hosts[0].stack.counters().dropped(DropReason::FragmentTimeout), 0);
+    net.run_for(2 * SECOND);
+    assert_eq!(net.hosts[0].stack.counters().dropped(DropReason::FragmentTimeout), 1);
+}
+
+#[test]
+fn echo_requests_of_every_size_are_answered() {
+    for len in [0usize, 56, 1472, 1473, 8000, 65000] {
+        let mut net = Net::new(1);
+        let data: Vec<u8> = (0..len).map(|i| i as u8).collect();
+        let mut message = vec![0; 8 + len];
+        let request = IcmpMessage::EchoRequest { identifier: 3, sequence: 4, data: &data };
+        request.emit(&mut message).unwrap();
+        // In fragments of 1,480 bytes, as another host would send it.
+        for start in (0..message.len()).step_by(1480) {
+            let end = message.len().min(start + 1480);
+            let ip = Ipv4Header {
+                fragment_offset: start as u16,
+                more_fragments: end < message.len(),
+                dont_fragment: false,
+                identification: 5,
+                ..header(&net, 0, Protocol::ICMP)
+            };
+            let piece = frame(&net, 0, ip, &message[start..end]);
+            receive(&mut net, 0, &piece, RxFrameMeta::default());
+        }
+        // Host 1 answers the question for its address; host 0's fragments then go out.
+        let mut answer = Vec::new();
+        for _ in 0..4 {
+            for bytes in net.hosts[0].frames(net.now) {
+                let (ethernet, rest) = ethernet::parse(&bytes).unwrap();
+                if ethernet.ethertype == EtherType::ARP {
+                    receive(&mut net, 1, &bytes, RxFrameMeta::default());
+                    continue;
+                }
+                let packet = ipv4::parse(rest).unwrap();
+                assert_eq!(usize::from(packet.header.fragment_offset), answer.len());
+                answer.extend(packet.payload);
+            }
+            for bytes in net.hosts[1].frames(net.now) {
+                receive(&mut net, 0, &bytes, RxFrameMeta::default());
+            }
+        }
+        assert_eq!(
+            icmp::parse(&answer),
+            Ok(IcmpMessage::EchoReply { identifier: 3, sequence: 4, data: &data }),
+            "{len}"
+        );
+        assert_eq!(net.hosts[0].stack.counters().echo_replies, 1);
+    }
+}
+
+#[test]
+fn a_closed_port_is_refused_and_a_connected_socket_hears_of_it() {
+    let mut net = Net::new(1);
+    let a = bind(&mut net, 0, 1000);
+    let to = net.hosts[1].at(2000);
+    net.hosts[0].stack.udp_connect(a, Some(to)).unwrap();
+    net.datagram(0, a, Some(to), b"anybody?").unwrap();
+    net.run_for(4 * DELAY);
+    assert_eq!(net.hosts[1].stack.counters().unreachables, 1);
+    let event = net.hosts[0].events.pop().unwrap();
+    assert_eq!((event.id, event.kind), (a, SocketKind::Udp));
+    let levels = net.hosts[0].stack.udp_take_levels(a).unwrap();
+    assert_eq!(levels.error, Some(TcpError::Refused));
+    assert_eq!(net.hosts[0].stack.udp_take_levels(a).unwrap().error, None);
+}
+
+#[test]
+fn port_unreachables_are_rationed() {
+    let mut net = Net::new(1);
+    for _ in 0..200 {
+        let datagram = udp_to(&net, 0, 9, b"x");
+        receive(&mut net, 0, &datagram, RxFrameMeta::default());
+    }
+    assert_eq!(net.hosts[0].stack.counters().unreachables, 50);
+    net.run_for(SECOND / 10);
+    let datagram = udp_to(&net, 0, 9, b"x");
+    receive(&mut net, 0, &datagram, RxFrameMeta::default());
+    assert_eq!(net.hosts[0].stack.counters().unreachables, 51);
+}
+
+#[test]
+fn the_most_exact_socket_gets_the_datagram() {
+    let mut net = Net::new(1);
+    let all = net.hosts[0].stack.udp_bind("[::]:53".parse().unwrap(), Owner(1)).unwrap();
+    let got = |net: &mut Net| {
+        let datagram = udp_to(net, 0, 53, b"q");
+        receive(net, 0, &datagram, RxFrameMeta::default());
+        net.hosts[0].store.datagrams.last().unwrap().0
+    };
+    assert_eq!(got(&mut net), all);
+    let exact = bind(&mut net, 0, 53);
+    assert_eq!(got(&mut net), exact);
+    let peer = net.hosts[1].at(99);
+    net.hosts[0].stack.udp_connect(exact, Some(peer)).unwrap();
+    assert_eq!(got(&mut net), exact);
+    // A connected socket has left its port to the next one.
+    let second = bind(&mut net, 0, 53);
+    assert_eq!(got(&mut net), exact);
+    net.hosts[0].stack.udp_close(exact).unwrap();
+    assert_eq!(got(&mut net), second);
+    assert_eq!(net.hosts[0].stack.udp_close(exact), Err(RequestError::Stale));
+}
+
+#[test]
+fn ports_are_given_once() {
+    let mut net = Net::new(1);
+    bind(&mut net, 0, 53);
+    let again = net.hosts[0].at(53);
+    assert_eq!(net.hosts[0].stack.udp_bind(again, Owner(1)), Err(RequestError::AddressInUse));
+    let foreign = net.hosts[1].at(53);
+    assert_eq!(
+        net.hosts[0].stack.udp_bind(foreign, Owner(1)),
+        Err(RequestError::AddressNotAvailable)
+    );
+    let mut ports = std::collections::HashSet::new();
+    for _ in 0..15 {
+        let id = bind(&mut net, 0, 0);
+        let port = net.hosts[0].stack.udp_info(id).unwrap().local.port();
+        assert!(port >= 49152 && ports.insert(port));
+    }
+    let full = net.hosts[0].at(0);
+    assert_eq!(net.hosts[0].stack.udp_bind(full, Owner(1)), Err(RequestError::LimitReached));
+    assert_eq!(net.hosts[0].stack.counters().requests_limited, 1);
+}
+
+#[test]
+fn datagrams_to_ourselves_come_back() {
+    let mut net = Net::new(1);
+    let a = bind(&mut net, 0, 1000);
+    bind(&mut net, 0, 2000);
+    let to = net.hosts[0].at(2000);
+    net.datagram(0, a, Some(to), b"self").unwrap();
+    assert_eq!(net.hosts[0].store.datagrams[0].2, b"self");
+}
+
+#[test]
+fn a_partial_checksum_is_believed_only_when_exact() {
+    let mut net = Net::new(1);
+    bind(&mut net, 0, 53);
+    let mut datagram = udp_to(&net, 0, 53, b"q");
+    let ip = header(&net, 0, Protocol::UDP);
+    let pseudo = Sum::pseudo_v4(ip.src, ip.dst, Protocol::UDP, 9).folded();
+    datagram[40..42].copy_from_slice(&pseudo.to_be_bytes());
+    let partial = |start, offset| RxFrameMeta {
+        checksum: RxChecksum::Partial { start, offset },
+        gso_bytes: None,
+    };
+    receive(&mut net, 0, &datagram, partial(34, 6));
+    assert_eq!(net.hosts[0].store.datagrams.len(), 1);
+    receive(&mut net, 0, &datagram, partial(34, 4));
+    receive(&mut net, 0, &datagram, partial(30, 6));
+    datagram[41] ^= 1;
+    receive(&mut net, 0, &datagram, partial(34, 6));
+    assert_eq!(net.hosts[0].store.datagrams.len(), 1);
+    assert_eq!(net.hosts[0].stack.counters().dropped(DropReason::PartialChecksum), 3);
+}
+
+#[test]
+fn everything_wrong_with_a_frame_has_its_own_counter() {
+    let mut net = Net::new(1);
+    bind(&mut net, 0, 53);
+    let good = udp_to(&net, 0, 53, b"q");
+    let changed = |at: usize, to: u8| {
+        let mut frame = good.clone();
+        frame[at] = to;
+        frame
+    };
+    expect_drop(&mut net, &good[..9], DropReason::FrameMalformed);
+    expect_drop(&mut net, &changed(5, 77), DropReason::NotForUs);
+    expect_drop(&mut net, &changed(6, 1), DropReason::FrameMalformed);
+    expect_drop(&mut net, &changed(12, 0x99), DropReason::EtherTypeNotServed);
+    expect_drop(&mut net, &changed(24, 1), DropReason::IpChecksum);
+    expect_drop(&mut net, &good[..30], DropReason::IpMalformed);
+    expect_drop(&mut net, &changed(42, b'x'), DropReason::UdpChecksum);
+    let mut v6 = good.clone();
+    v6[12..14].copy_from_slice(&[0x86, 0xdd]);
+    expect_drop(&mut net, &v6, DropReason::Ipv6NotServed);
+    let mut tagged = good.clone();
+    tagged.splice(12..12, [0x81, 0, 0, 5]);
+    expect_drop(&mut net, &tagged, DropReason::VlanNotServed);
+    for (src, reason) in [
+        ([127, 0, 0, 1], DropReason::IpSource),
+        ([224, 0, 0, 1], DropReason::IpSource),
+        ([10, 0, 0, 255], DropReason::IpSource),
+        ([10, 0, 0, 1], DropReason::IpSource),
+    ] {
+        let ip = Ipv4Header { src: src.into(), ..header(&net, 0, Protocol::UDP) };
+        let spoofed = frame(&net, 0, ip, &[0; 8]);
+        expect_drop(&mut net, &spoofed, reason);
+    }
+    let ip = Ipv4Header { dst: [10, 0, 0, 9].into(), ..header(&net, 0, Protocol::UDP) };
+    let foreign = frame(&net, 0, ip, &[0; 8]);
+    expect_drop(&mut net, &foreign, DropReason::IpDestination);
+    let other = frame(&net, 0, header(&net, 0, Protocol(99)), &[0; 8]);
+    expect_drop(&mut net, &other, DropReason::ProtocolNotServed);
+    receive(&mut net, 0, &good, RxFrameMeta::default());
+    assert_eq!(net.hosts[0].store.datagrams.len(), 1);
+}
+
+#[test]
+fn a_priority_tag_is_no_vlan() {
+    let mut net = Net::new(1);
+    bind(&mut net, 0, 53);
+    let mut tagged = udp_to(&net, 0, 53, b"q");
+    tagged.splice(12..12, [0x81, 0, 0xe0, 0]);
+    receive(&mut net, 0, &tagged, RxFrameMeta::default());
+    assert_eq!(net.hosts[0].store.datagrams.len(), 1);
+}
+
+#[test]
+fn a_full_receiver_is_counted() {
+    let mut net = Net::new(1);
+    bind(&mut net, 0, 53);
+    net.hosts[0].store.refuse = true;
+    let datagram = udp_to(&net, 0, 53, b"q");
+    expect_drop(&mut net, &datagram, DropReason::UdpNoRoom);
+}
+
+#[test]
+fn an_icmp_error_about_what_we_never_sent_is_not_believed() {
+    let mut net = Net::new(1);
+    let quoted_ip = header(&net, 0, Protocol::UDP); // From host 1 to us: not ours.
+    let mut quoted = [0; 28];
+    quoted_ip.emit(8, &mut quoted).unwrap();
+    let mut message = [0; 36];
+    let error = IcmpMessage::Unreachable { code: 3, next_hop_mtu: 0, quoted: &quoted };
+    error.emit(&mut message).unwrap();
+    let lie = frame(&net, 0, header(&net, 0, Protocol::ICMP), &message);
+    expect_drop(&mut net, &lie, DropReason::IcmpInvalid);
+    message[20] ^= 1;
+    let damaged = frame(&net, 0, header(&net, 0, Protocol::ICMP), &message);
+    expect_drop(&mut net, &damaged, DropReason::IcmpChecksum);
+}
+
+#[test]
+fn an_exported_stack_goes_on_as_the_same() {
+    let mut net = Net::new(1);
+    let a = bind(&mut net, 0, 1000);
+    bind(&mut net, 1, 2000);
+    let to = net.hosts[1].at(2000);
+    net.datagram(0, a, Some(to), b"before").unwrap();
+    // In the middle of a reassembly.
+    let payload = vec![3; 4000];
+    let frames = net.hosts[0].datagram(net.now, a, Some(to), &payload).unwrap();
+    receive(&mut net, 1, &frames[0], RxFrameMeta::default());
+    for host in &mut net.hosts {
+        let bytes = host.stack.export();
+        assert_eq!(bytes, Stack::import(&bytes).unwrap().export());
+        host.stack = Stack::import(&bytes).unwrap();
+    }
+    for frame in &frames[1..] {
+        receive(&mut net, 1, frame, RxFrameMeta::default());
+    }
+    net.datagram(0, a, Some(to), b"after").unwrap();
+    net.run_for(2 * DELAY);
+    let got: Vec<_> = net.hosts[1].store.datagrams.iter().map(|d| d.2.len()).collect();
+    assert_eq!(got, [4000, 6, 5]);
+}
+
+#[test]
+fn a_damaged_export_is_refused() {
+    let net = Net::new(1);
+    let good = net.hosts[0].stack.export();
+    for at in [0, 5, 9, 20, good.len() - 1] {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1;
+        assert!(Stack::import(&bytes).is_err(), "{at}");
+    }
+    for len in [0, 3, 7, 15, 16, good.len() - 1] {
+        assert!(Stack::import(&good[..len]).is_err(), "{len}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_frames() {
+    let run = || {
+        let mut net = Net::new(7);
+        net.faults = Faults { loss: 100, reorder: 200, duplicate: 100, corrupt: 50 };
+        let a = bind(&mut net, 0, 0);
+        bind(&mut net, 1, 2000);
+        let to = net.hosts[1].at(2000);
+        for i in 0..50 {
+            let _ = net.datagram(0, a, Some(to), &vec![i; usize::from(i) * 100]);
+        }
+        net.run_for(SECOND);
+        net.transcript
+    };
+    assert_eq!(run(), run());
+}

@@ -1,0 +1,379 @@
+//! Two hosts on a wire in memory, in virtual time, with seeded faults.
+
+#![allow(dead_code)] // Each test crate uses its part.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+
+use outboard_stack::api::*;
+use outboard_stack::{Config, HEADER_MAX, Limits, Stack};
+use wire::{MacAddr, checksum, text};
+
+pub const MS: u64 = 1_000_000;
+pub const SECOND: u64 = 1_000 * MS;
+/// One way.
+pub const DELAY: u64 = MS;
+
+/// xorshift64*: enough for faults, and the same everywhere.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+    pub fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 16) % bound.max(1)
+    }
+    pub fn per_mille(&mut self, chance: u64) -> bool {
+        self.below(1000) < chance
+    }
+}
+
+/// Faults of the wire, each in per mille of the frames.
+#[derive(Clone, Copy, Default)]
+pub struct Faults {
+    pub loss: u64,
+    pub reorder: u64,
+    pub duplicate: u64,
+    pub corrupt: u64,
+}
+
+/// What a host has received.
+#[derive(Default)]
+pub struct Store {
+    pub streams: HashMap<SocketId, Vec<u8>>,
+    pub datagrams: Vec<(SocketId, DatagramMeta, Vec<u8>)>,
+    pub refuse: bool,
+}
+
+impl Sink for Store {
+    fn stream(&mut self, id: SocketId, _: Owner, offset: u64, bytes: &[u8]) -> bool {
+        if self.refuse {
+            return false;
+        }
+        let stream = self.streams.entry(id).or_default();
+        let end = offset as usize + bytes.len();
+        if stream.len() < end {
+            stream.resize(end, 0);
+        }
+        stream[offset as usize..end].copy_from_slice(bytes);
+        true
+    }
+    fn datagram(&mut self, id: SocketId, _: Owner, meta: &DatagramMeta, bytes: &[u8]) -> bool {
+        if !self.refuse {
+            self.datagrams.push((id, *meta, bytes.to_vec()));
+        }
+        !self.refuse
+    }
+}
+
+pub struct Host {
+    pub stack: Stack,
+    pub store: Store,
+    pub mac: MacAddr,
+    pub ip: IpAddr,
+    /// Bytes that each connection sends, from the SYN on.
+    pub outgoing: HashMap<SocketId, Vec<u8>>,
+    pub events: Vec<Event>,
+}
+
+pub const INTERFACE: InterfaceIndex = InterfaceIndex(0);
+
+impl Host {
+    pub fn new(number: u8, mtu: u16, limits: Limits) -> Self {
+        let mut config = Config::new([number; 32]);
+        config.limits = limits;
+        let mut stack = Stack::new(config);
+        let mac = MacAddr([2, 0, 0, 0, 0, number]);
+        let ip = IpAddr::from([10, 0, 0, number]);
+        let gateway = Some(IpAddr::from([10, 0, 0, 254]));
+        let addresses = vec![Cidr { address: ip, prefix: 24 }];
+        let interface = InterfaceConfig { mac, mtu, addresses, gateway, tso: false, uso: false };
+        assert_eq!(stack.add_interface(interface), Some(INTERFACE));
+        Self {
+            stack,
+            store: Store::default(),
+            mac,
+            ip,
+            outgoing: HashMap::new(),
+            events: Vec::new(),
+        }
+    }
+
+    pub fn at(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.ip, port)
+    }
+
+    /// Everything the host wants to send now, as whole frames; loopback is served on the way.
+    pub fn frames(&mut self, now: Instant) -> Vec<Vec<u8>> {
+        let mut header = [0; HEADER_MAX];
+        let mut out = Vec::new();
+        loop {
+            let mut is_idle = true;
+            while let Some(t) = self.stack.poll_transmit(now, InterfaceIndex::LOOPBACK, &mut header)
+            {
+                is_idle = false;
+                let frame = self.assemble(&t, &header);
+                let meta = RxFrameMeta { checksum: RxChecksum::Valid, gso_bytes: None };
+                let (stack, store) = (&mut self.stack, &mut self.store);
+                stack.on_frame(now, InterfaceIndex::LOOPBACK, &frame, meta, store);
+            }
+            while let Some(t) = self.stack.poll_transmit(now, INTERFACE, &mut header) {
+                is_idle = false;
+                out.push(self.assemble(&t, &header));
+            }
+            while let Some(event) = self.stack.poll_event() {
+                self.events.push(event);
+            }
+            if is_idle {
+                return out;
+            }
+        }
+    }
+
+    fn assemble(&mut self, transmit: &Transmit, header: &[u8; HEADER_MAX]) -> Vec<u8> {
+        let mut frame = header[..usize::from(transmit.header_bytes)].to_vec();
+        match transmit.payload {
+            Payload::None => {}
+            Payload::Stream { id, offset, len, .. } => {
+                let from = offset as usize;
+                frame.extend(&self.outgoing[&id][from..from + len as usize]);
+            }
+            Payload::Own { start, len } => {
+                frame.extend(self.stack.own_bytes(start, len));
+                self.stack.release_own(start, len);
+            }
+        }
+        complete(&mut frame, transmit.checksum);
+        frame
+    }
+
+    /// The frames of one datagram.
+    pub fn datagram(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        remote: Option<SocketAddr>,
+        payload: &[u8],
+    ) -> Result<Vec<Vec<u8>>, RequestError> {
+        let send = UdpSend {
+            remote,
+            local: None,
+            payload_len: payload.len() as u32,
+            tos: None,
+            ttl: None,
+            gso_bytes: None,
+        };
+        let mut header = [0; HEADER_MAX];
+        let sum = || checksum::Sum::of(payload).folded();
+        let mut frame = self.stack.udp_transmit(now, id, &send, &mut header, sum)?;
+        let mut frames = Vec::new();
+        loop {
+            let mut bytes = header[..usize::from(frame.header_bytes)].to_vec();
+            bytes.extend(&payload[frame.offset as usize..(frame.offset + frame.len) as usize]);
+            complete(&mut bytes, frame.checksum);
+            frames.push(bytes);
+            let Some(rest) = frame.more else { return Ok(frames) };
+            frame = self.stack.udp_fragment(rest, &mut header).expect("the interface is there");
+        }
+    }
+
+    /// Appends to what a connection sends.
+    pub fn write(&mut self, now: Instant, id: SocketId, bytes: &[u8]) {
+        let outgoing = self.outgoing.entry(id).or_default();
+        outgoing.extend(bytes);
+        self.stack.tcp_written(now, id, outgoing.len() as u64).expect("writable");
+    }
+
+    /// What a connection has received in order, all of it consumed.
+    pub fn read_all(&mut self, now: Instant, id: SocketId) -> Vec<u8> {
+        let Ok(levels) = self.stack.tcp_levels(id) else { return Vec::new() };
+        let _ = self.stack.tcp_consumed(now, id, levels.readable);
+        let stream = self.store.streams.get(&id).cloned().unwrap_or_default();
+        stream[..levels.readable as usize].to_vec()
+    }
+}
+
+fn complete(frame: &mut [u8], partial: Option<(u16, u16)>) {
+    if let Some((start, offset)) = partial {
+        checksum::complete(frame, start.into(), offset.into()).expect("inside the frame");
+    }
+}
+
+/// Hosts 1 and 2 on a wire.
+pub struct Net {
+    pub now: Instant,
+    pub hosts: [Host; 2],
+    pub faults: Faults,
+    random: Random,
+    in_flight: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
+    sent: u64,
+    /// Every frame put on the wire, as text.
+    pub transcript: Vec<String>,
+    /// Drops the frames it says `true` to.
+    pub filter: Option<fn(&str) -> bool>,
+}
+
+impl Net {
+    pub fn new(seed: u64) -> Self {
+        Self::with(seed, 1500, Limits { connections: 64, ..small() })
+    }
+
+    pub fn with(seed: u64, mtu: u16, limits: Limits) -> Self {
+        Self {
+            now: Instant(SECOND),
+            hosts: [Host::new(1, mtu, limits), Host::new(2, mtu, limits)],
+            faults: Faults::default(),
+            random: Random::new(seed),
+            in_flight: BTreeMap::new(),
+            sent: 0,
+            transcript: Vec::new(),
+            filter: None,
+        }
+    }
+
+    /// Puts a frame on the wire, to host `to`.
+    pub fn send(&mut self, to: usize, mut frame: Vec<u8>) {
+        let line = text::Line::of(&frame).to_string();
+        if self.filter.is_some_and(|filter| filter(&line)) {
+            self.transcript.push(format!("lost {line}"));
+            return;
+        }
+        self.transcript.push(line);
+        let Faults { loss, reorder, duplicate, corrupt } = self.faults;
+        if self.random.per_mille(loss) {
+            return;
+        }
+        if self.random.per_mille(corrupt) {
+            let at = self.random.below(frame.len() as u64) as usize;
+            frame[at] ^= 1 << self.random.below(8);
+        }
+        let copies = if self.random.per_mille(duplicate) { 2 } else { 1 };
+        for _ in 0..copies {
+            let late = if self.random.per_mille(reorder) { self.random.below(10 * MS) } else { 0 };
+            self.sent += 1;
+            self.in_flight.insert((self.now.0 + DELAY + late, self.sent), (to, frame.clone()));
+        }
+    }
+
+    /// Lets everything happen that happens now.
+    pub fn settle(&mut self) {
+        loop {
+            let now = self.now;
+            let due: Vec<_> =
+                self.in_flight.range(..=(now.0, u64::MAX)).map(|(key, _)| *key).collect();
+            for key in &due {
+                let (to, frame) = self.in_flight.remove(key).expect("just seen");
+                let Host { stack, store, .. } = &mut self.hosts[to];
+                stack.on_frame(now, INTERFACE, &frame, RxFrameMeta::default(), store);
+            }
+            let mut frames = Vec::new();
+            for (i, host) in self.hosts.iter_mut().enumerate() {
+                while host.stack.on_timers(now) {}
+                frames.extend(host.frames(now).into_iter().map(|frame| (1 - i, frame)));
+            }
+            if frames.is_empty() && due.is_empty() {
+                return;
+            }
+            for (to, frame) in frames {
+                self.send(to, frame);
+            }
+        }
+    }
+
+    /// The next moment at which anything happens.
+    pub fn next(&self) -> Option<Instant> {
+        let wire = self.in_flight.keys().next().map(|key| Instant(key.0));
+        let timers = self.hosts.iter().filter_map(|host| host.stack.next_deadline());
+        // A deadline may be early by what a wheel rounds; time still has to move.
+        let next = timers.chain(wire).min()?;
+        Some(Instant(next.0.max(self.now.0 + 1)))
+    }
+
+    /// Runs for `span` nanoseconds.
+    pub fn run_for(&mut self, span: u64) {
+        let end = Instant(self.now.0 + span);
+        self.settle();
+        while let Some(next) = self.next().filter(|next| *next <= end) {
+            self.now = next;
+            self.settle();
+        }
+        self.now = end;
+        self.settle();
+    }
+
+    /// Runs until `done` or for `span` nanoseconds; whether it was done.
+    pub fn run_until(&mut self, span: u64, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let end = Instant(self.now.0 + span);
+        self.settle();
+        loop {
+            if done(self) {
+                return true;
+            }
+            self.settle();
+            match self.next().filter(|next| *next <= end) {
+                Some(next) => self.now = next,
+                None => return done(self),
+            }
+            self.settle();
+        }
+    }
+
+    /// Sends a datagram from host `from`, waiting for ARP; the error if it cannot be sent.
+    pub fn datagram(
+        &mut self,
+        from: usize,
+        id: SocketId,
+        remote: Option<SocketAddr>,
+        payload: &[u8],
+    ) -> Result<(), RequestError> {
+        loop {
+            let now = self.now;
+            match self.hosts[from].datagram(now, id, remote, payload) {
+                Err(RequestError::WaitNeighbor) => {
+                    let generation = self.hosts[from].stack.neighbor_generation();
+                    let told = self.run_until(10 * SECOND, |net| {
+                        net.hosts[from].stack.neighbor_generation() != generation
+                    });
+                    assert!(told, "a neighbour is found or given up within ten seconds");
+                }
+                Err(error) => return Err(error),
+                Ok(frames) => {
+                    let is_own = remote.is_some_and(|to| to.ip() == self.hosts[from].ip);
+                    for frame in frames {
+                        if is_own {
+                            let meta = RxFrameMeta { checksum: RxChecksum::Valid, gso_bytes: None };
+                            let Host { stack, store, .. } = &mut self.hosts[from];
+                            stack.on_frame(now, InterfaceIndex::LOOPBACK, &frame, meta, store);
+                        } else {
+                            self.send(1 - from, frame);
+                        }
+                    }
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Limits that make a stack cheap to build.
+pub fn small() -> Limits {
+    Limits {
+        connections: 64,
+        time_waits: 32,
+        listeners: 8,
+        syn_queue: 16,
+        accept_queue: 16,
+        udp_sockets: 16,
+        neighbors: 8,
+        reassemblies: 4,
+        reassemblies_per_source: 2,
+        own_bytes: 128 * 1024,
+    }
+}
