@@ -32,7 +32,7 @@ build: setup-build
 
 test: setup build
 	@echo "== unit, property, simulation and packet tests, fuzz corpora"
-	$(CARGO) test --workspace --exclude outboard-tests
+	$(CARGO) test --no-fail-fast --workspace --exclude outboard-tests
 	@echo "== interleavings (loom)"
 	$(CARGO) xtask loom
 	@echo "== real programs"
