@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use engine::config::PortSetup;
-use engine::{Engine, StopHandle};
+use engine::{Cidr, Engine, StopHandle};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use stack::api::Cidr;
 
 use crate::config::{self, Flags, Settings};
 use crate::failure::{Explain, Failure, Result};

@@ -35,6 +35,8 @@ pub mod stats;
 mod transmit;
 pub mod worker;
 
+pub use stack::api::Cidr;
+
 pub use config::{EngineConfig, Limits, Poll, PortSetup};
 pub use service::{Engine, StartError, StopHandle};
 pub use worker::{Activity, Worker, WorkerConfig};

@@ -33,7 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["outboard-engine", "outboard-port", "outboard-shm", "outboard-client", "outboard-sim"],
     ),
     // The tests see programs only from outside; the tools see no room at all.
-    ("outboard-tests", &[]),
+    ("outboard-tests", &["outboard"]),
     ("xtask", &[]),
     (
         "outboard-fuzz-targets",
