@@ -180,7 +180,7 @@ impl Counters {
         self.drops.get(reason as usize).copied().unwrap_or(0)
     }
 
-    /// Every counter with its name, drops as `drops{reason}`.
+    /// Every counter but the drops, with its name.
     pub fn each(&self, mut visit: impl FnMut(&str, u64)) {
         for (name, value) in [
             ("rx_frames", self.rx_frames),
@@ -197,9 +197,6 @@ impl Counters {
             ("requests_limited", self.requests_limited),
         ] {
             visit(name, value);
-        }
-        for &reason in DropReason::ALL {
-            visit(reason.name(), self.dropped(reason));
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::drops::{Counters, DropReason};
 use crate::flow::KeyedHash;
 use crate::neighbor::{Due, Neighbors};
 use crate::reassembly::Reassembly;
-use crate::route::{Route, Routes};
+use crate::route::Routes;
 use crate::tcp::{Accepted, Tcp, TcpInfo};
 use crate::timer::Wheel;
 use crate::udp::{Udp, canonical};
@@ -358,14 +358,18 @@ impl Stack {
         options: TcpOptions,
         owner: Owner,
     ) -> Result<SocketId, RequestError> {
-        let route: Route = self.routes.lookup(remote.ip()).ok_or(RequestError::NoRoute)?;
-        if local.is_some_and(|l| !l.ip().is_unspecified() && !self.routes.is_own(l.ip())) {
+        let (remote, local) = (canonical(remote), local.map(canonical));
+        let route = self.routes.lookup(remote.ip()).ok_or(RequestError::NoRoute)?;
+        if remote.is_ipv6() || remote.port() == 0 {
+            return Err(RequestError::NoRoute);
+        }
+        if local.is_some_and(|l| !self.may_bind(l)) {
             return Err(RequestError::AddressNotAvailable);
         }
         self.tcp.connect(now, remote, local, &route, options, owner)
     }
 
-    /// Listens at `local` (an own address, or the unspecified one for all). `options` are
+    /// Listens at `local` (an own IPv4 address, or the unspecified one of either family for all). `options` are
     /// inherited by the connections.
     pub fn tcp_listen(
         &mut self,
@@ -374,7 +378,8 @@ impl Stack {
         options: TcpOptions,
         owner: Owner,
     ) -> Result<SocketId, RequestError> {
-        if !local.ip().is_unspecified() && !self.routes.is_own(local.ip()) {
+        let local = canonical(local);
+        if !self.may_bind(local) {
             return Err(RequestError::AddressNotAvailable);
         }
         self.tcp.listen(local, backlog, options, owner)
@@ -457,8 +462,7 @@ impl Stack {
     /// family; port 0 chooses).
     pub fn udp_bind(&mut self, local: SocketAddr, owner: Owner) -> Result<SocketId, RequestError> {
         let local = canonical(local);
-        let is_ours = local.ip().is_unspecified() || self.routes.is_own(local.ip());
-        if !is_ours || local.is_ipv6() {
+        if !self.may_bind(local) {
             return Err(RequestError::AddressNotAvailable);
         }
         let bound = self.udp.bind(local, owner);
@@ -510,12 +514,24 @@ impl Stack {
         &self.counters
     }
 
+    /// Every counter but the drops with its name, those of TCP too (their names begin with
+    /// `tcp_`).
+    pub fn each_counter(&self, mut visit: impl FnMut(&str, u64)) {
+        self.counters.each(&mut visit);
+        self.tcp.counters().each(visit);
+    }
+
     /// Every socket, for `ss`.
     pub fn sockets(&self, now: Instant) -> impl Iterator<Item = SocketInfo> + '_ {
         let tcp = self.tcp.ids();
         let tcp = tcp.filter_map(move |id| Some(SocketInfo::Tcp(id, self.tcp.info(now, id).ok()?)));
         let udp = self.udp.ids();
         tcp.chain(udp.filter_map(|id| Some(SocketInfo::Udp(id, self.udp.info(id).ok()?))))
+    }
+
+    /// Whether a socket may have this (canonical) address.
+    fn may_bind(&self, local: SocketAddr) -> bool {
+        local.is_ipv4() && (local.ip().is_unspecified() || self.routes.is_own(local.ip()))
     }
 
     /// Puts a frame of our own at the end of an interface's queue; `false`: no room.
@@ -569,6 +585,3 @@ impl Stack {
         *next
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,7 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use outboard_stack::api::*;
 use outboard_stack::{Config, HEADER_MAX, Limits, Stack};
-use wire::{MacAddr, checksum, text};
+use wire::ethernet::EthernetHeader;
+use wire::{MacAddr, checksum, ethernet, icmp, ipv4, text};
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MS;
@@ -206,6 +207,28 @@ fn complete(frame: &mut [u8], partial: Option<(u16, u16)>) {
     }
 }
 
+/// What a router answers to a packet that it cannot cut (RFC 1191).
+fn too_big(frame: &[u8], mtu: u16) -> Vec<u8> {
+    let (ethernet, packet) = ethernet::parse(frame).expect("our own");
+    let quoted = packet.get(..28).expect("longer than an MTU");
+    let code = icmp::unreachable::FRAGMENTATION_NEEDED;
+    let mut message = [0; 36];
+    let error = icmp::IcmpMessage::Unreachable { code, next_hop_mtu: mtu, quoted };
+    error.emit(&mut message).expect("room");
+    let ip = ipv4::Ipv4Header {
+        protocol: ipv4::Protocol::ICMP,
+        src: [10, 0, 0, 254].into(),
+        dst: ipv4::parse(packet).expect("our own").header.src,
+        ..Default::default()
+    };
+    let mut bytes = vec![0; 34];
+    let back = EthernetHeader { dst: ethernet.src, src: ethernet.dst, ..ethernet };
+    back.emit(&mut bytes).expect("room");
+    ip.emit(message.len(), &mut bytes[14..]).expect("room");
+    bytes.extend(message);
+    bytes
+}
+
 /// Hosts 1 and 2 on a wire.
 pub struct Net {
     pub now: Instant,
@@ -216,6 +239,8 @@ pub struct Net {
     sent: u64,
     /// Every frame put on the wire, as text.
     pub transcript: Vec<String>,
+    /// A router between the hosts takes packets of at most so many bytes, and says so.
+    pub router_mtu: Option<u16>,
     /// Drops the frames it says `true` to.
     pub filter: Option<fn(&str) -> bool>,
 }
@@ -234,6 +259,7 @@ impl Net {
             in_flight: BTreeMap::new(),
             sent: 0,
             transcript: Vec::new(),
+            router_mtu: None,
             filter: None,
         }
     }
@@ -243,6 +269,13 @@ impl Net {
         let line = text::Line::of(&frame).to_string();
         if self.filter.is_some_and(|filter| filter(&line)) {
             self.transcript.push(format!("lost {line}"));
+            return;
+        }
+        if let Some(mtu) = self.router_mtu.filter(|&mtu| frame.len() > 14 + usize::from(mtu)) {
+            self.transcript.push(format!("too big {line}"));
+            self.router_mtu = None;
+            self.send(1 - to, too_big(&frame, mtu));
+            self.router_mtu = Some(mtu);
             return;
         }
         self.transcript.push(line);
