@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use shm::engine_side::{EngineEndpoint, EventMark, TakenDescriptor};
+use shm::engine_side::{EngineEndpoint, TakenDescriptor};
 use stack::api::{SocketId, TcpOptions};
 
 use crate::spans::SpanList;
@@ -17,8 +17,6 @@ pub struct Endpoint {
     pub view: EngineEndpoint,
     /// Lane that its events go to.
     pub lane: u16,
-    /// Where its last event lies.
-    pub mark: EventMark,
     /// Named in the worker's list of endpoints with news.
     pub has_news: bool,
     /// What it is.

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use shm::control::Geometry;
-use shm::engine_side::{EngineEndpoint, EventMark};
+use shm::engine_side::EngineEndpoint;
 use shm::region::Region;
 
 use crate::config::Limits;
@@ -177,7 +177,6 @@ impl Session {
                 self.endpoints.push(Endpoint {
                     view: EngineEndpoint::new(Arc::clone(&self.region), index),
                     lane: context,
-                    mark: EventMark::default(),
                     has_news: false,
                     role: Role::Free,
                 });
@@ -187,7 +186,6 @@ impl Session {
         let endpoint = self.endpoints.get_mut(index as usize)?;
         endpoint.lane = context;
         endpoint.view.clear();
-        endpoint.mark = EventMark::default();
         endpoint.has_news = false;
         Some(index)
     }

@@ -11,7 +11,7 @@ mod endpoint;
 mod lane;
 
 pub use endpoint::{EngineEndpoint, TakenDescriptor};
-pub use lane::{EngineLane, EventMark, Serial};
+pub use lane::{EngineLane, Serial};
 
 use crate::descriptor::Span;
 

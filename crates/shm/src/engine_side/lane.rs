@@ -13,14 +13,19 @@ use crate::sync::{Ordering, fence};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Serial(u32);
 
-/// Where an endpoint's last event lies, so that at most one is outstanding. Kept by the engine
-/// with the endpoint, as long as the endpoint belongs to the lane.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EventMark(u64);
-
 /// With fewer buffers than this in its stock, a client may be waiting for more: the longest
 /// datagram takes this many of 4 KiB.
 const STOCK_LOW: u32 = 17;
+
+/// What became of an event.
+enum Pushed {
+    /// One about the same is outstanding.
+    Outstanding,
+    /// There is no room.
+    Full,
+    /// It lies before this position.
+    At(u64),
+}
 
 /// The engine's side of a lane.
 #[derive(Debug)]
@@ -36,7 +41,10 @@ pub struct EngineLane {
     requests_taken: u64,
     events_pushed: u64,
     stock_pushed: u64,
-    stock_mark: EventMark,
+    /// For each endpoint, one past the position of the last event about it, so that at most one is
+    /// outstanding. It outlives the endpoint's users: their events may.
+    marks: Vec<u64>,
+    stock_mark: u64,
     stock_was_low: bool,
     requests_rung: bool,
     to_flush: bool,
@@ -64,7 +72,8 @@ impl EngineLane {
             requests_taken: 0,
             events_pushed: 0,
             stock_pushed: 0,
-            stock_mark: EventMark::default(),
+            marks: Vec::new(),
+            stock_mark: 0,
             stock_was_low: true,
             requests_rung: false,
             to_flush: false,
@@ -171,10 +180,10 @@ impl EngineLane {
         self.stock_pushed = self.stock_pushed.wrapping_add(1);
         if self.stock_was_low {
             self.stock_was_low = false;
-            let mut mark = self.stock_mark;
-            fence(Ordering::SeqCst);
-            self.push_event(EVENT_STOCK, &mut mark);
-            self.stock_mark = mark;
+            fence(Ordering::SeqCst); // as in `begin_events`
+            if let Pushed::At(position) = self.push(EVENT_STOCK, self.stock_mark) {
+                self.stock_mark = position;
+            }
         }
         true
     }
@@ -188,20 +197,39 @@ impl EngineLane {
     }
 
     /// Tells the client that an endpoint's levels changed, unless an event about it is
-    /// outstanding. `false` when the ring is full, which an honest client's never is.
-    pub fn push_event(&mut self, endpoint: u32, mark: &mut EventMark) -> bool {
-        let taken = self.look(lane::EVENTS_TAKEN, Ordering::Acquire);
-        if mark.0 > taken {
-            return true;
-        }
-        if self.events_pushed.wrapping_sub(taken) >= self.events.slots {
+    /// outstanding. `false` when the ring is full, which an honest client's never is, or when the
+    /// endpoint is beyond the capacity.
+    pub fn push_event(&mut self, endpoint: u32) -> bool {
+        let index = endpoint as usize;
+        if endpoint >= self.region.geometry().endpoint_capacity {
             return false;
         }
-        self.events.push(&self.region, self.events_pushed, endpoint);
+        if self.marks.len() <= index {
+            // Grows with the endpoints in use, not with every event.
+            self.marks.resize((index + 1).next_power_of_two(), 0);
+        }
+        match self.push(endpoint, self.marks[index]) {
+            Pushed::Outstanding => true,
+            Pushed::Full => false,
+            Pushed::At(position) => {
+                self.marks[index] = position;
+                true
+            }
+        }
+    }
+
+    fn push(&mut self, number: u32, mark: u64) -> Pushed {
+        let taken = self.look(lane::EVENTS_TAKEN, Ordering::Acquire);
+        if mark > taken {
+            return Pushed::Outstanding;
+        }
+        if self.events_pushed.wrapping_sub(taken) >= self.events.slots {
+            return Pushed::Full;
+        }
+        self.events.push(&self.region, self.events_pushed, number);
         self.events_pushed = self.events_pushed.wrapping_add(1);
-        mark.0 = self.events_pushed;
         self.to_flush = true;
-        true
+        Pushed::At(self.events_pushed)
     }
 
     /// Ends a series of events, replies and grants. `true`: the client sleeps and has not been
