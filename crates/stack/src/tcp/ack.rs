@@ -22,8 +22,8 @@ impl Connection<'_> {
         if self.hot.state == TcpState::SynReceived {
             if header.ack != self.hot.iss + 1 {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
-                //# -  If the segment acknowledgment is not acceptable, form a
-                //#    reset segment
+                //# If the segment acknowledgment is not acceptable, form a
+                //# reset segment
                 step.reply =
                     Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment);
                 return Err(DropReason::TcpBadAck);

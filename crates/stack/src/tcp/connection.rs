@@ -397,11 +397,6 @@ impl Connection<'_> {
     pub fn deadline(&self) -> u64 {
         self.hot.send_at.min(self.hot.ack_at).min(self.cold.keep_at)
     }
-
-    /// The truth for the owner.
-    pub fn levels(&self) -> TcpLevels {
-        levels(self.hot, self.cold)
-    }
 }
 
 /// The truth for the owner.

@@ -19,8 +19,9 @@ impl Connection<'_> {
     ) -> Result<(), DropReason> {
         let sequence = SeqNumber(sequence);
         //= https://www.rfc-editor.org/rfc/rfc5927#section-4.1
-        //# the TCP sequence number contained in the
-        //# payload of the ICMP error message
+        //# These implementations check that the TCP sequence number contained in
+        //# the payload of the ICMP error message is within the range
+        //# SND.UNA =< SEG.SEQ < SND.NXT.
         let outstanding = if self.hot.is_opening() {
             sequence == self.hot.iss
         } else {
@@ -42,7 +43,6 @@ impl Connection<'_> {
 
     /// During the handshake it ends the connection, later it is only remembered.
     //= https://www.rfc-editor.org/rfc/rfc1122#section-4.2.3.9
-    //# Since these Unreachable messages indicate soft error
     //# conditions, TCP MUST NOT abort the connection, and it
     //# SHOULD make the information available to the
     //# application.

@@ -51,19 +51,9 @@ impl Intervals {
         self.ranges.iter().copied()
     }
 
-    /// Number of ranges.
-    pub fn len(&self) -> usize {
-        self.ranges.len()
-    }
-
     /// The range that begins at the lowest offset.
     pub fn first(&self) -> Option<Range> {
         self.ranges.first().copied()
-    }
-
-    /// The range that ends at the highest offset.
-    pub fn last(&self) -> Option<Range> {
-        self.ranges.last().copied()
     }
 
     /// All bytes held.
@@ -167,7 +157,7 @@ mod tests {
         let mut lost = None;
         assert_eq!(l.insert(1, 2, |r| lost = Some(r)), Insertion::New);
         assert_eq!(lost, Some(Range { start: 1280, end: 1285 }));
-        assert_eq!(l.len(), RANGES_MAX);
+        assert_eq!(l.iter().count(), RANGES_MAX);
     }
 
     /// Against a naive bitmap.

@@ -23,14 +23,6 @@ const CHALLENGES_PER_SECOND: u32 = 1000;
 /// After this long without a segment an old timestamp proves nothing (RFC 7323 section 5.5).
 const TS_RECENT_LIFE_S: u32 = 24 * 86400;
 
-/// A segment's place in the receive stream.
-struct Placed {
-    /// Offset of its first byte; its SYN would be at -1.
-    start: i64,
-    /// One past its last byte, FIN included.
-    end: i64,
-}
-
 impl Connection<'_> {
     /// Takes a segment.
     pub fn on_segment<S: Sink>(
@@ -45,7 +37,7 @@ impl Connection<'_> {
             TcpState::SynSent => return self.on_segment_syn_sent(step, segment, sink),
             _ => {}
         }
-        let placed = self.check(step, segment)?;
+        let start = self.check(step, segment)?;
         self.hot.received_at = step.now.0;
         self.cold.keep_probes = 0;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
@@ -53,26 +45,23 @@ impl Connection<'_> {
         if !segment.header.flags.ack() {
             return Err(DropReason::TcpBadAck);
         }
-        self.on_ack(step, segment, placed.start)?;
+        self.on_ack(step, segment, start)?;
         if self.hot.state == TcpState::Closed {
             return Ok(());
         }
         if let Some(timestamps) = segment.options.timestamps.filter(|_| self.hot.timestamps) {
             //= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
-            //# (2)  If:
+            //# SEG.TSval >= TS.Recent and SEG.SEQ <= Last.ACK.sent
             //#
-            //#         SEG.TSval >= TS.Recent and SEG.SEQ <= Last.ACK.sent
-            //#
-            //#      then SEG.TSval is copied to TS.Recent; otherwise, it is
-            //#      ignored.
-            if placed.start <= self.hot.rcv_acked.cast_signed()
+            //# then SEG.TSval is copied to TS.Recent; otherwise, it is ignored.
+            if start <= self.hot.rcv_acked.cast_signed()
                 && timestamps.value.wrapping_sub(self.hot.ts_recent).cast_signed() >= 0
             {
                 self.hot.ts_recent = timestamps.value;
                 self.hot.ts_recent_s = seconds(step.now.0);
             }
         }
-        self.on_payload(step, segment, placed.start, gso_bytes, sink)
+        self.on_payload(step, segment, start, gso_bytes, sink)
     }
 
     /// RFC 9293 section 3.10.7.3.
@@ -135,9 +124,9 @@ impl Connection<'_> {
         hot.max_wnd = hot.snd_wnd;
         let options = &segment.options;
         //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
-        //# The two sides MUST send Window Scale options
-        //# in their <SYN> segments to enable window scaling in either
-        //# direction.
+        //# both sides MUST send Window
+        //# Scale options in their <SYN> segments to enable window scaling in
+        //# either direction.
         match options.window_scale {
             Some(scale) => hot.snd_scale = scale,
             None => hot.rcv_scale = 0,
@@ -178,9 +167,9 @@ impl Connection<'_> {
         hot.window = super::congestion::Window::initial(u32::from(hot.mss));
         if self.cold.retries > 1 {
             //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
-            //# if the SYN or SYN/ACK is lost, the
-            //# initial window used by a sender after a correctly transmitted SYN
-            //# MUST be one segment consisting of at most SMSS bytes.
+            //# if the SYN or SYN/ACK is lost, the initial window used by a
+            //# sender after a correctly transmitted SYN MUST be one segment
+            //# consisting of at most SMSS bytes.
             hot.window.cwnd = u32::from(hot.mss);
             hot.rtt.on_handshake_timeout();
         }
@@ -190,12 +179,9 @@ impl Connection<'_> {
         step.shared.counters.established += 1;
     }
 
-    /// Sequence number, reset, SYN: everything that comes before the acknowledgement.
-    fn check(
-        &mut self,
-        step: &mut Step<'_>,
-        segment: &TcpSegment<'_>,
-    ) -> Result<Placed, DropReason> {
+    /// Sequence number, reset, SYN: everything that comes before the acknowledgement. Yields the
+    /// receive offset of the first byte.
+    fn check(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) -> Result<i64, DropReason> {
         let header = &segment.header;
         let flags = header.flags;
         let start = self.hot.receive_offset(header.seq);
@@ -247,10 +233,10 @@ impl Connection<'_> {
             }
         }
         // From here on a SYN is the crossing one, whose number counts for nothing.
-        Ok(Placed { start: if flags.syn() { start + 1 } else { start }, end })
+        Ok(if flags.syn() { start + 1 } else { start })
     }
 
-    fn on_reset(&mut self, step: &mut Step<'_>, exact: bool) -> Result<Placed, DropReason> {
+    fn on_reset(&mut self, step: &mut Step<'_>, exact: bool) -> Result<i64, DropReason> {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
         //# 2) If the RST bit is set and the sequence number exactly matches the
         //#    next expected sequence number (RCV.NXT), then TCP MUST reset the
@@ -275,7 +261,8 @@ impl Connection<'_> {
 
     /// A challenge acknowledgement, within the allowances.
     //= https://www.rfc-editor.org/rfc/rfc5961#section-7
-    //# In order to alleviate multiple RST/SYN/ACK attacks from triggering
+    //# In order to alleviate multiple RSTs/SYNs from triggering multiple
+    //# challenge ACKs, an ACK throttling mechanism is suggested as follows:
     pub fn challenge(&mut self, step: &mut Step<'_>) {
         let second = step.now.0 / SECOND;
         if second != step.shared.challenge_second {
@@ -356,7 +343,7 @@ impl Connection<'_> {
         let next = self.hot.rcv_nxt.cast_signed();
         if self.hot.orphan && end > next && len > 0 {
             //= https://www.rfc-editor.org/rfc/rfc1122#section-4.2.2.13
-            //# a TCP
+            //# if new data is received after CLOSE is called, its TCP
             //# SHOULD send a RST to show that data was lost.
             step.shared.counters.aborts_on_data += 1;
             self.abort(step);
@@ -482,17 +469,17 @@ impl Connection<'_> {
         let hot = &mut *self.hot;
         let unacked = hot.rcv_nxt - hot.rcv_acked;
         //= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
-        //# a TCP receiver MUST NOT generate
-        //# more than one ACK for every incoming segment, other than to update
-        //# the offered window as the receiving application consumes new data
+        //# A TCP receiver MUST NOT generate more than one ACK for every incoming
+        //# segment, other than to update the offered window as the receiving
+        //# application consumes new data
         let second_segment = unacked > u64::from(hot.rcv_mss);
         let quick = hot.quick > 0 && !hot.interactive;
         if had_gap || second_segment || quick || self.cold.options.quickack {
             self.owe_ack(step);
         } else if hot.ack_at == NEVER {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
-            //# in particular, the delay MUST be less than 0.5
-            //# seconds (MUST-40).
+            //# in particular, the delay MUST be
+            //# less than 0.5 seconds (MUST-40).
             hot.ack_at = step.now.0.saturating_add(DELAYED_ACK_NS);
         }
     }
@@ -535,7 +522,8 @@ impl Connection<'_> {
         let block =
             |hot: &Hot, r: Range| SackBlock { left: hot.ack(r.start), right: hot.ack(r.end) };
         //= https://www.rfc-editor.org/rfc/rfc2883#section-4
-        //# a D-SACK block is only used to report a duplicate contiguous
+        //# A D-SACK block is only used to report a duplicate contiguous
+        //# sequence of data received by the receiver in the most recent packet.
         if let Some(duplicate) = self.cold.duplicate.take() {
             blocks.push(block(self.hot, duplicate));
         }

@@ -116,8 +116,10 @@ impl Connection<'_> {
 
     fn enter_recovery(&mut self, step: &mut Step<'_>) {
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5
-        //# (4.1) RecoveryPoint = HighData
+        //# RecoveryPoint = HighData
+        //#
         //# When the TCP sender receives a cumulative ACK for this data
+        //# octet, the loss recovery phase is terminated.
         self.hot.phase = Phase::Recovery;
         self.cold.recover = self.hot.nxt;
         self.cold.rxt_next = self.hot.una;

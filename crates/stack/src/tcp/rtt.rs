@@ -19,11 +19,10 @@ pub const RTO_NS_MIN: u64 = 200 * MILLISECOND;
 pub const RTO_NS_MAX: u64 = 120 * SECOND;
 
 /// The estimator. Times in microseconds, which is enough and keeps it small.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rtt {
     srtt_us: u32,
     rttvar_us: u32,
-    min_us: u32,
     /// Doublings since the last measurement.
     backoff: u8,
     measured: bool,
@@ -31,25 +30,11 @@ pub struct Rtt {
     slow_start: bool,
 }
 
-impl Default for Rtt {
-    fn default() -> Self {
-        Self {
-            srtt_us: 0,
-            rttvar_us: 0,
-            min_us: u32::MAX,
-            backoff: 0,
-            measured: false,
-            slow_start: false,
-        }
-    }
-}
-
 impl Rtt {
     /// Takes a measurement. Karn's algorithm is the caller's duty: never of a segment that was
     /// sent twice, unless the timestamp option tells which copy was answered.
     pub fn on_sample(&mut self, rtt_ns: u64) {
         let sample = u32::try_from(rtt_ns / 1000).unwrap_or(u32::MAX / 8).min(u32::MAX / 8);
-        self.min_us = self.min_us.min(sample);
         if self.measured {
             //= https://www.rfc-editor.org/rfc/rfc6298#section-2
             //# RTTVAR <- (1 - beta) * RTTVAR + beta * |SRTT - R'|
@@ -112,16 +97,6 @@ impl Rtt {
     /// Mean deviation in nanoseconds.
     pub fn rttvar_ns(&self) -> u64 {
         u64::from(self.rttvar_us) * 1000
-    }
-
-    /// Smallest measurement in nanoseconds.
-    pub fn min_ns(&self) -> Option<u64> {
-        self.measured.then_some(u64::from(self.min_us) * 1000)
-    }
-
-    /// Doublings in force.
-    pub fn backoff(&self) -> u8 {
-        self.backoff
     }
 }
 

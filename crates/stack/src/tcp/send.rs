@@ -7,8 +7,14 @@ use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
 use super::rtt::MILLISECOND;
 use crate::api::{Instant, Payload, TcpState};
 
-/// Largest TCP segment in one frame: what an IPv4 total length can say, less both headers.
-const SUPER_SEGMENT_MAX: u64 = 65535 - 20 - 60;
+/// Most payload in one frame: Linux takes large frames of up to 65,535 bytes, Ethernet, IP and TCP
+/// headers included (longer ones are cut in software).
+const SUPER_SEGMENT_MAX: u64 = 65535 - 14 - 40 - 60;
+
+/// The largest multiple of `mss` that one frame can carry.
+fn super_segment(mss: u64) -> u64 {
+    (SUPER_SEGMENT_MAX / mss.max(1)).max(1) * mss
+}
 /// How long TCP_CORK holds a partial segment back (tcp(7)).
 const CORK_NS: u64 = 200 * MILLISECOND;
 
@@ -132,7 +138,7 @@ impl Connection<'_> {
         let most = if hot.tso { (room / mss).max(1) * mss } else { mss };
         // What a peer's shrunken window excludes is not sent, but for one segment: the window is
         // learnt from its acknowledgement.
-        let end = end.min(start.saturating_add(most.min(SUPER_SEGMENT_MAX / mss * mss)));
+        let end = end.min(start.saturating_add(most.min(super_segment(mss))));
         let data_end = end.min(hot.written);
         let fin = end > hot.written;
         Some(Next::Data { start: start.min(data_end), end: data_end, fin, again: true })
@@ -172,7 +178,7 @@ impl Connection<'_> {
             *limited = true;
             return None;
         }
-        let most = if hot.tso { SUPER_SEGMENT_MAX / mss * mss } else { mss };
+        let most = if hot.tso { super_segment(mss) } else { mss };
         let mut len = remaining.min(usable).min(most).min(room.max(mss));
         let tail = len % mss;
         if tail != 0 && (len < remaining || !self.may_send_partial(closing)) {
@@ -260,8 +266,9 @@ impl Connection<'_> {
                 hot.sent_at = now.0;
                 hot.probe_due = false;
                 //= https://www.rfc-editor.org/rfc/rfc6298#section-5
-                //# (5.1) Every time a packet containing data is sent (including a
+                //# Every time a packet containing data is sent (including a
                 //# retransmission), if the timer is not running, start it running
+                //# so that it will expire after RTO seconds
                 if hot.send_timer != SendTimer::Retransmit {
                     self.restart_retransmit_timer(now);
                 }
@@ -319,7 +326,8 @@ impl Connection<'_> {
 
     /// The MSS option we send: what fits the interface, unless TCP_MAXSEG says less.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
-    //# The maximum size of reassembled
+    //# The MSS value to be sent in an MSS Option should be equal to the
+    //# effective MTU minus the fixed IP and TCP headers.
     fn advertised_mss(&self) -> u16 {
         let overhead = if self.cold.remote.is_ipv4() { 40 } else { 60 };
         let most = self.cold.mtu.saturating_sub(overhead).max(88);

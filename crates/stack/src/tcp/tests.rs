@@ -1,8 +1,14 @@
 //! Tests of TCP as a whole: two ends over an imperfect network ([`pair`]), and one end against a
 //! scripted peer ([`peer`]).
 
+mod attack;
+mod closing;
+mod handshake;
 mod pair;
 mod peer;
+mod receiving;
+mod sending;
+mod timing;
 mod transfer;
 
 use crate::stack::{Keys, Limits};

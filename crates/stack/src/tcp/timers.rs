@@ -75,7 +75,7 @@ impl Connection<'_> {
     }
 
     //= https://www.rfc-editor.org/rfc/rfc6298#section-5
-    //# (5.4) Retransmit the earliest segment that has not been acknowledged
+    //# Retransmit the earliest segment that has not been acknowledged
     //# by the TCP receiver.
     fn on_retransmit_timeout(&mut self, step: &mut Step<'_>) {
         let now = step.now;
@@ -122,9 +122,7 @@ impl Connection<'_> {
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
-    //# The transmitting host SHOULD send the first zero-window probe when a
-    //# zero window has existed for the retransmission timeout period (SHLD-29)
-    //# (Section 3.8.1), and SHOULD increase exponentially the interval
+    //# SHOULD increase exponentially the interval
     //# between successive probes (SHLD-30).
     fn on_persist_timeout(&mut self, step: &mut Step<'_>) {
         let now = step.now;
@@ -174,9 +172,9 @@ impl Connection<'_> {
         let outstanding = self.hot.flight() > 0 || self.hot.send_timer == SendTimer::Persist;
         if outstanding || now.0 < quiet_since.saturating_add(idle) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
-            //# Keep-alive packets MUST only be sent when no
-            //# sent data is outstanding, and no data or acknowledgment packets have
-            //# been received for the connection within an interval (MUST-26).
+            //# Keep-alive packets MUST only be sent when no sent data is
+            //# outstanding, and no data or acknowledgment packets have been received
+            //# for the connection within an interval (MUST-26).
             let base = if outstanding { now.0 } else { quiet_since };
             self.cold.keep_at = base.saturating_add(idle);
             return;

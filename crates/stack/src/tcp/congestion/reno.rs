@@ -19,8 +19,8 @@ impl Algorithm for Reno {
         }
         //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
         //# The RECOMMENDED way to increase cwnd during congestion avoidance is
-        //# to count the number of bytes that have been acknowledged by ACK
-        //# segments for new data.
+        //# to count the number of bytes that have been acknowledged by ACKs for
+        //# new data.
         self.acked = self.acked.saturating_add(left);
         while self.acked >= window.cwnd {
             self.acked -= window.cwnd;

@@ -1,1 +1,405 @@
+//! One end against a scripted peer. Segments are lines in the manner of packetdrill, numbers
+//! relative to each side's SYN:
+//!
+//! `P. 1:101 ack 1 win 5000 sack 201:301 ts 7` — flags (S F R P U and `.` for ACK), range of
+//! sequence numbers, and what else matters.
 
+use std::net::SocketAddr;
+
+use wire::tcp::{SackBlock, SeqNumber, TcpFlags, TcpHeader, TcpOptions as WireOptions, Timestamps};
+
+use super::pair::{Host, MS};
+use crate::api::*;
+use crate::drops::DropReason;
+use crate::tcp::SegmentRx;
+
+const INTERFACE: InterfaceIndex = InterfaceIndex(0);
+const PEER_ISN: SeqNumber = SeqNumber(u32::MAX - 1000);
+const REMOTE: ([u8; 4], u16) = ([10, 0, 0, 9], 5000);
+
+/// Options of the peer's SYN.
+#[derive(Clone, Copy)]
+pub struct Offer {
+    pub mss: Option<u16>,
+    pub scale: Option<u8>,
+    pub sack: bool,
+    pub timestamps: bool,
+    pub window: u16,
+}
+
+/// A plain peer: MSS 1000, SACK, no timestamps, no scale.
+pub const PLAIN: Offer =
+    Offer { mss: Some(1000), scale: None, sack: true, timestamps: false, window: 60000 };
+
+pub struct Peer {
+    pub now: Instant,
+    pub host: Host,
+    pub offer: Offer,
+    pub id: SocketId,
+    pub listener: Option<SocketId>,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub iss: SeqNumber,
+    pub last: Option<(TcpHeader, WireOptions)>,
+}
+
+impl Peer {
+    fn bare(offer: Offer) -> Self {
+        let host = Host::new(1, 1500, false);
+        let nobody = SocketId { index: u32::MAX, generation: 0 };
+        Self {
+            // A round number of seconds, so that times in tests are easy to read.
+            now: Instant(1_000_000_000),
+            local: SocketAddr::new(host.address, 80),
+            host,
+            offer,
+            id: nobody,
+            listener: None,
+            remote: SocketAddr::from(REMOTE),
+            iss: SeqNumber(0),
+            last: None,
+        }
+    }
+
+    pub fn listening(options: TcpOptions) -> Self {
+        Self::listening_to(PLAIN, options)
+    }
+
+    pub fn listening_to(offer: Offer, options: TcpOptions) -> Self {
+        let mut peer = Self::bare(offer);
+        let listener = peer.host.tcp.listen(peer.local, 8, options, Owner(1)).unwrap();
+        peer.listener = Some(listener);
+        peer
+    }
+
+    pub fn syn_sent(offer: Offer, options: TcpOptions) -> Self {
+        let mut peer = Self::bare(offer);
+        let route = peer.host.routes.lookup(peer.remote.ip()).unwrap();
+        let local = SocketAddr::new(peer.host.address, 4000);
+        peer.local = local;
+        peer.id = peer
+            .host
+            .tcp
+            .connect(peer.now, peer.remote, Some(local), &route, options, Owner(2))
+            .unwrap();
+        peer.learn_iss();
+        peer
+    }
+
+    /// Takes our SYN off the wire to know where our numbers start.
+    fn learn_iss(&mut self) -> String {
+        let text = self.sent_raw(true);
+        self.iss = self.last.expect("a SYN").0.seq;
+        text
+    }
+
+    pub fn syn_received(offer: Offer, options: TcpOptions) -> Self {
+        let mut peer = Self::listening_to(offer, options);
+        peer.send("S 0:0");
+        peer.learn_iss();
+        peer
+    }
+
+    pub fn established() -> Self {
+        Self::established_with(PLAIN, TcpOptions::default())
+    }
+
+    pub fn established_with(offer: Offer, options: TcpOptions) -> Self {
+        let mut peer = Self::syn_received(offer, options);
+        peer.send(". 1:1 ack 1");
+        peer.id = peer.host.tcp.accept(peer.listener.unwrap()).unwrap().expect("accepted").id;
+        peer.host.tcp.assign(peer.id, Owner(2)).unwrap();
+        peer.state(TcpState::Established);
+        peer
+    }
+
+    pub fn fin_wait_1() -> Self {
+        let mut peer = Self::established();
+        peer.shutdown();
+        peer.expect("F. 1:1 ack 1");
+        peer.state(TcpState::FinWait1);
+        peer
+    }
+
+    pub fn fin_wait_2() -> Self {
+        let mut peer = Self::fin_wait_1();
+        peer.send(". 1:1 ack 2");
+        peer.state(TcpState::FinWait2);
+        peer
+    }
+
+    pub fn closing() -> Self {
+        let mut peer = Self::fin_wait_1();
+        peer.send("F. 1:1 ack 1");
+        peer.expect(". 2:2 ack 2");
+        peer.state(TcpState::Closing);
+        peer
+    }
+
+    pub fn time_wait() -> Self {
+        let mut peer = Self::fin_wait_2();
+        peer.send("F. 1:1 ack 2");
+        peer.expect(". 2:2 ack 2");
+        peer.state(TcpState::TimeWait);
+        peer
+    }
+
+    pub fn close_wait() -> Self {
+        let mut peer = Self::established();
+        peer.send("F. 1:1 ack 1");
+        peer.expect(". 1:1 ack 2");
+        peer.state(TcpState::CloseWait);
+        peer
+    }
+
+    pub fn last_ack() -> Self {
+        let mut peer = Self::close_wait();
+        peer.shutdown();
+        peer.expect("F. 1:1 ack 2");
+        peer.state(TcpState::LastAck);
+        peer
+    }
+
+    #[track_caller]
+    pub fn state(&self, state: TcpState) {
+        assert_eq!(self.levels().state, state);
+    }
+
+    #[track_caller]
+    pub fn levels(&self) -> TcpLevels {
+        self.host.tcp.levels(self.id).expect("the connection is there")
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.host.tcp.levels(self.id).is_err()
+    }
+
+    pub fn write(&mut self, len: usize) {
+        let bytes = super::pair::pattern(len, 3);
+        self.host.write(self.now, self.id, &bytes);
+    }
+
+    pub fn shutdown(&mut self) {
+        self.host.tcp.shutdown(self.now, self.id).unwrap();
+    }
+
+    pub fn close(&mut self) {
+        self.host.tcp.close(self.now, self.id).unwrap();
+    }
+
+    pub fn read(&mut self) -> u64 {
+        self.host.read_all(self.now, self.id)
+    }
+
+    pub fn set_options(&mut self, change: impl FnOnce(&mut TcpOptions)) {
+        let mut options = TcpOptions::default();
+        change(&mut options);
+        self.host.tcp.set_options(self.now, self.id, options).unwrap();
+    }
+
+    /// Lets time pass; timers run when they are due.
+    pub fn wait(&mut self, ms: u64) {
+        let end = self.now.0 + ms * MS;
+        while let Some(next) = self.host.tcp.next_deadline().filter(|next| next.0 <= end) {
+            self.now.0 = self.now.0.max(next.0);
+            while self.host.tcp.on_timers(self.now, 64) {}
+            if self.host.tcp.next_deadline().is_some_and(|again| again <= self.now) {
+                self.now.0 += 1 << 16;
+            }
+        }
+        self.now.0 = self.now.0.max(end);
+        while self.host.tcp.on_timers(self.now, 64) {}
+    }
+
+    /// Sends a line; a drop is no failure of the test.
+    #[track_caller]
+    pub fn send(&mut self, line: &str) {
+        let _ = self.try_send(line);
+    }
+
+    /// Sends a line that must be dropped for `reason`.
+    #[track_caller]
+    pub fn send_refused(&mut self, line: &str, reason: DropReason) {
+        assert_eq!(self.try_send(line), Err(reason));
+    }
+
+    #[track_caller]
+    fn try_send(&mut self, line: &str) -> Result<(), DropReason> {
+        let (header, options, len) = self.parse(line);
+        let mut bytes = vec![0; 60];
+        let header_len = header.emit(&options, &mut bytes).unwrap();
+        bytes.truncate(header_len);
+        let start = header.seq.since(PEER_ISN).wrapping_sub(1) as usize;
+        bytes.extend((0..len).map(|i| (start.wrapping_add(i) % 251) as u8));
+        let rx = SegmentRx {
+            local: self.local.ip(),
+            remote: self.remote.ip(),
+            interface: INTERFACE,
+            tos: 0,
+            ttl: 64,
+            gso_bytes: None,
+        };
+        let host = &mut self.host;
+        host.tcp.on_segment(self.now, &rx, &bytes, &host.routes, &mut host.store)
+    }
+
+    #[track_caller]
+    fn parse(&self, line: &str) -> (TcpHeader, WireOptions, usize) {
+        let mut words = line.split_whitespace().peekable();
+        let mut flags = TcpFlags::NONE;
+        for letter in words.next().expect("flags").chars() {
+            flags |= match letter {
+                'S' => TcpFlags::SYN,
+                'F' => TcpFlags::FIN,
+                'R' => TcpFlags::RST,
+                'P' => TcpFlags::PSH,
+                'U' => TcpFlags::URG,
+                '.' => TcpFlags::ACK,
+                _ => panic!("flag {letter}"),
+            };
+        }
+        let range = |word: &str| {
+            let (from, to) = word.split_once(':').expect("a range");
+            (from.parse::<i64>().unwrap() as u32, to.parse::<i64>().unwrap() as u32)
+        };
+        let (start, end) = range(words.next().expect("a range"));
+        let mut header = TcpHeader {
+            src_port: self.remote.port(),
+            dst_port: self.local.port(),
+            seq: PEER_ISN + start,
+            ack: SeqNumber(0),
+            flags,
+            window: self.offer.window,
+            checksum: 0,
+            urgent: 0,
+        };
+        let mut options = WireOptions::NONE;
+        if flags.syn() {
+            options.mss = self.offer.mss;
+            options.window_scale = self.offer.scale;
+            options.sack_permitted = self.offer.sack;
+            if self.offer.timestamps {
+                options.timestamps = Some(Timestamps { value: 1000, echo: 0 });
+            }
+        }
+        while let Some(word) = words.next() {
+            let value = words.next().expect("a value");
+            let number = || value.parse::<i64>().unwrap();
+            match word {
+                "ack" => header.ack = self.iss + number() as u32,
+                "win" => header.window = number() as u16,
+                "urg" => header.urgent = number() as u16,
+                "ts" => {
+                    let echo = self.last.and_then(|l| l.1.timestamps).map_or(0, |t| t.value);
+                    options.timestamps = Some(Timestamps { value: number() as u32, echo });
+                }
+                "sack" => {
+                    let mut value = Some(value);
+                    while let Some(block) = value {
+                        let (left, right) = range(block);
+                        let (left, right) = (self.iss + left, self.iss + right);
+                        options.sack.push(SackBlock { left, right });
+                        value = words.next_if(|w| w.contains(':'));
+                    }
+                }
+                other => panic!("word {other}"),
+            }
+        }
+        (header, options, end.wrapping_sub(start) as usize)
+    }
+
+    /// Everything sent since the last look, lines joined by ` | `.
+    pub fn sent(&mut self) -> String {
+        self.sent_raw(false)
+    }
+
+    fn sent_raw(&mut self, first: bool) -> String {
+        let mut lines = Vec::new();
+        let mut bytes = [0u8; 60];
+        while let Some(ready) = self.host.tcp.next_ready(self.now, INTERFACE) {
+            let Some(tx) = self.host.tcp.emit(self.now, ready.handle, &mut bytes) else { continue };
+            let segment = wire::tcp::parse(&bytes[..usize::from(tx.header_bytes)]).unwrap();
+            let header = segment.header;
+            if first {
+                self.iss = header.seq;
+            }
+            let len = match tx.payload {
+                Payload::Stream { len, .. } => len,
+                _ => 0,
+            };
+            self.last = Some((header, segment.options));
+            lines.push(self.line(&header, &segment.options, len));
+        }
+        lines.join(" | ")
+    }
+
+    fn line(&self, header: &TcpHeader, options: &WireOptions, len: u32) -> String {
+        let mut text = String::new();
+        for (flag, letter) in [
+            (TcpFlags::SYN, 'S'),
+            (TcpFlags::FIN, 'F'),
+            (TcpFlags::RST, 'R'),
+            (TcpFlags::PSH, 'P'),
+            (TcpFlags::ACK, '.'),
+        ] {
+            if header.flags.contains(flag) {
+                text.push(letter);
+            }
+        }
+        let start = header.seq.since(self.iss).cast_signed();
+        text += &format!(" {start}:{}", i64::from(start) + i64::from(len));
+        if header.flags.ack() {
+            text += &format!(" ack {}", header.ack.since(PEER_ISN).cast_signed());
+        }
+        for (i, block) in options.sack.iter().enumerate() {
+            text += if i == 0 { " sack " } else { " " };
+            let relative = |n: SeqNumber| n.since(PEER_ISN).cast_signed();
+            text += &format!("{}:{}", relative(block.left), relative(block.right));
+        }
+        text
+    }
+
+    /// What must have been sent since the last look; "" is nothing.
+    #[track_caller]
+    pub fn expect(&mut self, lines: &str) {
+        assert_eq!(self.sent(), lines);
+    }
+
+    /// The window of the last segment sent, not scaled.
+    pub fn window(&self) -> u16 {
+        self.last.expect("something was sent").0.window
+    }
+
+    pub fn info(&self) -> crate::tcp::TcpInfo {
+        self.host.tcp.info(self.now, self.id).expect("live")
+    }
+
+    pub fn received(&self) -> usize {
+        self.host.received(self.id).len()
+    }
+}
+
+impl Peer {
+    /// Our initial sequence number, from the SYN that stands ready to be sent.
+    pub fn host_iss(&mut self) -> SeqNumber {
+        self.learn_iss();
+        self.iss
+    }
+
+    /// Listens anew with another backlog.
+    pub fn set_backlog(&mut self, backlog: u32) {
+        let tcp = &mut self.host.tcp;
+        tcp.close(self.now, self.listener.unwrap()).unwrap();
+        let options = TcpOptions::default();
+        self.listener = Some(tcp.listen(self.local, backlog, options, Owner(1)).unwrap());
+    }
+}
+
+impl Peer {
+    pub fn syn_received_by_simultaneous_open() -> Self {
+        let mut peer = Self::syn_sent(PLAIN, TcpOptions::default());
+        peer.send("S 0:0");
+        peer.state(TcpState::SynReceived);
+        peer
+    }
+}

@@ -1,0 +1,256 @@
+//! Segments that somebody else might have made: RFC 5961, PAWS, RFC 5927.
+
+use super::peer::*;
+use crate::api::*;
+use crate::drops::DropReason;
+use crate::tcp::IcmpError;
+
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# 1) If the RST bit is set and the sequence number is outside the
+//#    current receive window, silently drop the segment.
+#[test]
+fn a_reset_outside_the_window_is_dropped_silently() {
+    let mut peer = Peer::established();
+    peer.send_refused("R 70000:70000", DropReason::TcpOutOfWindow);
+    peer.expect("");
+    peer.state(TcpState::Established);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# 2) If the RST bit is set and the sequence number exactly matches the
+//#    next expected sequence number (RCV.NXT), then TCP MUST reset the
+//#    connection.
+#[test]
+fn an_exact_reset_ends_the_connection() {
+    let mut peer = Peer::established();
+    peer.send("R 1:1");
+    peer.state(TcpState::Closed);
+    assert_eq!(peer.levels().error, Some(TcpError::Reset));
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# match the next expected sequence value, yet is within the current
+//# receive window, TCP MUST send an acknowledgment (challenge ACK):
+#[test]
+fn a_reset_within_the_window_is_challenged() {
+    let mut peer = Peer::established();
+    peer.send_refused("R 100:100", DropReason::TcpBlindReset);
+    peer.expect(". 1:1 ack 1");
+    peer.state(TcpState::Established);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+//= type=test
+//# 1) If the SYN bit is set, irrespective of the sequence number, TCP
+//#    MUST send an ACK (also referred to as challenge ACK) to the remote
+//#    peer:
+#[test]
+fn a_syn_on_an_established_connection_is_challenged() {
+    for line in ["S 0:0", "S 100:100", "S 1:1"] {
+        let mut peer = Peer::established();
+        peer.send_refused(line, DropReason::TcpBlindReset);
+        peer.expect(". 1:1 ack 1");
+        peer.state(TcpState::Established);
+    }
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5961#section-7
+//= type=test
+//# challenge ACKs, an ACK throttling mechanism is suggested as follows:
+#[test]
+fn challenges_are_limited() {
+    let mut peer = Peer::established();
+    for _ in 0..10 {
+        peer.send("R 100:100");
+    }
+    peer.expect(". 1:1 ack 1");
+    peer.wait(400);
+    peer.send("R 100:100");
+    peer.expect("");
+    peer.wait(200);
+    peer.send("R 100:100");
+    peer.expect(". 1:1 ack 1");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+//= type=test
+//# All incoming segments whose ACK value doesn't satisfy the
+//# above condition MUST be discarded and an ACK sent back.
+#[test]
+fn data_with_a_far_acknowledgement_is_discarded() {
+    let mut peer = Peer::established();
+    peer.send_refused("P. 1:11 ack 100", DropReason::TcpBadAck);
+    peer.expect(". 1:1 ack 1");
+    peer.wait(1000);
+    peer.send_refused("P. 1:11 ack -70000", DropReason::TcpBadAck);
+    peer.expect(". 1:1 ack 1");
+    assert_eq!(peer.received(), 0);
+}
+
+#[test]
+fn data_with_an_old_acknowledgement_is_taken() {
+    let mut peer = Peer::established();
+    peer.send("P. 1:11 ack -100");
+    assert_eq!(peer.received(), 10);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//= type=test
+//# If the ACK bit is off, drop the segment and return
+#[test]
+fn data_without_an_acknowledgement_is_dropped() {
+    let mut peer = Peer::established();
+    peer.send_refused("P 1:11", DropReason::TcpBadAck);
+    assert_eq!(peer.received(), 0);
+}
+
+fn stamped() -> Offer {
+    Offer { timestamps: true, ..PLAIN }
+}
+
+fn established_stamped() -> Peer {
+    let mut peer = Peer::syn_received(stamped(), TcpOptions::default());
+    peer.send(". 1:1 ack 1 ts 1001");
+    peer.id = peer.host.tcp.accept(peer.listener.unwrap()).unwrap().unwrap().id;
+    peer
+}
+
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+//= type=test
+//# R1)  If there is a Timestamps option in the arriving segment,
+//#      SEG.TSval < TS.Recent, TS.Recent is valid (see later
+//#      discussion), and if the RST bit is not set, then treat the
+//#      arriving segment as not acceptable
+#[test]
+fn an_old_duplicate_is_known_by_its_timestamp() {
+    let mut peer = established_stamped();
+    peer.send_refused("P. 1:11 ack 1 ts 900", DropReason::TcpPaws);
+    peer.expect(". 1:1 ack 1");
+    assert_eq!(peer.received(), 0);
+    peer.send("P. 1:11 ack 1 ts 1002");
+    assert_eq!(peer.received(), 10);
+}
+
+#[test]
+fn a_reset_needs_no_new_timestamp() {
+    let mut peer = established_stamped();
+    peer.send("R 1:1 ts 900");
+    peer.state(TcpState::Closed);
+}
+
+#[test]
+fn the_timestamp_of_a_segment_above_a_gap_is_not_echoed() {
+    let mut peer = established_stamped();
+    peer.send(". 11:21 ack 1 ts 2000");
+    peer.expect(". 1:1 ack 1 sack 11:21");
+    assert_eq!(peer.last.unwrap().1.timestamps.unwrap().echo, 1001);
+    peer.send(". 1:11 ack 1 ts 1999");
+    peer.expect(". 1:1 ack 21");
+    assert_eq!(peer.last.unwrap().1.timestamps.unwrap().echo, 1999);
+}
+
+#[test]
+fn after_twenty_four_days_an_old_timestamp_proves_nothing() {
+    let mut peer = established_stamped();
+    peer.wait(25 * 86_400_000);
+    peer.send("P. 1:11 ack 1 ts 900");
+    assert_eq!(peer.received(), 10);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5927#section-4.1
+//= type=test
+//# These implementations check that the TCP sequence number contained in
+//# the payload of the ICMP error message is within the range
+//# SND.UNA =< SEG.SEQ < SND.NXT.
+#[test]
+fn icmp_about_what_is_not_in_flight_is_refused() {
+    let mut peer = Peer::established();
+    peer.write(100);
+    peer.expect("P. 1:101 ack 1");
+    let icmp = |peer: &mut Peer, at: u32, error| {
+        let sequence = (peer.iss + at).0;
+        peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, sequence, error)
+    };
+    let error = IcmpError::HostUnreachable;
+    assert_eq!(icmp(&mut peer, 200, error), Err(DropReason::IcmpInvalid));
+    assert_eq!(icmp(&mut peer, 1, error), Ok(()));
+    // A soft error: the connection goes on.
+    peer.state(TcpState::Established);
+}
+
+#[test]
+fn an_unreachable_host_ends_an_attempt() {
+    let mut peer = Peer::syn_sent(PLAIN, TcpOptions::default());
+    let error = IcmpError::HostUnreachable;
+    peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, peer.iss.0, error).unwrap();
+    assert_eq!(peer.levels().error, Some(TcpError::HostUnreachable));
+}
+
+#[test]
+fn too_big_makes_smaller_segments_without_slowing_down() {
+    let mut peer = Peer::established();
+    peer.write(2000);
+    peer.expect(". 1:1001 ack 1 | P. 1001:2001 ack 1");
+    let cwnd = peer.info().cwnd;
+    let error = IcmpError::TooBig { mtu: 640 };
+    peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, (peer.iss + 1).0, error).unwrap();
+    assert!(peer.sent().starts_with(". 1:601 ack 1 | . 601:1201 ack 1"));
+    assert_eq!(peer.info().cwnd, cwnd);
+}
+
+/// Any segment in any state: nothing panics, and a stranger's segments change nothing for good.
+#[test]
+fn random_segments_in_every_state_do_no_harm() {
+    let states: [fn() -> Peer; 10] = [
+        || Peer::listening(TcpOptions::default()),
+        || Peer::syn_sent(PLAIN, TcpOptions::default()),
+        || Peer::syn_received(PLAIN, TcpOptions::default()),
+        Peer::established,
+        Peer::fin_wait_1,
+        Peer::fin_wait_2,
+        Peer::close_wait,
+        Peer::closing,
+        Peer::last_ack,
+        Peer::time_wait,
+    ];
+    let mut random = super::pair::Random::new(11);
+    for round in 0..3000 {
+        let mut peer = states[round % states.len()]();
+        for _ in 0..8 {
+            let mut flags = String::new();
+            for letter in ["S", "F", "R", "P", ".", "U"] {
+                if random.one_in(if letter == "." { 1 } else { 4 }) {
+                    flags += letter;
+                }
+            }
+            let near = |random: &mut super::pair::Random| {
+                if random.one_in(4) {
+                    i64::from(random.next() as u32)
+                } else {
+                    random.below(40) as i64 - 10
+                }
+            };
+            let start = near(&mut random);
+            let end = start + random.below(30) as i64;
+            let line = format!(
+                "{flags}P {start}:{end} ack {} win {} urg {} sack {}:{} ts {}",
+                near(&mut random),
+                random.below(70_000).min(65_535),
+                random.below(65_536),
+                near(&mut random) as u32,
+                near(&mut random) as u32,
+                near(&mut random),
+            );
+            peer.send(&line);
+            peer.sent();
+            if random.one_in(3) && !peer.is_gone() {
+                peer.host.tcp.consumed(peer.now, peer.id, random.next()).unwrap();
+            }
+            peer.wait(random.below(2000));
+            peer.sent();
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Receiving: acknowledgements, reassembly, windows.
+
+use super::peer::*;
+use crate::api::*;
+use crate::drops::DropReason;
+
+/// A connection past its quick acknowledgements.
+fn settled() -> Peer {
+    let mut peer = Peer::established();
+    let mut at = 1;
+    for _ in 0..40 {
+        peer.send(&format!("P. {at}:{} ack 1", at + 1000));
+        peer.sent();
+        at += 1000;
+    }
+    peer.read();
+    peer.wait(100);
+    peer.sent();
+    assert_eq!(at, 40_001);
+    peer
+}
+
+#[test]
+fn a_new_connection_acknowledges_at_once() {
+    let mut peer = Peer::established();
+    peer.send("P. 1:11 ack 1");
+    peer.expect(". 1:1 ack 11");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+//= type=test
+//# in particular, the delay MUST be
+//# less than 0.5 seconds (MUST-40).
+#[test]
+fn a_lone_segment_is_acknowledged_after_forty_milliseconds() {
+    let mut peer = settled();
+    peer.send("P. 40001:40011 ack 1");
+    peer.expect("");
+    peer.wait(39);
+    peer.expect("");
+    peer.wait(2);
+    peer.expect(". 1:1 ack 40011");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+//= type=test
+//# A TCP receiver MUST NOT generate more than one ACK for every incoming
+//# segment
+#[test]
+fn every_second_full_segment_is_acknowledged() {
+    let mut peer = settled();
+    peer.send(". 40001:41001 ack 1");
+    peer.expect("");
+    peer.send(". 41001:42001 ack 1");
+    peer.expect(". 1:1 ack 42001");
+}
+
+#[test]
+fn quickack_acknowledges_every_segment() {
+    let mut peer = settled();
+    peer.set_options(|o| o.quickack = true);
+    peer.sent();
+    peer.send("P. 40001:40011 ack 1");
+    peer.expect(". 1:1 ack 40011");
+}
+
+#[test]
+fn an_answer_carries_the_acknowledgement() {
+    let mut peer = settled();
+    peer.send("P. 40001:40011 ack 1");
+    peer.write(5);
+    peer.expect("P. 1:6 ack 40011");
+    peer.wait(100);
+    peer.expect("");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+//= type=test
+//# A TCP receiver SHOULD send an immediate duplicate ACK when an out-
+//# of-order segment arrives.
+#[test]
+fn segments_out_of_order_are_acknowledged_at_once_with_what_was_received() {
+    let mut peer = settled();
+    peer.send(". 41001:42001 ack 1");
+    peer.expect(". 1:1 ack 40001 sack 41001:42001");
+    peer.send(". 43001:44001 ack 1");
+    peer.expect(". 1:1 ack 40001 sack 43001:44001 41001:42001");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc2018#section-4
+//= type=test
+//# The first SACK block (i.e., the one immediately following the
+//# kind and length fields in the option) MUST specify the contiguous
+//# block of data containing the segment which triggered this ACK,
+#[test]
+fn the_first_sack_block_has_the_newest_segment() {
+    let mut peer = Peer::established();
+    for start in [2001, 4001, 6001, 8001, 10001] {
+        peer.send(&format!(". {start}:{} ack 1", start + 1000));
+    }
+    peer.expect(". 1:1 ack 1 sack 10001:11001 8001:9001 6001:7001 2001:3001");
+    peer.send(". 3001:4001 ack 1");
+    peer.expect(". 1:1 ack 1 sack 2001:5001 10001:11001 8001:9001 6001:7001");
+}
+
+#[test]
+fn without_sack_every_segment_out_of_order_gets_its_duplicate() {
+    let mut peer = Peer::established_with(Offer { sack: false, ..PLAIN }, TcpOptions::default());
+    peer.send(". 1001:2001 ack 1");
+    peer.send(". 2001:3001 ack 1");
+    peer.send(". 3001:4001 ack 1");
+    peer.expect(". 1:1 ack 1 | . 1:1 ack 1 | . 1:1 ack 1");
+}
+
+#[test]
+fn a_filled_gap_is_acknowledged_at_once_and_everything_is_readable() {
+    let mut peer = settled();
+    peer.send(". 41001:42001 ack 1");
+    peer.sent();
+    peer.send(". 40001:41001 ack 1");
+    peer.expect(". 1:1 ack 42001");
+    assert_eq!(peer.received(), 42_000);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc2883#section-4
+//= type=test
+//# A D-SACK block is only used to report a duplicate contiguous
+//# sequence of data received by the receiver in the most recent packet.
+#[test]
+fn duplicates_are_reported_once() {
+    let mut peer = Peer::established();
+    peer.send(". 1:1001 ack 1");
+    peer.expect(". 1:1 ack 1001");
+    peer.send(". 1:1001 ack 1");
+    peer.expect(". 1:1 ack 1001 sack 1:1001");
+    peer.send(". 1001:2001 ack 1");
+    peer.expect(". 1:1 ack 2001");
+}
+
+#[test]
+fn bytes_beyond_the_window_are_cut_off() {
+    let mut peer = Peer::established();
+    peer.send(". 60001:61001 ack 1");
+    peer.sent();
+    peer.send(". 65001:66001 ack 1");
+    peer.expect(". 1:1 ack 1 sack 65001:65536 60001:61001");
+    peer.send_refused(". 65537:66001 ack 1", DropReason::TcpOutOfWindow);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+//= type=test
+//# A TCP receiver SHOULD NOT shrink the window
+#[test]
+fn the_window_closes_as_data_waits_and_never_shrinks() {
+    let mut peer = Peer::established();
+    let mut edge = 0;
+    for i in 0..65 {
+        let at = 1 + i * 1000;
+        peer.send(&format!("P. {at}:{} ack 1", at + 1000));
+        peer.sent();
+        let now = peer.last.unwrap().0;
+        let right = u64::from(now.ack.0.wrapping_add(u32::from(now.window)));
+        let right = (right + 2000) & 0xffff_ffff;
+        assert!(right >= edge, "{right} < {edge}");
+        edge = right;
+    }
+    peer.wait(50);
+    peer.sent();
+    assert_eq!(peer.window(), 535);
+}
+
+/// Receiver's silly window syndrome avoidance, RFC 9293 section 3.8.6.2.2.
+#[test]
+fn a_closed_window_opens_when_it_can_double() {
+    let mut peer = Peer::established();
+    for i in 0..65 {
+        let at = 1 + i * 1000;
+        peer.send(&format!("P. {at}:{} ack 1", at + 1000));
+    }
+    peer.send("P. 65001:65536 ack 1");
+    peer.sent();
+    assert_eq!(peer.window(), 0);
+    // A probe of the closed window.
+    peer.send_refused(". 65536:65537 ack 1", DropReason::TcpOutOfWindow);
+    peer.expect(". 1:1 ack 65536");
+    peer.host.tcp.consumed(peer.now, peer.id, 500).unwrap();
+    peer.expect("");
+    peer.host.tcp.consumed(peer.now, peer.id, 40_000).unwrap();
+    peer.expect(". 1:1 ack 65536");
+    assert_eq!(peer.window(), 40_000);
+}
+
+#[test]
+fn the_window_grows_as_data_is_read() {
+    let mut peer = Peer::established_with(Offer { scale: Some(7), ..PLAIN }, TcpOptions::default());
+    let mut at = 1u64;
+    for _ in 0..4000 {
+        peer.send(&format!("P. {at}:{} ack 1", at + 1000));
+        peer.read();
+        peer.sent();
+        at += 1000;
+    }
+    let window = u64::from(peer.window()) << 5;
+    assert!((1_000_000..=1 << 20).contains(&window), "{window}");
+}
+
+#[test]
+fn what_the_sink_refuses_is_not_acknowledged() {
+    let mut peer = Peer::established();
+    peer.host.store.refuse_one_in = 1;
+    peer.send_refused("P. 1:11 ack 1", DropReason::TcpNoRoom);
+    peer.expect(". 1:1 ack 1");
+    peer.host.store.refuse_one_in = 0;
+    peer.send("P. 1:11 ack 1");
+    peer.expect(". 1:1 ack 11");
+}
+
+#[test]
+fn urgent_data_is_announced() {
+    let mut peer = Peer::established();
+    peer.send("PU. 1:11 ack 1 urg 10");
+    assert_eq!(peer.levels().urgent, Some(10));
+}
+
+#[test]
+fn sequence_numbers_go_round() {
+    // The peer's numbers wrap after its first thousand bytes.
+    let mut peer = Peer::established();
+    peer.send("P. 1:1001 ack 1");
+    peer.send("P. 1001:2001 ack 1");
+    peer.send("P. 3001:4001 ack 1");
+    peer.expect(". 1:1 ack 2001 sack 3001:4001");
+    assert_eq!(peer.received(), 2000);
+}
+
+#[test]
+fn the_segment_size_of_a_coalesced_frame_counts() {
+    let mut peer = settled();
+    peer.send(". 40001:43001 ack 1");
+    peer.expect(". 1:1 ack 43001");
+}

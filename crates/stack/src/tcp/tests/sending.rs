@@ -1,0 +1,256 @@
+//! Sending: Nagle, windows, congestion, recovery.
+
+use super::peer::*;
+use crate::api::*;
+
+#[test]
+fn ten_segments_go_out_at_first() {
+    let mut peer = Peer::established();
+    peer.write(20_000);
+    assert_eq!(peer.sent().split(" | ").count(), 10);
+    peer.send(". 1:1 ack 2001");
+    // Two were acknowledged, four may go (slow start).
+    assert_eq!(peer.sent().split(" | ").count(), 4);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
+//= type=test
+//# A TCP implementation SHOULD implement the Nagle algorithm to coalesce
+//# short segments (SHLD-7).
+#[test]
+fn nagle_holds_a_second_small_segment_back() {
+    let mut peer = Peer::established();
+    peer.write(10);
+    peer.expect("P. 1:11 ack 1");
+    peer.write(10);
+    peer.expect("");
+    peer.write(10);
+    peer.send(". 1:1 ack 11");
+    peer.expect("P. 11:31 ack 1");
+}
+
+/// Minshall: a small segment behind full ones does not wait.
+#[test]
+fn the_small_end_of_a_large_write_goes_at_once() {
+    let mut peer = Peer::established();
+    peer.write(1500);
+    peer.expect(". 1:1001 ack 1 | P. 1001:1501 ack 1");
+    peer.write(100);
+    peer.expect("");
+}
+
+#[test]
+fn nodelay_sends_small_segments_at_once() {
+    let mut peer = Peer::established();
+    peer.set_options(|o| o.nodelay = true);
+    peer.write(10);
+    peer.write(10);
+    peer.sent();
+    peer.write(10);
+    peer.expect("P. 21:31 ack 1");
+}
+
+#[test]
+fn cork_holds_partial_segments_until_uncorked() {
+    let mut peer = Peer::established();
+    peer.set_options(|o| o.cork = true);
+    peer.write(1100);
+    peer.expect(". 1:1001 ack 1");
+    peer.send(". 1:1 ack 1001");
+    peer.expect("");
+    peer.set_options(|o| o.cork = false);
+    peer.expect("P. 1001:1101 ack 1");
+}
+
+#[test]
+fn cork_holds_for_two_hundred_milliseconds_at_most() {
+    let mut peer = Peer::established();
+    peer.set_options(|o| o.cork = true);
+    peer.sent();
+    peer.write(100);
+    peer.expect("");
+    peer.wait(199);
+    peer.expect("");
+    peer.wait(2);
+    peer.expect("P. 1:101 ack 1");
+}
+
+#[test]
+fn the_peers_window_is_kept() {
+    let mut peer = Peer::established();
+    peer.send("P. 1:2 ack 1");
+    peer.send("P. 2:3 ack 1 win 2500");
+    peer.write(5000);
+    peer.expect(". 1:1001 ack 3 | . 1001:2001 ack 3");
+    peer.send(". 3:3 ack 2001 win 2500");
+    peer.expect(". 2001:3001 ack 3 | . 3001:4001 ack 3");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+//= type=test
+//# a sending TCP peer MUST
+//# be robust against window shrinking
+#[test]
+fn a_shrunken_window_stops_new_data() {
+    let mut peer = Peer::established();
+    peer.write(5000);
+    peer.sent();
+    peer.send(". 1:1 ack 1001 win 100");
+    peer.write(1000);
+    peer.expect("");
+    peer.send(". 1:1 ack 5001 win 60000");
+    peer.expect("P. 5001:6001 ack 1");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+//= type=test
+//# The fast retransmit algorithm uses
+//# the arrival of 3 duplicate ACKs
+#[test]
+fn three_duplicates_bring_the_lost_segment_again() {
+    let mut peer = Peer::established_with(Offer { sack: false, ..PLAIN }, TcpOptions::default());
+    peer.write(10_000);
+    peer.sent();
+    peer.send(". 1:1 ack 1");
+    peer.send(". 1:1 ack 1");
+    peer.expect("");
+    peer.send(". 1:1 ack 1");
+    peer.expect(". 1:1001 ack 1");
+    assert!(peer.info().cwnd < 10_000);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc3042#section-2
+//= type=test
+//# The Limited Transmit algorithm also follows the "conservation of packets"
+#[test]
+fn the_first_two_duplicates_let_new_segments_out() {
+    let mut peer = Peer::established_with(Offer { sack: false, ..PLAIN }, TcpOptions::default());
+    peer.write(20_000);
+    peer.sent();
+    peer.send(". 1:1 ack 1");
+    peer.expect(". 10001:11001 ack 1");
+    peer.send(". 1:1 ack 1");
+    peer.expect(". 11001:12001 ack 1");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc6582#section-3.2
+//= type=test
+//# If this ACK does *not* acknowledge all of the data up to and
+//# including recover, then this is a partial ACK.
+#[test]
+fn without_sack_partial_acknowledgements_find_the_next_hole() {
+    let mut peer = Peer::established_with(Offer { sack: false, ..PLAIN }, TcpOptions::default());
+    peer.write(10_000);
+    peer.sent();
+    for _ in 0..3 {
+        peer.send(". 1:1 ack 1");
+    }
+    peer.expect(". 1:1001 ack 1");
+    peer.send(". 1:1 ack 4001");
+    peer.expect(". 4001:5001 ack 1");
+    peer.send(". 1:1 ack 10001");
+    peer.expect("");
+    assert_eq!(peer.info().retransmits, 2);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc6675#section-4
+//= type=test
+//# DupThresh discontiguous SACKed sequences have arrived above
+//# 'SeqNum' or more than (DupThresh - 1) * SMSS bytes with sequence
+//# numbers greater than 'SeqNum' have been SACKed.
+#[test]
+fn more_than_two_segments_sacked_mean_loss() {
+    let mut peer = Peer::established();
+    peer.write(10_000);
+    peer.sent();
+    peer.send(". 1:1 ack 1 sack 1001:3001");
+    peer.expect("");
+    peer.send(". 1:1 ack 1 sack 1001:4001");
+    peer.expect(". 1:1001 ack 1");
+}
+
+#[test]
+fn every_hole_is_sent_once() {
+    let mut peer = Peer::established();
+    peer.write(10_000);
+    peer.sent();
+    // Segments 1, 3 and 5 are lost.
+    peer.send(". 1:1 ack 1 sack 1001:2001");
+    peer.send(". 1:1 ack 1 sack 3001:4001 1001:2001");
+    peer.send(". 1:1 ack 1 sack 5001:10001 3001:4001 1001:2001");
+    peer.expect(". 1:1001 ack 1 | . 2001:3001 ack 1 | . 4001:5001 ack 1");
+    peer.send(". 1:1 ack 2001 sack 5001:10001 3001:4001");
+    peer.expect("");
+    peer.send(". 1:1 ack 10001");
+    peer.expect("");
+    assert_eq!(peer.info().retransmits, 3);
+    assert_eq!(peer.host.tcp.counters().fast_recoveries, 1);
+}
+
+#[test]
+fn recovery_sends_new_data_when_the_network_has_room() {
+    let mut peer = Peer::established();
+    peer.write(30_000);
+    peer.sent();
+    peer.send(". 1:1 ack 1 sack 1001:5001");
+    let sent = peer.sent();
+    assert!(sent.starts_with(". 1:1001 ack 1"), "{sent}");
+    peer.send(". 1:1 ack 1 sack 1001:10001");
+    // cwnd 7000; in the network: the retransmission and one new segment.
+    let sent = peer.sent();
+    assert!(sent.starts_with(". 11001:12001 ack 1"), "{sent}");
+    assert_eq!(sent.split(" | ").count(), 5);
+}
+
+#[test]
+fn sack_blocks_that_cannot_be_are_ignored() {
+    let mut peer = Peer::established();
+    peer.write(5000);
+    peer.sent();
+    peer.send(". 1:1 ack 1 sack 90000:99000 4001:3001 -500:0 6001:7001");
+    peer.expect("");
+    peer.state(TcpState::Established);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.1
+//= type=test
+//# Therefore, a TCP SHOULD set cwnd to no more than RW before beginning
+//# transmission if the TCP has not sent data in an interval exceeding
+//# the retransmission timeout.
+#[test]
+fn after_an_idle_time_the_window_starts_again() {
+    let mut peer = Peer::established();
+    let mut at = 1;
+    for _ in 0..4 {
+        peer.write(30_000);
+        while !peer.sent().is_empty() {
+            at = peer.last.unwrap().0.seq.since(peer.iss) + 1000;
+            peer.send(&format!(". 1:1 ack {at}"));
+        }
+    }
+    assert!(peer.info().cwnd > 20_000, "{}", peer.info().cwnd);
+    assert!(at > 90_000);
+    peer.wait(5000);
+    peer.write(100_000);
+    assert_eq!(peer.sent().split(" | ").count(), 10);
+}
+
+#[test]
+fn an_idle_application_does_not_grow_the_window() {
+    let mut peer = Peer::established();
+    for i in 0..100 {
+        peer.write(100);
+        peer.sent();
+        peer.send(&format!(". 1:1 ack {}", 1 + (i + 1) * 100));
+    }
+    assert_eq!(peer.info().cwnd, 10_000);
+}
+
+#[test]
+fn large_segments_are_multiples_of_the_segment_size() {
+    let mut peer = Peer::established();
+    let id = peer.id;
+    peer.write(10);
+    peer.sent();
+    assert_eq!(peer.host.tcp.info(peer.now, id).unwrap().mss, 1000);
+}

@@ -1,0 +1,289 @@
+//! Timers: retransmission, probes, keepalive, giving up.
+
+use super::peer::*;
+use crate::api::*;
+
+//= https://www.rfc-editor.org/rfc/rfc6298#section-5
+//= type=test
+//# The host MUST set RTO <- RTO * 2 ("back off the timer").
+#[test]
+fn a_lost_segment_is_sent_again_after_the_timeout_and_then_ever_later() {
+    let mut peer = Peer::established();
+    peer.write(100);
+    peer.expect("P. 1:101 ack 1");
+    // srtt 0 and Linux's floor of 200 ms for the variance.
+    peer.wait(199);
+    peer.expect("");
+    peer.wait(2);
+    peer.expect("P. 1:101 ack 1");
+    peer.wait(398);
+    peer.expect("");
+    peer.wait(4);
+    peer.expect("P. 1:101 ack 1");
+    peer.send(". 1:1 ack 101");
+    assert_eq!(peer.info().rto_ns, 200_000_000);
+    peer.wait(5000);
+    peer.expect("");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+//= type=test
+//# Furthermore, upon a timeout (as specified in [RFC2988]) cwnd MUST be
+//# set to no more than the loss window, LW, which equals 1 full-sized
+//# segment (regardless of the value of IW).
+#[test]
+fn after_a_timeout_one_segment_goes_and_the_rest_follows_acknowledgements() {
+    let mut peer = Peer::established();
+    peer.write(10_000);
+    peer.sent();
+    peer.wait(201);
+    peer.expect(". 1:1001 ack 1");
+    assert_eq!(peer.info().cwnd, 1000);
+    peer.send(". 1:1 ack 1001");
+    peer.expect(". 1001:2001 ack 1 | . 2001:3001 ack 1");
+    peer.send(". 1:1 ack 3001");
+    assert_eq!(peer.sent().split(" | ").count(), 4);
+}
+
+#[test]
+fn after_a_timeout_what_was_sacked_is_not_sent_again() {
+    let mut peer = Peer::established();
+    peer.write(4_000);
+    peer.sent();
+    peer.send(". 1:1 ack 1 sack 1001:3001");
+    peer.wait(201);
+    peer.expect(". 1:1001 ack 1");
+    peer.send(". 1:1 ack 3001");
+    peer.expect("P. 3001:4001 ack 1");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc2018#section-8
+//= type=test
+//# The data sender MUST retransmit the segment at the left
+//# edge of the window after a retransmit timeout, whether or not the
+#[test]
+fn a_peer_that_reneges_gets_everything_again() {
+    let mut peer = Peer::established();
+    peer.write(4_000);
+    peer.sent();
+    peer.send(". 1:1 ack 1 sack 1001:3001");
+    peer.wait(201);
+    peer.expect(". 1:1001 ack 1");
+    peer.wait(401);
+    peer.expect(". 1:1001 ack 1");
+    peer.send(". 1:1 ack 1001");
+    assert!(peer.sent().starts_with(". 1001:2001 ack 1"));
+}
+
+#[test]
+fn a_lost_fin_is_sent_again() {
+    let mut peer = Peer::fin_wait_1();
+    peer.wait(201);
+    peer.expect("F. 1:1 ack 1");
+    peer.send(". 1:1 ack 2");
+    peer.state(TcpState::FinWait2);
+}
+
+#[test]
+fn a_lost_syn_is_sent_again_six_times_before_giving_up() {
+    let mut peer = Peer::syn_sent(PLAIN, TcpOptions::default());
+    for seconds in [1, 2, 4, 8, 16, 32] {
+        peer.wait(seconds * 1000 - 10);
+        peer.expect("");
+        peer.wait(11);
+        peer.expect("S 0:0");
+    }
+    peer.wait(64_000);
+    peer.expect("");
+    assert_eq!(peer.levels().error, Some(TcpError::TimedOut));
+}
+
+//= https://www.rfc-editor.org/rfc/rfc6298#section-5
+//= type=test
+//# MUST be re-initialized to 3 seconds when data transmission
+//# begins (i.e., after the three-way handshake completes).
+#[test]
+fn after_a_repeated_syn_timeouts_begin_at_three_seconds_with_one_segment() {
+    let mut peer = Peer::syn_sent(PLAIN, TcpOptions::default());
+    peer.wait(1001);
+    peer.wait(2001);
+    peer.sent();
+    peer.send("S. 0:0 ack 1");
+    peer.write(5000);
+    peer.expect(". 1:1001 ack 1");
+    assert_eq!(peer.info().rto_ns, 3_000_000_000);
+}
+
+#[test]
+fn an_established_connection_is_given_up_after_fifteen_minutes() {
+    let mut peer = Peer::established();
+    peer.write(100);
+    peer.sent();
+    for _ in 0..920 {
+        peer.wait(1000);
+        peer.sent();
+    }
+    peer.state(TcpState::Established);
+    peer.wait(200_000);
+    peer.sent();
+    assert_eq!(peer.levels().error, Some(TcpError::TimedOut));
+}
+
+#[test]
+fn the_user_timeout_is_kept() {
+    let mut peer = Peer::established();
+    peer.set_options(|o| o.user_timeout_ms = 3000);
+    peer.write(100);
+    peer.sent();
+    peer.wait(2900);
+    peer.sent();
+    peer.state(TcpState::Established);
+    peer.wait(3700);
+    peer.state(TcpState::Closed);
+    assert_eq!(peer.levels().error, Some(TcpError::TimedOut));
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+//= type=test
+//# SHOULD increase exponentially the interval
+//# between successive probes (SHLD-30).
+#[test]
+fn a_closed_window_is_probed() {
+    let mut peer = Peer::established();
+    peer.send(". 1:1 ack 1 win 0");
+    peer.write(100);
+    peer.expect("");
+    peer.wait(202);
+    peer.expect(". 0:0 ack 1");
+    peer.wait(398);
+    peer.expect("");
+    peer.wait(4);
+    peer.expect(". 0:0 ack 1");
+    peer.send(". 1:1 ack 1 win 5000");
+    peer.expect("P. 1:101 ack 1");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+//= type=test
+//# As long as the receiving TCP peer continues to
+//# send acknowledgments in response to the probe segments, the sending
+//# TCP peer MUST allow the connection to stay open
+#[test]
+fn a_peer_that_answers_probes_may_keep_its_window_closed() {
+    let mut peer = Peer::established();
+    peer.send(". 1:1 ack 1 win 0");
+    peer.write(100);
+    for _ in 0..400 {
+        peer.wait(10_000);
+        if !peer.sent().is_empty() {
+            peer.send(". 1:1 ack 1 win 0");
+        }
+    }
+    peer.state(TcpState::Established);
+}
+
+#[test]
+fn a_peer_that_does_not_answer_probes_is_given_up() {
+    let mut peer = Peer::established();
+    peer.send(". 1:1 ack 1 win 0");
+    peer.write(100);
+    for _ in 0..200 {
+        peer.wait(10_000);
+        peer.sent();
+    }
+    assert_eq!(peer.levels().error, Some(TcpError::TimedOut));
+}
+
+#[test]
+fn a_window_smaller_than_a_segment_is_used_when_the_timer_says_so() {
+    let mut peer = Peer::established();
+    peer.send("P. 1:2 ack 1");
+    peer.send("P. 2:3 ack 1 win 300");
+    peer.expect(". 1:1 ack 3");
+    peer.write(1000);
+    peer.expect("");
+    peer.wait(202);
+    peer.expect(". 1:301 ack 3");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+//= type=test
+//# Keep-alive packets MUST only be sent when no sent data is
+//# outstanding, and no data or acknowledgment packets have been received
+//# for the connection within an interval (MUST-26).
+#[test]
+fn keepalives_ask_and_then_give_up() {
+    let mut peer = Peer::established();
+    peer.set_options(|o| {
+        o.keepalive = true;
+        o.keepidle_s = 10;
+        o.keepintvl_s = 2;
+        o.keepcnt = 3;
+    });
+    peer.sent();
+    peer.wait(9_900);
+    peer.expect("");
+    peer.wait(200);
+    peer.expect(". 0:0 ack 1");
+    peer.send(". 1:1 ack 1");
+    peer.wait(9_900);
+    peer.expect("");
+    for _ in 0..3 {
+        peer.wait(2_010);
+        peer.expect(". 0:0 ack 1");
+    }
+    peer.wait(2_010);
+    peer.expect("R. 1:1 ack 1");
+    assert_eq!(peer.levels().error, Some(TcpError::TimedOut));
+}
+
+#[test]
+fn there_are_no_keepalives_by_default() {
+    let mut peer = Peer::established();
+    peer.wait(10 * 86_400_000);
+    peer.expect("");
+    peer.state(TcpState::Established);
+}
+
+#[test]
+fn a_parked_connection_sends_when_the_link_address_is_known() {
+    let mut peer = Peer::established();
+    peer.write(10);
+    let ready = peer.host.tcp.next_ready(peer.now, InterfaceIndex(0)).unwrap();
+    peer.host.tcp.park(ready.handle);
+    peer.write(10);
+    peer.expect("");
+    peer.host.tcp.unpark_all();
+    peer.expect("P. 1:21 ack 1");
+}
+
+#[test]
+fn an_unreachable_next_hop_ends_an_attempt_but_not_a_connection() {
+    for (mut peer, error) in [
+        (Peer::established(), None),
+        (Peer::syn_received_by_simultaneous_open(), Some(TcpError::HostUnreachable)),
+    ] {
+        peer.write(10);
+        let ready = peer.host.tcp.next_ready(peer.now, InterfaceIndex(0)).unwrap();
+        peer.host.tcp.unreachable(peer.now, ready.handle, TcpError::HostUnreachable);
+        assert_eq!(peer.levels().error, error);
+    }
+}
+
+/// Export, import, go on: in the middle of a recovery.
+#[test]
+fn an_imported_connection_goes_on() {
+    let mut peer = Peer::established();
+    peer.write(10_000);
+    peer.sent();
+    peer.send(". 1:1 ack 1 sack 1001:4001");
+    peer.expect(". 1:1001 ack 1");
+    let bytes = postcard::to_stdvec(&peer.host.tcp).unwrap();
+    peer.host.tcp = postcard::from_bytes(&bytes).unwrap();
+    peer.send(". 1:1 ack 10001");
+    assert_eq!(peer.levels().acked, 10_000);
+    peer.write(10);
+    peer.expect("P. 10001:10011 ack 1");
+    peer.wait(250);
+    peer.expect("P. 10001:10011 ack 1");
+}
