@@ -12,7 +12,7 @@ use wire::MacAddr;
 pub struct Instant(pub u64);
 
 /// Which interface, in the order they were added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InterfaceIndex(pub u8);
 
 impl InterfaceIndex {

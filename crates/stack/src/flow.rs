@@ -38,7 +38,10 @@ pub struct Full;
 #[serde(
     from = "Plain<K>",
     into = "Plain<K>",
-    bound(serialize = "K: Clone + Serialize", deserialize = "K: Eq + Hash + DeserializeOwned")
+    bound(
+        serialize = "K: Clone + Ord + Serialize",
+        deserialize = "K: Eq + Hash + DeserializeOwned"
+    )
 )]
 pub struct FlowTable<K> {
     map: HashMap<K, u32, KeyedHash>,
@@ -56,7 +59,7 @@ struct Plain<K> {
 impl<K: Eq + Hash> From<Plain<K>> for FlowTable<K> {
     fn from(plain: Plain<K>) -> Self {
         let mut table = Self {
-            map: HashMap::with_capacity_and_hasher(plain.entries.len(), plain.hash),
+            map: HashMap::with_capacity_and_hasher(plain.limit as usize, plain.hash),
             limit: plain.limit,
         };
         table.map.extend(plain.entries);
@@ -64,13 +67,13 @@ impl<K: Eq + Hash> From<Plain<K>> for FlowTable<K> {
     }
 }
 
-impl<K: Clone> From<FlowTable<K>> for Plain<K> {
+impl<K: Clone + Ord> From<FlowTable<K>> for Plain<K> {
     fn from(table: FlowTable<K>) -> Self {
-        Self {
-            hash: *table.map.hasher(),
-            limit: table.limit,
-            entries: table.map.into_iter().collect(),
-        }
+        let (hash, limit) = (*table.map.hasher(), table.limit);
+        let mut entries: Vec<_> = table.map.into_iter().collect();
+        // The order in the map depends on its history; an export must not.
+        entries.sort_unstable();
+        Self { hash, limit, entries }
     }
 }
 

@@ -8,7 +8,7 @@
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
-use wire::ipv4::{Ipv4Header, Protocol};
+use wire::ipv4::Ipv4Header;
 
 use crate::drops::DropReason;
 use crate::flow::{FlowTable, KeyedHash};
@@ -19,7 +19,7 @@ pub const PAYLOAD_MAX: usize = 65535 - 20;
 const UNIT: usize = 8;
 const WORDS: usize = (PAYLOAD_MAX / UNIT + 1).div_ceil(64);
 
-type Key = (Ipv4Addr, Ipv4Addr, Protocol, u16);
+type Key = (Ipv4Addr, Ipv4Addr, u8, u16);
 
 /// Datagrams being put together.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ impl Reassembly {
         {
             return Err(DropReason::FragmentMalformed);
         }
-        let key = (header.src, header.dst, header.protocol, header.identification);
+        let key = (header.src, header.dst, header.protocol.0, header.identification);
         let (slot, is_new) = match self.by_key.find(&key) {
             Some(slot) => (slot, false),
             None => (self.start(key)?, true),
@@ -217,6 +217,8 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use wire::ipv4::Protocol;
 
     use super::*;
 

@@ -6,10 +6,12 @@
 //! `fuzz/corpus/NAME`. A target panics when what it promises does not hold.
 #![forbid(unsafe_code)]
 
+pub mod stack_frames;
 pub mod wire_parsers;
 
 /// A target's body.
 pub type Run = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: &[(&str, Run)] = &[("wire_parsers", wire_parsers::run)];
+pub const TARGETS: &[(&str, Run)] =
+    &[("stack_frames", stack_frames::run), ("wire_parsers", wire_parsers::run)];
