@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -39,6 +39,16 @@ pub(crate) fn reentered(_: Reentered) -> Errno {
     Errno::AGAIN
 }
 
+/// Lets a worker that runs in the same thread take a turn.
+#[derive(Clone)]
+pub(crate) struct Pump(pub Arc<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Pump {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pump")
+    }
+}
+
 /// A lane and its wake-ups.
 #[derive(Debug)]
 pub(crate) struct Driver {
@@ -48,13 +58,39 @@ pub(crate) struct Driver {
     /// Our end of the engine's wake socket.
     pub bell: OwnedFd,
     process: u32,
+    /// The worker, when it runs in this thread.
+    pump: Option<Pump>,
     calls: Mutex<()>,
     caller: AtomicU64,
 }
 
 impl Driver {
     pub fn new(lane: ClientLane, wake: OwnedFd, bell: OwnedFd, process: u32) -> Self {
-        Self { lane, wake, bell, process, calls: Mutex::new(()), caller: AtomicU64::new(0) }
+        Self {
+            lane,
+            wake,
+            bell,
+            process,
+            pump: None,
+            calls: Mutex::new(()),
+            caller: AtomicU64::new(0),
+        }
+    }
+
+    /// Has waits call `pump` instead.
+    pub fn pumped(self, pump: Pump) -> Self {
+        Self { pump: Some(pump), ..self }
+    }
+
+    /// Waits for the engine. `true`: it is getting long.
+    fn wait(&self, backoff: &mut Backoff) -> bool {
+        match &self.pump {
+            Some(pump) => {
+                (pump.0)();
+                true
+            }
+            None => backoff.wait(),
+        }
     }
 
     pub fn tag(&self) -> Tag {
@@ -106,7 +142,7 @@ impl Driver {
                 break serial;
             }
             drop(lane);
-            if backoff.wait() && !is_alive() {
+            if self.wait(&mut backoff) && !is_alive() {
                 return Err(Errno::CONNRESET);
             }
         };
@@ -119,7 +155,7 @@ impl Driver {
                 }
             }
             drop(lane);
-            if backoff.wait() && !is_alive() {
+            if self.wait(&mut backoff) && !is_alive() {
                 return Err(Errno::CONNRESET);
             }
         }
@@ -141,7 +177,7 @@ impl Driver {
                 return;
             }
             drop((lane, calls));
-            if backoff.wait() && !is_alive() {
+            if self.wait(&mut backoff) && !is_alive() {
                 return;
             }
         }

@@ -13,6 +13,7 @@ mod backoff;
 mod datagram;
 mod driver;
 mod endpoint;
+mod in_process;
 pub mod native;
 mod open;
 mod session;

@@ -119,6 +119,12 @@ pub(crate) struct Control {
     serial: u32,
 }
 
+impl Control {
+    pub fn new(socket: Socket) -> Self {
+        Self { socket, serial: 0 }
+    }
+}
+
 /// What a session is made of.
 pub(crate) struct Grant {
     pub control: Control,
@@ -180,7 +186,7 @@ pub(crate) fn greet(socket: Socket, program: &str) -> Result<Grant, AttachError>
         drivers.push(Driver::new(lane, wake, bell, process));
     }
     let spare = descriptors.collect();
-    Ok(Grant { control: Control { socket, serial: 0 }, region, drivers, spare, interfaces })
+    Ok(Grant { control: Control::new(socket), region, drivers, spare, interfaces })
 }
 
 /// Waits for the engine to say something.

@@ -64,7 +64,7 @@ impl Session {
         Self::from_grant(greet(socket, program)?)
     }
 
-    fn from_grant(grant: Grant) -> Result<Arc<Self>, AttachError> {
+    pub(crate) fn from_grant(grant: Grant) -> Result<Arc<Self>, AttachError> {
         Ok(Arc::new(Self {
             control: Mutex::new(grant.control),
             region: grant.region,
@@ -215,7 +215,7 @@ impl Session {
         Ok((Token(token), local))
     }
 
-    fn granted(
+    pub(crate) fn granted(
         self: &Arc<Self>,
         kind: Kind,
         endpoints: &[u32],

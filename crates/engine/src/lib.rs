@@ -11,6 +11,7 @@
 
 pub mod account;
 mod capture;
+mod check;
 mod closing;
 pub mod config;
 pub mod control;

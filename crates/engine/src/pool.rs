@@ -159,6 +159,11 @@ impl Pool {
         self.buffers.len() as u32
     }
 
+    /// Spans that keep buffers from coming back; a scan, for checks only.
+    pub fn outstanding_spans(&self) -> u32 {
+        self.buffers.iter().map(|buffer| buffer.spans).sum()
+    }
+
     /// Counts all buffers by holder; a scan, for statistics and checks only.
     pub fn census(&self) -> Census {
         let mut census = Census::default();

@@ -68,7 +68,12 @@ impl Engine {
         let mut seed = [0u8; 32];
         rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
             .map_err(fail("drawing random numbers"))?;
-        let worker_config = WorkerConfig { limits: config.limits, seed, index: 0 };
+        let worker_config = WorkerConfig {
+            limits: config.limits,
+            stack_limits: stack::Limits::default(),
+            seed,
+            index: 0,
+        };
         let worker =
             Worker::new(worker_config, ports, Arc::clone(&counters), now()).map_err(StartError)?;
         let control = Control::new(

@@ -146,27 +146,4 @@ impl Worker {
             }
         });
     }
-
-    /// Checks that no buffer of any session is lost or held twice.
-    pub fn check_conservation(&self) -> Result<(), String> {
-        for (place, session) in self.sessions.iter() {
-            let census = session.pool.census();
-            let sum = census.free + census.granted + census.closing + census.receiving;
-            if sum != session.pool.total() || census.free as usize != session.pool.free() {
-                return Err(format!(
-                    "session at place {place}: {census:?} does not add up to {} buffers",
-                    session.pool.total()
-                ));
-            }
-            let held = session.receive_buffers();
-            if held != census.receiving {
-                return Err(format!(
-                    "session at place {place}: endpoints hold {held} receive buffers, the pool \
-                     says {}",
-                    census.receiving
-                ));
-            }
-        }
-        Ok(())
-    }
 }

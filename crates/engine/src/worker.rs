@@ -26,6 +26,8 @@ use crate::transmit::{self, Attached, Scratch};
 pub struct WorkerConfig {
     /// Bounds of everything.
     pub limits: Limits,
+    /// Bounds of the stack's tables, but for the connections: those are `limits.sockets`.
+    pub stack_limits: stack::Limits,
     /// Where all randomness comes from.
     pub seed: [u8; 32],
     /// Which of the engine's workers it is.
@@ -96,7 +98,7 @@ impl Worker {
     ) -> Result<Self, String> {
         let limits = config.limits;
         let mut stack_config = stack::Config::new(config.seed);
-        stack_config.limits.connections = limits.sockets;
+        stack_config.limits = stack::Limits { connections: limits.sockets, ..config.stack_limits };
         let mut stack = Stack::new(stack_config);
         let mut ports = Vec::with_capacity(setups.len());
         for PortSetup { port, addresses, gateway } in setups {

@@ -194,6 +194,16 @@ impl Region {
         }
     }
 
+    /// Stores a word anywhere in the region: a client that scribbles, for tests of the engine.
+    /// `false` beyond the region's end or between words.
+    pub fn scribble(&self, offset: u64, value: u64) -> bool {
+        let inside = offset % 8 == 0 && offset + 8 <= self.layout.geometry().region_bytes;
+        if inside {
+            self.memory.word(offset as usize).store(value, Ordering::Relaxed);
+        }
+        inside
+    }
+
     /// A word of the lanes and endpoints.
     ///
     /// # Panics

@@ -1,0 +1,57 @@
+//! A session with a worker in the same thread: for simulation. Everything is as in a real one
+//! but for two things: requests that only a control thread can grant come in as
+//! [`Session::adopt`], and waiting for a reply is a call of `pump`.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use shm::client_side::ClientLane;
+use shm::control::{InterfaceInfo, Socket};
+use shm::region::Region;
+
+use crate::driver::{Driver, Pump};
+use crate::endpoint::{Endpoint, Kind};
+use crate::open::{AttachError, Control, Grant, RequestError};
+use crate::session::Session;
+
+impl Session {
+    /// A session over `region`, whose worker takes a turn whenever `pump` is called. Gives the
+    /// engine's end of the control socket, too: the engine is gone when that is dropped.
+    pub fn in_process(
+        region: Arc<Region>,
+        interfaces: Vec<InterfaceInfo>,
+        pump: Arc<dyn Fn() + Send + Sync>,
+    ) -> Result<(Arc<Self>, OwnedFd), AttachError> {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )
+        .map_err(AttachError::System)?;
+        let copy = || rustix::io::fcntl_dupfd_cloexec(&ours, 0).map_err(AttachError::System);
+        let process = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
+        let lane = ClientLane::new(region.clone(), 0, 0);
+        let driver = Driver::new(lane, copy()?, copy()?, process).pumped(Pump(pump));
+        let control = Control::new(Socket::from_fd(ours));
+        let grant = Grant { control, region, drivers: vec![driver], spare: Vec::new(), interfaces };
+        Ok((Self::from_grant(grant)?, theirs))
+    }
+
+    /// The endpoint that the worker has granted as number `index`.
+    pub fn adopt(
+        self: &Arc<Self>,
+        kind: Kind,
+        index: u32,
+        local: SocketAddr,
+    ) -> Result<Endpoint, RequestError> {
+        if self.is_alive() {
+            self.granted(kind, &[index], local)
+        } else {
+            Err(RequestError::from(Errno::CONNRESET))
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What must hold between turns, and the exchange of the stack for its own image: for
+//! simulation and tests, never on the path of a packet.
+
+use stack::Stack;
+
+use crate::endpoint::Role;
+use crate::session::Session;
+use crate::worker::Worker;
+
+impl Worker {
+    /// The protocol state, to be looked at.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// Goes on with an import of an export of the whole stack, as a successor would. Gives the
+    /// size of the export in bytes.
+    pub fn renew_stack(&mut self) -> Result<usize, String> {
+        let image = self.stack.export();
+        self.stack = Stack::import(&image).map_err(|error| error.to_string())?;
+        Ok(image.len())
+    }
+
+    /// Sessions whose memory has not been returned: those attached, and those of dead programs
+    /// whose connections still deliver.
+    pub fn session_count(&self) -> usize {
+        self.sessions.iter().count()
+    }
+
+    /// Whether every buffer and every span of every session has exactly one holder. A scan.
+    pub fn check_conservation(&self) -> Result<(), String> {
+        for (_, session) in self.sessions.iter() {
+            session.check_conservation().map_err(|what| {
+                format!("session {} ({}): {what}", session.key.0, session.who.program)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    fn check_conservation(&self) -> Result<(), String> {
+        let census = self.pool.census();
+        let held = census.free + census.granted + census.closing + census.receiving;
+        if held != self.pool.total() || census.free as usize != self.pool.free() {
+            return Err(format!("{census:?} of {} buffers", self.pool.total()));
+        }
+        if census.receiving != self.receive_buffers() {
+            let named = self.receive_buffers();
+            return Err(format!("{} buffers receive, {named} are named", census.receiving));
+        }
+        let mut listed = self.orphans.iter().flatten().map(|one| one.list.count()).sum::<u32>();
+        let mut outstanding = 0;
+        for endpoint in &self.endpoints {
+            match &endpoint.role {
+                Role::Stream(stream) => listed += stream.send.list.count(),
+                Role::Datagram(datagram) => outstanding += u32::from(datagram.held.is_some()),
+                Role::Listener(_) | Role::Free => {}
+            }
+        }
+        let spans = self.spans.total() - self.spans.free();
+        if listed != spans {
+            return Err(format!("{spans} spans are taken, {listed} are listed"));
+        }
+        let counted = self.pool.outstanding_spans();
+        if counted != listed + outstanding {
+            let of = listed + outstanding;
+            return Err(format!("buffers count {counted} spans, their holders {of}"));
+        }
+        Ok(())
+    }
+}
