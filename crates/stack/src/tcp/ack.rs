@@ -69,6 +69,7 @@ impl Connection<'_> {
                 // The peer lives; its window is what it is.
                 self.cold.retries = 0;
                 if !self.is_window_closed() {
+                    self.hot.rtt.on_progress();
                     self.stop_send_timer();
                 }
             }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use wire::tcp::SeqNumber;
 
 use super::connection::{Cold, levels};
-use super::flow::Flow;
+use super::flow::{Flow, Place};
 use super::listener::{LISTENER_BIT, ListenError};
 use super::tables::Tcp;
 use super::{Accepted, TcpInfo};
@@ -14,6 +14,8 @@ use crate::api::{
 };
 use crate::route::Route;
 
+/// No stream is longer; offsets stay far from where arithmetic on them could overflow.
+const STREAM_MAX: u64 = 1 << 60;
 /// Ports looked at before an active open is refused.
 const PORT_TRIES: u32 = 4096;
 
@@ -30,16 +32,16 @@ impl Tcp {
     ) -> Result<SocketId, RequestError> {
         let wanted = local.unwrap_or(SocketAddr::new(route.source, 0));
         let ip = if wanted.ip().is_unspecified() { route.source } else { wanted.ip() };
-        let port = match wanted.port() {
-            0 => self.choose_port(ip, remote)?,
+        let (port, reused) = match wanted.port() {
+            0 => self.choose_port(now, ip, remote)?,
             port if self.flows.contains_key(&Flow::new(SocketAddr::new(ip, port), remote)) => {
                 return Err(RequestError::AddressInUse);
             }
-            port => port,
+            port => (port, None),
         };
         let local = SocketAddr::new(ip, port);
         let index = self.allocate().ok_or(RequestError::LimitReached)?;
-        let iss = SeqNumber(self.shared.keys.isn(now, local, remote));
+        let iss = reused.unwrap_or_else(|| SeqNumber(self.shared.keys.isn(now, local, remote)));
         let cold = Cold::new(local, remote, options, route.mtu);
         self.install(now, index, cold, TcpState::SynSent, route, iss, owner);
         self.shared.counters.active_opens += 1;
@@ -47,10 +49,16 @@ impl Tcp {
         Ok(SocketId { index, generation })
     }
 
-    /// An ephemeral port that makes a new flow.
+    /// An ephemeral port that makes a new flow; with the initial sequence number when it takes a
+    /// port over from TIME-WAIT.
     //= https://www.rfc-editor.org/rfc/rfc6056#section-3.3.3
     //# offset = F(local_IP, remote_IP, remote_port, secret_key);
-    fn choose_port(&mut self, ip: IpAddr, remote: SocketAddr) -> Result<u16, RequestError> {
+    fn choose_port(
+        &mut self,
+        now: Instant,
+        ip: IpAddr,
+        remote: SocketAddr,
+    ) -> Result<(u16, Option<SeqNumber>), RequestError> {
         let (first, last) = self.ports;
         let count = u32::from(last.saturating_sub(first)) + 1;
         let offset = self.shared.keys.port_offset(ip, remote);
@@ -60,8 +68,20 @@ impl Tcp {
             // Within first..=last by the modulus.
             let port = first.wrapping_add(step as u16);
             let local = SocketAddr::new(ip, port);
-            if !self.flows.contains_key(&Flow::new(local, remote)) && !self.listeners.uses(local) {
-                return Ok(port);
+            if self.listeners.uses(local) {
+                continue;
+            }
+            match self.flows.get(&Flow::new(local, remote)) {
+                None => return Ok((port, None)),
+                // As tcp_tw_reuse: where timestamps tell old segments from new ones.
+                Some(&Place::TimeWait(slot)) => {
+                    if let Some(iss) = self.time_waits.reusable(now, slot) {
+                        self.end_time_wait(slot);
+                        self.shared.counters.time_wait_reuses += 1;
+                        return Ok((port, Some(iss)));
+                    }
+                }
+                Some(Place::Connection(_)) => {}
             }
         }
         self.shared.counters.ports_exhausted += 1;
@@ -124,7 +144,7 @@ impl Tcp {
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| {
             let hot = &mut *connection.hot;
-            if !hot.state.may_write() || connection.cold.close_wanted {
+            if !hot.state.may_write() || connection.cold.close_wanted || end > STREAM_MAX {
                 return Err(RequestError::State);
             }
             if end > hot.written {

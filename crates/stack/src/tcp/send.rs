@@ -179,6 +179,14 @@ impl Connection<'_> {
             return None;
         }
         let most = if hot.tso { super_segment(mss) } else { mss };
+        // A large frame costs as much as a small one, so what acknowledgements free is collected
+        // up to a third of the window (Linux's tcp_tso_should_defer).
+        let limit = usable.min(room);
+        let third = u64::from(hot.snd_wnd.min(hot.window.cwnd)) / 3;
+        if hot.tso && pipe > 0 && limit < remaining && limit < third.min(most) {
+            *limited |= room < usable;
+            return None;
+        }
         let mut len = remaining.min(usable).min(most).min(room.max(mss));
         let tail = len % mss;
         if tail != 0 && (len < remaining || !self.may_send_partial(closing)) {

@@ -529,7 +529,7 @@ impl Tcp {
         Some((flow, hot.orphan || was_half_open))
     }
 
-    fn end_time_wait(&mut self, slot: u32) {
+    pub(super) fn end_time_wait(&mut self, slot: u32) {
         if let Some(ended) = self.time_waits.remove(slot) {
             self.flows.remove(&Flow::new(ended.local, ended.remote));
         }

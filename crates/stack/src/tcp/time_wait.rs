@@ -192,6 +192,14 @@ impl TimeWaits {
         Verdict::Acknowledge(reply)
     }
 
+    /// The initial sequence number with which we may open the same connection again: when the
+    /// peer tells new segments from old by timestamps, a second after the last (RFC 6191).
+    pub fn reusable(&self, now: Instant, slot: u32) -> Option<SeqNumber> {
+        let entry = self.entry(slot).filter(|e| e.timestamps)?;
+        let began = entry.expires.saturating_sub(TIME_WAIT_NS);
+        (now.0.saturating_sub(began) > SECOND).then(|| entry.snd_nxt + 65537)
+    }
+
     /// The acknowledgement of the peer's FIN.
     pub fn acknowledgement(&self, now: Instant, slot: u32) -> Option<Reply> {
         Some(self.entry(slot)?.acknowledgement(now))

@@ -2,7 +2,7 @@
 //! giving up.
 
 use super::connection::{Connection, NEVER, SendTimer, Step};
-use super::rtt::{MILLISECOND, RTO_NS_MAX, RTO_NS_MIN, SECOND, patience_ns};
+use super::rtt::{MILLISECOND, RTO_NS_MIN, SECOND, patience_ns};
 use crate::api::{Instant, TcpError, TcpState};
 
 /// tcp_syn_retries.
@@ -143,9 +143,9 @@ impl Connection<'_> {
             return;
         }
         self.cold.retries = self.cold.retries.saturating_add(1);
-        let doublings = u32::from(self.cold.retries.min(16));
-        let interval = self.hot.rtt.rto_ns().saturating_mul(1 << doublings).min(RTO_NS_MAX);
-        self.hot.send_at = now.0.saturating_add(interval);
+        // Doubles whether or not the peer answers; only an open window ends it.
+        self.hot.rtt.on_timeout();
+        self.hot.send_at = now.0.saturating_add(self.hot.rtt.rto_ns());
         self.hot.probe_due = true;
         step.shared.counters.window_probes += 1;
         step.ready = true;

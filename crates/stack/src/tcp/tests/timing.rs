@@ -183,6 +183,26 @@ fn a_peer_that_answers_probes_may_keep_its_window_closed() {
 }
 
 #[test]
+fn probes_become_rare_also_when_they_are_answered() {
+    let mut peer = Peer::established();
+    peer.send(". 1:1 ack 1 win 0");
+    peer.write(100);
+    let mut probes = 0;
+    for _ in 0..3000 {
+        peer.wait(100);
+        if !peer.sent().is_empty() {
+            probes += 1;
+            peer.send(". 1:1 ack 1 win 0");
+        }
+    }
+    // 0.2, 0.6, 1.4, 3, ... 204.6 s, in 300 s.
+    assert_eq!(probes, 10);
+    peer.send(". 1:1 ack 1 win 5000");
+    peer.expect("P. 1:101 ack 1");
+    assert_eq!(peer.info().rto_ns, 200_000_000);
+}
+
+#[test]
 fn a_peer_that_does_not_answer_probes_is_given_up() {
     let mut peer = Peer::established();
     peer.send(". 1:1 ack 1 win 0");
