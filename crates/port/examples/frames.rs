@@ -65,7 +65,7 @@ fn measure(name: &str, mut a: Box<dyn Port>, mut b: Box<dyn Port>) {
 }
 
 fn bursts(a: &mut dyn Port, b: &mut dyn Port, payload: usize, count: usize) -> (f64, f64) {
-    let header = headers(payload);
+    let header = headers(payload, b.info().mac.0);
     let bytes = vec![7u8; payload];
     let pieces: Vec<_> = bytes.chunks(BUFFER_BYTES).map(SharedBytes::from_slice).collect();
     let gso = (payload > 1_460).then_some(Gso { size: 1_448, kind: GsoKind::Tcp4 });
@@ -111,8 +111,8 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 /// Ethernet, IPv4 and TCP headers to a port where nobody listens in the kernel.
-fn headers(payload: usize) -> Vec<u8> {
-    let mut header = vec![0xff; 6];
+fn headers(payload: usize, to: [u8; 6]) -> Vec<u8> {
+    let mut header = to.to_vec();
     header.extend([2, 0, 0, 0, 0, 9, 8, 0, 0x45, 0]);
     header.extend(((payload + 40) as u16).to_be_bytes());
     header.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);

@@ -16,7 +16,8 @@ use crate::{packet, tap};
 /// another process.
 #[derive(Debug)]
 pub struct PortFds {
-    /// The kernel's side, as the kind of port needs it (one descriptor for `tap` and `packet`).
+    /// The kernel's side: the device of a `tap`; the socket of a `packet`, and perhaps the link of
+    /// its guard.
     pub fds: Vec<OwnedFd>,
     /// The rest, as plain data.
     pub description: PortDescription,
@@ -152,18 +153,22 @@ pub fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
 pub fn from_fds(fds: PortFds) -> Result<Box<dyn Port>, OpenError> {
     let PortFds { fds, description } = fds;
     let mut fds = fds.into_iter();
-    let (Some(fd), None) = (fds.next(), fds.next()) else {
-        return Err(OpenError::new(
-            OpenErrorKind::System,
-            format!(
-                "{} runs on one descriptor, and not one was handed over; open the port anew",
-                description.label
-            ),
-        ));
-    };
-    let port: Box<dyn Port> = match description.kind {
-        PortKind::Tap => Box::new(tap::TapPort::new(fd, &description)?),
-        PortKind::Packet => Box::new(packet::PacketPort::new(fd, &description)?),
+    let (first, second, more) = (fds.next(), fds.next(), fds.next());
+    let port: Box<dyn Port> = match (description.kind, first, second, more) {
+        (PortKind::Tap, Some(fd), None, None) => Box::new(tap::TapPort::new(fd, &description)?),
+        (PortKind::Packet, Some(fd), guard, None) => {
+            Box::new(packet::PacketPort::new(fd, guard, &description)?)
+        }
+        _ => {
+            return Err(OpenError::new(
+                OpenErrorKind::System,
+                format!(
+                    "{} came with a number of descriptors that its kind never has; open the port \
+                     anew",
+                    description.label
+                ),
+            ));
+        }
     };
     Ok(match description.impairment {
         Some(faults) => Box::new(Impaired::new(port, faults, description.seed)),

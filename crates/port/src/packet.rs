@@ -6,10 +6,11 @@
 //! holds a coalesced frame of 64 KiB. Sending copies small frames together and passes them with
 //! one `sendmmsg` per burst; large ones go to the kernel as their pieces lie.
 //!
-//! The kernel still sees every frame that arrives. So that it does not answer, [`open`] turns
-//! ARP off on the interface (IFF_NOARP), IPv6 too, and forwarding from it; these settings stay
-//! when the port closes (`ip link set NAME arp on` and the two sysctls undo them). An interface
-//! with an IPv4 address of the kernel's is refused: two stacks would answer for it.
+//! So that the kernel does not answer, [`open`](crate::open) drops what arrives behind the
+//! socket's back (`guard`; it ends with the port), and turns ARP off on the interface
+//! (IFF_NOARP), IPv6 too, and forwarding from it; these settings stay when the port closes
+//! (`ip link set NAME arp on` and the two sysctls undo them). An interface with an IPv4 address
+//! of the kernel's is refused: two stacks would answer for it.
 //!
 //! Frames sent go through the interface's queueing discipline. Going round it
 //! (PACKET_QDISC_BYPASS) gained nothing over veth, hides what is sent from `tcpdump`, and drops
@@ -30,6 +31,7 @@ use crate::link::{self, Link};
 use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloads, random_seed};
 use crate::spec::PortSpec;
 
+mod guard;
 mod ring;
 mod transmit;
 
@@ -60,6 +62,18 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let mac = spec.mac.unwrap_or(own);
     let fd = packet_socket(index, mac != own)
         .map_err(|why| fail("open a packet socket", "CAP_NET_RAW", why))?;
+    // After the socket: until here the kernel alone takes what arrives.
+    let guard = match guard::attach(index) {
+        Ok(guard) => Some(guard),
+        Err(why) => {
+            notes.push(format!(
+                "{label}: the kernel cannot be kept from looking at frames for the engine ({why}; \
+                 it takes Linux 6.6 and CAP_BPF): the port works and costs more CPU; ARP, IPv6 and \
+                 forwarding are off on the interface"
+            ));
+            None
+        }
+    };
     let description = PortDescription {
         kind: spec.kind,
         label: label.clone(),
@@ -72,7 +86,7 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
         seed: spec.seed.map_or_else(random_seed, Ok)?,
         notes,
     };
-    Ok(PortFds { fds: vec![fd], description })
+    Ok(PortFds { fds: std::iter::once(fd).chain(guard).collect(), description })
 }
 
 /// Keeps the kernel from answering on the interface, and brings it up.
@@ -199,6 +213,8 @@ fn kernel_cuts_udp() -> bool {
 #[derive(Debug)]
 pub struct PacketPort {
     fd: OwnedFd,
+    /// Held so that the kernel goes on dropping what the socket has got.
+    _guard: Option<OwnedFd>,
     info: PortInfo,
     ring: Ring,
     transmit: Transmit,
@@ -207,10 +223,15 @@ pub struct PacketPort {
 }
 
 impl PacketPort {
-    pub(crate) fn new(fd: OwnedFd, description: &PortDescription) -> Result<Self, OpenError> {
+    pub(crate) fn new(
+        fd: OwnedFd,
+        guard: Option<OwnedFd>,
+        description: &PortDescription,
+    ) -> Result<Self, OpenError> {
         let ring = Ring::new(&fd, &description.label)?;
         Ok(Self {
             fd,
+            _guard: guard,
             info: description.info(),
             ring,
             transmit: Transmit::new(),

@@ -195,3 +195,30 @@ fn the_kernel_is_kept_from_answering_on_a_packet_port() {
         assert_eq!(ipv6.trim(), "1");
     });
 }
+
+#[test]
+fn what_a_packet_port_receives_never_reaches_the_kernels_stack() {
+    in_namespace("packet guard", || {
+        ip("link add obv8 type veth peer name obv9");
+        let received = || {
+            let table = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+            let line = table.lines().filter(|line| line.starts_with("Ip:")).nth(1).unwrap();
+            // InReceives is the third column.
+            line.split(' ').nth(3).unwrap().parse::<u64>().unwrap()
+        };
+        let mut sender = port("packet:obv8");
+        let mut receiver = port("packet:obv9");
+        let before = received();
+        let meta = outboard_port::TxMeta::default();
+        for _ in 0..20 {
+            sender.send(&meta, &suite::segment(100), &[]).unwrap();
+        }
+        sender.flush();
+        suite::collect(&mut *receiver, 20);
+        assert_eq!(received(), before);
+        drop(receiver);
+        sender.send(&meta, &suite::segment(100), &[]).unwrap();
+        sender.flush();
+        assert!(received() > before, "the guard has ended with its port");
+    });
+}

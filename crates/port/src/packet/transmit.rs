@@ -1,5 +1,9 @@
 //! Sending on a packet socket: small frames are gathered and leave with one `sendmmsg` per burst,
 //! large ones leave at once from where their pieces lie, after those gathered before them.
+//!
+//! A ring of the kernel's for sending (PACKET_TX_RING) was measured over veth: no gain for 64
+//! bytes (1.23 us per frame both ways, nearly all of it the way through the kernel), and 18.7
+//! against 11.4 us for 64 KiB, since a virtual link must copy frames out of the ring.
 
 use std::io;
 use std::mem::{self, MaybeUninit};

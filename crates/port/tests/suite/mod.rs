@@ -104,6 +104,19 @@ fn wait(port: &dyn Port, timeout_ms: i64) -> bool {
     poll(&mut fds, Some(&timeout)).unwrap() > 0
 }
 
+/// Receives until so many frames of the suite came.
+pub fn collect(port: &mut dyn Port, count: usize) {
+    let (mut burst, mut got) = (RxBurst::new(), 0);
+    let give_up = Instant::now() + Duration::from_secs(10);
+    while got < count {
+        assert!(Instant::now() < give_up, "{got} of {count} frames came");
+        wait(port, 1_000);
+        port.receive(&mut burst);
+        got += burst.handles.iter().filter(|&&handle| is_ours(port.frame(handle).bytes)).count();
+        port.release(&mut burst);
+    }
+}
+
 /// IEEE 802 local experimental ethertype 1: no kernel touches it.
 const EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -131,7 +144,7 @@ fn numbered(number: u32, len: usize) -> Vec<u8> {
 }
 
 /// A TCP segment over IPv4 whose checksum field holds the pseudo-header sum.
-fn segment(payload: usize) -> Vec<u8> {
+pub fn segment(payload: usize) -> Vec<u8> {
     let (src, dst) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
     let mut frame = link_header([8, 0]);
     let total = 40 + payload;
