@@ -31,6 +31,8 @@ pub struct Neighbors {
     slots: Vec<Option<Neighbor>>,
     free: Vec<u32>,
     by_key: FlowTable<Key>,
+    /// The slot found last: mostly the next one too (a gateway, or the one busy peer).
+    last: u32,
     hand: usize,
     generation: u64,
     evictions: u64,
@@ -86,6 +88,7 @@ impl Neighbors {
             slots: vec![None; count as usize],
             free: (0..count).rev().collect(),
             by_key: FlowTable::new(hash, count),
+            last: 0,
             hand: 0,
             generation: 0,
             evictions: 0,
@@ -104,7 +107,12 @@ impl Neighbors {
 
     /// Looks an address up in order to send to it.
     pub fn resolve(&mut self, now: Instant, interface: InterfaceIndex, to: Ipv4Addr) -> Resolution {
-        if let Some(slot) = self.by_key.find(&(interface, to)) {
+        let key = (interface, to);
+        let is_last = |n: &&Neighbor| n.key == key;
+        let last = self.slots.get(self.last as usize).and_then(Option::as_ref).filter(is_last);
+        let found = if last.is_some() { Some(self.last) } else { self.by_key.find(&key) };
+        if let Some(slot) = found {
+            self.last = slot;
             let Some(entry) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else {
                 return Resolution::Failed;
             };
@@ -115,7 +123,7 @@ impl Neighbors {
                 State::Failed => Resolution::Failed,
             };
         }
-        match self.insert((interface, to), State::Asking(1), true) {
+        match self.insert(key, State::Asking(1), true) {
             Some(slot) => Resolution::Ask(slot, Instant(now.0.saturating_add(RETRY_NS))),
             None => Resolution::Failed,
         }

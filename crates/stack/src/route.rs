@@ -51,6 +51,11 @@ impl Routes {
         (0..=u8::MAX).map(InterfaceIndex).zip(&self.interfaces)
     }
 
+    /// How many interfaces there are.
+    pub fn count(&self) -> usize {
+        self.interfaces.len()
+    }
+
     /// Whether `address` is one of ours, on any interface.
     pub fn is_own(&self, address: IpAddr) -> bool {
         self.interfaces.iter().any(|i| i.addresses.iter().any(|c| c.address == address))

@@ -546,7 +546,7 @@ impl Stack {
     }
 
     fn outbox(&mut self, interface: InterfaceIndex) -> Option<&mut VecDeque<Outgoing>> {
-        let count = self.routes.interfaces().count();
+        let count = self.routes.count();
         let index = usize::from(interface.0);
         match interface {
             InterfaceIndex::LOOPBACK => self.outboxes.get_mut(count),

@@ -2,7 +2,7 @@
 
 mod net;
 
-use net::{DELAY, Faults, INTERFACE, Net, SECOND};
+use net::{DELAY, Faults, INTERFACE, Net, SECOND, Wired};
 use outboard_stack::Stack;
 use outboard_stack::api::*;
 use outboard_stack::drops::DropReason;
@@ -232,7 +232,7 @@ fn echo_requests_of_every_size_are_answered() {
         // Host 1 answers the question for its address; host 0's fragments then go out.
         let mut answer = Vec::new();
         for _ in 0..4 {
-            for bytes in net.hosts[0].frames(net.now) {
+            for Wired { bytes, .. } in net.hosts[0].frames(net.now) {
                 let (ethernet, rest) = ethernet::parse(&bytes).unwrap();
                 if ethernet.ethertype == EtherType::ARP {
                     receive(&mut net, 1, &bytes, RxFrameMeta::default());
@@ -242,7 +242,7 @@ fn echo_requests_of_every_size_are_answered() {
                 assert_eq!(usize::from(packet.header.fragment_offset), answer.len());
                 answer.extend(packet.payload);
             }
-            for bytes in net.hosts[1].frames(net.now) {
+            for Wired { bytes, .. } in net.hosts[1].frames(net.now) {
                 receive(&mut net, 0, &bytes, RxFrameMeta::default());
             }
         }

@@ -89,6 +89,46 @@ fn a_bad_wire_changes_nothing_of_the_content() {
 }
 
 #[test]
+fn large_frames_carry_the_same_content_in_fewer_frames() {
+    let run = |tso| {
+        let mut net = Net::with(3, 1500, tso);
+        let (a, b) = connect(&mut net);
+        let now = net.now;
+        net.hosts[0].write(now, a, &content(2_000_000, 1));
+        net.hosts[1].write(now, b, &content(100_000, 2));
+        exchange(&mut net, a, b, 60 * SECOND);
+        net.transcript.len()
+    };
+    let (small, large) = (run(false), run(true));
+    assert!(large * 5 < small, "{large} frames instead of {small}");
+}
+
+#[test]
+fn large_frames_that_get_lost_are_sent_again() {
+    for seed in 0..10 {
+        let mut net = Net::with(seed, 1500, true);
+        net.faults = Faults { loss: 50, reorder: 100, duplicate: 30, corrupt: 0 };
+        let (a, b) = connect(&mut net);
+        let now = net.now;
+        net.hosts[0].write(now, a, &content(600_000, seed));
+        net.hosts[1].write(now, b, &content(50_000, seed));
+        exchange(&mut net, a, b, 300 * SECOND);
+    }
+}
+
+#[test]
+fn every_link_size_works() {
+    for mtu in [68, 296, 576, 1280, 9000, 65535] {
+        let mut net = Net::with(1, mtu, false);
+        let (a, b) = connect(&mut net);
+        let now = net.now;
+        net.hosts[0].write(now, a, &content(50_000, 1));
+        net.hosts[1].write(now, b, &content(50_000, 2));
+        exchange(&mut net, a, b, 300 * SECOND);
+    }
+}
+
+#[test]
 fn an_unreachable_host_fails_the_connect() {
     let mut net = Net::new(1);
     let remote = "10.0.0.99:80".parse().unwrap();

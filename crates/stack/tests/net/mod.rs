@@ -74,6 +74,13 @@ impl Sink for Store {
     }
 }
 
+/// A frame with what a port says about it.
+#[derive(Clone)]
+pub struct Wired {
+    pub bytes: Vec<u8>,
+    pub meta: RxFrameMeta,
+}
+
 pub struct Host {
     pub stack: Stack,
     pub store: Store,
@@ -87,7 +94,7 @@ pub struct Host {
 pub const INTERFACE: InterfaceIndex = InterfaceIndex(0);
 
 impl Host {
-    pub fn new(number: u8, mtu: u16, limits: Limits) -> Self {
+    pub fn new(number: u8, mtu: u16, tso: bool, limits: Limits) -> Self {
         let mut config = Config::new([number; 32]);
         config.limits = limits;
         let mut stack = Stack::new(config);
@@ -95,7 +102,7 @@ impl Host {
         let ip = IpAddr::from([10, 0, 0, number]);
         let gateway = Some(IpAddr::from([10, 0, 0, 254]));
         let addresses = vec![Cidr { address: ip, prefix: 24 }];
-        let interface = InterfaceConfig { mac, mtu, addresses, gateway, tso: false, uso: false };
+        let interface = InterfaceConfig { mac, mtu, addresses, gateway, tso, uso: false };
         assert_eq!(stack.add_interface(interface), Some(INTERFACE));
         Self {
             stack,
@@ -112,7 +119,7 @@ impl Host {
     }
 
     /// Everything the host wants to send now, as whole frames; loopback is served on the way.
-    pub fn frames(&mut self, now: Instant) -> Vec<Vec<u8>> {
+    pub fn frames(&mut self, now: Instant) -> Vec<Wired> {
         let mut header = [0; HEADER_MAX];
         let mut out = Vec::new();
         loop {
@@ -120,7 +127,7 @@ impl Host {
             while let Some(t) = self.stack.poll_transmit(now, InterfaceIndex::LOOPBACK, &mut header)
             {
                 is_idle = false;
-                let frame = self.assemble(&t, &header);
+                let frame = self.assemble(&t, &header).bytes;
                 let meta = RxFrameMeta { checksum: RxChecksum::Valid, gso_bytes: None };
                 let (stack, store) = (&mut self.stack, &mut self.store);
                 stack.on_frame(now, InterfaceIndex::LOOPBACK, &frame, meta, store);
@@ -138,7 +145,9 @@ impl Host {
         }
     }
 
-    fn assemble(&mut self, transmit: &Transmit, header: &[u8; HEADER_MAX]) -> Vec<u8> {
+    /// A frame that is to be cut goes over the wire whole, with its checksum partial, as between
+    /// two virtual ports.
+    fn assemble(&mut self, transmit: &Transmit, header: &[u8; HEADER_MAX]) -> Wired {
         let mut frame = header[..usize::from(transmit.header_bytes)].to_vec();
         match transmit.payload {
             Payload::None => {}
@@ -151,8 +160,13 @@ impl Host {
                 self.stack.release_own(start, len);
             }
         }
+        if let (Some(_), Some((start, offset))) = (transmit.gso_bytes, transmit.checksum) {
+            let checksum = RxChecksum::Partial { start, offset };
+            let meta = RxFrameMeta { checksum, gso_bytes: transmit.gso_bytes };
+            return Wired { bytes: frame, meta };
+        }
         complete(&mut frame, transmit.checksum);
-        frame
+        frame.into()
     }
 
     /// The frames of one datagram.
@@ -201,6 +215,12 @@ impl Host {
     }
 }
 
+impl From<Vec<u8>> for Wired {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, meta: RxFrameMeta::default() }
+    }
+}
+
 fn complete(frame: &mut [u8], partial: Option<(u16, u16)>) {
     if let Some((start, offset)) = partial {
         checksum::complete(frame, start.into(), offset.into()).expect("inside the frame");
@@ -235,7 +255,7 @@ pub struct Net {
     pub hosts: [Host; 2],
     pub faults: Faults,
     random: Random,
-    in_flight: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
+    in_flight: BTreeMap<(u64, u64), (usize, Wired)>,
     sent: u64,
     /// Every frame put on the wire, as text.
     pub transcript: Vec<String>,
@@ -247,13 +267,13 @@ pub struct Net {
 
 impl Net {
     pub fn new(seed: u64) -> Self {
-        Self::with(seed, 1500, Limits { connections: 64, ..small() })
+        Self::with(seed, 1500, false)
     }
 
-    pub fn with(seed: u64, mtu: u16, limits: Limits) -> Self {
+    pub fn with(seed: u64, mtu: u16, tso: bool) -> Self {
         Self {
             now: Instant(SECOND),
-            hosts: [Host::new(1, mtu, limits), Host::new(2, mtu, limits)],
+            hosts: [Host::new(1, mtu, tso, small()), Host::new(2, mtu, tso, small())],
             faults: Faults::default(),
             random: Random::new(seed),
             in_flight: BTreeMap::new(),
@@ -265,7 +285,8 @@ impl Net {
     }
 
     /// Puts a frame on the wire, to host `to`.
-    pub fn send(&mut self, to: usize, mut frame: Vec<u8>) {
+    pub fn send(&mut self, to: usize, frame: impl Into<Wired>) {
+        let Wired { bytes: mut frame, meta } = frame.into();
         let line = text::Line::of(&frame).to_string();
         if self.filter.is_some_and(|filter| filter(&line)) {
             self.transcript.push(format!("lost {line}"));
@@ -291,7 +312,10 @@ impl Net {
         for _ in 0..copies {
             let late = if self.random.per_mille(reorder) { self.random.below(10 * MS) } else { 0 };
             self.sent += 1;
-            self.in_flight.insert((self.now.0 + DELAY + late, self.sent), (to, frame.clone()));
+            self.in_flight.insert(
+                (self.now.0 + DELAY + late, self.sent),
+                (to, Wired { bytes: frame.clone(), meta }),
+            );
         }
     }
 
@@ -304,7 +328,7 @@ impl Net {
             for key in &due {
                 let (to, frame) = self.in_flight.remove(key).expect("just seen");
                 let Host { stack, store, .. } = &mut self.hosts[to];
-                stack.on_frame(now, INTERFACE, &frame, RxFrameMeta::default(), store);
+                stack.on_frame(now, INTERFACE, &frame.bytes, frame.meta, store);
             }
             let mut frames = Vec::new();
             for (i, host) in self.hosts.iter_mut().enumerate() {
