@@ -8,7 +8,10 @@ use crate::control::exchange::{Answer, SessionKey};
 use crate::endpoint::{Role, Stream};
 use crate::linger::Orphan;
 use crate::sessions::Holder;
-use crate::worker::Worker;
+use crate::worker::{Activity, Worker};
+
+/// Rounds of serving that a lane gets when its program has ended.
+const LAST_ROUNDS: usize = 512;
 
 impl Worker {
     /// A client closes an endpoint, in order or with a reset.
@@ -24,12 +27,19 @@ impl Worker {
     /// Ends what an endpoint is used for; it is free afterwards, but not yet in the list.
     fn end_endpoint(&mut self, place: u32, index: u32, abort: bool) {
         let now = self.now;
-        if let Some(Role::Stream(_)) = self.endpoint(place, index).map(|one| &one.role) {
-            // What was written and read before the close counts.
-            self.learn_consumed(place, index);
-            if let Some(session) = self.sessions.at(place) {
-                session.take_descriptors(index, true, &self.counters);
+        // What was written and read before the close counts.
+        match self.endpoint(place, index).map(|one| &one.role) {
+            Some(Role::Stream(_)) => {
+                self.learn_consumed(place, index);
+                if let Some(session) = self.sessions.at(place) {
+                    session.take_descriptors(index, true, &self.counters);
+                }
             }
+            Some(Role::Datagram(_)) => {
+                self.send_datagrams(place, index, &mut Activity::default());
+                self.waiting_datagrams.retain(|waiting| *waiting != (place, index));
+            }
+            _ => {}
         }
         let Some(endpoint) = self.endpoint(place, index) else { return };
         match std::mem::replace(&mut endpoint.role, Role::Free) {
@@ -104,6 +114,10 @@ impl Worker {
             return;
         }
         let breached = session.breach.is_some();
+        if !breached {
+            self.serve_last(place);
+        }
+        let Some(session) = self.sessions.at(place) else { return };
         session.dying_since = Some(now.0);
         self.dying.push_back((now.0.saturating_add(self.limits.linger_ns), key));
         for index in 0..session.endpoints.len() as u32 {
@@ -120,6 +134,27 @@ impl Worker {
         }
         self.waiting_datagrams.retain(|(of, _)| *of != place);
         self.forget_if_done(place);
+    }
+
+    /// What a program asked for before it ended is still done: it may have closed its endpoints
+    /// in order and left at once.
+    fn serve_last(&mut self, place: u32) {
+        let mut activity = Activity::default();
+        let Some(session) = self.sessions.at(place) else { return };
+        let lanes = session.lanes.len() as u16;
+        for lane in 0..lanes {
+            // As often as it takes for a whole ring of doorbells or requests.
+            for _ in 0..LAST_ROUNDS {
+                let has_work = self.sessions.peek(place).is_some_and(|session| {
+                    session.breach.is_none()
+                        && session.lanes.get(usize::from(lane)).is_some_and(|l| l.view.has_work())
+                });
+                if !has_work {
+                    break;
+                }
+                self.serve_lane(place, lane, &mut activity);
+            }
+        }
     }
 
     /// Ends the sessions whose clients broke the contract in this turn.

@@ -2,6 +2,7 @@
 //! It does everything that makes system calls on behalf of a client, so that workers do not.
 
 pub mod authority;
+pub mod capture;
 pub mod connection;
 pub mod exchange;
 pub mod grant;
@@ -22,6 +23,7 @@ use rustix::net::{
 use shm::control::{CONTRACT_VERSION, FromEngine, Geometry, InterfaceInfo, Role, ToEngine};
 
 use self::authority::{Purpose, Refusal};
+use self::capture::Captures;
 use self::connection::Received;
 use self::exchange::{Answer, Command, Inbox, Outbox, SessionKey};
 use crate::config::Limits;
@@ -133,6 +135,7 @@ pub struct Control {
     worker: Outbox<Command>,
     answers: Inbox<Answer>,
     counters: Arc<Counters>,
+    captures: Captures,
     connections: BTreeMap<u64, Connection>,
     /// Sessions whose memory has not all been returned, with their users.
     sessions: BTreeMap<SessionKey, u32>,
@@ -153,6 +156,7 @@ impl Control {
         answers: Inbox<Answer>,
         counters: Arc<Counters>,
         stop: Arc<exchange::Stop>,
+        captures: Captures,
     ) -> std::io::Result<Self> {
         let namespace = port::netns::cookie(socket.fd.as_fd())?;
         let addresses = interfaces
@@ -169,6 +173,7 @@ impl Control {
             worker,
             answers,
             counters,
+            captures,
             connections: BTreeMap::new(),
             sessions: BTreeMap::new(),
             next_id: 1,
@@ -276,9 +281,7 @@ impl Control {
                 Stage::Session(key) => {
                     self.worker.send(Command::Detach(key));
                 }
-                Stage::Observer => {
-                    self.worker.send(Command::EndCapture { connection: id });
-                }
+                Stage::Observer => self.captures.end(id),
                 Stage::New => {}
             }
         }
@@ -317,14 +320,13 @@ impl Control {
                 })
             }
             (Stage::Observer, ToEngine::Stats) => {
-                let stats = FromEngine::Stats { counters: self.counters.read() };
-                self.tell(id, &stats)
+                self.worker.send(Command::Stats { connection: id })
             }
             (Stage::Observer, ToEngine::Sockets) => {
                 self.worker.send(Command::Sockets { connection: id })
             }
             (Stage::Observer, ToEngine::Capture { port, snap_bytes }) => {
-                self.on_capture(id, port, snap_bytes, fds)
+                self.on_capture(id, &port, snap_bytes, fds)
             }
             _ => {
                 self.counters.control_garbage.increment();
@@ -438,25 +440,17 @@ impl Control {
         }
     }
 
-    fn on_capture(&mut self, id: u64, port: String, snap_bytes: u32, fds: Vec<OwnedFd>) -> bool {
+    fn on_capture(&mut self, id: u64, port: &str, snap_bytes: u32, fds: Vec<OwnedFd>) -> bool {
         let Some(connection) = self.connections.get(&id) else { return false };
-        let refused = if connection.credentials.uid.as_raw() != rustix::process::geteuid().as_raw()
-            && !connection.credentials.uid.is_root()
-        {
-            Some("only root and the engine's own user may capture frames".to_string())
-        } else {
-            None
+        let uid = connection.credentials.uid;
+        let refused = match fds.into_iter().next() {
+            _ if !uid.is_root() && uid != rustix::process::geteuid() => {
+                Some("only root and the engine's own user may capture frames".to_string())
+            }
+            Some(output) => self.captures.begin(id, port, snap_bytes, output).err(),
+            None => Some("no descriptor came with the request".to_string()),
         };
-        match (refused, fds.into_iter().next()) {
-            (None, Some(output)) => {
-                self.worker.send(Command::Capture { connection: id, port, snap_bytes, output })
-            }
-            (refused, _) => {
-                let refused =
-                    refused.or_else(|| Some("no descriptor came with the request".to_string()));
-                self.tell(id, &FromEngine::Capturing { refused })
-            }
-        }
+        self.tell(id, &FromEngine::Capturing { refused })
     }
 
     fn tell(&self, id: u64, message: &FromEngine) -> bool {
@@ -482,8 +476,9 @@ impl Control {
                 self.sessions.remove(&session);
             }
             Answer::Sockets { connection, sockets } => self.tell_sockets(connection, &sockets),
-            Answer::Capturing { connection, refused } => {
-                self.tell_or_drop(connection, &FromEngine::Capturing { refused });
+            Answer::Stats { connection } => {
+                let counters = self.counters.read();
+                self.tell_or_drop(connection, &FromEngine::Stats { counters });
             }
         }
     }

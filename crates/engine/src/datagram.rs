@@ -1,6 +1,6 @@
 //! Datagrams into and out of the region.
 
-use shm::descriptor::{DATAGRAM_HEADER_BYTES, DatagramHeader, DescriptorKind, Span};
+use shm::descriptor::{DATAGRAM_HEADER_BYTES, DatagramHeader, DescriptorKind};
 use stack::api::{DatagramMeta, SocketId};
 
 use crate::endpoint::{Datagram, Endpoint, Role};
@@ -9,6 +9,9 @@ use crate::stats::Counters;
 
 /// Datagrams in a buffer start at multiples of this.
 const ALIGN: u32 = 64;
+
+/// Most spans of one datagram: full buffers of the smallest size, and some remnants.
+const SPANS_MAX: usize = 80;
 
 impl Session {
     /// Copies a datagram (or several coalesced ones) behind its header into the receive queue.
@@ -132,52 +135,86 @@ impl Session {
         }
     }
 
-    /// The datagram that is to be sent next: its header and where its payload lies. It stays the
-    /// next one until [`Session::finish_datagram`].
-    pub fn next_datagram(&mut self, index: u32) -> Option<(SocketId, DatagramHeader, Span)> {
+    /// The datagram that is to be sent next: its header, and in `payload` where its bytes lie. It
+    /// stays the next one until [`Session::finish_datagram`].
+    pub fn next_datagram(
+        &mut self,
+        index: u32,
+        payload: &mut Vec<(u64, u32)>,
+    ) -> Option<(SocketId, DatagramHeader)> {
         let endpoint = self.endpoints.get_mut(index as usize)?;
         let lane = endpoint.lane;
         let Role::Datagram(datagram) = &mut endpoint.role else { return None };
-        let descriptor = match datagram.held {
-            Some(held) => held,
-            None => {
-                let descriptor = match endpoint.view.take_descriptor() {
-                    Ok(Some(descriptor)) => descriptor,
-                    Ok(None) => return None,
-                    Err(found) => {
-                        self.breached(Breach::Contract(found));
-                        return None;
-                    }
-                };
-                let (DescriptorKind::Datagram, Some(buffer)) = (descriptor.kind, descriptor.buffer)
-                else {
-                    self.breached(Breach::WrongKind { endpoint: index });
-                    return None;
-                };
-                if self.pool.on_span(buffer, lane, descriptor.extent).is_err() {
-                    self.breached(Breach::BufferNotGranted { endpoint: index, buffer });
+        // Bounded, as a client may push empty descriptors without end.
+        for _ in 0..self.region.geometry().send_slots {
+            if datagram.is_whole {
+                break;
+            }
+            let descriptor = match endpoint.view.take_descriptor() {
+                Ok(Some(descriptor)) => descriptor,
+                Ok(None) => return None,
+                Err(found) => {
+                    self.breached(Breach::Contract(found));
                     return None;
                 }
-                datagram.held = Some(descriptor);
-                descriptor
+            };
+            datagram.unpublished_sent = true;
+            let (DescriptorKind::Datagram, Some(buffer)) = (descriptor.kind, descriptor.buffer)
+            else {
+                self.breached(Breach::WrongKind { endpoint: index });
+                return None;
+            };
+            if self.pool.on_span(buffer, lane, descriptor.extent).is_err() {
+                self.breached(Breach::BufferNotGranted { endpoint: index, buffer });
+                return None;
             }
-        };
-        let id = datagram.id;
-        match DatagramHeader::split(&self.region, descriptor.span) {
-            Some((header, payload)) => Some((id, header, payload)),
-            None => {
+            if descriptor.span.len == 0 {
+                // It only closes its buffer.
+                self.pool.drop_span(buffer);
+                continue;
+            }
+            datagram.is_whole = !descriptor.more;
+            datagram.held.push((descriptor.span, buffer));
+            if datagram.held.len() > SPANS_MAX {
                 self.breached(Breach::BadDatagram { endpoint: index });
-                None
+                return None;
             }
         }
+        if !datagram.is_whole {
+            return None;
+        }
+        let id = datagram.id;
+        let split = datagram
+            .held
+            .first()
+            .and_then(|(first, _)| DatagramHeader::split(&self.region, *first));
+        let Some((header, first)) = split else {
+            self.breached(Breach::BadDatagram { endpoint: index });
+            return None;
+        };
+        payload.clear();
+        let mut left = header.payload_bytes;
+        let rest = datagram.held.iter().skip(1).map(|(span, _)| *span);
+        for span in std::iter::once(first).chain(rest) {
+            let len = span.len.min(left);
+            if len > 0 {
+                payload.push((span.offset, len));
+            }
+            left -= len;
+        }
+        if left > 0 {
+            self.breached(Breach::BadDatagram { endpoint: index });
+            return None;
+        }
+        Some((id, header))
     }
 
     /// The datagram of [`Session::next_datagram`] is sent, or given up.
     pub fn finish_datagram(&mut self, index: u32) {
         let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return };
         let Role::Datagram(datagram) = &mut endpoint.role else { return };
-        if let Some(held) = datagram.held.take() {
-            if let Some(buffer) = held.buffer {
+        if std::mem::take(&mut datagram.is_whole) {
+            for (_, buffer) in datagram.held.drain(..) {
                 self.pool.drop_span(buffer);
             }
             datagram.done += 1;
@@ -202,10 +239,8 @@ impl Session {
         for (_, buffer) in datagram.buffers.drain(..) {
             self.pool.give_received(buffer);
         }
-        if let Some(held) = datagram.held.take() {
-            if let Some(buffer) = held.buffer {
-                self.pool.drop_span(buffer);
-            }
+        for (_, buffer) in datagram.held.drain(..) {
+            self.pool.drop_span(buffer);
         }
     }
 }

@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use shm::engine_side::{EngineEndpoint, TakenDescriptor};
+use shm::descriptor::Span;
+use shm::engine_side::EngineEndpoint;
 use stack::api::{SocketId, TcpOptions};
 
 use crate::spans::SpanList;
@@ -119,8 +120,10 @@ pub struct Datagram {
     pub id: SocketId,
     /// Datagrams sent or given up.
     pub done: u64,
-    /// The datagram that waits for a port or a neighbour.
-    pub held: Option<TakenDescriptor>,
+    /// Spans of the datagram to be sent next, with their buffers.
+    pub held: Vec<(Span, u32)>,
+    /// The last span of that datagram is among them.
+    pub is_whole: bool,
     /// In the worker's list of sockets with a held datagram.
     pub waits: bool,
     /// Received and not yet published.
@@ -141,7 +144,8 @@ impl Datagram {
         Self {
             id,
             done: 0,
-            held: None,
+            held: Vec::new(),
+            is_whole: false,
             waits: false,
             unpublished: false,
             unpublished_sent: false,

@@ -120,7 +120,7 @@ impl Worker {
             self.sessions.at(place).and_then(|s| s.endpoints.get_mut(index as usize))
         {
             if datagram.id == event.id {
-                view.set_status(Status::ERROR, errno::number(errno::of_connection(error)));
+                view.raise_error(Status::ERROR, errno::number(errno::of_connection(error)));
                 self.sessions.note_news(place, index);
             }
         }

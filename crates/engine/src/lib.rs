@@ -10,7 +10,6 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
-mod capture;
 mod check;
 mod closing;
 pub mod config;

@@ -14,8 +14,6 @@ pub struct Listener {
     pub local: SocketAddr,
     /// What its connections inherit.
     pub options: TcpOptions,
-    /// As given to listen(2).
-    pub backlog: u32,
     /// Connections that wait, as last published.
     pub pending: u32,
     /// Endpoints: session place and index.
@@ -61,16 +59,9 @@ impl Listeners {
     }
 
     /// Adds a listener.
-    pub fn add(
-        &mut self,
-        id: SocketId,
-        local: SocketAddr,
-        options: TcpOptions,
-        backlog: u32,
-    ) -> u32 {
+    pub fn add(&mut self, id: SocketId, local: SocketAddr, options: TcpOptions) -> u32 {
         let index = self.next_index();
-        let listener =
-            Listener { id, local, options, backlog, pending: 0, attached: Vec::new(), turn: 0 };
+        let listener = Listener { id, local, options, pending: 0, attached: Vec::new(), turn: 0 };
         match self.entries.get_mut(index as usize) {
             Some(entry) => *entry = Some(listener),
             None => self.entries.push(Some(listener)),
@@ -113,7 +104,7 @@ mod tests {
         let mut listeners = Listeners::default();
         let local = "10.0.0.2:80".parse().unwrap();
         let id = SocketId { index: 1, generation: 0 };
-        let index = listeners.add(id, local, TcpOptions::default(), 5);
+        let index = listeners.add(id, local, TcpOptions::default());
         listeners.attach(index, 0, 7);
         listeners.attach(index, 1, 7);
         assert_eq!(listeners.find(local), Some(index));

@@ -197,7 +197,6 @@ impl Worker {
             return Err(Errno::BADF);
         };
         let of = *of;
-        let now = self.now;
         let (id, options) = {
             let listener = self.listeners.at(of).ok_or(Errno::BADF)?;
             (listener.id, listener.options)
@@ -232,7 +231,6 @@ impl Worker {
         if let Ok(levels) = self.stack.tcp_levels(accepted.id) {
             self.show_levels(place, index, accepted.id, &levels);
         }
-        let _ = now;
         self.on_pending(of, true);
         self.counters.accepts.increment();
         Ok(Reply::Endpoint {
@@ -359,7 +357,7 @@ impl Worker {
                 let options = self.default_options();
                 let owner = Holder::Listener(self.listeners.next_index()).owner();
                 match self.stack.tcp_listen(shown.local, backlog, options, owner) {
-                    Ok(id) => self.listeners.add(id, shown.local, options, backlog),
+                    Ok(id) => self.listeners.add(id, shown.local, options),
                     Err(error) => {
                         self.free_endpoint(place, index);
                         let errno = errno::of_request(error);

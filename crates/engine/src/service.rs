@@ -13,6 +13,7 @@ use shm::control::InterfaceInfo;
 use stack::api::Instant;
 
 use crate::config::{EngineConfig, Poll, PortSetup};
+use crate::control::capture::Captures;
 use crate::control::exchange::{Answer, Command, Inbox, Outbox, Stop, exchange};
 use crate::control::{Control, ControlSocket};
 use crate::stats::Counters;
@@ -61,6 +62,8 @@ impl Engine {
         let socket = ControlSocket::open(&config.socket, config.socket_mode)
             .map_err(|error| StartError(error.to_string()))?;
         let interfaces = ports.iter().map(interface_info).collect();
+        let mut switches = Vec::with_capacity(ports.len());
+        let ports = ports.into_iter().map(|setup| tapped(setup, &mut switches)).collect();
         let counters = Arc::new(Counters::default());
         let stop = Stop::new().map_err(fail("eventfd"))?;
         let (commands, command_inbox) = exchange::<Command>().map_err(fail("eventfd"))?;
@@ -85,6 +88,7 @@ impl Engine {
             answer_inbox,
             Arc::clone(&counters),
             Arc::clone(&stop),
+            Captures::new(switches),
         )
         .map_err(|error| {
             StartError(format!("SO_NETNS_COOKIE: {error}; Linux 5.14 or newer is needed"))
@@ -164,6 +168,14 @@ fn interface_info(setup: &PortSetup) -> InterfaceInfo {
         has_gateway: setup.gateway.is_some(),
         mtu: info.mtu,
     }
+}
+
+/// Puts a capture around a port.
+fn tapped(setup: PortSetup, switches: &mut Vec<(String, port::pcap::Switch)>) -> PortSetup {
+    let name = setup.port.info().name.clone();
+    let (port, switch) = port::pcap::wrap(setup.port);
+    switches.push((name, switch));
+    PortSetup { port: Box::new(port), ..setup }
 }
 
 fn pin(core: Option<usize>) -> rustix::io::Result<()> {

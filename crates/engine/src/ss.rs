@@ -127,18 +127,8 @@ impl Worker {
             {
                 list.push(((*name).to_string(), *cycles));
             }
+            self.stack.each_counter(|name, value| list.push((name.to_string(), value)));
             let of = self.stack.counters();
-            for (name, value) in [
-                ("stack_rx_frames", of.rx_frames),
-                ("stack_tx_frames", of.tx_frames),
-                ("stack_arp_requests", of.arp_requests),
-                ("stack_arp_failures", of.arp_failures),
-                ("stack_udp_received", of.udp_received),
-                ("stack_udp_sent", of.udp_sent),
-                ("stack_requests_limited", of.requests_limited),
-            ] {
-                list.push((name.to_string(), value));
-            }
             for (reason, count) in stack::drops::DropReason::ALL.iter().zip(&of.drops) {
                 if *count > 0 {
                     list.push((format!("stack_drops{{reason={}}}", reason.name()), *count));

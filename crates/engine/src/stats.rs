@@ -127,8 +127,6 @@ counters! {
     buffers_total,
     /// Buffers of all sessions in their pools.
     buffers_free,
-    /// Frames given to captures.
-    captured,
 }
 
 /// Counters that others keep and the worker copies now and then.

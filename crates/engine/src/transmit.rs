@@ -34,6 +34,7 @@ pub struct Attached {
 #[derive(Default)]
 pub struct Scratch {
     places: Vec<(u64, u32)>,
+    datagram: Vec<(u64, u32)>,
     bounce: Vec<u8>,
     loopback: Vec<u8>,
 }
@@ -297,23 +298,22 @@ pub fn send_datagrams(
     let mut header = [0u8; HEADER_MAX];
     for _ in 0..limit {
         let Some(session) = sessions.at(place) else { return Datagrams::Done };
-        let Some((id, datagram, payload)) = session.next_datagram(index) else {
+        let Some((id, datagram)) = session.next_datagram(index, &mut scratch.datagram) else {
             return Datagrams::Done;
         };
         let region = std::sync::Arc::clone(&session.region);
         let send = UdpSend {
             remote: known(datagram.remote),
             local: Some(datagram.local.ip()).filter(|ip| !ip.is_unspecified()),
-            payload_len: payload.len,
+            payload_len: datagram.payload_bytes,
             tos: Some(datagram.tos).filter(|tos| *tos != 0),
             ttl: Some(datagram.ttl).filter(|ttl| *ttl != 0),
             gso_bytes: Some(datagram.gso_bytes).filter(|size| *size != 0),
         };
-        let bounce = &mut scratch.bounce;
+        let Scratch { bounce, datagram: whole, .. } = &mut *scratch;
         let sum = || {
             bounce.clear();
-            bounce.resize(payload.len as usize, 0);
-            region.shared(payload).copy_to(bounce);
+            append(&region, whole, bounce);
             arch::sum(bounce)
         };
         let mut frame = match stack.udp_transmit(now, id, &send, &mut header, sum) {
@@ -326,16 +326,13 @@ pub fn send_datagrams(
             }
         };
         loop {
-            let piece = Span {
-                offset: payload.offset + u64::from(frame.offset),
-                len: frame.len.min(payload.len.saturating_sub(frame.offset)),
-            };
+            part_of(&scratch.datagram, frame.offset, frame.len, &mut scratch.places);
             let written = header.get(..usize::from(frame.header_bytes)).unwrap_or_default();
             if frame.interface == InterfaceIndex::LOOPBACK {
                 let mut whole = std::mem::take(&mut scratch.loopback);
                 whole.clear();
                 whole.extend_from_slice(written);
-                append(&region, &[(piece.offset, piece.len)], &mut whole);
+                append(&region, &scratch.places, &mut whole);
                 deliver(stack, sessions, now, &whole, frame.gso_bytes);
                 scratch.loopback = whole;
             } else {
@@ -346,7 +343,12 @@ pub fn send_datagrams(
                 };
                 let port = ports.iter_mut().find(|one| one.interface == frame.interface);
                 let sent = match port {
-                    Some(attached) => attached.port.send(&meta, written, &[region.shared(piece)]),
+                    Some(attached) => {
+                        let Scratch { places, bounce, .. } = &mut *scratch;
+                        with_pieces(&region, places, bounce, |pieces| {
+                            attached.port.send(&meta, written, pieces)
+                        })
+                    }
                     None => Err(TxError::Down),
                 };
                 match sent {
@@ -369,6 +371,21 @@ pub fn send_datagrams(
         finish(sessions, place, index);
     }
     Datagrams::More
+}
+
+/// The places of bytes `offset .. offset + len` of what lies at `whole`.
+fn part_of(whole: &[(u64, u32)], offset: u32, len: u32, places: &mut Vec<(u64, u32)>) {
+    places.clear();
+    let (mut skip, mut left) = (offset, len);
+    for (at, of) in whole {
+        let skipped = skip.min(*of);
+        let here = left.min(of - skipped);
+        if here > 0 {
+            places.push((at + u64::from(skipped), here));
+        }
+        skip -= skipped;
+        left -= here;
+    }
 }
 
 fn known(remote: SocketAddr) -> Option<SocketAddr> {

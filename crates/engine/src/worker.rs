@@ -83,7 +83,6 @@ pub struct Worker {
     /// Sessions of dead programs and when their patience ends, in that order.
     pub(crate) dying: std::collections::VecDeque<(u64, SessionKey)>,
     pub(crate) account: Account,
-    pub(crate) captures: crate::capture::Captures,
     /// The port that receives first takes turns.
     first_port: usize,
 }
@@ -132,7 +131,6 @@ impl Worker {
             recheck: Vec::new(),
             dying: std::collections::VecDeque::new(),
             account: Account::default(),
-            captures: crate::capture::Captures::default(),
             first_port: 0,
         })
     }
@@ -254,7 +252,7 @@ impl Worker {
         self.sessions.at(place)?.lanes.get_mut(usize::from(lane))
     }
 
-    fn serve_lane(&mut self, place: u32, lane: u16, activity: &mut Activity) {
+    pub(crate) fn serve_lane(&mut self, place: u32, lane: u16, activity: &mut Activity) {
         let now = self.now.0;
         let mut endpoints = [0u32; DOORBELL_BATCH];
         let mut doorbells = 0;
@@ -490,11 +488,10 @@ impl Worker {
                 let sockets = self.socket_list();
                 self.answers.push(Answer::Sockets { connection, sockets });
             }
-            Command::Capture { connection, port, snap_bytes, output } => {
-                let refused = self.begin_capture(connection, &port, snap_bytes, output).err();
-                self.answers.push(Answer::Capturing { connection, refused });
+            Command::Stats { connection } => {
+                self.copy_counters();
+                self.answers.push(Answer::Stats { connection });
             }
-            Command::EndCapture { connection } => self.end_capture(connection),
         }
     }
 

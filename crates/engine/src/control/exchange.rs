@@ -71,19 +71,8 @@ pub enum Command {
         /// The observer's connection.
         connection: u64,
     },
-    /// Copies frames to a pipe or file until the observer goes.
-    Capture {
-        /// The observer's connection.
-        connection: u64,
-        /// The port's name; empty for all.
-        port: String,
-        /// Bytes kept of each frame.
-        snap_bytes: u32,
-        /// Where the pcapng goes.
-        output: OwnedFd,
-    },
-    /// An observer is gone.
-    EndCapture {
+    /// Brings the counters up to date for an observer.
+    Stats {
         /// The observer's connection.
         connection: u64,
     },
@@ -125,12 +114,10 @@ pub enum Answer {
         /// All of them.
         sockets: Vec<SocketInfo>,
     },
-    /// A `Capture` has begun or been refused.
-    Capturing {
+    /// The counters are up to date.
+    Stats {
         /// For whom.
         connection: u64,
-        /// Why not, if not.
-        refused: Option<String>,
     },
 }
 
