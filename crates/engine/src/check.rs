@@ -54,7 +54,7 @@ impl Session {
         for endpoint in &self.endpoints {
             match &endpoint.role {
                 Role::Stream(stream) => listed += stream.send.list.count(),
-                Role::Datagram(datagram) => outstanding += u32::from(datagram.held.is_some()),
+                Role::Datagram(datagram) => outstanding += datagram.held.len() as u32,
                 Role::Listener(_) | Role::Free => {}
             }
         }
