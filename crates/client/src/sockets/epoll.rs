@@ -61,8 +61,6 @@ pub(super) struct Epoll {
     fd: RawFd,
     numbers: AtomicU32,
     inner: Mutex<Inner>,
-    /// Interests in the list, so that a set without any is the kernel's alone.
-    count: AtomicU32,
     waiter: OnceLock<Arc<Waiter>>,
     /// Tells our own registrations in the kernel's set from the program's.
     word: u64,
@@ -73,8 +71,9 @@ pub(super) struct Epoll {
     nested: AtomicBool,
 }
 
-/// What a look at the ready list brought.
+/// What a look at the ready list came to.
 struct Harvest {
+    /// Events in all, the kernel's among them.
     count: usize,
     /// The room ended before the list did.
     more: bool,
@@ -90,7 +89,6 @@ impl Epoll {
             fd,
             numbers: AtomicU32::new(1),
             inner: Mutex::default(),
-            count: AtomicU32::new(0),
             waiter: OnceLock::new(),
             word: u64::from_ne_bytes(word) ^ 0x6f75_7462_6f61_7264,
             pipes_of: Mutex::new(None),
@@ -135,19 +133,20 @@ impl Epoll {
         let mut inner = held(self.inner.lock());
         if inner.interests.get(&interest.fd).is_some_and(|other| Arc::ptr_eq(other, interest)) {
             inner.interests.remove(&interest.fd);
-            self.count.fetch_sub(1, Ordering::Relaxed);
         }
         interest.removed.store(true, Ordering::Relaxed);
         interest.leave_kernel()
     }
 
-    /// Takes what is ready, in turn.
-    fn harvest(&self, out: &mut [EpollEvent]) -> Harvest {
+    /// Takes what is ready, in turn, behind the kernel's events of which `out` holds `kernel`. An
+    /// event of a dual socket that the kernel has reported, too, is joined with it.
+    fn harvest(&self, out: &mut [EpollEvent], kernel: usize) -> Harvest {
         let mut inner = held(self.inner.lock());
+        let (told, free) = out.split_at_mut(kernel.min(out.len()));
         let mut count = 0;
         for _ in 0..inner.ready.len() {
-            let Some(place) = out.get_mut(count) else {
-                return Harvest { count, more: true };
+            let Some(place) = free.get_mut(count) else {
+                return Harvest { count: told.len() + count, more: true };
             };
             let Some(interest) = inner.ready.pop_front() else { break };
             interest.queued.store(false, Ordering::Relaxed);
@@ -162,8 +161,16 @@ impl Epoll {
             if events == 0 {
                 continue;
             }
-            *place = EpollEvent { events, data: interest.data.load(Ordering::Relaxed) };
-            count += 1;
+            let data = interest.data.load(Ordering::Relaxed);
+            let dual = interest.in_kernel.load(Ordering::Relaxed);
+            let twin = told.iter_mut().find(|twin| dual && { twin.data } == data);
+            match twin {
+                Some(twin) => twin.events |= events,
+                None => {
+                    *place = EpollEvent { events, data };
+                    count += 1;
+                }
+            }
             if asked & ONESHOT != 0 {
                 interest.events.store(asked & (EDGE | ONESHOT), Ordering::Relaxed);
             } else if asked & EDGE == 0 {
@@ -171,7 +178,7 @@ impl Epoll {
                 inner.ready.push_back(interest);
             }
         }
-        Harvest { count, more: false }
+        Harvest { count: told.len() + count, more: false }
     }
 
     /// Whether something of the engine's may be ready.
@@ -190,9 +197,10 @@ impl Epoll {
         })
     }
 
-    /// Whether the set has interests of the engine's.
+    /// Whether the set has, or once had, interests of the engine's: then the kernel's set holds
+    /// registrations of our own, which the program must not see.
     pub fn is_mixed(&self) -> bool {
-        self.count.load(Ordering::Relaxed) > 0
+        self.waiter.get().is_some()
     }
 
     /// News must show at the set's number from now on.
@@ -200,8 +208,9 @@ impl Epoll {
         self.nested.store(true, Ordering::Relaxed);
     }
 
-    /// Takes our own registrations out of what the kernel reported.
-    fn sift(&self, out: &mut [EpollEvent], count: usize) -> usize {
+    /// Takes our own registrations out of what the kernel reported. The eventfd is emptied: what
+    /// it told of is looked at next.
+    fn sift(&self, out: &mut [EpollEvent], count: usize, kernel: &dyn Kernel) -> usize {
         let mut kept = 0;
         for at in 0..count.min(out.len()) {
             let Some(&event) = out.get(at) else { break };
@@ -212,7 +221,22 @@ impl Epoll {
                 kept += 1;
             }
         }
+        if kept < count
+            && let Some(waiter) = self.waiter.get()
+        {
+            kernel.drain_event(waiter.event_fd());
+        }
         kept
+    }
+
+    /// After a look: what is still ready must go on showing at the set's number.
+    fn show_rest(&self, kernel: &dyn Kernel) {
+        if self.nested.load(Ordering::Relaxed)
+            && self.is_stirred()
+            && let Some(waiter) = self.waiter.get()
+        {
+            kernel.signal_event(waiter.event_fd());
+        }
     }
 }
 
@@ -342,7 +366,6 @@ impl Sockets {
                 self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_ADD, fd, event)?;
             }
             inner.interests.insert(fd, interest.clone());
-            epoll.count.fetch_add(1, Ordering::Relaxed);
         }
         socket.watches().push(Watch::Epoll(epoll.clone(), interest.clone()));
         epoll.mark_ready(&interest, self.kernel);
@@ -420,16 +443,16 @@ impl Sockets {
                 let half = if epoll.is_stirred() { out.len().div_ceil(2) } else { out.len() };
                 let room = out.get_mut(..half).unwrap_or_default();
                 let got = self.kernel.epoll_wait(number, room, Some(Duration::ZERO), mask)?;
-                count = epoll.sift(room, got);
+                count = epoll.sift(room, got, self.kernel);
             }
-            let harvest = epoll.harvest(out.get_mut(count..).unwrap_or_default());
-            if harvest.more && harvest.count > 0 {
+            let harvest = epoll.harvest(out, count);
+            epoll.show_rest(self.kernel);
+            if harvest.more {
                 // Another thread asleep on this set can take the rest.
                 epoll.wake(self.kernel);
             }
-            count = self.merged(out, count, harvest.count);
-            if count > 0 {
-                return Ok(count);
+            if harvest.count > 0 {
+                return Ok(harvest.count);
             }
             if at_once && due {
                 return Ok(0);
@@ -451,34 +474,13 @@ impl Sockets {
             };
             let Some(got) = slept? else { continue };
             epoll.looked_ns.store(now_ns(), Ordering::Relaxed);
-            let kept = epoll.sift(out, got);
-            let harvest = epoll.harvest(out.get_mut(kept..).unwrap_or_default());
-            let count = self.merged(out, kept, harvest.count);
+            let kept = epoll.sift(out, got, self.kernel);
+            let count = epoll.harvest(out, kept).count;
+            epoll.show_rest(self.kernel);
             if count > 0 || at_once || deadline.has_passed() {
                 return Ok(count);
             }
         }
-    }
-
-    /// Joins two events of one dual socket (same word) into one: the first `kernel` are the
-    /// kernel's, the next `engine` the engine's.
-    fn merged(&self, out: &mut [EpollEvent], kernel: usize, engine: usize) -> usize {
-        if kernel == 0 || engine == 0 {
-            return kernel + engine;
-        }
-        let mut kept = kernel;
-        for at in kernel..kernel + engine {
-            let Some(&event) = out.get(at) else { break };
-            let data = event.data;
-            let twin = out.iter_mut().take(kernel).find(|twin| { twin.data } == data);
-            if let Some(twin) = twin {
-                twin.events |= event.events;
-            } else if let Some(place) = out.get_mut(kept) {
-                *place = event;
-                kept += 1;
-            }
-        }
-        kept
     }
 
     /// The set that a number in a poll call stands for, made to show its news there.

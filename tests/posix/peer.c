@@ -1,0 +1,94 @@
+/* The other end of the dual-run checks: what it does with a connection, the first byte says.
+   Always on kernel sockets. Usage: peer PORT */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static int port;
+
+static void echo(int fd) {
+    static __thread char buffer[65536];
+    ssize_t got;
+    while ((got = read(fd, buffer, sizeof buffer)) > 0)
+        for (ssize_t at = 0; at < got;) {
+            ssize_t put = write(fd, buffer + at, got - at);
+            if (put <= 0) return;
+            at += put;
+        }
+}
+
+/* Connects back to the program under test and echoes; `text` is sent first. */
+static void call_back(int fd) {
+    struct sockaddr_in to;
+    socklen_t len = sizeof to;
+    unsigned short where;
+    if (recv(fd, &where, 2, MSG_WAITALL) != 2) return;
+    getpeername(fd, (struct sockaddr *)&to, &len);
+    to.sin_port = where;
+    int back = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(back, (struct sockaddr *)&to, sizeof to) == 0) {
+        write(back, "hello", 5);
+        echo(back);
+    }
+    close(back);
+}
+
+static void *serve(void *argument) {
+    int fd = (int)(long)argument;
+    char what = 0, byte;
+    struct linger hard = {1, 0};
+    if (read(fd, &what, 1) == 1) switch (what) {
+    case 'e': echo(fd); break;
+    case 'b': call_back(fd); break;
+    case 'r': setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard); break;
+    case 'h': write(fd, "bye", 3); shutdown(fd, SHUT_WR); while (read(fd, &byte, 1) > 0) {} break;
+    case 'c': write(fd, "bye", 3); break;
+    case 'q': while (read(fd, &byte, 1) > 0) {} break;
+    case 't': /* a trickle: the bytes come one by one */
+        for (int i = 0; i < 5; i++) { usleep(20000); write(fd, "12345" + i, 1); }
+        while (read(fd, &byte, 1) > 0) {}
+        break;
+    }
+    close(fd);
+    return NULL;
+}
+
+static void *datagrams(void *unused) {
+    (void)unused;
+    struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons(port)};
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    if (bind(fd, (struct sockaddr *)&here, sizeof here)) exit(2);
+    static char buffer[65536];
+    for (;;) {
+        struct sockaddr_in from;
+        socklen_t len = sizeof from;
+        ssize_t got = recvfrom(fd, buffer, sizeof buffer, 0, (struct sockaddr *)&from, &len);
+        if (got >= 0) sendto(fd, buffer, got, 0, (struct sockaddr *)&from, len);
+    }
+}
+
+int main(int argc, char **argv) {
+    port = argc > 1 ? atoi(argv[1]) : 15001;
+    signal(SIGPIPE, SIG_IGN);
+    pthread_t thread;
+    pthread_create(&thread, NULL, datagrams, NULL);
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons(port)};
+    if (bind(fd, (struct sockaddr *)&here, sizeof here) || listen(fd, 64)) return 2;
+    for (;;) {
+        int new = accept(fd, NULL, NULL);
+        if (new < 0) continue;
+        setsockopt(new, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        pthread_create(&thread, NULL, serve, (void *)(long)new);
+        pthread_detach(thread);
+    }
+}

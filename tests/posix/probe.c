@@ -1,0 +1,674 @@
+/* Checks of socket behaviour against a peer. Prints what it sees, one line each, nothing that
+   depends on the machine: run on kernel sockets and under the library, it must print the same.
+   Usage: probe PEER-ADDRESS PORT */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct sockaddr_in peer;
+static const char *check;
+static volatile int pipes;
+
+static void say(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    printf("%s: ", check);
+    vprintf(format, arguments);
+    printf("\n");
+    fflush(stdout);
+    va_end(arguments);
+}
+
+/* The same in parts, so that what they show is done in this order (C leaves the order of a call's
+   arguments open). */
+static void begin(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    printf("%s: ", check);
+    vprintf(format, arguments);
+    va_end(arguments);
+}
+
+static void more(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+}
+
+static void finish(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    printf("\n");
+    fflush(stdout);
+    va_end(arguments);
+}
+
+/* A result with its errno where it failed. */
+static const char *result(long value) {
+    static char text[4][64];
+    static int turn;
+    char *place = text[turn = (turn + 1) % 4];
+    if (value < 0) snprintf(place, 64, "%s", strerrorname_np(errno));
+    else snprintf(place, 64, "%ld", value);
+    return place;
+}
+
+static const char *bits(int events) {
+    static char text[4][64];
+    static int turn;
+    char *place = text[turn = (turn + 1) % 4];
+    snprintf(place, 64, "%s%s%s%s%s%s", events & POLLIN ? "IN " : "", events & POLLPRI ? "PRI " : "",
+             events & POLLOUT ? "OUT " : "", events & POLLERR ? "ERR " : "",
+             events & POLLHUP ? "HUP " : "", events & POLLRDHUP ? "RDHUP " : "");
+    return place;
+}
+
+static int poll_one(int fd, int events, int ms) {
+    struct pollfd entry = {fd, events, 0};
+    int ready = poll(&entry, 1, ms);
+    return ready < 0 ? -1 : ready == 0 ? 0 : entry.revents;
+}
+
+static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+/* A connection whose other end does as `what` says. */
+static int open_to(char what) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, (struct sockaddr *)&peer, sizeof peer)) {
+        say("cannot connect: %s", strerrorname_np(errno));
+        exit(1);
+    }
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    write(fd, &what, 1);
+    return fd;
+}
+
+static int int_option(int fd, int level, int name) {
+    int value = -1;
+    socklen_t len = sizeof value;
+    if (getsockopt(fd, level, name, &value, &len)) return -errno;
+    return value;
+}
+
+static long elapsed_ms(struct timespec began) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (now.tv_sec - began.tv_sec) * 1000 + (now.tv_nsec - began.tv_nsec) / 1000000;
+}
+
+static void options(void) {
+    int fd = open_to('e');
+    begin("type %d", int_option(fd, SOL_SOCKET, SO_TYPE));
+    more(" domain %d", int_option(fd, SOL_SOCKET, SO_DOMAIN));
+    more(" protocol %d", int_option(fd, SOL_SOCKET, SO_PROTOCOL));
+    finish(" listening %d", int_option(fd, SOL_SOCKET, SO_ACCEPTCONN));
+    int on = 1, idle = 30;
+    begin("set %s", result(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on)));
+    more(" %s", result(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on)));
+    more(" %s", result(setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle)));
+    finish(" %s", result(setsockopt(fd, IPPROTO_TCP, 12345, &idle, sizeof idle)));
+    begin("get %d", int_option(fd, IPPROTO_TCP, TCP_NODELAY) != 0);
+    more(" %d", int_option(fd, SOL_SOCKET, SO_KEEPALIVE) != 0);
+    finish(" %d", int_option(fd, IPPROTO_TCP, TCP_KEEPIDLE));
+    struct linger linger = {1, 5}, told = {0, 0};
+    socklen_t len = sizeof told;
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+    getsockopt(fd, SOL_SOCKET, SO_LINGER, &told, &len);
+    say("linger %d %d in %d bytes", told.l_onoff, told.l_linger, len);
+    struct timeval time = {2, 500000}, back = {0, 0};
+    len = sizeof back;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+    getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &back, &len);
+    say("timeout %ld.%06ld", (long)back.tv_sec, (long)back.tv_usec);
+    char name[16];
+    len = sizeof name;
+    begin("congestion %s", result(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &len)));
+    finish(" known %d", strlen(name) > 0);
+    struct tcp_info info;
+    len = sizeof info;
+    memset(&info, 0, sizeof info);
+    begin("info %s", result(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len)));
+    finish(" state %d", info.tcpi_state);
+    struct sockaddr_in6 big;
+    socklen_t room = sizeof big;
+    begin("peer %s", result(getpeername(fd, (struct sockaddr *)&big, &room)));
+    more(" length %d", room);
+    finish(" family %d", big.sin6_family);
+    room = 4;
+    begin("short name %s", result(getsockname(fd, (struct sockaddr *)&big, &room)));
+    finish(" length %d", room);
+    close(fd);
+    begin("after close %s", result(read(fd, name, 1)));
+    finish(" %s", result(getsockopt(fd, SOL_SOCKET, SO_TYPE, name, &len)));
+}
+
+static void transfer(void) {
+    int fd = open_to('e'), waiting = -1;
+    char buffer[200000], copy[200000];
+    say("nothing yet %s", result(recv(fd, buffer, 10, MSG_DONTWAIT)));
+    say("write %s", result(write(fd, "abcdef", 6)));
+    poll_one(fd, POLLIN, 5000);
+    ioctl(fd, FIONREAD, &waiting);
+    begin("unread %d", waiting);
+    finish(" peek %s", result(recv(fd, buffer, 3, MSG_PEEK)));
+    char one[2], two[10];
+    struct iovec parts[2] = {{one, 2}, {two, 10}};
+    begin("readv %s", result(readv(fd, parts, 2)));
+    more(" %.2s", one);
+    finish(" %.4s", two);
+    struct iovec out[3] = {{"12", 2}, {"", 0}, {"345", 3}};
+    say("writev %s", result(writev(fd, out, 3)));
+    begin("waitall %s", result(recv(fd, buffer, 5, MSG_WAITALL)));
+    finish(" %.5s", buffer);
+    for (size_t i = 0; i < sizeof buffer; i++) buffer[i] = i * 7 % 251;
+    say("large write %s", result(write(fd, buffer, sizeof buffer)));
+    begin("large waitall %s", result(recv(fd, copy, sizeof copy, MSG_WAITALL)));
+    finish(" same %d", memcmp(buffer, copy, sizeof copy) == 0);
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    write(fd, "xyz", 3);
+    poll_one(fd, POLLIN, 5000);
+    struct sockaddr_in from;
+    message.msg_name = &from;
+    message.msg_namelen = sizeof from;
+    begin("recvmsg %s", result(recvmsg(fd, &message, 0)));
+    more(" name %d", message.msg_namelen);
+    finish(" flags %d", message.msg_flags);
+    begin("zero %s", result(read(fd, buffer, 0)));
+    finish(" %s", result(write(fd, buffer, 0)));
+    int file = memfd_create("content", 0);
+    write(file, buffer, 50000);
+    off_t at = 100;
+    begin("sendfile %s", result(sendfile(fd, file, &at, 20000)));
+    finish(" at %ld", (long)at);
+    begin("came %s", result(recv(fd, copy, 20000, MSG_WAITALL)));
+    finish(" same %d", memcmp(buffer + 100, copy, 20000) == 0);
+    lseek(file, 49990, SEEK_SET);
+    say("sendfile to the end %s", result(sendfile(fd, file, NULL, 100)));
+    say("came %s", result(recv(fd, copy, 10, MSG_WAITALL)));
+    say("lseek %s", result(lseek(fd, 0, SEEK_CUR)));
+    close(file);
+    close(fd);
+    fd = open_to('t');
+    begin("trickle waitall %s", result(recv(fd, buffer, 5, MSG_WAITALL)));
+    finish(" %.5s", buffer);
+    close(fd);
+}
+
+static void on_pipe(int signal) { (void)signal; pipes++; }
+
+static void endings(void) {
+    char buffer[16];
+    signal(SIGPIPE, on_pipe);
+    int fd = open_to('h');
+    say("read %s", result(recv(fd, buffer, 3, MSG_WAITALL)));
+    poll_one(fd, POLLRDHUP, 5000);
+    say("half closed %s", bits(poll_one(fd, POLLIN | POLLOUT | POLLRDHUP, 1000)));
+    begin("end %s", result(read(fd, buffer, 16)));
+    more(" %s", result(read(fd, buffer, 16)));
+    finish(" write %s", result(write(fd, "x", 1)));
+    say("shutdown %s", result(shutdown(fd, SHUT_WR)));
+    begin("write %s", result(write(fd, "x", 1)));
+    finish(" signals %d", pipes);
+    begin("send %s", result(send(fd, "x", 1, MSG_NOSIGNAL)));
+    finish(" signals %d", pipes);
+    poll_one(fd, 0, 300);
+    say("both closed %s", bits(poll_one(fd, POLLIN | POLLOUT | POLLRDHUP, 1000)));
+    close(fd);
+    fd = open_to('r');
+    poll_one(fd, POLLRDHUP, 5000);
+    say("reset %s", bits(poll_one(fd, POLLIN | POLLOUT | POLLRDHUP, 1000)));
+    begin("read %s", result(read(fd, buffer, 16)));
+    finish(" then %s", result(read(fd, buffer, 16)));
+    pipes = 0;
+    begin("write %s", result(write(fd, "x", 1)));
+    finish(" signals %d", pipes);
+    say("pending error %d", int_option(fd, SOL_SOCKET, SO_ERROR));
+    close(fd);
+    fd = open_to('r');
+    poll_one(fd, POLLRDHUP, 5000);
+    say("reset as option %s", strerrorname_np(int_option(fd, SOL_SOCKET, SO_ERROR)));
+    begin("then %d", int_option(fd, SOL_SOCKET, SO_ERROR));
+    finish(" read %s", result(read(fd, buffer, 16)));
+    close(fd);
+    fd = open_to('q');
+    begin("shutdown for reading %s", result(shutdown(fd, SHUT_RD)));
+    finish(" read %s", result(read(fd, buffer, 16)));
+    say("%s", bits(poll_one(fd, POLLIN | POLLOUT | POLLRDHUP, 1000)));
+    close(fd);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static void connecting(void) {
+    struct sockaddr_in closed = peer;
+    closed.sin_port = htons(9);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    say("refused %s", result(connect(fd, (struct sockaddr *)&closed, sizeof closed)));
+    close(fd);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    say("refused later %s", result(connect(fd, (struct sockaddr *)&closed, sizeof closed)));
+    poll_one(fd, POLLOUT, 5000);
+    say("%s", bits(poll_one(fd, POLLIN | POLLOUT | POLLRDHUP, 0)));
+    begin("why %s", strerrorname_np(int_option(fd, SOL_SOCKET, SO_ERROR)));
+    finish(" then %d", int_option(fd, SOL_SOCKET, SO_ERROR));
+    close(fd);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    begin("unconnected read %s", result(read(fd, &closed, 1)));
+    finish(" name %s", result(getpeername(fd, (struct sockaddr *)&closed, &(socklen_t){16})));
+    say("connect %s", result(connect(fd, (struct sockaddr *)&peer, sizeof peer)));
+    say("writable %s", bits(poll_one(fd, POLLOUT, 5000)));
+    begin("error %d", int_option(fd, SOL_SOCKET, SO_ERROR));
+    finish(" again %s", result(connect(fd, (struct sockaddr *)&peer, sizeof peer)));
+    say("flags nonblock %d", (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
+    say("read %s", result(read(fd, &closed, 1)));
+    close(fd);
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in here = {.sin_family = AF_INET};
+    say("bind %s", result(bind(fd, (struct sockaddr *)&here, sizeof here)));
+    say("connect bound %s", result(connect(fd, (struct sockaddr *)&peer, sizeof peer)));
+    write(fd, "e1", 2);
+    char byte = 0;
+    begin("works %s", result(read(fd, &byte, 1)));
+    finish(" %c", byte);
+    close(fd);
+}
+
+static void timeouts(void) {
+    int fd = open_to('q');
+    struct timespec began;
+    char byte;
+    struct timeval time = {0, 100000};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    say("read %s", result(read(fd, &byte, 1)));
+    long ms = elapsed_ms(began);
+    say("in time %d", ms >= 95 && ms < 1000);
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    say("poll %d", poll_one(fd, POLLIN, 50));
+    ms = elapsed_ms(began);
+    say("in time %d", ms >= 48 && ms < 1000);
+    struct timeval rest = {0, 50000};
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    begin("select %s", result(select(fd + 1, &set, NULL, NULL, &rest)));
+    more(" set %d", FD_ISSET(fd, &set) != 0);
+    finish(" rest %ld", (long)rest.tv_usec);
+    FD_SET(fd, &set);
+    begin("select to write %s", result(select(fd + 1, NULL, &set, NULL, NULL)));
+    finish(" set %d", FD_ISSET(fd, &set) != 0);
+    close(fd);
+}
+
+static int wait_one(int epoll, int ms) {
+    struct epoll_event events[8];
+    int count = epoll_wait(epoll, events, 8, ms), all = 0;
+    for (int i = 0; i < count; i++) all |= events[i].events;
+    return count <= 0 ? count : all;
+}
+
+static void epolls(void) {
+    int epoll = epoll_create1(EPOLL_CLOEXEC), fd = open_to('e');
+    char byte;
+    struct epoll_event event = {EPOLLIN, {.u64 = 0x1234567890abcdefULL}}, got;
+    begin("add %s", result(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event)));
+    finish(" again %s", result(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event)));
+    say("nothing %d", wait_one(epoll, 20));
+    write(fd, "ab", 2);
+    say("event %s", result(epoll_wait(epoll, &got, 1, 5000)));
+    begin("its word %d", got.data.u64 == 0x1234567890abcdefULL);
+    finish(" bits %s", bits(got.events));
+    say("level %s", bits(wait_one(epoll, 1000)));
+    read(fd, &byte, 1);
+    say("still %s", bits(wait_one(epoll, 1000)));
+    read(fd, &byte, 1);
+    say("no more %d", wait_one(epoll, 20));
+    event.events = EPOLLIN | EPOLLOUT | EPOLLET;
+    say("mod %s", result(epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event)));
+    say("edge %s", bits(wait_one(epoll, 1000)));
+    say("once %d", wait_one(epoll, 20));
+    write(fd, "c", 1);
+    poll_one(fd, POLLIN, 5000);
+    say("edge %s", bits(wait_one(epoll, 1000) & ~EPOLLOUT));
+    begin("mod %s", result(epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event)));
+    finish(" rearmed %s", bits(wait_one(epoll, 1000)));
+    event.events = EPOLLIN | EPOLLONESHOT;
+    epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event);
+    say("one shot %s", bits(wait_one(epoll, 1000)));
+    say("then %d", wait_one(epoll, 20));
+    epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event);
+    say("again %s", bits(wait_one(epoll, 1000)));
+    int note = eventfd(1, EFD_NONBLOCK);
+    event.events = EPOLLIN;
+    epoll_ctl(epoll, EPOLL_CTL_ADD, note, &event);
+    epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event);
+    struct epoll_event many[8];
+    int seen = 0;
+    for (int i = 0; i < 100 && seen < 2; i++) {
+        usleep(1000);
+        seen = epoll_wait(epoll, many, 8, 1000);
+    }
+    say("kernel and socket %d", seen);
+    int outer = epoll_create1(0);
+    epoll_ctl(outer, EPOLL_CTL_ADD, epoll, &event);
+    epoll_ctl(epoll, EPOLL_CTL_DEL, note, NULL);
+    begin("nested %s", bits(wait_one(outer, 1000)));
+    finish(" polled %s", bits(poll_one(epoll, POLLIN, 1000)));
+    close(outer);
+    begin("del %s", result(epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL)));
+    finish(" again %s", result(epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL)));
+    say("gone %d", wait_one(epoll, 20));
+    close(fd);
+    close(note);
+    /* Registered before it is connected. */
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    event.events = EPOLLOUT | EPOLLIN | EPOLLET;
+    say("early add %s", result(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event)));
+    wait_one(epoll, 20);
+    connect(fd, (struct sockaddr *)&peer, sizeof peer);
+    int ready = 0;
+    for (int i = 0; i < 100 && !(ready & EPOLLOUT); i++) ready = wait_one(epoll, 50);
+    say("connected %s", bits(ready));
+    write(fd, "e!", 2);
+    ready = 0;
+    for (int i = 0; i < 100 && !(ready & EPOLLIN); i++) ready = wait_one(epoll, 50);
+    say("readable %s", bits(ready));
+    close(fd);
+    say("closed %d", wait_one(epoll, 20));
+    close(epoll);
+}
+
+static void duplicates(void) {
+    int fd = open_to('e');
+    char buffer[8];
+    int copy = dup(fd), high = fcntl(fd, F_DUPFD_CLOEXEC, 100);
+    begin("dup %d", copy >= 0);
+    more(" at least %d", high >= 100);
+    finish(" cloexec %d", fcntl(high, F_GETFD));
+    nonblocking(copy);
+    say("shared flag %d", (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
+    close(fd);
+    write(copy, "12", 2);
+    poll_one(high, POLLIN, 5000);
+    begin("read by the other %s", result(read(high, buffer, 8)));
+    finish(" %.2s", buffer);
+    int other = open_to('e');
+    say("dup2 %d", dup2(other, high) == high);
+    fcntl(other, F_SETFL, 0);
+    write(high, "7", 1);
+    begin("read %s", result(read(other, buffer, 1)));
+    finish(" %c", buffer[0]);
+    close(other);
+    write(high, "8", 1);
+    begin("read %s", result(read(high, buffer, 1)));
+    finish(" %c", buffer[0]);
+    close(high);
+    write(copy, "9", 1);
+    poll_one(copy, POLLIN, 5000);
+    say("first lives %s", result(read(copy, buffer, 8)));
+    close(copy);
+    int file = open("/dev/null", O_RDWR);
+    say("number is a file's %s", result(write(file, "x", 1)));
+    close(file);
+}
+
+/* A listener and a connection that the peer made to it. */
+static int called_back(int listener, int *control) {
+    struct sockaddr_in here;
+    socklen_t len = sizeof here;
+    getsockname(listener, (struct sockaddr *)&here, &len);
+    *control = open_to('b');
+    write(*control, &here.sin_port, 2);
+    return poll_one(listener, POLLIN, 5000);
+}
+
+static void listeners(void) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0), control, on = 1;
+    char buffer[8];
+    struct sockaddr_in here = {.sin_family = AF_INET}, from;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    begin("bind %s", result(bind(fd, (struct sockaddr *)&here, sizeof here)));
+    finish(" listen %s", result(listen(fd, 8)));
+    begin("listening %d", int_option(fd, SOL_SOCKET, SO_ACCEPTCONN));
+    finish(" flags %d", fcntl(fd, F_GETFL) & O_NONBLOCK);
+    say("read %s", result(read(fd, buffer, 1)));
+    nonblocking(fd);
+    say("accept %s", result(accept(fd, NULL, NULL)));
+    say("nobody %d", poll_one(fd, POLLIN, 20));
+    say("somebody %s", bits(called_back(fd, &control)));
+    socklen_t len = sizeof from;
+    int new = accept4(fd, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    say("accepted %d from the peer %d length %d", new >= 0, from.sin_addr.s_addr == peer.sin_addr.s_addr, len);
+    begin("nonblock %d", (fcntl(new, F_GETFL) & O_NONBLOCK) != 0);
+    more(" cloexec %d", fcntl(new, F_GETFD));
+    finish(" nodelay %d", int_option(new, IPPROTO_TCP, TCP_NODELAY) != 0);
+    poll_one(new, POLLIN, 5000);
+    begin("hello %s", result(read(new, buffer, 8)));
+    finish(" %.5s", buffer);
+    say("nothing %s", result(read(new, buffer, 8)));
+    close(new);
+    close(control);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    called_back(fd, &control);
+    new = accept(fd, NULL, NULL);
+    begin("blocking accept nonblock %d", (fcntl(new, F_GETFL) & O_NONBLOCK) != 0);
+    finish(" cloexec %d", fcntl(new, F_GETFD));
+    say("read %s", result(recv(new, buffer, 5, MSG_WAITALL)));
+    close(new);
+    close(control);
+    struct timeval time = {0, 50000};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+    say("accept in vain %s", result(accept(fd, NULL, NULL)));
+    int epoll = epoll_create1(0);
+    struct epoll_event event = {EPOLLIN, {.fd = fd}};
+    epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+    say("epoll nobody %d", wait_one(epoll, 20));
+    called_back(fd, &control);
+    say("epoll somebody %s", bits(wait_one(epoll, 5000)));
+    new = accept(fd, NULL, NULL);
+    say("epoll nobody more %d", wait_one(epoll, 20));
+    close(new);
+    close(control);
+    /* Inherited by a child, as by a server that forks its workers. */
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        int mine;
+        say("in the child %s", bits(poll_one(fd, POLLIN, 5000)));
+        mine = accept(fd, NULL, NULL);
+        begin("read %s", result(recv(mine, buffer, 5, MSG_WAITALL)));
+        finish(" %.5s", buffer);
+        close(mine);
+        _exit(0);
+    }
+    usleep(300000);
+    int status = 0;
+    struct sockaddr_in at;
+    len = sizeof at;
+    getsockname(fd, (struct sockaddr *)&at, &len);
+    control = open_to('b');
+    write(control, &at.sin_port, 2);
+    waitpid(child, &status, 0);
+    say("child %d", status);
+    close(control);
+    close(epoll);
+    close(fd);
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    say("port free again %s", result(bind(fd, (struct sockaddr *)&at, sizeof at)));
+    close(fd);
+    fd = socket(AF_INET6, SOCK_STREAM, 0);
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6}, who;
+    bind(fd, (struct sockaddr *)&any, sizeof any);
+    listen(fd, 8);
+    len = sizeof any;
+    getsockname(fd, (struct sockaddr *)&any, &len);
+    control = open_to('b');
+    write(control, &any.sin6_port, 2);
+    len = sizeof who;
+    new = accept(fd, (struct sockaddr *)&who, &len);
+    say("dual stack %d family %d mapped %d", new >= 0, who.sin6_family == AF_INET6, IN6_IS_ADDR_V4MAPPED(&who.sin6_addr) != 0);
+    say("domain %d", int_option(new, SOL_SOCKET, SO_DOMAIN) == AF_INET6);
+    close(new);
+    close(control);
+    close(fd);
+}
+
+static void forks(void) {
+    int fd = open_to('e');
+    char buffer[8];
+    for (int leave = 0; leave < 2; leave++) {
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            if (leave == 0) close(fd);
+            _exit(0);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        write(fd, "ok", 2);
+        begin("after a child %s", result(recv(fd, buffer, 2, MSG_WAITALL)));
+        finish(" %.2s", buffer);
+    }
+    pid_t child = vfork();
+    if (child == 0) {
+        close(fd);
+        _exit(0);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    write(fd, "ok", 2);
+    say("after a vfork child %s", result(recv(fd, buffer, 2, MSG_WAITALL)));
+    close(fd);
+}
+
+static void *reader(void *argument) {
+    static char byte[8];
+    return (void *)(long)recv((int)(long)argument, byte, 3, MSG_WAITALL);
+}
+
+static void *poller(void *argument) { return (void *)(long)poll_one((int)(long)argument, POLLIN, 5000); }
+
+static void threads(void) {
+    pthread_t blocked, polling;
+    void *got;
+    int one = open_to('e'), two = open_to('e');
+    pthread_create(&blocked, NULL, reader, (void *)(long)one);
+    pthread_create(&polling, NULL, poller, (void *)(long)two);
+    usleep(50000);
+    write(one, "abc", 3);
+    pthread_join(blocked, &got);
+    say("blocked reader %ld", (long)got);
+    write(two, "x", 1);
+    pthread_join(polling, &got);
+    say("blocked poller %s", bits((int)(long)got));
+    close(one);
+    close(two);
+}
+
+static void datagrams(void) {
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    char buffer[3000], large[1400];
+    struct sockaddr_in from, here = {.sin_family = AF_INET};
+    socklen_t len = sizeof from;
+    memset(large, 'z', sizeof large);
+    say("bind %s", result(bind(fd, (struct sockaddr *)&here, sizeof here)));
+    say("nothing %s", result(recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)));
+    say("sendto %s", result(sendto(fd, "abc", 3, 0, (struct sockaddr *)&peer, sizeof peer)));
+    say("readable %s", bits(poll_one(fd, POLLIN, 5000)));
+    say("peek %s", result(recv(fd, buffer, 2, MSG_PEEK | MSG_TRUNC)));
+    begin("recvfrom %s", result(recvfrom(fd, buffer, sizeof buffer, 0, (struct sockaddr *)&from, &len)));
+    finish(" from the peer %d", from.sin_port == peer.sin_port && from.sin_addr.s_addr == peer.sin_addr.s_addr);
+    sendto(fd, large, sizeof large, 0, (struct sockaddr *)&peer, sizeof peer);
+    struct iovec part = {buffer, 100};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_name = &from, .msg_namelen = sizeof from};
+    begin("cut %s", result(recvmsg(fd, &message, 0)));
+    finish(" flags %d", message.msg_flags == MSG_TRUNC);
+    sendto(fd, "", 0, 0, (struct sockaddr *)&peer, sizeof peer);
+    say("empty %s", result(recv(fd, buffer, sizeof buffer, 0)));
+    say("unconnected send %s", result(send(fd, "x", 1, 0)));
+    say("connect %s", result(connect(fd, (struct sockaddr *)&peer, sizeof peer)));
+    begin("send %s", result(send(fd, "hello", 5, 0)));
+    finish(" recv %s", result(recv(fd, buffer, sizeof buffer, 0)));
+    say("writable %s", bits(poll_one(fd, POLLIN | POLLOUT, 1000)));
+    say("peer %s", result(getpeername(fd, (struct sockaddr *)&from, &len)));
+    say("too large %s", result(send(fd, buffer, 65536 - 20, 0)));
+    close(fd);
+    fd = socket(AF_INET, SOCK_DGRAM, 0);
+    say("unbound connect %s", result(connect(fd, (struct sockaddr *)&peer, sizeof peer)));
+    struct mmsghdr batch[3] = {0};
+    struct iovec parts[3] = {{"1", 1}, {"22", 2}, {"333", 3}};
+    for (int i = 0; i < 3; i++) { batch[i].msg_hdr.msg_iov = &parts[i]; batch[i].msg_hdr.msg_iovlen = 1; }
+    say("sendmmsg %s", result(sendmmsg(fd, batch, 3, 0)));
+    long total = 0;
+    for (int i = 0; i < 3; i++) total += recv(fd, buffer, sizeof buffer, 0);
+    say("came %ld", total);
+    struct timeval time = {0, 50000};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+    say("in vain %s", result(recv(fd, buffer, sizeof buffer, 0)));
+    close(fd);
+}
+
+static void on_alarm(int signal) { (void)signal; }
+
+static void signals(void) {
+    int fd = open_to('q');
+    char byte;
+    struct sigaction action = {.sa_handler = on_alarm};
+    sigaction(SIGALRM, &action, NULL);
+    ualarm(50000, 0);
+    say("interrupted read %s", result(read(fd, &byte, 1)));
+    ualarm(50000, 0);
+    say("interrupted poll %s", result(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 5000)));
+    int epoll = epoll_create1(0);
+    struct epoll_event event = {EPOLLIN, {.fd = fd}};
+    epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+    ualarm(50000, 0);
+    say("interrupted epoll %s", result(epoll_wait(epoll, &event, 1, 5000)));
+    close(epoll);
+    close(fd);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3) return 2;
+    peer.sin_family = AF_INET;
+    peer.sin_port = htons(atoi(argv[2]));
+    inet_pton(AF_INET, argv[1], &peer.sin_addr);
+    signal(SIGPIPE, SIG_IGN);
+    static const struct { const char *name; void (*run)(void); } checks[] = {
+        {"options", options}, {"transfer", transfer}, {"endings", endings},
+        {"connecting", connecting}, {"timeouts", timeouts}, {"epoll", epolls},
+        {"duplicates", duplicates}, {"listeners", listeners}, {"forks", forks},
+        {"threads", threads}, {"datagrams", datagrams}, {"signals", signals},
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+        check = checks[i].name;
+        checks[i].run();
+    }
+    return 0;
+}
