@@ -1,0 +1,85 @@
+//! Socket behaviour, compared: the same program prints what it sees on kernel sockets and under the
+//! library, and must print the same.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use outboard::demo::bench::listens;
+use outboard::lab::{Lab, Side, Task};
+use outboard_tests::turn;
+use outboard_tests::world::{Arrangement, CLIENTS, CLIENTS_KERNEL, SERVERS, SERVERS_KERNEL, World};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const PORT: u16 = 15001;
+
+/// Compiles a C program of `tests/posix` into the lab's scratch directory.
+fn compiled(lab: &Lab, name: &str) -> PathBuf {
+    let source = format!("{}/posix/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let program = lab.scratch().join(name);
+    let compiled = Command::new("cc")
+        .args(["-O1", "-Wall", "-Wno-unused-result", "-pthread", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .output()
+        .expect("cc runs: install gcc");
+    assert!(compiled.status.success(), "{source}: {}", String::from_utf8_lossy(&compiled.stderr));
+    program
+}
+
+/// What the probe prints when it runs on `side` with the peer at `peer` on the other host's
+/// kernel, as `accelerated` says.
+fn probed(world: &World, side: Side, peer: Ipv4Addr, accelerated: bool) -> String {
+    let probe = Task::new(compiled(&world.lab, "probe")).args([peer.to_string(), PORT.to_string()]);
+    let program = if accelerated { world.start(side, probe) } else { world.lab.start(side, probe) };
+    let finished = program.and_then(|program| program.wait(PATIENCE)).expect("the probe ends");
+    assert!(finished.status.success(), "{}{}", finished.output, finished.errors);
+    finished.output
+}
+
+fn compare(
+    test: &str,
+    arrangement: Arrangement,
+    side: Side,
+    on_engine: Ipv4Addr,
+    on_kernel: Ipv4Addr,
+) {
+    let Some(_turn) = turn(test) else { return };
+    let world = World::new(arrangement, None).expect("a world");
+    let peer = Task::new(compiled(&world.lab, "peer")).arg(PORT.to_string());
+    let mut peer = world.lab.start(side.other(), peer).expect("the peer starts");
+    peer.until(PATIENCE, |peer| listens(peer.pid(), PORT)).expect("the peer listens");
+    let kernel = probed(&world, side, on_kernel, false);
+    let engine = probed(&world, side, on_engine, true);
+    let differences: Vec<String> = kernel
+        .lines()
+        .zip(engine.lines())
+        .filter(|(kernel, engine)| kernel != engine)
+        .map(|(kernel, engine)| format!("kernel   {kernel}\noutboard {engine}"))
+        .collect();
+    assert!(differences.is_empty(), "\n{}", differences.join("\n"));
+    assert_eq!(kernel.lines().count(), engine.lines().count());
+}
+
+#[test]
+fn sockets_behave_as_the_kernels_on_a_packet_port() {
+    compare(
+        "sockets_behave_as_the_kernels_on_a_packet_port",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+#[test]
+fn sockets_behave_as_the_kernels_on_a_tap() {
+    compare(
+        "sockets_behave_as_the_kernels_on_a_tap",
+        Arrangement::TapServers,
+        Side::B,
+        CLIENTS,
+        CLIENTS_KERNEL,
+    );
+}
