@@ -196,6 +196,8 @@ pub struct Cold {
     pub lost_edge: u64,
     /// What is below this has been sent again in this recovery (HighRxt).
     pub rxt_next: u64,
+    /// The first hole when it was last sent again: its start, and snd.nxt at that time.
+    pub rxt_mark: Option<Range>,
     /// Where the peer's FIN is, once announced.
     pub peer_fin: Option<u64>,
     /// One past the urgent byte.
@@ -221,6 +223,8 @@ pub struct Cold {
     /// Segments sent again.
     pub retransmits: u64,
 }
+
+const _: () = assert!(size_of::<Cold>() <= 640, "an idle connection takes less than 1 KiB");
 
 /// A connection while something is done to it.
 pub struct Connection<'a> {

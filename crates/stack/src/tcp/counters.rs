@@ -32,6 +32,8 @@ counters! {
     segments_sent,
     /// Segments sent again.
     retransmits,
+    /// Retransmissions found lost without waiting for a timeout.
+    lost_retransmits,
     /// Retransmission timeouts.
     timeouts,
     /// Fast recoveries entered.

@@ -90,8 +90,29 @@ impl Connection<'_> {
             }
         }
         if self.hot.phase != Phase::Open {
+            self.find_lost_retransmission(step);
             self.cold.rxt_next = self.cold.rxt_next.max(self.hot.una);
             step.ready = true;
+        }
+    }
+
+    /// What was sent after a retransmission has arrived and the retransmission has not: it is
+    /// lost, too. Looked at for the first hole only, which is the one that holds everything up;
+    /// without it each such loss would cost a timeout.
+    fn find_lost_retransmission(&mut self, step: &mut Step<'_>) {
+        let Some(mark) = self.cold.rxt_mark.filter(|m| m.start == self.hot.una) else { return };
+        let enough = u64::from(DUP_THRESH) * u64::from(self.hot.mss);
+        let newer: u64 = self
+            .cold
+            .sacked
+            .iter()
+            .map(|r| r.end.saturating_sub(r.start.max(mark.end)))
+            .fold(0, u64::saturating_add);
+        if newer >= enough {
+            self.cold.rxt_mark = None;
+            self.cold.rxt_next = self.hot.una;
+            self.hot.forced = true;
+            step.shared.counters.lost_retransmits += 1;
         }
     }
 

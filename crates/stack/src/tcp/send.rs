@@ -4,6 +4,7 @@ use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use super::SegmentTx;
 use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
+use super::intervals::Range;
 use super::rtt::MILLISECOND;
 use crate::api::{Instant, Payload, TcpState};
 
@@ -246,6 +247,9 @@ impl Connection<'_> {
                 let hot = &mut *self.hot;
                 if again {
                     hot.forced = false;
+                    if start == hot.una && hot.sack {
+                        self.cold.rxt_mark = Some(Range { start, end: hot.nxt });
+                    }
                     self.cold.rxt_next = end_with_fin;
                     self.cold.retransmits += 1;
                     step.shared.counters.retransmits += 1;

@@ -137,6 +137,8 @@ pub struct Pair {
     count: u64,
     pub sent: u64,
     pub lost: u64,
+    /// Right edge of the window that each host has offered, and where its stream began.
+    edges: [Option<u64>; 2],
     /// Connections read as fast as data comes.
     pub reading: Vec<(usize, SocketId)>,
     /// Called for every segment; true loses it.
@@ -162,6 +164,7 @@ impl Pair {
             count: 0,
             sent: 0,
             lost: 0,
+            edges: [None; 2],
             reading: Vec::new(),
             filter: None,
         }
@@ -213,6 +216,7 @@ impl Pair {
     fn send(&mut self, from: usize, segment: Vec<u8>, gso_bytes: Option<u16>) {
         self.sent += 1;
         let parsed = wire::tcp::parse(&segment).unwrap();
+        self.check_window(from, &parsed);
         let filtered = self.filter.as_mut().is_some_and(|f| f(from, &parsed));
         if filtered || self.random.one_in(self.faults.lose) {
             self.lost += 1;
@@ -227,6 +231,41 @@ impl Pair {
             self.count += 1;
             let flying = Flying { to: 1 - from, segment: segment.clone(), gso_bytes };
             self.flying.insert((at, self.count), flying);
+        }
+    }
+
+    /// The sender never goes beyond what its peer has offered; one connection at a time.
+    fn check_window(&mut self, from: usize, segment: &wire::tcp::TcpSegment<'_>) {
+        let header = &segment.header;
+        if header.flags.rst() {
+            return;
+        }
+        let scale = if header.flags.syn() {
+            self.edges[from] = None;
+            0
+        } else {
+            // Both ends use the default limit of 1 MiB.
+            5
+        };
+        if header.flags.ack() {
+            let window = u64::from(header.window) << scale;
+            let edge = u64::from(header.ack.0) + window;
+            let known = self.edges[from].unwrap_or(edge);
+            let ahead = (edge as u32).wrapping_sub(known as u32).cast_signed();
+            self.edges[from] = Some(known.wrapping_add_signed(i64::from(ahead.max(0))));
+        }
+        if let Some(edge) = self.edges[1 - from] {
+            let end = header.seq + segment.payload.len() as u32;
+            let beyond = end.0.wrapping_sub(edge as u32).cast_signed();
+            assert!(beyond <= 0, "{beyond} bytes beyond the window");
+        }
+    }
+
+    /// Exports and imports both ends.
+    pub fn renew(&mut self) {
+        for host in &mut self.hosts {
+            let bytes = postcard::to_stdvec(&host.tcp).unwrap();
+            host.tcp = postcard::from_bytes(&bytes).unwrap();
         }
     }
 

@@ -247,10 +247,31 @@ fn an_idle_application_does_not_grow_the_window() {
 }
 
 #[test]
-fn large_segments_are_multiples_of_the_segment_size() {
+fn a_lost_retransmission_is_sent_again_without_a_timeout() {
     let mut peer = Peer::established();
-    let id = peer.id;
-    peer.write(10);
+    peer.write(30_000);
     peer.sent();
-    assert_eq!(peer.host.tcp.info(peer.now, id).unwrap().mss, 1000);
+    peer.send(". 1:1 ack 1 sack 1001:10001");
+    let sent = peer.sent();
+    assert!(sent.starts_with(". 1:1001 ack 1 | . 10001:11001 ack 1"), "{sent}");
+    // What was sent after the retransmission arrives, the retransmission does not.
+    peer.send(". 1:1 ack 1 sack 1001:12001");
+    assert!(!peer.sent().contains(". 1:1001"));
+    peer.send(". 1:1 ack 1 sack 1001:13001");
+    let sent = peer.sent();
+    assert!(sent.starts_with(". 1:1001 ack 1"), "{sent}");
+    assert_eq!(peer.host.tcp.counters().timeouts, 0);
+}
+
+#[test]
+fn a_forced_retransmission_does_not_repeat_itself() {
+    let mut peer = Peer::established();
+    peer.write(10_000);
+    peer.sent();
+    peer.send(". 1:1 ack 1 sack 1001:4001");
+    peer.expect(". 1:1001 ack 1");
+    for end in [5001, 6001, 7001, 8001, 9001, 10_001] {
+        peer.send(&format!(". 1:1 ack 1 sack 1001:{end}"));
+        peer.expect("");
+    }
 }
