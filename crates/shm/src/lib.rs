@@ -14,6 +14,8 @@ pub mod engine_side;
 pub mod fork;
 pub mod layout;
 pub mod lock;
+#[cfg(all(test, loom))]
+mod loom_models;
 pub mod region;
 pub mod request;
 mod ring;

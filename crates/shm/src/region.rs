@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+#[cfg(not(loom))]
 use arch::SharedBytes;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
