@@ -158,16 +158,24 @@ impl Endpoint {
         let driver = call.driver();
         let mut send = view.lock_send(driver.tag()).map_err(reentered)?;
         // Full buffers, one piece from the open buffer, its remnant, and one shorter than `least`.
-        if send.room() < total / buffer_bytes + 4 {
-            return Err(call.again());
+        let most = total / buffer_bytes + 4;
+        if send.room() < most {
+            // An event must come once there is room, unless it came meanwhile.
+            self.can_send(&call, view.levels());
+            if send.room() < most {
+                return Err(call.again());
+            }
         }
         let mut place = Place::default();
         let mut done = 0;
         // All of it is carved under one lock, or none.
         let mut lane = driver.lane.lock(driver.tag()).map_err(reentered)?;
         if !lane.can_carve(total, least) {
-            drop(lane);
-            return Err(call.again());
+            self.inner.session.starve(self.id());
+            if !lane.can_carve(total, least) {
+                drop(lane);
+                return Err(call.again());
+            }
         }
         while done < total {
             let Some(Carved { span, last }) = lane.carve(total - done, least.min(total - done))

@@ -148,24 +148,32 @@ impl Endpoint {
         let limit = call.send_limit();
         let mut place = Place::default();
         let mut done = 0;
-        // The last slot is left for the end of the stream.
-        while done < total && send.room() > 1 {
-            if send.written().saturating_sub(levels.acked) >= limit {
-                levels = view.levels();
+        'filling: loop {
+            // The last slot is left for the end of the stream.
+            while done < total && send.room() > 1 {
                 if send.written().saturating_sub(levels.acked) >= limit {
-                    break;
+                    levels = view.levels();
+                    if send.written().saturating_sub(levels.acked) >= limit {
+                        break;
+                    }
                 }
+                let wanted = u32::try_from(total - done).unwrap_or(u32::MAX);
+                let carved = {
+                    let Ok(mut lane) = driver.lane.lock(driver.tag()) else { break 'filling };
+                    lane.carve(wanted, 1)
+                };
+                let Some(carved) = carved else { break };
+                place.gather(view.region(), carved.span, parts);
+                let flags =
+                    if carved.last { DescriptorFlags::LAST } else { DescriptorFlags::empty() };
+                send.push(DescriptorKind::Data, flags, carved.span);
+                done += carved.span.len as usize;
             }
-            let wanted = u32::try_from(total - done).unwrap_or(u32::MAX);
-            let carved = {
-                let Ok(mut lane) = driver.lane.lock(driver.tag()) else { break };
-                lane.carve(wanted, 1)
-            };
-            let Some(carved) = carved else { break };
-            place.gather(view.region(), carved.span, parts);
-            let flags = if carved.last { DescriptorFlags::LAST } else { DescriptorFlags::empty() };
-            send.push(DescriptorKind::Data, flags, carved.span);
-            done += carved.span.len as usize;
+            // Whoever writes less than asked waits for room without asking again: an event must
+            // come once there is some, unless it came meanwhile.
+            if done == total || !self.can_send(&call, view.levels()) {
+                break;
+            }
         }
         if done == 0 {
             return Err(call.again());

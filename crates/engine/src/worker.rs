@@ -316,7 +316,6 @@ impl Worker {
             of.starved = false;
             return;
         }
-        of.view.begin_grants();
         of.starved = false;
         for _ in len..target {
             let Some(buffer) = session.pool.take_for_lane(lane) else {

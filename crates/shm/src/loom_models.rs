@@ -410,6 +410,25 @@ fn a_second_sleep_is_woken_like_the_first() {
 }
 
 #[test]
+fn whoever_waits_for_buffers_sees_them_or_gets_an_event() {
+    loom::model(|| {
+        let region = region();
+        let (mut engine, _, client, _) = sides(&region);
+        assert!(engine.grant(0));
+        let _ = engine.finish_events();
+        client.lock(tag()).unwrap().take_events(4, |_| {});
+        let granting = thread::spawn(move || {
+            assert!(engine.grant(1));
+            let _ = engine.finish_events();
+        });
+        assert!(client.lock(tag()).unwrap().carve(2, 1).is_some());
+        let waits = !client.has_stock();
+        granting.join().unwrap();
+        assert!(!waits || client.has_events(), "it waits for buffers that are there");
+    });
+}
+
+#[test]
 fn a_wish_to_hear_of_acknowledgements_or_the_level_is_seen() {
     loom::model(|| {
         let region = region();

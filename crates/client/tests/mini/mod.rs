@@ -170,7 +170,6 @@ impl Engine {
     fn new(region: Arc<Region>) -> Self {
         let mut lane = EngineLane::new(region.clone(), 0, 0);
         let mut free: Vec<u32> = (0..region.geometry().buffer_count).collect();
-        lane.begin_grants();
         while let Some(buffer) = free.pop() {
             if !lane.grant(buffer) {
                 free.push(buffer);
@@ -220,7 +219,6 @@ impl Engine {
                 self.dirty.push(id);
             }
         }
-        self.lane.begin_grants();
         while let Some(buffer) = self.free.pop() {
             if !self.lane.grant(buffer) {
                 self.free.push(buffer);

@@ -134,13 +134,21 @@ impl ClientLane {
         self.events.take(&self.region, taken).is_some()
     }
 
-    /// Whether there is anything to carve from; a hint, without the lock.
+    /// Whether there is anything to carve from; a hint, without the lock. Where it says no to one
+    /// who has announced that he waits, an event follows.
     pub fn has_stock(&self) -> bool {
-        self.look(lane::OPEN_BUFFER, Ordering::Relaxed) != 0
-            || self
-                .stock
-                .take(&self.region, self.look(lane::STOCK_TAKEN, Ordering::Acquire))
-                .is_some()
+        let look = || {
+            self.look(lane::OPEN_BUFFER, Ordering::Relaxed) != 0
+                || self
+                    .stock
+                    .take(&self.region, self.look(lane::STOCK_TAKEN, Ordering::Acquire))
+                    .is_some()
+        };
+        look() || {
+            // Pairs with the fence in `EngineLane::announce_stock`.
+            fence(Ordering::SeqCst);
+            look()
+        }
     }
 
     /// Asks to be woken by the pipe. `sleep` is the number of this sleep: not nought, and another
@@ -250,8 +258,10 @@ impl LaneGuard<'_> {
     }
 
     /// Whether `bytes` could be carved in pieces of at least `least`, the remnant of the open
-    /// buffer included.
+    /// buffer included. Where it says no to one who has announced that he waits, an event follows.
     pub fn can_carve(&self, bytes: u32, least: u32) -> bool {
+        // Pairs with the fence in `EngineLane::announce_stock`.
+        fence(Ordering::SeqCst);
         let buffer_bytes = self.lane.region.geometry().buffer_bytes;
         let rest = match self.look(lane::OPEN_BUFFER) {
             0 => 0,

@@ -15,7 +15,7 @@ pub struct Serial(u32);
 
 /// With fewer buffers than this in its stock, a client may be waiting for more: the longest
 /// datagram takes this many of 4 KiB.
-const STOCK_LOW: u32 = 17;
+const STOCK_LOW: u64 = if cfg!(loom) { 1 } else { 17 };
 
 /// What became of an event.
 enum Pushed {
@@ -45,7 +45,7 @@ pub struct EngineLane {
     /// outstanding. It outlives the endpoint's users: their events may.
     marks: Vec<u64>,
     stock_mark: u64,
-    stock_was_low: bool,
+    granted_from: Option<u64>,
     requests_rung: bool,
     to_flush: bool,
     sleep: u64,
@@ -74,7 +74,7 @@ impl EngineLane {
             stock_pushed: 0,
             marks: Vec::new(),
             stock_mark: 0,
-            stock_was_low: true,
+            granted_from: None,
             requests_rung: false,
             to_flush: false,
             sleep: 0,
@@ -164,28 +164,31 @@ impl EngineLane {
         self.stock_pushed.wrapping_sub(taken).min(self.stock.slots) as u32
     }
 
-    /// Notes whether the client may be waiting for buffers; call once before a series of
-    /// [`Self::grant`].
-    pub fn begin_grants(&mut self) {
-        self.stock_was_low = self.stock_len() < STOCK_LOW.min(self.stock.slots as u32);
-    }
-
-    /// Grants a buffer to the lane for sending; `false` when the stock is full. The first into a
-    /// stock that was low makes an event for the client.
+    /// Grants a buffer to the lane for sending; `false` when the stock is full. Where the stock
+    /// was low, [`Self::finish_events`] makes an event for whoever waits for buffers.
     pub fn grant(&mut self, buffer: u32) -> bool {
         if self.stock_len() >= self.stock.slots as u32 {
             return false;
         }
+        self.granted_from.get_or_insert(self.stock_pushed);
         self.stock.push(&self.region, self.stock_pushed, buffer);
         self.stock_pushed = self.stock_pushed.wrapping_add(1);
-        if self.stock_was_low {
-            self.stock_was_low = false;
-            fence(Ordering::SeqCst); // as in `begin_events`
-            if let Pushed::At(position) = self.push(EVENT_STOCK, self.stock_mark) {
-                self.stock_mark = position;
-            }
-        }
+        self.to_flush = true;
         true
+    }
+
+    /// Makes the event for those who wait for buffers, if there may be any.
+    fn announce_stock(&mut self) {
+        let Some(from) = self.granted_from.take() else { return };
+        // Pairs with the fence in `ClientLane::has_stock`: either the client sees the buffers, or
+        // we see that it has taken those before them.
+        fence(Ordering::SeqCst);
+        let taken = self.look(lane::STOCK_TAKEN, Ordering::Relaxed);
+        if from.wrapping_sub(taken).cast_signed() < STOCK_LOW.cast_signed()
+            && let Pushed::At(position) = self.push(EVENT_STOCK, self.stock_mark)
+        {
+            self.stock_mark = position;
+        }
     }
 
     /// Orders the levels written in this turn before the events about them. Once before a series
@@ -239,6 +242,7 @@ impl EngineLane {
         if !self.to_flush {
             return false;
         }
+        self.announce_stock();
         self.to_flush = false;
         // Pairs with the fence in `ClientLane::arm`: either we see it armed, or it sees what we
         // pushed.
