@@ -19,6 +19,7 @@ mod open;
 mod session;
 pub mod sockets;
 mod stream;
+mod wait;
 
 pub use datagram::Received;
 pub use endpoint::{Accepted, Endpoint, EndpointId, How, Kind, Readiness};

@@ -1,1 +1,272 @@
-//! Blocking sockets.
+//! Blocking sockets over a session, with the traits of `std::io`; and [`Poller`] for those who
+//! wait for many.
+//!
+//! They speak through the engine only. Programs that want the kernel's sockets behind the same
+//! calls use [`sockets`](crate::sockets).
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::driver::locked;
+use crate::{ConnectOptions, Endpoint, How, Readiness, Received, Session};
+
+/// Calls `attempt` until it is something else than EAGAIN, waiting for `wanted` in between.
+fn blocking<T>(
+    endpoint: &Endpoint,
+    wanted: Readiness,
+    timeout: Option<Duration>,
+    mut attempt: impl FnMut() -> Result<T, Errno>,
+) -> io::Result<T> {
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    loop {
+        match attempt() {
+            Err(Errno::AGAIN) => {}
+            done => return Ok(done?),
+        }
+        let ends = Readiness::ERR | Readiness::HUP;
+        let ready = || endpoint.readiness().intersects(wanted | ends);
+        if !endpoint.session().wait_until(deadline, ready)? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+}
+
+/// A kernel socket of the program's own that holds an address: the engine serves what the kernel
+/// granted.
+fn kernel_socket(address: SocketAddr, kind: SocketType) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    // The address may be one that only the engine has.
+    if address.is_ipv4() {
+        rustix::net::sockopt::set_ip_freebind(&socket, true)?;
+    } else {
+        rustix::net::sockopt::set_ipv6_freebind(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Stream {
+    endpoint: Endpoint,
+    timeout: Option<Duration>,
+}
+
+impl Stream {
+    /// Connects to `remote`, waiting until it stands or fails.
+    pub fn connect(session: &Arc<Session>, remote: SocketAddr) -> io::Result<Self> {
+        Self::connect_with(session, remote, &ConnectOptions::default(), None)
+    }
+
+    /// Connects with options, within `timeout`.
+    pub fn connect_with(
+        session: &Arc<Session>,
+        remote: SocketAddr,
+        options: &ConnectOptions,
+        timeout: Option<Duration>,
+    ) -> io::Result<Self> {
+        let endpoint = session.connect(remote, None, options)?;
+        blocking(&endpoint, Readiness::OUT, timeout, || match endpoint.take_error() {
+            Some(errno) => Err(errno),
+            None if endpoint.is_connected() => Ok(()),
+            None => Err(Errno::AGAIN),
+        })?;
+        Ok(Self::from_endpoint(endpoint))
+    }
+
+    /// A blocking view of a connection.
+    pub fn from_endpoint(endpoint: Endpoint) -> Self {
+        Self { endpoint, timeout: None }
+    }
+
+    /// The connection itself, for options, addresses and calls that do not wait.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Limits how long reads and writes wait.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// Shuts down one or both directions.
+    pub fn shutdown(&self, how: How) -> io::Result<()> {
+        Ok(self.endpoint.shutdown(how)?)
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        blocking(&self.endpoint, Readiness::IN, self.timeout, || self.endpoint.read(bytes))
+    }
+
+    fn read_vectored(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        blocking(&self.endpoint, Readiness::IN, self.timeout, || self.endpoint.read_vectored(parts))
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        blocking(&self.endpoint, Readiness::OUT, self.timeout, || self.endpoint.write(bytes))
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let write = || self.endpoint.write_vectored(parts);
+        blocking(&self.endpoint, Readiness::OUT, self.timeout, write)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(bytes)
+    }
+
+    fn read_vectored(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(parts)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(parts)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A listener.
+#[derive(Debug)]
+pub struct Listener {
+    endpoint: Endpoint,
+    /// Holds the address as long as the listener lives.
+    _kernel: OwnedFd,
+}
+
+impl Listener {
+    /// Listens at `local`, which must be one of the engine's addresses or unspecified.
+    pub fn bind(session: &Arc<Session>, local: SocketAddr) -> io::Result<Self> {
+        let kernel = kernel_socket(local, SocketType::STREAM)?;
+        rustix::net::listen(&kernel, 1024)?;
+        let endpoint = session.listen(kernel.as_fd(), 1024)?;
+        Ok(Self { endpoint, _kernel: kernel })
+    }
+
+    /// The listener itself.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Waits for a connection and its peer's address.
+    pub fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        let accepted = blocking(&self.endpoint, Readiness::IN, None, || self.endpoint.accept())?;
+        Ok((Stream::from_endpoint(accepted.endpoint), accepted.remote))
+    }
+}
+
+/// A datagram socket.
+#[derive(Debug)]
+pub struct Datagram {
+    endpoint: Endpoint,
+    _kernel: OwnedFd,
+}
+
+impl Datagram {
+    /// A socket at `local`, which must be one of the engine's addresses or unspecified.
+    pub fn bind(session: &Arc<Session>, local: SocketAddr) -> io::Result<Self> {
+        let kernel = kernel_socket(local, SocketType::DGRAM)?;
+        let endpoint = session.bind_udp(kernel.as_fd())?;
+        Ok(Self { endpoint, _kernel: kernel })
+    }
+
+    /// The socket itself.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Waits for a datagram.
+    pub fn recv_from(&self, bytes: &mut [u8]) -> io::Result<Received> {
+        let parts = &mut [IoSliceMut::new(bytes)];
+        blocking(&self.endpoint, Readiness::IN, None, || self.endpoint.recv_from(parts))
+    }
+
+    /// Sends a datagram, waiting for room.
+    pub fn send_to(&self, bytes: &[u8], remote: SocketAddr) -> io::Result<usize> {
+        self.send_from(bytes, remote, None)
+    }
+
+    /// The same, from one of several local addresses.
+    pub fn send_from(
+        &self,
+        bytes: &[u8],
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+    ) -> io::Result<usize> {
+        let parts = [IoSlice::new(bytes)];
+        let send = || self.endpoint.send_to(Some(remote), local, &parts);
+        blocking(&self.endpoint, Readiness::OUT, None, send)
+    }
+}
+
+/// Waits for any of several endpoints of one session.
+#[derive(Debug)]
+pub struct Poller {
+    session: Arc<Session>,
+    watched: Mutex<Vec<(usize, Endpoint, Readiness)>>,
+}
+
+impl Poller {
+    /// One that watches nothing yet.
+    pub fn new(session: &Arc<Session>) -> Self {
+        Self { session: session.clone(), watched: Mutex::default() }
+    }
+
+    /// Watches `endpoint` for `wanted` (ends and errors always) under the name `key`.
+    pub fn add(&self, key: usize, endpoint: &Endpoint, wanted: Readiness) {
+        let wanted = wanted | Readiness::ERR | Readiness::HUP;
+        locked(&self.watched).push((key, endpoint.clone(), wanted));
+    }
+
+    /// Watches what is called `key` no more.
+    pub fn remove(&self, key: usize) {
+        locked(&self.watched).retain(|(watched, ..)| *watched != key);
+    }
+
+    /// Waits until something is ready and writes keys and readiness to `ready`; nothing when
+    /// `timeout` passes first.
+    pub fn wait(
+        &self,
+        ready: &mut Vec<(usize, Readiness)>,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        self.session.wait_until(deadline, || {
+            ready.clear();
+            for (key, endpoint, wanted) in locked(&self.watched).iter() {
+                let readiness = endpoint.readiness() & *wanted;
+                if !readiness.is_empty() {
+                    ready.push((*key, readiness));
+                }
+            }
+            !ready.is_empty()
+        })?;
+        Ok(())
+    }
+}

@@ -43,6 +43,8 @@ pub struct Session {
     has_aliases: AtomicBool,
     /// Endpoints that found the stock empty.
     starved: Mutex<Vec<EndpointId>>,
+    /// Threads that sleep in `wait_until`.
+    parked: Mutex<Vec<Arc<std::os::fd::OwnedFd>>>,
     next_driver: AtomicUsize,
 }
 
@@ -78,6 +80,7 @@ impl Session {
             aliases: Mutex::default(),
             has_aliases: AtomicBool::new(false),
             starved: Mutex::default(),
+            parked: Mutex::default(),
             next_driver: AtomicUsize::new(0),
         }))
     }
@@ -164,6 +167,10 @@ impl Session {
             return Errno::CONNRESET;
         }
         Errno::AGAIN
+    }
+
+    pub(crate) fn parked(&self) -> &Mutex<Vec<Arc<std::os::fd::OwnedFd>>> {
+        &self.parked
     }
 
     pub(crate) fn control(&self) -> &Mutex<Control> {

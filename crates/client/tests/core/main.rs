@@ -1,6 +1,7 @@
 //! The client core against a mini engine.
 
 mod mini;
+mod native;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
