@@ -121,9 +121,12 @@ impl Connection<'_> {
             }
         } else if let Some(timestamps) = segment.options.timestamps.filter(|_| hot.timestamps) {
             // A timestamp tells which copy was answered, also in recovery (RFC 7323 section 4.1).
-            let ticks = hot.ts_now(step.now).wrapping_sub(timestamps.echo);
-            if timestamps.echo != 0 && ticks < 1 << 20 {
-                hot.rtt.on_sample(u64::from(ticks) * MILLISECOND);
+            // When it was the one before the repair, an acknowledgement was lost and the time
+            // since is our own waiting, not the path's.
+            let ticks = u64::from(hot.ts_now(step.now).wrapping_sub(timestamps.echo));
+            let since_repair = step.now.0.saturating_sub(self.cold.repaired_at) / MILLISECOND;
+            if timestamps.echo != 0 && ticks <= since_repair + 1 {
+                hot.rtt.on_sample(ticks * MILLISECOND);
             }
         }
         hot.rtt.on_progress();

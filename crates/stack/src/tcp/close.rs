@@ -98,6 +98,7 @@ impl Cold {
             recover: 0,
             lost_edge: 0,
             rxt_next: 0,
+            repaired_at: 0,
             rxt_mark: None,
             peer_fin: None,
             urgent: None,

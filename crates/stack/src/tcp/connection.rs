@@ -196,6 +196,8 @@ pub struct Cold {
     pub lost_edge: u64,
     /// What is below this has been sent again in this recovery (HighRxt).
     pub rxt_next: u64,
+    /// When lost data was last begun to be sent again.
+    pub repaired_at: u64,
     /// The first hole when it was last sent again: its start, and snd.nxt at that time.
     pub rxt_mark: Option<Range>,
     /// Where the peer's FIN is, once announced.

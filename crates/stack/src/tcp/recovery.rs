@@ -144,6 +144,7 @@ impl Connection<'_> {
         self.hot.phase = Phase::Recovery;
         self.cold.recover = self.hot.nxt;
         self.cold.rxt_next = self.hot.una;
+        self.cold.repaired_at = step.now.0;
         self.hot.forced = true;
         let mss = u32::from(self.hot.mss);
         let flight = u32::try_from(self.hot.flight()).unwrap_or(u32::MAX);
@@ -176,6 +177,7 @@ impl Connection<'_> {
         self.hot.dup_acks = 0;
         self.hot.forced = true;
         self.hot.timed_at = NEVER;
+        self.cold.repaired_at = step.now.0;
         self.cold.recover = self.hot.nxt;
         self.cold.lost_edge = self.hot.nxt;
         self.cold.rxt_next = self.hot.una;

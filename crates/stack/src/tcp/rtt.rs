@@ -39,7 +39,12 @@ impl Rtt {
             //= https://www.rfc-editor.org/rfc/rfc6298#section-2
             //# RTTVAR <- (1 - beta) * RTTVAR + beta * |SRTT - R'|
             //# SRTT <- (1 - alpha) * SRTT + alpha * R'
-            let deviation = self.srtt_us.abs_diff(sample);
+            let mut deviation = self.srtt_us.abs_diff(sample);
+            // A path that has become faster is no reason to wait longer: with the plain rule one
+            // slow handshake would raise the timeout for many round trips (as Linux, after Eifel).
+            if sample.saturating_add(self.rttvar_us) < self.srtt_us {
+                deviation /= 8;
+            }
             self.rttvar_us = self.rttvar_us - self.rttvar_us / 4 + deviation / 4;
             self.srtt_us = self.srtt_us - self.srtt_us / 8 + sample / 8;
         } else {
@@ -151,6 +156,18 @@ mod tests {
         }
         assert!(rtt.srtt_ns().unwrap() < 2 * MILLISECOND);
         assert!(rtt.rto_ns() >= RTO_NS_MIN && rtt.rto_ns() < 210 * MILLISECOND);
+    }
+
+    #[test]
+    fn a_faster_path_does_not_lengthen_the_timeout() {
+        let mut rtt = Rtt::default();
+        rtt.on_sample(3 * SECOND);
+        let mut before = rtt.rto_ns();
+        for _ in 0..50 {
+            rtt.on_sample(MILLISECOND);
+            assert!(rtt.rto_ns() <= before);
+            before = rtt.rto_ns();
+        }
     }
 
     #[test]

@@ -307,3 +307,24 @@ fn an_imported_connection_goes_on() {
     peer.wait(250);
     peer.expect("P. 10001:10011 ack 1");
 }
+
+/// A lost acknowledgement once made the timeout as long as the wait it had caused: the echo of
+/// the first copy was taken for a round trip (found at 20% loss, where timeouts reached 120 s).
+#[test]
+fn the_echo_of_what_was_sent_before_the_repair_is_no_round_trip() {
+    let stamped = Offer { timestamps: true, ..PLAIN };
+    let mut peer = Peer::syn_received(stamped, TcpOptions::default());
+    peer.send(". 1:1 ack 1 ts 1001");
+    peer.id = peer.host.tcp.accept(peer.listener.unwrap()).unwrap().unwrap().id;
+    peer.write(100);
+    peer.sent();
+    let first = peer.last;
+    peer.wait(201);
+    peer.sent();
+    peer.wait(401);
+    peer.sent();
+    // The peer answers the third copy, with the timestamp of the first.
+    peer.last = first;
+    peer.send(". 1:1 ack 101 ts 1002");
+    assert!(peer.info().rto_ns <= 201_000_000, "{}", peer.info().rto_ns);
+}

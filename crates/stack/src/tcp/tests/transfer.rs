@@ -18,7 +18,11 @@ fn both_ends_see_the_connection_established() {
 /// Sends `a` bytes one way and `b` the other, closes, and compares.
 #[track_caller]
 fn exchange(net: &mut Pair, a: usize, b: usize, seconds: u64, renew: bool) {
-    let (client, server) = net.connected(options());
+    let Some((client, server)) = net.try_connected(options()) else {
+        // Six SYN and ACKs, or their answers, can all be lost where one in five is.
+        assert_eq!(net.faults.lose, 5);
+        return;
+    };
     net.reading = vec![(0, client), (1, server)];
     let (there, back) = (pattern(a, 1), pattern(b, 2));
     let now = net.now;
@@ -69,7 +73,7 @@ fn large_segments_are_used_where_the_interface_cuts_them() {
 
 #[test]
 fn bad_networks_deliver_every_byte() {
-    for seed in 0..60 {
+    for seed in 0..400 {
         let mut random = Random::new(seed);
         let faults = Faults {
             lose: [0, 5, 20, 100][random.below(4) as usize],
