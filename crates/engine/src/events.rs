@@ -130,7 +130,7 @@ impl Worker {
     pub(crate) fn on_pending(&mut self, index: u32, wake: bool) {
         let Some(listener) = self.listeners.at(index) else { return };
         let pending = self.stack.tcp_pending(listener.id).unwrap_or(0);
-        listener.pending = pending;
+        let new = pending.saturating_sub(std::mem::replace(&mut listener.pending, pending));
         let sharers = listener.attached().len() as u32;
         for (place, endpoint) in listener.attached() {
             if let Some(endpoint) =
@@ -140,8 +140,11 @@ impl Worker {
             }
         }
         if wake && pending > 0 {
-            if let Some((place, endpoint)) = listener.next_waiter() {
-                self.sessions.note_news(place, endpoint);
+            // One waiter for each new connection, and one at least.
+            for _ in 0..new.clamp(1, sharers.max(1)) {
+                if let Some((place, endpoint)) = listener.next_waiter() {
+                    self.sessions.note_news(place, endpoint);
+                }
             }
         }
     }
