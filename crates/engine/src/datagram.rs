@@ -10,6 +10,9 @@ use crate::stats::Counters;
 /// Datagrams in a buffer start at multiples of this.
 const ALIGN: u32 = 64;
 
+/// Buffers that a socket may hold without being asked to ring when it has read them.
+const BUFFERS_UNASKED: usize = 2;
+
 /// Most spans of one datagram: full buffers of the smallest size, and some remnants.
 const SPANS_MAX: usize = 80;
 
@@ -50,7 +53,7 @@ impl Session {
         };
         match self.endpoints.get(index as usize) {
             Some(Endpoint { view, role: Role::Datagram(datagram), .. }) if datagram.id == id => {
-                if is_full(datagram, view.received()) {
+                if is_full(datagram, view.received()) || self.pool.free() < parts {
                     self.learn_datagrams_consumed(index);
                 }
             }
@@ -113,7 +116,11 @@ impl Session {
         if !std::mem::take(&mut datagram.unpublished) {
             return false;
         }
-        endpoint.view.set_readable(endpoint.view.received());
+        // A socket that holds several buffers is to say when it has read them.
+        let received = endpoint.view.received();
+        let wanted = if datagram.buffers.len() > BUFFERS_UNASKED { received } else { u64::MAX };
+        endpoint.view.set_wanted(wanted);
+        endpoint.view.set_readable(received);
         true
     }
 
