@@ -91,3 +91,42 @@ impl Drop for Held<'_> {
         self.region.store(self.word, 0, Ordering::Release); // pairs with `acquire`
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::control::Geometry;
+
+    fn region() -> Region {
+        let small = Geometry {
+            endpoint_capacity: 1,
+            buffer_count: 1,
+            context_count: 1,
+            ..Geometry::default()
+        };
+        Region::private(small).unwrap()
+    }
+
+    #[test]
+    fn the_lock_of_a_dead_process_is_broken() {
+        let region = region();
+        let word = region.layout().endpoint(0) + crate::layout::endpoint::SEND_LOCK;
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let dead = Tag::new(child.id(), 1);
+        child.wait().unwrap();
+        std::mem::forget(acquire(&region, word, dead).unwrap());
+        drop(acquire(&region, word, Tag::new(std::process::id(), 1)).unwrap());
+        assert_eq!(region.load(word, Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_thread_that_comes_back_to_its_own_lock_is_told() {
+        let region = region();
+        let word = region.layout().endpoint(0) + crate::layout::endpoint::SEND_LOCK;
+        let own = Tag::new(std::process::id(), 1);
+        let held = acquire(&region, word, own).unwrap();
+        assert_eq!(acquire(&region, word, own).unwrap_err(), Reentered);
+        drop(held);
+        assert!(acquire(&region, word, own).is_ok());
+    }
+}

@@ -198,7 +198,8 @@ impl Region {
     /// Stores a word anywhere in the region: a client that scribbles, for tests of the engine.
     /// `false` beyond the region's end or between words.
     pub fn scribble(&self, offset: u64, value: u64) -> bool {
-        let inside = offset % 8 == 0 && offset + 8 <= self.layout.geometry().region_bytes;
+        let bytes = self.layout.geometry().region_bytes;
+        let inside = offset % 8 == 0 && offset.checked_add(8).is_some_and(|end| end <= bytes);
         if inside {
             self.memory.word(offset as usize).store(value, Ordering::Relaxed);
         }

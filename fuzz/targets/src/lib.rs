@@ -6,6 +6,7 @@
 //! `fuzz/corpus/NAME`. A target panics when what it promises does not hold.
 #![forbid(unsafe_code)]
 
+pub mod hostile_region;
 pub mod stack_frames;
 pub mod wire_parsers;
 
@@ -13,5 +14,8 @@ pub mod wire_parsers;
 pub type Run = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: &[(&str, Run)] =
-    &[("stack_frames", stack_frames::run), ("wire_parsers", wire_parsers::run)];
+pub const TARGETS: &[(&str, Run)] = &[
+    ("hostile_region", hostile_region::run),
+    ("stack_frames", stack_frames::run),
+    ("wire_parsers", wire_parsers::run),
+];
