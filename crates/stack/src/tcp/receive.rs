@@ -41,7 +41,7 @@ impl Connection<'_> {
         self.hot.received_at = step.now.0;
         self.cold.keep_probes = 0;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
-        //# If the ACK bit is off, drop the segment and return
+        //# if the ACK bit is off, drop the segment and return
         if !segment.header.flags.ack() {
             return Err(DropReason::TcpBadAck);
         }
@@ -245,7 +245,8 @@ impl Connection<'_> {
             //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
             //# 3) If the RST bit is set and the sequence number does not exactly
             //#    match the next expected sequence value, yet is within the current
-            //#    receive window, TCP MUST send an acknowledgment (challenge ACK):
+            //#    receive window (RCV.NXT < SEG.SEQ < RCV.NXT+RCV.WND), TCP MUST
+            //#    send an acknowledgment (challenge ACK):
             self.challenge(step);
             return Err(DropReason::TcpBlindReset);
         }

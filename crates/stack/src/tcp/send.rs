@@ -157,9 +157,8 @@ impl Connection<'_> {
         let usable = edge.saturating_sub(hot.nxt);
         let remaining = hot.written.saturating_sub(hot.nxt);
         let mss = u64::from(self.send_mss());
-        let wanted = remaining + u64::from(closing);
         // The probe timer has decided to send what fits.
-        if hot.probe_due && hot.flight() == 0 && usable > 0 && usable < wanted.min(mss) {
+        if hot.probe_due && hot.flight() == 0 && usable > 0 && self.is_window_closed() {
             let end = hot.nxt + usable.min(remaining);
             return (end > hot.nxt).then_some(Next::Data {
                 start: hot.nxt,
@@ -168,9 +167,7 @@ impl Connection<'_> {
                 again: false,
             });
         }
-        // The window must take a whole segment, or all there is (sender's silly window syndrome
-        // avoidance, RFC 9293 section 3.8.6.2.1; send_mss is at most half the largest window).
-        if usable < wanted.min(mss) {
+        if self.is_window_closed() {
             return None;
         }
         let pipe = self.pipe();
@@ -410,13 +407,15 @@ impl Connection<'_> {
         }
     }
 
-    /// Nothing of what is left fits the peer's window.
+    /// The peer's window does not take a whole segment, nor all there is: sender's silly window
+    /// syndrome avoidance, RFC 9293 section 3.8.6.2.1; send_mss is at most half the largest
+    /// window. A FIN that does not fit behind the data follows by itself.
     pub fn is_window_closed(&self) -> bool {
         let hot = &*self.hot;
         let edge = hot.una.saturating_add(u64::from(hot.snd_wnd));
         let usable = edge.saturating_sub(hot.nxt);
-        let wanted = hot.send_end().saturating_sub(hot.nxt);
-        usable < wanted.min(u64::from(self.send_mss()))
+        let remaining = hot.written.saturating_sub(hot.nxt);
+        usable < remaining.min(u64::from(self.send_mss())).max(1)
     }
 
     /// Starts the probe or cork timer when something waits for it. Called when there is nothing

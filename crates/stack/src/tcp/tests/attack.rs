@@ -33,7 +33,8 @@ fn an_exact_reset_ends_the_connection() {
 //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
 //= type=test
 //# match the next expected sequence value, yet is within the current
-//# receive window, TCP MUST send an acknowledgment (challenge ACK):
+//# receive window (RCV.NXT < SEG.SEQ < RCV.NXT+RCV.WND), TCP MUST
+//# send an acknowledgment (challenge ACK):
 #[test]
 fn a_reset_within_the_window_is_challenged() {
     let mut peer = Peer::established();
@@ -99,7 +100,7 @@ fn data_with_an_old_acknowledgement_is_taken() {
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
 //= type=test
-//# If the ACK bit is off, drop the segment and return
+//# if the ACK bit is off, drop the segment and return
 #[test]
 fn data_without_an_acknowledgement_is_dropped() {
     let mut peer = Peer::established();

@@ -221,3 +221,16 @@ fn slots_are_reused_under_new_generations() {
     assert_ne!(new.generation, old.generation);
     assert_eq!(peer.host.tcp.written(peer.now, old, 5), Err(RequestError::Stale));
 }
+
+#[test]
+fn data_that_just_fits_the_window_does_not_wait_for_its_fin() {
+    let mut peer = Peer::established();
+    peer.send("P. 1:2 ack 1");
+    peer.send("P. 2:3 ack 1 win 999");
+    peer.sent();
+    peer.write(999);
+    peer.shutdown();
+    peer.expect("P. 1:1000 ack 3");
+    peer.send(". 3:3 ack 1000 win 999");
+    peer.expect("F. 1000:1000 ack 3");
+}

@@ -37,7 +37,7 @@ fn a_syn_and_ack_in_syn_sent_establishes_and_is_acknowledged() {
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
 //= type=test
-//# A TCP implementation MUST support simultaneous open attempts (MUST-10).
+//# A TCP implementation MUST support simultaneous open attempts
 #[test]
 fn simultaneous_opens_make_one_connection() {
     let mut peer = Peer::syn_sent(PLAIN, options());

@@ -121,7 +121,9 @@ fn three_duplicates_bring_the_lost_segment_again() {
 
 //= https://www.rfc-editor.org/rfc/rfc3042#section-2
 //= type=test
-//# The Limited Transmit algorithm also follows the "conservation of packets"
+//# it SHOULD use the Limited Transmit algorithm, which calls for a TCP
+//# sender to transmit new data upon the arrival of the first two
+//# consecutive duplicate ACKs
 #[test]
 fn the_first_two_duplicates_let_new_segments_out() {
     let mut peer = Peer::established_with(Offer { sack: false, ..PLAIN }, TcpOptions::default());
