@@ -199,7 +199,8 @@ impl Region {
     /// `false` beyond the region's end or between words.
     pub fn scribble(&self, offset: u64, value: u64) -> bool {
         let bytes = self.layout.geometry().region_bytes;
-        let inside = offset % 8 == 0 && offset.checked_add(8).is_some_and(|end| end <= bytes);
+        let inside =
+            offset.is_multiple_of(8) && offset.checked_add(8).is_some_and(|end| end <= bytes);
         if inside {
             self.memory.word(offset as usize).store(value, Ordering::Relaxed);
         }
