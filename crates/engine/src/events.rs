@@ -126,11 +126,13 @@ impl Worker {
         }
     }
 
-    /// Shows how many connections wait at a listener, and lets one waiter know of a new one.
+    /// Shows how many connections wait at a listener, and lets everybody at it know of a new one:
+    /// who of them accepts (a worker process, but not the master that forked it) cannot be told
+    /// from here.
     pub(crate) fn on_pending(&mut self, index: u32, wake: bool) {
         let Some(listener) = self.listeners.at(index) else { return };
         let pending = self.stack.tcp_pending(listener.id).unwrap_or(0);
-        let new = pending.saturating_sub(std::mem::replace(&mut listener.pending, pending));
+        listener.pending = pending;
         let sharers = listener.attached().len() as u32;
         for (place, endpoint) in listener.attached() {
             if let Some(endpoint) =
@@ -140,11 +142,8 @@ impl Worker {
             }
         }
         if wake && pending > 0 {
-            // One waiter for each new connection, and one at least.
-            for _ in 0..new.clamp(1, sharers.max(1)) {
-                if let Some((place, endpoint)) = listener.next_waiter() {
-                    self.sessions.note_news(place, endpoint);
-                }
+            for (place, endpoint) in listener.attached() {
+                self.sessions.note_news(*place, *endpoint);
             }
         }
     }

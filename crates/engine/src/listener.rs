@@ -18,24 +18,12 @@ pub struct Listener {
     pub pending: u32,
     /// Endpoints: session place and index.
     attached: Vec<(u32, u32)>,
-    /// Whose turn it is to be woken.
-    turn: usize,
 }
 
 impl Listener {
     /// The endpoints that stand for it.
     pub fn attached(&self) -> &[(u32, u32)] {
         &self.attached
-    }
-
-    /// The next endpoint to be woken: one waiter for each connection, in turn.
-    pub fn next_waiter(&mut self) -> Option<(u32, u32)> {
-        let count = self.attached.len();
-        if count == 0 {
-            return None;
-        }
-        self.turn = (self.turn + 1) % count;
-        self.attached.get(self.turn).copied()
     }
 }
 
@@ -61,7 +49,7 @@ impl Listeners {
     /// Adds a listener.
     pub fn add(&mut self, id: SocketId, local: SocketAddr, options: TcpOptions) -> u32 {
         let index = self.next_index();
-        let listener = Listener { id, local, options, pending: 0, attached: Vec::new(), turn: 0 };
+        let listener = Listener { id, local, options, pending: 0, attached: Vec::new() };
         match self.entries.get_mut(index as usize) {
             Some(entry) => *entry = Some(listener),
             None => self.entries.push(Some(listener)),
@@ -100,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiters_are_woken_in_turn_and_the_last_to_leave_closes() {
+    fn the_last_to_leave_closes() {
         let mut listeners = Listeners::default();
         let local = "10.0.0.2:80".parse().unwrap();
         let id = SocketId { index: 1, generation: 0 };
@@ -108,10 +96,7 @@ mod tests {
         listeners.attach(index, 0, 7);
         listeners.attach(index, 1, 7);
         assert_eq!(listeners.find(local), Some(index));
-        let listener = listeners.at(index).unwrap();
-        let first = listener.next_waiter();
-        assert_ne!(first, listener.next_waiter());
-        assert_eq!(first, listener.next_waiter());
+        assert_eq!(listeners.at(index).unwrap().attached(), [(0, 7), (1, 7)]);
         assert!(listeners.detach(index, 0, 7).is_none());
         assert!(listeners.detach(index, 1, 7).is_some());
         assert_eq!(listeners.find(local), None);
