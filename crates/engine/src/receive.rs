@@ -165,11 +165,10 @@ impl ReceiveHalf {
         let all = self.consumed >= self.highest;
         let first = self.consumed / page_bytes;
         while (all || self.base < first) && !self.pages.is_empty() {
-            if let Some(buffer) = self.pages.pop_front() {
-                if buffer != NO_BUFFER {
+            if let Some(buffer) = self.pages.pop_front()
+                && buffer != NO_BUFFER {
                     give(buffer);
                 }
-            }
             self.base += 1;
         }
     }

@@ -223,11 +223,10 @@ impl Worker {
         let _ = self.stack.tcp_assign(accepted.id, owner);
         self.set_role(place, index, Role::Stream(Stream::new(accepted.id, options)));
         let early = self.sessions.stash.take(accepted.id);
-        if !early.is_empty() {
-            if let Some(session) = self.sessions.at(place) {
+        if !early.is_empty()
+            && let Some(session) = self.sessions.at(place) {
                 session.store_stream(index, accepted.id, 0, &early, &self.counters);
             }
-        }
         if let Ok(levels) = self.stack.tcp_levels(accepted.id) {
             self.show_levels(place, index, accepted.id, &levels);
         }

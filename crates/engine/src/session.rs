@@ -164,9 +164,7 @@ impl Session {
 
     /// Takes a free endpoint for the lane of `context`; its area is as new.
     pub fn grant_endpoint(&mut self, context: u16) -> Option<u32> {
-        if self.lanes.get(usize::from(context)).is_none() {
-            return None;
-        }
+        self.lanes.get(usize::from(context))?;
         let index = match self.free_endpoints.pop() {
             Some(index) => index,
             None => {

@@ -150,12 +150,11 @@ impl Sessions {
         let Some(session) = self.places.get_mut(place as usize).and_then(Option::as_mut) else {
             return;
         };
-        if let Some(endpoint) = session.endpoints.get_mut(index as usize) {
-            if !endpoint.has_news {
+        if let Some(endpoint) = session.endpoints.get_mut(index as usize)
+            && !endpoint.has_news {
                 endpoint.has_news = true;
                 self.news.push((place, index));
             }
-        }
     }
 }
 

@@ -94,15 +94,13 @@ impl Spans {
         len: u32,
         buffer: u32,
     ) -> Result<bool, Exhausted> {
-        if let Some(tail) = self.slots.get_mut(list.tail as usize) {
-            if tail.buffer == buffer && tail.place.wrapping_add(u64::from(tail.len)) == place {
-                if let Some(joined) = tail.len.checked_add(len) {
+        if let Some(tail) = self.slots.get_mut(list.tail as usize)
+            && tail.buffer == buffer && tail.place.wrapping_add(u64::from(tail.len)) == place
+                && let Some(joined) = tail.len.checked_add(len) {
                     tail.len = joined;
                     list.end = list.end.wrapping_add(u64::from(len));
                     return Ok(false);
                 }
-            }
-        }
         let index = self.free;
         let slot = self.slots.get_mut(index as usize).ok_or(Exhausted)?;
         self.free = slot.next;
@@ -157,11 +155,10 @@ impl Spans {
         mut piece: impl FnMut(u64, u32),
     ) -> bool {
         let mut index = list.head;
-        if let Some(cursor) = self.slots.get(list.cursor as usize) {
-            if cursor.start <= offset {
+        if let Some(cursor) = self.slots.get(list.cursor as usize)
+            && cursor.start <= offset {
                 index = list.cursor;
             }
-        }
         let mut offset = offset;
         let mut left = len;
         while left > 0 {

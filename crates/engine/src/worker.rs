@@ -370,11 +370,10 @@ impl Worker {
             (place, index),
             DATAGRAM_BATCH,
         );
-        if let Some(session) = self.sessions.at(place) {
-            if session.publish_sent_datagrams(index) {
+        if let Some(session) = self.sessions.at(place)
+            && session.publish_sent_datagrams(index) {
                 self.sessions.note_news(place, index);
             }
-        }
         match outcome {
             transmit::Datagrams::Done => {}
             transmit::Datagrams::Wait => self.wait_datagram(place, index),
