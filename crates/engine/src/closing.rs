@@ -97,11 +97,10 @@ impl Worker {
             .sessions
             .peek(place)
             .is_some_and(|session| session.dying_since.is_some() && session.orphan_count() == 0);
-        if done
-            && let Some(session) = self.sessions.remove(place) {
-                self.dying.retain(|(_, key)| *key != session.key);
-                self.answers.push(Answer::Gone(session.key));
-            }
+        if done && let Some(session) = self.sessions.remove(place) {
+            self.dying.retain(|(_, key)| *key != session.key);
+            self.answers.push(Answer::Gone(session.key));
+        }
     }
 
     /// A session's program is gone: its connections end as the kernel would end them.

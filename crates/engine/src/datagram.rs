@@ -27,12 +27,15 @@ impl Session {
         bytes: &[u8],
         counters: &Counters,
     ) -> bool {
-        match meta.gso_bytes {
-            Some(size) if size > 0 && bytes.len() > usize::from(size) => bytes
-                .chunks(usize::from(size))
-                .fold(true, |all, part| self.store_one(index, id, meta, part, counters) && all),
-            _ => self.store_one(index, id, meta, bytes, counters),
+        let size = meta.gso_bytes.map_or(0, usize::from);
+        if size == 0 || bytes.len() <= size {
+            return self.store_one(index, id, meta, bytes, counters);
         }
+        let mut all = true;
+        for part in bytes.chunks(size) {
+            all &= self.store_one(index, id, meta, part, counters);
+        }
+        all
     }
 
     fn store_one(

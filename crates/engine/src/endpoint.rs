@@ -99,18 +99,20 @@ pub struct ReceiveHalf {
     pub readable: u64,
     /// As last learnt from the client.
     pub consumed: u64,
+    /// In the session's list of endpoints that hold pages and were not asked to ring.
+    pub is_unswept: bool,
     /// The client reads no more: bytes are dropped as they come.
     pub deaf: bool,
 }
 
 impl ReceiveHalf {
-    /// Where the client is to ring when it has read so far: when it has read all, so that its
-    /// pages can be taken back, or enough that the window should be opened.
+    /// Where the client is to ring when it has read so far: when the window should be opened.
+    /// Pages that it has read meanwhile are found by [`Worker::sweep`](crate::Worker::sweep).
     pub fn wanted(&self, recv_limit: u32) -> u64 {
         if self.consumed >= self.readable {
             return u64::MAX;
         }
-        self.readable.min(self.consumed.saturating_add(u64::from(recv_limit / 4)))
+        self.consumed.saturating_add(u64::from(recv_limit / 4))
     }
 }
 

@@ -93,11 +93,12 @@ impl Worker {
             sent = true;
         }
         if let Some(urgent) = levels.urgent
-            && stream.urgent != urgent {
-                stream.urgent = urgent;
-                view.set_urgent(urgent);
-                news = true;
-            }
+            && stream.urgent != urgent
+        {
+            stream.urgent = urgent;
+            view.set_urgent(urgent);
+            news = true;
+        }
         let status = status_of(levels);
         if status != stream.status {
             stream.status = status;
@@ -117,10 +118,11 @@ impl Worker {
         let Some(error) = levels.error else { return };
         if let Some(Endpoint { view, role: Role::Datagram(datagram), .. }) =
             self.sessions.at(place).and_then(|s| s.endpoints.get_mut(index as usize))
-            && datagram.id == event.id {
-                view.raise_error(Status::ERROR, errno::number(errno::of_connection(error)));
-                self.sessions.note_news(place, index);
-            }
+            && datagram.id == event.id
+        {
+            view.raise_error(Status::ERROR, errno::number(errno::of_connection(error)));
+            self.sessions.note_news(place, index);
+        }
     }
 
     /// Shows how many connections wait at a listener, and lets everybody at it know of a new one:

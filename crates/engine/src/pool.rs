@@ -121,10 +121,12 @@ impl Pool {
 
     fn free_if_done(&mut self, index: u32) {
         if let Some(buffer) = self.buffers.get_mut(index as usize)
-            && buffer.holder == Holder::Closing && buffer.spans == 0 {
-                buffer.holder = Holder::Free;
-                self.free.push(index);
-            }
+            && buffer.holder == Holder::Closing
+            && buffer.spans == 0
+        {
+            buffer.holder = Holder::Free;
+            self.free.push(index);
+        }
     }
 
     /// A buffer taken for a lane that the client has not seen goes back.
@@ -140,10 +142,11 @@ impl Pool {
     pub fn revoke_granted(&mut self) {
         for index in 0..self.buffers.len() as u32 {
             if let Some(buffer) = self.buffers.get_mut(index as usize)
-                && buffer.holder == Holder::Granted {
-                    buffer.holder = Holder::Closing;
-                    self.free_if_done(index);
-                }
+                && buffer.holder == Holder::Granted
+            {
+                buffer.holder = Holder::Closing;
+                self.free_if_done(index);
+            }
         }
     }
 

@@ -126,6 +126,10 @@ impl Session {
             rest = later;
         }
         receive.highest = receive.highest.max(end);
+        if !receive.is_unswept {
+            receive.is_unswept = true;
+            self.unswept.push(index);
+        }
         counters.stream_rx_bytes.add(bytes.len() as u64);
         true
     }
@@ -166,9 +170,10 @@ impl ReceiveHalf {
         let first = self.consumed / page_bytes;
         while (all || self.base < first) && !self.pages.is_empty() {
             if let Some(buffer) = self.pages.pop_front()
-                && buffer != NO_BUFFER {
-                    give(buffer);
-                }
+                && buffer != NO_BUFFER
+            {
+                give(buffer);
+            }
             self.base += 1;
         }
     }
@@ -210,6 +215,7 @@ mod tests {
             highest: 3500,
             readable: 2000,
             consumed: 1500,
+            is_unswept: false,
             deaf: false,
         };
         let mut given = Vec::new();

@@ -64,19 +64,21 @@ impl Worker {
         self.sessions.note_news(place, index);
     }
 
-    /// Tells the stack what the client has read, and asks for the next doorbell.
-    pub(crate) fn learn_consumed(&mut self, place: u32, index: u32) {
+    /// Tells the stack what the client has read, and asks for the next doorbell. Whether it had
+    /// read anything.
+    pub(crate) fn learn_consumed(&mut self, place: u32, index: u32) -> bool {
         let now = self.now;
-        let Some(session) = self.sessions.at(place) else { return };
-        let Some(consumed) = session.learn_consumed(index) else { return };
+        let Some(session) = self.sessions.at(place) else { return false };
+        let Some(consumed) = session.learn_consumed(index) else { return false };
         let Some(Endpoint { view, role: Role::Stream(stream), .. }) =
             session.endpoints.get_mut(index as usize)
         else {
-            return;
+            return false;
         };
         view.set_wanted(stream.receive.wanted(stream.options.recv_limit));
         let _ = self.stack.tcp_consumed(now, stream.id, consumed);
         self.recheck.push((place, index));
+        true
     }
 
     pub(crate) fn serve_request(&mut self, place: u32, lane: u16, request: Request) -> Reply {
@@ -224,9 +226,10 @@ impl Worker {
         self.set_role(place, index, Role::Stream(Stream::new(accepted.id, options)));
         let early = self.sessions.stash.take(accepted.id);
         if !early.is_empty()
-            && let Some(session) = self.sessions.at(place) {
-                session.store_stream(index, accepted.id, 0, &early, &self.counters);
-            }
+            && let Some(session) = self.sessions.at(place)
+        {
+            session.store_stream(index, accepted.id, 0, &early, &self.counters);
+        }
         if let Ok(levels) = self.stack.tcp_levels(accepted.id) {
             self.show_levels(place, index, accepted.id, &levels);
         }

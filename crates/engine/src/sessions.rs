@@ -151,10 +151,11 @@ impl Sessions {
             return;
         };
         if let Some(endpoint) = session.endpoints.get_mut(index as usize)
-            && !endpoint.has_news {
-                endpoint.has_news = true;
-                self.news.push((place, index));
-            }
+            && !endpoint.has_news
+        {
+            endpoint.has_news = true;
+            self.news.push((place, index));
+        }
     }
 }
 

@@ -5,9 +5,62 @@ use std::os::fd::{AsFd, BorrowedFd};
 use stack::api::Instant;
 
 use crate::control::exchange::SessionKey;
+use crate::endpoint::{Endpoint, Role};
 use crate::worker::Worker;
 
 impl Worker {
+    /// Takes back the pages that clients have read, and asks those who have not read theirs yet
+    /// to ring when they have: a busy connection is thus looked at once in a while instead of
+    /// ringing for every read, and an idle one holds nothing. Returns whether anything had been
+    /// read.
+    pub fn sweep(&mut self) -> bool {
+        let mut learnt = false;
+        for place in 0..self.sessions.place_count() {
+            let Some(session) = self.sessions.at(place) else { continue };
+            if session.unswept.is_empty() {
+                continue;
+            }
+            let mut unswept = std::mem::take(&mut session.unswept);
+            for index in &unswept {
+                learnt |= self.learn_consumed(place, *index);
+                if let Some(Endpoint { view, role: Role::Stream(stream), .. }) =
+                    self.endpoint(place, *index)
+                {
+                    stream.receive.is_unswept = false;
+                    if !stream.receive.pages.is_empty() {
+                        view.set_wanted(stream.receive.readable.max(stream.receive.consumed + 1));
+                    }
+                }
+            }
+            if let Some(lane) = self.sessions.at(place).and_then(|s| s.lanes.first_mut()) {
+                // Whoever read everything before it could see the wish is found now.
+                lane.view.begin_events();
+            }
+            let mut again = 0;
+            for position in 0..unswept.len() {
+                let Some(index) = unswept.get(position).copied() else { break };
+                if !self.learn_consumed(place, index) {
+                    continue;
+                }
+                learnt = true;
+                if let Some(Endpoint { role: Role::Stream(stream), .. }) =
+                    self.endpoint(place, index)
+                {
+                    if !stream.receive.pages.is_empty() {
+                        stream.receive.is_unswept = true;
+                        unswept.swap(again, position);
+                        again += 1;
+                    }
+                }
+            }
+            unswept.truncate(again);
+            if let Some(session) = self.sessions.at(place) {
+                session.unswept = unswept;
+            }
+        }
+        learnt
+    }
+
     /// Asks the clients of all polled lanes to ring by their pipes. `false`: there is work, do
     /// not sleep.
     pub fn prepare_sleep(&mut self) -> bool {
@@ -16,6 +69,10 @@ impl Worker {
             return false;
         }
         if self.ports.iter().any(|attached| attached.held.is_some()) {
+            return false;
+        }
+        if self.sweep() {
+            // The window may have opened: that is to be sent first.
             return false;
         }
         for place in 0..self.sessions.place_count() {

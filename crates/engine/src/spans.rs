@@ -22,7 +22,7 @@ struct Span {
 #[derive(Clone, Debug)]
 pub struct Spans {
     slots: Vec<Span>,
-    free: u32,
+    free_head: u32,
     free_count: u32,
 }
 
@@ -72,7 +72,7 @@ impl Spans {
                 next: if index + 1 < count { index + 1 } else { NONE },
             })
             .collect();
-        Self { slots, free: if count == 0 { NONE } else { 0 }, free_count: count }
+        Self { slots, free_head: if count == 0 { NONE } else { 0 }, free_count: count }
     }
 
     /// Spans in all.
@@ -95,15 +95,17 @@ impl Spans {
         buffer: u32,
     ) -> Result<bool, Exhausted> {
         if let Some(tail) = self.slots.get_mut(list.tail as usize)
-            && tail.buffer == buffer && tail.place.wrapping_add(u64::from(tail.len)) == place
-                && let Some(joined) = tail.len.checked_add(len) {
-                    tail.len = joined;
-                    list.end = list.end.wrapping_add(u64::from(len));
-                    return Ok(false);
-                }
-        let index = self.free;
+            && tail.buffer == buffer
+            && tail.place.wrapping_add(u64::from(tail.len)) == place
+            && let Some(joined) = tail.len.checked_add(len)
+        {
+            tail.len = joined;
+            list.end = list.end.wrapping_add(u64::from(len));
+            return Ok(false);
+        }
+        let index = self.free_head;
         let slot = self.slots.get_mut(index as usize).ok_or(Exhausted)?;
-        self.free = slot.next;
+        self.free_head = slot.next;
         self.free_count -= 1;
         *slot = Span { start: list.end, place, len, buffer, next: NONE };
         match self.slots.get_mut(list.tail as usize) {
@@ -132,9 +134,9 @@ impl Spans {
                 list.tail = NONE;
             }
             if let Some(slot) = self.slots.get_mut(index as usize) {
-                slot.next = self.free;
+                slot.next = self.free_head;
             }
-            self.free = index;
+            self.free_head = index;
             self.free_count += 1;
             freed(head.buffer);
         }
@@ -156,9 +158,10 @@ impl Spans {
     ) -> bool {
         let mut index = list.head;
         if let Some(cursor) = self.slots.get(list.cursor as usize)
-            && cursor.start <= offset {
-                index = list.cursor;
-            }
+            && cursor.start <= offset
+        {
+            index = list.cursor;
+        }
         let mut offset = offset;
         let mut left = len;
         while left > 0 {

@@ -59,6 +59,9 @@ impl Activity {
 /// Doorbells taken at a time.
 const DOORBELL_BATCH: usize = 32;
 
+/// How often pages that clients have read are looked for.
+const SWEEP_EVERY_NS: u64 = 1_000_000;
+
 /// Datagrams sent for one socket before others have their turn.
 const DATAGRAM_BATCH: usize = 64;
 
@@ -83,6 +86,8 @@ pub struct Worker {
     /// Sessions of dead programs and when their patience ends, in that order.
     pub(crate) dying: std::collections::VecDeque<(u64, SessionKey)>,
     pub(crate) account: Account,
+    /// When pages that clients have read were last looked for.
+    swept_at: Instant,
     /// The port that receives first takes turns.
     first_port: usize,
 }
@@ -131,6 +136,7 @@ impl Worker {
             recheck: Vec::new(),
             dying: std::collections::VecDeque::new(),
             account: Account::default(),
+            swept_at: now,
             first_port: 0,
         })
     }
@@ -144,6 +150,10 @@ impl Worker {
         self.charge(Component::Stack);
         self.serve_lanes(&mut activity);
         self.retry(&mut activity);
+        if self.now.0.saturating_sub(self.swept_at.0) >= SWEEP_EVERY_NS {
+            self.swept_at = self.now;
+            self.sweep();
+        }
         self.charge(Component::Host);
         self.run_timers(&mut activity);
         self.charge(Component::Timers);
@@ -371,9 +381,10 @@ impl Worker {
             DATAGRAM_BATCH,
         );
         if let Some(session) = self.sessions.at(place)
-            && session.publish_sent_datagrams(index) {
-                self.sessions.note_news(place, index);
-            }
+            && session.publish_sent_datagrams(index)
+        {
+            self.sessions.note_news(place, index);
+        }
         match outcome {
             transmit::Datagrams::Done => {}
             transmit::Datagrams::Wait => self.wait_datagram(place, index),

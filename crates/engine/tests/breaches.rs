@@ -115,7 +115,7 @@ fn reading_backwards_is_a_breach() {
     assert_eq!(case.honest[0].write(case.peer_end, &pattern(0, 100)), 100);
     case.net.settle();
     assert_eq!(case.bad.read(case.bad_end, 100).len(), 100);
-    case.net.settle();
+    case.net.pass(2_000_000);
     let endpoint = case.bad.endpoint(case.bad_end);
     let _ = endpoint.lock_receive(case.bad.tag).unwrap().advance(50);
     let _ = case.bad.lane.ring(case.bad_end, shm::client_side::Direction::Receive);
