@@ -14,7 +14,7 @@ use shm::region::Region;
 
 use crate::driver::{Driver, Pump};
 use crate::endpoint::{Endpoint, Kind};
-use crate::open::{AttachError, Control, Grant, RequestError};
+use crate::open::{AttachError, Control, Grant, RequestError, Token};
 use crate::session::Session;
 
 impl Session {
@@ -53,5 +53,10 @@ impl Session {
         } else {
             Err(RequestError::from(Errno::CONNRESET))
         }
+    }
+
+    /// The leave to connect that the worker has granted as `token`.
+    pub fn adopt_token(&self, token: u32) -> Token {
+        Token(token)
     }
 }

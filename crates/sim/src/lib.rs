@@ -1,1 +1,29 @@
-//! Outboard's sim room.
+//! Whole systems in one thread under virtual time: engines with their stacks, the shared-memory
+//! contract, the client core and programs on top, a link that loses, repeats, reorders and
+//! corrupts, an adversary, and onlookers who check from outside.
+//!
+//! Everything follows from a seed, also which features a run has at all: [`swarm::Swarm`].
+//! A run has two phases: with faults (nothing wrong may happen) and without (everything open
+//! must end). It does not simulate time spent computing, sleeping and waking (loom's), or the
+//! kernel's side of ports (theirs).
+//!
+//! Start reading at [`Sim::run`], then [`program::Program::step`].
+#![forbid(unsafe_code)]
+
+pub mod adversary;
+pub mod connections;
+pub mod coverage;
+pub mod frames;
+pub mod host;
+pub mod network;
+pub mod pattern;
+pub mod port;
+pub mod program;
+pub mod random;
+pub mod runner;
+mod sim;
+pub mod swarm;
+pub mod witness;
+
+pub use runner::{Failure, check, run};
+pub use sim::{Break, Report, Settings, Sim};

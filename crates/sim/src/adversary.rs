@@ -1,0 +1,234 @@
+//! Somebody else on the link: pings, replays old frames, and sends what nobody should. None of
+//! it may harm a connection.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use port::RxMeta;
+use wire::arp::{ArpPacket, Operation};
+use wire::ethernet::{EtherType, EthernetHeader};
+use wire::icmp::IcmpMessage;
+use wire::ipv4::{Ipv4Header, Protocol};
+use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
+use wire::{arp, ethernet, icmp, ipv4};
+
+use crate::coverage::Coverage;
+use crate::frames::{as_tcp, finish_tcp, packet};
+use crate::network::{ADVERSARY_MAC, Network, Station, mac_of};
+use crate::port::Arrived;
+use crate::program::{STREAM_PORT, address_of};
+use crate::random::Random;
+use crate::swarm::{MS, SECOND};
+
+/// Its address.
+pub const ADDRESS: IpAddr = IpAddr::V4(OWN);
+const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 99);
+
+/// Frames remembered for replay.
+const MEMORY: usize = 64;
+
+/// The adversary.
+#[derive(Debug)]
+pub struct Adversary {
+    random: Random,
+    memory: Vec<(usize, Vec<u8>)>,
+    pings: u16,
+    hosts: usize,
+}
+
+impl Adversary {
+    /// Of a run.
+    pub fn new(seed: u64, hosts: usize) -> Self {
+        Self { random: Random::new(seed, 3), memory: Vec::new(), pings: 0, hosts }
+    }
+
+    /// Sees a frame (complete) on its way to host `to`, and maybe answers in its way.
+    pub fn on_passing(
+        &mut self,
+        now: u64,
+        to: usize,
+        frame: &[u8],
+        network: &mut Network,
+        coverage: &mut Coverage,
+    ) {
+        let r = &mut self.random;
+        if r.chance(1, 4) {
+            if self.memory.len() < MEMORY {
+                self.memory.push((to, frame.to_vec()));
+            } else {
+                let place = r.below(MEMORY as u64) as usize;
+                self.memory[place] = (to, frame.to_vec());
+            }
+        }
+        if !r.chance(1, 12) {
+            return;
+        }
+        let later = now + r.scale_free(3 * SECOND);
+        let soon = now + r.scale_free(10 * MS);
+        let mut put = |time, to, bytes, name: &str| {
+            coverage.hit(name);
+            let frame = Arrived { bytes, meta: RxMeta::default() };
+            network.put(time, Station::Host(to), frame);
+        };
+        match r.below(8) {
+            0 | 1 if !self.memory.is_empty() => {
+                let place = r.below(self.memory.len() as u64) as usize;
+                let (to, bytes) = self.memory[place].clone();
+                put(later, to, bytes, "adversary: replay");
+            }
+            2 => {
+                let mut bytes = frame.to_vec();
+                bytes.truncate(r.below(frame.len() as u64) as usize);
+                put(soon, to, bytes, "adversary: frame cut short");
+            }
+            3 => {
+                let mut bytes = frame.to_vec();
+                // The addresses stay, and what follows means nothing.
+                for byte in bytes.iter_mut().skip(14) {
+                    *byte = r.any() as u8;
+                }
+                put(soon, to, bytes, "adversary: garbage");
+            }
+            4 | 5 => {
+                if let Some((bytes, name)) = forged(r, frame) {
+                    put(soon, to, bytes, name);
+                }
+            }
+            6 => {
+                self.pings = self.pings.wrapping_add(1);
+                let bytes = ping(to, self.pings);
+                put(soon, to, bytes, "adversary: ping");
+            }
+            _ => {
+                let bytes = syn(r, to);
+                put(soon, to, bytes, "adversary: SYN from nowhere");
+            }
+        }
+    }
+
+    /// Takes a frame addressed to it, or to everybody: it answers questions for its address.
+    pub fn on_frame(
+        &mut self,
+        now: u64,
+        frame: &[u8],
+        network: &mut Network,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
+        let Ok((header, rest)) = ethernet::parse(frame) else { return Ok(()) };
+        if header.ethertype == EtherType::ARP {
+            if let Ok(question) = arp::parse(rest) {
+                if question.operation == Operation::REQUEST && question.target_ip == OWN {
+                    self.answer(now, &header, &question, network);
+                }
+            }
+            return Ok(());
+        }
+        let Ok(packet) = ipv4::parse(rest) else {
+            return Err("the adversary got a malformed packet".to_string());
+        };
+        if packet.header.protocol == Protocol::ICMP && !packet.header.is_fragment() {
+            match icmp::parse(packet.payload) {
+                Ok(IcmpMessage::EchoReply { sequence, data, .. }) => {
+                    if data != ping_data(sequence) || sequence == 0 || sequence > self.pings {
+                        return Err(format!("a wrong answer to ping {sequence}"));
+                    }
+                    coverage.hit("ping answered");
+                }
+                Ok(_) => {}
+                Err(_) => return Err("the adversary got malformed ICMP".to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &mut self,
+        now: u64,
+        header: &EthernetHeader,
+        question: &ArpPacket,
+        network: &mut Network,
+    ) {
+        let Some(host) = (0..self.hosts).find(|host| mac_of(*host) == header.src) else { return };
+        let answer = ArpPacket {
+            operation: Operation::REPLY,
+            sender_mac: ADVERSARY_MAC,
+            sender_ip: OWN,
+            target_mac: question.sender_mac,
+            target_ip: question.sender_ip,
+        };
+        let mut bytes = vec![0; 14 + arp::LEN];
+        let ethernet = EthernetHeader { dst: header.src, src: ADVERSARY_MAC, ..*header };
+        ethernet.emit(&mut bytes).expect("there is room for the Ethernet header");
+        answer.emit(&mut bytes[14..]).expect("there is room for ARP");
+        let frame = Arrived { bytes, meta: RxMeta::default() };
+        network.put(now + MS, Station::Host(host), frame);
+    }
+}
+
+/// A segment like the one in `frame` that must do no harm: it fails RFC 5961's checks.
+fn forged(r: &mut Random, frame: &[u8]) -> Option<(Vec<u8>, &'static str)> {
+    let tcp = as_tcp(frame)?;
+    let header = tcp.segment.header;
+    if header.flags.syn() || header.flags.rst() {
+        return None;
+    }
+    let len = tcp.segment.payload.len() as u32;
+    let within = SeqNumber(header.seq.0.wrapping_add(len).wrapping_add(1 + 2 * r.below(700) as u32));
+    let (forged, name) = match r.below(4) {
+        0 => {
+            // Inside the window, most often not where it starts.
+            let seq = SeqNumber(within.0.wrapping_add(100_003));
+            (TcpHeader { seq, flags: TcpFlags::RST, ..header }, "adversary: RST")
+        }
+        1 => (TcpHeader { seq: within, flags: TcpFlags::SYN, ..header }, "adversary: SYN"),
+        2 => {
+            let ack = SeqNumber(header.ack.0.wrapping_add(1 << 30));
+            (TcpHeader { ack, flags: TcpFlags::ACK, ..header }, "adversary: ACK of the future")
+        }
+        _ => {
+            let seq = SeqNumber(header.seq.0.wrapping_sub(1 << 29));
+            (TcpHeader { seq, flags: TcpFlags::ACK, ..header }, "adversary: old bytes")
+        }
+    };
+    let mut segment = [0; 60];
+    let written = forged.emit(&TcpOptions::NONE, &mut segment).ok()?;
+    let ip = Ipv4Header { dont_fragment: true, ..tcp.ip };
+    let mut bytes = packet(tcp.ethernet.src, tcp.ethernet.dst, ip, &segment[..written]);
+    finish_tcp(&mut bytes);
+    Some((bytes, name))
+}
+
+fn ping_data(sequence: u16) -> Vec<u8> {
+    (0..100u16).map(|at| (at.wrapping_mul(7) ^ sequence) as u8).collect()
+}
+
+fn ping(to: usize, sequence: u16) -> Vec<u8> {
+    let data = ping_data(sequence);
+    let mut message = vec![0; 8 + data.len()];
+    IcmpMessage::EchoRequest { identifier: 7, sequence, data: &data }
+        .emit(&mut message)
+        .expect("there is room for the ping");
+    let IpAddr::V4(dst) = address_of(to) else { return Vec::new() };
+    let header = Ipv4Header { protocol: Protocol::ICMP, src: OWN, dst, ..Ipv4Header::default() };
+    packet(ADVERSARY_MAC, mac_of(to), header, &message)
+}
+
+fn syn(r: &mut Random, to: usize) -> Vec<u8> {
+    let header = TcpHeader {
+        src_port: r.between(1024, 65_535) as u16,
+        dst_port: STREAM_PORT,
+        seq: SeqNumber(r.any() as u32),
+        flags: TcpFlags::SYN,
+        window: 1000,
+        ..TcpHeader::default()
+    };
+    let mut segment = [0; 60];
+    let options = TcpOptions { mss: Some(1000), ..TcpOptions::NONE };
+    let written = header.emit(&options, &mut segment).expect("there is room for the segment");
+    let IpAddr::V4(dst) = address_of(to) else { return Vec::new() };
+    // From the adversary or from somebody who never answers.
+    let src = if r.chance(1, 2) { OWN } else { Ipv4Addr::new(10, 0, 0, r.between(100, 250) as u8) };
+    let ip = Ipv4Header { protocol: Protocol::TCP, src, dst, ..Ipv4Header::default() };
+    let mut bytes = packet(ADVERSARY_MAC, mac_of(to), ip, &segment[..written]);
+    finish_tcp(&mut bytes);
+    bytes
+}

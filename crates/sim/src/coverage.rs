@@ -1,0 +1,75 @@
+//! Which faults and rare branches runs have hit.
+
+use std::collections::BTreeMap;
+
+/// Names and how often each was hit in one run.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage {
+    hits: BTreeMap<String, u64>,
+}
+
+impl Coverage {
+    /// One more hit.
+    pub fn hit(&mut self, name: &str) {
+        self.add(name, 1);
+    }
+
+    /// So many more.
+    pub fn add(&mut self, name: &str, count: u64) {
+        if count == 0 {
+            return;
+        }
+        match self.hits.get_mut(name) {
+            Some(hits) => *hits += count,
+            None => {
+                self.hits.insert(name.to_string(), count);
+            }
+        }
+    }
+
+    /// Names that were hit, with how often.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.hits.iter().map(|(name, hits)| (name.as_str(), *hits))
+    }
+}
+
+/// In how many runs each name was hit.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    runs: u64,
+    seeds: BTreeMap<String, u64>,
+}
+
+impl Table {
+    /// Adds a run.
+    pub fn add(&mut self, coverage: &Coverage) {
+        self.runs += 1;
+        for (name, _) in coverage.iter() {
+            *self.seeds.entry(name.to_string()).or_default() += 1;
+        }
+    }
+
+    /// Runs so far.
+    pub fn runs(&self) -> u64 {
+        self.runs
+    }
+
+    /// Names of `expected` that were hit in fewer than `least` runs.
+    pub fn rare<'a>(&self, expected: &[&'a str], least: u64) -> Vec<(&'a str, u64)> {
+        expected
+            .iter()
+            .map(|name| (*name, self.seeds.get(*name).copied().unwrap_or(0)))
+            .filter(|(_, seeds)| *seeds < least)
+            .collect()
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{:>7}  of {} seeds hit", "", self.runs)?;
+        for (name, seeds) in &self.seeds {
+            writeln!(f, "{seeds:>7}  {name}")?;
+        }
+        Ok(())
+    }
+}

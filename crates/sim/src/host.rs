@@ -1,0 +1,288 @@
+//! A host: an engine's worker on the simulated link, and its programs.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use client::{Endpoint, Session};
+use engine::control::exchange::{Answer, Command, SessionKey, Shown};
+use engine::session::{SessionSeed, SessionWho};
+use engine::stats::Counters;
+use engine::{Activity, Cidr, Limits, PortSetup, Worker, WorkerConfig};
+use port::Offloads;
+use shm::control::InterfaceInfo;
+use shm::region::Region;
+use stack::api::Instant;
+
+use crate::network::mac_of;
+use crate::port::{SimPort, Wires, locked};
+use crate::program::{Program, address_of, datagram_address, stream_address};
+use crate::random::Random;
+use crate::swarm::{SECOND, Swarm};
+
+/// Nanoseconds that a dead program's connections have to deliver.
+pub const LINGER_NS: u64 = 20 * SECOND;
+
+/// Turns that a client may wait for an answer.
+const TURNS_PER_CALL: u64 = 10_000;
+
+/// A host.
+pub struct Host {
+    number: usize,
+    worker: Arc<Mutex<Worker>>,
+    clock: Arc<AtomicU64>,
+    /// The port's other side.
+    pub wires: Arc<Mutex<Wires>>,
+    counters: Arc<Counters>,
+    /// Its programs.
+    pub programs: Vec<Program>,
+    next_key: u64,
+    mtu: u16,
+    backlog: u32,
+    limits: Limits,
+    /// Does nothing until then.
+    pub stalled_until: u64,
+    /// Takes a turn at this time at the latest.
+    pub turn_at: u64,
+}
+
+impl Host {
+    /// A host of a run, without programs.
+    pub fn new(seed: u64, number: usize, swarm: &Swarm, now: u64) -> Self {
+        let options = swarm.hosts[number];
+        let limits = Limits {
+            contexts: 1,
+            endpoints: 64,
+            request_slots: 16,
+            stock_slots: 32,
+            stock_target: 8,
+            send_slots: options.slots,
+            receive_slots: options.slots,
+            buffer_bytes: options.buffer_bytes,
+            buffers: options.buffers,
+            spans: options.spans,
+            stash_connection_bytes: options.stash_bytes,
+            stash_total_bytes: 4 * options.stash_bytes,
+            linger_ns: LINGER_NS,
+            sockets: options.connections,
+            ..Limits::default()
+        };
+        let stack_limits = stack::Limits {
+            connections: options.connections,
+            time_waits: options.time_waits,
+            listeners: 8,
+            syn_queue: options.syn_queue,
+            accept_queue: 32,
+            udp_sockets: 8,
+            neighbors: 8,
+            reassemblies: 4,
+            reassemblies_per_source: 2,
+            own_bytes: 128 * 1024,
+        };
+        let offloads = Offloads {
+            tx_checksum: options.checksum_offload,
+            tso4: options.tso,
+            tso6: false,
+            uso: false,
+            rx_coalesce: options.coalesce,
+        };
+        let wires = Arc::new(Mutex::new(Wires {
+            tx_room: options.tx_room,
+            rx_room: options.rx_room,
+            ..Wires::default()
+        }));
+        let port = SimPort::new(number, mac_of(number), swarm.mtu, offloads, Arc::clone(&wires));
+        let setup = PortSetup {
+            port: Box::new(port),
+            addresses: vec![Cidr { address: address_of(number), prefix: 24 }],
+            gateway: Some(crate::adversary::ADDRESS).filter(|_| swarm.adversary),
+        };
+        let mut random = Random::new(seed, 100 + number as u64);
+        let mut key = [0; 32];
+        for part in key.chunks_exact_mut(8) {
+            part.copy_from_slice(&random.any().to_le_bytes());
+        }
+        let counters = Arc::new(Counters::default());
+        let config = WorkerConfig { limits, stack_limits, seed: key, index: 0 };
+        let worker = Worker::new(config, vec![setup], Arc::clone(&counters), Instant(now))
+            .expect("one port is few enough");
+        Self {
+            number,
+            worker: Arc::new(Mutex::new(worker)),
+            clock: Arc::new(AtomicU64::new(now)),
+            wires,
+            counters,
+            programs: Vec::new(),
+            next_key: 1,
+            mtu: swarm.mtu,
+            backlog: options.backlog,
+            limits,
+            stalled_until: 0,
+            turn_at: now,
+        }
+    }
+
+    /// Starts a program in place `number`, also again.
+    pub fn start(&mut self, seed: u64, number: usize, now: u64) -> Result<(), String> {
+        self.set_time(now);
+        let key = SessionKey(self.next_key);
+        self.next_key += 1;
+        let geometry = Worker::geometry(&self.limits);
+        let region = Region::private(geometry).map_err(|error| error.to_string())?;
+        let geometry = *region.geometry();
+        let region = Arc::new(region);
+        let who = SessionWho { program: format!("{}.{number}", self.number), pid: 1, uid: 0 };
+        let session =
+            SessionSeed { key, geometry, region: Arc::clone(&region), pipes: None, who };
+        self.command(Command::Attach(Box::new(session)), now);
+        let interface = InterfaceInfo {
+            name: format!("sim:{}", self.number),
+            addresses: vec![(address_of(self.number), 24)],
+            has_gateway: false,
+            mtu: self.mtu,
+        };
+        let (worker, clock) = (Arc::clone(&self.worker), Arc::clone(&self.clock));
+        let turns = AtomicU64::new(0);
+        let last = AtomicU64::new(0);
+        let pump = move || {
+            let now = clock.load(Ordering::Relaxed);
+            if last.swap(now, Ordering::Relaxed) != now {
+                turns.store(0, Ordering::Relaxed);
+            }
+            let count = turns.fetch_add(1, Ordering::Relaxed);
+            assert!(count < TURNS_PER_CALL, "the engine does not answer a client's request");
+            locked(&worker).turn(Instant(now));
+        };
+        let (client, engine_end) =
+            Session::in_process(Arc::clone(&region), vec![interface], Arc::new(pump))
+                .map_err(|error| error.to_string())?;
+        let at = (self.number, number);
+        let listener = self.listen(&client, key, stream_address(at), now)?;
+        let datagram = self.bind(&client, key, datagram_address(at), now)?;
+        let random = Random::new(seed, key.0 << 16 | (at.0 as u64) << 8 | at.1 as u64);
+        let ends = (client, engine_end);
+        let program = Program::new(at, key, region, ends, (listener, datagram), random);
+        match self.programs.get_mut(number) {
+            Some(place) => *place = program,
+            None => self.programs.push(program),
+        }
+        Ok(())
+    }
+
+    fn listen(
+        &mut self,
+        client: &Arc<Session>,
+        session: SessionKey,
+        local: SocketAddr,
+        now: u64,
+    ) -> Result<Endpoint, String> {
+        let shown = Shown { local, kernel_local: local, cookie: u64::from(local.port()) };
+        let backlog = self.backlog;
+        let index =
+            self.ask(Command::Listen { session, serial: 0, context: 0, backlog, shown }, now)?;
+        client.adopt(client::Kind::Listener, index, local).map_err(|error| error.to_string())
+    }
+
+    fn bind(
+        &mut self,
+        client: &Arc<Session>,
+        session: SessionKey,
+        local: SocketAddr,
+        now: u64,
+    ) -> Result<Endpoint, String> {
+        let shown = Shown { local, kernel_local: local, cookie: u64::from(local.port()) };
+        let index = self.ask(Command::BindUdp { session, serial: 0, context: 0, shown }, now)?;
+        client.adopt(client::Kind::Datagram, index, local).map_err(|error| error.to_string())
+    }
+
+    /// Lets a program connect from `port`; gives the token.
+    pub fn authorize(&mut self, session: SessionKey, port: u16, now: u64) -> Result<u32, String> {
+        let local = SocketAddr::new(address_of(self.number), port);
+        let shown = Shown { local, kernel_local: local, cookie: u64::from(port) };
+        self.ask(Command::BindTcp { session, serial: 0, shown }, now)
+    }
+
+    fn ask(&mut self, command: Command, now: u64) -> Result<u32, String> {
+        let mut worker = locked(&self.worker);
+        worker.on_command(command, Instant(now));
+        let answers: Vec<Answer> = worker.take_answers().collect();
+        answers
+            .into_iter()
+            .find_map(|answer| match answer {
+                Answer::Granted { endpoint, .. } => Some(Ok(endpoint)),
+                Answer::Denied { reason, .. } => Some(Err(reason)),
+                _ => None,
+            })
+            .unwrap_or_else(|| Err("the worker gave no answer".to_string()))
+    }
+
+    /// Tells the worker something.
+    pub fn command(&mut self, command: Command, now: u64) {
+        locked(&self.worker).on_command(command, Instant(now));
+        self.turn_at = now;
+    }
+
+    /// The time that programs' calls happen at.
+    pub fn set_time(&self, now: u64) {
+        self.clock.store(now, Ordering::Relaxed);
+    }
+
+    /// A turn; the sessions that broke the contract in it.
+    pub fn turn(&mut self, now: u64) -> (Activity, Vec<SessionKey>) {
+        let mut worker = locked(&self.worker);
+        let activity = worker.turn(Instant(now));
+        let breached = worker
+            .take_answers()
+            .filter_map(|answer| match answer {
+                Answer::Breached(key) => Some(key),
+                _ => None,
+            })
+            .collect();
+        let deadline = worker.next_deadline().map_or(u64::MAX, |deadline| deadline.0);
+        self.turn_at = deadline.max(now + 1_000);
+        if activity.more {
+            self.turn_at = now + 1_000;
+        }
+        (activity, breached)
+    }
+
+    /// Whether frames wait.
+    pub fn has_frames(&self) -> bool {
+        !locked(&self.wires).arrived.is_empty()
+    }
+
+    /// Checks what must hold between turns.
+    pub fn check(&self) -> Result<(), String> {
+        locked(&self.worker).check_conservation()
+    }
+
+    /// Exchanges the stack for an import of its export.
+    pub fn renew(&self) -> Result<usize, String> {
+        locked(&self.worker).renew_stack()
+    }
+
+    /// Sessions whose memory is not returned yet.
+    pub fn session_count(&self) -> usize {
+        locked(&self.worker).session_count()
+    }
+
+    /// Sockets that the stack still has.
+    pub fn sockets(&self, now: u64) -> Vec<String> {
+        let worker = locked(&self.worker);
+        worker.stack().sockets(Instant(now)).map(|socket| format!("{socket:?}")).collect()
+    }
+
+    /// Names and values of all counters.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let worker = locked(&self.worker);
+        worker.copy_counters();
+        let mut all = self.counters.read();
+        worker.stack().each_counter(|name, value| all.push((name.to_string(), value)));
+        all
+    }
+
+    /// Its address.
+    pub fn address(&self) -> IpAddr {
+        address_of(self.number)
+    }
+}
