@@ -3,6 +3,7 @@
 
 use stack::Stack;
 
+use crate::control::exchange::SessionKey;
 use crate::endpoint::Role;
 use crate::session::Session;
 use crate::worker::Worker;
@@ -25,6 +26,12 @@ impl Worker {
     /// whose connections still deliver.
     pub fn session_count(&self) -> usize {
         self.sessions.iter().count()
+    }
+
+    /// How a session that still delivers broke the contract.
+    pub fn breach(&self, key: SessionKey) -> Option<String> {
+        let place = self.sessions.place_of(key)?;
+        Some(self.sessions.peek(place)?.breach?.to_string())
     }
 
     /// Whether every buffer and every span of every session has exactly one holder. A scan.

@@ -139,6 +139,10 @@ impl Session {
         let page_bytes = u64::from(self.region.geometry().buffer_bytes);
         let endpoint = self.endpoints.get_mut(index as usize)?;
         let Role::Stream(Stream { receive, .. }) = &mut endpoint.role else { return None };
+        if receive.deaf {
+            // All counts as read; the client's own offset stays where it stopped.
+            return None;
+        }
         let claimed = match endpoint.view.consumed(receive.consumed, receive.readable) {
             Ok(claimed) if claimed == receive.consumed => return None,
             Ok(claimed) => claimed,

@@ -172,7 +172,8 @@ fn forged(r: &mut Random, frame: &[u8]) -> Option<(Vec<u8>, &'static str)> {
         return None;
     }
     let len = tcp.segment.payload.len() as u32;
-    let within = SeqNumber(header.seq.0.wrapping_add(len).wrapping_add(1 + 2 * r.below(700) as u32));
+    let within =
+        SeqNumber(header.seq.0.wrapping_add(len).wrapping_add(1 + 2 * r.below(700) as u32));
     let (forged, name) = match r.below(4) {
         0 => {
             // Inside the window, most often not where it starts.

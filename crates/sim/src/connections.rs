@@ -151,7 +151,8 @@ impl Connection {
             let explained = match errno {
                 Errno::TIMEDOUT | Errno::HOSTUNREACH => may_time_out || peer_failed,
                 Errno::CONNRESET | Errno::PIPE => {
-                    peer_left || peer_failed && peer.outcome != Some(Outcome::Failed(errno))
+                    peer_left
+                        || peer_failed && peer.outcome != Some(Outcome::Failed(errno))
                         || may_time_out
                 }
                 _ => false,

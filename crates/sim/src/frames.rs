@@ -70,8 +70,7 @@ pub fn finish_tcp(frame: &mut [u8]) {
 /// An IPv4 packet in a frame.
 pub fn packet(from: MacAddr, to: MacAddr, header: Ipv4Header, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; ETHERNET_BYTES + ipv4::HEADER_LEN];
-    let ethernet =
-        EthernetHeader { dst: to, src: from, vlan: None, ethertype: EtherType::IPV4 };
+    let ethernet = EthernetHeader { dst: to, src: from, vlan: None, ethertype: EtherType::IPV4 };
     ethernet.emit(&mut frame).expect("there is room for the Ethernet header");
     header
         .emit(payload.len(), &mut frame[ETHERNET_BYTES..])

@@ -132,8 +132,7 @@ impl Host {
         let geometry = *region.geometry();
         let region = Arc::new(region);
         let who = SessionWho { program: format!("{}.{number}", self.number), pid: 1, uid: 0 };
-        let session =
-            SessionSeed { key, geometry, region: Arc::clone(&region), pipes: None, who };
+        let session = SessionSeed { key, geometry, region: Arc::clone(&region), pipes: None, who };
         self.command(Command::Attach(Box::new(session)), now);
         let interface = InterfaceInfo {
             name: format!("sim:{}", self.number),
@@ -244,6 +243,11 @@ impl Host {
             self.turn_at = now + 1_000;
         }
         (activity, breached)
+    }
+
+    /// How a session broke the contract, as far as is still known.
+    pub fn breach(&self, key: SessionKey) -> String {
+        locked(&self.worker).breach(key).unwrap_or_else(|| "forgotten".to_string())
     }
 
     /// Whether frames wait.

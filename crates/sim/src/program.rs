@@ -170,7 +170,11 @@ impl Program {
     }
 
     fn latency(&mut self, swarm: &Swarm) -> u64 {
-        if swarm.slow_reader { self.random.scale_free(30 * MS) } else { self.random.between(US, 20 * US) }
+        if swarm.slow_reader {
+            self.random.scale_free(30 * MS)
+        } else {
+            self.random.between(US, 20 * US)
+        }
     }
 
     fn is_ready(&mut self, now: u64, id: EndpointId, swarm: &Swarm) {

@@ -53,10 +53,8 @@ pub fn check(seed: u64, settings: Settings) -> Result<Report, Failure> {
     if first.hash == second.hash {
         return Ok(first);
     }
-    let what = format!(
-        "two runs of the seed differ: {} and {} frames",
-        first.frames, second.frames
-    );
+    let what =
+        format!("two runs of the seed differ: {} and {} frames", first.frames, second.frames);
     Err(Failure { seed, planted: settings.planted, what })
 }
 

@@ -316,7 +316,8 @@ impl Sim {
         for host in 0..self.hosts.len() {
             self.run_host(host)?;
         }
-        self.now = self.next().unwrap_or(now + SECOND).max(now + 1);
+        // With nothing to come time goes on all the same, so that what hangs is found.
+        self.now = self.next().unwrap_or(now).clamp(now + 1, now + 100 * SECOND);
         Ok(())
     }
 
@@ -352,7 +353,10 @@ impl Sim {
             let (_, breached) = host.turn(now);
             for key in breached {
                 if self.hostile != Some((index, key)) {
-                    return Err(format!("an honest program of host {index} lost its session"));
+                    let how = self.hosts[index].breach(key);
+                    return Err(format!(
+                        "an honest program of host {index} lost its session: {how}"
+                    ));
                 }
                 self.shared.coverage.hit("fault: scribbler found out");
                 let mut programs = self.hosts[index].programs.iter_mut();
@@ -482,6 +486,9 @@ impl Sim {
 
     fn open(&mut self, index: usize) -> Result<(), String> {
         let now = self.now;
+        let alive = |at: (usize, usize)| self.hosts[at.0].programs[at.1].is_alive();
+        let both_live = self.shared.connections[index].sides.iter().all(|side| alive(side.at));
+        self.shared.connections[index].lost_program |= !both_live;
         let of = self.shared.connections[index].clone();
         let sides = if of.simultaneous { 0..2 } else { 0..1 };
         for side in sides {
@@ -594,6 +601,9 @@ impl Sim {
         if times < 20 {
             let at = self.now + self.random.scale_free(20 * MS);
             self.schedule(at, Act::Scribble(times + 1));
+        } else {
+            // Not found out: then it dies at last.
+            self.hosts[index].command(Command::Detach(key), self.now);
         }
     }
 }

@@ -109,7 +109,9 @@ impl Witness {
                 ));
             }
             // One byte beyond is a window probe (RFC 9293, section 3.8.6.1).
-            if let Some(right) = sender.right.filter(|right| end.gt(SeqNumber(right.0.wrapping_add(1)))) {
+            if let Some(right) =
+                sender.right.filter(|right| end.gt(SeqNumber(right.0.wrapping_add(1))))
+            {
                 return Err(format!(
                     "{}>{} sends up to {} but its peer's window ends at {}",
                     flow.0, flow.1, end.0, right.0

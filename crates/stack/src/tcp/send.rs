@@ -1,6 +1,6 @@
 //! What a connection sends next: SYNs, retransmissions, new data, probes, acknowledgements.
 
-use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+use wire::tcp::{SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use super::SegmentTx;
 use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
@@ -32,6 +32,21 @@ enum Next {
     Ack,
 }
 
+impl Next {
+    /// What is to be one segment of at most `mss` bytes, made to fit into `most`. Larger frames
+    /// are cut by the port.
+    fn cut_to(self, most: u16, mss: u16) -> Self {
+        match self {
+            Next::Data { start, end, again, .. }
+                if end - start > u64::from(most) && end - start <= u64::from(mss) =>
+            {
+                Next::Data { start, end: start + u64::from(most), fin: false, again }
+            }
+            as_it_is => as_it_is,
+        }
+    }
+}
+
 impl Connection<'_> {
     /// Whether there is anything to send now.
     pub fn has_something_to_send(&self) -> bool {
@@ -43,7 +58,13 @@ impl Connection<'_> {
         let mut limited = false;
         let next = self.next(&mut limited);
         self.hot.cwnd_limited |= limited;
-        let next = next?;
+        let mut next = next?;
+        let sack = match next {
+            Next::Syn => SackBlocks::NONE,
+            _ => self.sack_blocks(),
+        };
+        let segment_max = self.segment_max(&sack);
+        next = next.cut_to(segment_max, self.hot.mss);
         let mut flags = TcpFlags::ACK;
         let mut options = TcpOptions::NONE;
         let mut payload = Payload::None;
@@ -71,8 +92,8 @@ impl Connection<'_> {
                     payload =
                         Payload::Stream { id: self.id, owner: self.hot.owner, offset: start, len };
                 }
-                if len > u32::from(self.hot.mss) {
-                    gso_bytes = Some(self.hot.mss);
+                if len > u32::from(segment_max) {
+                    gso_bytes = Some(segment_max);
                 }
             }
             Next::Probe => seq = self.hot.seq(self.hot.una) - 1,
@@ -84,7 +105,7 @@ impl Connection<'_> {
                 .hot
                 .timestamps
                 .then(|| Timestamps { value: self.hot.ts_now(step.now), echo: self.hot.ts_recent });
-            options.sack = self.sack_blocks();
+            options.sack = sack;
         }
         let window = if syn { self.syn_window() } else { self.offer_window() };
         let header = TcpHeader {
@@ -108,6 +129,17 @@ impl Connection<'_> {
             tos: self.cold.options.tos,
             ttl: self.cold.options.ttl,
         })
+    }
+
+    /// Bytes of payload that a segment with these blocks may carry.
+    //= https://www.rfc-editor.org/rfc/rfc6691#section-2
+    fn segment_max(&self, sack: &SackBlocks) -> u16 {
+        // Kind, length and two bytes of padding before the blocks.
+        let bytes = match sack.as_slice().len() {
+            0 => 0,
+            count => 4 + 8 * count as u16,
+        };
+        self.hot.mss.saturating_sub(bytes).max(8)
     }
 
     fn next(&self, limited: &mut bool) -> Option<Next> {
