@@ -8,10 +8,7 @@ use crate::control::exchange::{Answer, SessionKey};
 use crate::endpoint::{Role, Stream};
 use crate::linger::Orphan;
 use crate::sessions::Holder;
-use crate::worker::{Activity, Worker};
-
-/// Rounds of serving that a lane gets when its program has ended.
-const LAST_ROUNDS: usize = 512;
+use crate::worker::{Activity, DOORBELL_BATCH, Worker};
 
 impl Worker {
     /// A client closes an endpoint, in order or with a reset.
@@ -37,7 +34,7 @@ impl Worker {
             }
             Some(Role::Datagram(_)) => {
                 self.send_datagrams(place, index, &mut Activity::default());
-                self.waiting_datagrams.retain(|waiting| *waiting != (place, index));
+                self.forget_waiting_datagram(place, index);
             }
             _ => {}
         }
@@ -49,8 +46,8 @@ impl Worker {
                 if let Some(listener) = self.listeners.detach(of, place, index) {
                     // Stale only if it never was.
                     let _ = self.stack.tcp_close(now, listener.id);
-                    let stack = &self.stack;
-                    self.sessions.stash.sweep(|id| stack.tcp_levels(id).is_ok());
+                    // Once in a turn, however many listeners close in it.
+                    self.sessions.sweep_stash = true;
                 } else {
                     // Another waiter may have to take over.
                     self.on_pending(of, true);
@@ -73,7 +70,15 @@ impl Worker {
         }
         // A connection that has died already takes none of these.
         let _ = self.stack.tcp_written(now, id, stream.send.list.end());
-        if abort {
+        // As the kernel's tcp_max_orphans: else a program that closes and never waits could take
+        // the sockets of all others.
+        let crowded = self.sessions.peek(place).is_some_and(|session| {
+            session.orphan_count() >= session.region.geometry().endpoint_capacity as usize
+        });
+        if crowded {
+            self.counters.orphans_reset.increment();
+        }
+        if abort || crowded || stream.send.is_cut {
             let _ = self.stack.tcp_abort(now, id);
         }
         let _ = self.stack.tcp_close(now, id);
@@ -140,17 +145,22 @@ impl Worker {
         let mut activity = Activity::default();
         let Some(session) = self.sessions.at(place) else { return };
         let lanes = session.lanes.len() as u16;
+        // What an honest program can have left: two doorbells for each endpoint, and rings full
+        // of requests. One that still writes to its region gets no more than that.
+        let mut rounds = 2 * session.endpoints.len() / DOORBELL_BATCH + 4 * usize::from(lanes);
         for lane in 0..lanes {
-            // As often as it takes for a whole ring of doorbells or requests.
-            for _ in 0..LAST_ROUNDS {
+            let mut requests = self.limits.request_slots as usize;
+            while rounds > 0 {
                 let has_work = self.sessions.peek(place).is_some_and(|session| {
                     session.breach.is_none()
                         && session.lanes.get(usize::from(lane)).is_some_and(|l| l.view.has_work())
                 });
-                if !has_work {
+                if !has_work || requests == 0 {
                     break;
                 }
-                self.serve_lane(place, lane, &mut activity);
+                rounds -= 1;
+                let served = self.serve_lane_within(place, lane, requests, &mut activity);
+                requests = requests.saturating_sub(served);
             }
         }
     }

@@ -80,6 +80,8 @@ pub struct SendHalf {
     pub fin: bool,
     /// The stack has been told so.
     pub shut: bool,
+    /// Not all of what was written could be taken at the close: the stream must not seem whole.
+    pub is_cut: bool,
     /// Descriptors were taken since the client was last told.
     pub taken_news: bool,
     /// In the session's list of endpoints whose descriptors had to wait for a span.
@@ -95,6 +97,9 @@ pub struct ReceiveHalf {
     pub base: u64,
     /// One past the last byte stored, in order or not.
     pub highest: u64,
+    /// End of the contiguous stream as far as segments in order have brought it; filled gaps
+    /// show in `readable`.
+    pub next: u64,
     /// End of the contiguous stream, as last published.
     pub readable: u64,
     /// As last learnt from the client.

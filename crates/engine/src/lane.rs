@@ -8,6 +8,9 @@ use shm::region::Region;
 
 use crate::session::LanePipes;
 
+/// Reads of a lane's pipe at a time; an honest client has one byte in it.
+const DRAIN_READS: usize = 4;
+
 /// A lane as its worker keeps it.
 pub struct Lane {
     /// The rings.
@@ -54,11 +57,12 @@ impl Lane {
         }
     }
 
-    /// Empties the pipe that the client rings by; `false` when the client is gone.
+    /// Empties the pipe that the client rings by; `false` when the client is gone. Bounded: a
+    /// client that writes as fast as we read is looked at again in another turn.
     pub fn drain(&self) -> bool {
         let Some(pipes) = &self.pipes else { return true };
-        let mut bytes = [0u8; 64];
-        loop {
+        let mut bytes = [0u8; 1024];
+        for _ in 0..DRAIN_READS {
             match rustix::io::read(&pipes.woken_by_client, &mut bytes) {
                 Ok(0) => return false,
                 Ok(count) if count == bytes.len() => {}
@@ -67,5 +71,33 @@ impl Lane {
                 Err(_) => return false,
             }
         }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::pipe::{PipeFlags, pipe_with};
+    use shm::region::Region;
+
+    use super::*;
+    use crate::config::Limits;
+
+    #[test]
+    fn a_client_that_never_stops_ringing_is_left_for_another_turn() {
+        let limits = Limits { endpoints: 2, buffers: 4, contexts: 1, ..Limits::default() };
+        let region = Arc::new(Region::private(limits.geometry(1)).unwrap());
+        let (_, wake_client) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (woken_by_client, bell) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None)
+                .unwrap();
+        let lane = Lane::new(&region, 0, 0, Some(LanePipes { wake_client, woken_by_client }), 0);
+        while rustix::io::write(&bell, &[1; 4096]).is_ok() {}
+        assert!(lane.drain());
+        let pipes = lane.pipes.as_ref().unwrap();
+        assert!(rustix::io::read(&pipes.woken_by_client, &mut [0; 1]).is_ok(), "some was left");
+        drop(bell);
+        while lane.drain() {}
     }
 }

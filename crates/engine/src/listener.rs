@@ -27,6 +27,9 @@ impl Listener {
     }
 }
 
+/// Endpoints that may stand for one listener: each is told of every connection that waits.
+pub const SHARERS_MAX: usize = 256;
+
 /// All listeners of a worker.
 #[derive(Debug, Default)]
 pub struct Listeners {

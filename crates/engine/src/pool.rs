@@ -77,6 +77,12 @@ impl Pool {
         Some(index)
     }
 
+    /// Whether less than half of the buffers are free: time to keep them for what is of use at
+    /// once.
+    pub fn is_scarce(&self) -> bool {
+        self.free.len() < self.buffers.len() / 2
+    }
+
     /// A buffer for received bytes.
     pub fn take_for_receive(&mut self) -> Option<u32> {
         let index = self.free.pop()?;

@@ -87,6 +87,14 @@ impl Session {
         if receive.deaf {
             return true;
         }
+        if offset <= receive.next.max(receive.readable) {
+            receive.next = receive.next.max(end);
+        } else if self.pool.is_scarce() {
+            // Bytes behind a gap cannot be read, so their pages come back only when the peer
+            // fills it: a peer that never does must not hold what others need.
+            counters.out_of_order_refused.increment();
+            return false;
+        }
         // What the client has read already is not stored again: its page may be gone.
         let skip = receive.consumed.saturating_sub(offset).min(bytes.len() as u64);
         let mut rest = bytes.get(skip as usize..).unwrap_or_default();
@@ -185,7 +193,15 @@ impl ReceiveHalf {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use shm::region::Region;
+    use stack::api::TcpOptions;
+
     use super::*;
+    use crate::config::Limits;
+    use crate::control::exchange::SessionKey;
+    use crate::session::{SessionSeed, SessionWho};
 
     const ID: SocketId = SocketId { index: 1, generation: 1 };
 
@@ -212,11 +228,39 @@ mod tests {
     }
 
     #[test]
+    fn gaps_are_not_kept_open_while_buffers_are_scarce() {
+        let limits = Limits { endpoints: 2, buffers: 16, contexts: 1, ..Limits::default() };
+        let region = Arc::new(Region::private(limits.geometry(1)).unwrap());
+        let seed = SessionSeed {
+            key: SessionKey(1),
+            geometry: *region.geometry(),
+            region,
+            pipes: None,
+            who: SessionWho { program: String::new(), pid: 1, uid: 0 },
+        };
+        let mut session = Session::new(seed, 0, &limits, 0);
+        let index = session.grant_endpoint(0).unwrap();
+        session.endpoints[0].role = Role::Stream(Stream::new(ID, TcpOptions::default()));
+        let page = u64::from(limits.buffer_bytes);
+        let counters = Counters::default();
+        // A peer that leaves a gap in every page gets half of the buffers and no more.
+        let kept = (1..40)
+            .take_while(|at| session.store_stream(index, ID, at * page + 1, b"x", &counters))
+            .count();
+        assert_eq!(kept, 9);
+        assert_eq!(counters.out_of_order_refused.read(), 1);
+        // What continues the stream still finds room.
+        assert!(session.store_stream(index, ID, 0, &vec![1; 3 * page as usize], &counters));
+        assert!(session.store_stream(index, ID, 3 * page, b"more", &counters));
+    }
+
+    #[test]
     fn pages_that_were_read_are_given_back_and_all_when_nothing_is_unread() {
         let mut receive = ReceiveHalf {
             pages: [4, 5, NO_BUFFER, 7].into_iter().collect(),
             base: 0,
             highest: 3500,
+            next: 2000,
             readable: 2000,
             consumed: 1500,
             is_unswept: false,

@@ -11,6 +11,7 @@ use crate::control::authority::Refusal;
 use crate::control::exchange::{SessionKey, Shown};
 use crate::endpoint::{Datagram, Endpoint, Role, Stream};
 use crate::errno;
+use crate::listener::SHARERS_MAX;
 use crate::session::TOKENS_MAX;
 use crate::sessions::Holder;
 use crate::worker::{Activity, Worker};
@@ -350,6 +351,14 @@ impl Worker {
         backlog: u32,
     ) -> Result<u32, Refusal> {
         let place = self.place_of(session)?;
+        let shared = self.listeners.find(shown.local).and_then(|of| self.listeners.peek(of));
+        if shared.is_some_and(|listener| listener.attached().len() >= SHARERS_MAX) {
+            self.counters.sharers_exhausted.increment();
+            return Err(refusal(
+                Errno::NFILE,
+                format!("{SHARERS_MAX} sockets share the listener at {} already", shown.local),
+            ));
+        }
         let index = self
             .grant_endpoint(place, context)
             .map_err(|errno| refusal(errno, "no endpoint is free, or no such context"))?;

@@ -43,6 +43,7 @@ impl Session {
                     send.waits_for_span = true;
                     self.waiting_for_span.push(index);
                 }
+                send.is_cut |= closing;
                 counters.spans_exhausted.increment();
                 break;
             }

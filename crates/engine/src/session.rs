@@ -168,11 +168,12 @@ impl Session {
     /// Takes a free endpoint for the lane of `context`; its area is as new.
     pub fn grant_endpoint(&mut self, context: u16) -> Option<u32> {
         self.lanes.get(usize::from(context))?;
+        let capacity = self.region.geometry().endpoint_capacity as usize;
         let index = match self.free_endpoints.pop() {
             Some(index) => index,
             None => {
                 let index = self.endpoints.len() as u32;
-                if index >= self.region.geometry().endpoint_capacity {
+                if index as usize >= capacity {
                     return None;
                 }
                 self.endpoints.push(Endpoint {

@@ -103,6 +103,12 @@ counters! {
     datagrams_tx,
     /// Datagrams that could not be sent.
     datagrams_tx_failed,
+    /// Closed connections reset because their session has too many that still deliver.
+    orphans_reset,
+    /// Segments behind a gap refused while a session's buffers are scarce.
+    out_of_order_refused,
+    /// Listens refused because too many sockets share the listener.
+    sharers_exhausted,
     /// Datagrams dropped because the program's receive queue is full.
     datagrams_rx_full,
     /// Connects, accepts and grants refused because a session has no free endpoint.

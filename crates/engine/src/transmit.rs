@@ -283,7 +283,11 @@ pub enum Datagrams {
     More,
 }
 
-/// Sends the datagrams that wait at an endpoint, at most `limit`.
+/// Datagrams sent for one socket before others have their turn.
+const DATAGRAM_BATCH: usize = 64;
+
+/// Sends the datagrams that wait at an endpoint, at most [`DATAGRAM_BATCH`] and as many as are
+/// `left` for all.
 #[allow(clippy::too_many_arguments)]
 pub fn send_datagrams(
     ports: &mut [Attached],
@@ -293,14 +297,18 @@ pub fn send_datagrams(
     counters: &Counters,
     now: stack::api::Instant,
     (place, index): (u32, u32),
-    limit: usize,
+    left: &mut usize,
 ) -> Datagrams {
     let mut header = [0u8; HEADER_MAX];
-    for _ in 0..limit {
+    for _ in 0..DATAGRAM_BATCH {
+        if *left == 0 {
+            return Datagrams::More;
+        }
         let Some(session) = sessions.at(place) else { return Datagrams::Done };
         let Some((id, datagram)) = session.next_datagram(index, &mut scratch.datagram) else {
             return Datagrams::Done;
         };
+        *left -= 1;
         let region = std::sync::Arc::clone(&session.region);
         let send = UdpSend {
             remote: known(datagram.remote),

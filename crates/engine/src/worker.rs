@@ -3,6 +3,7 @@
 //! A worker has no threads and no clock, and makes no system calls but those of its ports and
 //! the bytes that wake sleeping clients; simulation runs the same code under virtual time.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use stack::api::{Instant, InterfaceConfig, RxFrameMeta};
 use crate::account::{Account, Component};
 use crate::config::{Limits, PortSetup};
 use crate::control::exchange::{Answer, Command, SessionKey};
+use crate::endpoint::{Datagram, Endpoint, Role};
 use crate::lane::Lane;
 use crate::listener::Listeners;
 use crate::session::{Session, SessionSeed};
@@ -57,13 +59,13 @@ impl Activity {
 }
 
 /// Doorbells taken at a time.
-const DOORBELL_BATCH: usize = 32;
+pub(crate) const DOORBELL_BATCH: usize = 32;
 
 /// How often pages that clients have read are looked for.
 const SWEEP_EVERY_NS: u64 = 1_000_000;
 
-/// Datagrams sent for one socket before others have their turn.
-const DATAGRAM_BATCH: usize = 64;
+/// Datagrams tried in one turn, for all sockets together: the longest are many bytes to copy.
+const DATAGRAMS_PER_TURN: usize = 512;
 
 /// One polling worker: its ports, its stack and its sessions.
 pub struct Worker {
@@ -80,11 +82,13 @@ pub struct Worker {
     /// For the control thread.
     pub(crate) answers: Vec<Answer>,
     /// Datagram sockets whose next datagram waits for a port or a neighbour.
-    pub(crate) waiting_datagrams: Vec<(u32, u32)>,
+    pub(crate) waiting_datagrams: VecDeque<(u32, u32)>,
+    /// Datagrams that may still be tried in this turn.
+    pub(crate) datagrams_left: usize,
     /// Endpoints whose wanted offset was set anew: looked at once more behind the fence.
     pub(crate) recheck: Vec<(u32, u32)>,
     /// Sessions of dead programs and when their patience ends, in that order.
-    pub(crate) dying: std::collections::VecDeque<(u64, SessionKey)>,
+    pub(crate) dying: VecDeque<(u64, SessionKey)>,
     pub(crate) account: Account,
     /// When pages that clients have read were last looked for.
     swept_at: Instant,
@@ -132,9 +136,10 @@ impl Worker {
             scratch: Scratch::default(),
             counters,
             answers: Vec::new(),
-            waiting_datagrams: Vec::new(),
+            waiting_datagrams: VecDeque::new(),
+            datagrams_left: DATAGRAMS_PER_TURN,
             recheck: Vec::new(),
-            dying: std::collections::VecDeque::new(),
+            dying: VecDeque::new(),
             account: Account::default(),
             swept_at: now,
             first_port: 0,
@@ -144,6 +149,7 @@ impl Worker {
     /// One round: receive, serve, time, publish, send, wake.
     pub fn turn(&mut self, now: Instant) -> Activity {
         self.now = now;
+        self.datagrams_left = DATAGRAMS_PER_TURN;
         self.account.begin(arch::cycles());
         let mut activity = Activity::default();
         self.receive(&mut activity);
@@ -262,16 +268,30 @@ impl Worker {
         self.sessions.at(place)?.lanes.get_mut(usize::from(lane))
     }
 
-    pub(crate) fn serve_lane(&mut self, place: u32, lane: u16, activity: &mut Activity) {
+    fn serve_lane(&mut self, place: u32, lane: u16, activity: &mut Activity) {
+        self.serve_lane_within(place, lane, self.limits.requests_per_turn, activity);
+    }
+
+    /// Serves doorbells and at most so many requests; returns how many of those.
+    pub(crate) fn serve_lane_within(
+        &mut self,
+        place: u32,
+        lane: u16,
+        requests_max: usize,
+        activity: &mut Activity,
+    ) -> usize {
         let now = self.now.0;
         let mut endpoints = [0u32; DOORBELL_BATCH];
         let mut doorbells = 0;
         while doorbells < self.limits.doorbells_per_turn {
-            let Some(of) = self.lane(place, lane) else { return };
+            let Some(of) = self.lane(place, lane) else { return 0 };
             of.worked_at = now;
             let count = match of.view.take_doorbells(&mut endpoints) {
                 Ok(count) => count,
-                Err(found) => return self.breached(place, found),
+                Err(found) => {
+                    self.breached(place, found);
+                    return 0;
+                }
             };
             for index in endpoints.iter().take(count) {
                 self.serve_endpoint(place, *index);
@@ -282,8 +302,8 @@ impl Worker {
             }
         }
         let mut requests = 0;
-        while requests < self.limits.requests_per_turn {
-            let Some(of) = self.lane(place, lane) else { return };
+        while requests < requests_max {
+            let Some(of) = self.lane(place, lane) else { return 0 };
             if !of.view.requests_rung() {
                 break;
             }
@@ -297,7 +317,10 @@ impl Worker {
                     }
                 }
                 Ok(None) => break,
-                Err(found) => return self.breached(place, found),
+                Err(found) => {
+                    self.breached(place, found);
+                    return 0;
+                }
             }
         }
         self.counters.doorbells.add(doorbells as u64);
@@ -307,6 +330,7 @@ impl Worker {
         if self.lane(place, lane).is_some_and(|lane| lane.view.has_work()) {
             activity.more = true;
         }
+        requests
     }
 
     pub(crate) fn breached(&mut self, place: u32, found: shm::engine_side::Breach) {
@@ -353,10 +377,8 @@ impl Worker {
                 continue;
             }
             for index in std::mem::take(&mut session.waiting_for_span) {
-                if let Some(crate::endpoint::Endpoint {
-                    role: crate::endpoint::Role::Stream(stream),
-                    ..
-                }) = self.sessions.at(place).and_then(|s| s.endpoints.get_mut(index as usize))
+                if let Some(Endpoint { role: Role::Stream(stream), .. }) =
+                    self.sessions.at(place).and_then(|s| s.endpoints.get_mut(index as usize))
                 {
                     stream.send.waits_for_span = false;
                 }
@@ -364,7 +386,16 @@ impl Worker {
                 activity.served += 1;
             }
         }
-        for (place, index) in std::mem::take(&mut self.waiting_datagrams) {
+        // Each once, as those that must go on waiting come back at the end.
+        for _ in 0..self.waiting_datagrams.len() {
+            if self.datagrams_left == 0 {
+                activity.more = true;
+                break;
+            }
+            let Some((place, index)) = self.waiting_datagrams.pop_front() else { break };
+            if let Some(datagram) = self.datagram(place, index) {
+                datagram.waits = false;
+            }
             self.send_datagrams(place, index, activity);
         }
     }
@@ -378,7 +409,7 @@ impl Worker {
             &self.counters,
             self.now,
             (place, index),
-            DATAGRAM_BATCH,
+            &mut self.datagrams_left,
         );
         if let Some(session) = self.sessions.at(place)
             && session.publish_sent_datagrams(index)
@@ -395,9 +426,24 @@ impl Worker {
         }
     }
 
+    fn datagram(&mut self, place: u32, index: u32) -> Option<&mut Datagram> {
+        match &mut self.endpoint(place, index)?.role {
+            Role::Datagram(datagram) => Some(datagram),
+            _ => None,
+        }
+    }
+
     fn wait_datagram(&mut self, place: u32, index: u32) {
-        if !self.waiting_datagrams.contains(&(place, index)) {
-            self.waiting_datagrams.push((place, index));
+        let waits = self.datagram(place, index).map(|one| std::mem::replace(&mut one.waits, true));
+        if waits == Some(false) {
+            self.waiting_datagrams.push_back((place, index));
+        }
+    }
+
+    /// A datagram socket is about to close.
+    pub(crate) fn forget_waiting_datagram(&mut self, place: u32, index: u32) {
+        if self.datagram(place, index).is_some_and(|datagram| datagram.waits) {
+            self.waiting_datagrams.retain(|waiting| *waiting != (place, index));
         }
     }
 

@@ -1,0 +1,91 @@
+//! Clients that keep the contract's letter and press on its limits: the engine's work and memory
+//! stay bounded, and what an honest program may do is no breach.
+
+mod common;
+
+use common::{Net, at, pattern, small};
+use shm::request::{Reply, Request};
+
+#[test]
+fn a_program_that_reads_no_more_may_go_on_writing() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    let (near, far) = net.connected(&a, &b, listener, 80);
+    // Unread bytes first: where the client stopped and where the engine stopped differ.
+    assert_eq!(a.write(near, &pattern(0, 5000)), 5000);
+    net.settle();
+    assert_eq!(b.read(far, 100).len(), 100);
+    assert_eq!(net.ask(true, &b, Request::StopReceiving { endpoint: far }), Reply::Done);
+    assert_eq!(a.write(near, &pattern(5000, 3000)), 3000);
+    net.settle();
+    let bytes = pattern(0, 4000);
+    assert_eq!(b.write(far, &bytes), 4000);
+    net.settle();
+    assert!(net.b.breached.is_empty(), "writing after shutdown(SHUT_RD) is allowed");
+    assert_eq!(a.read(near, usize::MAX), bytes);
+}
+
+#[test]
+fn closed_connections_that_still_deliver_are_bounded() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    for _ in 0..limits.endpoints + 5 {
+        net.link.set_up(true);
+        let (near, far) = net.connected(&a, &b, listener, 80);
+        // Nobody acknowledges what is written from here on.
+        net.link.set_up(false);
+        assert_eq!(a.write(near, b"never delivered"), 15);
+        assert_eq!(net.ask(false, &a, Request::Close { endpoint: near }), Reply::Done);
+        net.ask(true, &b, Request::Abort { endpoint: far });
+    }
+    assert_eq!(net.a.counters.orphans_reset.read(), 5);
+}
+
+#[test]
+fn many_sockets_waiting_for_a_neighbour_are_given_up_together() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let a = net.a.attach(&limits);
+    for socket in 0..20 {
+        let endpoint = net.bind_udp(false, &a, 1000 + socket);
+        for _ in 0..3 {
+            a.send_to(endpoint, at("10.0.0.77", 9), b"to nobody");
+        }
+        net.turn();
+    }
+    net.pass(5_000_000_000);
+    assert_eq!(net.a.counters.datagrams_tx_failed.read(), 60);
+    net.a.worker.check_conservation().unwrap();
+}
+
+#[test]
+fn one_listener_is_shared_by_a_bounded_number_of_sockets() {
+    let limits = outboard_engine::Limits { endpoints: 512, ..small() };
+    let mut net = Net::new(limits);
+    let b = net.b.attach(&limits);
+    let granted = (0..300).take_while(|_| net.try_listen(&b, 80).is_ok()).count();
+    assert_eq!(granted, 256);
+    assert_eq!(net.b.counters.sharers_exhausted.read(), 1);
+}
+
+#[test]
+fn a_program_that_ends_has_everything_done_that_it_asked_for() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    let ends: Vec<(u32, u32)> = (0..30).map(|_| net.connected(&a, &b, listener, 80)).collect();
+    for (at, (near, _)) in ends.iter().enumerate() {
+        assert_eq!(a.write(*near, &pattern(at, 50)), 50);
+        a.post(Request::Close { endpoint: *near });
+    }
+    net.a.worker.detach(a.key);
+    net.settle();
+    for (at, (_, far)) in ends.iter().enumerate() {
+        assert_eq!(b.read(*far, usize::MAX), pattern(at, 50), "connection {at}");
+    }
+}
