@@ -107,6 +107,13 @@ real! {
     epoll_wait: fn(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int;
     epoll_pwait: fn(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2: fn(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    execve: fn(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    execv: fn(path: *const c_char, arguments: *const *const c_char) -> c_int;
+    execvp: fn(file: *const c_char, arguments: *const *const c_char) -> c_int;
+    execvpe: fn(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    fexecve: fn(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    posix_spawn: fn(pid: *mut c_void, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    posix_spawnp: fn(pid: *mut c_void, file: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     syscall: fn(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
     io_uring_setup: fn(entries: c_uint, params: *mut c_void) -> c_int;
     io_uring_queue_init_params: fn(entries: c_uint, ring: *mut c_void, params: *mut c_void) -> c_int;

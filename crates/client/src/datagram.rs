@@ -38,7 +38,7 @@ pub struct Received {
 }
 
 impl Endpoint {
-    pub(crate) fn datagram_readiness(&self, call: &Call<'_>) -> Readiness {
+    pub(crate) fn datagram_readiness(&self, call: &Call<'_>, asked: Readiness) -> Readiness {
         let view = call.view();
         let levels = view.levels();
         let mut readiness = Readiness::empty();
@@ -51,7 +51,7 @@ impl Endpoint {
         if levels.status.contains(Status::HANGUP) {
             readiness |= Readiness::HUP;
         }
-        if self.can_send(call, levels) {
+        if asked.contains(Readiness::OUT) && self.can_send(call, levels) {
             readiness |= Readiness::OUT;
         }
         readiness

@@ -297,6 +297,12 @@ impl Endpoint {
     /// What poll(2) would say now. Where OUT is missing, the engine has been asked for an event
     /// once it comes.
     pub fn readiness(&self) -> Readiness {
+        self.readiness_among(Readiness::all())
+    }
+
+    /// The same for one who wants to know of `asked` (and errors) only: without OUT among it, room
+    /// is neither looked at nor asked for.
+    pub fn readiness_among(&self, asked: Readiness) -> Readiness {
         match self.call() {
             // A closed one; or an engine that is gone, or not ours.
             Err(_) => {
@@ -311,13 +317,13 @@ impl Endpoint {
                         Readiness::empty()
                     }
                 }
-                Kind::Stream => self.stream_readiness(&call),
-                Kind::Datagram => self.datagram_readiness(&call),
+                Kind::Stream => self.stream_readiness(&call, asked),
+                Kind::Datagram => self.datagram_readiness(&call, asked),
             },
         }
     }
 
-    fn stream_readiness(&self, call: &Call<'_>) -> Readiness {
+    fn stream_readiness(&self, call: &Call<'_>, asked: Readiness) -> Readiness {
         let view = call.view();
         let levels = view.levels();
         let consumed = view.consumed();
@@ -339,6 +345,9 @@ impl Endpoint {
         }
         if levels.errno != 0 && view.reported_errors() != levels.errors {
             readiness |= Readiness::ERR;
+        }
+        if !asked.contains(Readiness::OUT) {
+            return readiness;
         }
         let connected = levels.status.contains(Status::CONNECTED);
         if ended || connected && (call.is_shut_for_writing() || self.can_send(call, levels)) {

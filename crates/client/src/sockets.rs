@@ -362,6 +362,39 @@ impl Sockets {
         });
     }
 
+    /// Another program is about to start: says so when it would inherit a connection of the
+    /// engine, which is of no use there. `is_inherited` tells of a descriptor open on exec.
+    pub fn leaving(&self, is_inherited: &dyn Fn(RawFd) -> bool) {
+        let Some(era) = self.era() else { return };
+        let inherits = |&fd: &RawFd| {
+            let connection = era.table.with(fd, |entry| match entry {
+                Entry::Socket(socket) => socket.connection().is_some(),
+                Entry::Foreign => true,
+                Entry::Epoll(_) | Entry::Internal => false,
+            });
+            connection == Some(true) && is_inherited(fd)
+        };
+        if let Some(fd) = era.table.occupied(0, u32::MAX).into_iter().find(inherits) {
+            self.notice(Notice::Exec, || {
+                format!(
+                    "the program starts another one that inherits descriptor {fd}, an accelerated \
+                     connection; connections do not outlive exec yet, its use there fails with \
+                     ENOTCONN"
+                )
+            });
+        }
+    }
+
+    /// A connection was to be passed to another process.
+    pub fn notice_passed(&self, fd: RawFd) {
+        self.notice(Notice::Passed, || {
+            format!(
+                "descriptor {fd}, an accelerated connection, cannot be passed to another process \
+                 yet; sendmsg fails with EOPNOTSUPP"
+            )
+        });
+    }
+
     /// io_uring is set up.
     pub fn notice_io_uring(&self) {
         self.notice(Notice::IoUring, || {

@@ -296,6 +296,36 @@ unsafe fn send_message(
     }
 }
 
+/// Whether a message hands an accelerated connection to another process, which is logged.
+///
+/// # Safety
+/// `message` as sendmsg(2) demands.
+unsafe fn passes_connection(message: &msghdr) -> bool {
+    let Some(sockets) = crate::sockets() else { return false };
+    if message.msg_controllen == 0 || message.msg_control.is_null() {
+        return false;
+    }
+    // SAFETY: the control data is valid by the caller's promise; the macros stay within it.
+    unsafe {
+        let mut at = libc::CMSG_FIRSTHDR(message);
+        while let Some(header) = at.as_ref() {
+            if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
+                let room = header.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                let fds = libc::CMSG_DATA(header).cast::<c_int>();
+                for index in 0..room / size_of::<c_int>() {
+                    let fd = fds.add(index).read_unaligned();
+                    if sockets.accelerated(fd) {
+                        sockets.notice_passed(fd);
+                        return true;
+                    }
+                }
+            }
+            at = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+    false
+}
+
 /// recvmsg(2).
 ///
 /// # Safety
@@ -328,8 +358,17 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
             None => Verdict::Done(Err(Errno::FAULT)),
         }
     })
-    // SAFETY: arguments passed through.
-    .unwrap_or_else(|| unsafe { real::sendmsg(fd, message, flags) })
+    .unwrap_or_else(|| {
+        // SAFETY: the program's promise about `message`.
+        let asked = unsafe { message.as_ref() };
+        // SAFETY: as above.
+        if asked.is_some_and(|message| unsafe { passes_connection(message) }) {
+            crate::boundary::set_errno(libc::EOPNOTSUPP);
+            return -1;
+        }
+        // SAFETY: arguments passed through.
+        unsafe { real::sendmsg(fd, message, flags) }
+    })
 }
 
 /// Serves each message in turn until one fails; a failure after the first success is for later.

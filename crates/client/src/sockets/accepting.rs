@@ -175,7 +175,7 @@ impl Sockets {
         let attachment = if is_kernels(to.ip()) || to.ip().is_unspecified() {
             None
         } else {
-            self.attach(era).filter(|attachment| attachment.session.reaches(to.ip()))
+            self.attach(era).filter(|attachment| attachment.serves(to.ip()))
         };
         let Some(attachment) = attachment else {
             self.give_to_kernel(era, &socket);
@@ -238,7 +238,7 @@ impl Sockets {
         if let Some(error) = connection.endpoint.take_error() {
             return Err(error);
         }
-        if socket.engine_bits() & OUT_BITS != 0 {
+        if socket.engine_bits(OUT_BITS) & OUT_BITS != 0 {
             connection.established.store(true, Ordering::Relaxed);
             return Ok(());
         }

@@ -28,9 +28,9 @@ impl Sockets {
             return None;
         }
         if let Some(face) = present().filter(|(_, attachment)| !attachment.is_lost()) {
-            return face.1.session.reaches(to).then_some(face);
+            return face.1.serves(to).then_some(face);
         }
-        let attachment = self.attach(era).filter(|attachment| attachment.session.reaches(to))?;
+        let attachment = self.attach(era).filter(|attachment| attachment.serves(to))?;
         if self.kernel.local(fd).is_ok_and(|local| local.port() == 0) {
             let any = if socket.v6 {
                 IpAddr::V6(Ipv6Addr::UNSPECIFIED)
@@ -124,9 +124,14 @@ impl Sockets {
                 let datagram = held(socket.datagram.read());
                 datagram.as_ref().map(|face| (face.endpoint.clone(), face.peer.is_some()))
             };
-            let Some((endpoint, peered)) = face else { return Verdict::Kernel };
-            let peek = flags & libc::MSG_PEEK != 0;
-            let got = if peek { endpoint.peek_from(bufs) } else { endpoint.recv_from(bufs) };
+            let peered = face.as_ref().is_some_and(|(_, peered)| *peered);
+            let got = match face {
+                Some((endpoint, _)) if flags & libc::MSG_PEEK != 0 => endpoint.peek_from(bufs),
+                Some((endpoint, _)) => endpoint.recv_from(bufs),
+                // While an engine may yet come, waiting is done here.
+                None if wait && era.link.knows(socket) => Err(Errno::AGAIN),
+                None => return Verdict::Kernel,
+            };
             match got {
                 Ok(got) => {
                     let truncated = got.full_len > got.len;

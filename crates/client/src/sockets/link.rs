@@ -1,6 +1,7 @@
 //! The way to the engine: the session while there is one, its endpoints' sockets, the dispatch of
 //! its hints, and sleeping until something happens.
 
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
@@ -46,6 +47,12 @@ impl Attachment {
     /// Whether the engine is known to be gone.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
+    }
+
+    /// Whether the engine is the way to an address: it reaches it, or has it itself (then the
+    /// kernel does not know it).
+    pub fn serves(&self, address: IpAddr) -> bool {
+        self.session.reaches(address) || self.session.owns(address)
     }
 
     fn place(&self, id: EndpointId) -> Option<&Place> {
@@ -131,6 +138,11 @@ impl Link {
             shown.retain(|other| !Arc::ptr_eq(other, socket));
             self.shown_count.store(shown.len() as u32, Ordering::Relaxed);
         }
+    }
+
+    /// Whether a socket is remembered.
+    pub fn knows(&self, socket: &Arc<Socket>) -> bool {
+        held(self.shown.lock()).iter().any(|other| Arc::ptr_eq(other, socket))
     }
 
     /// Whether something waits for an engine to come (back).

@@ -75,7 +75,7 @@ impl Sockets {
         };
         if let Some(connection) = socket.connection() {
             let pending = !connection.established.load(Ordering::Relaxed)
-                && socket.engine_bits() & super::socket::OUT_BITS == 0
+                && socket.engine_bits(super::socket::OUT_BITS) & super::socket::OUT_BITS == 0
                 && !connection.endpoint.is_connected();
             if pending {
                 return Verdict::Done(Err(Errno::NOTCONN));

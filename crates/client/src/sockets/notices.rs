@@ -24,6 +24,8 @@ pub(super) enum Notice {
     RawCall,
     Urgent,
     TooManyForks,
+    Exec,
+    Passed,
 }
 
 /// Most unsupported options that are named.

@@ -33,10 +33,10 @@ impl Subject {
     }
 
     /// What the engine's side says.
-    fn bits(&self) -> u32 {
+    fn bits(&self, asked: u32) -> u32 {
         match self {
             Subject::Kernel => 0,
-            Subject::Socket(socket) => socket.engine_bits(),
+            Subject::Socket(socket) => socket.engine_bits(asked),
             Subject::Epoll(epoll) if epoll.is_ready() => super::socket::IN_BITS,
             Subject::Epoll(_) => 0,
             Subject::Foreign => libc::POLLNVAL as u32,
@@ -76,7 +76,7 @@ fn collect(fds: &mut [PollFd], subjects: &[Subject]) -> usize {
     let mut ready = 0;
     for (entry, subject) in fds.iter_mut().zip(subjects) {
         let asked = u32::from(entry.events as u16) | ALWAYS;
-        let told = subject.bits() & asked;
+        let told = subject.bits(asked) & asked;
         entry.revents = (u32::from(entry.revents as u16) | told) as u16 as i16;
         ready += usize::from(entry.revents != 0);
     }
@@ -202,7 +202,7 @@ impl Sockets {
         loop {
             let attachment = self.attachment_of(era, socket);
             waiter.clear();
-            if socket.engine_bits() & (bits | ALWAYS) != 0 {
+            if socket.engine_bits(bits) & (bits | ALWAYS) != 0 {
                 return Ok(());
             }
             if let Some(attachment) = &attachment
@@ -233,7 +233,7 @@ impl Sockets {
                 Err(Errno::INTR) if timeout.is_none() && self.kernel.restarts_after_signal() => (),
                 Err(error) => return Err(error),
             }
-            if socket.engine_bits() & (bits | ALWAYS) != 0 {
+            if socket.engine_bits(bits) & (bits | ALWAYS) != 0 {
                 return Ok(());
             }
             if deadline.has_passed() {

@@ -181,21 +181,27 @@ impl Socket {
         }
     }
 
-    /// What poll would say of the engine's side (POLL* bits, the same as EPOLL*).
-    pub fn engine_bits(&self) -> u32 {
+    /// What poll would say of the engine's side to one who asks for `asked` (POLL* bits, which are
+    /// EPOLL*'s too).
+    pub fn engine_bits(&self, asked: u32) -> u32 {
+        let among = if asked & OUT_BITS == 0 {
+            Readiness::all().difference(Readiness::OUT)
+        } else {
+            Readiness::all()
+        };
         if let Some(connection) = self.connection() {
-            return bits(connection.endpoint.readiness());
+            return bits(connection.endpoint.readiness_among(among));
         }
         if self.stream {
             let listening = held(self.listening.read());
             return match listening.as_ref().and_then(|listening| listening.engine.as_ref()) {
                 // A lost engine must not show at the listener: the kernel's side goes on.
-                Some((endpoint, _)) => bits(endpoint.readiness()) & IN_BITS,
+                Some((endpoint, _)) => bits(endpoint.readiness_among(among)) & IN_BITS,
                 None => 0,
             };
         }
         match &*held(self.datagram.read()) {
-            Some(datagram) => bits(datagram.endpoint.readiness()) & (IN_BITS | OUT_BITS),
+            Some(datagram) => bits(datagram.endpoint.readiness_among(among)) & (IN_BITS | OUT_BITS),
             None => 0,
         }
     }
@@ -330,7 +336,18 @@ impl Sockets {
             Ok(None) => return Verdict::Kernel,
             Err(error) => return Verdict::Done(Err(error)),
         };
-        let Some(connection) = socket.connection() else { return Verdict::Kernel };
+        let Some(connection) = socket.connection() else {
+            // A listener that is shut down listens no more, on either side.
+            let engine = held(socket.listening.write()).as_mut().and_then(|listening| {
+                listening.refused = true;
+                listening.engine.take()
+            });
+            if let Some((endpoint, attachment)) = engine {
+                attachment.forget(endpoint.id());
+                endpoint.close();
+            }
+            return Verdict::Kernel;
+        };
         let how = match how {
             libc::SHUT_RD => crate::How::Read,
             libc::SHUT_WR => crate::How::Write,

@@ -68,11 +68,7 @@ impl Sockets {
                     if flags & !QUIET == 0
                         && (socket.is_nonblocking() || flags & DONTWAIT != 0) =>
                 {
-                    let outcome = connection.endpoint.write_vectored(bufs);
-                    if is_short(outcome, bufs) {
-                        self.want_room(socket, connection);
-                    }
-                    Tried::Verdict(Verdict::Done(outcome))
+                    Tried::Verdict(Verdict::Done(connection.endpoint.write_vectored(bufs)))
                 }
                 _ => Tried::Slow(socket.clone()),
             },
@@ -210,11 +206,7 @@ impl Sockets {
             match outcome {
                 Ok(count) => {
                     total += count;
-                    if total >= want {
-                        return Ok(total);
-                    }
-                    if !wait {
-                        self.want_room(socket, connection);
+                    if total >= want || !wait {
                         return Ok(total);
                     }
                 }
@@ -227,21 +219,8 @@ impl Sockets {
                     }
                 }
                 Err(_) if total > 0 => return Ok(total),
-                Err(error) => {
-                    if error == Errno::AGAIN {
-                        self.want_room(socket, connection);
-                    }
-                    return Err(error);
-                }
+                Err(error) => return Err(error),
             }
-        }
-    }
-
-    /// After a write that found too little room: the program will now wait for an edge, so one
-    /// must come, even if room has been made in the meantime.
-    fn want_room(&self, socket: &Socket, connection: &Connection) {
-        if connection.endpoint.readiness().contains(crate::Readiness::OUT) {
-            socket.notify(self.kernel);
         }
     }
 
@@ -267,14 +246,6 @@ const RDHUP: u32 = libc::POLLRDHUP as u32;
 
 fn stream_bytes(len: usize) -> Received {
     Received { len, from: None, truncated: false }
-}
-
-/// Whether a write did not take all that it was given.
-fn is_short(outcome: Result<usize, Errno>, bufs: &[IoSlice<'_>]) -> bool {
-    match outcome {
-        Ok(count) => count < bufs.iter().map(|buf| buf.len()).sum(),
-        Err(error) => error == Errno::AGAIN,
-    }
 }
 
 /// MSG_TRUNC on a stream: takes bytes without giving them.
