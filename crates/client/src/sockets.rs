@@ -25,6 +25,8 @@ mod options;
 mod poll;
 mod socket;
 mod table;
+#[cfg(test)]
+mod tests;
 mod transfer;
 mod waiter;
 
@@ -298,10 +300,6 @@ impl Sockets {
 
     /// Gives a socket to the kernel for good: all its numbers pass the layer by from now on.
     fn give_to_kernel(&self, era: &Era, socket: &Arc<Socket>) {
-        if !socket.is_nonblocking() && socket.forced_nonblocking() {
-            // Never the case for sockets that go this way: only listeners are forced.
-            debug_assert!(false);
-        }
         for fd in socket.numbers() {
             era.table.take(fd);
         }

@@ -1,0 +1,283 @@
+//! The layer over a kernel that only takes notes, without an engine.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use super::socket::held;
+use super::table::{Entry, Table};
+use super::waiter::Waiter;
+use super::{Config, EpollEvent, Errno, Kernel, PollFd, Received, SigMask, Sockets, Verdict};
+
+/// Notes what it is asked; numbers of new descriptors count up from 50.
+#[derive(Default)]
+struct Notebook {
+    calls: Mutex<Vec<String>>,
+    next: AtomicI32,
+    /// What bind says first.
+    bind_fails: Mutex<Option<Errno>>,
+    /// Connections that wait in the kernel.
+    waiting: AtomicI32,
+}
+
+impl Notebook {
+    fn leaked() -> &'static Self {
+        let notebook = Self { next: AtomicI32::new(50), ..Self::default() };
+        Box::leak(Box::new(notebook))
+    }
+
+    fn note(&self, call: String) {
+        held(self.calls.lock()).push(call);
+    }
+
+    fn taken(&self) -> Vec<String> {
+        std::mem::take(&mut *held(self.calls.lock()))
+    }
+
+    fn fresh(&self) -> RawFd {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Kernel for Notebook {
+    fn poll(
+        &self,
+        _: &mut [PollFd],
+        _: Option<Duration>,
+        _: Option<SigMask>,
+    ) -> Result<usize, Errno> {
+        Ok(0)
+    }
+    fn epoll_ctl(&self, epoll: RawFd, op: i32, fd: RawFd, _: EpollEvent) -> Result<(), Errno> {
+        self.note(format!("epoll_ctl {epoll} {op} {fd}"));
+        Ok(())
+    }
+    fn epoll_wait(
+        &self,
+        _: RawFd,
+        _: &mut [EpollEvent],
+        _: Option<Duration>,
+        _: Option<SigMask>,
+    ) -> Result<usize, Errno> {
+        Ok(0)
+    }
+    fn accept(&self, fd: RawFd, _: i32) -> Result<(RawFd, SocketAddr), Errno> {
+        self.note(format!("accept {fd}"));
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        if waiting == 0 {
+            return Err(Errno::AGAIN);
+        }
+        self.waiting.store(waiting - 1, Ordering::Relaxed);
+        Ok((self.fresh(), SocketAddr::from(([192, 0, 2, 1], 7))))
+    }
+    fn bind(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno> {
+        self.note(format!("bind {fd} {addr}"));
+        held(self.bind_fails.lock()).take().map_or(Ok(()), Err)
+    }
+    fn listen(&self, fd: RawFd, backlog: i32) -> Result<(), Errno> {
+        self.note(format!("listen {fd} {backlog}"));
+        Ok(())
+    }
+    fn connect(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno> {
+        self.note(format!("connect {fd} {addr}"));
+        Ok(())
+    }
+    fn local(&self, _: RawFd) -> Result<SocketAddr, Errno> {
+        Ok(SocketAddr::from(([0, 0, 0, 0], 80)))
+    }
+    fn receive(
+        &self,
+        _: RawFd,
+        _: &mut [IoSliceMut<'_>],
+        _: i32,
+    ) -> Result<Received, Errno> {
+        Err(Errno::AGAIN)
+    }
+    fn send(
+        &self,
+        _: RawFd,
+        _: &[IoSlice<'_>],
+        _: i32,
+        _: Option<SocketAddr>,
+    ) -> Result<usize, Errno> {
+        Err(Errno::AGAIN)
+    }
+    fn option(&self, _: RawFd, _: i32, _: i32) -> Result<i32, Errno> {
+        Ok(0)
+    }
+    fn set_option(&self, fd: RawFd, level: i32, name: i32, value: i32) -> Result<(), Errno> {
+        self.note(format!("set_option {fd} {level} {name} {value}"));
+        Ok(())
+    }
+    fn status_flags(&self, _: RawFd) -> Result<i32, Errno> {
+        Ok(libc::O_RDWR | libc::O_NONBLOCK)
+    }
+    fn duplicate(&self, _: RawFd, at_least: RawFd, _: bool) -> Result<RawFd, Errno> {
+        Ok(at_least + self.fresh())
+    }
+    fn close(&self, fd: RawFd) {
+        self.note(format!("close {fd}"));
+    }
+    fn event_fd(&self) -> Result<RawFd, Errno> {
+        Ok(self.fresh())
+    }
+    fn signal_event(&self, fd: RawFd) {
+        self.note(format!("signal {fd}"));
+    }
+    fn drain_event(&self, fd: RawFd) {
+        self.note(format!("drain {fd}"));
+    }
+    fn inert(&self) -> Result<RawFd, Errno> {
+        Ok(self.fresh())
+    }
+    fn lend(&self, _: RawFd, _: &mut dyn FnMut(BorrowedFd<'_>)) {}
+    fn restarts_after_signal(&self) -> bool {
+        false
+    }
+    fn log(&self, line: &str) {
+        self.note(format!("log {line}"));
+    }
+}
+
+/// A layer that finds no engine.
+fn layer() -> (&'static Sockets, &'static Notebook) {
+    let kernel = Notebook::leaked();
+    let config = Config {
+        socket: PathBuf::from("/nonexistent/outboard.sock"),
+        program: "test".into(),
+        spin_ns: 0,
+        quiet: false,
+    };
+    (Box::leak(Box::new(Sockets::new(config, kernel))), kernel)
+}
+
+fn stream(sockets: &Sockets, fd: RawFd) {
+    sockets.created(fd, libc::AF_INET, libc::SOCK_STREAM);
+}
+
+#[test]
+fn a_number_stands_for_something_from_put_to_take() {
+    let table = Table::new();
+    assert!(!table.tracks(5) && !table.tracks(-1));
+    assert!(table.put(5, Entry::Foreign).is_ok());
+    assert!(table.put(3000, Entry::Internal).is_ok());
+    assert!(table.put(-1, Entry::Foreign).is_err());
+    assert!(table.put(1 << 20, Entry::Foreign).is_err());
+    assert!(table.tracks(5) && !table.is_internal(5) && table.is_internal(3000));
+    assert_eq!(table.occupied(0, u32::MAX), [5, 3000]);
+    assert_eq!(table.occupied(6, 2999), []);
+    assert!(table.take(5).is_some() && table.take(5).is_none());
+    assert!(!table.tracks(5));
+}
+
+#[test]
+fn only_stream_and_datagram_sockets_of_ip_are_followed() {
+    let (sockets, _) = layer();
+    sockets.created(3, libc::AF_UNIX, libc::SOCK_STREAM);
+    sockets.created(4, libc::AF_INET, libc::SOCK_RAW);
+    sockets.created(5, libc::AF_INET6, libc::SOCK_STREAM | libc::SOCK_CLOEXEC);
+    sockets.created(6, libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_NONBLOCK);
+    assert_eq!([3, 4, 5, 6].map(|fd| sockets.tracks(fd)), [false, false, true, true]);
+}
+
+#[test]
+fn a_socket_whose_peer_is_the_kernels_is_forgotten_under_all_its_numbers() {
+    let (sockets, _) = layer();
+    stream(sockets, 3);
+    sockets.duplicated(3, 4);
+    assert!(sockets.tracks(4));
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 80));
+    assert_eq!(sockets.connect(3, Some(loopback)), Verdict::Kernel);
+    assert!(!sockets.tracks(3) && !sockets.tracks(4));
+}
+
+#[test]
+fn without_an_engine_the_kernel_serves_and_the_program_is_told_once() {
+    let (sockets, kernel) = layer();
+    stream(sockets, 3);
+    let far = SocketAddr::from(([192, 0, 2, 9], 80));
+    assert_eq!(sockets.connect(3, Some(far)), Verdict::Kernel);
+    stream(sockets, 3);
+    assert_eq!(sockets.connect(3, Some(far)), Verdict::Kernel);
+    let said = kernel.taken();
+    assert_eq!(said.iter().filter(|line| line.starts_with("log outboard: no engine")).count(), 1);
+}
+
+#[test]
+fn a_listener_hands_out_the_kernels_connections_and_never_blocks_there() {
+    let (sockets, kernel) = layer();
+    stream(sockets, 3);
+    assert_eq!(sockets.listen(3, 16), Verdict::Done(Ok(())));
+    assert!(kernel.taken().contains(&"listen 3 16".to_string()));
+    // The kernel's side is non-blocking, which the program does not see.
+    assert_eq!(sockets.status_flags(3), Verdict::Done(Ok(libc::O_RDWR)));
+    assert_eq!(sockets.set_nonblocking(3, true), Verdict::Done(Ok(())));
+    assert_eq!(sockets.accept(3, 0), Verdict::Done(Err(Errno::AGAIN)));
+    kernel.waiting.store(1, Ordering::Relaxed);
+    let peer = SocketAddr::from(([192, 0, 2, 1], 7));
+    assert!(matches!(sockets.accept(3, 0), Verdict::Done(Ok((_, from))) if from == peer));
+}
+
+#[test]
+fn the_layers_own_numbers_survive_a_program_that_closes_everything() {
+    let (sockets, _) = layer();
+    stream(sockets, 3);
+    let era = sockets.era().unwrap();
+    sockets.hide(era, 10);
+    sockets.hide(era, 12);
+    assert_eq!(sockets.closing(10), Verdict::Done(Err(Errno::BADF)));
+    let mut closed = Vec::new();
+    sockets.closing_range(2, 20, &mut |first, last| closed.push((first, last)));
+    assert_eq!(closed, [(2, 9), (11, 11), (13, 20)]);
+    assert!(!sockets.tracks(3) && sockets.tracks(10));
+}
+
+#[test]
+fn an_early_interest_is_the_kernels_too_and_ends_with_the_number() {
+    let (sockets, kernel) = layer();
+    stream(sockets, 3);
+    sockets.epoll_created(4);
+    let event = EpollEvent { events: libc::EPOLLIN as u32, data: 1 };
+    assert_eq!(sockets.epoll_ctl(4, libc::EPOLL_CTL_ADD, 3, event), Verdict::Done(Ok(())));
+    assert_eq!(
+        sockets.epoll_ctl(4, libc::EPOLL_CTL_ADD, 3, event),
+        Verdict::Done(Err(Errno::EXIST))
+    );
+    assert!(kernel.taken().contains(&format!("epoll_ctl 4 {} 3", libc::EPOLL_CTL_ADD)));
+    assert_eq!(sockets.closing(3), Verdict::Kernel);
+    assert!(kernel.taken().contains(&format!("epoll_ctl 4 {} 3", libc::EPOLL_CTL_DEL)));
+    assert_eq!(sockets.epoll_ctl(4, libc::EPOLL_CTL_DEL, 3, event), Verdict::Kernel);
+}
+
+#[test]
+fn news_before_falling_asleep_keeps_one_awake_and_only_sleepers_are_rung() {
+    let kernel = Notebook::leaked();
+    let waiter = Waiter::new(9);
+    waiter.wake(kernel);
+    assert!(!waiter.fall_asleep());
+    assert_eq!(kernel.taken(), Vec::<String>::new());
+    waiter.clear();
+    assert!(waiter.fall_asleep());
+    waiter.wake(kernel);
+    waiter.wake(kernel);
+    assert_eq!(kernel.taken(), ["signal 9"]);
+    waiter.awake(kernel);
+    assert_eq!(kernel.taken(), ["drain 9"]);
+}
+
+#[test]
+fn a_forked_child_keeps_fresh_sockets_and_listeners_and_closes_the_layers_numbers() {
+    let (sockets, kernel) = layer();
+    stream(sockets, 3);
+    assert_eq!(sockets.listen(3, 16), Verdict::Done(Ok(())));
+    sockets.epoll_created(4);
+    sockets.hide(sockets.era().unwrap(), 901);
+    kernel.taken();
+    sockets.forked();
+    assert!(sockets.tracks(3) && !sockets.tracks(4) && !sockets.tracks(901));
+    assert_eq!(kernel.taken(), ["close 901"]);
+}
