@@ -89,12 +89,7 @@ impl Kernel for Notebook {
     fn local(&self, _: RawFd) -> Result<SocketAddr, Errno> {
         Ok(SocketAddr::from(([0, 0, 0, 0], 80)))
     }
-    fn receive(
-        &self,
-        _: RawFd,
-        _: &mut [IoSliceMut<'_>],
-        _: i32,
-    ) -> Result<Received, Errno> {
+    fn receive(&self, _: RawFd, _: &mut [IoSliceMut<'_>], _: i32) -> Result<Received, Errno> {
         Err(Errno::AGAIN)
     }
     fn send(
