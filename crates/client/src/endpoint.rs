@@ -488,6 +488,8 @@ impl Endpoint {
             return Err(Errno::NOTCONN);
         }
         if how != How::Write && call.view().raise_flags(SHUT_READ) & SHUT_READ == 0 {
+            // Under the lock: nobody may still be copying from the pages that the engine takes back.
+            drop(call.view().lock_receive(call.driver().tag()).map_err(reentered)?);
             let endpoint = call.view().index();
             self.inner
                 .session

@@ -87,7 +87,8 @@ impl Endpoint {
         // The status before what is readable, so that an end is not seen before the last bytes.
         let levels = view.levels();
         let start = receive.consumed();
-        if levels.readable <= start {
+        // What was not read before a shutdown of reading is gone: its pages are the engine's.
+        if levels.readable <= start || call.is_shut_for_reading() {
             return self.nothing_to_read(&call, &levels);
         }
         let mut place = Place::default();

@@ -90,6 +90,14 @@ impl Worker {
         }
     }
 
+    /// Whether `id` is the connection in an orphan's place.
+    pub(crate) fn is_orphan(&self, place: u32, orphan: u32, id: SocketId) -> bool {
+        let session = self.sessions.peek(place);
+        session
+            .and_then(|session| session.orphans.get(orphan as usize)?.as_ref())
+            .is_some_and(|of| of.id == id)
+    }
+
     /// An orphan has ended; the last one of a dead program takes the session with it.
     pub(crate) fn bury(&mut self, place: u32, orphan: u32) {
         let Some(session) = self.sessions.at(place) else { return };

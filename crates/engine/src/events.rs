@@ -2,6 +2,7 @@
 //! endpoint, behind one fence for each lane and burst.
 
 use shm::Status;
+use shm::engine_side::EngineLane;
 use stack::api::{Event, SocketId, SocketKind, TcpLevels, TcpState};
 
 use crate::endpoint::{Endpoint, Role};
@@ -48,7 +49,9 @@ impl Worker {
                         session.on_orphan_acked(orphan, levels.acked);
                     }
                 }
-                Err(_) => self.bury(place, orphan),
+                // Its place may be another's by now.
+                Err(_) if self.is_orphan(place, orphan, event.id) => self.bury(place, orphan),
+                Err(_) => {}
             },
             Holder::Nobody => {
                 if self.stack.tcp_levels(event.id).is_err() {
@@ -133,16 +136,14 @@ impl Worker {
         let pending = self.stack.tcp_pending(listener.id).unwrap_or(0);
         listener.pending = pending;
         let sharers = listener.attached().len() as u32;
-        for (place, endpoint) in listener.attached() {
+        for (place, index) in listener.attached() {
             if let Some(endpoint) =
-                self.sessions.at(*place).and_then(|s| s.endpoints.get_mut(*endpoint as usize))
+                self.sessions.at(*place).and_then(|s| s.endpoints.get_mut(*index as usize))
             {
                 endpoint.view.set_pending(pending, sharers);
-            }
-        }
-        if wake && pending > 0 {
-            for (place, endpoint) in listener.attached() {
-                self.sessions.note_news(*place, *endpoint);
+                if wake && pending > 0 {
+                    self.sessions.note_news(*place, *index);
+                }
             }
         }
     }
@@ -154,13 +155,7 @@ impl Worker {
         }
         let mut news = std::mem::take(&mut self.sessions.news);
         // One fence orders all levels written in this turn before what is read from here on.
-        if let Some(lane) = news
-            .first()
-            .or(self.recheck.first())
-            .and_then(|(place, _)| self.sessions.at(*place)?.lanes.first_mut())
-        {
-            lane.view.begin_events();
-        }
+        EngineLane::begin_events();
         for (place, index) in news.drain(..) {
             let Some(session) = self.sessions.at(place) else { continue };
             let crate::session::Session { endpoints, lanes, .. } = session;

@@ -342,7 +342,7 @@ fn a_level_that_changes_after_its_event_was_taken_makes_another() {
         let publishing = thread::spawn(move || {
             for readable in 1..=2 {
                 area.set_readable(readable);
-                engine.begin_events();
+                EngineLane::begin_events();
                 assert!(engine.push_event(0));
             }
         });
@@ -368,7 +368,7 @@ fn a_client_that_falls_asleep_has_seen_the_event_or_is_woken() {
         let region = region();
         let (mut engine, _, client, _) = sides(&region);
         let publishing = thread::spawn(move || {
-            engine.begin_events();
+            EngineLane::begin_events();
             assert!(engine.push_event(0));
             engine.finish_events()
         });
@@ -385,7 +385,7 @@ fn a_second_sleep_is_woken_like_the_first() {
         let (mut engine, _, client, _) = sides(&region);
         let publishing = thread::spawn(move || {
             [(); 2].map(|()| {
-                engine.begin_events();
+                EngineLane::begin_events();
                 assert!(engine.push_event(0));
                 engine.finish_events()
             })
@@ -428,7 +428,7 @@ fn a_wish_to_hear_of_acknowledgements_or_the_level_is_seen() {
         let (mut engine, mut area, _, endpoint) = sides(&region);
         let acknowledging = thread::spawn(move || {
             area.set_acked(5);
-            engine.begin_events();
+            EngineLane::begin_events();
             area.wants() <= 5
         });
         endpoint.set_wants(3);
@@ -446,7 +446,7 @@ fn a_wanted_doorbell_is_rung_or_the_progress_is_seen() {
         area.set_readable(1);
         let reading = thread::spawn(move || endpoint.lock_receive(tag()).unwrap().advance(1));
         area.set_wanted(1);
-        engine.begin_events();
+        EngineLane::begin_events();
         let seen = area.consumed(0, 1).unwrap();
         let rings = reading.join().unwrap();
         assert!(seen == 1 || rings, "the engine waits for a doorbell that nobody rings");

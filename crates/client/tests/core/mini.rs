@@ -225,7 +225,7 @@ impl Engine {
                 break;
             }
         }
-        self.lane.begin_events();
+        EngineLane::begin_events();
         for id in std::mem::take(&mut self.dirty) {
             assert!(self.lane.push_event(id));
         }

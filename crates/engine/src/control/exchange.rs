@@ -150,7 +150,9 @@ impl Signal {
     pub fn clear(&self) {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&self.fd, &mut count);
-        self.raised.store(false, Ordering::Release);
+        // A swap, so that what a sender did before a raise that found the flag still up is seen by
+        // the look that follows.
+        self.raised.swap(false, Ordering::AcqRel);
     }
 
     /// Readable while raised.

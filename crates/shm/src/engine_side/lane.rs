@@ -193,7 +193,7 @@ impl EngineLane {
 
     /// Orders the levels written in this turn before the events about them. Once before a series
     /// of [`Self::push_event`].
-    pub fn begin_events(&mut self) {
+    pub fn begin_events() {
         // Pairs with the fence in `LaneGuard::take_events`: either we see its event taken and
         // push another, or the client sees the levels written before.
         fence(Ordering::SeqCst);

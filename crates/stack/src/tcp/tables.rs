@@ -254,10 +254,17 @@ impl Tcp {
             let handle = REPLY_BIT | u64::from(interface.0);
             return Some(Ready { handle, remote: reply.remote.ip() });
         }
-        while let Some(index) = lane.connections.pop_front() {
+        while let Some(index) =
+            self.lanes.get_mut(usize::from(interface.0)).and_then(|l| l.connections.pop_front())
+        {
             let Some(hot) = self.hot.get_mut(index as usize) else { continue };
             hot.ready_queued = false;
-            if !hot.used || hot.parked || hot.interface != interface {
+            if !hot.used || hot.parked {
+                continue;
+            }
+            if hot.interface != interface {
+                // The slot was used anew, elsewhere, while it still stood here.
+                self.mark_ready(index);
                 continue;
             }
             let handle = u64::from(index) | u64::from(hot.generation) << 32;
@@ -578,7 +585,8 @@ impl Tcp {
     /// Frees a slot whose owner has let go; the event says that the id is stale.
     pub(super) fn release(&mut self, index: u32) {
         let Some(hot) = self.hot.get_mut(index as usize).filter(|h| h.used) else { return };
-        if hot.owner != Owner::NONE && !hot.event_queued {
+        // Also when one is queued: that one may name an owner before this.
+        if hot.owner != Owner::NONE {
             let id = SocketId { index, generation: hot.generation };
             let owner = hot.owner;
             self.events.push_back(Event { id, owner, kind: SocketKind::Connection });
