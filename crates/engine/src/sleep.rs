@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use shm::engine_side::EngineLane;
 use stack::api::Instant;
 
 use crate::control::exchange::SessionKey;
@@ -32,10 +33,8 @@ impl Worker {
                     }
                 }
             }
-            if let Some(lane) = self.sessions.at(place).and_then(|s| s.lanes.first_mut()) {
-                // Whoever read everything before it could see the wish is found now.
-                lane.view.begin_events();
-            }
+            // Whoever read everything before it could see the wish is found now.
+            EngineLane::begin_events();
             let mut again = 0;
             for position in 0..unswept.len() {
                 let Some(index) = unswept.get(position).copied() else { break };
