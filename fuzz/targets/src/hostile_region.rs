@@ -151,7 +151,7 @@ fn engine(
         }
         area.set_readable(high);
         area.wants();
-        lane.begin_events();
+        EngineLane::begin_events();
         lane.push_event(index as u32);
     }
     assert!(lane.stock_len() <= region.geometry().stock_slots);
