@@ -32,8 +32,6 @@ pub struct Outcome {
     pub impair: Option<&'static str>,
     /// What was achieved, or what went wrong.
     pub result: Result<String>,
-    /// How long the client ran.
-    pub ran: Duration,
 }
 
 /// Size of the file that is fetched and compared.
@@ -215,19 +213,19 @@ pub fn run(
         }
         let client = start(&world, case.server, case.ready, &mut servers)
             .and_then(|()| world.start(Side::A, case.client));
-        clients.push((case.name, case.judge, Instant::now(), client));
+        clients.push((case.name, case.judge, client));
     }
     let limit = Duration::from_secs(u64::from(seconds) * 3 + 60)
         + Duration::from_secs(least_bytes / 5_000_000);
     let deadline = Instant::now() + limit;
     let mut outcomes = Vec::new();
-    for (name, judge, begin, client) in clients {
+    for (name, judge, client) in clients {
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
         let result = client
             .and_then(|client| client.wait(left))
             .and_then(Finished::success)
             .and_then(|finished| judge(&finished));
-        outcomes.push(Outcome { name, arrangement, impair, result, ran: begin.elapsed() });
+        outcomes.push(Outcome { name, arrangement, impair, result });
     }
     for side in Side::BOTH {
         if arrangement.accelerates(side) {
@@ -258,15 +256,14 @@ pub fn table(outcomes: &[Outcome]) -> String {
         let this = format!("{}; faults: {faults}", outcome.arrangement.name());
         if this != heading {
             let _ =
-                write!(text, "\n### {this}\n\n| programs | seconds | result |\n|---|---|---|\n");
+                write!(text, "\n### {this}\n\n| programs | result |\n|---|---|\n");
             heading = this;
         }
         let result = match &outcome.result {
             Ok(achieved) => achieved.clone(),
             Err(failure) => format!("**failed**: {failure}"),
         };
-        let seconds = outcome.ran.as_secs();
-        let _ = writeln!(text, "| {} | {seconds} | {} |", outcome.name, result.replace('|', "/"));
+        let _ = writeln!(text, "| {} | {} |", outcome.name, result.replace('|', "/"));
     }
     text
 }

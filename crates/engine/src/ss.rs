@@ -102,6 +102,8 @@ impl Worker {
         counters.sessions.set((self.sessions.iter().count() - dying) as u64);
         counters.sessions_dying.set(dying as u64);
         counters.stash_bytes.set(self.sessions.stash.bytes() as u64);
+        let in_use = |one: &crate::session::Session| one.endpoints.len() - one.free_endpoints.len();
+        counters.endpoints.set(self.sessions.iter().map(|(_, one)| in_use(one) as u64).sum());
         let total: u64 = self.sessions.iter().map(|(_, one)| u64::from(one.pool.total())).sum();
         let free: u64 = self.sessions.iter().map(|(_, one)| one.pool.free() as u64).sum();
         counters.buffers_total.set(total);
