@@ -199,12 +199,7 @@ pub fn run(
 ) -> Result<Vec<Outcome>> {
     let world = World::new(arrangement, impair)?;
     let mut servers: Vec<Program> = Vec::new();
-    let mut clients: Vec<(
-        &'static str,
-        fn(&Finished) -> Result<String>,
-        Instant,
-        Result<Program>,
-    )> = Vec::new();
+    let mut clients = Vec::new();
     for case in cases(&world, seconds, least_bytes)? {
         let skipped = impair.is_some() && !case.bears_loss
             || only.is_some_and(|only| !case.name.contains(only));
@@ -255,8 +250,7 @@ pub fn table(outcomes: &[Outcome]) -> String {
         let faults = outcome.impair.unwrap_or("none");
         let this = format!("{}; faults: {faults}", outcome.arrangement.name());
         if this != heading {
-            let _ =
-                write!(text, "\n### {this}\n\n| programs | result |\n|---|---|\n");
+            let _ = write!(text, "\n### {this}\n\n| programs | result |\n|---|---|\n");
             heading = this;
         }
         let result = match &outcome.result {
