@@ -124,14 +124,13 @@ impl Worker {
         if session.dying_since.is_some() {
             return;
         }
-        let breached = session.breach.is_some();
-        if !breached {
+        if session.breach.is_none() {
             self.serve_last(place);
         }
-        let Some(session) = self.sessions.at(place) else { return };
-        session.dying_since = Some(now.0);
+        let breached = self.sessions.peek(place).is_some_and(|session| session.breach.is_some());
         self.dying.push_back((now.0.saturating_add(self.limits.linger_ns), key));
-        for index in 0..session.endpoints.len() as u32 {
+        let count = self.sessions.peek(place).map_or(0, |session| session.endpoints.len());
+        for index in 0..count as u32 {
             let used = self
                 .endpoint(place, index)
                 .is_some_and(|endpoint| !matches!(endpoint.role, Role::Free));
@@ -142,6 +141,8 @@ impl Worker {
         }
         if let Some(session) = self.sessions.at(place) {
             session.pool.revoke_granted();
+            // Only now: the session goes with its last orphan, and some end at once.
+            session.dying_since = Some(now.0);
         }
         self.waiting_datagrams.retain(|(of, _)| *of != place);
         self.forget_if_done(place);

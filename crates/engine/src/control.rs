@@ -29,6 +29,7 @@ use self::exchange::{Answer, Command, Inbox, Outbox, SessionKey};
 use crate::config::Limits;
 use crate::session::SessionWho;
 use crate::stats::Counters;
+use shm::stats::StatsPage;
 
 /// Why the control socket could not be opened.
 #[derive(Debug)]
@@ -136,6 +137,7 @@ pub struct Control {
     answers: Inbox<Answer>,
     counters: Arc<Counters>,
     captures: Captures,
+    page: Arc<StatsPage>,
     connections: BTreeMap<u64, Connection>,
     /// Sessions whose memory has not all been returned, with their users.
     sessions: BTreeMap<SessionKey, u32>,
@@ -157,6 +159,7 @@ impl Control {
         counters: Arc<Counters>,
         stop: Arc<exchange::Stop>,
         captures: Captures,
+        page: Arc<StatsPage>,
     ) -> std::io::Result<Self> {
         let namespace = port::netns::cookie(socket.fd.as_fd())?;
         let addresses = interfaces
@@ -174,6 +177,7 @@ impl Control {
             answers,
             counters,
             captures,
+            page,
             connections: BTreeMap::new(),
             sessions: BTreeMap::new(),
             next_id: 1,
@@ -355,7 +359,10 @@ impl Control {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.stage = Stage::Observer;
                 }
-                self.tell(id, &FromEngine::Observing)
+                self.connections.get(&id).is_some_and(|connection| {
+                    let page = [self.page.file()];
+                    connection::send(connection.fd.as_fd(), &FromEngine::Observing, &page).is_ok()
+                })
             }
             Role::Session => self.grant(id, program),
         }

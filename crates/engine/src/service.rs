@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity, sched_yield};
 use rustix::time::{ClockId, clock_gettime};
 use shm::control::InterfaceInfo;
+use shm::stats::StatsPage;
 use stack::api::Instant;
 
 use crate::config::{EngineConfig, Poll, PortSetup};
@@ -79,6 +80,9 @@ impl Engine {
         };
         let worker =
             Worker::new(worker_config, ports, Arc::clone(&counters), now()).map_err(StartError)?;
+        worker.copy_counters();
+        let page = StatsPage::create(&counters.names()).map_err(fail("the statistics page"))?;
+        let page = Arc::new(page);
         let control = Control::new(
             socket,
             config.limits,
@@ -89,6 +93,7 @@ impl Engine {
             Arc::clone(&counters),
             Arc::clone(&stop),
             Captures::new(switches),
+            Arc::clone(&page),
         )
         .map_err(|error| {
             StartError(format!("SO_NETNS_COOKIE: {error}; Linux 5.14 or newer is needed"))
@@ -101,6 +106,9 @@ impl Engine {
             stop: Arc::clone(&stop),
             counters: Arc::clone(&counters),
             mode: config.poll,
+            page,
+            published_at: Instant(0),
+            unpublished: true,
             lanes: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fail("epoll"))?,
         };
         let core = config.core;
@@ -201,6 +209,9 @@ const IDLE_SPELL_NS: u64 = 50_000;
 /// have gone idle.
 const LANES_EVERY_NS: u64 = 20_000;
 
+/// How often the statistics page is brought up to date.
+const PUBLISH_EVERY_NS: u64 = 100_000_000;
+
 /// A turn is bounded; what is longer was spent without the CPU.
 const TURN_NS_MAX: u64 = 500_000;
 
@@ -212,6 +223,10 @@ struct Polling {
     stop: Arc<Stop>,
     counters: Arc<Counters>,
     mode: Poll,
+    page: Arc<StatsPage>,
+    published_at: Instant,
+    /// Something has been counted since.
+    unpublished: bool,
     /// Watches the pipes of all lanes.
     lanes: std::os::fd::OwnedFd,
 }
@@ -231,12 +246,14 @@ impl Polling {
             if activity.worked() {
                 self.counters.busy_ns.add(took);
                 worked_at = end;
+                self.unpublished = true;
             } else {
                 self.counters.idle_ns.add(took);
             }
             if end.0.saturating_sub(lanes_at.0) >= LANES_EVERY_NS {
                 lanes_at = end;
                 self.look_after_lanes(end);
+                self.publish(end);
                 let here = rustix::thread::sched_getcpu() as u32;
                 if cpu != Some(here) {
                     cpu = Some(here);
@@ -256,6 +273,16 @@ impl Polling {
                 }
             }
             start = end;
+        }
+    }
+
+    /// Brings the statistics page up to date now and then.
+    fn publish(&mut self, now: Instant) {
+        if now.0.saturating_sub(self.published_at.0) >= PUBLISH_EVERY_NS && self.unpublished {
+            self.unpublished = false;
+            self.published_at = now;
+            self.worker.copy_counters();
+            self.page.publish(self.counters.read().into_iter().map(|(_, value)| value));
         }
     }
 
@@ -324,6 +351,11 @@ impl Polling {
             Some(deadline) => Some(deadline.0 - now.0),
             None => None,
         };
+        // What was counted is shown soon, even if nothing else happens.
+        let timeout = match self.unpublished {
+            true => Some(timeout.unwrap_or(u64::MAX).min(PUBLISH_EVERY_NS)),
+            false => timeout,
+        };
         let timeout = timeout.map(|ns| Timespec {
             tv_sec: (ns / 1_000_000_000) as i64,
             tv_nsec: (ns % 1_000_000_000) as i64,
@@ -341,6 +373,7 @@ impl Polling {
         let rung = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
         drop(fds);
         self.worker.awake();
+        self.publish(crate::service::now());
         if rung {
             self.take_rings(crate::service::now());
         }

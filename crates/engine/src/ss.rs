@@ -132,9 +132,7 @@ impl Worker {
             self.stack.each_counter(|name, value| list.push((name.to_string(), value)));
             let of = self.stack.counters();
             for (reason, count) in stack::drops::DropReason::ALL.iter().zip(&of.drops) {
-                if *count > 0 {
-                    list.push((format!("stack_drops{{reason={}}}", reason.name()), *count));
-                }
+                list.push((format!("stack_drops{{reason={}}}", reason.name()), *count));
             }
         });
     }

@@ -154,6 +154,11 @@ impl CopiedCounters {
 }
 
 impl Counters {
+    /// Names of everything, in the order of the statistics page.
+    pub fn names(&self) -> Vec<String> {
+        self.read().into_iter().map(|(name, _)| name).collect()
+    }
+
     /// Names and values of everything.
     pub fn read(&self) -> Vec<(String, u64)> {
         let mut all = self.own();

@@ -209,3 +209,25 @@ fn a_killed_program_resets_what_it_has_not_read_and_finishes_the_rest() {
     assert_eq!(case.net.b.worker.session_count(), 0);
     assert_eq!(case.net.b.gone.len(), 2);
 }
+
+#[test]
+fn a_killed_programs_connections_all_end_though_the_first_ends_at_once() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    let ends: Vec<(u32, u32)> = (0..5).map(|_| net.connected(&a, &b, listener, 80)).collect();
+    for (near, _) in &ends {
+        assert_eq!(a.write(*near, b"unread"), 6);
+    }
+    net.settle();
+    net.b.worker.detach(b.key);
+    net.settle();
+    assert_eq!(net.b.gone, [b.key]);
+    assert_eq!(net.b.counters.endpoints.read(), 0);
+    assert!(net.b.worker.socket_list().is_empty());
+    for (near, _) in &ends {
+        let errno = i32::from(a.levels(*near).errno);
+        assert_eq!(errno, rustix::io::Errno::CONNRESET.raw_os_error());
+    }
+}

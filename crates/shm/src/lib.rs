@@ -19,6 +19,8 @@ mod loom_models;
 pub mod region;
 pub mod request;
 mod ring;
+#[cfg(not(loom))]
+pub mod stats;
 #[cfg(all(test, not(loom)))]
 mod ring_properties;
 mod sync;
