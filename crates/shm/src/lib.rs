@@ -19,10 +19,10 @@ mod loom_models;
 pub mod region;
 pub mod request;
 mod ring;
-#[cfg(not(loom))]
-pub mod stats;
 #[cfg(all(test, not(loom)))]
 mod ring_properties;
+#[cfg(not(loom))]
+pub mod stats;
 mod sync;
 
 bitflags::bitflags! {

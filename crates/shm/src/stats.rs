@@ -84,7 +84,8 @@ pub struct StatsPage {
 impl StatsPage {
     /// Makes a page for counters of these names.
     pub fn create(names: &[String]) -> Result<Self, Errno> {
-        let mut text = names.iter().fold(String::new(), |text, name| text + name + "\n").into_bytes();
+        let mut text =
+            names.iter().fold(String::new(), |text, name| text + name + "\n").into_bytes();
         let name_bytes = text.len();
         text.resize(name_bytes.next_multiple_of(8), 0);
         let values = (HEADER_BYTES + text.len()) / 8;
@@ -97,9 +98,9 @@ impl StatsPage {
         // From here on nobody can map it for writing any more.
         rustix::fs::fcntl_add_seals(&file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
         let head = [MAGIC, VERSION, names.len() as u64, name_bytes as u64];
-        let words = text.chunks_exact(8).map(|chunk| {
-            chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
-        });
+        let words = text
+            .chunks_exact(8)
+            .map(|chunk| chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)));
         for (index, word) in head.into_iter().chain(words).enumerate() {
             mapping.store(index, word);
         }
