@@ -1,11 +1,13 @@
 //! The end of endpoints, of sessions and of clients that broke the contract.
 
 use rustix::io::Errno;
+use shm::Status;
 use shm::request::Reply;
 use stack::api::SocketId;
 
 use crate::control::exchange::{Answer, SessionKey};
 use crate::endpoint::{Role, Stream};
+use crate::errno;
 use crate::linger::Orphan;
 use crate::sessions::Holder;
 use crate::worker::{Activity, DOORBELL_BATCH, Worker};
@@ -39,8 +41,16 @@ impl Worker {
             _ => {}
         }
         let Some(endpoint) = self.endpoint(place, index) else { return };
-        match std::mem::replace(&mut endpoint.role, Role::Free) {
-            Role::Free => {}
+        let cookie = std::mem::take(&mut endpoint.shown);
+        let role = std::mem::replace(&mut endpoint.role, Role::Free);
+        if let Some(of_socket) = self.shown.get_mut(&cookie) {
+            of_socket.retain(|one| *one != (place, index));
+            if of_socket.is_empty() {
+                self.shown.remove(&cookie);
+            }
+        }
+        match role {
+            Role::Free | Role::Revoked => {}
             Role::Stream(stream) => self.end_stream(place, stream, abort),
             Role::Listener(of) => {
                 if let Some(listener) = self.listeners.detach(of, place, index) {
@@ -58,6 +68,21 @@ impl Worker {
                     session.release_datagrams(&mut datagram);
                 }
                 let _ = self.stack.udp_close(datagram.id);
+            }
+        }
+    }
+
+    /// The kernel's socket that gave endpoints the right to their port is closed. Whoever holds
+    /// them still no longer stands in the way of the port's next owner.
+    pub(crate) fn on_socket_closed(&mut self, cookie: u64) {
+        for (place, index) in self.shown.remove(&cookie).unwrap_or_default() {
+            self.end_endpoint(place, index, false);
+            if let Some(endpoint) = self.endpoint(place, index) {
+                endpoint.role = Role::Revoked;
+                endpoint
+                    .view
+                    .set_status(Status::HANGUP | Status::ERROR, errno::number(Errno::BADF));
+                self.sessions.note_news(place, index);
             }
         }
     }

@@ -3,7 +3,9 @@
 
 pub mod authority;
 pub mod capture;
+pub mod closed;
 pub mod connection;
+pub mod discard;
 pub mod exchange;
 pub mod grant;
 
@@ -24,7 +26,9 @@ use shm::control::{CONTRACT_VERSION, FromEngine, Geometry, InterfaceInfo, Role, 
 
 use self::authority::{Purpose, Refusal};
 use self::capture::Captures;
+use self::closed::ClosedSockets;
 use self::connection::Received;
+use self::discard::Discard;
 use self::exchange::{Answer, Command, Inbox, Outbox, SessionKey};
 use crate::config::Limits;
 use crate::session::SessionWho;
@@ -111,6 +115,19 @@ impl Drop for ControlSocket {
     }
 }
 
+/// Connections accepted before others are served again.
+const ACCEPTS_PER_ROUND: usize = 64;
+
+/// What the thread woke for.
+struct Ready {
+    /// Connections with messages.
+    ready: Vec<u64>,
+    /// Somebody connects.
+    accept: bool,
+    /// The kernel has news of closed sockets.
+    closed: bool,
+}
+
 /// What a connection has become.
 enum Stage {
     /// Has not said hello.
@@ -143,6 +160,12 @@ pub struct Control {
     sessions: BTreeMap<SessionKey, u32>,
     next_id: u64,
     buffer: Vec<u8>,
+    closed: ClosedSockets,
+    discard: Discard,
+    /// Given up for a moment when no descriptor is left, to refuse whoever connects.
+    spare: Option<OwnedFd>,
+    /// Observers that wait for the list of sockets. One listing serves all who ask meanwhile.
+    listing: Vec<u64>,
     stop: Arc<exchange::Stop>,
 }
 
@@ -166,7 +189,13 @@ impl Control {
             .iter()
             .flat_map(|interface| interface.addresses.iter().map(|(address, _)| *address))
             .collect();
+        let closed = ClosedSockets::open()?;
+        let spare = Some(rustix::io::fcntl_dupfd_cloexec(&socket.fd, 0)?);
         Ok(Self {
+            closed,
+            discard: Discard::default(),
+            spare,
+            listing: Vec::new(),
             socket,
             limits,
             geometry,
@@ -189,7 +218,7 @@ impl Control {
     /// Serves until told to stop.
     pub fn run(mut self) {
         while !self.stop.is_stopped() {
-            let (ready, accept) = match self.wait() {
+            let Ready { ready, accept, closed } = match self.wait() {
                 Ok(found) => found,
                 Err(Errno::INTR) => continue,
                 Err(error) => {
@@ -201,6 +230,9 @@ impl Control {
             for answer in answers {
                 self.on_answer(answer);
             }
+            if closed {
+                self.on_closed_sockets();
+            }
             for id in ready {
                 self.on_readable(id);
             }
@@ -210,39 +242,93 @@ impl Control {
         }
     }
 
-    fn wait(&self) -> rustix::io::Result<(Vec<u64>, bool)> {
-        let mut fds = Vec::with_capacity(self.connections.len() + 3);
+    fn wait(&self) -> rustix::io::Result<Ready> {
+        let mut fds = Vec::with_capacity(self.connections.len() + 4);
         fds.push(PollFd::from_borrowed_fd(self.stop.fd(), PollFlags::IN));
         fds.push(PollFd::from_borrowed_fd(self.answers.signal().fd(), PollFlags::IN));
         fds.push(PollFd::new(&self.socket.fd, PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(self.closed.fd(), PollFlags::IN));
         for connection in self.connections.values() {
             fds.push(PollFd::new(&connection.fd, PollFlags::IN));
         }
         poll(&mut fds, None)?;
-        let accept = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
+        let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+        let (accept, closed) = (is_ready(2), is_ready(3));
         let ready = self
             .connections
             .keys()
-            .zip(fds.iter().skip(3))
+            .zip(fds.iter().skip(4))
             .filter(|(_, fd)| !fd.revents().is_empty())
             .map(|(id, _)| *id)
             .collect();
-        Ok((ready, accept))
+        Ok(Ready { ready, accept, closed })
+    }
+
+    /// A socket that was shown is closed: the right to its port has ended.
+    fn on_closed_sockets(&mut self) {
+        let closed = self.closed.take();
+        for cookie in closed.cookies {
+            self.worker.send(Command::SocketClosed { cookie });
+        }
+        if closed.missed {
+            self.counters.closings_missed.increment();
+            tracing::warn!(
+                "the kernel dropped news of closed sockets: an endpoint may outlive its socket; \
+                 raise net.core.rmem_max"
+            );
+        }
     }
 
     fn accept(&mut self) {
-        while let Ok(fd) =
-            accept_with(&self.socket.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
-        {
-            if self.connections.len() >= usize::from(self.limits.control_connections) {
-                self.counters.control_refused.increment();
-                self.refuse(&fd, "the engine has as many control connections as its limit allows");
-                continue;
+        // Bounded: those who are connected have their turn between floods of connections.
+        for _ in 0..ACCEPTS_PER_ROUND {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match accept_with(&self.socket.fd, flags) {
+                Ok(fd) => self.admit(fd),
+                Err(Errno::MFILE | Errno::NFILE) => return self.refuse_without_descriptors(),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(_) => return,
             }
-            let Ok(credentials) = sockopt::socket_peercred(&fd) else { continue };
-            let id = self.fresh_id();
-            self.connections.insert(id, Connection { fd, credentials, stage: Stage::New });
         }
+    }
+
+    fn admit(&mut self, fd: OwnedFd) {
+        if self.connections.len() >= usize::from(self.limits.control_connections)
+            && !self.make_room()
+        {
+            self.counters.control_refused.increment();
+            self.refuse(&fd, "the engine has as many control connections as its limit allows");
+            return self.discard.close(vec![fd]);
+        }
+        let Ok(credentials) = sockopt::socket_peercred(&fd) else { return };
+        let id = self.fresh_id();
+        self.connections.insert(id, Connection { fd, credentials, stage: Stage::New });
+    }
+
+    /// Ends the oldest connection that has said nothing yet, else the oldest observer: nobody can
+    /// keep programs from attaching by connecting and waiting.
+    fn make_room(&mut self) -> bool {
+        let oldest = |wanted: fn(&Stage) -> bool| {
+            self.connections.iter().find(|(_, one)| wanted(&one.stage)).map(|(id, _)| *id)
+        };
+        let found = oldest(|stage| matches!(stage, Stage::New))
+            .or_else(|| oldest(|stage| matches!(stage, Stage::Observer)));
+        if let Some(id) = found {
+            self.counters.control_evicted.increment();
+            self.drop_connection(id);
+        }
+        found.is_some()
+    }
+
+    /// No descriptor is left: whoever connects is told so, rather than left waiting while this
+    /// thread spins.
+    fn refuse_without_descriptors(&mut self) {
+        self.spare = None;
+        if let Ok(fd) = accept_with(&self.socket.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            self.counters.control_refused.increment();
+            self.refuse(&fd, "the engine has no descriptors left; raise its limit (ulimit -n)");
+        }
+        self.spare = rustix::io::fcntl_dupfd_cloexec(&self.socket.fd, 0).ok();
     }
 
     fn fresh_id(&mut self) -> u64 {
@@ -265,7 +351,9 @@ impl Control {
             match connection::receive(connection.fd.as_fd(), &mut self.buffer) {
                 Received::Nothing => return,
                 Received::HungUp => return self.drop_connection(id),
-                Received::Garbage(what) => {
+                Received::Garbage(what, fds) => {
+                    self.discard.close(fds);
+                    let Some(connection) = self.connections.get(&id) else { return };
                     self.counters.control_garbage.increment();
                     tracing::warn!(pid = pid(&connection.credentials), "control: {what}; dropped");
                     return self.drop_connection(id);
@@ -281,6 +369,9 @@ impl Control {
 
     fn drop_connection(&mut self, id: u64) {
         if let Some(connection) = self.connections.remove(&id) {
+            self.listing.retain(|waiting| *waiting != id);
+            // It may hold messages with descriptors in them that were never looked at.
+            self.discard.close(vec![connection.fd]);
             match connection.stage {
                 Stage::Session(key) => {
                     self.worker.send(Command::Detach(key));
@@ -296,6 +387,7 @@ impl Control {
         let Some(connection) = self.connections.get(&id) else { return false };
         match (&connection.stage, message) {
             (Stage::New, ToEngine::Hello { contract, role, program }) => {
+                self.discard.close(fds);
                 self.on_hello(id, contract, role, program)
             }
             (Stage::Session(key), ToEngine::Listen { serial, context, backlog }) => {
@@ -324,10 +416,12 @@ impl Control {
                 })
             }
             (Stage::Observer, ToEngine::Stats) => {
+                self.discard.close(fds);
                 self.worker.send(Command::Stats { connection: id })
             }
             (Stage::Observer, ToEngine::Sockets) => {
-                self.worker.send(Command::Sockets { connection: id })
+                self.discard.close(fds);
+                self.on_sockets(id)
             }
             (Stage::Observer, ToEngine::Capture { port, snap_bytes }) => {
                 self.on_capture(id, &port, snap_bytes, fds)
@@ -338,9 +432,19 @@ impl Control {
                     pid = pid(&connection.credentials),
                     "control: a message out of order"
                 );
+                self.discard.close(fds);
                 false
             }
         }
+    }
+
+    /// One listing at a time, as each costs the worker a look at every socket.
+    fn on_sockets(&mut self, id: u64) -> bool {
+        let asked = !self.listing.is_empty();
+        if !self.listing.contains(&id) {
+            self.listing.push(id);
+        }
+        asked || self.worker.send(Command::Sockets)
     }
 
     fn on_hello(&mut self, id: u64, contract: u32, role: Role, program: String) -> bool {
@@ -431,12 +535,16 @@ impl Control {
                 reason: "no descriptor came with the request".into(),
             }),
         };
-        // Our copy must go before the answer: a held one makes the program's restart fail with
-        // EADDRINUSE.
-        drop(fds);
         match checked {
-            Ok(shown) => self.worker.send(command(shown)),
+            Ok(shown) => {
+                // Our copy must go before the answer: a held one makes the program's restart fail
+                // with EADDRINUSE. A socket that listens or is not connected does not linger.
+                drop(fds);
+                self.closed.watch(shown.cookie);
+                self.worker.send(command(shown))
+            }
             Err(refusal) => {
+                self.discard.close(fds);
                 self.counters.authority_refused.increment();
                 tracing::info!(session = session.0, "refused: {}", refusal.reason);
                 self.tell(
@@ -477,12 +585,18 @@ impl Control {
             }
             Answer::Breached(session) => {
                 // The worker has ended the session already; the hang-up tells the client.
-                self.connections.remove(&session.0);
+                if let Some(connection) = self.connections.remove(&session.0) {
+                    self.discard.close(vec![connection.fd]);
+                }
             }
             Answer::Gone(session) => {
                 self.sessions.remove(&session);
             }
-            Answer::Sockets { connection, sockets } => self.tell_sockets(connection, &sockets),
+            Answer::Sockets { sockets } => {
+                for connection in std::mem::take(&mut self.listing) {
+                    self.tell_sockets(connection, &sockets);
+                }
+            }
             Answer::Stats { connection } => {
                 let counters = self.counters.read();
                 self.tell_or_drop(connection, &FromEngine::Stats { counters });

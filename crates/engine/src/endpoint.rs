@@ -18,6 +18,8 @@ pub struct Endpoint {
     pub view: EngineEndpoint,
     /// Lane that its events go to.
     pub lane: u16,
+    /// SO_COOKIE of the kernel socket that gives it the right to its port; 0 for none.
+    pub shown: u64,
     /// Named in the worker's list of endpoints with news.
     pub has_news: bool,
     /// What it is.
@@ -34,6 +36,9 @@ pub enum Role {
     Listener(u32),
     /// A UDP socket.
     Datagram(Datagram),
+    /// It had a port that its program has given up by closing the kernel's socket; it waits for
+    /// its own close.
+    Revoked,
 }
 
 /// A TCP connection as the engine sees it.

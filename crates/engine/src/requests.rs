@@ -41,7 +41,7 @@ impl Worker {
                 self.send_datagrams(place, index, &mut activity);
             }
             // A doorbell that was under way while its endpoint was given back.
-            Some(Role::Listener(_) | Role::Free) | None => {}
+            Some(Role::Listener(_) | Role::Revoked | Role::Free) | None => {}
         }
     }
 
@@ -128,6 +128,13 @@ impl Worker {
     pub(crate) fn free_endpoint(&mut self, place: u32, index: u32) {
         if let Some(session) = self.sessions.at(place) {
             session.free_endpoint(index);
+        }
+    }
+
+    fn note_shown(&mut self, place: u32, index: u32, cookie: u64) {
+        if let Some(endpoint) = self.endpoint(place, index) {
+            endpoint.shown = cookie;
+            self.shown.entry(cookie).or_default().push((place, index));
         }
     }
 
@@ -295,7 +302,7 @@ impl Worker {
                 self.listeners.at(*of).map(|listener| &mut listener.options).ok_or(Errno::BADF)
             }
             Role::Datagram(_) => Err(Errno::NOPROTOOPT),
-            Role::Free => Err(Errno::BADF),
+            Role::Revoked | Role::Free => Err(Errno::BADF),
         }
     }
 
@@ -380,6 +387,7 @@ impl Worker {
         };
         self.listeners.attach(of, place, index);
         self.set_role(place, index, Role::Listener(of));
+        self.note_shown(place, index, shown.cookie);
         self.on_pending(of, true);
         Ok(index)
     }
@@ -388,8 +396,9 @@ impl Worker {
         &mut self,
         session: SessionKey,
         context: u16,
-        local: SocketAddr,
+        shown: Shown,
     ) -> Result<u32, Refusal> {
+        let local = shown.local;
         let place = self.place_of(session)?;
         let index = self
             .grant_endpoint(place, context)
@@ -398,6 +407,7 @@ impl Worker {
         match self.stack.udp_bind(local, owner) {
             Ok(id) => {
                 self.set_role(place, index, Role::Datagram(Datagram::new(id)));
+                self.note_shown(place, index, shown.cookie);
                 Ok(index)
             }
             Err(error) => {

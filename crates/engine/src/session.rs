@@ -179,6 +179,7 @@ impl Session {
                 self.endpoints.push(Endpoint {
                     view: EngineEndpoint::new(Arc::clone(&self.region), index),
                     lane: context,
+                    shown: 0,
                     has_news: false,
                     role: Role::Free,
                 });
@@ -212,7 +213,7 @@ impl Session {
                 stream.receive.pages.iter().filter(|buffer| **buffer != NO_BUFFER).count()
             }
             Role::Datagram(datagram) => datagram.buffers.len(),
-            Role::Listener(_) | Role::Free => 0,
+            Role::Listener(_) | Role::Revoked | Role::Free => 0,
         };
         self.endpoints.iter().map(held).sum::<usize>() as u32
     }

@@ -73,6 +73,10 @@ counters! {
     breaches,
     /// Control connections refused at the limit.
     control_refused,
+    /// Silent control connections and observers ended to make room at the limit.
+    control_evicted,
+    /// Times that the kernel dropped news of closed sockets.
+    closings_missed,
     /// Control messages that were none, or out of order.
     control_garbage,
     /// Kernel sockets shown that did not entitle to their address.

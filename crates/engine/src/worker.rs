@@ -3,7 +3,7 @@
 //! A worker has no threads and no clock, and makes no system calls but those of its ports and
 //! the bytes that wake sleeping clients; simulation runs the same code under virtual time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -79,6 +79,8 @@ pub struct Worker {
     pub(crate) listeners: Listeners,
     pub(crate) scratch: Scratch,
     pub(crate) counters: Arc<Counters>,
+    /// Endpoints whose right to their port comes from a kernel socket, by its cookie.
+    pub(crate) shown: BTreeMap<u64, Vec<(u32, u32)>>,
     /// For the control thread.
     pub(crate) answers: Vec<Answer>,
     /// Datagram sockets whose next datagram waits for a port or a neighbour.
@@ -135,6 +137,7 @@ impl Worker {
             listeners: Listeners::default(),
             scratch: Scratch::default(),
             counters,
+            shown: BTreeMap::new(),
             answers: Vec::new(),
             waiting_datagrams: VecDeque::new(),
             datagrams_left: DATAGRAMS_PER_TURN,
@@ -532,16 +535,17 @@ impl Worker {
                 self.answer(session, serial, shown.kernel_local, result);
             }
             Command::BindUdp { session, serial, context, shown } => {
-                let result = self.bind_udp(session, context, shown.local);
+                let result = self.bind_udp(session, context, shown);
                 self.answer(session, serial, shown.kernel_local, result);
             }
             Command::BindTcp { session, serial, shown } => {
                 let result = self.authorize(session, shown.local);
                 self.answer(session, serial, shown.kernel_local, result);
             }
-            Command::Sockets { connection } => {
+            Command::SocketClosed { cookie } => self.on_socket_closed(cookie),
+            Command::Sockets => {
                 let sockets = self.socket_list();
-                self.answers.push(Answer::Sockets { connection, sockets });
+                self.answers.push(Answer::Sockets { sockets });
             }
             Command::Stats { connection } => {
                 self.copy_counters();

@@ -3,8 +3,11 @@
 
 mod common;
 
-use common::{Net, at, pattern, small};
+use common::{B, Net, at, pattern, small};
+use outboard_engine::control::exchange::{Command, Shown};
+use shm::Status;
 use shm::request::{Reply, Request};
+use stack::api::Instant;
 
 #[test]
 fn a_program_that_reads_no_more_may_go_on_writing() {
@@ -88,4 +91,47 @@ fn a_program_that_ends_has_everything_done_that_it_asked_for() {
     for (at, (_, far)) in ends.iter().enumerate() {
         assert_eq!(b.read(*far, usize::MAX), pattern(at, 50), "connection {at}");
     }
+}
+
+#[test]
+fn a_port_belongs_to_nobody_once_the_kernel_socket_behind_it_is_closed() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, keeps, next) = (net.a.attach(&limits), net.b.attach(&limits), net.b.attach(&limits));
+    let show = |session, cookie| Command::Listen {
+        session,
+        serial: 1,
+        context: 0,
+        backlog: 16,
+        shown: Shown { local: at(B, 80), kernel_local: at(B, 80), cookie },
+    };
+    let kept = net.b.command(show(keeps.key, 1), net.now).unwrap();
+    let datagrams = Command::BindUdp {
+        session: keeps.key,
+        serial: 1,
+        context: 0,
+        shown: Shown { local: at(B, 53), kernel_local: at(B, 53), cookie: 2 },
+    };
+    net.b.command(datagrams, net.now).unwrap();
+    // The program closes its sockets in the kernel and keeps what the engine gave it.
+    for cookie in [1, 2] {
+        net.b.worker.on_command(Command::SocketClosed { cookie }, Instant(net.now));
+    }
+    let far = net.b.command(show(next.key, 3), net.now).unwrap();
+    let taken = net.bind_udp(true, &next, 53);
+    for _ in 0..4 {
+        net.connected(&a, &next, far, 80);
+    }
+    let refused = net.ask(true, &keeps, Request::Accept { listener: kept });
+    assert_eq!(refused, Reply::Failed { errno: 9 });
+    assert!(keeps.levels(kept).status.contains(Status::HANGUP));
+    let sender = net.bind_udp(false, &a, 1000);
+    a.send_to(sender, at(B, 53), b"to the new owner");
+    net.settle();
+    assert_eq!(next.receive_from(taken).unwrap().1, b"to the new owner");
+    // What is left of the old ones closes like any other endpoint.
+    assert_eq!(net.ask(true, &keeps, Request::Close { endpoint: kept }), Reply::Done);
+    net.b.worker.detach(keeps.key);
+    net.settle();
+    assert_eq!(net.b.gone, [keeps.key]);
 }

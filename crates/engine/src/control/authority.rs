@@ -73,6 +73,9 @@ pub fn check(
     {
         return Err(refuse(Errno::INVAL, "the socket shown does not listen"));
     }
+    if purpose == Purpose::Connect && rustix::net::getpeername(socket).is_ok() {
+        return Err(refuse(Errno::ISCONN, "the socket shown is connected already"));
+    }
     let kernel_local = rustix::net::getsockname(socket)
         .ok()
         .and_then(|address| SocketAddr::try_from(address).ok())

@@ -26,8 +26,8 @@ pub enum Received {
     Nothing,
     /// The client is gone.
     HungUp,
-    /// The client sent what is no message.
-    Garbage(&'static str),
+    /// The client sent what is no message, and maybe descriptors with it.
+    Garbage(&'static str, Vec<OwnedFd>),
 }
 
 /// Takes one message, without blocking.
@@ -52,14 +52,18 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Received {
         }
     }
     if received.bytes == 0 {
-        return Received::HungUp;
+        // Either the end, or an empty message, which nobody honest sends.
+        return match fds.is_empty() {
+            true => Received::HungUp,
+            false => Received::Garbage("a message is empty", fds),
+        };
     }
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Received::Garbage("a message is longer than the contract allows");
+        return Received::Garbage("a message is longer than the contract allows", fds);
     }
     match postcard::from_bytes(buffer.get(..received.bytes).unwrap_or_default()) {
         Ok(message) => Received::Message(message, fds),
-        Err(_) => Received::Garbage("a message does not decode"),
+        Err(_) => Received::Garbage("a message does not decode", fds),
     }
 }
 

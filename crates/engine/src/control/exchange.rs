@@ -66,11 +66,14 @@ pub enum Command {
         /// The socket.
         shown: Shown,
     },
-    /// Lists the sockets for an observer.
-    Sockets {
-        /// The observer's connection.
-        connection: u64,
+    /// A socket that was shown is closed for the last time, and with it ends the right to its
+    /// port.
+    SocketClosed {
+        /// Its SO_COOKIE.
+        cookie: u64,
     },
+    /// Lists the sockets for observers.
+    Sockets,
     /// Brings the counters up to date for an observer.
     Stats {
         /// The observer's connection.
@@ -107,10 +110,8 @@ pub enum Answer {
     Breached(SessionKey),
     /// The last memory of a session has been returned.
     Gone(SessionKey),
-    /// The sockets.
+    /// The sockets, for all observers that wait for them.
     Sockets {
-        /// For whom.
-        connection: u64,
         /// All of them.
         sockets: Vec<SocketInfo>,
     },
