@@ -37,6 +37,9 @@ impl Worker {
             Some(Role::Datagram(_)) => {
                 self.send_datagrams(place, index, &mut Activity::default());
                 self.forget_waiting_datagram(place, index);
+                if let Some(session) = self.sessions.at(place) {
+                    session.drop_unsent_datagrams(index, &self.counters);
+                }
             }
             _ => {}
         }

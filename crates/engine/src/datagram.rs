@@ -56,7 +56,10 @@ impl Session {
         };
         match self.endpoints.get(index as usize) {
             Some(Endpoint { view, role: Role::Datagram(datagram), .. }) if datagram.id == id => {
-                if is_full(datagram, view.received()) || self.pool.free() < parts {
+                // Whenever another buffer is wanted, so that a socket holds what is unread and
+                // not every buffer that its queue could name.
+                let wants_buffer = datagram.fill as usize + total > geometry.buffer_bytes as usize;
+                if wants_buffer || is_full(datagram, view.received()) || self.pool.free() < parts {
                     self.learn_datagrams_consumed(index);
                 }
             }
@@ -229,6 +232,20 @@ impl Session {
             }
             datagram.done += 1;
             datagram.unpublished_sent = true;
+        }
+    }
+
+    /// Gives up what the client still wanted to send: the socket closes. Each descriptor is
+    /// accounted for all the same, for the buffers come back by that.
+    pub fn drop_unsent_datagrams(&mut self, index: u32, counters: &Counters) {
+        let mut payload = Vec::new();
+        // Bounded, as a client may go on pushing meanwhile.
+        for _ in 0..self.region.geometry().send_slots {
+            if self.next_datagram(index, &mut payload).is_none() {
+                break;
+            }
+            self.finish_datagram(index);
+            counters.datagrams_tx_failed.increment();
         }
     }
 

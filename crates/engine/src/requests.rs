@@ -212,13 +212,15 @@ impl Worker {
         if self.stack.tcp_pending(id).unwrap_or(0) == 0 {
             return Err(Errno::AGAIN);
         }
+        // First, for it may take buffers of the pool.
+        let index = self.grant_endpoint(place, lane)?;
         // What was received early has been acknowledged: it must find room.
         let pages = self.limits.stash_connection_bytes / self.limits.buffer_bytes as usize + 2;
         if self.sessions.at(place).is_none_or(|session| session.pool.free() < pages) {
             self.counters.buffers_exhausted.increment();
+            self.free_endpoint(place, index);
             return Err(Errno::NOBUFS);
         }
-        let index = self.grant_endpoint(place, lane)?;
         let accepted = match self.stack.tcp_accept(id) {
             Ok(Some(accepted)) => accepted,
             Ok(None) | Err(_) => {

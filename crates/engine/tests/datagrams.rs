@@ -72,3 +72,27 @@ fn a_pool_without_free_buffers_drops_and_counts_and_recovers() {
     net.settle();
     assert_eq!(b.receive_from(far).unwrap().1, b"again");
 }
+
+/// What had not been taken from a closing socket's queue kept its buffers for the rest of the
+/// session.
+#[test]
+fn sockets_that_close_with_unsent_datagrams_give_every_buffer_back() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    for _ in 0..200 {
+        let endpoint = net.bind_udp(false, &a, 1000);
+        for number in 0..4 {
+            // Nobody is there, so the first waits for ARP and keeps the others waiting.
+            a.send_to(endpoint, at("10.0.0.77", 9), &pattern(number, 1000));
+        }
+        assert_eq!(net.ask(false, &a, Request::Close { endpoint }), Reply::Done);
+    }
+    assert_eq!(net.a.counters.datagrams_tx_failed.read(), 800);
+    net.a.worker.check_conservation().unwrap();
+    let near = net.bind_udp(false, &a, 1000);
+    let far = net.bind_udp(true, &b, 2000);
+    a.send_to(near, at(B, 2000), b"there is room");
+    net.settle();
+    assert_eq!(b.receive_from(far).unwrap().1, b"there is room");
+}
