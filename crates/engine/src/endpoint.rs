@@ -89,6 +89,8 @@ pub struct SendHalf {
     pub is_cut: bool,
     /// Descriptors were taken since the client was last told.
     pub taken_news: bool,
+    /// Holds as many spans as one connection may; descriptors wait.
+    pub at_share: bool,
     /// In the session's list of endpoints whose descriptors had to wait for a span.
     pub waits_for_span: bool,
 }

@@ -66,15 +66,16 @@ impl Worker {
     pub(crate) fn show_levels(&mut self, place: u32, index: u32, id: SocketId, levels: &TcpLevels) {
         let now = self.now;
         let Some(session) = self.sessions.at(place) else { return };
-        session.free_acked(index, levels.acked);
+        match session.endpoints.get(index as usize) {
+            Some(Endpoint { role: Role::Stream(stream), .. }) if stream.id == id => {}
+            _ => return,
+        }
+        let room = session.free_acked(index, levels.acked);
         let Some(Endpoint { view, role: Role::Stream(stream), .. }) =
             session.endpoints.get_mut(index as usize)
         else {
             return;
         };
-        if stream.id != id {
-            return;
-        }
         let mut news = false;
         let mut sent = false;
         if levels.readable > stream.receive.readable {
@@ -112,6 +113,9 @@ impl Worker {
         if news || sent {
             stream.urgent_news |= news;
             self.sessions.note_news(place, index);
+        }
+        if room {
+            self.serve_endpoint(place, index);
         }
     }
 

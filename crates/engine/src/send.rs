@@ -19,6 +19,10 @@ pub struct Taken {
 /// its close can always be taken.
 const RESERVE: u32 = 8;
 
+/// Part of the spans that one connection may hold: a peer that does not acknowledge cannot stop
+/// the program's other connections.
+const SHARE: u32 = 16;
+
 impl Session {
     /// Copies the descriptors that wait at a stream. `closing`: all of them, with the help of
     /// the reserve.
@@ -37,6 +41,12 @@ impl Session {
         let mut took = false;
         let mut breach = None;
         for _ in 0..slots {
+            if !closing && send.list.count() >= self.spans.total() / SHARE {
+                // They stay where they are until something is acknowledged.
+                send.at_share = true;
+                counters.spans_shared.increment();
+                break;
+            }
             if self.spans.free() <= reserve {
                 // They stay where they are; a freed span brings us back.
                 if !send.waits_for_span && !closing {
@@ -91,11 +101,14 @@ impl Session {
         took.then_some(taken)
     }
 
-    /// Frees what the peer has acknowledged.
-    pub fn free_acked(&mut self, index: u32, acked: u64) {
-        let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return };
-        let Role::Stream(stream) = &mut endpoint.role else { return };
-        let pool = &mut self.pool;
-        self.spans.free_before(&mut stream.send.list, acked, |buffer| pool.drop_span(buffer));
+    /// Frees what the peer has acknowledged. Whether descriptors that had to wait for it can be
+    /// taken now.
+    pub fn free_acked(&mut self, index: u32, acked: u64) -> bool {
+        let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return false };
+        let Role::Stream(stream) = &mut endpoint.role else { return false };
+        let (pool, send) = (&mut self.pool, &mut stream.send);
+        self.spans.free_before(&mut send.list, acked, |buffer| pool.drop_span(buffer));
+        let room = send.list.count() < self.spans.total() / SHARE / 2;
+        room && std::mem::take(&mut send.at_share)
     }
 }

@@ -121,6 +121,8 @@ counters! {
     buffers_exhausted,
     /// Send descriptors left with the client for lack of a free span.
     spans_exhausted,
+    /// Send descriptors left with the client because their connection holds its share of spans.
+    spans_shared,
     /// Early bytes refused because their stash is full.
     stash_full,
     /// Bytes in stashes now.

@@ -224,6 +224,7 @@ fn a_killed_programs_connections_all_end_though_the_first_ends_at_once() {
     net.b.worker.detach(b.key);
     net.settle();
     assert_eq!(net.b.gone, [b.key]);
+    net.b.worker.copy_counters();
     assert_eq!(net.b.counters.endpoints.read(), 0);
     assert!(net.b.worker.socket_list().is_empty());
     for (near, _) in &ends {

@@ -113,6 +113,8 @@ fn many_connections_come_and_go_in_one_session() {
         b.events();
         a.events();
     }
+    net.a.worker.copy_counters();
+    net.b.worker.copy_counters();
     assert_eq!(net.b.counters.endpoints.read(), 1);
     assert_eq!(net.a.counters.endpoints.read(), 0);
 }
@@ -184,4 +186,28 @@ fn two_programs_listen_at_one_address_and_the_survivor_takes_over() {
     net.settle();
     assert_eq!(second.events(), [two]);
     assert!(net.accept(&second, two).is_some());
+}
+
+#[test]
+fn a_connection_that_is_never_acknowledged_leaves_spans_to_the_others() {
+    let limits = Limits { spans: 256, buffers: 1024, ..small() };
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    let (stuck, stuck_far) = net.connected(&a, &b, listener, 80);
+    let (near, far) = net.connected(&a, &b, listener, 80);
+    net.link.set_up(false);
+    let mut written = 0;
+    for _ in 0..60 {
+        // An odd length: each write is a span of its own.
+        written += a.write(stuck, &pattern(written, 33));
+        net.turn();
+    }
+    assert_eq!(written, 60 * 33);
+    assert!(net.a.counters.spans_shared.read() > 0);
+    net.link.set_up(true);
+    assert_eq!(a.write(near, b"through"), 7);
+    net.pass(5_000_000_000);
+    assert_eq!(b.read(far, 100), b"through");
+    assert_eq!(b.read(stuck_far, usize::MAX), pattern(0, written));
 }
