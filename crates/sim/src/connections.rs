@@ -137,8 +137,9 @@ impl Connection {
     }
 
     /// Whether what became of the sides is what they and the faults account for. `may_time_out`:
-    /// the network was gone for long.
-    pub fn check_outcome(&self, may_time_out: bool) -> Result<(), String> {
+    /// the network was gone for long. `may_be_cut`: an engine had so little memory that it may
+    /// have reset what it could not deliver.
+    pub fn check_outcome(&self, may_time_out: bool, may_be_cut: bool) -> Result<(), String> {
         if self.is_tainted || self.lost_program {
             return Ok(());
         }
@@ -154,6 +155,7 @@ impl Connection {
                     peer_left
                         || peer_failed && peer.outcome != Some(Outcome::Failed(errno))
                         || may_time_out
+                        || may_be_cut
                 }
                 _ => false,
             };

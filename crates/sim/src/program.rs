@@ -7,7 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use client::{ConnectOptions, Endpoint, EndpointId, Errno, How, Readiness, Session, Token};
+use client::{
+    ConnectOptions, Endpoint, EndpointId, Errno, How, OptionName, Readiness, Session, Token,
+};
 use engine::control::exchange::SessionKey;
 use shm::region::Region;
 
@@ -246,6 +248,16 @@ impl Program {
         shared: &mut Shared,
     ) {
         let id = endpoint.id();
+        // So that a side that only listens learns of a peer whose reset was lost. A connection
+        // that has died already takes no options.
+        for (option, value) in [
+            (OptionName::Keepidle, 30),
+            (OptionName::Keepintvl, 10),
+            (OptionName::Keepcnt, 6),
+            (OptionName::Keepalive, 1),
+        ] {
+            let _ = endpoint.set_option(option, value);
+        }
         let stream = Stream { connection, side, endpoint, ended: false, aborting: false };
         self.streams.insert(id, stream);
         self.is_ready(now, id, &shared.swarm);
