@@ -292,10 +292,10 @@ impl Sim {
 
     /// Everything that happens now; then on to when something happens next.
     fn step(&mut self) -> Result<(), String> {
-        let now = self.now;
-        while let Some((_, act)) = self.acts.pop_if(|(time, _)| *time <= now) {
+        while let Some((_, act)) = self.acts.pop_if(|(time, _)| *time <= self.now) {
             self.act(act)?;
         }
+        let now = self.now;
         while let Some((station, frame)) = self.network.arrived(now) {
             match station {
                 Station::Host(host) => {
