@@ -44,13 +44,11 @@ impl Worker {
                 learnt = true;
                 if let Some(Endpoint { role: Role::Stream(stream), .. }) =
                     self.endpoint(place, index)
-                {
-                    if !stream.receive.pages.is_empty() {
+                    && !stream.receive.pages.is_empty() {
                         stream.receive.is_unswept = true;
                         unswept.swap(again, position);
                         again += 1;
                     }
-                }
             }
             unswept.truncate(again);
             if let Some(session) = self.sessions.at(place) {
