@@ -1,0 +1,193 @@
+//! The control socket of a running engine against clients that misuse it: others still attach.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use outboard_engine::config::{Cidr, EngineConfig, PortSetup};
+use outboard_engine::{Engine, Limits};
+use port::pair::{PairConfig, PairPort, pair};
+use shm::control::{CONTRACT_VERSION, FromEngine, Role, Socket, ToEngine, Wait};
+
+struct Running {
+    engine: Option<Engine>,
+    path: PathBuf,
+    _peer: PairPort,
+}
+
+fn start(name: &str, limits: Limits) -> Running {
+    let path = std::env::temp_dir().join(format!("outboard-{name}-{}", std::process::id()));
+    let (port, peer, _) = pair(&PairConfig::default());
+    let setup = PortSetup {
+        port: Box::new(port),
+        addresses: vec![Cidr { address: "127.0.0.1".parse().unwrap(), prefix: 8 }],
+        gateway: None,
+    };
+    let limits = Limits { contexts: 1, endpoints: 16, buffers: 64, buffer_bytes: 1024, ..limits };
+    let config = EngineConfig { limits, ..EngineConfig::new(&path) };
+    let engine = Engine::start(config, vec![setup]).unwrap();
+    Running { engine: Some(engine), path, _peer: peer }
+}
+
+impl Running {
+    fn connect(&self) -> Socket {
+        let socket = Socket::connect(&self.path).unwrap();
+        // A test that would wait for ever fails instead.
+        let patience = Some(Duration::from_secs(20));
+        rustix::net::sockopt::set_socket_timeout(
+            &socket,
+            rustix::net::sockopt::Timeout::Recv,
+            patience,
+        )
+        .unwrap();
+        socket
+    }
+
+    fn attach(&self) -> Socket {
+        let socket = self.connect();
+        match ask(&socket, &hello(Role::Session), &[]) {
+            Some(FromEngine::Welcome { .. }) => socket,
+            other => panic!("not let in: {other:?}"),
+        }
+    }
+
+    fn observe(&self) -> Socket {
+        let socket = self.connect();
+        assert_eq!(ask(&socket, &hello(Role::Observer), &[]), Some(FromEngine::Observing));
+        socket
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        match ask(&self.observe(), &ToEngine::Stats, &[]) {
+            Some(FromEngine::Stats { counters }) => {
+                counters.iter().find(|(own, _)| own == name).unwrap().1
+            }
+            other => panic!("no counters: {other:?}"),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let engine = self.engine.take().unwrap();
+        engine.stop_handle().stop();
+        engine.join().unwrap();
+    }
+}
+
+fn hello(role: Role) -> ToEngine {
+    ToEngine::Hello { contract: CONTRACT_VERSION, role, program: "test".into() }
+}
+
+/// The answer; `None` when the engine hung up.
+fn ask(socket: &Socket, message: &ToEngine, fds: &[BorrowedFd<'_>]) -> Option<FromEngine> {
+    socket.send(message, fds, Wait::Yes).unwrap();
+    answer(socket)
+}
+
+fn answer(socket: &Socket) -> Option<FromEngine> {
+    match socket.receive::<FromEngine>(Wait::Yes) {
+        Ok((message, _)) => Some(message),
+        Err(shm::control::ControlError::Closed) => None,
+        Err(error) => panic!("no answer: {error}"),
+    }
+}
+
+#[test]
+fn connections_that_say_nothing_give_way_to_programs() {
+    let engine = start("silent", Limits { control_connections: 8, ..Limits::default() });
+    let silent: Vec<Socket> = (0..40).map(|_| engine.connect()).collect();
+    let session = engine.attach();
+    let observers: Vec<Socket> = (0..20).map(|_| engine.observe()).collect();
+    let other = engine.attach();
+    assert!(engine.counter("control_evicted") > 32);
+    assert_eq!(engine.counter("sessions"), 2);
+    drop((silent, session, observers, other));
+}
+
+#[test]
+fn what_is_no_message_ends_its_connection_alone() {
+    let engine = start("garbage", Limits::default());
+    let session = engine.attach();
+    let file = std::fs::File::open("/").unwrap();
+    let many: Vec<BorrowedFd<'_>> = vec![file.as_fd(); 100];
+    for bytes in [&[][..], &[0xff], &[0xff; 300], &[0; 3]] {
+        let bad = engine.connect();
+        rustix::io::write(&bad, bytes).unwrap();
+        if bytes.is_empty() {
+            // Nothing was said; the connection ends as one that was closed.
+            continue;
+        }
+        assert_eq!(answer(&bad), None);
+    }
+    let bad = engine.connect();
+    assert_eq!(ask(&bad, &hello(Role::Observer), &many), None);
+    let early = engine.connect();
+    assert_eq!(ask(&early, &ToEngine::Stats, &[]), None);
+    let twice = engine.observe();
+    assert_eq!(ask(&twice, &hello(Role::Observer), &[]), None);
+    let foreign = engine.connect();
+    let message = ToEngine::Hello { contract: 999, role: Role::Session, program: "x".repeat(900) };
+    assert!(matches!(ask(&foreign, &message, &[]), Some(FromEngine::Refused { .. })));
+    assert!(engine.counter("control_garbage") >= 6);
+    assert_eq!(engine.counter("sessions"), 1);
+    drop(session);
+}
+
+#[test]
+fn a_descriptor_that_is_slow_to_close_does_not_keep_others_waiting() {
+    let engine = start("slow", Limits::default());
+    let session = engine.attach();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut fars = Vec::new();
+    for _ in 0..5 {
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        fars.push(listener.accept().unwrap());
+        near.set_nonblocking(true).unwrap();
+        while near.write(&[0; 1 << 16]).is_ok() {}
+        let hour = Some(Duration::from_secs(3600));
+        rustix::net::sockopt::set_socket_linger(&near, hour).unwrap();
+        session
+            .send(
+                &ToEngine::Listen { serial: 1, context: 0, backlog: 1 },
+                &[near.as_fd()],
+                Wait::Yes,
+            )
+            .unwrap();
+        // Whoever has the last copy waits: the engine's helper, or this thread.
+        std::thread::spawn(move || drop(near));
+        assert!(matches!(answer(&session), Some(FromEngine::Denied { .. })));
+    }
+    drop(engine.attach());
+}
+
+#[test]
+fn who_asks_and_never_reads_is_dropped_and_the_rest_is_served() {
+    let engine = start("deaf", Limits::default());
+    let deaf = engine.observe();
+    let asked =
+        (0..100_000).take_while(|_| deaf.send(&ToEngine::Sockets, &[], Wait::Yes).is_ok()).count();
+    assert!(asked < 100_000, "an observer that does not read was never dropped");
+    let session = engine.attach();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = ToEngine::Listen { serial: 7, context: 0, backlog: 1 };
+    let granted = ask(&session, &listen, &[listener.as_fd()]);
+    assert!(matches!(granted, Some(FromEngine::Granted { serial: 7, .. })), "{granted:?}");
+}
+
+#[test]
+fn a_session_beyond_the_limit_is_refused_with_a_sentence() {
+    let engine = start("full", Limits { sessions: 3, ..Limits::default() });
+    let sessions: Vec<Socket> = (0..3).map(|_| engine.attach()).collect();
+    let refused = ask(&engine.connect(), &hello(Role::Session), &[]);
+    let Some(FromEngine::Refused { reason, .. }) = refused else { panic!("{refused:?}") };
+    assert!(reason.contains("limit"), "{reason}");
+    drop(sessions);
+    // Their memory is back once the worker has ended them.
+    while engine.counter("sessions") > 0 {
+        std::thread::yield_now();
+    }
+    drop(engine.attach());
+}
