@@ -226,6 +226,7 @@ pub fn run(
         if arrangement.accelerates(side) {
             // The engine has outlived them all and still answers.
             world.observe(side)?.stats()?;
+            eprintln!("engine of host {side:?}:\n{}", world.engine(side).errors());
         }
     }
     Ok(outcomes)
