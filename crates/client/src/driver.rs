@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
@@ -62,6 +62,9 @@ pub(crate) struct Driver {
     pump: Option<Pump>,
     calls: Mutex<()>,
     caller: AtomicU64,
+    /// Requests of signal handlers that came in between, for the next call to make.
+    deferred: Mutex<Vec<Request>>,
+    has_deferred: AtomicBool,
 }
 
 impl Driver {
@@ -74,6 +77,8 @@ impl Driver {
             pump: None,
             calls: Mutex::new(()),
             caller: AtomicU64::new(0),
+            deferred: Mutex::default(),
+            has_deferred: AtomicBool::new(false),
         }
     }
 
@@ -123,6 +128,7 @@ impl Driver {
         if own != 0 && self.caller.load(Ordering::Relaxed) == own {
             return Err(Errno::AGAIN);
         }
+        self.make_deferred(is_alive);
         let _calls = locked(&self.calls);
         self.caller.store(own, Ordering::Relaxed);
         let reply = self.call_alone(request, is_alive);
@@ -161,6 +167,14 @@ impl Driver {
         }
     }
 
+    /// Makes the requests that signal handlers had to leave.
+    fn make_deferred(&self, is_alive: &dyn Fn() -> bool) {
+        if self.has_deferred.swap(false, Ordering::Acquire) {
+            let deferred = std::mem::take(&mut *locked(&self.deferred));
+            deferred.iter().for_each(|request| self.post(request, is_alive));
+        }
+    }
+
     /// Makes a request whose reply nobody waits for.
     pub fn post(&self, request: &Request, is_alive: &dyn Fn() -> bool) {
         let mut backoff = Backoff::new(self.shares_cpu());
@@ -168,7 +182,15 @@ impl Driver {
             // A caller may be waiting for a reply, so only its own thread takes replies; here only
             // when nobody does.
             let calls = self.calls.try_lock();
-            let Ok(mut lane) = self.lane.lock(self.tag()) else { return };
+            let Ok(mut lane) = self.lane.lock(self.tag()) else {
+                // Whoever was interrupted by this is not in the middle of deferring, but may be
+                // making what was deferred; then there is nowhere to leave it.
+                if let Ok(mut deferred) = self.deferred.try_lock() {
+                    deferred.push(*request);
+                    self.has_deferred.store(true, Ordering::Release);
+                }
+                return;
+            };
             if calls.is_ok() {
                 while lane.take_reply().is_some() {}
             }

@@ -374,9 +374,6 @@ impl Endpoint {
             view.set_wants(target.max(levels.acked + 1));
             room = has_room(&view.levels());
         }
-        if room {
-            view.set_wants(u64::MAX);
-        }
         let lane = &call.driver().lane;
         if !lane.has_stock() {
             self.inner.session.starve(self.id());

@@ -171,9 +171,8 @@ impl Worker {
                 // Progress of sending alone is told only to who waits for it.
                 let told = std::mem::take(&mut stream.urgent_news);
                 let taken = std::mem::take(&mut stream.send.taken_news);
-                let wants = endpoint.view.wants();
-                let wanted = wants != u64::MAX && (stream.send.acked >= wants || taken);
-                if !told && !wanted {
+                let due = endpoint.view.is_wish_due(stream.send.acked, taken);
+                if !told && !due {
                     continue;
                 }
             }

@@ -435,7 +435,7 @@ fn a_wish_to_hear_of_acknowledgements_or_the_level_is_seen() {
         let acknowledging = thread::spawn(move || {
             area.set_acked(5);
             EngineLane::begin_events();
-            area.wants() <= 5
+            area.is_wish_due(5, false)
         });
         endpoint.set_wants(3);
         let acked = endpoint.levels().acked;

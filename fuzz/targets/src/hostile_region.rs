@@ -150,7 +150,7 @@ fn engine(
             area.push_datagram(span.part(0, 100), high % 5 == 0);
         }
         area.set_readable(high);
-        area.wants();
+        area.is_wish_due(high, high % 2 == 0);
         EngineLane::begin_events();
         lane.push_event(index as u32);
     }

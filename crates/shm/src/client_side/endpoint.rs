@@ -135,15 +135,14 @@ impl ClientEndpoint {
         (self.flags() >> 48) as u16
     }
 
-    /// Asks for an event when `acked` reaches `acked`, or never (`u64::MAX`). The caller looks at
-    /// the levels once more afterwards, since they may have been reached meanwhile.
+    /// Asks for one event when `acked` reaches `acked`, which must be above the level last seen.
+    /// The caller looks at the levels once more afterwards, since they may have been reached
+    /// meanwhile. A wish is never taken back, since other threads may have the same.
     pub fn set_wants(&self, acked: u64) {
-        if self.look(endpoint::WANTS, Ordering::Relaxed) != acked {
-            self.region.store(self.base + endpoint::WANTS, acked, Ordering::Relaxed);
-            // Pairs with the fence in `EngineLane::begin_events`: either the engine sees the
-            // wish, or we see the level.
-            fence(Ordering::SeqCst);
-        }
+        self.region.store(self.base + endpoint::WANTS, acked, Ordering::Relaxed);
+        // Pairs with the fence in `EngineLane::begin_events`: either the engine sees the wish, or
+        // we see the level.
+        fence(Ordering::SeqCst);
     }
 
     /// Takes the lock for reading from the endpoint.

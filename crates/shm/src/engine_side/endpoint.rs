@@ -38,6 +38,8 @@ pub struct EngineEndpoint {
     pushed: u64,
     errno: u16,
     errors: u16,
+    /// The last wish that was fulfilled.
+    fulfilled: u64,
 }
 
 impl EngineEndpoint {
@@ -54,6 +56,7 @@ impl EngineEndpoint {
             pushed: 0,
             errno: 0,
             errors: 0,
+            fulfilled: u64::MAX,
             region,
         }
     }
@@ -76,6 +79,7 @@ impl EngineEndpoint {
         self.taken = 0;
         self.pushed = 0;
         (self.errno, self.errors) = (0, 0);
+        self.fulfilled = u64::MAX;
         for offset in (0..endpoint::QUEUES).step_by(8) {
             // Published by the reply's Release.
             self.put(offset, 0, Ordering::Relaxed);
@@ -202,11 +206,20 @@ impl EngineEndpoint {
         self.put(endpoint::STATUS, word, Ordering::Release);
     }
 
-    /// The client wants an event when `acked` reaches this; below `u64::MAX`, also when `taken`
-    /// advances. To be read after a full fence that follows the publishing
+    /// Whether the client wants an event about the progress of sending: `acked` has reached what it
+    /// wishes, which is told once for each wish; or `taken` has advanced while it waits. To be
+    /// asked after a full fence that follows the publishing
     /// ([`EngineLane::begin_events`](super::EngineLane::begin_events)).
-    pub fn wants(&self) -> u64 {
-        self.region.load(self.base + endpoint::WANTS, Ordering::Relaxed)
+    pub fn is_wish_due(&mut self, acked: u64, taken_advanced: bool) -> bool {
+        let wants = self.region.load(self.base + endpoint::WANTS, Ordering::Relaxed);
+        if wants == u64::MAX || wants == self.fulfilled {
+            return false;
+        }
+        if acked >= wants {
+            self.fulfilled = wants;
+            return true;
+        }
+        taken_advanced
     }
 
     /// Publishes the offset one past the urgent byte; 0 for none.
