@@ -100,6 +100,7 @@ limits_table! {
     frames_per_turn: usize,
     doorbells_per_turn: usize,
     requests_per_turn: usize,
+    events_per_turn: usize,
     transmits_per_turn: usize,
     lane_idle_ns: u64,
     linger_ns: u64,

@@ -115,6 +115,8 @@ fn many_connections_come_and_go_in_one_session() {
     }
     net.a.worker.copy_counters();
     net.b.worker.copy_counters();
+    net.a.worker.copy_counters();
+    net.b.worker.copy_counters();
     assert_eq!(net.b.counters.endpoints.read(), 1);
     assert_eq!(net.a.counters.endpoints.read(), 0);
 }

@@ -197,7 +197,7 @@ pub trait Port: Send {
     fn counters(&self) -> PortCounters;
 
     /// Earliest time (engine nanoseconds) at which the port wants to be polled although nothing
-    /// arrives: a wrapper that delays frames. `now` is the caller's clock, which wrappers use.
+    /// arrives: a wrapper that delays frames, an adapter whose last flush found no room.
     fn next_deadline(&self) -> Option<u64> {
         None
     }

@@ -297,6 +297,12 @@ impl Port for PacketPort {
         self.counters
     }
 
+    /// At once while the kernel had no room for frames that were gathered: nothing would wake a
+    /// sleeper when it has.
+    fn next_deadline(&self) -> Option<u64> {
+        self.transmit.is_waiting().then_some(0)
+    }
+
     /// Now and then takes the socket's pending error away: left there, a link that went down
     /// would keep [`Port::wait_fd`] ready for ever. Tries a link that was down again.
     fn on_time(&mut self, now_ns: u64) {

@@ -62,6 +62,11 @@ impl Transmit {
         }
     }
 
+    /// Whether frames are gathered that the kernel has not taken.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.batch.is_empty()
+    }
+
     /// Lets the next frame find out whether the link is up again.
     pub(super) fn try_again(&mut self) {
         self.down = false;
