@@ -47,13 +47,12 @@ impl Session {
                 counters.spans_shared.increment();
                 break;
             }
-            if self.spans.free() <= reserve {
+            if !closing && self.spans.free() <= reserve {
                 // They stay where they are; a freed span brings us back.
-                if !send.waits_for_span && !closing {
+                if !send.waits_for_span {
                     send.waits_for_span = true;
                     self.waiting_for_span.push(index);
                 }
-                send.is_cut |= closing;
                 counters.spans_exhausted.increment();
                 break;
             }
@@ -79,9 +78,14 @@ impl Session {
                     } else {
                         self.spans.push(&mut send.list, span.offset, span.len, buffer)
                     };
-                    // Joined to the span before, or empty: no span of its own.
+                    // Joined to the span before, or empty: no span of its own. Without room for
+                    // one the stream ends short, and the buffer comes back all the same.
                     if pushed != Ok(true) {
                         self.pool.drop_span(buffer);
+                    }
+                    if pushed.is_err() {
+                        send.is_cut = true;
+                        counters.spans_exhausted.increment();
                     }
                 }
                 _ => {

@@ -44,11 +44,12 @@ impl Worker {
                 learnt = true;
                 if let Some(Endpoint { role: Role::Stream(stream), .. }) =
                     self.endpoint(place, index)
-                    && !stream.receive.pages.is_empty() {
-                        stream.receive.is_unswept = true;
-                        unswept.swap(again, position);
-                        again += 1;
-                    }
+                    && !stream.receive.pages.is_empty()
+                {
+                    stream.receive.is_unswept = true;
+                    unswept.swap(again, position);
+                    again += 1;
+                }
             }
             unswept.truncate(again);
             if let Some(session) = self.sessions.at(place) {
