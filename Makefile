@@ -7,14 +7,16 @@
 #   make bench   micro-benchmarks
 #   make loom    the interleavings of the shared queues
 #   make fuzz    every fuzz target, FUZZ_SECONDS each (60)
+#   make sim     whole systems under virtual time, seeds SIM_SEEDS (1..2000)
 #   make soak    real programs, SOAK_SECONDS each (600)
 
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 600
+SIM_SEEDS ?= 1..2000
 export SOAK_SECONDS
 
-.PHONY: all build test lint demo bench soak fuzz loom setup setup-build
+.PHONY: all build test lint demo bench sim soak fuzz loom setup setup-build
 
 all: build
 
@@ -35,6 +37,8 @@ test: setup build
 	$(CARGO) test --no-fail-fast --workspace --exclude outboard-tests
 	@echo "== interleavings (loom)"
 	$(CARGO) xtask loom
+	@echo "== simulation, seeds $(SIM_SEEDS)"
+	target/release/outboard sim --seeds $(SIM_SEEDS) --require-coverage
 	@echo "== real programs"
 	$(CARGO) test --package outboard-tests -- --nocapture --test-threads=1
 	@echo "== all tests passed"
@@ -58,6 +62,9 @@ loom: setup-build
 
 fuzz: setup-build
 	$(CARGO) xtask fuzz --seconds $(FUZZ_SECONDS)
+
+sim: build
+	target/release/outboard sim --seeds $(SIM_SEEDS) --require-coverage
 
 soak: setup build
 	$(CARGO) test --package outboard-tests -- --ignored --nocapture --test-threads=1 soak

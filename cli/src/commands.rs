@@ -16,6 +16,7 @@ mod ask;
 mod doctor;
 mod engine;
 mod run;
+mod sim;
 mod top;
 
 /// TCP and UDP on a core of their own, for programs that stay as they are.
@@ -87,6 +88,8 @@ enum Command {
         #[arg(long)]
         seconds: Option<u64>,
     },
+    /// Run whole systems under virtual time, with faults, by seed
+    Sim(SimArguments),
     /// Tell what this machine offers and lacks
     Doctor {
         /// As JSON
@@ -170,6 +173,25 @@ struct RunArguments {
 }
 
 #[derive(Debug, clap::Args)]
+struct SimArguments {
+    /// Run this seed and print every frame
+    #[arg(long, conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// Seeds to run, e.g. 1..2000
+    #[arg(long, default_value = "1..200", value_parser = sim::parse_seeds)]
+    seeds: std::ops::RangeInclusive<u64>,
+    /// Put a bug in on purpose: no-retransmit or early-reuse
+    #[arg(long = "break", value_parser = sim::parse_break)]
+    planted: Option<::sim::Break>,
+    /// Failures after which to stop
+    #[arg(long, default_value_t = 20)]
+    failures: usize,
+    /// Fail when a fault or rare branch is hit by fewer than 20 seeds
+    #[arg(long)]
+    require_coverage: bool,
+}
+
+#[derive(Debug, clap::Args)]
 struct DemoArguments {
     /// Most rounds to run
     #[arg(long, default_value_t = 5)]
@@ -227,6 +249,18 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Pcap { engine, port, snap_bytes, output, seconds } => {
             let capture = ask::Capture { port, snap_bytes, output, seconds };
             ask::capture(&engine.path(), &capture)?;
+        }
+        Command::Sim(arguments) => {
+            return sim::sim(&sim::Runs {
+                seeds: arguments.seed.map_or(arguments.seeds, |seed| seed..=seed),
+                settings: ::sim::Settings {
+                    planted: arguments.planted,
+                    trace: arguments.seed.is_some(),
+                    ..::sim::Settings::default()
+                },
+                failures_max: arguments.failures,
+                require_coverage: arguments.require_coverage,
+            });
         }
         Command::Doctor { json } => doctor::doctor(json)?,
         Command::CheckConfig { file } => engine::check(&file)?,

@@ -23,6 +23,11 @@ const RESERVE: u32 = 8;
 /// the program's other connections.
 const SHARE: u32 = 16;
 
+/// Spans that one connection may hold: never none.
+fn share(total: u32) -> u32 {
+    (total / SHARE).max(1)
+}
+
 impl Session {
     /// Copies the descriptors that wait at a stream. `closing`: all of them, with the help of
     /// the reserve.
@@ -41,7 +46,7 @@ impl Session {
         let mut took = false;
         let mut breach = None;
         for _ in 0..slots {
-            if !closing && send.list.count() >= self.spans.total() / SHARE {
+            if !closing && send.list.count() >= share(self.spans.total()) {
                 // They stay where they are until something is acknowledged.
                 send.at_share = true;
                 counters.spans_shared.increment();
@@ -112,7 +117,8 @@ impl Session {
         let Role::Stream(stream) = &mut endpoint.role else { return false };
         let (pool, send) = (&mut self.pool, &mut stream.send);
         self.spans.free_before(&mut send.list, acked, |buffer| pool.drop_span(buffer));
-        let room = send.list.count() < self.spans.total() / SHARE / 2;
+        // `<=`: half of a share of one is none, and none must be enough.
+        let room = send.list.count() <= share(self.spans.total()) / 2;
         room && std::mem::take(&mut send.at_share)
     }
 }

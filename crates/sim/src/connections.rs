@@ -125,7 +125,9 @@ impl Connection {
     /// Checks the end of the stream at `side`: nothing that the peer wrote may be missing.
     pub fn check_end(&self, side: usize) -> Result<(), String> {
         let (own, peer) = (&self.sides[side], &self.sides[1 - side]);
-        if self.is_tainted || peer.shut && own.read == peer.written {
+        // A killed program's connections end as if it had closed them.
+        let ended = peer.shut || peer.outcome == Some(Outcome::Killed);
+        if self.is_tainted || ended && own.read == peer.written {
             return Ok(());
         }
         Err(format!(
@@ -139,7 +141,13 @@ impl Connection {
     /// Whether what became of the sides is what they and the faults account for. `may_time_out`:
     /// the network was gone for long. `may_be_cut`: an engine had so little memory that it may
     /// have reset what it could not deliver.
-    pub fn check_outcome(&self, may_time_out: bool, may_be_cut: bool) -> Result<(), String> {
+    /// `is_cramped`: a table was so small that nobody may have got in.
+    pub fn check_outcome(
+        &self,
+        may_time_out: bool,
+        may_be_cut: bool,
+        is_cramped: bool,
+    ) -> Result<(), String> {
         if self.is_tainted || self.lost_program {
             return Ok(());
         }
@@ -150,7 +158,9 @@ impl Connection {
                 || matches!(peer.outcome, Some(Outcome::Killed | Outcome::Left));
             let peer_failed = matches!(peer.outcome, Some(Outcome::Failed(_)));
             let explained = match errno {
-                Errno::TIMEDOUT | Errno::HOSTUNREACH => may_time_out || peer_failed,
+                Errno::TIMEDOUT | Errno::HOSTUNREACH => {
+                    may_time_out || peer_failed || is_cramped && !peer.is_open
+                }
                 Errno::CONNRESET | Errno::PIPE => {
                     peer_left
                         || peer_failed && peer.outcome != Some(Outcome::Failed(errno))

@@ -73,3 +73,21 @@ impl std::fmt::Display for Table {
         Ok(())
     }
 }
+
+/// Faults and rare branches that a long range of seeds must hit.
+pub const REQUIRED: &[&str] = &[
+    "fault: loss",
+    "fault: duplication",
+    "fault: reorder",
+    "fault: corruption",
+    "fault: link cut",
+    "fault: port full",
+    "fault: receive ring full",
+    "fault: event lost",
+    "fault: engine stalled",
+    "fault: clock jump",
+    "fault: program killed",
+    "fault: scribble",
+    "fault: scribbler found out",
+    "fault: export and import",
+];

@@ -74,7 +74,7 @@ impl Host {
             syn_queue: options.syn_queue,
             accept_queue: 32,
             udp_sockets: 8,
-            neighbors: 8,
+            neighbors: options.neighbors,
             reassemblies: 4,
             reassemblies_per_source: 2,
             own_bytes: 128 * 1024,

@@ -25,5 +25,5 @@ mod sim;
 pub mod swarm;
 pub mod witness;
 
-pub use runner::{Failure, check, run};
+pub use runner::{Failure, check, range, run};
 pub use sim::{Break, Report, Settings, Sim};

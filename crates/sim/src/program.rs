@@ -172,10 +172,10 @@ impl Program {
     }
 
     fn latency(&mut self, swarm: &Swarm) -> u64 {
-        if swarm.slow_reader {
-            self.random.scale_free(30 * MS)
-        } else {
-            self.random.between(US, 20 * US)
+        match swarm.slow_reader {
+            true if self.random.chance(1, 30) => self.random.scale_free(3000 * MS),
+            true => self.random.scale_free(30 * MS),
+            false => self.random.between(US, 20 * US),
         }
     }
 
@@ -251,9 +251,9 @@ impl Program {
         // So that a side that only listens learns of a peer whose reset was lost. A connection
         // that has died already takes no options.
         for (option, value) in [
-            (OptionName::Keepidle, 30),
+            (OptionName::Keepidle, 2),
             (OptionName::Keepintvl, 10),
-            (OptionName::Keepcnt, 6),
+            (OptionName::Keepcnt, 12),
             (OptionName::Keepalive, 1),
         ] {
             let _ = endpoint.set_option(option, value);

@@ -229,9 +229,10 @@ impl Sim {
             }
         }
         let may_be_cut = self.shared.swarm.hosts.iter().any(|host| host.spans < 100);
+        let is_cramped = self.shared.swarm.hosts.iter().any(|host| host.backlog <= 2);
         for connection in &self.shared.connections {
             connection
-                .check_outcome(self.may_time_out, may_be_cut)
+                .check_outcome(self.may_time_out, may_be_cut, is_cramped)
                 .map_err(|error| format!("connection {connection}: {error}"))?;
         }
         self.tear_down()

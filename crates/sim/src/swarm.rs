@@ -53,6 +53,8 @@ pub struct HostOptions {
     pub time_waits: u32,
     /// As given to listen(2).
     pub backlog: u32,
+    /// Neighbours remembered.
+    pub neighbors: u32,
 }
 
 /// Every option of a run.
@@ -111,7 +113,11 @@ impl Swarm {
         let r = &mut random;
         let faulty = r.chance(5, 6);
         let part = |r: &mut Random, most: u64| {
-            if faulty && r.chance(1, 2) { r.scale_free(most) } else { 0 }
+            if faulty && r.chance(1, 2) {
+                r.pick(&[most / 30, most / 10, most / 4, most])
+            } else {
+                0
+            }
         };
         let link = LinkFaults {
             loss: part(r, 2000),
@@ -142,6 +148,7 @@ impl Swarm {
                 syn_queue: if tiny_tables { r.between(1, 3) as u32 } else { 32 },
                 time_waits: if tiny_tables { r.between(1, 4) as u32 } else { 64 },
                 backlog: if tiny_tables { r.between(0, 2) as u32 } else { 16 },
+                neighbors: if tiny_tables { 2 } else { 16 },
             })
             .collect();
         Self {
@@ -151,7 +158,7 @@ impl Swarm {
             hosts,
             programs: r.between(1, 2) as usize,
             connections: if churn { 24 } else { r.between(1, 8) as usize },
-            stream_bytes: if churn { 2000 } else { r.pick(&[3_000, 40_000, 200_000]) },
+            stream_bytes: if churn { 2000 } else { r.pick(&[3_000, 40_000, 200_000, 600_000]) },
             datagrams: if r.chance(1, 2) { r.between(1, 40) as usize } else { 0 },
             datagram_bytes: r.pick(&[1000, 5_000, 20_000]),
             faults_ns: r.between(100 * MS, 4 * SECOND),

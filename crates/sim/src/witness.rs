@@ -19,6 +19,8 @@ struct Sender {
     scale: Option<u8>,
     /// End of what it has sent.
     sent_to: Option<SeqNumber>,
+    /// Number of its SYN.
+    iss: Option<SeqNumber>,
     /// Nothing may be sent from this time on.
     silent_from: Option<u64>,
 }
@@ -89,9 +91,16 @@ impl Witness {
         let len = segment.payload.len() as u32;
         if header.flags.syn() {
             let sender = self.senders.entry(flow).or_default();
-            *sender = Sender { scale: segment.options.window_scale, ..Sender::default() };
-            if !header.flags.ack() {
-                self.senders.insert(back, Sender::default());
+            // The same SYN again begins nothing new.
+            if sender.iss != Some(header.seq) {
+                *sender = Sender {
+                    scale: segment.options.window_scale,
+                    iss: Some(header.seq),
+                    ..Sender::default()
+                };
+                if !header.flags.ack() {
+                    self.senders.insert(back, Sender::default());
+                }
             }
         }
         let peer_scales = self.senders.get(&back).is_some_and(|peer| peer.scale.is_some());

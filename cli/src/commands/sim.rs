@@ -1,0 +1,111 @@
+//! `outboard sim`: whole systems under virtual time, by seed.
+
+use std::io::{IsTerminal, Write};
+use std::ops::RangeInclusive;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use sim::coverage::REQUIRED;
+use sim::{Break, Settings, runner};
+
+use crate::failure::{Failure, Result};
+
+/// Seeds that must hit each fault and rare branch for `--require-coverage`.
+const SEEDS_PER_BRANCH: u64 = 20;
+
+/// What to run.
+pub struct Runs {
+    /// The seeds.
+    pub seeds: RangeInclusive<u64>,
+    /// How.
+    pub settings: Settings,
+    /// Failures after which to stop.
+    pub failures_max: usize,
+    /// Each fault and rare branch must be hit often enough.
+    pub require_coverage: bool,
+}
+
+/// Reads `7` or `1..2000`.
+pub fn parse_seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let number = |text: &str| {
+        text.parse::<u64>().map_err(|_| format!("`{text}` is no seed; give 7 or 1..2000"))
+    };
+    match text.split_once("..") {
+        None => number(text).map(|seed| seed..=seed),
+        Some((first, last)) => {
+            let (first, last) = (number(first)?, number(last.trim_start_matches('='))?);
+            if first > last {
+                Err("the last seed is before the first".into())
+            } else {
+                Ok(first..=last)
+            }
+        }
+    }
+}
+
+/// Reads the name of a bug.
+pub fn parse_break(text: &str) -> Result<Break, String> {
+    match text {
+        "no-retransmit" => Ok(Break::NoRetransmit),
+        "early-reuse" => Ok(Break::EarlyReuse),
+        _ => Err("there are the bugs no-retransmit and early-reuse".to_string()),
+    }
+}
+
+/// Runs the seeds; failure when one fails.
+pub fn sim(runs: &Runs) -> Result<ExitCode> {
+    let began = Instant::now();
+    let shows = std::io::stderr().is_terminal();
+    let mut told = 0;
+    let summary =
+        runner::range(runs.seeds.clone(), runs.settings, runs.failures_max, |seed, so_far| {
+            for failure in so_far.failures.iter().skip(told) {
+                println!("{failure}");
+            }
+            told = so_far.failures.len();
+            if shows && seed % 20 == 0 {
+                eprint!("\rseed {seed}, {told} failures, {:.0?} ", began.elapsed());
+                let _ = std::io::stderr().flush();
+            }
+        });
+    if shows {
+        eprint!("\r\x1b[K");
+    }
+    if runs.seeds.start() != runs.seeds.end() {
+        print!("{}", summary.table);
+    }
+    println!(
+        "{} seeds clean, {} failed; {} frames, {} virtual seconds in {:.1?}",
+        summary.table.runs(),
+        summary.failures.len(),
+        summary.frames,
+        summary.virtual_s,
+        began.elapsed()
+    );
+    if !summary.failures.is_empty() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let rare = summary.table.rare(REQUIRED, SEEDS_PER_BRANCH);
+    if runs.require_coverage && !rare.is_empty() {
+        let names: Vec<String> =
+            rare.iter().map(|(name, seeds)| format!("{name} ({seeds})")).collect();
+        return Err(Failure::new(
+            format!("fewer than {SEEDS_PER_BRANCH} seeds hit: {}", names.join(", ")),
+            "run more seeds, or tune crates/sim/src/swarm.rs so that it happens",
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_one_or_a_range() {
+        assert_eq!(parse_seeds("7"), Ok(7..=7));
+        assert_eq!(parse_seeds("1..20"), Ok(1..=20));
+        assert!(parse_seeds("20..1").is_err());
+        assert!(parse_seeds("x").is_err());
+    }
+}
