@@ -115,10 +115,11 @@ impl Adversary {
     ) -> Result<(), String> {
         let Ok((header, rest)) = ethernet::parse(frame) else { return Ok(()) };
         if header.ethertype == EtherType::ARP {
-            if let Ok(question) = arp::parse(rest) {
-                if question.operation == Operation::REQUEST && question.target_ip == OWN {
-                    self.answer(now, &header, &question, network);
-                }
+            if let Ok(question) = arp::parse(rest)
+                && question.operation == Operation::REQUEST
+                && question.target_ip == OWN
+            {
+                self.answer(now, &header, &question, network);
             }
             return Ok(());
         }

@@ -423,11 +423,11 @@ impl Program {
         let _ = now;
         if ending == Ending::Deaf && !stream.ended && endpoint.is_connected() {
             stream.ended = true;
-            if let Err(errno) = endpoint.shutdown(How::Read) {
-                if errno != Errno::NOTCONN {
-                    let of = &shared.connections[connection];
-                    return Err(what(of, format!("shutdown(Read) failed: {errno:?}")));
-                }
+            if let Err(errno) = endpoint.shutdown(How::Read)
+                && errno != Errno::NOTCONN
+            {
+                let of = &shared.connections[connection];
+                return Err(what(of, format!("shutdown(Read) failed: {errno:?}")));
             }
         }
         // Reading.
@@ -468,11 +468,12 @@ impl Program {
         let mut writes = 4;
         loop {
             let own = &mut shared.connections[connection].sides[side];
-            if let Ending::Abort(at) = ending {
-                if own.written >= at && endpoint.is_connected() {
-                    stream.aborting = true;
-                    break;
-                }
+            if let Ending::Abort(at) = ending
+                && own.written >= at
+                && endpoint.is_connected()
+            {
+                stream.aborting = true;
+                break;
             }
             if own.shut || own.written >= total || writes == 0 {
                 break;

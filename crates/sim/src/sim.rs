@@ -368,7 +368,7 @@ impl Sim {
                 self.forget_program(index, 0);
             }
             self.turns += 1;
-            if self.turns % CHECK_EVERY == 0 {
+            if self.turns.is_multiple_of(CHECK_EVERY) {
                 self.hosts[index].check()?;
             }
         }
@@ -400,14 +400,15 @@ impl Sim {
             if seen.is_retransmission && self.settings.planted == Some(Break::NoRetransmit) {
                 continue;
             }
-            if self.shared.faults_on && frame.meta.gso.is_none() {
-                if let Some(adversary) = &mut self.adversary {
-                    let to = usize::from(*frame.bytes.get(5).unwrap_or(&0));
-                    if to < self.hosts.len() {
-                        let whole = completed(frame.bytes.clone(), &frame.meta);
-                        let coverage = &mut self.shared.coverage;
-                        adversary.on_passing(now, to, &whole, &mut self.network, coverage);
-                    }
+            if self.shared.faults_on
+                && frame.meta.gso.is_none()
+                && let Some(adversary) = &mut self.adversary
+            {
+                let to = usize::from(*frame.bytes.get(5).unwrap_or(&0));
+                if to < self.hosts.len() {
+                    let whole = completed(frame.bytes.clone(), &frame.meta);
+                    let coverage = &mut self.shared.coverage;
+                    adversary.on_passing(now, to, &whole, &mut self.network, coverage);
                 }
             }
             let coverage = &mut self.shared.coverage;
