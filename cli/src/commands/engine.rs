@@ -18,6 +18,7 @@ use super::run::READY;
 /// # Errors
 /// When settings, ports or socket are not usable, or when the engine ends by a fault of its own.
 pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<()> {
+    show_messages();
     let settings = config::settings(file, flags)?;
     if let Some(directory) = settings.engine.socket.parent().filter(|path| !path.exists()) {
         std::fs::create_dir_all(directory)
@@ -39,6 +40,23 @@ pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<
     engine.join().map_err(|reason| {
         Failure::new(format!("the engine ended: {reason}"), "report this with its messages")
     })
+}
+
+/// Lets the engine's warnings (a client that broke the contract, say) appear on standard error;
+/// `OUTBOARD_LOG=info` shows more.
+fn show_messages() {
+    let filter = tracing_subscriber::EnvFilter::builder()
+        .with_default_directive(tracing::level_filters::LevelFilter::WARN.into())
+        .with_env_var("OUTBOARD_LOG")
+        .from_env_lossy();
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    // Fails only where a subscriber is installed already, which then shows them.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(terminal)
+        .with_target(false)
+        .try_init();
 }
 
 fn open(spec: &port::PortSpec) -> Result<PortSetup> {
