@@ -335,14 +335,14 @@ impl Sockets {
     }
 
     /// sendfile from something that has no position.
-    pub fn notice_unseekable(&self, _fd: RawFd) {
+    pub fn notice_unseekable(&self) {
         self.notice(Notice::Unseekable, || {
             "sendfile from a pipe to an accelerated connection is not supported (EINVAL)".into()
         });
     }
 
     /// splice(2) with an accelerated connection.
-    pub fn notice_splice(&self, _fd: RawFd) {
+    pub fn notice_splice(&self) {
         self.notice(Notice::Splice, || {
             "splice with an accelerated connection is not supported (EINVAL); the program should \
              fall back to read and write"

@@ -575,7 +575,7 @@ unsafe fn copy_file(
             unsafe { *offset }
         };
         if at < 0 {
-            sockets.notice_unseekable(out);
+            sockets.notice_unseekable();
             return Verdict::Done(Err(Errno::INVAL));
         }
         let mut chunk = vec![0_u8; count.clamp(1, 64 * 1024)];
@@ -634,10 +634,9 @@ pub unsafe extern "C" fn splice(
     flags: c_uint,
 ) -> ssize_t {
     if let Some(sockets) = crate::sockets() {
-        let ours = [input, out].into_iter().find(|&fd| sockets.accelerated(fd));
-        if let Some(fd) = ours {
+        if [input, out].into_iter().any(|fd| sockets.accelerated(fd)) {
             return answer(|| {
-                sockets.notice_splice(fd);
+                sockets.notice_splice();
                 Err(Errno::INVAL)
             });
         }
