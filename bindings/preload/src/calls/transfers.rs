@@ -633,13 +633,13 @@ pub unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    if let Some(sockets) = crate::sockets() {
-        if [input, out].into_iter().any(|fd| sockets.accelerated(fd)) {
-            return answer(|| {
-                sockets.notice_splice();
-                Err(Errno::INVAL)
-            });
-        }
+    if let Some(sockets) = crate::sockets()
+        && [input, out].into_iter().any(|fd| sockets.accelerated(fd))
+    {
+        return answer(|| {
+            sockets.notice_splice();
+            Err(Errno::INVAL)
+        });
     }
     // SAFETY: arguments passed through.
     unsafe { real::splice(input, in_offset, out, out_offset, len, flags) }
