@@ -154,8 +154,11 @@ impl Network {
             return;
         }
         let is_arp = bytes.get(12..14) == Some(&[8, 6]);
+        let is_fragment =
+            bytes.get(20..22).is_some_and(|field| field[0] & 0x3f != 0 || field[1] != 0);
         // ARP has no checksum, and a partial one does not protect: a flipped bit would be a lie.
-        let unprotected = is_arp || meta.checksum != RxChecksum::Unknown;
+        // Flips in several fragments of one datagram may cancel in its checksum.
+        let unprotected = is_arp || is_fragment || meta.checksum != RxChecksum::Unknown;
         if !unprotected && random.chance(corrupt, 10_000) {
             let at = random.below(bytes.len() as u64) as usize;
             bytes[at] ^= 1 << random.below(8);

@@ -129,7 +129,7 @@ impl Sim {
             let mut to = any(r);
             if swarm.churn {
                 to = ((from.0 + 1) % swarm.hosts.len(), 0);
-            } else if to.0 == from.0 && r.chance(9, 10) {
+            } else if to.0 == from.0 && (r.chance(9, 10) || swarm.hosts[from.0].buffers < 100) {
                 to.0 = (from.0 + 1) % swarm.hosts.len();
             }
             let opens_at = now + r.below(within);
@@ -400,16 +400,15 @@ impl Sim {
             if seen.is_retransmission && self.settings.planted == Some(Break::NoRetransmit) {
                 continue;
             }
-            if self.shared.faults_on
+            let to = usize::from(*frame.bytes.get(5).unwrap_or(&0));
+            if let Some(adversary) = &mut self.adversary
+                && self.shared.faults_on
                 && frame.meta.gso.is_none()
-                && let Some(adversary) = &mut self.adversary
+                && to < self.hosts.len()
             {
-                let to = usize::from(*frame.bytes.get(5).unwrap_or(&0));
-                if to < self.hosts.len() {
-                    let whole = completed(frame.bytes.clone(), &frame.meta);
-                    let coverage = &mut self.shared.coverage;
-                    adversary.on_passing(now, to, &whole, &mut self.network, coverage);
-                }
+                let whole = completed(frame.bytes.clone(), &frame.meta);
+                let coverage = &mut self.shared.coverage;
+                adversary.on_passing(now, to, &whole, &mut self.network, coverage);
             }
             let coverage = &mut self.shared.coverage;
             self.network.send(now, Station::Host(index), frame, coverage);
