@@ -153,6 +153,11 @@ impl Worker {
         wanted: ConnectOptions,
     ) -> Result<Reply, Errno> {
         let now = self.now;
+        if !OptionName::Maxseg.admits(wanted.maxseg.into())
+            || !OptionName::UserTimeout.admits(wanted.user_timeout_ms.into())
+        {
+            return Err(Errno::INVAL);
+        }
         let session = self.sessions.at(place).ok_or(Errno::BADF)?;
         let local = match token {
             0 => None,
@@ -181,7 +186,7 @@ impl Worker {
             nodelay: wanted.nodelay,
             keepalive: wanted.keepalive,
             maxseg: wanted.maxseg,
-            tos: wanted.tos,
+            tos: wanted.tos & !3,
             ttl: if wanted.ttl == 0 { default.ttl } else { wanted.ttl },
             recv_limit: self.receive_limit(or(wanted.receive_limit, default.recv_limit)),
             user_timeout_ms: wanted.user_timeout_ms,
@@ -457,8 +462,12 @@ fn apply(
     value: u64,
     receive_limit: u32,
 ) -> Result<(), Errno> {
-    let number = u32::try_from(value).map_err(|_| Errno::INVAL)?;
-    let byte = || u8::try_from(value).map_err(|_| Errno::INVAL);
+    if !option.admits(value) {
+        let unknown = option == OptionName::Congestion;
+        return Err(if unknown { Errno::NOENT } else { Errno::INVAL });
+    }
+    // What was admitted fits where it goes.
+    let number = value as u32;
     match option {
         OptionName::Nodelay => options.nodelay = number != 0,
         OptionName::Cork => options.cork = number != 0,
@@ -468,19 +477,17 @@ fn apply(
         OptionName::Keepintvl => options.keepintvl_s = number,
         OptionName::Keepcnt => options.keepcnt = number,
         OptionName::UserTimeout => options.user_timeout_ms = number,
-        OptionName::Maxseg => {
-            options.maxseg = u16::try_from(value).map_err(|_| Errno::INVAL)?;
-        }
+        OptionName::Maxseg => options.maxseg = number as u16,
         OptionName::Linger => options.linger_s = number.checked_sub(1),
-        OptionName::Tos => options.tos = byte()?,
-        OptionName::Ttl => options.ttl = byte()?,
+        // The lowest two bits are ECN's, which TCP keeps to itself, as the kernel does.
+        OptionName::Tos => options.tos = number as u8 & !3,
+        OptionName::Ttl => {
+            options.ttl = u8::try_from(number).unwrap_or(TcpOptions::default().ttl);
+        }
         OptionName::ReceiveLimit => options.recv_limit = receive_limit,
         OptionName::Congestion => {
-            options.congestion = match number {
-                0 => CongestionKind::Cubic,
-                1 => CongestionKind::Reno,
-                _ => return Err(Errno::NOENT),
-            };
+            options.congestion =
+                if number == 0 { CongestionKind::Cubic } else { CongestionKind::Reno };
         }
         OptionName::DeferAccept | OptionName::Backlog => return Err(Errno::OPNOTSUPP),
     }

@@ -144,6 +144,34 @@ option_names! {
     Backlog = 16,
 }
 
+impl OptionName {
+    /// Whether an option of a TCP socket takes the value, as Linux decides it (net/ipv4/tcp.c,
+    /// net/ipv4/ip_sockglue.c). Values are 32-bit numbers: a negative one is its two's complement.
+    pub fn admits(self, value: u64) -> bool {
+        let Ok(bits) = u32::try_from(value) else { return false };
+        let number = bits.cast_signed();
+        match self {
+            // -1 asks for the default.
+            Self::Ttl => number == -1 || (1..=255).contains(&number),
+            Self::Keepidle | Self::Keepintvl => (1..=32767).contains(&number),
+            Self::Keepcnt => (1..=127).contains(&number),
+            Self::UserTimeout => number >= 0,
+            // TCP_MIN_MSS and MAX_TCP_WINDOW; 0 takes the wish back.
+            Self::Maxseg => number == 0 || (88..=32767).contains(&number),
+            Self::Congestion => matches!(number, 0 | 1),
+            Self::Nodelay
+            | Self::Cork
+            | Self::Quickack
+            | Self::Keepalive
+            | Self::Linger
+            | Self::Tos
+            | Self::ReceiveLimit
+            | Self::DeferAccept
+            | Self::Backlog => true,
+        }
+    }
+}
+
 /// The answer to a [`Request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {

@@ -95,6 +95,11 @@ fn int(bytes: &[u8]) -> Result<i32, Errno> {
     }
 }
 
+/// An int as the engine takes it: its 32 bits, so that a negative one is told from none.
+fn engine_value(value: i32) -> u64 {
+    u64::from(value.cast_unsigned())
+}
+
 /// Writes a value into the answer's room; the length it has.
 fn put(out: &mut [u8], value: &[u8]) -> usize {
     for (place, byte) in out.iter_mut().zip(value) {
@@ -179,12 +184,16 @@ impl Sockets {
             return;
         }
         let Ok(value) = int(bytes) else { return };
+        if engines(level, name).is_some_and(|option| !option.admits(engine_value(value))) {
+            // The kernel refuses it and changes nothing.
+            return;
+        }
         socket.remember_option(level, name, value);
         let datagram = held(socket.datagram.read());
         if let (Some(option @ (OptionName::Tos | OptionName::Ttl)), Some(datagram)) =
             (engines(level, name), datagram.as_ref())
         {
-            let value = u64::try_from(value).unwrap_or(0);
+            let value = engine_value(value);
             if datagram.endpoint.set_option(option, value).is_err() {
                 self.name_option(level, name, "has no effect towards the engine");
             }
@@ -228,7 +237,7 @@ impl Sockets {
         }
         if let Some(option) = engines(level, name) {
             let value = int(bytes)?;
-            connection.endpoint.set_option(option, u64::try_from(value).unwrap_or(0))?;
+            connection.endpoint.set_option(option, engine_value(value))?;
             socket.remember_option(level, name, value);
             return Ok(());
         }
@@ -321,12 +330,13 @@ impl Sockets {
                 return Ok(put(out, &value));
             }
             _ => match (socket.remembered(level, name), engines(level, name)) {
-                (Some(value), _) => value,
-                (None, Some(option)) => {
+                // -1 stands for the engine's default.
+                (Some(value), option) if option != Some(OptionName::Ttl) || value != -1 => value,
+                (_, Some(option)) => {
                     i32::try_from(connection.endpoint.option(option)?).unwrap_or(i32::MAX)
                 }
-                (None, None) if is_moot(level, name) || is_harmless(level, name) => 0,
-                (None, None) => {
+                (_, None) if is_moot(level, name) || is_harmless(level, name) => 0,
+                (_, None) => {
                     self.name_option(level, name, "cannot be asked for (ENOPROTOOPT)");
                     return Err(Errno::NOPROTOOPT);
                 }
@@ -383,7 +393,7 @@ impl Sockets {
     pub(super) fn apply_remembered(&self, socket: &Socket, endpoint: &Endpoint) {
         let options = held(socket.options.lock()).clone();
         for (level, name, value) in options {
-            let plain = u64::try_from(value).unwrap_or(0);
+            let plain = engine_value(value);
             let (option, value) = match (level, name) {
                 (SOCKET, libc::SO_LINGER) if value >= 0 => (OptionName::Linger, plain + 1),
                 (TCP, libc::TCP_CONGESTION) => (OptionName::Congestion, plain),
