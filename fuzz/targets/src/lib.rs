@@ -6,6 +6,8 @@
 //! `fuzz/corpus/NAME`. A target panics when what it promises does not hold.
 #![forbid(unsafe_code)]
 
+pub mod control_messages;
+pub mod hostile_client;
 pub mod hostile_region;
 pub mod stack_frames;
 pub mod wire_parsers;
@@ -15,6 +17,8 @@ pub type Run = fn(&[u8]);
 
 /// Every target by its name.
 pub const TARGETS: &[(&str, Run)] = &[
+    ("control_messages", control_messages::run),
+    ("hostile_client", hostile_client::run),
     ("hostile_region", hostile_region::run),
     ("stack_frames", stack_frames::run),
     ("wire_parsers", wire_parsers::run),
