@@ -64,6 +64,8 @@ counters! {
     time_wait_evictions,
     /// TIME-WAITs taken over by a new connection.
     time_wait_reuses,
+    /// Half-open connections displaced from a full SYN queue by newer ones.
+    half_open_evicted,
     /// Connections reset because data arrived after close or was unread at close.
     aborts_on_data,
     /// Answers without a connection that found no room in their queue.

@@ -6,10 +6,23 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use crate::api::{Owner, SocketId, TcpOptions};
+use crate::api::{Instant, Owner, SocketId, TcpOptions};
 
 /// Set in the index of every listener's id.
 pub const LISTENER_BIT: u32 = 1 << 30;
+
+/// How long a half-open connection is safe from being displaced: honest peers answer sooner, and
+/// a burst of them beyond the backlog must not displace itself. Nanoseconds.
+pub const HALF_OPEN_SAFE_NS: u64 = 200_000_000;
+/// Entries beyond twice the half-open connections that may be out of date.
+const STALE_MAX: usize = 64;
+
+/// A connection that was half-open once.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct HalfOpen {
+    id: SocketId,
+    since: Instant,
+}
 
 /// One listener.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,6 +39,8 @@ pub struct Listener {
     pub queue: VecDeque<SocketId>,
     /// Connections in SYN-RECEIVED.
     pub half_open: u32,
+    /// The same, the oldest in front, among others that are no longer half-open.
+    half_open_order: VecDeque<HalfOpen>,
     /// Has an event queued.
     pub event_queued: bool,
     generation: u32,
@@ -40,6 +55,38 @@ impl Listener {
     /// Half-open connections are bounded by the backlog, too.
     pub fn is_syn_queue_full(&self, limit: u32) -> bool {
         self.half_open >= limit.min(self.backlog.max(1))
+    }
+
+    /// Counts a new half-open connection. `is_half_open` tells which ids still are; asked for few
+    /// of them, on average.
+    pub fn add_half_open(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        is_half_open: impl Fn(SocketId) -> bool,
+    ) {
+        self.half_open = self.half_open.saturating_add(1);
+        if self.half_open_order.len() >= self.half_open as usize * 2 + STALE_MAX {
+            self.half_open_order.retain(|entry| is_half_open(entry.id));
+        }
+        self.half_open_order.push_back(HalfOpen { id, since: now });
+    }
+
+    /// The oldest half-open connection, once it is older than [`HALF_OPEN_SAFE_NS`] (RFC 4987
+    /// section 3.4).
+    pub fn oldest_half_open(
+        &mut self,
+        now: Instant,
+        is_half_open: impl Fn(SocketId) -> bool,
+    ) -> Option<SocketId> {
+        while let Some(entry) = self.half_open_order.front() {
+            if is_half_open(entry.id) {
+                let age = now.0.saturating_sub(entry.since.0);
+                return (age > HALF_OPEN_SAFE_NS).then_some(entry.id);
+            }
+            self.half_open_order.pop_front();
+        }
+        None
     }
 }
 
@@ -99,6 +146,7 @@ impl Listeners {
             owner,
             queue: VecDeque::new(),
             half_open: 0,
+            half_open_order: VecDeque::new(),
             event_queued: false,
             generation,
         };

@@ -208,8 +208,14 @@ impl Tcp {
             return Err(DropReason::TcpAcceptQueueFull);
         }
         if entry.is_syn_queue_full(syn_queue_max) {
-            return Err(DropReason::TcpSynQueueFull);
+            let (hot, cold) = (&self.hot, &self.cold);
+            let oldest = entry.oldest_half_open(now, |id| is_half_open(hot, cold, listener, id));
+            // Quietly: where the SYN came from there may be nobody.
+            let oldest = oldest.ok_or(DropReason::TcpSynQueueFull)?;
+            self.on_dead(oldest.index);
+            self.shared.counters.half_open_evicted += 1;
         }
+        let entry = self.listeners.listener(listener).ok_or(DropReason::TcpNoSocket)?;
         let options = entry.options;
         let route = routes.lookup(remote.ip()).ok_or(DropReason::IpSource)?;
         let index = self.allocate().ok_or(DropReason::TcpTableFull)?;
@@ -218,8 +224,12 @@ impl Tcp {
         cold.listener = Some(listener);
         cold.half_open = true;
         self.install(now, index, cold, TcpState::SynReceived, &route, iss, Owner::NONE);
-        if let Some(entry) = self.listeners.listener_mut(listener) {
-            entry.half_open += 1;
+        if let (Some(entry), Some(new)) =
+            (self.listeners.listener_mut(listener), self.hot.get(index as usize))
+        {
+            let id = SocketId { index, generation: new.generation };
+            let (hot, cold) = (&self.hot, &self.cold);
+            entry.add_half_open(now, id, |id| is_half_open(hot, cold, listener, id));
         }
         self.shared.counters.passive_opens += 1;
         self.with(now, index, |connection, step| {
@@ -656,4 +666,11 @@ impl Tcp {
             _ => Err(RequestError::Stale),
         }
     }
+}
+
+/// Whether a connection still waits for the end of its handshake with a listener.
+fn is_half_open(hot: &[Hot], cold: &[Cold], listener: SocketId, id: SocketId) -> bool {
+    let at = id.index as usize;
+    hot.get(at).is_some_and(|h| h.used && h.generation == id.generation)
+        && cold.get(at).is_some_and(|c| c.half_open && c.listener == Some(listener))
 }

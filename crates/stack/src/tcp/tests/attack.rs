@@ -202,6 +202,48 @@ fn too_big_makes_smaller_segments_without_slowing_down() {
     assert_eq!(peer.info().cwnd, cwnd);
 }
 
+/// RFC 4987 section 3.4: recycling the oldest half-open connection.
+#[test]
+fn a_flood_of_syns_displaces_only_half_open_connections_that_are_old() {
+    let mut peer = Peer::listening(TcpOptions::default());
+    let honest = peer.remote;
+    let flood = |peer: &mut Peer, from: u16| {
+        for port in from..from + 8 {
+            peer.remote.set_port(port);
+            peer.send("S 0:0");
+        }
+    };
+    flood(&mut peer, 6000);
+    peer.sent();
+    peer.wait(200);
+    peer.remote = honest;
+    peer.send_refused("S 0:0", DropReason::TcpSynQueueFull);
+    peer.wait(1);
+    // The queue comes along through an export.
+    let bytes = postcard::to_allocvec(&peer.host.tcp).unwrap();
+    peer.host.tcp = postcard::from_bytes(&bytes).unwrap();
+    peer.send("S 0:0");
+    peer.iss = peer.host_iss();
+    assert_eq!(peer.host.tcp.counters().half_open_evicted, 1);
+    // It was the oldest, and nothing is sent to it; the next one may still finish.
+    peer.expect("");
+    peer.send(". 1:1 ack 1");
+    let listener = peer.listener.unwrap();
+    assert_eq!(peer.host.tcp.pending(listener), Ok(1));
+    peer.remote.set_port(6000);
+    peer.send_refused("R 1:1", DropReason::TcpNoSocket);
+    peer.remote.set_port(6001);
+    peer.send("R 1:1");
+    // Long after, all of them are displaced, in turn, and no more than fits stay.
+    for round in 1..100 {
+        peer.wait(201);
+        flood(&mut peer, 6000 + 8 * round);
+        peer.sent();
+        assert_eq!(peer.host.tcp.ids().count(), 8 + 1 + 1);
+    }
+    assert_eq!(peer.host.tcp.counters().half_open_evicted, 1 + 98 * 8 + 6);
+}
+
 /// Any segment in any state: nothing panics, and a stranger's segments change nothing for good.
 #[test]
 fn random_segments_in_every_state_do_no_harm() {
