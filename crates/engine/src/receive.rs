@@ -162,6 +162,12 @@ impl Session {
         receive.consumed = claimed;
         let pool = &mut self.pool;
         receive.release_read(page_bytes, |buffer| pool.give_received(buffer));
+        // What it is asked to ring at next may lie beyond all that the peer may send before the
+        // window opens, so pages left must be looked at once more.
+        if !receive.pages.is_empty() && !receive.is_unswept {
+            receive.is_unswept = true;
+            self.unswept.push(index);
+        }
         Some(claimed)
     }
 
@@ -195,6 +201,8 @@ impl ReceiveHalf {
 mod tests {
     use std::sync::Arc;
 
+    use shm::client_side::ClientEndpoint;
+    use shm::lock::Tag;
     use shm::region::Region;
     use stack::api::TcpOptions;
 
@@ -227,9 +235,8 @@ mod tests {
         assert!(stash.store(other, 0, b"x", 8, 8));
     }
 
-    #[test]
-    fn gaps_are_not_kept_open_while_buffers_are_scarce() {
-        let limits = Limits { endpoints: 2, buffers: 16, contexts: 1, ..Limits::default() };
+    /// A session with a stream in its first endpoint.
+    fn session(limits: &Limits) -> (Session, u32) {
         let region = Arc::new(Region::private(limits.geometry(1)).unwrap());
         let seed = SessionSeed {
             key: SessionKey(1),
@@ -238,9 +245,16 @@ mod tests {
             pipes: None,
             who: SessionWho { program: String::new(), pid: 1, uid: 0 },
         };
-        let mut session = Session::new(seed, 0, &limits, 0);
+        let mut session = Session::new(seed, 0, limits, 0);
         let index = session.grant_endpoint(0).unwrap();
         session.endpoints[0].role = Role::Stream(Stream::new(ID, TcpOptions::default()));
+        (session, index)
+    }
+
+    #[test]
+    fn gaps_are_not_kept_open_while_buffers_are_scarce() {
+        let limits = Limits { endpoints: 2, buffers: 16, contexts: 1, ..Limits::default() };
+        let (mut session, index) = session(&limits);
         let page = u64::from(limits.buffer_bytes);
         let counters = Counters::default();
         // A peer that leaves a gap in every page gets half of the buffers and no more.
@@ -252,6 +266,30 @@ mod tests {
         // What continues the stream still finds room.
         assert!(session.store_stream(index, ID, 0, &vec![1; 3 * page as usize], &counters));
         assert!(session.store_stream(index, ID, 3 * page, b"more", &counters));
+    }
+
+    #[test]
+    fn a_stream_of_which_a_part_was_read_is_looked_at_again() {
+        let limits = Limits { endpoints: 2, buffers: 16, contexts: 1, ..Limits::default() };
+        let (mut session, index) = session(&limits);
+        let page = u64::from(limits.buffer_bytes);
+        let counters = Counters::default();
+        assert!(session.store_stream(index, ID, 0, &vec![1; 4 * page as usize], &counters));
+        let endpoint = &mut session.endpoints[0];
+        endpoint.view.set_readable(4 * page);
+        let Role::Stream(stream) = &mut endpoint.role else { unreachable!("a stream was made") };
+        stream.receive.readable = 4 * page;
+        // A sweep found nothing read and has asked for a doorbell at the end of what is readable.
+        stream.receive.is_unswept = false;
+        session.unswept.clear();
+        let client = ClientEndpoint::new(Arc::clone(&session.region), index).unwrap();
+        let _ = client.lock_receive(Tag::new(1, 1)).unwrap().advance(page);
+        assert_eq!(session.learn_consumed(index), Some(page));
+        assert_eq!(session.unswept, [index]);
+        // Once only, however often it is looked at before the sweep.
+        let _ = client.lock_receive(Tag::new(1, 1)).unwrap().advance(2 * page);
+        assert_eq!(session.learn_consumed(index), Some(2 * page));
+        assert_eq!(session.unswept, [index]);
     }
 
     #[test]

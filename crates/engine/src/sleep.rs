@@ -27,7 +27,6 @@ impl Worker {
                 if let Some(Endpoint { view, role: Role::Stream(stream), .. }) =
                     self.endpoint(place, *index)
                 {
-                    stream.receive.is_unswept = false;
                     if !stream.receive.pages.is_empty() {
                         view.set_wanted(stream.receive.readable.max(stream.receive.consumed + 1));
                     }
@@ -38,15 +37,14 @@ impl Worker {
             let mut again = 0;
             for position in 0..unswept.len() {
                 let Some(index) = unswept.get(position).copied() else { break };
-                if !self.learn_consumed(place, index) {
+                let read_more = self.learn_consumed(place, index);
+                learnt |= read_more;
+                let Some(Endpoint { role: Role::Stream(stream), .. }) = self.endpoint(place, index)
+                else {
                     continue;
-                }
-                learnt = true;
-                if let Some(Endpoint { role: Role::Stream(stream), .. }) =
-                    self.endpoint(place, index)
-                    && !stream.receive.pages.is_empty()
-                {
-                    stream.receive.is_unswept = true;
+                };
+                stream.receive.is_unswept = read_more && !stream.receive.pages.is_empty();
+                if stream.receive.is_unswept {
                     unswept.swap(again, position);
                     again += 1;
                 }
