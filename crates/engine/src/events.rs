@@ -89,6 +89,11 @@ impl Worker {
                 view.set_wanted(stream.receive.wanted(stream.options.recv_limit));
                 view.set_readable(levels.readable);
                 news = true;
+                // The sweep of this turn came before this and asked for less.
+                if !stream.receive.pages.is_empty() && !stream.receive.is_unswept {
+                    stream.receive.is_unswept = true;
+                    session.unswept.push(index);
+                }
             }
         }
         if levels.acked > stream.send.acked {

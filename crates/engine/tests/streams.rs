@@ -78,6 +78,30 @@ fn bytes_that_come_before_accept_are_kept() {
 }
 
 #[test]
+fn a_program_rings_when_it_has_read_what_came_in_a_turn_with_a_sweep() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    let (near, far) = net.connected(&a, &b, listener, 80);
+    let mut at = 0;
+    for _ in 0..20 {
+        at += a.write(near, &pattern(at, 1000));
+        // Long enough that every turn sweeps, and some of them receive.
+        net.now += 2_000_000;
+        net.turn();
+    }
+    net.settle();
+    // As before a sleep: whatever the program reads afterwards it must tell by itself, or the
+    // window would stay as it is.
+    net.b.worker.sweep();
+    let rung = net.b.counters.doorbells.read();
+    assert_eq!(b.read(far, usize::MAX), pattern(0, at));
+    net.turn();
+    assert!(net.b.counters.doorbells.read() > rung);
+}
+
+#[test]
 fn a_connection_that_nobody_serves_is_refused() {
     let limits = small();
     let mut net = Net::new(limits);
