@@ -137,6 +137,12 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Buffers that must be free for a connection to be accepted: what it received early has been
+    /// acknowledged and must find room.
+    pub(crate) fn accept_buffers(&self) -> usize {
+        self.stash_connection_bytes / self.buffer_bytes as usize + 2
+    }
+
     /// The geometry that sessions get from an engine with `workers` workers.
     pub fn geometry(&self, workers: u16) -> Geometry {
         Geometry {

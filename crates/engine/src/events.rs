@@ -139,20 +139,25 @@ impl Worker {
 
     /// Shows how many connections wait at a listener, and lets everybody at it know of a new one:
     /// who of them accepts (a worker process, but not the master that forked it) cannot be told
-    /// from here.
+    /// from here. A program without buffers for one more is shown none, for it could only fail to
+    /// accept it, over and over; `retry` shows them when buffers have come back.
     pub(crate) fn on_pending(&mut self, index: u32, wake: bool) {
         let Some(listener) = self.listeners.at(index) else { return };
         let pending = self.stack.tcp_pending(listener.id).unwrap_or(0);
         listener.pending = pending;
         let sharers = listener.attached().len() as u32;
+        let least = self.limits.accept_buffers();
         for (place, index) in listener.attached() {
-            if let Some(endpoint) =
-                self.sessions.at(*place).and_then(|s| s.endpoints.get_mut(*index as usize))
-            {
-                endpoint.view.set_pending(pending, sharers);
-                if wake && pending > 0 {
-                    self.sessions.note_news(*place, *index);
-                }
+            let Some(session) = self.sessions.at(*place) else { continue };
+            let Some(endpoint) = session.endpoints.get_mut(*index as usize) else { continue };
+            let hidden = pending > 0 && session.pool.free() < least;
+            let shown = if hidden { 0 } else { pending };
+            if hidden && !session.waiting_to_accept.contains(index) {
+                session.waiting_to_accept.push(*index);
+            }
+            endpoint.view.set_pending(shown, sharers);
+            if wake && shown > 0 {
+                self.sessions.note_news(*place, *index);
             }
         }
     }

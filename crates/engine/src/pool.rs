@@ -77,6 +77,11 @@ impl Pool {
         Some(index)
     }
 
+    /// Buffers that [`Pool::take_for_lane`] could still give.
+    pub fn sendable(&self) -> u32 {
+        self.free.len().saturating_sub(self.reserve) as u32
+    }
+
     /// Whether less than half of the buffers are free: time to keep them for what is of use at
     /// once.
     pub fn is_scarce(&self) -> bool {

@@ -219,12 +219,13 @@ impl Worker {
         }
         // First, for it may take buffers of the pool.
         let index = self.grant_endpoint(place, lane)?;
-        // What was received early has been acknowledged: it must find room.
-        let pages = self.limits.stash_connection_bytes / self.limits.buffer_bytes as usize + 2;
-        if self.sessions.at(place).is_none_or(|session| session.pool.free() < pages) {
+        let least = self.limits.accept_buffers();
+        if self.sessions.at(place).is_none_or(|session| session.pool.free() < least) {
             self.counters.buffers_exhausted.increment();
             self.free_endpoint(place, index);
-            return Err(Errno::NOBUFS);
+            // It waits in the queue, and is not shown until there is room for it.
+            self.on_pending(of, false);
+            return Err(Errno::AGAIN);
         }
         let accepted = match self.stack.tcp_accept(id) {
             Ok(Some(accepted)) => accepted,

@@ -112,6 +112,8 @@ pub struct Session {
     pub free_endpoints: Vec<u32>,
     /// Endpoints whose descriptors wait for a span.
     pub waiting_for_span: Vec<u32>,
+    /// Listening endpoints whose waiting connections are not shown for lack of buffers.
+    pub waiting_to_accept: Vec<u32>,
     /// Endpoints that hold pages and were not asked to ring when they have read them.
     pub unswept: Vec<u32>,
     /// Closed connections that still deliver what was written.
@@ -155,6 +157,7 @@ impl Session {
             endpoints: Vec::new(),
             free_endpoints: Vec::new(),
             waiting_for_span: Vec::new(),
+            waiting_to_accept: Vec::new(),
             unswept: Vec::new(),
             orphans: Vec::new(),
             free_orphans: Vec::new(),

@@ -349,6 +349,7 @@ impl Worker {
         let Some(of) = session.lanes.get_mut(usize::from(lane)) else { return };
         of.in_use = true;
         let len = of.view.stock_len();
+        of.view.set_sendable(session.pool.sendable());
         if len > target / 2 {
             of.starved = false;
             return;
@@ -372,7 +373,20 @@ impl Worker {
 
     /// Descriptors that waited for a span, datagrams that waited for a port or neighbour.
     fn retry(&mut self, activity: &mut Activity) {
+        let least = self.limits.accept_buffers();
         for place in 0..self.sessions.place_count() {
+            let Some(session) = self.sessions.at(place) else { continue };
+            if !session.waiting_to_accept.is_empty() && session.pool.free() >= least {
+                for index in std::mem::take(&mut session.waiting_to_accept) {
+                    if let Some(Role::Listener(of)) =
+                        self.endpoint(place, index).map(|one| &one.role)
+                    {
+                        let of = *of;
+                        self.on_pending(of, true);
+                        activity.served += 1;
+                    }
+                }
+            }
             let Some(session) = self.sessions.at(place) else { continue };
             if session.waiting_for_span.is_empty()
                 || session.spans.free() < session.spans.total() / 4

@@ -135,3 +135,51 @@ fn a_port_belongs_to_nobody_once_the_kernel_socket_behind_it_is_closed() {
     net.settle();
     assert_eq!(net.b.gone, [keeps.key]);
 }
+
+#[test]
+fn a_connection_is_shown_to_a_program_only_when_it_has_buffers_to_accept_it() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    // Nothing of what is sent is read, until b's pool has no room for one more connection.
+    let mut ends = Vec::new();
+    loop {
+        assert!(ends.len() < 40, "the pool never ends");
+        let near = net.connect(&a, 80);
+        net.settle();
+        let Some((far, _)) = net.accept(&b, listener) else { break };
+        ends.push(far);
+        a.write(near, &pattern(0, 40_000));
+        net.settle();
+    }
+    assert_eq!(b.levels(listener).pending, 0, "it would be accepted in vain, over and over");
+    assert_eq!(net.accept(&b, listener), None);
+    b.events();
+    for far in &ends {
+        while !b.read(*far, usize::MAX).is_empty() {
+            net.settle();
+        }
+    }
+    net.pass(3_000_000_000);
+    assert!(b.events().contains(&listener), "buffers are back and nobody says so");
+    assert_eq!(b.levels(listener).pending, 1);
+    assert!(net.accept(&b, listener).is_some());
+}
+
+#[test]
+fn what_is_left_for_sending_is_shown_to_the_client() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    let (near, _) = net.connected(&a, &b, listener, 80);
+    let before = a.lane.sendable();
+    assert!(before > 64 && before < limits.buffers);
+    net.link.set_up(false);
+    while a.write(near, &pattern(0, 60_000)) > 0 {
+        net.turn();
+    }
+    net.turn();
+    assert!(a.lane.sendable() + 32 <= before, "{} of {before}", a.lane.sendable());
+}
