@@ -154,9 +154,22 @@ impl Call<'_> {
         self.view().flags() & SHUT_WRITE != 0
     }
 
+    /// Bytes that may be written and not acknowledged, by the program's wish and by what is left.
     pub fn send_limit(&self) -> u64 {
-        self.inner.send_limit.load(Ordering::Relaxed)
+        let wished = self.inner.send_limit.load(Ordering::Relaxed);
+        let geometry = self.view().region().geometry();
+        let left = u64::from(self.driver().lane.sendable());
+        wished.min(share(left.saturating_mul(u64::from(geometry.buffer_bytes))))
     }
+}
+
+/// A connection may always hold this much: enough to go on.
+const SHARE_LEAST: u64 = 16 << 10;
+
+/// What one connection may hold when `left` bytes are left in the pool. The more hold something,
+/// the less each may, and a part always remains for who comes next.
+fn share(left: u64) -> u64 {
+    (left / 32).max(SHARE_LEAST)
 }
 
 impl Inner {
@@ -512,5 +525,21 @@ impl Endpoint {
     /// Closes the endpoint with a reset.
     pub fn abort(&self) {
         self.inner.close(ABORTED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_peers_share_what_there_is_and_leave_some_for_the_next() {
+        let mut left: u64 = 48 << 20;
+        for _ in 0..150 {
+            let taken = share(left).min(SEND_LIMIT);
+            assert!(taken <= left, "the pool is taken up");
+            left -= taken;
+        }
+        assert!(share(left) >= SHARE_LEAST);
     }
 }

@@ -146,10 +146,10 @@ impl Endpoint {
         if call.is_shut_for_writing() {
             return Err(Errno::PIPE);
         }
-        let limit = call.send_limit();
         let mut place = Place::default();
         let mut done = 0;
         'filling: loop {
+            let limit = call.send_limit();
             // The last slot is left for the end of the stream.
             while done < total && send.room() > 1 {
                 if send.written().saturating_sub(levels.acked) >= limit {

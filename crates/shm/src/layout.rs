@@ -27,6 +27,7 @@ pub(crate) mod lane {
     // Written by the engine.
     pub const DOORBELLS_TAKEN: usize = 0;
     pub const ASLEEP: usize = 16;
+    pub const SENDABLE: usize = 8;
     pub const WORKER_CPU: usize = 24;
     // Written by the client, read by the engine.
     pub const EVENTS_TAKEN: usize = 64;

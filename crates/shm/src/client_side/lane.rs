@@ -80,6 +80,11 @@ impl ClientLane {
         u32::try_from(self.look(lane::WORKER_CPU, Ordering::Relaxed).checked_sub(1)?).ok()
     }
 
+    /// Buffers that the pool could still give for sending when the worker last looked; a hint.
+    pub fn sendable(&self) -> u32 {
+        u32::try_from(self.look(lane::SENDABLE, Ordering::Relaxed)).unwrap_or(u32::MAX)
+    }
+
     /// Tells the worker that an endpoint has work, unless it has been told and has not looked
     /// yet. The caller holds the lock of that direction, and has written what the worker is to
     /// see.

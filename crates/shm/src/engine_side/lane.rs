@@ -93,6 +93,12 @@ impl EngineLane {
         self.put(lane::WORKER_CPU, u64::from(cpu) + 1, Ordering::Relaxed);
     }
 
+    /// Says how many buffers the pool could still give for sending: a hint by which the client
+    /// divides them among its connections.
+    pub fn set_sendable(&mut self, buffers: u32) {
+        self.put(lane::SENDABLE, u64::from(buffers), Ordering::Relaxed);
+    }
+
     /// Whether a doorbell waits or requests are left to take. One load.
     pub fn has_work(&self) -> bool {
         self.requests_rung || self.doorbells.take(&self.region, self.doorbells_taken).is_some()
