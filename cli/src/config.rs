@@ -121,7 +121,11 @@ pub fn settings(path: Option<&Path>, flags: &Flags) -> Result<Settings> {
     parse(&name, &text, flags)
 }
 
-fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
+/// Settings from the text of a file called `name`, and `flags`.
+///
+/// # Errors
+/// As [`settings`].
+pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     let file: File = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
         let message = error.message().trim().replace('\n', "; ");

@@ -10,6 +10,7 @@ pub mod control_messages;
 pub mod hostile_client;
 pub mod hostile_region;
 pub mod stack_frames;
+pub mod texts;
 pub mod wire_parsers;
 
 /// A target's body.
@@ -21,5 +22,6 @@ pub const TARGETS: &[(&str, Run)] = &[
     ("hostile_client", hostile_client::run),
     ("hostile_region", hostile_region::run),
     ("stack_frames", stack_frames::run),
+    ("texts", texts::run),
     ("wire_parsers", wire_parsers::run),
 ];

@@ -45,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "outboard-engine",
             "outboard-client",
             "outboard-sim",
+            "outboard",
         ],
     ),
 ];
