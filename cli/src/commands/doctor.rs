@@ -54,7 +54,8 @@ impl Check {
 pub fn doctor(json: bool) -> Result<()> {
     let mut checks = vec![kernel(), cores()];
     checks.extend(capabilities());
-    checks.extend([tap(), packet(), namespaces(), files(), library(), programs(), engine()]);
+    checks.extend([tap(), packet(), guard(), namespaces(), files(), memory(), firewall()]);
+    checks.extend([library(), programs(), engine()]);
     if json {
         println!("{}", serde_json::to_string_pretty(&checks).unwrap_or_default());
         return Ok(());
@@ -114,13 +115,18 @@ const CAPABILITIES: [(&str, u32, &str); 3] = [
     ("CAP_SYS_ADMIN", 21, "netns= and the demo"),
 ];
 
-fn capabilities() -> Vec<Check> {
+/// Bits of the capabilities held.
+fn effective() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
+    status
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))
         .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0);
+        .unwrap_or(0)
+}
+
+fn capabilities() -> Vec<Check> {
+    let effective = effective();
     CAPABILITIES
         .map(|(name, bit, purpose)| {
             if effective & (1 << bit) != 0 {
@@ -157,6 +163,24 @@ fn packet() -> Check {
     }
 }
 
+/// What a packet port needs to keep the kernel's stack off its interface.
+fn guard() -> Check {
+    const SUBJECT: &str = "packet guard (tcx)";
+    const WITHOUT: &str = "without it packet ports work and cost more CPU, for the kernel looks at \
+                           every frame too";
+    const CAP_SYS_ADMIN: u32 = 21;
+    const CAP_BPF: u32 = 39;
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if version(release.trim()).is_none_or(|version| version < (6, 6)) {
+        return Check::fair(SUBJECT, "not in this kernel; Linux 6.6 has it", WITHOUT);
+    }
+    if effective() & (1 << CAP_BPF | 1 << CAP_SYS_ADMIN) == 0 {
+        let advice = format!("run the engine as root or with CAP_BPF; {WITHOUT}");
+        return Check::fair(SUBJECT, "needs CAP_BPF, which is not held", advice);
+    }
+    Check::good(SUBJECT, "can be attached")
+}
+
 fn namespaces() -> Check {
     if !Path::new("/proc/self/ns/net").exists() {
         let advice = "use a kernel with CONFIG_NET_NS; the demo and the tests need it";
@@ -181,6 +205,48 @@ fn files() -> Check {
     let advice =
         "each connection of a program takes one number; raise the hard limit (limits.conf)";
     Check::fair("open files", found, advice)
+}
+
+fn memory() -> Check {
+    let limit = rustix::process::getrlimit(Resource::Memlock).current;
+    let found = limit.map_or_else(|| "unlimited".into(), |bytes| format!("{} KiB", bytes >> 10));
+    // Regions are ordinary shared memory, and BPF has not counted here since Linux 5.11.
+    Check::good("locked memory", format!("limit {found}; this version locks none"))
+}
+
+/// Rules of the kernel's firewall, which accelerated traffic does not pass.
+fn firewall() -> Check {
+    let mut found = Vec::new();
+    let tables = fs::read_to_string("/proc/net/ip_tables_names").unwrap_or_default();
+    if !tables.trim().is_empty() {
+        found.push(format!(
+            "iptables: {}",
+            tables.split_whitespace().collect::<Vec<_>>().join(", ")
+        ));
+    }
+    let nft = std::process::Command::new("nft").args(["list", "tables"]).output();
+    let listed = nft.as_ref().map(|out| String::from_utf8_lossy(&out.stdout).lines().count());
+    if let Ok(count @ 1..) = listed {
+        found.push(format!("nftables: {count} tables"));
+    }
+    let tracked = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count");
+    if let Some(count @ 1..) = tracked.ok().and_then(|text| text.trim().parse::<u64>().ok()) {
+        found.push(format!("conntrack: {count} connections"));
+    }
+    firewall_check(&found, nft.is_ok())
+}
+
+fn firewall_check(found: &[String], has_nft: bool) -> Check {
+    match (found, has_nft) {
+        ([], true) => Check::good("kernel's firewall", "no rules"),
+        ([], false) => Check::good("kernel's firewall", "no rules seen (nft is not installed)"),
+        _ => Check::fair(
+            "kernel's firewall",
+            found.join("; "),
+            "traffic of accelerated sockets does not pass these rules: filter before the port's \
+             link, or leave such programs on the kernel's stack",
+        ),
+    }
 }
 
 fn library() -> Check {
@@ -241,8 +307,17 @@ mod tests {
     }
 
     #[test]
+    fn rules_that_accelerated_traffic_does_not_pass_are_warned_of() {
+        let check = firewall_check(&["nftables: 2 tables".into()], true);
+        assert_eq!(check.verdict, Verdict::Fair);
+        assert!(check.advice.is_some_and(|advice| advice.contains("does not pass these rules")));
+        assert_eq!(firewall_check(&[], false).verdict, Verdict::Good);
+    }
+
+    #[test]
     fn whatever_is_not_good_comes_with_advice() {
         let mut checks = vec![kernel(), cores(), tap(), packet(), namespaces(), files(), library()];
+        checks.extend([guard(), memory(), firewall()]);
         checks.extend(capabilities());
         for check in checks {
             assert_eq!(check.advice.is_none(), check.verdict == Verdict::Good, "{check:?}");
