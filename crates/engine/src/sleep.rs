@@ -26,10 +26,9 @@ impl Worker {
                 learnt |= self.learn_consumed(place, *index);
                 if let Some(Endpoint { view, role: Role::Stream(stream), .. }) =
                     self.endpoint(place, *index)
+                    && !stream.receive.pages.is_empty()
                 {
-                    if !stream.receive.pages.is_empty() {
-                        view.set_wanted(stream.receive.readable.max(stream.receive.consumed + 1));
-                    }
+                    view.set_wanted(stream.receive.readable.max(stream.receive.consumed + 1));
                 }
             }
             // Whoever read everything before it could see the wish is found now.
