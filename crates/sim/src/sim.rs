@@ -129,7 +129,7 @@ impl Sim {
             let mut to = any(r);
             if swarm.churn {
                 to = ((from.0 + 1) % swarm.hosts.len(), 0);
-            } else if to.0 == from.0 && (r.chance(9, 10) || swarm.hosts[from.0].buffers < 100) {
+            } else if to.0 == from.0 && r.chance(9, 10) {
                 to.0 = (from.0 + 1) % swarm.hosts.len();
             }
             let opens_at = now + r.below(within);

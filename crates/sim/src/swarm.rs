@@ -148,7 +148,7 @@ impl Swarm {
                 syn_queue: if tiny_tables { r.between(1, 3) as u32 } else { 32 },
                 time_waits: if tiny_tables { r.between(1, 4) as u32 } else { 64 },
                 backlog: if tiny_tables { r.between(0, 2) as u32 } else { 16 },
-                neighbors: if tiny_tables { 4 } else { 16 },
+                neighbors: if tiny_tables { 2 + (seed % 3) as u32 } else { 16 },
             })
             .collect();
         Self {

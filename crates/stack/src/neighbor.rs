@@ -3,7 +3,9 @@
 //!
 //! An entry is made only when we ask, or when somebody asks for us; it is changed by any ARP that
 //! speaks for its address. Questions go out once a second and three times, then the address counts
-//! as unreachable for a second. An entry in use is confirmed every minute by asking its owner; one
+//! as unreachable for a second. An entry being asked for is never pushed out, so that a full table
+//! asks no more often, and those who find no room wait until one of its answers has come or
+//! failed. An entry in use is confirmed every minute by asking its owner; one
 //! not in use is forgotten then.
 
 use std::net::Ipv4Addr;
@@ -62,7 +64,7 @@ enum State {
 pub enum Resolution {
     /// Send there.
     Known(MacAddr),
-    /// It is being asked.
+    /// It is being asked, or there is no room to ask yet.
     Wait,
     /// It is new: send the first question, and set the timer of the slot.
     Ask(u32, Instant),
@@ -125,6 +127,11 @@ impl Neighbors {
         }
         match self.insert(key, State::Asking(1), true) {
             Some(slot) => Resolution::Ask(slot, Instant(now.0.saturating_add(RETRY_NS))),
+            // Within three seconds one of those that are being asked is known or has failed, and
+            // the generation changes.
+            None if self.slots.iter().take(EVICTION_PROBES).any(Option::is_some) => {
+                Resolution::Wait
+            }
             None => Resolution::Failed,
         }
     }
@@ -210,7 +217,10 @@ impl Neighbors {
         for _ in 0..EVICTION_PROBES {
             self.hand = (self.hand + 1) % count;
             let Some(entry) = self.slots[self.hand].as_mut() else { continue };
-            if !entry.is_used && !matches!(entry.state, State::Asking(_)) {
+            if matches!(entry.state, State::Asking(_)) {
+                continue;
+            }
+            if !entry.is_used || entry.state == State::Failed {
                 victim = Some(self.hand);
                 break;
             }
@@ -286,6 +296,26 @@ mod tests {
     fn what_nobody_asked_for_is_not_learnt() {
         let mut n = table(4);
         assert_eq!(n.learn(at(0), IF, A, MAC, false), None);
+    }
+
+    #[test]
+    fn an_address_that_is_being_asked_for_is_not_pushed_out() {
+        let mut n = table(2);
+        let other = |i: u32| Ipv4Addr::from(0x0a00_0100 + i);
+        n.resolve(at(0), IF, A);
+        n.resolve(at(0), IF, other(0));
+        for i in 1..1000 {
+            assert_eq!(n.resolve(at(0), IF, other(i)), Resolution::Wait);
+        }
+        assert_eq!(n.evictions(), 0);
+        assert_eq!(n.learn(at(0), IF, A, MAC, false), Some((0, at(60))));
+        assert_eq!(n.resolve(at(0), IF, A), Resolution::Known(MAC));
+        // What is known makes room, and what failed does.
+        assert_eq!(n.resolve(at(0), IF, other(1)), Resolution::Ask(0, at(1)));
+        for second in 1..=3 {
+            n.on_timer(at(second), 1);
+        }
+        assert_eq!(n.resolve(at(3), IF, A), Resolution::Ask(1, at(4)));
     }
 
     #[test]

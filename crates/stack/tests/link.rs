@@ -494,3 +494,51 @@ fn the_same_seed_gives_the_same_frames() {
     };
     assert_eq!(run(), run());
 }
+
+#[test]
+fn a_connection_waits_for_its_turn_when_strangers_fill_the_neighbour_table() {
+    let mut net = Net::new(1);
+    let limits = outboard_stack::Limits { neighbors: 2, ..net::small() };
+    net.hosts[0] = net::Host::new(1, 1500, false, limits);
+    let at = |host: &net::Host| host.at(80);
+    let (own, remote) = (at(&net.hosts[0]), at(&net.hosts[1]));
+    net.hosts[0].stack.tcp_listen(own, 16, TcpOptions::default(), Owner(1)).unwrap();
+    net.hosts[1].stack.tcp_listen(remote, 16, TcpOptions::default(), Owner(1)).unwrap();
+    net.run_for(DELAY);
+    let mut from = 0u32;
+    let mut flood = |net: &mut Net| {
+        for _ in 0..4 {
+            from += 1;
+            let src = std::net::Ipv4Addr::from(0x0a00_0064 + from % 100);
+            let ip = Ipv4Header { src, ..header(net, 0, Protocol::TCP) };
+            let mut segment = [0; 20];
+            let syn = wire::tcp::TcpHeader {
+                src_port: 1000,
+                dst_port: 80,
+                flags: wire::tcp::TcpFlags::SYN,
+                window: 1000,
+                ..Default::default()
+            };
+            syn.emit(&wire::tcp::TcpOptions::NONE, &mut segment).unwrap();
+            let meta = RxFrameMeta { checksum: RxChecksum::Valid, gso_bytes: None };
+            receive(net, 0, &frame(net, 0, ip, &segment), meta);
+        }
+        net.settle();
+    };
+    flood(&mut net);
+    let (now, options) = (net.now, TcpOptions::default());
+    let id = net.hosts[0].stack.tcp_connect(now, remote, None, options, Owner(2)).unwrap();
+    let mut seconds = 0;
+    let is_open = |net: &Net| {
+        net.hosts[0].stack.tcp_levels(id).map(|levels| levels.state) == Ok(TcpState::Established)
+    };
+    while !is_open(&net) && seconds < 60 {
+        flood(&mut net);
+        net.run_for(SECOND);
+        seconds += 1;
+    }
+    assert!(is_open(&net), "after {seconds} s: {:?}", net.hosts[0].stack.tcp_levels(id));
+    // Never more questions than there are entries to ask for, once a second, and the turns.
+    let asked = net.hosts[0].stack.counters().arp_requests;
+    assert!(asked <= 3 * 2 * (seconds + 1), "{asked} questions in {seconds} s");
+}

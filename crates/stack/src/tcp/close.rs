@@ -139,6 +139,8 @@ impl Connection<'_> {
         hot.syn_due = true;
         self.update_mss();
         self.hot.window = Window::initial(u32::from(self.hot.mss));
+        // Also when the SYN cannot leave for lack of a neighbour, the attempt ends in time.
+        self.restart_retransmit_timer(step.now);
     }
 
     /// The program closes its sending direction: a FIN follows what it has written.

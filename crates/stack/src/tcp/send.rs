@@ -265,8 +265,9 @@ impl Connection<'_> {
             Next::Syn => {
                 let hot = &mut *self.hot;
                 hot.syn_due = false;
+                let is_first = self.cold.retries == 0 && hot.timed_at == NEVER;
                 hot.timed_at = if self.cold.retries == 0 { now.0 } else { NEVER };
-                if hot.send_timer == SendTimer::Idle {
+                if is_first || hot.send_timer == SendTimer::Idle {
                     self.restart_retransmit_timer(now);
                 }
                 return;

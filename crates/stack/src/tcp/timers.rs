@@ -90,9 +90,11 @@ impl Connection<'_> {
         self.cold.retries = self.cold.retries.saturating_add(1);
         self.hot.rtt.on_timeout();
         if self.hot.is_opening() {
-            self.hot.syn_due = true;
-            self.cold.retransmits += 1;
-            step.shared.counters.retransmits += 1;
+            // It may still be waiting for a neighbour.
+            if !std::mem::replace(&mut self.hot.syn_due, true) {
+                self.cold.retransmits += 1;
+                step.shared.counters.retransmits += 1;
+            }
         } else {
             self.enter_loss(step);
         }
