@@ -31,6 +31,30 @@ fn a_program_that_reads_no_more_may_go_on_writing() {
 }
 
 #[test]
+fn a_program_that_reads_no_more_keeps_its_session_while_its_peer_goes_on_writing() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    let (near, far) = net.connected(&a, &b, listener, 80);
+    assert_eq!(a.write(near, &pattern(0, 2000)), 2000);
+    net.settle();
+    assert_eq!(net.ask(true, &b, Request::StopReceiving { endpoint: far }), Reply::Done);
+    // What came before may still be read, also after more has come.
+    let mut sent = 2000;
+    while sent < 300_000 {
+        sent += a.write(near, &pattern(sent, 4000));
+        net.settle();
+        net.pass(10_000_000);
+        b.read(far, 100);
+        b.write(far, b"x");
+        net.settle();
+        assert!(net.b.breached.is_empty(), "after {sent} bytes");
+    }
+    assert!(!a.read(near, usize::MAX).is_empty());
+}
+
+#[test]
 fn closed_connections_that_still_deliver_are_bounded() {
     let limits = small();
     let mut net = Net::new(limits);

@@ -97,8 +97,8 @@ impl Owner {
 /// be polled because a refusal must be known before `rcv.nxt` advances.
 pub trait Sink {
     /// Stores bytes of a connection's receive stream at `offset` (bytes since the SYN). Always
-    /// inside the window; may repeat bytes stored before. `false`: no room, the segment counts
-    /// as lost.
+    /// inside the window; may repeat bytes stored before. `false`: no room, none of the bytes
+    /// count as received; fewer of them may be offered at once.
     fn stream(&mut self, id: SocketId, owner: Owner, offset: u64, bytes: &[u8]) -> bool;
 
     /// Takes a datagram. `false`: no room, it is dropped and counted.

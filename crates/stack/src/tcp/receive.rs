@@ -15,6 +15,8 @@ use crate::drops::DropReason;
 pub const DELAYED_ACK_NS: u64 = 40 * MILLISECOND;
 /// Acknowledgements sent at once when a connection is new or awakes.
 pub const QUICK_ACKS: u8 = 16;
+/// Fewer bytes than this are not parted when there is no room for all.
+const PART_MIN: usize = 512;
 /// At most one challenge acknowledgement of a connection in this time (Linux's
 /// tcp_invalid_ratelimit).
 const CHALLENGE_INTERVAL_NS: u64 = 500 * MILLISECOND;
@@ -360,7 +362,7 @@ impl Connection<'_> {
             }
         }
         let low = start.max(next);
-        let high = end.min(self.hot.rcv_edge.cast_signed());
+        let mut high = end.min(self.hot.rcv_edge.cast_signed());
         if low > high || (low == high && len > 0) {
             // Nothing new within the window: a repetition, or a probe of a closed window.
             self.note_duplicate(step, segment);
@@ -375,19 +377,24 @@ impl Connection<'_> {
             let skip = (low - start) as usize;
             let take = (high - low) as usize;
             let bytes = segment.payload.get(skip..).and_then(|b| b.get(..take)).unwrap_or_default();
-            let (low, high) = (low.cast_unsigned(), high.cast_unsigned());
-            if !sink.stream(self.id, self.hot.owner, low, bytes) {
+            let low = low.cast_unsigned();
+            let stored = self.store(sink, low, bytes);
+            if stored < bytes.len() {
                 self.owe_ack(step);
+            }
+            if stored == 0 {
                 return Err(DropReason::TcpNoRoom);
             }
+            let end_stored = low + stored as u64;
+            high = end_stored.cast_signed();
             if start < next {
                 self.note_duplicate(step, segment);
             }
             self.measure_peer(step, len, gso_bytes);
             if low == self.hot.rcv_nxt {
-                self.advance(step, high);
+                self.advance(step, end_stored);
             } else {
-                self.keep_for_later(step, low, high)?;
+                self.keep_for_later(step, low, end_stored)?;
             }
         }
         if flags.fin() && high == end && self.cold.peer_fin.is_none() {
@@ -405,6 +412,24 @@ impl Connection<'_> {
             self.apply(step, Input::Fin);
         }
         Ok(())
+    }
+
+    /// Stores bytes; how many of them, from the first on, found room. Of bytes in order as many
+    /// as possible are taken, or else a coalesced segment could wait for ever for room that its
+    /// own beginning would make: in a program connected to itself the peer's unacknowledged
+    /// bytes lie in the same buffers.
+    fn store<S: Sink>(&self, sink: &mut S, low: u64, bytes: &[u8]) -> usize {
+        let mut len = bytes.len();
+        loop {
+            let part = bytes.get(..len).unwrap_or_default();
+            if sink.stream(self.id, self.hot.owner, low, part) {
+                return len;
+            }
+            if low != self.hot.rcv_nxt || len <= PART_MIN {
+                return 0;
+            }
+            len = (len / 2).max(PART_MIN);
+        }
     }
 
     /// In-order bytes up to `high` have been stored.

@@ -36,11 +36,16 @@ impl Random {
 pub struct Store {
     pub streams: HashMap<SocketId, Vec<u8>>,
     pub refuse_one_in: u64,
+    /// More bytes than this at a time find no room.
+    pub room: Option<usize>,
     random: Option<Random>,
 }
 
 impl Sink for Store {
     fn stream(&mut self, id: SocketId, _: Owner, offset: u64, bytes: &[u8]) -> bool {
+        if self.room.is_some_and(|room| bytes.len() > room) {
+            return false;
+        }
         let one_in = self.refuse_one_in;
         if self.random.get_or_insert_with(|| Random::new(5)).one_in(one_in) {
             return false;

@@ -239,3 +239,23 @@ fn the_segment_size_of_a_coalesced_frame_counts() {
     peer.send(". 40001:43001 ack 1");
     peer.expect(". 1:1 ack 43001");
 }
+
+#[test]
+fn of_a_segment_that_finds_no_room_as_much_as_possible_is_taken() {
+    let mut peer = Peer::established();
+    peer.host.store.room = Some(1500);
+    peer.send("FP. 1:4001 ack 1");
+    peer.expect(". 1:1 ack 1001");
+    peer.state(TcpState::Established);
+    assert_eq!(peer.received(), 1000);
+    // Out of order it would be of no use.
+    peer.send_refused("P. 2001:4001 ack 1", DropReason::TcpNoRoom);
+    peer.expect(". 1:1 ack 1001");
+    peer.host.store.room = Some(0);
+    peer.send_refused("FP. 1001:4001 ack 1", DropReason::TcpNoRoom);
+    peer.expect(". 1:1 ack 1001");
+    peer.host.store.room = None;
+    peer.send("FP. 1001:4001 ack 1");
+    assert_eq!(peer.received(), 4000);
+    peer.state(TcpState::CloseWait);
+}

@@ -277,3 +277,13 @@ fn a_forced_retransmission_does_not_repeat_itself() {
         peer.expect("");
     }
 }
+
+/// RFC 6691 section 2.
+#[test]
+fn data_makes_room_for_sack_blocks_within_the_mtu() {
+    let mut peer = Peer::established();
+    peer.send(". 11:21 ack 1");
+    peer.write(1000);
+    // The peer takes 1000 bytes of options and data together.
+    peer.expect(". 1:989 ack 1 sack 11:21");
+}
