@@ -62,13 +62,28 @@ fn judge_iperf(finished: &Finished) -> Result<String> {
 
 fn judge_sockperf(finished: &Finished) -> Result<String> {
     let result = parse::sockperf(&finished.output)?;
-    match result.errors {
+    match result.dropped + result.disorders {
         0 => Ok(format!("{} round trips", result.received)),
         errors => Err(Failure::new(
             format!("sockperf counted {errors} messages lost, repeated or out of order"),
             "capture the port (outboard pcap)",
         )),
     }
+}
+
+/// Datagrams may be lost, but arrive once and in order on a network that does not shuffle them.
+fn judge_datagrams(finished: &Finished) -> Result<String> {
+    let result = parse::sockperf(&finished.output)?;
+    if result.disorders > 0 || result.received < result.dropped {
+        return Err(Failure::new(
+            format!(
+                "sockperf received {} datagrams, missed {} and counted {} repeated or out of order",
+                result.received, result.dropped, result.disorders
+            ),
+            "capture the port (outboard pcap)",
+        ));
+    }
+    Ok(format!("{} round trips, {} lost", result.received, result.dropped))
 }
 
 /// All cases, with `seconds` of load each.
@@ -91,15 +106,20 @@ fn cases(world: &World, seconds: u32, least_bytes: u64) -> Result<Vec<Case>> {
         let url = format!("http://{address}:{port}/file");
         scripted(lab, "fetch.sh").args([url.as_str(), &seconds.to_string(), sum])
     };
-    let iperf = |name, port: u16, options: &str, bears_loss| Case {
-        name,
-        ready: port,
-        server: Task::words(&format!("iperf3 --server --bind {address} --port {port}")),
-        client: Task::words(&format!(
-            "iperf3 --client {address} --port {port} --time {seconds} --json {options}"
-        )),
-        judge: judge_iperf,
-        bears_loss,
+    let iperf = |name, port: u16, options: &str| {
+        let client = format!("--client {address} --port {port} --time {seconds} --json {options}");
+        Case {
+            name,
+            ready: port,
+            server: Task::words(&format!("iperf3 --server --bind {address} --port {port}")),
+            client: if options.contains("--udp") {
+                scripted(lab, "iperf_udp.sh").args(client.split_whitespace())
+            } else {
+                Task::new("iperf3").args(client.split_whitespace())
+            },
+            judge: judge_iperf,
+            bears_loss: true,
+        }
     };
     let serving =
         |name, port: u16| scripted(lab, name).args(["server", &address]).arg(port.to_string());
@@ -161,10 +181,10 @@ fn cases(world: &World, seconds: u32, least_bytes: u64) -> Result<Vec<Case>> {
             judge: last_line,
             bears_loss: true,
         },
-        iperf("iperf3 TCP, client to server", 5201, "", true),
-        iperf("iperf3 TCP, server to client", 5202, "--reverse", true),
-        iperf("iperf3 UDP, client to server", 5203, "--udp --bitrate 100M", true),
-        iperf("iperf3 UDP, server to client", 5204, "--udp --bitrate 100M --reverse", true),
+        iperf("iperf3 TCP, client to server", 5201, ""),
+        iperf("iperf3 TCP, server to client", 5202, "--reverse"),
+        iperf("iperf3 UDP, client to server", 5203, "--udp --bitrate 100M"),
+        iperf("iperf3 UDP, server to client", 5204, "--udp --bitrate 100M --reverse"),
         Case {
             name: "sockperf TCP ping-pong",
             ready: 11111,
@@ -176,13 +196,15 @@ fn cases(world: &World, seconds: u32, least_bytes: u64) -> Result<Vec<Case>> {
             bears_loss: true,
         },
         Case {
-            name: "sockperf UDP ping-pong",
+            // At a rate of its own: a ping-pong ends for good with the first datagram that a full
+            // queue drops, and a machine as busy as this one drops some on the kernel, too.
+            name: "sockperf UDP under load",
             ready: 0,
             server: Task::words(&format!("sockperf server -i {address} -p 11112")),
             client: Task::words(&format!(
-                "sockperf ping-pong -i {address} -p 11112 -m 64 -t {seconds}"
+                "sockperf under-load -i {address} -p 11112 -m 64 --mps 2000 --reply-every 1 -t {seconds}"
             )),
-            judge: judge_sockperf,
+            judge: judge_datagrams,
             bears_loss: false,
         },
     ])

@@ -241,8 +241,9 @@ impl Work {
             }
             Self::PingPong => {
                 let result = parse::sockperf(output)?;
-                if result.errors > 0 {
-                    let cause = format!("sockperf counted {} errors", result.errors);
+                let errors = result.dropped + result.disorders;
+                if errors > 0 {
+                    let cause = format!("sockperf counted {errors} errors");
                     return Err(Failure::new(cause, "run it by hand to see which"));
                 }
                 let operations = result.received as f64;

@@ -107,11 +107,13 @@ pub struct Sockperf {
     pub p99_us: f64,
     /// Messages that came back.
     pub received: u64,
-    /// Messages lost, repeated or out of order.
-    pub errors: u64,
+    /// Messages lost.
+    pub dropped: u64,
+    /// Messages repeated or out of order.
+    pub disorders: u64,
 }
 
-/// Reads what `sockperf ping-pong` prints.
+/// Reads what `sockperf ping-pong` and `sockperf under-load` print.
 pub fn sockperf(output: &str) -> Result<Sockperf> {
     let number_after = |label: &str| {
         let rest = &output[output.find(label)? + label.len()..];
@@ -123,14 +125,14 @@ pub fn sockperf(output: &str) -> Result<Sockperf> {
         let valid = &output[output.find("[Valid Duration]")?..];
         let received = &valid[valid.find("ReceivedMessages=")? + "ReceivedMessages=".len()..];
         let digits = received.find(|c: char| !c.is_ascii_digit()).unwrap_or(received.len());
-        let errors = number_after("# dropped messages")?
-            + number_after("# duplicated messages")?
-            + number_after("# out-of-order messages")?;
+        let disorders =
+            number_after("# duplicated messages")? + number_after("# out-of-order messages")?;
         Some(Sockperf {
             p50_us: number_after("percentile 50.000")?,
             p99_us: number_after("percentile 99.000")?,
             received: received[..digits].parse().ok()?,
-            errors: errors as u64,
+            dropped: number_after("# dropped messages")? as u64,
+            disorders: disorders as u64,
         })
     };
     read().ok_or_else(|| unread("sockperf", output))
@@ -166,8 +168,9 @@ mod tests {
 
     #[test]
     fn sockperf_percentiles_are_read() {
-        let output = "sockperf: [Valid Duration] RunTime=1.450 sec; SentMessages=100; ReceivedMessages=99\nsockperf: # dropped messages = 0; # duplicated messages = 1; # out-of-order messages = 0\nsockperf: ---> percentile 99.000 =   20.5\nsockperf: ---> percentile 50.000 =    7.871\n";
+        let output = "sockperf: [Valid Duration] RunTime=1.450 sec; SentMessages=100; ReceivedMessages=99\nsockperf: # dropped messages = 3; # duplicated messages = 1; # out-of-order messages = 0\nsockperf: ---> percentile 99.000 =   20.5\nsockperf: ---> percentile 50.000 =    7.871\n";
         let read = sockperf(output).expect("reads");
-        assert_eq!((read.p50_us, read.p99_us, read.received, read.errors), (7.871, 20.5, 99, 1));
+        assert_eq!((read.p50_us, read.p99_us), (7.871, 20.5));
+        assert_eq!((read.received, read.dropped, read.disorders), (99, 3, 1));
     }
 }
