@@ -87,6 +87,7 @@ pub const REQUIRED: &[&str] = &[
     "fault: clock jump",
     "fault: program killed",
     "fault: scribble",
+    "fault: scribbler found out",
     "fault: export and import",
     "adversary: replay",
     "adversary: RST",
@@ -121,4 +122,5 @@ pub const REQUIRED: &[&str] = &[
     "tcp_time_wait_evictions",
     "tcp_time_wait_reuses",
     "tcp_aborts_on_data",
+    "tcp_half_open_evicted",
 ];

@@ -1,8 +1,13 @@
 //! The simulation: whole hosts on a link, in one thread, in virtual time.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::sync::Arc;
 
 use engine::control::exchange::{Command, SessionKey};
+use shm::client_side::{ClientEndpoint, ClientLane, Direction};
+use shm::descriptor::{DescriptorFlags, DescriptorKind, Span};
+use shm::lock::Tag;
+use shm::region::Region;
 
 use crate::adversary::Adversary;
 use crate::connections::{Connection, Ending, Outcome};
@@ -22,6 +27,9 @@ const START: u64 = 1_000 * SECOND;
 const LIVENESS_NS: u64 = 1_200 * SECOND;
 /// Steps of a run before it is taken to spin.
 const STEPS_MAX: u64 = 4_000_000;
+/// Doorbells that a scribbler rings at a time: in all fewer than there is room for, so that it
+/// never waits for an engine that has thrown it out.
+const GARBAGE_RINGS: u64 = 3;
 /// Turns between two checks of conservation.
 const CHECK_EVERY: u64 = 16;
 
@@ -582,9 +590,17 @@ impl Sim {
         }
         let r = &mut self.random;
         let geometry = *program.region.geometry();
+        // Garbage everywhere that nobody rings for, or garbage in the right places that the
+        // engine is told to look at.
+        if self.seed.is_multiple_of(2) {
+            for _ in 0..GARBAGE_RINGS {
+                ring_garbage(r, &program.region);
+            }
+        }
+        let writes = if self.seed.is_multiple_of(2) { 0 } else { r.scale_free(200) };
         let end = geometry.region_bytes;
         let controls = end - u64::from(geometry.buffer_count) * u64::from(geometry.buffer_bytes);
-        for _ in 0..r.scale_free(200) {
+        for _ in 0..writes {
             let most = if r.chance(3, 4) { controls } else { end };
             let offset = r.below(most / 8) * 8;
             let value = match r.below(5) {
@@ -608,6 +624,33 @@ impl Sim {
             self.hosts[index].command(Command::Detach(key), self.now);
         }
     }
+}
+
+/// Puts a descriptor or an offset that may mean nothing into an endpoint's queues, and rings.
+fn ring_garbage(r: &mut Random, region: &Arc<Region>) {
+    let index = r.below(6) as u32;
+    let lane = ClientLane::new(Arc::clone(region), 0, 0);
+    let Some(endpoint) = ClientEndpoint::new(Arc::clone(region), index) else { return };
+    let tag = Tag::new(std::process::id(), 1);
+    let end = region.geometry().region_bytes;
+    let direction = if r.chance(3, 4) {
+        let Ok(mut guard) = endpoint.lock_send(tag) else { return };
+        let kind = r.pick(&[DescriptorKind::Data, DescriptorKind::Fin, DescriptorKind::Datagram]);
+        let anywhere = r.below(end);
+        let offset = r.pick(&[0, anywhere & !63, anywhere, end - 1, u64::MAX >> 1]);
+        let len = r.pick(&[0, 1, 64, 1 << 20, u32::MAX]);
+        let flags = DescriptorFlags::from_bits_truncate(r.any() as u8);
+        guard.push(kind, flags, Span { offset, len });
+        Direction::Send
+    } else {
+        let Ok(mut guard) = endpoint.lock_receive(tag) else { return };
+        let consumed = guard.consumed().wrapping_add(r.pick(&[1, 1 << 20, u64::MAX]));
+        // Rung for whether or not the engine asked.
+        let _ = guard.advance(consumed);
+        Direction::Receive
+    };
+    // The engine is not asleep, and looks with the next turn anyhow.
+    let _ = lane.ring(index, direction);
 }
 
 fn v4(address: SocketAddr) -> Option<SocketAddrV4> {

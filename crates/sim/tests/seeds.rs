@@ -54,3 +54,15 @@ fn a_share_of_few_spans_is_never_none() {
     // Once: descriptors left for lack of a share were never taken.
     clean(&[2, 39]);
 }
+
+#[test]
+fn a_program_connected_to_itself_makes_room_for_its_own_bytes() {
+    // Once: a coalesced segment as large as what was unacknowledged never found room.
+    clean(&[994]);
+}
+
+#[test]
+fn a_neighbour_table_of_two_serves_everybody_in_turn() {
+    // Once: questions pushed each other out, and connections waited for ever.
+    clean(&[684]);
+}
