@@ -143,6 +143,10 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     });
     engine.poll = flags.poll.or(in_file).unwrap_or_default();
     file.limits.apply(&mut engine.limits);
+    if file.limits.sessions_per_user.is_none() {
+        // One user cannot take all places.
+        engine.limits.sessions_per_user = (engine.limits.sessions / 4).max(1);
+    }
     let mut ports = Vec::new();
     for written in &file.ports {
         let line = line_of(text, written.span().start);
@@ -213,6 +217,7 @@ mod tests {
         assert_eq!(settings.engine.core, Some(1));
         assert_eq!(settings.engine.poll, Poll::Busy);
         assert_eq!(settings.engine.limits.sessions, 5);
+        assert_eq!(settings.engine.limits.sessions_per_user, 1);
         assert_eq!(settings.ports[0].label(), "packet:eth1");
     }
 

@@ -123,9 +123,30 @@ impl Observer {
             FromEngine::Capturing { refused: None } => Ok(()),
             FromEngine::Capturing { refused: Some(reason) } => Err(Failure::new(
                 format!("the engine refused the capture: {reason}"),
-                "see its ports with `outboard stats`",
+                "see its ports with `outboard stats`, and whether --output can be written",
             )),
             _ => Err(self.confused()),
+        }
+    }
+
+    /// Ends the capture and waits until all of it is written.
+    ///
+    /// # Errors
+    /// When the output could not be written, or the engine does not come to the end.
+    pub fn end_capture(&mut self) -> Result<()> {
+        // The engine may have hung up already.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
+        loop {
+            match self.receive_or_end()? {
+                None => return Ok(()),
+                Some(FromEngine::Capturing { refused: Some(reason) }) => {
+                    return Err(Failure::new(
+                        format!("the capture is not whole: {reason}"),
+                        "make room, or choose another --output",
+                    ));
+                }
+                Some(_) => (),
+            }
         }
     }
 
@@ -155,6 +176,13 @@ impl Observer {
     }
 
     fn receive(&mut self) -> Result<FromEngine> {
+        self.receive_or_end()?.ok_or_else(|| {
+            Failure::new(format!("the engine at {} ended", self.path.display()), "start it again")
+        })
+    }
+
+    /// The next message; `None` when the engine has hung up.
+    fn receive_or_end(&mut self) -> Result<Option<FromEngine>> {
         let mut buffer = vec![0; MESSAGE_BYTES_MAX];
         let mut ancillary = RecvAncillaryBuffer::default();
         let mut pieces = [IoSliceMut::new(&mut buffer)];
@@ -166,11 +194,9 @@ impl Observer {
             )?;
         match buffer.get(..received.bytes) {
             Some(message) if !message.is_empty() => postcard::from_bytes(message)
+                .map(Some)
                 .explain("the engine's answer cannot be read", "use the engine's own executable"),
-            _ => Err(Failure::new(
-                format!("the engine at {} ended", self.path.display()),
-                "start it again",
-            )),
+            _ => Ok(None),
         }
     }
 

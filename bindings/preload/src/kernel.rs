@@ -270,15 +270,16 @@ impl Kernel for Raw {
     }
 
     fn restarts_after_signal(&self) -> bool {
-        (1..=31).all(|signal| {
+        // The C library refuses to tell of its own signals (32 and 33), which programs cannot catch.
+        (1..=64).all(|signal| {
             // SAFETY: all zero is a valid sigaction, and a null new action only asks.
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
             // SAFETY: as above.
             let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
-            asked != 0
-                || action.sa_sigaction == libc::SIG_DFL
-                || action.sa_sigaction == libc::SIG_IGN
-                || action.sa_flags & libc::SA_RESTART != 0
+            // A handler that was for one time (SA_RESETHAND) may be gone, but its flags are not.
+            let is_caught = action.sa_flags & libc::SA_RESETHAND != 0
+                || ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
+            asked != 0 || !is_caught || action.sa_flags & libc::SA_RESTART != 0
         })
     }
 

@@ -81,6 +81,8 @@ fn socket_table(sockets: &[SocketInfo], details: bool) -> String {
     for socket in sockets {
         let remote = socket.remote.map_or_else(|| "*:*".into(), address);
         let process = match socket.pid {
+            // In a pid namespace that the engine does not see.
+            0 if !socket.program.is_empty() => format!("users:((\"{}\"))", socket.program),
             0 => String::new(),
             pid => format!("users:((\"{}\",pid={pid}))", socket.program),
         };
@@ -141,9 +143,10 @@ pub fn capture(socket: &Path, capture: &Capture) -> Result<()> {
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
-            return Ok(());
+            return observer.end_capture();
         }
-        // The engine hangs up when it ends; a pipe's reader that goes away shows as an error.
+        // The engine says when the output fails and hangs up when it ends; a pipe's reader that
+        // goes away shows as an error.
         let mut watched = [
             PollFd::from_borrowed_fd(observer.socket(), PollFlags::IN),
             PollFd::new(&output, PollFlags::empty()),
@@ -153,6 +156,7 @@ pub fn capture(socket: &Path, capture: &Capture) -> Result<()> {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
             Ok(_) if watched[0].revents().is_empty() => return Ok(()),
             Ok(_) => {
+                observer.end_capture()?;
                 return Err(Failure::new("the engine ended the capture", "see its messages"));
             }
             Err(error) => return Err(error).explain("cannot wait", "report this"),

@@ -5,7 +5,7 @@ use std::path::Path;
 use engine::config::PortSetup;
 use engine::{Cidr, Engine, StopHandle};
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::config::{self, Flags, Settings};
@@ -20,6 +20,7 @@ use super::run::READY;
 pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<()> {
     show_messages();
     let settings = config::settings(file, flags)?;
+    raise_descriptors(&settings.engine.limits);
     if let Some(directory) = settings.engine.socket.parent().filter(|path| !path.exists()) {
         std::fs::create_dir_all(directory)
             .explain(format!("cannot create {}", directory.display()), "choose another --socket")?;
@@ -57,6 +58,37 @@ fn show_messages() {
         .with_ansi(terminal)
         .with_target(false)
         .try_init();
+}
+
+/// Lets the engine open as many descriptors as it is allowed to, and says when that is too few for
+/// the sessions that its limits promise.
+fn raise_descriptors(limits: &engine::Limits) {
+    let mut limit = getrlimit(Resource::Nofile);
+    let soft = limit.current;
+    limit.current = limit.maximum;
+    let allowed = match setrlimit(Resource::Nofile, limit) {
+        Ok(()) => limit.maximum,
+        Err(_) => soft,
+    };
+    let wanted = descriptors(limits);
+    if let Some(allowed) = allowed
+        && allowed < wanted
+    {
+        eprintln!(
+            "outboard: {} sessions may need {wanted} open files and the engine is allowed \
+             {allowed}: programs beyond that are refused; raise the hard limit (ulimit -Hn, \
+             LimitNOFILE) or lower `sessions` under [limits]",
+            limits.sessions
+        );
+    }
+}
+
+/// Descriptors of an engine whose limits are all met: for each session its control connection, its
+/// region and two wake-ups for each context; for observers a connection and a file.
+fn descriptors(limits: &engine::Limits) -> u64 {
+    const PORTS_AND_OWN: u64 = 64;
+    let session = 2 + 2 * u64::from(limits.contexts);
+    u64::from(limits.sessions) * session + 2 * u64::from(limits.control_connections) + PORTS_AND_OWN
 }
 
 fn open(spec: &port::PortSpec) -> Result<PortSetup> {
@@ -137,4 +169,16 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
         .spawn(body)
         .map(drop)
         .explain("cannot start a thread", "see the limit of processes (ulimit -u)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_session_is_counted_with_all_its_descriptors() {
+        let limits = engine::Limits::default();
+        let more = engine::Limits { sessions: limits.sessions + 1, ..limits };
+        assert_eq!(descriptors(&more) - descriptors(&limits), 18);
+    }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -18,8 +19,10 @@ use shm::region::{Region, RegionError};
 use crate::driver::{Driver, locked};
 use crate::session::Session;
 
-/// How long the engine's control thread may take to answer.
-const ANSWER_WITHIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// How long the engine's control thread may take to answer a session.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long it may take to let a program in, which the program's first calls wait for.
+const WELCOME_WITHIN: Duration = Duration::from_secs(2);
 /// Descriptors of ours get numbers from here on where the limit allows, out of the program's way.
 const DESCRIPTORS_FROM: i32 = 900;
 
@@ -28,6 +31,8 @@ const DESCRIPTORS_FROM: i32 = 900;
 pub enum AttachError {
     /// Nobody listens at the path.
     NoEngine(PathBuf, Errno),
+    /// Somebody listens at the path but answers nothing: a stopped or hanging engine.
+    Silent(PathBuf),
     /// The engine refused, with a sentence that says why and what to do.
     Refused {
         /// The engine's contract version.
@@ -52,6 +57,12 @@ impl fmt::Display for AttachError {
                 f,
                 "no engine answers at {}: {errno}; start one with `outboard engine`, or name \
                  another socket",
+                path.display()
+            ),
+            Self::Silent(path) => write!(
+                f,
+                "the engine at {} does not answer; if it is stopped, let it go on (kill -CONT) or \
+                 end it",
                 path.display()
             ),
             Self::Refused { contract, reason } => {
@@ -143,20 +154,35 @@ fn lifted(fd: OwnedFd) -> OwnedFd {
 
 /// Says hello to the engine at `path` and maps what it grants.
 pub(crate) fn attach(path: &Path, program: &str) -> Result<Grant, AttachError> {
-    let socket =
-        Socket::connect(path).map_err(|errno| AttachError::NoEngine(path.to_path_buf(), errno))?;
-    greet(Socket::from_fd(lifted(socket.into_fd())), program)
+    attach_within(path, program, WELCOME_WITHIN)
+}
+
+fn attach_within(path: &Path, program: &str, limit: Duration) -> Result<Grant, AttachError> {
+    let silent = || AttachError::Silent(path.to_path_buf());
+    let socket = Socket::connect_within(path, Some(limit)).map_err(|errno| match errno {
+        Errno::AGAIN => silent(),
+        errno => AttachError::NoEngine(path.to_path_buf(), errno),
+    })?;
+    greet(Socket::from_fd(lifted(socket.into_fd())), program, limit).map_err(|error| match error {
+        AttachError::System(Errno::TIMEDOUT)
+        | AttachError::Control(ControlError::System(Errno::AGAIN)) => silent(),
+        error => error,
+    })
 }
 
 /// The same over a socket that is connected.
-pub(crate) fn greet(socket: Socket, program: &str) -> Result<Grant, AttachError> {
+pub(crate) fn greet_connected(socket: Socket, program: &str) -> Result<Grant, AttachError> {
+    greet(socket, program, WELCOME_WITHIN)
+}
+
+fn greet(socket: Socket, program: &str, limit: Duration) -> Result<Grant, AttachError> {
     let hello = ToEngine::Hello {
         contract: CONTRACT_VERSION,
         role: Role::Session,
         program: program.chars().take(64).collect(),
     };
     socket.send(&hello, &[], Wait::Yes)?;
-    answer_within(&socket).map_err(AttachError::System)?;
+    answer_within(&socket, limit).map_err(AttachError::System)?;
     let (answer, descriptors) = socket.receive::<FromEngine>(Wait::No)?;
     let (geometry, interfaces) = match answer {
         FromEngine::Welcome { geometry, interfaces } => (geometry, interfaces),
@@ -189,12 +215,19 @@ pub(crate) fn greet(socket: Socket, program: &str) -> Result<Grant, AttachError>
     Ok(Grant { control: Control::new(socket), region, drivers, spare, interfaces })
 }
 
-/// Waits for the engine to say something.
-fn answer_within(socket: &Socket) -> Result<(), Errno> {
+/// Waits for the engine to say something; ETIMEDOUT when it says nothing.
+fn answer_within(socket: &Socket, limit: Duration) -> Result<(), Errno> {
     let mut wanted = [PollFd::new(socket, PollFlags::IN)];
-    match rustix::io::retry_on_intr(|| rustix::event::poll(&mut wanted, Some(&ANSWER_WITHIN)))? {
-        0 => Err(Errno::TIMEDOUT),
-        _ => Ok(()),
+    let began = Instant::now();
+    loop {
+        // Signals that come again and again do not lengthen the wait.
+        let left = limit.saturating_sub(began.elapsed());
+        let left = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
+        match rustix::event::poll(&mut wanted, Some(&left)) {
+            Ok(0) => return Err(Errno::TIMEDOUT),
+            Err(Errno::INTR) => (),
+            answered => return answered.map(drop),
+        }
     }
 }
 
@@ -218,7 +251,7 @@ impl Session {
         };
         control.socket.send(&question(asked), &[kernel.as_fd()], Wait::No).map_err(failed)?;
         loop {
-            answer_within(&control.socket)?;
+            answer_within(&control.socket, ANSWER_WITHIN)?;
             let (answer, _) = control.socket.receive::<FromEngine>(Wait::No).map_err(failed)?;
             match answer {
                 FromEngine::Granted { serial, endpoints, local } if serial == asked => {
@@ -231,5 +264,20 @@ impl Session {
                 _ => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shm::control::ControlListener;
+
+    #[test]
+    fn an_engine_that_says_nothing_is_not_waited_for_without_end() {
+        let path = std::env::temp_dir().join(format!("outboard-silent-{}", std::process::id()));
+        let _listener = ControlListener::bind(&path, 0o600).unwrap();
+        let attached = attach_within(&path, "test", Duration::from_millis(20));
+        let Err(AttachError::Silent(at)) = attached else { panic!("not told of the silence") };
+        assert_eq!(at, path);
     }
 }

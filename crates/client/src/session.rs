@@ -17,7 +17,7 @@ use shm::request::{Addresses, ConnectOptions, Reply, Request};
 
 use crate::driver::{Driver, locked};
 use crate::endpoint::{Endpoint, EndpointId, Kind};
-use crate::open::{AttachError, Control, Grant, RequestError, Token, attach, greet};
+use crate::open::{AttachError, Control, Grant, RequestError, Token, attach, greet_connected};
 
 /// Events taken from a lane at once.
 const EVENTS_MAX: usize = 1024;
@@ -63,7 +63,7 @@ impl Session {
 
     /// Attaches over a control socket that is connected already.
     pub fn attach_over(socket: Socket, program: &str) -> Result<Arc<Self>, AttachError> {
-        Self::from_grant(greet(socket, program)?)
+        Self::from_grant(greet_connected(socket, program)?)
     }
 
     pub(crate) fn from_grant(grant: Grant) -> Result<Arc<Self>, AttachError> {

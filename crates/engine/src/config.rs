@@ -60,7 +60,8 @@ pub struct PortSetup {
 pub struct Limits {
     /// Sessions at a time (counter `sessions_refused`).
     pub sessions: u16,
-    /// Sessions of one user at a time, root excepted (counter `sessions_refused`).
+    /// Sessions of one user at a time, root excepted (counter `sessions_refused`); in a
+    /// configuration file a quarter of `sessions` where it is not given.
     pub sessions_per_user: u16,
     /// Control connections at a time, observers included (counter `control_refused`).
     pub control_connections: u16,
@@ -110,7 +111,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             sessions: 64,
-            sessions_per_user: 64,
+            sessions_per_user: 16,
             control_connections: 256,
             contexts: 8,
             endpoints: 16384,

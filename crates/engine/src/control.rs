@@ -19,10 +19,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred, accept_with, bind, connect,
-    listen, socket_with, sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with,
 };
-use shm::control::{CONTRACT_VERSION, FromEngine, Geometry, InterfaceInfo, Role, ToEngine};
+use shm::control::{CONTRACT_VERSION, FromEngine, Geometry, InterfaceInfo, Peer, Role, ToEngine};
 
 use self::authority::{Purpose, Refusal};
 use self::capture::Captures;
@@ -138,7 +138,7 @@ enum Stage {
 
 struct Connection {
     fd: OwnedFd,
-    credentials: UCred,
+    peer: Peer,
     stage: Stage,
 }
 
@@ -300,9 +300,9 @@ impl Control {
             self.refuse(&fd, "the engine has as many control connections as its limit allows");
             return self.discard.close(vec![fd]);
         }
-        let Ok(credentials) = sockopt::socket_peercred(&fd) else { return };
+        let Ok(peer) = shm::control::peer(fd.as_fd()) else { return };
         let id = self.fresh_id();
-        self.connections.insert(id, Connection { fd, credentials, stage: Stage::New });
+        self.connections.insert(id, Connection { fd, peer, stage: Stage::New });
     }
 
     /// Ends the oldest connection that has said nothing yet, else the oldest observer: nobody can
@@ -355,7 +355,7 @@ impl Control {
                     self.discard.close(fds);
                     let Some(connection) = self.connections.get(&id) else { return };
                     self.counters.control_garbage.increment();
-                    tracing::warn!(pid = pid(&connection.credentials), "control: {what}; dropped");
+                    tracing::warn!(pid = connection.peer.pid, "control: {what}; dropped");
                     return self.drop_connection(id);
                 }
                 Received::Message(message, fds) => {
@@ -428,10 +428,7 @@ impl Control {
             }
             _ => {
                 self.counters.control_garbage.increment();
-                tracing::warn!(
-                    pid = pid(&connection.credentials),
-                    "control: a message out of order"
-                );
+                tracing::warn!(pid = connection.peer.pid, "control: a message out of order");
                 self.discard.close(fds);
                 false
             }
@@ -474,7 +471,7 @@ impl Control {
 
     fn grant(&mut self, id: u64, program: String) -> bool {
         let Some(connection) = self.connections.get(&id) else { return false };
-        let uid = connection.credentials.uid.as_raw();
+        let uid = connection.peer.uid;
         let of_user = self.sessions.values().filter(|user| **user == uid).count();
         let full = self.sessions.len() >= usize::from(self.limits.sessions);
         if full || (uid != 0 && of_user >= usize::from(self.limits.sessions_per_user)) {
@@ -488,7 +485,7 @@ impl Control {
         let key = SessionKey(id);
         let who = SessionWho {
             program: program.chars().filter(|c| !c.is_control()).take(64).collect(),
-            pid: pid(&connection.credentials),
+            pid: connection.peer.pid,
             uid,
         };
         let (seed, ends) = match grant::make(key, self.geometry, who) {
@@ -557,12 +554,15 @@ impl Control {
 
     fn on_capture(&mut self, id: u64, port: &str, snap_bytes: u32, fds: Vec<OwnedFd>) -> bool {
         let Some(connection) = self.connections.get(&id) else { return false };
-        let uid = connection.credentials.uid;
+        let uid = connection.peer.uid;
         let refused = match fds.into_iter().next() {
-            _ if !uid.is_root() && uid != rustix::process::geteuid() => {
+            _ if uid != 0 && uid != rustix::process::geteuid().as_raw() => {
                 Some("only root and the engine's own user may capture frames".to_string())
             }
-            Some(output) => self.captures.begin(id, port, snap_bytes, output).err(),
+            Some(output) => {
+                let observer = connection.fd.as_fd();
+                self.captures.begin(id, port, snap_bytes, output, observer).err()
+            }
             None => Some("no descriptor came with the request".to_string()),
         };
         self.tell(id, &FromEngine::Capturing { refused })
@@ -626,8 +626,4 @@ impl Control {
             }
         }
     }
-}
-
-fn pid(credentials: &UCred) -> i32 {
-    credentials.pid.as_raw_nonzero().get()
 }

@@ -191,3 +191,31 @@ fn a_session_beyond_the_limit_is_refused_with_a_sentence() {
     }
     drop(engine.attach());
 }
+
+#[test]
+fn an_observer_is_told_that_its_captures_file_is_full() {
+    let engine = start("full-file", Limits::default());
+    let observer = engine.observe();
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let capture = ToEngine::Capture { port: String::new(), snap_bytes: 0 };
+    observer.send(&capture, &[full.as_fd()], Wait::Yes).unwrap();
+    // The writer may be faster than the answer.
+    loop {
+        match observer.receive(Wait::Yes).unwrap() {
+            (FromEngine::Capturing { refused: None }, _) => (),
+            (FromEngine::Capturing { refused: Some(reason) }, _) => {
+                break assert!(reason.contains("cannot be written"), "{reason}");
+            }
+            other => panic!("not about the capture: {other:?}"),
+        }
+    }
+    // Ended on request, the connection hangs up once all is written.
+    rustix::net::shutdown(&observer, rustix::net::Shutdown::Write).unwrap();
+    assert!(observer.receive::<FromEngine>(Wait::Yes).is_err());
+}
+
+#[test]
+fn one_user_cannot_take_all_sessions_by_default() {
+    let limits = Limits::default();
+    assert_eq!(limits.sessions_per_user, limits.sessions / 4);
+}

@@ -5,7 +5,7 @@
 mod socket;
 
 #[cfg(not(loom))]
-pub use socket::{ControlError, ControlListener, DESCRIPTORS_MAX, Peer, Socket, Wait};
+pub use socket::{ControlError, ControlListener, DESCRIPTORS_MAX, Peer, Socket, Wait, peer};
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -12,10 +12,13 @@ use super::socket::{Listening, Socket, held};
 use super::table::Entry;
 use super::waiter::Waiter;
 use super::{Era, Errno, Sockets};
-use crate::{Endpoint, EndpointId, Session};
+use crate::{AttachError, Endpoint, EndpointId, Session};
 
 /// Pause between attempts to reach an engine, nanoseconds.
 const RETRY_NS: u64 = 100_000_000;
+/// The same after an engine that let us wait in vain, so that a program does not spend its time
+/// with waiting.
+const RETRY_SILENT_NS: u64 = 10_000_000_000;
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
 
@@ -198,7 +201,11 @@ impl Sockets {
         let session = match Session::attach(&self.config.socket, &self.config.program) {
             Ok(session) => session,
             Err(error) => {
-                era.link.next_try_ns.store(now_ns().saturating_add(RETRY_NS), Ordering::Relaxed);
+                let pause = match error {
+                    AttachError::Silent(_) => RETRY_SILENT_NS,
+                    _ => RETRY_NS,
+                };
+                era.link.next_try_ns.store(now_ns().saturating_add(pause), Ordering::Relaxed);
                 self.notice(Notice::NoEngine, || {
                     format!(
                         "{error}; sockets go through the kernel until an engine answers at {}",

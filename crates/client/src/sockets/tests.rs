@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use super::socket::held;
@@ -22,6 +22,10 @@ struct Notebook {
     bind_fails: Mutex<Option<Errno>>,
     /// Connections that wait in the kernel.
     waiting: AtomicI32,
+    /// Polls that a signal interrupts; a connection comes with the last.
+    interruptions: AtomicI32,
+    /// Whether every handler was installed with SA_RESTART.
+    restarts: AtomicBool,
 }
 
 impl Notebook {
@@ -46,11 +50,22 @@ impl Notebook {
 impl Kernel for Notebook {
     fn poll(
         &self,
-        _: &mut [PollFd],
+        fds: &mut [PollFd],
         _: Option<Duration>,
         _: Option<SigMask>,
     ) -> Result<usize, Errno> {
-        Ok(0)
+        match self.interruptions.fetch_sub(1, Ordering::Relaxed) {
+            left if left > 0 => {
+                self.waiting.store(i32::from(left == 1), Ordering::Relaxed);
+                Err(Errno::INTR)
+            }
+            _ => {
+                if self.waiting.load(Ordering::Relaxed) > 0 {
+                    fds.iter_mut().for_each(|entry| entry.revents = entry.events);
+                }
+                Ok(0)
+            }
+        }
     }
     fn epoll_ctl(&self, epoll: RawFd, op: i32, fd: RawFd, _: EpollEvent) -> Result<(), Errno> {
         self.note(format!("epoll_ctl {epoll} {op} {fd}"));
@@ -131,7 +146,7 @@ impl Kernel for Notebook {
     }
     fn lend(&self, _: RawFd, _: &mut dyn FnMut(BorrowedFd<'_>)) {}
     fn restarts_after_signal(&self) -> bool {
-        false
+        self.restarts.load(Ordering::Relaxed)
     }
     fn log(&self, line: &str) {
         self.note(format!("log {line}"));
@@ -215,6 +230,29 @@ fn a_listener_hands_out_the_kernels_connections_and_never_blocks_there() {
     kernel.waiting.store(1, Ordering::Relaxed);
     let peer = SocketAddr::from(([192, 0, 2, 1], 7));
     assert!(matches!(sockets.accept(3, 0), Verdict::Done(Ok((_, from))) if from == peer));
+}
+
+#[test]
+fn an_interrupted_call_waits_on_where_handlers_ask_for_it_and_no_timeout_is_set() {
+    let accept = |restarts: bool, timeout: Duration| {
+        let (sockets, kernel) = layer();
+        stream(sockets, 3);
+        assert_eq!(sockets.listen(3, 16), Verdict::Done(Ok(())));
+        let era = sockets.era().unwrap();
+        let socket = era.table.with(3, |entry| match entry {
+            Entry::Socket(socket) => Some(socket.clone()),
+            _ => None,
+        });
+        let ns = u64::try_from(timeout.as_nanos()).unwrap();
+        socket.flatten().unwrap().receive_timeout_ns.store(ns, Ordering::Relaxed);
+        kernel.restarts.store(restarts, Ordering::Relaxed);
+        kernel.interruptions.store(3, Ordering::Relaxed);
+        sockets.accept(3, 0)
+    };
+    let hour = Duration::from_secs(3600);
+    assert!(matches!(accept(true, Duration::ZERO), Verdict::Done(Ok(_))));
+    assert_eq!(accept(false, Duration::ZERO), Verdict::Done(Err(Errno::INTR)));
+    assert_eq!(accept(true, hour), Verdict::Done(Err(Errno::INTR)));
 }
 
 #[test]

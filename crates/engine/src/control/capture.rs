@@ -2,10 +2,47 @@
 //! switching it on and writing the file are done beside the worker.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use port::pcap::Switch;
 use rustix::time::{ClockId, clock_gettime};
+use shm::control::FromEngine;
+
+use super::connection;
+
+/// A capture's file, and whom to tell when it takes no more. The observer's connection does not
+/// hang up before this is dropped, that is, before all is written.
+struct Output {
+    file: File,
+    observer: OwnedFd,
+}
+
+impl Output {
+    fn told<T>(&self, outcome: io::Result<T>) -> io::Result<T> {
+        if let Err(error) = &outcome
+            && !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::BrokenPipe)
+        {
+            let refused = Some(format!("its file cannot be written: {error}"));
+            // An observer that is gone need not know.
+            let _ =
+                connection::send(self.observer.as_fd(), &FromEngine::Capturing { refused }, &[]);
+        }
+        outcome
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let outcome = self.file.write(bytes);
+        self.told(outcome)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let outcome = self.file.flush();
+        self.told(outcome)
+    }
+}
 
 /// The switches of all ports, and who has turned which on.
 pub struct Captures {
@@ -20,7 +57,7 @@ impl Captures {
     }
 
     /// Begins to copy a port's frames to `output` as pcapng, at most `snap_bytes` of each (0 for
-    /// all). An empty `port` means the only one.
+    /// all). An empty `port` means the only one. `observer` is told when the output fails.
     ///
     /// # Errors
     /// A sentence: no such port, or it is being captured already.
@@ -30,6 +67,7 @@ impl Captures {
         port: &str,
         snap_bytes: u32,
         output: OwnedFd,
+        observer: BorrowedFd<'_>,
     ) -> Result<(), String> {
         let names = || {
             let names: Vec<&str> = self.switches.iter().map(|(name, _)| name.as_str()).collect();
@@ -43,9 +81,11 @@ impl Captures {
         if found.next().is_some() {
             return Err(format!("name one of the engine's ports: {}", names()));
         }
-        switch
-            .start(File::from(output), snap_bytes as usize, epoch_ns())
-            .map_err(|error| error.to_string())?;
+        let observer = observer.try_clone_to_owned().map_err(|error| {
+            format!("no descriptor is left: {error}; raise the engine's limit (ulimit -n)")
+        })?;
+        let output = Output { file: File::from(output), observer };
+        switch.start(output, snap_bytes as usize, epoch_ns()).map_err(|error| error.to_string())?;
         self.running.push((connection, index));
         Ok(())
     }

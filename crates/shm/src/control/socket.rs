@@ -3,10 +3,12 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -68,12 +70,36 @@ impl From<Errno> for ControlError {
 /// Who is at the other end, as the kernel vouches: the process that connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Process id, in our pid namespace.
+    /// Process id, in our pid namespace; 0 when it has none there.
     pub pid: i32,
     /// User id.
     pub uid: u32,
     /// Group id.
     pub gid: u32,
+}
+
+/// Who is at the other end of a connected Unix socket. (rustix would do but for its type of
+/// process ids, which cannot be 0: that is what the kernel tells of a process in a pid namespace
+/// that we do not see.)
+pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, Errno> {
+    let mut told = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the descriptor is open for the length of the call, and the kernel writes at most
+    // `len` bytes to `told`, in which every pattern of bits is valid.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut told).cast(),
+            &raw mut len,
+        )
+    };
+    if failed != 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(Errno::from_io_error(&error).unwrap_or(Errno::INVAL));
+    }
+    Ok(Peer { pid: told.pid, uid: told.uid, gid: told.gid })
 }
 
 /// A connected control socket.
@@ -89,7 +115,14 @@ fn new_socket() -> Result<OwnedFd, Errno> {
 impl Socket {
     /// Connects to the engine that listens at `path`.
     pub fn connect(path: &Path) -> Result<Self, Errno> {
+        Self::connect_within(path, None)
+    }
+
+    /// The same, waiting no longer than that for a place in the engine's queue, and later for
+    /// room for a message (EAGAIN).
+    pub fn connect_within(path: &Path, limit: Option<Duration>) -> Result<Self, Errno> {
         let fd = new_socket()?;
+        set_socket_timeout(&fd, Timeout::Send, limit)?;
         rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
         Ok(Self { fd })
     }
@@ -117,12 +150,7 @@ impl Socket {
 
     /// Who is at the other end.
     pub fn peer(&self) -> Result<Peer, Errno> {
-        let credentials = rustix::net::sockopt::socket_peercred(&self.fd)?;
-        Ok(Peer {
-            pid: credentials.pid.as_raw_nonzero().get(),
-            uid: credentials.uid.as_raw(),
-            gid: credentials.gid.as_raw(),
-        })
+        peer(self.fd.as_fd())
     }
 
     /// Sends a message with descriptors, of which the other side gets copies.
