@@ -244,9 +244,12 @@ impl Program {
     /// session exists. Where the kernel has no such groups there is nothing to do.
     fn raise(&mut self) {
         let pid = self.pid();
+        // From /proc, because getsid(2) answers 0 for the session of a process namespace outside
+        // this one, which rustix takes for impossible.
         let own_session = |_: &Self| {
-            let leader = rustix::process::getsid(Pid::from_raw(pid));
-            leader.is_ok_and(|leader| leader.as_raw_pid() == pid)
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let after_name = stat.rsplit(')').next().unwrap_or_default();
+            after_name.split_whitespace().nth(3) == Some(&pid.to_string())
         };
         if self.until(Duration::from_secs(2), own_session).is_ok() {
             let _ = fs::write(format!("/proc/{pid}/autogroup"), "-20");
