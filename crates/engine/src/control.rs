@@ -8,6 +8,7 @@ pub mod connection;
 pub mod discard;
 pub mod exchange;
 pub mod grant;
+pub mod questions;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -30,6 +31,7 @@ use self::closed::ClosedSockets;
 use self::connection::Received;
 use self::discard::Discard;
 use self::exchange::{Answer, Command, Inbox, Outbox, SessionKey};
+use self::questions::Questions;
 use crate::config::Limits;
 use crate::session::SessionWho;
 use crate::stats::Counters;
@@ -140,6 +142,9 @@ struct Connection {
     fd: OwnedFd,
     peer: Peer,
     stage: Stage,
+    /// It has asked the worker something. Until that is answered nothing more is read from it, so
+    /// that what it asks in the meantime waits in its own socket.
+    waits: bool,
 }
 
 /// What the control thread knows and serves.
@@ -166,6 +171,7 @@ pub struct Control {
     spare: Option<OwnedFd>,
     /// Observers that wait for the list of sockets. One listing serves all who ask meanwhile.
     listing: Vec<u64>,
+    questions: Questions,
     stop: Arc<exchange::Stop>,
 }
 
@@ -196,6 +202,7 @@ impl Control {
             discard: Discard::default(),
             spare,
             listing: Vec::new(),
+            questions: Questions::default(),
             socket,
             limits,
             geometry,
@@ -249,7 +256,8 @@ impl Control {
         fds.push(PollFd::new(&self.socket.fd, PollFlags::IN));
         fds.push(PollFd::from_borrowed_fd(self.closed.fd(), PollFlags::IN));
         for connection in self.connections.values() {
-            fds.push(PollFd::new(&connection.fd, PollFlags::IN));
+            let wanted = if connection.waits { PollFlags::empty() } else { PollFlags::IN };
+            fds.push(PollFd::new(&connection.fd, wanted));
         }
         poll(&mut fds, None)?;
         let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
@@ -302,7 +310,7 @@ impl Control {
         }
         let Ok(peer) = shm::control::peer(fd.as_fd()) else { return };
         let id = self.fresh_id();
-        self.connections.insert(id, Connection { fd, peer, stage: Stage::New });
+        self.connections.insert(id, Connection { fd, peer, stage: Stage::New, waits: false });
     }
 
     /// Ends the oldest connection that has said nothing yet, else the oldest observer: nobody can
@@ -345,9 +353,16 @@ impl Control {
     }
 
     fn on_readable(&mut self, id: u64) {
+        if self.connections.get(&id).is_some_and(|connection| connection.waits) {
+            // It was not waited for; only a hang-up is told nevertheless.
+            return self.drop_connection(id);
+        }
         // Bounded, so that one talkative client cannot keep the thread.
         for _ in 0..16 {
             let Some(connection) = self.connections.get(&id) else { return };
+            if connection.waits {
+                return;
+            }
             match connection::receive(connection.fd.as_fd(), &mut self.buffer) {
                 Received::Nothing => return,
                 Received::HungUp => return self.drop_connection(id),
@@ -417,7 +432,8 @@ impl Control {
             }
             (Stage::Observer, ToEngine::Stats) => {
                 self.discard.close(fds);
-                self.worker.send(Command::Stats { connection: id })
+                self.wait_for_answer(id);
+                !self.questions.ask(id) || self.worker.send(Command::Stats)
             }
             (Stage::Observer, ToEngine::Sockets) => {
                 self.discard.close(fds);
@@ -437,6 +453,7 @@ impl Control {
 
     /// One listing at a time, as each costs the worker a look at every socket.
     fn on_sockets(&mut self, id: u64) -> bool {
+        self.wait_for_answer(id);
         let asked = !self.listing.is_empty();
         if !self.listing.contains(&id) {
             self.listing.push(id);
@@ -538,6 +555,7 @@ impl Control {
                 // with EADDRINUSE. A socket that listens or is not connected does not linger.
                 drop(fds);
                 self.closed.watch(shown.cookie);
+                self.wait_for_answer(id);
                 self.worker.send(command(shown))
             }
             Err(refusal) => {
@@ -569,19 +587,26 @@ impl Control {
     }
 
     fn tell(&self, id: u64, message: &FromEngine) -> bool {
-        self.connections
-            .get(&id)
-            .is_some_and(|connection| connection::send(connection.fd.as_fd(), message, &[]).is_ok())
+        let Some(connection) = self.connections.get(&id) else { return false };
+        let sent = connection::send(connection.fd.as_fd(), message, &[]);
+        if sent == Err(Errno::AGAIN) {
+            self.counters.control_deaf.increment();
+            tracing::warn!(
+                pid = connection.peer.pid,
+                "control: does not read its answers; dropped"
+            );
+        }
+        sent.is_ok()
     }
 
     fn on_answer(&mut self, answer: Answer) {
         match answer {
             Answer::Granted { session, serial, endpoint, local } => {
                 let granted = FromEngine::Granted { serial, endpoints: vec![endpoint], local };
-                self.tell_or_drop(session.0, &granted);
+                self.answer(session.0, &granted);
             }
             Answer::Denied { session, serial, errno, reason } => {
-                self.tell_or_drop(session.0, &FromEngine::Denied { serial, errno, reason });
+                self.answer(session.0, &FromEngine::Denied { serial, errno, reason });
             }
             Answer::Breached(session) => {
                 // The worker has ended the session already; the hang-up tells the client.
@@ -597,14 +622,33 @@ impl Control {
                     self.tell_sockets(connection, &sockets);
                 }
             }
-            Answer::Stats { connection } => {
-                let counters = self.counters.read();
-                self.tell_or_drop(connection, &FromEngine::Stats { counters });
+            Answer::Stats => {
+                let told = FromEngine::Stats { counters: self.counters.read() };
+                let (askers, again) = self.questions.answered();
+                for connection in askers {
+                    self.answer(connection, &told);
+                }
+                if again {
+                    self.worker.send(Command::Stats);
+                }
             }
         }
     }
 
-    fn tell_or_drop(&mut self, id: u64, message: &FromEngine) {
+    /// From now on the connection is not read until [`Control::answer`].
+    fn wait_for_answer(&mut self, id: u64) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.waits = true;
+        }
+    }
+
+    /// Gives the answer that a connection waits for.
+    fn answer(&mut self, id: u64, message: &FromEngine) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.waits = false;
+        if rustix::io::ioctl_fionread(&connection.fd).is_ok_and(|bytes| bytes > 0) {
+            self.counters.control_held.increment();
+        }
         if !self.tell(id, message) {
             self.drop_connection(id);
         }
@@ -615,15 +659,12 @@ impl Control {
         const PER_MESSAGE: usize = 64;
         let mut chunks = sockets.chunks(PER_MESSAGE).peekable();
         if chunks.peek().is_none() {
-            self.tell_or_drop(id, &FromEngine::Sockets { sockets: Vec::new(), more: false });
+            self.answer(id, &FromEngine::Sockets { sockets: Vec::new(), more: false });
             return;
         }
         while let Some(chunk) = chunks.next() {
             let more = chunks.peek().is_some();
-            let message = FromEngine::Sockets { sockets: chunk.to_vec(), more };
-            if !self.tell(id, &message) {
-                return self.drop_connection(id);
-            }
+            self.answer(id, &FromEngine::Sockets { sockets: chunk.to_vec(), more });
         }
     }
 }

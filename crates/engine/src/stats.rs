@@ -75,6 +75,10 @@ counters! {
     control_refused,
     /// Silent control connections and observers ended to make room at the limit.
     control_evicted,
+    /// Control messages left unread until their connection's last question was answered.
+    control_held,
+    /// Control connections ended because their client does not read its answers.
+    control_deaf,
     /// Times that the kernel dropped news of closed sockets.
     closings_missed,
     /// Control messages that were none, or out of order.

@@ -561,9 +561,9 @@ impl Worker {
                 let sockets = self.socket_list();
                 self.answers.push(Answer::Sockets { sockets });
             }
-            Command::Stats { connection } => {
+            Command::Stats => {
                 self.copy_counters();
-                self.answers.push(Answer::Stats { connection });
+                self.answers.push(Answer::Stats);
             }
         }
     }

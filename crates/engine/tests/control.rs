@@ -163,23 +163,58 @@ fn a_descriptor_that_is_slow_to_close_does_not_keep_others_waiting() {
     drop(engine.attach());
 }
 
+/// Asks again and again and never reads, until the engine hangs up; returns how many questions
+/// it took.
+fn flood(socket: &Socket, question: &ToEngine, fds: &[BorrowedFd<'_>]) -> usize {
+    let patience = Some(Duration::from_secs(60));
+    let send = rustix::net::sockopt::Timeout::Send;
+    rustix::net::sockopt::set_socket_timeout(socket, send, patience).unwrap();
+    for taken in 0.. {
+        match socket.send(question, fds, Wait::Yes) {
+            // Far more than the answers that its socket can hold.
+            Ok(()) => assert!(taken < 100_000, "a client that does not read was never dropped"),
+            Err(shm::control::ControlError::Closed) => return taken,
+            Err(error) => panic!("neither taken nor dropped after {taken} questions: {error}"),
+        }
+    }
+    unreachable!("the numbers have no end");
+}
+
 #[test]
-#[ignore = "open: whoever floods the control socket can delay all answers, also its own, for minutes"]
 fn who_asks_and_never_reads_is_dropped_and_the_rest_is_served() {
     let engine = start("deaf", Limits::default());
-    let deaf = engine.observe();
-    // Listings of sockets are shared by all who ask meanwhile; every question for counters has an
-    // answer of its own.
-    let started = std::time::Instant::now();
-    while deaf.send(&ToEngine::Stats, &[], Wait::Yes).is_ok() {
-        let patience = Duration::from_secs(60);
-        assert!(started.elapsed() < patience, "an observer that does not read was never dropped");
-    }
-    let session = engine.attach();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let listen = ToEngine::Listen { serial: 7, context: 0, backlog: 1 };
-    let granted = ask(&session, &listen, &[listener.as_fd()]);
-    assert!(matches!(granted, Some(FromEngine::Granted { serial: 7, .. })), "{granted:?}");
+    let own = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = |serial| ToEngine::Listen { serial, context: 0, backlog: 1 };
+    let observers: Vec<Socket> = (0..4).map(|_| engine.observe()).collect();
+    let sessions: Vec<Socket> = (0..2).map(|_| engine.attach()).collect();
+    let taken: Vec<usize> = std::thread::scope(|scope| {
+        let of = |index| match index % 2 {
+            0 => ToEngine::Stats,
+            _ => ToEngine::Sockets,
+        };
+        let observers = observers
+            .iter()
+            .enumerate()
+            .map(|(index, socket)| scope.spawn(move || flood(socket, &of(index), &[])));
+        let own = own.as_fd();
+        let sessions =
+            sessions.iter().map(|socket| scope.spawn(move || flood(socket, &listen(1), &[own])));
+        let floods: Vec<_> = observers.chain(sessions).collect();
+        // All the while others attach, listen and ask.
+        let mut rounds = 0;
+        while rounds < 10 || floods.iter().any(|flood| !flood.is_finished()) {
+            rounds += 1;
+            let session = engine.attach();
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let granted = ask(&session, &listen(7), &[listener.as_fd()]);
+            assert!(matches!(granted, Some(FromEngine::Granted { serial: 7, .. })), "{granted:?}");
+            assert!(engine.counter("requests") < u64::MAX);
+        }
+        floods.into_iter().map(|flood| flood.join().unwrap()).collect()
+    });
+    assert!(taken.iter().all(|questions| *questions > 0), "{taken:?}");
+    assert_eq!(engine.counter("control_deaf"), 6);
+    assert!(engine.counter("control_held") > 0);
 }
 
 #[test]

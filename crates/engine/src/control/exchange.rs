@@ -12,6 +12,9 @@ use shm::control::SocketInfo;
 
 use crate::session::SessionSeed;
 
+/// Commands or answers taken before other work has its turn.
+pub const TAKEN_AT_A_TIME: usize = 64;
+
 /// Names a session between the control thread and the workers; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey(pub u64);
@@ -74,11 +77,8 @@ pub enum Command {
     },
     /// Lists the sockets for observers.
     Sockets,
-    /// Brings the counters up to date for an observer.
-    Stats {
-        /// The observer's connection.
-        connection: u64,
-    },
+    /// Brings the counters up to date for observers.
+    Stats,
 }
 
 /// From a worker.
@@ -116,10 +116,7 @@ pub enum Answer {
         sockets: Vec<SocketInfo>,
     },
     /// The counters are up to date.
-    Stats {
-        /// For whom.
-        connection: u64,
-    },
+    Stats,
 }
 
 /// One direction's signal: a flag that is cheap to look at, and an eventfd for a sleeper.
@@ -223,13 +220,23 @@ impl<T> Inbox<T> {
         &self.signal
     }
 
-    /// Everything that was sent, when anything was.
+    /// What was sent, at most [`TAKEN_AT_A_TIME`]: with more the signal stays up. Without this
+    /// bound whoever sends faster than we serve would keep us here for ever.
     pub fn take(&self) -> impl Iterator<Item = T> + '_ {
-        let raised = self.signal.is_raised();
-        if raised {
+        let mut left = 0;
+        if self.signal.is_raised() {
             self.signal.clear();
+            left = TAKEN_AT_A_TIME;
         }
-        std::iter::from_fn(move || if raised { self.receiver.try_recv().ok() } else { None })
+        std::iter::from_fn(move || {
+            left = usize::checked_sub(left, 1)?;
+            let item = self.receiver.try_recv().ok()?;
+            if left == 0 {
+                // There may be more, which nobody else tells.
+                self.signal.raise();
+            }
+            Some(item)
+        })
     }
 }
 
@@ -238,4 +245,32 @@ pub fn exchange<T>() -> rustix::io::Result<(Outbox<T>, Inbox<T>)> {
     let (sender, receiver) = channel();
     let signal = Arc::new(Signal::new()?);
     Ok((Outbox { sender, signal: Arc::clone(&signal) }, Inbox { receiver, signal }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_takes_is_not_kept_by_a_sender_that_is_faster() {
+        let (outbox, inbox) = exchange().unwrap();
+        outbox.send(0usize);
+        // Each that is taken is followed by another one.
+        let taken = inbox.take().inspect(|item| assert!(outbox.send(item + 1))).count();
+        assert_eq!(taken, TAKEN_AT_A_TIME);
+        assert!(inbox.signal().is_raised());
+        assert_eq!(inbox.take().collect::<Vec<_>>(), [TAKEN_AT_A_TIME]);
+        assert!(!inbox.signal().is_raised());
+    }
+
+    #[test]
+    fn what_is_left_for_the_next_time_is_signalled_again() {
+        let (outbox, inbox) = exchange().unwrap();
+        (0..150).for_each(|item| assert!(outbox.send(item)));
+        let mut taken = Vec::new();
+        while inbox.signal().is_raised() {
+            taken.extend(inbox.take());
+        }
+        assert_eq!(taken, (0..150).collect::<Vec<_>>());
+    }
 }

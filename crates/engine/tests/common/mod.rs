@@ -114,7 +114,7 @@ impl Side {
                 Answer::Denied { serial, errno, .. } => self.granted.push((serial, Err(errno))),
                 Answer::Breached(key) => self.breached.push(key),
                 Answer::Gone(key) => self.gone.push(key),
-                Answer::Sockets { .. } | Answer::Stats { .. } => {}
+                Answer::Sockets { .. } | Answer::Stats => {}
             }
         }
         self.worker.check_conservation().unwrap();
