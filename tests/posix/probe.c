@@ -21,6 +21,7 @@
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -591,6 +592,95 @@ static void threads(void) {
     close(two);
 }
 
+/* A thread that waits on a UDP socket which has not sent yet. */
+struct waiting {
+    int fd, id;
+    long (*wait)(int fd);
+};
+
+static void *waits(void *argument) {
+    struct waiting *waiting = argument;
+    __atomic_store_n(&waiting->id, (int)syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+    return (void *)waiting->wait(waiting->fd);
+}
+
+static long by_recv(int fd) {
+    char buffer[16];
+    return recv(fd, buffer, sizeof buffer, 0);
+}
+
+static long by_poll(int fd) {
+    int seen = poll_one(fd, POLLIN, 5000);
+    return seen == POLLIN ? by_recv(fd) : -1;
+}
+
+static long by_epoll(int fd) {
+    int set = epoll_create1(0);
+    struct epoll_event event = {EPOLLIN, {.fd = fd}};
+    epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
+    int count = epoll_wait(set, &event, 1, 5000);
+    close(set);
+    return count == 1 ? by_recv(fd) : -1;
+}
+
+/* Returns once the thread sleeps, or after a while. */
+static void until_asleep(struct waiting *waiting) {
+    for (int turn = 0; turn < 2000; turn++) {
+        char path[64], line[256] = "", *state;
+        int id = __atomic_load_n(&waiting->id, __ATOMIC_SEQ_CST);
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", id);
+        FILE *file = id ? fopen(path, "r") : NULL;
+        if (file) {
+            fgets(line, sizeof line, file);
+            fclose(file);
+        }
+        state = strrchr(line, ')');
+        if (state && state[2] == 'S') return;
+        usleep(1000);
+    }
+}
+
+/* What one thread sends on a fresh socket is answered to another that has been waiting there. */
+static void early_receivers(void) {
+    static const struct { const char *name; long (*wait)(int fd); } ways[] = {
+        {"recv", by_recv}, {"poll", by_poll}, {"epoll", by_epoll},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct waiting waiting = {socket(AF_INET, SOCK_DGRAM, 0), 0, ways[i].wait};
+        struct timeval limit = {5, 0};
+        setsockopt(waiting.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+        pthread_t thread;
+        void *got;
+        pthread_create(&thread, NULL, waits, &waiting);
+        until_asleep(&waiting);
+        sendto(waiting.fd, "early", 5, 0, (struct sockaddr *)&peer, sizeof peer);
+        pthread_join(thread, &got);
+        say("an early %s got %ld", ways[i].name, (long)got);
+        close(waiting.fd);
+    }
+}
+
+/* What the kernel brings to a UDP socket comes with its control messages. */
+static void control_messages(void) {
+    int fd = socket(AF_INET, SOCK_DGRAM, 0), from = socket(AF_INET, SOCK_DGRAM, 0), on = 1;
+    struct sockaddr_in here = {.sin_family = AF_INET};
+    socklen_t len = sizeof here;
+    setsockopt(fd, IPPROTO_IP, IP_RECVTTL, &on, sizeof on);
+    bind(fd, (struct sockaddr *)&here, sizeof here);
+    getsockname(fd, (struct sockaddr *)&here, &len);
+    here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    say("to itself %s", result(sendto(from, "abc", 3, 0, (struct sockaddr *)&here, sizeof here)));
+    char buffer[16], control[64];
+    struct iovec part = {buffer, sizeof buffer};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    begin("came %s", result(recvmsg(fd, &message, 0)));
+    struct cmsghdr *first = CMSG_FIRSTHDR(&message);
+    finish(" with its TTL %d", first && first->cmsg_level == IPPROTO_IP && first->cmsg_type == IP_TTL);
+    say("errors waiting %s", result(recv(fd, buffer, sizeof buffer, MSG_ERRQUEUE)));
+    close(fd);
+    close(from);
+}
+
 static void datagrams(void) {
     int fd = socket(AF_INET, SOCK_DGRAM, 0);
     char buffer[3000], large[1400];
@@ -632,6 +722,8 @@ static void datagrams(void) {
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
     say("in vain %s", result(recv(fd, buffer, sizeof buffer, 0)));
     close(fd);
+    early_receivers();
+    control_messages();
 }
 
 static void on_alarm(int signal) { (void)signal; }

@@ -168,6 +168,7 @@ impl Kernel for Raw {
         &self,
         fd: RawFd,
         bufs: &mut [IoSliceMut<'_>],
+        control: &mut [u8],
         flags: i32,
     ) -> Result<Received, Errno> {
         let (mut at, len) = storage();
@@ -177,12 +178,17 @@ impl Kernel for Raw {
         message.msg_namelen = len;
         message.msg_iov = bufs.as_mut_ptr().cast();
         message.msg_iovlen = bufs.len();
-        // SAFETY: IoSliceMut has iovec's layout; every part is writable.
+        if !control.is_empty() {
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = control.len();
+        }
+        // SAFETY: IoSliceMut has iovec's layout; every part and `control` are writable.
         let len = check(|| unsafe { real::recvmsg(fd, &raw mut message, flags) })?;
         Ok(Received {
             len: len as usize,
             from: parse(&at, message.msg_namelen)?,
-            truncated: message.msg_flags & libc::MSG_TRUNC != 0,
+            flags: message.msg_flags,
+            control_len: message.msg_controllen,
         })
     }
 

@@ -78,7 +78,9 @@ unsafe fn receive(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> Opt
     serve(fd, |sockets| {
         // SAFETY: by the caller's promise.
         match unsafe { room(buf, len) } {
-            Ok(room) => sockets.receive(fd, &mut [room], flags).map(|got| got.len as ssize_t),
+            Ok(room) => {
+                sockets.receive(fd, &mut [room], &mut [], flags).map(|got| got.len as ssize_t)
+            }
             Err(error) => Verdict::Done(Err(error)),
         }
     })
@@ -155,7 +157,7 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ss
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         // SAFETY: the program's promise about `iov`.
         match unsafe { rooms(iov, count) } {
-            Ok(rooms) => sockets.receive(fd, rooms, 0).map(|got| got.len as ssize_t),
+            Ok(rooms) => sockets.receive(fd, rooms, &mut [], 0).map(|got| got.len as ssize_t),
             Err(error) => Verdict::Done(Err(error)),
         }
     })
@@ -200,7 +202,7 @@ pub unsafe extern "C" fn recvfrom(
             Ok(room) => room,
             Err(error) => return Verdict::Done(Err(error)),
         };
-        sockets.receive(fd, &mut [room], flags).map(|got| {
+        sockets.receive(fd, &mut [room], &mut [], flags).map(|got| {
             // SAFETY: the program's promise about `addr` and `addr_len`.
             unsafe { give_name(&got, addr, addr_len) };
             got.len as ssize_t
@@ -264,13 +266,22 @@ unsafe fn receive_message(
         Ok(rooms) => rooms,
         Err(error) => return Verdict::Done(Err(error)),
     };
-    sockets.receive(fd, rooms, flags).map(|got| {
+    let control = match message.msg_control.is_null() {
+        true => 0,
+        false => message.msg_controllen,
+    };
+    // SAFETY: by the caller's promise.
+    let mut control = match unsafe { room(message.msg_control, control) } {
+        Ok(control) => control,
+        Err(error) => return Verdict::Done(Err(error)),
+    };
+    sockets.receive(fd, rooms, &mut control, flags).map(|got| {
         if !message.msg_name.is_null() {
             // SAFETY: by the caller's promise.
             unsafe { give_name(&got, message.msg_name.cast(), &raw mut message.msg_namelen) };
         }
-        message.msg_controllen = 0;
-        message.msg_flags = if got.truncated { libc::MSG_TRUNC } else { 0 };
+        message.msg_controllen = got.control_len;
+        message.msg_flags = got.flags;
         got.len as ssize_t
     })
 }

@@ -116,8 +116,13 @@ impl Sockets {
         socket: &Arc<Socket>,
         fd: RawFd,
         bufs: &mut [IoSliceMut<'_>],
+        control: &mut [u8],
         flags: i32,
     ) -> Verdict<Received> {
+        if flags & libc::MSG_ERRQUEUE != 0 {
+            // The kernel's queue of errors; asking for it never waits.
+            return Verdict::Kernel;
+        }
         let wait = !socket.is_nonblocking() && flags & libc::MSG_DONTWAIT == 0;
         loop {
             let face = {
@@ -128,18 +133,19 @@ impl Sockets {
             let got = match face {
                 Some((endpoint, _)) if flags & libc::MSG_PEEK != 0 => endpoint.peek_from(bufs),
                 Some((endpoint, _)) => endpoint.recv_from(bufs),
-                // While an engine may yet come, waiting is done here.
-                None if wait && era.link.knows(socket) => Err(Errno::AGAIN),
+                // Waiting is done here, for the socket may become the engine's meanwhile: by what
+                // another thread sends, or because an engine comes.
+                None if wait => Err(Errno::AGAIN),
                 None => return Verdict::Kernel,
             };
             match got {
                 Ok(got) => {
-                    let truncated = got.full_len > got.len;
                     let whole = flags & libc::MSG_TRUNC != 0;
                     return Verdict::Done(Ok(Received {
                         len: if whole { got.full_len } else { got.len },
                         from: Some(socket.dressed(got.remote)),
-                        truncated,
+                        flags: if got.full_len > got.len { libc::MSG_TRUNC } else { 0 },
+                        control_len: 0,
                     }));
                 }
                 Err(Errno::AGAIN) => (),
@@ -147,7 +153,7 @@ impl Sockets {
             }
             // With a peer of the engine's, the kernel's side has nothing to bring.
             if !peered {
-                match self.kernel.receive(fd, bufs, flags | libc::MSG_DONTWAIT) {
+                match self.kernel.receive(fd, bufs, control, flags | libc::MSG_DONTWAIT) {
                     Err(Errno::AGAIN) => (),
                     outcome => return Verdict::Done(outcome),
                 }

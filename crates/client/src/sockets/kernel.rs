@@ -42,8 +42,11 @@ pub struct Received {
     pub len: usize,
     /// Sender, of datagrams.
     pub from: Option<SocketAddr>,
-    /// Whether a datagram was longer than the room.
-    pub truncated: bool,
+    /// What recvmsg says in `msg_flags`: MSG_TRUNC when a datagram was longer than the room, and what
+    /// else the kernel may say.
+    pub flags: i32,
+    /// Bytes of control messages, which only the kernel brings.
+    pub control_len: usize,
 }
 
 /// The kernel as the socket layer uses it. Failures carry the kernel's errno.
@@ -78,6 +81,7 @@ pub trait Kernel: Sync {
         &self,
         fd: RawFd,
         bufs: &mut [IoSliceMut<'_>],
+        control: &mut [u8],
         flags: i32,
     ) -> Result<Received, Errno>;
     fn send(

@@ -143,11 +143,6 @@ impl Link {
         }
     }
 
-    /// Whether a socket is remembered.
-    pub fn knows(&self, socket: &Arc<Socket>) -> bool {
-        held(self.shown.lock()).iter().any(|other| Arc::ptr_eq(other, socket))
-    }
-
     /// Whether something waits for an engine to come (back).
     fn is_wanted(&self) -> bool {
         self.shown_count.load(Ordering::Relaxed) > 0

@@ -206,6 +206,7 @@ impl Sockets {
                 return Ok(());
             }
             if let Some(attachment) = &attachment
+                && socket.has_engine_side()
                 && self.spin(attachment, &waiter)
             {
                 continue;

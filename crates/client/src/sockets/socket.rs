@@ -211,6 +211,13 @@ impl Socket {
         self.connection().is_none()
     }
 
+    /// Whether the engine has a say in readiness.
+    pub fn has_engine_side(&self) -> bool {
+        self.connection().is_some()
+            || held(self.datagram.read()).is_some()
+            || held(self.listening.read()).as_ref().is_some_and(|one| one.engine.is_some())
+    }
+
     /// An address in the form that the program's address family needs.
     pub fn dressed(&self, addr: SocketAddr) -> SocketAddr {
         match addr {

@@ -104,7 +104,14 @@ impl Kernel for Notebook {
     fn local(&self, _: RawFd) -> Result<SocketAddr, Errno> {
         Ok(SocketAddr::from(([0, 0, 0, 0], 80)))
     }
-    fn receive(&self, _: RawFd, _: &mut [IoSliceMut<'_>], _: i32) -> Result<Received, Errno> {
+    fn receive(
+        &self,
+        fd: RawFd,
+        _: &mut [IoSliceMut<'_>],
+        _: &mut [u8],
+        _: i32,
+    ) -> Result<Received, Errno> {
+        self.note(format!("receive {fd}"));
         Err(Errno::AGAIN)
     }
     fn send(
@@ -253,6 +260,22 @@ fn an_interrupted_call_waits_on_where_handlers_ask_for_it_and_no_timeout_is_set(
     assert!(matches!(accept(true, Duration::ZERO), Verdict::Done(Ok(_))));
     assert_eq!(accept(false, Duration::ZERO), Verdict::Done(Err(Errno::INTR)));
     assert_eq!(accept(true, hour), Verdict::Done(Err(Errno::INTR)));
+}
+
+/// The kernel would keep a thread that waits there, and what the engine brings once another thread
+/// has sent would never reach it.
+#[test]
+fn a_blocked_receive_is_not_left_to_the_kernel_before_the_engine_knows_the_socket() {
+    let (sockets, kernel) = layer();
+    sockets.created(3, libc::AF_INET, libc::SOCK_DGRAM);
+    kernel.interruptions.store(2, Ordering::Relaxed);
+    let outcome = sockets.receive(3, &mut [], &mut [], 0);
+    assert_eq!(outcome.map(|got| got.len), Verdict::Done(Err(Errno::INTR)));
+    assert_eq!(kernel.taken().first().map(String::as_str), Some("receive 3"));
+    // What does not wait is the kernel's as long as the engine has no part in the socket.
+    for flags in [libc::MSG_DONTWAIT, libc::MSG_ERRQUEUE] {
+        assert_eq!(sockets.receive(3, &mut [], &mut [], flags), Verdict::Kernel);
+    }
 }
 
 #[test]

@@ -20,12 +20,13 @@ enum Tried<T> {
 }
 
 impl Sockets {
-    /// read(2), recv(2), recvfrom(2) and the like.
+    /// read(2), recv(2), recvfrom(2) and the like. `control` is room for control messages.
     #[inline]
     pub fn receive(
         &'static self,
         fd: RawFd,
         bufs: &mut [IoSliceMut<'_>],
+        control: &mut [u8],
         flags: i32,
     ) -> Verdict<Received> {
         let Some(era) = self.era() else { return Verdict::Kernel };
@@ -47,7 +48,9 @@ impl Sockets {
         match tried {
             None | Some(Tried::NotTracked) => Verdict::Kernel,
             Some(Tried::Verdict(verdict)) => verdict,
-            Some(Tried::Slow(socket)) => self.receive_slowly(era, &socket, fd, bufs, flags),
+            Some(Tried::Slow(socket)) => {
+                self.receive_slowly(era, &socket, fd, bufs, control, flags)
+            }
             Some(Tried::Foreign) => Verdict::Done(Err(self.foreign(fd))),
         }
     }
@@ -93,6 +96,7 @@ impl Sockets {
         socket: &Arc<Socket>,
         fd: RawFd,
         bufs: &mut [IoSliceMut<'_>],
+        control: &mut [u8],
         flags: i32,
     ) -> Verdict<Received> {
         if let Some(connection) = socket.connection() {
@@ -103,7 +107,7 @@ impl Sockets {
         if socket.stream {
             return Verdict::Kernel;
         }
-        self.receive_datagram(era, socket, fd, bufs, flags)
+        self.receive_datagram(era, socket, fd, bufs, control, flags)
     }
 
     fn receive_stream(
@@ -245,7 +249,7 @@ const DONTWAIT: i32 = libc::MSG_DONTWAIT;
 const RDHUP: u32 = libc::POLLRDHUP as u32;
 
 fn stream_bytes(len: usize) -> Received {
-    Received { len, from: None, truncated: false }
+    Received { len, ..Received::default() }
 }
 
 /// MSG_TRUNC on a stream: takes bytes without giving them.
