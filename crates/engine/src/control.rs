@@ -8,6 +8,7 @@ pub mod connection;
 pub mod discard;
 pub mod exchange;
 pub mod grant;
+pub mod listing;
 pub mod questions;
 
 use std::collections::BTreeMap;
@@ -23,7 +24,9 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
     socket_with,
 };
-use shm::control::{CONTRACT_VERSION, FromEngine, Geometry, InterfaceInfo, Peer, Role, ToEngine};
+use shm::control::{
+    CONTRACT_VERSION, FromEngine, Geometry, InterfaceInfo, Peer, Role, SocketInfo, ToEngine,
+};
 
 use self::authority::{Purpose, Refusal};
 use self::capture::Captures;
@@ -31,9 +34,11 @@ use self::closed::ClosedSockets;
 use self::connection::Received;
 use self::discard::Discard;
 use self::exchange::{Answer, Command, Inbox, Outbox, SessionKey};
+use self::listing::{Listings, Step};
 use self::questions::Questions;
 use crate::config::Limits;
 use crate::session::SessionWho;
+use crate::ss::Seen;
 use crate::stats::Counters;
 use shm::stats::StatsPage;
 
@@ -122,8 +127,8 @@ const ACCEPTS_PER_ROUND: usize = 64;
 
 /// What the thread woke for.
 struct Ready {
-    /// Connections with messages.
-    ready: Vec<u64>,
+    /// Connections at which something happened, and what.
+    ready: Vec<(u64, PollFlags)>,
     /// Somebody connects.
     accept: bool,
     /// The kernel has news of closed sockets.
@@ -138,13 +143,23 @@ enum Stage {
     Observer,
 }
 
+/// What is to happen next at a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// It may say something.
+    Message,
+    /// It has asked the worker something. Until that is answered nothing more is read from it, so
+    /// that what it asks in the meantime waits in its own socket.
+    Answer,
+    /// It is to read what it was told so far before the list goes on at this place.
+    Room { place: usize },
+}
+
 struct Connection {
     fd: OwnedFd,
     peer: Peer,
     stage: Stage,
-    /// It has asked the worker something. Until that is answered nothing more is read from it, so
-    /// that what it asks in the meantime waits in its own socket.
-    waits: bool,
+    next: Next,
 }
 
 /// What the control thread knows and serves.
@@ -161,16 +176,15 @@ pub struct Control {
     captures: Captures,
     page: Arc<StatsPage>,
     connections: BTreeMap<u64, Connection>,
-    /// Sessions whose memory has not all been returned, with their users.
-    sessions: BTreeMap<SessionKey, u32>,
+    /// Sessions whose memory has not all been returned.
+    sessions: BTreeMap<SessionKey, SessionWho>,
     next_id: u64,
     buffer: Vec<u8>,
     closed: ClosedSockets,
     discard: Discard,
     /// Given up for a moment when no descriptor is left, to refuse whoever connects.
     spare: Option<OwnedFd>,
-    /// Observers that wait for the list of sockets. One listing serves all who ask meanwhile.
-    listing: Vec<u64>,
+    listings: Listings,
     questions: Questions,
     stop: Arc<exchange::Stop>,
 }
@@ -201,7 +215,7 @@ impl Control {
             closed,
             discard: Discard::default(),
             spare,
-            listing: Vec::new(),
+            listings: Listings::default(),
             questions: Questions::default(),
             socket,
             limits,
@@ -240,8 +254,8 @@ impl Control {
             if closed {
                 self.on_closed_sockets();
             }
-            for id in ready {
-                self.on_readable(id);
+            for (id, found) in ready {
+                self.on_ready(id, found);
             }
             if accept {
                 self.accept();
@@ -256,7 +270,11 @@ impl Control {
         fds.push(PollFd::new(&self.socket.fd, PollFlags::IN));
         fds.push(PollFd::from_borrowed_fd(self.closed.fd(), PollFlags::IN));
         for connection in self.connections.values() {
-            let wanted = if connection.waits { PollFlags::empty() } else { PollFlags::IN };
+            let wanted = match connection.next {
+                Next::Message => PollFlags::IN,
+                Next::Answer => PollFlags::empty(),
+                Next::Room { .. } => PollFlags::IN | PollFlags::OUT,
+            };
             fds.push(PollFd::new(&connection.fd, wanted));
         }
         poll(&mut fds, None)?;
@@ -267,7 +285,7 @@ impl Control {
             .keys()
             .zip(fds.iter().skip(4))
             .filter(|(_, fd)| !fd.revents().is_empty())
-            .map(|(id, _)| *id)
+            .map(|(id, fd)| (*id, fd.revents()))
             .collect();
         Ok(Ready { ready, accept, closed })
     }
@@ -310,7 +328,8 @@ impl Control {
         }
         let Ok(peer) = shm::control::peer(fd.as_fd()) else { return };
         let id = self.fresh_id();
-        self.connections.insert(id, Connection { fd, peer, stage: Stage::New, waits: false });
+        self.connections
+            .insert(id, Connection { fd, peer, stage: Stage::New, next: Next::Message });
     }
 
     /// Ends the oldest connection that has said nothing yet, else the oldest observer: nobody can
@@ -352,15 +371,33 @@ impl Control {
         let _ = connection::send(fd.as_fd(), &refused, &[]);
     }
 
-    fn on_readable(&mut self, id: u64) {
-        if self.connections.get(&id).is_some_and(|connection| connection.waits) {
-            // It was not waited for; only a hang-up is told nevertheless.
-            return self.drop_connection(id);
+    fn on_ready(&mut self, id: u64, found: PollFlags) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        match connection.next {
+            Next::Message => self.on_readable(id),
+            // Nothing was waited for; only a hang-up is told nevertheless.
+            Next::Answer => self.drop_connection(id),
+            Next::Room { place } if found.contains(PollFlags::OUT) => self.list(id, place),
+            Next::Room { .. } => {
+                // It asks more instead of reading, or is gone.
+                if !found.contains(PollFlags::HUP) {
+                    self.note_deaf(connection);
+                }
+                self.drop_connection(id);
+            }
         }
+    }
+
+    fn note_deaf(&self, connection: &Connection) {
+        self.counters.control_deaf.increment();
+        tracing::warn!(pid = connection.peer.pid, "control: does not read its answers; dropped");
+    }
+
+    fn on_readable(&mut self, id: u64) {
         // Bounded, so that one talkative client cannot keep the thread.
         for _ in 0..16 {
             let Some(connection) = self.connections.get(&id) else { return };
-            if connection.waits {
+            if connection.next != Next::Message {
                 return;
             }
             match connection::receive(connection.fd.as_fd(), &mut self.buffer) {
@@ -384,7 +421,7 @@ impl Control {
 
     fn drop_connection(&mut self, id: u64) {
         if let Some(connection) = self.connections.remove(&id) {
-            self.listing.retain(|waiting| *waiting != id);
+            self.listings.forget(id);
             // It may hold messages with descriptors in them that were never looked at.
             self.discard.close(vec![connection.fd]);
             match connection.stage {
@@ -437,7 +474,8 @@ impl Control {
             }
             (Stage::Observer, ToEngine::Sockets) => {
                 self.discard.close(fds);
-                self.on_sockets(id)
+                self.list(id, 0);
+                true
             }
             (Stage::Observer, ToEngine::Capture { port, snap_bytes }) => {
                 self.on_capture(id, &port, snap_bytes, fds)
@@ -451,14 +489,31 @@ impl Control {
         }
     }
 
-    /// One listing at a time, as each costs the worker a look at every socket.
-    fn on_sockets(&mut self, id: u64) -> bool {
+    /// Takes the next step of an observer's list of sockets.
+    fn list(&mut self, id: u64, place: usize) {
         self.wait_for_answer(id);
-        let asked = !self.listing.is_empty();
-        if !self.listing.contains(&id) {
-            self.listing.push(id);
+        if let Some(Step { place, .. }) = self.listings.ask(Step { connection: id, place }) {
+            self.worker.send(Command::Sockets { place });
         }
-        asked || self.worker.send(Command::Sockets)
+    }
+
+    fn on_listed(&mut self, seen: &[Seen], next: Option<usize>) {
+        let (answered, put) = self.listings.answered();
+        if let Some(Step { place, .. }) = put {
+            self.worker.send(Command::Sockets { place });
+        }
+        let Some(id) = answered.map(|step| step.connection) else { return };
+        let line =
+            |seen: &Seen| listing::line(seen, seen.session.and_then(|key| self.sessions.get(&key)));
+        let sockets: Vec<SocketInfo> = seen.iter().map(line).collect();
+        let Some(place) = next else {
+            return self.answer(id, &FromEngine::Sockets { sockets, more: false });
+        };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.next = Next::Room { place };
+        if !sockets.is_empty() && !self.tell(id, &FromEngine::Sockets { sockets, more: true }) {
+            self.drop_connection(id);
+        }
     }
 
     fn on_hello(&mut self, id: u64, contract: u32, role: Role, program: String) -> bool {
@@ -489,7 +544,7 @@ impl Control {
     fn grant(&mut self, id: u64, program: String) -> bool {
         let Some(connection) = self.connections.get(&id) else { return false };
         let uid = connection.peer.uid;
-        let of_user = self.sessions.values().filter(|user| **user == uid).count();
+        let of_user = self.sessions.values().filter(|who| who.uid == uid).count();
         let full = self.sessions.len() >= usize::from(self.limits.sessions);
         if full || (uid != 0 && of_user >= usize::from(self.limits.sessions_per_user)) {
             self.counters.sessions_refused.increment();
@@ -505,7 +560,7 @@ impl Control {
             pid: connection.peer.pid,
             uid,
         };
-        let (seed, ends) = match grant::make(key, self.geometry, who) {
+        let (seed, ends) = match grant::make(key, self.geometry, who.clone()) {
             Ok(made) => made,
             Err(error) => {
                 self.counters.sessions_refused.increment();
@@ -522,7 +577,7 @@ impl Control {
         if !self.worker.send(Command::Attach(Box::new(seed))) {
             return false;
         }
-        self.sessions.insert(key, uid);
+        self.sessions.insert(key, who);
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.stage = Stage::Session(key);
         }
@@ -590,11 +645,7 @@ impl Control {
         let Some(connection) = self.connections.get(&id) else { return false };
         let sent = connection::send(connection.fd.as_fd(), message, &[]);
         if sent == Err(Errno::AGAIN) {
-            self.counters.control_deaf.increment();
-            tracing::warn!(
-                pid = connection.peer.pid,
-                "control: does not read its answers; dropped"
-            );
+            self.note_deaf(connection);
         }
         sent.is_ok()
     }
@@ -617,11 +668,7 @@ impl Control {
             Answer::Gone(session) => {
                 self.sessions.remove(&session);
             }
-            Answer::Sockets { sockets } => {
-                for connection in std::mem::take(&mut self.listing) {
-                    self.tell_sockets(connection, &sockets);
-                }
-            }
+            Answer::Sockets { sockets, next } => self.on_listed(&sockets, next),
             Answer::Stats => {
                 let told = FromEngine::Stats { counters: self.counters.read() };
                 let (askers, again) = self.questions.answered();
@@ -638,33 +685,19 @@ impl Control {
     /// From now on the connection is not read until [`Control::answer`].
     fn wait_for_answer(&mut self, id: u64) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.waits = true;
+            connection.next = Next::Answer;
         }
     }
 
     /// Gives the answer that a connection waits for.
     fn answer(&mut self, id: u64, message: &FromEngine) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.waits = false;
+        connection.next = Next::Message;
         if rustix::io::ioctl_fionread(&connection.fd).is_ok_and(|bytes| bytes > 0) {
             self.counters.control_held.increment();
         }
         if !self.tell(id, message) {
             self.drop_connection(id);
-        }
-    }
-
-    /// Splits the list into messages of bounded size.
-    fn tell_sockets(&mut self, id: u64, sockets: &[shm::control::SocketInfo]) {
-        const PER_MESSAGE: usize = 64;
-        let mut chunks = sockets.chunks(PER_MESSAGE).peekable();
-        if chunks.peek().is_none() {
-            self.answer(id, &FromEngine::Sockets { sockets: Vec::new(), more: false });
-            return;
-        }
-        while let Some(chunk) = chunks.next() {
-            let more = chunks.peek().is_some();
-            self.answer(id, &FromEngine::Sockets { sockets: chunk.to_vec(), more });
         }
     }
 }

@@ -30,7 +30,7 @@ pub mod session;
 mod sessions;
 mod sleep;
 mod spans;
-mod ss;
+pub mod ss;
 pub mod stats;
 mod transmit;
 pub mod worker;

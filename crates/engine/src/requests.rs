@@ -169,7 +169,7 @@ impl Worker {
         match self.stack.tcp_connect(now, remote, local, options, owner) {
             Ok(id) => {
                 self.set_role(place, index, Role::Stream(Stream::new(id, options)));
-                let local = self.stack.tcp_info(now, id).map_or(remote, |info| info.local);
+                let local = self.stack.tcp_info(id).map_or(remote, |info| info.local);
                 Ok(Reply::Endpoint { endpoint: index, addresses: Addresses { local, remote } })
             }
             Err(error) => {
@@ -351,7 +351,7 @@ impl Worker {
             return Err(Errno::BADF);
         };
         let (id, receive_limit) = (stream.id, stream.options.recv_limit);
-        let info = self.stack.tcp_info(self.now, id).map_err(errno::of_request)?;
+        let info = self.stack.tcp_info(id).map_err(errno::of_request)?;
         Ok(Reply::Info(connection_info(&info, receive_limit)))
     }
 

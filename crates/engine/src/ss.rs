@@ -1,98 +1,56 @@
-//! The engine's sockets, for `outboard ss`.
+//! What a worker tells observers: its sockets and its counters.
 
-use std::net::SocketAddr;
+use stack::api::Owner;
 
-use shm::control::SocketInfo;
-use stack::api::{Owner, SocketKind, TcpState};
-use stack::tcp::TcpInfo;
-
-use crate::session::Session;
+use crate::control::exchange::SessionKey;
 use crate::sessions::Holder;
 use crate::worker::Worker;
 
-fn state_name(state: TcpState) -> &'static str {
-    match state {
-        TcpState::Closed => "CLOSED",
-        TcpState::SynSent => "SYN-SENT",
-        TcpState::SynReceived => "SYN-RECV",
-        TcpState::Established => "ESTAB",
-        TcpState::FinWait1 => "FIN-WAIT-1",
-        TcpState::FinWait2 => "FIN-WAIT-2",
-        TcpState::CloseWait => "CLOSE-WAIT",
-        TcpState::Closing => "CLOSING",
-        TcpState::LastAck => "LAST-ACK",
-        TcpState::TimeWait => "TIME-WAIT",
-    }
-}
+/// Sockets told in one step.
+pub const SOCKETS_PER_STEP: usize = 64;
 
-fn details(info: &TcpInfo) -> Vec<String> {
-    vec![
-        format!("cwnd:{}", info.cwnd),
-        format!("ssthresh:{}", info.ssthresh),
-        format!("rtt:{:.3}/{:.3}", info.srtt_ns as f64 / 1e6, info.rttvar_ns as f64 / 1e6),
-        format!("rto:{:.0}", info.rto_ns as f64 / 1e6),
-        format!("mss:{}", info.mss),
-        format!("snd_wnd:{}", info.send_window),
-        format!("retrans:{}", info.retransmits),
-    ]
+/// Places of the stack looked at in one step: most may be empty.
+const PLACES_PER_STEP: usize = 1024;
+
+/// A socket as a worker tells it; the words for it are found elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// From the stack.
+    pub socket: stack::SocketInfo,
+    /// The session behind it; `None` for a connection that nobody has accepted.
+    pub session: Option<SessionKey>,
 }
 
 impl Worker {
-    fn session_of(&self, owner: Owner) -> Option<&Session> {
-        match Holder::of(owner) {
-            Holder::Endpoint { place, .. } | Holder::Orphan { place, .. } => {
-                self.sessions.peek(place)
-            }
-            Holder::Listener(index) => {
-                let (place, _) = self.listeners.peek(index)?.attached().first()?;
-                self.sessions.peek(*place)
-            }
-            Holder::Nobody => None,
-        }
+    fn session_of(&self, owner: Owner) -> Option<SessionKey> {
+        let place = match Holder::of(owner) {
+            Holder::Endpoint { place, .. } | Holder::Orphan { place, .. } => place,
+            Holder::Listener(index) => self.listeners.peek(index)?.attached().first()?.0,
+            Holder::Nobody => return None,
+        };
+        Some(self.sessions.peek(place)?.key)
     }
 
-    fn line(&self, protocol: &str, owner: Owner, local: SocketAddr) -> SocketInfo {
-        let who = self.session_of(owner).map(|session| &session.who);
-        SocketInfo {
-            protocol: protocol.to_string(),
-            state: "UNCONN".to_string(),
-            local,
-            remote: None,
-            receive_queue: 0,
-            send_queue: 0,
-            program: who.map_or_else(String::new, |who| who.program.clone()),
-            pid: who.map_or(0, |who| who.pid),
-            uid: who.map_or(0, |who| who.uid),
-            details: Vec::new(),
+    /// One step of listing all sockets, so short that the worker's other work does not suffer:
+    /// the sockets from `place` on (0 to begin with), and where the next step begins, if the
+    /// list does not end here. A socket that lives all the while is told exactly once.
+    pub fn sockets_from(&self, place: usize) -> (Vec<Seen>, Option<usize>) {
+        let end = self.stack.socket_places();
+        let mut seen = Vec::with_capacity(SOCKETS_PER_STEP);
+        for place in place..end.min(place.saturating_add(PLACES_PER_STEP)) {
+            if seen.len() == SOCKETS_PER_STEP {
+                return (seen, Some(place));
+            }
+            if let Some(socket) = self.stack.socket_at(place) {
+                let owner = match &socket {
+                    stack::SocketInfo::Tcp(_, info) => info.owner,
+                    stack::SocketInfo::Udp(_, info) => info.owner,
+                };
+                seen.push(Seen { socket, session: self.session_of(owner) });
+            }
         }
-    }
-
-    /// Every socket of the stack, with the program behind it.
-    pub fn socket_list(&self) -> Vec<SocketInfo> {
-        self.stack
-            .sockets(self.now)
-            .map(|socket| match socket {
-                stack::SocketInfo::Tcp(_, info) => SocketInfo {
-                    state: match info.kind {
-                        SocketKind::Listener => "LISTEN".to_string(),
-                        _ => state_name(info.state).to_string(),
-                    },
-                    remote: info.remote,
-                    receive_queue: info.receive_queue,
-                    send_queue: info.send_queue,
-                    details: match info.kind {
-                        SocketKind::Listener => Vec::new(),
-                        _ => details(&info),
-                    },
-                    ..self.line("tcp", info.owner, info.local)
-                },
-                stack::SocketInfo::Udp(_, info) => SocketInfo {
-                    remote: info.remote,
-                    state: if info.remote.is_some() { "ESTAB" } else { "UNCONN" }.to_string(),
-                    ..self.line("udp", info.owner, info.local)
-                },
-            })
-            .collect()
+        let next = place.saturating_add(PLACES_PER_STEP);
+        (seen, Some(next).filter(|next| *next < end))
     }
 
     /// Writes what others count to the counters: ports, stack, cycles, buffers.

@@ -557,9 +557,9 @@ impl Worker {
                 self.answer(session, serial, shown.kernel_local, result);
             }
             Command::SocketClosed { cookie } => self.on_socket_closed(cookie),
-            Command::Sockets => {
-                let sockets = self.socket_list();
-                self.answers.push(Answer::Sockets { sockets });
+            Command::Sockets { place } => {
+                let (sockets, next) = self.sockets_from(place);
+                self.answers.push(Answer::Sockets { sockets, next });
             }
             Command::Stats => {
                 self.copy_counters();

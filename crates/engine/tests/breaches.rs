@@ -226,7 +226,7 @@ fn a_killed_programs_connections_all_end_though_the_first_ends_at_once() {
     assert_eq!(net.b.gone, [b.key]);
     net.b.worker.copy_counters();
     assert_eq!(net.b.counters.endpoints.read(), 0);
-    assert!(net.b.worker.socket_list().is_empty());
+    assert_eq!(net.b.worker.stack().sockets().count(), 0);
     for (near, _) in &ends {
         let errno = i32::from(a.levels(*near).errno);
         assert_eq!(errno, rustix::io::Errno::CONNRESET.raw_os_error());

@@ -271,9 +271,9 @@ impl Host {
     }
 
     /// Sockets that the stack still has.
-    pub fn sockets(&self, now: u64) -> Vec<String> {
+    pub fn sockets(&self) -> Vec<String> {
         let worker = locked(&self.worker);
-        worker.stack().sockets(Instant(now)).map(|socket| format!("{socket:?}")).collect()
+        worker.stack().sockets().map(|socket| format!("{socket:?}")).collect()
     }
 
     /// Names and values of all counters.

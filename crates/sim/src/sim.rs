@@ -261,7 +261,7 @@ impl Sim {
             for program in &host.programs {
                 text.push_str(&format!("\n  {}", program.describe()));
             }
-            for socket in host.sockets(self.now) {
+            for socket in host.sockets() {
                 text.push_str(&format!("\n  {} {socket}", host.address()));
             }
         }
@@ -291,7 +291,7 @@ impl Sim {
                 let of = host.address();
                 return Err(format!("{of} keeps {} sessions for good", host.session_count()));
             }
-            let left = host.sockets(self.now);
+            let left = host.sockets();
             if !left.is_empty() {
                 return Err(format!("{} keeps sockets for good: {left:?}", host.address()));
             }

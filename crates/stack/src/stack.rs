@@ -454,8 +454,8 @@ impl Stack {
     }
 
     /// What TCP_INFO and `ss` show.
-    pub fn tcp_info(&self, now: Instant, id: SocketId) -> Result<TcpInfo, RequestError> {
-        self.tcp.info(now, id)
+    pub fn tcp_info(&self, id: SocketId) -> Result<TcpInfo, RequestError> {
+        self.tcp.info(id)
     }
 
     /// Opens a UDP socket at `local` (an own IPv4 address or the unspecified one of either
@@ -521,12 +521,29 @@ impl Stack {
         self.tcp.counters().each(visit);
     }
 
-    /// Every socket, for `ss`.
-    pub fn sockets(&self, now: Instant) -> impl Iterator<Item = SocketInfo> + '_ {
-        let tcp = self.tcp.ids();
-        let tcp = tcp.filter_map(move |id| Some(SocketInfo::Tcp(id, self.tcp.info(now, id).ok()?)));
-        let udp = self.udp.ids();
-        tcp.chain(udp.filter_map(|id| Some(SocketInfo::Udp(id, self.udp.info(id).ok()?))))
+    /// Every socket.
+    pub fn sockets(&self) -> impl Iterator<Item = SocketInfo> + '_ {
+        (0..self.socket_places()).filter_map(|place| self.socket_at(place))
+    }
+
+    /// How many places [`Stack::socket_at`] has now; more may come.
+    pub fn socket_places(&self) -> usize {
+        self.udp.places() + self.tcp.places()
+    }
+
+    /// The socket at a place, if there is one. Each keeps its own as long as it lives, so that a
+    /// list can be made in several steps.
+    pub fn socket_at(&self, place: usize) -> Option<SocketInfo> {
+        match place.checked_sub(self.udp.places()) {
+            None => {
+                let id = self.udp.id_at(place)?;
+                Some(SocketInfo::Udp(id, self.udp.info(id).ok()?))
+            }
+            Some(place) => {
+                let id = self.tcp.id_at(place)?;
+                Some(SocketInfo::Tcp(id, self.tcp.info(id).ok()?))
+            }
+        }
     }
 
     /// Whether a socket may have this (canonical) address.

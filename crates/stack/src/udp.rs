@@ -235,11 +235,14 @@ impl Udp {
         Ok(UdpInfo { owner, local, remote })
     }
 
-    /// Ids of all sockets.
-    pub fn ids(&self) -> impl Iterator<Item = SocketId> + '_ {
-        (0u32..)
-            .zip(&self.slots)
-            .filter(|(_, slot)| slot.socket.is_some())
-            .map(|(index, slot)| SocketId { index: index | INDEX_BIT, generation: slot.generation })
+    /// How many places [`Udp::id_at`] has.
+    pub fn places(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The socket at a place, which it keeps as long as it lives.
+    pub fn id_at(&self, place: usize) -> Option<SocketId> {
+        let slot = self.slots.get(place).filter(|slot| slot.socket.is_some())?;
+        Some(SocketId { index: place as u32 | INDEX_BIT, generation: slot.generation })
     }
 }

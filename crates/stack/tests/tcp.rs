@@ -234,7 +234,7 @@ fn a_router_that_needs_smaller_packets_is_heard() {
     net.router_mtu = Some(1000);
     exchange(&mut net, a, b, 10 * SECOND);
     assert!(net.transcript.iter().any(|line| line.starts_with("too big")));
-    assert!(net.hosts[0].stack.tcp_info(net.now, a).unwrap().mss <= 960);
+    assert!(net.hosts[0].stack.tcp_info(a).unwrap().mss <= 960);
 }
 
 #[test]
@@ -273,12 +273,12 @@ fn sockets_are_listed() {
     let local = net.hosts[0].at(53);
     let udp = net.hosts[0].stack.udp_bind(local, Owner(9)).unwrap();
     let mut ids: Vec<SocketId> = Vec::new();
-    for info in net.hosts[0].stack.sockets(net.now) {
+    for info in net.hosts[0].stack.sockets() {
         ids.push(match info {
             SocketInfo::Tcp(id, _) | SocketInfo::Udp(id, _) => id,
         });
     }
-    assert_eq!(ids, [a, udp]);
+    assert_eq!(ids, [udp, a]);
     let mut names = Vec::new();
     net.hosts[0].stack.each_counter(|name, _| names.push(name.to_string()));
     assert!(names.contains(&"tcp_active_opens".to_string()));

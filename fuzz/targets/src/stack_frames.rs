@@ -355,8 +355,8 @@ impl Run {
             9 => drop(stack.tcp_abort(now, id)),
             10 => drop(stack.tcp_set_options(now, id, options(input))),
             _ => {
-                let _ = (stack.tcp_info(now, id), stack.tcp_pending(id), stack.tcp_levels(id));
-                let _ = stack.sockets(now).count();
+                let _ = (stack.tcp_info(id), stack.tcp_pending(id), stack.tcp_levels(id));
+                let _ = stack.sockets().count();
             }
         }
     }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, eventfd};
-use shm::control::SocketInfo;
 
 use crate::session::SessionSeed;
+use crate::ss::Seen;
 
 /// Commands or answers taken before other work has its turn.
 pub const TAKEN_AT_A_TIME: usize = 64;
@@ -75,8 +75,11 @@ pub enum Command {
         /// Its SO_COOKIE.
         cookie: u64,
     },
-    /// Lists the sockets for observers.
-    Sockets,
+    /// Takes one step of listing the sockets for an observer.
+    Sockets {
+        /// Where it begins.
+        place: usize,
+    },
     /// Brings the counters up to date for observers.
     Stats,
 }
@@ -110,10 +113,12 @@ pub enum Answer {
     Breached(SessionKey),
     /// The last memory of a session has been returned.
     Gone(SessionKey),
-    /// The sockets, for all observers that wait for them.
+    /// The step asked for last.
     Sockets {
-        /// All of them.
-        sockets: Vec<SocketInfo>,
+        /// What it found.
+        sockets: Vec<Seen>,
+        /// Where the next begins, if the list does not end here.
+        next: Option<usize>,
     },
     /// The counters are up to date.
     Stats,

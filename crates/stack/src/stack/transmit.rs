@@ -58,7 +58,7 @@ impl Stack {
                 return written;
             }
         }
-        while let Some(ready) = self.tcp.next_ready(now, interface) {
+        while let Some(ready) = self.tcp.next_ready(interface) {
             let Some(route) = self.routes.lookup(ready.remote) else {
                 self.tcp.unreachable(now, ready.handle, TcpError::NetUnreachable);
                 continue;

@@ -200,12 +200,14 @@ impl Listeners {
         Some(listener)
     }
 
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = (SocketId, &Listener)> {
-        (0u32..).zip(&self.slots).filter_map(|(slot, listener)| {
-            let listener = listener.as_ref()?;
-            let id = SocketId { index: slot | LISTENER_BIT, generation: listener.generation };
-            Some((id, listener))
-        })
+    /// How many there may be.
+    pub fn limit(&self) -> usize {
+        self.limit as usize
+    }
+
+    /// The one in a slot, of which there are at most [`Listeners::limit`].
+    pub fn id_at(&self, slot: usize) -> Option<SocketId> {
+        let listener = self.slots.get(slot)?.as_ref()?;
+        Some(SocketId { index: slot as u32 | LISTENER_BIT, generation: listener.generation })
     }
 }

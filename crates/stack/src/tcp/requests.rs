@@ -271,7 +271,7 @@ impl Tcp {
     }
 
     /// What `ss` shows.
-    pub fn info(&self, _now: Instant, id: SocketId) -> Result<TcpInfo, RequestError> {
+    pub fn info(&self, id: SocketId) -> Result<TcpInfo, RequestError> {
         if id.index & LISTENER_BIT != 0 {
             let listener = self.listeners.listener(id).ok_or(RequestError::Stale)?;
             return Ok(TcpInfo {
@@ -315,12 +315,18 @@ impl Tcp {
         })
     }
 
-    /// Every connection and listener.
-    pub fn ids(&self) -> impl Iterator<Item = SocketId> + '_ {
-        let connections = (0u32..)
-            .zip(&self.hot)
-            .filter(|(_, hot)| hot.used)
-            .map(|(index, hot)| SocketId { index, generation: hot.generation });
-        connections.chain(self.listeners.iter().map(|(id, _)| id))
+    /// How many places [`Tcp::id_at`] has now; more may come.
+    pub fn places(&self) -> usize {
+        self.listeners.limit() + self.hot.len()
+    }
+
+    /// The listener or connection at a place. Each keeps its own as long as it lives: listeners
+    /// have the first, as many as there may be, then come the connections.
+    pub fn id_at(&self, place: usize) -> Option<SocketId> {
+        let Some(index) = place.checked_sub(self.listeners.limit()) else {
+            return self.listeners.id_at(place);
+        };
+        let hot = self.hot.get(index).filter(|hot| hot.used)?;
+        Some(SocketId { index: index as u32, generation: hot.generation })
     }
 }

@@ -258,7 +258,7 @@ impl Tcp {
 
     /// The next that wants to send through `interface`; to be answered by one of
     /// [`emit`](Self::emit), [`park`](Self::park) and [`unreachable`](Self::unreachable).
-    pub fn next_ready(&mut self, _now: Instant, interface: InterfaceIndex) -> Option<Ready> {
+    pub fn next_ready(&mut self, interface: InterfaceIndex) -> Option<Ready> {
         let lane = self.lanes.get_mut(usize::from(interface.0))?;
         if let Some(reply) = lane.replies.front() {
             let handle = REPLY_BIT | u64::from(interface.0);

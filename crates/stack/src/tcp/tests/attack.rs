@@ -239,7 +239,7 @@ fn a_flood_of_syns_displaces_only_half_open_connections_that_are_old() {
         peer.wait(201);
         flood(&mut peer, 6000 + 8 * round);
         peer.sent();
-        assert_eq!(peer.host.tcp.ids().count(), 8 + 1 + 1);
+        assert_eq!(peer.host.ids().count(), 8 + 1 + 1);
     }
     assert_eq!(peer.host.tcp.counters().half_open_evicted, 1 + 98 * 8 + 6);
 }

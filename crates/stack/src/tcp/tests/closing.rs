@@ -196,7 +196,7 @@ fn closing_a_listener_resets_what_waits() {
     peer.host.tcp.close(peer.now, listener).unwrap();
     peer.expect("R. 1:1 ack 1");
     assert_eq!(peer.host.tcp.pending(listener), Err(RequestError::Stale));
-    assert_eq!(peer.host.tcp.ids().count(), 0);
+    assert_eq!(peer.host.ids().count(), 0);
     peer.send_refused("S 0:0", DropReason::TcpNoSocket);
 }
 
@@ -204,7 +204,7 @@ fn closing_a_listener_resets_what_waits() {
 fn closing_a_listener_ends_half_open_connections() {
     let mut peer = Peer::syn_received(PLAIN, TcpOptions::default());
     peer.host.tcp.close(peer.now, peer.listener.unwrap()).unwrap();
-    assert_eq!(peer.host.tcp.ids().count(), 0);
+    assert_eq!(peer.host.ids().count(), 0);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn slots_are_reused_under_new_generations() {
     peer.sent();
     peer.send("S 0:0");
     assert!(peer.is_gone());
-    let new = peer.host.tcp.ids().next().unwrap();
+    let new = peer.host.ids().last().unwrap();
     assert_eq!(new.index, old.index);
     assert_ne!(new.generation, old.generation);
     assert_eq!(peer.host.tcp.written(peer.now, old, 5), Err(RequestError::Stale));

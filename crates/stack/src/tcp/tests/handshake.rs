@@ -214,7 +214,7 @@ fn ephemeral_ports_differ_between_connections_and_lie_in_the_range() {
             p.host.tcp.connect(p.now, p.remote, None, &route, TcpOptions::default(), Owner(1))
         };
         let id = connect(&mut peer).unwrap();
-        let local = peer.host.tcp.info(peer.now, id).unwrap().local;
+        let local = peer.host.tcp.info(id).unwrap().local;
         assert!(local.port() >= 49152);
         assert!(ports.insert(local.port()));
     }

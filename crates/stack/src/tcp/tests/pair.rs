@@ -74,6 +74,11 @@ pub struct Host {
 }
 
 impl Host {
+    /// Every connection and listener.
+    pub fn ids(&self) -> impl Iterator<Item = SocketId> + '_ {
+        (0..self.tcp.places()).filter_map(|place| self.tcp.id_at(place))
+    }
+
     pub fn new(host: u8, mtu: u16, tso: bool) -> Self {
         let address = IpAddr::from([10, 0, 0, host]);
         let mut routes = Routes::default();
@@ -208,7 +213,7 @@ impl Pair {
     fn transmit(&mut self) {
         for from in 0..2 {
             let mut header = [0u8; 60];
-            while let Some(ready) = self.hosts[from].tcp.next_ready(self.now, INTERFACE) {
+            while let Some(ready) = self.hosts[from].tcp.next_ready(INTERFACE) {
                 let Some(tx) = self.hosts[from].tcp.emit(self.now, ready.handle, &mut header)
                 else {
                     continue;

@@ -316,7 +316,7 @@ impl Peer {
     fn sent_raw(&mut self, first: bool) -> String {
         let mut lines = Vec::new();
         let mut bytes = [0u8; 60];
-        while let Some(ready) = self.host.tcp.next_ready(self.now, INTERFACE) {
+        while let Some(ready) = self.host.tcp.next_ready(INTERFACE) {
             let Some(tx) = self.host.tcp.emit(self.now, ready.handle, &mut bytes) else { continue };
             let segment = wire::tcp::parse(&bytes[..usize::from(tx.header_bytes)]).unwrap();
             let header = segment.header;
@@ -371,7 +371,7 @@ impl Peer {
     }
 
     pub fn info(&self) -> crate::tcp::TcpInfo {
-        self.host.tcp.info(self.now, self.id).expect("live")
+        self.host.tcp.info(self.id).expect("live")
     }
 
     pub fn received(&self) -> usize {

@@ -269,7 +269,7 @@ fn there_are_no_keepalives_by_default() {
 fn a_parked_connection_sends_when_the_link_address_is_known() {
     let mut peer = Peer::established();
     peer.write(10);
-    let ready = peer.host.tcp.next_ready(peer.now, InterfaceIndex(0)).unwrap();
+    let ready = peer.host.tcp.next_ready(InterfaceIndex(0)).unwrap();
     peer.host.tcp.park(ready.handle);
     peer.write(10);
     peer.expect("");
@@ -284,7 +284,7 @@ fn an_unreachable_next_hop_ends_an_attempt_but_not_a_connection() {
         (Peer::syn_received_by_simultaneous_open(), Some(TcpError::HostUnreachable)),
     ] {
         peer.write(10);
-        let ready = peer.host.tcp.next_ready(peer.now, InterfaceIndex(0)).unwrap();
+        let ready = peer.host.tcp.next_ready(InterfaceIndex(0)).unwrap();
         peer.host.tcp.unreachable(peer.now, ready.handle, TcpError::HostUnreachable);
         assert_eq!(peer.levels().error, error);
     }

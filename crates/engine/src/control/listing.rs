@@ -1,0 +1,136 @@
+//! The list of sockets for observers. It is made in steps, each of them short for the worker, and
+//! the next step is only taken when the observer has room for it: nothing of a list is kept here,
+//! however long it is and however slowly it is read.
+
+use std::collections::VecDeque;
+
+use shm::control::SocketInfo;
+use stack::api::{SocketKind, TcpState};
+use stack::tcp::TcpInfo;
+
+use crate::session::SessionWho;
+use crate::ss::Seen;
+
+/// The next step of an observer's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Whose.
+    pub connection: u64,
+    /// Where it begins, as `Worker::sockets_from` counts.
+    pub place: usize,
+}
+
+/// Steps in the order in which the worker is to take them, one at a time for all observers.
+#[derive(Debug, Default)]
+pub struct Listings {
+    put: Option<Step>,
+    waiting: VecDeque<Step>,
+}
+
+impl Listings {
+    /// An observer waits for a step. `Some`: put this one to the worker.
+    pub fn ask(&mut self, step: Step) -> Option<Step> {
+        self.waiting.push_back(step);
+        self.put_next()
+    }
+
+    /// The worker has answered: this step, and the one to be put now.
+    pub fn answered(&mut self) -> (Option<Step>, Option<Step>) {
+        let answered = self.put.take();
+        (answered, self.put_next())
+    }
+
+    /// A connection is gone.
+    pub fn forget(&mut self, connection: u64) {
+        self.waiting.retain(|step| step.connection != connection);
+    }
+
+    fn put_next(&mut self) -> Option<Step> {
+        if self.put.is_some() {
+            return None;
+        }
+        self.put = self.waiting.pop_front();
+        self.put
+    }
+}
+
+fn state_name(state: TcpState) -> &'static str {
+    match state {
+        TcpState::Closed => "CLOSED",
+        TcpState::SynSent => "SYN-SENT",
+        TcpState::SynReceived => "SYN-RECV",
+        TcpState::Established => "ESTAB",
+        TcpState::FinWait1 => "FIN-WAIT-1",
+        TcpState::FinWait2 => "FIN-WAIT-2",
+        TcpState::CloseWait => "CLOSE-WAIT",
+        TcpState::Closing => "CLOSING",
+        TcpState::LastAck => "LAST-ACK",
+        TcpState::TimeWait => "TIME-WAIT",
+    }
+}
+
+fn details(info: &TcpInfo) -> Vec<String> {
+    vec![
+        format!("cwnd:{}", info.cwnd),
+        format!("ssthresh:{}", info.ssthresh),
+        format!("rtt:{:.3}/{:.3}", info.srtt_ns as f64 / 1e6, info.rttvar_ns as f64 / 1e6),
+        format!("rto:{:.0}", info.rto_ns as f64 / 1e6),
+        format!("mss:{}", info.mss),
+        format!("snd_wnd:{}", info.send_window),
+        format!("retrans:{}", info.retransmits),
+    ]
+}
+
+/// The words for a socket; `who` is behind it, if that is known.
+pub fn line(seen: &Seen, who: Option<&SessionWho>) -> SocketInfo {
+    let blank = |protocol: &str, local, remote| SocketInfo {
+        protocol: protocol.to_string(),
+        state: String::new(),
+        local,
+        remote,
+        receive_queue: 0,
+        send_queue: 0,
+        program: who.map_or_else(String::new, |who| who.program.clone()),
+        pid: who.map_or(0, |who| who.pid),
+        uid: who.map_or(0, |who| who.uid),
+        details: Vec::new(),
+    };
+    match &seen.socket {
+        stack::SocketInfo::Tcp(_, info) => SocketInfo {
+            state: match info.kind {
+                SocketKind::Listener => "LISTEN".to_string(),
+                _ => state_name(info.state).to_string(),
+            },
+            receive_queue: info.receive_queue,
+            send_queue: info.send_queue,
+            details: match info.kind {
+                SocketKind::Listener => Vec::new(),
+                _ => details(info),
+            },
+            ..blank("tcp", info.local, info.remote)
+        },
+        stack::SocketInfo::Udp(_, info) => SocketInfo {
+            state: if info.remote.is_some() { "ESTAB" } else { "UNCONN" }.to_string(),
+            ..blank("udp", info.local, info.remote)
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worker_takes_one_step_at_a_time_and_observers_have_them_by_turns() {
+        let step = |connection, place| Step { connection, place };
+        let mut listings = Listings::default();
+        assert_eq!(listings.ask(step(1, 0)), Some(step(1, 0)));
+        assert_eq!(listings.ask(step(2, 0)), None);
+        assert_eq!(listings.ask(step(3, 0)), None);
+        assert_eq!(listings.answered(), (Some(step(1, 0)), Some(step(2, 0))));
+        assert_eq!(listings.ask(step(1, 64)), None);
+        listings.forget(3);
+        assert_eq!(listings.answered(), (Some(step(2, 0)), Some(step(1, 64))));
+        assert_eq!(listings.answered(), (Some(step(1, 64)), None));
+    }
+}
