@@ -63,6 +63,10 @@ pub enum Traffic {
     Requests,
     /// Bulk: frames of up to 64 KiB, received in the soft interrupt of the host's core (RPS).
     Bulk,
+    /// What a packet port sends and takes, the kernel's stack being out of it: frames go from one
+    /// end's driver into the other end's ring at once, without a receive queue in between. Each
+    /// host thereby does the other's share of that work, which is the same.
+    Frames,
 }
 
 /// A host: a network namespace and a core.
@@ -197,7 +201,8 @@ impl Lab {
                 self.inside(side, &["sysctl", "-qw", &quiet])?;
             }
         }
-        self.suit(&link, Traffic::Requests)?;
+        let traffic = if addresses.is_some() { Traffic::Requests } else { Traffic::Frames };
+        self.suit(&link, traffic)?;
         Ok(link)
     }
 
@@ -205,15 +210,13 @@ impl Lab {
     pub fn suit(&self, link: &Link, traffic: Traffic) -> Result<()> {
         for side in Side::BOTH {
             let interface = link.end(side);
-            let switch = if traffic == Traffic::Bulk { "on" } else { "off" };
-            let opposite = if traffic == Traffic::Bulk { "off" } else { "on" };
-            self.inside(
-                side,
-                &["ethtool", "-K", &interface, "tso", switch, "gso", switch, "gro", opposite],
-            )?;
+            let small = traffic == Traffic::Requests;
+            let [cut, join] = if small { ["off", "on"] } else { ["on", "off"] };
+            self.inside(side, &["ethtool", "-K", &interface, "tso", cut, "gso", cut, "gro", join])?;
             match traffic {
                 Traffic::Requests => self.thread_receive(side, &interface)?,
                 Traffic::Bulk => self.steer_receive(side, &interface, true)?,
+                Traffic::Frames => {}
             }
         }
         Ok(())

@@ -123,8 +123,7 @@ impl Bench {
     }
 
     fn once(&self, work: Work, column: Column) -> Result<Samples> {
-        let link = if column == Column::PacketBoth { &self.packet } else { &self.kernel };
-        self.lab.suit(link, work.traffic())?;
+        self.lab.suit(&self.kernel, work.traffic())?;
         let running = self.start(work, column)?;
         let expected = self.rates.borrow().get(&(work, column)).copied();
         let expected = match expected {

@@ -109,12 +109,23 @@ impl Driver {
 
     /// Does what ringing left to do.
     pub fn ring_out(&self, rung: Rung) {
-        if rung == Rung::WritePipe {
-            // A full buffer wakes the engine as well as one more byte; an engine that is gone is
-            // found out by its hang-up.
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let _ = rustix::net::send(&self.bell, &[1], flags);
+        match rung {
+            Rung::Enough => {}
+            // What runs on the worker's CPU has been given it, and may as well finish first.
+            Rung::GivesWay if self.shares_cpu() => {}
+            Rung::GivesWay => self.resume_worker(),
+            Rung::WritePipe => {
+                // A full buffer wakes the engine as well as one more byte; an engine that is gone
+                // is found out by its hang-up.
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                let _ = rustix::net::send(&self.bell, &[1], flags);
+            }
         }
+    }
+
+    /// This thread stops running: a worker that has given way to it goes on.
+    pub fn resume_worker(&self) {
+        self.ring_out(self.lane.resume_worker());
     }
 
     /// Tells the worker that an endpoint has work.
@@ -145,6 +156,7 @@ impl Driver {
             while lane.take_reply().is_some() {}
             if let Some(serial) = lane.push_request(request) {
                 self.ring_out(lane.ring_requests());
+                self.resume_worker();
                 break serial;
             }
             drop(lane);

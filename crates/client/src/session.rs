@@ -329,7 +329,9 @@ impl Session {
         sleepers.count += 1;
         sleepers.sleep += 1;
         let quiet = self.drivers.iter().all(|driver| driver.lane.arm(sleepers.sleep));
-        if !quiet {
+        if quiet {
+            self.drivers.iter().for_each(Driver::resume_worker);
+        } else {
             self.rouse(&mut sleepers);
         }
         quiet

@@ -10,9 +10,9 @@ pub use stack::api::Cidr;
 /// How a worker waits for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Poll {
-    /// Never sleeps: lowest latency, a whole core.
+    /// Never sleeps for want of work: lowest latency, a whole core.
     Busy,
-    /// Sleeps after an idle spell and yields to programs on its core.
+    /// Sleeps after a spell of idle polling.
     #[default]
     Adaptive,
 }

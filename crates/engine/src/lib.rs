@@ -21,6 +21,7 @@ mod events;
 mod lane;
 mod linger;
 mod listener;
+mod occupancy;
 mod pool;
 mod receive;
 mod requests;

@@ -17,6 +17,7 @@ use crate::config::{EngineConfig, Poll, PortSetup};
 use crate::control::capture::Captures;
 use crate::control::exchange::{Answer, Command, Inbox, Outbox, Stop, exchange};
 use crate::control::{Control, ControlSocket};
+use crate::occupancy::{Occupancy, Patience};
 use crate::stats::Counters;
 use crate::worker::{Worker, WorkerConfig};
 
@@ -110,6 +111,8 @@ impl Engine {
             published_at: Instant(0),
             unpublished: true,
             lanes: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fail("epoll"))?,
+            occupancy: Occupancy::default(),
+            patience: Patience::new(),
         };
         let core = config.core;
         let worker_thread = std::thread::Builder::new()
@@ -202,9 +205,6 @@ fn now() -> Instant {
     Instant((time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64))
 }
 
-/// Idle polling after which an adaptive worker sleeps.
-const IDLE_SPELL_NS: u64 = 50_000;
-
 /// How often a polling worker looks for rings of lanes that it does not poll, and for lanes that
 /// have gone idle.
 const LANES_EVERY_NS: u64 = 20_000;
@@ -212,8 +212,14 @@ const LANES_EVERY_NS: u64 = 20_000;
 /// How often the statistics page is brought up to date.
 const PUBLISH_EVERY_NS: u64 = 100_000_000;
 
-/// A turn is bounded; what is longer was spent without the CPU.
-const TURN_NS_MAX: u64 = 500_000;
+/// How long a worker gives way at a time.
+const MOMENT_NS: i64 = 100_000;
+
+/// Processor time of this thread.
+fn own_time_ns() -> u64 {
+    let own = clock_gettime(ClockId::ThreadCPUTime);
+    own.tv_sec as u64 * 1_000_000_000 + own.tv_nsec as u64
+}
 
 /// The polling loop of one worker.
 struct Polling {
@@ -229,6 +235,8 @@ struct Polling {
     unpublished: bool,
     /// Watches the pipes of all lanes.
     lanes: std::os::fd::OwnedFd,
+    occupancy: Occupancy,
+    patience: Patience,
 }
 
 impl Polling {
@@ -242,38 +250,58 @@ impl Polling {
             let activity = self.worker.turn(start);
             self.give_answers();
             let mut end = now();
-            let took = end.0.saturating_sub(start.0).min(TURN_NS_MAX);
             if activity.worked() {
-                self.counters.busy_ns.add(took);
                 worked_at = end;
                 self.unpublished = true;
-            } else {
-                self.counters.idle_ns.add(took);
             }
             if end.0.saturating_sub(lanes_at.0) >= LANES_EVERY_NS {
                 lanes_at = end;
                 self.look_after_lanes(end);
                 self.publish(end);
+                let (busy_ns, idle_ns) = self.occupancy.look(end.0, own_time_ns());
+                self.counters.busy_ns.add(busy_ns);
+                self.counters.idle_ns.add(idle_ns);
                 let here = rustix::thread::sched_getcpu() as u32;
                 if cpu != Some(here) {
                     cpu = Some(here);
                     self.worker.set_cpu(here);
                 }
             }
-            if self.mode == Poll::Adaptive && !activity.worked() {
-                if end.0.saturating_sub(worked_at.0) >= IDLE_SPELL_NS {
-                    self.sleep(end);
-                    worked_at = now();
-                    end = worked_at;
-                } else {
-                    // A program on this core runs now rather than at the end of our time slice.
-                    self.counters.yields.increment();
-                    sched_yield();
-                    end = now();
+            if !activity.worked() {
+                let slept = self.idle(start, end, worked_at);
+                end = now();
+                if slept {
+                    worked_at = end;
                 }
             }
             start = end;
         }
+    }
+
+    /// A turn from `start` to `end` found nothing to do. Sleeps when that has been so for long, and
+    /// gives way to programs; returns whether it slept.
+    fn idle(&mut self, start: Instant, end: Instant, worked_at: Instant) -> bool {
+        if self.occupancy.is_shared(end.0) && self.worker.somebody_runs() {
+            self.give_way();
+            self.occupancy.slept(now().0.saturating_sub(end.0));
+            return false;
+        }
+        if self.mode == Poll::Busy {
+            self.occupancy.idled(end.0.saturating_sub(start.0));
+            return false;
+        }
+        if self.patience.is_over(end.0.saturating_sub(worked_at.0)) {
+            self.sleep(end);
+            let slept = now().0.saturating_sub(end.0);
+            self.occupancy.slept(slept);
+            self.patience.slept(slept);
+            return true;
+        }
+        // A program in the same scheduling group runs now rather than at the end of our time slice.
+        self.counters.yields.increment();
+        sched_yield();
+        self.occupancy.idled(now().0.saturating_sub(start.0));
+        false
     }
 
     /// Brings the statistics page up to date now and then.
@@ -336,6 +364,27 @@ impl Polling {
                     let _ = epoll::delete(&self.lanes, fd);
                 });
             }
+        }
+    }
+
+    /// Lets a program run that has the worker's CPU, until it stops or for a moment: frames wait
+    /// meanwhile, and more of them are dealt with at a time.
+    fn give_way(&mut self) {
+        if self.inbox.signal().is_raised() || !self.worker.prepare_giving_way() {
+            return;
+        }
+        self.counters.ways_given.increment();
+        let moment = Timespec { tv_sec: 0, tv_nsec: MOMENT_NS };
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.stop.fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.inbox.signal().fd(), PollFlags::IN),
+            PollFd::new(&self.lanes, PollFlags::IN),
+        ];
+        let _ = poll(&mut fds, Some(&moment));
+        let rung = !fds[2].revents().is_empty();
+        self.worker.awake();
+        if rung {
+            self.take_rings(crate::service::now());
         }
     }
 

@@ -85,6 +85,32 @@ impl Worker {
         true
     }
 
+    /// Whether a client of a polled lane runs or is about to, as far as its lane tells.
+    pub fn somebody_runs(&self) -> bool {
+        (0..self.sessions.place_count()).filter_map(|place| self.sessions.peek(place)).any(
+            |session| {
+                session.is_served()
+                    && session.lanes.iter().any(|lane| lane.polled && lane.view.client_runs())
+            },
+        )
+    }
+
+    /// Asks clients to let the worker go on when they stop running. `false`: there is work.
+    pub fn prepare_giving_way(&mut self) -> bool {
+        for place in 0..self.sessions.place_count() {
+            let Some(session) = self.sessions.at(place) else { continue };
+            if !session.is_served() {
+                continue;
+            }
+            let mut polled = session.lanes.iter_mut().filter(|lane| lane.polled);
+            if !polled.all(|lane| lane.view.prepare_giving_way()) {
+                self.awake();
+                return false;
+            }
+        }
+        true
+    }
+
     /// A datagram that waits for a neighbour comes on with the answer; one that waits for a
     /// port is retried by polling.
     fn waiting_datagrams_can_sleep(&self) -> bool {

@@ -55,11 +55,13 @@ counters! {
     turns_with_work,
     /// Times the worker slept.
     sleeps,
-    /// Times the worker gave its core away between turns.
+    /// Times the worker yielded its core between turns, to programs of its scheduling group.
     yields,
-    /// Nanoseconds of turns with work, and of what it takes to sleep and wake.
+    /// Times the worker slept for a moment, to let a program run that has the same core.
+    ways_given,
+    /// Processor time of the worker without idle polling, in nanoseconds.
     busy_ns,
-    /// Nanoseconds of polling that found nothing.
+    /// Processor time of polling that found nothing, in nanoseconds.
     idle_ns,
     /// Sessions attached now.
     sessions,

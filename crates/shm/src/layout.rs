@@ -27,6 +27,9 @@ pub(crate) mod lane {
     // Written by the engine.
     pub const DOORBELLS_TAKEN: usize = 0;
     pub const ASLEEP: usize = 16;
+    /// Bit of `ASLEEP`: the worker sleeps for a moment only, to let a client run that has the same
+    /// CPU.
+    pub const GIVES_WAY: u64 = 1 << 63;
     pub const SENDABLE: usize = 8;
     pub const WORKER_CPU: usize = 24;
     // Written by the client, read by the engine.

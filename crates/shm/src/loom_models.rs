@@ -313,6 +313,24 @@ fn an_engine_that_falls_asleep_has_seen_the_doorbell_or_is_woken() {
 }
 
 #[test]
+fn an_engine_that_gives_way_has_seen_the_doorbell_or_is_woken_when_the_client_stops() {
+    loom::model(|| {
+        let region = region();
+        let (mut engine, _, client, endpoint) = sides(&region);
+        let running = thread::spawn(move || {
+            let held = endpoint.lock_send(tag()).unwrap();
+            let rung = client.ring(0, Direction::Send);
+            assert_ne!(rung, Rung::WritePipe, "it rings one that waits for it to stop");
+            drop(held);
+            client.resume_worker()
+        });
+        let asleep = engine.prepare_giving_way();
+        let resumed = running.join().unwrap();
+        assert!(!asleep || resumed == Rung::WritePipe, "it gives way to one that has stopped");
+    });
+}
+
+#[test]
 fn two_who_ring_a_sleeping_engine_write_at_least_one_byte() {
     loom::model(|| {
         let region = region();

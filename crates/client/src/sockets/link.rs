@@ -356,7 +356,6 @@ impl Sockets {
     /// Looks for hints for a little while; true when the waiter has news.
     pub(super) fn spin(&self, attachment: &Attachment, waiter: &Waiter) -> bool {
         if attachment.session.engine_shares_cpu() {
-            rustix::thread::sched_yield();
             self.pump(attachment);
             return waiter.is_signalled();
         }

@@ -18,6 +18,9 @@ pub enum Rung {
     Enough,
     /// The worker sleeps: write a byte to the lane's pipe.
     WritePipe,
+    /// The worker has given way to whoever runs on its CPU. Whoever does will
+    /// [resume it](ClientLane::resume_worker) when it stops; another does so at once.
+    GivesWay,
 }
 
 /// Which of an endpoint's two doorbells.
@@ -120,12 +123,25 @@ impl ClientLane {
         // Pairs with the fence in `EngineLane::prepare_sleep`: either we see it asleep, or it
         // sees the doorbell.
         fence(Ordering::SeqCst);
-        let sleep = self.look(lane::ASLEEP, Ordering::Relaxed);
-        // One byte for each sleep is enough, whoever writes it.
-        let rung = || {
-            self.region.word(self.base + lane::SLEEP_RUNG).swap(sleep, Ordering::Relaxed) == sleep
-        };
-        if sleep == 0 || rung() { Rung::Enough } else { Rung::WritePipe }
+        match self.look(lane::ASLEEP, Ordering::Relaxed) {
+            0 => Rung::Enough,
+            sleep if sleep & lane::GIVES_WAY != 0 => Rung::GivesWay,
+            sleep => self.ring_sleeper(sleep),
+        }
+    }
+
+    /// One byte for each sleep is enough, whoever writes it.
+    fn ring_sleeper(&self, sleep: u64) -> Rung {
+        let rung = self.region.word(self.base + lane::SLEEP_RUNG);
+        if rung.swap(sleep, Ordering::Relaxed) == sleep { Rung::Enough } else { Rung::WritePipe }
+    }
+
+    /// Ends the worker's giving way, for one who stops running now or runs elsewhere.
+    pub fn resume_worker(&self) -> Rung {
+        match self.look(lane::ASLEEP, Ordering::Relaxed) {
+            sleep if sleep & lane::GIVES_WAY != 0 => self.ring_sleeper(sleep),
+            _ => Rung::Enough,
+        }
     }
 
     /// Takes the lane's lock.

@@ -263,8 +263,26 @@ impl EngineLane {
     /// sleep.
     #[must_use]
     pub fn prepare_sleep(&mut self) -> bool {
-        self.sleep = self.sleep.wrapping_add(1).max(1);
-        self.put(lane::ASLEEP, self.sleep, Ordering::Relaxed);
+        self.fall_asleep(0)
+    }
+
+    /// The same for a short sleep that only lets a client run that has the same CPU: a client there
+    /// rings by the pipe when it stops running, and one elsewhere as ever.
+    #[must_use]
+    pub fn prepare_giving_way(&mut self) -> bool {
+        self.fall_asleep(lane::GIVES_WAY)
+    }
+
+    /// Whether the client runs or is about to: it does not sleep, or has been woken and has not
+    /// noticed yet.
+    pub fn client_runs(&self) -> bool {
+        let armed = self.look(lane::ARMED, Ordering::Relaxed);
+        armed == 0 || armed == self.woken
+    }
+
+    fn fall_asleep(&mut self, how: u64) -> bool {
+        self.sleep = (self.sleep.wrapping_add(1) & !lane::GIVES_WAY).max(1);
+        self.put(lane::ASLEEP, self.sleep | how, Ordering::Relaxed);
         // Pairs with the fence in `ClientLane::ring`: either the client sees us asleep, or we see
         // its doorbell.
         fence(Ordering::SeqCst);
