@@ -185,3 +185,34 @@ fn the_impossible_is_refused_with_a_sentence() {
         assert!(!said.contains("panicked"), "{arguments:?} said {said}");
     }
 }
+
+#[test]
+fn a_capability_that_is_missing_is_named_by_engine_and_run() {
+    let Some(_turn) = turn("a_capability_that_is_missing_is_named_by_engine_and_run") else {
+        return;
+    };
+    let outboard = executable().expect("built");
+    let socket = std::env::temp_dir().join(format!("outboard-caps-{}.sock", std::process::id()));
+    // In a network namespace of its own, so that nothing is left behind.
+    let script = "ip link add obp0 type veth peer name obp1 && \
+        exec setpriv --bounding-set=-$1 --inh-caps=-$1 \"$0\" $2 --socket \"$4\" --port $3 $5";
+    let lacks = |capability: &str, port: &str, expected: &str| {
+        for (verb, program) in [("engine", ""), ("run", "-- true")] {
+            let output = Command::new("unshare")
+                .args(["--net", "sh", "-c", script])
+                .arg(&outboard)
+                .args([capability, verb, port])
+                .arg(&socket)
+                .arg(program)
+                .output()
+                .expect("unshare runs");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success(), "{verb} {port} without {capability}: {said}");
+            assert!(said.contains(expected), "{verb} {port} without {capability}: {said}");
+            assert!(said.contains("run as root"), "{verb} {port} without {capability}: {said}");
+        }
+    };
+    lacks("net_admin", "tap:obp2,addr=10.0.0.2/24", "CAP_NET_ADMIN is missing");
+    lacks("net_admin", "packet:obp0,addr=10.0.0.2/24", "CAP_NET_ADMIN is missing");
+    lacks("net_raw", "packet:obp0,addr=10.0.0.2/24", "CAP_NET_RAW is missing");
+}

@@ -257,6 +257,24 @@ fn an_observer_is_told_that_its_captures_file_is_full() {
 }
 
 #[test]
+fn a_library_of_another_contract_is_refused_with_a_sentence_that_names_both() {
+    let engine = start("contract", Limits::default());
+    let newer = CONTRACT_VERSION + 1;
+    for role in [Role::Session, Role::Observer] {
+        let hello = ToEngine::Hello { contract: newer, role, program: "test".into() };
+        let socket = engine.connect();
+        let refused = ask(&socket, &hello, &[]);
+        let Some(FromEngine::Refused { contract, reason }) = refused else { panic!("{refused:?}") };
+        assert_eq!(contract, CONTRACT_VERSION);
+        assert!(reason.contains(&format!("the engine speaks contract {CONTRACT_VERSION}")));
+        assert!(reason.contains(&format!("library contract {newer}")), "{reason}");
+        assert!(reason.contains("same release"), "{reason}");
+        assert_eq!(answer(&socket), None);
+    }
+    assert_eq!(engine.counter("sessions_refused"), 2);
+}
+
+#[test]
 fn one_user_cannot_take_all_sessions_by_default() {
     let limits = Limits::default();
     assert_eq!(limits.sessions_per_user, limits.sessions / 4);

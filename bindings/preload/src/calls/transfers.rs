@@ -12,10 +12,40 @@ use crate::{addresses, real};
 /// Most parts of one vectored call (IOV_MAX).
 const PARTS_MAX: usize = 1024;
 
+/// Whether nothing of the program's can lie at an address: the first page (null, and members of
+/// what null points to) and the last one (-1 and other failures taken for addresses). The kernel
+/// finds out every bad address when it copies; here only these are found, as one comparison.
+fn is_impossible(address: usize) -> bool {
+    const PAGE: usize = 4096;
+    address.wrapping_add(PAGE) < 2 * PAGE
+}
+
+/// EFAULT when one of `count` iovecs, or their array, cannot be.
+///
+/// # Safety
+/// `count` iovecs at `iov`, unless that is an impossible address.
+unsafe fn checked(iov: *const iovec, count: usize) -> Result<(), Errno> {
+    if count > PARTS_MAX {
+        return Err(Errno::INVAL);
+    }
+    if count == 0 {
+        return Ok(());
+    }
+    if is_impossible(iov.addr()) {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: by the caller's promise.
+    let iov = unsafe { std::slice::from_raw_parts(iov, count) };
+    match iov.iter().any(|part| part.iov_len > 0 && is_impossible(part.iov_base.addr())) {
+        true => Err(Errno::FAULT),
+        false => Ok(()),
+    }
+}
+
 /// # Safety
 /// `len` writable bytes at `buf`.
 unsafe fn room<'a>(buf: *mut c_void, len: size_t) -> Result<IoSliceMut<'a>, Errno> {
-    if buf.is_null() {
+    if is_impossible(buf.addr()) {
         return if len == 0 { Ok(IoSliceMut::new(&mut [])) } else { Err(Errno::FAULT) };
     }
     let len = len.min(isize::MAX as usize);
@@ -26,7 +56,7 @@ unsafe fn room<'a>(buf: *mut c_void, len: size_t) -> Result<IoSliceMut<'a>, Errn
 /// # Safety
 /// `len` readable bytes at `buf`.
 unsafe fn bytes<'a>(buf: *const c_void, len: size_t) -> Result<IoSlice<'a>, Errno> {
-    if buf.is_null() {
+    if is_impossible(buf.addr()) {
         return if len == 0 { Ok(IoSlice::new(&[])) } else { Err(Errno::FAULT) };
     }
     let len = len.min(isize::MAX as usize);
@@ -37,10 +67,9 @@ unsafe fn bytes<'a>(buf: *const c_void, len: size_t) -> Result<IoSlice<'a>, Errn
 /// # Safety
 /// `count` iovecs of writable memory at `iov`.
 unsafe fn rooms<'a>(iov: *const iovec, count: usize) -> Result<&'a mut [IoSliceMut<'a>], Errno> {
-    if count > PARTS_MAX {
-        return Err(Errno::INVAL);
-    }
-    if count == 0 || iov.is_null() {
+    // SAFETY: by the caller's promise.
+    unsafe { checked(iov, count) }?;
+    if count == 0 {
         return Ok(&mut []);
     }
     // SAFETY: IoSliceMut has iovec's layout; the array is only read by the layers below, which
@@ -51,10 +80,9 @@ unsafe fn rooms<'a>(iov: *const iovec, count: usize) -> Result<&'a mut [IoSliceM
 /// # Safety
 /// `count` iovecs of readable memory at `iov`.
 unsafe fn parts<'a>(iov: *const iovec, count: usize) -> Result<&'a [IoSlice<'a>], Errno> {
-    if count > PARTS_MAX {
-        return Err(Errno::INVAL);
-    }
-    if count == 0 || iov.is_null() {
+    // SAFETY: by the caller's promise.
+    unsafe { checked(iov, count) }?;
+    if count == 0 {
         return Ok(&[]);
     }
     // SAFETY: IoSlice has iovec's layout; by the caller's promise the array is valid.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use mini::Mini;
 use outboard_client::{ConnectOptions, Endpoint, Errno, How, Kind, OptionName, Readiness, Session};
 use rustix::event::{PollFd, PollFlags};
+use shm::control::{CONTRACT_VERSION, FromEngine, Role, Socket, ToEngine, Wait};
 
 fn peer() -> SocketAddr {
     "10.9.0.1:7".parse().unwrap()
@@ -225,6 +226,29 @@ fn datagrams_come_back_whole_whatever_their_length() {
     assert_eq!(endpoint.send_to(Some(peer()), None, &parts), Err(Errno::MSGSIZE));
     endpoint.set_peer(Some(peer())).unwrap();
     assert_eq!(endpoint.send_to(None, None, &[IoSlice::new(b"hello")]), Ok(5));
+}
+
+#[test]
+fn an_engine_of_another_contract_refuses_and_the_reason_reaches_the_program() {
+    let (here, there) = Socket::pair().unwrap();
+    let other = CONTRACT_VERSION + 1;
+    let engine = std::thread::spawn(move || {
+        let (hello, _) = here.receive::<ToEngine>(Wait::Yes).unwrap();
+        let expected = ToEngine::Hello {
+            contract: CONTRACT_VERSION,
+            role: Role::Session,
+            program: "old".into(),
+        };
+        assert_eq!(hello, expected);
+        let reason = "install both of the same release".into();
+        here.send(&FromEngine::Refused { contract: other, reason }, &[], Wait::Yes).unwrap();
+    });
+    let error = Session::attach_over(there, "old").expect_err("a refusal").to_string();
+    assert_eq!(
+        error,
+        format!("the engine (contract {other}) refused: install both of the same release")
+    );
+    engine.join().unwrap();
 }
 
 #[test]
