@@ -1,11 +1,12 @@
-//! TCP: RFC 9293 with 7323 (scaled windows, timestamps), 2018 and 6675 (SACK), 5681 and 9438
-//! (congestion control), 6298 (timeouts), 5961 (blind attacks), 6528 and 6056 (keyed numbers).
+//! TCP: RFC 9293 with 7323 (scaled windows, timestamps), 2018 (SACK), 8985 (losses found by time,
+//! tail probes), 5681 and 9438 (congestion control), 6298 (timeouts), 5961 (blind attacks), 6528 and
+//! 6056 (keyed numbers).
 //!
 //! [`Tcp`] holds the tables: connections in two arrays (what every packet touches, and the
 //! rest), listeners, TIME-WAITs, the flow table, ready queues and timers. What is done to one
 //! connection is a method of [`Connection`](connection::Connection), which knows no table; its
-//! effects come back in a [`Step`](connection::Step). Read `receive`, `ack`, `recovery`, `send`,
-//! `timers` in this order.
+//! effects come back in a [`Step`](connection::Step). Read `receive`, `ack`, `scoreboard`,
+//! `recovery`, `send`, `timers` in this order.
 
 mod ack;
 mod close;
@@ -18,11 +19,13 @@ mod image;
 mod intervals;
 mod isn;
 mod listener;
+mod rack;
 mod receive;
 mod recovery;
 mod reply;
 mod requests;
 mod rtt;
+mod scoreboard;
 mod send;
 mod state;
 mod tables;
@@ -30,6 +33,7 @@ mod tables;
 mod tests;
 mod time_wait;
 mod timers;
+mod tlp;
 
 pub use counters::TcpCounters;
 pub use state::{Input, STATES};

@@ -49,19 +49,20 @@ impl Connection<'_> {
         // Before the acknowledgement moves the flight.
         let flight = self.hot.flight();
         let was_lossy = self.hot.phase != Phase::Open;
-        let newly_sacked = self.take_sack(segment, ack);
+        let delivery = self.take_delivery(step, segment, ack.cast_unsigned());
+        let mut is_bare = false;
         if acked > 0 {
             self.on_progress(step, segment, ack.cast_unsigned());
         } else {
             //= https://www.rfc-editor.org/rfc/rfc5681#section-2
             //# DUPLICATE ACKNOWLEDGMENT: An acknowledgment is considered a
             //# "duplicate" in the following algorithms when
-            let plain_duplicate = flight > 0
-                && segment.payload.is_empty()
+            is_bare = segment.payload.is_empty()
                 && !header.flags.syn()
                 && !header.flags.fin()
-                && !window_moved;
-            if newly_sacked > 0 || (plain_duplicate && !self.hot.sack) {
+                && !window_moved
+                && delivery.sacked == 0;
+            if flight > 0 && is_bare && !self.hot.sack {
                 self.hot.dup_acks = self.hot.dup_acks.saturating_add(1);
                 step.ready = true;
             }
@@ -74,12 +75,17 @@ impl Connection<'_> {
                 }
             }
         }
+        self.on_tail_probe_ack(step, is_bare, delivery.dsack);
         self.judge_losses(step, acked > 0);
         if acked > 0 && (self.hot.phase != Phase::Recovery) {
             self.grow_window(step, acked, flight, was_lossy);
         }
-        if window_moved || acked > 0 {
+        if window_moved || delivery.bytes > 0 {
             step.ready = true;
+        }
+        if delivery.bytes > 0 {
+            self.hot.tail_due = false;
+            self.arm_send_timer(step.now);
         }
         Ok(())
     }
@@ -113,10 +119,10 @@ impl Connection<'_> {
     fn on_progress(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>, ack: u64) {
         let hot = &mut *self.hot;
         hot.una = ack;
-        self.cold.sacked.remove_below(ack);
         if hot.timed_at != NEVER {
             if ack >= hot.timed_end {
                 hot.rtt.on_sample(step.now.0.saturating_sub(hot.timed_at));
+                self.cold.tlp.on_measured();
                 hot.timed_at = NEVER;
             }
         } else if let Some(timestamps) = segment.options.timestamps.filter(|_| hot.timestamps) {
@@ -127,6 +133,7 @@ impl Connection<'_> {
             let since_repair = step.now.0.saturating_sub(self.cold.repaired_at) / MILLISECOND;
             if timestamps.echo != 0 && ticks <= since_repair + 1 {
                 hot.rtt.on_sample(ticks * MILLISECOND);
+                self.cold.tlp.on_measured();
             }
         }
         hot.rtt.on_progress();
@@ -143,7 +150,7 @@ impl Connection<'_> {
             //= https://www.rfc-editor.org/rfc/rfc6298#section-5
             //# When an ACK is received that acknowledges new data, restart the
             //# retransmission timer so that it will expire after RTO seconds
-            self.restart_retransmit_timer(step.now);
+            self.cold.rto_at = step.now.0.saturating_add(self.hot.rtt.rto_ns());
         }
         if self.hot.state.has_closed() && ack > self.hot.written {
             self.apply(step, Input::AckOfFin);

@@ -7,9 +7,12 @@ use wire::tcp::{SeqNumber, TcpFlags};
 use super::congestion::{Congestion, Window};
 use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Step};
 use super::intervals::Intervals;
+use super::rack::Rack;
 use super::reply::Reply;
 use super::rtt::Rtt;
+use super::scoreboard::Scoreboard;
 use super::state::Input;
+use super::tlp::Tlp;
 use crate::api::{InterfaceIndex, Owner, TcpError, TcpOptions, TcpState};
 use crate::route::Route;
 
@@ -66,6 +69,7 @@ impl Hot {
             orphan: false,
             syn_due: false,
             probe_due: false,
+            tail_due: false,
             forced: false,
             timestamps: false,
             sack: false,
@@ -91,15 +95,16 @@ impl Cold {
             half_open: false,
             error: None,
             soft_error: None,
-            sacked: Intervals::default(),
+            scoreboard: Scoreboard::default(),
+            rack: Rack::default(),
+            tlp: Tlp::default(),
+            rto_at: NEVER,
+            reorder_at: NEVER,
             received: Intervals::default(),
             recent: [NEVER; 3],
             duplicate: None,
             recover: 0,
-            lost_edge: 0,
-            rxt_next: 0,
             repaired_at: 0,
-            rxt_mark: None,
             peer_fin: None,
             urgent: None,
             close_wanted: false,

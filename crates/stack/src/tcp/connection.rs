@@ -9,9 +9,12 @@ use super::congestion::{Congestion, Window};
 use super::counters::TcpCounters;
 use super::intervals::{Intervals, Range};
 use super::isn::TcpKeys;
+use super::rack::Rack;
 use super::reply::Reply;
 use super::rtt::Rtt;
+use super::scoreboard::Scoreboard;
 use super::state::Input;
+use super::tlp::Tlp;
 use crate::api::{
     Instant, InterfaceIndex, Owner, SocketId, TcpError, TcpLevels, TcpOptions, TcpState,
 };
@@ -24,7 +27,7 @@ pub const NEVER: u64 = u64::MAX;
 pub enum Phase {
     /// No loss is known.
     Open,
-    /// Fast recovery (RFC 6675, RFC 6582) until `recover` is acknowledged.
+    /// Fast recovery (RFC 8985, RFC 6582) until `recover` is acknowledged.
     Recovery,
     /// After a timeout: everything outstanding counts as lost (RFC 5681 section 3.1).
     Loss,
@@ -37,6 +40,10 @@ pub enum SendTimer {
     Idle,
     /// Retransmission, RFC 6298.
     Retransmit,
+    /// Segments that may only be late count as lost, RFC 8985 section 6.
+    Reorder,
+    /// Tail loss probe, RFC 8985 section 7.
+    TailProbe,
     /// Window probe, RFC 9293 section 3.8.6.1.
     Persist,
     /// A partial segment held back by TCP_CORK goes out after all.
@@ -123,7 +130,7 @@ pub struct Hot {
     pub rcv_scale: u8,
     /// Acknowledgements still to be sent at once at the start (Linux's quick ack mode).
     pub quick: u8,
-    /// Duplicate acknowledgements in a row.
+    /// Duplicate acknowledgements in a row; with SACK, segments sacked since snd.una last moved.
     pub dup_acks: u8,
     /// Acknowledgements to be sent now.
     pub acks_owed: u8,
@@ -141,6 +148,8 @@ pub struct Hot {
     pub syn_due: bool,
     /// A window or keepalive probe is to be sent.
     pub probe_due: bool,
+    /// A tail loss probe is to be sent.
+    pub tail_due: bool,
     /// The next retransmission goes out whatever the congestion window says.
     pub forced: bool,
     /// Timestamps were agreed on.
@@ -182,8 +191,16 @@ pub struct Cold {
     pub error: Option<TcpError>,
     /// What ICMP last said; becomes the error if the connection times out (RFC 1122 4.2.3.9).
     pub soft_error: Option<TcpError>,
-    /// Ranges the peer has selectively acknowledged.
-    pub sacked: Intervals,
+    /// What is outstanding.
+    pub scoreboard: Scoreboard,
+    /// Loss detection by time.
+    pub rack: Rack,
+    /// Tail loss probe.
+    pub tlp: Tlp,
+    /// When the retransmission timer runs out, whatever it stands for now.
+    pub rto_at: u64,
+    /// When late segments count as lost, or [`NEVER`].
+    pub reorder_at: u64,
     /// Ranges received out of order.
     pub received: Intervals,
     /// Start of the ranges last received out of order, the newest first (RFC 2018 section 4).
@@ -192,14 +209,8 @@ pub struct Cold {
     pub duplicate: Option<Range>,
     /// Recovery ends when this is acknowledged.
     pub recover: u64,
-    /// What is unsacked below this counts as lost.
-    pub lost_edge: u64,
-    /// What is below this has been sent again in this recovery (HighRxt).
-    pub rxt_next: u64,
     /// When lost data was last begun to be sent again.
     pub repaired_at: u64,
-    /// The first hole when it was last sent again: its start, and snd.nxt at that time.
-    pub rxt_mark: Option<Range>,
     /// Where the peer's FIN is, once announced.
     pub peer_fin: Option<u64>,
     /// One past the urgent byte.

@@ -34,6 +34,10 @@ counters! {
     retransmits,
     /// Retransmissions found lost without waiting for a timeout.
     lost_retransmits,
+    /// Tail loss probes due (RFC 8985).
+    tail_probes,
+    /// Losses that a tail loss probe repaired.
+    tail_probe_repairs,
     /// Retransmission timeouts.
     timeouts,
     /// Fast recoveries entered.

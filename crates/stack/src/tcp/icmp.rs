@@ -73,8 +73,10 @@ impl Connection<'_> {
         self.hot.forced = true;
         self.hot.timed_at = NEVER;
         self.cold.recover = self.hot.nxt;
-        self.cold.lost_edge = self.hot.nxt;
-        self.cold.rxt_next = self.hot.una;
+        self.cold.reorder_at = NEVER;
+        self.cold.tlp.reset();
+        self.cold.scoreboard.lose_until(u64::MAX);
+        self.arm_send_timer(step.now);
         step.ready = true;
     }
 }

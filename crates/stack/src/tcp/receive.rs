@@ -158,12 +158,16 @@ impl Connection<'_> {
         hot.una = 0;
         hot.nxt = 0;
         if hot.timed_at != NEVER {
-            hot.rtt.on_sample(step.now.0.saturating_sub(hot.timed_at));
+            let rtt_ns = step.now.0.saturating_sub(hot.timed_at);
+            hot.rtt.on_sample(rtt_ns);
+            self.cold.rack.on_handshake(step.now, rtt_ns);
+            self.cold.tlp.on_measured();
             hot.timed_at = NEVER;
         } else if let Some(timestamps) = segment.options.timestamps.filter(|_| hot.timestamps) {
             let ticks = hot.ts_now(step.now).wrapping_sub(timestamps.echo);
             if ticks < 1 << 20 {
                 hot.rtt.on_sample(u64::from(ticks) * MILLISECOND);
+                self.cold.tlp.on_measured();
             }
         }
         hot.window = super::congestion::Window::initial(u32::from(hot.mss));

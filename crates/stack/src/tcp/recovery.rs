@@ -1,138 +1,140 @@
-//! Which bytes are lost, and when to send them again: RFC 6675 over a list of SACKed ranges,
-//! RFC 6582 where the peer has no SACK, RFC 5681 after a timeout.
+//! Which bytes are lost, and when to send them again: by time (RACK, RFC 8985) where the peer has
+//! SACK, by three duplicates and partial acknowledgements (RFC 5681, RFC 6582) where it has not,
+//! and after a timeout.
 //!
-//! Three positions describe a recovery: everything unsacked below `lost_edge` is lost; everything
-//! lost below `rxt_next` has been sent again; the recovery ends when `recover` is acknowledged.
+//! What was sent lies on the [`Scoreboard`](super::scoreboard::Scoreboard); a recovery ends when
+//! `recover` is acknowledged.
 
 use wire::tcp::TcpSegment;
 
 use super::congestion::Algorithm;
 use super::connection::{Connection, NEVER, Phase, Step};
-use super::intervals::Insertion;
-
-/// Duplicates that mean loss rather than reordering.
-const DUP_THRESH: u8 = 3;
+use super::intervals::Range;
+use super::rack::{DUP_THRESH, Delivery};
+use super::rtt::MILLISECOND;
 
 impl Connection<'_> {
-    /// Records the SACK blocks of a segment; how many bytes are newly sacked.
-    pub fn take_sack(&mut self, segment: &TcpSegment<'_>, ack: i64) -> u64 {
-        if !self.hot.sack || segment.options.sack.is_empty() {
-            return 0;
-        }
-        let before = self.cold.sacked.bytes();
-        for block in segment.options.sack.iter() {
-            let left = self.hot.send_offset(block.left);
-            let right = self.hot.send_offset(block.right);
-            // A block at or below the acknowledgement reports a duplicate (RFC 2883); one that
-            // was never sent is nonsense.
-            if left < ack.max(self.hot.una.cast_signed())
-                || right <= left
-                || right > self.hot.nxt.cast_signed()
-            {
+    /// What a segment's acknowledgement of everything below `ack` and its SACK blocks newly say
+    /// to have arrived.
+    pub fn take_delivery(
+        &mut self,
+        step: &mut Step<'_>,
+        segment: &TcpSegment<'_>,
+        ack: u64,
+    ) -> Delivery {
+        let (hot, cold) = (&mut *self.hot, &mut *self.cold);
+        let (now, mss) = (step.now, u64::from(hot.mss.max(1)));
+        let echo = segment.options.timestamps.filter(|_| hot.timestamps).map(|t| t.echo);
+        let offset = hot.ts_offset;
+        let echo_is_older = |at: u64| {
+            let stamp = offset.wrapping_add((at / MILLISECOND) as u32);
+            echo.is_some_and(|echo| echo.wrapping_sub(stamp).cast_signed() < 0)
+        };
+        let (rack, scoreboard) = (&mut cold.rack, &mut cold.scoreboard);
+        let mut delivery = Delivery::default();
+        scoreboard.acknowledge(ack, |p| rack.note(&mut delivery, p, now, echo_is_older));
+        let mut segments = 0;
+        let blocks = segment.options.sack.iter().filter(|_| hot.sack);
+        for (i, block) in blocks.enumerate() {
+            let left = hot.send_offset(block.left);
+            let right = hot.send_offset(block.right);
+            if right <= left || right > hot.nxt.cast_signed() {
+                // Never sent: nonsense.
+                continue;
+            }
+            if left < ack.cast_signed() {
+                //= https://www.rfc-editor.org/rfc/rfc2883#section-4.1
+                //# These duplicated segments
+                delivery.dsack |= i == 0 && right <= ack.cast_signed();
                 continue;
             }
             let (left, right) = (left.cast_unsigned(), right.cast_unsigned());
-            if self.cold.sacked.insert(left, right, |_| ()) == Insertion::Full {
-                break;
-            }
+            let before = delivery.bytes;
+            let is_complete = scoreboard.sack(left, right, |piece| {
+                rack.note(&mut delivery, piece, now, echo_is_older);
+                segments += (piece.end - piece.start).div_ceil(mss);
+            });
+            delivery.sacked += delivery.bytes - before;
+            step.shared.counters.ranges_forgotten += u64::from(!is_complete);
         }
-        self.cold.sacked.bytes().saturating_sub(before)
+        rack.on_delivery(&delivery, now);
+        if ack > hot.una && hot.phase == Phase::Open {
+            hot.dup_acks = 0;
+        }
+        hot.dup_acks = hot.dup_acks.saturating_add(u8::try_from(segments).unwrap_or(u8::MAX));
+        delivery
     }
 
     /// After an acknowledgement: ends, enters or deepens the recovery.
     pub fn judge_losses(&mut self, step: &mut Step<'_>, progress: bool) {
         if self.hot.phase != Phase::Open && self.hot.una >= self.cold.recover {
-            self.hot.phase = Phase::Open;
-            self.hot.dup_acks = 0;
-            self.hot.forced = false;
-            self.cold.lost_edge = self.hot.una;
-            self.cold.rxt_next = self.hot.una;
+            self.leave_recovery();
         }
-        let mss = u64::from(self.hot.mss);
-        match self.hot.phase {
-            Phase::Open => {
-                if progress {
-                    self.hot.dup_acks = 0;
-                }
-                let edge = self.edge_of_loss();
-                let enough = self.hot.dup_acks >= DUP_THRESH || edge > self.hot.una;
-                if enough && self.hot.flight() > 0 {
-                    self.enter_recovery(step);
-                    let first = self.hot.una.saturating_add(mss).min(self.hot.nxt);
-                    self.cold.lost_edge = edge.max(first);
-                }
-            }
-            Phase::Recovery => {
-                if self.hot.sack {
-                    self.cold.lost_edge = self.cold.lost_edge.max(self.edge_of_loss());
-                }
-                if progress {
-                    //= https://www.rfc-editor.org/rfc/rfc6582#section-3.2
-                    //# If this ACK does *not* acknowledge all of the data up to and
-                    //# including recover, then this is a partial ACK.
-                    let first = self.hot.una.saturating_add(mss).min(self.hot.nxt);
-                    if !self.hot.sack {
-                        self.hot.dup_acks = 0;
-                        self.cold.lost_edge = first;
-                        self.cold.rxt_next = self.hot.una;
-                        self.hot.forced = true;
-                    }
-                    // With SACK too, what is at snd.una when nothing above it is sacked (the
-                    // list forgot, or the tail was lost) counts as lost: RFC 6675 NextSeg (4).
-                    if self.cold.lost_edge <= self.hot.una && self.cold.sacked.is_empty() {
-                        self.cold.lost_edge = first;
-                        self.cold.rxt_next = self.hot.una;
-                    }
-                }
-            }
-            Phase::Loss => {
-                self.cold.lost_edge = self.cold.lost_edge.max(self.edge_of_loss());
-            }
+        if self.hot.sack {
+            self.lose_by_time(step);
+        } else {
+            self.lose_by_duplicates(progress);
         }
-        if self.hot.phase != Phase::Open {
-            self.find_lost_retransmission(step);
-            self.cold.rxt_next = self.cold.rxt_next.max(self.hot.una);
-            step.ready = true;
+        if self.hot.phase == Phase::Open && self.cold.scoreboard.lost_bytes() > 0 {
+            self.enter_recovery(step);
         }
+        step.ready |= self.hot.phase != Phase::Open;
     }
 
-    /// What was sent after a retransmission has arrived and the retransmission has not: it is
-    /// lost, too. Looked at for the first hole only, which is the one that holds everything up;
-    /// without it each such loss would cost a timeout.
-    fn find_lost_retransmission(&mut self, step: &mut Step<'_>) {
-        let Some(mark) = self.cold.rxt_mark.filter(|m| m.start == self.hot.una) else { return };
-        let enough = u64::from(DUP_THRESH) * u64::from(self.hot.mss);
-        let newer: u64 = self
-            .cold
-            .sacked
-            .iter()
-            .map(|r| r.end.saturating_sub(r.start.max(mark.end)))
-            .fold(0, u64::saturating_add);
-        if newer >= enough {
-            self.cold.rxt_mark = None;
-            self.cold.rxt_next = self.hot.una;
+    /// RACK's search for losses.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+    //# When an ACK
+    //# is received or the RACK reordering timer expires, call
+    //# RACK_detect_loss_and_arm_timer().
+    fn lose_by_time(&mut self, step: &mut Step<'_>) {
+        let patience_ns = self.patience_ns();
+        let rack = &self.cold.rack;
+        let until = step.now.0.saturating_sub(patience_ns);
+        let newest = rack.newest();
+        let found = self.cold.scoreboard.lose_sent_before(newest, until);
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+        //# This timer expires at the
+        //# earliest moment when RACK would conclude that all the unacknowledged
+        //# segments within the reordering window were lost.
+        self.cold.reorder_at =
+            if found.pending { newest.at.saturating_add(patience_ns) } else { NEVER };
+        if found.retransmissions > 0 {
             self.hot.forced = true;
-            step.shared.counters.lost_retransmits += 1;
+            step.shared.counters.lost_retransmits += u64::from(found.retransmissions);
         }
     }
 
-    /// RFC 6675's IsLost as a position: unsacked bytes below it are lost.
-    //= https://www.rfc-editor.org/rfc/rfc6675#section-4
-    //# The routine returns true when either
-    //# DupThresh discontiguous SACKed sequences have arrived above
-    //# 'SeqNum' or more than (DupThresh - 1) * SMSS bytes with sequence
-    //# numbers greater than 'SeqNum' have been SACKed.
-    fn edge_of_loss(&self) -> u64 {
-        let enough = u64::from(DUP_THRESH - 1) * u64::from(self.hot.mss);
-        let (mut bytes, mut sequences) = (0u64, 0u8);
-        for range in self.cold.sacked.iter().rev() {
-            bytes = bytes.saturating_add(range.len());
-            sequences = sequences.saturating_add(1);
-            if bytes > enough || sequences >= DUP_THRESH {
-                return range.start;
+    fn patience_ns(&self) -> u64 {
+        let hot = &*self.hot;
+        let srtt_ns = hot.rtt.srtt_ns().unwrap_or(0);
+        self.cold.rack.patience_ns(srtt_ns, hot.phase != Phase::Open, hot.dup_acks)
+    }
+
+    /// The time that reordering may take has passed.
+    pub fn on_reorder_timeout(&mut self, step: &mut Step<'_>) {
+        self.cold.reorder_at = NEVER;
+        self.judge_losses(step, false);
+        self.arm_send_timer(step.now);
+    }
+
+    fn lose_by_duplicates(&mut self, progress: bool) {
+        let hot = &mut *self.hot;
+        let lost = match hot.phase {
+            Phase::Open => hot.dup_acks >= DUP_THRESH && hot.flight() > 0,
+            //= https://www.rfc-editor.org/rfc/rfc6582#section-3.2
+            //# If this ACK does *not* acknowledge all of the data up to and
+            //# including recover, then this is a partial ACK.
+            Phase::Recovery if progress => {
+                hot.dup_acks = 0;
+                hot.forced = true;
+                true
             }
+            _ => false,
+        };
+        if lost {
+            let end = hot.una.saturating_add(u64::from(hot.mss)).min(hot.nxt);
+            self.cold.scoreboard.lose(hot.una, end);
         }
-        self.hot.una
     }
 
     fn enter_recovery(&mut self, step: &mut Step<'_>) {
@@ -143,8 +145,9 @@ impl Connection<'_> {
         //# octet, the loss recovery phase is terminated.
         self.hot.phase = Phase::Recovery;
         self.cold.recover = self.hot.nxt;
-        self.cold.rxt_next = self.hot.una;
         self.cold.repaired_at = step.now.0;
+        self.cold.tlp.reset();
+        self.hot.tail_due = false;
         self.hot.forced = true;
         let mss = u32::from(self.hot.mss);
         let flight = u32::try_from(self.hot.flight()).unwrap_or(u32::MAX);
@@ -152,10 +155,16 @@ impl Connection<'_> {
         self.hot.window.ssthresh = ssthresh;
         self.hot.window.cwnd = ssthresh;
         step.shared.counters.fast_recoveries += 1;
-        step.ready = true;
     }
 
-    /// The retransmission timer ran out: everything outstanding counts as lost.
+    fn leave_recovery(&mut self) {
+        self.hot.phase = Phase::Open;
+        self.hot.dup_acks = 0;
+        self.hot.forced = false;
+        self.cold.rack.on_recovered();
+    }
+
+    /// The retransmission timer ran out.
     pub fn enter_loss(&mut self, step: &mut Step<'_>) {
         let mss = u32::from(self.hot.mss);
         if self.hot.phase != Phase::Loss {
@@ -168,70 +177,46 @@ impl Connection<'_> {
             self.hot.window.ssthresh = self.cold.congestion.on_loss(&self.hot.window, flight, mss);
         }
         self.cold.congestion.on_timeout();
-        //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
-        //# Furthermore, upon a timeout (as specified in [RFC2988]) cwnd MUST be
-        //# set to no more than the loss window, LW, which equals 1 full-sized
-        //# segment (regardless of the value of IW).
-        self.hot.window.cwnd = mss;
-        self.hot.phase = Phase::Loss;
-        self.hot.dup_acks = 0;
-        self.hot.forced = true;
-        self.hot.timed_at = NEVER;
-        self.cold.repaired_at = step.now.0;
-        self.cold.recover = self.hot.nxt;
-        self.cold.lost_edge = self.hot.nxt;
-        self.cold.rxt_next = self.hot.una;
-        if self.cold.retries > 1 || self.cold.sacked.find(self.hot.una).is_some() {
+        if self.cold.retries > 1 || self.cold.scoreboard.is_sacked(self.hot.una) {
             //= https://www.rfc-editor.org/rfc/rfc2018#section-8
             //# After a retransmit timeout the data sender SHOULD turn off all of the
             //# SACKed bits
             // Once is taken as congestion (RFC 6675 section 5.1), twice as a peer that reneged.
-            self.cold.sacked.clear();
+            self.cold.scoreboard.forget_sacks();
         }
+        let recent = if self.hot.sack { self.patience_ns() } else { 0 };
+        self.cold.scoreboard.lose_until(step.now.0.saturating_sub(recent));
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+        //# Furthermore, upon a timeout (as specified in [RFC2988]) cwnd MUST be
+        //# set to no more than the loss window, LW, which equals 1 full-sized
+        //# segment (regardless of the value of IW).
+        // Beside what was sent so lately that it does not count as lost.
+        let in_flight = u32::try_from(self.cold.scoreboard.in_flight()).unwrap_or(u32::MAX);
+        self.hot.window.cwnd = in_flight.saturating_add(mss);
+        self.hot.phase = Phase::Loss;
+        self.hot.dup_acks = 0;
+        self.hot.forced = true;
+        self.hot.tail_due = false;
+        self.hot.timed_at = NEVER;
+        self.cold.tlp.reset();
+        self.cold.reorder_at = NEVER;
+        self.cold.repaired_at = step.now.0;
+        self.cold.recover = self.hot.nxt;
         step.ready = true;
     }
 
-    /// Bytes that are in the network by our count (RFC 6675's pipe).
+    /// Bytes that are in the network by our count.
     pub fn pipe(&self) -> u64 {
-        let flight = self.hot.flight();
-        if self.hot.phase == Phase::Open && self.cold.sacked.is_empty() {
-            let arrived = u64::from(self.hot.dup_acks) * u64::from(self.hot.mss);
-            return if self.hot.sack { flight } else { flight.saturating_sub(arrived) };
+        let in_flight = self.cold.scoreboard.in_flight();
+        if self.hot.sack {
+            return in_flight;
         }
-        let una = self.hot.una;
-        let arrived = if self.hot.sack {
-            self.cold.sacked.bytes()
-        } else {
-            u64::from(self.hot.dup_acks) * u64::from(self.hot.mss)
-        };
-        let (lost, again) = if self.hot.phase == Phase::Open {
-            (0, 0)
-        } else {
-            (self.unsacked(una, self.cold.lost_edge), self.unsacked(una, self.cold.rxt_next))
-        };
-        flight.saturating_sub(arrived).saturating_sub(lost).saturating_add(again)
+        let arrived = u64::from(self.hot.dup_acks) * u64::from(self.hot.mss);
+        in_flight.saturating_sub(arrived)
     }
 
-    fn unsacked(&self, from: u64, to: u64) -> u64 {
-        let mut bytes = to.saturating_sub(from);
-        for range in self.cold.sacked.iter() {
-            let (start, end) = (range.start.max(from), range.end.min(to));
-            bytes = bytes.saturating_sub(end.saturating_sub(start));
-        }
-        bytes
-    }
-
-    /// The next lost range to send again: RFC 6675's NextSeg, rule 1.
-    pub fn next_lost(&self) -> Option<(u64, u64)> {
-        if self.hot.phase == Phase::Open {
-            return None;
-        }
-        let mut start = self.cold.rxt_next.max(self.hot.una);
-        if let Some(sacked) = self.cold.sacked.find(start) {
-            start = sacked.end;
-        }
-        let hole_end = self.cold.sacked.next_after(start).map_or(u64::MAX, |r| r.start);
-        let end = self.cold.lost_edge.min(hole_end).min(self.hot.nxt);
-        (start < end).then_some((start, end))
+    /// The next lost range to send again.
+    pub fn next_lost(&self) -> Option<Range> {
+        if self.hot.phase == Phase::Open { None } else { self.cold.scoreboard.next_lost() }
     }
 }

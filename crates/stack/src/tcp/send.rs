@@ -4,7 +4,6 @@ use wire::tcp::{SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestam
 
 use super::SegmentTx;
 use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
-use super::intervals::Range;
 use super::rtt::MILLISECOND;
 use crate::api::{Instant, Payload, TcpState};
 
@@ -149,7 +148,11 @@ impl Connection<'_> {
             TcpState::SynSent | TcpState::SynReceived => return hot.syn_due.then_some(Next::Syn),
             _ => {}
         }
-        if let Some(data) = self.next_again(limited).or_else(|| self.next_new(limited)) {
+        if let Some(data) = self
+            .next_tail_probe()
+            .or_else(|| self.next_again(limited))
+            .or_else(|| self.next_new(limited))
+        {
             return Some(data);
         }
         if hot.probe_due {
@@ -161,7 +164,7 @@ impl Connection<'_> {
     /// Lost data to be sent again.
     fn next_again(&self, limited: &mut bool) -> Option<Next> {
         let hot = &*self.hot;
-        let (start, end) = self.next_lost()?;
+        let super::intervals::Range { start, end } = self.next_lost()?;
         let mss = u64::from(hot.mss.max(1));
         let room = u64::from(hot.window.cwnd).saturating_sub(self.pipe());
         if room < mss && !hot.forced {
@@ -175,6 +178,34 @@ impl Connection<'_> {
         let data_end = end.min(hot.written);
         let fin = end > hot.written;
         Some(Next::Data { start: start.min(data_end), end: data_end, fin, again: true })
+    }
+
+    /// A tail loss probe: new data if the peer's window allows, or else the last segment again.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+    //# If both conditions are met, then the sender SHOULD transmit a
+    //# previously unsent data segment, if one exists and the receive window
+    //# allows, and increment the FlightSize accordingly.
+    fn next_tail_probe(&self) -> Option<Next> {
+        let hot = &*self.hot;
+        if !hot.tail_due || hot.flight() == 0 {
+            return None;
+        }
+        let usable = hot.una.saturating_add(u64::from(hot.snd_wnd)).saturating_sub(hot.nxt);
+        let unsent = hot.send_end().saturating_sub(hot.nxt);
+        let (start, end, again) = match unsent.min(usable).min(u64::from(self.send_mss())) {
+            0 => {
+                let last = self.last_sent()?;
+                (last.start, last.end, true)
+            }
+            len => (hot.nxt, hot.nxt + len, false),
+        };
+        let data_end = end.min(hot.written);
+        Some(Next::Data {
+            start: start.min(data_end),
+            end: data_end,
+            fin: end > hot.written,
+            again,
+        })
     }
 
     /// New data, if windows, Nagle and cork allow.
@@ -275,21 +306,20 @@ impl Connection<'_> {
             Next::Data { start, end, fin, again } => {
                 let end_with_fin = end + u64::from(fin);
                 let hot = &mut *self.hot;
+                let is_head = start == hot.una;
                 if again {
                     hot.forced = false;
-                    if start == hot.una && hot.sack {
-                        self.cold.rxt_mark = Some(Range { start, end: hot.nxt });
-                    }
-                    self.cold.rxt_next = end_with_fin;
+                    self.cold.scoreboard.on_sent_again(start, end_with_fin, now.0);
                     self.cold.retransmits += 1;
                     step.shared.counters.retransmits += 1;
                     // Karn: what was sent twice is not timed.
                     hot.timed_at = NEVER;
                 } else {
-                    if hot.flight() == 0 && self.cold.sacked.is_empty() {
+                    if hot.flight() == 0 {
                         self.restart_after_idle(now);
                     }
                     let hot = &mut *self.hot;
+                    self.cold.scoreboard.on_sent(start, end_with_fin, now.0);
                     if hot.timed_at == NEVER && hot.phase == Phase::Open {
                         hot.timed_at = now.0;
                         hot.timed_end = end_with_fin;
@@ -307,13 +337,22 @@ impl Connection<'_> {
                 }
                 hot.sent_at = now.0;
                 hot.probe_due = false;
+                if std::mem::take(&mut hot.tail_due) {
+                    self.cold.tlp.on_sent(hot.nxt, again);
+                }
                 //= https://www.rfc-editor.org/rfc/rfc6298#section-5
                 //# Every time a packet containing data is sent (including a
                 //# retransmission), if the timer is not running, start it running
                 //# so that it will expire after RTO seconds
-                if hot.send_timer != SendTimer::Retransmit {
-                    self.restart_retransmit_timer(now);
+                let is_running = matches!(
+                    hot.send_timer,
+                    SendTimer::Retransmit | SendTimer::Reorder | SendTimer::TailProbe
+                );
+                // What is sent again first is given its time, as in Linux.
+                if !is_running || (again && is_head) {
+                    self.cold.rto_at = now.0.saturating_add(hot.rtt.rto_ns());
                 }
+                self.arm_send_timer(now);
             }
             Next::Probe => self.hot.probe_due = false,
             Next::Ack => {}

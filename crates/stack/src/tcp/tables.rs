@@ -608,7 +608,7 @@ impl Tcp {
             ..Hot::vacant()
         };
         if let Some(cold) = self.cold.get_mut(index as usize) {
-            cold.sacked = Default::default();
+            cold.scoreboard = Default::default();
             cold.received = Default::default();
         }
         self.wheel.cancel(index);

@@ -7,6 +7,7 @@ mod handshake;
 mod pair;
 mod peer;
 mod receiving;
+mod recovering;
 mod sending;
 mod timing;
 mod transfer;

@@ -19,8 +19,9 @@ pub const FIN_TIMEOUT_NS: u64 = 60 * SECOND;
 impl Connection<'_> {
     /// Starts or restarts the retransmission timer.
     pub fn restart_retransmit_timer(&mut self, now: Instant) {
+        self.cold.rto_at = now.0.saturating_add(self.hot.rtt.rto_ns());
         self.hot.send_timer = SendTimer::Retransmit;
-        self.hot.send_at = now.0.saturating_add(self.hot.rtt.rto_ns());
+        self.hot.send_at = self.cold.rto_at;
     }
 
     /// Stops whatever the transmission timer stands for.
@@ -61,6 +62,8 @@ impl Connection<'_> {
             match self.hot.send_timer {
                 SendTimer::Idle => self.hot.send_at = NEVER,
                 SendTimer::Retransmit => self.on_retransmit_timeout(step),
+                SendTimer::Reorder => self.on_reorder_timeout(step),
+                SendTimer::TailProbe => self.on_probe_timeout(step),
                 SendTimer::Persist => self.on_persist_timeout(step),
                 SendTimer::Cork => {
                     self.stop_send_timer();
@@ -68,6 +71,10 @@ impl Connection<'_> {
                     step.ready = true;
                 }
             }
+        }
+        if self.hot.send_timer == SendTimer::Idle {
+            // Quiet for as long as the timer that ran out.
+            self.cold.scoreboard.release();
         }
         if self.cold.keep_at <= now && self.hot.state != TcpState::Closed {
             self.on_keepalive(step);

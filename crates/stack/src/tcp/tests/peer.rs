@@ -113,6 +113,16 @@ impl Peer {
         peer
     }
 
+    /// With a round-trip time of 40 ms, during which there is room for reordering.
+    pub fn distant() -> Self {
+        let mut peer = Self::syn_received(PLAIN, TcpOptions::default());
+        peer.wait(40);
+        peer.send(". 1:1 ack 1");
+        peer.id = peer.host.tcp.accept(peer.listener.unwrap()).unwrap().expect("accepted").id;
+        peer.host.tcp.assign(peer.id, Owner(2)).unwrap();
+        peer
+    }
+
     pub fn fin_wait_1() -> Self {
         let mut peer = Self::established();
         peer.shutdown();

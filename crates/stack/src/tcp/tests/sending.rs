@@ -155,55 +155,6 @@ fn without_sack_partial_acknowledgements_find_the_next_hole() {
     assert_eq!(peer.info().retransmits, 2);
 }
 
-//= https://www.rfc-editor.org/rfc/rfc6675#section-4
-//= type=test
-//# DupThresh discontiguous SACKed sequences have arrived above
-//# 'SeqNum' or more than (DupThresh - 1) * SMSS bytes with sequence
-//# numbers greater than 'SeqNum' have been SACKed.
-#[test]
-fn more_than_two_segments_sacked_mean_loss() {
-    let mut peer = Peer::established();
-    peer.write(10_000);
-    peer.sent();
-    peer.send(". 1:1 ack 1 sack 1001:3001");
-    peer.expect("");
-    peer.send(". 1:1 ack 1 sack 1001:4001");
-    peer.expect(". 1:1001 ack 1");
-}
-
-#[test]
-fn every_hole_is_sent_once() {
-    let mut peer = Peer::established();
-    peer.write(10_000);
-    peer.sent();
-    // Segments 1, 3 and 5 are lost.
-    peer.send(". 1:1 ack 1 sack 1001:2001");
-    peer.send(". 1:1 ack 1 sack 3001:4001 1001:2001");
-    peer.send(". 1:1 ack 1 sack 5001:10001 3001:4001 1001:2001");
-    peer.expect(". 1:1001 ack 1 | . 2001:3001 ack 1 | . 4001:5001 ack 1");
-    peer.send(". 1:1 ack 2001 sack 5001:10001 3001:4001");
-    peer.expect("");
-    peer.send(". 1:1 ack 10001");
-    peer.expect("");
-    assert_eq!(peer.info().retransmits, 3);
-    assert_eq!(peer.host.tcp.counters().fast_recoveries, 1);
-}
-
-#[test]
-fn recovery_sends_new_data_when_the_network_has_room() {
-    let mut peer = Peer::established();
-    peer.write(30_000);
-    peer.sent();
-    peer.send(". 1:1 ack 1 sack 1001:5001");
-    let sent = peer.sent();
-    assert!(sent.starts_with(". 1:1001 ack 1"), "{sent}");
-    peer.send(". 1:1 ack 1 sack 1001:10001");
-    // cwnd 7000; in the network: the retransmission and one new segment.
-    let sent = peer.sent();
-    assert!(sent.starts_with(". 11001:12001 ack 1"), "{sent}");
-    assert_eq!(sent.split(" | ").count(), 5);
-}
-
 #[test]
 fn sack_blocks_that_cannot_be_are_ignored() {
     let mut peer = Peer::established();
@@ -246,36 +197,6 @@ fn an_idle_application_does_not_grow_the_window() {
         peer.send(&format!(". 1:1 ack {}", 1 + (i + 1) * 100));
     }
     assert_eq!(peer.info().cwnd, 10_000);
-}
-
-#[test]
-fn a_lost_retransmission_is_sent_again_without_a_timeout() {
-    let mut peer = Peer::established();
-    peer.write(30_000);
-    peer.sent();
-    peer.send(". 1:1 ack 1 sack 1001:10001");
-    let sent = peer.sent();
-    assert!(sent.starts_with(". 1:1001 ack 1 | . 10001:11001 ack 1"), "{sent}");
-    // What was sent after the retransmission arrives, the retransmission does not.
-    peer.send(". 1:1 ack 1 sack 1001:12001");
-    assert!(!peer.sent().contains(". 1:1001"));
-    peer.send(". 1:1 ack 1 sack 1001:13001");
-    let sent = peer.sent();
-    assert!(sent.starts_with(". 1:1001 ack 1"), "{sent}");
-    assert_eq!(peer.host.tcp.counters().timeouts, 0);
-}
-
-#[test]
-fn a_forced_retransmission_does_not_repeat_itself() {
-    let mut peer = Peer::established();
-    peer.write(10_000);
-    peer.sent();
-    peer.send(". 1:1 ack 1 sack 1001:4001");
-    peer.expect(". 1:1001 ack 1");
-    for end in [5001, 6001, 7001, 8001, 9001, 10_001] {
-        peer.send(&format!(". 1:1 ack 1 sack 1001:{end}"));
-        peer.expect("");
-    }
 }
 
 /// RFC 6691 section 2.

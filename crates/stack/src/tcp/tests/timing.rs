@@ -8,7 +8,7 @@ use crate::api::*;
 //# The host MUST set RTO <- RTO * 2 ("back off the timer").
 #[test]
 fn a_lost_segment_is_sent_again_after_the_timeout_and_then_ever_later() {
-    let mut peer = Peer::established();
+    let mut peer = Peer::established_with(Offer { sack: false, ..PLAIN }, TcpOptions::default());
     peer.write(100);
     peer.expect("P. 1:101 ack 1");
     // srtt 0 and Linux's floor of 200 ms for the variance.
@@ -33,7 +33,7 @@ fn a_lost_segment_is_sent_again_after_the_timeout_and_then_ever_later() {
 //# segment (regardless of the value of IW).
 #[test]
 fn after_a_timeout_one_segment_goes_and_the_rest_follows_acknowledgements() {
-    let mut peer = Peer::established();
+    let mut peer = Peer::established_with(Offer { sack: false, ..PLAIN }, TcpOptions::default());
     peer.write(10_000);
     peer.sent();
     peer.wait(201);

@@ -1,0 +1,632 @@
+//! What has been sent and not acknowledged: when, and what became of it.
+//!
+//! The bytes from snd.una to snd.nxt lie in *pieces*, in order and without gaps. Bytes that were
+//! sent at the same time are one piece until an acknowledgement parts them, so a burst costs as
+//! much as a segment. Losses are looked for in the order of sending without looking at every
+//! piece: what was sent once is in this order already, and a cursor remembers how far it has been
+//! judged; what was sent again stands in a queue of its own.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::intervals::Range;
+
+/// Pieces kept at most. Beyond them what is sent joins the last piece, whose time of sending
+/// becomes the later one, and SACK blocks that would part a piece are not taken.
+pub const PIECES_MAX: usize = 2048;
+/// Retransmissions watched for loss at a time; the oldest is left to the timeout beyond them.
+const RESENT_MAX: usize = 1024;
+/// Most bytes looked at for one retransmission.
+const RUN_MAX: u64 = 1 << 16;
+
+/// What is known of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fate {
+    /// On its way.
+    Sent,
+    /// Lost and not sent again yet.
+    Lost,
+    /// Selectively acknowledged.
+    Sacked,
+}
+
+/// Bytes with one history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Piece {
+    /// First position.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// When it was last sent, nanoseconds.
+    pub at: u64,
+    /// What became of it.
+    pub fate: Fate,
+    /// It was sent more than once.
+    pub again: bool,
+}
+
+impl Piece {
+    fn len(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
+const _: () = assert!(size_of::<Piece>() <= 32);
+
+/// A time of sending; those of one time are in order of their positions.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+//# RACK_sent_after(t1, seq1, t2, seq2):
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Sending {
+    /// Nanoseconds.
+    pub at: u64,
+    /// One past the last position.
+    pub end: u64,
+}
+
+/// A retransmission that is being watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Resent {
+    start: u64,
+    end: u64,
+    at: u64,
+}
+
+/// What a search for losses found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Bytes that count as lost from now on.
+    pub lost: u64,
+    /// Retransmissions among them.
+    pub retransmissions: u32,
+    /// Something may have to be counted as lost a little later.
+    pub pending: bool,
+}
+
+/// The pieces.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scoreboard {
+    pieces: VecDeque<Piece>,
+    resent: VecDeque<Resent>,
+    /// Bytes of pieces that are sacked.
+    sacked: u64,
+    /// Bytes of pieces that are lost.
+    lost: u64,
+    /// No piece below it is lost.
+    first_lost: u64,
+    /// What was sent once and lies below it has been judged.
+    judged: u64,
+}
+
+impl Scoreboard {
+    /// Bytes selectively acknowledged.
+    pub fn sacked_bytes(&self) -> u64 {
+        self.sacked
+    }
+
+    /// Bytes that are lost and wait to be sent again.
+    pub fn lost_bytes(&self) -> u64 {
+        self.lost
+    }
+
+    /// Bytes in the network: those sent, less those that arrived and those that are lost.
+    //= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
+    //# SACK-enabled connections using RACK-TLP loss detection
+    //# [RFC8985] or other loss detection algorithms MUST calculate inflight
+    //# by starting with SND.NXT - SND.UNA, subtracting out bytes SACKed in
+    //# the scoreboard, subtracting out bytes marked lost in the scoreboard,
+    //# and adding bytes in the scoreboard that have been retransmitted since
+    //# they were last marked lost.
+    pub fn in_flight(&self) -> u64 {
+        let all = match (self.pieces.front(), self.pieces.back()) {
+            (Some(first), Some(last)) => last.end - first.start,
+            _ => 0,
+        };
+        all - self.sacked - self.lost
+    }
+
+    /// The last piece.
+    pub fn last(&self) -> Option<&Piece> {
+        self.pieces.back()
+    }
+
+    /// Whether `offset` has been selectively acknowledged.
+    pub fn is_sacked(&self, offset: u64) -> bool {
+        self.pieces.get(self.index_of(offset)).is_some_and(|p| p.fate == Fate::Sacked)
+    }
+
+    /// New data was sent.
+    pub fn on_sent(&mut self, start: u64, end: u64, at: u64) {
+        let is_full = self.pieces.len() >= PIECES_MAX;
+        match self.pieces.back_mut() {
+            Some(last) if last.fate == Fate::Sent && !last.again && (is_full || last.at == at) => {
+                last.end = end;
+                last.at = at;
+            }
+            last => {
+                if last.is_none() {
+                    self.judged = start;
+                    self.first_lost = u64::MAX;
+                }
+                self.pieces.push_back(Piece { start, end, at, fate: Fate::Sent, again: false });
+            }
+        }
+    }
+
+    /// Data that had been sent was sent again.
+    pub fn on_sent_again(&mut self, start: u64, end: u64, at: u64) {
+        let (Ok(first), Ok(past)) = (self.part(start, true), self.part(end, true)) else { return };
+        for piece in self.pieces.range_mut(first..past) {
+            if piece.fate != Fate::Sacked {
+                if piece.fate == Fate::Lost {
+                    self.lost -= piece.len();
+                }
+                *piece = Piece { at, fate: Fate::Sent, again: true, ..*piece };
+            }
+        }
+        self.join(first.saturating_sub(1), past);
+        self.settle_first_lost();
+        match self.resent.back_mut() {
+            Some(last) if last.at == at && last.end == start => last.end = end,
+            _ => {
+                if self.resent.len() == RESENT_MAX {
+                    self.resent.pop_front();
+                }
+                self.resent.push_back(Resent { start, end, at });
+            }
+        }
+    }
+
+    /// Everything below `una` was acknowledged. `arrived` is called with what had not been
+    /// sacked before, in order.
+    pub fn acknowledge(&mut self, una: u64, mut arrived: impl FnMut(&Piece)) {
+        while let Some(first) = self.pieces.front_mut().filter(|p| p.start < una) {
+            let end = first.end.min(una);
+            let part = Piece { end, ..*first };
+            match part.fate {
+                Fate::Sent => {}
+                Fate::Lost => self.lost -= part.len(),
+                Fate::Sacked => self.sacked -= part.len(),
+            }
+            if part.fate != Fate::Sacked {
+                arrived(&part);
+            }
+            if end < first.end {
+                first.start = end;
+            } else {
+                self.pieces.pop_front();
+            }
+        }
+        if self.pieces.is_empty() {
+            // Back to the beginning of the memory, which is the part that is in the cache.
+            self.pieces.clear();
+            self.resent.clear();
+        } else {
+            self.settle_first_lost();
+        }
+    }
+
+    /// A range was selectively acknowledged; false when the list is too full to remember all of
+    /// it. `arrived` is called with what is new, in order.
+    pub fn sack(&mut self, start: u64, end: u64, mut arrived: impl FnMut(&Piece)) -> bool {
+        let (mut start, mut end) = (start, end);
+        if let Some(around) = self.sacked_around(start) {
+            if around.end >= end {
+                return true;
+            }
+            start = around.start;
+        }
+        if let Some(around) = self.sacked_around(end.saturating_sub(1)) {
+            end = around.end;
+        }
+        let first = self.part(start, false);
+        let past = self.part(end, false);
+        let complete = first.is_ok() && past.is_ok();
+        let (first, past) = (first.unwrap_or_else(|at| at + 1), past.unwrap_or_else(|at| at));
+        if first >= past {
+            return complete;
+        }
+        for piece in self.pieces.range_mut(first..past) {
+            if piece.fate == Fate::Sacked {
+                continue;
+            }
+            if piece.fate == Fate::Lost {
+                self.lost -= piece.len();
+            }
+            self.sacked += piece.len();
+            arrived(piece);
+            piece.fate = Fate::Sacked;
+        }
+        self.join(first.saturating_sub(1), past + 1);
+        self.settle_first_lost();
+        complete
+    }
+
+    fn sacked_around(&self, offset: u64) -> Option<Piece> {
+        let piece = *self.pieces.get(self.index_of(offset))?;
+        (piece.fate == Fate::Sacked && piece.start <= offset).then_some(piece)
+    }
+
+    /// What was sent before `newest`, and not after `until`, is lost, unless it has arrived.
+    pub fn lose_sent_before(&mut self, newest: Sending, until: u64) -> Found {
+        let mut found = Found::default();
+        let mut at = self.index_of(self.judged);
+        while let Some(piece) = self.pieces.get_mut(at) {
+            if piece.fate == Fate::Sent && !piece.again {
+                if newest <= (Sending { at: piece.at, end: piece.end }) {
+                    break;
+                }
+                if piece.at > until {
+                    found.pending = true;
+                    break;
+                }
+                piece.fate = Fate::Lost;
+                found.lost += piece.len();
+                self.first_lost = self.first_lost.min(piece.start);
+            }
+            self.judged = piece.end;
+            at += 1;
+        }
+        let mut at = 0;
+        while let Some(&resent) = self.resent.get(at).filter(|r| r.at <= newest.at) {
+            let watched = self.watched(&resent);
+            if resent.at > until {
+                if self.pieces.range(watched).any(|p| is_of(p, &resent)) {
+                    found.pending = true;
+                    break;
+                }
+            } else {
+                let (mut lost, mut left) = (0, false);
+                for piece in self.pieces.range_mut(watched).filter(|p| is_of(p, &resent)) {
+                    if newest <= (Sending { at: piece.at, end: piece.end }) {
+                        left = true;
+                        break;
+                    }
+                    piece.fate = Fate::Lost;
+                    lost += piece.len();
+                    self.first_lost = self.first_lost.min(piece.start);
+                }
+                found.lost += lost;
+                found.retransmissions += u32::from(lost > 0);
+                if left {
+                    // Others that were sent at the same time may lie before what has arrived.
+                    at += 1;
+                    continue;
+                }
+            }
+            self.resent.remove(at);
+        }
+        self.lost += found.lost;
+        found
+    }
+
+    /// The pieces that a retransmission lies in.
+    fn watched(&self, resent: &Resent) -> std::ops::Range<usize> {
+        let first = self.index_of(resent.start);
+        let past = self.pieces.partition_point(|p| p.start < resent.end);
+        first..past.max(first)
+    }
+
+    /// A range counts as lost.
+    pub fn lose(&mut self, start: u64, end: u64) {
+        let (Ok(first), Ok(past)) = (self.part(start, true), self.part(end, true)) else { return };
+        for piece in self.pieces.range_mut(first..past) {
+            if piece.fate == Fate::Sent {
+                piece.fate = Fate::Lost;
+                self.lost += piece.len();
+                self.first_lost = self.first_lost.min(piece.start);
+            }
+        }
+    }
+
+    /// After a timeout: the first piece is lost, and all others that were not sent after `until`.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-6.3
+    //# Upon RTO timer expiration, RACK marks the first outstanding segment
+    //# as lost (since it was sent an RTO ago); for all the other segments,
+    //# RACK only marks the segment as lost if the time elapsed since the
+    //# segment was transmitted is at least the sum of the recent RTT and the
+    //# reordering window.
+    pub fn lose_until(&mut self, until: u64) {
+        let mut is_first = true;
+        for piece in &mut self.pieces {
+            if piece.fate == Fate::Sent && (is_first || piece.at <= until) {
+                piece.fate = Fate::Lost;
+                self.lost += piece.len();
+            }
+            is_first = false;
+        }
+        self.judge_anew();
+    }
+
+    /// Nothing is lost after all.
+    pub fn forgive(&mut self) {
+        for piece in &mut self.pieces {
+            if piece.fate == Fate::Lost {
+                piece.fate = Fate::Sent;
+            }
+        }
+        self.lost = 0;
+        self.judge_anew();
+    }
+
+    /// Nothing was selectively acknowledged after all.
+    pub fn forget_sacks(&mut self) {
+        for piece in &mut self.pieces {
+            if piece.fate == Fate::Sacked {
+                piece.fate = Fate::Sent;
+            }
+        }
+        self.sacked = 0;
+        self.judge_anew();
+    }
+
+    fn judge_anew(&mut self) {
+        self.judged = self.pieces.front().map_or(0, |p| p.start);
+        self.first_lost = self.judged;
+        self.settle_first_lost();
+    }
+
+    /// The first range to be sent again, at least one segment of it.
+    pub fn next_lost(&self) -> Option<Range> {
+        if self.lost == 0 {
+            return None;
+        }
+        let at = self.index_of(self.first_lost);
+        let mut run = Range { start: 0, end: 0 };
+        for piece in self.pieces.range(at..) {
+            match piece.fate {
+                Fate::Lost if run.len() == 0 => run = Range { start: piece.start, end: piece.end },
+                Fate::Lost if run.len() < RUN_MAX => run.end = piece.end,
+                _ if run.len() == 0 => {}
+                _ => break,
+            }
+        }
+        (run.len() > 0).then_some(run)
+    }
+
+    /// Gives memory back while nothing is outstanding.
+    pub fn release(&mut self) {
+        if self.pieces.is_empty() {
+            self.pieces = VecDeque::new();
+            self.resent = VecDeque::new();
+        }
+    }
+
+    /// Moves `first_lost` to the first piece that is lost.
+    fn settle_first_lost(&mut self) {
+        if self.lost == 0 {
+            self.first_lost = u64::MAX;
+            return;
+        }
+        let at = self.index_of(self.first_lost);
+        if let Some(piece) = self.pieces.range(at..).find(|p| p.fate == Fate::Lost) {
+            self.first_lost = piece.start;
+        }
+    }
+
+    /// Index of the first piece that ends after `offset`.
+    fn index_of(&self, offset: u64) -> usize {
+        match self.pieces.front() {
+            Some(first) if offset < first.end => 0,
+            _ => self.pieces.partition_point(|p| p.end <= offset),
+        }
+    }
+
+    /// Parts the piece at `offset`, if need be, so that a piece begins there; its index. `Err` is
+    /// the index of the piece that would have to be parted when there are too many of them.
+    fn part(&mut self, offset: u64, always: bool) -> Result<usize, usize> {
+        let at = self.index_of(offset);
+        let is_full = self.pieces.len() >= PIECES_MAX && !always;
+        match self.pieces.get_mut(at) {
+            Some(piece) if piece.start < offset => {
+                if is_full {
+                    return Err(at);
+                }
+                let rest = Piece { start: offset, ..*piece };
+                piece.end = offset;
+                self.pieces.insert(at + 1, rest);
+                Ok(at + 1)
+            }
+            _ => Ok(at),
+        }
+    }
+
+    /// Melts pieces from index `first` to before `past` with their neighbours in this range where
+    /// their histories are the same; among what is sacked they make no difference.
+    fn join(&mut self, first: usize, past: usize) {
+        let past = past.min(self.pieces.len());
+        let mut kept = first;
+        for at in first + 1..past {
+            let (Some(&a), Some(&b)) = (self.pieces.get(kept), self.pieces.get(at)) else { break };
+            let is_same = match (a.fate, b.fate) {
+                (Fate::Sacked, Fate::Sacked) => true,
+                (Fate::Sent, Fate::Sent) => a.at == b.at && a.again == b.again,
+                _ => false,
+            };
+            if is_same {
+                if let Some(piece) = self.pieces.get_mut(kept) {
+                    piece.end = b.end;
+                    piece.again |= b.again;
+                }
+            } else {
+                kept += 1;
+                if let Some(piece) = self.pieces.get_mut(kept) {
+                    *piece = b;
+                }
+            }
+        }
+        if kept + 1 < past {
+            self.pieces.drain(kept + 1..past);
+        }
+    }
+}
+
+fn is_of(piece: &Piece, resent: &Resent) -> bool {
+    piece.fate == Fate::Sent && piece.again && piece.at == resent.at
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pieces(board: &Scoreboard) -> Vec<(u64, u64, Fate)> {
+        board.pieces.iter().map(|p| (p.start, p.end, p.fate)).collect()
+    }
+
+    #[test]
+    fn a_burst_is_one_piece_until_an_acknowledgement_parts_it() {
+        let mut board = Scoreboard::default();
+        board.on_sent(0, 1000, 5);
+        board.on_sent(1000, 3000, 5);
+        board.on_sent(3000, 4000, 6);
+        assert_eq!(board.pieces.len(), 2);
+        board.sack(1000, 2000, |_| ());
+        use Fate::*;
+        let all = [(0, 1000, Sent), (1000, 2000, Sacked), (2000, 3000, Sent), (3000, 4000, Sent)];
+        assert_eq!(pieces(&board), all);
+        board.sack(2000, 3500, |_| ());
+        assert_eq!(pieces(&board), [(0, 1000, Sent), (1000, 3500, Sacked), (3500, 4000, Sent)]);
+    }
+
+    #[test]
+    fn a_full_list_takes_what_is_sent_and_refuses_to_be_parted() {
+        let mut board = Scoreboard::default();
+        for i in 0..PIECES_MAX as u64 + 100 {
+            board.on_sent(i * 10, i * 10 + 10, i);
+        }
+        assert_eq!(board.pieces.len(), PIECES_MAX);
+        assert!(!board.sack(3, 5, |_| ()));
+        assert!(board.sack(10, 20, |_| ()));
+        assert_eq!(board.sacked_bytes(), 10);
+    }
+
+    #[test]
+    fn a_retransmission_is_found_lost_by_what_was_sent_after_it() {
+        let mut board = Scoreboard::default();
+        board.on_sent(0, 4000, 1);
+        board.sack(1000, 4000, |_| ());
+        let newest = Sending { at: 1, end: 4000 };
+        assert_eq!(board.lose_sent_before(newest, 1).lost, 1000);
+        board.on_sent_again(0, 1000, 10);
+        assert_eq!(board.lose_sent_before(newest, 100), Found::default());
+        board.on_sent(4000, 5000, 11);
+        board.sack(4000, 5000, |_| ());
+        let found = board.lose_sent_before(Sending { at: 11, end: 5000 }, 100);
+        assert_eq!(found, Found { lost: 1000, retransmissions: 1, pending: false });
+    }
+
+    /// The plain way: a history for every byte, and all of them looked at each time.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Byte {
+        at: u64,
+        again: bool,
+        fate: Fate,
+    }
+
+    #[derive(Default)]
+    struct Naive {
+        una: u64,
+        bytes: Vec<Byte>,
+    }
+
+    impl Naive {
+        fn range(&mut self, start: u64, end: u64) -> &mut [Byte] {
+            &mut self.bytes[(start - self.una) as usize..(end - self.una) as usize]
+        }
+        fn count(&self, fate: Fate) -> u64 {
+            self.bytes.iter().filter(|b| b.fate == fate).count() as u64
+        }
+        /// Losses by RFC 8985's letter, of bytes that are segments by themselves.
+        fn lose(&mut self, newest: Sending, until: u64) {
+            for (i, byte) in self.bytes.iter_mut().enumerate() {
+                let sending = Sending { at: byte.at, end: self.una + i as u64 + 1 };
+                if byte.fate == Fate::Sent && newest > sending && byte.at <= until {
+                    byte.fate = Fate::Lost;
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_what_a_history_of_every_byte_does(
+            ops in prop::collection::vec((0u8..7, any::<u16>(), 1u64..30), 1..120),
+        ) {
+            let mut board = Scoreboard::default();
+            let mut naive = Naive::default();
+            let mut now = 0;
+            let mut newest = Sending::default();
+            for (op, random, len) in ops {
+                now += u64::from(random % 3 == 0);
+                let outstanding = naive.bytes.len() as u64;
+                let start = naive.una + u64::from(random) % outstanding.max(1);
+                let end = (start + len).min(naive.una + outstanding);
+                match op {
+                    0 | 1 => {
+                        let from = naive.una + outstanding;
+                        board.on_sent(from, from + len, now);
+                        let byte = Byte { at: now, again: false, fate: Fate::Sent };
+                        naive.bytes.extend((0..len).map(|_| byte));
+                    }
+                    2 => {
+                        let mut arrived = 0;
+                        board.acknowledge(start, |p| arrived += p.len());
+                        let gone: Vec<_> = naive.bytes.drain(..(start - naive.una) as usize).collect();
+                        naive.una = start;
+                        let expected = gone.iter().filter(|b| b.fate != Fate::Sacked).count();
+                        prop_assert_eq!(arrived, expected as u64);
+                    }
+                    3 | 4 if end > start => {
+                        let mut sent = Vec::new();
+                        board.sack(start, end, |p| {
+                            sent.extend((p.start..p.end).map(|at| (at, p.at, p.again)));
+                        });
+                        let mut expected = Vec::new();
+                        for (i, byte) in naive.range(start, end).iter_mut().enumerate() {
+                            if byte.fate != Fate::Sacked {
+                                expected.push((start + i as u64, byte.at, byte.again));
+                                byte.fate = Fate::Sacked;
+                            }
+                        }
+                        for (at, time, _) in &expected {
+                            newest = newest.max(Sending { at: *time, end: at + 1 });
+                        }
+                        prop_assert_eq!(sent, expected);
+                    }
+                    5 => {
+                        let until = now.saturating_sub(u64::from(random % 4));
+                        let found = board.lose_sent_before(newest, until);
+                        let before = naive.count(Fate::Lost);
+                        naive.lose(newest, until);
+                        prop_assert_eq!(found.lost, naive.count(Fate::Lost) - before);
+                    }
+                    6 => if let Some(run) = board.next_lost() {
+                        let end = run.end.min(run.start + len);
+                        for byte in naive.range(run.start, end) {
+                            prop_assert_eq!(byte.fate, Fate::Lost);
+                            *byte = Byte { at: now, again: true, fate: Fate::Sent };
+                        }
+                        board.on_sent_again(run.start, end, now);
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(board.sacked_bytes(), naive.count(Fate::Sacked));
+                prop_assert_eq!(board.lost_bytes(), naive.count(Fate::Lost));
+                prop_assert_eq!(board.in_flight(), naive.count(Fate::Sent));
+                let first_lost = naive.bytes.iter().position(|b| b.fate == Fate::Lost);
+                let first_lost = first_lost.map(|i| naive.una + i as u64);
+                prop_assert_eq!(board.next_lost().map(|r| r.start), first_lost);
+                let mut at = naive.una;
+                for piece in &board.pieces {
+                    prop_assert_eq!(piece.start, at);
+                    prop_assert!(piece.end > at);
+                    at = piece.end;
+                }
+                prop_assert_eq!(at, naive.una + naive.bytes.len() as u64);
+            }
+        }
+    }
+}

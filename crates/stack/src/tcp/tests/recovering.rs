@@ -1,0 +1,232 @@
+//! Losses found by time and repaired: RACK and its probe.
+
+use super::peer::*;
+
+/// Ten segments on their way, and a round trip of 40 ms later.
+fn ten_sent(more: usize) -> Peer {
+    let mut peer = Peer::distant();
+    peer.write(10_000 + more);
+    peer.sent();
+    peer.wait(40);
+    peer
+}
+
+//= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+//= type=test
+//# If no reordering has been observed based on the previous step, then
+//# one way the sender can enter fast recovery is when the number of
+//# SACKed segments matches or exceeds DupThresh (similar to [RFC6675]).
+#[test]
+fn three_segments_sacked_mean_loss() {
+    let mut peer = ten_sent(0);
+    peer.send(". 1:1 ack 1 sack 1001:3001");
+    peer.expect("");
+    peer.send(". 1:1 ack 1 sack 1001:4001");
+    peer.expect(". 1:1001 ack 1");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+//= type=test
+//# As a
+//# consequence, the sender also enters fast recovery when there are any
+//# number of SACKed segments, as long as the reorder window has passed
+//# for some non-SACKed segments.
+#[test]
+fn one_segment_sacked_means_loss_after_a_quarter_of_the_round_trip() {
+    let mut peer = Peer::distant();
+    peer.write(2_000);
+    peer.sent();
+    peer.wait(40);
+    peer.send(". 1:1 ack 1 sack 1001:2001");
+    peer.wait(9);
+    peer.expect("");
+    peer.wait(2);
+    peer.expect(". 1:1001 ack 1");
+    peer.send(". 1:1 ack 2001");
+    assert_eq!(peer.host.tcp.counters().fast_recoveries, 1);
+}
+
+#[test]
+fn a_segment_that_was_only_late_is_not_sent_again() {
+    let mut peer = ten_sent(20_000);
+    peer.send(". 1:1 ack 1 sack 1001:3001");
+    peer.wait(5);
+    peer.send(". 1:1 ack 3001");
+    assert!(!peer.sent().contains(". 1:1001"));
+    // From now on three segments sacked prove nothing; time does.
+    peer.send(". 1:1 ack 3001 sack 4001:10001");
+    assert!(!peer.sent().contains(". 3001:4001"));
+    peer.wait(11);
+    assert!(peer.sent().contains(". 3001:4001"));
+}
+
+#[test]
+fn every_hole_is_sent_once() {
+    let mut peer = ten_sent(0);
+    // Segments 1, 3 and 5 are lost.
+    peer.send(". 1:1 ack 1 sack 1001:2001");
+    peer.send(". 1:1 ack 1 sack 3001:4001 1001:2001");
+    peer.send(". 1:1 ack 1 sack 5001:10001 3001:4001 1001:2001");
+    peer.expect(". 1:1001 ack 1 | . 2001:3001 ack 1 | . 4001:5001 ack 1");
+    peer.wait(40);
+    peer.send(". 1:1 ack 2001 sack 5001:10001 3001:4001");
+    peer.expect("");
+    peer.send(". 1:1 ack 10001");
+    peer.expect("");
+    assert_eq!(peer.info().retransmits, 3);
+    assert_eq!(peer.host.tcp.counters().fast_recoveries, 1);
+}
+
+#[test]
+fn recovery_sends_new_data_when_the_network_has_room() {
+    let mut peer = ten_sent(20_000);
+    peer.send(". 1:1 ack 1 sack 1001:5001");
+    let sent = peer.sent();
+    assert!(sent.starts_with(". 1:1001 ack 1"), "{sent}");
+    peer.send(". 1:1 ack 1 sack 1001:10001");
+    assert!(peer.sent().ends_with(" ack 1"));
+    assert!(peer.info().cwnd < 10_000);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+//= type=test
+//# For each segment that has not been SACKed, RACK considers that
+//# segment lost if another segment that was sent later has been
+//# delivered and the reordering window has passed.
+#[test]
+fn a_lost_retransmission_is_sent_again_without_a_timeout() {
+    let mut peer = ten_sent(20_000);
+    peer.send(". 1:1 ack 1 sack 1001:10001");
+    let sent = peer.sent();
+    assert!(sent.starts_with(". 1:1001 ack 1 | . 10001:11001 ack 1"), "{sent}");
+    peer.wait(40);
+    // What was sent after the retransmission arrives, the retransmission does not.
+    peer.send(". 1:1 ack 1 sack 1001:11001");
+    let sent = peer.sent();
+    assert!(sent.starts_with(". 1:1001 ack 1"), "{sent}");
+    assert_eq!(peer.host.tcp.counters().timeouts, 0);
+    assert_eq!(peer.host.tcp.counters().lost_retransmits, 1);
+}
+
+#[test]
+fn a_retransmission_does_not_repeat_itself() {
+    let mut peer = ten_sent(0);
+    peer.send(". 1:1 ack 1 sack 1001:4001");
+    peer.expect(". 1:1001 ack 1");
+    for end in [5001, 6001, 7001, 8001, 9001, 10_001] {
+        peer.wait(1);
+        peer.send(&format!(". 1:1 ack 1 sack 1001:{end}"));
+        peer.expect("");
+    }
+}
+
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.2
+//= type=test
+//# First, the default PTO interval is 2*SRTT.
+#[test]
+fn a_lost_tail_is_found_by_a_probe_after_two_round_trips() {
+    let mut peer = Peer::distant();
+    peer.write(5_000);
+    peer.sent();
+    peer.wait(40);
+    peer.send(". 1:1 ack 2001");
+    peer.wait(81);
+    peer.expect("");
+    peer.wait(2);
+    peer.expect("P. 4001:5001 ack 1");
+    peer.wait(40);
+    peer.send(". 1:1 ack 2001 sack 4001:5001");
+    peer.expect(". 2001:3001 ack 1 | . 3001:4001 ack 1");
+    peer.send(". 1:1 ack 5001");
+    let counters = *peer.host.tcp.counters();
+    assert_eq!((counters.timeouts, counters.tail_probes, counters.fast_recoveries), (0, 1, 1));
+}
+
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+//= type=test
+//# If both conditions are met, then the sender SHOULD transmit a
+//# previously unsent data segment, if one exists and the receive window
+//# allows, and increment the FlightSize accordingly.
+#[test]
+fn a_probe_is_new_data_if_there_is_any() {
+    let mut peer = Peer::distant();
+    peer.write(20_000);
+    peer.sent();
+    peer.wait(83);
+    peer.expect(". 10001:11001 ack 1");
+    assert_eq!(peer.info().cwnd, 10_000);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+//= type=test
+//# After attempting to send a loss probe, regardless of whether a loss
+//# probe was sent, the sender MUST re-arm the RTO timer, not the PTO
+//# timer, if the FlightSize is not zero.
+#[test]
+fn a_probe_without_answer_is_followed_by_the_timeout() {
+    let mut peer = Peer::distant();
+    peer.write(3_000);
+    peer.sent();
+    peer.wait(83);
+    peer.expect("P. 2001:3001 ack 1");
+    peer.wait(235);
+    peer.expect("");
+    peer.wait(10);
+    peer.expect(". 1:1001 ack 1");
+    assert_eq!(peer.host.tcp.counters().timeouts, 1);
+}
+
+/// The allowance for a delayed acknowledgement makes the probe come with the timeout.
+#[test]
+fn a_single_segment_is_probed_instead_of_the_first_timeout() {
+    let mut peer = Peer::established();
+    peer.write(100);
+    peer.expect("P. 1:101 ack 1");
+    peer.wait(199);
+    peer.expect("");
+    peer.wait(2);
+    peer.expect("P. 1:101 ack 1");
+    assert_eq!(peer.info().cwnd, 10_000);
+    peer.wait(199);
+    peer.expect("");
+    peer.wait(2);
+    peer.expect("P. 1:101 ack 1");
+    assert_eq!(peer.info().cwnd, 1000);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.4.2
+//= type=test
+//# The sender then
+//# SHOULD invoke a congestion control response equivalent to a fast
+//# recovery.
+#[test]
+fn a_probe_that_repaired_a_loss_costs_a_part_of_the_window() {
+    for (answers, cwnd) in [
+        (&[". 1:1 ack 3001"][..], 7000),
+        (&[". 1:1 ack 3001 sack 2001:3001"], 10_000),
+        (&[". 1:1 ack 3001", ". 1:1 ack 3001"], 10_000),
+    ] {
+        let mut peer = Peer::distant();
+        peer.write(3_000);
+        peer.sent();
+        peer.wait(83);
+        peer.expect("P. 2001:3001 ack 1");
+        for answer in answers {
+            peer.send(answer);
+        }
+        peer.write(1_000);
+        peer.sent();
+        peer.send(". 1:1 ack 4001");
+        assert_eq!(peer.info().cwnd, cwnd, "{answers:?}");
+    }
+}
+
+#[test]
+fn a_fin_is_probed_for() {
+    let mut peer = Peer::distant();
+    peer.write(3_000);
+    peer.shutdown();
+    peer.sent();
+    peer.wait(83);
+    peer.expect("FP. 2001:3001 ack 1");
+}
