@@ -34,6 +34,7 @@ mod tests;
 mod time_wait;
 mod timers;
 mod tlp;
+mod undo;
 
 pub use counters::TcpCounters;
 pub use state::{Input, STATES};

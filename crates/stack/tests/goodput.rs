@@ -3,7 +3,7 @@
 
 mod net;
 
-use net::{Faults, MS, Net, SECOND};
+use net::{Faults, Net, SECOND};
 use outboard_stack::api::*;
 
 /// What a run over a bad wire came to.
@@ -70,8 +70,10 @@ fn typical(tso: bool, faults: Faults, len: usize, pieces: usize) -> Outcome {
     Outcome { goodput: runs[2].goodput, timeouts, retransmits }
 }
 
+/// Of hundreds of losses, in streams and in short exchanges, a few are left to the timeout: those of
+/// single segments in flight, and retransmissions lost at the end.
 #[test]
-fn table() {
+fn hardly_a_loss_costs_a_timeout() {
     let loss = Faults { loss: 10, ..Faults::default() };
     let both = Faults { loss: 10, reorder: 10, ..Faults::default() };
     let reorder = Faults { reorder: 10, ..Faults::default() };
@@ -89,8 +91,8 @@ fn table() {
                     outcome.timeouts,
                     outcome.retransmits
                 );
+                assert!(outcome.timeouts <= 10, "{} timeouts", outcome.timeouts);
             }
         }
     }
-    let _ = MS;
 }

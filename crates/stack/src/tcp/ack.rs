@@ -76,6 +76,7 @@ impl Connection<'_> {
             }
         }
         self.on_tail_probe_ack(step, is_bare, delivery.dsack);
+        self.judge_repairs(step, delivery.dsack, delivery.original);
         self.judge_losses(step, acked > 0);
         if acked > 0 && (self.hot.phase != Phase::Recovery) {
             self.grow_window(step, acked, flight, was_lossy);

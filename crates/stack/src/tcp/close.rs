@@ -98,6 +98,7 @@ impl Cold {
             scoreboard: Scoreboard::default(),
             rack: Rack::default(),
             tlp: Tlp::default(),
+            undo: None,
             rto_at: NEVER,
             reorder_at: NEVER,
             received: Intervals::default(),

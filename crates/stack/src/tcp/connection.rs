@@ -15,6 +15,7 @@ use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
 use super::state::Input;
 use super::tlp::Tlp;
+use super::undo::Undo;
 use crate::api::{
     Instant, InterfaceIndex, Owner, SocketId, TcpError, TcpLevels, TcpOptions, TcpState,
 };
@@ -197,6 +198,8 @@ pub struct Cold {
     pub rack: Rack,
     /// Tail loss probe.
     pub tlp: Tlp,
+    /// What there was before the last loss, until the loss is disproved.
+    pub undo: Option<Undo>,
     /// When the retransmission timer runs out, whatever it stands for now.
     pub rto_at: u64,
     /// When late segments count as lost, or [`NEVER`].

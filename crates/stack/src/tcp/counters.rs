@@ -62,6 +62,10 @@ counters! {
     out_of_order,
     /// Duplicates reported to the peer (RFC 2883).
     duplicates,
+    /// Duplicates reported by peers (RFC 2883).
+    duplicates_reported,
+    /// Supposed losses whose cost was taken back.
+    undone,
     /// Ranges forgotten because a list was full.
     ranges_forgotten,
     /// TIME-WAITs ended early because their table was full.

@@ -62,6 +62,13 @@ impl Intervals {
         self.ranges.get(at).copied().filter(|r| r.start <= offset)
     }
 
+    /// What of `start..end` is there already, up to the first gap.
+    pub fn first_overlap(&self, start: u64, end: u64) -> Option<Range> {
+        let at = self.ranges.partition_point(|r| r.end <= start);
+        let known = self.ranges.get(at).filter(|r| r.start < end)?;
+        Some(Range { start: known.start.max(start), end: known.end.min(end) })
+    }
+
     /// Adds a range, melting it with those it touches. When the list is full the farthest range
     /// gives way to a nearer one; `dropped` is called with it.
     pub fn insert(&mut self, start: u64, end: u64, mut dropped: impl FnMut(Range)) -> Insertion {

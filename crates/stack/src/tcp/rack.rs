@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::intervals::Range;
 use super::rtt::SECOND;
 use super::scoreboard::{Piece, Sending};
 use crate::api::Instant;
@@ -56,8 +57,10 @@ pub struct Delivery {
     pub bytes: u64,
     /// Bytes among them that are acknowledged selectively.
     pub sacked: u64,
-    /// Something has arrived twice.
-    pub dsack: bool,
+    /// Bytes that have arrived twice (RFC 2883).
+    pub dsack: Option<Range>,
+    /// What was acknowledged first had been sent again, and an earlier copy had arrived.
+    pub original: bool,
     /// What was sent last of it, and can be told from its retransmission.
     newest: Option<Sending>,
     /// When the last of what was sent only once was sent.
@@ -84,6 +87,10 @@ pub struct Rack {
     window_persist: u8,
     /// RACK.reordering_seen.
     reordering_seen: bool,
+    /// RACK.dsack_round.
+    dsack_round: Option<u64>,
+    /// D-SACKs received.
+    dsacks: u64,
 }
 
 impl Default for Rack {
@@ -96,6 +103,8 @@ impl Default for Rack {
             window_mult: 1,
             window_persist: PERSIST,
             reordering_seen: false,
+            dsack_round: None,
+            dsacks: 0,
         }
     }
 }
@@ -185,6 +194,31 @@ impl Rack {
         window.min(srtt_ns)
     }
 
+    /// An acknowledgement of everything below `una`, with or without a D-SACK, after `sent_again`
+    /// retransmissions: widens the window once in a round trip.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+    //# RACK_update_reo_wnd():
+    pub fn on_round(&mut self, una: u64, nxt: u64, dsack: bool, sent_again: u64) {
+        if self.dsack_round.is_some_and(|round| una >= round) {
+            self.dsack_round = None;
+        }
+        // A network that repeats by itself brings more of them than there were retransmissions.
+        if dsack && self.dsacks < sent_again {
+            self.dsacks += 1;
+            if self.dsack_round.is_none() {
+                self.dsack_round = Some(nxt);
+                self.window_mult = self.window_mult.saturating_add(1);
+                self.window_persist = PERSIST;
+            }
+        }
+    }
+
+    /// What had been sent again for its loss had arrived: it was reordered, though this can no
+    /// longer be seen by itself.
+    pub fn on_spurious(&mut self) {
+        self.reordering_seen = true;
+    }
+
     /// A recovery has ended.
     //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
     //# RACK persists using the inflated RACK.reo_wnd for up to 16 loss
@@ -228,8 +262,38 @@ mod tests {
         assert_eq!(rack.window_ns(50 * MS, false, 0), 10 * MS);
         assert_eq!(rack.window_ns(50 * MS, false, 3), 0);
         assert_eq!(rack.window_ns(50 * MS, true, 0), 0);
-        rack.reordering_seen = true;
+        rack.on_spurious();
         assert_eq!(rack.window_ns(50 * MS, true, 3), 10 * MS);
         assert_eq!(rack.window_ns(5 * MS, true, 3), 5 * MS);
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+    //= type=test
+    //# RACK persists using the inflated RACK.reo_wnd for up to 16 loss
+    //# recoveries, after which it resets RACK.reo_wnd to its starting value,
+    //# min_RTT / 4.
+    #[test]
+    fn duplicates_widen_the_window_once_in_a_round_trip_and_for_a_while() {
+        let mut rack = Rack::default();
+        rack.on_handshake(Instant(0), 40 * MS);
+        for una in 0..4 {
+            rack.on_round(una * 10, una * 10 + 20, true, 100);
+        }
+        // Two round trips have begun.
+        assert_eq!(rack.window_ns(SECOND, false, 0), 30 * MS);
+        for _ in 0..15 {
+            rack.on_recovered();
+        }
+        assert_eq!(rack.window_ns(SECOND, false, 0), 30 * MS);
+        rack.on_recovered();
+        assert_eq!(rack.window_ns(SECOND, false, 0), 10 * MS);
+    }
+
+    #[test]
+    fn a_network_that_repeats_does_not_widen_the_window() {
+        let mut rack = Rack::default();
+        rack.on_handshake(Instant(0), 40 * MS);
+        rack.on_round(0, 20, true, 0);
+        assert_eq!(rack.window_ns(SECOND, false, 0), 10 * MS);
     }
 }

@@ -342,6 +342,7 @@ impl Connection<'_> {
         }
         if !self.hot.state.may_receive() {
             // The peer has sent its FIN already; what repeats it is acknowledged.
+            self.note_duplicate(step, segment);
             self.owe_ack(step);
             return Err(DropReason::TcpClosed);
         }
@@ -391,8 +392,14 @@ impl Connection<'_> {
             }
             let end_stored = low + stored as u64;
             high = end_stored.cast_signed();
+            //= https://www.rfc-editor.org/rfc/rfc2883#section-4.2
+            //# If the data packet being acknowledged contains multiple
+            //# partial duplicate sub-segments, then only the first such duplicate
+            //# sub-segment is reported in the SACK option.
             if start < next {
                 self.note_duplicate(step, segment);
+            } else if let Some(known) = self.cold.received.first_overlap(low, end_stored) {
+                self.report_duplicate(step, known);
             }
             self.measure_peer(step, len, gso_bytes);
             if low == self.hot.rcv_nxt {
@@ -442,10 +449,12 @@ impl Connection<'_> {
         hot.rcv_nxt = high;
         let had_gap = !self.cold.received.is_empty();
         if had_gap {
-            if let Some(first) = self.cold.received.first().filter(|r| r.start <= high) {
-                hot.rcv_nxt = hot.rcv_nxt.max(first.end);
+            // A large segment can cover several ranges and touch the next.
+            self.cold.received.remove_below(high);
+            if let Some(first) = self.cold.received.first().filter(|r| r.start == high) {
+                hot.rcv_nxt = first.end;
+                self.cold.received.remove_below(first.end);
             }
-            self.cold.received.remove_below(hot.rcv_nxt);
         }
         // A FIN seals the stream: bytes a peer sends beyond it are not part of it.
         if let Some(fin) = self.cold.peer_fin {
@@ -465,20 +474,17 @@ impl Connection<'_> {
         step.shared.counters.out_of_order += 1;
         let counters = &mut step.shared.counters;
         let insertion = self.cold.received.insert(low, high, |_| counters.ranges_forgotten += 1);
-        match insertion {
-            Insertion::New => {
-                let recent = &mut self.cold.recent;
-                *recent = [low, recent[0], recent[1]];
-            }
-            Insertion::Known => {
-                self.cold.duplicate = Some(Range { start: low, end: high });
-                step.shared.counters.duplicates += 1;
-            }
-            Insertion::Full => {
-                self.owe_ack(step);
-                return Err(DropReason::TcpReassemblyLimit);
-            }
+        if insertion == Insertion::Full {
+            self.owe_ack(step);
+            return Err(DropReason::TcpReassemblyLimit);
         }
+        // Also when all of it was there:
+        //= https://www.rfc-editor.org/rfc/rfc2883#section-4
+        //# If the duplicate segment is part of a larger block
+        //# of non-contiguous data in the receiver's data queue, then the
+        //# following SACK block should be used to specify this larger block.
+        let recent = &mut self.cold.recent;
+        *recent = [low, recent[0], recent[1]];
         //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
         //# A TCP receiver SHOULD send an immediate duplicate ACK when an out-
         //# of-order segment arrives.
@@ -529,7 +535,7 @@ impl Connection<'_> {
 
     /// Remembers bytes received twice for the next acknowledgement (RFC 2883).
     fn note_duplicate(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
-        if segment.payload.is_empty() || !self.hot.sack {
+        if segment.payload.is_empty() {
             return;
         }
         let start = self.hot.receive_offset(segment.header.seq);
@@ -537,7 +543,13 @@ impl Connection<'_> {
         if let (Ok(start), Ok(end)) = (u64::try_from(start), u64::try_from(end))
             && start < end
         {
-            self.cold.duplicate = Some(Range { start, end });
+            self.report_duplicate(step, Range { start, end });
+        }
+    }
+
+    fn report_duplicate(&mut self, step: &mut Step<'_>, duplicate: Range) {
+        if self.hot.sack {
+            self.cold.duplicate = Some(duplicate);
             step.shared.counters.duplicates += 1;
         }
     }

@@ -5,10 +5,10 @@
 //! What was sent lies on the [`Scoreboard`](super::scoreboard::Scoreboard); a recovery ends when
 //! `recover` is acknowledged.
 
-use wire::tcp::TcpSegment;
+use wire::tcp::{SackBlock, TcpSegment};
 
 use super::congestion::Algorithm;
-use super::connection::{Connection, NEVER, Phase, Step};
+use super::connection::{Connection, Hot, NEVER, Phase, Step};
 use super::intervals::Range;
 use super::rack::{DUP_THRESH, Delivery};
 use super::rtt::MILLISECOND;
@@ -32,26 +32,28 @@ impl Connection<'_> {
         };
         let (rack, scoreboard) = (&mut cold.rack, &mut cold.scoreboard);
         let mut delivery = Delivery::default();
-        scoreboard.acknowledge(ack, |p| rack.note(&mut delivery, p, now, echo_is_older));
+        scoreboard.acknowledge(ack, |p| {
+            //= https://www.rfc-editor.org/rfc/rfc3522#section-3.2
+            delivery.original |= delivery.bytes == 0 && p.again && echo_is_older(p.at);
+            rack.note(&mut delivery, p, now, echo_is_older);
+        });
         let mut segments = 0;
-        let blocks = segment.options.sack.iter().filter(|_| hot.sack);
-        for (i, block) in blocks.enumerate() {
+        if hot.sack {
+            delivery.dsack = dsack(hot, segment.options.sack.as_slice(), ack);
+        }
+        for block in segment.options.sack.iter().filter(|_| hot.sack) {
             let left = hot.send_offset(block.left);
             let right = hot.send_offset(block.right);
-            if right <= left || right > hot.nxt.cast_signed() {
-                // Never sent: nonsense.
-                continue;
-            }
-            if left < ack.cast_signed() {
-                //= https://www.rfc-editor.org/rfc/rfc2883#section-4.1
-                //# These duplicated segments
-                delivery.dsack |= i == 0 && right <= ack.cast_signed();
+            // One at or below the acknowledgement reports a duplicate; one that was never sent is
+            // nonsense.
+            if left < ack.cast_signed() || right <= left || right > hot.nxt.cast_signed() {
                 continue;
             }
             let (left, right) = (left.cast_unsigned(), right.cast_unsigned());
             let before = delivery.bytes;
             let is_complete = scoreboard.sack(left, right, |piece| {
-                rack.note(&mut delivery, piece, now, echo_is_older);
+                // The timestamp echoed is that of what came last in order, not of this.
+                rack.note(&mut delivery, piece, now, |_| false);
                 segments += (piece.end - piece.start).div_ceil(mss);
             });
             delivery.sacked += delivery.bytes - before;
@@ -149,6 +151,7 @@ impl Connection<'_> {
         self.cold.tlp.reset();
         self.hot.tail_due = false;
         self.hot.forced = true;
+        self.keep_for_undo();
         let mss = u32::from(self.hot.mss);
         let flight = u32::try_from(self.hot.flight()).unwrap_or(u32::MAX);
         let ssthresh = self.cold.congestion.on_loss(&self.hot.window, flight, mss);
@@ -157,7 +160,8 @@ impl Connection<'_> {
         step.shared.counters.fast_recoveries += 1;
     }
 
-    fn leave_recovery(&mut self) {
+    /// Nothing that was lost is missing any more.
+    pub fn leave_recovery(&mut self) {
         self.hot.phase = Phase::Open;
         self.hot.dup_acks = 0;
         self.hot.forced = false;
@@ -168,6 +172,7 @@ impl Connection<'_> {
     pub fn enter_loss(&mut self, step: &mut Step<'_>) {
         let mss = u32::from(self.hot.mss);
         if self.hot.phase != Phase::Loss {
+            self.keep_for_undo();
             let flight = u32::try_from(self.hot.flight()).unwrap_or(u32::MAX);
             //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
             //# When a TCP sender detects segment loss using the retransmission timer
@@ -219,4 +224,22 @@ impl Connection<'_> {
     pub fn next_lost(&self) -> Option<Range> {
         if self.hot.phase == Phase::Open { None } else { self.cold.scoreboard.next_lost() }
     }
+}
+
+/// The bytes that a segment's first SACK block reports as a duplicate, if it does.
+//= https://www.rfc-editor.org/rfc/rfc2883#section-5
+fn dsack(hot: &Hot, blocks: &[SackBlock], ack: u64) -> Option<Range> {
+    let range = |block: &SackBlock| {
+        let (left, right) = (hot.send_offset(block.left), hot.send_offset(block.right));
+        let oldest = hot.una.saturating_sub(u64::from(hot.max_wnd));
+        let start = u64::try_from(left).ok().filter(|&start| start >= oldest)?;
+        let end = u64::try_from(right).ok().filter(|&end| end > start && end <= hot.nxt)?;
+        Some(Range { start, end })
+    };
+    let first = range(blocks.first()?)?;
+    let is_within = blocks
+        .get(1)
+        .and_then(range)
+        .is_some_and(|larger| larger.start <= first.start && first.end <= larger.end);
+    (first.end <= ack || is_within).then_some(first)
 }

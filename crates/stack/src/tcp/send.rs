@@ -310,6 +310,9 @@ impl Connection<'_> {
                 if again {
                     hot.forced = false;
                     self.cold.scoreboard.on_sent_again(start, end_with_fin, now.0);
+                    if let Some(undo) = &mut self.cold.undo {
+                        undo.on_sent_again(end_with_fin - start);
+                    }
                     self.cold.retransmits += 1;
                     step.shared.counters.retransmits += 1;
                     // Karn: what was sent twice is not timed.

@@ -103,9 +103,14 @@ impl Connection<'_> {
     /// Whether the answer to a probe shows that the probe repaired a loss.
     //= https://www.rfc-editor.org/rfc/rfc8985#section-7.4.2
     //# More precisely, on each ACK, the sender executes the following:
-    pub fn on_tail_probe_ack(&mut self, step: &mut Step<'_>, duplicate: bool, dsack: bool) {
+    pub fn on_tail_probe_ack(
+        &mut self,
+        step: &mut Step<'_>,
+        duplicate: bool,
+        dsack: Option<Range>,
+    ) {
         let Some(end) = self.cold.tlp.end.filter(|&end| self.hot.una >= end) else { return };
-        if !self.cold.tlp.is_again || dsack {
+        if !self.cold.tlp.is_again || dsack.is_some_and(|d| d.end == end) {
             self.cold.tlp.reset();
         } else if self.hot.una > end {
             self.cold.tlp.reset();

@@ -259,3 +259,48 @@ fn of_a_segment_that_finds_no_room_as_much_as_possible_is_taken() {
     assert_eq!(peer.received(), 4000);
     peer.state(TcpState::CloseWait);
 }
+
+//= https://www.rfc-editor.org/rfc/rfc2883#section-4
+//= type=test
+//# If the duplicate segment is part of a larger block
+//# of non-contiguous data in the receiver's data queue, then the
+//# following SACK block should be used to specify this larger block.
+#[test]
+fn duplicates_are_reported_as_in_the_examples_of_rfc_2883() {
+    // Example 2: a duplicate below, while something is missing.
+    let mut peer = Peer::established();
+    peer.send(". 1:501 ack 1");
+    peer.send(". 501:1001 ack 1");
+    peer.send(". 1501:2001 ack 1");
+    peer.sent();
+    peer.send(". 1:501 ack 1");
+    peer.expect(". 1:1 ack 1001 sack 1:501 1501:2001");
+    // Example 3: a duplicate of what is out of order; the larger block follows.
+    peer.send(". 3001:3501 ack 1");
+    peer.send(". 2001:2501 ack 1");
+    peer.sent();
+    peer.send(". 3001:3501 ack 1");
+    peer.expect(". 1:1 ack 1001 sack 3001:3501 3001:3501 1501:2501");
+    peer.send(". 2001:2501 ack 1");
+    peer.expect(". 1:1 ack 1001 sack 2001:2501 1501:2501 3001:3501");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc2883#section-4.2
+//= type=test
+//# When the SACK option is used for reporting partial duplicate
+//# segments, the first D-SACK block reports the first duplicate sub-
+//# segment.
+#[test]
+fn of_a_partial_duplicate_the_first_part_is_reported() {
+    // Example 6.
+    let mut peer = Peer::established();
+    peer.send(". 1:1001 ack 1");
+    peer.send(". 3501:4001 ack 1");
+    peer.send(". 1501:2001 ack 1");
+    peer.sent();
+    peer.send(". 1501:3001 ack 1");
+    peer.expect(". 1:1 ack 1001 sack 1501:2001 1501:3001 3501:4001");
+    // In order, over what was there.
+    peer.send(". 1001:3501 ack 1");
+    peer.expect(". 1:1 ack 4001 sack 1501:3001");
+}

@@ -230,3 +230,71 @@ fn a_fin_is_probed_for() {
     peer.wait(83);
     peer.expect("FP. 2001:3001 ack 1");
 }
+
+/// Segments 2 to 4 overtake the first by more than a quarter of the round trip.
+fn first_is_late() -> Peer {
+    let mut peer = ten_sent(0);
+    peer.send(". 1:1 ack 1 sack 1001:4001");
+    peer.expect(". 1:1001 ack 1");
+    assert_eq!((peer.info().cwnd, peer.info().ssthresh), (7000, 7000));
+    peer
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9438#section-4.9.2
+//= type=test
+//# Upon receiving an ACK, a TCP implementation MAY detect spurious fast
+//# retransmits either using TCP Timestamps or via D-SACK [RFC2883].
+#[test]
+fn a_loss_that_was_none_costs_nothing_once_the_duplicate_is_reported() {
+    let mut peer = first_is_late();
+    // The late segment, and then its second copy.
+    peer.send(". 1:1 ack 4001");
+    peer.expect("");
+    assert_eq!(peer.info().ssthresh, 7000);
+    peer.wait(40);
+    peer.send(". 1:1 ack 10001 sack 1:1001");
+    assert!(peer.info().cwnd >= 10_000);
+    assert_eq!(peer.info().ssthresh, u32::MAX);
+    assert_eq!(peer.host.tcp.counters().undone, 1);
+}
+
+#[test]
+fn a_loss_that_was_none_costs_nothing_after_recovery_either() {
+    let mut peer = first_is_late();
+    peer.send(". 1:1 ack 10001");
+    assert!(peer.info().cwnd < 8_000);
+    peer.wait(40);
+    peer.send(". 1:1 ack 10001 sack 1:1001");
+    assert_eq!(peer.info().cwnd, 10_000);
+}
+
+#[test]
+fn half_of_what_was_sent_again_proves_nothing() {
+    let mut peer = ten_sent(0);
+    peer.send(". 1:1 ack 1 sack 2001:5001");
+    peer.expect(". 1:1001 ack 1 | . 1001:2001 ack 1");
+    peer.send(". 1:1 ack 10001 sack 1:1001");
+    assert_eq!(peer.host.tcp.counters().undone, 0);
+    peer.send(". 1:1 ack 10001 sack 1001:2001");
+    assert_eq!(peer.host.tcp.counters().undone, 1);
+}
+
+#[test]
+fn a_timestamp_shows_that_the_first_copy_had_arrived() {
+    let stamped = Offer { timestamps: true, ..PLAIN };
+    let mut peer = Peer::syn_received(stamped, crate::api::TcpOptions::default());
+    peer.wait(40);
+    peer.send(". 1:1 ack 1 ts 1001");
+    peer.id = peer.host.tcp.accept(peer.listener.unwrap()).unwrap().unwrap().id;
+    peer.write(8_000);
+    peer.sent();
+    let first = peer.last;
+    peer.wait(40);
+    peer.send(". 1:1 ack 1 sack 989:3953 ts 1002");
+    assert!(peer.sent().starts_with(". 1:989"));
+    peer.last = first;
+    peer.send(". 1:1 ack 3953 ts 1003");
+    assert_eq!(peer.host.tcp.counters().undone, 1);
+    assert!(peer.info().cwnd >= 9880, "{}", peer.info().cwnd);
+    peer.expect("");
+}
