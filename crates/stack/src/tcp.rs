@@ -1,6 +1,6 @@
-//! TCP: RFC 9293 with 7323 (scaled windows, timestamps), 2018 (SACK), 8985 (losses found by time,
-//! tail probes), 5681 and 9438 (congestion control), 6298 (timeouts), 5961 (blind attacks), 6528 and
-//! 6056 (keyed numbers).
+//! TCP: RFC 9293 with 7323 (scaled windows, timestamps), 2018 and 2883 (SACK), 8985 (losses found by
+//! time, tail probes), 9937 (rate of recovery), 5681, 9438 and 9406 (congestion control), 6298 and
+//! 5682 (timeouts), 5961 (blind attacks), 6528 and 6056 (keyed numbers).
 //!
 //! [`Tcp`] holds the tables: connections in two arrays (what every packet touches, and the
 //! rest), listeners, TIME-WAITs, the flow table, ready queues and timers. What is done to one
@@ -14,11 +14,13 @@ pub mod congestion;
 mod connection;
 mod counters;
 mod flow;
+mod frto;
 mod icmp;
 mod image;
 mod intervals;
 mod isn;
 mod listener;
+mod prr;
 mod rack;
 mod receive;
 mod recovery;

@@ -51,7 +51,15 @@ impl Connection<'_> {
         let was_lossy = self.hot.phase != Phase::Open;
         let delivery = self.take_delivery(step, segment, ack.cast_unsigned());
         let mut is_bare = false;
+        let mut delivered = delivery.bytes;
         if acked > 0 {
+            if !self.hot.sack {
+                //= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
+                //# DeliveredData is the change in SND.UNA, minus 1
+                //# SMSS for each preceding duplicate ACK.
+                let known = u64::from(self.hot.dup_acks) * u64::from(self.hot.mss);
+                delivered = delivered.saturating_sub(known);
+            }
             self.on_progress(step, segment, ack.cast_unsigned());
         } else {
             //= https://www.rfc-editor.org/rfc/rfc5681#section-2
@@ -64,6 +72,7 @@ impl Connection<'_> {
                 && delivery.sacked == 0;
             if flight > 0 && is_bare && !self.hot.sack {
                 self.hot.dup_acks = self.hot.dup_acks.saturating_add(1);
+                delivered = u64::from(self.hot.mss);
                 step.ready = true;
             }
             if self.hot.send_timer == SendTimer::Persist {
@@ -77,9 +86,10 @@ impl Connection<'_> {
         }
         self.on_tail_probe_ack(step, is_bare, delivery.dsack);
         self.judge_repairs(step, delivery.dsack, delivery.original);
-        self.judge_losses(step, acked > 0);
+        self.on_frto_ack(step, &delivery, acked > 0, is_bare);
+        self.judge_losses(step, acked > 0, delivered);
         if acked > 0 && (self.hot.phase != Phase::Recovery) {
-            self.grow_window(step, acked, flight, was_lossy);
+            self.grow_window(step, acked, flight, was_lossy, delivery.rtt_ns);
         }
         if window_moved || delivery.bytes > 0 {
             step.ready = true;
@@ -162,7 +172,14 @@ impl Connection<'_> {
     }
 
     /// Opens the congestion window, if it was in full use.
-    fn grow_window(&mut self, step: &Step<'_>, acked: u64, flight: u64, was_lossy: bool) {
+    fn grow_window(
+        &mut self,
+        step: &Step<'_>,
+        acked: u64,
+        flight: u64,
+        was_lossy: bool,
+        rtt_ns: Option<u64>,
+    ) {
         let hot = &mut *self.hot;
         let cwnd = u64::from(hot.window.cwnd);
         let mss = u64::from(hot.mss);
@@ -176,7 +193,10 @@ impl Connection<'_> {
             bytes: u32::try_from(acked).unwrap_or(u32::MAX),
             now: step.now,
             srtt_ns: hot.rtt.srtt_ns().unwrap_or(0),
+            rtt_ns,
             mss: u32::from(hot.mss),
+            una: hot.una,
+            nxt: hot.nxt,
         };
         self.cold.congestion.on_ack(&mut hot.window, &ack);
     }

@@ -6,6 +6,7 @@ use wire::tcp::{SeqNumber, TcpFlags};
 
 use super::congestion::{Congestion, Window};
 use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Step};
+use super::frto::Frto;
 use super::intervals::Intervals;
 use super::rack::Rack;
 use super::reply::Reply;
@@ -70,7 +71,6 @@ impl Hot {
             syn_due: false,
             probe_due: false,
             tail_due: false,
-            forced: false,
             timestamps: false,
             sack: false,
             nodelay: false,
@@ -98,6 +98,8 @@ impl Cold {
             scoreboard: Scoreboard::default(),
             rack: Rack::default(),
             tlp: Tlp::default(),
+            prr: None,
+            frto: Frto::Off,
             undo: None,
             rto_at: NEVER,
             reorder_at: NEVER,

@@ -5,6 +5,7 @@
 //! connection was idle.
 
 mod cubic;
+mod hystart;
 mod reno;
 
 use serde::{Deserialize, Serialize};
@@ -50,8 +51,14 @@ pub struct Ack {
     pub now: Instant,
     /// Smoothed round-trip time, nanoseconds.
     pub srtt_ns: u64,
+    /// The round-trip time that it measures, nanoseconds.
+    pub rtt_ns: Option<u64>,
     /// Maximum segment size in use.
     pub mss: u32,
+    /// snd.una now.
+    pub una: u64,
+    /// snd.nxt.
+    pub nxt: u64,
 }
 
 /// The occasions at which an algorithm acts.
@@ -144,7 +151,15 @@ mod tests {
         for kind in [CongestionKind::Cubic, CongestionKind::Reno] {
             let mut congestion = Congestion::new(kind);
             let mut window = Window::initial(1000);
-            let ack = Ack { bytes: 1000, now: Instant(0), srtt_ns: 1_000_000, mss: 1000 };
+            let ack = Ack {
+                bytes: 1000,
+                now: Instant(0),
+                srtt_ns: 1_000_000,
+                rtt_ns: None,
+                mss: 1000,
+                una: 0,
+                nxt: 0,
+            };
             for _ in 0..10 {
                 congestion.on_ack(&mut window, &ack);
             }

@@ -7,8 +7,10 @@ use wire::tcp::SeqNumber;
 
 use super::congestion::{Congestion, Window};
 use super::counters::TcpCounters;
+use super::frto::Frto;
 use super::intervals::{Intervals, Range};
 use super::isn::TcpKeys;
+use super::prr::Prr;
 use super::rack::Rack;
 use super::reply::Reply;
 use super::rtt::Rtt;
@@ -151,8 +153,6 @@ pub struct Hot {
     pub probe_due: bool,
     /// A tail loss probe is to be sent.
     pub tail_due: bool,
-    /// The next retransmission goes out whatever the congestion window says.
-    pub forced: bool,
     /// Timestamps were agreed on.
     pub timestamps: bool,
     /// SACK was agreed on.
@@ -198,6 +198,10 @@ pub struct Cold {
     pub rack: Rack,
     /// Tail loss probe.
     pub tlp: Tlp,
+    /// Rate of sending in the recovery that goes on.
+    pub prr: Option<Prr>,
+    /// Whether a timeout came too early.
+    pub frto: Frto,
     /// What there was before the last loss, until the loss is disproved.
     pub undo: Option<Undo>,
     /// When the retransmission timer runs out, whatever it stands for now.
@@ -240,7 +244,10 @@ pub struct Cold {
     pub retransmits: u64,
 }
 
-const _: () = assert!(size_of::<Cold>() <= 640, "an idle connection takes less than 1 KiB");
+const _: () = assert!(
+    size_of::<Hot>() + size_of::<Cold>() < 1024,
+    "an idle connection takes less than 1 KiB"
+);
 
 /// A connection while something is done to it.
 pub struct Connection<'a> {

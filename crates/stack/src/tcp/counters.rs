@@ -40,6 +40,8 @@ counters! {
     tail_probe_repairs,
     /// Retransmission timeouts.
     timeouts,
+    /// Timeouts that F-RTO found to have come too early.
+    spurious_timeouts,
     /// Fast recoveries entered.
     fast_recoveries,
     /// Window probes sent.

@@ -2,6 +2,7 @@
 
 use super::IcmpError;
 use super::connection::{Connection, NEVER, Phase, Step};
+use super::frto::Frto;
 use crate::api::TcpError;
 use crate::drops::DropReason;
 use wire::tcp::SeqNumber;
@@ -70,11 +71,12 @@ impl Connection<'_> {
         }
         // Not a sign of congestion: the window stays.
         self.hot.phase = Phase::Recovery;
-        self.hot.forced = true;
         self.hot.timed_at = NEVER;
         self.cold.recover = self.hot.nxt;
         self.cold.reorder_at = NEVER;
         self.cold.tlp.reset();
+        self.cold.prr = None;
+        self.cold.frto = Frto::Off;
         self.cold.scoreboard.lose_until(u64::MAX);
         self.arm_send_timer(step.now);
         step.ready = true;

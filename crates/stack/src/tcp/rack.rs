@@ -61,8 +61,12 @@ pub struct Delivery {
     pub dsack: Option<Range>,
     /// What was acknowledged first had been sent again, and an earlier copy had arrived.
     pub original: bool,
+    /// The round-trip time that it measures, nanoseconds.
+    pub rtt_ns: Option<u64>,
     /// What was sent last of it, and can be told from its retransmission.
     newest: Option<Sending>,
+    /// Lowest end of what was sent only once.
+    pub original_end: Option<u64>,
     /// When the last of what was sent only once was sent.
     original_at: Option<u64>,
     /// Something sent only once came after what was sent later.
@@ -146,25 +150,26 @@ impl Rack {
             //# that's below RACK.fack is (selectively or cumulatively) acknowledged,
             //# it has been delivered out of order.
             delivery.reordered |= piece.end < self.fack;
+            let end = delivery.original_end.map_or(piece.end, |end| end.min(piece.end));
+            delivery.original_end = Some(end);
             delivery.original_at = delivery.original_at.max(Some(piece.at));
         }
         let sending = Sending { at: piece.at, end: piece.end };
         delivery.newest = delivery.newest.max(Some(sending));
     }
 
-    /// Takes what an acknowledgement said; the round-trip time that it measures.
-    pub fn on_delivery(&mut self, delivery: &Delivery, now: Instant) -> Option<u64> {
+    /// Takes what an acknowledgement said.
+    pub fn on_delivery(&mut self, delivery: &mut Delivery, now: Instant) {
         self.fack = self.fack.max(delivery.fack);
         self.reordering_seen |= delivery.reordered;
-        let measured = delivery.original_at.map(|at| now.0.saturating_sub(at));
-        if let Some(rtt_ns) = measured {
+        delivery.rtt_ns = delivery.original_at.map(|at| now.0.saturating_sub(at));
+        if let Some(rtt_ns) = delivery.rtt_ns {
             self.min_rtt.on_sample(now, rtt_ns);
         }
         if let Some(newest) = delivery.newest {
             self.rtt_ns = now.0.saturating_sub(newest.at);
             self.newest = self.newest.max(newest);
         }
-        measured
     }
 
     /// The most recently sent segment that has arrived.

@@ -9,7 +9,9 @@ use wire::tcp::{SackBlock, TcpSegment};
 
 use super::congestion::Algorithm;
 use super::connection::{Connection, Hot, NEVER, Phase, Step};
+use super::frto::Frto;
 use super::intervals::Range;
+use super::prr::{Progress, Prr};
 use super::rack::{DUP_THRESH, Delivery};
 use super::rtt::MILLISECOND;
 
@@ -59,7 +61,7 @@ impl Connection<'_> {
             delivery.sacked += delivery.bytes - before;
             step.shared.counters.ranges_forgotten += u64::from(!is_complete);
         }
-        rack.on_delivery(&delivery, now);
+        rack.on_delivery(&mut delivery, now);
         if ack > hot.una && hot.phase == Phase::Open {
             hot.dup_acks = 0;
         }
@@ -68,19 +70,46 @@ impl Connection<'_> {
     }
 
     /// After an acknowledgement: ends, enters or deepens the recovery.
-    pub fn judge_losses(&mut self, step: &mut Step<'_>, progress: bool) {
+    /// `delivered`: bytes that it says to have arrived.
+    pub fn judge_losses(&mut self, step: &mut Step<'_>, progress: bool, delivered: u64) {
         if self.hot.phase != Phase::Open && self.hot.una >= self.cold.recover {
             self.leave_recovery();
         }
+        let before = self.cold.scoreboard.lost_bytes();
         if self.hot.sack {
             self.lose_by_time(step);
         } else {
             self.lose_by_duplicates(progress);
         }
+        let loses = self.cold.scoreboard.lost_bytes() > before;
         if self.hot.phase == Phase::Open && self.cold.scoreboard.lost_bytes() > 0 {
-            self.enter_recovery(step);
+            self.enter_recovery(step, delivered);
         }
+        self.reduce_window(delivered, progress, loses);
         step.ready |= self.hot.phase != Phase::Open;
+    }
+
+    /// The window of a recovery.
+    fn reduce_window(&mut self, delivered: u64, progress: bool, loses: bool) {
+        let (in_flight, mss) = (self.pipe(), u32::from(self.hot.mss));
+        let Some(prr) = &mut self.cold.prr else { return };
+        // As Linux: time that finds a loss counts as a segment delivered, or nothing would go.
+        let delivered = if loses { delivered.max(u64::from(mss)) } else { delivered };
+        //= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
+        //# As a mitigation, if not using SACK, then PRR
+        //# disallows incrementing DeliveredData when the total bytes delivered
+        //# in a PRR episode would exceed the estimated data outstanding upon
+        //# entering recovery (RecoverFS).
+        let delivered = if self.hot.sack { delivered } else { delivered.min(prr.undelivered()) };
+        //= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
+        //# SafeACK is
+        //# true only when the ACK has cumulatively acknowledged new data and the
+        //# ACK does not indicate further losses.
+        let progress = Progress { delivered, in_flight, is_safe: progress && !loses };
+        if delivered > 0 {
+            let window = &mut self.hot.window;
+            window.cwnd = prr.window(progress, window.ssthresh, mss);
+        }
     }
 
     /// RACK's search for losses.
@@ -100,10 +129,7 @@ impl Connection<'_> {
         //# segments within the reordering window were lost.
         self.cold.reorder_at =
             if found.pending { newest.at.saturating_add(patience_ns) } else { NEVER };
-        if found.retransmissions > 0 {
-            self.hot.forced = true;
-            step.shared.counters.lost_retransmits += u64::from(found.retransmissions);
-        }
+        step.shared.counters.lost_retransmits += u64::from(found.retransmissions);
     }
 
     fn patience_ns(&self) -> u64 {
@@ -115,7 +141,7 @@ impl Connection<'_> {
     /// The time that reordering may take has passed.
     pub fn on_reorder_timeout(&mut self, step: &mut Step<'_>) {
         self.cold.reorder_at = NEVER;
-        self.judge_losses(step, false);
+        self.judge_losses(step, false, 0);
         self.arm_send_timer(step.now);
     }
 
@@ -128,7 +154,6 @@ impl Connection<'_> {
             //# including recover, then this is a partial ACK.
             Phase::Recovery if progress => {
                 hot.dup_acks = 0;
-                hot.forced = true;
                 true
             }
             _ => false,
@@ -139,7 +164,7 @@ impl Connection<'_> {
         }
     }
 
-    fn enter_recovery(&mut self, step: &mut Step<'_>) {
+    fn enter_recovery(&mut self, step: &mut Step<'_>, delivered: u64) {
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5
         //# RecoveryPoint = HighData
         //#
@@ -150,13 +175,18 @@ impl Connection<'_> {
         self.cold.repaired_at = step.now.0;
         self.cold.tlp.reset();
         self.hot.tail_due = false;
-        self.hot.forced = true;
         self.keep_for_undo();
         let mss = u32::from(self.hot.mss);
         let flight = u32::try_from(self.hot.flight()).unwrap_or(u32::MAX);
-        let ssthresh = self.cold.congestion.on_loss(&self.hot.window, flight, mss);
-        self.hot.window.ssthresh = ssthresh;
-        self.hot.window.cwnd = ssthresh;
+        self.hot.window.ssthresh = self.cold.congestion.on_loss(&self.hot.window, flight, mss);
+        //= https://www.rfc-editor.org/rfc/rfc9937#section-6.1
+        //# This can
+        //# be thought of as the sum of the following values at the start of the
+        //# episode: inflight, the bytes cumulatively acknowledged in the ACK
+        //# triggering recovery, the bytes SACKed in the ACK triggering recovery,
+        //# and the bytes between SND.UNA and SND.NXT that have been marked lost.
+        let unsacked = self.hot.flight().saturating_sub(self.cold.scoreboard.sacked_bytes());
+        self.cold.prr = Some(Prr::new(unsacked.saturating_add(delivered)));
         step.shared.counters.fast_recoveries += 1;
     }
 
@@ -164,14 +194,24 @@ impl Connection<'_> {
     pub fn leave_recovery(&mut self) {
         self.hot.phase = Phase::Open;
         self.hot.dup_acks = 0;
-        self.hot.forced = false;
+        self.cold.frto = Frto::Off;
         self.cold.rack.on_recovered();
+        if self.cold.prr.take().is_some() {
+            //= https://www.rfc-editor.org/rfc/rfc9937#section-6.4
+            //# On the completion of a PRR episode, PRR executes the following:
+            //#
+            //# cwnd = ssthresh
+            self.hot.window.cwnd = self.hot.window.ssthresh;
+        }
     }
 
     /// The retransmission timer ran out.
     pub fn enter_loss(&mut self, step: &mut Step<'_>) {
         let mss = u32::from(self.hot.mss);
-        if self.hot.phase != Phase::Loss {
+        self.begin_frto();
+        self.cold.prr = None;
+        // In fast recovery the threshold has been lowered for this loss, as in Linux.
+        if self.hot.phase == Phase::Open {
             self.keep_for_undo();
             let flight = u32::try_from(self.hot.flight()).unwrap_or(u32::MAX);
             //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
@@ -196,11 +236,10 @@ impl Connection<'_> {
         //# set to no more than the loss window, LW, which equals 1 full-sized
         //# segment (regardless of the value of IW).
         // Beside what was sent so lately that it does not count as lost.
-        let in_flight = u32::try_from(self.cold.scoreboard.in_flight()).unwrap_or(u32::MAX);
+        self.hot.dup_acks = 0;
+        let in_flight = u32::try_from(self.pipe()).unwrap_or(u32::MAX);
         self.hot.window.cwnd = in_flight.saturating_add(mss);
         self.hot.phase = Phase::Loss;
-        self.hot.dup_acks = 0;
-        self.hot.forced = true;
         self.hot.tail_due = false;
         self.hot.timed_at = NEVER;
         self.cold.tlp.reset();
@@ -212,7 +251,7 @@ impl Connection<'_> {
 
     /// Bytes that are in the network by our count.
     pub fn pipe(&self) -> u64 {
-        let in_flight = self.cold.scoreboard.in_flight();
+        let in_flight = self.cold.scoreboard.in_flight(self.hot.flight());
         if self.hot.sack {
             return in_flight;
         }

@@ -4,6 +4,7 @@ use wire::tcp::{SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestam
 
 use super::SegmentTx;
 use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
+use super::frto::Frto;
 use super::rtt::MILLISECOND;
 use crate::api::{Instant, Payload, TcpState};
 
@@ -148,11 +149,7 @@ impl Connection<'_> {
             TcpState::SynSent | TcpState::SynReceived => return hot.syn_due.then_some(Next::Syn),
             _ => {}
         }
-        if let Some(data) = self
-            .next_tail_probe()
-            .or_else(|| self.next_again(limited))
-            .or_else(|| self.next_new(limited))
-        {
+        if let Some(data) = self.next_data(limited) {
             return Some(data);
         }
         if hot.probe_due {
@@ -161,13 +158,28 @@ impl Connection<'_> {
         (hot.acks_owed > 0).then_some(Next::Ack)
     }
 
+    fn next_data(&self, limited: &mut bool) -> Option<Next> {
+        if let Some(probe) = self.next_tail_probe() {
+            return Some(probe);
+        }
+        if self.cold.frto == Frto::Asked {
+            // The question is put with new data, and lost data waits for the answer.
+            let asked = self.hot.nxt > self.cold.recover;
+            let new = self.next_new(limited);
+            return if asked { new } else { new.or_else(|| self.next_again(limited)) };
+        }
+        self.next_again(limited).or_else(|| self.next_new(limited))
+    }
+
     /// Lost data to be sent again.
     fn next_again(&self, limited: &mut bool) -> Option<Next> {
         let hot = &*self.hot;
         let super::intervals::Range { start, end } = self.next_lost()?;
         let mss = u64::from(hot.mss.max(1));
-        let room = u64::from(hot.window.cwnd).saturating_sub(self.pipe());
-        if room < mss && !hot.forced {
+        let pipe = self.pipe();
+        let room = u64::from(hot.window.cwnd).saturating_sub(pipe);
+        // With nothing on its way nothing would ever make more room.
+        if room < mss && pipe > 0 {
             *limited = true;
             return None;
         }
@@ -308,7 +320,6 @@ impl Connection<'_> {
                 let hot = &mut *self.hot;
                 let is_head = start == hot.una;
                 if again {
-                    hot.forced = false;
                     self.cold.scoreboard.on_sent_again(start, end_with_fin, now.0);
                     if let Some(undo) = &mut self.cold.undo {
                         undo.on_sent_again(end_with_fin - start);
@@ -331,6 +342,9 @@ impl Connection<'_> {
                     if !(end - start).is_multiple_of(u64::from(hot.mss.max(1))) {
                         hot.small_end = end;
                     }
+                }
+                if let Some(prr) = &mut self.cold.prr {
+                    prr.on_sent(end_with_fin - start);
                 }
                 let hot = &mut *self.hot;
                 if now.0.saturating_sub(hot.received_at) < super::receive::DELAYED_ACK_NS
@@ -368,24 +382,28 @@ impl Connection<'_> {
         hot.ack_at = NEVER;
     }
 
-    /// After an idle time longer than the timeout the window starts again (RFC 5681 section 4.1).
+    /// After an idle time longer than the timeout the window starts again.
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-4.1
+    //# Therefore, a TCP SHOULD set cwnd to no more than RW before beginning
+    //# transmission if the TCP has not sent data in an interval exceeding
+    //# the retransmission timeout.
+    // Decided as Linux does it (tcp_slow_start_after_idle, after RFC 2861): the window is halved
+    // for each timeout of idleness, down to RW, which is the initial window; the threshold
+    // remembers three quarters of what was used, so that a path that has not changed is filled
+    // again within a few round trips. RFC 7661 is not followed.
     fn restart_after_idle(&mut self, now: Instant) {
         use super::congestion::{Algorithm, Window};
         let hot = &mut *self.hot;
         if hot.sent_at == 0 {
             return;
         }
-        let idle = now.0.saturating_sub(hot.sent_at);
-        if idle > hot.rtt.rto_ns() {
-            //= https://www.rfc-editor.org/rfc/rfc5681#section-4.1
-            //# Therefore, a TCP SHOULD set cwnd to no more than RW before beginning
-            //# transmission if the TCP has not sent data in an interval exceeding
-            //# the retransmission timeout.
+        let (idle, rto) = (now.0.saturating_sub(hot.sent_at), hot.rtt.rto_ns().max(1));
+        if idle > rto {
             let restart = Window::initial(u32::from(hot.mss)).cwnd;
-            // As Linux: the threshold remembers three quarters of what was used.
-            if hot.window.cwnd > restart {
-                hot.window.ssthresh = hot.window.ssthresh.max(hot.window.cwnd / 4 * 3);
-                hot.window.cwnd = restart;
+            let window = &mut hot.window;
+            if window.cwnd > restart {
+                window.ssthresh = window.ssthresh.max(window.cwnd / 4 * 3);
+                window.cwnd = (window.cwnd >> ((idle - 1) / rto).min(31)).max(restart);
             }
             self.cold.congestion.on_idle(idle);
         }

@@ -84,16 +84,16 @@ impl Connection<'_> {
     //# variables as follows
     pub fn undo(&mut self, step: &mut Step<'_>) {
         let Some(undo) = self.cold.undo.take() else { return };
+        if self.hot.phase != Phase::Open {
+            self.cold.scoreboard.forgive();
+            self.leave_recovery();
+            self.cold.reorder_at = NEVER;
+        }
         let window = &mut self.hot.window;
         window.cwnd = window.cwnd.max(undo.window.cwnd);
         window.ssthresh = window.ssthresh.max(undo.window.ssthresh);
         if self.cold.congestion.kind() == undo.congestion.kind() {
             self.cold.congestion = undo.congestion;
-        }
-        if self.hot.phase != Phase::Open {
-            self.cold.scoreboard.forgive();
-            self.leave_recovery();
-            self.cold.reorder_at = NEVER;
         }
         step.shared.counters.undone += 1;
         step.ready = true;

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::hystart::HyStart;
 use super::{Ack, Algorithm, WINDOW_MAX, Window, slow_start};
 use crate::api::Instant;
 
@@ -17,8 +18,10 @@ const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// State of CUBIC. Windows in segments, as the RFC has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cubic {
-    /// Window just before the last reduction.
+    /// Where the cubic has its plateau.
     w_max: f64,
+    /// Window just before the last reduction.
+    cwnd_prior: f64,
     /// Seconds the cubic takes back to `w_max`.
     k: f64,
     /// What Reno would have by now.
@@ -27,10 +30,21 @@ pub struct Cubic {
     epoch: Option<Instant>,
     /// Fraction of a segment still to be added.
     fraction: f64,
+    /// The end of the first slow start.
+    hystart: HyStart,
 }
 
 impl Algorithm for Cubic {
     fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
+        //= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
+        //# An implementation SHOULD use HyStart++ only for the initial slow
+        //# start (when the ssthresh is at its initial value of arbitrarily high
+        //# per [RFC5681]) and fall back to using standard slow start for the
+        //# remainder of the connection lifetime.
+        if window.ssthresh == u32::MAX {
+            self.hystart.on_ack(window, ack);
+            return;
+        }
         let left = slow_start(window, ack.bytes);
         if left == 0 {
             return;
@@ -53,8 +67,13 @@ impl Algorithm for Cubic {
         let t = ack.now.0.saturating_sub(epoch.0) as f64 / 1e9;
         let rtt = ack.srtt_ns as f64 / 1e9;
         let acked = f64::from(left) / mss;
-        // Figure 4: what Reno would have; beyond the old window with its own factor of one.
-        let alpha = if self.w_est >= self.w_max { 1.0 } else { ALPHA };
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.3
+        //# Once _W_est_ has grown to reach the _cwnd_ at the time of most
+        //# recently setting _ssthresh_ -- that is, _W_est_ >= _cwnd_prior_ --
+        //# the sender SHOULD set α__cubic_ to 1 to ensure that it can achieve
+        //# the same congestion window increment rate as Reno, which uses AIMD(1,
+        //# 0.5).
+        let alpha = if self.w_est >= self.cwnd_prior { 1.0 } else { ALPHA };
         self.w_est += alpha * acked / cwnd;
         // Figure 1: W_cubic(t) = C * (t - K)^3 + W_max.
         let cubic = |t: f64| C * (t - self.k) * (t - self.k) * (t - self.k) + self.w_max;
@@ -76,6 +95,7 @@ impl Algorithm for Cubic {
         let cwnd = f64::from(window.cwnd) / f64::from(mss.max(1));
         // Fast convergence, RFC 9438 section 4.7.
         self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
+        self.cwnd_prior = cwnd;
         self.epoch = None;
         // RFC 9438 section 4.6 reduces the flight, or the window when it was kept in use; Linux
         // takes the window, which is the same for a sender that the window limits.
@@ -83,8 +103,12 @@ impl Algorithm for Cubic {
         ((f64::from(basis) * BETA) as u32).max(2 * mss)
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.8
+    //# _K_ is set to 0, and _W_max_ is set to the congestion window
+    //# size at the beginning of the current congestion avoidance stage.
     fn on_timeout(&mut self) {
         self.epoch = None;
+        self.w_max = 0.0;
     }
 
     fn on_idle(&mut self, idle_ns: u64) {
@@ -131,7 +155,16 @@ mod tests {
             let flight = window.cwnd;
             while acked < flight {
                 let now = Instant((t * 1e9) as u64);
-                cubic.on_ack(window, &Ack { bytes: 2000, now, srtt_ns: 100_000_000, mss: 1000 });
+                let ack = Ack {
+                    bytes: 2000,
+                    now,
+                    srtt_ns: 100_000_000,
+                    rtt_ns: None,
+                    mss: 1000,
+                    una: 0,
+                    nxt: 0,
+                };
+                cubic.on_ack(window, &ack);
                 acked += 2000;
             }
             t += 0.1;
@@ -152,6 +185,17 @@ mod tests {
         assert!((980_000..1_030_000).contains(&window.cwnd), "{}", window.cwnd);
         run(&mut cubic, &mut window, 9.2, 6.0);
         assert!(window.cwnd > 1_060_000, "{}", window.cwnd);
+    }
+
+    #[test]
+    fn after_a_timeout_the_window_stands_on_its_plateau() {
+        let mut cubic = Cubic::default();
+        let mut window = Window { cwnd: 100_000, ssthresh: 1 };
+        window.ssthresh = cubic.on_loss(&window, 100_000, 1000);
+        cubic.on_timeout();
+        window.cwnd = window.ssthresh;
+        run(&mut cubic, &mut window, 0.0, 0.3);
+        assert_eq!((cubic.k, cubic.w_max), (0.0, 70.0));
     }
 
     #[test]

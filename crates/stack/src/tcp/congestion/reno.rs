@@ -52,7 +52,15 @@ mod tests {
         let mut reno = Reno::default();
         let mut window = Window { cwnd: 10_000, ssthresh: 10_000 };
         for _ in 0..10 {
-            let ack = Ack { bytes: 1000, now: Instant(0), srtt_ns: 0, mss: 1000 };
+            let ack = Ack {
+                bytes: 1000,
+                now: Instant(0),
+                srtt_ns: 0,
+                rtt_ns: None,
+                mss: 1000,
+                una: 0,
+                nxt: 0,
+            };
             reno.on_ack(&mut window, &ack);
         }
         assert_eq!(window.cwnd, 11_000);

@@ -136,7 +136,10 @@ fn a_lost_tail_is_found_by_a_probe_after_two_round_trips() {
     peer.expect("P. 4001:5001 ack 1");
     peer.wait(40);
     peer.send(". 1:1 ack 2001 sack 4001:5001");
-    peer.expect(". 2001:3001 ack 1 | . 3001:4001 ack 1");
+    peer.expect(". 2001:3001 ack 1");
+    peer.wait(40);
+    peer.send(". 1:1 ack 3001 sack 4001:5001");
+    peer.expect(". 3001:4001 ack 1");
     peer.send(". 1:1 ack 5001");
     let counters = *peer.host.tcp.counters();
     assert_eq!((counters.timeouts, counters.tail_probes, counters.fast_recoveries), (0, 1, 1));
@@ -297,4 +300,84 @@ fn a_timestamp_shows_that_the_first_copy_had_arrived() {
     assert_eq!(peer.host.tcp.counters().undone, 1);
     assert!(peer.info().cwnd >= 9880, "{}", peer.info().cwnd);
     peer.expect("");
+}
+
+/// Ten segments, a probe and a timeout without any answer.
+fn timed_out(more: usize) -> Peer {
+    let mut peer = ten_sent(more);
+    peer.wait(45);
+    peer.sent();
+    peer.wait(300);
+    peer.expect(". 1:1001 ack 1");
+    assert_eq!(peer.info().cwnd, 1000);
+    peer
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5682#section-3.1
+//= type=test
+//# The retransmission timeout can be declared spurious,
+//# because the segment acknowledged with this ACK was transmitted
+//# before the timeout.
+#[test]
+fn a_timeout_that_came_too_early_costs_nothing() {
+    let mut peer = timed_out(20_000);
+    // The acknowledgements were only late.
+    peer.send(". 1:1 ack 2001");
+    let counters = *peer.host.tcp.counters();
+    assert_eq!((counters.timeouts, counters.spurious_timeouts, counters.undone), (1, 1, 1));
+    assert!(peer.info().cwnd >= 10_000);
+    let sent = peer.sent();
+    assert!(!sent.contains(". 2001:3001"), "{sent}");
+    assert!(sent.starts_with(". 11001:12001"), "{sent}");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5682#section-3.1
+//= type=test
+//# b) Else, if the Cumulative Acknowledgment field does not cover
+//#    "RecoveryPoint" but is larger than SND.UNA, transmit up to two
+//#    new (previously unsent) segments and proceed to step 3.
+#[test]
+fn after_a_timeout_new_data_asks_whether_anything_was_lost() {
+    let mut peer = timed_out(20_000);
+    peer.send(". 1:1 ack 1001");
+    peer.expect(". 11001:12001 ack 1 | . 12001:13001 ack 1");
+    peer.wait(40);
+    // The new data has arrived and the old has not: it was lost.
+    peer.send(". 1:1 ack 1001 sack 11001:12001");
+    let sent = peer.sent();
+    assert!(sent.starts_with(". 1001:2001 ack 1"), "{sent}");
+    assert_eq!(peer.host.tcp.counters().spurious_timeouts, 0);
+}
+
+#[test]
+fn a_timeout_without_new_data_to_ask_with_repeats_the_old() {
+    let mut peer = timed_out(0);
+    peer.send(". 1:1 ack 1001");
+    peer.expect(". 1001:2001 ack 1 | . 2001:3001 ack 1");
+}
+
+/// RFC 9937: twenty segments in flight, one lost; the window shrinks while the others arrive.
+#[test]
+fn the_window_of_a_recovery_shrinks_evenly() {
+    let mut peer = Peer::distant();
+    peer.write(100_000);
+    peer.sent();
+    peer.wait(40);
+    peer.send(". 1:1 ack 10001");
+    peer.sent();
+    peer.wait(40);
+    assert_eq!(peer.info().cwnd, 20_000);
+    let mut counts = Vec::new();
+    for end in 2..=20 {
+        peer.send(&format!(". 1:1 ack 10001 sack 11001:{}", 10_001 + end * 1000));
+        let sent = peer.sent();
+        counts.push(if sent.is_empty() { 0 } else { sent.split(" | ").count() });
+        peer.wait(1);
+    }
+    // Two before the loss is known, then seven for every ten.
+    let total: usize = counts.iter().sum();
+    assert!((13..=16).contains(&total), "{counts:?}");
+    assert!(counts.iter().all(|&count| count <= 1), "{counts:?}");
+    peer.send(". 1:1 ack 30001");
+    assert!((14_000..16_000).contains(&peer.info().cwnd), "{}", peer.info().cwnd);
 }

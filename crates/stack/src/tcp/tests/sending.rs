@@ -183,6 +183,13 @@ fn after_an_idle_time_the_window_starts_again() {
     }
     assert!(peer.info().cwnd > 20_000, "{}", peer.info().cwnd);
     assert!(at > 90_000);
+    let before = peer.info().cwnd;
+    // A timeout and a half: halved once.
+    peer.wait(300);
+    peer.write(10);
+    peer.sent();
+    assert_eq!(peer.info().cwnd, before / 2);
+    peer.send(&format!(". 1:1 ack {}", at + 10));
     peer.wait(5000);
     peer.write(100_000);
     assert_eq!(peer.sent().split(" | ").count(), 10);
