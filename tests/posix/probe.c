@@ -447,6 +447,31 @@ static void duplicates(void) {
     poll_one(copy, POLLIN, 5000);
     say("first lives %s", result(read(copy, buffer, 8)));
     close(copy);
+    /* A set keeps an interest until the last duplicate is closed. */
+    int epoll = epoll_create1(0);
+    struct epoll_event event = {EPOLLIN, {.u64 = 7}};
+    fd = open_to('e');
+    copy = dup(fd);
+    epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+    close(fd);
+    write(copy, "d", 1);
+    begin("set keeps %s", bits(wait_one(epoll, 5000)));
+    finish(" without number %s", result(epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL)));
+    close(copy);
+    say("set loses %d", wait_one(epoll, 20));
+    /* The same for a socket that is connected later. */
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    copy = dup(fd);
+    epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+    close(fd);
+    connect(copy, (struct sockaddr *)&peer, sizeof peer);
+    write(copy, "e!", 2);
+    int ready = 0;
+    for (int i = 0; i < 100 && ready != EPOLLIN; i++) ready = wait_one(epoll, 50);
+    say("set keeps %s", bits(ready));
+    close(copy);
+    say("set loses %d", wait_one(epoll, 20));
+    close(epoll);
     int file = open("/dev/null", O_RDWR);
     say("number is a file's %s", result(write(file, "x", 1)));
     close(file);

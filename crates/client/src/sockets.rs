@@ -10,8 +10,7 @@
 //! `table.rs`, then `socket.rs`, `link.rs` (sessions, hints, sleeping), `epoll.rs`.
 //!
 //! Known limits: a connection cannot be used by a forked child (use fails with EBADF and one logged
-//! line); calls inside the C library (stdio on a socket) pass the layer by; closing one of several
-//! duplicates of a socket ends the epoll interests made under that number.
+//! line); calls inside the C library (stdio on a socket) pass the layer by.
 
 mod accepting;
 mod datagram;

@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -35,6 +35,9 @@ pub(super) struct Interest {
     queued: AtomicBool,
     removed: AtomicBool,
     in_kernel: AtomicBool,
+    /// The number under which it is in the kernel's set: its own, or one of the layer's when its
+    /// own was closed while the socket lived on under another.
+    kernel_number: AtomicI32,
 }
 
 impl Interest {
@@ -43,15 +46,34 @@ impl Interest {
         self.fd
     }
 
-    /// Notes that it leaves the kernel's set; true if it was there.
-    pub fn leave_kernel(&self) -> bool {
-        self.in_kernel.swap(false, Ordering::Relaxed)
+    /// Notes that it leaves the kernel's set: the number under which it was there.
+    pub fn leave_kernel(&self) -> Option<RawFd> {
+        let number = self.kernel_number.load(Ordering::Relaxed);
+        self.in_kernel.swap(false, Ordering::Relaxed).then_some(number)
     }
+
+    /// Whether the kernel's set has it, and by this number.
+    pub fn is_in_kernel_as(&self, number: RawFd) -> bool {
+        self.in_kernel.load(Ordering::Relaxed)
+            && self.kernel_number.load(Ordering::Relaxed) == number
+    }
+
+    fn key(&self) -> Key {
+        key(self.fd, &self.socket)
+    }
+}
+
+/// What an interest is known by, as in the kernel: a number and what it stood for at the time.
+type Key = (RawFd, usize);
+
+fn key(fd: RawFd, socket: &Arc<Socket>) -> Key {
+    // The interest keeps the socket, so that no other one gets its address.
+    (fd, Arc::as_ptr(socket).addr())
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    interests: HashMap<RawFd, Arc<Interest>>,
+    interests: HashMap<Key, Arc<Interest>>,
     ready: VecDeque<Arc<Interest>>,
 }
 
@@ -128,11 +150,32 @@ impl Epoll {
         }
     }
 
-    /// Ends an interest; true if the kernel has a registration of it.
-    pub fn remove(&self, interest: &Arc<Interest>) -> bool {
+    /// Has the kernel know an interest by another number of the same socket.
+    pub fn renumber(
+        &self,
+        interest: &Interest,
+        to: RawFd,
+        kernel: &dyn Kernel,
+    ) -> Result<(), Errno> {
+        // Held, so that nobody changes the interest meanwhile.
+        let _inner = held(self.inner.lock());
+        let event = EpollEvent {
+            events: interest.events.load(Ordering::Relaxed),
+            data: interest.data.load(Ordering::Relaxed),
+        };
+        kernel.epoll_ctl(self.fd, libc::EPOLL_CTL_ADD, to, event)?;
+        let from = interest.kernel_number.swap(to, Ordering::Relaxed);
+        // The program may have deleted it behind our back, which is as well.
+        let _ = kernel.epoll_ctl(self.fd, libc::EPOLL_CTL_DEL, from, event);
+        Ok(())
+    }
+
+    /// Ends an interest; the number by which the kernel knows it, if it does.
+    pub fn remove(&self, interest: &Arc<Interest>) -> Option<RawFd> {
         let mut inner = held(self.inner.lock());
-        if inner.interests.get(&interest.fd).is_some_and(|other| Arc::ptr_eq(other, interest)) {
-            inner.interests.remove(&interest.fd);
+        let key = interest.key();
+        if inner.interests.get(&key).is_some_and(|other| Arc::ptr_eq(other, interest)) {
+            inner.interests.remove(&key);
         }
         interest.removed.store(true, Ordering::Relaxed);
         interest.leave_kernel()
@@ -253,6 +296,9 @@ impl Sockets {
         };
         for interest in interests {
             interest.removed.store(true, Ordering::Relaxed);
+            if let Some(number) = interest.leave_kernel() {
+                self.unhide(&interest, number);
+            }
             interest.socket.watches().retain(
                 |watch| !matches!(watch, Watch::Epoll(_, other) if Arc::ptr_eq(other, &interest)),
             );
@@ -332,8 +378,8 @@ impl Sockets {
         self.adopt(era, &socket);
         Verdict::Done(match operation {
             libc::EPOLL_CTL_ADD => self.add_interest(era, &epoll, fd, &socket, event),
-            libc::EPOLL_CTL_MOD => self.change_interest(&epoll, fd, event),
-            libc::EPOLL_CTL_DEL => self.end_interest(&epoll, fd, event),
+            libc::EPOLL_CTL_MOD => self.change_interest(&epoll, &socket, fd, event),
+            libc::EPOLL_CTL_DEL => self.end_interest(&epoll, &socket, fd, event),
             _ => Err(Errno::INVAL),
         })
     }
@@ -356,28 +402,36 @@ impl Sockets {
             queued: AtomicBool::new(false),
             removed: AtomicBool::new(false),
             in_kernel: AtomicBool::new(in_kernel),
+            kernel_number: AtomicI32::new(fd),
         });
         {
             let mut inner = held(epoll.inner.lock());
-            if inner.interests.contains_key(&fd) {
+            if inner.interests.contains_key(&interest.key()) {
                 return Err(Errno::EXIST);
             }
             if in_kernel {
                 self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_ADD, fd, event)?;
             }
-            inner.interests.insert(fd, interest.clone());
+            inner.interests.insert(interest.key(), interest.clone());
         }
         socket.watches().push(Watch::Epoll(epoll.clone(), interest.clone()));
         epoll.mark_ready(&interest, self.kernel);
         Ok(())
     }
 
-    fn change_interest(&self, epoll: &Epoll, fd: RawFd, event: EpollEvent) -> Result<(), Errno> {
+    fn change_interest(
+        &self,
+        epoll: &Epoll,
+        socket: &Arc<Socket>,
+        fd: RawFd,
+        event: EpollEvent,
+    ) -> Result<(), Errno> {
         let interest = {
             let inner = held(epoll.inner.lock());
-            let interest = inner.interests.get(&fd).cloned().ok_or(Errno::NOENT)?;
+            let interest = inner.interests.get(&key(fd, socket)).cloned().ok_or(Errno::NOENT)?;
             if interest.in_kernel.load(Ordering::Relaxed) {
-                self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_MOD, fd, event)?;
+                let number = interest.kernel_number.load(Ordering::Relaxed);
+                self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_MOD, number, event)?;
             }
             interest.events.store(event.events, Ordering::Relaxed);
             interest.data.store(event.data, Ordering::Relaxed);
@@ -387,13 +441,22 @@ impl Sockets {
         Ok(())
     }
 
-    fn end_interest(&self, epoll: &Arc<Epoll>, fd: RawFd, event: EpollEvent) -> Result<(), Errno> {
-        let interest = held(epoll.inner.lock()).interests.get(&fd).cloned().ok_or(Errno::NOENT)?;
+    fn end_interest(
+        &self,
+        epoll: &Arc<Epoll>,
+        socket: &Arc<Socket>,
+        fd: RawFd,
+        event: EpollEvent,
+    ) -> Result<(), Errno> {
+        let found = held(epoll.inner.lock()).interests.get(&key(fd, socket)).cloned();
+        let interest = found.ok_or(Errno::NOENT)?;
         interest.socket.watches().retain(
             |watch| !matches!(watch, Watch::Epoll(_, other) if Arc::ptr_eq(other, &interest)),
         );
-        if epoll.remove(&interest) {
-            self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_DEL, fd, event)?;
+        if let Some(number) = epoll.remove(&interest) {
+            let deleted = self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_DEL, number, event);
+            self.unhide(&interest, number);
+            deleted?;
         }
         Ok(())
     }

@@ -26,6 +26,7 @@ pub(super) enum Notice {
     TooManyForks,
     Exec,
     Passed,
+    InterestLost,
 }
 
 /// Most unsupported options that are named.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::epoll::{Epoll, Interest};
 use super::link::Attachment;
-use super::waiter::Waiter;
+use super::notices::Notice;
+use super::waiter::{OUT_OF_THE_WAY, Waiter};
 use super::{Era, Kernel, Sockets, Verdict};
 use crate::{Endpoint, Readiness};
 
@@ -272,10 +273,13 @@ pub(super) fn timeout(ns: &AtomicU64) -> Option<Duration> {
 impl Sockets {
     /// A number of the socket goes; with the last one, the socket.
     pub(super) fn release_socket(&self, era: &Era, fd: RawFd, socket: &Arc<Socket>, open: bool) {
-        self.drop_interests(socket, Some(fd), open);
         if !socket.remove_number(fd) {
+            if open {
+                self.keep_interests(era, socket, fd);
+            }
             return;
         }
+        self.drop_interests(socket, open);
         if let Some(connection) = socket.connection() {
             connection.attachment.forget(connection.endpoint.id());
             connection.endpoint.close();
@@ -294,24 +298,65 @@ impl Sockets {
         socket.notify(self.kernel);
     }
 
-    /// Ends the epoll interests in a socket (made under one number, or all); the kernel's own
-    /// registrations too, where the number is still open and they would otherwise stay.
-    fn drop_interests(&self, socket: &Socket, fd: Option<RawFd>, open: bool) {
+    /// A number is about to close while the socket lives on under another. The interests made
+    /// under it live on, too, as they do in the kernel; but the kernel's part of them would be out
+    /// of our reach, and so goes by a number of the layer's own from now on.
+    fn keep_interests(&self, era: &Era, socket: &Socket, fd: RawFd) {
+        let watches = socket.watches().clone();
+        for watch in watches {
+            let Watch::Epoll(epoll, interest) = watch else { continue };
+            if interest.fd() != fd || !interest.is_in_kernel_as(fd) {
+                continue;
+            }
+            let kept = self.kernel.duplicate(fd, OUT_OF_THE_WAY, true).and_then(|hidden| {
+                self.hide(era, hidden);
+                epoll.renumber(&interest, hidden, self.kernel).inspect_err(|_| {
+                    era.table.take(hidden);
+                    self.kernel.close(hidden);
+                })
+            });
+            if let Err(error) = kept {
+                self.notice(Notice::InterestLost, || {
+                    format!(
+                        "descriptor {fd} is closed while an epoll set waits for its duplicate; what \
+                         comes through the kernel is no longer told there ({error}): raise the \
+                         limit of open files"
+                    )
+                });
+            }
+        }
+    }
+
+    /// Closes the number that the layer kept for the kernel's part of an interest, if it did.
+    pub(super) fn unhide(&self, interest: &Interest, number: RawFd) {
+        if number != interest.fd()
+            && let Some(era) = self.era()
+        {
+            era.table.take(number);
+            self.kernel.close(number);
+        }
+    }
+
+    /// Ends the epoll interests in a socket; the kernel's own registrations too, where the last
+    /// number is still `open` and they would otherwise stay.
+    fn drop_interests(&self, socket: &Socket, open: bool) {
         let mut gone = Vec::new();
         socket.watches().retain(|watch| match watch {
-            Watch::Epoll(epoll, interest) if fd.is_none_or(|fd| interest.fd() == fd) => {
+            Watch::Epoll(epoll, interest) => {
                 gone.push((epoll.clone(), interest.clone()));
                 false
             }
             _ => true,
         });
         for (epoll, interest) in gone {
-            if epoll.remove(&interest) && open {
-                let event = super::EpollEvent::default();
-                let number = epoll.number();
-                let del = libc::EPOLL_CTL_DEL;
-                // It may have been deleted already, or the set closed: both are as well.
-                let _ = self.kernel.epoll_ctl(number, del, interest.fd(), event);
+            if let Some(number) = epoll.remove(&interest) {
+                if open {
+                    let event = super::EpollEvent::default();
+                    let del = libc::EPOLL_CTL_DEL;
+                    // It may have been deleted already, or the set closed: both are as well.
+                    let _ = self.kernel.epoll_ctl(epoll.number(), del, number, event);
+                }
+                self.unhide(&interest, number);
             }
         }
     }
@@ -319,7 +364,7 @@ impl Sockets {
     /// Ends the layer's part of all epoll interests in a socket that goes to the kernel; the
     /// kernel's registrations stay.
     pub(super) fn forget_interests(&self, socket: &Socket) {
-        self.drop_interests(socket, None, false);
+        self.drop_interests(socket, false);
     }
 
     /// Takes a socket that has become the engine's out of the kernel's epoll sets.
@@ -327,11 +372,12 @@ impl Sockets {
         let watches = socket.watches().clone();
         for watch in watches {
             if let Watch::Epoll(epoll, interest) = watch
-                && interest.leave_kernel()
+                && let Some(number) = interest.leave_kernel()
             {
                 let event = super::EpollEvent::default();
                 let del = libc::EPOLL_CTL_DEL;
-                let _ = self.kernel.epoll_ctl(epoll.number(), del, interest.fd(), event);
+                let _ = self.kernel.epoll_ctl(epoll.number(), del, number, event);
+                self.unhide(&interest, number);
             }
         }
     }

@@ -310,6 +310,36 @@ fn an_early_interest_is_the_kernels_too_and_ends_with_the_number() {
 }
 
 #[test]
+fn an_interest_lives_as_long_as_its_socket_has_a_number() {
+    let (sockets, kernel) = layer();
+    stream(sockets, 3);
+    sockets.duplicated(3, 4);
+    sockets.epoll_created(5);
+    let event = EpollEvent { events: libc::EPOLLIN as u32, data: 1 };
+    let (add, del) = (libc::EPOLL_CTL_ADD, libc::EPOLL_CTL_DEL);
+    let control = |operation, fd| sockets.epoll_ctl(5, operation, fd, event);
+    assert_eq!(control(add, 3), Verdict::Done(Ok(())));
+    kernel.taken();
+    assert_eq!(sockets.closing(3), Verdict::Kernel);
+    let calls = kernel.taken();
+    let moved = format!("epoll_ctl 5 {add} ");
+    let hidden = calls.iter().find_map(|call| call.strip_prefix(&moved)).expect("moved");
+    assert!(calls.contains(&format!("epoll_ctl 5 {del} 3")), "{calls:?}");
+    // The number is another socket's now, of which the same set is told, too.
+    stream(sockets, 3);
+    assert_eq!(control(add, 3), Verdict::Done(Ok(())));
+    assert_eq!(control(add, 3), Verdict::Done(Err(Errno::EXIST)));
+    kernel.taken();
+    assert_eq!(sockets.closing(4), Verdict::Kernel);
+    let calls = kernel.taken();
+    assert!(calls.contains(&format!("epoll_ctl 5 {del} {hidden}")), "{calls:?}");
+    assert!(calls.contains(&format!("close {hidden}")), "{calls:?}");
+    assert!(!sockets.tracks(hidden.parse().unwrap()));
+    assert_eq!(control(libc::EPOLL_CTL_MOD, 3), Verdict::Done(Ok(())));
+    assert_eq!(control(del, 3), Verdict::Done(Ok(())));
+}
+
+#[test]
 fn news_before_falling_asleep_keeps_one_awake_and_only_sleepers_are_rung() {
     let kernel = Notebook::leaked();
     let waiter = Waiter::new(9);

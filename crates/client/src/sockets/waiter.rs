@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::{Era, Errno, Kernel, Sockets};
 
+/// Where the layer's own descriptors begin, out of the program's way.
+pub(super) const OUT_OF_THE_WAY: RawFd = 900;
+
 /// Wakes by an eventfd, and only when somebody sleeps on it.
 #[derive(Debug)]
 pub(super) struct Waiter {
@@ -99,7 +102,6 @@ impl Sockets {
 
     /// Moves a descriptor of the layer's own to a high number, out of the program's way.
     pub(super) fn lift(&self, low: RawFd) -> RawFd {
-        const OUT_OF_THE_WAY: RawFd = 900;
         match self.kernel.duplicate(low, OUT_OF_THE_WAY, true) {
             Ok(high) => {
                 self.kernel.close(low);
