@@ -211,7 +211,7 @@ impl Bench {
         let core = self.lab.host(side).core.to_string();
         let engine = start_engine(
             &self.lab,
-            &self.executable,
+            Task::new(&self.executable),
             side,
             &socket,
             &["--port", port, "--core", &core, "--poll", poll],
@@ -237,15 +237,15 @@ fn addresses(column: Column) -> [Ipv4Addr; 2] {
     }
 }
 
-/// Starts an engine on host `side` and waits until it answers at `socket`.
+/// Starts `executable` as an engine on host `side` and waits until it answers at `socket`.
 pub fn start_engine(
     lab: &Lab,
-    executable: &Path,
+    executable: Task,
     side: Side,
     socket: &Path,
     arguments: &[&str],
 ) -> Result<Program> {
-    let task = Task::new(executable).arg("engine").arg("--socket").arg(socket).args(arguments);
+    let task = executable.arg("engine").arg("--socket").arg(socket).args(arguments);
     let mut engine = lab.start(side, task)?;
     engine.until(Duration::from_secs(10), |_| {
         Observer::connect(socket).and_then(|mut observer| observer.stats()).is_ok()

@@ -22,12 +22,24 @@ pub struct Task {
     program: OsString,
     arguments: Vec<OsString>,
     environment: BTreeMap<OsString, OsString>,
+    /// Of the scheduling group; see [`Program::raise`].
+    niceness: &'static str,
 }
 
 impl Task {
     /// `program` without arguments.
     pub fn new(program: impl Into<OsString>) -> Self {
-        Self { program: program.into(), arguments: Vec::new(), environment: BTreeMap::new() }
+        Self {
+            program: program.into(),
+            arguments: Vec::new(),
+            environment: BTreeMap::new(),
+            niceness: "-10",
+        }
+    }
+
+    /// It has its core before all others, as the kernel's own network stack would.
+    pub fn foremost(self) -> Self {
+        Self { niceness: "-20", ..self }
     }
 
     /// A task from words: a program and its arguments, separated by spaces.
@@ -56,7 +68,7 @@ impl Task {
 
     /// The same task under `outboard run`: `executable run --socket socket -- task`.
     pub fn accelerated(self, executable: &Path, socket: &Path) -> Self {
-        let Self { program, arguments, environment } = self;
+        let Self { program, arguments, environment, .. } = self;
         let mut task = Self::new(executable).args(["run", "--socket"]).arg(socket).arg("--");
         task = task.arg(program).args(arguments);
         task.environment = environment;
@@ -91,7 +103,7 @@ impl Task {
         let ended = rustix::process::pidfd_open(pid, PidfdFlags::empty())
             .explain(format!("cannot watch {name}"), "use Linux 5.3 or newer")?;
         let mut program = Program { name, child, ended, stdout, stderr, status: None };
-        program.raise();
+        program.raise(self.niceness);
         Ok(program)
     }
 }
@@ -242,7 +254,7 @@ impl Program {
 
     /// Raises the weight of the program's scheduling group (see sched(7), autogroup), once its
     /// session exists. Where the kernel has no such groups there is nothing to do.
-    fn raise(&mut self) {
+    fn raise(&mut self, niceness: &str) {
         let pid = self.pid();
         // From /proc, because getsid(2) answers 0 for the session of a process namespace outside
         // this one, which rustix takes for impossible.
@@ -252,7 +264,7 @@ impl Program {
             after_name.split_whitespace().nth(3) == Some(&pid.to_string())
         };
         if self.until(Duration::from_secs(2), own_session).is_ok() {
-            let _ = fs::write(format!("/proc/{pid}/autogroup"), "-20");
+            let _ = fs::write(format!("/proc/{pid}/autogroup"), niceness);
         }
     }
 }
