@@ -74,6 +74,7 @@ impl Worker {
                     ("rx_frames", of.rx_frames),
                     ("rx_bytes", of.rx_bytes),
                     ("rx_missed", of.rx_missed),
+                    ("rx_partial", of.rx_partial),
                     ("rx_errors", of.rx_errors),
                     ("tx_frames", of.tx_frames),
                     ("tx_bytes", of.tx_bytes),

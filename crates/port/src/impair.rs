@@ -7,13 +7,15 @@
 //! loss of one segment. Frames that arrive coalesced are treated as one.
 
 use std::collections::BinaryHeap;
+use std::io;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use arch::SharedBytes;
 
 use crate::copy;
 use crate::interface::{
-    Port, PortCounters, PortInfo, RxBurst, RxChecksum, RxFrame, RxHandle, RxMeta, TxError, TxMeta,
+    Claim, Port, PortCounters, PortInfo, RxBurst, RxChecksum, RxFrame, RxHandle, RxMeta, TxError, TxMeta,
 };
 use crate::spec::{Direction, Impairment, Parts};
 
@@ -173,6 +175,7 @@ impl<P: Port> Port for Impaired<P> {
         let inner = self.inner.counters();
         PortCounters {
             rx_missed: inner.rx_missed,
+            rx_partial: inner.rx_partial,
             rx_errors: inner.rx_errors,
             tx_full: inner.tx_full,
             tx_errors: self.counters.tx_errors.wrapping_add(inner.tx_errors),
@@ -189,6 +192,18 @@ impl<P: Port> Port for Impaired<P> {
         self.now_ns = self.now_ns.max(now_ns);
         self.inner.on_time(now_ns);
         self.send_due();
+    }
+
+    fn claim(&mut self, claim: &Claim) -> io::Result<()> {
+        self.inner.claim(claim)
+    }
+
+    fn release_claim(&mut self, claim: &Claim) {
+        self.inner.release_claim(claim);
+    }
+
+    fn follow(&mut self, addresses: &[IpAddr], mtu: u16) -> io::Result<()> {
+        self.inner.follow(addresses, mtu)
     }
 }
 

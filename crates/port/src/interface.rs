@@ -1,5 +1,7 @@
 //! The [`Port`] trait and the plain types that pass through it.
 
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use arch::SharedBytes;
@@ -17,6 +19,45 @@ pub struct PortInfo {
     pub mtu: u16,
     /// Work the port takes over.
     pub offloads: Offloads,
+    /// `Some` where the port shares its interface and addresses with the kernel: only what is
+    /// claimed ([`Port::claim`]) arrives.
+    pub shared: Option<Shared>,
+}
+
+/// What an engine must know to live on the kernel's own interface and addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// The kernel's number of the interface, in the namespace that the port was opened in.
+    pub interface_index: u32,
+    /// First and last TCP port of the block that the kernel has reserved for connections that the
+    /// engine opens. What comes to it needs no claim.
+    pub connect_ports: (u16, u16),
+}
+
+/// Protocols with ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// RFC 9293.
+    Tcp,
+    /// RFC 768.
+    Udp,
+}
+
+/// What the engine takes for itself on an interface that it shares with the kernel. An
+/// unspecified address means all addresses of the interface, also later ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// TCP to this address and port, except for connections that the kernel holds.
+    Tcp {
+        /// Where to.
+        local: SocketAddr,
+        /// Whether new connections are the engine's, too.
+        listens: bool,
+    },
+    /// Datagrams to this address and port.
+    Udp(SocketAddr),
+    /// Frames of an EtherType, other than those of ARP, IP and VLAN.
+    EtherType(u16),
 }
 
 /// Work that a port (or the kernel behind it) does for the stack.
@@ -154,6 +195,9 @@ pub struct PortCounters {
     pub tx_full: u64,
     /// Frames that could not be sent.
     pub tx_errors: u64,
+    /// Frames that came with a partial checksum and nothing that said so: the exact
+    /// pseudo-header sum, on a virtual link.
+    pub rx_partial: u64,
     /// Frames that came and could not be used: truncated, malformed for the link, or tagged for
     /// a VLAN on a port that is in none.
     pub rx_errors: u64,
@@ -205,6 +249,28 @@ pub trait Port: Send {
     /// Tells the port the time before each turn. Wrappers that delay or rate-limit need it, and
     /// adapters look after their link here now and then.
     fn on_time(&mut self, _now_ns: u64) {}
+
+    /// Takes something for the engine, or changes how it is taken, on a port that shares its
+    /// interface with the kernel ([`PortInfo::shared`]). Elsewhere everything is the engine's
+    /// already. A system call.
+    ///
+    /// # Errors
+    /// What the kernel says, ENOSPC or E2BIG when there is no room for more.
+    fn claim(&mut self, _claim: &Claim) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Leaves to the kernel what was claimed. A system call.
+    fn release_claim(&mut self, _claim: &Claim) {}
+
+    /// The kernel's interface has these addresses and this MTU now; claims follow. Only on ports
+    /// that share.
+    ///
+    /// # Errors
+    /// As [`Port::claim`].
+    fn follow(&mut self, _addresses: &[IpAddr], _mtu: u16) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl<P: Port + ?Sized> Port for Box<P> {
@@ -251,5 +317,17 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn on_time(&mut self, now_ns: u64) {
         (**self).on_time(now_ns);
+    }
+
+    fn claim(&mut self, claim: &Claim) -> io::Result<()> {
+        (**self).claim(claim)
+    }
+
+    fn release_claim(&mut self, claim: &Claim) {
+        (**self).release_claim(claim);
+    }
+
+    fn follow(&mut self, addresses: &[IpAddr], mtu: u16) -> io::Result<()> {
+        (**self).follow(addresses, mtu)
     }
 }

@@ -1,8 +1,9 @@
 //! Ports: where frames enter and leave the engine.
 //!
 //! A port is a burst interface over one network attachment ([`Port`]). Adapters: [`pair`] (in
-//! memory, for simulation), [`tap`] (a TAP device given to the engine) and [`packet`] (AF_PACKET
-//! on an interface whose kernel side has no address). Wrappers around any port: [`impair`] (loss,
+//! memory, for simulation), [`tap`] (a TAP device given to the engine), [`packet`] (AF_PACKET on an
+//! interface whose kernel side has no address) and [`xdp`] (AF_XDP on the kernel's own interface
+//! and addresses, where the engine takes only what it claims). Wrappers around any port: [`impair`] (loss,
 //! delay, reordering, duplication, corruption, rate) and [`pcap`] (a capture that can be switched
 //! on and off while the port runs). Every one of them passes the suite in
 //! `tests/conformance.rs`.
@@ -15,6 +16,7 @@
 //! Start reading at [`Port`], then [`spec::PortSpec`], which is what a user writes.
 #![warn(missing_docs)]
 
+mod bpf;
 mod copy;
 pub mod impair;
 mod interface;
@@ -26,6 +28,7 @@ pub mod pair;
 pub mod pcap;
 pub mod spec;
 pub mod tap;
+pub mod xdp;
 
 pub use interface::*;
 pub use open::{OpenError, PortFds, from_fds, open};

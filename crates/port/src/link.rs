@@ -114,6 +114,25 @@ impl Link {
         Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
 
+    /// Name of the interface's driver, e.g. `veth`.
+    pub(crate) fn driver(&self) -> Option<String> {
+        /// `struct ethtool_drvinfo` (linux/ethtool.h).
+        #[repr(C)]
+        struct DriverInfo {
+            command: u32,
+            driver: [u8; 32],
+            rest: [u8; 160],
+        }
+        const GET_DRIVER_INFO: u32 = 3;
+        const SIOCETHTOOL: libc::Ioctl = 0x8946;
+        let mut info = DriverInfo { command: GET_DRIVER_INFO, driver: [0; 32], rest: [0; 160] };
+        let mut request = self.request();
+        request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut info).cast();
+        self.ioctl(SIOCETHTOOL, &mut request).ok()?;
+        let name = info.driver.split(|byte| *byte == 0).next()?;
+        String::from_utf8(name.to_vec()).ok().filter(|name| !name.is_empty())
+    }
+
     pub(crate) fn set_mtu(&self, mtu: u16) -> io::Result<()> {
         let mut request = self.request();
         request.ifr_ifru.ifru_mtu = libc::c_int::from(mtu);

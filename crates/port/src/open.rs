@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use wire::MacAddr;
 
 use crate::impair::Impaired;
-use crate::interface::{Offloads, Port, PortInfo};
+use crate::interface::{Offloads, Port, PortInfo, Shared};
 use crate::spec::{Impairment, PortKind, PortSpec};
+use crate::xdp::{self, XdpFacts};
 use crate::{packet, tap};
 
 /// An opened port: descriptors and what must be known to run on them. Both can be handed to
@@ -17,7 +18,7 @@ use crate::{packet, tap};
 #[derive(Debug)]
 pub struct PortFds {
     /// The kernel's side: the device of a `tap`; the socket of a `packet`, and perhaps the link of
-    /// its guard.
+    /// its guard; for an `xdp` see [`XdpFacts`].
     pub fds: Vec<OwnedFd>,
     /// The rest, as plain data.
     pub description: PortDescription,
@@ -42,6 +43,11 @@ pub struct PortDescription {
     pub impairment: Option<Impairment>,
     /// Seed of the faults.
     pub seed: u64,
+    /// Which of the ways that the kernel and the driver offer was obtained, where there are
+    /// several.
+    pub mode: Option<String>,
+    /// What is particular to an `xdp`.
+    pub xdp: Option<XdpFacts>,
     /// What the user should know although the port works: sentences to log.
     pub notes: Vec<String>,
 }
@@ -69,6 +75,10 @@ impl PortDescription {
                 uso: self.offloads.uso,
                 rx_coalesce: true,
             },
+            shared: self.xdp.map(|facts| Shared {
+                interface_index: self.interface_index,
+                connect_ports: facts.connect_ports,
+            }),
         }
     }
 }
@@ -140,11 +150,13 @@ impl OpenError {
 
 /// Opens the port's descriptors and prepares its interface. Takes CAP_NET_ADMIN (TAP) or
 /// CAP_NET_RAW and CAP_NET_ADMIN (packet), and CAP_SYS_ADMIN to enter another namespace. A tap
-/// device ends with its descriptor, unless it existed before as a persistent one.
+/// device ends with its descriptor, unless it existed before as a persistent one. An xdp port takes
+/// CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and is opened in the caller's own namespace.
 pub fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let fds = match spec.kind {
         PortKind::Tap => tap::open(spec),
         PortKind::Packet => packet::open(spec),
+        PortKind::Xdp => xdp::open(spec),
     }?;
     Ok(fds)
 }
@@ -153,6 +165,10 @@ pub fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
 pub fn from_fds(fds: PortFds) -> Result<Box<dyn Port>, OpenError> {
     let PortFds { fds, description } = fds;
     let mut fds = fds.into_iter();
+    if let Some(facts) = &description.xdp {
+        let port = Box::new(xdp::XdpPort::new(fds, facts, &description)?);
+        return Ok(impaired(port, &description));
+    }
     let (first, second, more) = (fds.next(), fds.next(), fds.next());
     let port: Box<dyn Port> = match (description.kind, first, second, more) {
         (PortKind::Tap, Some(fd), None, None) => Box::new(tap::TapPort::new(fd, &description)?),
@@ -170,10 +186,14 @@ pub fn from_fds(fds: PortFds) -> Result<Box<dyn Port>, OpenError> {
             ));
         }
     };
-    Ok(match description.impairment {
+    Ok(impaired(port, &description))
+}
+
+fn impaired(port: Box<dyn Port>, description: &PortDescription) -> Box<dyn Port> {
+    match description.impairment {
         Some(faults) => Box::new(Impaired::new(port, faults, description.seed)),
         None => port,
-    })
+    }
 }
 
 /// Eight bytes from the system's random source.

@@ -84,6 +84,8 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
         interface_index: index,
         impairment: spec.impairment,
         seed: spec.seed.map_or_else(random_seed, Ok)?,
+        mode: None,
+        xdp: None,
         notes,
     };
     Ok(PortFds { fds: std::iter::once(fd).chain(guard).collect(), description })

@@ -106,6 +106,7 @@ pub fn pair(config: &PairConfig) -> (PairPort, PairPort, PairLink) {
                 mac,
                 mtu: config.mtu,
                 offloads: config.offloads,
+                shared: None,
             },
             frames_max: config.frames_max,
             incoming: Arc::clone(incoming),

@@ -8,6 +8,7 @@
 //! and a large frame is one frame. Times are those of the worker's turns.
 
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -17,7 +18,7 @@ use std::thread::JoinHandle;
 use arch::SharedBytes;
 
 use crate::copy::FRAME_BYTES_MAX;
-use crate::interface::{Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta};
+use crate::interface::{Claim, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta};
 
 mod format;
 
@@ -316,6 +317,18 @@ impl<P: Port> Port for Captured<P> {
         self.now_ns = now_ns;
         self.pass_on();
         self.inner.on_time(now_ns);
+    }
+
+    fn claim(&mut self, claim: &Claim) -> io::Result<()> {
+        self.inner.claim(claim)
+    }
+
+    fn release_claim(&mut self, claim: &Claim) {
+        self.inner.release_claim(claim);
+    }
+
+    fn follow(&mut self, addresses: &[IpAddr], mtu: u16) -> io::Result<()> {
+        self.inner.follow(addresses, mtu)
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `mtu=N` | largest IP packet, 576 to 65535 |
 //! | `netns=NAME` | open the interface in this network namespace (`ip netns list`) |
 //! | `napi=threaded` or `napi=off` | `tap` only: let a kernel thread do the kernel's share of receiving |
+//! | `ports=N` | `xdp` only: TCP ports reserved for connections that the engine opens, 1 to 16384 |
 //! | `impair=...` | faults, see [`Impairment`] |
 //! | `seed=N` | makes the faults repeatable |
 
@@ -31,6 +32,8 @@ pub enum PortKind {
     Tap,
     /// AF_PACKET on an interface that exists.
     Packet,
+    /// AF_XDP on an interface that the kernel goes on using.
+    Xdp,
 }
 
 impl PortKind {
@@ -39,6 +42,7 @@ impl PortKind {
         match self {
             PortKind::Tap => "tap",
             PortKind::Packet => "packet",
+            PortKind::Xdp => "xdp",
         }
     }
 }
@@ -81,6 +85,8 @@ pub struct PortSpec {
     pub netns: Option<String>,
     /// Who does the kernel's share (TAP only).
     pub napi: Napi,
+    /// TCP ports that the kernel reserves for the engine's connects (XDP only).
+    pub connect_ports: u16,
     /// Faults to inject.
     pub impairment: Option<Impairment>,
     /// Seed of the faults; drawn at random when absent.
@@ -104,7 +110,10 @@ const NAME_BYTES_MAX: usize = 15;
 /// RFC 791: every host takes datagrams of 576 bytes.
 const MTU_MIN: u16 = 576;
 
-const OPTIONS: &str = "addr=, gw=, mac=, mtu=, netns=, napi=, impair= and seed=";
+/// TCP ports reserved for connects unless said otherwise: each costs a descriptor and 4 KiB.
+const CONNECT_PORTS: u16 = 1024;
+
+const OPTIONS: &str = "addr=, gw=, mac=, mtu=, netns=, napi=, ports=, impair= and seed=";
 
 impl PortSpec {
     /// `tap:ob0`: what messages and statistics call the port.
@@ -136,6 +145,7 @@ impl FromStr for PortSpec {
             mtu: None,
             netns: None,
             napi: Napi::Off,
+            connect_ports: CONNECT_PORTS,
             impairment: None,
             seed: None,
         };
@@ -143,6 +153,7 @@ impl FromStr for PortSpec {
             spec.option(option, text)?;
         }
         spec.check_gateway(text)?;
+        spec.check_shared(text)?;
         Ok(spec)
     }
 }
@@ -206,10 +217,17 @@ impl PortSpec {
                 (PortKind::Tap, "threaded") => self.napi = Napi::Threaded,
                 (PortKind::Tap, "off") => self.napi = Napi::Off,
                 (PortKind::Tap, _) => return Err(bad("write napi=threaded or napi=off")),
-                (PortKind::Packet, _) => {
+                (PortKind::Packet | PortKind::Xdp, _) => {
                     return Err(bad("only tap ports have this option; leave it out"));
                 }
             },
+            "ports" => {
+                if self.kind != PortKind::Xdp {
+                    return Err(bad("only xdp ports have this option; leave it out"));
+                }
+                let count = value.parse().ok().filter(|count| (1..=16_384).contains(count));
+                self.connect_ports = count.ok_or_else(|| bad("write a number from 1 to 16384"))?;
+            }
             "impair" => {
                 twice(self.impairment.is_some())?;
                 self.impairment = Some(value.parse().map_err(|why: SpecError| bad(&why.0))?);
@@ -225,6 +243,24 @@ impl PortSpec {
             }
         }
         Ok(())
+    }
+
+    /// On an interface that is shared, addresses and the like are the kernel's to say.
+    fn check_shared(&self, text: &str) -> Result<(), SpecError> {
+        let said = [
+            ("addr=", !self.addresses.is_empty(), "ip addr add"),
+            ("gw=", self.gateway.is_some(), "ip route add"),
+            ("mac=", self.mac.is_some(), "ip link set address"),
+            ("mtu=", self.mtu.is_some(), "ip link set mtu"),
+            ("netns=", self.netns.is_some(), "run the engine by ip netns exec"),
+        ];
+        match said.into_iter().find(|(_, given, _)| *given) {
+            Some((option, _, instead)) if self.kind == PortKind::Xdp => Err(SpecError(format!(
+                "port \"{text}\": an xdp port follows the kernel's interface; leave {option} out \
+                 and tell the kernel instead ({instead})"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn check_gateway(&self, text: &str) -> Result<(), SpecError> {
@@ -264,13 +300,15 @@ fn parse_kind(word: &str, text: &str) -> Result<PortKind, SpecError> {
     match word {
         "tap" => Ok(PortKind::Tap),
         "packet" => Ok(PortKind::Packet),
-        "xdp" | "memif" | "dpdk" | "vhost" | "netmap" => Err(SpecError(format!(
+        "xdp" => Ok(PortKind::Xdp),
+        "memif" | "dpdk" | "vhost" | "netmap" => Err(SpecError(format!(
             "port \"{text}\": ports of kind {word} are not available in this version; use \
-             tap:NAME or packet:NAME"
+             xdp:NAME, tap:NAME or packet:NAME"
         ))),
         _ => Err(SpecError(format!(
-            "port \"{text}\": there is no kind of port called \"{word}\"; use tap:NAME (a device \
-             of the engine's own) or packet:NAME (an interface that exists)"
+            "port \"{text}\": there is no kind of port called \"{word}\"; use xdp:NAME (an \
+             interface shared with the kernel), tap:NAME (a device of the engine's own) or \
+             packet:NAME (an interface given to the engine)"
         ))),
     }
 }
@@ -335,7 +373,7 @@ mod tests {
 
     #[test]
     fn later_kinds_are_named_as_not_available_in_this_version() {
-        for text in ["xdp:eth0", "memif:/run/m.sock,role=master"] {
+        for text in ["dpdk:0", "memif:/run/m.sock,role=master"] {
             let why = error(text);
             assert!(why.contains("not available in this version"), "{why}");
             assert!(why.contains("tap:NAME"), "{why}");
@@ -363,6 +401,10 @@ mod tests {
             ("packet:v,napi=threaded", "only tap"),
             ("tap:ob0,impair=loss:2", "percent"),
             ("tap:ob0,mtu=1500,mtu=1400", "given twice"),
+            ("xdp:eth0,addr=10.0.0.2/24", "ip addr add"),
+            ("xdp:eth0,netns=blue", "ip netns exec"),
+            ("xdp:eth0,ports=0", "1 to 16384"),
+            ("tap:ob0,ports=10", "only xdp"),
         ] {
             let why = error(text);
             assert!(why.contains(expected), "{text}: {why}");

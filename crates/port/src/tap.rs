@@ -104,6 +104,8 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
         interface_index: link.index().map_err(|why| fail(asked, why))?,
         impairment: spec.impairment,
         seed: spec.seed.map_or_else(random_seed, Ok)?,
+        mode: None,
+        xdp: None,
         notes: Vec::new(),
     };
     Ok(PortFds { fds: vec![fd], description })

@@ -9,7 +9,7 @@ use outboard_port::{Offloads, OpenError, Port, open};
 
 mod suite;
 
-use suite::kernel::{in_namespace, ip, packet_and_packet, port, tap_and_packet};
+use suite::kernel::{xdp_on, in_namespace, ip, packet_and_packet, port, tap_and_packet, xdp_and_xdp};
 use suite::{Connected, run};
 
 fn pair_with(config: &PairConfig) -> Connected {
@@ -60,6 +60,25 @@ fn tap_conforms_against_a_packet_port_on_its_kernel_end() {
 #[test]
 fn packet_ports_conform_over_veth() {
     in_namespace("packet over veth", || run(packet_and_packet));
+}
+
+#[test]
+fn xdp_ports_conform_over_veth() {
+    in_namespace("xdp over veth", || run(xdp_and_xdp));
+}
+
+#[test]
+fn xdp_ports_with_large_frames_and_several_queues_conform() {
+    in_namespace("xdp with large frames", || {
+        run(|| {
+            let _none = std::process::Command::new("ip").args(["link", "del", "obx0"]).output();
+            let queues = "numrxqueues 3 numtxqueues 3";
+            ip(&format!(
+                "link add obx0 mtu 9000 {queues} type veth peer name obx1 mtu 9000 {queues}"
+            ));
+            xdp_on(["obx0", "obx1"])
+        });
+    });
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl SimPort {
         offloads: Offloads,
         wires: Arc<Mutex<Wires>>,
     ) -> Self {
-        let info = PortInfo { name: format!("sim:{host}"), mac, mtu, offloads };
+        let info = PortInfo { name: format!("sim:{host}"), mac, mtu, offloads, shared: None };
         Self { info, wires, burst: Vec::new(), counters: PortCounters::default() }
     }
 }

@@ -1,10 +1,11 @@
 //! Links of the kernel for the suite: each in a network namespace of its own, which goes away,
 //! devices and all, with the thread that entered it.
 
+use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-use outboard_port::{Port, from_fds, open};
+use outboard_port::{Claim, Port, from_fds, open};
 use rustix::thread::UnshareFlags;
 
 use super::Connected;
@@ -71,6 +72,34 @@ pub fn packet_and_packet() -> Connected {
     ip("link add obv0 type veth peer name obv1");
     let mut ports = Connected::new(port("packet:obv0"), port("packet:obv1"));
     ports.set_up = Some(Box::new(|up| ["obv0", "obv1"].iter().for_each(|end| set_link(end, up))));
+    ports
+}
+
+/// XDP ports on the two ends of a veth pair.
+pub fn xdp_and_xdp() -> Connected {
+    let _none = Command::new("ip").args(["link", "del", "obx0"]).output();
+    ip("link add obx0 type veth peer name obx1");
+    xdp_on(["obx0", "obx1"])
+}
+
+/// XDP ports on two ends, which take all that the suite sends.
+pub fn xdp_on(ends: [&'static str; 2]) -> Connected {
+    for end in ends {
+        ip(&format!("link set {end} up"));
+    }
+    let [a, b] = ends.map(|end| {
+        let mut port = port(&format!("xdp:{end},ports=4"));
+        let address: SocketAddr = "192.0.2.2:8080".parse().unwrap();
+        let mtu = port.info().mtu;
+        port.follow(&[address.ip()], mtu).unwrap();
+        port.claim(&Claim::Tcp { local: address, listens: false }).unwrap();
+        port.claim(&Claim::EtherType(0x88b5)).unwrap();
+        port
+    });
+    let mut ports = Connected::new(a, b);
+    ports.set_up = Some(Box::new(move |up| ends.iter().for_each(|end| set_link(end, up))));
+    // The adapter completes checksums while it copies.
+    ports.carries_partial = false;
     ports
 }
 

@@ -1,0 +1,377 @@
+//! AF_XDP on the kernel's own interface and addresses.
+//!
+//! An XDP program (`program`) looks at every frame that arrives: what the engine has claimed
+//! ([`Port::claim`]), or what comes to its block of ports, is redirected to an AF_XDP socket; all
+//! else goes on to the kernel untouched, ARP included. The program is attached by a link and
+//! everything is held by descriptors, so that whatever ends the engine, also SIGKILL, leaves the
+//! interface as it was.
+//!
+//! There is a socket on every receive queue, each with memory of its own (`memory`); frames go
+//! out through the first. Large frames of virtual links come in several buffers, which are put
+//! together here. Nothing tells where to cut what a peer on a virtual link has not cut: TCP needs
+//! no telling, and datagrams longer than the link allows are left to the kernel's half of their
+//! socket.
+//!
+//! Connections that the engine opens use TCP ports that the kernel reserves for it: as many
+//! sockets as ports, bound and not listening, so that no other program gets one of them.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use arch::SharedBytes;
+use rustix::event::epoll;
+use serde::{Deserialize, Serialize};
+
+use crate::bpf::{Map, MapKind, Program};
+use crate::copy::{self, ETHERNET_BYTES};
+use crate::interface::{
+    Claim, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta,
+};
+use crate::link::Link;
+use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloads, random_seed};
+use crate::spec::PortSpec;
+
+mod claims;
+mod memory;
+mod owned;
+mod partial;
+mod program;
+mod receive;
+mod reserve;
+mod ring;
+mod socket;
+mod transmit;
+
+use claims::Claims;
+use memory::{CHUNK_BYTES, Memory};
+use owned::Owned;
+use receive::{Queue, Receive};
+use transmit::Transmit;
+
+/// Receive queues that are served; what arrives on others is the kernel's.
+const QUEUES_MAX: u32 = 64;
+/// How often the link's state and the kernel's counters are looked at.
+const LOOK_NS: u64 = 10_000_000;
+/// Looks at the link for each look at the counters.
+const LOOKS_PER_COUNT: u32 = 10;
+/// Room that VLAN tags may take in a frame.
+const TAG_BYTES: u32 = 4;
+
+// Flags of attaching (linux/if_link.h).
+const FLAG_GENERIC: u32 = 1 << 1;
+const FLAG_NATIVE: u32 = 1 << 2;
+
+/// What is known of an XDP port beside its descriptors: the attached link, the map of what is
+/// owned, the memory, then the sockets of the queues, and last those that reserve ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct XdpFacts {
+    /// Sockets on queues.
+    pub queues: u32,
+    /// First and last reserved port.
+    pub connect_ports: (u16, u16),
+    /// Kernel peers may leave checksums partial.
+    pub is_virtual: bool,
+}
+
+/// Chunks of a queue to receive into: room for 200 frames of 64 KiB where there are few queues.
+fn chunks_of(queue: u32) -> usize {
+    match queue {
+        0..4 => 4096,
+        4..16 => 2048,
+        _ => 1024,
+    }
+}
+
+/// Where the memory of a queue lies in the memfd; the first has the chunks for sending, too.
+fn range_of(queue: u32) -> std::ops::Range<usize> {
+    let bytes = |queue| {
+        let sending = if queue == 0 { transmit::CHUNKS } else { 0 };
+        (chunks_of(queue) + sending) * CHUNK_BYTES
+    };
+    let start = (0..queue).map(bytes).sum();
+    start..start + bytes(queue)
+}
+
+pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
+    let label = spec.label();
+    let fail = |doing: &str, capability: &str, why: io::Error| {
+        OpenError::system(&label, doing, capability, &why)
+    };
+    let asked = "look at the interface";
+    let admin = "CAP_NET_ADMIN";
+    let link = Link::new(&spec.name).map_err(|why| fail(asked, admin, why))?;
+    let index = link.index().map_err(|why| fail(asked, admin, why))?;
+    let mac = link.mac().map_err(|why| fail(asked, admin, why))?;
+    let mtu = link.mtu().map_err(|why| fail(asked, admin, why))?;
+    let driver = link.driver();
+    refuse_tagged(spec, &label)?;
+    let mut notes = Vec::new();
+    let reserved = reserve::block(spec.connect_ports)
+        .map_err(|why| fail("reserve TCP ports", "CAP_NET_BIND_SERVICE", why))?;
+    let maps = (|| Ok((Owned::create()?, Map::create(MapKind::XskMap, 4, 4, QUEUES_MAX)?)))();
+    let (owned, sockets) =
+        maps.map_err(|why: io::Error| fail("make BPF maps", "CAP_BPF", why))?;
+    let maps = program::Maps { owned: &owned.0, sockets: &sockets };
+    let program = program::load(&maps, reserved.ports, program::PASS)
+        .map_err(|why| fail("load the XDP program", "CAP_BPF", why))?;
+    let (attached, mode) = attach(&program, index, &label, &mut notes)?;
+    let (memfd, queues, zero_copy) = open_queues(index, &sockets)
+        .map_err(|why| fail("open AF_XDP sockets (Linux 6.6)", "CAP_NET_RAW", why))?;
+    let copying = if zero_copy { "zero-copy" } else { "copied by the kernel" };
+    let description = PortDescription {
+        kind: spec.kind,
+        label: label.clone(),
+        mac,
+        mtu,
+        offloads: PortOffloads::default(),
+        interface_index: index,
+        impairment: spec.impairment,
+        seed: spec.seed.map_or_else(random_seed, Ok)?,
+        mode: Some(format!(
+            "XDP {mode}, frames {copying}, {} receive {}, driver {}, connects from ports {} to {}",
+            queues.len(),
+            if queues.len() == 1 { "queue" } else { "queues" },
+            driver.as_deref().unwrap_or("unknown"),
+            reserved.ports.0,
+            reserved.ports.1
+        )),
+        xdp: Some(XdpFacts {
+            queues: queues.len() as u32,
+            connect_ports: reserved.ports,
+            is_virtual: matches!(driver.as_deref(), Some("veth" | "virtio_net")),
+        }),
+        notes,
+    };
+    let mut fds = vec![attached, owned.0.into_fd(), memfd];
+    fds.extend(queues);
+    fds.extend(reserved.sockets);
+    Ok(PortFds { fds, description })
+}
+
+/// A card may strip VLAN tags before the program sees a frame, which then looks like one of the
+/// interface's own network.
+fn refuse_tagged(spec: &PortSpec, label: &str) -> Result<(), OpenError> {
+    let tagged = std::fs::read_to_string("/proc/thread-self/net/vlan/config").unwrap_or_default();
+    let of_ours = |line: &&str| line.rsplit('|').next().is_some_and(|of| of.trim() == spec.name);
+    match tagged.lines().find(of_ours) {
+        None => Ok(()),
+        Some(line) => Err(OpenError::new(
+            OpenErrorKind::InUse,
+            format!(
+                "{label} carries the VLAN interface {}: frames of the two cannot be told apart \
+                 once the tag is stripped; remove it (ip link del), or give the engine another \
+                 interface",
+                line.split('|').next().unwrap_or_default().trim()
+            ),
+        )),
+    }
+}
+
+/// Attaches in the driver, or else in front of the stack, and says which.
+fn attach(
+    program: &Program,
+    index: u32,
+    label: &str,
+    notes: &mut Vec<String>,
+) -> Result<(OwnedFd, &'static str), OpenError> {
+    let why = match program.attach(index, FLAG_NATIVE) {
+        Ok(link) => return Ok((link, "native")),
+        Err(why) => why,
+    };
+    if matches!(why.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) {
+        return Err(OpenError::new(
+            OpenErrorKind::InUse,
+            format!(
+                "{label} has an XDP program already ({why}): stop what attached it (\"ip link\" \
+                 shows it, \"ip link set NAME xdp off\" removes one without a link)"
+            ),
+        ));
+    }
+    let link = program.attach(index, FLAG_GENERIC).map_err(|why| {
+        OpenError::system(label, "attach the XDP program", "CAP_NET_ADMIN", &why)
+    })?;
+    notes.push(format!(
+        "{label}: the driver does not take the XDP program ({why}); it runs in generic mode, which \
+         works and costs more CPU"
+    ));
+    Ok((link, "generic"))
+}
+
+/// A socket on every receive queue, put into the map; whether all are without copies.
+fn open_queues(index: u32, sockets: &Map) -> io::Result<(OwnedFd, Vec<OwnedFd>, bool)> {
+    let memfd = memory::create(0)?;
+    let mut queues: Vec<OwnedFd> = Vec::new();
+    let mut zero_copy = true;
+    for queue in 0..QUEUES_MAX {
+        let range = range_of(queue);
+        rustix::fs::ftruncate(&memfd, range.end as u64)?;
+        let socket = socket::create(&Memory::map(&memfd, range)?)?;
+        match socket::bind(&socket, index, queue) {
+            Ok(()) => {}
+            // There are no more queues.
+            Err(why) if queue > 0 && why.raw_os_error() == Some(libc::EINVAL) => break,
+            Err(why) => return Err(why),
+        }
+        zero_copy &= socket::is_zero_copy(&socket);
+        let number = std::os::fd::AsRawFd::as_raw_fd(&socket) as u32;
+        sockets.set(&queue.to_ne_bytes(), &number.to_ne_bytes())?;
+        queues.push(socket);
+    }
+    Ok((memfd, queues, zero_copy))
+}
+
+/// The running port; see the module.
+#[derive(Debug)]
+pub struct XdpPort {
+    info: PortInfo,
+    queues: Vec<Queue>,
+    receive: Receive,
+    transmit: Transmit,
+    claims: Claims,
+    /// Watches all queues, where there are several.
+    waiting: Option<OwnedFd>,
+    /// Held so that program, map and reservation go on: they end with the port.
+    _held: Vec<OwnedFd>,
+    next_look_ns: u64,
+    looks: u32,
+    counters: PortCounters,
+}
+
+impl XdpPort {
+    pub(crate) fn new(
+        mut fds: impl Iterator<Item = OwnedFd>,
+        facts: &XdpFacts,
+        description: &PortDescription,
+    ) -> Result<Self, OpenError> {
+        let fail = |doing: &str, why: io::Error| {
+            OpenError::system(&description.label, doing, "memory", &why)
+        };
+        let (Some(link), Some(owned), Some(memfd)) = (fds.next(), fds.next(), fds.next()) else {
+            return Err(fail("find the descriptors", io::ErrorKind::InvalidInput.into()));
+        };
+        let mut queues = Vec::new();
+        for (number, fd) in (0..facts.queues).zip(&mut fds) {
+            let memory = Memory::map(&memfd, range_of(number));
+            let queue = memory.and_then(|memory| receive::queue(fd, memory));
+            let mut queue = queue.map_err(|why| fail("map the memory of AF_XDP", why))?;
+            queue.fill(chunks_of(number));
+            queues.push(queue);
+        }
+        let waiting = match queues.len() {
+            0 => return Err(fail("find a receive queue", io::ErrorKind::InvalidInput.into())),
+            1 => None,
+            _ => Some(watch(&queues).map_err(|why| fail("watch the sockets", why))?),
+        };
+        let info = description.info();
+        let claims = Claims::new(Owned::from_fd(owned), frame_bytes_max(info.mtu));
+        Ok(Self {
+            info,
+            queues,
+            receive: Receive::new(facts.is_virtual),
+            transmit: Transmit::new(chunks_of(0) * CHUNK_BYTES),
+            claims,
+            waiting,
+            _held: [link, memfd].into_iter().chain(fds).collect(),
+            next_look_ns: 0,
+            looks: 0,
+            counters: PortCounters::default(),
+        })
+    }
+}
+
+fn frame_bytes_max(mtu: u16) -> u32 {
+    u32::from(mtu) + ETHERNET_BYTES as u32 + TAG_BYTES
+}
+
+fn watch(queues: &[Queue]) -> io::Result<OwnedFd> {
+    let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for queue in queues {
+        epoll::add(&all, &queue.fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    }
+    Ok(all)
+}
+
+impl Port for XdpPort {
+    fn info(&self) -> &PortInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, burst: &mut RxBurst) {
+        self.release(burst);
+        self.receive.receive(&mut self.queues, burst, &mut self.counters);
+    }
+
+    fn frame(&self, handle: RxHandle) -> RxFrame<'_> {
+        self.receive.frame(&self.queues, handle)
+    }
+
+    fn release(&mut self, burst: &mut RxBurst) {
+        burst.handles.clear();
+        self.receive.release(&mut self.queues);
+    }
+
+    fn send(
+        &mut self,
+        meta: &TxMeta,
+        header: &[u8],
+        payload: &[SharedBytes<'_>],
+    ) -> Result<(), TxError> {
+        let len = copy::length(header, payload);
+        let Some(queue) = self.queues.first_mut() else { return Err(TxError::Down) };
+        if !copy::sendable(&self.info, meta, header, len) {
+            self.counters.tx_errors += 1;
+            return Err(TxError::Unsendable);
+        }
+        self.transmit.send(queue, meta, header, payload, len, &mut self.counters)
+    }
+
+    fn flush(&mut self) {
+        if let Some(queue) = self.queues.first_mut() {
+            self.transmit.flush(queue, &mut self.counters);
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        let only = || self.queues.first().map(|queue| queue.fd.as_fd());
+        self.waiting.as_ref().map(AsFd::as_fd).or_else(only)
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    /// At once while the kernel had no room for frames that were gathered: nothing would wake a
+    /// sleeper when it has.
+    fn next_deadline(&self) -> Option<u64> {
+        let queue = self.queues.first()?;
+        self.transmit.is_waiting(queue).then_some(0)
+    }
+
+    fn on_time(&mut self, now_ns: u64) {
+        if now_ns < self.next_look_ns {
+            return;
+        }
+        self.next_look_ns = now_ns.saturating_add(LOOK_NS);
+        self.transmit.try_again();
+        self.flush();
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(LOOKS_PER_COUNT) {
+            self.counters.rx_missed =
+                self.queues.iter().map(|queue| socket::missed(&queue.fd)).sum();
+        }
+    }
+
+    fn claim(&mut self, claim: &Claim) -> io::Result<()> {
+        self.claims.claim(claim)
+    }
+
+    fn release_claim(&mut self, claim: &Claim) {
+        self.claims.release(claim);
+    }
+
+    fn follow(&mut self, addresses: &[IpAddr], mtu: u16) -> io::Result<()> {
+        self.info.mtu = mtu;
+        self.claims.follow(addresses, frame_bytes_max(mtu))
+    }
+}

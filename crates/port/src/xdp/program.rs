@@ -1,0 +1,328 @@
+//! The XDP program: redirects to the engine's sockets what the engine owns, and passes all else
+//! to the kernel untouched.
+//!
+//! ```text
+//! EtherType that is owned                          -> engine
+//! TCP or UDP over IPv4, by local address and port:
+//!   TCP to the engine's block of ports             -> engine (the kernel reserved it for us)
+//!   UDP to an owned port                           -> engine, unless longer than the link allows
+//!   TCP to an owned port                           -> engine, unless the kernel holds a connection
+//!                                                     there, or nobody listens and it is a SYN
+//! ICMP errors                                      -> where the packet that they quote came from
+//! fragments                                        -> where their first fragment went
+//! all else: ARP, IPv6, VLAN tags, ...              -> kernel
+//! ```
+//!
+//! UDP frames longer than the link allows are several datagrams that a virtual link has not cut;
+//! where to cut them only the kernel knows, whose half of the socket takes them.
+
+use std::io;
+
+use super::owned::{KEY_BYTES, LISTENS, TCP, UDP, WHOLLY};
+use crate::bpf::asm::Register::*;
+use crate::bpf::asm::{Assembler, Helper, If, Instruction, Label, Register, Width};
+use crate::bpf::{Hook, Map, MapKind, Program};
+
+/// Verdicts (`enum xdp_action`).
+pub(super) const PASS: u32 = 2;
+
+const ETHERNET: i32 = 14;
+const ICMP: u8 = 1;
+/// TCP_LISTEN of the kernel's states.
+const STATE_LISTEN: i32 = 10;
+const SYN: i32 = 0x02;
+const SYN_OR_ACK: i32 = 0x12;
+
+// `struct xdp_md` (linux/bpf.h).
+const MD_DATA: i16 = 0;
+const MD_DATA_END: i16 = 4;
+const MD_QUEUE: i16 = 16;
+/// `state` of `struct bpf_sock`.
+const SOCK_STATE: i16 = 72;
+
+// The IPv4 header (RFC 791).
+const IP_IDENTIFICATION: i16 = 4;
+const IP_FRAGMENT: i16 = 6;
+const IP_PROTOCOL: i16 = 9;
+const IP_SRC: i16 = 12;
+const IP_DST: i16 = 16;
+const IP_BYTES: i32 = 20;
+const TCP_FLAGS: i16 = 13;
+
+// The program's stack, below FP.
+const KEY: i16 = -24;
+const KEY_PORT: i16 = KEY + 16;
+const KEY_PROTOCOL: i16 = KEY + 18;
+/// What bpf_skc_lookup_tcp wants: remote and local address, remote and local port.
+const TUPLE: i16 = -40;
+const TUPLE_BYTES: i32 = 12;
+/// Key of a fragmented packet: addresses, identification, protocol, zero.
+const FRAGMENT: i16 = -56;
+const FRAGMENT_BYTES: usize = 12;
+/// The value stored for a fragmented packet that is ours.
+const ONE: i16 = -64;
+
+/// Fragmented packets under way at a time; the oldest is forgotten.
+const FRAGMENTS_MAX: u32 = 4096;
+
+const _: () = assert!(KEY_BYTES == 20 && KEY as i32 + KEY_BYTES as i32 <= 0);
+
+/// What the program works with.
+pub(super) struct Maps<'a> {
+    /// What the engine owns.
+    pub(super) owned: &'a Map,
+    /// The engine's socket on each receive queue.
+    pub(super) sockets: &'a Map,
+}
+
+/// Loads the program. `block`: first and last port that the kernel reserved for the engine's
+/// active opens. `unbound`: the verdict for what is ours on a queue without a socket.
+pub(super) fn load(maps: &Maps<'_>, block: (u16, u16), unbound: u32) -> io::Result<Program> {
+    let fragments = Map::create(MapKind::LruHash, FRAGMENT_BYTES, 8, FRAGMENTS_MAX)?;
+    Program::load(Hook::Xdp, &write(maps, &fragments, block, unbound))
+}
+
+/// Registers: R6 the context, R7 the IP header and later TCP's flags, R8 the end of the frame and
+/// later the protocol, R9 whether this is the first of several fragments.
+fn write(
+    maps: &Maps<'_>,
+    fragments: &Map,
+    block: (u16, u16),
+    unbound: u32,
+) -> Vec<Instruction> {
+    let mut asm = Assembler::default();
+    let [pass, redirect, forget] = [(); 3].map(|()| asm.label());
+    let [ipv4, later_fragment, decide] = [(); 3].map(|()| asm.label());
+
+    asm.copy(R6, R1);
+    asm.set(R9, 0);
+    asm.load(Width::Word, R7, R6, MD_DATA);
+    asm.load(Width::Word, R8, R6, MD_DATA_END);
+    need(&mut asm, R7, ETHERNET, pass);
+    asm.load(Width::Half, R3, R7, 12);
+    asm.swap_from_network(R3);
+    asm.add(R7, ETHERNET);
+    asm.jump(If::Equal, R3, 0x0800, ipv4);
+    asm.jump(If::Equal, R3, 0x0806, pass);
+    asm.jump(If::Equal, R3, 0x86dd, pass);
+
+    // Another EtherType: a key without address.
+    clear_key(&mut asm);
+    asm.swap_from_network(R3);
+    asm.store(Width::Half, Fp, KEY_PORT, R3);
+    lookup(&mut asm, maps.owned, KEY, pass);
+    asm.go(redirect);
+
+    asm.place(ipv4);
+    ip_header(&mut asm, R7, pass);
+    asm.load(Width::Byte, R4, R7, IP_PROTOCOL);
+    remember_fragment(&mut asm);
+    asm.load(Width::Half, R0, R7, IP_FRAGMENT);
+    asm.swap_from_network(R0);
+    asm.copy(R1, R0);
+    asm.and(R1, 0x1fff);
+    asm.jump(If::NotEqual, R1, 0, later_fragment);
+    asm.copy(R9, R0);
+    asm.and(R9, 0x2000);
+    clear_key(&mut asm);
+    asm.store_value(Width::Half, Fp, KEY + 10, -1);
+    transport(&mut asm, decide, pass);
+
+    asm.place(decide);
+    // TCP to the block of ports is looked up by its address alone.
+    let not_block = asm.label();
+    asm.store(Width::Byte, Fp, KEY_PROTOCOL, R8);
+    asm.jump(If::NotEqual, R8, i32::from(TCP), not_block);
+    asm.load(Width::Half, R1, Fp, KEY_PORT);
+    asm.swap_from_network(R1);
+    asm.jump(If::Less, R1, i32::from(block.0), not_block);
+    asm.jump(If::Greater, R1, i32::from(block.1), not_block);
+    asm.store_value(Width::Half, Fp, KEY_PORT, 0);
+    asm.place(not_block);
+    lookup(&mut asm, maps.owned, KEY, forget);
+
+    let tcp = asm.label();
+    asm.load(Width::Word, R1, R0, 0);
+    asm.jump(If::Equal, R8, i32::from(TCP), tcp);
+    asm.load(Width::Word, R8, R0, 4);
+    asm.copy(R1, R6);
+    asm.call(Helper::XdpBuffLen);
+    asm.jump_register(If::Greater, R0, R8, forget);
+    asm.go(redirect);
+
+    asm.place(tcp);
+    let asks_kernel = asm.label();
+    asm.copy(R2, R1);
+    asm.and(R2, WHOLLY as i32);
+    asm.jump(If::NotEqual, R2, 0, redirect);
+    asm.and(R1, LISTENS as i32);
+    asm.jump(If::NotEqual, R1, 0, asks_kernel);
+    asm.and(R7, SYN_OR_ACK);
+    asm.jump(If::Equal, R7, SYN, forget);
+    asm.place(asks_kernel);
+    asm.copy(R1, R6);
+    asm.copy(R2, Fp);
+    asm.add(R2, i32::from(TUPLE));
+    asm.set(R3, TUPLE_BYTES);
+    asm.set(R4, -1); // this network namespace
+    asm.set(R5, 0);
+    asm.call(Helper::SkcLookupTcp);
+    asm.jump(If::Equal, R0, 0, redirect);
+    asm.load(Width::Word, R7, R0, SOCK_STATE);
+    asm.copy(R1, R0);
+    asm.call(Helper::SkRelease);
+    asm.jump(If::NotEqual, R7, STATE_LISTEN, forget);
+
+    asm.place(redirect);
+    let whole = asm.label();
+    asm.jump(If::Equal, R9, 0, whole);
+    asm.store_value(Width::Double, Fp, ONE, 1);
+    asm.load_map(R1, fragments);
+    stack_address(&mut asm, R2, FRAGMENT);
+    stack_address(&mut asm, R3, ONE);
+    asm.set(R4, 0);
+    asm.call(Helper::MapUpdate);
+    asm.place(whole);
+    give(&mut asm, maps.sockets, unbound);
+
+    // A first fragment that is the kernel's: so are the later ones.
+    asm.place(forget);
+    asm.jump(If::Equal, R9, 0, pass);
+    asm.load_map(R1, fragments);
+    stack_address(&mut asm, R2, FRAGMENT);
+    asm.call(Helper::MapDelete);
+    asm.place(pass);
+    asm.set(R0, PASS as i32);
+    asm.exit();
+
+    asm.place(later_fragment);
+    lookup(&mut asm, fragments, FRAGMENT, pass);
+    give(&mut asm, maps.sockets, unbound);
+    asm.finish()
+}
+
+/// Leaves for `otherwise` unless `bytes` bytes lie in the frame from `from` on. Uses R2.
+fn need(asm: &mut Assembler, from: Register, bytes: i32, otherwise: Label) {
+    asm.copy(R2, from);
+    asm.add(R2, bytes);
+    asm.jump_register(If::Greater, R2, R8, otherwise);
+}
+
+/// Checks the IPv4 header at `at` and lets R5 point behind it. Uses R2, R3.
+fn ip_header(asm: &mut Assembler, at: Register, otherwise: Label) {
+    need(asm, at, IP_BYTES, otherwise);
+    asm.load(Width::Byte, R3, at, 0);
+    asm.jump(If::Less, R3, 0x45, otherwise);
+    asm.jump(If::Greater, R3, 0x4f, otherwise);
+    asm.and(R3, 0x0f);
+    asm.shift_left(R3, 2);
+    asm.copy(R5, at);
+    asm.add_register(R5, R3);
+}
+
+/// Writes the key of a fragmented packet. R7 is the IP header, R4 the protocol. Uses R0.
+fn remember_fragment(asm: &mut Assembler) {
+    asm.load(Width::Word, R0, R7, IP_SRC);
+    asm.store(Width::Word, Fp, FRAGMENT, R0);
+    asm.load(Width::Word, R0, R7, IP_DST);
+    asm.store(Width::Word, Fp, FRAGMENT + 4, R0);
+    asm.load(Width::Half, R0, R7, IP_IDENTIFICATION);
+    asm.store(Width::Half, Fp, FRAGMENT + 8, R0);
+    asm.store(Width::Half, Fp, FRAGMENT + 10, R4);
+}
+
+fn clear_key(asm: &mut Assembler) {
+    asm.store_value(Width::Double, Fp, KEY, 0);
+    asm.store_value(Width::Double, Fp, KEY + 8, 0);
+    asm.store_value(Width::Word, Fp, KEY + 16, 0);
+}
+
+/// From the layer-4 header at R5 with the protocol in R4 to `decide`: with the key's address and
+/// port, the tuple, R7 TCP's flags (0 for others) and R8 the protocol.
+fn transport(asm: &mut Assembler, decide: Label, pass: Label) {
+    let [tcp, udp, ports, icmp] = [(); 4].map(|()| asm.label());
+    asm.jump(If::Equal, R4, i32::from(TCP), tcp);
+    asm.jump(If::Equal, R4, i32::from(UDP), udp);
+    asm.jump(If::Equal, R4, i32::from(ICMP), icmp);
+    asm.go(pass);
+
+    asm.place(tcp);
+    need(asm, R5, 20, pass);
+    asm.load(Width::Byte, R1, R5, TCP_FLAGS);
+    asm.go(ports);
+    asm.place(udp);
+    need(asm, R5, 8, pass);
+    asm.set(R1, 0);
+    asm.place(ports);
+    name_flow(asm, R7, [IP_SRC, IP_DST], [0, 2]);
+    asm.copy(R7, R1);
+    asm.copy(R8, R4);
+    asm.go(decide);
+
+    // An error quotes the head of a packet that we, or the kernel, have sent.
+    asm.place(icmp);
+    let [error, quotes_ports] = [(); 2].map(|()| asm.label());
+    need(asm, R5, 8, pass);
+    asm.load(Width::Byte, R1, R5, 0);
+    for kind in [3, 11, 12] {
+        asm.jump(If::Equal, R1, kind, error);
+    }
+    asm.go(pass);
+    asm.place(error);
+    asm.copy(R7, R5);
+    asm.add(R7, 8);
+    ip_header(asm, R7, pass);
+    asm.load(Width::Half, R1, R7, IP_FRAGMENT);
+    asm.swap_from_network(R1);
+    asm.and(R1, 0x1fff);
+    asm.jump(If::NotEqual, R1, 0, pass);
+    asm.load(Width::Byte, R4, R7, IP_PROTOCOL);
+    asm.jump(If::Equal, R4, i32::from(TCP), quotes_ports);
+    asm.jump(If::NotEqual, R4, i32::from(UDP), pass);
+    asm.place(quotes_ports);
+    need(asm, R5, 8, pass);
+    name_flow(asm, R7, [IP_DST, IP_SRC], [2, 0]);
+    asm.set(R7, 0);
+    asm.copy(R8, R4);
+}
+
+/// Writes key and tuple from the IP header at `ip` and the ports at R5; remote first. Uses R0.
+fn name_flow(asm: &mut Assembler, ip: Register, addresses: [i16; 2], ports: [i16; 2]) {
+    let [remote, local] = addresses;
+    asm.load(Width::Word, R0, ip, remote);
+    asm.store(Width::Word, Fp, TUPLE, R0);
+    asm.load(Width::Word, R0, ip, local);
+    asm.store(Width::Word, Fp, TUPLE + 4, R0);
+    asm.store(Width::Word, Fp, KEY + 12, R0);
+    let [remote, local] = ports;
+    asm.load(Width::Half, R0, R5, remote);
+    asm.store(Width::Half, Fp, TUPLE + 8, R0);
+    asm.load(Width::Half, R0, R5, local);
+    asm.store(Width::Half, Fp, TUPLE + 10, R0);
+    asm.store(Width::Half, Fp, KEY_PORT, R0);
+}
+
+fn stack_address(asm: &mut Assembler, to: Register, offset: i16) {
+    asm.copy(to, Fp);
+    asm.add(to, i32::from(offset));
+}
+
+/// R0 points to the value of the key on the stack; without one, on to `missing`.
+fn lookup(asm: &mut Assembler, map: &Map, key: i16, missing: Label) {
+    asm.load_map(R1, map);
+    stack_address(asm, R2, key);
+    asm.call(Helper::MapLookup);
+    asm.jump(If::Equal, R0, 0, missing);
+}
+
+/// Returns the verdict that gives the frame to the socket of its receive queue.
+fn give(asm: &mut Assembler, sockets: &Map, unbound: u32) {
+    asm.load(Width::Word, R2, R6, MD_QUEUE);
+    asm.load_map(R1, sockets);
+    asm.set(R3, unbound as i32);
+    asm.call(Helper::RedirectMap);
+    asm.exit();
+}
+
+#[cfg(test)]
+mod tests;

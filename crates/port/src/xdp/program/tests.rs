@@ -1,0 +1,295 @@
+//! The program on packets, one at a time, by the kernel's own test run.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+
+use rustix::thread::UnshareFlags;
+
+use super::super::claims::Claims;
+use super::super::owned::Owned;
+use super::*;
+use crate::interface::Claim;
+
+/// Stands for "to the engine" where no socket is bound: XDP_TX.
+const TO_ENGINE: u32 = 3;
+const TO_KERNEL: u32 = PASS;
+const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+const PEER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
+const BLOCK: (u16, u16) = (40_000, 40_099);
+
+/// The program with its claims, in a namespace whose kernel has the loopback interface alone.
+struct Bench {
+    program: Program,
+    claims: Claims,
+    _sockets: Map,
+}
+
+impl Bench {
+    fn verdict(&self, frame: &[u8]) -> u32 {
+        self.program.run(frame).unwrap()
+    }
+
+    fn claim(&mut self, claim: Claim) {
+        self.claims.claim(&claim).unwrap();
+    }
+}
+
+/// Runs a test with a bench, or says by name why not.
+fn bench(test: &str, work: impl FnOnce(Bench) + Send) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped {test}: needs root (namespaces, BPF)");
+        return;
+    }
+    let run = || {
+        // SAFETY: leaving the network namespace affects this thread alone and no memory.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
+        let up = std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        assert!(up.unwrap().success());
+        let sockets = Map::create(MapKind::XskMap, 4, 4, 1).unwrap();
+        let owned = Owned::create().unwrap();
+        let maps = Maps { owned: &owned.0, sockets: &sockets };
+        let program = load(&maps, BLOCK, TO_ENGINE).unwrap_or_else(|why| panic!("{why}"));
+        let mut claims = Claims::new(owned, 1518);
+        claims.follow(&[HERE.into()], 1518).unwrap();
+        work(Bench { program, claims, _sockets: sockets });
+    };
+    std::thread::scope(|scope| {
+        if let Err(panic) = scope.spawn(run).join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(HERE), port)
+}
+
+fn anywhere(port: u16) -> SocketAddr {
+    SocketAddr::from(([0, 0, 0, 0], port))
+}
+
+fn ethernet(ethertype: u16, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    frame.extend(ethertype.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// A packet with `options` words of IP options, its fragment field and payload.
+fn packet(
+    [src, dst]: [Ipv4Addr; 2],
+    protocol: u8,
+    fragment: u16,
+    options: usize,
+    payload: &[u8],
+) -> Vec<u8> {
+    let mut ip = vec![0x45 + options as u8, 0, 0, 0, 0x12, 0x34];
+    ip.extend(fragment.to_be_bytes());
+    ip.extend([64, protocol, 0, 0]);
+    ip.extend(src.octets());
+    ip.extend(dst.octets());
+    ip.resize(20 + 4 * options, 1);
+    ip.extend(payload);
+    let total = ip.len() as u16;
+    ip[2..4].copy_from_slice(&total.to_be_bytes());
+    ip
+}
+
+fn ipv4(protocol: u8, fragment: u16, options: usize, payload: &[u8]) -> Vec<u8> {
+    ethernet(0x0800, &packet([PEER, HERE], protocol, fragment, options, payload))
+}
+
+fn tcp_header(from: u16, to: u16, flags: u8) -> Vec<u8> {
+    let mut header = [from.to_be_bytes(), to.to_be_bytes()].concat();
+    header.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 1, 0, 0, 0, 0, 0]);
+    header
+}
+
+fn tcp(from: u16, to: u16, flags: u8) -> Vec<u8> {
+    ipv4(TCP, 0, 0, &tcp_header(from, to, flags))
+}
+
+fn udp(to: u16, payload: usize) -> Vec<u8> {
+    let mut datagram = [1234u16.to_be_bytes(), to.to_be_bytes()].concat();
+    datagram.resize(8 + payload, 0);
+    ipv4(UDP, 0, 0, &datagram)
+}
+
+const ACK: u8 = 0x10;
+const SYN: u8 = 0x02;
+
+#[test]
+fn without_claims_everything_is_the_kernels() {
+    bench("without claims", |bench| {
+        for frame in [
+            tcp(1234, 80, SYN),
+            tcp(1234, 80, ACK),
+            udp(53, 100),
+            ethernet(0x0806, &[0; 46]),
+            ethernet(0x86dd, &[0x60; 60]),
+            ethernet(0x88b5, &[0; 46]),
+            ethernet(0x8100, &[0; 46]),
+            ipv4(1, 0, 0, &[8, 0, 0, 0, 0, 0, 0, 0]),
+            ipv4(47, 0, 0, &[0; 40]),
+        ] {
+            assert_eq!(bench.verdict(&frame), TO_KERNEL, "{frame:02x?}");
+        }
+    });
+}
+
+#[test]
+fn a_listener_takes_its_address_and_port_and_nothing_beside() {
+    bench("a listener", |mut bench| {
+        bench.claim(Claim::Tcp { local: anywhere(80), listens: true });
+        assert_eq!(bench.verdict(&tcp(1234, 80, SYN)), TO_ENGINE);
+        assert_eq!(bench.verdict(&tcp(1234, 80, ACK)), TO_ENGINE);
+        assert_eq!(bench.verdict(&ipv4(TCP, 0, 3, &tcp_header(1, 80, SYN))), TO_ENGINE);
+        assert_eq!(bench.verdict(&tcp(1234, 81, SYN)), TO_KERNEL);
+        assert_eq!(bench.verdict(&udp(80, 10)), TO_KERNEL);
+        let other = packet([PEER, PEER], TCP, 0, 0, &tcp_header(1, 80, SYN));
+        assert_eq!(bench.verdict(&ethernet(0x0800, &other)), TO_KERNEL, "an address not ours");
+        let tagged = [&[0, 7, 8, 0], &packet([PEER, HERE], TCP, 0, 0, &tcp_header(1, 80, SYN))[..]];
+        assert_eq!(bench.verdict(&ethernet(0x8100, &tagged.concat())), TO_KERNEL, "a VLAN's");
+        bench.claims.release(&Claim::Tcp { local: anywhere(80), listens: true });
+        assert_eq!(bench.verdict(&tcp(1234, 80, SYN)), TO_KERNEL);
+    });
+}
+
+#[test]
+fn connections_that_the_kernel_holds_stay_with_it() {
+    bench("the kernel's connections", |mut bench| {
+        let listener = TcpListener::bind((HERE, 80)).unwrap();
+        let client = TcpStream::connect((HERE, 80)).unwrap();
+        let accepted = listener.accept().unwrap();
+        bench.claim(Claim::Tcp { local: anywhere(80), listens: true });
+        let port = client.local_addr().unwrap().port();
+        let from_client = packet([HERE, HERE], TCP, 0, 0, &tcp_header(port, 80, ACK));
+        let from_client = ethernet(0x0800, &from_client);
+        assert_eq!(bench.verdict(&from_client), TO_KERNEL);
+        assert_eq!(bench.verdict(&tcp(port, 80, SYN)), TO_ENGINE, "another peer");
+        drop((client, accepted, listener));
+    });
+}
+
+#[test]
+fn without_a_listener_only_new_connections_are_the_kernels() {
+    bench("a flow", |mut bench| {
+        bench.claim(Claim::Tcp { local: at(5000), listens: false });
+        assert_eq!(bench.verdict(&tcp(80, 5000, SYN)), TO_KERNEL);
+        assert_eq!(bench.verdict(&tcp(80, 5000, SYN | ACK)), TO_ENGINE);
+        assert_eq!(bench.verdict(&tcp(80, 5000, ACK)), TO_ENGINE);
+        bench.claim(Claim::Tcp { local: anywhere(5000), listens: true });
+        assert_eq!(bench.verdict(&tcp(80, 5000, SYN)), TO_ENGINE);
+    });
+}
+
+#[test]
+fn the_block_of_ports_is_the_engines_on_the_interfaces_addresses() {
+    bench("the block", |mut bench| {
+        for (port, verdict) in [
+            (BLOCK.0 - 1, TO_KERNEL),
+            (BLOCK.0, TO_ENGINE),
+            (BLOCK.1, TO_ENGINE),
+            (BLOCK.1 + 1, TO_KERNEL),
+        ] {
+            assert_eq!(bench.verdict(&tcp(80, port, ACK)), verdict, "{port}");
+        }
+        assert_eq!(bench.verdict(&udp(BLOCK.0, 10)), TO_KERNEL);
+        bench.claims.follow(&[PEER.into()], 1518).unwrap();
+        assert_eq!(bench.verdict(&tcp(80, BLOCK.0, ACK)), TO_KERNEL, "the address is gone");
+    });
+}
+
+#[test]
+fn claims_follow_the_interfaces_addresses() {
+    bench("addresses", |mut bench| {
+        bench.claims.follow(&[PEER.into()], 1518).unwrap();
+        bench.claim(Claim::Tcp { local: anywhere(80), listens: true });
+        bench.claim(Claim::Tcp { local: at(81), listens: true });
+        assert_eq!(bench.verdict(&tcp(1, 80, SYN)), TO_KERNEL);
+        assert_eq!(bench.verdict(&tcp(1, 81, SYN)), TO_KERNEL);
+        bench.claims.follow(&[PEER.into(), HERE.into()], 1518).unwrap();
+        assert_eq!(bench.verdict(&tcp(1, 80, SYN)), TO_ENGINE);
+        assert_eq!(bench.verdict(&tcp(1, 81, SYN)), TO_ENGINE);
+    });
+}
+
+#[test]
+fn datagrams_longer_than_the_link_allows_are_left_to_the_kernel() {
+    bench("datagrams", |mut bench| {
+        bench.claim(Claim::Udp(anywhere(53)));
+        assert_eq!(bench.verdict(&udp(53, 0)), TO_ENGINE);
+        assert_eq!(bench.verdict(&udp(53, 1472)), TO_ENGINE);
+        assert_eq!(bench.verdict(&udp(53, 3000)), TO_KERNEL);
+        assert_eq!(bench.verdict(&udp(54, 0)), TO_KERNEL);
+    });
+}
+
+#[test]
+fn fragments_go_where_their_first_one_went() {
+    bench("fragments", |mut bench| {
+        bench.claim(Claim::Udp(anywhere(53)));
+        let first = |port: u16| {
+            let mut datagram = [1234u16.to_be_bytes(), port.to_be_bytes()].concat();
+            datagram.resize(1480, 0);
+            ipv4(UDP, 0x2000, 0, &datagram)
+        };
+        let middle = ipv4(UDP, 0x2000 | 185, 0, &[0; 1480]);
+        let last = ipv4(UDP, 370, 0, &[0; 100]);
+        assert_eq!(bench.verdict(&last), TO_KERNEL, "its first fragment has not come");
+        assert_eq!(bench.verdict(&first(53)), TO_ENGINE);
+        assert_eq!(bench.verdict(&middle), TO_ENGINE);
+        assert_eq!(bench.verdict(&last), TO_ENGINE);
+        assert_eq!(bench.verdict(&first(54)), TO_KERNEL, "the identification is used again");
+        assert_eq!(bench.verdict(&last), TO_KERNEL);
+    });
+}
+
+#[test]
+fn an_icmp_error_finds_the_flow_that_it_is_about() {
+    bench("ICMP errors", |mut bench| {
+        bench.claim(Claim::Tcp { local: anywhere(80), listens: true });
+        bench.claim(Claim::Udp(anywhere(53)));
+        let error = |kind: u8, protocol: u8, from: u16| {
+            let quoted = [from.to_be_bytes(), 1234u16.to_be_bytes(), [0; 2], [0; 2]].concat();
+            let mut message = vec![kind, 4, 0, 0, 0, 0, 0, 0];
+            message.extend(packet([HERE, PEER], protocol, 0, 2, &quoted));
+            ipv4(ICMP, 0, 0, &message)
+        };
+        for kind in [3, 11, 12] {
+            assert_eq!(bench.verdict(&error(kind, TCP, 80)), TO_ENGINE);
+            assert_eq!(bench.verdict(&error(kind, TCP, BLOCK.0)), TO_ENGINE);
+            assert_eq!(bench.verdict(&error(kind, UDP, 53)), TO_ENGINE);
+            assert_eq!(bench.verdict(&error(kind, TCP, 81)), TO_KERNEL);
+        }
+        assert_eq!(bench.verdict(&error(8, TCP, 80)), TO_KERNEL, "an echo request");
+        assert_eq!(bench.verdict(&error(3, 47, 80)), TO_KERNEL);
+    });
+}
+
+#[test]
+fn an_owned_ethertype_is_the_engines() {
+    bench("EtherTypes", |mut bench| {
+        bench.claim(Claim::EtherType(0x88b5));
+        assert_eq!(bench.verdict(&ethernet(0x88b5, &[0; 46])), TO_ENGINE);
+        assert_eq!(bench.verdict(&ethernet(0x88b6, &[0; 46])), TO_KERNEL);
+    });
+}
+
+#[test]
+fn whatever_is_cut_short_is_the_kernels() {
+    bench("truncated frames", |mut bench| {
+        bench.claim(Claim::Tcp { local: anywhere(80), listens: true });
+        bench.claim(Claim::Udp(anywhere(80)));
+        let whole = tcp(1, 80, SYN);
+        // The kernel runs programs on a whole Ethernet header at least.
+        for len in 14..whole.len() {
+            assert_eq!(bench.verdict(&whole[..len]), TO_KERNEL, "{len}");
+        }
+        assert_eq!(bench.verdict(&whole), TO_ENGINE);
+        for first in [0x44, 0x35, 0x4f, 0x65] {
+            let mut odd = whole.clone();
+            odd[14] = first;
+            assert_eq!(bench.verdict(&odd), TO_KERNEL, "{first:x}");
+        }
+    });
+}
