@@ -118,7 +118,7 @@ impl EngineSocket {
 
 #[derive(Debug, clap::Args)]
 struct EngineArguments {
-    /// Port to serve, e.g. tap:ob0,addr=10.0.0.2/24 or packet:eth1,addr=10.0.0.2/24; repeatable
+    /// Port to serve, e.g. xdp:eth0 or tap:ob0,addr=10.0.0.2/24; repeatable
     #[arg(long)]
     port: Vec<String>,
     /// Core to pin the worker to

@@ -187,11 +187,14 @@ impl Observer {
         let mut ancillary = RecvAncillaryBuffer::default();
         let mut pieces = [IoSliceMut::new(&mut buffer)];
         let flags = RecvFlags::CMSG_CLOEXEC;
-        let received = rustix::net::recvmsg(&self.socket, &mut pieces, &mut ancillary, flags)
-            .explain(
-                format!("the engine at {} does not answer", self.path.display()),
-                "see whether it still runs",
-            )?;
+        // A process that was stopped and goes on finds its wait interrupted.
+        let received = rustix::io::retry_on_intr(|| {
+            rustix::net::recvmsg(&self.socket, &mut pieces, &mut ancillary, flags)
+        })
+        .explain(
+            format!("the engine at {} does not answer", self.path.display()),
+            "see whether it still runs",
+        )?;
         match buffer.get(..received.bytes) {
             Some(message) if !message.is_empty() => postcard::from_bytes(message)
                 .map(Some)

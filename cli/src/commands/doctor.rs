@@ -54,7 +54,7 @@ impl Check {
 pub fn doctor(json: bool) -> Result<()> {
     let mut checks = vec![kernel(), cores()];
     checks.extend(capabilities());
-    checks.extend([tap(), packet(), guard(), namespaces(), files(), memory(), firewall()]);
+    checks.extend([tap(), packet(), guard(), xdp(), namespaces(), files(), memory(), firewall()]);
     checks.extend([library(), programs(), engine()]);
     if json {
         println!("{}", serde_json::to_string_pretty(&checks).unwrap_or_default());
@@ -110,8 +110,8 @@ fn cores() -> Check {
 
 /// Capabilities that a port needs: name, bit and what for.
 const CAPABILITIES: [(&str, u32, &str); 3] = [
-    ("CAP_NET_ADMIN", 12, "TAP ports"),
-    ("CAP_NET_RAW", 13, "packet ports"),
+    ("CAP_NET_ADMIN", 12, "TAP and xdp ports"),
+    ("CAP_NET_RAW", 13, "packet and xdp ports"),
     ("CAP_SYS_ADMIN", 21, "netns= and the demo"),
 ];
 
@@ -179,6 +179,32 @@ fn guard() -> Check {
         return Check::fair(SUBJECT, "needs CAP_BPF, which is not held", advice);
     }
     Check::good(SUBJECT, "can be attached")
+}
+
+/// What a port on the kernel's own interface needs.
+fn xdp() -> Check {
+    const SUBJECT: &str = "AF_XDP";
+    const CAP_SYS_ADMIN: u32 = 21;
+    const CAP_BPF: u32 = 39;
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if version(release.trim()).is_none_or(|version| version < (6, 6)) {
+        let advice = "use Linux 6.6 or newer for xdp ports (frames of several buffers)";
+        return Check::lacking(SUBJECT, "without frames of several buffers", advice);
+    }
+    let flags = SocketFlags::CLOEXEC;
+    match rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, flags, None) {
+        Err(error) => {
+            let advice = "run as root or with CAP_NET_RAW; the kernel needs CONFIG_XDP_SOCKETS";
+            Check::lacking(SUBJECT, error.to_string(), advice)
+        }
+        Ok(_) if effective() & (1 << CAP_BPF | 1 << CAP_SYS_ADMIN) == 0 => {
+            let advice = "run the engine as root or with CAP_BPF; xdp ports load a BPF program";
+            Check::lacking(SUBJECT, "needs CAP_BPF, which is not held", advice)
+        }
+        Ok(_) => {
+            Check::good(SUBJECT, "sockets open; a port says at its start what its driver can do")
+        }
+    }
 }
 
 fn namespaces() -> Check {
@@ -317,7 +343,7 @@ mod tests {
     #[test]
     fn whatever_is_not_good_comes_with_advice() {
         let mut checks = vec![kernel(), cores(), tap(), packet(), namespaces(), files(), library()];
-        checks.extend([guard(), memory(), firewall()]);
+        checks.extend([guard(), xdp(), memory(), firewall()]);
         checks.extend(capabilities());
         for check in checks {
             assert_eq!(check.advice.is_none(), check.verdict == Verdict::Good, "{check:?}");

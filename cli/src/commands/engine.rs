@@ -96,6 +96,9 @@ fn open(spec: &port::PortSpec) -> Result<PortSetup> {
         Failure::new(error.to_string(), "`outboard doctor` shows what this machine offers")
     };
     let fds = port::open(spec).map_err(fail)?;
+    if let Some(mode) = &fds.description.mode {
+        eprintln!("outboard: {}: {mode}", fds.description.label);
+    }
     for note in &fds.description.notes {
         eprintln!("outboard: {note}");
     }
@@ -105,6 +108,7 @@ fn open(spec: &port::PortSpec) -> Result<PortSetup> {
         port: port::from_fds(fds).map_err(fail)?,
         addresses: addresses.collect(),
         gateway: spec.gateway,
+        routes: Vec::new(),
     })
 }
 
@@ -123,7 +127,11 @@ fn summary(settings: &Settings) -> String {
     for port in &settings.ports {
         let addresses: Vec<String> =
             port.addresses.iter().map(|own| format!("{}/{}", own.address, own.prefix)).collect();
-        text.push_str(&format!("port     {} {}\n", port.label(), addresses.join(" ")));
+        let addresses = match port.kind {
+            port::spec::PortKind::Xdp => "with the kernel's addresses".to_owned(),
+            _ => addresses.join(" "),
+        };
+        text.push_str(&format!("port     {} {addresses}\n", port.label()));
     }
     let core = engine.core.map_or_else(|| "not pinned".into(), |core| format!("core {core}"));
     text.push_str(&format!("worker   {core}, {:?} polling\n", engine.poll).to_lowercase());

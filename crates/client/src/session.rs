@@ -118,6 +118,15 @@ impl Session {
         })
     }
 
+    /// Whether `address` is the engine's and no kernel's: then it is reached through the engine
+    /// alone.
+    pub fn owns_alone(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.interfaces.iter().filter(|interface| !interface.shared).any(|interface| {
+            interface.addresses.iter().any(|(own, _)| own.to_canonical() == address)
+        })
+    }
+
     /// Whether the engine is there, as far as has been noticed. Once it is not, it never is again:
     /// attach anew.
     pub fn is_alive(&self) -> bool {

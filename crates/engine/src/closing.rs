@@ -1,5 +1,6 @@
 //! The end of endpoints, of sessions and of clients that broke the contract.
 
+use port::Claim;
 use rustix::io::Errno;
 use shm::Status;
 use shm::request::Reply;
@@ -59,6 +60,8 @@ impl Worker {
                 if let Some(listener) = self.listeners.detach(of, place, index) {
                     // Stale only if it never was.
                     let _ = self.stack.tcp_close(now, listener.id);
+                    // Its connections go on; to claim less than before needs no room.
+                    let _ = self.claim_connections(listener.local);
                     // Once in a turn, however many listeners close in it.
                     self.sessions.sweep_stash = true;
                 } else {
@@ -69,6 +72,9 @@ impl Worker {
             Role::Datagram(mut datagram) => {
                 if let Some(session) = self.sessions.at(place) {
                     session.release_datagrams(&mut datagram);
+                }
+                if let Ok(info) = self.stack.udp_info(datagram.id) {
+                    self.release_claim(Claim::Udp(info.bound));
                 }
                 let _ = self.stack.udp_close(datagram.id);
             }

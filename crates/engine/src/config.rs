@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use port::Port;
 use shm::control::Geometry;
-pub use stack::api::Cidr;
+pub use stack::api::{Cidr, Destination};
 
 /// How a worker waits for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,10 +49,13 @@ impl EngineConfig {
 pub struct PortSetup {
     /// The port.
     pub port: Box<dyn Port>,
-    /// The engine's own addresses on its link.
+    /// The engine's own addresses on its link. Those of a port that shares its interface with the
+    /// kernel, and its gateway and routes, are the kernel's instead.
     pub addresses: Vec<Cidr>,
     /// Next hop for what is off the link.
     pub gateway: Option<IpAddr>,
+    /// Other ways through the port.
+    pub routes: Vec<Destination>,
 }
 
 /// Bounds of everything that could otherwise grow, with the defaults of a small machine.

@@ -12,7 +12,7 @@ pub mod listing;
 pub mod questions;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +37,7 @@ use self::exchange::{Answer, Command, Inbox, Outbox, SessionKey};
 use self::listing::{Listings, Step};
 use self::questions::Questions;
 use crate::config::Limits;
+use crate::kernel::{Kernel, News};
 use crate::session::SessionWho;
 use crate::ss::Seen;
 use crate::stats::Counters;
@@ -122,6 +123,11 @@ impl Drop for ControlSocket {
     }
 }
 
+fn addresses_of(interfaces: &[InterfaceInfo]) -> Vec<IpAddr> {
+    let all = interfaces.iter().flat_map(|interface| &interface.addresses);
+    all.map(|(address, _)| *address).collect()
+}
+
 /// Connections accepted before others are served again.
 const ACCEPTS_PER_ROUND: usize = 64;
 
@@ -133,6 +139,8 @@ struct Ready {
     accept: bool,
     /// The kernel has news of closed sockets.
     closed: bool,
+    /// The kernel has news of its interfaces.
+    kernel: bool,
 }
 
 /// What a connection has become.
@@ -181,6 +189,8 @@ pub struct Control {
     next_id: u64,
     buffer: Vec<u8>,
     closed: ClosedSockets,
+    /// Where a port shares its interface with the kernel.
+    kernel: Option<Kernel>,
     discard: Discard,
     /// Given up for a moment when no descriptor is left, to refuse whoever connects.
     spare: Option<OwnedFd>,
@@ -203,16 +213,15 @@ impl Control {
         stop: Arc<exchange::Stop>,
         captures: Captures,
         page: Arc<StatsPage>,
+        kernel: Option<Kernel>,
     ) -> std::io::Result<Self> {
         let namespace = port::netns::cookie(socket.fd.as_fd())?;
-        let addresses = interfaces
-            .iter()
-            .flat_map(|interface| interface.addresses.iter().map(|(address, _)| *address))
-            .collect();
+        let addresses = addresses_of(&interfaces);
         let closed = ClosedSockets::open()?;
         let spare = Some(rustix::io::fcntl_dupfd_cloexec(&socket.fd, 0)?);
         Ok(Self {
             closed,
+            kernel,
             discard: Discard::default(),
             spare,
             listings: Listings::default(),
@@ -239,7 +248,7 @@ impl Control {
     /// Serves until told to stop.
     pub fn run(mut self) {
         while !self.stop.is_stopped() {
-            let Ready { ready, accept, closed } = match self.wait() {
+            let Ready { ready, accept, closed, kernel } = match self.wait() {
                 Ok(found) => found,
                 Err(Errno::INTR) => continue,
                 Err(error) => {
@@ -253,6 +262,9 @@ impl Control {
             }
             if closed {
                 self.on_closed_sockets();
+            }
+            if kernel {
+                self.on_kernel_news();
             }
             for (id, found) in ready {
                 self.on_ready(id, found);
@@ -269,6 +281,9 @@ impl Control {
         fds.push(PollFd::from_borrowed_fd(self.answers.signal().fd(), PollFlags::IN));
         fds.push(PollFd::new(&self.socket.fd, PollFlags::IN));
         fds.push(PollFd::from_borrowed_fd(self.closed.fd(), PollFlags::IN));
+        // Without one, the same descriptor twice does no harm.
+        let kernel = self.kernel.as_ref().map_or(self.closed.fd(), Kernel::fd);
+        fds.push(PollFd::from_borrowed_fd(kernel, PollFlags::IN));
         for connection in self.connections.values() {
             let wanted = match connection.next {
                 Next::Message => PollFlags::IN,
@@ -279,15 +294,42 @@ impl Control {
         }
         poll(&mut fds, None)?;
         let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
-        let (accept, closed) = (is_ready(2), is_ready(3));
+        let (accept, closed, kernel) = (is_ready(2), is_ready(3), is_ready(4));
         let ready = self
             .connections
             .keys()
-            .zip(fds.iter().skip(4))
+            .zip(fds.iter().skip(5))
             .filter(|(_, fd)| !fd.revents().is_empty())
             .map(|(id, fd)| (*id, fd.revents()))
             .collect();
-        Ok(Ready { ready, accept, closed })
+        Ok(Ready { ready, accept, closed, kernel })
+    }
+
+    /// Interfaces that are shared with the kernel have changed, or neighbours have become known.
+    fn on_kernel_news(&mut self) {
+        let Some(kernel) = &mut self.kernel else { return };
+        let News { changed, neighbors } = kernel.take();
+        for (port, address, mac) in neighbors {
+            self.worker.send(Command::Neighbor { port, address, mac });
+        }
+        for (port, facts) in changed {
+            if let Some(interface) = self.interfaces.get_mut(port) {
+                facts.tell(interface);
+                self.addresses = addresses_of(&self.interfaces);
+            }
+            self.worker.send(Command::Interface { port, facts });
+        }
+    }
+
+    fn ask_for_neighbor(&mut self, port: usize, address: Ipv4Addr) {
+        let Some(kernel) = &mut self.kernel else { return };
+        match kernel.neighbor(port, address) {
+            Ok(Some(mac)) => {
+                self.worker.send(Command::Neighbor { port, address, mac });
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!("the kernel cannot be asked for {address}: {error}"),
+        }
     }
 
     /// A socket that was shown is closed: the right to its port has ended.
@@ -659,6 +701,7 @@ impl Control {
             Answer::Denied { session, serial, errno, reason } => {
                 self.answer(session.0, &FromEngine::Denied { serial, errno, reason });
             }
+            Answer::AskNeighbor { port, address } => self.ask_for_neighbor(port, address),
             Answer::Breached(session) => {
                 // The worker has ended the session already; the hang-up tells the client.
                 if let Some(connection) = self.connections.remove(&session.0) {

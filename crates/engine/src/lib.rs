@@ -11,6 +11,7 @@
 
 pub mod account;
 mod check;
+mod claims;
 mod closing;
 pub mod config;
 pub mod control;
@@ -18,6 +19,7 @@ mod datagram;
 mod endpoint;
 mod errno;
 mod events;
+pub mod kernel;
 mod lane;
 mod linger;
 mod listener;
@@ -36,7 +38,7 @@ pub mod stats;
 mod transmit;
 pub mod worker;
 
-pub use stack::api::Cidr;
+pub use stack::api::{Cidr, Destination};
 
 pub use config::{EngineConfig, Limits, Poll, PortSetup};
 pub use service::{Engine, StartError, StopHandle};

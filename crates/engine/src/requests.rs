@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use port::Claim;
 use rustix::io::Errno;
 use shm::request::{Addresses, ConnectOptions, ConnectionInfo, OptionName, Reply, Request};
 use stack::api::{CongestionKind, TcpOptions, TcpState};
@@ -22,6 +23,15 @@ fn failed(errno: Errno) -> Reply {
 
 fn refusal(errno: Errno, reason: impl Into<String>) -> Refusal {
     Refusal { errno: errno.raw_os_error(), reason: reason.into() }
+}
+
+fn not_claimed(local: SocketAddr, error: &std::io::Error) -> Refusal {
+    refusal(
+        Errno::NOBUFS,
+        format!(
+            "the XDP program can be told of no more ports ({error}); the kernel serves {local}"
+        ),
+    )
 }
 
 impl Worker {
@@ -164,6 +174,12 @@ impl Worker {
             token => Some(session.tokens.remove(&token).ok_or(Errno::ADDRNOTAVAIL)?),
         };
         let options = self.connect_options(wanted);
+        // The answers to a SYN from an explicit port must come here before the SYN goes out.
+        if let Some(local) = local
+            && self.listeners.find(local).is_none()
+        {
+            self.claim_connections(local).map_err(|_| Errno::NOBUFS)?;
+        }
         let index = self.grant_endpoint(place, lane)?;
         let owner = Holder::Endpoint { place, index }.owner();
         match self.stack.tcp_connect(now, remote, local, options, owner) {
@@ -381,7 +397,15 @@ impl Worker {
                 let options = self.default_options();
                 let owner = Holder::Listener(self.listeners.next_index()).owner();
                 match self.stack.tcp_listen(shown.local, backlog, options, owner) {
-                    Ok(id) => self.listeners.add(id, shown.local, options),
+                    Ok(id) => {
+                        let claim = Claim::Tcp { local: shown.local, listens: true };
+                        if let Err(error) = self.claim(claim) {
+                            let _ = self.stack.tcp_close(self.now, id);
+                            self.free_endpoint(place, index);
+                            return Err(not_claimed(shown.local, &error));
+                        }
+                        self.listeners.add(id, shown.local, options)
+                    }
                     Err(error) => {
                         self.free_endpoint(place, index);
                         let errno = errno::of_request(error);
@@ -414,6 +438,11 @@ impl Worker {
         let owner = Holder::Endpoint { place, index }.owner();
         match self.stack.udp_bind(local, owner) {
             Ok(id) => {
+                if let Err(error) = self.claim(Claim::Udp(local)) {
+                    let _ = self.stack.udp_close(id);
+                    self.free_endpoint(place, index);
+                    return Err(not_claimed(local, &error));
+                }
                 self.set_role(place, index, Role::Datagram(Datagram::new(id)));
                 self.note_shown(place, index, shown.cookie);
                 Ok(index)

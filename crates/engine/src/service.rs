@@ -17,6 +17,7 @@ use crate::config::{EngineConfig, Poll, PortSetup};
 use crate::control::capture::Captures;
 use crate::control::exchange::{Answer, Command, Inbox, Outbox, Stop, exchange};
 use crate::control::{Control, ControlSocket};
+use crate::kernel::Kernel;
 use crate::occupancy::{Occupancy, Patience};
 use crate::stats::Counters;
 use crate::worker::{Worker, WorkerConfig};
@@ -63,6 +64,8 @@ impl Engine {
             .geometry();
         let socket = ControlSocket::open(&config.socket, config.socket_mode)
             .map_err(|error| StartError(error.to_string()))?;
+        let mut ports = ports;
+        let kernel = follow_kernel(&mut ports)?;
         let interfaces = ports.iter().map(interface_info).collect();
         let mut switches = Vec::with_capacity(ports.len());
         let ports = ports.into_iter().map(|setup| tapped(setup, &mut switches)).collect();
@@ -95,6 +98,7 @@ impl Engine {
             Arc::clone(&stop),
             Captures::new(switches),
             Arc::clone(&page),
+            kernel,
         )
         .map_err(|error| {
             StartError(format!("SO_NETNS_COOKIE: {error}; Linux 5.14 or newer is needed"))
@@ -176,9 +180,42 @@ fn interface_info(setup: &PortSetup) -> InterfaceInfo {
     InterfaceInfo {
         name: info.name.clone(),
         addresses: setup.addresses.iter().map(|cidr| (cidr.address, cidr.prefix)).collect(),
-        has_gateway: setup.gateway.is_some(),
+        has_gateway: setup.gateway.is_some() || setup.routes.iter().any(|route| route.prefix == 0),
         mtu: info.mtu,
+        shared: info.shared.is_some(),
     }
+}
+
+/// Takes addresses and routes from the kernel for the ports that share an interface with it.
+fn follow_kernel(ports: &mut [PortSetup]) -> Result<Option<Kernel>, StartError> {
+    let fail = |error| StartError(format!("asking the kernel for its interfaces: {error}"));
+    let mut kernel = None;
+    for (number, setup) in ports.iter_mut().enumerate() {
+        let Some(shared) = setup.port.info().shared else { continue };
+        let kernel = match &mut kernel {
+            Some(kernel) => kernel,
+            None => kernel.insert(Kernel::open().map_err(fail)?),
+        };
+        let facts = kernel.watch(number, shared.interface_index).map_err(fail)?;
+        let name = &setup.port.info().name;
+        if facts.addresses.is_empty() {
+            tracing::warn!(
+                "{name}: the interface has no IPv4 address; nothing is accelerated until it has one"
+            );
+        }
+        (setup.addresses, setup.gateway, setup.routes) =
+            (facts.addresses, facts.gateway, facts.routes);
+    }
+    if let Some(kernel) = &mut kernel
+        && kernel.has_policy_routing().map_err(fail)?
+    {
+        tracing::warn!(
+            "the kernel has routing rules (ip rule) that the engine does not follow: it uses the \
+             main table alone; keep programs that need them on the kernel (outboard run is not \
+             for them)"
+        );
+    }
+    Ok(kernel)
 }
 
 /// Puts a capture around a port.

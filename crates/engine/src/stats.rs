@@ -87,6 +87,8 @@ counters! {
     control_garbage,
     /// Kernel sockets shown that did not entitle to their address.
     authority_refused,
+    /// Ports that the kernel's tables had no room for: served by the kernel.
+    claims_failed,
     /// Endpoints in use.
     endpoints,
     /// Requests served.

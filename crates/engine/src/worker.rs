@@ -10,9 +10,10 @@ use std::sync::Arc;
 use port::{RxBurst, RxChecksum};
 use shm::control::Geometry;
 use stack::Stack;
-use stack::api::{Instant, InterfaceConfig, RxFrameMeta};
+use stack::api::{Instant, RxFrameMeta};
 
 use crate::account::{Account, Component};
+use crate::claims::{Leaving, follow, interface_config};
 use crate::config::{Limits, PortSetup};
 use crate::control::exchange::{Answer, Command, SessionKey};
 use crate::endpoint::{Datagram, Endpoint, Role};
@@ -92,6 +93,7 @@ pub struct Worker {
     /// Sessions of dead programs and when their patience ends, in that order.
     pub(crate) dying: VecDeque<(u64, SessionKey)>,
     pub(crate) account: Account,
+    pub(crate) leaving: Leaving,
     /// When pages that clients have read were last looked for.
     swept_at: Instant,
     /// The port that receives first takes turns.
@@ -111,19 +113,13 @@ impl Worker {
         stack_config.limits = stack::Limits { connections: limits.sockets, ..config.stack_limits };
         let mut stack = Stack::new(stack_config);
         let mut ports = Vec::with_capacity(setups.len());
-        for PortSetup { port, addresses, gateway } in setups {
-            let info = port.info();
-            let interface = InterfaceConfig {
-                mac: info.mac,
-                mtu: info.mtu,
-                addresses,
-                gateway,
-                tso: info.offloads.tso4,
-                uso: info.offloads.uso,
-            };
+        for setup in setups {
             let interface = stack
-                .add_interface(interface)
+                .add_interface(interface_config(&setup))
                 .ok_or_else(|| "more ports than the engine can number".to_string())?;
+            let PortSetup { mut port, addresses, .. } = setup;
+            let mtu = port.info().mtu;
+            follow(&mut *port, &addresses, mtu);
             ports.push(Attached { port, interface, burst: RxBurst::new(), held: None });
         }
         Ok(Self {
@@ -144,6 +140,7 @@ impl Worker {
             recheck: Vec::new(),
             dying: VecDeque::new(),
             account: Account::default(),
+            leaving: Leaving::default(),
             swept_at: now,
             first_port: 0,
         })
@@ -174,6 +171,8 @@ impl Worker {
         // What was delivered to ourselves has news, too.
         self.take_events(&mut activity);
         self.publish();
+        self.release_left();
+        self.ask_kernel();
         self.finish_lanes();
         self.end_breached();
         self.charge(Component::Host);
@@ -523,7 +522,8 @@ impl Worker {
         let ports = self.ports.iter().filter_map(|attached| attached.port.next_deadline());
         let stack = self.stack.next_deadline().map(|deadline| deadline.0);
         let dying = self.dying.front().map(|(deadline, _)| *deadline);
-        ports.chain(stack).chain(dying).min().map(Instant)
+        let left = self.next_look_at_left();
+        ports.chain(stack).chain(dying).chain(left).min().map(Instant)
     }
 
     /// Attaches a session; returns nothing, as its client already has all it needs.
@@ -556,6 +556,12 @@ impl Worker {
                 let result = self.authorize(session, shown.local);
                 self.answer(session, serial, shown.kernel_local, result);
             }
+            Command::Interface { port, facts } => self.on_interface(port, facts),
+            Command::Neighbor { port, address, mac } => {
+                if let Some(attached) = self.ports.get(port) {
+                    self.stack.on_neighbor(now, attached.interface, address, mac);
+                }
+            }
             Command::SocketClosed { cookie } => self.on_socket_closed(cookie),
             Command::Sockets { place } => {
                 let (sockets, next) = self.sockets_from(place);
@@ -565,6 +571,14 @@ impl Worker {
                 self.copy_counters();
                 self.answers.push(Answer::Stats);
             }
+        }
+    }
+
+    /// Lets the control thread ask the kernel for neighbours.
+    fn ask_kernel(&mut self) {
+        while let Some((interface, address)) = self.stack.poll_question() {
+            let port = self.ports.iter().position(|attached| attached.interface == interface);
+            self.answers.extend(port.map(|port| Answer::AskNeighbor { port, address }));
         }
     }
 

@@ -24,6 +24,7 @@ fn start(name: &str, limits: Limits) -> Running {
         port: Box::new(port),
         addresses: vec![Cidr { address: "127.0.0.1".parse().unwrap(), prefix: 8 }],
         gateway: None,
+        routes: Vec::new(),
     };
     let limits = Limits { contexts: 1, endpoints: 16, buffers: 64, buffer_bytes: 1024, ..limits };
     let config = EngineConfig { limits, ..EngineConfig::new(&path) };

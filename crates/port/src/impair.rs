@@ -15,7 +15,8 @@ use arch::SharedBytes;
 
 use crate::copy;
 use crate::interface::{
-    Claim, Port, PortCounters, PortInfo, RxBurst, RxChecksum, RxFrame, RxHandle, RxMeta, TxError, TxMeta,
+    Claim, Port, PortCounters, PortInfo, RxBurst, RxChecksum, RxFrame, RxHandle, RxMeta, TxError,
+    TxMeta,
 };
 use crate::spec::{Direction, Impairment, Parts};
 

@@ -18,7 +18,9 @@ use std::thread::JoinHandle;
 use arch::SharedBytes;
 
 use crate::copy::FRAME_BYTES_MAX;
-use crate::interface::{Claim, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta};
+use crate::interface::{
+    Claim, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta,
+};
 
 mod format;
 

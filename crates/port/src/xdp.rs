@@ -110,8 +110,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let reserved = reserve::block(spec.connect_ports)
         .map_err(|why| fail("reserve TCP ports", "CAP_NET_BIND_SERVICE", why))?;
     let maps = (|| Ok((Owned::create()?, Map::create(MapKind::XskMap, 4, 4, QUEUES_MAX)?)))();
-    let (owned, sockets) =
-        maps.map_err(|why: io::Error| fail("make BPF maps", "CAP_BPF", why))?;
+    let (owned, sockets) = maps.map_err(|why: io::Error| fail("make BPF maps", "CAP_BPF", why))?;
     let maps = program::Maps { owned: &owned.0, sockets: &sockets };
     let program = program::load(&maps, reserved.ports, program::PASS)
         .map_err(|why| fail("load the XDP program", "CAP_BPF", why))?;
@@ -188,9 +187,9 @@ fn attach(
             ),
         ));
     }
-    let link = program.attach(index, FLAG_GENERIC).map_err(|why| {
-        OpenError::system(label, "attach the XDP program", "CAP_NET_ADMIN", &why)
-    })?;
+    let link = program
+        .attach(index, FLAG_GENERIC)
+        .map_err(|why| OpenError::system(label, "attach the XDP program", "CAP_NET_ADMIN", &why))?;
     notes.push(format!(
         "{label}: the driver does not take the XDP program ({why}); it runs in generic mode, which \
          works and costs more CPU"

@@ -9,7 +9,9 @@ use outboard_port::{Offloads, OpenError, Port, open};
 
 mod suite;
 
-use suite::kernel::{xdp_on, in_namespace, ip, packet_and_packet, port, tap_and_packet, xdp_and_xdp};
+use suite::kernel::{
+    in_namespace, ip, packet_and_packet, port, tap_and_packet, xdp_and_xdp, xdp_on,
+};
 use suite::{Connected, run};
 
 fn pair_with(config: &PairConfig) -> Connected {

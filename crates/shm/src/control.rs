@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 /// Version of everything in `docs/spec/shm.md` and of the messages here.
-pub const CONTRACT_VERSION: u32 = 1;
+pub const CONTRACT_VERSION: u32 = 2;
 
 /// Largest control message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -165,6 +165,8 @@ pub struct InterfaceInfo {
     pub has_gateway: bool,
     /// Largest IP packet.
     pub mtu: u16,
+    /// Whether a kernel has the same addresses, so that programs reach them through it.
+    pub shared: bool,
 }
 
 /// A socket of the engine, for `outboard ss`.

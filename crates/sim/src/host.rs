@@ -96,6 +96,7 @@ impl Host {
             port: Box::new(port),
             addresses: vec![Cidr { address: address_of(number), prefix: 24 }],
             gateway: Some(crate::adversary::ADDRESS).filter(|_| swarm.adversary),
+            routes: Vec::new(),
         };
         let mut random = Random::new(seed, 100 + number as u64);
         let mut key = [0; 32];
@@ -139,6 +140,7 @@ impl Host {
             addresses: vec![(address_of(self.number), 24)],
             has_gateway: false,
             mtu: self.mtu,
+            shared: false,
         };
         let (worker, clock) = (Arc::clone(&self.worker), Arc::clone(&self.clock));
         let turns = AtomicU64::new(0);

@@ -41,10 +41,34 @@ pub struct InterfaceConfig {
     pub addresses: Vec<Cidr>,
     /// Next hop for destinations off the link.
     pub gateway: Option<IpAddr>,
+    /// Other ways through the interface, as a kernel that shares it has them.
+    pub routes: Vec<Destination>,
+    /// Set where a kernel has the same addresses.
+    pub shared: Option<SharedAddresses>,
     /// TCP segments of up to 64 KiB may be emitted with [`gso_bytes`](Transmit::gso_bytes).
     pub tso: bool,
     /// UDP datagrams may be emitted together with [`gso_bytes`](UdpSend::gso_bytes).
     pub uso: bool,
+}
+
+/// Destinations and the way to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Destination {
+    /// Any address of the network.
+    pub network: IpAddr,
+    /// Bits of the network's prefix.
+    pub prefix: u8,
+    /// Next hop; `None` when they are on the link.
+    pub gateway: Option<IpAddr>,
+}
+
+/// What is different on an interface whose addresses a kernel has, too: the kernel answers ARP
+/// there and knows the neighbours, and it says which local ports connections may use. Nothing is
+/// announced; questions come out of [`Stack::poll_question`](crate::Stack::poll_question).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedAddresses {
+    /// First and last local port for connections without a port of their own.
+    pub connect_ports: (u16, u16),
 }
 
 /// What is known of a received frame beside its bytes.

@@ -22,6 +22,8 @@ pub struct Route {
     pub mtu: u16,
     /// Whether the interface cuts large TCP segments itself.
     pub tso: bool,
+    /// First and last local port for new connections, where the interface prescribes them.
+    pub connect_ports: Option<(u16, u16)>,
 }
 
 /// All interfaces and what they reach.
@@ -86,6 +88,7 @@ impl Routes {
                 next_hop: remote,
                 mtu: LOOPBACK_MTU,
                 tso: false,
+                connect_ports: None,
             });
         }
         if !is_unicast(remote) || self.is_broadcast(remote) {
@@ -99,6 +102,15 @@ impl Routes {
                     best = Some((cidr.prefix, route(interface, config, cidr.address, remote)));
                 }
             }
+            for way in &config.routes {
+                let longer = best.is_none_or(|(prefix, _)| way.prefix > prefix);
+                let network = Cidr { address: way.network, prefix: way.prefix };
+                if longer && contains(&network, remote) {
+                    let next_hop = way.gateway.unwrap_or(remote);
+                    let Some(source) = source_towards(config, next_hop) else { continue };
+                    best = Some((way.prefix, route(interface, config, source, next_hop)));
+                }
+            }
         }
         if let Some((_, found)) = best {
             return Some(found);
@@ -108,17 +120,22 @@ impl Routes {
             if gateway.is_ipv4() != remote.is_ipv4() {
                 return None;
             }
-            let source = config
-                .addresses
-                .iter()
-                .find(|c| contains(c, gateway))
-                .or_else(|| {
-                    config.addresses.iter().find(|c| c.address.is_ipv4() == remote.is_ipv4())
-                })?
-                .address;
-            Some(route(interface, config, source, gateway))
+            Some(route(interface, config, source_towards(config, gateway)?, gateway))
         })
     }
+
+    /// Puts other settings in an interface's place; false when there is no such interface.
+    pub fn replace(&mut self, index: InterfaceIndex, config: InterfaceConfig) -> bool {
+        let known = self.interfaces.get_mut(usize::from(index.0));
+        known.map(|known| *known = config).is_some()
+    }
+}
+
+/// Own address that speaks to a next hop: one of its network, or the first of its family.
+fn source_towards(config: &InterfaceConfig, next_hop: IpAddr) -> Option<IpAddr> {
+    let near = config.addresses.iter().find(|c| contains(c, next_hop));
+    let same = || config.addresses.iter().find(|c| c.address.is_ipv4() == next_hop.is_ipv4());
+    near.or_else(same).map(|c| c.address)
 }
 
 fn route(
@@ -127,7 +144,8 @@ fn route(
     source: IpAddr,
     next_hop: IpAddr,
 ) -> Route {
-    Route { interface, source, next_hop, mtu: config.mtu, tso: config.tso }
+    let connect_ports = config.shared.map(|shared| shared.connect_ports);
+    Route { interface, source, next_hop, mtu: config.mtu, tso: config.tso, connect_ports }
 }
 
 /// Whether a host can have this address (RFC 1122, section 3.2.1.3).
@@ -166,6 +184,7 @@ pub fn contains(cidr: &Cidr, address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Destination;
     use wire::MacAddr;
 
     fn routes() -> Routes {
@@ -178,6 +197,12 @@ mod tests {
                 mtu: 1500,
                 addresses: vec![Cidr { address: address.parse().unwrap(), prefix }],
                 gateway,
+                routes: vec![Destination {
+                    network: "192.0.2.0".parse().unwrap(),
+                    prefix,
+                    gateway: Some("10.0.0.3".parse().unwrap()),
+                }],
+                shared: None,
                 tso: false,
                 uso: false,
             });
@@ -194,6 +219,21 @@ mod tests {
     fn the_longest_prefix_wins() {
         assert_eq!(way("10.0.0.9"), Some((0, "10.0.0.9".into())));
         assert_eq!(way("10.0.0.200"), Some((1, "10.0.0.200".into())));
+    }
+
+    #[test]
+    fn a_route_leads_where_no_closer_one_does() {
+        assert_eq!(way("192.0.2.200"), Some((0, "10.0.0.3".into())));
+        assert_eq!(way("192.0.2.9"), Some((1, "10.0.0.3".into())));
+        let mut routes = routes();
+        let config = InterfaceConfig {
+            routes: Vec::new(),
+            ..routes.interface(InterfaceIndex(0)).unwrap().clone()
+        };
+        assert!(routes.replace(InterfaceIndex(0), config.clone()));
+        let found = routes.lookup("192.0.2.200".parse().unwrap()).unwrap();
+        assert_eq!(found.next_hop.to_string(), "10.0.0.1");
+        assert!(!routes.replace(InterfaceIndex(7), config));
     }
 
     #[test]

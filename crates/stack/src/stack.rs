@@ -122,7 +122,9 @@ pub struct UdpLevels {
 pub struct UdpInfo {
     /// Whose.
     pub owner: Owner,
-    /// Own address.
+    /// As it was bound.
+    pub bound: SocketAddr,
+    /// Own address: the route's when connected.
     pub local: SocketAddr,
     /// Remote address, if connected.
     pub remote: Option<SocketAddr>,
@@ -216,6 +218,8 @@ pub struct Stack {
     arena: Arena,
     /// One for each interface, and the loopback interface's at the end.
     outboxes: Vec<VecDeque<Outgoing>>,
+    /// Neighbours to be asked of the kernel that shares the interface.
+    kernel_questions: VecDeque<(InterfaceIndex, Ipv4Addr)>,
     /// Packets that wait for a neighbour.
     parked: VecDeque<PacketOut>,
     unreachables: Allowance,
@@ -256,6 +260,7 @@ impl Stack {
             reassembly_count: limits.reassemblies,
             arena: Arena::new(limits.own_bytes),
             outboxes: vec![VecDeque::with_capacity(OUTBOX_LIMIT)],
+            kernel_questions: VecDeque::with_capacity(OUTBOX_LIMIT),
             parked: VecDeque::with_capacity(OUTBOX_LIMIT),
             unreachables: Allowance::new(200, 50),
             questions: Allowance::new(1000, 100),
@@ -269,7 +274,10 @@ impl Stack {
     /// are too many.
     pub fn add_interface(&mut self, mut config: InterfaceConfig) -> Option<InterfaceIndex> {
         config.mtu = config.mtu.max(MTU_MIN);
-        let own: Vec<IpAddr> = config.addresses.iter().map(|c| c.address).collect();
+        let own: Vec<IpAddr> = match config.shared {
+            None => config.addresses.iter().map(|c| c.address).collect(),
+            Some(_) => Vec::new(),
+        };
         let index = self.routes.add(config)?;
         self.outboxes.insert(usize::from(index.0), VecDeque::with_capacity(OUTBOX_LIMIT));
         for address in own {
@@ -287,6 +295,32 @@ impl Stack {
             }
         }
         Some(index)
+    }
+
+    /// Puts other addresses, routes or another MTU in the place of an interface's. Connections
+    /// whose address is gone are heard of no more, and end when their time has come.
+    pub fn replace_interface(&mut self, index: InterfaceIndex, mut config: InterfaceConfig) {
+        config.mtu = config.mtu.max(MTU_MIN);
+        self.routes.replace(index, config);
+    }
+
+    /// The next neighbour that the kernel is to be asked for, on an interface that it shares; the
+    /// answer goes to [`on_neighbor`](Self::on_neighbor). Asked again when none comes.
+    pub fn poll_question(&mut self) -> Option<(InterfaceIndex, Ipv4Addr)> {
+        self.kernel_questions.pop_front()
+    }
+
+    /// The kernel says where a neighbour is. What was not asked for is not learnt.
+    pub fn on_neighbor(
+        &mut self,
+        now: Instant,
+        interface: InterfaceIndex,
+        address: Ipv4Addr,
+        mac: MacAddr,
+    ) {
+        if let Some((slot, again)) = self.neighbors.learn(now, interface, address, mac, false) {
+            self.wheel.set(slot.saturating_add(self.reassembly_count), again);
+        }
     }
 
     /// Interfaces, own addresses and how destinations are reached.
@@ -574,7 +608,15 @@ impl Stack {
 
     /// Sends an ARP question for `target`, to its last known owner or to everybody.
     fn ask(&mut self, interface: InterfaceIndex, target: Ipv4Addr, known: Option<MacAddr>) {
-        let own = self.routes.interface(interface).and_then(|config| {
+        let config = self.routes.interface(interface);
+        if config.is_some_and(|config| config.shared.is_some()) {
+            // One that finds no room is asked for again by its timer.
+            if self.kernel_questions.len() < OUTBOX_LIMIT {
+                self.kernel_questions.push_back((interface, target));
+            }
+            return;
+        }
+        let own = config.and_then(|config| {
             let reaches = |c: &&Cidr| crate::route::contains(c, IpAddr::V4(target));
             let own = config.addresses.iter().find(reaches).or(config.addresses.first())?;
             match own.address {

@@ -231,8 +231,8 @@ impl Udp {
 
     /// Owner and addresses.
     pub fn info(&self, id: SocketId) -> Result<UdpInfo, RequestError> {
-        let Socket { owner, local, remote, .. } = *self.socket(id)?;
-        Ok(UdpInfo { owner, local, remote })
+        let Socket { owner, bound, local, remote, .. } = *self.socket(id)?;
+        Ok(UdpInfo { owner, bound, local, remote })
     }
 
     /// How many places [`Udp::id_at`] has.

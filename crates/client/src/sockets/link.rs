@@ -52,10 +52,10 @@ impl Attachment {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Whether the engine is the way to an address: it reaches it, or has it itself (then the
-    /// kernel does not know it).
+    /// Whether the engine is the way to an address: it reaches it, or has it itself and the
+    /// kernel does not know it.
     pub fn serves(&self, address: IpAddr) -> bool {
-        self.session.reaches(address) || self.session.owns(address)
+        self.session.reaches(address) || self.session.owns_alone(address)
     }
 
     fn place(&self, id: EndpointId) -> Option<&Place> {

@@ -1,14 +1,16 @@
 //! What the control thread and a worker tell each other: a channel each way, and a descriptor
 //! that wakes whoever sleeps.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, eventfd};
+use wire::MacAddr;
 
+use crate::kernel::Facts;
 use crate::session::SessionSeed;
 use crate::ss::Seen;
 
@@ -75,6 +77,22 @@ pub enum Command {
         /// Its SO_COOKIE.
         cookie: u64,
     },
+    /// The kernel's interface behind a port has changed.
+    Interface {
+        /// Which of the engine's ports.
+        port: usize,
+        /// How it is now.
+        facts: Facts,
+    },
+    /// The kernel knows a neighbour on the link of a port.
+    Neighbor {
+        /// Which of the engine's ports.
+        port: usize,
+        /// Its address.
+        address: Ipv4Addr,
+        /// Where it is.
+        mac: MacAddr,
+    },
     /// Takes one step of listing the sockets for an observer.
     Sockets {
         /// Where it begins.
@@ -108,6 +126,13 @@ pub enum Answer {
         errno: i32,
         /// Why, and what to do.
         reason: String,
+    },
+    /// The stack wants to know where a neighbour is that only the kernel may ask for.
+    AskNeighbor {
+        /// Which of the engine's ports.
+        port: usize,
+        /// The neighbour.
+        address: Ipv4Addr,
     },
     /// A session broke the contract and has been ended: hang up.
     Breached(SessionKey),

@@ -67,6 +67,7 @@ impl Side {
             port: Box::new(port),
             addresses: vec![Cidr { address: address.parse().unwrap(), prefix: 24 }],
             gateway: None,
+            routes: Vec::new(),
         };
         let config = WorkerConfig {
             limits,
@@ -114,7 +115,7 @@ impl Side {
                 Answer::Denied { serial, errno, .. } => self.granted.push((serial, Err(errno))),
                 Answer::Breached(key) => self.breached.push(key),
                 Answer::Gone(key) => self.gone.push(key),
-                Answer::Sockets { .. } | Answer::Stats => {}
+                Answer::Sockets { .. } | Answer::Stats | Answer::AskNeighbor { .. } => {}
             }
         }
         self.worker.check_conservation().unwrap();

@@ -116,7 +116,8 @@ impl Assembler {
         let to = to as u8;
         // The kernel's bit fields: the destination lies in the lower half on little-endian
         // machines.
-        let registers = if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
+        let registers =
+            if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
         self.code.push(Instruction { code, registers, offset, immediate });
     }
 

@@ -84,12 +84,7 @@ pub(super) fn load(maps: &Maps<'_>, block: (u16, u16), unbound: u32) -> io::Resu
 
 /// Registers: R6 the context, R7 the IP header and later TCP's flags, R8 the end of the frame and
 /// later the protocol, R9 whether this is the first of several fragments.
-fn write(
-    maps: &Maps<'_>,
-    fragments: &Map,
-    block: (u16, u16),
-    unbound: u32,
-) -> Vec<Instruction> {
+fn write(maps: &Maps<'_>, fragments: &Map, block: (u16, u16), unbound: u32) -> Vec<Instruction> {
     let mut asm = Assembler::default();
     let [pass, redirect, forget] = [(); 3].map(|()| asm.label());
     let [ipv4, later_fragment, decide] = [(); 3].map(|()| asm.label());

@@ -53,8 +53,7 @@ pub(super) fn block(count: u16) -> io::Result<Reserved> {
 }
 
 fn hold(port: u16) -> rustix::io::Result<OwnedFd> {
-    let socket =
-        socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?;
     Ok(socket)
 }

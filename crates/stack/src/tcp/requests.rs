@@ -33,7 +33,7 @@ impl Tcp {
         let wanted = local.unwrap_or(SocketAddr::new(route.source, 0));
         let ip = if wanted.ip().is_unspecified() { route.source } else { wanted.ip() };
         let (port, reused) = match wanted.port() {
-            0 => self.choose_port(now, ip, remote)?,
+            0 => self.choose_port(now, ip, remote, route.connect_ports)?,
             port if self.flows.contains_key(&Flow::new(SocketAddr::new(ip, port), remote)) => {
                 return Err(RequestError::AddressInUse);
             }
@@ -58,8 +58,9 @@ impl Tcp {
         now: Instant,
         ip: IpAddr,
         remote: SocketAddr,
+        range: Option<(u16, u16)>,
     ) -> Result<(u16, Option<SeqNumber>), RequestError> {
-        let (first, last) = self.ports;
+        let (first, last) = range.unwrap_or(self.ports);
         let count = u32::from(last.saturating_sub(first)) + 1;
         let offset = self.shared.keys.port_offset(ip, remote);
         for _ in 0..PORT_TRIES.min(count) {

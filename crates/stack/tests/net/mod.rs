@@ -102,7 +102,16 @@ impl Host {
         let ip = IpAddr::from([10, 0, 0, number]);
         let gateway = Some(IpAddr::from([10, 0, 0, 254]));
         let addresses = vec![Cidr { address: ip, prefix: 24 }];
-        let interface = InterfaceConfig { mac, mtu, addresses, gateway, tso, uso: false };
+        let interface = InterfaceConfig {
+            mac,
+            mtu,
+            addresses,
+            gateway,
+            routes: Vec::new(),
+            shared: None,
+            tso,
+            uso: false,
+        };
         assert_eq!(stack.add_interface(interface), Some(INTERFACE));
         Self {
             stack,

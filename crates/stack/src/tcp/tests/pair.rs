@@ -87,6 +87,8 @@ impl Host {
             mtu,
             addresses: vec![Cidr { address, prefix: 24 }],
             gateway: None,
+            routes: Vec::new(),
+            shared: None,
             tso,
             uso: false,
         });

@@ -1,0 +1,133 @@
+//! What the engine claims on interfaces that its ports share with a kernel: listeners, datagram
+//! sockets, and the ports of connections whose listener is gone.
+
+use std::net::{IpAddr, SocketAddr};
+
+use port::{Claim, Port};
+use stack::SocketInfo;
+use stack::api::{InterfaceConfig, SharedAddresses};
+
+use crate::config::PortSetup;
+use crate::kernel::Facts;
+use crate::worker::Worker;
+
+/// How often it is seen whether a port without a listener still has connections.
+const LOOK_EVERY_NS: u64 = 1_000_000_000;
+
+/// Ports of connections that no listener claims any more.
+#[derive(Debug, Default)]
+pub(crate) struct Leaving {
+    locals: Vec<SocketAddr>,
+    next_look: u64,
+}
+
+/// What the stack is told of a port's interface.
+pub(crate) fn interface_config(setup: &PortSetup) -> InterfaceConfig {
+    let info = setup.port.info();
+    InterfaceConfig {
+        mac: info.mac,
+        mtu: info.mtu,
+        addresses: setup.addresses.clone(),
+        gateway: setup.gateway,
+        routes: setup.routes.clone(),
+        shared: info.shared.map(|shared| SharedAddresses { connect_ports: shared.connect_ports }),
+        tso: info.offloads.tso4,
+        uso: info.offloads.uso,
+    }
+}
+
+/// Lets claims cover these addresses.
+pub(crate) fn follow(port: &mut dyn Port, addresses: &[stack::api::Cidr], mtu: u16) {
+    let addresses: Vec<IpAddr> = addresses.iter().map(|own| own.address).collect();
+    let name = port.info().name.clone();
+    if let Err(error) = port.follow(&addresses, mtu) {
+        tracing::error!(
+            "{name}: the kernel takes no more entries ({error}): part of what is listened to is \
+             served by the kernel's half of its sockets"
+        );
+    }
+}
+
+impl Worker {
+    /// Takes something on all ports that share their interface.
+    pub(crate) fn claim(&mut self, claim: Claim) -> std::io::Result<()> {
+        let taken = self.ports.iter_mut().try_for_each(|attached| attached.port.claim(&claim));
+        if taken.is_err() {
+            self.counters.claims_failed.increment();
+            self.release_claim(claim);
+        }
+        taken
+    }
+
+    pub(crate) fn release_claim(&mut self, claim: Claim) {
+        for attached in &mut self.ports {
+            attached.port.release_claim(&claim);
+        }
+    }
+
+    fn shares(&self) -> bool {
+        self.ports.iter().any(|attached| attached.port.info().shared.is_some())
+    }
+
+    /// Keeps what comes to `local` for the engine while there are connections, but for new ones.
+    pub(crate) fn claim_connections(&mut self, local: SocketAddr) -> std::io::Result<()> {
+        if !self.shares() {
+            return Ok(());
+        }
+        self.claim(Claim::Tcp { local, listens: false })?;
+        if !self.leaving.locals.contains(&local) {
+            self.leaving.locals.push(local);
+        }
+        Ok(())
+    }
+
+    /// Leaves ports to the kernel whose last connection has ended.
+    pub(crate) fn release_left(&mut self) {
+        if self.leaving.locals.is_empty() || self.now.0 < self.leaving.next_look {
+            return;
+        }
+        self.leaving.next_look = self.now.0.saturating_add(LOOK_EVERY_NS);
+        let mut locals = std::mem::take(&mut self.leaving.locals);
+        // A listener has come back and claims the port itself.
+        locals.retain(|local| self.listeners.find(*local).is_none());
+        let mut used = vec![false; locals.len()];
+        for socket in self.stack.sockets(self.now) {
+            let SocketInfo::Tcp(_, info) = socket else { continue };
+            for (local, used) in locals.iter().zip(&mut used) {
+                let any = local.ip().is_unspecified();
+                *used |=
+                    local.port() == info.local.port() && (any || local.ip() == info.local.ip());
+            }
+        }
+        for (local, used) in locals.into_iter().zip(used) {
+            if used {
+                self.leaving.locals.push(local);
+            } else {
+                self.release_claim(Claim::Tcp { local, listens: false });
+            }
+        }
+    }
+
+    /// When ports are looked at next, if any are being left.
+    pub(crate) fn next_look_at_left(&self) -> Option<u64> {
+        (!self.leaving.locals.is_empty()).then_some(self.leaving.next_look)
+    }
+
+    /// The kernel's interface behind a port has changed.
+    pub(crate) fn on_interface(&mut self, port: usize, facts: Facts) {
+        let Some(attached) = self.ports.get_mut(port) else { return };
+        let Facts { addresses, gateway, routes, mtu } = facts;
+        let Some(before) = self.stack.routes().interface(attached.interface) else { return };
+        // One that is gone keeps its MTU: it has no addresses either.
+        let mtu = if mtu == 0 { before.mtu } else { mtu };
+        let config = InterfaceConfig {
+            addresses: addresses.clone(),
+            gateway,
+            routes,
+            mtu,
+            ..before.clone()
+        };
+        self.stack.replace_interface(attached.interface, config);
+        follow(&mut *attached.port, &addresses, mtu);
+    }
+}

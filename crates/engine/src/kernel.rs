@@ -1,0 +1,264 @@
+//! What the kernel says about interfaces that a port shares with it: addresses, routes, MTU and
+//! neighbours, by rtnetlink, and news of their changes.
+
+mod message;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
+use shm::control::InterfaceInfo;
+use stack::api::{Cidr, Destination};
+use wire::MacAddr;
+
+use message::{Message, Request};
+
+/// RTMGRP_LINK, RTMGRP_NEIGH, RTMGRP_IPV4_IFADDR and RTMGRP_IPV4_ROUTE of `linux/rtnetlink.h`.
+const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40;
+/// Messages taken at a time.
+const BATCH: usize = 64;
+/// The kernel's messages are at most this long, unless asked for more.
+const MESSAGE_BYTES: usize = 32 * 1024;
+/// RT_TABLE_MAIN.
+const MAIN_TABLE: u32 = 254;
+/// Priorities of the rules that every kernel has: local, main, default.
+const USUAL_RULES: [u32; 3] = [0, 32_766, 32_767];
+
+/// An interface as the kernel has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Its IPv4 addresses.
+    pub addresses: Vec<Cidr>,
+    /// Next hop of the default route through it.
+    pub gateway: Option<IpAddr>,
+    /// Other routes of the main table through it.
+    pub routes: Vec<Destination>,
+    /// Largest IP packet; 0 when the interface is gone.
+    pub mtu: u16,
+}
+
+impl Facts {
+    /// Puts what clients are told of an interface up to date.
+    pub fn tell(&self, interface: &mut InterfaceInfo) {
+        interface.addresses = self.addresses.iter().map(|own| (own.address, own.prefix)).collect();
+        interface.has_gateway =
+            self.gateway.is_some() || self.routes.iter().any(|route| route.prefix == 0);
+        interface.mtu = self.mtu;
+    }
+}
+
+/// What has changed.
+#[derive(Debug, Default)]
+pub struct News {
+    /// Interfaces that are other than before, by the port that shares them.
+    pub changed: Vec<(usize, Facts)>,
+    /// Neighbours that are known, by port.
+    pub neighbors: Vec<(usize, Ipv4Addr, MacAddr)>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    port: usize,
+    interface_index: u32,
+    facts: Facts,
+}
+
+/// The kernel's side of the interfaces that ports share with it.
+#[derive(Debug)]
+pub struct Kernel {
+    news: OwnedFd,
+    questions: OwnedFd,
+    watched: Vec<Watched>,
+    buffer: Vec<u8>,
+}
+
+fn route_socket(groups: u32, flags: SocketFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = flags | SocketFlags::CLOEXEC;
+    let family = AddressFamily::NETLINK;
+    // NETLINK_ROUTE is protocol 0.
+    let socket = socket_with(family, SocketType::RAW, flags, None)?;
+    bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+    Ok(socket)
+}
+
+impl Kernel {
+    /// Listens to the news of the calling thread's network namespace.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self {
+            news: route_socket(GROUPS, SocketFlags::NONBLOCK)?,
+            questions: route_socket(0, SocketFlags::empty())?,
+            watched: Vec::new(),
+            buffer: vec![0; MESSAGE_BYTES],
+        })
+    }
+
+    /// Readable when there is news.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.news.as_fd()
+    }
+
+    /// Follows an interface from now on, and says how it is now.
+    pub fn watch(&mut self, port: usize, interface_index: u32) -> io::Result<Facts> {
+        let facts = self.facts(interface_index)?;
+        self.watched.push(Watched { port, interface_index, facts: facts.clone() });
+        Ok(facts)
+    }
+
+    /// Whether routes are chosen by more than the main table (`ip rule`).
+    pub fn has_policy_routing(&mut self) -> io::Result<bool> {
+        let mut found = false;
+        self.ask(&Request::rules(), |message| {
+            found |= message.rule_priority().is_some_and(|one| !USUAL_RULES.contains(&one));
+        })?;
+        Ok(found)
+    }
+
+    /// Takes news without blocking; bounded, so that a busy machine does not keep the thread.
+    pub fn take(&mut self) -> News {
+        let mut news = News::default();
+        let mut changed = false;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        for _ in 0..BATCH {
+            match recv(&self.news, &mut buffer[..], RecvFlags::DONTWAIT) {
+                Ok((_, len)) => {
+                    for message in message::all(buffer.get(..len).unwrap_or_default()) {
+                        match message.neighbor() {
+                            Some((index, address, mac)) => {
+                                let of = self.watched.iter().find(|w| w.interface_index == index);
+                                let port = of.map(|watched| watched.port);
+                                news.neighbors.extend(port.map(|port| (port, address, mac)));
+                            }
+                            None => changed |= !message.is_about_neighbors(),
+                        }
+                    }
+                }
+                // Some was lost: look at everything.
+                Err(Errno::NOBUFS) => changed = true,
+                Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        self.buffer = buffer;
+        if changed {
+            for at in 0..self.watched.len() {
+                let Some(index) = self.watched.get(at).map(|one| one.interface_index) else {
+                    continue;
+                };
+                // An interface that is gone has no addresses.
+                let facts = self.facts(index).unwrap_or_default();
+                if let Some(watched) = self.watched.get_mut(at).filter(|one| one.facts != facts) {
+                    watched.facts = facts.clone();
+                    news.changed.push((watched.port, facts));
+                }
+            }
+        }
+        news
+    }
+
+    /// Where a neighbour is, if the kernel knows; otherwise it is asked to find out, and the
+    /// answer comes as news.
+    pub fn neighbor(&mut self, port: usize, address: Ipv4Addr) -> io::Result<Option<MacAddr>> {
+        let of = self.watched.iter().find(|watched| watched.port == port);
+        let Some(index) = of.map(|watched| watched.interface_index) else { return Ok(None) };
+        let mut found = None;
+        let known = self.ask(&Request::neighbor(index, address), |message| {
+            found = message.neighbor().map(|(_, _, mac)| mac);
+        });
+        match known {
+            Err(why) if why.raw_os_error() != Some(Errno::NOENT.raw_os_error()) => return Err(why),
+            _ => {}
+        }
+        // Also one that is known: in use, the kernel confirms it now and then.
+        self.ask(&Request::use_neighbor(index, address), |_| {})?;
+        Ok(found)
+    }
+
+    fn facts(&mut self, interface_index: u32) -> io::Result<Facts> {
+        let mut facts = Facts::default();
+        self.ask(&Request::link(interface_index), |message| {
+            facts.mtu =
+                message.link_mtu().map_or(facts.mtu, |mtu| mtu.try_into().unwrap_or(u16::MAX));
+        })?;
+        self.ask(&Request::addresses(), |message| {
+            if let Some((index, cidr)) = message.address()
+                && index == interface_index
+            {
+                facts.addresses.push(cidr);
+            }
+        })?;
+        let mut routes = Vec::new();
+        self.ask(&Request::routes(), |message| {
+            routes.extend(message.route().filter(|route| {
+                route.interface_index == interface_index && route.table == MAIN_TABLE
+            }));
+        })?;
+        // Of several to the same network, the kernel takes the one with the lowest metric.
+        routes.sort_by_key(|route| route.metric);
+        for route in routes {
+            let to = route.destination;
+            if to.prefix == 0 && to.gateway.is_some() {
+                facts.gateway = facts.gateway.or(to.gateway);
+            } else if !facts
+                .routes
+                .iter()
+                .any(|other| (other.network, other.prefix) == (to.network, to.prefix))
+            {
+                facts.routes.push(to);
+            }
+        }
+        Ok(facts)
+    }
+
+    /// Sends a request and gives every message of the answer to `each`.
+    fn ask(&mut self, request: &Request, mut each: impl FnMut(&Message<'_>)) -> io::Result<()> {
+        send(&self.questions, request.bytes(), SendFlags::empty())?;
+        let buffer = &mut self.buffer;
+        loop {
+            let len = match recv(&self.questions, &mut buffer[..], RecvFlags::empty()) {
+                Ok((_, len)) => len,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            for message in message::all(buffer.get(..len).unwrap_or_default()) {
+                if let Some(errno) = message.error() {
+                    return match errno {
+                        0 => Ok(()),
+                        _ => Err(io::Error::from_raw_os_error(errno)),
+                    };
+                }
+                if message.is_done() {
+                    return Ok(());
+                }
+                each(&message);
+                if !request.is_dump() && !request.wants_acknowledgement() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_is_as_the_kernel_has_it() {
+        let mut kernel = Kernel::open().unwrap();
+        let facts = kernel.watch(0, 1).unwrap();
+        // An interface that is down has no address.
+        let up = std::fs::read_to_string("/sys/class/net/lo/operstate").is_ok();
+        assert!(facts.mtu > 0 && up, "{facts:?}");
+        let own = Cidr { address: Ipv4Addr::LOCALHOST.into(), prefix: 8 };
+        assert!(facts.addresses.contains(&own) || facts.addresses.is_empty(), "{facts:?}");
+        assert_eq!(facts.gateway, None);
+        kernel.has_policy_routing().unwrap();
+        assert!(kernel.take().changed.is_empty());
+        assert!(kernel.watch(1, u32::MAX >> 1).is_err());
+    }
+}

@@ -1,0 +1,266 @@
+//! Messages of rtnetlink (`linux/rtnetlink.h`, `linux/neighbour.h`): plain bytes, taken apart
+//! within their bounds.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use stack::api::{Cidr, Destination};
+use wire::MacAddr;
+
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const NEW_LINK: u16 = 16;
+const GET_LINK: u16 = 18;
+const NEW_ADDRESS: u16 = 20;
+const GET_ADDRESS: u16 = 22;
+const NEW_ROUTE: u16 = 24;
+const GET_ROUTE: u16 = 26;
+const NEW_NEIGHBOR: u16 = 28;
+const DELETE_NEIGHBOR: u16 = 29;
+const GET_NEIGHBOR: u16 = 30;
+const NEW_RULE: u16 = 32;
+const GET_RULE: u16 = 34;
+
+const REQUEST: u16 = 0x1;
+const ACKNOWLEDGE: u16 = 0x4;
+const DUMP: u16 = 0x300;
+const CREATE: u16 = 0x400;
+
+/// Bytes of `struct nlmsghdr`.
+const HEADER: usize = 16;
+const INET: u8 = 2;
+/// NTF_USE: as if a packet had been sent there.
+const USE: u8 = 1;
+/// States in which a neighbour's link address may be used: reachable, stale, delay, probe, noarp
+/// and permanent.
+const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+/// RTN_UNICAST.
+const UNICAST: u8 = 1;
+
+/// A question to the kernel.
+#[derive(Debug)]
+pub(super) struct Request {
+    bytes: Vec<u8>,
+    flags: u16,
+}
+
+impl Request {
+    fn new(kind: u16, flags: u16, body: &[u8], attributes: &[(u16, &[u8])]) -> Self {
+        let flags = flags | REQUEST;
+        let mut bytes = vec![0; 4];
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(flags.to_ne_bytes());
+        // Sequence and sender: answers come to this socket alone, one question at a time.
+        bytes.extend([0; 8]);
+        bytes.extend(body);
+        for (name, value) in attributes {
+            bytes.extend((4 + value.len() as u16).to_ne_bytes());
+            bytes.extend(name.to_ne_bytes());
+            bytes.extend(*value);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        let len = (bytes.len() as u32).to_ne_bytes();
+        if let Some(field) = bytes.first_chunk_mut() {
+            *field = len;
+        }
+        Self { bytes, flags }
+    }
+
+    pub(super) fn link(interface_index: u32) -> Self {
+        let mut body = [0; 16];
+        body[4..8].copy_from_slice(&interface_index.to_ne_bytes());
+        Self::new(GET_LINK, 0, &body, &[])
+    }
+
+    pub(super) fn addresses() -> Self {
+        Self::new(GET_ADDRESS, DUMP, &[INET, 0, 0, 0, 0, 0, 0, 0], &[])
+    }
+
+    pub(super) fn routes() -> Self {
+        Self::new(GET_ROUTE, DUMP, &[INET, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[])
+    }
+
+    pub(super) fn rules() -> Self {
+        Self::new(GET_RULE, DUMP, &[INET, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[])
+    }
+
+    pub(super) fn neighbor(interface_index: u32, address: Ipv4Addr) -> Self {
+        let body = neighbor_body(interface_index, 0);
+        Self::new(GET_NEIGHBOR, 0, &body, &[(1, &address.octets())])
+    }
+
+    pub(super) fn use_neighbor(interface_index: u32, address: Ipv4Addr) -> Self {
+        let body = neighbor_body(interface_index, USE);
+        let flags = CREATE | ACKNOWLEDGE;
+        Self::new(NEW_NEIGHBOR, flags, &body, &[(1, &address.octets())])
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(super) fn is_dump(&self) -> bool {
+        self.flags & DUMP == DUMP
+    }
+
+    pub(super) fn wants_acknowledgement(&self) -> bool {
+        self.flags & ACKNOWLEDGE != 0
+    }
+}
+
+fn neighbor_body(interface_index: u32, flags: u8) -> [u8; 12] {
+    let mut body = [0; 12];
+    body[0] = INET;
+    body[4..8].copy_from_slice(&interface_index.to_ne_bytes());
+    body[10] = flags;
+    body
+}
+
+/// A message of the kernel's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message<'a> {
+    kind: u16,
+    body: &'a [u8],
+}
+
+/// A route as the kernel tells it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route {
+    pub(super) interface_index: u32,
+    pub(super) table: u32,
+    pub(super) metric: u32,
+    pub(super) destination: Destination,
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    field(bytes, at).map(u32::from_ne_bytes)
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    field(bytes, at).map(u16::from_ne_bytes)
+}
+
+fn ipv4(bytes: &[u8]) -> Option<Ipv4Addr> {
+    field::<4>(bytes, 0).map(Ipv4Addr::from)
+}
+
+/// The messages in what was received at once.
+pub(super) fn all(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    std::iter::from_fn(move || {
+        let len = word(bytes, 0)? as usize;
+        let message = Message { kind: half(bytes, 4)?, body: bytes.get(HEADER..len)? };
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some(message)
+    })
+}
+
+impl<'a> Message<'a> {
+    /// The value of an attribute behind a fixed part of `fixed` bytes.
+    fn attribute(&self, fixed: usize, name: u16) -> Option<&'a [u8]> {
+        let mut rest = self.body.get(fixed..)?;
+        loop {
+            let len = usize::from(half(rest, 0)?);
+            let found = half(rest, 2)?;
+            let value = rest.get(4..len)?;
+            if found & 0x3fff == name {
+                return Some(value);
+            }
+            rest = rest.get(len.next_multiple_of(4)..)?;
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.kind == DONE
+    }
+
+    /// The errno of a failure, 0 of an acknowledgement.
+    pub(super) fn error(&self) -> Option<i32> {
+        let code = word(self.body, 0).filter(|_| self.kind == ERROR)? as i32;
+        Some(code.wrapping_neg())
+    }
+
+    pub(super) fn link_mtu(&self) -> Option<u32> {
+        word(self.attribute(16, 4).filter(|_| self.kind == NEW_LINK)?, 0)
+    }
+
+    /// An IPv4 address and the interface that has it.
+    pub(super) fn address(&self) -> Option<(u32, Cidr)> {
+        if self.kind != NEW_ADDRESS || *self.body.first()? != INET {
+            return None;
+        }
+        // Its own address; what the other one names is the peer on a point-to-point link.
+        let own = self.attribute(8, 2).or_else(|| self.attribute(8, 1))?;
+        let cidr = Cidr { address: IpAddr::V4(ipv4(own)?), prefix: *self.body.get(1)? };
+        Some((word(self.body, 4)?, cidr))
+    }
+
+    /// A unicast route by one way.
+    pub(super) fn route(&self) -> Option<Route> {
+        let &[family, prefix, _, _, table, _, _, kind] = self.body.first_chunk()?;
+        if self.kind != NEW_ROUTE || family != INET || kind != UNICAST {
+            return None;
+        }
+        let address = |name| self.attribute(12, name).and_then(ipv4).map(IpAddr::V4);
+        let number = |name| self.attribute(12, name).and_then(|value| word(value, 0));
+        Some(Route {
+            interface_index: number(4)?,
+            table: number(15).unwrap_or(table.into()),
+            metric: number(6).unwrap_or(0),
+            destination: Destination {
+                network: address(1).unwrap_or(Ipv4Addr::UNSPECIFIED.into()),
+                prefix,
+                gateway: address(5),
+            },
+        })
+    }
+
+    pub(super) fn is_about_neighbors(&self) -> bool {
+        matches!(self.kind, NEW_NEIGHBOR | DELETE_NEIGHBOR)
+    }
+
+    /// A neighbour that can be sent to: its interface and addresses.
+    pub(super) fn neighbor(&self) -> Option<(u32, Ipv4Addr, MacAddr)> {
+        if self.kind != NEW_NEIGHBOR || half(self.body, 8)? & USABLE == 0 {
+            return None;
+        }
+        let mac = field(self.attribute(12, 2)?, 0).map(MacAddr)?;
+        Some((word(self.body, 4)?, ipv4(self.attribute(12, 1)?)?, mac))
+    }
+
+    pub(super) fn rule_priority(&self) -> Option<u32> {
+        if self.kind != NEW_RULE {
+            return None;
+        }
+        // The kernel leaves a priority of 0 out.
+        Some(self.attribute(12, 6).and_then(|value| word(value, 0)).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_message_says_about_its_length_ends_in_bounds() {
+        for len in [0u32, 3, 15, 16, 17, 30, 60, 80, 200, u32::MAX] {
+            for inner in [0u16, 1, 3, 4, 5, 8, 12, 200, u16::MAX] {
+                for kind in [ERROR, NEW_LINK, NEW_ADDRESS, NEW_ROUTE, NEW_NEIGHBOR, NEW_RULE] {
+                    let mut bytes = vec![INET; 80];
+                    bytes[..4].copy_from_slice(&len.to_ne_bytes());
+                    bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+                    for at in [24, 28, 32] {
+                        bytes[at..at + 2].copy_from_slice(&inner.to_ne_bytes());
+                    }
+                    for message in all(&bytes).take(100) {
+                        let _ = (message.error(), message.link_mtu(), message.address());
+                        let _ = (message.route().is_some(), message.neighbor());
+                        let _ = message.rule_priority();
+                    }
+                }
+            }
+        }
+    }
+}
