@@ -5,7 +5,7 @@ use outboard_port::impair::Impaired;
 use outboard_port::pair::{PairConfig, pair};
 use outboard_port::pcap;
 use outboard_port::spec::Impairment;
-use outboard_port::{Offloads, OpenError, Port, open};
+use outboard_port::{Offloads, OpenError, Port, from_fds, open};
 
 mod suite;
 
@@ -70,16 +70,48 @@ fn xdp_ports_conform_over_veth() {
 }
 
 #[test]
-fn xdp_ports_with_large_frames_and_several_queues_conform() {
+fn an_xdp_port_carries_frames_of_several_pages_through_several_queues() {
     in_namespace("xdp with large frames", || {
-        run(|| {
-            let _none = std::process::Command::new("ip").args(["link", "del", "obx0"]).output();
-            let queues = "numrxqueues 3 numtxqueues 3";
-            ip(&format!(
-                "link add obx0 mtu 9000 {queues} type veth peer name obx1 mtu 9000 {queues}"
-            ));
-            xdp_on(["obx0", "obx1"])
-        });
+        let end = "mtu 9000 numrxqueues 3 numtxqueues 3";
+        ip(&format!("link add obx2 {end} type veth peer name obx3 {end}"));
+        let mut ports = xdp_on(["obx2", "obx3"]);
+        suite::frames_arrive_intact_and_in_order(&mut ports);
+        ports.swap();
+        suite::frames_arrive_intact_and_in_order(&mut ports);
+    });
+}
+
+#[test]
+fn without_the_driver_an_xdp_port_says_so_and_takes_frames_that_were_not_cut() {
+    in_namespace("generic xdp", || {
+        ip("link add obx4 type veth peer name obx5");
+        ip("link set obx5 up");
+        ip("link add obx6 link obx5 type macvlan mode passthru");
+        ip("link set obx6 up");
+        let fds = open(&"xdp:obx6,ports=4".parse().unwrap()).unwrap();
+        let notes = fds.description.notes.join("; ");
+        assert!(notes.contains("generic mode"), "{notes}");
+        assert!(fds.description.mode.as_ref().unwrap().contains("generic"));
+        let mut port = from_fds(fds).unwrap();
+        port.claim(&outboard_port::Claim::EtherType(0x88b5)).unwrap();
+        let address: std::net::SocketAddr = "192.0.2.2:8080".parse().unwrap();
+        port.follow(&[address.ip()], 1500).unwrap();
+        port.claim(&outboard_port::Claim::Tcp { local: address, listens: false }).unwrap();
+        // Cut by nobody; the kernel tells no segment size here.
+        let mut ports = Connected::new(suite::kernel::port("packet:obx4"), port);
+        for payload in [100, 1_400, 5_000, 64_000] {
+            let frame = suite::segment(payload);
+            let gso = outboard_port::Gso { size: 1_400, kind: outboard_port::GsoKind::Tcp4 };
+            let meta = outboard_port::TxMeta {
+                checksum: Some((34, 16)),
+                gso: (payload > 1_400).then_some(gso),
+                header_bytes: 54,
+            };
+            ports.a.send(&meta, &frame, &[]).unwrap();
+            ports.a.flush();
+            let (got, _) = ports.collect(1).remove(0);
+            assert_eq!(got, frame, "{payload}");
+        }
     });
 }
 
@@ -114,9 +146,13 @@ fn a_deleted_device_is_down_for_ever_and_wakes_nobody() {
         let mut tap = port("tap:obt2");
         ip("link add obv2 type veth peer name obv3");
         let mut packet = port("packet:obv2");
+        ip("link add obv10 type veth peer name obv11");
+        ip("link set obv10 up");
+        let mut xdp = port("xdp:obv10,ports=4");
         ip("link del obt2");
         ip("link del obv2");
-        for port in [&mut tap, &mut packet] {
+        ip("link del obv10");
+        for port in [&mut tap, &mut packet, &mut xdp] {
             let mut burst = outboard_port::RxBurst::new();
             for turn in 1..5 {
                 port.on_time(turn * 20_000_000);
@@ -198,6 +234,13 @@ fn a_port_that_cannot_be_opened_says_why_and_what_to_do() {
         ip("addr add 192.0.2.1/24 dev obv4");
         let why = refusal("packet:obv4").sentence;
         assert!(why.contains("ip addr flush dev obv4"), "{why}");
+        let _xdp = port("xdp:obv5,ports=4");
+        let why = refusal("xdp:obv5,ports=4").sentence;
+        assert!(why.contains("XDP program already"), "{why}");
+        let why = refusal("xdp:nosuch0").sentence;
+        assert!(why.contains("no such interface"), "{why}");
+        let why = refusal("xdp:lo,ports=4").sentence;
+        assert!(why.contains("not an Ethernet interface"), "{why}");
         let why = refusal("tap:obv4").sentence;
         assert!(why.contains("choose another name"), "{why}");
     });

@@ -55,7 +55,7 @@ impl Connected {
     }
 
     /// Receives at `b` until `count` frames of the suite came.
-    fn collect(&mut self, count: usize) -> Vec<(Vec<u8>, RxMeta)> {
+    pub fn collect(&mut self, count: usize) -> Vec<(Vec<u8>, RxMeta)> {
         let mut frames = Vec::new();
         let mut burst = RxBurst::new();
         let give_up = Instant::now() + Duration::from_secs(10);
