@@ -20,7 +20,7 @@ use super::run::READY;
 pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<()> {
     show_messages();
     let settings = config::settings(file, flags)?;
-    raise_descriptors(&settings.engine.limits);
+    raise_descriptors(&settings);
     if let Some(directory) = settings.engine.socket.parent().filter(|path| !path.exists()) {
         std::fs::create_dir_all(directory)
             .explain(format!("cannot create {}", directory.display()), "choose another --socket")?;
@@ -62,7 +62,8 @@ fn show_messages() {
 
 /// Lets the engine open as many descriptors as it is allowed to, and says when that is too few for
 /// the sessions that its limits promise.
-fn raise_descriptors(limits: &engine::Limits) {
+fn raise_descriptors(settings: &Settings) {
+    let limits = &settings.engine.limits;
     let mut limit = getrlimit(Resource::Nofile);
     let soft = limit.current;
     limit.current = limit.maximum;
@@ -70,7 +71,7 @@ fn raise_descriptors(limits: &engine::Limits) {
         Ok(()) => limit.maximum,
         Err(_) => soft,
     };
-    let wanted = descriptors(limits);
+    let wanted = descriptors(limits) + reserved_ports(&settings.ports);
     if let Some(allowed) = allowed
         && allowed < wanted
     {
@@ -89,6 +90,12 @@ fn descriptors(limits: &engine::Limits) -> u64 {
     const PORTS_AND_OWN: u64 = 64;
     let session = 2 + 2 * u64::from(limits.contexts);
     u64::from(limits.sessions) * session + 2 * u64::from(limits.control_connections) + PORTS_AND_OWN
+}
+
+/// Descriptors that hold ports for connects.
+fn reserved_ports(ports: &[port::PortSpec]) -> u64 {
+    let shared = ports.iter().filter(|port| port.kind == port::spec::PortKind::Xdp);
+    shared.map(|port| u64::from(port.connect_ports)).sum()
 }
 
 fn open(spec: &port::PortSpec) -> Result<PortSetup> {

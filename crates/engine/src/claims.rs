@@ -116,15 +116,17 @@ impl Worker {
     /// The kernel's interface behind a port has changed.
     pub(crate) fn on_interface(&mut self, port: usize, facts: Facts) {
         let Some(attached) = self.ports.get_mut(port) else { return };
-        let Facts { addresses, gateway, routes, mtu } = facts;
+        let Facts { addresses, gateway, routes, mtu, mac } = facts;
         let Some(before) = self.stack.routes().interface(attached.interface) else { return };
-        // One that is gone keeps its MTU: it has no addresses either.
+        // One that is gone keeps MTU and link address: it has no addresses either.
         let mtu = if mtu == 0 { before.mtu } else { mtu };
+        let mac = mac.unwrap_or(before.mac);
         let config = InterfaceConfig {
             addresses: addresses.clone(),
             gateway,
             routes,
             mtu,
+            mac,
             ..before.clone()
         };
         self.stack.replace_interface(attached.interface, config);

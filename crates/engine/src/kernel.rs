@@ -40,6 +40,8 @@ pub struct Facts {
     pub routes: Vec<Destination>,
     /// Largest IP packet; 0 when the interface is gone.
     pub mtu: u16,
+    /// Its link address; `None` when the interface is gone.
+    pub mac: Option<MacAddr>,
 }
 
 impl Facts {
@@ -183,6 +185,7 @@ impl Kernel {
         self.ask(&Request::link(interface_index), |message| {
             facts.mtu =
                 message.link_mtu().map_or(facts.mtu, |mtu| mtu.try_into().unwrap_or(u16::MAX));
+            facts.mac = message.link_address();
         })?;
         self.ask(&Request::addresses(), |message| {
             if let Some((index, cidr)) = message.address()

@@ -7,9 +7,10 @@
 //! interface as it was.
 //!
 //! There is a socket on every receive queue, each with memory of its own (`memory`); frames go
-//! out through the first. Large frames of virtual links come in several buffers, which are put
-//! together here. Nothing tells where to cut what a peer on a virtual link has not cut: TCP needs
-//! no telling, and datagrams longer than the link allows are left to the kernel's half of their
+//! out through the first. Frames longer than a page come in several buffers, which are put
+//! together here. With a native program the kernel cuts what a veth peer sends to frames of the
+//! link; in generic mode frames may come uncut, and nothing tells where to cut them: TCP needs no
+//! telling, and datagrams longer than the link allows are left to the kernel's half of their
 //! socket.
 //!
 //! Connections that the engine opens use TCP ports that the kernel reserves for it: as many
@@ -217,6 +218,8 @@ fn open_queues(index: u32, sockets: &Map) -> io::Result<(OwnedFd, Vec<OwnedFd>, 
         sockets.set(&queue.to_ne_bytes(), &number.to_ne_bytes())?;
         queues.push(socket);
     }
+    // What a queue that does not exist was tried with.
+    rustix::fs::ftruncate(&memfd, range_of(queues.len() as u32).start as u64)?;
     Ok((memfd, queues, zero_copy))
 }
 

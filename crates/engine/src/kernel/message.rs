@@ -186,6 +186,11 @@ impl<'a> Message<'a> {
         word(self.attribute(16, 4).filter(|_| self.kind == NEW_LINK)?, 0)
     }
 
+    pub(super) fn link_address(&self) -> Option<MacAddr> {
+        let bytes = self.attribute(16, 1).filter(|_| self.kind == NEW_LINK)?;
+        bytes.try_into().ok().map(MacAddr)
+    }
+
     /// An IPv4 address and the interface that has it.
     pub(super) fn address(&self) -> Option<(u32, Cidr)> {
         if self.kind != NEW_ADDRESS || *self.body.first()? != INET {
@@ -257,7 +262,7 @@ mod tests {
                     for message in all(&bytes).take(100) {
                         let _ = (message.error(), message.link_mtu(), message.address());
                         let _ = (message.route().is_some(), message.neighbor());
-                        let _ = message.rule_priority();
+                        let _ = (message.rule_priority(), message.link_address());
                     }
                 }
             }
