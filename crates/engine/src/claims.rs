@@ -13,12 +13,24 @@ use crate::worker::Worker;
 
 /// How often it is seen whether a port without a listener still has connections.
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
+/// Sockets looked at in one turn.
+const PLACES_PER_TURN: usize = 256;
 
 /// Ports of connections that no listener claims any more.
 #[derive(Debug, Default)]
 pub(crate) struct Leaving {
-    locals: Vec<SocketAddr>,
+    /// Each with whether this look has found a connection there.
+    locals: Vec<(SocketAddr, bool)>,
+    /// Where this look goes on among the stack's sockets; `None` between two looks.
+    place: Option<usize>,
     next_look: u64,
+}
+
+impl Leaving {
+    /// A listener claims the port itself.
+    pub(crate) fn forget(&mut self, local: SocketAddr) {
+        self.locals.retain(|(known, _)| *known != local);
+    }
 }
 
 /// What the stack is told of a port's interface.
@@ -75,42 +87,54 @@ impl Worker {
             return Ok(());
         }
         self.claim(Claim::Tcp { local, listens: false })?;
-        if !self.leaving.locals.contains(&local) {
-            self.leaving.locals.push(local);
+        match self.leaving.locals.iter_mut().find(|(known, _)| *known == local) {
+            // The look that goes on may have passed the new connection's place.
+            Some((_, used)) => *used = true,
+            None => self.leaving.locals.push((local, true)),
         }
         Ok(())
     }
 
-    /// Leaves ports to the kernel whose last connection has ended.
+    /// Leaves ports to the kernel whose last connection has ended. A bounded number of sockets is
+    /// looked at in a turn.
     pub(crate) fn release_left(&mut self) {
-        if self.leaving.locals.is_empty() || self.now.0 < self.leaving.next_look {
+        if self.leaving.locals.is_empty() {
             return;
         }
-        self.leaving.next_look = self.now.0.saturating_add(LOOK_EVERY_NS);
-        let mut locals = std::mem::take(&mut self.leaving.locals);
-        // A listener has come back and claims the port itself.
-        locals.retain(|local| self.listeners.find(*local).is_none());
-        let mut used = vec![false; locals.len()];
-        for socket in self.stack.sockets(self.now) {
-            let SocketInfo::Tcp(_, info) = socket else { continue };
-            for (local, used) in locals.iter().zip(&mut used) {
-                let any = local.ip().is_unspecified();
-                *used |=
-                    local.port() == info.local.port() && (any || local.ip() == info.local.ip());
+        let place = match self.leaving.place {
+            Some(place) => place,
+            None if self.now.0 < self.leaving.next_look => return,
+            None => {
+                self.leaving.locals.iter_mut().for_each(|(_, used)| *used = false);
+                0
+            }
+        };
+        let end = self.stack.socket_places().min(place.saturating_add(PLACES_PER_TURN));
+        for place in place..end {
+            let Some(SocketInfo::Tcp(_, info)) = self.stack.socket_at(place) else { continue };
+            for (local, used) in &mut self.leaving.locals {
+                let here = local.ip().is_unspecified() || local.ip() == info.local.ip();
+                *used |= here && local.port() == info.local.port();
             }
         }
-        for (local, used) in locals.into_iter().zip(used) {
-            if used {
-                self.leaving.locals.push(local);
-            } else {
-                self.release_claim(Claim::Tcp { local, listens: false });
-            }
+        if end < self.stack.socket_places() {
+            self.leaving.place = Some(end);
+            return;
+        }
+        self.leaving.place = None;
+        self.leaving.next_look = self.now.0.saturating_add(LOOK_EVERY_NS);
+        let (used, unused): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.leaving.locals).into_iter().partition(|(_, used)| *used);
+        self.leaving.locals = used;
+        for (local, _) in unused {
+            self.release_claim(Claim::Tcp { local, listens: false });
         }
     }
 
     /// When ports are looked at next, if any are being left.
     pub(crate) fn next_look_at_left(&self) -> Option<u64> {
-        (!self.leaving.locals.is_empty()).then_some(self.leaving.next_look)
+        let next = if self.leaving.place.is_some() { 0 } else { self.leaving.next_look };
+        (!self.leaving.locals.is_empty()).then_some(next)
     }
 
     /// The kernel's interface behind a port has changed.

@@ -404,6 +404,7 @@ impl Worker {
                             self.free_endpoint(place, index);
                             return Err(not_claimed(shown.local, &error));
                         }
+                        self.leaving.forget(shown.local);
                         self.listeners.add(id, shown.local, options)
                     }
                     Err(error) => {

@@ -109,6 +109,7 @@ impl Desk {
             Arc::clone(&stop),
             Captures::new(Vec::new()),
             Arc::new(StatsPage::create(&counters.names()).unwrap()),
+            None,
         )
         .unwrap();
         let steps = Arc::new(AtomicUsize::new(0));

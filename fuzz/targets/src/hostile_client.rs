@@ -133,6 +133,7 @@ pub fn run(data: &[u8]) {
         port: Box::new(near),
         addresses: vec![Cidr { address: HOST.into(), prefix: 24 }],
         gateway: None,
+        routes: Vec::new(),
     };
     let config = WorkerConfig {
         limits: limits(),

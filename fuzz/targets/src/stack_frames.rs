@@ -117,6 +117,8 @@ impl Run {
             mtu: 1500,
             addresses: vec![Cidr { address: OWN.into(), prefix: 24 }],
             gateway: (seed & 1 == 0).then(|| [10, 0, 0, 254].into()),
+            routes: Vec::new(),
+            shared: None,
             tso: seed & 2 != 0,
             uso: seed & 4 != 0,
         });
