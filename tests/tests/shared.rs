@@ -39,7 +39,8 @@ impl Joined {
     fn start_engine(&mut self) {
         let port = format!("xdp:{},ports=64", self.link.end(Side::B));
         let arguments = ["--port", &port, "--poll", "adaptive"];
-        let started = start_engine(&self.lab, &self.executable, Side::B, &self.socket, &arguments);
+        let engine = Task::new(&self.executable);
+        let started = start_engine(&self.lab, engine, Side::B, &self.socket, &arguments);
         self.engine = Some(started.expect("an engine"));
     }
 
