@@ -362,6 +362,12 @@ impl Scoreboard {
         self.judged = self.pieces.front().map_or(0, |p| p.start);
         self.first_lost = self.judged;
         self.settle_first_lost();
+        // What had been found lost was not watched any more.
+        self.resent.clear();
+        let again = self.pieces.iter().filter(|p| p.again && p.fate == Fate::Sent);
+        self.resent.extend(again.map(|p| Resent { start: p.start, end: p.end, at: p.at }));
+        self.resent.make_contiguous().sort_by_key(|resent| resent.at);
+        self.resent.truncate(RESENT_MAX);
     }
 
     /// The first range to be sent again, at least one segment of it.
@@ -550,7 +556,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_does_what_a_history_of_every_byte_does(
-            ops in prop::collection::vec((0u8..7, any::<u16>(), 1u64..30), 1..120),
+            ops in prop::collection::vec((0u8..10, any::<u16>(), 1u64..30), 1..120),
         ) {
             let mut board = Scoreboard::default();
             let mut naive = Naive::default();
@@ -607,6 +613,30 @@ mod tests {
                             *byte = Byte { at: now, again: true, fate: Fate::Sent };
                         }
                         board.on_sent_again(run.start, end, now);
+                    }
+                    7 if random % 4 == 0 => {
+                        board.forgive();
+                        for byte in naive.bytes.iter_mut().filter(|b| b.fate == Fate::Lost) {
+                            byte.fate = Fate::Sent;
+                        }
+                    }
+                    8 if random % 4 == 0 => {
+                        let until = now.saturating_sub(u64::from(random % 3));
+                        let first = board.pieces.front().map_or(0, |p| p.end - p.start);
+                        board.lose_until(until);
+                        for (i, byte) in (0..).zip(&mut naive.bytes) {
+                            if byte.fate == Fate::Sent && (i < first || byte.at <= until) {
+                                byte.fate = Fate::Lost;
+                            }
+                        }
+                    }
+                    9 => {
+                        board.lose(start, end);
+                        for byte in naive.range(start, end) {
+                            if byte.fate == Fate::Sent {
+                                byte.fate = Fate::Lost;
+                            }
+                        }
                     }
                     _ => {}
                 }

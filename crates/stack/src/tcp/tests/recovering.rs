@@ -381,3 +381,60 @@ fn the_window_of_a_recovery_shrinks_evenly() {
     peer.send(". 1:1 ack 30001");
     assert!((14_000..16_000).contains(&peer.info().cwnd), "{}", peer.info().cwnd);
 }
+
+/// Whatever a peer acknowledges, in whatever order and at whatever time, the books balance: a
+/// last acknowledgement of everything ends it, and the connection goes on.
+#[test]
+fn no_acknowledgement_confuses_the_sender() {
+    use super::pair::Random;
+    for seed in 0..300 {
+        let mut random = Random::new(seed);
+        let offer = Offer { sack: seed % 8 != 0, ..PLAIN };
+        let mut peer = Peer::established_with(offer, crate::api::TcpOptions::default());
+        if seed % 3 == 0 {
+            peer.set_options(|o| o.nodelay = true);
+        }
+        let (mut written, mut sent, mut acked) = (0, 0u32, 0);
+        for _ in 0..random.below(150) {
+            match random.below(8) {
+                0 | 1 => {
+                    let len = [1, 100, 1000, 7000, 30_000][random.below(5) as usize];
+                    peer.write(len);
+                    written += len as u32;
+                }
+                2 => peer.wait(random.below(12)),
+                3 if random.one_in(4) => peer.wait(random.below(700)),
+                4 => acked = acked.max(random.below(u64::from(sent) + 1) as u32),
+                _ => {}
+            }
+            for line in peer.sent().split(" | ") {
+                let range = line.split_whitespace().nth(1).unwrap_or("0:1");
+                let end: u32 = range.split_once(':').unwrap().1.parse().unwrap();
+                sent = sent.max(end.saturating_sub(1));
+            }
+            let mut line = format!(". 1:1 ack {}", acked + 1);
+            for block in 0..random.below(5) {
+                let start = random.below(u64::from(sent) + 50);
+                let most = [40, 1500, 9000][random.below(3) as usize];
+                let end = start + random.below(most);
+                line += if block == 0 { " sack " } else { " " };
+                line += &format!("{start}:{end}");
+            }
+            peer.send(&line);
+            if random.one_in(20) {
+                let bytes = postcard::to_stdvec(&peer.host.tcp).unwrap();
+                peer.host.tcp = postcard::from_bytes(&bytes).unwrap();
+            }
+        }
+        for _ in 0..200 {
+            for line in peer.sent().split(" | ") {
+                let range = line.split_whitespace().nth(1).unwrap_or("0:1");
+                let end: u32 = range.split_once(':').unwrap().1.parse().unwrap();
+                sent = sent.max(end.saturating_sub(1));
+            }
+            peer.send(&format!(". 1:1 ack {}", sent + 1));
+            peer.wait(1);
+        }
+        assert_eq!((peer.levels().acked, sent), (u64::from(written), written), "seed {seed}");
+    }
+}
