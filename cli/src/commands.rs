@@ -124,7 +124,7 @@ struct EngineArguments {
     /// Core to pin the worker to
     #[arg(long)]
     core: Option<usize>,
-    /// Sleep when idle (adaptive) or never (busy)
+    /// Sleep when idle (adaptive) or poll on (busy)
     #[arg(long)]
     poll: Option<PollWord>,
     /// Where programs attach

@@ -302,10 +302,10 @@ const PROGRAMS: [&str; 11] = [
 
 fn programs() -> Check {
     match lab::require_programs(&PROGRAMS) {
-        Ok(()) => Check::good("demo's programs", "all installed"),
+        Ok(()) => Check::good("demo and test tools", "all installed"),
         Err(failure) => {
             let advice = "make demo and make test install them on Debian and Ubuntu";
-            Check::fair("demo's programs", failure.cause(), advice)
+            Check::fair("demo and test tools", failure.cause(), advice)
         }
     }
 }

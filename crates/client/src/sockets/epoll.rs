@@ -19,7 +19,6 @@ use super::{Entry, EpollEvent, Era, Errno, Kernel, SigMask, Sockets, Verdict};
 
 /// Longest time that events of the engine may keep a wait from looking at the kernel's.
 const KERNEL_LOOK_NS: u64 = 50_000;
-/// Most kernel events fetched when looking at both.
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 const EDGE: u32 = libc::EPOLLET as u32;
 const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
