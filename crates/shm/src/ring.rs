@@ -2,6 +2,7 @@
 //! so a copy of it is whole. One side pushes, the other takes; neither reads the other's position
 //! to do so.
 
+use crate::layout::Layout;
 use crate::region::Region;
 use crate::sync::Ordering;
 
@@ -85,5 +86,30 @@ impl WideRing {
             *word = region.load(slot + index * 8, Ordering::Relaxed);
         }
         Some(Words { kind: last as u8, serial: (last >> 8) as u32 & 0xff_ffff, content })
+    }
+}
+
+/// The rings of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaneRings {
+    pub doorbells: Ring,
+    pub events: Ring,
+    pub stock: Ring,
+    pub requests: WideRing,
+    pub replies: WideRing,
+}
+
+impl LaneRings {
+    /// Those of the lane area at `base`.
+    pub fn at(layout: &Layout, base: usize) -> Self {
+        let stock_slots = u64::from(layout.geometry().stock_slots);
+        let request_slots = u64::from(layout.geometry().request_slots);
+        Self {
+            doorbells: Ring { base: layout.doorbells(base), slots: layout.doorbell_slots },
+            events: Ring { base: layout.events(base), slots: layout.event_slots },
+            stock: Ring { base: layout.stock(base), slots: stock_slots },
+            requests: WideRing { base: layout.requests(base), slots: request_slots },
+            replies: WideRing { base: layout.replies(base), slots: request_slots },
+        }
     }
 }

@@ -7,7 +7,7 @@ use crate::layout::{DOORBELL_REQUESTS, SPAN_ALIGN_BYTES, endpoint, lane};
 use crate::lock::{Held, Reentered, Tag, acquire};
 use crate::region::Region;
 use crate::request::{Reply, Request};
-use crate::ring::{Ring, WideRing, Words};
+use crate::ring::{LaneRings, Words};
 use crate::sync::{Ordering, fence, pause};
 
 /// What remains to be done after ringing.
@@ -46,31 +46,14 @@ pub struct Carved {
 pub struct ClientLane {
     region: Arc<Region>,
     base: usize,
-    doorbells: Ring,
-    events: Ring,
-    stock: Ring,
-    requests: WideRing,
-    replies: WideRing,
+    rings: LaneRings,
 }
 
 impl ClientLane {
     /// The lane of `context` at `worker`.
     pub fn new(region: Arc<Region>, context: u16, worker: u16) -> Self {
-        let layout = *region.layout();
-        let base = layout.lane(context, worker);
-        let request_slots = u64::from(layout.geometry().request_slots);
-        Self {
-            base,
-            doorbells: Ring { base: layout.doorbells(base), slots: layout.doorbell_slots },
-            events: Ring { base: layout.events(base), slots: layout.event_slots },
-            stock: Ring {
-                base: layout.stock(base),
-                slots: u64::from(layout.geometry().stock_slots),
-            },
-            requests: WideRing { base: layout.requests(base), slots: request_slots },
-            replies: WideRing { base: layout.replies(base), slots: request_slots },
-            region,
-        }
+        let base = region.layout().lane(context, worker);
+        Self { base, rings: LaneRings::at(region.layout(), base), region }
     }
 
     /// The region this lane lies in.
@@ -114,11 +97,11 @@ impl ClientLane {
         while position
             .wrapping_sub(self.look(lane::DOORBELLS_TAKEN, Ordering::Acquire))
             .cast_signed()
-            >= self.doorbells.slots.cast_signed()
+            >= self.rings.doorbells.slots.cast_signed()
         {
             pause();
         }
-        self.doorbells.push(&self.region, position, number);
+        self.rings.doorbells.push(&self.region, position, number);
         self.region.store(mark, position.wrapping_add(1), Ordering::Relaxed);
         // Pairs with the fence in `EngineLane::prepare_sleep`: either we see it asleep, or it
         // sees the doorbell.
@@ -152,7 +135,7 @@ impl ClientLane {
     /// Whether events wait.
     pub fn has_events(&self) -> bool {
         let taken = self.look(lane::EVENTS_TAKEN, Ordering::Relaxed);
-        self.events.take(&self.region, taken).is_some()
+        self.rings.events.take(&self.region, taken).is_some()
     }
 
     /// Whether there is anything to carve from; a hint, without the lock. Where it says no to one
@@ -161,6 +144,7 @@ impl ClientLane {
         let look = || {
             self.look(lane::OPEN_BUFFER, Ordering::Relaxed) != 0
                 || self
+                    .rings
                     .stock
                     .take(&self.region, self.look(lane::STOCK_TAKEN, Ordering::Acquire))
                     .is_some()
@@ -208,7 +192,9 @@ impl LaneGuard<'_> {
         let before = self.look(lane::EVENTS_TAKEN);
         let mut taken = before;
         while taken.wrapping_sub(before) < limit as u64 {
-            let Some(endpoint) = self.lane.events.take(&self.lane.region, taken) else { break };
+            let Some(endpoint) = self.lane.rings.events.take(&self.lane.region, taken) else {
+                break;
+            };
             each(endpoint);
             taken = taken.wrapping_add(1);
         }
@@ -225,12 +211,12 @@ impl LaneGuard<'_> {
     pub fn push_request(&mut self, request: &Request) -> Option<u32> {
         let position = self.look(lane::REQUESTS_PUSHED);
         let taken = self.look(lane::REPLIES_TAKEN);
-        if position.wrapping_sub(taken) >= self.lane.requests.slots {
+        if position.wrapping_sub(taken) >= self.lane.rings.requests.slots {
             return None;
         }
         let serial = position as u32 & 0xff_ffff;
         let words = Words { serial, ..request.encode() };
-        self.lane.requests.push(&self.lane.region, position, &words);
+        self.lane.rings.requests.push(&self.lane.region, position, &words);
         self.put(lane::REQUESTS_PUSHED, position.wrapping_add(1), Ordering::Relaxed);
         Some(serial)
     }
@@ -244,7 +230,7 @@ impl LaneGuard<'_> {
     /// cannot be understood).
     pub fn take_reply(&mut self) -> Option<(u32, Option<Reply>)> {
         let position = self.look(lane::REPLIES_TAKEN);
-        let words = self.lane.replies.take(&self.lane.region, position)?;
+        let words = self.lane.rings.replies.take(&self.lane.region, position)?;
         self.put(lane::REPLIES_TAKEN, position.wrapping_add(1), Ordering::Release);
         Some((words.serial, Reply::decode(&words)))
     }
@@ -258,7 +244,7 @@ impl LaneGuard<'_> {
             Some(open) => (open as u32, self.look(lane::OPEN_FILL) as u32),
             None => {
                 let taken = self.look(lane::STOCK_TAKEN);
-                let buffer = self.lane.stock.take(&self.lane.region, taken)?;
+                let buffer = self.lane.rings.stock.take(&self.lane.region, taken)?;
                 self.put(lane::STOCK_TAKEN, taken.wrapping_add(1), Ordering::Release);
                 self.put(lane::OPEN_BUFFER, u64::from(buffer) + 1, Ordering::Relaxed);
                 self.put(lane::OPEN_FILL, 0, Ordering::Relaxed);
@@ -293,9 +279,10 @@ impl LaneGuard<'_> {
         let taken = self.look(lane::STOCK_TAKEN);
         // The stock is first in, first out: if the last of them is there, so are all before it.
         buffers == 0
-            || buffers <= self.lane.stock.slots
+            || buffers <= self.lane.rings.stock.slots
                 && self
                     .lane
+                    .rings
                     .stock
                     .take(&self.lane.region, taken.wrapping_add(buffers - 1))
                     .is_some()

@@ -6,7 +6,7 @@ use super::Breach;
 use crate::layout::{DOORBELL_REQUESTS, EVENT_STOCK, lane};
 use crate::region::Region;
 use crate::request::{Reply, Request};
-use crate::ring::{Ring, WideRing};
+use crate::ring::LaneRings;
 use crate::sync::{Ordering, fence};
 
 /// Echoes a request in its reply.
@@ -32,11 +32,7 @@ enum Pushed {
 pub struct EngineLane {
     region: Arc<Region>,
     base: usize,
-    doorbells: Ring,
-    events: Ring,
-    stock: Ring,
-    requests: WideRing,
-    replies: WideRing,
+    rings: LaneRings,
     doorbells_taken: u64,
     requests_taken: u64,
     events_pushed: u64,
@@ -55,19 +51,10 @@ pub struct EngineLane {
 impl EngineLane {
     /// The lane of `context` at `worker`. Made once for each; a second view would start over.
     pub fn new(region: Arc<Region>, context: u16, worker: u16) -> Self {
-        let layout = *region.layout();
-        let base = layout.lane(context, worker);
-        let request_slots = u64::from(layout.geometry().request_slots);
+        let base = region.layout().lane(context, worker);
         Self {
             base,
-            doorbells: Ring { base: layout.doorbells(base), slots: layout.doorbell_slots },
-            events: Ring { base: layout.events(base), slots: layout.event_slots },
-            stock: Ring {
-                base: layout.stock(base),
-                slots: u64::from(layout.geometry().stock_slots),
-            },
-            requests: WideRing { base: layout.requests(base), slots: request_slots },
-            replies: WideRing { base: layout.replies(base), slots: request_slots },
+            rings: LaneRings::at(region.layout(), base),
             doorbells_taken: 0,
             requests_taken: 0,
             events_pushed: 0,
@@ -101,7 +88,8 @@ impl EngineLane {
 
     /// Whether a doorbell waits or requests are left to take. One load.
     pub fn has_work(&self) -> bool {
-        self.requests_rung || self.doorbells.take(&self.region, self.doorbells_taken).is_some()
+        self.requests_rung
+            || self.rings.doorbells.take(&self.region, self.doorbells_taken).is_some()
     }
 
     /// Takes up to `endpoints.len()` doorbells and returns how many endpoints were written there.
@@ -113,7 +101,7 @@ impl EngineLane {
         let mut count = 0;
         // Bounded also when every doorbell is for requests.
         for _ in 0..endpoints.len() {
-            let Some(number) = self.doorbells.take(&self.region, self.doorbells_taken) else {
+            let Some(number) = self.rings.doorbells.take(&self.region, self.doorbells_taken) else {
                 break;
             };
             self.doorbells_taken = self.doorbells_taken.wrapping_add(1);
@@ -143,12 +131,12 @@ impl EngineLane {
     /// Takes the next request; `None` when all are taken. Each is to be answered by
     /// [`Self::push_reply`] before the next is taken.
     pub fn take_request(&mut self) -> Result<Option<(Serial, Request)>, Breach> {
-        let Some(words) = self.requests.take(&self.region, self.requests_taken) else {
+        let Some(words) = self.rings.requests.take(&self.region, self.requests_taken) else {
             self.requests_rung = false;
             return Ok(None);
         };
         let read = self.look(lane::REPLIES_TAKEN, Ordering::Acquire);
-        if self.requests_taken.wrapping_sub(read) >= self.replies.slots {
+        if self.requests_taken.wrapping_sub(read) >= self.rings.replies.slots {
             return Err(Breach::RepliesUnread);
         }
         let request =
@@ -159,7 +147,7 @@ impl EngineLane {
     /// Answers the request taken last.
     pub fn push_reply(&mut self, serial: Serial, reply: &Reply) {
         let words = crate::ring::Words { serial: serial.0, ..reply.encode() };
-        self.replies.push(&self.region, self.requests_taken, &words);
+        self.rings.replies.push(&self.region, self.requests_taken, &words);
         self.requests_taken = self.requests_taken.wrapping_add(1);
         self.to_flush = true;
     }
@@ -167,17 +155,17 @@ impl EngineLane {
     /// Buffers granted that the client has not taken from the stock; at most the ring's size.
     pub fn stock_len(&self) -> u32 {
         let taken = self.look(lane::STOCK_TAKEN, Ordering::Acquire);
-        self.stock_pushed.wrapping_sub(taken).min(self.stock.slots) as u32
+        self.stock_pushed.wrapping_sub(taken).min(self.rings.stock.slots) as u32
     }
 
     /// Grants a buffer to the lane for sending; `false` when the stock is full. Where the stock
     /// was low, [`Self::finish_events`] makes an event for whoever waits for buffers.
     pub fn grant(&mut self, buffer: u32) -> bool {
-        if self.stock_len() >= self.stock.slots as u32 {
+        if self.stock_len() >= self.rings.stock.slots as u32 {
             return false;
         }
         self.granted_from.get_or_insert(self.stock_pushed);
-        self.stock.push(&self.region, self.stock_pushed, buffer);
+        self.rings.stock.push(&self.region, self.stock_pushed, buffer);
         self.stock_pushed = self.stock_pushed.wrapping_add(1);
         self.to_flush = true;
         true
@@ -232,10 +220,10 @@ impl EngineLane {
         if mark > taken {
             return Pushed::Outstanding;
         }
-        if self.events_pushed.wrapping_sub(taken) >= self.events.slots {
+        if self.events_pushed.wrapping_sub(taken) >= self.rings.events.slots {
             return Pushed::Full;
         }
-        self.events.push(&self.region, self.events_pushed, number);
+        self.rings.events.push(&self.region, self.events_pushed, number);
         self.events_pushed = self.events_pushed.wrapping_add(1);
         self.to_flush = true;
         Pushed::At(self.events_pushed)
