@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::link::Attachment;
 use super::socket::{Datagram, IN_BITS, OUT_BITS, Socket, held, is_kernels, plain, timeout};
+use super::transfer::may_wait;
 use super::{Era, Errno, Received, Sockets, Verdict};
 
 impl Sockets {
@@ -96,7 +97,7 @@ impl Sockets {
             }
         };
         let Some(endpoint) = endpoint else { return Verdict::Kernel };
-        let wait = !socket.is_nonblocking() && flags & libc::MSG_DONTWAIT == 0;
+        let wait = may_wait(socket, flags);
         loop {
             match endpoint.send_to(to.map(plain), None, bufs) {
                 Err(Errno::AGAIN) if wait => {
@@ -123,7 +124,7 @@ impl Sockets {
             // The kernel's queue of errors; asking for it never waits.
             return Verdict::Kernel;
         }
-        let wait = !socket.is_nonblocking() && flags & libc::MSG_DONTWAIT == 0;
+        let wait = may_wait(socket, flags);
         loop {
             let face = {
                 let datagram = held(socket.datagram.read());

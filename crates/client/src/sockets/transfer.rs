@@ -12,11 +12,9 @@ use super::{Era, Errno, Received, Sockets, Verdict};
 
 /// What a first, non-blocking try came to.
 enum Tried<T> {
+    /// The slow way: it would block, has flags, or is no connection.
+    Slow(&'static Era, Arc<Socket>),
     Verdict(Verdict<T>),
-    /// The slow way: it would block, or has flags.
-    Slow(Arc<Socket>),
-    NotTracked,
-    Foreign,
 }
 
 impl Sockets {
@@ -29,29 +27,15 @@ impl Sockets {
         control: &mut [u8],
         flags: i32,
     ) -> Verdict<Received> {
-        let Some(era) = self.era() else { return Verdict::Kernel };
-        let tried = era.table.with(fd, |entry| match entry {
-            Entry::Socket(socket) => match socket.connection() {
-                Some(connection) if flags & !QUIET == 0 => {
-                    match connection.endpoint.read_vectored(bufs) {
-                        Err(Errno::AGAIN) if !socket.is_nonblocking() && flags & DONTWAIT == 0 => {
-                            Tried::Slow(socket.clone())
-                        }
-                        outcome => Tried::Verdict(Verdict::Done(outcome.map(stream_bytes))),
-                    }
-                }
-                _ => Tried::Slow(socket.clone()),
-            },
-            Entry::Epoll(_) => Tried::NotTracked,
-            Entry::Internal | Entry::Foreign => Tried::Foreign,
+        let tried = self.try_connection(fd, flags, |connection, wait| {
+            match connection.endpoint.read_vectored(bufs) {
+                Err(Errno::AGAIN) if wait => None,
+                outcome => Some(outcome.map(stream_bytes)),
+            }
         });
         match tried {
-            None | Some(Tried::NotTracked) => Verdict::Kernel,
-            Some(Tried::Verdict(verdict)) => verdict,
-            Some(Tried::Slow(socket)) => {
-                self.receive_slowly(era, &socket, fd, bufs, control, flags)
-            }
-            Some(Tried::Foreign) => Verdict::Done(Err(self.foreign(fd))),
+            Tried::Verdict(verdict) => verdict,
+            Tried::Slow(era, socket) => self.receive_slowly(era, &socket, fd, bufs, control, flags),
         }
     }
 
@@ -64,30 +48,56 @@ impl Sockets {
         flags: i32,
         to: Option<SocketAddr>,
     ) -> Verdict<usize> {
-        let Some(era) = self.era() else { return Verdict::Kernel };
-        let tried = era.table.with(fd, |entry| match entry {
-            Entry::Socket(socket) => match socket.connection() {
-                Some(connection)
-                    if flags & !QUIET == 0
-                        && (socket.is_nonblocking() || flags & DONTWAIT != 0) =>
-                {
-                    Tried::Verdict(Verdict::Done(connection.endpoint.write_vectored(bufs)))
-                }
-                _ => Tried::Slow(socket.clone()),
-            },
-            Entry::Epoll(_) => Tried::NotTracked,
-            Entry::Internal | Entry::Foreign => Tried::Foreign,
+        let tried = self.try_connection(fd, flags, |connection, wait| {
+            (!wait).then(|| connection.endpoint.write_vectored(bufs))
         });
         match tried {
-            None | Some(Tried::NotTracked) => Verdict::Kernel,
-            Some(Tried::Verdict(verdict)) => verdict,
-            Some(Tried::Slow(socket)) => self.send_slowly(era, &socket, fd, bufs, flags, to),
-            Some(Tried::Foreign) => Verdict::Done(Err(self.foreign(fd))),
+            Tried::Verdict(verdict) => verdict,
+            Tried::Slow(era, socket) => self.send_slowly(era, &socket, fd, bufs, flags, to),
         }
     }
 
-    fn foreign(&self, fd: RawFd) -> Errno {
-        self.called(fd).err().unwrap_or(Errno::BADF)
+    /// Tries a plain transfer on a connection at once, without taking hold of its socket. `first`
+    /// learns whether the call may wait; what it gives `None` for goes the slow way.
+    #[inline]
+    fn try_connection<T>(
+        &'static self,
+        fd: RawFd,
+        flags: i32,
+        first: impl FnOnce(&Connection, bool) -> Option<Result<T, Errno>>,
+    ) -> Tried<T> {
+        let Some(era) = self.era() else { return Tried::Verdict(Verdict::Kernel) };
+        let tried = era.table.with(fd, |entry| match entry {
+            Entry::Socket(socket) => {
+                let plain = socket.connection().filter(|_| flags & !QUIET == 0);
+                match plain.and_then(|connection| first(connection, may_wait(socket, flags))) {
+                    Some(outcome) => Some(Tried::Verdict(Verdict::Done(outcome))),
+                    None => Some(Tried::Slow(era, socket.clone())),
+                }
+            }
+            Entry::Epoll(_) => Some(Tried::Verdict(Verdict::Kernel)),
+            // Told why once the entry is let go.
+            Entry::Internal | Entry::Foreign => None,
+        });
+        match tried {
+            None => Tried::Verdict(Verdict::Kernel),
+            Some(Some(tried)) => tried,
+            Some(None) => {
+                let error = self.called(fd).err().unwrap_or(Errno::BADF);
+                Tried::Verdict(Verdict::Done(Err(error)))
+            }
+        }
+    }
+
+    /// EINVAL for urgent data.
+    fn refuse_urgent(&self, flags: i32) -> Result<(), Errno> {
+        if flags & libc::MSG_OOB == 0 {
+            return Ok(());
+        }
+        self.notice(Notice::Urgent, || {
+            "MSG_OOB is not supported on accelerated connections, the call fails with EINVAL".into()
+        });
+        Err(Errno::INVAL)
     }
 
     fn receive_slowly(
@@ -118,17 +128,11 @@ impl Sockets {
         bufs: &mut [IoSliceMut<'_>],
         flags: i32,
     ) -> Result<usize, Errno> {
-        if flags & libc::MSG_OOB != 0 {
-            self.notice(Notice::Urgent, || {
-                "MSG_OOB is not supported on accelerated connections, the call fails with EINVAL"
-                    .into()
-            });
-            return Err(Errno::INVAL);
-        }
+        self.refuse_urgent(flags)?;
         if flags & libc::MSG_ERRQUEUE != 0 {
             return Err(Errno::AGAIN);
         }
-        let wait = !socket.is_nonblocking() && flags & DONTWAIT == 0;
+        let wait = may_wait(socket, flags);
         let peek = flags & libc::MSG_PEEK != 0;
         let all = flags & libc::MSG_WAITALL != 0 && !peek;
         let want: usize = bufs.iter().map(|buf| buf.len()).sum();
@@ -191,14 +195,8 @@ impl Sockets {
         bufs: &[IoSlice<'_>],
         flags: i32,
     ) -> Result<usize, Errno> {
-        if flags & libc::MSG_OOB != 0 {
-            self.notice(Notice::Urgent, || {
-                "MSG_OOB is not supported on accelerated connections, the call fails with EINVAL"
-                    .into()
-            });
-            return Err(Errno::INVAL);
-        }
-        let wait = !socket.is_nonblocking() && flags & DONTWAIT == 0;
+        self.refuse_urgent(flags)?;
+        let wait = may_wait(socket, flags);
         let want: usize = bufs.iter().map(|buf| buf.len()).sum();
         let mut total = 0;
         loop {
@@ -245,8 +243,12 @@ impl Sockets {
 /// Flags that change nothing in a plain transfer: MSG_MORE is a hint, SIGPIPE is the caller's.
 const QUIET: i32 =
     libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | libc::MSG_MORE | libc::MSG_CMSG_CLOEXEC;
-const DONTWAIT: i32 = libc::MSG_DONTWAIT;
 const RDHUP: u32 = libc::POLLRDHUP as u32;
+
+/// Whether a call may wait, by its flags and its socket's.
+pub(super) fn may_wait(socket: &Socket, flags: i32) -> bool {
+    flags & libc::MSG_DONTWAIT == 0 && !socket.is_nonblocking()
+}
 
 fn stream_bytes(len: usize) -> Received {
     Received { len, ..Received::default() }
