@@ -85,7 +85,6 @@ real! {
     __poll_chk: fn(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int;
     __ppoll_chk: fn(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: size_t) -> c_int;
     sendfile: fn(out: c_int, input: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
-    sendfile64: fn(out: c_int, input: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
     splice: fn(input: c_int, in_offset: *mut off_t, out: c_int, out_offset: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
     close: fn(fd: c_int) -> c_int;
     close_range: fn(first: c_uint, last: c_uint, flags: c_int) -> c_int;

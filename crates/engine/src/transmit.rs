@@ -80,13 +80,7 @@ fn with_pieces<R>(
         }
         None => {
             bounce.clear();
-            for place in places {
-                let start = bounce.len();
-                bounce.resize(start + place.1 as usize, 0);
-                if let Some(room) = bounce.get_mut(start..) {
-                    piece(*place).copy_to(room);
-                }
-            }
+            append(region, places, bounce);
             send(&[SharedBytes::from_slice(bounce)])
         }
     }
