@@ -106,7 +106,8 @@ pub struct Limits {
     pub lane_idle_ns: u64,
     /// Nanoseconds that the connections of a dead program may take to deliver what it sent.
     pub linger_ns: u64,
-    /// Connections, listeners and datagram sockets of all sessions (counter in the stack).
+    /// TCP connections of all sessions, those not accepted yet among them (counter
+    /// `requests_limited` and drops of the stack).
     pub sockets: u32,
 }
 

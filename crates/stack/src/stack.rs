@@ -400,7 +400,8 @@ impl Stack {
         if local.is_some_and(|l| !self.may_bind(l)) {
             return Err(RequestError::AddressNotAvailable);
         }
-        self.tcp.connect(now, remote, local, &route, options, owner)
+        let connected = self.tcp.connect(now, remote, local, &route, options, owner);
+        self.note_limit(connected)
     }
 
     /// Listens at `local` (an own IPv4 address, or the unspecified one of either family for all). `options` are
@@ -416,7 +417,8 @@ impl Stack {
         if !self.may_bind(local) {
             return Err(RequestError::AddressNotAvailable);
         }
-        self.tcp.listen(local, backlog, options, owner)
+        let listening = self.tcp.listen(local, backlog, options, owner);
+        self.note_limit(listening)
     }
 
     /// Takes the oldest established connection from a listener's queue. It belongs to
@@ -500,10 +502,15 @@ impl Stack {
             return Err(RequestError::AddressNotAvailable);
         }
         let bound = self.udp.bind(local, owner);
-        if bound == Err(RequestError::LimitReached) {
+        self.note_limit(bound)
+    }
+
+    /// Counts a request that a full table refused.
+    fn note_limit<T>(&mut self, outcome: Result<T, RequestError>) -> Result<T, RequestError> {
+        if matches!(outcome, Err(RequestError::LimitReached)) {
             self.counters.requests_limited = self.counters.requests_limited.wrapping_add(1);
         }
-        bound
+        outcome
     }
 
     /// Fixes (or with `None` frees) the remote; a connected socket hears only that remote and

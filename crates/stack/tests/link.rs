@@ -53,6 +53,19 @@ fn udp_to(net: &Net, to: usize, port: u16, payload: &[u8]) -> Vec<u8> {
     frame(net, to, ip, &bytes)
 }
 
+fn broadcast(packet: &arp::ArpPacket) -> [u8; 42] {
+    let ethernet = EthernetHeader {
+        dst: MacAddr::BROADCAST,
+        src: packet.sender_mac,
+        vlan: None,
+        ethertype: EtherType::ARP,
+    };
+    let mut frame = [0; 42];
+    ethernet.emit(&mut frame).unwrap();
+    packet.emit(&mut frame[14..]).unwrap();
+    frame
+}
+
 fn receive(net: &mut Net, host: usize, frame: &[u8], meta: RxFrameMeta) {
     let now = net.now;
     let host = &mut net.hosts[host];
@@ -136,16 +149,7 @@ fn a_flood_of_arp_questions_is_bounded_and_counted() {
             target_mac: MacAddr::ZERO,
             target_ip: v4(net.hosts[0].ip),
         };
-        let ethernet = EthernetHeader {
-            dst: MacAddr::BROADCAST,
-            src: packet.sender_mac,
-            vlan: None,
-            ethertype: EtherType::ARP,
-        };
-        let mut frame = [0; 42];
-        ethernet.emit(&mut frame).unwrap();
-        packet.emit(&mut frame[14..]).unwrap();
-        receive(&mut net, 0, &frame, RxFrameMeta::default());
+        receive(&mut net, 0, &broadcast(&packet), RxFrameMeta::default());
     }
     let counters = net.hosts[0].stack.counters();
     assert!(counters.neighbor_evictions > 100);
@@ -163,16 +167,7 @@ fn somebody_else_with_our_address_is_noticed() {
         target_mac: MacAddr::ZERO,
         target_ip: own,
     };
-    let ethernet = EthernetHeader {
-        dst: MacAddr::BROADCAST,
-        src: packet.sender_mac,
-        vlan: None,
-        ethertype: EtherType::ARP,
-    };
-    let mut frame = [0; 42];
-    ethernet.emit(&mut frame).unwrap();
-    packet.emit(&mut frame[14..]).unwrap();
-    expect_drop(&mut net, &frame, DropReason::ArpConflict);
+    expect_drop(&mut net, &broadcast(&packet), DropReason::ArpConflict);
 }
 
 #[test]

@@ -55,6 +55,25 @@ fn exchange(net: &mut Net, a: SocketId, b: SocketId, span: u64) {
 }
 
 #[test]
+fn a_full_table_refuses_listeners_and_connections_and_counts_them() {
+    let mut net = Net::new(1);
+    for port in 1..=8 {
+        listen(&mut net, 0, port);
+    }
+    let (now, one_more, remote) = (net.now, net.hosts[0].at(9), net.hosts[1].at(80));
+    let stack = &mut net.hosts[0].stack;
+    let listening = stack.tcp_listen(one_more, 16, TcpOptions::default(), Owner(1));
+    assert_eq!(listening, Err(RequestError::LimitReached));
+    assert_eq!(stack.counters().requests_limited, 1);
+    let mut connect = || stack.tcp_connect(now, remote, None, TcpOptions::default(), Owner(2));
+    for _ in 0..64 {
+        connect().unwrap();
+    }
+    assert_eq!(connect(), Err(RequestError::LimitReached));
+    assert_eq!(net.hosts[0].stack.counters().requests_limited, 2);
+}
+
+#[test]
 fn both_ways_and_an_orderly_end() {
     let mut net = Net::new(1);
     let (a, b) = connect(&mut net);
