@@ -12,9 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use super::intervals::Range;
 
-/// Pieces kept at most. Beyond them what is sent joins the last piece, whose time of sending
-/// becomes the later one, and SACK blocks that would part a piece are not taken.
+/// Pieces beyond which what is sent joins the piece before it, whose time of sending becomes the
+/// later one, and SACK blocks that would part a piece are not taken.
 pub const PIECES_MAX: usize = 2048;
+/// Pieces beyond which none is parted at all: a retransmission counts for all of its last piece,
+/// and what it left out is found lost once more.
+const PIECES_LIMIT: usize = 2 * PIECES_MAX;
 /// Retransmissions watched for loss at a time; the oldest is left to the timeout beyond them.
 const RESENT_MAX: usize = 1024;
 /// Most bytes looked at for one retransmission.
@@ -153,7 +156,14 @@ impl Scoreboard {
 
     /// Data that had been sent was sent again.
     pub fn on_sent_again(&mut self, start: u64, end: u64, at: u64) {
-        let (Ok(first), Ok(past)) = (self.part(start, true), self.part(end, true)) else { return };
+        if let Some(joined) = self.join_again(start, end, at) {
+            self.watch(joined, end, at);
+            return;
+        }
+        let first = self.part(start, PIECES_LIMIT).unwrap_or_else(|whole| whole);
+        let past = self.part(end, PIECES_LIMIT).unwrap_or_else(|whole| whole + 1);
+        let start = self.pieces.get(first).map_or(start, |p| p.start);
+        let end = past.checked_sub(1).and_then(|at| self.pieces.get(at)).map_or(end, |p| p.end);
         for piece in self.pieces.range_mut(first..past) {
             if piece.fate != Fate::Sacked {
                 if piece.fate == Fate::Lost {
@@ -164,13 +174,42 @@ impl Scoreboard {
         }
         self.join(first.saturating_sub(1), past);
         self.settle_first_lost();
+        self.watch(start, end, at);
+    }
+
+    /// Where there are many pieces, the beginning of a lost piece that is sent again joins what
+    /// was sent again before it; where that begins.
+    fn join_again(&mut self, start: u64, end: u64, at: u64) -> Option<u64> {
+        if self.pieces.len() < PIECES_MAX {
+            return None;
+        }
+        let index = self.index_of(start);
+        let piece = *self.pieces.get(index)?;
+        let is_part = piece.fate == Fate::Lost && piece.start == start && end < piece.end;
+        let before = self.pieces.get_mut(index.checked_sub(1)?)?;
+        if !is_part || before.fate != Fate::Sent || !before.again {
+            return None;
+        }
+        (before.end, before.at) = (end, at);
+        let joined = before.start;
+        self.pieces.get_mut(index)?.start = end;
+        self.lost -= end - start;
+        self.settle_first_lost();
+        Some(joined)
+    }
+
+    /// A retransmission is watched for loss; those of one time are in order of their positions.
+    fn watch(&mut self, start: u64, end: u64, at: u64) {
         match self.resent.back_mut() {
-            Some(last) if last.at == at && last.end == start => last.end = end,
+            Some(last) if last.at == at && (last.start..=last.end).contains(&start) => {
+                last.end = last.end.max(end);
+            }
             _ => {
                 if self.resent.len() == RESENT_MAX {
                     self.resent.pop_front();
                 }
-                self.resent.push_back(Resent { start, end, at });
+                let place = self.resent.partition_point(|r| (r.at, r.start) <= (at, start));
+                self.resent.insert(place, Resent { start, end, at });
             }
         }
     }
@@ -217,8 +256,8 @@ impl Scoreboard {
         if let Some(around) = self.sacked_around(end.saturating_sub(1)) {
             end = around.end;
         }
-        let first = self.part(start, false);
-        let past = self.part(end, false);
+        let first = self.part(start, PIECES_MAX);
+        let past = self.part(end, PIECES_MAX);
         let complete = first.is_ok() && past.is_ok();
         let (first, past) = (first.unwrap_or_else(|at| at + 1), past.unwrap_or_else(|at| at));
         if first >= past {
@@ -265,8 +304,7 @@ impl Scoreboard {
             self.judged = piece.end;
             at += 1;
         }
-        let mut at = 0;
-        while let Some(&resent) = self.resent.get(at).filter(|r| r.at <= newest.at) {
+        while let Some(&resent) = self.resent.front().filter(|r| r.at <= newest.at) {
             let watched = self.watched(&resent);
             if resent.at > until {
                 if self.pieces.range(watched).any(|p| is_of(p, &resent)) {
@@ -276,8 +314,8 @@ impl Scoreboard {
             } else {
                 let (mut lost, mut left) = (0, false);
                 for piece in self.pieces.range_mut(watched).filter(|p| is_of(p, &resent)) {
-                    if newest <= (Sending { at: piece.at, end: piece.end }) {
-                        left = true;
+                    left = newest <= (Sending { at: piece.at, end: piece.end });
+                    if left {
                         break;
                     }
                     piece.fate = Fate::Lost;
@@ -287,12 +325,11 @@ impl Scoreboard {
                 found.lost += lost;
                 found.retransmissions += u32::from(lost > 0);
                 if left {
-                    // Others that were sent at the same time may lie before what has arrived.
-                    at += 1;
-                    continue;
+                    // What follows was sent at the same time and lies behind it, or later.
+                    break;
                 }
             }
-            self.resent.remove(at);
+            self.resent.pop_front();
         }
         self.lost += found.lost;
         found
@@ -307,7 +344,8 @@ impl Scoreboard {
 
     /// A range counts as lost.
     pub fn lose(&mut self, start: u64, end: u64) {
-        let (Ok(first), Ok(past)) = (self.part(start, true), self.part(end, true)) else { return };
+        let first = self.part(start, PIECES_LIMIT).unwrap_or_else(|whole| whole);
+        let past = self.part(end, PIECES_LIMIT).unwrap_or_else(|whole| whole + 1);
         for piece in self.pieces.range_mut(first..past) {
             if piece.fate == Fate::Sent {
                 piece.fate = Fate::Lost;
@@ -417,10 +455,10 @@ impl Scoreboard {
     }
 
     /// Parts the piece at `offset`, if need be, so that a piece begins there; its index. `Err` is
-    /// the index of the piece that would have to be parted when there are too many of them.
-    fn part(&mut self, offset: u64, always: bool) -> Result<usize, usize> {
+    /// the index of the piece that would have to be parted when there are `most` of them or more.
+    fn part(&mut self, offset: u64, most: usize) -> Result<usize, usize> {
         let at = self.index_of(offset);
-        let is_full = self.pieces.len() >= PIECES_MAX && !always;
+        let is_full = self.pieces.len() >= most;
         match self.pieces.get_mut(at) {
             Some(piece) if piece.start < offset => {
                 if is_full {
@@ -504,6 +542,58 @@ mod tests {
         assert!(!board.sack(3, 5, |_| ()));
         assert!(board.sack(10, 20, |_| ()));
         assert_eq!(board.sacked_bytes(), 10);
+    }
+
+    /// A peer may ask for small segments and have them sent again one at a time, over and over.
+    #[test]
+    fn retransmissions_of_small_segments_part_no_more_pieces_than_the_limit_allows() {
+        const SEGMENT: u64 = 32;
+        let mut board = Scoreboard::default();
+        let end = PIECES_LIMIT as u64 * SEGMENT * 8;
+        board.on_sent(0, end, 1);
+        let mut now = 1;
+        for hole in 0..PIECES_MAX as u64 {
+            board.sack(hole * 256 + 224, hole * 256 + 256, |_| ());
+        }
+        for round in 1..40 {
+            board.lose_until(now);
+            for _ in 0..round * 100 {
+                let Some(lost) = board.next_lost() else { break };
+                now += 1;
+                board.on_sent_again(lost.start, lost.end.min(lost.start + SEGMENT), now);
+            }
+            assert!(board.pieces.len() <= PIECES_LIMIT);
+        }
+        let mut sent = 0;
+        while let Some(lost) = board.next_lost() {
+            now += 1;
+            sent += 1;
+            board.on_sent_again(lost.start, lost.end.min(lost.start + SEGMENT), now);
+        }
+        assert!(sent > PIECES_MAX && board.lost_bytes() == 0, "{sent}");
+        assert!(board.pieces.len() <= PIECES_LIMIT);
+        let newest = Sending { at: now + 1, end };
+        let outstanding = end - board.sacked_bytes();
+        while board.lose_sent_before(newest, now).lost > 0 {}
+        assert!(board.lost_bytes() > 0 && board.lost_bytes() <= outstanding);
+    }
+
+    #[test]
+    fn retransmissions_of_one_time_are_judged_in_the_order_of_their_positions() {
+        let mut board = Scoreboard::default();
+        board.on_sent(0, 8000, 1);
+        for hole in [1, 3, 5, 7] {
+            board.sack(hole * 1000, hole * 1000 + 1000, |_| ());
+        }
+        board.lose(0, 8000);
+        for hole in [4, 2, 6, 0] {
+            board.on_sent_again(hole * 1000, hole * 1000 + 1000, 10);
+        }
+        assert!(board.resent.iter().map(|r| r.start).eq([0, 2000, 4000, 6000]));
+        board.sack(4000, 5000, |_| ());
+        let found = board.lose_sent_before(Sending { at: 10, end: 5000 }, 100);
+        assert_eq!(found, Found { lost: 2000, retransmissions: 2, pending: false });
+        assert_eq!(board.resent.len(), 1);
     }
 
     #[test]

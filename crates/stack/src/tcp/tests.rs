@@ -4,6 +4,7 @@
 mod attack;
 mod closing;
 mod handshake;
+mod hostile;
 mod pair;
 mod peer;
 mod receiving;

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::congestion::Algorithm;
-use super::connection::{Connection, Phase, SendTimer, Step};
+use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
 use super::intervals::Range;
 use super::rtt::{MILLISECOND, RTO_NS_MIN, SECOND};
 use crate::api::Instant;
@@ -135,9 +135,12 @@ impl Connection<'_> {
         if self.hot.flight() == 0 {
             return;
         }
-        // Not when the timeout is due before: it would be put off again and again.
         let (timer, at) = if self.cold.reorder_at < self.cold.rto_at {
             (SendTimer::Reorder, self.cold.reorder_at)
+        } else if self.cold.reorder_at != NEVER {
+            // A late answer makes RACK more patient than the retransmission timer, which must
+            // then not be taken for the other: that would fire without end.
+            (SendTimer::Retransmit, self.cold.rto_at)
         } else if self.wants_tail_probe() {
             (SendTimer::TailProbe, now.0.saturating_add(self.probe_timeout_ns()))
         } else {

@@ -212,13 +212,21 @@ impl Peer {
         let end = self.now.0 + ms * MS;
         while let Some(next) = self.host.tcp.next_deadline().filter(|next| next.0 <= end) {
             self.now.0 = self.now.0.max(next.0);
-            while self.host.tcp.on_timers(self.now, 64) {}
+            self.run_timers();
             if self.host.tcp.next_deadline().is_some_and(|again| again <= self.now) {
                 self.now.0 += 1 << 16;
             }
         }
         self.now.0 = self.now.0.max(end);
-        while self.host.tcp.on_timers(self.now, 64) {}
+        self.run_timers();
+    }
+
+    fn run_timers(&mut self) {
+        let mut rounds = 0;
+        while self.host.tcp.on_timers(self.now, 64) {
+            rounds += 1;
+            assert!(rounds < 100, "timers fire without end");
+        }
     }
 
     /// Sends a line; a drop is no failure of the test.
@@ -302,6 +310,12 @@ impl Peer {
                 "ts" => {
                     let echo = self.last.and_then(|l| l.1.timestamps).map_or(0, |t| t.value);
                     options.timestamps = Some(Timestamps { value: number() as u32, echo });
+                }
+                // Milliseconds away from the last timestamp of ours.
+                "echo" => {
+                    if let Some(timestamps) = &mut options.timestamps {
+                        timestamps.echo = timestamps.echo.wrapping_add(number() as u32);
+                    }
                 }
                 "sack" => {
                     let mut value = Some(value);

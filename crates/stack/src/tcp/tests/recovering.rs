@@ -438,3 +438,20 @@ fn no_acknowledgement_confuses_the_sender() {
         assert_eq!((peer.levels().acked, sent), (u64::from(written), written), "seed {seed}");
     }
 }
+
+/// Where the path was quick and answers late, patience for reordering reaches beyond the
+/// retransmission timer, which fires in its own right.
+#[test]
+fn the_retransmission_timer_is_not_held_up_by_patience_that_lasts_longer() {
+    let mut peer = Peer::established();
+    peer.write(6_500);
+    peer.sent();
+    peer.wait(260);
+    peer.sent();
+    peer.send(". 1:1 ack 215");
+    peer.send(". 1:1 ack 215 sack 1001:1002");
+    let before = peer.host.tcp.counters().timeouts;
+    peer.wait(260);
+    assert!(peer.host.tcp.counters().timeouts > before);
+    assert!(peer.sent().contains(". 215:"));
+}
