@@ -272,6 +272,7 @@ fn what_a_packet_port_receives_never_reaches_the_kernels_stack() {
         };
         let mut sender = port("packet:obv8");
         let mut receiver = port("packet:obv9");
+        suite::join(&mut *sender, &mut *receiver);
         let before = received();
         let meta = outboard_port::TxMeta::default();
         for _ in 0..20 {

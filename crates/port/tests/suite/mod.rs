@@ -104,6 +104,24 @@ fn wait(port: &dyn Port, timeout_ms: i64) -> bool {
     poll(&mut fds, Some(&timeout)).unwrap() > 0
 }
 
+/// Sends until frames cross: a link that was just brought up drops what is sent at first.
+pub fn join(from: &mut dyn Port, to: &mut dyn Port) {
+    let give_up = Instant::now() + Duration::from_secs(30);
+    let mut burst = RxBurst::new();
+    let mut crossed = false;
+    while !crossed {
+        assert!(Instant::now() < give_up, "the link does not come up");
+        // Refused while the interface is down.
+        let _ = from.send(&TxMeta::default(), &segment(100), &[]);
+        from.flush();
+        while wait(to, 20) {
+            to.receive(&mut burst);
+            crossed |= !burst.handles.is_empty();
+            to.release(&mut burst);
+        }
+    }
+}
+
 /// Receives until so many frames of the suite came.
 pub fn collect(port: &mut dyn Port, count: usize) {
     let (mut burst, mut got) = (RxBurst::new(), 0);
