@@ -115,7 +115,6 @@ pub const REQUIRED: &[&str] = &[
     "tcp_lost_retransmits",
     "tcp_tail_probes",
     "tcp_tail_probe_repairs",
-    "tcp_spurious_timeouts",
     "tcp_undone",
     "tcp_duplicates_reported",
     "tcp_out_of_order",
