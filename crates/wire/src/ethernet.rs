@@ -42,6 +42,11 @@ impl MacAddr {
         let [_, b, c, d] = group.octets();
         MacAddr([0x01, 0x00, 0x5e, b & 0x7f, c, d])
     }
+    /// The group address of an IPv6 multicast address (RFC 2464, section 7).
+    pub fn of_multicast_v6(group: core::net::Ipv6Addr) -> Self {
+        let [.., c, d, e, f] = group.octets();
+        MacAddr([0x33, 0x33, c, d, e, f])
+    }
 }
 
 impl core::fmt::Display for MacAddr {

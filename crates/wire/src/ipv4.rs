@@ -20,6 +20,10 @@ impl Protocol {
     pub const UDP: Protocol = Protocol(17);
     /// RFC 4443.
     pub const ICMPV6: Protocol = Protocol(58);
+    /// RFC 8200, section 4.3: an extension header of IPv6.
+    pub const HOP_BY_HOP: Protocol = Protocol(0);
+    /// RFC 8200, section 4.5: an extension header of IPv6.
+    pub const FRAGMENT: Protocol = Protocol(44);
 }
 
 /// IPv4 header without its options, in host order.

@@ -11,6 +11,8 @@
 //! Sequence numbers are absolute; a range is first and one past last, as in tcpdump's old form.
 //! Layer-4 checksums are not looked at, because a frame on its way out has a partial one.
 
+mod v6;
+
 use core::fmt;
 use core::net::IpAddr;
 
@@ -19,7 +21,7 @@ use crate::ethernet::EtherType;
 use crate::icmp::{IcmpMessage, unreachable};
 use crate::ipv4::{Ipv4Header, Protocol};
 use crate::tcp::{TcpFlags, TcpOptions, TcpSegment};
-use crate::{MacAddr, arp, ethernet, icmp, ipv4, ipv6, tcp, udp};
+use crate::{MacAddr, arp, ethernet, icmp, ipv4, tcp, udp};
 
 /// Shows a frame, from its Ethernet header on, as one line.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +74,25 @@ impl Route<'_> {
     /// `a>b`
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}>{}", self.src, self.dst)
+    }
+
+    /// What an ICMP error quotes, which may be cut behind the ports.
+    fn show_quoted(&self, f: &mut fmt::Formatter<'_>, payload: &[u8]) -> fmt::Result {
+        match (self.protocol, tcp::parse_quoted(payload)) {
+            (Protocol::TCP, Ok((src, dst, seq))) => {
+                self.show_ports(f, src, dst)?;
+                write!(f, " seq {seq}")
+            }
+            // UDP's ports lie where TCP's do.
+            (Protocol::UDP, Ok((src, dst, _))) => {
+                self.show_ports(f, src, dst)?;
+                f.write_str(" udp")
+            }
+            (Protocol(other), _) => {
+                self.show(f)?;
+                write!(f, " proto {other}")
+            }
+        }
     }
 }
 
@@ -138,19 +159,6 @@ impl Line<'_> {
         self.show_transport(f, &route, packet.payload)
     }
 
-    fn show_ipv6(&self, f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
-        let (header, payload) = match ipv6::parse(bytes) {
-            Ok(parts) => parts,
-            Err(error) => return write!(f, "ip6: {error}"),
-        };
-        let route = Route {
-            src: self.host(header.src),
-            dst: self.host(header.dst),
-            protocol: header.next_header,
-        };
-        self.show_transport(f, &route, payload)
-    }
-
     fn show_transport(
         &self,
         f: &mut fmt::Formatter<'_>,
@@ -184,6 +192,10 @@ impl Line<'_> {
                     Ok(message) => self.show_icmp(f, &message),
                     Err(error) => write!(f, " icmp: {error}"),
                 }
+            }
+            Protocol::ICMPV6 => {
+                route.show(f)?;
+                self.show_icmpv6(f, payload)
             }
             Protocol(other) => {
                 route.show(f)?;
@@ -230,24 +242,7 @@ impl Line<'_> {
     fn show_quoted(&self, f: &mut fmt::Formatter<'_>, quoted: &[u8]) -> fmt::Result {
         f.write_str(" [")?;
         match ipv4::parse_quoted(quoted) {
-            Ok(packet) => {
-                let route = self.route_v4(&packet.header);
-                match (route.protocol, tcp::parse_quoted(packet.payload)) {
-                    (Protocol::TCP, Ok((src, dst, seq))) => {
-                        route.show_ports(f, src, dst)?;
-                        write!(f, " seq {seq}")?;
-                    }
-                    // UDP's ports lie where TCP's do.
-                    (Protocol::UDP, Ok((src, dst, _))) => {
-                        route.show_ports(f, src, dst)?;
-                        f.write_str(" udp")?;
-                    }
-                    (Protocol(other), _) => {
-                        route.show(f)?;
-                        write!(f, " proto {other}")?;
-                    }
-                }
-            }
+            Ok(packet) => self.route_v4(&packet.header).show_quoted(f, packet.payload)?,
             Err(error) => write!(f, "ip: {error}")?,
         }
         f.write_str("]")

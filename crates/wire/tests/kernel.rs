@@ -1,6 +1,6 @@
 //! Options and headers as Linux sends and reads them.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use outboard_wire::checksum::Sum;
 use outboard_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
@@ -264,4 +264,60 @@ fn names_stand_in_for_addresses() {
     assert_eq!(Line::of(&frame).to_string(), "arp who-has 10.0.0.2 tell 10.0.0.1");
     let names = [(IpAddr::V4(A), "a"), (IpAddr::V4(B), "b")];
     assert_eq!(Line::of(&frame).with_names(&names).to_string(), "arp who-has b tell a");
+}
+
+#[test]
+fn ipv6_frames_read_as_one_line() {
+    use outboard_wire::icmpv6::Icmpv6Message;
+    use outboard_wire::ipv6::{Fragment, HEADER_LEN, Ipv6Header, solicited_node};
+    use outboard_wire::mld::{self, RecordKind, Report};
+    use outboard_wire::ndp::NdpMessage;
+
+    let (a, b): (Ipv6Addr, Ipv6Addr) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+    let packet = |next_header, dst, payload: &[u8]| {
+        let (traffic_class, flow_label, hop_limit) = (0, 0, 64);
+        let header = Ipv6Header { traffic_class, flow_label, next_header, hop_limit, src: a, dst };
+        let mut bytes = vec![0; HEADER_LEN];
+        header.emit(payload.len(), &mut bytes).expect("room");
+        bytes.extend_from_slice(payload);
+        bytes
+    };
+    let line = |next_header, dst, payload: &[u8]| {
+        Line::of(&frame(EtherType::IPV6, &[&packet(next_header, dst, payload)])).to_string()
+    };
+    let plain = segment(SEGMENT, &TcpOptions::NONE, b"");
+    assert_eq!(
+        line(Protocol::TCP, b, &plain),
+        "[fd00::1]:40000>[fd00::2]:80 . 1000 ack 501 win 512"
+    );
+    let mut bytes = [0; 128];
+    let source = Some(MacAddr([2, 0, 0, 0, 0, 1]));
+    let group = solicited_node(b);
+    let asks = NdpMessage::NeighborSolicitation { target: b, source };
+    let len = asks.emit(a, group, &mut bytes).expect("room");
+    assert_eq!(
+        line(Protocol::ICMPV6, group, &bytes[..len]),
+        "[fd00::1]>[ff02::1:ff00:2] icmp6 who-has [fd00::2] from 02:00:00:00:00:01"
+    );
+    let report = Report { records: [Some((RecordKind::ToExclude, group)), None] };
+    let len = report.emit(a, mld::ALL_MLDV2_ROUTERS, &mut bytes).expect("room");
+    let alerted = [&mld::ROUTER_ALERT, &bytes[..len]].concat();
+    assert_eq!(
+        line(Protocol::HOP_BY_HOP, mld::ALL_MLDV2_ROUTERS, &alerted),
+        "[fd00::1]>[ff02::16] icmp6 mld report joins [ff02::1:ff00:2]"
+    );
+    let quoted = packet(Protocol::TCP, b, &plain);
+    let error = Icmpv6Message::PacketTooBig { mtu: 1400, quoted: &quoted };
+    let len = error.emit(a, b, &mut bytes).expect("room");
+    assert_eq!(
+        line(Protocol::ICMPV6, b, &bytes[..len]),
+        "[fd00::1]>[fd00::2] icmp6 too-big mtu 1400 [[fd00::1]:40000>[fd00::2]:80 seq 1000]"
+    );
+    let piece =
+        Fragment { next_header: Protocol::UDP, offset: 1448, more: true, identification: 77 };
+    piece.emit(&mut bytes).expect("room");
+    assert_eq!(
+        line(Protocol::FRAGMENT, b, &bytes[..16]),
+        "[fd00::1]>[fd00::2] frag 77 1448:8+ proto 17"
+    );
 }

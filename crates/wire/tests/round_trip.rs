@@ -6,14 +6,17 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use outboard_wire::checksum::{self, Sum};
 use outboard_wire::ethernet::{EtherType, EthernetHeader, MacAddr, VlanTag};
 use outboard_wire::icmp::IcmpMessage;
+use outboard_wire::icmpv6::Icmpv6Message;
 use outboard_wire::ipv4::{Ipv4Header, Protocol};
-use outboard_wire::ipv6::Ipv6Header;
+use outboard_wire::ipv6::{Fragment, Ipv6Header};
+use outboard_wire::mld::{RecordKind, Report};
+use outboard_wire::ndp::{NdpMessage, PrefixInformation, RouterAdvertisement};
 use outboard_wire::tcp::{
     SackBlock, SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps,
 };
 use outboard_wire::udp::UdpHeader;
 use outboard_wire::vnet::{self, VnetHeader};
-use outboard_wire::{Malformed, arp, ethernet, icmp, ipv4, ipv6, tcp, text, udp};
+use outboard_wire::{Malformed, arp, ethernet, icmp, icmpv6, ipv4, ipv6, mld, ndp, tcp, text, udp};
 use proptest::prelude::*;
 
 fn mac() -> impl Strategy<Value = MacAddr> {
@@ -231,6 +234,84 @@ proptest! {
     }
 
     #[test]
+    fn icmpv6_survives(src: u128, dst: u128, which in 0u8..7, number: u32, tail: Vec<u8>) {
+        let (src, dst) = (Ipv6Addr::from(src), Ipv6Addr::from(dst));
+        let (identifier, sequence, code) = ((number >> 16) as u16, number as u16, number as u8);
+        let message = match which {
+            0 => Icmpv6Message::Unreachable { code, quoted: &tail },
+            1 => Icmpv6Message::PacketTooBig { mtu: number, quoted: &tail },
+            2 => Icmpv6Message::TimeExceeded { code, quoted: &tail },
+            3 => Icmpv6Message::ParameterProblem { code, pointer: number, quoted: &tail },
+            4 => Icmpv6Message::EchoRequest { identifier, sequence, data: &tail },
+            5 => Icmpv6Message::EchoReply { identifier, sequence, data: &tail },
+            _ => Icmpv6Message::Other { kind: 200, code, body: &tail },
+        };
+        let mut bytes = vec![0; 8 + tail.len()];
+        let len = message.emit(src, dst, &mut bytes).expect("room");
+        prop_assert_eq!(icmpv6::parse(src, dst, &bytes[..len]), Ok(message));
+        bytes[0] ^= 1;
+        prop_assert_eq!(icmpv6::parse(src, dst, &bytes[..len]), Err(Malformed::Checksum));
+    }
+
+    #[test]
+    fn neighbour_discovery_survives(
+        target: u128, link in prop::option::of(mac()), flags: u8, which in 0u8..4,
+        numbers in any::<(u8, u16, u32, u32)>(), mtu in prop::option::of(any::<u32>()),
+        prefixes in prop::collection::vec(
+            (any::<u8>(), any::<bool>(), any::<bool>(), any::<u32>(), any::<u32>(), any::<u128>()),
+            0..=ndp::PREFIXES_MAX),
+    ) {
+        let (src, dst, target) = (Ipv6Addr::LOCALHOST, ipv6::ALL_NODES, Ipv6Addr::from(target));
+        let prefixes = prefixes.into_iter().map(|(prefix_len, on_link, autonomous, valid_s, preferred_s, prefix)| {
+            let prefix = Ipv6Addr::from(prefix);
+            PrefixInformation { prefix_len, on_link, autonomous, valid_s, preferred_s, prefix }
+        });
+        let (hop_limit, lifetime_s, reachable_ms, retransmit_ms) = numbers;
+        let message = match which {
+            0 => NdpMessage::RouterSolicitation { source: link },
+            1 => NdpMessage::NeighborSolicitation { target, source: link },
+            2 => NdpMessage::NeighborAdvertisement {
+                router: flags & 1 != 0, solicited: flags & 2 != 0, overrides: flags & 4 != 0,
+                target, link_address: link,
+            },
+            _ => NdpMessage::RouterAdvertisement(RouterAdvertisement {
+                hop_limit, flags, lifetime_s, reachable_ms, retransmit_ms, source: link, mtu,
+                prefixes: prefixes.collect(),
+            }),
+        };
+        let mut bytes = [0; 512];
+        let len = message.emit(src, dst, &mut bytes).expect("room");
+        let Ok(Icmpv6Message::Other { kind, body, .. }) = icmpv6::parse(src, dst, &bytes[..len])
+        else {
+            return Err(TestCaseError::fail("not read"));
+        };
+        prop_assert_eq!(ndp::parse(kind, body), Ok(message));
+        for room in 0..len {
+            prop_assert!(message.emit(src, dst, &mut bytes[..room]).is_err());
+        }
+    }
+
+    #[test]
+    fn fragment_headers_and_reports_survive(
+        next_header: u8, offset in 0u16..8192, more: bool, identification: u32, group: u128,
+    ) {
+        let next_header = Protocol(next_header);
+        let fragment = Fragment { next_header, offset: offset * 8, more, identification };
+        let mut bytes = [0; 8];
+        prop_assert_eq!(fragment.emit(&mut bytes), Ok(8));
+        let chain = ipv6::walk(Protocol::FRAGMENT, &bytes, 0);
+        if !fragment.is_whole() {
+            prop_assert_eq!(chain.map(|chain| chain.fragment), Ok(Some(fragment)));
+        }
+        let group = Ipv6Addr::from(group);
+        let records = [Some((RecordKind::IsExclude, group)), more.then_some((RecordKind::ToInclude, group))];
+        let report = Report { records };
+        let mut bytes = [0; 48];
+        let len = report.emit(group, mld::ALL_MLDV2_ROUTERS, &mut bytes).expect("room");
+        prop_assert_eq!(mld::parse_report(&bytes[4..len]), Ok(report));
+    }
+
+    #[test]
     fn sums_may_be_cut_anywhere(
         bytes in prop::collection::vec(any::<u8>(), 0..400),
         cuts in prop::collection::vec(0usize..400, 0..5),
@@ -286,6 +367,12 @@ proptest! {
     fn no_bytes_make_a_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = (ethernet::parse(&bytes), arp::parse(&bytes), ipv6::parse(&bytes), icmp::parse(&bytes));
         let _ = (ipv4::parse(&bytes), ipv4::parse_quoted(&bytes), udp::parse(&bytes));
+        let (src, dst) = (Ipv6Addr::UNSPECIFIED, Ipv6Addr::LOCALHOST);
+        let _ = (icmpv6::parse(src, dst, &bytes), icmpv6::parse_unverified(&bytes));
+        let _ = (ipv6::parse_quoted(&bytes), mld::parse_query(&bytes), mld::parse_report(&bytes));
+        for kind in 0..=255 {
+            let _ = (ndp::parse(kind, &bytes), ipv6::walk(Protocol(kind), &bytes, 0));
+        }
         let _ = (vnet::parse(&bytes), vnet::parse_mergeable(&bytes), tcp::parse_quoted(&bytes));
         let _ = tcp::parse(&bytes).map(|segment| segment.seq_len());
         let _ = text::Line::of(&bytes).to_string();

@@ -1,8 +1,13 @@
 //! Every parser of `wire` on the same bytes, as a frame and as each header by itself. Nothing may
 //! panic, and what was parsed must come out of `emit` so that it parses to the same again.
 
+use std::net::Ipv6Addr;
+
 use wire::checksum::Sum;
-use wire::{arp, checksum, ethernet, icmp, ipv4, ipv6, tcp, text, udp, vnet};
+use wire::ipv4::Protocol;
+use wire::{
+    arp, checksum, ethernet, icmp, icmpv6, ipv4, ipv6, mld, ndp, tcp, text, udp, vnet,
+};
 
 /// One input.
 pub fn run(data: &[u8]) {
@@ -15,6 +20,7 @@ pub fn run(data: &[u8]) {
     ipv4_packet(data);
     ipv6_packet(data);
     icmp_message(data);
+    icmpv6_message(data);
     udp_datagram(data);
     tcp_segment(data);
     completion(data);
@@ -69,6 +75,28 @@ fn ipv4_packet(data: &[u8]) {
         ipv4::Protocol::UDP => udp_datagram(payload),
         ipv4::Protocol::ICMP => icmp_message(payload),
         _ => {}
+    }
+}
+
+fn icmpv6_message(data: &[u8]) {
+    let (src, dst) = (Ipv6Addr::LOCALHOST, ipv6::ALL_NODES);
+    let mut out = vec![0; data.len() + 512];
+    if let Ok(message) = icmpv6::parse_unverified(data) {
+        let len = message.emit(src, dst, &mut out).expect("room");
+        assert_eq!(icmpv6::parse(src, dst, &out[..len]), Ok(message));
+    }
+    let Some((&kind, body)) = data.split_first() else { return };
+    let _ = mld::parse_query(body);
+    if let Ok(report) = mld::parse_report(body) {
+        let len = report.emit(src, dst, &mut out).expect("room");
+        assert_eq!(mld::parse_report(&out[4..len]), Ok(report));
+    }
+    if let Ok(message) = ndp::parse(kind, body) {
+        let len = message.emit(src, dst, &mut out).expect("room");
+        assert_eq!(ndp::parse(kind, &out[4..len]), Ok(message));
+    }
+    if let Ok(chain) = ipv6::walk(Protocol(kind), body, 0) {
+        assert_eq!(usize::from(chain.headers_len) + chain.payload.len(), body.len());
     }
 }
 

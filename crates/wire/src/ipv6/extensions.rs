@@ -1,0 +1,336 @@
+//! The extension headers of a packet (RFC 8200, section 4): walked once from front to back,
+//! within the packet's bounds and a bound on their number.
+
+use crate::ipv4::Protocol;
+use crate::{Malformed, NoRoom, put};
+
+use super::HEADER_LEN;
+
+/// Extension headers of one packet that are looked at; a packet with more is not read further.
+/// RFC 8504, section 5.3, lets a host bound them; nobody honest has half as many.
+pub const HEADERS_MAX: usize = 8;
+/// Bytes of a fragment header.
+pub const FRAGMENT_LEN: usize = 8;
+
+const HOP_BY_HOP: u8 = Protocol::HOP_BY_HOP.0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = Protocol::FRAGMENT.0;
+const NO_NEXT: u8 = 59;
+const DESTINATION: u8 = 60;
+
+/// Pad1 and PadN (RFC 8200, section 4.2), router alert (RFC 2711).
+const PAD_1: u8 = 0;
+const PAD_N: u8 = 1;
+const ROUTER_ALERT: u8 = 5;
+
+/// Codes of an ICMPv6 parameter problem (RFC 4443, section 3.4).
+const ERRONEOUS_FIELD: u8 = 0;
+const UNRECOGNIZED_NEXT_HEADER: u8 = 1;
+const UNRECOGNIZED_OPTION: u8 = 2;
+
+/// A fragment header (RFC 8200, section 4.5), in host order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// What the whole packet carries behind the fragment header.
+    pub next_header: Protocol,
+    /// Where this piece belongs, in bytes (a multiple of 8).
+    pub offset: u16,
+    /// This is not the last fragment.
+    pub more: bool,
+    /// Groups fragments of one packet.
+    pub identification: u32,
+}
+
+impl Fragment {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (&[next_header, _, o0, o1, i0, i1, i2, i3], _) = bytes.split_first_chunk()?;
+        let field = u16::from_be_bytes([o0, o1]);
+        Some(Self {
+            next_header: Protocol(next_header),
+            offset: field & 0xfff8,
+            more: field & 1 != 0,
+            identification: u32::from_be_bytes([i0, i1, i2, i3]),
+        })
+    }
+
+    /// A packet that needs no other to be whole (RFC 6946).
+    pub fn is_whole(&self) -> bool {
+        self.offset == 0 && !self.more
+    }
+
+    /// Writes the header to the start of `out` and gives its length.
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
+        let field = self.offset & 0xfff8 | u16::from(self.more);
+        let out = put(out, &[self.next_header.0, 0])?;
+        let out = put(out, &field.to_be_bytes())?;
+        put(out, &self.identification.to_be_bytes())?;
+        Ok(FRAGMENT_LEN)
+    }
+}
+
+/// What the extension headers lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chain<'a> {
+    /// What `payload` is; of a fragment, what the fragment header says of the whole.
+    pub protocol: Protocol,
+    /// Where the packet names `protocol`, for a parameter problem: bytes from its start.
+    pub named_at: u16,
+    /// Bytes of extension headers, those of the fragment header included.
+    pub headers_len: u16,
+    /// Set when this is a piece of a packet and not the whole; the walk ends there.
+    pub fragment: Option<Fragment>,
+    /// A hop-by-hop header asks routers to look (RFC 2711); MLD comes with it.
+    pub router_alert: bool,
+    /// What follows the headers.
+    pub payload: &'a [u8],
+}
+
+/// Why a packet's headers were not read to their end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// They do not fit into the packet.
+    Malformed(Malformed),
+    /// There are more than [`HEADERS_MAX`], or a hop-by-hop header is not the first.
+    Order,
+    /// An option or routing type that is not known and says that the packet is to be dropped
+    /// without a word; or there is nothing behind the headers (no next header).
+    Silent,
+    /// The sender is to be told with a parameter problem.
+    Problem {
+        /// Code of the message.
+        code: u8,
+        /// The byte of the packet that is not understood.
+        pointer: u32,
+        /// Also when the packet went to a group.
+        even_multicast: bool,
+    },
+}
+
+fn option_problem(kind: u8, pointer: usize) -> Result<(), Unreadable> {
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.2
+    //# The Option Type identifiers are internally encoded such that their
+    //# highest-order 2 bits specify the action that must be taken if the
+    //# processing IPv6 node does not recognize the Option Type:
+    let even_multicast = match kind >> 6 {
+        0 => return Ok(()),
+        1 => return Err(Unreadable::Silent),
+        2 => true,
+        _ => false,
+    };
+    // At most 64 KiB from the packet's start.
+    let pointer = pointer as u32;
+    Err(Unreadable::Problem { code: UNRECOGNIZED_OPTION, pointer, even_multicast })
+}
+
+/// Reads the options of a hop-by-hop or destination options header that lies `at` bytes into
+/// the packet; whether one is a router alert.
+fn options(header: &[u8], at: usize) -> Result<bool, Unreadable> {
+    let short = Unreadable::Malformed(Malformed::Length);
+    let mut router_alert = false;
+    let mut next = 2;
+    while let Some(&kind) = header.get(next) {
+        if kind == PAD_1 {
+            next += 1;
+            continue;
+        }
+        let len = usize::from(*header.get(next + 1).ok_or(short)?);
+        let end = next + 2 + len;
+        if end > header.len() {
+            return Err(short);
+        }
+        match kind {
+            PAD_N => {}
+            ROUTER_ALERT => router_alert = true,
+            _ => option_problem(kind, at + next)?,
+        }
+        next = end;
+    }
+    Ok(router_alert)
+}
+
+/// Walks the headers behind the fixed one, of which `first` names the first and `payload` is
+/// everything. `skipped`: bytes of headers that came before (0, or what was walked before a
+/// fragment was put together), so that pointers are right.
+#[inline]
+pub fn walk(first: Protocol, payload: &[u8], skipped: usize) -> Result<Chain<'_>, Unreadable> {
+    if is_upper(first) {
+        // Mostly there are none.
+        return Ok(Chain {
+            protocol: first,
+            named_at: 6,
+            headers_len: 0,
+            fragment: None,
+            router_alert: false,
+            payload,
+        });
+    }
+    walk_headers(first, payload, skipped)
+}
+
+fn is_upper(protocol: Protocol) -> bool {
+    !matches!(protocol.0, HOP_BY_HOP | ROUTING | FRAGMENT | NO_NEXT | DESTINATION)
+}
+
+fn walk_headers(first: Protocol, payload: &[u8], skipped: usize) -> Result<Chain<'_>, Unreadable> {
+    let short = Unreadable::Malformed(Malformed::Short);
+    let (mut protocol, mut rest) = (first, payload);
+    // Where the byte lies that names `protocol`, and where `rest` begins, from the packet's start.
+    let (mut named_at, mut at) = (6, HEADER_LEN + skipped);
+    let mut router_alert = false;
+    for count in 0..=HEADERS_MAX {
+        let headers_len = (payload.len() - rest.len()) as u16;
+        let chain = |protocol, named_at: usize, fragment| Chain {
+            protocol,
+            named_at: named_at as u16,
+            headers_len,
+            fragment,
+            router_alert,
+            payload: rest,
+        };
+        if is_upper(protocol) {
+            return Ok(chain(protocol, named_at, None));
+        }
+        if protocol.0 == NO_NEXT {
+            return Err(Unreadable::Silent);
+        }
+        if protocol.0 == FRAGMENT {
+            let fragment = Fragment::parse(rest).ok_or(short)?;
+            let (_, behind) = rest.split_at_checked(FRAGMENT_LEN).ok_or(short)?;
+            if !fragment.is_whole() {
+                let headers_len = headers_len + FRAGMENT_LEN as u16;
+                let found = chain(fragment.next_header, at, Some(fragment));
+                return Ok(Chain { headers_len, payload: behind, ..found });
+            }
+            (protocol, named_at) = (fragment.next_header, at);
+            (rest, at) = (behind, at + FRAGMENT_LEN);
+            continue;
+        }
+        let &[next, len, ..] = rest else { return Err(short) };
+        let len = (usize::from(len) + 1) * 8;
+        let (header, behind) = rest.split_at_checked(len).ok_or(short)?;
+        match protocol.0 {
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-4.1
+            //# IPv6 nodes must accept and attempt to process extension headers in
+            //# any order and occurring any number of times in the same packet,
+            //# except for the Hop-by-Hop Options header, which is restricted to
+            //# appear immediately after an IPv6 header only.
+            HOP_BY_HOP if count > 0 || skipped > 0 => {
+                let code = UNRECOGNIZED_NEXT_HEADER;
+                let pointer = named_at as u32;
+                return Err(Unreadable::Problem { code, pointer, even_multicast: false });
+            }
+            HOP_BY_HOP => router_alert = options(header, at)?,
+            DESTINATION => {
+                options(header, at)?;
+            }
+            _ => {
+                //= https://www.rfc-editor.org/rfc/rfc8200#section-4.4
+                //# If Segments Left is non-zero, the node must discard the packet and
+                //# send an ICMP Parameter Problem, Code 0, message to the packet's
+                //# Source Address, pointing to the unrecognized Routing Type.
+                if header.get(3).is_some_and(|&left| left != 0) {
+                    let pointer = at as u32 + 2;
+                    let code = ERRONEOUS_FIELD;
+                    return Err(Unreadable::Problem { code, pointer, even_multicast: false });
+                }
+            }
+        }
+        (protocol, named_at) = (Protocol(next), at);
+        (rest, at) = (behind, at + len);
+    }
+    Err(Unreadable::Order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options_header(next: u8, options: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![next, 0];
+        bytes.extend(options);
+        while !bytes.len().is_multiple_of(8) {
+            bytes.push(PAD_1);
+        }
+        bytes[1] = (bytes.len() / 8 - 1) as u8;
+        bytes
+    }
+
+    #[test]
+    fn headers_in_any_order_lead_to_what_is_carried() {
+        let mut packet = options_header(DESTINATION, &[ROUTER_ALERT, 2, 0, 0]);
+        packet.extend(options_header(ROUTING, &[PAD_N, 8, 0, 0, 0, 0, 0, 0, 0, 0]));
+        packet.extend([FRAGMENT, 0, 99, 0, 0, 0, 0, 0]);
+        let whole =
+            Fragment { next_header: Protocol::TCP, offset: 0, more: false, identification: 7 };
+        let mut fragment = [0; FRAGMENT_LEN];
+        whole.emit(&mut fragment).unwrap();
+        packet.extend(fragment);
+        let headers_len = packet.len() as u16;
+        packet.extend(b"segment");
+        let chain = walk(Protocol(HOP_BY_HOP), &packet, 0).unwrap();
+        assert_eq!((chain.protocol, chain.headers_len), (Protocol::TCP, headers_len));
+        assert_eq!((chain.payload, chain.fragment), (&b"segment"[..], None));
+        assert_eq!(usize::from(chain.named_at), HEADER_LEN + usize::from(headers_len) - 8);
+        assert!(chain.router_alert);
+    }
+
+    #[test]
+    fn the_walk_ends_at_a_piece_of_a_packet() {
+        let piece =
+            Fragment { next_header: Protocol(60), offset: 16, more: true, identification: 9 };
+        let mut packet = [0; 12];
+        piece.emit(&mut packet).unwrap();
+        let chain = walk(Protocol(FRAGMENT), &packet, 0).unwrap();
+        assert_eq!((chain.fragment, chain.payload.len()), (Some(piece), 4));
+        assert_eq!((chain.protocol, chain.headers_len), (Protocol(60), 8));
+    }
+
+    #[test]
+    fn an_unknown_option_is_treated_as_its_type_says() {
+        let with =
+            |kind| walk(Protocol(DESTINATION), &options_header(6, &[kind, 0]), 0).map(|_| ());
+        assert_eq!(with(0x3e), Ok(()));
+        assert_eq!(with(0x7e), Err(Unreadable::Silent));
+        for (kind, even_multicast) in [(0xbe, true), (0xfe, false)] {
+            let expected = Unreadable::Problem { code: 2, pointer: 42, even_multicast };
+            assert_eq!(with(kind), Err(expected));
+        }
+    }
+
+    #[test]
+    fn a_routing_header_that_is_not_used_up_is_a_problem() {
+        let packet = [6, 0, 0, 1, 0, 0, 0, 0];
+        let expected = Unreadable::Problem { code: 0, pointer: 42, even_multicast: false };
+        assert_eq!(walk(Protocol(ROUTING), &packet, 0), Err(expected));
+    }
+
+    #[test]
+    fn hop_by_hop_options_come_first_or_are_a_problem() {
+        let mut packet = options_header(HOP_BY_HOP, &[]);
+        packet.extend(options_header(6, &[]));
+        let expected = Unreadable::Problem { code: 1, pointer: 40, even_multicast: false };
+        assert_eq!(walk(Protocol(DESTINATION), &packet, 0), Err(expected));
+    }
+
+    #[test]
+    fn the_number_of_headers_is_bounded() {
+        let packet = |count| options_header(DESTINATION, &[]).repeat(count);
+        let mut fits = packet(HEADERS_MAX - 1);
+        fits.extend(options_header(6, &[]));
+        assert!(walk(Protocol(DESTINATION), &fits, 0).is_ok());
+        let over = packet(HEADERS_MAX + 2);
+        assert_eq!(walk(Protocol(DESTINATION), &over, 0), Err(Unreadable::Order));
+    }
+
+    #[test]
+    fn headers_cut_anywhere_are_malformed() {
+        let packet = options_header(6, &[PAD_N, 4, 0, 0, 0, 0]);
+        for len in 0..packet.len() {
+            let cut = walk(Protocol(DESTINATION), &packet[..len], 0);
+            assert_eq!(cut, Err(Unreadable::Malformed(Malformed::Short)), "{len}");
+        }
+        let long = walk(Protocol(DESTINATION), &[6, 0, PAD_N, 5, 0, 0, 0, 0], 0);
+        assert_eq!(long, Err(Unreadable::Malformed(Malformed::Length)));
+        assert_eq!(walk(Protocol(NO_NEXT), &[], 0), Err(Unreadable::Silent));
+    }
+}
