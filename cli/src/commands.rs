@@ -11,6 +11,7 @@ use clap::{Parser, Subcommand};
 use crate::config::{self, Flags};
 use crate::demo::{self, bench, work::Work};
 use crate::failure::{Explain, Failure, Result};
+use crate::observer::Observer;
 
 mod ask;
 mod doctor;
@@ -87,6 +88,15 @@ enum Command {
         /// Seconds to capture; until interrupted when left out
         #[arg(long)]
         seconds: Option<u64>,
+        /// Which frames, as tcpdump has it: host, net, port, portrange with src or dst; tcp, udp,
+        /// icmp, icmp6, ip, ip6, arp, ether host; and, or, not, parentheses
+        #[arg(trailing_var_arg = true)]
+        filter: Vec<String>,
+    },
+    /// Let an engine that was started with --confirm stay
+    Confirm {
+        #[command(flatten)]
+        engine: EngineSocket,
     },
     /// Run whole systems under virtual time, with faults, by seed
     Sim(SimArguments),
@@ -133,6 +143,12 @@ struct EngineArguments {
     /// TOML file with the same and more settings
     #[arg(long)]
     config: Option<PathBuf>,
+    /// End after so many seconds, with everything as before, unless `outboard confirm` comes first
+    #[arg(long, value_name = "SECONDS")]
+    confirm: Option<u64>,
+    /// Run as this user once the ports are open
+    #[arg(long)]
+    user: Option<String>,
     /// End when this process does
     #[arg(long, hide = true)]
     owner: Option<i32>,
@@ -233,8 +249,10 @@ fn run(command: Command) -> Result<ExitCode> {
                 core: arguments.core,
                 poll: arguments.poll.map(Poll::from),
                 socket: arguments.socket,
+                user: arguments.user,
+                confirm: arguments.confirm,
             };
-            engine::engine(arguments.config.as_deref(), &flags, arguments.owner)?;
+            return engine::engine(arguments.config.as_deref(), &flags, arguments.owner);
         }
         Command::Run(arguments) => return run::run(&run_settings(arguments)),
         Command::LaunchEngine { arguments } => return run::launch_engine(&arguments),
@@ -246,9 +264,14 @@ fn run(command: Command) -> Result<ExitCode> {
             top::top(&engine.path(), interval, count)?;
         }
         Command::Stats { engine, json } => ask::stats(&engine.path(), json)?,
-        Command::Pcap { engine, port, snap_bytes, output, seconds } => {
-            let capture = ask::Capture { port, snap_bytes, output, seconds };
+        Command::Pcap { engine, port, snap_bytes, output, seconds, filter } => {
+            let filter = filter.join(" ");
+            let capture = ask::Capture { port, snap_bytes, filter, output, seconds };
             ask::capture(&engine.path(), &capture)?;
+        }
+        Command::Confirm { engine } => {
+            Observer::connect(&engine.path())?.confirm()?;
+            println!("confirmed: the engine stays");
         }
         Command::Sim(arguments) => {
             return sim::sim(&sim::Runs {

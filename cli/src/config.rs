@@ -8,18 +8,25 @@
 //!
 //! [limits]
 //! sessions = 64
+//!
+//! [deny]
+//! ports = ["tcp:22"]
 //! ```
 //!
 //! Unknown keys are errors; every error names its line.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use engine::config::{EngineConfig, Limits, Poll};
+use engine::rules::Rules;
 use port::PortSpec;
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::failure::{Explain, Failure, Result};
+use crate::lists;
+use crate::users::{self, User};
 
 /// An engine's settings, ready to be opened.
 #[derive(Clone, Debug)]
@@ -28,6 +35,10 @@ pub struct Settings {
     pub engine: EngineConfig,
     /// The ports, parsed and not yet opened.
     pub ports: Vec<PortSpec>,
+    /// Whom the engine runs as once its ports are open; whoever started it when `None`.
+    pub user: Option<User>,
+    /// End unless confirmed within so long.
+    pub confirm: Option<Duration>,
 }
 
 /// What the command line says; unset values are taken from the file.
@@ -41,6 +52,10 @@ pub struct Flags {
     pub poll: Option<Poll>,
     /// Control socket.
     pub socket: Option<PathBuf>,
+    /// Name of the user to run as.
+    pub user: Option<String>,
+    /// Seconds within which the engine is to be confirmed.
+    pub confirm: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -48,12 +63,19 @@ pub struct Flags {
 struct File {
     socket: Option<PathBuf>,
     socket_mode: Option<u32>,
+    socket_group: Option<String>,
+    user: Option<String>,
+    confirm: Option<u64>,
     core: Option<usize>,
     poll: Option<PollWord>,
     #[serde(default)]
     ports: Vec<Spanned<String>>,
     #[serde(default)]
     limits: LimitsTable,
+    #[serde(default)]
+    allow: lists::Table,
+    #[serde(default)]
+    deny: lists::Table,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -105,6 +127,11 @@ limits_table! {
     lane_idle_ns: u64,
     linger_ns: u64,
     sockets: u32,
+    listeners: u32,
+    udp_sockets: u32,
+    neighbors: u32,
+    endpoints_per_user: u32,
+    memory_per_user: u64,
 }
 
 /// Settings from the file at `path`, if any, and `flags`.
@@ -136,6 +163,14 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     if let Some(mode) = file.socket_mode {
         engine.socket_mode = mode;
     }
+    let group = file.socket_group.as_deref().map(users::group_number);
+    engine.socket_group = group.transpose()?;
+    let user = flags.user.as_deref().or(file.user.as_deref()).map(users::user);
+    let user = user.transpose()?;
+    let at_line = |start, why| {
+        Failure::new(format!("{name}, line {}: {why}", line_of(text, start)), "correct the line")
+    };
+    engine.rules = Rules { allow: file.allow.list(at_line)?, deny: file.deny.list(at_line)? };
     engine.core = flags.core.or(file.core);
     let in_file = file.poll.map(|word| match word {
         PollWord::Busy => Poll::Busy,
@@ -149,11 +184,8 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     }
     let mut ports = Vec::new();
     for written in &file.ports {
-        let line = line_of(text, written.span().start);
         let parsed = written.get_ref().parse::<PortSpec>();
-        ports.push(parsed.map_err(|error| {
-            Failure::new(format!("{name}, line {line}: {error}"), "correct the line")
-        })?);
+        ports.push(parsed.map_err(|error| at_line(written.span().start, error.to_string()))?);
     }
     if !flags.ports.is_empty() {
         ports = flags.ports.iter().map(|written| port(written)).collect::<Result<_>>()?;
@@ -164,7 +196,9 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
             "give it one, e.g. --port tap:ob0,addr=10.0.0.2/24",
         ));
     }
-    Ok(Settings { engine, ports })
+    lists::tell(&engine.rules, &mut ports)?;
+    let confirm = flags.confirm.or(file.confirm).map(Duration::from_secs);
+    Ok(Settings { engine, ports, user, confirm })
 }
 
 /// A PORT as written on the command line.
@@ -181,6 +215,9 @@ fn line_of(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|&byte| byte == b'\n').count() + 1
 }
 
+/// Directory of the system's engine.
+pub const OWN_DIRECTORY: &str = "/run/outboard";
+
 /// Name of the socket inside its directory.
 const SOCKET_NAME: &str = "engine.sock";
 
@@ -190,7 +227,7 @@ pub fn default_socket() -> PathBuf {
     if let Some(path) = std::env::var_os("OUTBOARD_SOCKET").filter(|path| !path.is_empty()) {
         return path.into();
     }
-    let shared = Path::new("/run/outboard").join(SOCKET_NAME);
+    let shared = Path::new(OWN_DIRECTORY).join(SOCKET_NAME);
     if rustix::process::geteuid().is_root() || shared.exists() {
         return shared;
     }
@@ -233,6 +270,36 @@ mod tests {
     fn a_bad_port_in_the_file_is_an_error_with_its_line() {
         let said = failure("core = 1\nports = [\n  \"tap:a,addr=10.0.0.2/24\",\n  \"tip:b\",\n]\n");
         assert!(said.contains("line 4") && said.contains("tip"), "{said}");
+    }
+
+    #[test]
+    fn the_lists_say_what_may_be_accelerated() {
+        let text = "ports = [\"xdp:eth0\"]\n[allow]\nports = [\"tcp:80\", \"8000-8999\"]\n\
+                    users = [\"root\", \"77\"]\n[deny]\nremotes = [\"10.0.0.0/8\"]\n";
+        let settings = parse("x.toml", text, &Flags::default()).expect("parses");
+        let rules = &settings.engine.rules;
+        assert!(rules.admit_port(port::Protocol::Udp, 8001) && rules.admit_user(77));
+        assert!(!rules.admit_port(port::Protocol::Udp, 80) && !rules.admit_user(78));
+        assert_eq!(settings.ports[0].remotes.len(), 1);
+        let said = failure("ports = [\"xdp:eth0\"]\n[deny]\nports = [\n\"1\",\n\"http\",\n]\n");
+        assert!(said.contains("line 5") && said.contains("http"), "{said}");
+        let said = failure("ports = [\"tap:a\"]\n[deny]\nremotes = [\"10.0.0.0/8\"]\n");
+        assert!(said.contains("tap:a") && said.contains("xdp"), "{said}");
+    }
+
+    #[test]
+    fn limits_of_the_stack_and_of_users_have_keys() {
+        let text = "ports = [\"tap:a\"]\nconfirm = 60\nuser = \"root\"\n[limits]\nlisteners = 3\n\
+                    udp_sockets = 4\nneighbors = 5\nendpoints_per_user = 6\nmemory_per_user = 7\n";
+        let settings = parse("x.toml", text, &Flags::default()).expect("parses");
+        let limits = &settings.engine.limits;
+        assert_eq!((limits.listeners, limits.udp_sockets, limits.neighbors), (3, 4, 5));
+        assert_eq!((limits.endpoints_per_user, limits.memory_per_user), (6, 7));
+        assert_eq!(settings.confirm, Some(Duration::from_secs(60)));
+        assert_eq!(settings.user.map(|user| user.user), Some(0));
+        let flags = Flags { confirm: Some(5), ..Flags::default() };
+        let settings = parse("x.toml", text, &flags).expect("parses");
+        assert_eq!(settings.confirm, Some(Duration::from_secs(5)), "a flag wins");
     }
 
     #[test]

@@ -11,4 +11,8 @@ pub mod config;
 pub mod demo;
 pub mod failure;
 pub mod lab;
+pub mod lists;
 pub mod observer;
+pub mod privileges;
+pub mod systemd;
+pub mod users;

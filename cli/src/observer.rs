@@ -115,15 +115,33 @@ impl Observer {
         }
     }
 
-    /// Has frames of `port` (all ports when empty) written to `output` as pcapng, at most
-    /// `snap_bytes` of each, until this connection closes.
-    pub fn capture(&mut self, port: &str, snap_bytes: u32, output: BorrowedFd<'_>) -> Result<()> {
-        let question = ToEngine::Capture { port: port.into(), snap_bytes };
+    /// Has frames of `port` (all ports when empty) that `filter` keeps written to `output` as
+    /// pcapng, at most `snap_bytes` of each, until this connection closes.
+    pub fn capture(
+        &mut self,
+        port: &str,
+        snap_bytes: u32,
+        filter: &str,
+        output: BorrowedFd<'_>,
+    ) -> Result<()> {
+        let question = ToEngine::Capture { port: port.into(), snap_bytes, filter: filter.into() };
         match self.ask(&question, Some(output))? {
             FromEngine::Capturing { refused: None } => Ok(()),
             FromEngine::Capturing { refused: Some(reason) } => Err(Failure::new(
                 format!("the engine refused the capture: {reason}"),
                 "see its ports with `outboard stats`, and whether --output can be written",
+            )),
+            _ => Err(self.confused()),
+        }
+    }
+
+    /// Tells an engine on trial that it is to stay.
+    pub fn confirm(&mut self) -> Result<()> {
+        match self.ask(&ToEngine::Confirm, None)? {
+            FromEngine::Confirmed { refused: None } => Ok(()),
+            FromEngine::Confirmed { refused: Some(reason) } => Err(Failure::new(
+                format!("nothing was confirmed: {reason}"),
+                "see how the engine was started",
             )),
             _ => Err(self.confused()),
         }

@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use port::pcap::Filter;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use shm::control::SocketInfo;
 
@@ -111,6 +112,8 @@ pub struct Capture {
     pub port: String,
     /// Bytes kept of each frame.
     pub snap_bytes: u32,
+    /// Which frames, in tcpdump's language.
+    pub filter: String,
     /// Where to: a file, or standard output for `-`.
     pub output: PathBuf,
     /// End after so many seconds; otherwise when interrupted.
@@ -119,6 +122,9 @@ pub struct Capture {
 
 /// `outboard pcap`: frames as pcapng, for tcpdump and Wireshark.
 pub fn capture(socket: &Path, capture: &Capture) -> Result<()> {
+    // Mistakes are told before anything starts.
+    Filter::compile(&capture.filter)
+        .map_err(|error| Failure::new(error.to_string(), "see `outboard pcap --help`"))?;
     let mut observer = Observer::connect(socket)?;
     let output = if capture.output == Path::new("-") {
         let stdout = std::io::stdout();
@@ -138,7 +144,7 @@ pub fn capture(socket: &Path, capture: &Capture) -> Result<()> {
             .explain(format!("cannot create {shown}"), "choose a writable path with --output")?
             .into()
     };
-    observer.capture(&capture.port, capture.snap_bytes, output.as_fd())?;
+    observer.capture(&capture.port, capture.snap_bytes, &capture.filter, output.as_fd())?;
     let deadline = capture.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

@@ -1,15 +1,24 @@
 //! `outboard engine` and `outboard check-config`: settings become a running engine.
 
 use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use engine::config::PortSetup;
+use engine::privileges;
+use engine::trial::Trial;
 use engine::{Cidr, Engine, StopHandle};
+use port::spec::PortKind;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, setrlimit};
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::config::{self, Flags, Settings};
 use crate::failure::{Explain, Failure, Result};
+use crate::privileges::reduce;
+use crate::systemd;
 
 use super::run::READY;
 
@@ -17,29 +26,116 @@ use super::run::READY;
 ///
 /// # Errors
 /// When settings, ports or socket are not usable, or when the engine ends by a fault of its own.
-pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<()> {
+pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<ExitCode> {
     show_messages();
-    let settings = config::settings(file, flags)?;
+    let mut settings = config::settings(file, flags)?;
     raise_descriptors(&settings);
-    if let Some(directory) = settings.engine.socket.parent().filter(|path| !path.exists()) {
-        std::fs::create_dir_all(directory)
-            .explain(format!("cannot create {}", directory.display()), "choose another --socket")?;
-    }
+    make_directory(&settings)?;
     let mut ports = Vec::new();
     for spec in &settings.ports {
         ports.push(open(spec)?);
     }
+    warn_of_default_routes(&settings);
     let summary = summary(&settings);
+    let shares = settings.ports.iter().any(|port| port.kind == PortKind::Xdp);
+    let wanted = if shares { privileges::CONTROL } else { CapabilitySet::empty() };
+    reduce(settings.user, settings.engine.socket_group, wanted)?;
+    let trial = settings.confirm.map(|limit| (limit, Arc::new(Trial::default())));
+    settings.engine.trial = trial.as_ref().map(|(_, trial)| Arc::clone(trial));
     let engine = Engine::start(settings.engine, ports)
         .map_err(|error| Failure::new(error.to_string(), "see `outboard doctor`"))?;
+    // What this thread still has, its others have taken what they need of.
+    privileges::keep(CapabilitySet::empty())
+        .explain("cannot give up capabilities", "report this")?;
     stop_on_signals(engine.stop_handle())?;
     if let Some(owner) = owner {
         stop_with(owner, engine.stop_handle())?;
     }
+    if let Some((limit, trial)) = &trial {
+        end_unless_confirmed(*limit, Arc::clone(trial), engine.stop_handle())?;
+    }
     eprint!("{summary}");
     println!("{READY}");
+    systemd::notify("READY=1");
     engine.join().map_err(|reason| {
         Failure::new(format!("the engine ended: {reason}"), "report this with its messages")
+    })?;
+    systemd::notify("STOPPING=1");
+    Ok(match trial.is_some_and(|(_, trial)| trial.is_over()) {
+        true => ExitCode::from(UNCONFIRMED),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+/// Exit status of an engine that nobody has confirmed.
+pub const UNCONFIRMED: u8 = 3;
+
+/// How long an engine that was not confirmed may take to end by itself.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Ends the engine when nobody has confirmed it in time, also one that hangs: what it had is the
+/// kernel's again as soon as the process is gone.
+fn end_unless_confirmed(limit: Duration, trial: Arc<Trial>, stop: StopHandle) -> Result<()> {
+    let seconds = limit.as_secs();
+    eprintln!(
+        "outboard: on trial: type `outboard confirm` within {seconds} seconds, or the engine ends \
+         and everything is as before"
+    );
+    spawn("trial", move || {
+        if !trial.wait(limit) {
+            eprintln!(
+                "outboard: nobody has confirmed the engine within {seconds} seconds: it ends, and \
+                 its ports and listeners are the kernel's again; start it with a longer --confirm, \
+                 or without, if all was well"
+            );
+            stop.stop();
+            std::thread::sleep(GRACE);
+            std::process::exit(i32::from(UNCONFIRMED));
+        }
+    })
+}
+
+/// Sees to it that the socket has a directory in which the engine's user may make and remove it.
+fn make_directory(settings: &Settings) -> Result<()> {
+    let Some(directory) = settings.engine.socket.parent() else { return Ok(()) };
+    let shown = directory.display();
+    let made = !directory.exists() && !directory.as_os_str().is_empty();
+    if made {
+        std::fs::create_dir_all(directory)
+            .explain(format!("cannot create {shown}"), "choose another --socket")?;
+    }
+    if let Some(user) = settings.user
+        && (made || directory == Path::new(config::OWN_DIRECTORY))
+    {
+        std::os::unix::fs::chown(directory, Some(user.user), Some(user.group)).explain(
+            format!("cannot give {shown} to the engine's user"),
+            "start the engine as root, or choose another --socket",
+        )?;
+    }
+    Ok(())
+}
+
+/// Says so when a port is the machine's way to the world and a mistake would not undo itself.
+fn warn_of_default_routes(settings: &Settings) {
+    let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
+    for port in settings.ports.iter().filter(|port| port.kind == PortKind::Xdp) {
+        if settings.confirm.is_none() && carries_default_route(&routes, &port.name) {
+            eprintln!(
+                "outboard: {} carries this machine's default route: if that is your only way to \
+                 the machine, start the engine with --confirm 60 and type `outboard confirm` \
+                 when all is well",
+                port.name
+            );
+        }
+    }
+}
+
+/// Whether `routes`, as /proc/net/route has them, lead anywhere through an interface.
+pub(super) fn carries_default_route(routes: &str, interface: &str) -> bool {
+    routes.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // Interface, destination, gateway, flags, three counts, mask.
+        matches!(words[..], [name, "00000000", _, _, _, _, _, "00000000", ..] if name == interface)
     })
 }
 
@@ -94,7 +190,7 @@ fn descriptors(limits: &engine::Limits) -> u64 {
 
 /// Descriptors that hold ports for connects.
 fn reserved_ports(ports: &[port::PortSpec]) -> u64 {
-    let shared = ports.iter().filter(|port| port.kind == port::spec::PortKind::Xdp);
+    let shared = ports.iter().filter(|port| port.kind == PortKind::Xdp);
     shared.map(|port| u64::from(port.connect_ports)).sum()
 }
 
@@ -135,7 +231,7 @@ fn summary(settings: &Settings) -> String {
         let addresses: Vec<String> =
             port.addresses.iter().map(|own| format!("{}/{}", own.address, own.prefix)).collect();
         let addresses = match port.kind {
-            port::spec::PortKind::Xdp => "with the kernel's addresses".to_owned(),
+            PortKind::Xdp => "with the kernel's addresses".to_owned(),
             _ => addresses.join(" "),
         };
         text.push_str(&format!("port     {} {addresses}\n", port.label()));
@@ -150,7 +246,14 @@ fn summary(settings: &Settings) -> String {
         limits.sessions,
         limits.stash_total_bytes >> 20
     ));
-    text.push_str(&format!("socket   {}\n", engine.socket.display()));
+    text.push_str(&format!("socket   {}", engine.socket.display()));
+    if let Some(group) = engine.socket_group {
+        text.push_str(&format!(", mode {:o}, group {group}", engine.socket_mode));
+    }
+    text.push('\n');
+    if let Some(user) = settings.user {
+        text.push_str(&format!("user     {}\n", user.user));
+    }
     text
 }
 
@@ -189,6 +292,16 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_interface_of_the_default_route_is_known() {
+        let routes = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\n\
+                      eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
+                      eth1\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
+        assert!(carries_default_route(routes, "eth0"));
+        assert!(!carries_default_route(routes, "eth1"));
+        assert!(!carries_default_route("", "eth0"));
+    }
 
     #[test]
     fn every_session_is_counted_with_all_its_descriptors() {

@@ -37,7 +37,14 @@ impl Session {
         let lane = ClientLane::new(region.clone(), 0, 0);
         let driver = Driver::new(lane, copy()?, copy()?, process).pumped(Pump(pump));
         let control = Control::new(Socket::from_fd(ours));
-        let grant = Grant { control, region, drivers: vec![driver], spare: Vec::new(), interfaces };
+        let grant = Grant {
+            control,
+            region,
+            drivers: vec![driver],
+            spare: Vec::new(),
+            interfaces,
+            remotes: Vec::new(),
+        };
         Ok((Self::from_grant(grant)?, theirs))
     }
 

@@ -11,8 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use shm::client_side::ClientLane;
 use shm::control::{
-    CONTRACT_VERSION, ControlError, FromEngine, Geometry, InterfaceInfo, Role, Socket, ToEngine,
-    Wait,
+    CONTRACT_VERSION, ControlError, FromEngine, Geometry, InterfaceInfo, RemoteRule, Role, Socket,
+    ToEngine, Wait,
 };
 use shm::region::{Region, RegionError};
 
@@ -40,6 +40,8 @@ pub enum AttachError {
         /// Its sentence.
         reason: String,
     },
+    /// The engine's configuration leaves the programs of this user to the kernel.
+    NotServed,
     /// The conversation failed.
     Control(ControlError),
     /// The engine granted something that cannot be used.
@@ -68,6 +70,11 @@ impl fmt::Display for AttachError {
             Self::Refused { contract, reason } => {
                 write!(f, "the engine (contract {contract}) refused: {reason}")
             }
+            Self::NotServed => write!(
+                f,
+                "the engine's lists leave this user's programs to the kernel; see [allow] and \
+                 [deny] in its configuration"
+            ),
             Self::Control(error) => write!(f, "{error}"),
             Self::Grant(what) => write!(f, "the engine's grant cannot be used: {what}"),
             Self::Region(error) => write!(f, "{error}"),
@@ -145,6 +152,7 @@ pub(crate) struct Grant {
     /// mean that it is gone.
     pub spare: Vec<OwnedFd>,
     pub interfaces: Vec<InterfaceInfo>,
+    pub remotes: Vec<RemoteRule>,
 }
 
 /// Moves a descriptor to a high number, if the limit on open files allows.
@@ -184,8 +192,9 @@ fn greet(socket: Socket, program: &str, limit: Duration) -> Result<Grant, Attach
     socket.send(&hello, &[], Wait::Yes)?;
     answer_within(&socket, limit).map_err(AttachError::System)?;
     let (answer, descriptors) = socket.receive::<FromEngine>(Wait::No)?;
-    let (geometry, interfaces) = match answer {
-        FromEngine::Welcome { geometry, interfaces } => (geometry, interfaces),
+    let (geometry, interfaces, remotes) = match answer {
+        FromEngine::Welcome { geometry, interfaces, remotes } => (geometry, interfaces, remotes),
+        FromEngine::NotServed => return Err(AttachError::NotServed),
         FromEngine::Refused { contract, reason } => {
             return Err(AttachError::Refused { contract, reason });
         }
@@ -212,7 +221,7 @@ fn greet(socket: Socket, program: &str, limit: Duration) -> Result<Grant, Attach
         drivers.push(Driver::new(lane, wake, bell, process));
     }
     let spare = descriptors.collect();
-    Ok(Grant { control: Control::new(socket), region, drivers, spare, interfaces })
+    Ok(Grant { control: Control::new(socket), region, drivers, spare, interfaces, remotes })
 }
 
 /// Waits for the engine to say something; ETIMEDOUT when it says nothing.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use shm::client_side::ClientEndpoint;
-use shm::control::{InterfaceInfo, Socket, ToEngine};
+use shm::control::{InterfaceInfo, RemoteRule, Socket, ToEngine, accelerates};
 use shm::fork::ForkMark;
 use shm::layout::EVENT_STOCK;
 use shm::region::Region;
@@ -34,6 +34,7 @@ pub struct Session {
     drivers: Vec<Driver>,
     spare: Vec<std::os::fd::OwnedFd>,
     interfaces: Vec<InterfaceInfo>,
+    remotes: Vec<RemoteRule>,
     mark: ForkMark,
     alive: AtomicBool,
     fruitless: AtomicU32,
@@ -73,6 +74,7 @@ impl Session {
             drivers: grant.drivers,
             spare: grant.spare,
             interfaces: grant.interfaces,
+            remotes: grant.remotes,
             mark: ForkMark::new().map_err(AttachError::System)?,
             alive: AtomicBool::new(true),
             fruitless: AtomicU32::new(0),
@@ -91,7 +93,8 @@ impl Session {
     }
 
     /// Whether the engine can send to `address`: it is on a link of one of its interfaces, or one
-    /// has a gateway. Loopback and the engine's own addresses are not reached through it.
+    /// has a gateway, and its lists do not leave it to the kernel. Loopback and the engine's own
+    /// addresses are not reached through it.
     pub fn reaches(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         if address.is_loopback()
@@ -99,6 +102,7 @@ impl Session {
             || address.is_multicast()
             || address == IpAddr::V4(Ipv4Addr::BROADCAST)
             || self.owns(address)
+            || !accelerates(&self.remotes, address)
         {
             return false;
         }

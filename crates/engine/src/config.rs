@@ -1,11 +1,16 @@
 //! What an engine is configured with. Every limit has a counter of how often it was met.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
-use port::Port;
+use port::{Port, Protocol};
 use shm::control::Geometry;
 pub use stack::api::{Cidr, Destination};
+
+use crate::rules::Rules;
+use crate::trial::Trial;
 
 /// How a worker waits for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +22,15 @@ pub enum Poll {
     Adaptive,
 }
 
+/// A listener or UDP socket that is served from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accelerated {
+    /// Which of the two.
+    pub protocol: Protocol,
+    /// Where.
+    pub local: SocketAddr,
+}
+
 /// A running engine's settings.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
@@ -24,12 +38,20 @@ pub struct EngineConfig {
     pub socket: PathBuf,
     /// Permission bits of the socket; whoever may write to it may attach.
     pub socket_mode: u32,
+    /// Group of the socket, by its number; that of the engine when `None`.
+    pub socket_group: Option<u32>,
     /// The core that the worker is pinned to; `None` leaves it to the scheduler.
     pub core: Option<usize>,
     /// How the worker waits.
     pub poll: Poll,
     /// Bounds of everything.
     pub limits: Limits,
+    /// What may be accelerated.
+    pub rules: Rules,
+    /// Told by whoever confirms that an engine on trial is to stay.
+    pub trial: Option<Arc<Trial>>,
+    /// Hears of every listener and UDP socket that is served.
+    pub accelerated: Option<Sender<Accelerated>>,
 }
 
 impl EngineConfig {
@@ -38,9 +60,13 @@ impl EngineConfig {
         Self {
             socket: socket.into(),
             socket_mode: 0o666,
+            socket_group: None,
             core: None,
             poll: Poll::default(),
             limits: Limits::default(),
+            rules: Rules::default(),
+            trial: None,
+            accelerated: None,
         }
     }
 }
@@ -66,6 +92,12 @@ pub struct Limits {
     /// Sessions of one user at a time, root excepted (counter `sessions_refused`); in a
     /// configuration file a quarter of `sessions` where it is not given.
     pub sessions_per_user: u16,
+    /// Endpoints of all sessions of one user at a time, root excepted (counter
+    /// `endpoints_exhausted_of_user`).
+    pub endpoints_per_user: u32,
+    /// Bytes of the regions of one user's sessions, root excepted (counter
+    /// `sessions_refused_memory`). A region's pages are taken as they are used.
+    pub memory_per_user: u64,
     /// Control connections at a time, observers included (counter `control_refused`).
     pub control_connections: u16,
     /// Contexts of a session.
@@ -109,13 +141,22 @@ pub struct Limits {
     /// TCP connections of all sessions, those not accepted yet among them (counter
     /// `requests_limited` and drops of the stack).
     pub sockets: u32,
+    /// Listeners (the refusal is counted by the stack).
+    pub listeners: u32,
+    /// UDP sockets (the refusal is counted by the stack).
+    pub udp_sockets: u32,
+    /// Neighbours remembered; the least recently used is forgotten (counted by the stack).
+    pub neighbors: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
+        let stack = stack::Limits::default();
         Self {
             sessions: 64,
             sessions_per_user: 16,
+            endpoints_per_user: 65536,
+            memory_per_user: 8 << 30,
             control_connections: 256,
             contexts: 8,
             endpoints: 16384,
@@ -137,6 +178,9 @@ impl Default for Limits {
             lane_idle_ns: 10_000_000,
             linger_ns: 60_000_000_000,
             sockets: 65536,
+            listeners: stack.listeners,
+            udp_sockets: stack.udp_sockets,
+            neighbors: stack.neighbors,
         }
     }
 }

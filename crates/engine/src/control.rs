@@ -10,22 +10,21 @@ pub mod exchange;
 pub mod grant;
 pub mod listing;
 pub mod questions;
+pub mod socket;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
-    socket_with,
-};
+use rustix::net::{SocketFlags, accept_with};
+use rustix::thread::CapabilitySet;
 use shm::control::{
-    CONTRACT_VERSION, FromEngine, Geometry, InterfaceInfo, Peer, Role, SocketInfo, ToEngine,
+    CONTRACT_VERSION, FromEngine, Geometry, InterfaceInfo, Peer, RemoteRule, Role, SocketInfo,
+    ToEngine,
 };
 
 use self::authority::{Purpose, Refusal};
@@ -36,91 +35,20 @@ use self::discard::Discard;
 use self::exchange::{Answer, Command, Inbox, Outbox, SessionKey};
 use self::listing::{Listings, Step};
 use self::questions::Questions;
-use crate::config::Limits;
+pub use self::socket::{ControlError, ControlSocket};
+use crate::config::{Accelerated, Limits};
 use crate::kernel::{Kernel, News};
+use crate::privileges;
+use crate::rules::Rules;
 use crate::session::SessionWho;
 use crate::ss::Seen;
 use crate::stats::Counters;
+use crate::trial::Trial;
 use shm::stats::StatsPage;
 
-/// Why the control socket could not be opened.
-#[derive(Debug)]
-pub struct ControlError {
-    /// The socket's path.
-    pub path: PathBuf,
-    /// Why, and what to do.
-    pub reason: String,
-}
-
-impl std::fmt::Display for ControlError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "control socket {}: {}", self.path.display(), self.reason)
-    }
-}
-
-impl std::error::Error for ControlError {}
-
-/// The listening socket; removed from the file system when dropped.
-pub struct ControlSocket {
-    fd: OwnedFd,
-    path: PathBuf,
-}
-
-impl ControlSocket {
-    /// Binds `path` with permission bits `mode`. A socket left behind by an engine that is gone
-    /// is replaced; one that still answers is not.
-    pub fn open(path: &Path, mode: u32) -> Result<Self, ControlError> {
-        let fail = |reason: String| ControlError { path: path.to_path_buf(), reason };
-        let address = SocketAddrUnix::new(path).map_err(|error| {
-            fail(format!("the path is not usable ({error}); choose a shorter one"))
-        })?;
-        let open = || {
-            socket_with(
-                AddressFamily::UNIX,
-                SocketType::SEQPACKET,
-                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-                None,
-            )
-            .map_err(|error| fail(format!("socket: {error}")))
-        };
-        let fd = open()?;
-        let bound = match bind(&fd, &address) {
-            Err(Errno::ADDRINUSE) => {
-                match connect(open()?, &address) {
-                    Ok(()) | Err(Errno::AGAIN) => {
-                        return Err(fail(
-                            "another engine answers there; stop it or choose another --socket"
-                                .into(),
-                        ));
-                    }
-                    Err(Errno::CONNREFUSED) => {}
-                    Err(error) => {
-                        return Err(fail(format!(
-                            "something else lies there ({error}); remove it or choose another --socket"
-                        )));
-                    }
-                }
-                rustix::fs::unlink(path)
-                    .map_err(|error| fail(format!("cannot replace it: {error}")))?;
-                bind(&fd, &address)
-            }
-            other => other,
-        };
-        bound.map_err(|error| {
-            fail(format!("cannot create it: {error}; the directory must exist and be writable"))
-        })?;
-        rustix::fs::chmod(path, Mode::from_raw_mode(mode))
-            .map_err(|error| fail(format!("cannot set its permissions: {error}")))?;
-        listen(&fd, 128).map_err(|error| fail(format!("listen: {error}")))?;
-        Ok(Self { fd, path: path.to_path_buf() })
-    }
-}
-
-impl Drop for ControlSocket {
-    fn drop(&mut self) {
-        // Gone already is as good.
-        let _ = rustix::fs::unlink(&self.path);
-    }
+/// Whether a client may see and decide what concerns all users.
+fn is_master(peer: &Peer) -> bool {
+    peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw()
 }
 
 fn addresses_of(interfaces: &[InterfaceInfo]) -> Vec<IpAddr> {
@@ -168,12 +96,27 @@ struct Connection {
     peer: Peer,
     stage: Stage,
     next: Next,
+    /// The socket that it asks the worker to serve.
+    asked: Option<Accelerated>,
+}
+
+/// What the control thread is told of the configuration.
+pub struct Policy {
+    /// Bounds of everything.
+    pub limits: Limits,
+    /// What may be accelerated.
+    pub rules: Rules,
+    /// Set while the engine may have to go again.
+    pub trial: Option<Arc<Trial>>,
+    /// Hears of what is served.
+    pub accelerated: Option<Sender<Accelerated>>,
 }
 
 /// What the control thread knows and serves.
 pub struct Control {
     socket: ControlSocket,
-    limits: Limits,
+    policy: Policy,
+    remotes: Vec<RemoteRule>,
     geometry: Geometry,
     interfaces: Vec<InterfaceInfo>,
     addresses: Vec<IpAddr>,
@@ -204,7 +147,7 @@ impl Control {
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         socket: ControlSocket,
-        limits: Limits,
+        policy: Policy,
         geometry: Geometry,
         interfaces: Vec<InterfaceInfo>,
         worker: Outbox<Command>,
@@ -227,7 +170,8 @@ impl Control {
             listings: Listings::default(),
             questions: Questions::default(),
             socket,
-            limits,
+            remotes: policy.rules.remotes(),
+            policy,
             geometry,
             interfaces,
             addresses,
@@ -247,6 +191,10 @@ impl Control {
 
     /// Serves until told to stop.
     pub fn run(mut self) {
+        privileges::keep_or_warn(match self.kernel {
+            Some(_) => privileges::CONTROL,
+            None => CapabilitySet::empty(),
+        });
         while !self.stop.is_stopped() {
             let Ready { ready, accept, closed, kernel } = match self.wait() {
                 Ok(found) => found,
@@ -361,7 +309,7 @@ impl Control {
     }
 
     fn admit(&mut self, fd: OwnedFd) {
-        if self.connections.len() >= usize::from(self.limits.control_connections)
+        if self.connections.len() >= usize::from(self.policy.limits.control_connections)
             && !self.make_room()
         {
             self.counters.control_refused.increment();
@@ -370,8 +318,10 @@ impl Control {
         }
         let Ok(peer) = shm::control::peer(fd.as_fd()) else { return };
         let id = self.fresh_id();
-        self.connections
-            .insert(id, Connection { fd, peer, stage: Stage::New, next: Next::Message });
+        self.connections.insert(
+            id,
+            Connection { fd, peer, stage: Stage::New, next: Next::Message, asked: None },
+        );
     }
 
     /// Ends the oldest connection that has said nothing yet, else the oldest observer: nobody can
@@ -519,8 +469,12 @@ impl Control {
                 self.list(id, 0);
                 true
             }
-            (Stage::Observer, ToEngine::Capture { port, snap_bytes }) => {
-                self.on_capture(id, &port, snap_bytes, fds)
+            (Stage::Observer, ToEngine::Capture { port, snap_bytes, filter }) => {
+                self.on_capture(id, &port, snap_bytes, &filter, fds)
+            }
+            (Stage::Observer, ToEngine::Confirm) => {
+                self.discard.close(fds);
+                self.on_confirm(id)
             }
             _ => {
                 self.counters.control_garbage.increment();
@@ -586,9 +540,26 @@ impl Control {
     fn grant(&mut self, id: u64, program: String) -> bool {
         let Some(connection) = self.connections.get(&id) else { return false };
         let uid = connection.peer.uid;
+        if !self.policy.rules.admit_user(uid) {
+            self.counters.left_users.increment();
+            // A client that cannot take the answer sees the hang-up.
+            let _ = connection::send(connection.fd.as_fd(), &FromEngine::NotServed, &[]);
+            return false;
+        }
+        let limits = &self.policy.limits;
         let of_user = self.sessions.values().filter(|who| who.uid == uid).count();
-        let full = self.sessions.len() >= usize::from(self.limits.sessions);
-        if full || (uid != 0 && of_user >= usize::from(self.limits.sessions_per_user)) {
+        let memory = self.geometry.region_bytes.saturating_mul(of_user as u64 + 1);
+        if uid != 0 && memory > limits.memory_per_user {
+            self.counters.sessions_refused_memory.increment();
+            self.refuse(
+                &connection.fd,
+                "the sessions of this user have as much memory as one user may have; end one of \
+                 its programs, or raise memory_per_user under [limits]",
+            );
+            return false;
+        }
+        let full = self.sessions.len() >= usize::from(limits.sessions);
+        if full || (uid != 0 && of_user >= usize::from(limits.sessions_per_user)) {
             self.counters.sessions_refused.increment();
             self.refuse(
                 &connection.fd,
@@ -623,8 +594,11 @@ impl Control {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.stage = Stage::Session(key);
         }
-        let welcome =
-            FromEngine::Welcome { geometry: self.geometry, interfaces: self.interfaces.clone() };
+        let welcome = FromEngine::Welcome {
+            geometry: self.geometry,
+            interfaces: self.interfaces.clone(),
+            remotes: self.remotes.clone(),
+        };
         self.connections.get(&id).is_some_and(|connection| {
             connection::send(connection.fd.as_fd(), &welcome, &ends.borrow()).is_ok()
         })
@@ -639,8 +613,25 @@ impl Control {
         fds: Vec<OwnedFd>,
         command: impl FnOnce(exchange::Shown) -> Command,
     ) -> bool {
+        let protocol = purpose.protocol();
+        let admitted = |shown: exchange::Shown| {
+            if self.policy.rules.admit_port(protocol, shown.local.port()) {
+                return Ok(shown);
+            }
+            self.counters.left_ports.increment();
+            // The errno by which a client knows that it is to go on without a word.
+            Err(Refusal {
+                errno: Errno::PERM.raw_os_error(),
+                reason: format!(
+                    "the engine's lists leave port {} to the kernel; see [allow] and [deny] in \
+                     its configuration",
+                    shown.local.port()
+                ),
+            })
+        };
         let checked = match fds.first() {
-            Some(fd) => authority::check(fd.as_fd(), purpose, self.namespace, &self.addresses),
+            Some(fd) => authority::check(fd.as_fd(), purpose, self.namespace, &self.addresses)
+                .and_then(admitted),
             None => Err(Refusal {
                 errno: Errno::BADF.raw_os_error(),
                 reason: "no descriptor came with the request".into(),
@@ -653,11 +644,17 @@ impl Control {
                 drop(fds);
                 self.closed.watch(shown.cookie);
                 self.wait_for_answer(id);
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    let asked = Accelerated { protocol, local: shown.local };
+                    connection.asked = (purpose != Purpose::Connect).then_some(asked);
+                }
                 self.worker.send(command(shown))
             }
             Err(refusal) => {
                 self.discard.close(fds);
-                self.counters.authority_refused.increment();
+                if refusal.errno != Errno::PERM.raw_os_error() {
+                    self.counters.authority_refused.increment();
+                }
                 tracing::info!(session = session.0, "refused: {}", refusal.reason);
                 self.tell(
                     id,
@@ -667,20 +664,38 @@ impl Control {
         }
     }
 
-    fn on_capture(&mut self, id: u64, port: &str, snap_bytes: u32, fds: Vec<OwnedFd>) -> bool {
+    fn on_capture(
+        &mut self,
+        id: u64,
+        port: &str,
+        snap_bytes: u32,
+        filter: &str,
+        fds: Vec<OwnedFd>,
+    ) -> bool {
         let Some(connection) = self.connections.get(&id) else { return false };
-        let uid = connection.peer.uid;
         let refused = match fds.into_iter().next() {
-            _ if uid != 0 && uid != rustix::process::geteuid().as_raw() => {
+            _ if !is_master(&connection.peer) => {
                 Some("only root and the engine's own user may capture frames".to_string())
             }
             Some(output) => {
                 let observer = connection.fd.as_fd();
-                self.captures.begin(id, port, snap_bytes, output, observer).err()
+                self.captures.begin(id, port, snap_bytes, filter, output, observer).err()
             }
             None => Some("no descriptor came with the request".to_string()),
         };
         self.tell(id, &FromEngine::Capturing { refused })
+    }
+
+    fn on_confirm(&mut self, id: u64) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return false };
+        let refused = match &self.policy.trial {
+            _ if !is_master(&connection.peer) => {
+                Some("only root and the engine's own user may confirm it".to_string())
+            }
+            Some(trial) => trial.confirm().err(),
+            None => Some("the engine was not started with --confirm and stays".to_string()),
+        };
+        self.tell(id, &FromEngine::Confirmed { refused })
     }
 
     fn tell(&self, id: u64, message: &FromEngine) -> bool {
@@ -695,6 +710,12 @@ impl Control {
     fn on_answer(&mut self, answer: Answer) {
         match answer {
             Answer::Granted { session, serial, endpoint, local } => {
+                let connection = self.connections.get_mut(&session.0);
+                let asked = connection.and_then(|connection| connection.asked.take());
+                if let (Some(accelerated), Some(tell)) = (asked, &self.policy.accelerated) {
+                    // Whoever listened may be gone, which is no matter of ours.
+                    let _ = tell.send(accelerated);
+                }
                 let granted = FromEngine::Granted { serial, endpoints: vec![endpoint], local };
                 self.answer(session.0, &granted);
             }

@@ -25,8 +25,10 @@ mod linger;
 mod listener;
 mod occupancy;
 mod pool;
+pub mod privileges;
 mod receive;
 mod requests;
+pub mod rules;
 mod send;
 pub mod service;
 pub mod session;
@@ -36,10 +38,11 @@ mod spans;
 pub mod ss;
 pub mod stats;
 mod transmit;
+pub mod trial;
 pub mod worker;
 
 pub use stack::api::{Cidr, Destination};
 
-pub use config::{EngineConfig, Limits, Poll, PortSetup};
+pub use config::{Accelerated, EngineConfig, Limits, Poll, PortSetup};
 pub use service::{Engine, StartError, StopHandle};
 pub use worker::{Activity, Worker, WorkerConfig};

@@ -122,7 +122,12 @@ impl Worker {
     }
 
     fn grant_endpoint(&mut self, place: u32, lane: u16) -> Result<u32, Errno> {
+        let most = self.limits.endpoints_per_user;
         let session = self.sessions.at(place).ok_or(Errno::BADF)?;
+        if session.who.uid != 0 && session.share.used() >= most {
+            self.counters.endpoints_exhausted_of_user.increment();
+            return Err(Errno::NFILE);
+        }
         match session.grant_endpoint(lane) {
             Some(index) => {
                 self.refill_stock(place, lane);

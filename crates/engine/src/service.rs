@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
-use rustix::thread::{CpuSet, sched_setaffinity, sched_yield};
+use rustix::thread::{CapabilitySet, CpuSet, sched_setaffinity, sched_yield};
 use rustix::time::{ClockId, clock_gettime};
 use shm::control::InterfaceInfo;
 use shm::stats::StatsPage;
@@ -16,9 +16,10 @@ use stack::api::Instant;
 use crate::config::{EngineConfig, Poll, PortSetup};
 use crate::control::capture::Captures;
 use crate::control::exchange::{Answer, Command, Inbox, Outbox, Stop, exchange};
-use crate::control::{Control, ControlSocket};
+use crate::control::{Control, ControlSocket, Policy};
 use crate::kernel::Kernel;
 use crate::occupancy::{Occupancy, Patience};
+use crate::privileges;
 use crate::stats::Counters;
 use crate::worker::{Worker, WorkerConfig};
 
@@ -62,7 +63,7 @@ impl Engine {
         let geometry = *shm::layout::Layout::sized(config.limits.geometry(1))
             .map_err(|bad| StartError(format!("the limits make no usable region: {bad}")))?
             .geometry();
-        let socket = ControlSocket::open(&config.socket, config.socket_mode)
+        let socket = ControlSocket::open(&config.socket, config.socket_mode, config.socket_group)
             .map_err(|error| StartError(error.to_string()))?;
         let mut ports = ports;
         let kernel = follow_kernel(&mut ports)?;
@@ -78,7 +79,12 @@ impl Engine {
             .map_err(fail("drawing random numbers"))?;
         let worker_config = WorkerConfig {
             limits: config.limits,
-            stack_limits: stack::Limits::default(),
+            stack_limits: stack::Limits {
+                listeners: config.limits.listeners,
+                udp_sockets: config.limits.udp_sockets,
+                neighbors: config.limits.neighbors,
+                ..stack::Limits::default()
+            },
             seed,
             index: 0,
         };
@@ -87,9 +93,15 @@ impl Engine {
         worker.copy_counters();
         let page = StatsPage::create(&counters.names()).map_err(fail("the statistics page"))?;
         let page = Arc::new(page);
+        let policy = Policy {
+            limits: config.limits,
+            rules: config.rules,
+            trial: config.trial,
+            accelerated: config.accelerated,
+        };
         let control = Control::new(
             socket,
-            config.limits,
+            policy,
             geometry,
             interfaces,
             commands,
@@ -123,6 +135,7 @@ impl Engine {
             .name("outboard-w0".into())
             .spawn(move || {
                 let pinned = pin(core);
+                privileges::keep_or_warn(CapabilitySet::empty());
                 let usable = pinned.is_ok();
                 // The starter waits for this message.
                 let _ = ready.send(pinned);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use shm::control::Geometry;
 use shm::engine_side::EngineEndpoint;
@@ -110,6 +111,8 @@ pub struct Session {
     pub endpoints: Vec<Endpoint>,
     /// Endpoints to be granted, last in, first out.
     pub free_endpoints: Vec<u32>,
+    /// Endpoints in use by all sessions of the same user.
+    pub share: UserShare,
     /// Endpoints whose descriptors wait for a span.
     pub waiting_for_span: Vec<u32>,
     /// Listening endpoints whose waiting connections are not shown for lack of buffers.
@@ -128,6 +131,31 @@ pub struct Session {
     pub dying_since: Option<u64>,
     /// Set when the client broke the contract; acted upon at the end of the turn.
     pub breach: Option<Breach>,
+}
+
+/// How many endpoints the sessions of one user have together.
+#[derive(Clone, Debug, Default)]
+pub struct UserShare(Arc<AtomicU32>);
+
+impl UserShare {
+    /// Endpoints in use.
+    pub fn used(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn took(&self) {
+        self.0.store(self.used().saturating_add(1), Ordering::Relaxed);
+    }
+
+    fn gave_back(&self, count: u32) {
+        self.0.store(self.used().saturating_sub(count), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.share.gave_back(self.endpoints_used() as u32);
+    }
 }
 
 /// Most authorized addresses that wait for their connect.
@@ -156,6 +184,7 @@ impl Session {
             spans: Spans::new(limits.spans),
             endpoints: Vec::new(),
             free_endpoints: Vec::new(),
+            share: UserShare::default(),
             waiting_for_span: Vec::new(),
             waiting_to_accept: Vec::new(),
             unswept: Vec::new(),
@@ -170,6 +199,12 @@ impl Session {
 
     /// Takes a free endpoint for the lane of `context`; its area is as new.
     pub fn grant_endpoint(&mut self, context: u16) -> Option<u32> {
+        let index = self.find_endpoint(context)?;
+        self.share.took();
+        Some(index)
+    }
+
+    fn find_endpoint(&mut self, context: u16) -> Option<u32> {
         self.lanes.get(usize::from(context))?;
         let capacity = self.region.geometry().endpoint_capacity as usize;
         let index = match self.free_endpoints.pop() {
@@ -201,6 +236,7 @@ impl Session {
         if let Some(endpoint) = self.endpoints.get_mut(index as usize) {
             endpoint.role = Role::Free;
             self.free_endpoints.push(index);
+            self.share.gave_back(1);
         }
     }
 

@@ -95,8 +95,12 @@ impl Sessions {
     }
 
     /// Adds a session; returns its place.
-    pub fn add(&mut self, session: Session) -> u32 {
+    pub fn add(&mut self, mut session: Session) -> u32 {
         let key = session.key;
+        let same = self.iter().find(|(_, other)| other.who.uid == session.who.uid);
+        if let Some((_, other)) = same {
+            session.share = other.share.clone();
+        }
         let place = match self.places.iter().position(Option::is_none) {
             Some(place) => {
                 if let Some(slot) = self.places.get_mut(place) {

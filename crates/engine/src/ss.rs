@@ -76,6 +76,7 @@ impl Worker {
                     ("rx_missed", of.rx_missed),
                     ("rx_partial", of.rx_partial),
                     ("rx_errors", of.rx_errors),
+                    ("rx_left", of.rx_left),
                     ("tx_frames", of.tx_frames),
                     ("tx_bytes", of.tx_bytes),
                     ("tx_full", of.tx_full),

@@ -71,6 +71,12 @@ counters! {
     sessions_total,
     /// Sessions refused for a limit, a wrong contract version or lack of memory.
     sessions_refused,
+    /// Sessions refused because their user's others have all the memory that one user may have.
+    sessions_refused_memory,
+    /// Programs left to the kernel because the lists name their user.
+    left_users,
+    /// Sockets left to the kernel because the lists name their port.
+    left_ports,
     /// Sessions ended for breaking the contract.
     breaches,
     /// Control connections refused at the limit.
@@ -125,6 +131,8 @@ counters! {
     datagrams_rx_full,
     /// Connects, accepts and grants refused because a session has no free endpoint.
     endpoints_exhausted,
+    /// The same because its user's sessions have as many as one user may have.
+    endpoints_exhausted_of_user,
     /// Received bytes refused, or stock not refilled, for lack of a free buffer.
     buffers_exhausted,
     /// Send descriptors left with the client for lack of a free span.

@@ -238,7 +238,7 @@ fn an_observer_is_told_that_its_captures_file_is_full() {
     let engine = start("full-file", Limits::default());
     let observer = engine.observe();
     let full = std::fs::File::create("/dev/full").unwrap();
-    let capture = ToEngine::Capture { port: String::new(), snap_bytes: 0 };
+    let capture = ToEngine::Capture { port: String::new(), snap_bytes: 0, filter: String::new() };
     observer.send(&capture, &[full.as_fd()], Wait::Yes).unwrap();
     // The writer may be faster than the answer.
     loop {

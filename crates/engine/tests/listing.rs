@@ -14,7 +14,8 @@ use common::{B, Net, at, small};
 use outboard_engine::Limits;
 use outboard_engine::control::capture::Captures;
 use outboard_engine::control::exchange::{Answer, Command, Stop, exchange};
-use outboard_engine::control::{Control, ControlSocket};
+use outboard_engine::control::{Control, ControlSocket, Policy};
+use outboard_engine::rules::Rules;
 use outboard_engine::ss::{SOCKETS_PER_STEP, Seen};
 use outboard_engine::stats::Counters;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -99,8 +100,13 @@ impl Desk {
         let counters = Arc::new(Counters::default());
         let stop = Stop::new().unwrap();
         let control = Control::new(
-            ControlSocket::open(&path, 0o600).unwrap(),
-            Limits::default(),
+            ControlSocket::open(&path, 0o600, None).unwrap(),
+            Policy {
+                limits: Limits::default(),
+                rules: Rules::default(),
+                trial: None,
+                accelerated: None,
+            },
             Limits::default().geometry(1),
             Vec::new(),
             commands,

@@ -12,6 +12,7 @@ use asm::Instruction;
 
 // Commands of `enum bpf_cmd` (linux/bpf.h).
 const MAP_CREATE: libc::c_int = 0;
+const MAP_LOOKUP: libc::c_int = 1;
 const MAP_UPDATE: libc::c_int = 2;
 const MAP_DELETE: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
@@ -31,7 +32,15 @@ const NAME: &[u8; 8] = b"outboard";
 pub(crate) enum MapKind {
     Hash = 1,
     LruHash = 9,
+    LpmTrie = 11,
     XskMap = 17,
+}
+
+impl MapKind {
+    fn flags(self) -> u32 {
+        const NO_PREALLOC: u32 = 1;
+        if self == MapKind::LpmTrie { NO_PREALLOC } else { 0 }
+    }
 }
 
 /// A map: keys to values, both of fixed sizes, shared with the program.
@@ -66,7 +75,7 @@ impl Map {
             key_size: key_bytes as u32,
             value_size: value_bytes as u32,
             max_entries: entries,
-            flags: 0,
+            flags: kind.flags(),
             inner_map_fd: 0,
             numa_node: 0,
             name: name(),
@@ -96,13 +105,24 @@ impl Map {
         bpf(MAP_UPDATE, &self.element(key, address(value.as_ptr()))).map(drop)
     }
 
+    /// Reads the value of a key; false when it is not there.
+    pub(crate) fn read(&self, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
+        assert_eq!(value.len(), self.value_bytes, "a value is of its map's size");
+        found(bpf(MAP_LOOKUP, &self.element(key, address(value.as_mut_ptr()))))
+    }
+
     /// Removes a key; false when it was not there.
     pub(crate) fn remove(&self, key: &[u8]) -> io::Result<bool> {
-        match bpf(MAP_DELETE, &self.element(key, 0)) {
-            Ok(_) => Ok(true),
-            Err(why) if why.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-            Err(why) => Err(why),
-        }
+        found(bpf(MAP_DELETE, &self.element(key, 0)))
+    }
+}
+
+/// Whether a command found its key.
+fn found(result: io::Result<libc::c_long>) -> io::Result<bool> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(why) if why.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(why) => Err(why),
     }
 }
 

@@ -198,6 +198,8 @@ pub struct PortCounters {
     /// Frames that came with a partial checksum and nothing that said so: the exact
     /// pseudo-header sum, on a virtual link.
     pub rx_partial: u64,
+    /// Frames left to the kernel because the lists leave their remote address out.
+    pub rx_left: u64,
     /// Frames that came and could not be used: truncated, malformed for the link, or tagged for
     /// a VLAN on a port that is in none.
     pub rx_errors: u64,

@@ -75,7 +75,7 @@ impl PortDescription {
                 uso: self.offloads.uso,
                 rx_coalesce: true,
             },
-            shared: self.xdp.map(|facts| Shared {
+            shared: self.xdp.as_ref().map(|facts| Shared {
                 interface_index: self.interface_index,
                 connect_ports: facts.connect_ports,
             }),

@@ -22,8 +22,10 @@ use crate::interface::{
     Claim, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta,
 };
 
+pub mod filter;
 mod format;
 
+pub use filter::Filter;
 use format::{Way, emit_frame, emit_head, emit_statistics, frame_block_bytes};
 
 /// Memory handed to the writer at a time; a frame always fits.
@@ -53,6 +55,7 @@ struct Feed {
     full: SyncSender<ToWriter>,
     empty: Receiver<Vec<u8>>,
     snap_bytes: usize,
+    filter: Filter,
     epoch_ns: u64,
     counts: Arc<Counts>,
 }
@@ -101,7 +104,8 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Starts to capture into `output`, at most `snap_bytes` of each frame (0: all of it).
+    /// Starts to capture what `filter` keeps into `output`, at most `snap_bytes` of each frame (0:
+    /// all of it).
     /// `epoch_ns` is what must be added to the worker's clock to give the time since 1970.
     ///
     /// # Errors
@@ -109,6 +113,7 @@ impl Switch {
     pub fn start(
         &self,
         mut output: impl Write + Send + 'static,
+        filter: Filter,
         snap_bytes: usize,
         epoch_ns: u64,
     ) -> io::Result<()> {
@@ -139,8 +144,14 @@ impl Switch {
             output.write_all(&tail)?;
             output.flush()
         })?;
-        let feed =
-            Feed { full: full.clone(), empty, snap_bytes, epoch_ns, counts: Arc::clone(&counts) };
+        let feed = Feed {
+            full: full.clone(),
+            empty,
+            snap_bytes,
+            filter,
+            epoch_ns,
+            counts: Arc::clone(&counts),
+        };
         *lock(&self.shared.next) = Some(feed);
         *running = Some(Running { full, writer, counts });
         self.shared.turns.fetch_add(1, Ordering::Release);
@@ -230,7 +241,8 @@ impl<P: Port> Captured<P> {
     }
 }
 
-/// Writes one frame into the chunk, which has room or is exchanged.
+/// Writes one frame into the chunk, which has room or is exchanged, if the filter keeps it: its
+/// headers lie in `header`, or the whole frame does.
 fn capture(
     feed: &Feed,
     chunk: &mut Option<Vec<u8>>,
@@ -239,6 +251,9 @@ fn capture(
     header: &[u8],
     payload: &[SharedBytes<'_>],
 ) {
+    if !feed.filter.keeps(header) {
+        return;
+    }
     let len = crate::copy::length(header, payload);
     let needed = frame_block_bytes(len.min(feed.snap_bytes));
     if let Some(bytes) = chunk.take_if(|bytes| bytes.len() + needed > CHUNK_BYTES) {

@@ -56,6 +56,18 @@ pub struct PortAddress {
     pub prefix: u8,
 }
 
+/// Whether what comes from the addresses of a network is served. Of several that cover an
+/// address the one with the longest prefix counts; what none covers is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Remote {
+    /// The network's first address.
+    pub network: IpAddr,
+    /// Bits of it that count.
+    pub prefix: u8,
+    /// Served; otherwise the kernel's.
+    pub served: bool,
+}
+
 /// Whose thread does the kernel's share of the work on a frame sent into a TAP device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Napi {
@@ -87,6 +99,8 @@ pub struct PortSpec {
     pub napi: Napi,
     /// TCP ports that the kernel reserves for the engine's connects (XDP only).
     pub connect_ports: u16,
+    /// Which remote addresses are served (XDP only); not part of the text.
+    pub remotes: Vec<Remote>,
     /// Faults to inject.
     pub impairment: Option<Impairment>,
     /// Seed of the faults; drawn at random when absent.
@@ -146,6 +160,7 @@ impl FromStr for PortSpec {
             netns: None,
             napi: Napi::Off,
             connect_ports: CONNECT_PORTS,
+            remotes: Vec::new(),
             impairment: None,
             seed: None,
         };

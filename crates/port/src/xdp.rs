@@ -31,7 +31,7 @@ use crate::interface::{
 };
 use crate::link::Link;
 use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloads, random_seed};
-use crate::spec::PortSpec;
+use crate::spec::{PortSpec, Remote};
 
 mod claims;
 mod memory;
@@ -39,6 +39,7 @@ mod owned;
 mod partial;
 mod program;
 mod receive;
+mod remotes;
 mod reserve;
 mod ring;
 mod socket;
@@ -48,6 +49,7 @@ use claims::Claims;
 use memory::{CHUNK_BYTES, Memory};
 use owned::Owned;
 use receive::{Queue, Receive};
+use remotes::Remotes;
 use transmit::Transmit;
 
 /// Receive queues that are served; what arrives on others is the kernel's.
@@ -64,8 +66,8 @@ const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
 
 /// What is known of an XDP port beside its descriptors: the attached link, the map of what is
-/// owned, the memory, then the sockets of the queues, and last those that reserve ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// owned, the memory, perhaps the map of remote addresses, then the sockets of the queues, and last those that reserve ports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XdpFacts {
     /// Sockets on queues.
     pub queues: u32,
@@ -73,6 +75,8 @@ pub struct XdpFacts {
     pub connect_ports: (u16, u16),
     /// Kernel peers may leave checksums partial.
     pub is_virtual: bool,
+    /// Which remote addresses are served; where there are any, their map follows the memory.
+    pub remotes: Vec<Remote>,
 }
 
 /// Chunks of a queue to receive into: room for 200 frames of 64 KiB where there are few queues.
@@ -110,9 +114,13 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let mut notes = Vec::new();
     let reserved = reserve::block(spec.connect_ports)
         .map_err(|why| fail("reserve TCP ports", "CAP_NET_BIND_SERVICE", why))?;
-    let maps = (|| Ok((Owned::create()?, Map::create(MapKind::XskMap, 4, 4, QUEUES_MAX)?)))();
-    let (owned, sockets) = maps.map_err(|why: io::Error| fail("make BPF maps", "CAP_BPF", why))?;
-    let maps = program::Maps { owned: &owned.0, sockets: &sockets };
+    let maps = (|| {
+        let sockets = Map::create(MapKind::XskMap, 4, 4, QUEUES_MAX)?;
+        Ok((Owned::create()?, sockets, Remotes::create(&spec.remotes)?))
+    })();
+    let (owned, sockets, remotes) =
+        maps.map_err(|why: io::Error| fail("make BPF maps", "CAP_BPF", why))?;
+    let maps = program::Maps { owned: &owned.0, sockets: &sockets, remotes: remotes.as_ref() };
     let program = program::load(&maps, reserved.ports, program::PASS)
         .map_err(|why| fail("load the XDP program", "CAP_BPF", why))?;
     let (attached, mode) = attach(&program, index, &label, &mut notes)?;
@@ -140,10 +148,12 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
             queues: queues.len() as u32,
             connect_ports: reserved.ports,
             is_virtual: matches!(driver.as_deref(), Some("veth" | "virtio_net")),
+            remotes: spec.remotes.clone(),
         }),
         notes,
     };
     let mut fds = vec![attached, owned.0.into_fd(), memfd];
+    fds.extend(remotes.map(|remotes| remotes.map.into_fd()));
     fds.extend(queues);
     fds.extend(reserved.sockets);
     Ok(PortFds { fds, description })
@@ -231,6 +241,7 @@ pub struct XdpPort {
     receive: Receive,
     transmit: Transmit,
     claims: Claims,
+    remotes: Option<Remotes>,
     /// Watches all queues, where there are several.
     waiting: Option<OwnedFd>,
     /// Held so that program, map and reservation go on: they end with the port.
@@ -251,6 +262,10 @@ impl XdpPort {
         };
         let (Some(link), Some(owned), Some(memfd)) = (fds.next(), fds.next(), fds.next()) else {
             return Err(fail("find the descriptors", io::ErrorKind::InvalidInput.into()));
+        };
+        let remotes = match facts.remotes.is_empty() {
+            true => None,
+            false => fds.next().map(|fd| Remotes::from_fd(fd, &facts.remotes)),
         };
         let mut queues = Vec::new();
         for (number, fd) in (0..facts.queues).zip(&mut fds) {
@@ -273,6 +288,7 @@ impl XdpPort {
             receive: Receive::new(facts.is_virtual),
             transmit: Transmit::new(chunks_of(0) * CHUNK_BYTES),
             claims,
+            remotes,
             waiting,
             _held: [link, memfd].into_iter().chain(fds).collect(),
             next_look_ns: 0,
@@ -361,6 +377,7 @@ impl Port for XdpPort {
         if self.looks.is_multiple_of(LOOKS_PER_COUNT) {
             self.counters.rx_missed =
                 self.queues.iter().map(|queue| socket::missed(&queue.fd)).sum();
+            self.counters.rx_left = self.remotes.as_ref().map_or(0, Remotes::left);
         }
     }
 

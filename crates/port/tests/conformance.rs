@@ -47,7 +47,7 @@ fn a_captured_pair_conforms() {
     run(|| {
         let (a, b, link) = pair(&PairConfig::default());
         let ((a, first), (b, _)) = (pcap::wrap(a), pcap::wrap(b));
-        first.start(std::io::sink(), 0, 0).unwrap();
+        first.start(std::io::sink(), pcap::Filter::compile("").unwrap(), 0, 0).unwrap();
         let mut ports = Connected::new(Box::new(a), Box::new(b));
         ports.set_up = Some(Box::new(move |up| link.set_up(up)));
         ports

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 /// Version of everything in `docs/spec/shm.md` and of the messages here.
-pub const CONTRACT_VERSION: u32 = 2;
+pub const CONTRACT_VERSION: u32 = 3;
 
 /// Largest control message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -60,7 +60,11 @@ pub enum ToEngine {
         port: String,
         /// Bytes kept of each frame.
         snap_bytes: u32,
+        /// Which frames, in tcpdump's language; all when empty.
+        filter: String,
     },
+    /// The engine, started on trial, is to stay (answered by `Confirmed`).
+    Confirm,
 }
 
 /// What a control connection is for.
@@ -89,6 +93,8 @@ pub enum FromEngine {
         geometry: Geometry,
         /// What the engine can reach.
         interfaces: Vec<InterfaceInfo>,
+        /// Which remote addresses are to be reached through the engine; see [`accelerates`].
+        remotes: Vec<RemoteRule>,
     },
     /// An observer is let in.
     Observing,
@@ -127,6 +133,47 @@ pub enum FromEngine {
         /// Why not, if not.
         refused: Option<String>,
     },
+    /// The engine stays, or was not on trial.
+    Confirmed {
+        /// Why not, if not.
+        refused: Option<String>,
+    },
+    /// The configuration leaves this user's programs to the kernel.
+    NotServed,
+}
+
+/// Whether the remote addresses of a network may be accelerated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteRule {
+    /// The network's first address.
+    pub network: IpAddr,
+    /// Bits of it that count.
+    pub prefix: u8,
+    /// Whether the engine serves it; otherwise the kernel does.
+    pub accelerated: bool,
+}
+
+impl RemoteRule {
+    fn covers(&self, address: IpAddr) -> bool {
+        let shift = |width: u32| width.saturating_sub(u32::from(self.prefix));
+        match (self.network, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                (own.to_bits() ^ other.to_bits()).checked_shr(shift(32)).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                (own.to_bits() ^ other.to_bits()).checked_shr(shift(128)).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether a remote address may be accelerated: the rule with the longest prefix that covers it
+/// decides, and without one it may.
+pub fn accelerates(rules: &[RemoteRule], address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    let covering = rules.iter().filter(|rule| rule.covers(address));
+    covering.max_by_key(|rule| rule.prefix).is_none_or(|rule| rule.accelerated)
 }
 
 /// Layout of a region; both sides keep it privately.
@@ -192,4 +239,38 @@ pub struct SocketInfo {
     pub uid: u32,
     /// Congestion window, srtt and the like, as `name:value`.
     pub details: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_prefix_decides_about_a_remote_address() {
+        let rule = |network: &str, prefix, accelerated| RemoteRule {
+            network: network.parse().expect("an address"),
+            prefix,
+            accelerated,
+        };
+        let rules = [
+            rule("0.0.0.0", 0, false),
+            rule("10.0.0.0", 8, true),
+            rule("10.1.0.0", 16, false),
+            rule("10.1.2.3", 32, true),
+            rule("fd00::", 8, false),
+        ];
+        for (address, expected) in [
+            ("10.9.9.9", true),
+            ("10.1.9.9", false),
+            ("10.1.2.3", true),
+            ("::ffff:10.1.9.9", false),
+            ("192.0.2.1", false),
+            ("fd00::1", false),
+            ("2001:db8::1", true),
+        ] {
+            let address: IpAddr = address.parse().expect("an address");
+            assert_eq!(accelerates(&rules, address), expected, "{address}");
+            assert!(accelerates(&[], address));
+        }
+    }
 }

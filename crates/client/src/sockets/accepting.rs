@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::link::Attachment;
+use super::link::{Attachment, LEFT_TO_KERNEL};
 use super::notices::Notice;
 use super::socket::{Listening, OUT_BITS, Socket, held, is_kernels, plain, timeout};
 use super::table::Entry;
@@ -183,6 +183,10 @@ impl Sockets {
         };
         match self.open(era, &socket, fd, to, &attachment) {
             Ok(()) => (),
+            Err(LEFT_TO_KERNEL) => {
+                self.give_to_kernel(era, &socket);
+                return Verdict::Kernel;
+            }
             Err(error) => return Verdict::Done(Err(error)),
         }
         let Some(connection) = socket.connection() else { return Verdict::Done(Err(Errno::INVAL)) };
@@ -202,7 +206,9 @@ impl Sockets {
         attachment: &Arc<Attachment>,
     ) -> Result<(), Errno> {
         let refused = |error: crate::RequestError| {
-            self.notice(Notice::ConnectRefused, || format!("{error}; connect to {to} fails"));
+            self.notice_refusal(&error, Notice::ConnectRefused, || {
+                format!("{error}; connect to {to} fails")
+            });
             error.errno
         };
         let mut token = None;

@@ -19,6 +19,8 @@ const RETRY_NS: u64 = 100_000_000;
 /// The same after an engine that let us wait in vain, so that a program does not spend its time
 /// with waiting.
 const RETRY_SILENT_NS: u64 = 10_000_000_000;
+/// The errno of what the engine's lists leave to the kernel.
+pub(super) const LEFT_TO_KERNEL: Errno = Errno::PERM;
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
 
@@ -197,10 +199,14 @@ impl Sockets {
             Ok(session) => session,
             Err(error) => {
                 let pause = match error {
-                    AttachError::Silent(_) => RETRY_SILENT_NS,
+                    AttachError::Silent(_) | AttachError::NotServed => RETRY_SILENT_NS,
                     _ => RETRY_NS,
                 };
                 era.link.next_try_ns.store(now_ns().saturating_add(pause), Ordering::Relaxed);
+                if matches!(error, AttachError::NotServed) {
+                    // As configured: the program is not to notice.
+                    return None;
+                }
                 self.notice(Notice::NoEngine, || {
                     format!(
                         "{error}; sockets go through the kernel until an engine answers at {}",
@@ -294,7 +300,7 @@ impl Sockets {
                 }
                 Err(error) => {
                     listening.refused = attachment.session.is_alive();
-                    self.notice(Notice::ListenRefused, || {
+                    self.notice_refusal(&error, Notice::ListenRefused, || {
                         format!("{error}; this listener stays with the kernel")
                     });
                 }
@@ -313,7 +319,7 @@ impl Sockets {
                         peer: None,
                     });
                 }
-                Err(error) => self.notice(Notice::DatagramRefused, || {
+                Err(error) => self.notice_refusal(&error, Notice::DatagramRefused, || {
                     format!("{error}; this UDP socket stays with the kernel")
                 }),
             }
@@ -323,6 +329,18 @@ impl Sockets {
         }
         era.link.remember(socket);
         socket.notify(self.kernel);
+    }
+
+    /// Says why a socket stays with the kernel, but for one that the engine's lists leave there.
+    pub(super) fn notice_refusal(
+        &self,
+        error: &crate::RequestError,
+        notice: Notice,
+        sentence: impl FnOnce() -> String,
+    ) {
+        if error.errno != LEFT_TO_KERNEL {
+            self.notice(notice, sentence);
+        }
     }
 
     fn lent(

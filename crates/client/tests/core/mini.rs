@@ -93,6 +93,7 @@ impl Mini {
                 assert!(matches!(hello, ToEngine::Hello { .. }));
                 let welcome = FromEngine::Welcome {
                     geometry: *region.geometry(),
+                    remotes: Vec::new(),
                     interfaces: vec![InterfaceInfo {
                         name: "mini".into(),
                         addresses: vec![("10.9.0.2".parse().unwrap(), 24)],

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
+use port::Protocol;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
@@ -18,6 +19,16 @@ pub enum Purpose {
     Udp,
     /// A bound TCP socket, about to connect.
     Connect,
+}
+
+impl Purpose {
+    /// Protocol of such a socket.
+    pub fn protocol(self) -> Protocol {
+        match self {
+            Self::Listen | Self::Connect => Protocol::Tcp,
+            Self::Udp => Protocol::Udp,
+        }
+    }
 }
 
 /// A refusal.
@@ -52,9 +63,9 @@ pub fn check(
         return Err(refuse(Errno::AFNOSUPPORT, "the socket shown is not an internet socket"));
     }
     let kind = sockopt::socket_type(socket).map_err(|error| failed("SO_TYPE", error))?;
-    let wanted = match purpose {
-        Purpose::Listen | Purpose::Connect => SocketType::STREAM,
-        Purpose::Udp => SocketType::DGRAM,
+    let wanted = match purpose.protocol() {
+        Protocol::Tcp => SocketType::STREAM,
+        Protocol::Udp => SocketType::DGRAM,
     };
     if kind != wanted {
         return Err(refuse(Errno::PROTOTYPE, "the socket shown has the wrong type"));

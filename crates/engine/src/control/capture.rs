@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use port::pcap::Switch;
+use port::pcap::{Filter, Switch};
 use rustix::time::{ClockId, clock_gettime};
 use shm::control::FromEngine;
 
@@ -57,18 +57,20 @@ impl Captures {
     }
 
     /// Begins to copy a port's frames to `output` as pcapng, at most `snap_bytes` of each (0 for
-    /// all). An empty `port` means the only one. `observer` is told when the output fails.
+    /// all) that `filter` keeps. An empty `port` means the only one. `observer` is told when the output fails.
     ///
     /// # Errors
-    /// A sentence: no such port, or it is being captured already.
+    /// A sentence: no such port, a filter that is none, or the port is being captured already.
     pub fn begin(
         &mut self,
         connection: u64,
         port: &str,
         snap_bytes: u32,
+        filter: &str,
         output: OwnedFd,
         observer: BorrowedFd<'_>,
     ) -> Result<(), String> {
+        let filter = Filter::compile(filter).map_err(|error| error.to_string())?;
         let names = || {
             let names: Vec<&str> = self.switches.iter().map(|(name, _)| name.as_str()).collect();
             names.join(", ")
@@ -85,7 +87,9 @@ impl Captures {
             format!("no descriptor is left: {error}; raise the engine's limit (ulimit -n)")
         })?;
         let output = Output { file: File::from(output), observer };
-        switch.start(output, snap_bytes as usize, epoch_ns()).map_err(|error| error.to_string())?;
+        switch
+            .start(output, filter, snap_bytes as usize, epoch_ns())
+            .map_err(|error| error.to_string())?;
         self.running.push((connection, index));
         Ok(())
     }

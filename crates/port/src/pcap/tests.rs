@@ -27,6 +27,10 @@ struct Setup {
     output: Output,
 }
 
+fn everything() -> Filter {
+    Filter::compile("").unwrap()
+}
+
 fn setup() -> Setup {
     let config = PairConfig { frames_max: 1 << 20, ..PairConfig::default() };
     let (near, far, _) = pair(&config);
@@ -71,7 +75,7 @@ fn frames(file: &[u8]) -> Vec<(u64, u32, u32, Vec<u8>)> {
 fn frames_of_both_directions_are_captured_while_the_switch_is_on() {
     let mut s = setup();
     s.near.send(&TxMeta::default(), &frame(1, 60), &[]).unwrap();
-    s.switch.start(s.output.clone(), 0, 1_000).unwrap();
+    s.switch.start(s.output.clone(), everything(), 0, 1_000).unwrap();
     let (sent, came) = (frame(2, 61), frame(3, 1_000));
     s.near.on_time(5);
     let (header, payload) = sent.split_at(20);
@@ -90,7 +94,7 @@ fn frames_of_both_directions_are_captured_while_the_switch_is_on() {
 #[test]
 fn a_snap_length_cuts_frames_and_keeps_their_length() {
     let mut s = setup();
-    s.switch.start(s.output.clone(), 30, 0).unwrap();
+    s.switch.start(s.output.clone(), everything(), 30, 0).unwrap();
     let sent = frame(2, 100);
     let (header, payload) = sent.split_at(20);
     let pieces = payload.chunks(7).map(SharedBytes::from_slice).collect::<Vec<_>>();
@@ -110,8 +114,8 @@ fn a_second_capture_follows_the_first_and_two_at_once_are_refused() {
     let mut s = setup();
     for number in 0..3 {
         let output = Output::default();
-        s.switch.start(output.clone(), 0, 0).unwrap();
-        let refused = s.switch.start(Output::default(), 0, 0).unwrap_err();
+        s.switch.start(output.clone(), everything(), 0, 0).unwrap();
+        let refused = s.switch.start(Output::default(), everything(), 0, 0).unwrap_err();
         assert!(refused.to_string().contains("stop that capture first"));
         s.near.send(&TxMeta::default(), &frame(number, 60), &[]).unwrap();
         turn(&mut s, 1);
@@ -139,7 +143,7 @@ impl Write for Stuck {
 fn a_stuck_output_costs_frames_of_the_capture_and_never_the_worker() {
     let mut s = setup();
     let (release, stuck) = mpsc::channel();
-    s.switch.start(Stuck(stuck), 0, 0).unwrap();
+    s.switch.start(Stuck(stuck), everything(), 0, 0).unwrap();
     let sent = 20_000;
     for _ in 0..sent {
         s.near.send(&TxMeta::default(), &frame(1, 1_500), &[]).unwrap();
@@ -164,7 +168,7 @@ fn an_output_that_fails_ends_the_capture_and_is_told() {
         }
     }
     let mut s = setup();
-    s.switch.start(Full, 0, 0).unwrap();
+    s.switch.start(Full, everything(), 0, 0).unwrap();
     for now in 0..1_000 {
         s.near.send(&TxMeta::default(), &frame(1, 1_500), &[]).unwrap();
         turn(&mut s, now);
@@ -181,7 +185,7 @@ fn tcpdump_reads_what_is_written() {
     let mut s = setup();
     let path = std::env::temp_dir().join(format!("outboard-pcap-{}.pcapng", std::process::id()));
     let file = std::fs::File::create(&path).unwrap();
-    s.switch.start(file, 0, 1_700_000_000_000_000_000).unwrap();
+    s.switch.start(file, everything(), 0, 1_700_000_000_000_000_000).unwrap();
     s.near.on_time(123_456_789);
     s.near.send(&TxMeta::default(), &frame(1, 60), &[]).unwrap();
     s.near.send(&TxMeta::default(), &frame(2, 61), &[]).unwrap();

@@ -36,7 +36,8 @@ fn key(address: [u8; 16], port: u16, protocol: u8) -> Key {
     key
 }
 
-fn octets(address: IpAddr) -> [u8; 16] {
+/// An address in 16 bytes.
+pub(super) fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),

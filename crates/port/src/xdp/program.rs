@@ -8,6 +8,8 @@
 //!   UDP to an owned port                           -> engine, unless longer than the link allows
 //!   TCP to an owned port                           -> engine, unless the kernel holds a connection
 //!                                                     there, or nobody listens and it is a SYN
+//! what is ours by the above, from a remote
+//!   address that the lists leave out             -> kernel
 //! ICMP errors                                      -> where the packet that they quote came from
 //! fragments                                        -> where their first fragment went
 //! all else: ARP, IPv6, VLAN tags, ...              -> kernel
@@ -19,6 +21,7 @@
 use std::io;
 
 use super::owned::{KEY_BYTES, LISTENS, TCP, UDP, WHOLLY};
+use super::remotes::{self, Remotes};
 use crate::bpf::asm::Register::*;
 use crate::bpf::asm::{Assembler, Helper, If, Instruction, Label, Register, Width};
 use crate::bpf::{Hook, Map, MapKind, Program};
@@ -61,10 +64,15 @@ const FRAGMENT: i16 = -56;
 const FRAGMENT_BYTES: usize = 12;
 /// The value stored for a fragmented packet that is ours.
 const ONE: i16 = -64;
+/// Key of a remote address.
+const REMOTE: i16 = -88;
+/// Bits of an address in it.
+const ADDRESS_BITS: i32 = 128;
 
 /// Fragmented packets under way at a time; the oldest is forgotten.
 const FRAGMENTS_MAX: u32 = 4096;
 
+const _: () = assert!(remotes::KEY_BYTES == 20 && (REMOTE + 20) <= ONE);
 const _: () = assert!(KEY_BYTES == 20 && KEY as i32 + KEY_BYTES as i32 <= 0);
 
 /// What the program works with.
@@ -73,6 +81,8 @@ pub(super) struct Maps<'a> {
     pub(super) owned: &'a Map,
     /// The engine's socket on each receive queue.
     pub(super) sockets: &'a Map,
+    /// Which remote addresses are served, where not all are.
+    pub(super) remotes: Option<&'a Remotes>,
 }
 
 /// Loads the program. `block`: first and last port that the kernel reserved for the engine's
@@ -135,6 +145,10 @@ fn write(maps: &Maps<'_>, fragments: &Map, block: (u16, u16), unbound: u32) -> V
     asm.store_value(Width::Half, Fp, KEY_PORT, 0);
     asm.place(not_block);
     lookup(&mut asm, maps.owned, KEY, forget);
+    if let Some(remotes) = maps.remotes {
+        leave_out(&mut asm, remotes, forget);
+        lookup(&mut asm, maps.owned, KEY, forget);
+    }
 
     let tcp = asm.label();
     asm.load(Width::Word, R1, R0, 0);
@@ -308,6 +322,27 @@ fn lookup(asm: &mut Assembler, map: &Map, key: i16, missing: Label) {
     stack_address(asm, R2, key);
     asm.call(Helper::MapLookup);
     asm.jump(If::Equal, R0, 0, missing);
+}
+
+/// Counts what comes from a remote address that is not served, and leaves for `kernel` with it.
+fn leave_out(asm: &mut Assembler, remotes: &Remotes, kernel: Label) {
+    let served = asm.label();
+    asm.store_value(Width::Word, Fp, REMOTE, ADDRESS_BITS);
+    asm.store_value(Width::Word, Fp, REMOTE + 4, 0);
+    asm.store_value(Width::Word, Fp, REMOTE + 8, 0);
+    asm.store_value(Width::Half, Fp, REMOTE + 12, 0);
+    asm.store_value(Width::Half, Fp, REMOTE + 14, -1);
+    asm.load(Width::Word, R1, Fp, TUPLE);
+    asm.store(Width::Word, Fp, REMOTE + 16, R1);
+    lookup(asm, &remotes.map, REMOTE, served);
+    asm.load(Width::Word, R1, R0, remotes::SERVED);
+    asm.jump(If::NotEqual, R1, 0, served);
+    // Two queues that count at once may count one frame for two.
+    asm.load(Width::Double, R1, R0, remotes::LEFT);
+    asm.add(R1, 1);
+    asm.store(Width::Double, R0, remotes::LEFT, R1);
+    asm.go(kernel);
+    asm.place(served);
 }
 
 /// Returns the verdict that gives the frame to the socket of its receive queue.

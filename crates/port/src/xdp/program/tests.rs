@@ -8,6 +8,7 @@ use super::super::claims::Claims;
 use super::super::owned::Owned;
 use super::*;
 use crate::interface::Claim;
+use crate::spec::Remote;
 
 /// Stands for "to the engine" where no socket is bound: XDP_TX.
 const TO_ENGINE: u32 = 3;
@@ -20,6 +21,7 @@ const BLOCK: (u16, u16) = (40_000, 40_099);
 struct Bench {
     program: Program,
     claims: Claims,
+    remotes: Option<Remotes>,
     _sockets: Map,
 }
 
@@ -35,6 +37,11 @@ impl Bench {
 
 /// Runs a test with a bench, or says by name why not.
 fn bench(test: &str, work: impl FnOnce(Bench) + Send) {
+    bench_with(&[], test, work);
+}
+
+/// The same with rules for remote addresses.
+fn bench_with(rules: &[Remote], test: &str, work: impl FnOnce(Bench) + Send) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped {test}: needs root (namespaces, BPF)");
         return;
@@ -46,11 +53,12 @@ fn bench(test: &str, work: impl FnOnce(Bench) + Send) {
         assert!(up.unwrap().success());
         let sockets = Map::create(MapKind::XskMap, 4, 4, 1).unwrap();
         let owned = Owned::create().unwrap();
-        let maps = Maps { owned: &owned.0, sockets: &sockets };
+        let remotes = Remotes::create(rules).unwrap();
+        let maps = Maps { owned: &owned.0, sockets: &sockets, remotes: remotes.as_ref() };
         let program = load(&maps, BLOCK, TO_ENGINE).unwrap_or_else(|why| panic!("{why}"));
         let mut claims = Claims::new(owned, 1518);
         claims.follow(&[HERE.into()], 1518).unwrap();
-        work(Bench { program, claims, _sockets: sockets });
+        work(Bench { program, claims, remotes, _sockets: sockets });
     };
     std::thread::scope(|scope| {
         if let Err(panic) = scope.spawn(run).join() {
@@ -272,6 +280,28 @@ fn an_owned_ethertype_is_the_engines() {
         bench.claim(Claim::EtherType(0x88b5));
         assert_eq!(bench.verdict(&ethernet(0x88b5, &[0; 46])), TO_ENGINE);
         assert_eq!(bench.verdict(&ethernet(0x88b6, &[0; 46])), TO_KERNEL);
+    });
+}
+
+#[test]
+fn what_comes_from_a_remote_that_the_lists_leave_out_is_the_kernels_and_counted() {
+    let rule =
+        |network: [u8; 4], prefix, served| Remote { network: network.into(), prefix, served };
+    let rules = [rule([0; 4], 0, false), rule([127, 0, 0, 0], 8, true)];
+    let closer = [rules[1], rule(PEER.octets(), 32, false)];
+    bench_with(&rules, "a list of allowed remotes", |mut bench| {
+        bench.claim(Claim::Tcp { local: anywhere(80), listens: true });
+        assert_eq!(bench.verdict(&tcp(1234, 80, SYN)), TO_ENGINE);
+        let far = Ipv4Addr::new(192, 0, 2, 1);
+        let from_far = ethernet(0x0800, &packet([far, HERE], TCP, 0, 0, &tcp_header(1, 80, SYN)));
+        assert_eq!(bench.verdict(&from_far), TO_KERNEL);
+        assert_eq!(bench.verdict(&tcp(1234, 81, SYN)), TO_KERNEL);
+        assert_eq!(bench.remotes.map(|remotes| remotes.left()), Some(1));
+    });
+    bench_with(&closer, "a denied remote", |mut bench| {
+        bench.claim(Claim::Udp(anywhere(53)));
+        assert_eq!(bench.verdict(&udp(53, 10)), TO_KERNEL);
+        assert_eq!(bench.remotes.map(|remotes| remotes.left()), Some(1));
     });
 }
 
