@@ -11,6 +11,9 @@
 //!
 //! [deny]
 //! ports = ["tcp:22"]
+//!
+//! [tcp]
+//! timestamps = true
 //! ```
 //!
 //! Unknown keys are errors; every error names its line.
@@ -18,7 +21,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use engine::config::{EngineConfig, Limits, Poll};
+use engine::config::{EngineConfig, Limits, Poll, TcpSettings};
 use engine::rules::Rules;
 use port::PortSpec;
 use serde::Deserialize;
@@ -76,6 +79,7 @@ struct File {
     allow: lists::Table,
     #[serde(default)]
     deny: lists::Table,
+    tcp: TcpTable,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -85,25 +89,26 @@ enum PollWord {
     Adaptive,
 }
 
-macro_rules! limits_table {
-    ($($name:ident: $kind:ty,)*) => {
+/// A table of the file whose keys are the fields of a settings struct.
+macro_rules! table {
+    ($table:ident for $settings:ident { $($name:ident: $kind:ty,)* }) => {
         #[derive(Debug, Default, Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct LimitsTable {
+        struct $table {
             $($name: Option<$kind>,)*
         }
 
-        impl LimitsTable {
-            fn apply(&self, limits: &mut Limits) {
+        impl $table {
+            fn apply(&self, settings: &mut $settings) {
                 $(if let Some(value) = self.$name {
-                    limits.$name = value;
+                    settings.$name = value;
                 })*
             }
         }
     };
 }
 
-limits_table! {
+table! { LimitsTable for Limits {
     sessions: u16,
     sessions_per_user: u16,
     control_connections: u16,
@@ -132,7 +137,11 @@ limits_table! {
     neighbors: u32,
     endpoints_per_user: u32,
     memory_per_user: u64,
-}
+} }
+
+table! { TcpTable for TcpSettings {
+    timestamps: bool,
+} }
 
 /// Settings from the file at `path`, if any, and `flags`.
 ///
@@ -178,6 +187,7 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     });
     engine.poll = flags.poll.or(in_file).unwrap_or_default();
     file.limits.apply(&mut engine.limits);
+    file.tcp.apply(&mut engine.tcp);
     if file.limits.sessions_per_user.is_none() {
         // One user cannot take all places.
         engine.limits.sessions_per_user = (engine.limits.sessions / 4).max(1);
@@ -248,13 +258,14 @@ mod tests {
     #[test]
     fn a_file_gives_all_settings_and_flags_win() {
         let text = "core = 3\npoll = \"busy\"\nports = [\"packet:eth1,addr=10.1.0.2/16\"]\n\
-                    [limits]\nsessions = 5\n";
+                    [limits]\nsessions = 5\n[tcp]\ntimestamps = false\n";
         let flags = Flags { core: Some(1), ..Flags::default() };
         let settings = parse("x.toml", text, &flags).expect("parses");
         assert_eq!(settings.engine.core, Some(1));
         assert_eq!(settings.engine.poll, Poll::Busy);
         assert_eq!(settings.engine.limits.sessions, 5);
         assert_eq!(settings.engine.limits.sessions_per_user, 1);
+        assert!(!settings.engine.tcp.timestamps);
         assert_eq!(settings.ports[0].label(), "packet:eth1");
     }
 

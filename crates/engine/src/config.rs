@@ -8,6 +8,7 @@ use std::sync::mpsc::Sender;
 use port::{Port, Protocol};
 use shm::control::Geometry;
 pub use stack::api::{Cidr, Destination};
+pub use stack::tcp::TcpSettings;
 
 use crate::rules::Rules;
 use crate::trial::Trial;
@@ -52,6 +53,8 @@ pub struct EngineConfig {
     pub trial: Option<Arc<Trial>>,
     /// Hears of every listener and UDP socket that is served.
     pub accelerated: Option<Sender<Accelerated>>,
+    /// How TCP behaves.
+    pub tcp: TcpSettings,
 }
 
 impl EngineConfig {
@@ -67,6 +70,7 @@ impl EngineConfig {
             rules: Rules::default(),
             trial: None,
             accelerated: None,
+            tcp: TcpSettings::default(),
         }
     }
 }

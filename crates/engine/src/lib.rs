@@ -43,6 +43,6 @@ pub mod worker;
 
 pub use stack::api::{Cidr, Destination};
 
-pub use config::{Accelerated, EngineConfig, Limits, Poll, PortSetup};
+pub use config::{Accelerated, EngineConfig, Limits, Poll, PortSetup, TcpSettings};
 pub use service::{Engine, StartError, StopHandle};
 pub use worker::{Activity, Worker, WorkerConfig};

@@ -85,6 +85,7 @@ impl Engine {
                 neighbors: config.limits.neighbors,
                 ..stack::Limits::default()
             },
+            tcp: config.tcp,
             seed,
             index: 0,
         };

@@ -14,7 +14,7 @@ use stack::api::{Instant, RxFrameMeta};
 
 use crate::account::{Account, Component};
 use crate::claims::{Leaving, follow, interface_config};
-use crate::config::{Limits, PortSetup};
+use crate::config::{Limits, PortSetup, TcpSettings};
 use crate::control::exchange::{Answer, Command, SessionKey};
 use crate::endpoint::{Datagram, Endpoint, Role};
 use crate::lane::Lane;
@@ -31,6 +31,8 @@ pub struct WorkerConfig {
     pub limits: Limits,
     /// Bounds of the stack's tables, but for the connections: those are `limits.sockets`.
     pub stack_limits: stack::Limits,
+    /// How TCP behaves.
+    pub tcp: TcpSettings,
     /// Where all randomness comes from.
     pub seed: [u8; 32],
     /// Which of the engine's workers it is.
@@ -111,6 +113,7 @@ impl Worker {
         let limits = config.limits;
         let mut stack_config = stack::Config::new(config.seed);
         stack_config.limits = stack::Limits { connections: limits.sockets, ..config.stack_limits };
+        stack_config.tcp = config.tcp;
         let mut stack = Stack::new(stack_config);
         let mut ports = Vec::with_capacity(setups.len());
         for setup in setups {

@@ -34,6 +34,17 @@ pub enum Outcome {
     Killed,
 }
 
+/// What accounts for failures of connections in a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Excuses {
+    /// The network was gone for long.
+    pub may_time_out: bool,
+    /// An engine had so little memory that it may have reset what it could not deliver.
+    pub may_be_cut: bool,
+    /// A table was so small that nobody may have got in.
+    pub is_cramped: bool,
+}
+
 /// One side of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Side {
@@ -138,16 +149,10 @@ impl Connection {
         ))
     }
 
-    /// Whether what became of the sides is what they and the faults account for. `may_time_out`:
-    /// the network was gone for long. `may_be_cut`: an engine had so little memory that it may
-    /// have reset what it could not deliver.
-    /// `is_cramped`: a table was so small that nobody may have got in.
-    pub fn check_outcome(
-        &self,
-        may_time_out: bool,
-        may_be_cut: bool,
-        is_cramped: bool,
-    ) -> Result<(), String> {
+    /// Whether what became of the sides is what they and the faults account for. `was_crowded`:
+    /// the acceptor's host had more handshakes than it could keep.
+    pub fn check_outcome(&self, excuses: Excuses, was_crowded: bool) -> Result<(), String> {
+        let Excuses { may_time_out, may_be_cut, is_cramped } = excuses;
         if self.is_tainted || self.lost_program {
             return Ok(());
         }
@@ -166,7 +171,11 @@ impl Connection {
                         || peer_failed && peer.outcome != Some(Outcome::Failed(errno))
                         || may_time_out
                         || may_be_cut
+                        // It believed in a connection that its peer had no place for any more.
+                        || was_crowded && !peer.is_open
                 }
+                // Its SYN came to a port where the other side did not connect (any more).
+                Errno::CONNREFUSED => self.simultaneous && (peer_failed || !peer.is_open),
                 _ => false,
             };
             if !explained {

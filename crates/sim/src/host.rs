@@ -8,7 +8,7 @@ use client::{Endpoint, Session};
 use engine::control::exchange::{Answer, Command, SessionKey, Shown};
 use engine::session::{SessionSeed, SessionWho};
 use engine::stats::Counters;
-use engine::{Activity, Cidr, Limits, PortSetup, Worker, WorkerConfig};
+use engine::{Activity, Cidr, Limits, PortSetup, TcpSettings, Worker, WorkerConfig};
 use port::Offloads;
 use shm::control::InterfaceInfo;
 use shm::region::Region;
@@ -104,7 +104,8 @@ impl Host {
             part.copy_from_slice(&random.any().to_le_bytes());
         }
         let counters = Arc::new(Counters::default());
-        let config = WorkerConfig { limits, stack_limits, seed: key, index: 0 };
+        let tcp = TcpSettings { timestamps: options.timestamps };
+        let config = WorkerConfig { limits, stack_limits, tcp, seed: key, index: 0 };
         let worker = Worker::new(config, vec![setup], Arc::clone(&counters), Instant(now))
             .expect("one port is few enough");
         Self {
@@ -285,6 +286,12 @@ impl Host {
         let mut all = self.counters.read();
         worker.stack().each_counter(|name, value| all.push((name.to_string(), value)));
         all
+    }
+
+    /// Whether there were more handshakes than its listeners could keep.
+    pub fn was_crowded(&self) -> bool {
+        let signs = ["tcp_half_open_evicted", "stack_drops{reason=tcp_accept_queue_full}"];
+        self.counters().iter().any(|(name, count)| signs.contains(&name.as_str()) && *count > 0)
     }
 
     /// Its address.

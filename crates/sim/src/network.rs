@@ -40,6 +40,8 @@ pub struct Network {
     serial: u64,
     /// Nothing passes until then.
     cut_until: u64,
+    /// Nothing arrives before then.
+    held_until: u64,
     has_adversary: bool,
 }
 
@@ -55,6 +57,7 @@ impl Network {
             in_flight: BTreeMap::new(),
             serial: 0,
             cut_until: 0,
+            held_until: 0,
             has_adversary: swarm.adversary,
         }
     }
@@ -63,6 +66,11 @@ impl Network {
     pub fn heal(&mut self) {
         self.faults = LinkFaults::default();
         self.cut_until = 0;
+    }
+
+    /// Lets what is sent from now on wait until `time`.
+    pub fn hold_until(&mut self, time: u64) {
+        self.held_until = time;
     }
 
     /// Cuts the link until `time`.
@@ -171,7 +179,7 @@ impl Network {
             1
         };
         for _ in 0..copies {
-            let mut arrival = now + self.delay_ns;
+            let mut arrival = (now + self.delay_ns).max(self.held_until);
             if self.random.chance(reorder, 10_000) {
                 coverage.hit("fault: reorder");
                 arrival += self.random.scale_free(20 * self.delay_ns + 2_000_000);

@@ -327,6 +327,13 @@ impl Program {
                         }
                         return Err(format!("a connection from nowhere: {flow:?}"));
                     };
+                    let of_flow = shared.connections.iter().filter(|c| c.addresses == Some(flow));
+                    if of_flow.count() > 1 && accepted.endpoint.readiness().contains(Readiness::ERR)
+                    {
+                        // Reset while it waited here; its ports are another connection's by now.
+                        shared.coverage.hit("accepted after its reset");
+                        continue;
+                    }
                     let side = &mut shared.connections[connection].sides[1];
                     if side.is_open {
                         if shared.swarm.adversary || shared.swarm.link.duplicate > 0 {

@@ -10,7 +10,7 @@ use shm::lock::Tag;
 use shm::region::Region;
 
 use crate::adversary::Adversary;
-use crate::connections::{Connection, Ending, Outcome};
+use crate::connections::{Connection, Ending, Excuses, Outcome};
 use crate::coverage::Coverage;
 use crate::frames::completed;
 use crate::host::{Host, LINGER_NS};
@@ -18,7 +18,7 @@ use crate::network::{Network, Station};
 use crate::port::{Sent, locked};
 use crate::program::{Shared, datagram_address};
 use crate::random::Random;
-use crate::swarm::{MS, SECOND, Swarm};
+use crate::swarm::{MS, SECOND, Swarm, US};
 use crate::witness::Witness;
 
 /// When a run begins: not at nought, which hides mistakes.
@@ -30,6 +30,8 @@ const STEPS_MAX: u64 = 4_000_000;
 /// Doorbells that a scribbler rings at a time: in all fewer than there is room for, so that it
 /// never waits for an engine that has thrown it out.
 const GARBAGE_RINGS: u64 = 3;
+/// Times that the link holds frames back in a run that has it.
+const HOLDS: usize = 4;
 /// Turns between two checks of conservation.
 const CHECK_EVERY: u64 = 16;
 
@@ -79,6 +81,7 @@ enum Act {
     Jump,
     Stall,
     Cut,
+    Hold,
     Heal,
 }
 
@@ -170,6 +173,16 @@ impl Sim {
                 acts.push((at, act));
             }
         }
+        if swarm.hold {
+            // With random numbers of their own, so that the rest of a run stays what it was. Soon
+            // after a connection begins, for then there are segments on the link.
+            let mut random = Random::new(seed, 5);
+            let soon = 10 * (2 * swarm.delay_ns + 50 * US);
+            for _ in 0..HOLDS {
+                let with = random.below(connections.len() as u64) as usize;
+                acts.push((connections[with].opens_at + random.below(soon), Act::Hold));
+            }
+        }
         acts.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
         let hostile = swarm.scribble.then(|| {
             let host = r.below(swarm.hosts.len() as u64) as usize;
@@ -238,9 +251,12 @@ impl Sim {
         }
         let may_be_cut = self.shared.swarm.hosts.iter().any(|host| host.spans < 100);
         let is_cramped = self.shared.swarm.hosts.iter().any(|host| host.backlog <= 2);
+        let excuses = Excuses { may_time_out: self.may_time_out, may_be_cut, is_cramped };
+        let crowded: Vec<bool> = self.hosts.iter().map(Host::was_crowded).collect();
         for connection in &self.shared.connections {
+            let acceptor = connection.sides[1].at.0;
             connection
-                .check_outcome(self.may_time_out, may_be_cut, is_cramped)
+                .check_outcome(excuses, crowded[acceptor])
                 .map_err(|error| format!("connection {connection}: {error}"))?;
         }
         self.tear_down()
@@ -480,6 +496,10 @@ impl Sim {
             Act::Cut => {
                 self.shared.coverage.hit("fault: link cut");
                 self.network.cut_until(now + self.random.scale_free(20 * SECOND));
+            }
+            Act::Hold => {
+                self.shared.coverage.hit("fault: frames held");
+                self.network.hold_until(now + self.random.between(300 * MS, SECOND));
             }
             Act::Heal => {
                 self.network.heal();

@@ -55,6 +55,8 @@ pub struct HostOptions {
     pub backlog: u32,
     /// Neighbours remembered.
     pub neighbors: u32,
+    /// TCP has timestamps.
+    pub timestamps: bool,
 }
 
 /// Every option of a run.
@@ -104,6 +106,8 @@ pub struct Swarm {
     pub adversary: bool,
     /// Both ends open the same connection at the same time.
     pub simultaneous: bool,
+    /// Now and then all frames wait on the link for so long that senders believe them lost.
+    pub hold: bool,
 }
 
 impl Swarm {
@@ -149,9 +153,10 @@ impl Swarm {
                 time_waits: if tiny_tables { r.between(1, 4) as u32 } else { 64 },
                 backlog: if tiny_tables { r.between(0, 2) as u32 } else { 16 },
                 neighbors: if tiny_tables { 2 + (seed % 3) as u32 } else { 16 },
+                timestamps: true,
             })
             .collect();
-        Self {
+        let mut swarm = Self {
             link,
             delay_ns: r.pick(&[5 * US, 50 * US, MS, 20 * MS]),
             mtu,
@@ -174,6 +179,12 @@ impl Swarm {
             partition: r.chance(1, 8),
             adversary: r.chance(1, 5),
             simultaneous: r.chance(1, 10),
+            // What came later is drawn last, so that the rest stays what it was.
+            hold: r.chance(1, 3),
+        };
+        for host in &mut swarm.hosts {
+            host.timestamps = r.chance(1, 2);
         }
+        swarm
     }
 }

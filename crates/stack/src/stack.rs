@@ -18,7 +18,7 @@ use crate::flow::KeyedHash;
 use crate::neighbor::{Due, Neighbors};
 use crate::reassembly::Reassembly;
 use crate::route::Routes;
-use crate::tcp::{Accepted, Tcp, TcpInfo};
+use crate::tcp::{Accepted, Tcp, TcpInfo, TcpSettings};
 use crate::timer::Wheel;
 use crate::udp::{Udp, canonical};
 
@@ -44,12 +44,19 @@ pub struct Config {
     pub limits: Limits,
     /// First and last port for connections and sockets without a port of their own (RFC 6056).
     pub ephemeral_ports: (u16, u16),
+    /// How TCP behaves.
+    pub tcp: TcpSettings,
 }
 
 impl Config {
-    /// Default limits and the dynamic ports of RFC 6335.
+    /// Default limits and settings, and the dynamic ports of RFC 6335.
     pub fn new(seed: [u8; 32]) -> Self {
-        Self { seed, limits: Limits::default(), ephemeral_ports: (49152, 65535) }
+        Self {
+            seed,
+            limits: Limits::default(),
+            ephemeral_ports: (49152, 65535),
+            tcp: TcpSettings::default(),
+        }
     }
 }
 
@@ -234,7 +241,7 @@ pub struct Stack {
 impl Stack {
     /// A stack without interfaces. Takes the memory of all tables.
     pub fn new(config: Config) -> Self {
-        let Config { seed, limits, ephemeral_ports } = config;
+        let Config { seed, limits, ephemeral_ports, tcp } = config;
         let key = |purpose: u8| {
             let (low, high) = seed.split_at(16);
             let mut key = [0; 16];
@@ -251,7 +258,7 @@ impl Stack {
         wheel.reserve(limits.reassemblies.saturating_add(limits.neighbors) as usize);
         Self {
             routes: Routes::default(),
-            tcp: Tcp::new(&keys, &limits),
+            tcp: Tcp::new(&keys, &limits, tcp),
             udp: Udp::new(hash, limits.udp_sockets, ephemeral_ports, first_port),
             neighbors: Neighbors::new(hash, limits.neighbors),
             seen_generation: 0,

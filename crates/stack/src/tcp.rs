@@ -29,6 +29,7 @@ mod requests;
 mod rtt;
 mod scoreboard;
 mod send;
+mod settings;
 mod state;
 mod tables;
 #[cfg(test)]
@@ -39,6 +40,7 @@ mod tlp;
 mod undo;
 
 pub use counters::TcpCounters;
+pub use settings::TcpSettings;
 pub use state::{Input, STATES};
 pub use tables::Tcp;
 

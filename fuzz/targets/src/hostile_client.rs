@@ -8,7 +8,7 @@ use std::sync::Arc;
 use engine::control::exchange::{Answer, Command, SessionKey, Shown};
 use engine::session::{SessionSeed, SessionWho};
 use engine::stats::Counters;
-use engine::{Cidr, Limits, PortSetup, Worker, WorkerConfig};
+use engine::{Cidr, Limits, PortSetup, TcpSettings, Worker, WorkerConfig};
 use port::pair::{PairConfig, PairPort, pair};
 use shm::client_side::{Carved, ClientEndpoint, ClientLane, Direction};
 use shm::descriptor::{DatagramHeader, DescriptorFlags, DescriptorKind, Span};
@@ -138,6 +138,7 @@ pub fn run(data: &[u8]) {
     let config = WorkerConfig {
         limits: limits(),
         stack_limits: stack::Limits { connections: 64, ..stack::Limits::default() },
+        tcp: TcpSettings::default(),
         seed: [1; 32],
         index: 0,
     };

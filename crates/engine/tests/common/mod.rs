@@ -72,6 +72,7 @@ impl Side {
         let config = WorkerConfig {
             limits,
             stack_limits: stack::Limits { connections: 4096, ..stack::Limits::default() },
+            tcp: outboard_engine::TcpSettings::default(),
             seed: [seed; 32],
             index: 0,
         };

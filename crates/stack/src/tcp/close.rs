@@ -145,6 +145,7 @@ impl Connection<'_> {
         hot.nodelay = options.nodelay;
         hot.cork = options.cork;
         hot.syn_due = true;
+        hot.timestamps = step.shared.settings.timestamps;
         self.update_mss();
         self.hot.window = Window::initial(u32::from(self.hot.mss));
         // Also when the SYN cannot leave for lack of a neighbour, the attempt ends in time.

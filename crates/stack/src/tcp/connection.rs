@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use wire::tcp::SeqNumber;
 
+use super::TcpSettings;
 use super::congestion::{Congestion, Window};
 use super::counters::TcpCounters;
 use super::frto::Frto;
@@ -153,7 +154,7 @@ pub struct Hot {
     pub probe_due: bool,
     /// A tail loss probe is to be sent.
     pub tail_due: bool,
-    /// Timestamps were agreed on.
+    /// Timestamps were agreed on; until the peer's SYN has come, they are offered.
     pub timestamps: bool,
     /// SACK was agreed on.
     pub sack: bool,
@@ -276,6 +277,8 @@ pub enum End {
 pub struct Shared {
     /// Secrets.
     pub keys: TcpKeys,
+    /// What holds for all connections.
+    pub settings: TcpSettings,
     /// What is counted.
     pub counters: TcpCounters,
     /// Challenge acknowledgements left in the current second (RFC 5961 section 7).

@@ -134,8 +134,8 @@ impl Connection<'_> {
             None => hot.rcv_scale = 0,
         }
         hot.sack = options.sack_permitted;
-        hot.timestamps = options.timestamps.is_some();
-        if let Some(timestamps) = options.timestamps {
+        hot.timestamps &= options.timestamps.is_some();
+        if let Some(timestamps) = options.timestamps.filter(|_| hot.timestamps) {
             hot.ts_recent = timestamps.value;
             hot.ts_recent_s = seconds(step.now.0);
         }

@@ -418,7 +418,7 @@ impl Connection<'_> {
             mss: Some(self.advertised_mss()),
             window_scale: (scale_agreed && cold.options.recv_limit > 0).then_some(hot.rcv_scale),
             sack_permitted: !answering || hot.sack,
-            timestamps: (!answering || hot.timestamps).then(|| Timestamps {
+            timestamps: hot.timestamps.then(|| Timestamps {
                 value: hot.ts_now(now),
                 echo: if answering { hot.ts_recent } else { 0 },
             }),

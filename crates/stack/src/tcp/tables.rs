@@ -13,7 +13,7 @@ use super::isn::{TcpKeys, halves};
 use super::listener::{LISTENER_BIT, Listeners};
 use super::reply::Reply;
 use super::time_wait::{TimeWaits, Verdict};
-use super::{IcmpError, Ready, SegmentRx, SegmentTx};
+use super::{IcmpError, Ready, SegmentRx, SegmentTx, TcpSettings};
 use crate::api::{
     Event, Instant, InterfaceIndex, Owner, RequestError, Sink, SocketId, SocketKind, TcpError,
     TcpState,
@@ -74,12 +74,13 @@ struct Effects {
 
 impl Tcp {
     /// Empty tables.
-    pub fn new(keys: &Keys, limits: &Limits) -> Self {
+    pub fn new(keys: &Keys, limits: &Limits, settings: TcpSettings) -> Self {
         let flow_key = FlowKey(halves(keys.flow));
         let connections_max = limits.connections.min(LISTENER_BIT - 1);
         Self {
             shared: Shared {
                 keys: TcpKeys::new(keys),
+                settings,
                 counters: TcpCounters::default(),
                 challenges_left: 0,
                 challenge_second: NEVER,

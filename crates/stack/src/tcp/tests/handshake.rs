@@ -229,3 +229,18 @@ fn closing_during_the_handshake_waits_for_its_end() {
     peer.expect("FP. 1:6 ack 1");
     peer.state(TcpState::FinWait1);
 }
+
+#[test]
+fn a_stack_without_timestamps_neither_offers_nor_accepts_them() {
+    let offer = Offer { timestamps: true, ..PLAIN };
+    let mut peer = Peer::listening_to(offer, TcpOptions::default());
+    peer.host.tcp.shared.settings.timestamps = false;
+    peer.send("S 0:0");
+    peer.expect("S. 0:0 ack 1");
+    assert!(peer.last.unwrap().1.timestamps.is_none());
+    let route = peer.host.routes.lookup(peer.remote.ip()).unwrap();
+    let options = TcpOptions::default();
+    peer.host.tcp.connect(peer.now, peer.remote, None, &route, options, Owner(2)).unwrap();
+    assert!(peer.sent().starts_with('S'));
+    assert!(peer.last.unwrap().1.timestamps.is_none());
+}

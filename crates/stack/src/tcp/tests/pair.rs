@@ -8,7 +8,7 @@ use wire::MacAddr;
 use super::{keys, limits};
 use crate::api::*;
 use crate::route::Routes;
-use crate::tcp::{Accepted, SegmentRx, Tcp};
+use crate::tcp::{Accepted, SegmentRx, Tcp, TcpSettings};
 
 /// xorshift64*: deterministic and good enough for faults.
 pub struct Random(u64);
@@ -93,7 +93,7 @@ impl Host {
             uso: false,
         });
         Self {
-            tcp: Tcp::new(&keys(host), &limits()),
+            tcp: Tcp::new(&keys(host), &limits(), TcpSettings::default()),
             routes,
             address,
             store: Store::default(),
