@@ -40,6 +40,7 @@ impl Connection<'_> {
             self.challenge(step);
             return Err(DropReason::TcpBadAck);
         }
+        let was_shut = self.hot.snd_wnd == 0;
         let window_moved = self.update_window(segment, start, ack);
         if ack < una {
             // An old acknowledgement; its data may be new all the same.
@@ -74,6 +75,14 @@ impl Connection<'_> {
                 self.hot.dup_acks = self.hot.dup_acks.saturating_add(1);
                 delivered = u64::from(self.hot.mss);
                 step.ready = true;
+            }
+            if was_shut && window_moved && flight > 0 {
+                // The peer had taken its window back: what was repeated until now were probes,
+                // and the patience with lost data begins here.
+                self.cold.retries = 0;
+                self.hot.rtt.on_progress();
+                self.cold.rto_at = step.now.0.saturating_add(self.hot.rtt.rto_ns());
+                self.arm_send_timer(step.now);
             }
             if self.hot.send_timer == SendTimer::Persist {
                 // The peer lives; its window is what it is.

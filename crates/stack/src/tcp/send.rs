@@ -184,12 +184,26 @@ impl Connection<'_> {
             return None;
         }
         let most = if hot.tso { (room / mss).max(1) * mss } else { mss };
-        // What a peer's shrunken window excludes is not sent, but for one segment: the window is
-        // learnt from its acknowledgement.
-        let end = end.min(start.saturating_add(most.min(super_segment(mss))));
+        let within = self.within_shrunken_window(start)?.min(most);
+        let end = end.min(start.saturating_add(within.min(super_segment(mss))));
         let data_end = end.min(hot.written);
         let fin = end > hot.written;
         Some(Next::Data { start: start.min(data_end), end: data_end, fin, again: true })
+    }
+
+    /// How many bytes may be sent again from `start` on. A peer may have taken its window back
+    /// over what is under way: what lies beyond is not sent again, but for one segment at
+    /// snd.una, which asks for the window as a probe does (as Linux).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+    //# If this happens, the sender SHOULD NOT send new data (SHLD-15), but
+    //# SHOULD retransmit normally the old unacknowledged data between
+    //# SND.UNA and SND.UNA+SND.WND (SHLD-16).
+    fn within_shrunken_window(&self, start: u64) -> Option<u64> {
+        let hot = &*self.hot;
+        match hot.una.saturating_add(u64::from(hot.snd_wnd)).saturating_sub(start) {
+            0 => (start == hot.una).then_some(u64::from(hot.mss.max(1))),
+            within => Some(within),
+        }
     }
 
     /// A tail loss probe: new data if the peer's window allows, or else the last segment again.
@@ -207,7 +221,8 @@ impl Connection<'_> {
         let (start, end, again) = match unsent.min(usable).min(u64::from(self.send_mss())) {
             0 => {
                 let last = self.last_sent()?;
-                (last.start, last.end, true)
+                let within = self.within_shrunken_window(last.start)?;
+                (last.start, last.end.min(last.start.saturating_add(within)), true)
             }
             len => (hot.nxt, hot.nxt + len, false),
         };

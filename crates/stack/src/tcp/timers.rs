@@ -2,7 +2,7 @@
 //! giving up.
 
 use super::connection::{Connection, NEVER, SendTimer, Step};
-use super::rtt::{MILLISECOND, RTO_NS_MIN, SECOND, patience_ns};
+use super::rtt::{MILLISECOND, RTO_NS_MAX, RTO_NS_MIN, SECOND, patience_ns};
 use crate::api::{Instant, TcpError, TcpState};
 
 /// tcp_syn_retries.
@@ -110,6 +110,11 @@ impl Connection<'_> {
     }
 
     /// Whether the peer has been silent for too long.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+    //# The sender MAY also
+    //# retransmit old data beyond SND.UNA+SND.WND (MAY-7), but SHOULD NOT
+    //# time out the connection if data beyond the right window edge is not
+    //# acknowledged (SHLD-17).
     fn is_given_up(&self, now: Instant) -> bool {
         let waited = now.0.saturating_sub(self.cold.stuck_since);
         let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
@@ -117,6 +122,11 @@ impl Connection<'_> {
             _ if user > 0 => waited >= user && self.cold.retries > 0,
             TcpState::SynSent => self.cold.retries >= SYN_RETRIES,
             TcpState::SynReceived => self.cold.retries >= SYN_ACK_RETRIES,
+            // A window shrunk to nothing over what is under way: each repetition is a probe, and
+            // only a peer that answers none is gone.
+            _ if self.hot.snd_wnd == 0 && !self.hot.orphan => {
+                waited.min(now.0.saturating_sub(self.hot.received_at)) > 2 * RTO_NS_MAX
+            }
             _ => {
                 let retries = if self.hot.orphan { ORPHAN_RETRIES } else { RETRIES };
                 waited >= patience_ns(retries, RTO_NS_MIN)

@@ -236,7 +236,7 @@ fn a_stack_without_timestamps_neither_offers_nor_accepts_them() {
     let mut peer = Peer::listening_to(offer, TcpOptions::default());
     peer.host.tcp.shared.settings.timestamps = false;
     peer.send("S 0:0");
-    peer.expect("S. 0:0 ack 1");
+    peer.host_iss();
     assert!(peer.last.unwrap().1.timestamps.is_none());
     let route = peer.host.routes.lookup(peer.remote.ip()).unwrap();
     let options = TcpOptions::default();

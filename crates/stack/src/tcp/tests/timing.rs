@@ -328,3 +328,49 @@ fn the_echo_of_what_was_sent_before_the_repair_is_no_round_trip() {
     peer.send(". 1:1 ack 101 ts 1002");
     assert!(peer.info().rto_ns <= 201_000_000, "{}", peer.info().rto_ns);
 }
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+//= type=test
+//# The sender MAY also
+//# retransmit old data beyond SND.UNA+SND.WND (MAY-7), but SHOULD NOT
+//# time out the connection if data beyond the right window edge is not
+//# acknowledged (SHLD-17).
+#[test]
+fn a_window_taken_back_over_data_under_way_is_probed_as_long_as_the_peer_answers() {
+    let mut peer = Peer::established();
+    peer.write(3000);
+    peer.expect(". 1:1001 ack 1 | . 1001:2001 ack 1 | P. 2001:3001 ack 1");
+    peer.send(". 1:1 ack 1 win 0");
+    let mut probes = 0;
+    for _ in 0..3600 {
+        peer.wait(1000);
+        let sent = peer.sent();
+        if !sent.is_empty() {
+            assert_eq!(sent, ". 1:1001 ack 1", "nothing but the first segment asks for the window");
+            probes += 1;
+            peer.send(". 1:1 ack 1 win 0");
+        }
+    }
+    assert!((20..60).contains(&probes), "{probes} in an hour");
+    peer.state(TcpState::Established);
+    // Part of it is within the window now, and only that is sent again.
+    peer.send(". 1:1 ack 1 win 1500");
+    peer.wait(130_000);
+    peer.expect(". 1:1001 ack 1");
+    peer.send(". 1:1 ack 1001 win 500");
+    peer.expect(". 1001:1501 ack 1");
+    peer.send(". 1:1 ack 3001 win 60000");
+    assert_eq!(peer.levels().acked, 3000);
+}
+
+#[test]
+fn a_peer_that_takes_its_window_back_and_falls_silent_is_given_up() {
+    let mut peer = Peer::established();
+    peer.write(1000);
+    assert!(!peer.sent().is_empty());
+    peer.send(". 1:1 ack 1 win 0");
+    peer.wait(200_000);
+    peer.state(TcpState::Established);
+    peer.wait(200_000);
+    assert_eq!(peer.levels().error, Some(TcpError::TimedOut));
+}
