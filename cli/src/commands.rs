@@ -149,6 +149,9 @@ struct EngineArguments {
     /// Run as this user once the ports are open
     #[arg(long)]
     user: Option<String>,
+    /// Seconds to wait for connections when told to end (SIGTERM); 0 closes them at once [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    drain: Option<u64>,
     /// End when this process does
     #[arg(long, hide = true)]
     owner: Option<i32>,
@@ -251,6 +254,7 @@ fn run(command: Command) -> Result<ExitCode> {
                 socket: arguments.socket,
                 user: arguments.user,
                 confirm: arguments.confirm,
+                drain: arguments.drain,
             };
             return engine::engine(arguments.config.as_deref(), &flags, arguments.owner);
         }

@@ -4,6 +4,7 @@
 //! socket = "/run/outboard/engine.sock"
 //! core = 1
 //! poll = "adaptive"
+//! drain = 30
 //! ports = ["tap:ob0,addr=10.0.0.2/24,gw=10.0.0.1"]
 //!
 //! [limits]
@@ -42,7 +43,14 @@ pub struct Settings {
     pub user: Option<User>,
     /// End unless confirmed within so long.
     pub confirm: Option<Duration>,
+    /// How long connections are waited for when the engine is told to end.
+    pub drain: Duration,
 }
+
+/// What `drain` is where nothing is said: as long as service managers usually leave.
+const DRAIN_SECONDS: u64 = 30;
+/// Longest `drain`: a day.
+const DRAIN_SECONDS_MAX: u64 = 86_400;
 
 /// What the command line says; unset values are taken from the file.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +67,8 @@ pub struct Flags {
     pub user: Option<String>,
     /// Seconds within which the engine is to be confirmed.
     pub confirm: Option<u64>,
+    /// Seconds that connections are waited for at the end.
+    pub drain: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -71,6 +81,7 @@ struct File {
     confirm: Option<u64>,
     core: Option<usize>,
     poll: Option<PollWord>,
+    drain: Option<u64>,
     #[serde(default)]
     ports: Vec<Spanned<String>>,
     #[serde(default)]
@@ -208,7 +219,14 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     }
     lists::tell(&engine.rules, &mut ports)?;
     let confirm = flags.confirm.or(file.confirm).map(Duration::from_secs);
-    Ok(Settings { engine, ports, user, confirm })
+    let seconds = flags.drain.or(file.drain).unwrap_or(DRAIN_SECONDS);
+    if seconds > DRAIN_SECONDS_MAX {
+        return Err(Failure::new(
+            format!("drain: {seconds} seconds are more than a day"),
+            format!("give 0 (close at once) to {DRAIN_SECONDS_MAX}"),
+        ));
+    }
+    Ok(Settings { engine, ports, user, confirm, drain: Duration::from_secs(seconds) })
 }
 
 /// A PORT as written on the command line.
@@ -257,12 +275,14 @@ mod tests {
 
     #[test]
     fn a_file_gives_all_settings_and_flags_win() {
-        let text = "core = 3\npoll = \"busy\"\nports = [\"packet:eth1,addr=10.1.0.2/16\"]\n\
+        let text = "core = 3\npoll = \"busy\"\ndrain = 7\n\
+                    ports = [\"packet:eth1,addr=10.1.0.2/16\"]\n\
                     [limits]\nsessions = 5\n[tcp]\ntimestamps = false\n";
         let flags = Flags { core: Some(1), ..Flags::default() };
         let settings = parse("x.toml", text, &flags).expect("parses");
         assert_eq!(settings.engine.core, Some(1));
         assert_eq!(settings.engine.poll, Poll::Busy);
+        assert_eq!(settings.drain, Duration::from_secs(7));
         assert_eq!(settings.engine.limits.sessions, 5);
         assert_eq!(settings.engine.limits.sessions_per_user, 1);
         assert!(!settings.engine.tcp.timestamps);

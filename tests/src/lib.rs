@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 use outboard::lab;
 
 pub mod cases;
+pub mod joined;
 pub mod world;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

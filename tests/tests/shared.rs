@@ -1,107 +1,18 @@
 //! An engine on the kernel's own interface and address: what is accelerated and what is not live
 //! side by side, and the end of either leaves the other alone.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use outboard::demo::bench::{listens, start_engine};
-use outboard::lab::{Lab, Link, Program, Side, Task};
-use outboard::observer::Observer;
+use outboard::demo::bench::listens;
+use outboard::lab::{Side, Task};
+use outboard_tests::joined::{CLIENT, Joined, PATIENCE, SERVER, eventually};
 use outboard_tests::turn;
-use outboard_tests::world::{PYTHON, executable, script};
-use rustix::time::{ClockId, clock_gettime};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-const CLIENT: &str = "10.78.0.1";
-const SERVER: &str = "10.78.0.2";
-
-/// Two hosts on a link with kernel addresses, the servers' with an engine on it.
-struct Joined {
-    lab: Lab,
-    link: Link,
-    executable: PathBuf,
-    socket: PathBuf,
-    engine: Option<Program>,
-}
-
-impl Joined {
-    fn new() -> Self {
-        let lab = Lab::new().expect("a laboratory");
-        let addresses = [CLIENT, SERVER].map(|address| address.parse().expect("an address"));
-        let link = lab.join(Some(addresses)).expect("a link");
-        let socket = lab.scratch().join("b.sock");
-        let executable = executable().expect("built");
-        let mut joined = Self { lab, link, executable, socket, engine: None };
-        joined.start_engine();
-        joined
-    }
-
-    fn start_engine(&mut self) {
-        let port = format!("xdp:{},ports=64", self.link.end(Side::B));
-        let arguments = ["--port", &port, "--poll", "adaptive"];
-        let engine = Task::new(&self.executable);
-        let started = start_engine(&self.lab, engine, Side::B, &self.socket, &arguments);
-        self.engine = Some(started.expect("an engine"));
-    }
-
-    fn serve(&self, task: Task, port: u16) -> Program {
-        let mut server = self.lab.start(Side::B, task).expect("a server");
-        server.until(PATIENCE, |server| listens(server.pid(), port)).expect("it listens");
-        server
-    }
-
-    fn redis(&self) -> Program {
-        let task = Task::words("redis-server --bind 0.0.0.0 --protected-mode no --save ").args([
-            "",
-            "--appendonly",
-            "no",
-            "--dir",
-            "/tmp",
-        ]);
-        self.serve(task.accelerated(&self.executable, &self.socket), 6379)
-    }
-
-    /// What a command says on a host's kernel.
-    fn says(&self, side: Side, line: &str) -> String {
-        let finished = self.lab.start(side, Task::words(line)).and_then(|one| one.wait(PATIENCE));
-        finished.map_or_else(|failure| failure.to_string(), |one| one.output)
-    }
-
-    fn answers(&self, address: &str) -> bool {
-        self.says(Side::A, &format!("redis-cli -h {address} ping")).trim() == "PONG"
-    }
-
-    fn counter(&self, name: &str) -> u64 {
-        let stats = Observer::connect(&self.socket).and_then(|mut observer| observer.stats());
-        stats.map_or(0, |stats| stats.counter(name))
-    }
-
-    fn is_accelerated(&self, port: u16) -> bool {
-        let sockets = Observer::connect(&self.socket).and_then(|mut one| one.sockets());
-        sockets.is_ok_and(|all| all.iter().any(|socket| socket.local.port() == port))
-    }
-
-    fn ip(&self, side: Side, words: &str) -> String {
-        let command: Vec<&str> = ["ip"].into_iter().chain(words.split(' ')).collect();
-        self.lab.inside(side, &command).expect(words)
-    }
-}
-
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let seconds = || clock_gettime(ClockId::Monotonic).tv_sec;
-    let begin = seconds();
-    while !condition() {
-        assert!(seconds() - begin < PATIENCE.as_secs() as i64, "{what} did not happen");
-        std::thread::yield_now();
-    }
-}
+use outboard_tests::world::{PYTHON, script};
 
 #[test]
 fn an_accelerated_server_and_a_plain_one_share_an_address() {
     let Some(_turn) = turn("an_accelerated_server_and_a_plain_one_share_an_address") else {
         return;
     };
-    let joined = Joined::new();
+    let joined = Joined::start();
     let _redis = joined.redis();
     assert!(joined.is_accelerated(6379));
     let http = Task::new(PYTHON).args(["-m", "http.server", "8000", "--bind", SERVER, "-d"]);
@@ -151,7 +62,7 @@ fn the_kernels_connections_live_on_when_the_engine_returns() {
     let Some(_turn) = turn("the_kernels_connections_live_on_when_the_engine_returns") else {
         return;
     };
-    let mut joined = Joined::new();
+    let mut joined = Joined::start();
     let _redis = joined.redis();
     assert!(joined.answers(SERVER));
     let shown =
@@ -184,7 +95,7 @@ fn the_kernels_connections_live_on_when_the_engine_returns() {
 #[test]
 fn the_engine_follows_the_kernels_addresses_and_mtu() {
     let Some(_turn) = turn("the_engine_follows_the_kernels_addresses_and_mtu") else { return };
-    let joined = Joined::new();
+    let joined = Joined::start();
     let _redis = joined.redis();
     assert!(joined.answers(SERVER));
     let [a, b] = Side::BOTH.map(|side| joined.link.end(side));

@@ -40,6 +40,7 @@ pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<
     let shares = settings.ports.iter().any(|port| port.kind == PortKind::Xdp);
     let wanted = if shares { privileges::CONTROL } else { CapabilitySet::empty() };
     reduce(settings.user, settings.engine.socket_group, wanted)?;
+    let drain = settings.drain;
     let trial = settings.confirm.map(|limit| (limit, Arc::new(Trial::default())));
     settings.engine.trial = trial.as_ref().map(|(_, trial)| Arc::clone(trial));
     let engine = Engine::start(settings.engine, ports)
@@ -47,9 +48,9 @@ pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<
     // What this thread still has, its others have taken what they need of.
     privileges::keep(CapabilitySet::empty())
         .explain("cannot give up capabilities", "report this")?;
-    stop_on_signals(engine.stop_handle())?;
+    end_on_signals(engine.stop_handle(), drain)?;
     if let Some(owner) = owner {
-        stop_with(owner, engine.stop_handle())?;
+        end_with(owner, engine.stop_handle(), drain)?;
     }
     if let Some((limit, trial)) = &trial {
         end_unless_confirmed(*limit, Arc::clone(trial), engine.stop_handle())?;
@@ -142,10 +143,14 @@ pub(super) fn carries_default_route(routes: &str, interface: &str) -> bool {
 /// Lets the engine's warnings (a client that broke the contract, say) appear on standard error;
 /// `OUTBOARD_LOG=info` shows more.
 fn show_messages() {
-    let filter = tracing_subscriber::EnvFilter::builder()
+    let mut filter = tracing_subscriber::EnvFilter::builder()
         .with_default_directive(tracing::level_filters::LevelFilter::WARN.into())
         .with_env_var("OUTBOARD_LOG")
         .from_env_lossy();
+    // How far the end is, whatever else is shown.
+    if let Ok(progress) = "progress=info".parse() {
+        filter = filter.add_directive(progress);
+    }
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     // Fails only where a subscriber is installed already, which then shows them.
     let _ = tracing_subscriber::fmt()
@@ -257,26 +262,31 @@ fn summary(settings: &Settings) -> String {
     text
 }
 
-fn stop_on_signals(stop: StopHandle) -> Result<()> {
+/// The first signal lets connections end, the second closes them, the third waits for nothing.
+fn end_on_signals(stop: StopHandle, drain: Duration) -> Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
         .explain("cannot catch signals", "report this")?;
     let waiting = move || {
-        if signals.forever().next().is_some() {
-            stop.stop();
+        for (count, _) in signals.forever().enumerate() {
+            match count {
+                0 => stop.drain(drain),
+                1 => stop.close(),
+                _ => stop.stop(),
+            }
         }
     };
     spawn("signals", waiting)
 }
 
-/// Stops the engine when process `owner` ends.
-fn stop_with(owner: i32, stop: StopHandle) -> Result<()> {
+/// Ends the engine when process `owner` does and what it sent is delivered.
+fn end_with(owner: i32, stop: StopHandle, drain: Duration) -> Result<()> {
     let missing = || Failure::new(format!("there is no process {owner}"), "name a running one");
     let pid = Pid::from_raw(owner).ok_or_else(missing)?;
     let ended = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|_| missing())?;
     let waiting = move || {
         let mut watched = [PollFd::new(&ended, PollFlags::IN)];
         while matches!(rustix::event::poll(&mut watched, None), Err(rustix::io::Errno::INTR)) {}
-        stop.stop();
+        stop.drain(drain);
     };
     spawn("owner", waiting)
 }

@@ -248,29 +248,51 @@ impl Session {
         kernel: BorrowedFd<'_>,
         question: impl FnOnce(u32) -> ToEngine,
     ) -> Result<(Vec<u32>, SocketAddr), RequestError> {
-        self.usable()?;
         let mut control = locked(self.control());
         control.serial = control.serial.wrapping_add(1);
         let asked = control.serial;
+        self.converse(&control, &question(asked), &[kernel.as_fd()], |answer| match answer {
+            FromEngine::Granted { serial, endpoints, local } if serial == asked => {
+                Some(Ok((endpoints, local)))
+            }
+            FromEngine::Denied { serial, errno, reason } if serial == asked => {
+                Some(Err(RequestError::new(Errno::from_raw_os_error(errno), reason)))
+            }
+            _ => None,
+        })?
+    }
+
+    /// Asks what the engine can reach now.
+    pub(crate) fn ask_interfaces(&self) -> Result<Vec<InterfaceInfo>, RequestError> {
+        let control = locked(self.control());
+        self.converse(&control, &ToEngine::Interfaces, &[], |answer| match answer {
+            FromEngine::Interfaces { interfaces } => Some(interfaces),
+            _ => None,
+        })
+    }
+
+    /// Asks, and waits for the answer that `take` takes; others are to questions that were given
+    /// up.
+    fn converse<T>(
+        &self,
+        control: &Control,
+        question: &ToEngine,
+        shown: &[BorrowedFd<'_>],
+        mut take: impl FnMut(FromEngine) -> Option<T>,
+    ) -> Result<T, RequestError> {
+        self.usable()?;
         let failed = |error: ControlError| {
             if matches!(error, ControlError::Closed) {
                 self.note_death();
             }
             RequestError::new(Errno::CONNRESET, error.to_string())
         };
-        control.socket.send(&question(asked), &[kernel.as_fd()], Wait::No).map_err(failed)?;
+        control.socket.send(question, shown, Wait::No).map_err(failed)?;
         loop {
             answer_within(&control.socket, ANSWER_WITHIN)?;
             let (answer, _) = control.socket.receive::<FromEngine>(Wait::No).map_err(failed)?;
-            match answer {
-                FromEngine::Granted { serial, endpoints, local } if serial == asked => {
-                    return Ok((endpoints, local));
-                }
-                FromEngine::Denied { serial, errno, reason } if serial == asked => {
-                    return Err(RequestError::new(Errno::from_raw_os_error(errno), reason));
-                }
-                // An answer to a question that was given up.
-                _ => {}
+            if let Some(taken) = take(answer) {
+                return Ok(taken);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -33,8 +33,9 @@ pub struct Session {
     region: Arc<Region>,
     drivers: Vec<Driver>,
     spare: Vec<std::os::fd::OwnedFd>,
-    interfaces: Vec<InterfaceInfo>,
     remotes: Vec<RemoteRule>,
+    /// What the engine reaches, as of the lane's number of changes.
+    interfaces: RwLock<(u64, Vec<InterfaceInfo>)>,
     mark: ForkMark,
     alive: AtomicBool,
     fruitless: AtomicU32,
@@ -73,8 +74,8 @@ impl Session {
             region: grant.region,
             drivers: grant.drivers,
             spare: grant.spare,
-            interfaces: grant.interfaces,
             remotes: grant.remotes,
+            interfaces: RwLock::new((0, grant.interfaces)),
             mark: ForkMark::new().map_err(AttachError::System)?,
             alive: AtomicBool::new(true),
             fruitless: AtomicU32::new(0),
@@ -87,9 +88,30 @@ impl Session {
         }))
     }
 
-    /// The engine's interfaces, as they were when we attached.
-    pub fn interfaces(&self) -> &[InterfaceInfo] {
-        &self.interfaces
+    /// How often the engine's interfaces, or what it takes through them, have changed.
+    pub fn reach(&self) -> u64 {
+        self.drivers.first().map_or(0, |driver| driver.lane.reach())
+    }
+
+    /// The engine's interfaces as they are now: asked for anew when they have changed, which a
+    /// word of the lane tells.
+    fn interfaces(&self) -> RwLockReadGuard<'_, (u64, Vec<InterfaceInfo>)> {
+        let known = || self.interfaces.read().unwrap_or_else(PoisonError::into_inner);
+        let now = known();
+        let reach = self.reach();
+        if now.0 == reach || self.usable().is_err() {
+            return now;
+        }
+        drop(now);
+        // Without an answer it stays as it was until the next change.
+        let answer = self.ask_interfaces();
+        let mut told = self.interfaces.write().unwrap_or_else(PoisonError::into_inner);
+        told.0 = reach;
+        if let Ok(interfaces) = answer {
+            told.1 = interfaces;
+        }
+        drop(told);
+        known()
     }
 
     /// Whether the engine can send to `address`: it is on a link of one of its interfaces, or one
@@ -106,18 +128,13 @@ impl Session {
         {
             return false;
         }
-        self.interfaces.iter().any(|interface| {
-            interface.addresses.iter().any(|(own, prefix)| {
-                own.is_ipv4() == address.is_ipv4()
-                    && (interface.has_gateway || on_link(*own, *prefix, address))
-            })
-        })
+        ways(&self.interfaces().1, address).max().is_some_and(|(_, is_here)| is_here)
     }
 
     /// Whether `address` is one of the engine's own.
     pub fn owns(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        self.interfaces.iter().any(|interface| {
+        self.interfaces().1.iter().any(|interface| {
             interface.addresses.iter().any(|(own, _)| own.to_canonical() == address)
         })
     }
@@ -126,7 +143,7 @@ impl Session {
     /// alone.
     pub fn owns_alone(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        self.interfaces.iter().filter(|interface| !interface.shared).any(|interface| {
+        self.interfaces().1.iter().filter(|interface| !interface.shared).any(|interface| {
             interface.addresses.iter().any(|(own, _)| own.to_canonical() == address)
         })
     }
@@ -419,6 +436,22 @@ pub(crate) fn unspecified(like: SocketAddr) -> SocketAddr {
         SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     }
+}
+
+/// The ways to `address` by the length of their prefix, and whether each is the engine's.
+fn ways(interfaces: &[InterfaceInfo], address: IpAddr) -> impl Iterator<Item = (u8, bool)> + '_ {
+    interfaces.iter().flat_map(move |interface| {
+        let own = interface.addresses.iter();
+        let links = own.filter(move |(own, prefix)| on_link(*own, *prefix, address));
+        let routes = interface.routes.iter();
+        let routes = routes.filter(move |way| on_link(way.network, way.prefix, address));
+        let has_family = interface.addresses.iter().any(|(o, _)| o.is_ipv4() == address.is_ipv4());
+        let gateway = (interface.has_gateway && has_family).then_some((0, true));
+        links
+            .map(|(_, prefix)| (*prefix, true))
+            .chain(routes.map(|way| (way.prefix, way.is_here)))
+            .chain(gateway)
+    })
 }
 
 fn on_link(own: IpAddr, prefix: u8, address: IpAddr) -> bool {

@@ -77,7 +77,7 @@ impl Worker {
         }
     }
 
-    fn shares(&self) -> bool {
+    pub(crate) fn shares(&self) -> bool {
         self.ports.iter().any(|attached| attached.port.info().shared.is_some())
     }
 
@@ -140,7 +140,7 @@ impl Worker {
     /// The kernel's interface behind a port has changed.
     pub(crate) fn on_interface(&mut self, port: usize, facts: Facts) {
         let Some(attached) = self.ports.get_mut(port) else { return };
-        let Facts { addresses, gateway, routes, mtu, mac } = facts;
+        let Facts { addresses, gateway, routes, mtu, mac, elsewhere: _ } = facts;
         let Some(before) = self.stack.routes().interface(attached.interface) else { return };
         // One that is gone keeps MTU and link address: it has no addresses either.
         let mtu = if mtu == 0 { before.mtu } else { mtu };
@@ -153,7 +153,7 @@ impl Worker {
             mac,
             ..before.clone()
         };
-        self.stack.replace_interface(attached.interface, config);
+        self.stack.replace_interface(self.now, attached.interface, config);
         follow(&mut *attached.port, &addresses, mtu);
     }
 }

@@ -7,13 +7,15 @@ pub mod closed;
 pub mod connection;
 pub mod discard;
 pub mod exchange;
+mod following;
 pub mod grant;
+mod leaving;
 pub mod listing;
 pub mod questions;
 pub mod socket;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -33,11 +35,12 @@ use self::closed::ClosedSockets;
 use self::connection::Received;
 use self::discard::Discard;
 use self::exchange::{Answer, Command, Inbox, Outbox, SessionKey};
+pub(crate) use self::following::FOREIGN_RULES;
 use self::listing::{Listings, Step};
 use self::questions::Questions;
 pub use self::socket::{ControlError, ControlSocket};
 use crate::config::{Accelerated, Limits};
-use crate::kernel::{Kernel, News};
+use crate::kernel::Kernel;
 use crate::privileges;
 use crate::rules::Rules;
 use crate::session::SessionWho;
@@ -140,6 +143,10 @@ pub struct Control {
     listings: Listings,
     questions: Questions,
     stop: Arc<exchange::Stop>,
+    /// The engine's end has begun: nobody new is let in.
+    is_ending: bool,
+    /// The kernel chooses its ways by rules that the engine does not follow.
+    has_rules: bool,
 }
 
 impl Control {
@@ -161,6 +168,7 @@ impl Control {
         let namespace = port::netns::cookie(socket.fd.as_fd())?;
         let addresses = addresses_of(&interfaces);
         let closed = ClosedSockets::open()?;
+        let has_rules = kernel.as_ref().is_some_and(Kernel::has_rules);
         let spare = Some(rustix::io::fcntl_dupfd_cloexec(&socket.fd, 0)?);
         Ok(Self {
             closed,
@@ -186,6 +194,8 @@ impl Control {
             next_id: 1,
             buffer: Vec::new(),
             stop,
+            is_ending: false,
+            has_rules,
         })
     }
 
@@ -221,6 +231,12 @@ impl Control {
                 self.accept();
             }
         }
+        // The worker's last words.
+        for answer in self.answers.take() {
+            if let Answer::Ending(stage) = answer {
+                leaving::say(stage);
+            }
+        }
     }
 
     fn wait(&self) -> rustix::io::Result<Ready> {
@@ -251,33 +267,6 @@ impl Control {
             .map(|(id, fd)| (*id, fd.revents()))
             .collect();
         Ok(Ready { ready, accept, closed, kernel })
-    }
-
-    /// Interfaces that are shared with the kernel have changed, or neighbours have become known.
-    fn on_kernel_news(&mut self) {
-        let Some(kernel) = &mut self.kernel else { return };
-        let News { changed, neighbors } = kernel.take();
-        for (port, address, mac) in neighbors {
-            self.worker.send(Command::Neighbor { port, address, mac });
-        }
-        for (port, facts) in changed {
-            if let Some(interface) = self.interfaces.get_mut(port) {
-                facts.tell(interface);
-                self.addresses = addresses_of(&self.interfaces);
-            }
-            self.worker.send(Command::Interface { port, facts });
-        }
-    }
-
-    fn ask_for_neighbor(&mut self, port: usize, address: Ipv4Addr) {
-        let Some(kernel) = &mut self.kernel else { return };
-        match kernel.neighbor(port, address) {
-            Ok(Some(mac)) => {
-                self.worker.send(Command::Neighbor { port, address, mac });
-            }
-            Ok(None) => {}
-            Err(error) => tracing::warn!("the kernel cannot be asked for {address}: {error}"),
-        }
     }
 
     /// A socket that was shown is closed: the right to its port has ended.
@@ -459,6 +448,10 @@ impl Control {
                     Command::BindTcp { session, serial, shown }
                 })
             }
+            (Stage::Session(_), ToEngine::Interfaces) => {
+                self.discard.close(fds);
+                self.tell(id, &FromEngine::Interfaces { interfaces: self.told() })
+            }
             (Stage::Observer, ToEngine::Stats) => {
                 self.discard.close(fds);
                 self.wait_for_answer(id);
@@ -539,6 +532,11 @@ impl Control {
 
     fn grant(&mut self, id: u64, program: String) -> bool {
         let Some(connection) = self.connections.get(&id) else { return false };
+        if self.is_ending {
+            self.counters.sessions_refused.increment();
+            self.refuse(&connection.fd, "the engine is about to end; it serves nobody new");
+            return false;
+        }
         let uid = connection.peer.uid;
         if !self.policy.rules.admit_user(uid) {
             self.counters.left_users.increment();
@@ -596,7 +594,7 @@ impl Control {
         }
         let welcome = FromEngine::Welcome {
             geometry: self.geometry,
-            interfaces: self.interfaces.clone(),
+            interfaces: self.told(),
             remotes: self.remotes.clone(),
         };
         self.connections.get(&id).is_some_and(|connection| {
@@ -723,12 +721,9 @@ impl Control {
                 self.answer(session.0, &FromEngine::Denied { serial, errno, reason });
             }
             Answer::AskNeighbor { port, address } => self.ask_for_neighbor(port, address),
-            Answer::Breached(session) => {
-                // The worker has ended the session already; the hang-up tells the client.
-                if let Some(connection) = self.connections.remove(&session.0) {
-                    self.discard.close(vec![connection.fd]);
-                }
-            }
+            Answer::Ending(stage) => self.on_ending(stage),
+            // The worker has ended the session already; the hang-up tells the client.
+            Answer::Breached(session) => self.hang_up(session),
             Answer::Gone(session) => {
                 self.sessions.remove(&session);
             }

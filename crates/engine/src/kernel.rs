@@ -3,6 +3,7 @@
 
 mod message;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,14 +13,18 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
-use shm::control::InterfaceInfo;
+use shm::control::{InterfaceInfo, Way};
 use stack::api::{Cidr, Destination};
 use wire::MacAddr;
 
 use message::{Message, Request};
 
-/// RTMGRP_LINK, RTMGRP_NEIGH, RTMGRP_IPV4_IFADDR and RTMGRP_IPV4_ROUTE of `linux/rtnetlink.h`.
-const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40;
+/// RTMGRP_LINK, RTMGRP_NEIGH, RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE and RTMGRP_IPV4_RULE of
+/// `linux/rtnetlink.h`.
+const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x80;
+/// Routes of which programs are told, of each interface: those elsewhere first, so that what is left
+/// out is the kernel's.
+const ROUTES_TOLD_MAX: usize = 512;
 /// Messages taken at a time.
 const BATCH: usize = 64;
 /// The kernel's messages are at most this long, unless asked for more.
@@ -38,6 +43,8 @@ pub struct Facts {
     pub gateway: Option<IpAddr>,
     /// Other routes of the main table through it.
     pub routes: Vec<Destination>,
+    /// Networks that the main table reaches otherwise, or not at all.
+    pub elsewhere: Vec<(IpAddr, u8)>,
     /// Largest IP packet; 0 when the interface is gone.
     pub mtu: u16,
     /// Its link address; `None` when the interface is gone.
@@ -48,9 +55,13 @@ impl Facts {
     /// Puts what clients are told of an interface up to date.
     pub fn tell(&self, interface: &mut InterfaceInfo) {
         interface.addresses = self.addresses.iter().map(|own| (own.address, own.prefix)).collect();
-        interface.has_gateway =
-            self.gateway.is_some() || self.routes.iter().any(|route| route.prefix == 0);
+        interface.has_gateway = self.gateway.is_some();
         interface.mtu = self.mtu;
+        let here = self.routes.iter().map(|to| (to.network, to.prefix, true));
+        let elsewhere = self.elsewhere.iter().map(|(network, prefix)| (*network, *prefix, false));
+        let told = elsewhere.chain(here).take(ROUTES_TOLD_MAX);
+        interface.routes =
+            told.map(|(network, prefix, is_here)| Way { network, prefix, is_here }).collect();
     }
 }
 
@@ -61,6 +72,8 @@ pub struct News {
     pub changed: Vec<(usize, Facts)>,
     /// Neighbours that are known, by port.
     pub neighbors: Vec<(usize, Ipv4Addr, MacAddr)>,
+    /// Whether there are rules now that the engine does not follow, if that has changed.
+    pub rules: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -76,6 +89,7 @@ pub struct Kernel {
     news: OwnedFd,
     questions: OwnedFd,
     watched: Vec<Watched>,
+    has_rules: bool,
     buffer: Vec<u8>,
 }
 
@@ -91,12 +105,15 @@ fn route_socket(groups: u32, flags: SocketFlags) -> rustix::io::Result<OwnedFd> 
 impl Kernel {
     /// Listens to the news of the calling thread's network namespace.
     pub fn open() -> io::Result<Self> {
-        Ok(Self {
+        let mut kernel = Self {
             news: route_socket(GROUPS, SocketFlags::NONBLOCK)?,
             questions: route_socket(0, SocketFlags::empty())?,
             watched: Vec::new(),
+            has_rules: false,
             buffer: vec![0; MESSAGE_BYTES],
-        })
+        };
+        kernel.has_rules = kernel.find_rules()?;
+        Ok(kernel)
     }
 
     /// Readable when there is news.
@@ -111,8 +128,21 @@ impl Kernel {
         Ok(facts)
     }
 
-    /// Whether routes are chosen by more than the main table (`ip rule`).
-    pub fn has_policy_routing(&mut self) -> io::Result<bool> {
+    /// Puts what clients are told of the interfaces up to date.
+    pub fn tell(&self, interfaces: &mut [InterfaceInfo]) {
+        for watched in &self.watched {
+            if let Some(interface) = interfaces.get_mut(watched.port) {
+                watched.facts.tell(interface);
+            }
+        }
+    }
+
+    /// Whether the kernel chooses routes by more than the main table (`ip rule`).
+    pub fn has_rules(&self) -> bool {
+        self.has_rules
+    }
+
+    fn find_rules(&mut self) -> io::Result<bool> {
         let mut found = false;
         self.ask(&Request::rules(), |message| {
             found |= message.rule_priority().is_some_and(|one| !USUAL_RULES.contains(&one));
@@ -147,6 +177,11 @@ impl Kernel {
         }
         self.buffer = buffer;
         if changed {
+            // Unknown is as before.
+            let rules = self.find_rules().unwrap_or(self.has_rules);
+            if std::mem::replace(&mut self.has_rules, rules) != rules {
+                news.rules = Some(rules);
+            }
             for at in 0..self.watched.len() {
                 let Some(index) = self.watched.get(at).map(|one| one.interface_index) else {
                     continue;
@@ -196,21 +231,21 @@ impl Kernel {
         })?;
         let mut routes = Vec::new();
         self.ask(&Request::routes(), |message| {
-            routes.extend(message.route().filter(|route| {
-                route.interface_index == interface_index && route.table == MAIN_TABLE
-            }));
+            routes.extend(message.route().filter(|route| route.table == MAIN_TABLE));
         })?;
         // Of several to the same network, the kernel takes the one with the lowest metric.
         routes.sort_by_key(|route| route.metric);
+        let mut known = BTreeSet::new();
         for route in routes {
             let to = route.destination;
-            if to.prefix == 0 && to.gateway.is_some() {
-                facts.gateway = facts.gateway.or(to.gateway);
-            } else if !facts
-                .routes
-                .iter()
-                .any(|other| (other.network, other.prefix) == (to.network, to.prefix))
-            {
+            if !known.insert((to.network, to.prefix)) {
+                continue;
+            }
+            if route.interface_index != interface_index {
+                facts.elsewhere.push((to.network, to.prefix));
+            } else if to.prefix == 0 && to.gateway.is_some() {
+                facts.gateway = to.gateway;
+            } else {
                 facts.routes.push(to);
             }
         }
@@ -260,7 +295,6 @@ mod tests {
         let own = Cidr { address: Ipv4Addr::LOCALHOST.into(), prefix: 8 };
         assert!(facts.addresses.contains(&own) || facts.addresses.is_empty(), "{facts:?}");
         assert_eq!(facts.gateway, None);
-        kernel.has_policy_routing().unwrap();
         assert!(kernel.take().changed.is_empty());
         assert!(kernel.watch(1, u32::MAX >> 1).is_err());
     }

@@ -44,6 +44,11 @@ impl Listeners {
         })
     }
 
+    /// Where they listen.
+    pub fn locals(&self) -> Vec<SocketAddr> {
+        self.entries.iter().flatten().map(|listener| listener.local).collect()
+    }
+
     /// The index that the next [`Listeners::add`] will use.
     pub fn next_index(&self) -> u32 {
         self.entries.iter().position(Option::is_none).unwrap_or(self.entries.len()) as u32

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use port::Claim;
 use rustix::io::Errno;
-use shm::request::{Addresses, ConnectOptions, ConnectionInfo, OptionName, Reply, Request};
+use shm::request::{
+    Addresses, ConnectOptions, ConnectionInfo, LEFT_TO_KERNEL, OptionName, Reply, Request,
+};
 use stack::api::{CongestionKind, TcpOptions, TcpState};
 use stack::tcp::TcpInfo;
 
@@ -178,6 +180,14 @@ impl Worker {
             0 => None,
             token => Some(session.tokens.remove(&token).ok_or(Errno::ADDRNOTAVAIL)?),
         };
+        let way = self.stack.routes().lookup(remote.ip());
+        let is_kernels = match way {
+            Some(way) => way.connect_ports.is_some(),
+            None => self.shares(),
+        };
+        if self.ending.is_some() || (is_kernels && !self.admits()) {
+            return Err(LEFT_TO_KERNEL);
+        }
         let options = self.connect_options(wanted);
         // The answers to a SYN from an explicit port must come here before the SYN goes out.
         if let Some(local) = local
@@ -192,6 +202,13 @@ impl Worker {
                 self.set_role(place, index, Role::Stream(Stream::new(id, options)));
                 let local = self.stack.tcp_info(id).map_or(remote, |info| info.local);
                 Ok(Reply::Endpoint { endpoint: index, addresses: Addresses { local, remote } })
+            }
+            // The kernel may have a way where the stack has none, and ports when ours are used up.
+            Err(
+                stack::api::RequestError::NoRoute | stack::api::RequestError::AddressNotAvailable,
+            ) if is_kernels => {
+                self.free_endpoint(place, index);
+                Err(LEFT_TO_KERNEL)
             }
             Err(error) => {
                 self.free_endpoint(place, index);
@@ -385,6 +402,7 @@ impl Worker {
         backlog: u32,
     ) -> Result<u32, Refusal> {
         let place = self.place_of(session)?;
+        self.refuse_at_end()?;
         let shared = self.listeners.find(shown.local).and_then(|of| self.listeners.peek(of));
         if shared.is_some_and(|listener| listener.attached().len() >= SHARERS_MAX) {
             self.counters.sharers_exhausted.increment();
@@ -403,7 +421,8 @@ impl Worker {
                 let owner = Holder::Listener(self.listeners.next_index()).owner();
                 match self.stack.tcp_listen(shown.local, backlog, options, owner) {
                     Ok(id) => {
-                        let claim = Claim::Tcp { local: shown.local, listens: true };
+                        let listens = self.admits();
+                        let claim = Claim::Tcp { local: shown.local, listens };
                         if let Err(error) = self.claim(claim) {
                             let _ = self.stack.tcp_close(self.now, id);
                             self.free_endpoint(place, index);
@@ -438,13 +457,16 @@ impl Worker {
     ) -> Result<u32, Refusal> {
         let local = shown.local;
         let place = self.place_of(session)?;
+        self.refuse_at_end()?;
         let index = self
             .grant_endpoint(place, context)
             .map_err(|errno| refusal(errno, "no endpoint is free, or no such context"))?;
         let owner = Holder::Endpoint { place, index }.owner();
         match self.stack.udp_bind(local, owner) {
             Ok(id) => {
-                if let Err(error) = self.claim(Claim::Udp(local)) {
+                if self.admits()
+                    && let Err(error) = self.claim(Claim::Udp(local))
+                {
                     let _ = self.stack.udp_close(id);
                     self.free_endpoint(place, index);
                     return Err(not_claimed(local, &error));
@@ -468,6 +490,7 @@ impl Worker {
         local: SocketAddr,
     ) -> Result<u32, Refusal> {
         let place = self.place_of(session)?;
+        self.refuse_at_end()?;
         let Some(session) = self.sessions.at(place) else {
             return Err(refusal(Errno::BADF, "the session has ended"));
         };
@@ -482,6 +505,13 @@ impl Worker {
         session.next_token = session.next_token.checked_add(1).unwrap_or(1);
         session.tokens.insert(token, local);
         Ok(token)
+    }
+
+    fn refuse_at_end(&self) -> Result<(), Refusal> {
+        match self.ending {
+            None => Ok(()),
+            Some(_) => Err(refusal(LEFT_TO_KERNEL, "the engine is about to end")),
+        }
     }
 
     fn place_of(&self, session: SessionKey) -> Result<u32, Refusal> {

@@ -4,6 +4,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
@@ -16,7 +17,7 @@ use stack::api::Instant;
 use crate::config::{EngineConfig, Poll, PortSetup};
 use crate::control::capture::Captures;
 use crate::control::exchange::{Answer, Command, Inbox, Outbox, Stop, exchange};
-use crate::control::{Control, ControlSocket, Policy};
+use crate::control::{Control, ControlSocket, FOREIGN_RULES, Policy};
 use crate::kernel::Kernel;
 use crate::occupancy::{Occupancy, Patience};
 use crate::privileges;
@@ -37,19 +38,36 @@ impl std::error::Error for StartError {}
 
 /// A running engine: its worker and its control thread.
 pub struct Engine {
-    stop: Arc<Stop>,
+    stop: StopHandle,
     counters: Arc<Counters>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Ends an engine from elsewhere.
+/// Ends an engine from elsewhere. [`Engine::join`] returns when the end has come.
 #[derive(Clone)]
-pub struct StopHandle(Arc<Stop>);
+pub struct StopHandle {
+    stop: Arc<Stop>,
+    worker: Outbox<Command>,
+}
 
 impl StopHandle {
-    /// Asks the engine to end; [`Engine::join`] returns soon after.
+    /// Lets nobody new in and waits for the connections there are, at most for `limit`; then as
+    /// [`StopHandle::close`]. A limit of zero waits for none.
+    pub fn drain(&self, limit: Duration) {
+        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        // A worker that is gone has ended already.
+        self.worker.send(Command::Drain { limit_ns });
+    }
+
+    /// Closes all connections as close(2) would, and ends when what was written is delivered, or a
+    /// second later.
+    pub fn close(&self) {
+        self.worker.send(Command::Close);
+    }
+
+    /// Ends at once. Peers of connections are told nothing.
     pub fn stop(&self) {
-        self.0.stop();
+        self.stop.stop();
     }
 }
 
@@ -67,7 +85,10 @@ impl Engine {
             .map_err(|error| StartError(error.to_string()))?;
         let mut ports = ports;
         let kernel = follow_kernel(&mut ports)?;
-        let interfaces = ports.iter().map(interface_info).collect();
+        let mut interfaces: Vec<InterfaceInfo> = ports.iter().map(interface_info).collect();
+        if let Some(kernel) = &kernel {
+            kernel.tell(&mut interfaces);
+        }
         let mut switches = Vec::with_capacity(ports.len());
         let ports = ports.into_iter().map(|setup| tapped(setup, &mut switches)).collect();
         let counters = Arc::new(Counters::default());
@@ -89,8 +110,9 @@ impl Engine {
             seed,
             index: 0,
         };
-        let worker =
+        let mut worker =
             Worker::new(worker_config, ports, Arc::clone(&counters), now()).map_err(StartError)?;
+        worker.set_open(!kernel.as_ref().is_some_and(Kernel::has_rules));
         worker.copy_counters();
         let page = StatsPage::create(&counters.names()).map_err(fail("the statistics page"))?;
         let page = Arc::new(page);
@@ -100,6 +122,7 @@ impl Engine {
             trial: config.trial,
             accelerated: config.accelerated,
         };
+        let handle = StopHandle { stop: Arc::clone(&stop), worker: commands.clone() };
         let control = Control::new(
             socket,
             policy,
@@ -136,6 +159,7 @@ impl Engine {
             .name("outboard-w0".into())
             .spawn(move || {
                 let pinned = pin(core);
+                let _end = EndOfAll(Arc::clone(&polling.stop));
                 privileges::keep_or_warn(CapabilitySet::empty());
                 let usable = pinned.is_ok();
                 // The starter waits for this message.
@@ -157,14 +181,17 @@ impl Engine {
         }
         let control_thread = std::thread::Builder::new()
             .name("outboard-ctl".into())
-            .spawn(move || control.run())
+            .spawn(move || {
+                let _end = EndOfAll(Arc::clone(&stop));
+                control.run();
+            })
             .map_err(|error| StartError(format!("starting the control thread: {error}")))?;
-        Ok(Self { stop, counters, threads: vec![worker_thread, control_thread] })
+        Ok(Self { stop: handle, counters, threads: vec![worker_thread, control_thread] })
     }
 
     /// A handle that ends the engine.
     pub fn stop_handle(&self) -> StopHandle {
-        StopHandle(Arc::clone(&self.stop))
+        self.stop.clone()
     }
 
     /// The engine's counters.
@@ -181,11 +208,19 @@ impl Engine {
         for thread in self.threads {
             let name = thread.thread().name().unwrap_or_default().to_string();
             if thread.join().is_err() {
-                self.stop.stop();
                 result = Err(format!("the engine's thread {name} panicked; its message is above"));
             }
         }
         result
+    }
+}
+
+/// An engine without one of its threads is none: when one ends, also by a panic, all do.
+struct EndOfAll(Arc<Stop>);
+
+impl Drop for EndOfAll {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }
 
@@ -194,8 +229,9 @@ fn interface_info(setup: &PortSetup) -> InterfaceInfo {
     InterfaceInfo {
         name: info.name.clone(),
         addresses: setup.addresses.iter().map(|cidr| (cidr.address, cidr.prefix)).collect(),
-        has_gateway: setup.gateway.is_some() || setup.routes.iter().any(|route| route.prefix == 0),
+        has_gateway: setup.gateway.is_some(),
         mtu: info.mtu,
+        routes: Vec::new(),
         shared: info.shared.is_some(),
     }
 }
@@ -220,14 +256,8 @@ fn follow_kernel(ports: &mut [PortSetup]) -> Result<Option<Kernel>, StartError> 
         (setup.addresses, setup.gateway, setup.routes) =
             (facts.addresses, facts.gateway, facts.routes);
     }
-    if let Some(kernel) = &mut kernel
-        && kernel.has_policy_routing().map_err(fail)?
-    {
-        tracing::warn!(
-            "the kernel has routing rules (ip rule) that the engine does not follow: it uses the \
-             main table alone; keep programs that need them on the kernel (outboard run is not \
-             for them)"
-        );
+    if kernel.as_ref().is_some_and(Kernel::has_rules) {
+        tracing::warn!("{FOREIGN_RULES}");
     }
     Ok(kernel)
 }
@@ -300,6 +330,9 @@ impl Polling {
             self.take_commands(start);
             let activity = self.worker.turn(start);
             self.give_answers();
+            if self.worker.has_ended() {
+                self.stop.stop();
+            }
             let mut end = now();
             if activity.worked() {
                 worked_at = end;

@@ -7,6 +7,7 @@ use stack::api::Instant;
 
 use crate::control::exchange::SessionKey;
 use crate::endpoint::{Endpoint, Role};
+use crate::lane::Lane;
 use crate::worker::Worker;
 
 impl Worker {
@@ -179,10 +180,14 @@ impl Worker {
     /// The worker runs on this CPU now; clients look at it to decide whether to spin.
     pub fn set_cpu(&mut self, cpu: u32) {
         self.cpu = Some(cpu);
+        self.each_lane(|lane| lane.view.set_worker_cpu(cpu));
+    }
+
+    /// Does something with every lane of every session.
+    pub(crate) fn each_lane(&mut self, mut act: impl FnMut(&mut Lane)) {
         for place in 0..self.sessions.place_count() {
-            let Some(session) = self.sessions.at(place) else { continue };
-            for lane in &mut session.lanes {
-                lane.view.set_worker_cpu(cpu);
+            if let Some(session) = self.sessions.at(place) {
+                session.lanes.iter_mut().for_each(&mut act);
             }
         }
     }

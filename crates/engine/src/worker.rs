@@ -16,6 +16,7 @@ use crate::account::{Account, Component};
 use crate::claims::{Leaving, follow, interface_config};
 use crate::config::{Limits, PortSetup, TcpSettings};
 use crate::control::exchange::{Answer, Command, SessionKey};
+use crate::ending::Ending;
 use crate::endpoint::{Datagram, Endpoint, Role};
 use crate::lane::Lane;
 use crate::listener::Listeners;
@@ -96,6 +97,9 @@ pub struct Worker {
     pub(crate) dying: VecDeque<(u64, SessionKey)>,
     pub(crate) account: Account,
     pub(crate) leaving: Leaving,
+    /// Whether the kernel's ways are those that the stack knows.
+    pub(crate) is_open: bool,
+    pub(crate) ending: Option<Ending>,
     /// When pages that clients have read were last looked for.
     swept_at: Instant,
     /// The port that receives first takes turns.
@@ -144,6 +148,8 @@ impl Worker {
             dying: VecDeque::new(),
             account: Account::default(),
             leaving: Leaving::default(),
+            is_open: true,
+            ending: None,
             swept_at: now,
             first_port: 0,
         })
@@ -165,6 +171,7 @@ impl Worker {
         }
         self.charge(Component::Host);
         self.run_timers(&mut activity);
+        self.look_at_end();
         self.charge(Component::Timers);
         self.take_events(&mut activity);
         self.publish();
@@ -525,8 +532,8 @@ impl Worker {
         let ports = self.ports.iter().filter_map(|attached| attached.port.next_deadline());
         let stack = self.stack.next_deadline().map(|deadline| deadline.0);
         let dying = self.dying.front().map(|(deadline, _)| *deadline);
-        let left = self.next_look_at_left();
-        ports.chain(stack).chain(dying).chain(left).min().map(Instant)
+        let looks = self.next_look_at_left().into_iter().chain(self.next_look_at_end());
+        ports.chain(stack).chain(dying).chain(looks).min().map(Instant)
     }
 
     /// Attaches a session; returns nothing, as its client already has all it needs.
@@ -565,6 +572,10 @@ impl Worker {
                     self.stack.on_neighbor(now, attached.interface, address, mac);
                 }
             }
+            Command::Reach => self.each_lane(|lane| lane.view.bump_reach()),
+            Command::Open(is_open) => self.set_open(is_open),
+            Command::Drain { limit_ns } => self.drain(limit_ns),
+            Command::Close => self.close_all(),
             Command::SocketClosed { cookie } => self.on_socket_closed(cookie),
             Command::Sockets { place } => {
                 let (sockets, next) = self.sockets_from(place);

@@ -65,6 +65,8 @@ pub enum ToEngine {
     },
     /// The engine, started on trial, is to stay (answered by `Confirmed`).
     Confirm,
+    /// Asks for the interfaces as they are now (answered by `Interfaces`).
+    Interfaces,
 }
 
 /// What a control connection is for.
@@ -140,6 +142,11 @@ pub enum FromEngine {
     },
     /// The configuration leaves this user's programs to the kernel.
     NotServed,
+    /// What the engine can reach now.
+    Interfaces {
+        /// As in `Welcome`.
+        interfaces: Vec<InterfaceInfo>,
+    },
 }
 
 /// Whether the remote addresses of a network may be accelerated.
@@ -212,8 +219,22 @@ pub struct InterfaceInfo {
     pub has_gateway: bool,
     /// Largest IP packet.
     pub mtu: u16,
+    /// Routes of the kernel that shares the interface; the longest that fits says whether a
+    /// destination is reached through it.
+    pub routes: Vec<Way>,
     /// Whether a kernel has the same addresses, so that programs reach them through it.
     pub shared: bool,
+}
+
+/// Where a network is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    /// First address.
+    pub network: IpAddr,
+    /// Bits of it that all addresses share.
+    pub prefix: u8,
+    /// Through the interface, or through another one of the kernel's (or nowhere).
+    pub is_here: bool,
 }
 
 /// A socket of the engine, for `outboard ss`.

@@ -32,6 +32,7 @@ pub(crate) mod lane {
     pub const GIVES_WAY: u64 = 1 << 63;
     pub const SENDABLE: usize = 8;
     pub const WORKER_CPU: usize = 24;
+    pub const REACH: usize = 32;
     // Written by the client, read by the engine.
     pub const EVENTS_TAKEN: usize = 64;
     pub const REPLIES_TAKEN: usize = 72;
@@ -73,7 +74,7 @@ pub(crate) mod endpoint {
 }
 
 const _: () = {
-    assert!(lane::EVENTS_TAKEN == LINE_BYTES && lane::WORKER_CPU < LINE_BYTES);
+    assert!(lane::EVENTS_TAKEN == LINE_BYTES && lane::REACH < LINE_BYTES);
     assert!(lane::LOCK == 2 * LINE_BYTES && lane::ARMED < 2 * LINE_BYTES);
     assert!(lane::RINGS == 3 * LINE_BYTES && lane::SLEEP_RUNG < 3 * LINE_BYTES);
     assert!(endpoint::CONSUMED == LINE_BYTES && endpoint::WANTED < LINE_BYTES);

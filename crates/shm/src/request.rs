@@ -3,8 +3,14 @@
 
 use std::net::SocketAddr;
 
+use rustix::io::Errno;
+
 use crate::descriptor::{mapped, unmapped};
 use crate::ring::Words;
+
+/// What the engine answers to a request that it leaves to the kernel, although it could have been
+/// its own: it is about to end, or the kernel may have a way or a port where it has none.
+pub const LEFT_TO_KERNEL: Errno = Errno::SHUTDOWN;
 
 /// A request to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

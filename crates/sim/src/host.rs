@@ -140,6 +140,7 @@ impl Host {
             name: format!("sim:{}", self.number),
             addresses: vec![(address_of(self.number), 24)],
             has_gateway: false,
+            routes: Vec::new(),
             mtu: self.mtu,
             shared: false,
         };

@@ -30,6 +30,8 @@ pub struct Route {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Routes {
     interfaces: Vec<InterfaceConfig>,
+    /// Interfaces through which no new connections are taken.
+    refusing: Vec<InterfaceIndex>,
 }
 
 impl Routes {
@@ -46,6 +48,18 @@ impl Routes {
     /// An interface by index; the loopback interface has no configuration.
     pub fn interface(&self, index: InterfaceIndex) -> Option<&InterfaceConfig> {
         self.interfaces.get(usize::from(index.0))
+    }
+
+    /// From now on nobody new is let in through an interface: a SYN is answered with a reset.
+    pub fn refuse_connections(&mut self, index: InterfaceIndex) {
+        if !self.refuses_connections(index) {
+            self.refusing.push(index);
+        }
+    }
+
+    /// Whether new connections through an interface are refused.
+    pub fn refuses_connections(&self, index: InterfaceIndex) -> bool {
+        self.refusing.contains(&index)
     }
 
     /// All interfaces in the order of their indices.

@@ -305,10 +305,28 @@ impl Stack {
     }
 
     /// Puts other addresses, routes or another MTU in the place of an interface's. Connections
-    /// whose address is gone are heard of no more, and end when their time has come.
-    pub fn replace_interface(&mut self, index: InterfaceIndex, mut config: InterfaceConfig) {
+    /// whose address is gone send nothing until it is back, and end when their time has come; the
+    /// segments of all others fit the new MTU.
+    pub fn replace_interface(
+        &mut self,
+        now: Instant,
+        index: InterfaceIndex,
+        mut config: InterfaceConfig,
+    ) {
         config.mtu = config.mtu.max(MTU_MIN);
-        self.routes.replace(index, config);
+        let mtu = config.mtu;
+        let before = self.routes.interface(index).map(|interface| interface.mtu);
+        if self.routes.replace(index, config)
+            && let Some(before) = before.filter(|before| *before != mtu)
+        {
+            self.tcp.follow_mtu(now, index, before, mtu);
+        }
+    }
+
+    /// Lets no new connections in through an interface any more: their SYNs are answered with a
+    /// reset. Connections that stand, and those in a listener's queue, go on.
+    pub fn refuse_connections(&mut self, index: InterfaceIndex) {
+        self.routes.refuse_connections(index);
     }
 
     /// The next neighbour that the kernel is to be asked for, on an interface that it shares; the

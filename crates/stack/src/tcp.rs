@@ -69,6 +69,8 @@ pub struct SegmentRx {
 pub struct Ready {
     /// For [`Tcp::emit`], [`Tcp::park`] or [`Tcp::unreachable`].
     pub handle: u64,
+    /// Own address that it speaks from.
+    pub local: IpAddr,
     /// Where it wants to send to.
     pub remote: IpAddr,
 }

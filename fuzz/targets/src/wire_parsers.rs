@@ -5,9 +5,7 @@ use std::net::Ipv6Addr;
 
 use wire::checksum::Sum;
 use wire::ipv4::Protocol;
-use wire::{
-    arp, checksum, ethernet, icmp, icmpv6, ipv4, ipv6, mld, ndp, tcp, text, udp, vnet,
-};
+use wire::{arp, checksum, ethernet, icmp, icmpv6, ipv4, ipv6, mld, ndp, tcp, text, udp, vnet};
 
 /// One input.
 pub fn run(data: &[u8]) {

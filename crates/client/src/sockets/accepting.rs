@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::link::{Attachment, LEFT_TO_KERNEL};
+use shm::request::LEFT_TO_KERNEL;
+
+use super::link::{Attachment, KEPT_BY_LISTS};
 use super::notices::Notice;
 use super::socket::{Listening, OUT_BITS, Socket, held, is_kernels, plain, timeout};
 use super::table::Entry;
@@ -34,7 +36,7 @@ impl Sockets {
                     true
                 }
                 None => {
-                    *listening = Some(Listening { backlog, engine: None, refused: false });
+                    *listening = Some(Listening { backlog, engine: None, refused: None });
                     false
                 }
             }
@@ -74,11 +76,17 @@ impl Sockets {
 
     /// Shows an inherited or so far unserved listener, when an engine can be had.
     pub(super) fn adopt(&self, era: &Era, socket: &Arc<Socket>) {
-        let wanting = socket.stream
-            && held(socket.listening.read())
-                .as_ref()
-                .is_some_and(|listening| listening.engine.is_none() && !listening.refused);
-        if wanting && let Some(attachment) = self.attach(era) {
+        let wants = |reach: Option<u64>| {
+            held(socket.listening.read()).as_ref().is_some_and(|listening| match reach {
+                Some(reach) => listening.wants(reach),
+                None => listening.engine.is_none(),
+            })
+        };
+        if socket.stream
+            && wants(None)
+            && let Some(attachment) = self.attach(era)
+            && wants(Some(attachment.session.reach()))
+        {
             self.show(era, socket, &attachment);
         }
     }
@@ -183,7 +191,7 @@ impl Sockets {
         };
         match self.open(era, &socket, fd, to, &attachment) {
             Ok(()) => (),
-            Err(LEFT_TO_KERNEL) => {
+            Err(LEFT_TO_KERNEL | KEPT_BY_LISTS) => {
                 self.give_to_kernel(era, &socket);
                 return Verdict::Kernel;
             }

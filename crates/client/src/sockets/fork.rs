@@ -79,8 +79,8 @@ impl Sockets {
         }
         if listens {
             let (backlog, refused) =
-                socket.listening.try_read().ok().map_or((libc::SOMAXCONN, false), |listening| {
-                    listening.as_ref().map_or((libc::SOMAXCONN, false), |listening| {
+                socket.listening.try_read().ok().map_or((libc::SOMAXCONN, None), |listening| {
+                    listening.as_ref().map_or((libc::SOMAXCONN, None), |listening| {
                         (listening.backlog, listening.refused)
                     })
                 });

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
+use shm::request::LEFT_TO_KERNEL;
+
 use super::notices::Notice;
-use super::socket::{Listening, Socket, held};
+use super::socket::{Refusal, Socket, held};
 use super::table::Entry;
 use super::waiter::Waiter;
 use super::{Era, Errno, Sockets};
@@ -20,7 +22,7 @@ const RETRY_NS: u64 = 100_000_000;
 /// with waiting.
 const RETRY_SILENT_NS: u64 = 10_000_000_000;
 /// The errno of what the engine's lists leave to the kernel.
-pub(super) const LEFT_TO_KERNEL: Errno = Errno::PERM;
+pub(super) const KEPT_BY_LISTS: Errno = Errno::PERM;
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
 
@@ -234,6 +236,10 @@ impl Sockets {
         self.notices.again(Notice::NoEngine);
         let shown = held(era.link.shown.lock()).clone();
         for socket in shown {
+            // What another engine refused, this one may take.
+            if let Some(listening) = held(socket.listening.write()).as_mut() {
+                listening.refused.take_if(|refusal| matches!(refusal, Refusal::Until(_)));
+            }
             self.show(era, &socket, &attachment);
         }
         Some(attachment)
@@ -272,8 +278,8 @@ impl Sockets {
         });
         for socket in attachment.all() {
             let mut listening = held(socket.listening.write());
-            if let Some(Listening { engine, .. }) = listening.as_mut() {
-                *engine = None;
+            if let Some(listening) = listening.as_mut() {
+                listening.engine = None;
             }
             drop(listening);
             held(socket.datagram.write()).take_if(|datagram| datagram.peer.is_none());
@@ -289,7 +295,7 @@ impl Sockets {
         if socket.stream {
             let mut listening = held(socket.listening.write());
             let Some(listening) = listening.as_mut() else { return };
-            if listening.engine.is_some() || listening.refused {
+            if !listening.wants(attachment.session.reach()) {
                 return;
             }
             let backlog = u32::try_from(listening.backlog).unwrap_or(0);
@@ -299,7 +305,10 @@ impl Sockets {
                     listening.engine = Some((Arc::new(endpoint), attachment.clone()));
                 }
                 Err(error) => {
-                    listening.refused = attachment.session.is_alive();
+                    // Another engine is asked again, and so is one that is about to end.
+                    listening.refused = (attachment.session.is_alive()
+                        && error.errno != LEFT_TO_KERNEL)
+                        .then(|| Refusal::Until(attachment.session.reach()));
                     self.notice_refusal(&error, Notice::ListenRefused, || {
                         format!("{error}; this listener stays with the kernel")
                     });
@@ -338,7 +347,7 @@ impl Sockets {
         notice: Notice,
         sentence: impl FnOnce() -> String,
     ) {
-        if error.errno != LEFT_TO_KERNEL {
+        if error.errno != LEFT_TO_KERNEL && error.errno != KEPT_BY_LISTS {
             self.notice(notice, sentence);
         }
     }

@@ -27,6 +27,7 @@ pub(super) enum Notice {
     Exec,
     Passed,
     InterestLost,
+    OwnWay,
 }
 
 /// Most unsupported options that are named.

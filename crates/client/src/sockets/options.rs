@@ -8,6 +8,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::notices::Notice;
 use super::socket::{Connection, Socket, held, timeout};
 use super::{Errno, Sockets, Verdict};
 use crate::{ConnectOptions, Endpoint, OptionName};
@@ -45,6 +46,14 @@ fn is_moot(level: i32, name: i32) -> bool {
         (level, name),
         (SOCKET, libc::SO_REUSEADDR | libc::SO_REUSEPORT | libc::SO_SNDBUF | libc::SO_OOBINLINE)
             | (IPV6, libc::IPV6_V6ONLY)
+    )
+}
+
+/// Options that choose a way of the kernel's, which only the kernel can follow.
+fn chooses_a_way(level: i32, name: i32) -> bool {
+    matches!(
+        (level, name),
+        (SOCKET, libc::SO_MARK | libc::SO_BINDTODEVICE | libc::SO_BINDTOIFINDEX)
     )
 }
 
@@ -160,6 +169,9 @@ impl Sockets {
         match socket.connection() {
             None => {
                 self.set_before(&socket, level, name, bytes);
+                if chooses_a_way(level, name) && bytes.iter().any(|byte| *byte != 0) {
+                    self.leave_for_its_way(&socket);
+                }
                 Verdict::Kernel
             }
             Some(connection) => {
@@ -198,6 +210,19 @@ impl Sockets {
                 self.name_option(level, name, "has no effect towards the engine");
             }
         }
+    }
+
+    /// Gives a socket to the kernel that is to go by a way of the kernel's. One that the engine
+    /// serves already stays, as its option cannot be followed there.
+    fn leave_for_its_way(&self, socket: &Arc<Socket>) {
+        let Some(era) = self.era().filter(|_| !socket.has_engine_side()) else { return };
+        self.notice(Notice::OwnWay, || {
+            "a socket with a mark or a device of its own (SO_MARK, SO_BINDTODEVICE) goes through the \
+             kernel, which alone knows the ways that such sockets take"
+                .into()
+        });
+        self.give_to_kernel(era, socket);
+        era.link.forget(socket);
     }
 
     fn name_option(&self, level: i32, name: i32, what: &str) {

@@ -28,8 +28,30 @@ pub(super) struct Listening {
     pub backlog: i32,
     /// Its face in the engine, while there is one.
     pub engine: Option<(Arc<Endpoint>, Arc<Attachment>)>,
-    /// The engine said no for good (the address is the kernel's alone).
-    pub refused: bool,
+    /// Not to be shown to the engine.
+    pub refused: Option<Refusal>,
+}
+
+/// Why a listener is not shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The program has shut it down.
+    ForGood,
+    /// The engine said no, when its interfaces had changed so often: what it says may be another
+    /// thing after the next change.
+    Until(u64),
+}
+
+impl Listening {
+    /// Whether an engine whose interfaces have changed so often is to be asked.
+    pub fn wants(&self, reach: u64) -> bool {
+        self.engine.is_none()
+            && match self.refused {
+                None => true,
+                Some(Refusal::ForGood) => false,
+                Some(Refusal::Until(then)) => then != reach,
+            }
+    }
 }
 
 /// A bound UDP socket's face in the engine.
@@ -392,7 +414,7 @@ impl Sockets {
         let Some(connection) = socket.connection() else {
             // A listener that is shut down listens no more, on either side.
             let engine = held(socket.listening.write()).as_mut().and_then(|listening| {
-                listening.refused = true;
+                listening.refused = Some(Refusal::ForGood);
                 listening.engine.take()
             });
             if let Some((endpoint, attachment)) = engine {

@@ -98,6 +98,7 @@ impl Mini {
                         name: "mini".into(),
                         addresses: vec![("10.9.0.2".parse().unwrap(), 24)],
                         has_gateway: false,
+                        routes: Vec::new(),
                         shared: false,
                         mtu: 1500,
                     }],

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use rustix::event::{EventfdFlags, eventfd};
 use wire::MacAddr;
 
+use crate::ending::Stage;
 use crate::kernel::Facts;
 use crate::session::SessionSeed;
 use crate::ss::Seen;
@@ -93,6 +94,17 @@ pub enum Command {
         /// Where it is.
         mac: MacAddr,
     },
+    /// What programs are told of interfaces has changed: they are to ask anew.
+    Reach,
+    /// Whether the kernel chooses its ways as the stack does; otherwise nothing new is taken.
+    Open(bool),
+    /// Take nobody new, wait for the connections there are, then close.
+    Drain {
+        /// For how long at most, in nanoseconds.
+        limit_ns: u64,
+    },
+    /// Close all connections as close(2) would, and end.
+    Close,
     /// Takes one step of listing the sockets for an observer.
     Sockets {
         /// Where it begins.
@@ -136,6 +148,8 @@ pub enum Answer {
     },
     /// A session broke the contract and has been ended: hang up.
     Breached(SessionKey),
+    /// The engine's end has come so far.
+    Ending(Stage),
     /// The last memory of a session has been returned.
     Gone(SessionKey),
     /// The step asked for last.

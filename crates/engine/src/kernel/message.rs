@@ -33,8 +33,8 @@ const USE: u8 = 1;
 /// States in which a neighbour's link address may be used: reachable, stale, delay, probe, noarp
 /// and permanent.
 const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
-/// RTN_UNICAST.
-const UNICAST: u8 = 1;
+/// RTN_UNICAST, RTN_BLACKHOLE, RTN_UNREACHABLE and RTN_PROHIBIT of `linux/rtnetlink.h`.
+const UNICAST_OR_NONE: [u8; 4] = [1, 6, 7, 8];
 
 /// A question to the kernel.
 #[derive(Debug)]
@@ -205,13 +205,14 @@ impl<'a> Message<'a> {
     /// A unicast route by one way.
     pub(super) fn route(&self) -> Option<Route> {
         let &[family, prefix, _, _, table, _, _, kind] = self.body.first_chunk()?;
-        if self.kind != NEW_ROUTE || family != INET || kind != UNICAST {
+        if self.kind != NEW_ROUTE || family != INET || !UNICAST_OR_NONE.contains(&kind) {
             return None;
         }
         let address = |name| self.attribute(12, name).and_then(ipv4).map(IpAddr::V4);
         let number = |name| self.attribute(12, name).and_then(|value| word(value, 0));
         Some(Route {
-            interface_index: number(4)?,
+            // None where there is no way at all, or several at once.
+            interface_index: number(4).unwrap_or(0),
             table: number(15).unwrap_or(table.into()),
             metric: number(6).unwrap_or(0),
             destination: Destination {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use outboard_engine::config::Cidr;
 use outboard_engine::control::exchange::{Answer, Command, SessionKey, Shown};
+use outboard_engine::ending::Stage;
 use outboard_engine::session::{SessionSeed, SessionWho};
 use outboard_engine::stats::Counters;
 use outboard_engine::{Limits, PortSetup, Worker, WorkerConfig};
@@ -51,6 +52,7 @@ pub struct Side {
     granted: Vec<(u32, Result<u32, i32>)>,
     pub breached: Vec<SessionKey>,
     pub gone: Vec<SessionKey>,
+    pub stages: Vec<Stage>,
 }
 
 pub struct Net {
@@ -84,6 +86,7 @@ impl Side {
             granted: Vec::new(),
             breached: Vec::new(),
             gone: Vec::new(),
+            stages: Vec::new(),
         }
     }
 
@@ -116,6 +119,7 @@ impl Side {
                 Answer::Denied { serial, errno, .. } => self.granted.push((serial, Err(errno))),
                 Answer::Breached(key) => self.breached.push(key),
                 Answer::Gone(key) => self.gone.push(key),
+                Answer::Ending(stage) => self.stages.push(stage),
                 Answer::Sockets { .. } | Answer::Stats | Answer::AskNeighbor { .. } => {}
             }
         }

@@ -66,6 +66,12 @@ impl ClientLane {
         u32::try_from(self.look(lane::WORKER_CPU, Ordering::Relaxed).checked_sub(1)?).ok()
     }
 
+    /// How often the engine's interfaces, or what it takes through them, have changed since the
+    /// session began: with another number than before, ask for them anew.
+    pub fn reach(&self) -> u64 {
+        self.look(lane::REACH, Ordering::Relaxed)
+    }
+
     /// Buffers that the pool could still give for sending when the worker last looked; a hint.
     pub fn sendable(&self) -> u32 {
         u32::try_from(self.look(lane::SENDABLE, Ordering::Relaxed)).unwrap_or(u32::MAX)

@@ -46,6 +46,7 @@ pub struct EngineLane {
     to_flush: bool,
     sleep: u64,
     woken: u64,
+    reach: u64,
 }
 
 impl EngineLane {
@@ -66,6 +67,7 @@ impl EngineLane {
             to_flush: false,
             sleep: 0,
             woken: 0,
+            reach: 0,
             region,
         }
     }
@@ -78,6 +80,12 @@ impl EngineLane {
     /// Says which CPU the worker runs on, for the client's decision whether to spin.
     pub fn set_worker_cpu(&mut self, cpu: u32) {
         self.put(lane::WORKER_CPU, u64::from(cpu) + 1, Ordering::Relaxed);
+    }
+
+    /// Says that the engine's interfaces, or what it takes through them, have changed.
+    pub fn bump_reach(&mut self) {
+        self.reach = self.reach.wrapping_add(1);
+        self.put(lane::REACH, self.reach, Ordering::Relaxed);
     }
 
     /// Says how many buffers the pool could still give for sending: a hint by which the client

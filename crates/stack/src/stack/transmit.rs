@@ -59,7 +59,9 @@ impl Stack {
             }
         }
         while let Some(ready) = self.tcp.next_ready(interface) {
-            let Some(route) = self.routes.lookup(ready.remote) else {
+            // As the kernel does, nothing is sent from an address that is not ours any more.
+            let is_ours = self.routes.is_own(ready.local);
+            let Some(route) = self.routes.lookup(ready.remote).filter(|_| is_ours) else {
                 self.tcp.unreachable(now, ready.handle, TcpError::NetUnreachable);
                 continue;
             };

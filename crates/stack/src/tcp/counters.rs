@@ -88,4 +88,6 @@ counters! {
     icmp_errors,
     /// Path MTU reductions.
     path_mtu_reductions,
+    /// Segments lost for want of a way, a neighbour or their own address.
+    segments_unroutable,
 }

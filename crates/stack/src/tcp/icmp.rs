@@ -63,9 +63,26 @@ impl Connection<'_> {
         if mtu >= self.cold.mtu {
             return;
         }
+        step.shared.counters.path_mtu_reductions += 1;
+        self.shrink_mtu(step, mtu);
+    }
+
+    /// The interface's largest packet was `before` bytes and is `mtu` now.
+    pub fn follow_mtu(&mut self, step: &mut Step<'_>, before: u16, mtu: u16) {
+        if mtu < self.cold.mtu {
+            self.shrink_mtu(step, mtu);
+        } else if self.cold.mtu == before {
+            self.cold.mtu = mtu;
+            if !self.hot.is_opening() {
+                self.update_mss();
+            }
+        }
+    }
+
+    /// Smaller segments from now on, and what was sent in larger ones again.
+    fn shrink_mtu(&mut self, step: &mut Step<'_>, mtu: u16) {
         self.cold.mtu = mtu;
         self.update_mss();
-        step.shared.counters.path_mtu_reductions += 1;
         if self.hot.is_opening() || self.hot.flight() == 0 {
             return;
         }

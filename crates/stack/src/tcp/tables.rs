@@ -26,6 +26,9 @@ use crate::timer::Wheel;
 /// Set in the handle of a reply; connections' generations stay below.
 const REPLY_BIT: u64 = 1 << 63;
 const GENERATION_MASK: u32 = 0x7fff_ffff;
+/// Longest TCP header.
+const HEADER_BYTES_MAX: usize = 60;
+
 /// Replies that may wait on one interface.
 const REPLIES_MAX: usize = 256;
 /// TTL of replies, which have no socket whose option would say.
@@ -147,7 +150,12 @@ impl Tcp {
         let flags = segment.header.flags;
         let listener = self.listeners.find(local);
         match listener {
-            Some(listener) if flags.syn() && !flags.ack() && !flags.rst() => {
+            Some(listener)
+                if flags.syn()
+                    && !flags.ack()
+                    && !flags.rst()
+                    && !routes.refuses_connections(rx.interface) =>
+            {
                 if let Some((slot, _)) = iss {
                     self.end_time_wait(slot);
                     self.shared.counters.time_wait_reuses += 1;
@@ -263,7 +271,7 @@ impl Tcp {
         let lane = self.lanes.get_mut(usize::from(interface.0))?;
         if let Some(reply) = lane.replies.front() {
             let handle = REPLY_BIT | u64::from(interface.0);
-            return Some(Ready { handle, remote: reply.remote.ip() });
+            return Some(Ready { handle, local: reply.local.ip(), remote: reply.remote.ip() });
         }
         while let Some(index) =
             self.lanes.get_mut(usize::from(interface.0)).and_then(|l| l.connections.pop_front())
@@ -279,8 +287,8 @@ impl Tcp {
                 continue;
             }
             let handle = u64::from(index) | u64::from(hot.generation) << 32;
-            let remote = self.cold.get(index as usize)?.remote.ip();
-            return Some(Ready { handle, remote });
+            let cold = self.cold.get(index as usize)?;
+            return Some(Ready { handle, local: cold.local.ip(), remote: cold.remote.ip() });
         }
         None
     }
@@ -366,7 +374,8 @@ impl Tcp {
         self.parked = parked;
     }
 
-    /// The next hop does not answer.
+    /// There is no way, or the next hop does not answer. What stands goes on as if the network had
+    /// lost what it sent, until there is a way again or its time is over.
     pub fn unreachable(&mut self, now: Instant, handle: u64, error: TcpError) {
         if handle & REPLY_BIT != 0 {
             self.drop_reply(handle);
@@ -374,6 +383,22 @@ impl Tcp {
         }
         if let Some(index) = self.live(handle) {
             self.with(now, index, |connection, step| connection.on_unreachable(step, error));
+            let mut nowhere = [0; HEADER_BYTES_MAX];
+            if self.emit(now, handle, &mut nowhere).is_some() {
+                self.shared.counters.segments_unroutable += 1;
+            }
+        }
+    }
+
+    /// The largest packet of an interface is another one now: so are the segments of its
+    /// connections, unless their path allows less.
+    pub fn follow_mtu(&mut self, now: Instant, interface: InterfaceIndex, before: u16, mtu: u16) {
+        // Interfaces change rarely; nothing else looks through the table.
+        for index in 0..self.hot.len() as u32 {
+            let here = |hot: &Hot| hot.used && hot.interface == interface;
+            if self.hot.get(index as usize).is_some_and(here) {
+                self.with(now, index, |connection, step| connection.follow_mtu(step, before, mtu));
+            }
         }
     }
 

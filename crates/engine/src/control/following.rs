@@ -1,0 +1,73 @@
+//! The control thread's part in following the kernel: what it says of interfaces, rules and
+//! neighbours goes to the worker, and programs are told what they can reach.
+
+use std::net::Ipv4Addr;
+
+use shm::control::InterfaceInfo;
+
+use super::exchange::Command;
+use super::{Control, addresses_of};
+use crate::kernel::News;
+
+/// Why nothing new is accelerated while there are such rules.
+pub(crate) const FOREIGN_RULES: &str = "the kernel has routing rules (ip rule) beyond its usual \
+    three, and the engine follows the main table alone: nothing new is accelerated while they are \
+    there (ip rule del removes one)";
+
+impl Control {
+    /// Interfaces that are shared with the kernel have changed, or rules, or neighbours have become
+    /// known.
+    pub(super) fn on_kernel_news(&mut self) {
+        let Some(kernel) = &mut self.kernel else { return };
+        let News { changed, neighbors, rules } = kernel.take();
+        for (port, address, mac) in neighbors {
+            self.worker.send(Command::Neighbor { port, address, mac });
+        }
+        let mut is_other = false;
+        for (port, facts) in changed {
+            if let Some(interface) = self.interfaces.get_mut(port) {
+                let before = interface.clone();
+                facts.tell(interface);
+                is_other |= *interface != before;
+                self.addresses = addresses_of(&self.interfaces);
+            }
+            self.worker.send(Command::Interface { port, facts });
+        }
+        if let Some(has_rules) = rules {
+            match has_rules {
+                true => tracing::warn!("{FOREIGN_RULES}"),
+                false => tracing::warn!("the routing rules are the usual ones again: accelerating"),
+            }
+            self.has_rules = has_rules;
+            self.worker.send(Command::Open(!has_rules));
+            is_other = true;
+        }
+        if is_other {
+            self.worker.send(Command::Reach);
+        }
+    }
+
+    pub(super) fn ask_for_neighbor(&mut self, port: usize, address: Ipv4Addr) {
+        let Some(kernel) = &mut self.kernel else { return };
+        match kernel.neighbor(port, address) {
+            Ok(Some(mac)) => {
+                self.worker.send(Command::Neighbor { port, address, mac });
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!("the kernel cannot be asked for {address}: {error}"),
+        }
+    }
+
+    /// The interfaces as programs are to see them: they reach nothing while nothing new is taken.
+    pub(super) fn told(&self) -> Vec<InterfaceInfo> {
+        let mut all = self.interfaces.clone();
+        for interface in &mut all {
+            if self.is_ending || (self.has_rules && interface.shared) {
+                interface.addresses.clear();
+                interface.has_gateway = false;
+                interface.routes.clear();
+            }
+        }
+        all
+    }
+}

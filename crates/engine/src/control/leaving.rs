@@ -1,0 +1,59 @@
+//! The control thread's part in the engine's end: nobody new is let in, progress is said, and
+//! sessions are hung up when their connections are closed.
+
+use std::time::Duration;
+
+use super::exchange::{Command, SessionKey};
+use super::{Connection, Control, Stage as Of};
+use crate::ending::{Left, Stage};
+
+impl Control {
+    /// The worker has come that far.
+    pub(super) fn on_ending(&mut self, stage: Stage) {
+        say(stage);
+        self.is_ending = true;
+        self.worker.send(Command::Reach);
+        if let Stage::Closing(_) = stage {
+            // The worker has ended the sessions already; the hang-up tells their programs.
+            let sessions = |one: &mut Connection| matches!(one.stage, Of::Session(_));
+            let ended: Vec<_> = self.connections.extract_if(.., |_, one| sessions(one)).collect();
+            self.discard.close(ended.into_iter().map(|(_, one)| one.fd).collect());
+        }
+    }
+
+    /// Ends a session that the worker has ended already.
+    pub(super) fn hang_up(&mut self, session: SessionKey) {
+        if let Some(connection) = self.connections.remove(&session.0) {
+            self.discard.close(vec![connection.fd]);
+        }
+    }
+}
+
+fn plural(count: usize, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
+fn of(left: Left) -> String {
+    let connections = plural(left.connections, "connection");
+    format!("{connections}, {} attached", plural(left.programs, "program"))
+}
+
+/// One line about the progress of the end.
+pub(super) fn say(stage: Stage) {
+    let line = match stage {
+        Stage::Draining { limit_ns: 0 } => return,
+        Stage::Draining { limit_ns } => format!(
+            "draining: new connections are the kernel's; waiting up to {:?} for those that stand \
+             (a second signal closes them)",
+            Duration::from_nanos(limit_ns)
+        ),
+        Stage::Waiting(left) => format!("draining: {}", of(left)),
+        Stage::Closing(Left { connections: 0, .. }) => "drained".into(),
+        Stage::Closing(left) => format!("closing what is left: {}", of(left)),
+        Stage::Ended { reset: 0 } => "all connections have ended".into(),
+        Stage::Ended { reset } => {
+            format!("{} could not deliver and had to be reset", plural(reset, "connection"))
+        }
+    };
+    tracing::info!(target: "progress", "{line}");
+}

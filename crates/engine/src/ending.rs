@@ -1,0 +1,250 @@
+//! The engine's end in order. It lets nobody new in, waits for the connections there are, closes
+//! what is left as close(2) would, and resets what cannot be delivered then.
+
+use port::Claim;
+use stack::SocketInfo;
+use stack::api::{SocketId, SocketKind, TcpState};
+use stack::tcp::TcpInfo;
+
+use crate::control::exchange::{Answer, SessionKey};
+use crate::endpoint::Role;
+use crate::sessions::Holder;
+use crate::worker::Worker;
+
+/// How often the connections are looked at.
+const LOOK_EVERY_NS: u64 = 20_000_000;
+/// Sockets looked at in one turn.
+const PLACES_PER_TURN: usize = 256;
+/// How often a change of what is left is told.
+const TELL_EVERY_NS: u64 = 1_000_000_000;
+/// What closed connections are given to deliver what was written.
+const CLOSING_NS: u64 = 1_000_000_000;
+
+/// What has not ended yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Connections that stand, are being opened, or still deliver.
+    pub connections: usize,
+    /// Programs attached.
+    pub programs: usize,
+}
+
+/// How far the end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Nobody new is let in; connections are waited for.
+    Draining {
+        /// For how long at most, in nanoseconds.
+        limit_ns: u64,
+    },
+    /// So much is left.
+    Waiting(Left),
+    /// What is left is closed. Sessions have ended.
+    Closing(Left),
+    /// All is done.
+    Ended {
+        /// Connections that had to be reset.
+        reset: usize,
+    },
+}
+
+/// The end, once it has begun.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    is_closing: bool,
+    has_ended: bool,
+    /// When this stage is over at the latest.
+    until: u64,
+    /// Where a look goes on; `None` between two.
+    place: Option<usize>,
+    next_look: u64,
+    /// Connections found by the look that goes on.
+    found: usize,
+    told: Option<Left>,
+    told_at: u64,
+}
+
+impl Ending {
+    fn new(is_closing: bool, now: u64, limit_ns: u64) -> Self {
+        Self {
+            is_closing,
+            has_ended: false,
+            until: now.saturating_add(limit_ns),
+            place: None,
+            next_look: now,
+            found: 0,
+            told: None,
+            told_at: 0,
+        }
+    }
+}
+
+/// Whether a connection has yet to do something that its peer would miss.
+fn is_live(info: &TcpInfo) -> bool {
+    let is_delivered =
+        info.state == TcpState::FinWait2 && matches!(Holder::of(info.owner), Holder::Orphan { .. });
+    info.kind == SocketKind::Connection
+        && !is_delivered
+        && !matches!(info.state, TcpState::TimeWait | TcpState::Closed)
+}
+
+impl Worker {
+    /// Whether new connections, listeners and connects are taken at all.
+    pub(crate) fn admits(&self) -> bool {
+        self.is_open && self.ending.is_none()
+    }
+
+    /// Takes nobody new while the kernel chooses its ways by rules that are not followed here, and
+    /// again when they are gone. Connections that stand go on.
+    pub(crate) fn set_open(&mut self, is_open: bool) {
+        if std::mem::replace(&mut self.is_open, is_open) != is_open {
+            self.renew_claims();
+        }
+    }
+
+    /// Claims what listens, or leaves it to the kernel but for connections that stand.
+    fn renew_claims(&mut self) {
+        let listens = self.admits();
+        for local in self.listeners.locals() {
+            // A table without room keeps what it had: the kernel's half of the listener serves.
+            let _ = self.claim(Claim::Tcp { local, listens });
+        }
+        for place in 0..self.sessions.place_count() {
+            let endpoints = self.sessions.peek(place).map(|session| session.endpoints.iter());
+            let ids: Vec<SocketId> = endpoints
+                .into_iter()
+                .flatten()
+                .filter_map(|endpoint| match &endpoint.role {
+                    Role::Datagram(datagram) => Some(datagram.id),
+                    _ => None,
+                })
+                .collect();
+            for id in ids {
+                let Ok(info) = self.stack.udp_info(id) else { continue };
+                match listens {
+                    true => drop(self.claim(Claim::Udp(info.bound))),
+                    false => self.release_claim(Claim::Udp(info.bound)),
+                }
+            }
+        }
+    }
+
+    /// Begins the end: from now on new connections are the kernel's where it has the address, and
+    /// refused elsewhere.
+    pub(crate) fn drain(&mut self, limit_ns: u64) {
+        if self.ending.is_some() {
+            return;
+        }
+        self.ending = Some(Ending::new(false, self.now.0, limit_ns));
+        self.renew_claims();
+        for attached in &self.ports {
+            if attached.port.info().shared.is_none() {
+                self.stack.refuse_connections(attached.interface);
+            }
+        }
+        self.answers.push(Answer::Ending(Stage::Draining { limit_ns }));
+    }
+
+    /// Waits for connections no longer, but closes them.
+    pub(crate) fn close_all(&mut self) {
+        self.drain(0);
+        if self.ending.as_ref().is_some_and(|ending| ending.is_closing) {
+            return;
+        }
+        let left = Left { connections: self.live_connections().len(), programs: self.programs() };
+        self.answers.push(Answer::Ending(Stage::Closing(left)));
+        self.ending = Some(Ending::new(true, self.now.0, CLOSING_NS));
+        let keys: Vec<SessionKey> = self.sessions.iter().map(|(_, one)| one.key).collect();
+        for key in keys {
+            self.detach(key);
+        }
+    }
+
+    fn programs(&self) -> usize {
+        self.sessions.iter().filter(|(_, session)| session.is_served()).count()
+    }
+
+    /// All at once: only when the waiting is over.
+    fn live_connections(&self) -> Vec<SocketId> {
+        let live = |socket| match socket {
+            SocketInfo::Tcp(id, info) if is_live(&info) => Some(id),
+            _ => None,
+        };
+        self.stack.sockets().filter_map(live).collect()
+    }
+
+    /// Looks whether the end can go on.
+    pub(crate) fn look_at_end(&mut self) {
+        let Some(ending) = &mut self.ending else { return };
+        if ending.has_ended {
+            return;
+        }
+        let is_over = self.now.0 >= ending.until;
+        let place = match ending.place {
+            _ if is_over => 0,
+            Some(place) => place,
+            None if self.now.0 < ending.next_look => return,
+            None => {
+                ending.found = 0;
+                0
+            }
+        };
+        if !is_over {
+            let end = self.stack.socket_places().min(place.saturating_add(PLACES_PER_TURN));
+            for place in place..end {
+                if let Some(SocketInfo::Tcp(_, info)) = self.stack.socket_at(place) {
+                    ending.found += usize::from(is_live(&info));
+                }
+            }
+            if end < self.stack.socket_places() {
+                ending.place = Some(end);
+                return;
+            }
+            ending.place = None;
+            ending.next_look = self.now.0.saturating_add(LOOK_EVERY_NS);
+        }
+        let (found, is_closing) = (ending.found, ending.is_closing);
+        match (is_closing, is_over || found == 0) {
+            (false, true) => self.close_all(),
+            (true, true) => self.end(),
+            (false, false) => self.tell_left(found),
+            (true, false) => {}
+        }
+    }
+
+    fn tell_left(&mut self, connections: usize) {
+        let left = Left { connections, programs: self.programs() };
+        let now = self.now.0;
+        let Some(ending) = &mut self.ending else { return };
+        let is_due = now.saturating_sub(ending.told_at) >= TELL_EVERY_NS;
+        if ending.told.is_none() || (is_due && ending.told != Some(left)) {
+            (ending.told, ending.told_at) = (Some(left), now);
+            self.answers.push(Answer::Ending(Stage::Waiting(left)));
+        }
+    }
+
+    /// Resets what could not be delivered. The resets go out with this turn.
+    fn end(&mut self) {
+        let rest = self.live_connections();
+        for id in &rest {
+            // One that has died meanwhile needs none.
+            let _ = self.stack.tcp_abort(self.now, *id);
+        }
+        if let Some(ending) = &mut self.ending {
+            ending.has_ended = true;
+        }
+        self.answers.push(Answer::Ending(Stage::Ended { reset: rest.len() }));
+    }
+
+    /// Whether the last turn was the last one.
+    pub fn has_ended(&self) -> bool {
+        self.ending.as_ref().is_some_and(|ending| ending.has_ended)
+    }
+
+    /// When the end is looked at next.
+    pub(crate) fn next_look_at_end(&self) -> Option<u64> {
+        let ending = self.ending.as_ref()?;
+        let next = if ending.place.is_some() { 0 } else { ending.next_look };
+        Some(next.min(ending.until))
+    }
+}

@@ -1,0 +1,217 @@
+//! Two hosts on a link with kernel addresses, the servers' with an engine on it: an `xdp` port
+//! beside the kernel.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use outboard::demo::bench::{listens, start_engine};
+use outboard::lab::{Finished, Lab, Link, Program, Side, Task};
+use outboard::observer::Observer;
+
+use crate::world::{PYTHON, executable};
+
+/// Longest wait for anything that has to happen.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Address of the clients' host.
+pub const CLIENT: &str = "10.78.0.1";
+/// Address of the servers' host.
+pub const SERVER: &str = "10.78.0.2";
+
+/// The hosts and the engine.
+#[derive(Debug)]
+pub struct Joined {
+    /// The hosts.
+    pub lab: Lab,
+    /// What joins them.
+    pub link: Link,
+    /// The `outboard` executable.
+    pub executable: PathBuf,
+    /// The engine's control socket.
+    pub socket: PathBuf,
+    /// The engine while it runs; dropped, it is killed.
+    pub engine: Option<Program>,
+}
+
+impl Joined {
+    /// Hosts with an engine.
+    pub fn start() -> Self {
+        let mut joined = Self::without_engine();
+        joined.start_engine();
+        joined
+    }
+
+    /// Hosts where no engine has been started yet.
+    pub fn without_engine() -> Self {
+        let lab = Lab::new().expect("a laboratory");
+        let addresses = [CLIENT, SERVER].map(|address| address.parse().expect("an address"));
+        let link = lab.join(Some(addresses)).expect("a link");
+        let socket = lab.scratch().join("b.sock");
+        let executable = executable().expect("built");
+        Self { lab, link, executable, socket, engine: None }
+    }
+
+    /// Starts the engine on the link's end of host B.
+    pub fn start_engine(&mut self) {
+        self.start_engine_with(&[]);
+    }
+
+    /// The same with more arguments.
+    pub fn start_engine_with(&mut self, more: &[&str]) {
+        let port = format!("xdp:{},ports=64", self.link.end(Side::B));
+        let arguments = [&["--port", &port, "--poll", "adaptive"], more].concat();
+        let engine = Task::new(&self.executable);
+        let started = start_engine(&self.lab, engine, Side::B, &self.socket, &arguments);
+        self.engine = Some(started.expect("an engine"));
+    }
+
+    /// The running engine.
+    pub fn engine(&self) -> &Program {
+        self.engine.as_ref().expect("the engine runs")
+    }
+
+    /// `task` with the library.
+    pub fn accelerated(&self, task: Task) -> Task {
+        task.accelerated(&self.executable, &self.socket)
+    }
+
+    /// Starts a server on host B and waits until it listens.
+    pub fn serve(&self, task: Task, port: u16) -> Program {
+        let mut server = self.lab.start(Side::B, task).expect("a server");
+        server.until(PATIENCE, |server| listens(server.pid(), port)).expect("it listens");
+        server
+    }
+
+    /// A redis server with the library, on all addresses of host B.
+    pub fn redis(&self) -> Program {
+        let task = Task::words("redis-server --bind 0.0.0.0 --protected-mode no --save ");
+        let task = task.args(["", "--appendonly", "no", "--dir", "/tmp"]);
+        self.serve(self.accelerated(task), 6379)
+    }
+
+    /// A server of the tests' own (`tests/programs`), with the library.
+    pub fn python(&self, program: &str, arguments: &[&str], port: u16) -> Program {
+        let task = Task::new(PYTHON).arg(crate::world::script(&self.lab, program));
+        self.serve(self.accelerated(task.args(arguments)), port)
+    }
+
+    /// Runs a program to its end.
+    pub fn run(&self, side: Side, task: Task) -> Finished {
+        self.lab.start(side, task).and_then(|one| one.wait(PATIENCE)).expect("it ends")
+    }
+
+    /// What a command says on a host's kernel.
+    pub fn says(&self, side: Side, line: &str) -> String {
+        let finished = self.lab.start(side, Task::words(line)).and_then(|one| one.wait(PATIENCE));
+        finished.map_or_else(|failure| failure.to_string(), |one| one.output)
+    }
+
+    /// Whether redis answers a client of host A.
+    pub fn answers(&self, address: &str) -> bool {
+        self.says(Side::A, &format!("redis-cli -h {address} ping")).trim() == "PONG"
+    }
+
+    /// A counter of the engine; zero without one.
+    pub fn counter(&self, name: &str) -> u64 {
+        let stats = Observer::connect(&self.socket).and_then(|mut observer| observer.stats());
+        stats.map_or(0, |stats| stats.counter(name))
+    }
+
+    /// Whether the engine has a socket at `port`.
+    pub fn is_accelerated(&self, port: u16) -> bool {
+        let sockets = Observer::connect(&self.socket).and_then(|mut one| one.sockets());
+        sockets.is_ok_and(|all| all.iter().any(|socket| socket.local.port() == port))
+    }
+
+    /// Runs `ip` in a host's namespace.
+    pub fn ip(&self, side: Side, words: &str) -> String {
+        let command: Vec<&str> = ["ip"].into_iter().chain(words.split(' ')).collect();
+        self.lab.inside(side, &command).expect(words)
+    }
+}
+
+/// A client that holds connections (`tests/programs/keeper.py`).
+#[derive(Debug)]
+pub struct Keeper {
+    program: Program,
+    directory: PathBuf,
+    steps: u32,
+}
+
+impl Keeper {
+    /// Starts one on a host, with the library if `accelerated`.
+    pub fn start(joined: &Joined, side: Side, accelerated: bool) -> Self {
+        let directory = tempdir(&joined.lab);
+        let task = crate::world::scripted(&joined.lab, "keeper.py").arg(&directory);
+        let task = if accelerated { joined.accelerated(task) } else { task };
+        let program = joined.lab.start(side, task).expect("a keeper");
+        Self { program, directory, steps: 0 }
+    }
+
+    /// Begins a step; [`Keeper::outcome`] tells how it went.
+    pub fn begin(&mut self, kind: &str, words: &str) -> u32 {
+        let number = self.steps;
+        self.steps += 1;
+        let path = |name: &str| self.directory.join(format!("{number}.{name}"));
+        // Whole when it appears.
+        std::fs::write(path("new"), words).expect("a file");
+        std::fs::rename(path("new"), path(kind)).expect("a file");
+        number
+    }
+
+    /// Waits for the end of a step: `ok`, or an errno's name.
+    pub fn outcome(&mut self, number: u32) -> String {
+        let of = format!("{number} ");
+        let mut found = None;
+        let waited = self.program.until(PATIENCE * 2, |program| {
+            let output = program.output();
+            let line = output.lines().find_map(|line| line.strip_prefix(&of));
+            found = line.map(str::to_owned);
+            found.is_some()
+        });
+        waited.expect("the step ends");
+        found.unwrap_or_default()
+    }
+
+    fn step(&mut self, kind: &str, words: &str) -> String {
+        let number = self.begin(kind, words);
+        self.outcome(number)
+    }
+
+    /// Opens a connection called `name`.
+    pub fn open(&mut self, name: &str, address: &str, port: u16) -> String {
+        self.step("open", &format!("{name} {address} {port}"))
+    }
+
+    /// Has `bytes` bytes echoed, or redis pinged with 0.
+    pub fn ask(&mut self, name: &str, bytes: usize) -> String {
+        self.step("use", &format!("{name} {bytes}"))
+    }
+
+    /// Closes a connection.
+    pub fn end(&mut self, name: &str) -> String {
+        self.step("end", name)
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+}
+
+/// A fresh directory in the lab's scratch directory.
+fn tempdir(lab: &Lab) -> PathBuf {
+    let fresh = (0..).map(|number| lab.scratch().join(format!("keeper-{number}")));
+    fresh.into_iter().find(|path| std::fs::create_dir(path).is_ok()).expect("one is free")
+}
+
+/// Waits until `condition`.
+///
+/// # Panics
+/// When it does not come within [`PATIENCE`].
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < PATIENCE, "{what} did not happen");
+        std::thread::yield_now();
+    }
+}
