@@ -90,6 +90,7 @@ struct File {
     allow: lists::Table,
     #[serde(default)]
     deny: lists::Table,
+    #[serde(default)]
     tcp: TcpTable,
 }
 
