@@ -2,6 +2,7 @@
 #
 #   make test    everything that must hold: unit, property, simulation, packet and loom tests, fuzz
 #                corpora, then real programs through the engine
+#   make install what `make build` made, below DESTDIR, for PREFIX (/usr/local), with a systemd unit
 #   make lint    formatting, clippy, and the rules of the tree (xtask tidy)
 #   make demo    the comparison with the kernel; root
 #   make bench   micro-benchmarks
@@ -14,9 +15,11 @@ CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 600
 SIM_SEEDS ?= 1..2000
+PREFIX ?= /usr/local
+BUILT ?= target/release
 export SOAK_SECONDS
 
-.PHONY: all build test lint demo bench sim soak fuzz loom setup setup-build
+.PHONY: all build install test lint demo bench sim soak fuzz loom setup setup-build
 
 all: build
 
@@ -31,6 +34,19 @@ setup:
 build: setup-build
 	@echo "== building the programs and the preload library (release)"
 	$(CARGO) build --release --package outboard --package outboard-preload
+
+# The loader finds the library in PREFIX/lib/outboard. Settings that are there are kept.
+install: build
+	install -D -m 755 $(BUILT)/outboard $(DESTDIR)$(PREFIX)/bin/outboard
+	install -D -m 755 $(BUILT)/liboutboard_preload.so \
+	    $(DESTDIR)$(PREFIX)/lib/outboard/liboutboard_preload.so
+	install -D -m 644 README.md $(DESTDIR)$(PREFIX)/share/doc/outboard/README.md
+	install -D -m 644 dist/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/outboard.conf
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's,@PREFIX@,$(PREFIX),' dist/outboard.service \
+	    > $(DESTDIR)$(PREFIX)/lib/systemd/system/outboard.service
+	test -e $(DESTDIR)/etc/outboard/engine.toml || \
+	    install -D -m 644 dist/engine.toml $(DESTDIR)/etc/outboard/engine.toml
 
 test: setup build
 	@echo "== unit, property, simulation and packet tests, fuzz corpora"

@@ -42,7 +42,7 @@ enum Command {
     },
     /// Do the same work through the kernel and through Outboard, and compare
     Demo(DemoArguments),
-    /// Show the engine's sockets
+    /// Show the engine's sockets and the kernel's beside it: who owns what
     Ss {
         #[command(flatten)]
         engine: EngineSocket,

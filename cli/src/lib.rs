@@ -10,6 +10,8 @@ pub mod commands;
 pub mod config;
 pub mod demo;
 pub mod failure;
+pub mod firewall;
+pub mod kernel_sockets;
 pub mod lab;
 pub mod lists;
 pub mod observer;

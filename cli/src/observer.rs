@@ -168,6 +168,50 @@ impl Observer {
         }
     }
 
+    /// Names of the interfaces that the engine shares with a kernel.
+    pub fn shared_interfaces(&mut self) -> Result<Vec<String>> {
+        let name = |(counter, _): (String, u64)| {
+            let label = counter.strip_prefix("port_rx_frames{port=")?.strip_suffix('}')?;
+            label.strip_prefix("xdp:").map(str::to_owned)
+        };
+        Ok(self.stats()?.counters.into_iter().filter_map(name).collect())
+    }
+
+    /// Process of the engine, as this process sees it; 0 when it does not.
+    pub fn pid(&self) -> i32 {
+        let peer = rustix::net::sockopt::socket_peercred(&self.socket);
+        peer.map_or(0, |peer| peer.pid.as_raw_nonzero().get())
+    }
+
+    /// Runs `work` in the engine's network namespace, on a thread of its own if that is another
+    /// than ours.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered, or `work` fails.
+    pub fn in_namespace<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let path = format!("/proc/{}/ns/net", self.pid());
+        let own = std::fs::read_link("/proc/self/ns/net");
+        if let (Ok(own), Ok(theirs)) = (own, std::fs::read_link(&path))
+            && own == theirs
+        {
+            return work();
+        }
+        let advice = "run this as root, or in the engine's own namespaces";
+        let namespace = std::fs::File::open(&path)
+            .explain(format!("cannot look into the engine's network namespace ({path})"), advice)?;
+        std::thread::scope(|scope| {
+            let entered = scope.spawn(move || {
+                rustix::thread::move_into_link_name_space(
+                    namespace.as_fd(),
+                    Some(rustix::thread::LinkNameSpaceType::Network),
+                )
+                .explain("cannot enter the engine's network namespace", advice)?;
+                work()
+            });
+            entered.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
     /// The connection, to wait for its end.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use shm::control::SocketInfo;
 
 use crate::failure::{Explain, Failure, Result};
+use crate::kernel_sockets;
 use crate::observer::Observer;
 
 /// Writes to standard output; a reader that has gone away is no error.
@@ -37,11 +38,38 @@ pub fn stats(socket: &Path, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// `outboard ss`: the engine's sockets, in the manner of ss(8).
+/// Who serves a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// The engine alone.
+    Outboard,
+    /// The kernel alone.
+    Kernel,
+    /// Both: what comes to the engine's ports is the engine's, the rest the kernel's.
+    Both,
+}
+
+impl Owner {
+    fn word(self) -> &'static str {
+        match self {
+            Owner::Outboard => "outboard",
+            Owner::Kernel => "kernel",
+            Owner::Both => "both",
+        }
+    }
+}
+
+/// `outboard ss`: the engine's sockets and those of the kernel beside it, in the manner of ss(8).
 pub fn sockets(socket: &Path, json: bool, details: bool) -> Result<()> {
-    let sockets = Observer::connect(socket)?.sockets()?;
+    let mut observer = Observer::connect(socket)?;
+    let engines = observer.sockets()?;
+    let kernels = kernel_sockets::beside(&mut observer).unwrap_or_else(|failure| {
+        eprintln!("outboard: the kernel's sockets are not shown: {failure}");
+        Vec::new()
+    });
+    let sockets = side_by_side(engines, kernels);
     if json {
-        let list: Vec<_> = sockets.iter().map(socket_json).collect();
+        let list: Vec<_> = sockets.iter().map(|(owner, one)| socket_json(*owner, one)).collect();
         show(&(serde_json::to_string_pretty(&list).unwrap_or_default() + "\n"));
     } else {
         show(&socket_table(&sockets, details));
@@ -49,10 +77,36 @@ pub fn sockets(socket: &Path, json: bool, details: bool) -> Result<()> {
     Ok(())
 }
 
-fn socket_json(socket: &SocketInfo) -> serde_json::Value {
+/// The engine's sockets, then the kernel's. One that both have is told once.
+fn side_by_side(engines: Vec<SocketInfo>, kernels: Vec<SocketInfo>) -> Vec<(Owner, SocketInfo)> {
+    let mut left = kernels;
+    let mut all: Vec<(Owner, SocketInfo)> = Vec::new();
+    for one in engines {
+        let before = left.len();
+        if one.remote.is_none() {
+            left.retain(|other| {
+                (&other.protocol, other.local, other.remote)
+                    != (&one.protocol, one.local, one.remote)
+                    // The same bound to all addresses of both IP versions.
+                    && !(other.protocol == one.protocol
+                        && other.remote.is_none()
+                        && other.local.port() == one.local.port()
+                        && other.local.ip().is_unspecified()
+                        && one.local.ip().is_unspecified())
+            });
+        }
+        let owner = if left.len() < before { Owner::Both } else { Owner::Outboard };
+        all.push((owner, one));
+    }
+    all.extend(left.into_iter().map(|one| (Owner::Kernel, one)));
+    all
+}
+
+fn socket_json(owner: Owner, socket: &SocketInfo) -> serde_json::Value {
     let details: BTreeMap<&str, &str> =
         socket.details.iter().filter_map(|detail| detail.split_once(':')).collect();
     serde_json::json!({
+        "owner": owner.word(),
         "protocol": socket.protocol,
         "state": socket.state,
         "local": socket.local.to_string(),
@@ -74,12 +128,12 @@ fn address(address: SocketAddr) -> String {
     }
 }
 
-fn socket_table(sockets: &[SocketInfo], details: bool) -> String {
+fn socket_table(sockets: &[(Owner, SocketInfo)], details: bool) -> String {
     let mut text = format!(
-        "{:<5} {:<11} {:>8} {:>8} {:<28} {:<28} Process\n",
-        "Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port"
+        "{:<8} {:<5} {:<11} {:>8} {:>8} {:<28} {:<28} Process\n",
+        "Owner", "Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port"
     );
-    for socket in sockets {
+    for (owner, socket) in sockets {
         let remote = socket.remote.map_or_else(|| "*:*".into(), address);
         let process = match socket.pid {
             // In a pid namespace that the engine does not see.
@@ -88,7 +142,8 @@ fn socket_table(sockets: &[SocketInfo], details: bool) -> String {
             pid => format!("users:((\"{}\",pid={pid}))", socket.program),
         };
         let line = format!(
-            "{:<5} {:<11} {:>8} {:>8} {:<28} {:<28} {process}",
+            "{:<8} {:<5} {:<11} {:>8} {:>8} {:<28} {:<28} {process}",
+            owner.word(),
             socket.protocol,
             socket.state,
             socket.receive_queue,
@@ -188,12 +243,23 @@ mod tests {
             uid: 0,
             details: vec!["cwnd:10".into()],
         };
-        let table = socket_table(std::slice::from_ref(&listener), true);
+        let table = socket_table(&[(Owner::Outboard, listener.clone())], true);
         let lines: Vec<&str> = table.lines().collect();
         let words: Vec<&str> = lines[1].split_whitespace().collect();
-        assert_eq!(words[..6], ["tcp", "LISTEN", "0", "511", "*:6379", "*:*"]);
-        assert_eq!(words[6], "users:((\"redis-server\",pid=42))");
+        assert_eq!(words[..7], ["outboard", "tcp", "LISTEN", "0", "511", "*:6379", "*:*"]);
+        assert_eq!(words[7], "users:((\"redis-server\",pid=42))");
         assert_eq!(lines[2].trim(), "cwnd:10");
-        assert_eq!(socket_json(&listener)["details"]["cwnd"], "10");
+        let json = socket_json(Owner::Both, &listener);
+        assert_eq!((&json["details"]["cwnd"], &json["owner"]), (&"10".into(), &"both".into()));
+        // The kernel's half of the listener, one at another port, and a connection it accepted.
+        let kernels = ["[::]:6379", "0.0.0.0:22", "10.0.0.1:6379"].map(|local| SocketInfo {
+            local: local.parse().expect("an address"),
+            remote: local.starts_with('1').then(|| "10.0.0.9:5".parse().expect("an address")),
+            ..listener.clone()
+        });
+        let both = side_by_side(vec![listener], kernels.to_vec());
+        let owners: Vec<Owner> = both.iter().map(|(owner, _)| *owner).collect();
+        assert_eq!(owners, [Owner::Both, Owner::Kernel, Owner::Kernel]);
+        assert_eq!(both[1].1.local.port(), 22);
     }
 }

@@ -3,14 +3,19 @@
 use std::fs;
 use std::path::Path;
 
+use port::Protocol;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Resource;
 use serde::Serialize;
+use shm::control::SocketInfo;
 
 use crate::failure::Result;
-use crate::{config, lab, observer::Observer};
+use crate::firewall::{Firewall, listed};
+use crate::{config, lab, observer::Observer, users};
 
 use super::run;
+
+mod interfaces;
 
 /// How a check turned out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -27,7 +32,7 @@ enum Verdict {
 /// One line of the report.
 #[derive(Clone, Debug, Serialize)]
 struct Check {
-    subject: &'static str,
+    subject: String,
     verdict: Verdict,
     found: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,18 +40,26 @@ struct Check {
 }
 
 impl Check {
-    fn good(subject: &'static str, found: impl Into<String>) -> Self {
-        Self { subject, verdict: Verdict::Good, found: found.into(), advice: None }
+    fn good(subject: impl Into<String>, found: impl Into<String>) -> Self {
+        Self { subject: subject.into(), verdict: Verdict::Good, found: found.into(), advice: None }
     }
 
-    fn fair(subject: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    fn fair(
+        subject: impl Into<String>,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
         let advice = Some(advice.into());
-        Self { subject, verdict: Verdict::Fair, found: found.into(), advice }
+        Self { subject: subject.into(), verdict: Verdict::Fair, found: found.into(), advice }
     }
 
-    fn lacking(subject: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    fn lacking(
+        subject: impl Into<String>,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
         let advice = Some(advice.into());
-        Self { subject, verdict: Verdict::Lacking, found: found.into(), advice }
+        Self { subject: subject.into(), verdict: Verdict::Lacking, found: found.into(), advice }
     }
 }
 
@@ -54,8 +67,14 @@ impl Check {
 pub fn doctor(json: bool) -> Result<()> {
     let mut checks = vec![kernel(), cores()];
     checks.extend(capabilities());
-    checks.extend([tap(), packet(), guard(), xdp(), namespaces(), files(), memory(), firewall()]);
-    checks.extend([library(), programs(), engine()]);
+    let (engine, accelerated) = engine();
+    checks.extend([tap(), packet(), guard(), xdp(), namespaces(), files(), memory()]);
+    checks.push(huge_pages());
+    checks.extend(interfaces::checks());
+    checks.extend(firewall(&accelerated));
+    checks.extend(service());
+    checks.extend([library(), programs()]);
+    checks.extend(engine);
     if json {
         println!("{}", serde_json::to_string_pretty(&checks).unwrap_or_default());
         return Ok(());
@@ -66,9 +85,9 @@ pub fn doctor(json: bool) -> Result<()> {
             Verdict::Fair => "fair",
             Verdict::Lacking => "LACKS",
         };
-        println!("{mark:<6} {:<19} {}", check.subject, check.found);
+        println!("{mark:<6} {:<23} {}", check.subject, check.found);
         if let Some(advice) = &check.advice {
-            println!("{:26} -> {advice}", "");
+            println!("{:30} -> {advice}", "");
         }
     }
     Ok(())
@@ -185,7 +204,10 @@ fn guard() -> Check {
 fn xdp() -> Check {
     const SUBJECT: &str = "AF_XDP";
     const CAP_SYS_ADMIN: u32 = 21;
+    const CAP_PERFMON: u32 = 38;
     const CAP_BPF: u32 = 39;
+    /// To load programs, and to let them compute with pointers.
+    const BOTH: u64 = 1 << CAP_PERFMON | 1 << CAP_BPF;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     if version(release.trim()).is_none_or(|version| version < (6, 6)) {
         let advice = "use Linux 6.6 or newer for xdp ports (frames of several buffers)";
@@ -197,9 +219,9 @@ fn xdp() -> Check {
             let advice = "run as root or with CAP_NET_RAW; the kernel needs CONFIG_XDP_SOCKETS";
             Check::lacking(SUBJECT, error.to_string(), advice)
         }
-        Ok(_) if effective() & (1 << CAP_BPF | 1 << CAP_SYS_ADMIN) == 0 => {
-            let advice = "run the engine as root or with CAP_BPF; xdp ports load a BPF program";
-            Check::lacking(SUBJECT, "needs CAP_BPF, which is not held", advice)
+        Ok(_) if effective() & (1 << CAP_SYS_ADMIN) == 0 && effective() & BOTH != BOTH => {
+            let advice = "run the engine as root or with both; xdp ports load a BPF program";
+            Check::lacking(SUBJECT, "needs CAP_BPF and CAP_PERFMON, which are not held", advice)
         }
         Ok(_) => {
             Check::good(SUBJECT, "sockets open; a port says at its start what its driver can do")
@@ -233,46 +255,95 @@ fn files() -> Check {
     Check::fair("open files", found, advice)
 }
 
+/// Memory that an xdp port locks for each receive queue.
+const LOCKED_PER_QUEUE: u64 = 24 << 20;
+
 fn memory() -> Check {
+    const SUBJECT: &str = "locked memory";
+    const CAP_IPC_LOCK: u32 = 14;
     let limit = rustix::process::getrlimit(Resource::Memlock).current;
     let found = limit.map_or_else(|| "unlimited".into(), |bytes| format!("{} KiB", bytes >> 10));
-    // Regions are ordinary shared memory, and BPF has not counted here since Linux 5.11.
-    Check::good("locked memory", format!("limit {found}; this version locks none"))
+    if effective() & (1 << CAP_IPC_LOCK) != 0 {
+        return Check::good(SUBJECT, format!("limit {found}, which CAP_IPC_LOCK sets aside"));
+    }
+    match limit {
+        Some(bytes) if bytes < LOCKED_PER_QUEUE => Check::lacking(
+            SUBJECT,
+            format!("limit {found}; an xdp port locks {} MiB a queue", LOCKED_PER_QUEUE >> 20),
+            "raise it (ulimit -l, LimitMEMLOCK=infinity), or give the engine CAP_IPC_LOCK",
+        ),
+        _ => Check::good(SUBJECT, format!("limit {found}")),
+    }
+}
+
+fn huge_pages() -> Check {
+    Check::good("huge pages", "not needed")
 }
 
 /// Rules of the kernel's firewall, which accelerated traffic does not pass.
-fn firewall() -> Check {
-    let mut found = Vec::new();
-    let tables = fs::read_to_string("/proc/net/ip_tables_names").unwrap_or_default();
-    if !tables.trim().is_empty() {
-        found.push(format!(
-            "iptables: {}",
-            tables.split_whitespace().collect::<Vec<_>>().join(", ")
-        ));
-    }
-    let nft = std::process::Command::new("nft").args(["list", "tables"]).output();
-    let listed = nft.as_ref().map(|out| String::from_utf8_lossy(&out.stdout).lines().count());
-    if let Ok(count @ 1..) = listed {
-        found.push(format!("nftables: {count} tables"));
-    }
-    let tracked = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count");
-    if let Some(count @ 1..) = tracked.ok().and_then(|text| text.trim().parse::<u64>().ok()) {
-        found.push(format!("conntrack: {count} connections"));
-    }
-    firewall_check(&found, nft.is_ok())
+fn firewall(accelerated: &[SocketInfo]) -> Vec<Check> {
+    firewall_checks(&Firewall::read(), accelerated)
 }
 
-fn firewall_check(found: &[String], has_nft: bool) -> Check {
-    match (found, has_nft) {
-        ([], true) => Check::good("kernel's firewall", "no rules"),
-        ([], false) => Check::good("kernel's firewall", "no rules seen (nft is not installed)"),
-        _ => Check::fair(
-            "kernel's firewall",
-            found.join("; "),
-            "traffic of accelerated sockets does not pass these rules: filter before the port's \
-             link, or leave such programs on the kernel's stack",
-        ),
+fn firewall_checks(firewall: &Firewall, accelerated: &[SocketInfo]) -> Vec<Check> {
+    const SUBJECT: &str = "kernel's firewall";
+    let advice = "put ports that must pass it under [deny], or filter before this machine";
+    let mut checks = Vec::new();
+    for socket in accelerated.iter().filter(|socket| socket.remote.is_none()) {
+        let protocol = match socket.protocol.as_str() {
+            "tcp" => Protocol::Tcp,
+            _ => Protocol::Udp,
+        };
+        let concerning = firewall.concerning(protocol, socket.local.port());
+        if !concerning.is_empty() {
+            checks.push(Check::fair(
+                format!("firewall, {} port {}", socket.protocol, socket.local.port()),
+                format!("is accelerated and passes none of: {}", listed(&concerning)),
+                advice,
+            ));
+        }
     }
+    checks.push(match &firewall.rules[..] {
+        [] => Check::good(SUBJECT, "no rules that can be seen"),
+        rules => Check::fair(
+            SUBJECT,
+            format!(
+                "{} rules that traffic of accelerated sockets does not pass: {}",
+                rules.len(),
+                listed(&rules.iter().collect::<Vec<_>>())
+            ),
+            advice,
+        ),
+    });
+    for sentence in &firewall.unseen {
+        let advice = "install it, or make sure of the rules by other means";
+        checks.push(Check::fair(SUBJECT, sentence.clone(), advice));
+    }
+    if firewall.tracked > 0 {
+        checks.push(Check::fair(
+            "conntrack",
+            format!("tracks {} connections; accelerated ones are not among them", firewall.tracked),
+            "rules by the state of connections do not see accelerated ones",
+        ));
+    }
+    checks
+}
+
+/// What a service needs.
+fn service() -> Vec<Check> {
+    let mut checks = vec![match Path::new("/run/systemd/system").is_dir() {
+        true => Check::good("systemd", "runs; dist/outboard.service is its unit"),
+        false => Check::good("systemd", "does not run here; start the engine by what does"),
+    }];
+    checks.push(match (users::user("outboard"), users::group_number("outboard")) {
+        (Ok(_), Ok(_)) => Check::good("user outboard", "there, with its group"),
+        _ => Check::fair(
+            "user outboard",
+            "not there",
+            "for a system service: systemd-sysusers after make install, or useradd --system",
+        ),
+    });
+    checks
 }
 
 fn library() -> Check {
@@ -310,13 +381,32 @@ fn programs() -> Check {
     }
 }
 
-fn engine() -> Check {
+/// The engine that answers at the usual place, and its sockets.
+fn engine() -> (Vec<Check>, Vec<SocketInfo>) {
     let socket = config::default_socket();
-    match Observer::connect(&socket) {
-        Ok(_) => Check::good("engine", format!("answers at {}", socket.display())),
+    let mut observer = match Observer::connect(&socket) {
+        Ok(observer) => observer,
         Err(failure) => {
-            Check::fair("engine", failure.cause(), "start one: outboard engine --port PORT")
+            let advice = "start one: outboard engine --port PORT";
+            return (vec![Check::fair("engine", failure.cause(), advice)], Vec::new());
         }
+    };
+    let mut checks = vec![Check::good("engine", format!("answers at {}", socket.display()))];
+    if let Ok(stats) = observer.stats() {
+        checks.push(core_of_engine(stats.counter("ways_given")));
+    }
+    (checks, observer.sockets().unwrap_or_default())
+}
+
+fn core_of_engine(ways_given: u64) -> Check {
+    const SUBJECT: &str = "engine's core";
+    match ways_given {
+        0 => Check::good(SUBJECT, "its own so far"),
+        times => Check::fair(
+            SUBJECT,
+            format!("shared: the worker gave way to programs {times} times"),
+            "pin programs to other cores (taskset, AllowedCPUs=), or the engine (core = N)",
+        ),
     }
 }
 
@@ -333,18 +423,32 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_accelerated_traffic_does_not_pass_are_warned_of() {
-        let check = firewall_check(&["nftables: 2 tables".into()], true);
-        assert_eq!(check.verdict, Verdict::Fair);
-        assert!(check.advice.is_some_and(|advice| advice.contains("does not pass these rules")));
-        assert_eq!(firewall_check(&[], false).verdict, Verdict::Good);
+    fn a_firewall_without_rules_is_good_and_what_cannot_be_seen_is_told() {
+        let checks = firewall_checks(&Firewall::default(), &[]);
+        assert_eq!(checks.iter().map(|check| check.verdict).collect::<Vec<_>>(), [Verdict::Good]);
+        let blind = Firewall {
+            unseen: vec!["nft is not installed".into()],
+            tracked: 3,
+            ..Firewall::default()
+        };
+        let checks = firewall_checks(&blind, &[]);
+        assert!(checks[1].found.contains("nft") && checks[2].found.contains("3 connections"));
+    }
+
+    #[test]
+    fn an_engine_that_shares_its_core_is_told_of() {
+        assert_eq!(core_of_engine(0).verdict, Verdict::Good);
+        assert!(core_of_engine(7).found.contains("7 times"));
     }
 
     #[test]
     fn whatever_is_not_good_comes_with_advice() {
         let mut checks = vec![kernel(), cores(), tap(), packet(), namespaces(), files(), library()];
-        checks.extend([guard(), xdp(), memory(), firewall()]);
+        checks.extend([guard(), xdp(), memory(), huge_pages()]);
         checks.extend(capabilities());
+        checks.extend(interfaces::checks());
+        checks.extend(firewall(&[]));
+        checks.extend(service());
         for check in checks {
             assert_eq!(check.advice.is_none(), check.verdict == Verdict::Good, "{check:?}");
         }

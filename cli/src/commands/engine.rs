@@ -1,22 +1,25 @@
 //! `outboard engine` and `outboard check-config`: settings become a running engine.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
 
 use engine::config::PortSetup;
 use engine::privileges;
 use engine::trial::Trial;
-use engine::{Cidr, Engine, StopHandle};
+use engine::{Accelerated, Cidr, Engine, StopHandle};
 use port::spec::PortKind;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, setrlimit};
-use rustix::thread::CapabilitySet;
+use rustix::thread::{CapabilitySet, configure_capability_in_ambient_set};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::config::{self, Flags, Settings};
 use crate::failure::{Explain, Failure, Result};
+use crate::firewall::Firewall;
 use crate::privileges::reduce;
 use crate::systemd;
 
@@ -38,11 +41,16 @@ pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<
     warn_of_default_routes(&settings);
     let summary = summary(&settings);
     let shares = settings.ports.iter().any(|port| port.kind == PortKind::Xdp);
-    let wanted = if shares { privileges::CONTROL } else { CapabilitySet::empty() };
+    let wanted = if shares { privileges::CONTROL | FIREWALL } else { CapabilitySet::empty() };
     reduce(settings.user, settings.engine.socket_group, wanted)?;
     let drain = settings.drain;
     let trial = settings.confirm.map(|limit| (limit, Arc::new(Trial::default())));
     settings.engine.trial = trial.as_ref().map(|(_, trial)| Arc::clone(trial));
+    if shares {
+        let (tell, hear) = std::sync::mpsc::sync_channel(ACCELERATED_MAX);
+        settings.engine.accelerated = Some(tell);
+        warn_of_firewall(hear)?;
+    }
     let engine = Engine::start(settings.engine, ports)
         .map_err(|error| Failure::new(error.to_string(), "see `outboard doctor`"))?;
     // What this thread still has, its others have taken what they need of.
@@ -65,6 +73,49 @@ pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<
     Ok(match trial.is_some_and(|(_, trial)| trial.is_over()) {
         true => ExitCode::from(UNCONFIRMED),
         false => ExitCode::SUCCESS,
+    })
+}
+
+/// What the programs that list the firewall's rules need.
+const FIREWALL: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
+
+/// Sockets that may wait for a look at the firewall's rules.
+const ACCELERATED_MAX: usize = 4096;
+
+/// How long what was read of the rules is good for.
+const RULES_AGE: Duration = Duration::from_secs(10);
+
+/// Says which rules of the firewall concern a port, once, when it is first accelerated.
+fn warn_of_firewall(heard: Receiver<Accelerated>) -> Result<()> {
+    spawn("firewall", move || {
+        for capability in FIREWALL.iter() {
+            // Without them the programs say what they lack.
+            let _ = configure_capability_in_ambient_set(capability, true);
+        }
+        let mut seen = BTreeSet::new();
+        let mut read: Option<(Instant, Firewall)> = None;
+        let mut said = BTreeSet::new();
+        for Accelerated { protocol, local } in heard {
+            if !seen.insert((protocol, local.port())) {
+                continue;
+            }
+            let (_, firewall) = match read.take() {
+                Some((at, firewall)) if at.elapsed() < RULES_AGE => read.insert((at, firewall)),
+                _ => read.insert((Instant::now(), Firewall::read())),
+            };
+            let unseen = firewall.unseen.iter().cloned();
+            for sentence in firewall.warning(protocol, local.port()).into_iter().chain(unseen) {
+                if said.insert(sentence.clone()) {
+                    eprintln!("outboard: {sentence}");
+                }
+            }
+            if firewall.tracked > 0 && said.insert(String::new()) {
+                eprintln!(
+                    "outboard: connections are tracked here (conntrack); accelerated ones are \
+                     not among them, so that rules by their state do not see them"
+                );
+            }
+        }
     })
 }
 

@@ -1,23 +1,48 @@
 //! `outboard top`: what the engine is doing, refreshed in place.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use shm::control::SocketInfo;
+
 use crate::demo::report::figure;
 use crate::failure::Result;
+use crate::kernel_sockets;
 use crate::observer::{Observer, Stats};
 
 /// Shows rates every `interval`, `count` times or until interrupted.
 pub fn top(socket: &Path, interval: Duration, count: Option<u64>) -> Result<()> {
     let mut observer = Observer::connect(socket)?;
+    let interfaces = observer.shared_interfaces()?;
     let mut earlier = (Instant::now(), observer.stats()?);
+    let mut before = kernel_frames(observer.pid());
     let mut shown = 0;
     while count.is_none_or(|count| shown < count) {
         std::thread::sleep(interval);
         let later = (Instant::now(), observer.stats()?);
-        let page = page(&earlier.1, &later.1, later.0 - earlier.0);
+        let passed = later.0 - earlier.0;
+        let mut page = page(&earlier.1, &later.1, passed);
+        if !interfaces.is_empty() {
+            let now = kernel_frames(observer.pid());
+            let kernels = kernel_sockets::beside(&mut observer);
+            page.push('\n');
+            for name in &interfaces {
+                let frames = [&before, &now].map(|all| all.get(name).copied().unwrap_or_default());
+                let own = [&earlier.1, &later.1].map(|stats| {
+                    ["rx", "tx"]
+                        .map(|way| stats.counter(&format!("port_{way}_frames{{port=xdp:{name}}}")))
+                });
+                page.push_str(&shares(name, frames, own, passed));
+            }
+            page.push_str(&match kernels {
+                Ok(sockets) => owners(&sockets, later.1.counter("endpoints")),
+                Err(failure) => format!("sockets  the kernel's are not shown: {failure}\n"),
+            });
+            before = now;
+        }
         let mut output = std::io::stdout().lock();
         let clear = if output.is_terminal() { "\x1b[H\x1b[J" } else { "" };
         if write!(output, "{clear}{page}").and_then(|()| output.flush()).is_err() {
@@ -27,6 +52,49 @@ pub fn top(socket: &Path, interval: Duration, count: Option<u64>) -> Result<()> 
         shown += 1;
     }
     Ok(())
+}
+
+/// Frames received and sent by each interface of the network namespace of a process, as its
+/// driver counts them: the engine's among them.
+fn kernel_frames(pid: i32) -> BTreeMap<String, [u64; 2]> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/net/dev")).unwrap_or_default();
+    frames_in(&text)
+}
+
+fn frames_in(text: &str) -> BTreeMap<String, [u64; 2]> {
+    let counts = |line: &str| {
+        let (name, counts) = line.split_once(':')?;
+        let counts: Vec<u64> =
+            counts.split_whitespace().filter_map(|count| count.parse().ok()).collect();
+        Some((name.trim().to_owned(), [*counts.get(1)?, *counts.get(9)?]))
+    };
+    text.lines().filter_map(counts).collect()
+}
+
+/// Who receives and sends how much on an interface; each pair is an earlier and a later reading.
+fn shares(name: &str, all: [[u64; 2]; 2], own: [[u64; 2]; 2], passed: Duration) -> String {
+    let rate = |[earlier, later]: [[u64; 2]; 2], way: usize| {
+        let count = |of: [u64; 2]| of.get(way).copied().unwrap_or_default();
+        count(later).saturating_sub(count(earlier)) as f64 / passed.as_secs_f64()
+    };
+    format!(
+        "{name:<8} outboard receives {} frames/s, sends {}; the interface in all {} and {}\n",
+        figure(rate(own, 0)),
+        figure(rate(own, 1)),
+        figure(rate(all, 0)),
+        figure(rate(all, 1)),
+    )
+}
+
+/// Who holds how many sockets.
+fn owners(kernels: &[SocketInfo], endpoints: u64) -> String {
+    let count = |wanted: fn(&SocketInfo) -> bool| kernels.iter().filter(|one| wanted(one)).count();
+    format!(
+        "sockets  outboard {endpoints} endpoints; the kernel {} listeners, {} connections, {} UDP\n",
+        count(|one| one.state == "LISTEN"),
+        count(|one| one.protocol == "tcp" && one.remote.is_some()),
+        count(|one| one.protocol == "udp"),
+    )
 }
 
 /// One screen: shares of the worker's time, where its cycles went, levels and rates.
@@ -75,6 +143,17 @@ fn page(earlier: &Stats, later: &Stats, passed: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_interfaces_frames_are_shown_beside_the_engines() {
+        let text = "Inter-|   Receive\n face |bytes    packets errs\n  eth0: 100 10 0 0 0 0 0 0 200 20 0 0\n";
+        let frames = frames_in(text);
+        assert_eq!(frames.get("eth0"), Some(&[10, 20]));
+        let line = shares("eth0", [[0, 0], [10, 20]], [[0, 0], [4, 6]], Duration::from_secs(2));
+        for figure in ["receives 2.00", "sends 3.00", "all 5.00 and 10.00"] {
+            assert!(line.contains(figure), "{line}");
+        }
+    }
 
     #[test]
     fn shares_and_rates_come_from_two_readings() {

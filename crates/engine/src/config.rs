@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 
 use port::{Port, Protocol};
 use shm::control::Geometry;
@@ -51,8 +51,9 @@ pub struct EngineConfig {
     pub rules: Rules,
     /// Told by whoever confirms that an engine on trial is to stay.
     pub trial: Option<Arc<Trial>>,
-    /// Hears of every listener and UDP socket that is served.
-    pub accelerated: Option<Sender<Accelerated>>,
+    /// Hears of every listener and UDP socket that is served, as long as it keeps up (counter
+    /// `accelerated_untold`).
+    pub accelerated: Option<SyncSender<Accelerated>>,
     /// How TCP behaves.
     pub tcp: TcpSettings,
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -112,7 +112,7 @@ pub struct Policy {
     /// Set while the engine may have to go again.
     pub trial: Option<Arc<Trial>>,
     /// Hears of what is served.
-    pub accelerated: Option<Sender<Accelerated>>,
+    pub accelerated: Option<SyncSender<Accelerated>>,
 }
 
 /// What the control thread knows and serves.
@@ -710,9 +710,10 @@ impl Control {
             Answer::Granted { session, serial, endpoint, local } => {
                 let connection = self.connections.get_mut(&session.0);
                 let asked = connection.and_then(|connection| connection.asked.take());
-                if let (Some(accelerated), Some(tell)) = (asked, &self.policy.accelerated) {
-                    // Whoever listened may be gone, which is no matter of ours.
-                    let _ = tell.send(accelerated);
+                if let (Some(accelerated), Some(tell)) = (asked, &self.policy.accelerated)
+                    && tell.try_send(accelerated).is_err()
+                {
+                    self.counters.accelerated_untold.increment();
                 }
                 let granted = FromEngine::Granted { serial, endpoints: vec![endpoint], local };
                 self.answer(session.0, &granted);

@@ -75,6 +75,8 @@ counters! {
     sessions_refused_memory,
     /// Programs left to the kernel because the lists name their user.
     left_users,
+    /// Sockets whose acceleration was not told on, because whoever hears of it was behind.
+    accelerated_untold,
     /// Sockets left to the kernel because the lists name their port.
     left_ports,
     /// Sessions ended for breaking the contract.

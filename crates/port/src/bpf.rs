@@ -16,7 +16,6 @@ const MAP_LOOKUP: libc::c_int = 1;
 const MAP_UPDATE: libc::c_int = 2;
 const MAP_DELETE: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
-#[cfg(test)]
 const PROG_TEST_RUN: libc::c_int = 10;
 const LINK_CREATE: libc::c_int = 28;
 
@@ -263,26 +262,69 @@ impl Program {
         bpf(LINK_CREATE, &link).map(new_descriptor)
     }
 
+    /// Runs the program once on a frame and gives its verdict, without effect.
     #[cfg(test)]
-    /// Runs the program once on a frame and gives its verdict.
     pub(crate) fn run(&self, frame: &[u8]) -> io::Result<u32> {
+        let mut run = TestRun::new(self, frame);
+        run.start()?;
+        Ok(run.retval)
+    }
+
+    /// Lets a frame arrive at the first receive queue of an interface of this thread's namespace,
+    /// as far as the program and what it redirects to are concerned (Linux 5.18).
+    pub(crate) fn run_live(&self, frame: &[u8], interface_index: u32) -> io::Result<()> {
+        const LIVE_FRAMES: u32 = 1 << 1;
+        /// `struct xdp_md`.
         #[repr(C)]
-        struct TestRun {
-            prog_fd: u32,
-            retval: u32,
-            data_size_in: u32,
-            data_size_out: u32,
-            data_in: u64,
-            data_out: u64,
-            repeat: u32,
-            duration: u32,
-            ctx_size_in: u32,
-            ctx_size_out: u32,
-            ctx_in: u64,
-            ctx_out: u64,
+        struct Context {
+            data: u32,
+            data_end: u32,
+            data_meta: u32,
+            ingress_ifindex: u32,
+            rx_queue_index: u32,
+            egress_ifindex: u32,
         }
-        let mut run = TestRun {
-            prog_fd: self.fd.as_raw_fd() as u32,
+        let context = Context {
+            data: 0,
+            data_end: frame.len() as u32,
+            data_meta: 0,
+            ingress_ifindex: interface_index,
+            rx_queue_index: 0,
+            egress_ifindex: 0,
+        };
+        let mut run = TestRun::new(self, frame);
+        run.flags = LIVE_FRAMES;
+        run.ctx_size_in = mem::size_of::<Context>() as u32;
+        run.ctx_in = address(&raw const context);
+        run.start()
+    }
+}
+
+/// The head of `union bpf_attr` for BPF_PROG_TEST_RUN.
+#[repr(C)]
+struct TestRun {
+    prog_fd: u32,
+    retval: u32,
+    data_size_in: u32,
+    data_size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    ctx_size_in: u32,
+    ctx_size_out: u32,
+    ctx_in: u64,
+    ctx_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch_size: u32,
+    padding: u32,
+}
+
+impl TestRun {
+    fn new(program: &Program, frame: &[u8]) -> Self {
+        Self {
+            prog_fd: program.fd.as_raw_fd() as u32,
             retval: 0,
             data_size_in: frame.len() as u32,
             data_size_out: 0,
@@ -294,18 +336,26 @@ impl Program {
             ctx_size_out: 0,
             ctx_in: 0,
             ctx_out: 0,
-        };
+            flags: 0,
+            cpu: 0,
+            batch_size: 0,
+            padding: 0,
+        }
+    }
+
+    /// Frame and context must live on until it returns.
+    fn start(&mut self) -> io::Result<()> {
         // SAFETY: the attributes are of the command's layout and length; the kernel reads the
-        // frame, which lives on, and writes only the attributes.
+        // frame and the context, which live on in the callers, and writes only the attributes.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_bpf,
                 PROG_TEST_RUN,
-                std::ptr::from_mut(&mut run),
-                mem::size_of::<TestRun>(),
+                std::ptr::from_mut(self),
+                mem::size_of::<Self>(),
             )
         };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(run.retval) }
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 

@@ -27,9 +27,11 @@ pub mod packet;
 pub mod pair;
 pub mod pcap;
 pub mod spec;
+mod survey;
 pub mod tap;
 pub mod xdp;
 
 pub use interface::*;
 pub use open::{OpenError, PortFds, from_fds, open};
 pub use spec::{PortSpec, SpecError};
+pub use survey::{Survey, survey};

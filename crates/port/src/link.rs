@@ -124,13 +124,32 @@ impl Link {
             rest: [u8; 160],
         }
         const GET_DRIVER_INFO: u32 = 3;
-        const SIOCETHTOOL: libc::Ioctl = 0x8946;
         let mut info = DriverInfo { command: GET_DRIVER_INFO, driver: [0; 32], rest: [0; 160] };
-        let mut request = self.request();
-        request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut info).cast();
-        self.ioctl(SIOCETHTOOL, &mut request).ok()?;
+        self.ask_ethtool(&mut info)?;
         let name = info.driver.split(|byte| *byte == 0).next()?;
         String::from_utf8(name.to_vec()).ok().filter(|name| !name.is_empty())
+    }
+
+    /// The answer to a question of ethtool's that is one number.
+    pub(crate) fn ethtool(&self, command: u32) -> Option<u32> {
+        /// `struct ethtool_value` (linux/ethtool.h).
+        #[repr(C)]
+        struct Value {
+            command: u32,
+            data: u32,
+        }
+        let mut value = Value { command, data: 0 };
+        self.ask_ethtool(&mut value)?;
+        Some(value.data)
+    }
+
+    /// Asks a question of ethtool's, a plain C struct that begins with the command's number and
+    /// takes any bytes as its answer.
+    fn ask_ethtool<T>(&self, question: &mut T) -> Option<()> {
+        const SIOCETHTOOL: libc::Ioctl = 0x8946;
+        let mut request = self.request();
+        request.ifr_ifru.ifru_data = std::ptr::from_mut(question).cast();
+        self.ioctl(SIOCETHTOOL, &mut request).ok()
     }
 
     pub(crate) fn set_mtu(&self, mtu: u16) -> io::Result<()> {

@@ -131,6 +131,14 @@ impl OpenError {
                      give the program the capability (setcap, or --cap-add for a container)"
                 ),
             ),
+            Some(libc::ENOBUFS) => Self::new(
+                OpenErrorKind::Privilege,
+                format!(
+                    "cannot {doing} for {label}: the limit of locked memory is too small ({why}); \
+                     raise it (ulimit -l, or LimitMEMLOCK=infinity in a unit), or give the program \
+                     CAP_IPC_LOCK"
+                ),
+            ),
             Some(libc::ENODEV | libc::ENXIO) => Self::new(
                 OpenErrorKind::NotFound,
                 format!(
@@ -151,7 +159,7 @@ impl OpenError {
 /// Opens the port's descriptors and prepares its interface. Takes CAP_NET_ADMIN (TAP) or
 /// CAP_NET_RAW and CAP_NET_ADMIN (packet), and CAP_SYS_ADMIN to enter another namespace. A tap
 /// device ends with its descriptor, unless it existed before as a persistent one. An xdp port takes
-/// CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and is opened in the caller's own namespace.
+/// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and is opened in the caller's own namespace.
 pub fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let fds = match spec.kind {
         PortKind::Tap => tap::open(spec),

@@ -11,6 +11,7 @@
 //! | `netns=NAME` | open the interface in this network namespace (`ip netns list`) |
 //! | `napi=threaded` or `napi=off` | `tap` only: let a kernel thread do the kernel's share of receiving |
 //! | `ports=N` | `xdp` only: TCP ports reserved for connections that the engine opens, 1 to 16384 |
+//! | `mode=M` | `xdp` only: the best way of receiving to try, `zero-copy`, `copy` or `generic` |
 //! | `impair=...` | faults, see [`Impairment`] |
 //! | `seed=N` | makes the faults repeatable |
 
@@ -20,6 +21,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use wire::MacAddr;
+
+use crate::xdp::Way;
 
 mod impairment;
 
@@ -99,6 +102,8 @@ pub struct PortSpec {
     pub napi: Napi,
     /// TCP ports that the kernel reserves for the engine's connects (XDP only).
     pub connect_ports: u16,
+    /// The best way to receive that is tried (XDP only); what the driver is good for when absent.
+    pub mode: Option<Way>,
     /// Which remote addresses are served (XDP only); not part of the text.
     pub remotes: Vec<Remote>,
     /// Faults to inject.
@@ -127,7 +132,7 @@ const MTU_MIN: u16 = 576;
 /// TCP ports reserved for connects unless said otherwise: each costs a descriptor and 4 KiB.
 const CONNECT_PORTS: u16 = 1024;
 
-const OPTIONS: &str = "addr=, gw=, mac=, mtu=, netns=, napi=, ports=, impair= and seed=";
+const OPTIONS: &str = "addr=, gw=, mac=, mtu=, netns=, napi=, ports=, mode=, impair= and seed=";
 
 impl PortSpec {
     /// `tap:ob0`: what messages and statistics call the port.
@@ -160,6 +165,7 @@ impl FromStr for PortSpec {
             netns: None,
             napi: Napi::Off,
             connect_ports: CONNECT_PORTS,
+            mode: None,
             remotes: Vec::new(),
             impairment: None,
             seed: None,
@@ -242,6 +248,14 @@ impl PortSpec {
                 }
                 let count = value.parse().ok().filter(|count| (1..=16_384).contains(count));
                 self.connect_ports = count.ok_or_else(|| bad("write a number from 1 to 16384"))?;
+            }
+            "mode" => {
+                if self.kind != PortKind::Xdp {
+                    return Err(bad("only xdp ports have this option; leave it out"));
+                }
+                twice(self.mode.is_some())?;
+                let way = Way::named(value);
+                self.mode = Some(way.ok_or_else(|| bad("write zero-copy, copy or generic"))?);
             }
             "impair" => {
                 twice(self.impairment.is_some())?;
@@ -420,6 +434,8 @@ mod tests {
             ("xdp:eth0,netns=blue", "ip netns exec"),
             ("xdp:eth0,ports=0", "1 to 16384"),
             ("tap:ob0,ports=10", "only xdp"),
+            ("tap:ob0,mode=copy", "only xdp"),
+            ("xdp:eth0,mode=fast", "zero-copy, copy or generic"),
         ] {
             let why = error(text);
             assert!(why.contains(expected), "{text}: {why}");

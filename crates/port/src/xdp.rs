@@ -19,10 +19,12 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use arch::SharedBytes;
 use rustix::event::epoll;
 use serde::{Deserialize, Serialize};
+use wire::MacAddr;
 
 use crate::bpf::{Map, MapKind, Program};
 use crate::copy::{self, ETHERNET_BYTES};
@@ -34,9 +36,11 @@ use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloa
 use crate::spec::{PortSpec, Remote};
 
 mod claims;
+mod drivers;
 mod memory;
 mod owned;
 mod partial;
+mod probe;
 mod program;
 mod receive;
 mod remotes;
@@ -44,6 +48,7 @@ mod reserve;
 mod ring;
 mod socket;
 mod transmit;
+mod ways;
 
 use claims::Claims;
 use memory::{CHUNK_BYTES, Memory};
@@ -51,6 +56,8 @@ use owned::Owned;
 use receive::{Queue, Receive};
 use remotes::Remotes;
 use transmit::Transmit;
+use ways::Attempt;
+pub use ways::Way;
 
 /// Receive queues that are served; what arrives on others is the kernel's.
 const QUEUES_MAX: u32 = 64;
@@ -111,22 +118,22 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let mtu = link.mtu().map_err(|why| fail(asked, admin, why))?;
     let driver = link.driver();
     refuse_tagged(spec, &label)?;
-    let mut notes = Vec::new();
     let reserved = reserve::block(spec.connect_ports)
         .map_err(|why| fail("reserve TCP ports", "CAP_NET_BIND_SERVICE", why))?;
-    let maps = (|| {
-        let sockets = Map::create(MapKind::XskMap, 4, 4, QUEUES_MAX)?;
-        Ok((Owned::create()?, sockets, Remotes::create(&spec.remotes)?))
-    })();
-    let (owned, sockets, remotes) =
-        maps.map_err(|why: io::Error| fail("make BPF maps", "CAP_BPF", why))?;
-    let maps = program::Maps { owned: &owned.0, sockets: &sockets, remotes: remotes.as_ref() };
-    let program = program::load(&maps, reserved.ports, program::PASS)
-        .map_err(|why| fail("load the XDP program", "CAP_BPF", why))?;
-    let (attached, mode) = attach(&program, index, &label, &mut notes)?;
-    let (memfd, queues, zero_copy) = open_queues(index, &sockets)
-        .map_err(|why| fail("open AF_XDP sockets (Linux 6.6)", "CAP_NET_RAW", why))?;
-    let copying = if zero_copy { "zero-copy" } else { "copied by the kernel" };
+    let (ways, known) = ways::to_try(spec.mode, driver.as_deref(), drivers::kernel());
+    let mut notes: Vec<String> =
+        known.into_iter().map(|sentence| format!("{label}: {sentence}")).collect();
+    let interface = Interface { label: &label, index, mac };
+    let opened = ways::first_that_works(&label, &ways, &mut notes, |way| {
+        interface.attempt(way, reserved.ports, &spec.remotes)
+    })
+    .map_err(|why| OpenError {
+        sentence: format!(
+            "{}; without AF_XDP there are tap: and packet: ports, with addresses of their own",
+            why.sentence
+        ),
+        ..why
+    })?;
     let description = PortDescription {
         kind: spec.kind,
         label: label.clone(),
@@ -137,100 +144,191 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         impairment: spec.impairment,
         seed: spec.seed.map_or_else(random_seed, Ok)?,
         mode: Some(format!(
-            "XDP {mode}, frames {copying}, {} receive {}, driver {}, connects from ports {} to {}",
-            queues.len(),
-            if queues.len() == 1 { "queue" } else { "queues" },
+            "XDP {}, frames {}, of several buffers, too, {} receive {}, driver {}, connects from \
+             ports {} to {}, {}",
+            opened.mode,
+            if opened.zero_copy { "zero-copy" } else { "copied by the kernel" },
+            opened.queues.len(),
+            if opened.queues.len() == 1 { "queue" } else { "queues" },
             driver.as_deref().unwrap_or("unknown"),
             reserved.ports.0,
-            reserved.ports.1
+            reserved.ports.1,
+            match &opened.untested {
+                None => "tested with a frame".to_owned(),
+                Some(why) => format!("not tested, since the kernel does not test ({why})"),
+            },
         )),
         xdp: Some(XdpFacts {
-            queues: queues.len() as u32,
+            queues: opened.queues.len() as u32,
             connect_ports: reserved.ports,
             is_virtual: matches!(driver.as_deref(), Some("veth" | "virtio_net")),
             remotes: spec.remotes.clone(),
         }),
         notes,
     };
-    let mut fds = vec![attached, owned.0.into_fd(), memfd];
-    fds.extend(remotes.map(|remotes| remotes.map.into_fd()));
-    fds.extend(queues);
+    let mut fds = vec![opened.attached, opened.owned.0.into_fd(), opened.memfd];
+    fds.extend(opened.remotes.map(|remotes| remotes.map.into_fd()));
+    fds.extend(opened.queues.into_iter().map(|queue| queue.fd));
     fds.extend(reserved.sockets);
     Ok(PortFds { fds, description })
+}
+
+/// A VLAN interface above the one called `name`.
+pub(crate) fn carries_vlan(name: &str) -> Option<String> {
+    let tagged = std::fs::read_to_string("/proc/thread-self/net/vlan/config").unwrap_or_default();
+    let of_ours = |line: &&str| line.rsplit('|').next().is_some_and(|of| of.trim() == name);
+    let line = tagged.lines().find(of_ours)?;
+    Some(line.split('|').next().unwrap_or_default().trim().to_owned())
+}
+
+/// What is known against a driver on this kernel: a sentence.
+pub(crate) fn driver_note(driver: &str) -> Option<String> {
+    drivers::known(driver, drivers::kernel()).map(drivers::Known::sentence)
 }
 
 /// A card may strip VLAN tags before the program sees a frame, which then looks like one of the
 /// interface's own network.
 fn refuse_tagged(spec: &PortSpec, label: &str) -> Result<(), OpenError> {
-    let tagged = std::fs::read_to_string("/proc/thread-self/net/vlan/config").unwrap_or_default();
-    let of_ours = |line: &&str| line.rsplit('|').next().is_some_and(|of| of.trim() == spec.name);
-    match tagged.lines().find(of_ours) {
+    match carries_vlan(&spec.name) {
         None => Ok(()),
-        Some(line) => Err(OpenError::new(
+        Some(vlan) => Err(OpenError::new(
             OpenErrorKind::InUse,
             format!(
-                "{label} carries the VLAN interface {}: frames of the two cannot be told apart \
+                "{label} carries the VLAN interface {vlan}: frames of the two cannot be told apart \
                  once the tag is stripped; remove it (ip link del), or give the engine another \
-                 interface",
-                line.split('|').next().unwrap_or_default().trim()
+                 interface"
             ),
         )),
     }
 }
 
-/// Attaches in the driver, or else in front of the stack, and says which.
-fn attach(
-    program: &Program,
+/// What a port is opened on.
+struct Interface<'a> {
+    label: &'a str,
     index: u32,
-    label: &str,
-    notes: &mut Vec<String>,
-) -> Result<(OwnedFd, &'static str), OpenError> {
-    let why = match program.attach(index, FLAG_NATIVE) {
-        Ok(link) => return Ok((link, "native")),
-        Err(why) => why,
-    };
-    if matches!(why.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) {
-        return Err(OpenError::new(
-            OpenErrorKind::InUse,
-            format!(
-                "{label} has an XDP program already ({why}): stop what attached it (\"ip link\" \
-                 shows it, \"ip link set NAME xdp off\" removes one without a link)"
-            ),
-        ));
-    }
-    let link = program
-        .attach(index, FLAG_GENERIC)
-        .map_err(|why| OpenError::system(label, "attach the XDP program", "CAP_NET_ADMIN", &why))?;
-    notes.push(format!(
-        "{label}: the driver does not take the XDP program ({why}); it runs in generic mode, which \
-         works and costs more CPU"
-    ));
-    Ok((link, "generic"))
+    mac: MacAddr,
 }
 
-/// A socket on every receive queue, put into the map; whether all are without copies.
-fn open_queues(index: u32, sockets: &Map) -> io::Result<(OwnedFd, Vec<OwnedFd>, bool)> {
+/// A port that works in one of the ways.
+struct Opened {
+    attached: OwnedFd,
+    owned: Owned,
+    remotes: Option<Remotes>,
+    memfd: OwnedFd,
+    queues: Vec<Queue>,
+    mode: &'static str,
+    /// On every queue.
+    zero_copy: bool,
+    /// Why no frame was sent through.
+    untested: Option<io::Error>,
+}
+
+impl Interface<'_> {
+    fn failed(&self, doing: &str, capability: &str, why: &io::Error) -> Attempt<OpenError> {
+        let error = OpenError::system(self.label, doing, capability, why);
+        match why.raw_os_error() {
+            // The same is missing in every way.
+            Some(libc::EPERM | libc::EACCES | libc::ENODEV | libc::ENOBUFS) => {
+                Attempt::Hopeless(error)
+            }
+            _ => Attempt::Failed(error),
+        }
+    }
+
+    /// Sets everything up in one of the ways, and sends a frame through it.
+    fn attempt(
+        &self,
+        way: Way,
+        block: (u16, u16),
+        remotes: &[Remote],
+    ) -> Result<Opened, Attempt<OpenError>> {
+        let maps = (|| {
+            let sockets = Map::create(MapKind::XskMap, 4, 4, QUEUES_MAX)?;
+            Ok((Owned::create()?, sockets, Remotes::create(remotes)?))
+        })();
+        let (owned, sockets, remotes) =
+            maps.map_err(|why| self.failed("make BPF maps", "CAP_BPF", &why))?;
+        let maps = program::Maps { owned: &owned.0, sockets: &sockets, remotes: remotes.as_ref() };
+        let program = program::load(&maps, block, program::PASS)
+            .map_err(|why| self.failed("load the XDP program", "CAP_BPF or CAP_PERFMON", &why))?;
+        let attached = self.attach(&program, way)?;
+        let (memfd, mut queues) = open_queues(self.index, &sockets, way)
+            .map_err(|why| self.failed("open AF_XDP sockets (Linux 6.6)", "CAP_NET_RAW", &why))?;
+        let zero_copy = queues.iter().all(|queue| socket::is_zero_copy(&queue.fd));
+        let Some(first) = queues.first_mut() else {
+            let why = io::Error::other("the interface has no receive queue");
+            return Err(self.failed("open AF_XDP sockets", "CAP_NET_RAW", &why));
+        };
+        let untested = match probe::run(&program, &owned, first, self.index, self.mac) {
+            Ok(()) => None,
+            // The kernel is too old for such tests, or keeps them from us.
+            Err(why) if matches!(why.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+                Some(why)
+            }
+            Err(why) => return Err(self.failed("receive", "CAP_BPF", &why)),
+        };
+        let mode = if way == Way::Generic { "generic" } else { "native" };
+        Ok(Opened { attached, owned, remotes, memfd, queues, mode, zero_copy, untested })
+    }
+
+    fn attach(&self, program: &Program, way: Way) -> Result<OwnedFd, Attempt<OpenError>> {
+        let flag = if way == Way::Generic { FLAG_GENERIC } else { FLAG_NATIVE };
+        let why = match program.attach(self.index, flag) {
+            Ok(link) => return Ok(link),
+            Err(why) => why,
+        };
+        if matches!(why.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) {
+            return Err(Attempt::Hopeless(OpenError::new(
+                OpenErrorKind::InUse,
+                format!(
+                    "{} has an XDP program already ({why}): stop what attached it (\"ip link\" \
+                     shows it, \"ip link set NAME xdp off\" removes one without a link)",
+                    self.label
+                ),
+            )));
+        }
+        Err(self.failed("attach the XDP program", "CAP_NET_ADMIN", &why))
+    }
+}
+
+/// Times that a queue is asked for again which an attempt before has just given back: the kernel
+/// takes a moment.
+const BINDS_MAX: u32 = 100;
+const BIND_PAUSE: Duration = Duration::from_millis(10);
+
+/// A socket on every receive queue, put into the map. Their fill rings are full before they are
+/// bound: some drivers count on it.
+fn open_queues(index: u32, sockets: &Map, way: Way) -> io::Result<(OwnedFd, Vec<Queue>)> {
     let memfd = memory::create(0)?;
-    let mut queues: Vec<OwnedFd> = Vec::new();
-    let mut zero_copy = true;
-    for queue in 0..QUEUES_MAX {
-        let range = range_of(queue);
+    let mut queues: Vec<Queue> = Vec::new();
+    for number in 0..QUEUES_MAX {
+        let range = range_of(number);
         rustix::fs::ftruncate(&memfd, range.end as u64)?;
-        let socket = socket::create(&Memory::map(&memfd, range)?)?;
-        match socket::bind(&socket, index, queue) {
+        let memory = Memory::map(&memfd, range)?;
+        let mut queue = receive::queue(socket::create(&memory)?, memory)?;
+        queue.fill(chunks_of(number));
+        let mut bound = socket::bind(&queue.fd, index, number, way);
+        for _ in 0..BINDS_MAX {
+            match &bound {
+                Err(why) if why.raw_os_error() == Some(libc::EBUSY) => {}
+                _ => break,
+            }
+            std::thread::sleep(BIND_PAUSE);
+            bound = socket::bind(&queue.fd, index, number, way);
+        }
+        match bound {
             Ok(()) => {}
             // There are no more queues.
-            Err(why) if queue > 0 && why.raw_os_error() == Some(libc::EINVAL) => break,
+            Err(why) if number > 0 && why.raw_os_error() == Some(libc::EINVAL) => break,
             Err(why) => return Err(why),
         }
-        zero_copy &= socket::is_zero_copy(&socket);
-        let number = std::os::fd::AsRawFd::as_raw_fd(&socket) as u32;
-        sockets.set(&queue.to_ne_bytes(), &number.to_ne_bytes())?;
-        queues.push(socket);
+        let descriptor = std::os::fd::AsRawFd::as_raw_fd(&queue.fd) as u32;
+        sockets.set(&number.to_ne_bytes(), &descriptor.to_ne_bytes())?;
+        queues.push(queue);
     }
     // What a queue that does not exist was tried with.
     rustix::fs::ftruncate(&memfd, range_of(queues.len() as u32).start as u64)?;
-    Ok((memfd, queues, zero_copy))
+    Ok((memfd, queues))
 }
 
 /// The running port; see the module.
@@ -271,9 +369,8 @@ impl XdpPort {
         for (number, fd) in (0..facts.queues).zip(&mut fds) {
             let memory = Memory::map(&memfd, range_of(number));
             let queue = memory.and_then(|memory| receive::queue(fd, memory));
-            let mut queue = queue.map_err(|why| fail("map the memory of AF_XDP", why))?;
-            queue.fill(chunks_of(number));
-            queues.push(queue);
+            // Its fill ring is as the opener, or whoever ran on it last, left it.
+            queues.push(queue.map_err(|why| fail("map the memory of AF_XDP", why))?);
         }
         let waiting = match queues.len() {
             0 => return Err(fail("find a receive queue", io::ErrorKind::InvalidInput.into())),

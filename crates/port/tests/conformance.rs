@@ -287,3 +287,32 @@ fn what_a_packet_port_receives_never_reaches_the_kernels_stack() {
         assert!(received() > before, "the guard has ended with its port");
     });
 }
+
+#[test]
+fn an_xdp_port_says_what_it_obtained_and_has_sent_a_frame_through_it() {
+    in_namespace("xdp modes", || {
+        ip("link add obw0 numrxqueues 2 numtxqueues 2 type veth peer name obw1");
+        ip("link set obw0 up");
+        ip("link set obw1 up");
+        for (option, mode) in [
+            ("", "native, frames copied by the kernel"),
+            (",mode=zero-copy", "native, frames copied by the kernel"),
+            (",mode=copy", "native, frames copied by the kernel"),
+            (",mode=generic", "generic, frames copied by the kernel"),
+        ] {
+            let fds = open(&format!("xdp:obw0,ports=4{option}").parse().unwrap()).unwrap();
+            let said = fds.description.mode.clone().unwrap();
+            for part in [mode, "several buffers", "2 receive queues", "veth", "tested with a frame"]
+            {
+                assert!(said.contains(part), "{option}: {said}");
+            }
+            assert_eq!(fds.description.notes, Vec::<String>::new());
+            // The test has left nothing behind.
+            let mut port = from_fds(fds).unwrap();
+            let mut burst = outboard_port::RxBurst::new();
+            port.receive(&mut burst);
+            assert!(burst.handles.is_empty());
+            assert_eq!(port.counters().rx_frames, 0);
+        }
+    });
+}

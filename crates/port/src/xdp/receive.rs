@@ -46,6 +46,23 @@ impl Queue {
         self.rings.fill.publish();
     }
 
+    /// Copies of all frames that have come, for tests of the path; their memory is given back.
+    pub(super) fn take_all(&mut self) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        while let Some((descriptors, _)) = self.next_frame() {
+            let mut frame = Vec::new();
+            for ahead in 0..descriptors {
+                let Descriptor { addr, len, .. } = self.rings.received.peek(ahead);
+                frame.extend_from_slice(self.memory.bytes(addr, len as usize).unwrap_or_default());
+                self.give_back(addr);
+            }
+            self.rings.received.advance(descriptors);
+            frames.push(frame);
+        }
+        self.publish();
+        frames
+    }
+
     /// Gives a chunk back to the kernel; [`Queue::publish`] lets it see.
     fn give_back(&mut self, at: u64) {
         // There is room: the ring has as many entries as there are chunks for it.

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::memory::{CHUNK_BYTES, Memory};
 use super::ring::Ring;
+use super::ways::Way;
 use crate::packet::set_option;
 
 /// Descriptors of the ring of received frames, and of the one of frames to send.
@@ -49,11 +50,12 @@ pub(super) fn create(memory: &Memory) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Binds to a queue of an interface: without copies where the driver can, with them elsewhere.
-pub(super) fn bind(fd: &OwnedFd, interface_index: u32, queue: u32) -> io::Result<()> {
+/// Binds to a queue of an interface; [`Way::ZeroCopy`] takes copies where the driver needs them.
+pub(super) fn bind(fd: &OwnedFd, interface_index: u32, queue: u32, way: Way) -> io::Result<()> {
+    let copies = if way == Way::ZeroCopy { 0 } else { libc::XDP_COPY };
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
-        sxdp_flags: libc::XDP_USE_NEED_WAKEUP | libc::XDP_USE_SG,
+        sxdp_flags: libc::XDP_USE_NEED_WAKEUP | libc::XDP_USE_SG | copies,
         sxdp_ifindex: interface_index,
         sxdp_queue_id: queue,
         sxdp_shared_umem_fd: 0,

@@ -1,0 +1,123 @@
+//! Every Ethernet interface: what its driver, queues and offloads mean for a port.
+
+use std::fs;
+
+use port::Survey;
+
+use super::super::engine::carries_default_route;
+use super::Check;
+
+/// Checks of all Ethernet interfaces of this network namespace.
+pub(super) fn checks() -> Vec<Check> {
+    let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
+    let names = table.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
+    names
+        .filter_map(|name| Some((name, port::survey(name).ok()?)))
+        .flat_map(|(name, survey)| {
+            of(name, &survey, receive_queues(name), carries_default_route(&routes, name))
+        })
+        .collect()
+}
+
+/// Receive queues, where /sys is that of our network namespace.
+fn receive_queues(name: &str) -> Option<usize> {
+    let queues = fs::read_dir(format!("/sys/class/net/{name}/queues")).ok()?;
+    let is_receive = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("rx-");
+    Some(queues.flatten().filter(|entry| is_receive(&entry.file_name())).count())
+}
+
+/// Receive queues that an xdp port serves.
+const QUEUES_SERVED: usize = 64;
+
+fn of(name: &str, survey: &Survey, queues: Option<usize>, is_default: bool) -> Vec<Check> {
+    let subject = |what: &str| format!("{name}: {what}");
+    let driver = survey.driver.as_deref().unwrap_or("unknown");
+    let mut checks = vec![match &survey.note {
+        None => Check::good(subject("driver"), format!("{driver}, MTU {}", survey.mtu)),
+        Some(note) => Check::fair(
+            subject("driver"),
+            note.clone(),
+            "leave it so, or try mode= and load on a machine that may fail",
+        ),
+    }];
+    if let Some(queues) = queues {
+        checks.push(match queues {
+            0..=1 => Check::good(subject("queues"), "1 receive queue"),
+            2..=QUEUES_SERVED => Check::fair(
+                subject("queues"),
+                format!("{queues} receive queues, all of them for the engine's one worker"),
+                format!(
+                    "with one queue the card and the worker look in one place (ethtool -L {name} \
+                     combined 1); with several, other programs keep their spread"
+                ),
+            ),
+            _ => Check::lacking(
+                subject("queues"),
+                format!("{queues} receive queues, of which an xdp port serves {QUEUES_SERVED}"),
+                format!("use fewer: ethtool -L {name} combined {QUEUES_SERVED}"),
+            ),
+        });
+    }
+    if survey.has_lro {
+        checks.push(Check::fair(
+            subject("receive offload"),
+            "the card puts segments together (LRO); many drivers then take no XDP program",
+            format!("switch it off for an xdp port in native mode: ethtool -K {name} lro off"),
+        ));
+    }
+    if survey.has_tso {
+        checks.push(Check::good(
+            subject("send offload"),
+            "the card cuts large segments (TSO) for the kernel; an xdp port sends frame by frame",
+        ));
+    }
+    match &survey.vlan {
+        Some(vlan) => checks.push(Check::lacking(
+            subject("VLAN"),
+            format!("carries the VLAN interface {vlan}, so that no xdp port opens on it"),
+            format!("remove it (ip link del {vlan}), or give the engine another interface"),
+        )),
+        None if survey.strips_vlan => {
+            checks.push(Check::good(subject("VLAN"), "no VLAN interface; tags are the kernel's"));
+        }
+        None => {}
+    }
+    if is_default {
+        checks.push(Check::fair(
+            subject("default route"),
+            "goes through this interface",
+            "start an engine on it with --confirm 60, so that a mistake undoes itself",
+        ));
+    }
+    checks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn each_finding_of_an_interface_says_what_to_do() {
+        let survey = Survey {
+            driver: Some("e1000".into()),
+            mtu: 1500,
+            has_lro: true,
+            has_tso: true,
+            strips_vlan: true,
+            vlan: Some("eth0.5".into()),
+            note: Some("the driver e1000 is known to misbehave".into()),
+        };
+        for queues in [None, Some(1), Some(8), Some(100)] {
+            let checks = of("eth0", &survey, queues, true);
+            for check in &checks {
+                assert!(check.subject.starts_with("eth0: "), "{check:?}");
+                assert_eq!(check.advice.is_none(), check.verdict == Verdict::Good, "{check:?}");
+            }
+            assert!(checks.iter().any(|check| check.found.contains("eth0.5")));
+        }
+        let plain = of("eth0", &Survey::default(), None, false);
+        assert!(plain.iter().all(|check| check.verdict == Verdict::Good), "{plain:?}");
+    }
+}

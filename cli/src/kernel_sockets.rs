@@ -1,0 +1,252 @@
+//! The kernel's sockets, by sock_diag(7), and which of them are on an engine's interfaces.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
+use shm::control::SocketInfo;
+
+use crate::failure::{Explain, Failure, Result};
+use crate::observer::Observer;
+
+/// SOCK_DIAG_BY_FAMILY of `linux/sock_diag.h`.
+const BY_FAMILY: u16 = 20;
+// Of `linux/netlink.h`.
+const REQUEST_DUMP: u16 = 0x301;
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const HEADER: usize = 16;
+/// `struct inet_diag_req_v2`.
+const REQUEST: usize = 56;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Names of the kernel's states, as ss(8) prints them.
+const STATES: [&str; 13] = [
+    "",
+    "ESTAB",
+    "SYN-SENT",
+    "SYN-RECV",
+    "FIN-WAIT-1",
+    "FIN-WAIT-2",
+    "TIME-WAIT",
+    "UNCONN",
+    "CLOSE-WAIT",
+    "LAST-ACK",
+    "LISTEN",
+    "CLOSING",
+    "SYN-RECV",
+];
+/// All states but TIME-WAIT; of TCP also without CLOSE, in which bound sockets are.
+const ALL: u32 = 0x1fff & !(1 << 6);
+const CLOSE: u32 = 1 << 7;
+
+/// A socket of the kernel's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    info: SocketInfo,
+    inode: u32,
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+/// An end of a connection in a `struct inet_diag_msg`; IPv4 in IPv6 is IPv4.
+fn end(message: &[u8], port: usize, address: usize) -> Option<SocketAddr> {
+    const AF_INET: u8 = 2;
+    let port = u16::from_be_bytes(field(message, port)?);
+    let ip: IpAddr = match message.first()? {
+        &AF_INET => Ipv4Addr::from(field::<4>(message, address)?).into(),
+        _ => Ipv6Addr::from(field::<16>(message, address)?).into(),
+    };
+    Some(SocketAddr::new(ip.to_canonical(), port))
+}
+
+/// From a `struct inet_diag_msg`.
+fn socket(protocol: u8, message: &[u8]) -> Option<Found> {
+    let word = |at| field(message, at).map(u32::from_ne_bytes);
+    let state = usize::from(*message.get(1)?);
+    let remote = end(message, 6, 24)?;
+    let info = SocketInfo {
+        protocol: if protocol == TCP { "tcp" } else { "udp" }.to_owned(),
+        state: STATES.get(state).copied().unwrap_or("?").to_owned(),
+        local: end(message, 4, 8)?,
+        remote: (remote.port() != 0).then_some(remote),
+        receive_queue: word(56)?.into(),
+        send_queue: word(60)?.into(),
+        program: String::new(),
+        pid: 0,
+        uid: word(64)?,
+        details: Vec::new(),
+    };
+    Some(Found { info, inode: word(68)? })
+}
+
+/// Takes what one answer holds; `true` when it is the last.
+fn take(protocol: u8, mut messages: &[u8], sockets: &mut Vec<Found>) -> Result<bool, Errno> {
+    while let (Some(len), Some(kind)) = (field(messages, 0), field(messages, 4)) {
+        let len = u32::from_ne_bytes(len) as usize;
+        let Some(message) = messages.get(HEADER..len) else { break };
+        match u16::from_ne_bytes(kind) {
+            DONE => return Ok(true),
+            ERROR => {
+                let errno = field(message, 0).map_or(0, i32::from_ne_bytes);
+                return Err(Errno::from_raw_os_error(errno.saturating_neg()));
+            }
+            BY_FAMILY => sockets.extend(socket(protocol, message)),
+            _ => {}
+        }
+        messages = messages.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+fn dump(asker: &OwnedFd, family: u8, protocol: u8, sockets: &mut Vec<Found>) -> Result<(), Errno> {
+    let states = if protocol == TCP { ALL & !CLOSE } else { ALL };
+    let mut request = [0u8; HEADER + REQUEST];
+    let head = ((HEADER + REQUEST) as u32).to_ne_bytes().into_iter();
+    let head = head.chain(BY_FAMILY.to_ne_bytes()).chain(REQUEST_DUMP.to_ne_bytes()).chain([0; 8]);
+    let body = [family, protocol, 0, 0].into_iter().chain(states.to_ne_bytes());
+    for (to, from) in request.iter_mut().zip(head.chain(body)) {
+        *to = from;
+    }
+    send(asker, &request, SendFlags::empty())?;
+    let mut buffer = vec![0u8; 64 << 10];
+    loop {
+        let (_, len) = match recv(asker, &mut buffer[..], RecvFlags::empty()) {
+            Err(Errno::INTR) => continue,
+            other => other?,
+        };
+        if take(protocol, buffer.get(..len).unwrap_or_default(), sockets)? {
+            return Ok(());
+        }
+    }
+}
+
+/// The kernel's TCP and UDP sockets in the network namespace of the calling thread.
+fn all() -> Result<Vec<Found>, Errno> {
+    const AF_INET: u8 = 2;
+    const AF_INET6: u8 = 10;
+    let flags = SocketFlags::CLOEXEC;
+    let asker =
+        socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
+    bind(&asker, &SocketAddrNetlink::new(0, 0))?;
+    let mut sockets = Vec::new();
+    for (family, protocol) in [(AF_INET, TCP), (AF_INET6, TCP), (AF_INET, UDP), (AF_INET6, UDP)] {
+        match dump(&asker, family, protocol, &mut sockets) {
+            // Without IPv6 there is nothing to list.
+            Ok(()) | Err(Errno::NOENT | Errno::AFNOSUPPORT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sockets)
+}
+
+/// Who holds the sockets, as far as /proc shows it: program and process by inode.
+fn holders() -> BTreeMap<u32, (String, i32)> {
+    let mut holders = BTreeMap::new();
+    let entries = |path: &str| std::fs::read_dir(path).into_iter().flatten().flatten();
+    for process in entries("/proc") {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok())
+        else {
+            continue;
+        };
+        for descriptor in entries(&format!("/proc/{pid}/fd")) {
+            let Ok(target) = std::fs::read_link(descriptor.path()) else { continue };
+            let inode = target
+                .to_str()
+                .and_then(|text| text.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+            if let Some(inode) = inode {
+                holders.entry(inode).or_insert_with(|| {
+                    let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+                    (name.unwrap_or_default().trim().to_owned(), pid)
+                });
+            }
+        }
+    }
+    holders
+}
+
+/// The kernel's sockets that can be reached at an engine's interfaces: those bound to one of
+/// their addresses or to all, but for the sockets by which the engine reserves ports.
+///
+/// # Errors
+/// When the engine's network namespace is another one that cannot be entered.
+pub fn beside(observer: &mut Observer) -> Result<Vec<SocketInfo>> {
+    let interfaces = observer.shared_interfaces()?;
+    if interfaces.is_empty() {
+        return Ok(Vec::new());
+    }
+    observer.in_namespace(move || {
+        let failed = "cannot list the kernel's sockets";
+        let mut addresses = Vec::new();
+        let mut kernel = engine::kernel::Kernel::open().explain(failed, "report this")?;
+        let asker = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            .explain(failed, "raise the limit of open files (ulimit -n)")?;
+        for (number, name) in interfaces.iter().enumerate() {
+            // An interface that is gone has no addresses.
+            let Ok(index) = rustix::net::netdevice::name_to_index(&asker, name) else { continue };
+            if let Ok(facts) = kernel.watch(number, index) {
+                addresses.extend(facts.addresses.iter().map(|own| own.address));
+            }
+        }
+        let sockets = all().map_err(|error| {
+            Failure::new(format!("{failed}: {error}"), "the kernel needs CONFIG_INET_DIAG")
+        })?;
+        let mut holders = holders();
+        let here = |info: &SocketInfo| {
+            info.local.ip().is_unspecified() || addresses.contains(&info.local.ip())
+        };
+        let named = |mut found: Found| {
+            if let Some((program, pid)) = holders.remove(&found.inode) {
+                (found.info.program, found.info.pid) = (program, pid);
+            }
+            found.info
+        };
+        Ok(sockets.into_iter().filter(|found| here(&found.info)).map(named).collect())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, UdpSocket};
+
+    use super::*;
+
+    #[test]
+    fn the_kernels_listeners_and_datagram_sockets_are_listed_with_their_holders() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let datagrams = UdpSocket::bind("[::]:0").expect("a socket");
+        let sockets = all().expect("a list");
+        let found = |protocol: &str, port| {
+            let mine =
+                |one: &&Found| one.info.protocol == protocol && one.info.local.port() == port;
+            sockets.iter().find(mine).expect("listed")
+        };
+        let one = found("tcp", listener.local_addr().expect("bound").port());
+        assert_eq!((one.info.state.as_str(), one.info.remote), ("LISTEN", None));
+        let own = std::process::id() as i32;
+        assert_eq!(holders().get(&one.inode).map(|(_, pid)| *pid), Some(own));
+        let one = found("udp", datagrams.local_addr().expect("bound").port());
+        assert_eq!(one.info.state, "UNCONN");
+        assert!(one.info.local.ip().is_unspecified());
+    }
+
+    #[test]
+    fn whatever_a_message_says_about_its_length_ends_in_bounds() {
+        for len in [0u32, 3, 15, 16, 17, 88, 200, u32::MAX] {
+            let mut bytes = vec![0u8; 96];
+            bytes[..4].copy_from_slice(&len.to_ne_bytes());
+            bytes[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
+            let mut sockets = Vec::new();
+            assert_eq!(take(TCP, &bytes, &mut sockets), Ok(false));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What an interface offers and what a port on it would lose: for `outboard doctor`.
+
+use std::io;
+
+use crate::link::Link;
+use crate::xdp::{carries_vlan, driver_note};
+
+/// An Ethernet interface of the calling thread's network namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Name of its driver.
+    pub driver: Option<String>,
+    /// Largest IP packet.
+    pub mtu: u16,
+    /// The card puts segments together before any program sees them; some drivers then take none.
+    pub has_lro: bool,
+    /// The card cuts large TCP segments, which an xdp port cannot let it do.
+    pub has_tso: bool,
+    /// The card takes VLAN tags off frames.
+    pub strips_vlan: bool,
+    /// A VLAN interface above it.
+    pub vlan: Option<String>,
+    /// What is known against the driver: a sentence.
+    pub note: Option<String>,
+}
+
+// Commands and flags of `linux/ethtool.h`.
+const GET_TSO: u32 = 0x1e;
+const GET_FLAGS: u32 = 0x25;
+const FLAG_LRO: u32 = 1 << 15;
+const FLAG_RXVLAN: u32 = 1 << 8;
+
+/// Looks at the interface called `name`.
+///
+/// # Errors
+/// When there is none, or it is no Ethernet interface.
+pub fn survey(name: &str) -> io::Result<Survey> {
+    let link = Link::new(name)?;
+    link.mac()?;
+    let flags = link.ethtool(GET_FLAGS).unwrap_or(0);
+    let driver = link.driver();
+    Ok(Survey {
+        mtu: link.mtu()?,
+        has_lro: flags & FLAG_LRO != 0,
+        has_tso: link.ethtool(GET_TSO).unwrap_or(0) != 0,
+        strips_vlan: flags & FLAG_RXVLAN != 0,
+        vlan: carries_vlan(name),
+        note: driver.as_deref().and_then(driver_note),
+        driver,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_no_ethernet_interface_and_neither_is_one_that_is_not_there() {
+        // Loopback has an address of its own kind.
+        assert!(survey("lo").is_err());
+        assert!(survey("outboard-none").is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! Drivers that are known to misbehave with AF_XDP, by what others have reported, and what is done
+//! about it: the way that misbehaves is not tried unless `mode=` asks for it.
+//!
+//! Reports that led to no entry: i40e and ice lose the buffers of a socket that is bound before
+//! its fill ring is full (github.com/anza-xyz/agave/pull/6836), so ours is filled first; ena
+//! panicked on XDP_TX (github.com/amzn/amzn-drivers/issues/328), which our program never says;
+//! ixgbe without copies delivered nothing on Linux 5.4 (github.com/Xilinx-CNS/onload/issues/18),
+//! and ice on 4.18 (github.com/firedancer-io/firedancer/issues/273), both older than we run on.
+
+use super::Way;
+
+/// A driver, and what it is known to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// As ethtool names it.
+    driver: &'static str,
+    /// The best way that is not known to misbehave.
+    best: Way,
+    /// First kernel that is concerned.
+    since: (u32, u32),
+    /// What happens.
+    reason: &'static str,
+}
+
+/// All that is known.
+const KNOWN: [Known; 4] = [
+    // github.com/amzn/amzn-drivers/issues/330: driver 2.13.1 on Linux 6.8, frames of others in the
+    // sockets' memory at 2.5 million frames a second; issues/221: 2.7.1 reset the card under load,
+    // and 2.7.4 was slower than with copies. No kernel's own ena has the mode.
+    Known {
+        driver: "ena",
+        best: Way::Copy,
+        since: (0, 0),
+        reason: "without copies it has corrupted frames and reset the card under load",
+    },
+    // github.com/intel/ethernet-linux-ice/issues/59: Linux 7.0 panics where traffic to the kernel
+    // and to sockets shares the card, as here; pull/62: the card resets for good while sockets are
+    // set up under load, before the fixes 99099c6bc75a, 405d9999aa0b, 9da75a511c55, 7e3b407ccbea.
+    Known {
+        driver: "ice",
+        best: Way::Copy,
+        since: (0, 0),
+        reason: "without copies it has made kernels panic that use the card at the same time",
+    },
+    // github.com/analogdevicesinc/linux/issues/3517: a queue whose fill ring once ran empty never
+    // receives again.
+    Known {
+        driver: "st_gmac",
+        best: Way::Copy,
+        since: (0, 0),
+        reason: "without copies a queue that once ran out of memory never receives again",
+    },
+    // github.com/xdp-project/xdp-tutorial/issues/466: Linux 6.14 on an i211; a program that passes
+    // everything lets the receive rings run full at a few frames a second.
+    Known {
+        driver: "igb",
+        best: Way::Generic,
+        since: (6, 14),
+        reason: "with a program in the driver its receive rings run full and stay so",
+    },
+];
+
+/// What is known of a driver on a kernel.
+pub(crate) fn known(driver: &str, kernel: (u32, u32)) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| known.driver == driver && kernel >= known.since)
+}
+
+impl Known {
+    /// The best way that is not known to misbehave.
+    pub(crate) fn best(&self) -> Way {
+        self.best
+    }
+
+    /// A sentence about it.
+    pub(crate) fn sentence(&self) -> String {
+        let since = match self.since {
+            (0, 0) => String::new(),
+            (major, minor) => format!(" since Linux {major}.{minor}"),
+        };
+        format!(
+            "the driver {} is known to misbehave with AF_XDP{since}: {}; it is used {} unless \
+             mode= says otherwise",
+            self.driver,
+            self.reason,
+            self.best.words()
+        )
+    }
+}
+
+/// Version of the running kernel, as far as it can be read.
+pub(crate) fn kernel() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_is_concerned_from_its_first_kernel_on() {
+        assert_eq!(known("igb", (6, 13)), None);
+        let igb = known("igb", (6, 14)).unwrap();
+        assert_eq!(igb.best(), Way::Generic);
+        let said = igb.sentence();
+        assert!(said.contains("igb") && said.contains("since Linux 6.14"), "{said}");
+        assert_eq!(known("ena", (6, 1)).map(Known::best), Some(Way::Copy));
+        assert_eq!(known("veth", (6, 18)), None);
+        assert!(kernel() > (5, 0));
+    }
+}

@@ -1,0 +1,130 @@
+//! The ways in which a driver may serve AF_XDP, from the best to the one that works everywhere,
+//! and which of them are tried.
+
+use serde::{Deserialize, Serialize};
+
+use super::drivers;
+
+/// How frames get from the card to the sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Way {
+    /// The program runs in the driver, which puts frames into our memory itself where it can, and
+    /// else copies them.
+    ZeroCopy,
+    /// The program runs in the driver, and the kernel copies frames.
+    Copy,
+    /// The program runs in front of the kernel's stack, and the kernel copies frames.
+    Generic,
+}
+
+impl Way {
+    const ALL: [Way; 3] = [Way::ZeroCopy, Way::Copy, Way::Generic];
+
+    /// As written behind `mode=`.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Way::ZeroCopy => "zero-copy",
+            Way::Copy => "copy",
+            Way::Generic => "generic",
+        }
+    }
+
+    /// The way called so.
+    pub(crate) fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|way| way.word() == word)
+    }
+
+    /// For sentences.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Way::ZeroCopy => "in native mode without copies",
+            Way::Copy => "in native mode with copies",
+            Way::Generic => "in generic mode",
+        }
+    }
+}
+
+/// The ways to try, in their order, and what to say about it: the way that is asked for and those
+/// below it, or all that the driver is not known to fail at.
+pub(super) fn to_try(
+    asked: Option<Way>,
+    driver: Option<&str>,
+    kernel: (u32, u32),
+) -> (Vec<Way>, Option<String>) {
+    let known = driver.and_then(|driver| drivers::known(driver, kernel));
+    let best = asked.or(known.map(|known| known.best())).unwrap_or(Way::ZeroCopy);
+    let ways = Way::ALL.into_iter().skip_while(|way| *way != best).collect();
+    (ways, known.map(|known| known.sentence()))
+}
+
+/// Tries the ways in turn. Each that fails is given up with a sentence for the next; the last
+/// one's failure is the failure of all.
+pub(super) fn first_that_works<T, E: std::fmt::Display>(
+    label: &str,
+    ways: &[Way],
+    notes: &mut Vec<String>,
+    mut attempt: impl FnMut(Way) -> Result<T, Attempt<E>>,
+) -> Result<T, E> {
+    let mut left = ways.iter().copied();
+    let mut way = left.next().unwrap_or(Way::Generic);
+    loop {
+        let why = match attempt(way) {
+            Ok(done) => return Ok(done),
+            Err(Attempt::Hopeless(why)) => return Err(why),
+            Err(Attempt::Failed(why)) => why,
+        };
+        let Some(next) = left.next() else { return Err(why) };
+        notes.push(format!(
+            "{label} does not work {}, and is tried {}: {why}",
+            way.words(),
+            next.words()
+        ));
+        way = next;
+    }
+}
+
+/// How an attempt ended.
+pub(super) enum Attempt<E> {
+    /// Another way may work.
+    Failed(E),
+    /// None will.
+    Hopeless(E),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_is_known_to_misbehave_is_used_in_another_way_unless_asked() {
+        let (ways, said) = to_try(None, Some("ena"), (6, 8));
+        assert_eq!(ways, [Way::Copy, Way::Generic]);
+        assert!(said.unwrap().contains("ena"));
+        assert_eq!(to_try(Some(Way::ZeroCopy), Some("ena"), (6, 8)).0.len(), 3);
+        assert_eq!(to_try(Some(Way::Generic), None, (6, 8)).0, [Way::Generic]);
+        assert_eq!(to_try(None, Some("veth"), (6, 8)), (Way::ALL.to_vec(), None));
+    }
+
+    #[test]
+    fn a_way_that_fails_is_given_up_by_name_for_the_next() {
+        let mut notes = Vec::new();
+        let found = first_that_works("xdp:a", &Way::ALL, &mut notes, |way| match way {
+            Way::Generic => Ok(way),
+            _ => Err(Attempt::Failed("no frame came through")),
+        });
+        assert_eq!(found, Ok(Way::Generic));
+        assert_eq!(notes.len(), 2);
+        assert!(notes[1].contains("xdp:a") && notes[1].contains("in generic mode"), "{notes:?}");
+        assert!(notes[1].contains("no frame came through"), "{notes:?}");
+        let mut tried = 0;
+        let failed = first_that_works("xdp:a", &Way::ALL, &mut notes, |_| {
+            tried += 1;
+            Err::<(), _>(Attempt::Hopeless("somebody else's"))
+        });
+        assert_eq!((failed, tried), (Err("somebody else's"), 1));
+        let failed = first_that_works("xdp:a", &[Way::Generic], &mut notes, |_| {
+            Err::<(), _>(Attempt::Failed("nothing works"))
+        });
+        assert_eq!(failed, Err("nothing works"));
+    }
+}
