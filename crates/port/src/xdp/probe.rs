@@ -37,7 +37,7 @@ pub(super) fn run(
     let ran = program.run_live(&frame, interface_index);
     owned.0.remove(&key)?;
     ran?;
-    match queue.take_all().iter().any(|received| *received == frame) {
+    match queue.take_all().contains(&frame) {
         true => Ok(()),
         false => Err(io::Error::other("a frame that was sent through it did not come out")),
     }
