@@ -4,12 +4,14 @@
 #                corpora, then real programs through the engine
 #   make install what `make build` made, below DESTDIR, for PREFIX (/usr/local), with a systemd unit
 #   make lint    formatting, clippy, and the rules of the tree (xtask tidy)
+#   make test-vm the tests of a shared interface in a virtual machine: Debian's kernel, virtio-net
 #   make demo    the comparison with the kernel; root
 #   make bench   micro-benchmarks
 #   make loom    the interleavings of the shared queues
 #   make fuzz    every fuzz target, FUZZ_SECONDS each (60)
 #   make sim     whole systems under virtual time, seeds SIM_SEEDS (1..2000)
 #   make soak    real programs, SOAK_SECONDS each (600)
+#   make coexist the kernel's services and accelerated ones on one address, for SOAK_SECONDS
 
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
@@ -19,7 +21,7 @@ PREFIX ?= /usr/local
 BUILT ?= target/release
 export SOAK_SECONDS
 
-.PHONY: all build install test lint demo bench sim soak fuzz loom setup setup-build
+.PHONY: all build install test test-vm lint demo bench sim soak coexist fuzz loom setup setup-build
 
 all: build
 
@@ -59,6 +61,10 @@ test: setup build
 	$(CARGO) test --package outboard-tests -- --nocapture --test-threads=1
 	@echo "== all tests passed"
 
+test-vm: build
+	@scripts/setup build programs vm
+	@scripts/test-vm
+
 lint: setup-build
 	@echo "== formatting"
 	$(CARGO) fmt --all --check
@@ -83,4 +89,7 @@ sim: build
 	target/release/outboard sim --seeds $(SIM_SEEDS) --require-coverage
 
 soak: setup build
-	$(CARGO) test --package outboard-tests -- --ignored --nocapture --test-threads=1 soak
+	$(CARGO) test --package outboard-tests --test programs -- --ignored --nocapture soak
+
+coexist: setup build
+	$(CARGO) test --package outboard-tests --test coexist -- --ignored --nocapture

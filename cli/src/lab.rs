@@ -21,6 +21,7 @@ use rustix::thread::{CpuSet, LinkNameSpaceType};
 use crate::failure::{Explain, Failure, Result};
 
 pub mod cpu;
+mod outside;
 pub mod parse;
 pub mod program;
 
@@ -176,17 +177,25 @@ impl Lab {
 
     /// Joins the hosts by a pair of virtual interfaces, set up for small requests. With
     /// `addresses` (host A's and B's) the kernel gets them with prefix length 24; without, the
-    /// interfaces are up and bare, as packet ports need them.
+    /// interfaces are up and bare, as packet ports need them. Interfaces that are joined outside
+    /// of the machine (`outside`) are used first.
     pub fn join(&self, addresses: Option<[Ipv4Addr; 2]>) -> Result<Link> {
         let mut count = self.links.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let link = Link { stem: format!("{}v{}", self.stem(), *count) };
+        let outside = outside::links().into_iter().nth(*count as usize);
         *count += 1;
         drop(count);
         let [a, b] = Side::BOTH.map(|side| link.end(side));
         let [host_a, host_b] = [&self.hosts[0].namespace, &self.hosts[1].namespace];
-        ip(&[
-            "link", "add", &a, "netns", host_a, "type", "veth", "peer", "name", &b, "netns", host_b,
-        ])?;
+        if let Some([first, second]) = outside {
+            outside::give(&first, host_a, &a)?;
+            outside::give(&second, host_b, &b)?;
+        } else {
+            ip(&[
+                "link", "add", &a, "netns", host_a, "type", "veth", "peer", "name", &b, "netns",
+                host_b,
+            ])?;
+        }
         for side in Side::BOTH {
             self.host_ip(side, &["link", "set", &link.end(side), "up"])?;
             if let Some(addresses) = addresses {

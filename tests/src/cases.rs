@@ -1,6 +1,7 @@
 //! The programs and the loads under which they must hold.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use outboard::demo::work;
@@ -26,10 +27,8 @@ struct Case {
 pub struct Outcome {
     /// The case.
     pub name: &'static str,
-    /// Which hosts were on Outboard.
-    pub arrangement: Arrangement,
-    /// Faults of the ports.
-    pub impair: Option<&'static str>,
+    /// What it belongs to: cases with the same heading that follow each other make one table.
+    pub heading: String,
     /// What was achieved, or what went wrong.
     pub result: Result<String>,
 }
@@ -37,7 +36,8 @@ pub struct Outcome {
 /// Size of the file that is fetched and compared.
 const FILE_BYTES: usize = 8 << 20;
 
-fn last_line(finished: &Finished) -> Result<String> {
+/// What a script of the tests says at its end.
+pub fn last_line(finished: &Finished) -> Result<String> {
     Ok(finished.output.lines().last().unwrap_or_default().to_string())
 }
 
@@ -86,25 +86,29 @@ fn judge_datagrams(finished: &Finished) -> Result<String> {
     Ok(format!("{} round trips, {} lost", result.received, result.dropped))
 }
 
+/// Writes a file of some megabytes and gives its checksum.
+pub fn file_to_fetch(path: &Path) -> Result<String> {
+    let content: Vec<u8> = (0..FILE_BYTES as u32).map(|n| (n ^ (n >> 9)) as u8).collect();
+    std::fs::write(path, content)
+        .explain("cannot write the file to fetch", "make room in TMPDIR")?;
+    let sum = std::process::Command::new("sha256sum")
+        .arg(path)
+        .output()
+        .explain("cannot run sha256sum", "install coreutils")?;
+    let sum = String::from_utf8_lossy(&sum.stdout);
+    Ok(sum.split(' ').next().unwrap_or_default().to_owned())
+}
+
 /// All cases, with `seconds` of load each.
 fn cases(world: &World, seconds: u32, least_bytes: u64) -> Result<Vec<Case>> {
     let lab = &world.lab;
     let address = SERVERS.to_string();
     let nginx = work::nginx(&address, 8080, lab.scratch())?;
-    let content: Vec<u8> = (0..FILE_BYTES as u32).map(|n| (n ^ (n >> 9)) as u8).collect();
     let directory = lab.scratch().join("nginx");
-    let file = directory.join("file");
-    std::fs::write(&file, content)
-        .explain("cannot write the file to fetch", "make room in TMPDIR")?;
-    let sum = std::process::Command::new("sha256sum")
-        .arg(&file)
-        .output()
-        .explain("cannot run sha256sum", "install coreutils")?;
-    let sum = String::from_utf8_lossy(&sum.stdout);
-    let sum = sum.split(' ').next().unwrap_or_default();
+    let sum = file_to_fetch(&directory.join("file"))?;
     let fetch = |port: u16| {
         let url = format!("http://{address}:{port}/file");
-        scripted(lab, "fetch.sh").args([url.as_str(), &seconds.to_string(), sum])
+        scripted(lab, "fetch.sh").args([&url, &seconds.to_string(), &sum])
     };
     let iperf = |name, port: u16, options: &str| {
         let client = format!("--client {address} --port {port} --time {seconds} --json {options}");
@@ -242,7 +246,8 @@ pub fn run(
             .and_then(|client| client.wait(left))
             .and_then(Finished::success)
             .and_then(|finished| judge(&finished));
-        outcomes.push(Outcome { name, arrangement, impair, result });
+        let heading = format!("{}; faults: {}", arrangement.name(), impair.unwrap_or("none"));
+        outcomes.push(Outcome { name, heading, result });
     }
     for side in Side::BOTH {
         if arrangement.accelerates(side) {
@@ -268,13 +273,11 @@ fn start(world: &World, server: Task, ready: u16, servers: &mut Vec<Program>) ->
 /// A table of outcomes, in Markdown.
 pub fn table(outcomes: &[Outcome]) -> String {
     let mut text = String::new();
-    let mut heading = String::new();
+    let mut heading = "";
     for outcome in outcomes {
-        let faults = outcome.impair.unwrap_or("none");
-        let this = format!("{}; faults: {faults}", outcome.arrangement.name());
-        if this != heading {
-            let _ = write!(text, "\n### {this}\n\n| programs | result |\n|---|---|\n");
-            heading = this;
+        if outcome.heading != heading {
+            heading = &outcome.heading;
+            let _ = write!(text, "\n### {heading}\n\n| programs | result |\n|---|---|\n");
         }
         let result = match &outcome.result {
             Ok(achieved) => achieved.clone(),

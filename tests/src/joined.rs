@@ -76,9 +76,19 @@ impl Joined {
 
     /// Starts a server on host B and waits until it listens.
     pub fn serve(&self, task: Task, port: u16) -> Program {
-        let mut server = self.lab.start(Side::B, task).expect("a server");
-        server.until(PATIENCE, |server| listens(server.pid(), port)).expect("it listens");
-        server
+        self.start_ready(Side::B, task, |server| listens(server.pid(), port))
+    }
+
+    /// Starts a program and waits until it is `ready`.
+    pub fn start_ready(
+        &self,
+        side: Side,
+        task: Task,
+        ready: impl FnMut(&Program) -> bool,
+    ) -> Program {
+        let mut program = self.lab.start(side, task).expect("a program");
+        program.until(PATIENCE, ready).expect("it gets ready");
+        program
     }
 
     /// A redis server with the library, on all addresses of host B.

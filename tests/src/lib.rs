@@ -1,7 +1,7 @@
 //! Whole-system tests: real programs in network namespaces, on engines of their own.
 //!
-//! [`world`] makes the hosts and engines, [`cases`] holds the programs and their loads. The
-//! tests need root; without it each says by name that it was skipped.
+//! [`world`] and [`joined`] make the hosts and engines, [`cases`] holds the programs and their
+//! loads. The tests need root; without it each says by name that it was skipped.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -25,8 +25,16 @@ pub fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
     Some(ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
+fn seconds_from(variable: &str, otherwise: u32) -> u32 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
 /// Seconds of load of each program: `$OUTBOARD_TEST_SECONDS`, or 30.
 pub fn load_seconds() -> u32 {
-    let wished = std::env::var("OUTBOARD_TEST_SECONDS").ok();
-    wished.and_then(|text| text.parse().ok()).unwrap_or(30)
+    seconds_from("OUTBOARD_TEST_SECONDS", 30)
+}
+
+/// Seconds that soaks take: `$SOAK_SECONDS`, or 600.
+pub fn soak_seconds() -> u32 {
+    seconds_from("SOAK_SECONDS", 600)
 }

@@ -18,18 +18,23 @@ pub enum Arrangement {
     PacketClients,
     /// Both, on packet ports.
     PacketBoth,
+    /// The servers, on their kernel's interface and address; the clients on the kernel.
+    XdpServers,
+    /// Both, on their kernels' interfaces and addresses.
+    XdpBoth,
 }
 
 impl Arrangement {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::TapServers, Self::PacketClients, Self::PacketBoth];
+    pub const ALL: [Self; 5] =
+        [Self::TapServers, Self::PacketClients, Self::PacketBoth, Self::XdpServers, Self::XdpBoth];
 
     /// Whether programs on host `side` are accelerated.
     pub fn accelerates(self, side: Side) -> bool {
         match self {
-            Self::TapServers => side == Side::B,
+            Self::TapServers | Self::XdpServers => side == Side::B,
             Self::PacketClients => side == Side::A,
-            Self::PacketBoth => true,
+            Self::PacketBoth | Self::XdpBoth => true,
         }
     }
 
@@ -39,6 +44,8 @@ impl Arrangement {
             Self::TapServers => "servers on Outboard (tap), clients on the kernel",
             Self::PacketClients => "clients on Outboard (packet), servers on the kernel",
             Self::PacketBoth => "both on Outboard (packet)",
+            Self::XdpServers => "servers on Outboard (xdp), clients on the kernel",
+            Self::XdpBoth => "both on Outboard (xdp)",
         }
     }
 }
@@ -69,7 +76,8 @@ impl World {
     /// Hosts with engines as `arrangement` says, their ports with faults `impair`.
     pub fn new(arrangement: Arrangement, impair: Option<&'static str>) -> Result<Self> {
         let lab = Lab::new()?;
-        let packet = lab.join(None)?;
+        let beside_kernel = matches!(arrangement, Arrangement::XdpServers | Arrangement::XdpBoth);
+        let packet = lab.join(beside_kernel.then_some([CLIENTS, SERVERS]))?;
         let kernel = lab.join(Some([CLIENTS_KERNEL, SERVERS_KERNEL]))?;
         let executable = executable()?;
         let engines = [None, None];
@@ -95,7 +103,10 @@ impl World {
                 let clients = self.lab.host(Side::A).namespace();
                 format!("tap:{tap},addr={SERVERS}/24,netns={clients}{impair}")
             }
-            _ => {
+            Arrangement::XdpServers | Arrangement::XdpBoth => {
+                format!("xdp:{},ports=512{impair}", self.packet.end(side))
+            }
+            Arrangement::PacketClients | Arrangement::PacketBoth => {
                 let address = if side == Side::A { CLIENTS } else { SERVERS };
                 format!("packet:{},addr={address}/24{impair}", self.packet.end(side))
             }
@@ -182,6 +193,10 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "echo.py" => include_str!("../programs/echo.py"),
         "keeper.py" => include_str!("../programs/keeper.py"),
         "prober.py" => include_str!("../programs/prober.py"),
+        "datagrams.py" => include_str!("../programs/datagrams.py"),
+        "crafted.py" => include_str!("../programs/crafted.py"),
+        "sshd.sh" => include_str!("../programs/sshd.sh"),
+        "ssh.sh" => include_str!("../programs/ssh.sh"),
         "fetch.sh" => include_str!("../programs/fetch.sh"),
         "iperf_udp.sh" => include_str!("../programs/iperf_udp.sh"),
         "redis.sh" => include_str!("../programs/redis.sh"),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use outboard::demo::bench::listens;
 use outboard::lab::{Side, Task};
+use outboard_tests::joined::eventually;
 use outboard_tests::turn;
 use outboard_tests::world::{Arrangement, SERVERS, SERVERS_KERNEL, World, executable, scripted};
 use rustix::time::{ClockId, clock_gettime};
@@ -27,15 +28,6 @@ fn answers(world: &World, address: &str) -> bool {
     let task = Task::words(&format!("redis-cli -h {address} ping"));
     let finished = world.lab.start(Side::A, task).and_then(|cli| cli.wait(PATIENCE));
     finished.is_ok_and(|finished| finished.output.trim() == "PONG")
-}
-
-/// Waits until `condition`, asking again whenever `program` has had a moment.
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let begin = monotonic();
-    while !condition() {
-        assert!(monotonic() - begin < PATIENCE.as_secs_f64(), "{what} did not happen");
-        std::thread::yield_now();
-    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use outboard_tests::cases::{self, Outcome};
 use outboard_tests::world::Arrangement;
-use outboard_tests::{load_seconds, turn};
+use outboard_tests::{load_seconds, soak_seconds, turn};
 
 /// Faults under which everything must arrive whole.
 const FAULTS: &str = "loss:1%+reorder:1%+dup:0.5%";
@@ -43,13 +43,24 @@ fn programs_on_outboard_stay_whole_when_frames_are_lost() {
     holds(test, Arrangement::PacketBoth, Some(FAULTS));
 }
 
+#[test]
+fn servers_on_outboard_beside_the_kernel_hold_the_load_of_kernel_clients() {
+    let test = "servers_on_outboard_beside_the_kernel_hold_the_load_of_kernel_clients";
+    holds(test, Arrangement::XdpServers, None);
+}
+
+#[test]
+fn programs_on_outboard_beside_the_kernel_stay_whole_when_frames_are_lost() {
+    let test = "programs_on_outboard_beside_the_kernel_stay_whole_when_frames_are_lost";
+    holds(test, Arrangement::XdpBoth, Some(FAULTS));
+}
+
 /// Ten minutes of everything and 10 GB compared under faults; writes docs/soak.md.
 #[test]
 #[ignore = "takes more than half an hour: make soak"]
 fn soak() {
     let Some(_turn) = turn("soak") else { return };
-    let seconds = std::env::var("SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
-    let seconds = seconds.unwrap_or(600);
+    let seconds = soak_seconds();
     let mut outcomes: Vec<Outcome> = Vec::new();
     for arrangement in Arrangement::ALL {
         // With and without faults side by side, or it would take twice the time.

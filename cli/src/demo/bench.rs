@@ -247,7 +247,7 @@ pub fn start_engine(
 ) -> Result<Program> {
     let task = executable.arg("engine").arg("--socket").arg(socket).args(arguments);
     let mut engine = lab.start(side, task)?;
-    engine.until(Duration::from_secs(10), |_| {
+    engine.until(Duration::from_secs(60), |_| {
         Observer::connect(socket).and_then(|mut observer| observer.stats()).is_ok()
     })?;
     Ok(engine)

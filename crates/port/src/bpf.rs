@@ -146,8 +146,11 @@ struct Element {
 pub(crate) enum Hook {
     /// At the ingress of an interface, on frames as the kernel's stack sees them.
     TcxIngress,
-    /// In the driver, before the kernel's stack; on frames of several buffers, too.
-    Xdp,
+    /// In the driver, before the kernel's stack; on frames of several buffers, too, if so told.
+    Xdp {
+        /// Without it the kernel keeps such frames away (drivers switch off what makes them).
+        several_buffers: bool,
+    },
 }
 
 impl Hook {
@@ -160,7 +163,9 @@ impl Hook {
         const XDP_HAS_FRAGS: u32 = 1 << 5;
         match self {
             Hook::TcxIngress => (TYPE_SCHED_CLS, ATTACH_TCX_INGRESS, 0),
-            Hook::Xdp => (TYPE_XDP, ATTACH_XDP, XDP_HAS_FRAGS),
+            Hook::Xdp { several_buffers } => {
+                (TYPE_XDP, ATTACH_XDP, if several_buffers { XDP_HAS_FRAGS } else { 0 })
+            }
         }
     }
 }

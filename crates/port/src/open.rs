@@ -10,11 +10,11 @@ use wire::MacAddr;
 use crate::impair::Impaired;
 use crate::interface::{Offloads, Port, PortInfo, Shared};
 use crate::spec::{Impairment, PortKind, PortSpec};
-use crate::xdp::{self, XdpFacts};
+use crate::xdp::{self, Rings, XdpFacts};
 use crate::{packet, tap};
 
 /// An opened port: descriptors and what must be known to run on them. Both can be handed to
-/// another process.
+/// another process; those of an `xdp` on Linux 6.1 cannot.
 #[derive(Debug)]
 pub struct PortFds {
     /// The kernel's side: the device of a `tap`; the socket of a `packet`, and perhaps the link of
@@ -22,6 +22,8 @@ pub struct PortFds {
     pub fds: Vec<OwnedFd>,
     /// The rest, as plain data.
     pub description: PortDescription,
+    /// What is mapped already.
+    pub(crate) rings: Vec<Rings>,
 }
 
 /// What [`open`] found out.
@@ -171,10 +173,10 @@ pub fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
 
 /// Builds the running port, with the faults asked for around it.
 pub fn from_fds(fds: PortFds) -> Result<Box<dyn Port>, OpenError> {
-    let PortFds { fds, description } = fds;
+    let PortFds { fds, description, rings } = fds;
     let mut fds = fds.into_iter();
     if let Some(facts) = &description.xdp {
-        let port = Box::new(xdp::XdpPort::new(fds, facts, &description)?);
+        let port = Box::new(xdp::XdpPort::new(fds, rings, facts, &description)?);
         return Ok(impaired(port, &description));
     }
     let (first, second, more) = (fds.next(), fds.next(), fds.next());

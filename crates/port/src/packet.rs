@@ -88,7 +88,7 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
         xdp: None,
         notes,
     };
-    Ok(PortFds { fds: std::iter::once(fd).chain(guard).collect(), description })
+    Ok(PortFds { fds: std::iter::once(fd).chain(guard).collect(), description, rings: Vec::new() })
 }
 
 /// Keeps the kernel from answering on the interface, and brings it up.

@@ -108,7 +108,7 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
         xdp: None,
         notes: Vec::new(),
     };
-    Ok(PortFds { fds: vec![fd], description })
+    Ok(PortFds { fds: vec![fd], description, rings: Vec::new() })
 }
 
 /// Creates the device, or attaches to a persistent one.

@@ -55,6 +55,7 @@ use memory::{CHUNK_BYTES, Memory};
 use owned::Owned;
 use receive::{Queue, Receive};
 use remotes::Remotes;
+pub(crate) use socket::Rings;
 use transmit::Transmit;
 use ways::Attempt;
 pub use ways::Way;
@@ -65,6 +66,10 @@ const QUEUES_MAX: u32 = 64;
 const LOOK_NS: u64 = 10_000_000;
 /// Looks at the link for each look at the counters.
 const LOOKS_PER_COUNT: u32 = 10;
+/// Longest frame that fits one buffer: a chunk without what the kernel keeps free at its beginning.
+const LONE_FRAME_BYTES_MAX: u32 = CHUNK_BYTES as u32 - 256;
+/// Drivers without a card, whose peers hand over frames that nobody has cut.
+const SOFTWARE: [&str; 6] = ["veth", "virtio_net", "macvlan", "ipvlan", "tun", "bridge"];
 /// Room that VLAN tags may take in a frame.
 const TAG_BYTES: u32 = 4;
 
@@ -123,7 +128,11 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let (ways, known) = ways::to_try(spec.mode, driver.as_deref(), drivers::kernel());
     let mut notes: Vec<String> =
         known.into_iter().map(|sentence| format!("{label}: {sentence}")).collect();
-    let interface = Interface { label: &label, index, mac };
+    let several_buffers = socket::take_several_buffers()
+        .map_err(|why| fail("open AF_XDP sockets", "CAP_NET_RAW", why))?;
+    let driver_name = driver.as_deref();
+    let interface =
+        Interface { label: &label, index, mac, mtu, driver: driver_name, several_buffers };
     let opened = ways::first_that_works(&label, &ways, &mut notes, |way| {
         interface.attempt(way, reserved.ports, &spec.remotes)
     })
@@ -144,10 +153,10 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         impairment: spec.impairment,
         seed: spec.seed.map_or_else(random_seed, Ok)?,
         mode: Some(format!(
-            "XDP {}, frames {}, of several buffers, too, {} receive {}, driver {}, connects from \
-             ports {} to {}, {}",
+            "XDP {}, frames {}, {}, {} receive {}, driver {}, connects from ports {} to {}, {}",
             opened.mode,
             if opened.zero_copy { "zero-copy" } else { "copied by the kernel" },
+            if several_buffers { "of several buffers, too" } else { "of one buffer" },
             opened.queues.len(),
             if opened.queues.len() == 1 { "queue" } else { "queues" },
             driver.as_deref().unwrap_or("unknown"),
@@ -168,9 +177,13 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     };
     let mut fds = vec![opened.attached, opened.owned.0.into_fd(), opened.memfd];
     fds.extend(opened.remotes.map(|remotes| remotes.map.into_fd()));
-    fds.extend(opened.queues.into_iter().map(|queue| queue.fd));
+    let mut rings = Vec::new();
+    for queue in opened.queues {
+        fds.push(queue.fd);
+        rings.push(queue.rings);
+    }
     fds.extend(reserved.sockets);
-    Ok(PortFds { fds, description })
+    Ok(PortFds { fds, description, rings })
 }
 
 /// A VLAN interface above the one called `name`.
@@ -207,6 +220,10 @@ struct Interface<'a> {
     label: &'a str,
     index: u32,
     mac: MacAddr,
+    mtu: u16,
+    driver: Option<&'a str>,
+    /// Whether the kernel gives frames of several buffers to the sockets.
+    several_buffers: bool,
 }
 
 /// A port that works in one of the ways.
@@ -249,11 +266,14 @@ impl Interface<'_> {
         let (owned, sockets, remotes) =
             maps.map_err(|why| self.failed("make BPF maps", "CAP_BPF", &why))?;
         let maps = program::Maps { owned: &owned.0, sockets: &sockets, remotes: remotes.as_ref() };
-        let program = program::load(&maps, block, program::PASS)
+        let program = program::load(&maps, block, program::PASS, self.several_buffers)
             .map_err(|why| self.failed("load the XDP program", "CAP_BPF or CAP_PERFMON", &why))?;
         let attached = self.attach(&program, way)?;
-        let (memfd, mut queues) = open_queues(self.index, &sockets, way)
-            .map_err(|why| self.failed("open AF_XDP sockets (Linux 6.6)", "CAP_NET_RAW", &why))?;
+        if !self.several_buffers {
+            self.refuse_long_frames(way).map_err(Attempt::Failed)?;
+        }
+        let (memfd, mut queues) = open_queues(self.index, &sockets, way, self.several_buffers)
+            .map_err(|why| self.failed("open AF_XDP sockets", "CAP_NET_RAW", &why))?;
         let zero_copy = queues.iter().all(|queue| socket::is_zero_copy(&queue.fd));
         let Some(first) = queues.first_mut() else {
             let why = io::Error::other("the interface has no receive queue");
@@ -269,6 +289,30 @@ impl Interface<'_> {
         };
         let mode = if way == Way::Generic { "generic" } else { "native" };
         Ok(Opened { attached, owned, remotes, memfd, queues, mode, zero_copy, untested })
+    }
+
+    /// Before Linux 6.6 a frame that does not fit one buffer is lost to the sockets. A driver that
+    /// runs the program makes none; before the stack they come as a virtual link's peer sent them.
+    fn refuse_long_frames(&self, way: Way) -> Result<(), OpenError> {
+        let Self { label, mtu, .. } = self;
+        let refuse = |why: String| Err(OpenError::new(OpenErrorKind::Unsupported, why));
+        if frame_bytes_max(*mtu) > LONE_FRAME_BYTES_MAX {
+            return refuse(format!(
+                "{label} has an MTU of {mtu}, and before Linux 6.6 AF_XDP takes frames of up to \
+                 {LONE_FRAME_BYTES_MAX} bytes: set the MTU to {} or less (ip link set NAME mtu \
+                 N), or boot a newer kernel",
+                LONE_FRAME_BYTES_MAX - frame_bytes_max(0)
+            ));
+        }
+        let is_software = self.driver.is_none_or(|driver| SOFTWARE.contains(&driver));
+        if way == Way::Generic && is_software {
+            return refuse(format!(
+                "in generic mode {label} gets frames as long as a virtual peer sends them, and \
+                 before Linux 6.6 AF_XDP takes up to {LONE_FRAME_BYTES_MAX} bytes: boot a newer \
+                 kernel"
+            ));
+        }
+        Ok(())
     }
 
     fn attach(&self, program: &Program, way: Way) -> Result<OwnedFd, Attempt<OpenError>> {
@@ -298,23 +342,28 @@ const BIND_PAUSE: Duration = Duration::from_millis(10);
 
 /// A socket on every receive queue, put into the map. Their fill rings are full before they are
 /// bound: some drivers count on it.
-fn open_queues(index: u32, sockets: &Map, way: Way) -> io::Result<(OwnedFd, Vec<Queue>)> {
+fn open_queues(
+    index: u32,
+    sockets: &Map,
+    way: Way,
+    several_buffers: bool,
+) -> io::Result<(OwnedFd, Vec<Queue>)> {
     let memfd = memory::create(0)?;
     let mut queues: Vec<Queue> = Vec::new();
     for number in 0..QUEUES_MAX {
         let range = range_of(number);
         rustix::fs::ftruncate(&memfd, range.end as u64)?;
         let memory = Memory::map(&memfd, range)?;
-        let mut queue = receive::queue(socket::create(&memory)?, memory)?;
+        let mut queue = receive::queue(socket::create(&memory)?, None, memory)?;
         queue.fill(chunks_of(number));
-        let mut bound = socket::bind(&queue.fd, index, number, way);
+        let mut bound = socket::bind(&queue.fd, index, number, way, several_buffers);
         for _ in 0..BINDS_MAX {
             match &bound {
                 Err(why) if why.raw_os_error() == Some(libc::EBUSY) => {}
                 _ => break,
             }
             std::thread::sleep(BIND_PAUSE);
-            bound = socket::bind(&queue.fd, index, number, way);
+            bound = socket::bind(&queue.fd, index, number, way, several_buffers);
         }
         match bound {
             Ok(()) => {}
@@ -352,6 +401,7 @@ pub struct XdpPort {
 impl XdpPort {
     pub(crate) fn new(
         mut fds: impl Iterator<Item = OwnedFd>,
+        rings: Vec<Rings>,
         facts: &XdpFacts,
         description: &PortDescription,
     ) -> Result<Self, OpenError> {
@@ -366,9 +416,11 @@ impl XdpPort {
             false => fds.next().map(|fd| Remotes::from_fd(fd, &facts.remotes)),
         };
         let mut queues = Vec::new();
+        // Linux 6.1 maps the rings of a socket only before it is bound.
+        let mut rings = rings.into_iter();
         for (number, fd) in (0..facts.queues).zip(&mut fds) {
             let memory = Memory::map(&memfd, range_of(number));
-            let queue = memory.and_then(|memory| receive::queue(fd, memory));
+            let queue = memory.and_then(|memory| receive::queue(fd, rings.next(), memory));
             // Its fill ring is as the opener, or whoever ran on it last, left it.
             queues.push(queue.map_err(|why| fail("map the memory of AF_XDP", why))?);
         }

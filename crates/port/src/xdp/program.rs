@@ -87,9 +87,15 @@ pub(super) struct Maps<'a> {
 
 /// Loads the program. `block`: first and last port that the kernel reserved for the engine's
 /// active opens. `unbound`: the verdict for what is ours on a queue without a socket.
-pub(super) fn load(maps: &Maps<'_>, block: (u16, u16), unbound: u32) -> io::Result<Program> {
+/// `several_buffers`: whether the sockets take frames of several buffers.
+pub(super) fn load(
+    maps: &Maps<'_>,
+    block: (u16, u16),
+    unbound: u32,
+    several_buffers: bool,
+) -> io::Result<Program> {
     let fragments = Map::create(MapKind::LruHash, FRAGMENT_BYTES, 8, FRAGMENTS_MAX)?;
-    Program::load(Hook::Xdp, &write(maps, &fragments, block, unbound))
+    Program::load(Hook::Xdp { several_buffers }, &write(maps, &fragments, block, unbound))
 }
 
 /// Registers: R6 the context, R7 the IP header and later TCP's flags, R8 the end of the frame and

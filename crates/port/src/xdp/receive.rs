@@ -230,7 +230,8 @@ impl Receive {
     }
 }
 
-/// Whether this socket's rings could be mapped, with its memory.
-pub(super) fn queue(fd: OwnedFd, memory: Memory) -> io::Result<Queue> {
-    Ok(Queue { rings: Rings::map(&fd)?, fd, memory })
+/// A queue of this socket and its memory; its rings are mapped where they are not yet.
+pub(super) fn queue(fd: OwnedFd, rings: Option<Rings>, memory: Memory) -> io::Result<Queue> {
+    let rings = rings.map_or_else(|| Rings::map(&fd), Ok)?;
+    Ok(Queue { rings, fd, memory })
 }

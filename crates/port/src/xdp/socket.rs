@@ -19,15 +19,26 @@ pub(super) const CONTINUES: u32 = libc::XDP_PKT_CONTD;
 
 pub(super) type Descriptor = libc::xdp_desc;
 
-/// A socket with its memory registered and its rings made, but not bound.
-pub(super) fn create(memory: &Memory) -> io::Result<OwnedFd> {
+fn unbound() -> io::Result<OwnedFd> {
     // SAFETY: socket takes no pointers.
     let raw = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if raw < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor is new and nobody else's.
-    let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// Whether the kernel gives frames of several buffers to sockets (Linux 6.6). It looks at the
+/// flags of a bind before it looks for the interface, of which there is none with this index.
+pub(super) fn take_several_buffers() -> io::Result<bool> {
+    let refused = bind(&unbound()?, 0, 0, Way::ZeroCopy, true);
+    Ok(!matches!(refused.map_err(|why| why.raw_os_error()), Err(Some(libc::EINVAL))))
+}
+
+/// A socket with its memory registered and its rings made, but not bound.
+pub(super) fn create(memory: &Memory) -> io::Result<OwnedFd> {
+    let fd = unbound()?;
     let registration = libc::xdp_umem_reg {
         addr: memory.address(),
         len: memory.len() as u64,
@@ -51,11 +62,18 @@ pub(super) fn create(memory: &Memory) -> io::Result<OwnedFd> {
 }
 
 /// Binds to a queue of an interface; [`Way::ZeroCopy`] takes copies where the driver needs them.
-pub(super) fn bind(fd: &OwnedFd, interface_index: u32, queue: u32, way: Way) -> io::Result<()> {
+pub(super) fn bind(
+    fd: &OwnedFd,
+    interface_index: u32,
+    queue: u32,
+    way: Way,
+    several_buffers: bool,
+) -> io::Result<()> {
     let copies = if way == Way::ZeroCopy { 0 } else { libc::XDP_COPY };
+    let several_buffers = if several_buffers { libc::XDP_USE_SG } else { 0 };
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
-        sxdp_flags: libc::XDP_USE_NEED_WAKEUP | libc::XDP_USE_SG | copies,
+        sxdp_flags: libc::XDP_USE_NEED_WAKEUP | several_buffers | copies,
         sxdp_ifindex: interface_index,
         sxdp_queue_id: queue,
         sxdp_shared_umem_fd: 0,
@@ -106,7 +124,7 @@ pub(super) fn missed(fd: &OwnedFd) -> u64 {
 
 /// The four rings of a socket.
 #[derive(Debug)]
-pub(super) struct Rings {
+pub(crate) struct Rings {
     /// Chunks for the kernel to receive into.
     pub(super) fill: Ring<u64>,
     /// Frames received.

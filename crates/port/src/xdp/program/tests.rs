@@ -55,7 +55,7 @@ fn bench_with(rules: &[Remote], test: &str, work: impl FnOnce(Bench) + Send) {
         let owned = Owned::create().unwrap();
         let remotes = Remotes::create(rules).unwrap();
         let maps = Maps { owned: &owned.0, sockets: &sockets, remotes: remotes.as_ref() };
-        let program = load(&maps, BLOCK, TO_ENGINE).unwrap_or_else(|why| panic!("{why}"));
+        let program = load(&maps, BLOCK, TO_ENGINE, true).unwrap_or_else(|why| panic!("{why}"));
         let mut claims = Claims::new(owned, 1518);
         claims.follow(&[HERE.into()], 1518).unwrap();
         work(Bench { program, claims, remotes, _sockets: sockets });

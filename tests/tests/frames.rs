@@ -1,0 +1,101 @@
+//! What reaches an engine beside the kernel in an unusual frame: ICMP errors, checksums that are
+//! left to a card, VLAN tags. (Fragments: coexist.rs.)
+
+use outboard::lab::{Program, Side, Task};
+use outboard_tests::joined::{CLIENT, Joined, PATIENCE, SERVER};
+use outboard_tests::turn;
+use outboard_tests::world::{PYTHON, scripted};
+
+/// Sends a datagram to a port where nobody listens, and says what comes of it.
+const TO_NOBODY: &str = "
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((sys.argv[1], 0))
+s.connect((sys.argv[2], 9))
+s.settimeout(60)
+s.send(b'hello')
+try:
+    print(s.recv(100))
+except ConnectionRefusedError:
+    print('refused')
+";
+
+#[test]
+fn an_icmp_error_finds_the_socket_whose_datagram_it_quotes() {
+    let Some(_turn) = turn("an_icmp_error_finds_the_socket_whose_datagram_it_quotes") else {
+        return;
+    };
+    let joined = Joined::start();
+    let task = || Task::new(PYTHON).args(["-c", TO_NOBODY, SERVER, CLIENT]);
+    for (sent, task) in [(0, task()), (1, joined.accelerated(task()))] {
+        let finished = joined.lab.start(Side::B, task).and_then(|one| one.wait(PATIENCE));
+        let finished = finished.expect("it ends");
+        assert_eq!(finished.output.trim(), "refused", "{}", finished.errors);
+        assert_eq!(joined.counter("datagrams_tx"), sent);
+    }
+}
+
+/// A host behind the clients' one, which forwards to it over a link that carries less than both
+/// think: packets that are too long for it cause ICMP errors.
+fn narrow_path(joined: &Joined) -> (Program, String) {
+    let beyond = Task::words("unshare --net sh -c").arg("echo ready; exec sleep infinity");
+    let beyond = joined.start_ready(Side::A, beyond, |one| one.output().contains("ready"));
+    let pid = beyond.pid();
+    let peer = format!("peer name beyond mtu 1500 netns {pid}");
+    joined.ip(Side::A, &format!("link add narrow mtu 1500 type veth {peer}"));
+    joined.ip(Side::A, "addr add 192.0.2.1/24 dev narrow");
+    joined.ip(Side::A, "link set narrow up mtu 1280");
+    joined.lab.inside(Side::A, &["sysctl", "-qw", "net.ipv4.ip_forward=1"]).expect("sysctl");
+    let inside = format!("nsenter --net=/proc/{pid}/ns/net ");
+    for words in [
+        "addr add 192.0.2.2/24 dev beyond",
+        "link set beyond up",
+        "route add default via 192.0.2.1",
+    ] {
+        let said = joined.says(Side::A, &format!("{inside}ip {words}"));
+        assert_eq!(said, "", "{words}");
+    }
+    joined.ip(Side::B, &format!("route add 192.0.2.0/24 via {CLIENT}"));
+    (beyond, inside)
+}
+
+#[test]
+fn an_icmp_error_tells_a_connection_what_its_path_carries() {
+    let Some(_turn) = turn("an_icmp_error_tells_a_connection_what_its_path_carries") else {
+        return;
+    };
+    let joined = Joined::start();
+    let _redis = joined.redis();
+    let (_beyond, inside) = narrow_path(&joined);
+    let ask = |words: &str| joined.says(Side::A, &format!("{inside}redis-cli -h {SERVER} {words}"));
+    assert_eq!(ask("setrange big 300000 x").trim(), "300001");
+    let accepts = joined.counter("accepts");
+    let got = ask("--raw getrange big 0 -1");
+    assert!(got.ends_with("x\n"), "{} bytes came", got.len());
+    assert_eq!(joined.counter("accepts"), accepts + 1, "through the engine");
+}
+
+#[test]
+fn on_a_virtual_link_a_checksum_may_be_whole_or_partial_but_not_wrong() {
+    let Some(_turn) = turn("on_a_virtual_link_a_checksum_may_be_whole_or_partial_but_not_wrong")
+    else {
+        return;
+    };
+    let joined = Joined::start();
+    let service = scripted(&joined.lab, "datagrams.py").args(["server", SERVER, "5301"]);
+    let ready = |server: &Program| server.output().contains("ready");
+    let _service = joined.start_ready(Side::B, joined.accelerated(service), ready);
+    let [a, b] = Side::BOTH.map(|side| joined.link.end(side));
+    let partial = format!("port_rx_partial{{port=xdp:{b}}}");
+    let shown = joined.ip(Side::B, &format!("-o link show {b}"));
+    let mac = shown.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next());
+    let mac = mac.expect("a hardware address");
+    // The client's kernel must know the way for the answers, too.
+    joined.says(Side::A, &format!("ping -c 1 -W 20 {SERVER}"));
+    let before = joined.counter(&partial);
+    let task = scripted(&joined.lab, "crafted.py").args([&a, CLIENT, "7000", SERVER, "5301", mac]);
+    let finished = joined.lab.start(Side::A, task).and_then(|one| one.wait(PATIENCE));
+    let finished = finished.expect("it ends");
+    assert_eq!(finished.output, "partial\nwhole\n", "{}", finished.errors);
+    assert_eq!(joined.counter(&partial), before + 1);
+}
