@@ -92,7 +92,11 @@ fn an_engine_that_nobody_confirms_ends_and_gives_everything_back() {
     assert!(pair.outboard("confirm").contains("the engine stays"));
     assert!(engine.is_running());
     drop(engine);
-    let _engine = pair.engine("", &[]);
+    let route = ["ip", "route", "add", "default", "via", "10.78.0.1"];
+    pair.lab.inside(Side::B, &route).expect("a route");
+    let engine = pair.engine("", &[]);
+    let named = engine.errors().contains("carries this machine's default route");
+    assert!(named && engine.errors().contains("--confirm 60"), "{}", engine.errors());
     let said = pair.outboard("confirm");
     assert!(said.contains("not started with --confirm"), "{said}");
 }
@@ -133,11 +137,38 @@ fn an_engine_keeps_only_the_capability_that_it_needs_and_serves_as_its_own_user(
 }
 
 #[test]
+fn members_of_the_group_use_the_socket_within_what_their_user_may_have() {
+    let Some(_turn) = turn("members_of_the_group_use_the_socket") else { return };
+    let pair = Pair::new();
+    let settings = "user = \"nobody\"\nsocket_group = \"daemon\"\nsocket_mode = 0o660\n\
+                    [limits]\nmemory_per_user = 1\n";
+    let _engine = pair.engine(settings, &[]);
+    let as_bin = |groups: &str, arguments: &[&str]| {
+        let task = Task::words("setpriv --reuid 2 --regid 2").arg(groups).arg(&pair.executable);
+        let (command, rest) = arguments.split_first().expect("a command");
+        let task = task.arg(*command).arg("--socket").arg(&pair.socket).args(rest);
+        let finished = pair.lab.start(Side::B, task).and_then(|one| one.wait(PATIENCE));
+        finished.expect("it ends")
+    };
+    let refused = as_bin("--clear-groups", &["stats"]);
+    assert!(refused.errors.contains("Permission denied"), "{}", refused.errors);
+    let let_in = as_bin("--groups=1", &["stats"]);
+    assert!(let_in.output.contains("sessions_refused_memory"), "{}", let_in.errors);
+    let confirmed = as_bin("--groups=1", &["confirm"]);
+    assert!(confirmed.errors.contains("only root and the engine's own user"));
+    let listen = "import socket; socket.create_server(('', 6379))";
+    let listened = as_bin("--groups=1", &["run", "--", PYTHON, "-c", listen]);
+    assert!(listened.status.success(), "the kernel serves: {}", listened.errors);
+    assert!(listened.errors.contains("memory_per_user"), "{}", listened.errors);
+    assert!(pair.counter("sessions_refused_memory") > 0);
+}
+
+#[test]
 fn firewall_rules_on_an_accelerated_port_are_named_and_so_are_the_owners_of_sockets() {
     let test = "firewall_rules_on_an_accelerated_port_are_named";
     let Some(_turn) = turn(test) else { return };
     let pair = Pair::new();
-    let has_rules = lab::require_programs(&["nft"]).is_ok();
+    let has_rules = lab::require_programs(&["nft", "iptables-nft", "iptables-legacy"]).is_ok();
     if has_rules {
         for words in [
             "add table inet t",
@@ -148,14 +179,26 @@ fn firewall_rules_on_an_accelerated_port_are_named_and_so_are_the_owners_of_sock
             let command: Vec<&str> = ["nft"].into_iter().chain([words]).collect();
             pair.lab.inside(Side::B, &command).expect(words);
         }
+        for program in ["iptables-nft", "iptables-legacy"] {
+            let rule = "-A INPUT -p tcp -m tcp --dport 6379 -j DROP";
+            let command: Vec<&str> = [program].into_iter().chain(rule.split(' ')).collect();
+            pair.lab.inside(Side::B, &command).expect(program);
+        }
     } else {
-        eprintln!("SKIPPED in {test}: rules, for nft is not installed");
+        eprintln!("SKIPPED in {test}: rules, for nft or iptables are not installed");
     }
     let mut engine = pair.engine("", &[]);
     let _redis = pair.redis();
     if has_rules {
-        let named = "nftables inet t own: tcp dport 6379 drop";
-        engine.until(PATIENCE, |one| one.errors().contains(named)).expect("it names the rule");
+        for named in [
+            "nftables inet t own: tcp dport 6379 drop",
+            "iptables-nft filter INPUT: -p tcp -m tcp --dport 6379 -j DROP",
+            "iptables-legacy filter INPUT: -p tcp -m tcp --dport 6379 -j DROP",
+        ] {
+            engine.until(PATIENCE, |one| one.errors().contains(named)).expect(named);
+        }
+        let told = engine.errors().matches("tcp port 6379 while it is accelerated").count();
+        assert_eq!(told, 1, "{}", engine.errors());
         assert!(!engine.errors().contains("6380"), "{}", engine.errors());
     }
     assert_eq!(pair.answer(), "PONG", "the rule does not apply");

@@ -169,7 +169,7 @@ fn make_directory(settings: &Settings) -> Result<()> {
 
 /// Says so when a port is the machine's way to the world and a mistake would not undo itself.
 fn warn_of_default_routes(settings: &Settings) {
-    let routes = std::fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
+    let routes = routes();
     for port in settings.ports.iter().filter(|port| port.kind == PortKind::Xdp) {
         if settings.confirm.is_none() && carries_default_route(&routes, &port.name) {
             eprintln!(
@@ -182,12 +182,24 @@ fn warn_of_default_routes(settings: &Settings) {
     }
 }
 
-/// Whether `routes`, as /proc/net/route has them, lead anywhere through an interface.
+/// The kernel's routes of both IP versions, as its files in /proc have them.
+pub(super) fn routes() -> String {
+    let read = |name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+    ["route", "ipv6_route"].map(|name| read(name).unwrap_or_default()).concat()
+}
+
+/// Whether `routes` lead anywhere through an interface.
 pub(super) fn carries_default_route(routes: &str, interface: &str) -> bool {
+    const ANY: &str = "00000000000000000000000000000000";
     routes.lines().any(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        // Interface, destination, gateway, flags, three counts, mask.
-        matches!(words[..], [name, "00000000", _, _, _, _, _, "00000000", ..] if name == interface)
+        match words[..] {
+            // Interface, destination, gateway, flags, three counts, mask.
+            [name, "00000000", _, _, _, _, _, "00000000", ..] => name == interface,
+            // Destination, source, gateway, metric, two counts, flags, interface.
+            [ANY, "00", _, _, _, _, _, _, _, name] => name == interface,
+            _ => false,
+        }
     })
 }
 
@@ -358,9 +370,13 @@ mod tests {
     fn the_interface_of_the_default_route_is_known() {
         let routes = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\n\
                       eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
-                      eth1\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
+                      eth1\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
+                      00000000000000000000000000000000 00 00000000000000000000000000000000 00 \
+                      fe800000000000000000000000000001 00000400 00000001 00000000 00000003     \
+                      eth2\n";
         assert!(carries_default_route(routes, "eth0"));
         assert!(!carries_default_route(routes, "eth1"));
+        assert!(carries_default_route(routes, "eth2"));
         assert!(!carries_default_route("", "eth0"));
     }
 

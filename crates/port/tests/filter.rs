@@ -174,6 +174,67 @@ fn filters_keep_what_tcpdumps_own_keep() {
 }
 
 #[test]
+fn whatever_is_written_is_understood_or_refused_with_a_sentence() {
+    let words = [
+        "host",
+        "net",
+        "port",
+        "portrange",
+        "src",
+        "dst",
+        "ether",
+        "ip",
+        "ip6",
+        "arp",
+        "tcp",
+        "udp",
+        "icmp",
+        "icmp6",
+        "and",
+        "or",
+        "not",
+        "&&",
+        "||",
+        "!",
+        "(",
+        ")",
+        "80",
+        "10.0.0.1",
+        "10",
+        "fd00::1",
+        "1-2",
+        "02:00:00:00:00:01",
+        "10.0.0.0/8",
+        "&",
+        "|",
+        "\u{e9}",
+        "/",
+        "-",
+        "::",
+    ];
+    let mut state = 1u64;
+    let mut draw = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize % below
+    };
+    let frames = frames();
+    let mut understood = 0;
+    for _ in 0..20_000 {
+        let len = 1 + draw(8);
+        let glue = if draw(4) == 0 { "" } else { " " };
+        let text = (0..len).map(|_| words[draw(words.len())]).collect::<Vec<_>>().join(glue);
+        match Filter::compile(&text) {
+            Ok(filter) => {
+                understood += 1;
+                filter.keeps(&frames[draw(frames.len())]);
+            }
+            Err(why) => assert!(why.to_string().contains("filter"), "{text}: {why}"),
+        }
+    }
+    assert!(understood > 500, "{understood} of them");
+}
+
+#[test]
 fn a_frame_cut_short_anywhere_is_decided_in_bounds() {
     for expression in EXPRESSIONS {
         let filter = Filter::compile(expression).expect("compiles");

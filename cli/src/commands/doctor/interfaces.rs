@@ -4,13 +4,13 @@ use std::fs;
 
 use port::Survey;
 
-use super::super::engine::carries_default_route;
+use super::super::engine::{carries_default_route, routes};
 use super::Check;
 
 /// Checks of all Ethernet interfaces of this network namespace.
 pub(super) fn checks() -> Vec<Check> {
     let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
-    let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
+    let routes = routes();
     let names = table.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
     names
         .filter_map(|name| Some((name, port::survey(name).ok()?)))

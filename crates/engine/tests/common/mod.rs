@@ -91,6 +91,11 @@ impl Side {
     }
 
     pub fn attach(&mut self, limits: &Limits) -> Program {
+        self.attach_as(0, limits)
+    }
+
+    /// A program of user `uid`.
+    pub fn attach_as(&mut self, uid: u32, limits: &Limits) -> Program {
         let region = Arc::new(Region::private(limits.geometry(1)).unwrap());
         let key = SessionKey(self.next_key);
         self.next_key += 1;
@@ -99,7 +104,7 @@ impl Side {
             geometry: *region.geometry(),
             region: Arc::clone(&region),
             pipes: None,
-            who: SessionWho { program: "test".into(), pid: 1, uid: 0 },
+            who: SessionWho { program: "test".into(), pid: 1, uid },
         });
         Program {
             key,
