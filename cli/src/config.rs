@@ -15,6 +15,7 @@
 //!
 //! [tcp]
 //! timestamps = true
+//! mtu_probing = "after-black-hole"
 //! ```
 //!
 //! Unknown keys are errors; every error names its line.
@@ -22,7 +23,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use engine::config::{EngineConfig, Limits, Poll, TcpSettings};
+use engine::config::{EngineConfig, Limits, MtuProbing, Poll, TcpSettings};
 use engine::rules::Rules;
 use port::PortSpec;
 use serde::Deserialize;
@@ -153,6 +154,7 @@ table! { LimitsTable for Limits {
 
 table! { TcpTable for TcpSettings {
     timestamps: bool,
+    mtu_probing: MtuProbing,
 } }
 
 /// Settings from the file at `path`, if any, and `flags`.
@@ -278,7 +280,8 @@ mod tests {
     fn a_file_gives_all_settings_and_flags_win() {
         let text = "core = 3\npoll = \"busy\"\ndrain = 7\n\
                     ports = [\"packet:eth1,addr=10.1.0.2/16\"]\n\
-                    [limits]\nsessions = 5\n[tcp]\ntimestamps = false\n";
+                    [limits]\nsessions = 5\n[tcp]\ntimestamps = false\n\
+                    mtu_probing = \"always\"\n";
         let flags = Flags { core: Some(1), ..Flags::default() };
         let settings = parse("x.toml", text, &flags).expect("parses");
         assert_eq!(settings.engine.core, Some(1));
@@ -287,6 +290,7 @@ mod tests {
         assert_eq!(settings.engine.limits.sessions, 5);
         assert_eq!(settings.engine.limits.sessions_per_user, 1);
         assert!(!settings.engine.tcp.timestamps);
+        assert_eq!(settings.engine.tcp.mtu_probing, MtuProbing::Always);
         assert_eq!(settings.ports[0].label(), "packet:eth1");
     }
 

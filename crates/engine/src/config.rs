@@ -8,7 +8,7 @@ use std::sync::mpsc::SyncSender;
 use port::{Port, Protocol};
 use shm::control::Geometry;
 pub use stack::api::{Cidr, Destination};
-pub use stack::tcp::TcpSettings;
+pub use stack::tcp::{MtuProbing, TcpSettings};
 
 use crate::rules::Rules;
 use crate::trial::Trial;

@@ -86,7 +86,7 @@ impl Worker {
                 stream.receive.consumed = levels.readable;
             } else {
                 // Before `readable`, so that whoever sees that sees this.
-                view.set_wanted(stream.receive.wanted(stream.options.recv_limit));
+                view.set_wanted(stream.receive.wanted(stream.options.window_limit()));
                 view.set_readable(levels.readable);
                 news = true;
                 // The sweep of this turn came before this and asked for less.

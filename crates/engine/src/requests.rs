@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use shm::request::{
     Addresses, ConnectOptions, ConnectionInfo, LEFT_TO_KERNEL, OptionName, Reply, Request,
 };
-use stack::api::{CongestionKind, TcpOptions, TcpState};
+use stack::api::{CongestionKind, PathMtuDiscovery, TcpOptions, TcpState};
 use stack::tcp::TcpInfo;
 
 use crate::control::authority::Refusal;
@@ -88,7 +88,7 @@ impl Worker {
         else {
             return false;
         };
-        view.set_wanted(stream.receive.wanted(stream.options.recv_limit));
+        view.set_wanted(stream.receive.wanted(stream.options.window_limit()));
         let _ = self.stack.tcp_consumed(now, stream.id, consumed);
         self.recheck.push((place, index));
         true
@@ -380,6 +380,15 @@ impl Worker {
     }
 
     fn option(&mut self, place: u32, index: u32, option: OptionName) -> Result<Reply, Errno> {
+        if option == OptionName::PathMtu {
+            let Some(Role::Stream(stream)) = self.endpoint(place, index).map(|one| &one.role)
+            else {
+                return Err(Errno::NOTCONN);
+            };
+            let id = stream.id;
+            let info = self.stack.tcp_info(id).map_err(errno::of_request)?;
+            return Ok(Reply::Value(info.mtu.into()));
+        }
         let options = self.options_of(place, index)?;
         value(options, option).map(Reply::Value)
     }
@@ -555,9 +564,54 @@ fn apply(
             options.congestion =
                 if number == 0 { CongestionKind::Cubic } else { CongestionKind::Reno };
         }
-        OptionName::DeferAccept | OptionName::Backlog => return Err(Errno::OPNOTSUPP),
+        OptionName::MtuDiscover => {
+            options.pmtu = match number {
+                1 | 2 => PathMtuDiscovery::Want,
+                3 | 4 => PathMtuDiscovery::Probe,
+                _ => PathMtuDiscovery::Dont,
+            };
+        }
+        // More than TCP_FIN_TIMEOUT_MAX is the default, as in the kernel.
+        OptionName::Linger2 => {
+            let seconds = number.cast_signed().max(-1);
+            options.linger2_s = if seconds > FIN_TIMEOUT_S_MAX { 0 } else { seconds };
+        }
+        OptionName::SynRetries => options.syn_retries = number as u8,
+        OptionName::WindowClamp => options.window_clamp = number.max(WINDOW_CLAMP_MIN),
+        OptionName::DeferAccept => {
+            options.defer_accept = timeouts_within(number.cast_signed());
+        }
+        OptionName::Backlog | OptionName::PathMtu => return Err(Errno::OPNOTSUPP),
     }
     Ok(())
+}
+
+/// TCP_FIN_TIMEOUT_MAX, seconds.
+const FIN_TIMEOUT_S_MAX: i32 = 120;
+/// SOCK_MIN_RCVBUF / 2, bytes.
+const WINDOW_CLAMP_MIN: u32 = 1152;
+
+/// The timeouts of a SYN and ACK: the first after a second, each twice the one before, two
+/// minutes at most.
+fn timeouts() -> impl Iterator<Item = i32> {
+    (0..255u32).map(|doublings| 1 << doublings.min(7)).map(|seconds: i32| seconds.min(120))
+}
+
+/// How many timeouts it takes until `seconds` have passed (the kernel's secs_to_retrans).
+fn timeouts_within(seconds: i32) -> u8 {
+    if seconds <= 0 {
+        return 0;
+    }
+    let ends = timeouts().scan(0i32, |passed, timeout| {
+        *passed += timeout;
+        Some(*passed)
+    });
+    1 + ends.take_while(|&end| seconds > end).count().min(254) as u8
+}
+
+/// When so many timeouts have passed, in seconds.
+fn timeouts_end(count: u8) -> i32 {
+    timeouts().take(count.into()).sum()
 }
 
 fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
@@ -579,7 +633,22 @@ fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
             CongestionKind::Cubic => 0,
             CongestionKind::Reno => 1,
         },
-        OptionName::DeferAccept | OptionName::Backlog => return Err(Errno::OPNOTSUPP),
+        OptionName::MtuDiscover => match options.pmtu {
+            PathMtuDiscovery::Dont => 0,
+            PathMtuDiscovery::Want => 1,
+            PathMtuDiscovery::Probe => 3,
+        },
+        OptionName::Linger2 => match options.linger2_s {
+            0 => 60,
+            seconds => u64::from(seconds.cast_unsigned()),
+        },
+        OptionName::SynRetries => match options.syn_retries {
+            0 => 6,
+            most => u64::from(most),
+        },
+        OptionName::WindowClamp => u64::from(options.window_limit()),
+        OptionName::DeferAccept => u64::from(timeouts_end(options.defer_accept).cast_unsigned()),
+        OptionName::Backlog | OptionName::PathMtu => return Err(Errno::OPNOTSUPP),
     })
 }
 

@@ -87,6 +87,7 @@ fn socket(index: usize) -> Seen {
         retransmits: 0,
         mss: 1448,
         send_window: 65535,
+        mtu: 1500,
     };
     let id = SocketId { index: index as u32, generation: 0 };
     Seen { socket: stack::SocketInfo::Tcp(id, info), session: None }

@@ -148,6 +148,16 @@ option_names! {
     DeferAccept = 15,
     /// A listener's backlog.
     Backlog = 16,
+    /// IP_MTU_DISCOVER.
+    MtuDiscover = 17,
+    /// TCP_LINGER2, seconds.
+    Linger2 = 18,
+    /// TCP_SYNCNT.
+    SynRetries = 19,
+    /// TCP_WINDOW_CLAMP, bytes.
+    WindowClamp = 20,
+    /// IP_MTU, only to be asked for.
+    PathMtu = 21,
 }
 
 impl OptionName {
@@ -165,6 +175,10 @@ impl OptionName {
             // TCP_MIN_MSS and MAX_TCP_WINDOW; 0 takes the wish back.
             Self::Maxseg => number == 0 || (88..=32767).contains(&number),
             Self::Congestion => matches!(number, 0 | 1),
+            Self::MtuDiscover => (0..=5).contains(&number),
+            Self::SynRetries => (1..=127).contains(&number),
+            Self::WindowClamp => number != 0,
+            Self::PathMtu => false,
             Self::Nodelay
             | Self::Cork
             | Self::Quickack
@@ -173,6 +187,7 @@ impl OptionName {
             | Self::Tos
             | Self::ReceiveLimit
             | Self::DeferAccept
+            | Self::Linger2
             | Self::Backlog => true,
         }
     }

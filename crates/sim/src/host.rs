@@ -77,6 +77,7 @@ impl Host {
             neighbors: options.neighbors,
             reassemblies: 4,
             reassemblies_per_source: 2,
+            path_mtus: 8,
             own_bytes: 128 * 1024,
         };
         let offloads = Offloads {
@@ -104,7 +105,7 @@ impl Host {
             part.copy_from_slice(&random.any().to_le_bytes());
         }
         let counters = Arc::new(Counters::default());
-        let tcp = TcpSettings { timestamps: options.timestamps };
+        let tcp = TcpSettings { timestamps: options.timestamps, ..TcpSettings::default() };
         let config = WorkerConfig { limits, stack_limits, tcp, seed: key, index: 0 };
         let worker = Worker::new(config, vec![setup], Arc::clone(&counters), Instant(now))
             .expect("one port is few enough");

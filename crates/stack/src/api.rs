@@ -345,6 +345,47 @@ pub struct TcpOptions {
     pub recv_limit: u32,
     /// CUBIC or Reno (TCP_CONGESTION).
     pub congestion: CongestionKind,
+    /// IP_MTU_DISCOVER.
+    pub pmtu: PathMtuDiscovery,
+    /// TCP_LINGER2: seconds that a closed connection waits for the peer's FIN; 0 for the default,
+    /// negative for not at all.
+    pub linger2_s: i32,
+    /// TCP_SYNCNT: how often a SYN is sent again; 0 for the default.
+    pub syn_retries: u8,
+    /// TCP_WINDOW_CLAMP: most bytes of window to offer; 0 for what `recv_limit` says.
+    pub window_clamp: u32,
+    /// TCP_DEFER_ACCEPT: retransmissions of the SYN and ACK for which a listener waits for the
+    /// peer's first data.
+    pub defer_accept: u8,
+}
+
+/// IP_MTU_DISCOVER: what the size of packets follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PathMtuDiscovery {
+    /// The link; routers may cut.
+    Dont,
+    /// The path, as routers tell it. IP_PMTUDISC_DO is the same for TCP.
+    #[default]
+    Want,
+    /// The link; routers may not cut, and are not listened to.
+    Probe,
+}
+
+impl PathMtuDiscovery {
+    /// Whether what routers say counts.
+    pub fn heeds_routers(self) -> bool {
+        self == Self::Want
+    }
+}
+
+impl TcpOptions {
+    /// Most bytes of window to offer.
+    pub fn window_limit(&self) -> u32 {
+        match self.window_clamp {
+            0 => self.recv_limit,
+            clamp => self.recv_limit.min(clamp),
+        }
+    }
 }
 
 impl Default for TcpOptions {
@@ -364,6 +405,11 @@ impl Default for TcpOptions {
             ttl: 64,
             recv_limit: 1 << 20,
             congestion: CongestionKind::Cubic,
+            pmtu: PathMtuDiscovery::default(),
+            linger2_s: 0,
+            syn_retries: 0,
+            window_clamp: 0,
+            defer_accept: 0,
         }
     }
 }

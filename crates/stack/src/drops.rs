@@ -103,6 +103,8 @@ drop_reasons! {
     TcpSynQueueFull => "tcp_syn_queue_full",
     /// The listener's accept queue is full.
     TcpAcceptQueueFull => "tcp_accept_queue_full",
+    /// An acknowledgement of the handshake, where the listener waits for data (TCP_DEFER_ACCEPT).
+    TcpDeferred => "tcp_deferred",
     /// The connection table is full.
     TcpTableFull => "tcp_table_full",
     /// The owner has no room for the payload.
@@ -133,6 +135,8 @@ pub struct Counters {
     pub arp_failures: u64,
     /// Neighbours forgotten because the table was full.
     pub neighbor_evictions: u64,
+    /// Path MTUs forgotten because there were too many.
+    pub path_mtu_evictions: u64,
     /// Datagrams reassembled from fragments.
     pub reassembled: u64,
     /// Echo requests answered.
@@ -157,6 +161,7 @@ impl Default for Counters {
             arp_replies: 0,
             arp_failures: 0,
             neighbor_evictions: 0,
+            path_mtu_evictions: 0,
             reassembled: 0,
             echo_replies: 0,
             unreachables: 0,
@@ -189,6 +194,7 @@ impl Counters {
             ("arp_replies", self.arp_replies),
             ("arp_failures", self.arp_failures),
             ("neighbor_evictions", self.neighbor_evictions),
+            ("path_mtu_evictions", self.path_mtu_evictions),
             ("reassembled", self.reassembled),
             ("echo_replies", self.echo_replies),
             ("unreachables", self.unreachables),

@@ -17,6 +17,7 @@ mod arena;
 pub mod drops;
 pub mod flow;
 mod neighbor;
+mod path_mtu;
 mod reassembly;
 pub mod route;
 mod stack;

@@ -16,6 +16,7 @@ use crate::arena::Arena;
 use crate::drops::{Counters, DropReason};
 use crate::flow::KeyedHash;
 use crate::neighbor::{Due, Neighbors};
+use crate::path_mtu::PathMtus;
 use crate::reassembly::Reassembly;
 use crate::route::Routes;
 use crate::tcp::{Accepted, Tcp, TcpInfo, TcpSettings};
@@ -81,6 +82,8 @@ pub struct Limits {
     pub reassemblies: u32,
     /// Datagrams being reassembled from one source at a time.
     pub reassemblies_per_source: u32,
+    /// Destinations whose path MTU is remembered (counter `path_mtu_evictions`).
+    pub path_mtus: u32,
     /// Bytes of answers (ICMP) that wait to be transmitted.
     pub own_bytes: u32,
 }
@@ -97,6 +100,7 @@ impl Default for Limits {
             neighbors: 1024,
             reassemblies: 16,
             reassemblies_per_source: 4,
+            path_mtus: 4096,
             own_bytes: 256 * 1024,
         }
     }
@@ -219,6 +223,7 @@ pub struct Stack {
     /// The neighbours' generation at which those who wait were last told.
     seen_generation: u64,
     reassembly: Reassembly,
+    path_mtus: PathMtus,
     /// Slots: first the reassemblies, then the neighbours.
     wheel: Wheel,
     reassembly_count: u32,
@@ -263,6 +268,7 @@ impl Stack {
             neighbors: Neighbors::new(hash, limits.neighbors),
             seen_generation: 0,
             reassembly: Reassembly::new(hash, limits.reassemblies, limits.reassemblies_per_source),
+            path_mtus: PathMtus::new(hash, limits.path_mtus),
             wheel,
             reassembly_count: limits.reassemblies,
             arena: Arena::new(limits.own_bytes),
@@ -316,10 +322,8 @@ impl Stack {
         config.mtu = config.mtu.max(MTU_MIN);
         let mtu = config.mtu;
         let before = self.routes.interface(index).map(|interface| interface.mtu);
-        if self.routes.replace(index, config)
-            && let Some(before) = before.filter(|before| *before != mtu)
-        {
-            self.tcp.follow_mtu(now, index, before, mtu);
+        if self.routes.replace(index, config) && before.is_some_and(|before| before != mtu) {
+            self.tcp.follow_mtu(now, index, mtu);
         }
     }
 
@@ -351,6 +355,19 @@ impl Stack {
     /// Interfaces, own addresses and how destinations are reached.
     pub fn routes(&self) -> &Routes {
         &self.routes
+    }
+
+    /// Largest IP packet that reaches `remote`, as far as is known; `link` at most.
+    pub fn mtu_towards(&self, now: Instant, remote: IpAddr, link: u16) -> u16 {
+        self.path_mtus.towards(now, remote, link)
+    }
+
+    /// A router has said that a packet of ours to `remote` was too big for a link of `mtu` bytes
+    /// (0: it did not say), and the packet that it quotes was found to be ours.
+    pub fn on_too_big(&mut self, now: Instant, remote: IpAddr, mtu: u16) {
+        let Some(route) = self.routes.lookup(remote) else { return };
+        let _ = self.path_mtus.learn(now, remote, mtu, route.mtu);
+        self.counters.path_mtu_evictions = self.path_mtus.evictions();
     }
 
     /// The bytes of a [`Payload::Own`]; valid until they are released.

@@ -20,6 +20,7 @@ mod image;
 mod intervals;
 mod isn;
 mod listener;
+mod mtu;
 mod prr;
 mod rack;
 mod receive;
@@ -40,7 +41,7 @@ mod tlp;
 mod undo;
 
 pub use counters::TcpCounters;
-pub use settings::TcpSettings;
+pub use settings::{MtuProbing, TcpSettings};
 pub use state::{Input, STATES};
 pub use tables::Tcp;
 
@@ -92,6 +93,17 @@ pub struct SegmentTx {
     pub tos: u8,
     /// Time to live.
     pub ttl: u8,
+    /// Routers must not cut it.
+    pub dont_fragment: bool,
+}
+
+/// What the way to a destination carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathMtu {
+    /// Largest IP packet on the link.
+    pub link: u16,
+    /// Largest IP packet that reaches the destination, as far as is known.
+    pub path: u16,
 }
 
 /// What an ICMP error says about a segment of ours.
@@ -154,4 +166,6 @@ pub struct TcpInfo {
     pub mss: u16,
     /// Peer's window in bytes.
     pub send_window: u32,
+    /// Largest IP packet to the peer.
+    pub mtu: u16,
 }

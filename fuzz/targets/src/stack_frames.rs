@@ -100,6 +100,7 @@ impl Run {
     fn new(seed: u8) -> Self {
         let mut config = Config::new([seed; 32]);
         config.limits = Limits {
+            path_mtus: 8,
             connections: 8,
             time_waits: 4,
             listeners: 2,

@@ -302,6 +302,7 @@ impl Sockets {
             match self.lent(fd, |kernel| attachment.session.listen(kernel, backlog)) {
                 Ok(endpoint) => {
                     granted = Some(endpoint.id());
+                    self.apply_remembered(socket, &endpoint);
                     listening.engine = Some((Arc::new(endpoint), attachment.clone()));
                 }
                 Err(error) => {

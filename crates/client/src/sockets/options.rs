@@ -31,12 +31,30 @@ fn engines(level: i32, name: i32) -> Option<OptionName> {
         (TCP, libc::TCP_KEEPCNT) => OptionName::Keepcnt,
         (TCP, libc::TCP_USER_TIMEOUT) => OptionName::UserTimeout,
         (TCP, libc::TCP_MAXSEG) => OptionName::Maxseg,
+        (TCP, libc::TCP_LINGER2) => OptionName::Linger2,
+        (TCP, libc::TCP_SYNCNT) => OptionName::SynRetries,
+        (TCP, libc::TCP_WINDOW_CLAMP) => OptionName::WindowClamp,
+        (TCP, libc::TCP_DEFER_ACCEPT) => OptionName::DeferAccept,
+        (IP, libc::IP_MTU_DISCOVER) | (IPV6, libc::IPV6_MTU_DISCOVER) => OptionName::MtuDiscover,
+        (IP, libc::IP_MTU) | (IPV6, libc::IPV6_MTU) => OptionName::PathMtu,
         (SOCKET, libc::SO_KEEPALIVE) => OptionName::Keepalive,
         (SOCKET, libc::SO_RCVBUF) => OptionName::ReceiveLimit,
         (IP, libc::IP_TOS) | (IPV6, libc::IPV6_TCLASS) => OptionName::Tos,
         (IP, libc::IP_TTL) | (IPV6, libc::IPV6_UNICAST_HOPS) => OptionName::Ttl,
         _ => return None,
     })
+}
+
+/// Options whose value is not what was set last: the engine rounds, bounds or knows it.
+fn is_asked_for(option: OptionName) -> bool {
+    matches!(
+        option,
+        OptionName::Linger2
+            | OptionName::SynRetries
+            | OptionName::WindowClamp
+            | OptionName::DeferAccept
+            | OptionName::PathMtu
+    )
 }
 
 /// Options whose name alone is enough to say that they change nothing on a connection, as they do
@@ -78,21 +96,12 @@ fn is_harmless(level: i32, name: i32) -> bool {
         ) | (
             TCP,
             libc::TCP_NOTSENT_LOWAT
-                | libc::TCP_LINGER2
-                | libc::TCP_SYNCNT
-                | libc::TCP_WINDOW_CLAMP
-                | libc::TCP_DEFER_ACCEPT
                 | libc::TCP_FASTOPEN
                 | libc::TCP_FASTOPEN_CONNECT
                 | libc::TCP_THIN_LINEAR_TIMEOUTS
                 | libc::TCP_THIN_DUPACK
-        ) | (
-            IP,
-            libc::IP_RECVERR
-                | libc::IP_MTU_DISCOVER
-                | libc::IP_RECVTOS
-                | libc::IP_BIND_ADDRESS_NO_PORT
-        ) | (IPV6, libc::IPV6_RECVERR | libc::IPV6_MTU_DISCOVER | libc::IPV6_RECVTCLASS)
+        ) | (IP, libc::IP_RECVERR | libc::IP_RECVTOS | libc::IP_BIND_ADDRESS_NO_PORT)
+            | (IPV6, libc::IPV6_RECVERR | libc::IPV6_RECVTCLASS)
     )
 }
 
@@ -201,6 +210,13 @@ impl Sockets {
             return;
         }
         socket.remember_option(level, name, value);
+        let listener =
+            held(socket.listening.read()).as_ref().and_then(|listening| listening.engine.clone());
+        if let (Some(option), Some((endpoint, _))) = (engines(level, name), listener)
+            && endpoint.set_option(option, engine_value(value)).is_err()
+        {
+            self.name_option(level, name, "has no effect towards the engine");
+        }
         let datagram = held(socket.datagram.read());
         if let (Some(option @ (OptionName::Tos | OptionName::Ttl)), Some(datagram)) =
             (engines(level, name), datagram.as_ref())
@@ -260,7 +276,7 @@ impl Sockets {
             }
             _ => (),
         }
-        if let Some(option) = engines(level, name) {
+        if let Some(option) = engines(level, name).filter(|one| *one != OptionName::PathMtu) {
             let value = int(bytes)?;
             connection.endpoint.set_option(option, engine_value(value))?;
             socket.remember_option(level, name, value);
@@ -356,9 +372,15 @@ impl Sockets {
             }
             _ => match (socket.remembered(level, name), engines(level, name)) {
                 // -1 stands for the engine's default.
-                (Some(value), option) if option != Some(OptionName::Ttl) || value != -1 => value,
+                (Some(value), option)
+                    if !option.is_some_and(is_asked_for)
+                        && (option != Some(OptionName::Ttl) || value != -1) =>
+                {
+                    value
+                }
                 (_, Some(option)) => {
-                    i32::try_from(connection.endpoint.option(option)?).unwrap_or(i32::MAX)
+                    let value = connection.endpoint.option(option)?;
+                    u32::try_from(value).map_or(i32::MAX, u32::cast_signed)
                 }
                 (_, None) if is_moot(level, name) || is_harmless(level, name) => 0,
                 (_, None) => {

@@ -367,7 +367,11 @@ impl Stack {
         let remote = address(packet.header.dst, u16::from_be_bytes([d0, d1]));
         match packet.header.protocol {
             Protocol::TCP => {
-                self.tcp.on_icmp(now, local, remote, u32::from_be_bytes([a, b, c, d]), error)
+                self.tcp.on_icmp(now, local, remote, u32::from_be_bytes([a, b, c, d]), error)?;
+                if let IcmpError::TooBig { mtu } = error {
+                    self.on_too_big(now, remote.ip(), mtu);
+                }
+                Ok(())
             }
             Protocol::UDP => {
                 let error = match error {

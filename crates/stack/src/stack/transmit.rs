@@ -13,7 +13,7 @@ use wire::udp::{self, CHECKSUM_OFFSET as UDP_CHECKSUM, UdpHeader};
 use super::{ArpOut, HEADER_MAX, Outgoing, PacketOut, Stack};
 use crate::api::*;
 use crate::neighbor::Resolution;
-use crate::tcp::SegmentTx;
+use crate::tcp::{PathMtu, SegmentTx};
 use crate::udp::canonical;
 
 /// Where IPv4 begins in a frame.
@@ -68,7 +68,11 @@ impl Stack {
             match self.link_address(now, route.interface, route.next_hop) {
                 Resolution::Known(mac) => {
                     let (_, room) = header.split_at_mut(L4_START);
-                    let Some(segment) = self.tcp.emit(now, ready.handle, room) else { continue };
+                    let path = self.path_mtus.towards(now, ready.remote, route.mtu);
+                    let mtu = Some(PathMtu { link: route.mtu, path });
+                    let Some(segment) = self.tcp.emit(now, ready.handle, mtu, room) else {
+                        continue;
+                    };
                     if let Some(frame) = self.finish_segment(interface, mac, &segment, header) {
                         return Some(frame);
                     }
@@ -215,7 +219,7 @@ impl Stack {
 
     /// Puts the lower headers before a segment's, and the pseudo-header sum into it.
     fn finish_segment(
-        &self,
+        &mut self,
         interface: InterfaceIndex,
         to: MacAddr,
         segment: &SegmentTx,
@@ -229,9 +233,12 @@ impl Stack {
             Payload::Stream { len, .. } | Payload::Own { len, .. } => len,
         };
         let tcp_len = u32::from(segment.header_bytes).checked_add(payload_len)?;
+        let identification = if segment.dont_fragment { 0 } else { self.identification(src, dst) };
         let ip = Ipv4Header {
             tos: segment.tos,
             ttl: segment.ttl,
+            identification,
+            dont_fragment: segment.dont_fragment,
             protocol: Protocol::TCP,
             src,
             dst,

@@ -28,6 +28,14 @@ impl Connection<'_> {
                     Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment);
                 return Err(DropReason::TcpBadAck);
             }
+            // As Linux: until the peer has sent data, or for so many timeouts.
+            let is_bare = segment.payload.is_empty() && !header.flags.fin();
+            let defer = self.cold.options.defer_accept;
+            if is_bare && self.cold.half_open && self.cold.retries < defer {
+                step.shared.counters.accepts_deferred += u64::from(!self.cold.deferred);
+                self.cold.deferred = true;
+                return Err(DropReason::TcpDeferred);
+            }
             self.on_syn_acked(step, segment);
         }
         let ack = self.hot.send_offset(header.ack);
@@ -159,6 +167,7 @@ impl Connection<'_> {
         hot.rtt.on_progress();
         self.cold.retries = 0;
         self.cold.soft_error = None;
+        self.on_probe_acked(step.now);
         step.event = true;
         let hot = &mut *self.hot;
         if ack == hot.nxt {
@@ -175,7 +184,7 @@ impl Connection<'_> {
         if self.hot.state.has_closed() && ack > self.hot.written {
             self.apply(step, Input::AckOfFin);
             if self.hot.state == TcpState::FinWait2 && self.hot.orphan {
-                self.limit_fin_wait(step.now);
+                self.limit_fin_wait(step);
             }
         }
     }

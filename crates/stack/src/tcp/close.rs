@@ -117,6 +117,8 @@ impl Cold {
             keep_at: NEVER,
             peer_mss: 536,
             mtu,
+            search: None,
+            deferred: false,
             challenged_at: None,
             tuned_at: 0,
             retransmits: 0,
@@ -138,9 +140,10 @@ impl Connection<'_> {
         hot.interface = route.interface;
         hot.tso = route.tso;
         hot.ts_offset = step.shared.keys.timestamp_offset(local.ip(), remote.ip());
-        hot.rcv_limit = options.recv_limit.clamp(2048, RECEIVE_WINDOW_INITIAL);
+        let most = options.window_limit();
+        hot.rcv_limit = most.clamp(2048, RECEIVE_WINDOW_INITIAL).min(most);
         hot.rcv_edge = u64::from(hot.rcv_limit);
-        hot.rcv_scale = scale_for(options.recv_limit);
+        hot.rcv_scale = scale_for(most);
         hot.received_at = step.now.0;
         hot.nodelay = options.nodelay;
         hot.cork = options.cork;
@@ -198,7 +201,7 @@ impl Connection<'_> {
         }
         self.shutdown(step);
         if self.hot.state == TcpState::FinWait2 {
-            self.limit_fin_wait(step.now);
+            self.limit_fin_wait(step);
         }
     }
 

@@ -11,6 +11,7 @@ use super::counters::TcpCounters;
 use super::frto::Frto;
 use super::intervals::{Intervals, Range};
 use super::isn::TcpKeys;
+use super::mtu::Search;
 use super::prr::Prr;
 use super::rack::Rack;
 use super::reply::Reply;
@@ -237,6 +238,10 @@ pub struct Cold {
     pub peer_mss: u16,
     /// Largest IP packet to the peer.
     pub mtu: u16,
+    /// The search for it where routers say nothing.
+    pub search: Option<Search>,
+    /// The handshake is over for the peer, and waits for its data (TCP_DEFER_ACCEPT).
+    pub deferred: bool,
     /// When the last rate-limited acknowledgement was sent (RFC 5961 section 7).
     pub challenged_at: Option<Instant>,
     /// `consumed` when the receive window last grew.
@@ -375,6 +380,7 @@ impl Cold {
             self.congestion = Congestion::new(options.congestion);
         }
         self.options = options;
+        hot.rcv_limit = hot.rcv_limit.min(options.window_limit());
         hot.nodelay = options.nodelay;
         hot.cork = options.cork;
     }

@@ -90,4 +90,10 @@ counters! {
     path_mtu_reductions,
     /// Segments lost for want of a way, a neighbour or their own address.
     segments_unroutable,
+    /// Larger packets tried where routers say nothing of the path MTU (RFC 8899).
+    path_mtu_probes,
+    /// Times that large packets were suspected to vanish.
+    black_holes,
+    /// Handshakes that wait for the peer's first data (TCP_DEFER_ACCEPT).
+    accepts_deferred,
 }

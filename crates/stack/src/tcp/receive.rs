@@ -7,6 +7,7 @@ use super::connection::{Connection, Hot, NEVER, Step};
 use super::intervals::{Insertion, Range};
 use super::reply::Reply;
 use super::rtt::{MILLISECOND, SECOND};
+use super::settings::MtuProbing;
 use super::state::Input;
 use crate::api::{Sink, TcpError, TcpState};
 use crate::drops::DropReason;
@@ -182,6 +183,9 @@ impl Connection<'_> {
         self.cold.retries = 0;
         self.hot.syn_due = false;
         self.stop_send_timer();
+        if step.shared.settings.mtu_probing == MtuProbing::Always {
+            self.suspect_black_hole(step.now);
+        }
         step.shared.counters.established += 1;
     }
 

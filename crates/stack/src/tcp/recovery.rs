@@ -176,6 +176,10 @@ impl Connection<'_> {
         self.cold.tlp.reset();
         self.hot.tail_due = false;
         self.keep_for_undo();
+        if self.lost_a_probe() {
+            self.cold.undo = None;
+            return;
+        }
         let mss = u32::from(self.hot.mss);
         let flight = u32::try_from(self.hot.flight()).unwrap_or(u32::MAX);
         self.hot.window.ssthresh = self.cold.congestion.on_loss(&self.hot.window, flight, mss);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use wire::tcp::SeqNumber;
 
-use super::connection::{Cold, levels};
+use super::connection::{Cold, NEVER, levels};
 use super::flow::{Flow, Place};
 use super::listener::{LISTENER_BIT, ListenError};
 use super::tables::Tcp;
@@ -256,6 +256,9 @@ impl Tcp {
                 connection.update_mss();
             }
             connection.restart_keepalive(now);
+            if options.quickack && connection.hot.ack_at != NEVER {
+                connection.owe_ack(step);
+            }
             // What Nagle or TCP_CORK held may go now.
             step.ready = true;
         });
@@ -291,6 +294,7 @@ impl Tcp {
                 retransmits: 0,
                 mss: 0,
                 send_window: 0,
+                mtu: 0,
             });
         }
         let index = self.slot(id)? as usize;
@@ -313,6 +317,7 @@ impl Tcp {
             retransmits: cold.retransmits,
             mss: hot.mss,
             send_window: hot.snd_wnd,
+            mtu: cold.mtu,
         })
     }
 

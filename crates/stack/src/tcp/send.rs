@@ -6,7 +6,7 @@ use super::SegmentTx;
 use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
 use super::frto::Frto;
 use super::rtt::MILLISECOND;
-use crate::api::{Instant, Payload, TcpState};
+use crate::api::{Instant, PathMtuDiscovery, Payload, TcpState};
 
 /// Most payload in one frame: Linux takes large frames of up to 65,535 bytes, Ethernet, IP and TCP
 /// headers included (longer ones are cut in software).
@@ -26,6 +26,8 @@ enum Next {
     Syn,
     /// Bytes of the stream.
     Data { start: u64, end: u64, fin: bool, again: bool },
+    /// New bytes in one packet that is larger than what is known to arrive.
+    MtuProbe { start: u64, end: u64 },
     /// A segment without data just below snd.una, to make the peer answer.
     Probe,
     /// An acknowledgement.
@@ -65,6 +67,13 @@ impl Connection<'_> {
         };
         let segment_max = self.segment_max(&sack);
         next = next.cut_to(segment_max, self.hot.mss);
+        let probe = match next {
+            Next::MtuProbe { start, end } => {
+                next = Next::Data { start, end, fin: false, again: false };
+                Some((start, end))
+            }
+            _ => None,
+        };
         let mut flags = TcpFlags::ACK;
         let mut options = TcpOptions::NONE;
         let mut payload = Payload::None;
@@ -92,12 +101,12 @@ impl Connection<'_> {
                     payload =
                         Payload::Stream { id: self.id, owner: self.hot.owner, offset: start, len };
                 }
-                if len > u32::from(segment_max) {
+                if len > u32::from(segment_max) && probe.is_none() {
                     gso_bytes = Some(segment_max);
                 }
             }
             Next::Probe => seq = self.hot.seq(self.hot.una) - 1,
-            Next::Ack => seq = self.hot.seq(self.hot.nxt),
+            Next::Ack | Next::MtuProbe { .. } => seq = self.hot.seq(self.hot.nxt),
         }
         let syn = flags.syn();
         if !syn {
@@ -120,6 +129,9 @@ impl Connection<'_> {
         };
         let header_bytes = header.emit(&options, out).ok()? as u16;
         self.on_sent(step, next);
+        if let Some((start, end)) = probe {
+            self.on_probe_sent(step, start, end);
+        }
         Some(SegmentTx {
             header_bytes,
             payload,
@@ -128,6 +140,7 @@ impl Connection<'_> {
             remote: self.cold.remote.ip(),
             tos: self.cold.options.tos,
             ttl: self.cold.options.ttl,
+            dont_fragment: self.cold.options.pmtu != PathMtuDiscovery::Dont,
         })
     }
 
@@ -266,6 +279,12 @@ impl Connection<'_> {
             *limited = true;
             return None;
         }
+        if self.cold.search.is_some()
+            && let Some(bytes) = self.probe_bytes()
+        {
+            let probe = Next::MtuProbe { start: hot.nxt, end: hot.nxt + bytes };
+            return (bytes > 0).then_some(probe);
+        }
         let most = if hot.tso { super_segment(mss) } else { mss };
         // A large frame costs as much as a small one, so what acknowledgements free is collected
         // up to a third of the window (Linux's tcp_tso_should_defer).
@@ -335,6 +354,8 @@ impl Connection<'_> {
                 let hot = &mut *self.hot;
                 let is_head = start == hot.una;
                 if again {
+                    self.forget_probe();
+                    let hot = &mut *self.hot;
                     self.cold.scoreboard.on_sent_again(start, end_with_fin, now.0);
                     if let Some(undo) = &mut self.cold.undo {
                         undo.on_sent_again(end_with_fin - start);
@@ -387,7 +408,7 @@ impl Connection<'_> {
                 self.arm_send_timer(now);
             }
             Next::Probe => self.hot.probe_due = false,
-            Next::Ack => {}
+            Next::Ack | Next::MtuProbe { .. } => {}
         }
         // Every segment from here on carries the acknowledgement.
         let hot = &mut *self.hot;
@@ -445,9 +466,8 @@ impl Connection<'_> {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
     //# The MSS value to be sent in an MSS Option should be equal to the
     //# effective MTU minus the fixed IP and TCP headers.
-    fn advertised_mss(&self) -> u16 {
-        let overhead = if self.cold.remote.is_ipv4() { 40 } else { 60 };
-        let most = self.cold.mtu.saturating_sub(overhead).max(88);
+    pub fn advertised_mss(&self) -> u16 {
+        let most = self.cold.mtu.saturating_sub(self.fixed_headers()).max(88);
         match self.cold.options.maxseg {
             0 => most,
             maxseg => most.min(maxseg),
@@ -459,7 +479,8 @@ impl Connection<'_> {
     //# Eff.snd.MSS = min(SendMSS+20, MMS_S) - TCPhdrsize - IPoptionsize
     pub fn update_mss(&mut self) {
         let timestamps = if self.hot.timestamps { 12 } else { 0 };
-        let mss = self.advertised_mss().min(self.cold.peer_mss);
+        let packet = self.packet_max().saturating_sub(self.fixed_headers());
+        let mss = self.advertised_mss().min(self.cold.peer_mss).min(packet);
         self.hot.mss = mss.saturating_sub(timestamps).max(32);
     }
 
@@ -500,7 +521,7 @@ impl Connection<'_> {
         // Grows with what is read, as the peer can fill what it is given.
         if hot.consumed - self.cold.tuned_at >= u64::from(hot.rcv_limit) {
             self.cold.tuned_at = hot.consumed;
-            let limit = self.cold.options.recv_limit;
+            let limit = self.cold.options.window_limit();
             hot.rcv_limit = hot.rcv_limit.saturating_mul(2).min(limit).max(hot.rcv_limit);
         }
         if !hot.state.may_receive() {

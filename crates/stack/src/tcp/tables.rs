@@ -13,7 +13,7 @@ use super::isn::{TcpKeys, halves};
 use super::listener::{LISTENER_BIT, Listeners};
 use super::reply::Reply;
 use super::time_wait::{TimeWaits, Verdict};
-use super::{IcmpError, Ready, SegmentRx, SegmentTx, TcpSettings};
+use super::{IcmpError, PathMtu, Ready, SegmentRx, SegmentTx, TcpSettings};
 use crate::api::{
     Event, Instant, InterfaceIndex, Owner, RequestError, Sink, SocketId, SocketKind, TcpError,
     TcpState,
@@ -294,12 +294,22 @@ impl Tcp {
     }
 
     /// Writes the header of what `handle` has to send; `None` when it is nothing after all.
-    pub fn emit(&mut self, now: Instant, handle: u64, header: &mut [u8]) -> Option<SegmentTx> {
+    /// `mtu`: of the way to where it goes, as it is known now; `None` when there is no way.
+    pub fn emit(
+        &mut self,
+        now: Instant,
+        handle: u64,
+        mtu: Option<PathMtu>,
+        header: &mut [u8],
+    ) -> Option<SegmentTx> {
         if handle & REPLY_BIT != 0 {
             return self.emit_reply(handle, header);
         }
         let index = self.live(handle)?;
         self.with(now, index, |connection, step| {
+            if let Some(mtu) = mtu {
+                connection.on_path(mtu);
+            }
             let segment = connection.emit(step, header);
             if connection.has_something_to_send() {
                 step.ready = true;
@@ -323,6 +333,7 @@ impl Tcp {
             remote: reply.remote.ip(),
             tos: reply.tos,
             ttl: REPLY_TTL,
+            dont_fragment: true,
         })
     }
 
@@ -384,7 +395,7 @@ impl Tcp {
         if let Some(index) = self.live(handle) {
             self.with(now, index, |connection, step| connection.on_unreachable(step, error));
             let mut nowhere = [0; HEADER_BYTES_MAX];
-            if self.emit(now, handle, &mut nowhere).is_some() {
+            if self.emit(now, handle, None, &mut nowhere).is_some() {
                 self.shared.counters.segments_unroutable += 1;
             }
         }
@@ -392,12 +403,12 @@ impl Tcp {
 
     /// The largest packet of an interface is another one now: so are the segments of its
     /// connections, unless their path allows less.
-    pub fn follow_mtu(&mut self, now: Instant, interface: InterfaceIndex, before: u16, mtu: u16) {
+    pub fn follow_mtu(&mut self, now: Instant, interface: InterfaceIndex, mtu: u16) {
         // Interfaces change rarely; nothing else looks through the table.
         for index in 0..self.hot.len() as u32 {
             let here = |hot: &Hot| hot.used && hot.interface == interface;
             if self.hot.get(index as usize).is_some_and(here) {
-                self.with(now, index, |connection, step| connection.follow_mtu(step, before, mtu));
+                self.with(now, index, |connection, step| connection.follow_mtu(step, mtu));
             }
         }
     }

@@ -5,6 +5,8 @@ mod attack;
 mod closing;
 mod handshake;
 mod hostile;
+mod mtu;
+mod options;
 mod pair;
 mod peer;
 mod receiving;

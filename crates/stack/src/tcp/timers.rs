@@ -2,7 +2,9 @@
 //! giving up.
 
 use super::connection::{Connection, NEVER, SendTimer, Step};
+use super::mtu::RETRIES_SUSPICIOUS;
 use super::rtt::{MILLISECOND, RTO_NS_MAX, RTO_NS_MIN, SECOND, patience_ns};
+use super::settings::MtuProbing;
 use crate::api::{Instant, TcpError, TcpState};
 
 /// tcp_syn_retries.
@@ -31,8 +33,15 @@ impl Connection<'_> {
     }
 
     /// An orphan does not wait for the peer's FIN for ever.
-    pub fn limit_fin_wait(&mut self, now: Instant) {
-        self.cold.keep_at = now.0.saturating_add(FIN_TIMEOUT_NS);
+    pub fn limit_fin_wait(&mut self, step: &mut Step<'_>) {
+        let wait_ns = match self.cold.options.linger2_s {
+            0 => FIN_TIMEOUT_NS,
+            s => match u64::try_from(s) {
+                Ok(s) => s * SECOND,
+                Err(_) => return self.abort(step),
+            },
+        };
+        self.cold.keep_at = step.now.0.saturating_add(wait_ns);
     }
 
     /// Sets the keepalive timer according to the options.
@@ -97,12 +106,21 @@ impl Connection<'_> {
         self.cold.retries = self.cold.retries.saturating_add(1);
         self.hot.rtt.on_timeout();
         if self.hot.is_opening() {
+            // The peer has got it; just before the end of the patience it is reminded (as Linux).
+            let defer = self.cold.options.defer_accept;
+            let is_quiet = self.cold.deferred && self.cold.retries < defer.saturating_sub(1);
             // It may still be waiting for a neighbour.
-            if !std::mem::replace(&mut self.hot.syn_due, true) {
+            if !is_quiet && !std::mem::replace(&mut self.hot.syn_due, true) {
                 self.cold.retransmits += 1;
                 step.shared.counters.retransmits += 1;
             }
         } else {
+            let probing = step.shared.settings.mtu_probing;
+            let is_suspicious = self.cold.retries >= RETRIES_SUSPICIOUS && self.hot.snd_wnd > 0;
+            if is_suspicious && probing != MtuProbing::Off {
+                step.shared.counters.black_holes += 1;
+                self.suspect_black_hole(now);
+            }
             self.enter_loss(step);
         }
         self.restart_retransmit_timer(now);
@@ -120,8 +138,14 @@ impl Connection<'_> {
         let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
         match self.hot.state {
             _ if user > 0 => waited >= user && self.cold.retries > 0,
-            TcpState::SynSent => self.cold.retries >= SYN_RETRIES,
-            TcpState::SynReceived => self.cold.retries >= SYN_ACK_RETRIES,
+            TcpState::SynSent => match self.cold.options.syn_retries {
+                0 => self.cold.retries >= SYN_RETRIES,
+                most => self.cold.retries >= most,
+            },
+            TcpState::SynReceived => {
+                let patience = if self.cold.deferred { self.cold.options.defer_accept } else { 0 };
+                self.cold.retries >= SYN_ACK_RETRIES.max(patience)
+            }
             // A window shrunk to nothing over what is under way: each repetition is a probe, and
             // only a peer that answers none is gone.
             _ if self.hot.snd_wnd == 0 && !self.hot.orphan => {

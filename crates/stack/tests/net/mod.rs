@@ -439,6 +439,7 @@ pub fn small() -> Limits {
         udp_sockets: 16,
         neighbors: 8,
         reassemblies: 4,
+        path_mtus: 8,
         reassemblies_per_source: 2,
         own_bytes: 128 * 1024,
     }

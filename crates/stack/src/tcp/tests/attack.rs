@@ -197,6 +197,7 @@ fn too_big_makes_smaller_segments_without_slowing_down() {
     peer.expect(". 1:1001 ack 1 | P. 1001:2001 ack 1");
     let cwnd = peer.info().cwnd;
     let error = IcmpError::TooBig { mtu: 640 };
+    peer.host.paths.learn(peer.now, peer.remote.ip(), 640, 1500);
     peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, (peer.iss + 1).0, error).unwrap();
     assert!(peer.sent().starts_with(". 1:601 ack 1 | . 601:1201 ack 1"));
     assert_eq!(peer.info().cwnd, cwnd);

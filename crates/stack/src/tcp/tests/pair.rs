@@ -7,8 +7,10 @@ use wire::MacAddr;
 
 use super::{keys, limits};
 use crate::api::*;
+use crate::flow::KeyedHash;
+use crate::path_mtu::PathMtus;
 use crate::route::Routes;
-use crate::tcp::{Accepted, SegmentRx, Tcp, TcpSettings};
+use crate::tcp::{Accepted, PathMtu, SegmentRx, Tcp, TcpSettings};
 
 /// xorshift64*: deterministic and good enough for faults.
 pub struct Random(u64);
@@ -71,6 +73,8 @@ pub struct Host {
     /// What is to be sent, by connection.
     pub sending: HashMap<SocketId, Vec<u8>>,
     pub events: Vec<Event>,
+    /// What routers have said.
+    pub paths: PathMtus,
 }
 
 impl Host {
@@ -99,7 +103,14 @@ impl Host {
             store: Store::default(),
             sending: HashMap::new(),
             events: Vec::new(),
+            paths: PathMtus::new(KeyedHash::new([host; 16]), 8),
         }
+    }
+
+    /// What the way to `remote` carries.
+    pub fn mtu_towards(&self, now: Instant, remote: IpAddr) -> Option<PathMtu> {
+        let link = self.routes.lookup(remote).map_or(1500, |route| route.mtu);
+        Some(PathMtu { link, path: self.paths.towards(now, remote, link) })
     }
 
     pub fn write(&mut self, now: Instant, id: SocketId, bytes: &[u8]) {
@@ -216,7 +227,8 @@ impl Pair {
         for from in 0..2 {
             let mut header = [0u8; 60];
             while let Some(ready) = self.hosts[from].tcp.next_ready(INTERFACE) {
-                let Some(tx) = self.hosts[from].tcp.emit(self.now, ready.handle, &mut header)
+                let mtu = self.hosts[from].mtu_towards(self.now, ready.remote);
+                let Some(tx) = self.hosts[from].tcp.emit(self.now, ready.handle, mtu, &mut header)
                 else {
                     continue;
                 };

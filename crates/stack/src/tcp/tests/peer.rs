@@ -341,7 +341,10 @@ impl Peer {
         let mut lines = Vec::new();
         let mut bytes = [0u8; 60];
         while let Some(ready) = self.host.tcp.next_ready(INTERFACE) {
-            let Some(tx) = self.host.tcp.emit(self.now, ready.handle, &mut bytes) else { continue };
+            let mtu = self.host.mtu_towards(self.now, ready.remote);
+            let Some(tx) = self.host.tcp.emit(self.now, ready.handle, mtu, &mut bytes) else {
+                continue;
+            };
             let segment = wire::tcp::parse(&bytes[..usize::from(tx.header_bytes)]).unwrap();
             let header = segment.header;
             if first {

@@ -355,7 +355,7 @@ fn a_window_taken_back_over_data_under_way_is_probed_as_long_as_the_peer_answers
     peer.state(TcpState::Established);
     // Part of it is within the window now, and only that is sent again.
     peer.send(". 1:1 ack 1 win 1500");
-    peer.wait(130_000);
+    peer.wait(300);
     peer.expect(". 1:1001 ack 1");
     peer.send(". 1:1 ack 1001 win 500");
     peer.expect(". 1001:1501 ack 1");

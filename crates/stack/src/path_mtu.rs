@@ -1,0 +1,174 @@
+//! Path MTUs that are smaller than the link's, by destination (RFC 1191, RFC 8201).
+//!
+//! A bounded cache: four places for each hash of a destination, the oldest of which makes room.
+//! What it knows ends by itself after a while, so that a path that has become wider is found to be.
+
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::Instant;
+use crate::flow::KeyedHash;
+
+/// How long a path MTU is believed, as Linux's `mtu_expires`.
+//= https://www.rfc-editor.org/rfc/rfc1191#section-6.3
+//# When a PMTU
+//# value has not been decreased for a while (on the order of 10
+//# minutes), the PMTU estimate should be set to the first-hop data-link
+//# MTU
+pub const LIFE_NS: u64 = 600 * 1_000_000_000;
+/// Below this a path MTU over IPv4 is not believed (Linux's `min_pmtu`).
+const MTU_MIN_V4: u16 = 552;
+/// What every link under IPv6 carries.
+//= https://www.rfc-editor.org/rfc/rfc8200#section-5
+//# IPv6 requires that every link in the Internet have an MTU of 1280
+//# octets or greater.
+const MTU_MIN_V6: u16 = 1280;
+/// Places of one hash.
+const WAYS: usize = 4;
+
+/// MTUs that links have had, for routers that do not say theirs.
+//= https://www.rfc-editor.org/rfc/rfc1191#section-7.1
+const PLATEAUS: [u16; 7] = [32000, 17914, 8166, 4352, 2002, 1492, 576];
+
+/// The path MTU after a router has said that a packet was too big for its next link, which takes
+/// `told` bytes (0: it does not say); `None` when that makes nothing smaller.
+pub fn reduced(current: u16, told: u16, remote: IpAddr) -> Option<u16> {
+    let told = match told {
+        0 => PLATEAUS.into_iter().find(|&plateau| plateau < current).unwrap_or(0),
+        told => told,
+    };
+    let least = if remote.is_ipv4() { MTU_MIN_V4 } else { MTU_MIN_V6 };
+    Some(told.max(least)).filter(|&mtu| mtu < current)
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Entry {
+    remote: IpAddr,
+    mtu: u16,
+    until: Instant,
+}
+
+/// The cache.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PathMtus {
+    hash: KeyedHash,
+    entries: Vec<Option<Entry>>,
+    /// Until then an entry may be valid.
+    used_until: Instant,
+    evictions: u64,
+}
+
+impl PathMtus {
+    /// Room for about `limit` destinations.
+    pub fn new(hash: KeyedHash, limit: u32) -> Self {
+        let count = (limit as usize).div_ceil(WAYS).max(1) * WAYS;
+        Self { hash, entries: vec![None; count], used_until: Instant(0), evictions: 0 }
+    }
+
+    fn places(&self, remote: IpAddr) -> std::ops::Range<usize> {
+        let first = self.hash.hash_one(remote) as usize % (self.entries.len() / WAYS) * WAYS;
+        first..first + WAYS
+    }
+
+    /// The MTU of the path to `remote` over a link of `link` bytes. Cheap while nothing is known.
+    pub fn towards(&self, now: Instant, remote: IpAddr, link: u16) -> u16 {
+        if now >= self.used_until {
+            return link;
+        }
+        let known = self.entries.get(self.places(remote)).unwrap_or_default().iter().flatten();
+        let valid = known.filter(|entry| entry.remote == remote && now < entry.until);
+        valid.map(|entry| entry.mtu).fold(link, u16::min)
+    }
+
+    /// A router has said that a packet to `remote` was too big (see [`reduced`]). The caller has
+    /// checked that we sent such a packet. The path MTU from now on, where it is news.
+    pub fn learn(&mut self, now: Instant, remote: IpAddr, told: u16, link: u16) -> Option<u16> {
+        let mtu = reduced(self.towards(now, remote, link), told, remote)?;
+        let until = Instant(now.0.saturating_add(LIFE_NS));
+        let places = self.places(remote);
+        let entries = self.entries.get_mut(places)?;
+        // The same destination's, else a free or the oldest one.
+        let age = |entry: &Option<Entry>| match entry {
+            Some(entry) if entry.remote == remote => (0, Instant(0)),
+            Some(entry) if now < entry.until => (2, entry.until),
+            _ => (1, Instant(0)),
+        };
+        let place = entries.iter_mut().min_by_key(|entry| age(entry))?;
+        self.evictions += u64::from(age(place).0 == 2);
+        *place = Some(Entry { remote, mtu, until });
+        self.used_until = until;
+        Some(mtu)
+    }
+
+    /// Entries that had to make room before their time.
+    pub fn evictions(&self) -> u64 {
+        self.evictions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn remote(number: u16) -> IpAddr {
+        let [high, low] = number.to_be_bytes();
+        IpAddr::from([192, 0, high, low])
+    }
+
+    fn cache() -> PathMtus {
+        PathMtus::new(KeyedHash::new([7; 16]), 8)
+    }
+
+    #[test]
+    fn a_path_mtu_holds_for_its_destination_and_ends_after_ten_minutes() {
+        let mut cache = cache();
+        let now = Instant(SECOND);
+        assert_eq!(cache.learn(now, remote(1), 1400, 1500), Some(1400));
+        assert_eq!(cache.towards(now, remote(1), 1500), 1400);
+        assert_eq!(cache.towards(now, remote(1), 1300), 1300);
+        assert_eq!(cache.towards(now, remote(2), 1500), 1500);
+        assert_eq!(cache.towards(Instant(SECOND + LIFE_NS - 1), remote(1), 1500), 1400);
+        assert_eq!(cache.towards(Instant(SECOND + LIFE_NS), remote(1), 1500), 1500);
+    }
+
+    #[test]
+    fn nothing_makes_a_path_wider_before_its_time() {
+        let mut cache = cache();
+        assert_eq!(cache.learn(Instant(1), remote(1), 1000, 1500), Some(1000));
+        assert_eq!(cache.learn(Instant(2), remote(1), 1400, 1500), None);
+        assert_eq!(cache.learn(Instant(2), remote(1), 1500, 1500), None);
+        assert_eq!(cache.towards(Instant(3), remote(1), 1500), 1000);
+    }
+
+    #[test]
+    fn no_path_is_believed_narrower_than_its_family_allows() {
+        assert_eq!(reduced(1500, 68, remote(1)), Some(552));
+        assert_eq!(reduced(552, 68, remote(1)), None);
+        let v6 = "2001:db8::1".parse().unwrap();
+        assert_eq!(reduced(1500, 68, v6), Some(1280));
+        assert_eq!(reduced(1280, 1000, v6), None);
+    }
+
+    #[test]
+    fn a_router_that_does_not_say_is_met_a_plateau_lower() {
+        assert_eq!(reduced(1500, 0, remote(1)), Some(1492));
+        assert_eq!(reduced(1492, 0, remote(1)), Some(576));
+        assert_eq!(reduced(576, 0, remote(1)), Some(552));
+    }
+
+    #[test]
+    fn a_full_cache_forgets_the_oldest_and_counts_it() {
+        let mut cache = cache();
+        for number in 0..100 {
+            let now = Instant(SECOND + u64::from(number));
+            assert_eq!(cache.learn(now, remote(number), 1400, 1500), Some(1400));
+            assert_eq!(cache.towards(now, remote(number), 1500), 1400);
+        }
+        assert_eq!(cache.evictions(), 92);
+        assert_eq!(cache.towards(Instant(2 * SECOND), remote(0), 1500), 1500);
+    }
+}

@@ -1,0 +1,220 @@
+//! The path MTU: what routers say of it (RFC 1191, RFC 8201), and finding it where they say
+//! nothing (RFC 4821 and RFC 8899, in the way of Linux's tcp_mtu_probing).
+//!
+//! What a router says lies in a cache of the stack's, by destination; a connection looks there
+//! whenever it sends. After three timeouts in a row the path may swallow large packets silently:
+//! segments then become small, and larger ones are tried from time to time, each as one packet of
+//! new data, between what has arrived and what was lost.
+
+use serde::{Deserialize, Serialize};
+
+use super::PathMtu;
+use super::connection::{Connection, NEVER, Phase, Step};
+use super::frto::Frto;
+use super::rtt::SECOND;
+use crate::api::Instant;
+use crate::path_mtu::reduced;
+
+/// Timeouts in a row after which a black hole is suspected (tcp_retries1).
+pub const RETRIES_SUSPICIOUS: u8 = 3;
+/// Where a search begins, and what it goes below only by halves (tcp_base_mss).
+const MSS_BASE: u16 = 1024;
+/// Smallest segments that a black hole leads to (tcp_mtu_probe_floor).
+const MSS_FLOOR: u16 = 48;
+/// A search that is this near is over (tcp_probe_threshold).
+const NEAR: u16 = 8;
+/// When a search that is over begins again (tcp_probe_interval).
+const AGAIN_NS: u64 = 600 * SECOND;
+/// Segments that the window must have room for beside a probe, so that its loss shows.
+const SEGMENTS_BESIDE: u64 = 4;
+/// Smallest window, in segments, that a probe is part of.
+const WINDOW_MIN: u64 = 11;
+
+/// A probe that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Probe {
+    start: u64,
+    end: u64,
+    /// The packet's size.
+    mtu: u16,
+}
+
+/// The search for the largest packet that arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Search {
+    /// Packets of this size arrive.
+    low: u16,
+    /// Larger ones do not.
+    high: u16,
+    probe: Option<Probe>,
+    /// When it is begun again.
+    again_at: u64,
+}
+
+impl Connection<'_> {
+    /// Bytes of the headers of IP and TCP without options.
+    pub fn fixed_headers(&self) -> u16 {
+        if self.cold.remote.is_ipv4() { 40 } else { 60 }
+    }
+
+    fn headers(&self) -> u16 {
+        self.fixed_headers() + if self.hot.timestamps { 12 } else { 0 }
+    }
+
+    /// The largest packet that a search may find: what the path is said to take, and the peer.
+    fn ceiling(&self) -> u16 {
+        self.advertised_mss().min(self.cold.peer_mss).saturating_add(self.fixed_headers())
+    }
+
+    /// The largest packet to send: what the path is known to take, or what a search has found.
+    pub fn packet_max(&self) -> u16 {
+        self.cold.search.map_or(self.cold.mtu, |search| search.low.min(self.cold.mtu))
+    }
+
+    /// The path takes packets of `mtu` bytes, as far as is known when something is to be sent.
+    pub fn on_path(&mut self, known: PathMtu) {
+        let heeds = self.cold.options.pmtu.heeds_routers();
+        let mtu = if heeds { known.path } else { known.link };
+        if mtu != self.cold.mtu {
+            self.cold.mtu = mtu;
+            self.update_mss();
+        }
+    }
+
+    /// RFC 1191: smaller segments from now on, and what was too big again.
+    pub fn on_too_big(&mut self, step: &mut Step<'_>, told: u16) {
+        if let Some(mtu) = reduced(self.cold.mtu, told, self.cold.remote.ip()) {
+            step.shared.counters.path_mtu_reductions += 1;
+            self.shrink_mtu(step, mtu);
+        }
+    }
+
+    /// The link takes packets of `mtu` bytes from now on. Where the path takes less, the next
+    /// packet sees to it.
+    pub fn follow_mtu(&mut self, step: &mut Step<'_>, mtu: u16) {
+        if mtu < self.cold.mtu {
+            self.shrink_mtu(step, mtu);
+        } else {
+            self.on_path(PathMtu { link: mtu, path: mtu });
+        }
+    }
+
+    fn shrink_mtu(&mut self, step: &mut Step<'_>, mtu: u16) {
+        let was = self.hot.mss;
+        self.cold.mtu = mtu;
+        self.update_mss();
+        if self.hot.is_opening() || self.hot.flight() == 0 || self.hot.mss >= was {
+            return;
+        }
+        // Not a sign of congestion: the window stays.
+        self.hot.phase = Phase::Recovery;
+        self.hot.timed_at = NEVER;
+        self.cold.recover = self.hot.nxt;
+        self.cold.reorder_at = NEVER;
+        self.cold.tlp.reset();
+        self.cold.prr = None;
+        self.cold.frto = Frto::Off;
+        self.cold.scoreboard.lose_until(u64::MAX);
+        self.arm_send_timer(step.now);
+        step.ready = true;
+    }
+
+    /// Large packets may vanish without a word: smaller ones from now on.
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-4.3
+    //# Black hole detection is triggered by an indication that the network
+    //# path could be unable to support the current PLPMTU size.
+    pub fn suspect_black_hole(&mut self, now: Instant) {
+        let headers = self.headers();
+        let base = MSS_BASE.saturating_add(headers);
+        let again_at = now.0.saturating_add(AGAIN_NS);
+        let high = self.ceiling();
+        let low = match self.cold.search {
+            None => base,
+            Some(search) => {
+                let half = search.low.saturating_sub(headers) / 2;
+                half.clamp(MSS_FLOOR, MSS_BASE).saturating_add(headers)
+            }
+        };
+        let low = low.min(high);
+        self.cold.search = Some(Search { low, high, probe: None, again_at });
+        self.update_mss();
+    }
+
+    /// How much new data the next probe is to carry, when it is time for one; 0 when there must
+    /// be more room for it first, for which other data waits (as in Linux).
+    pub fn probe_bytes(&self) -> Option<u64> {
+        let hot = &*self.hot;
+        let search = self.cold.search?;
+        let may = search.probe.is_none()
+            && search.high > search.low.saturating_add(NEAR)
+            && hot.phase == Phase::Open
+            && self.cold.scoreboard.sacked_bytes() == 0;
+        if !may {
+            return None;
+        }
+        let middle = search.low + (search.high - search.low) / 2;
+        let bytes = u64::from(middle.saturating_sub(self.headers()));
+        let mss = u64::from(hot.mss);
+        let needed = bytes + SEGMENTS_BESIDE * mss;
+        let cwnd = u64::from(hot.window.cwnd);
+        let edge = hot.una.saturating_add(u64::from(hot.snd_wnd));
+        let is_time = bytes > mss
+            && cwnd >= WINDOW_MIN * mss
+            && hot.written.saturating_sub(hot.nxt) >= needed
+            && u64::from(hot.snd_wnd) >= needed;
+        if !is_time {
+            return None;
+        }
+        let (pipe, usable) = (self.pipe(), edge.saturating_sub(hot.nxt));
+        let fits = usable >= needed && cwnd.saturating_sub(pipe) >= bytes.max(2 * mss);
+        match fits {
+            true => Some(bytes),
+            false => (pipe > 0).then_some(0),
+        }
+    }
+
+    /// A probe was sent.
+    pub fn on_probe_sent(&mut self, step: &mut Step<'_>, start: u64, end: u64) {
+        let headers = self.headers();
+        if let Some(search) = &mut self.cold.search {
+            let mtu = ((end - start) as u16).saturating_add(headers);
+            search.probe = Some(Probe { start, end, mtu });
+            step.shared.counters.path_mtu_probes += 1;
+        }
+    }
+
+    /// Something was sent again: what becomes of a probe tells nothing any more.
+    pub fn forget_probe(&mut self) {
+        if let Some(search) = &mut self.cold.search {
+            search.probe = None;
+        }
+    }
+
+    /// snd.una has moved: a probe within arrived. A search that is over begins again in time.
+    pub fn on_probe_acked(&mut self, now: Instant) {
+        if self.cold.search.is_none() {
+            return;
+        }
+        let (una, high) = (self.hot.una, self.ceiling());
+        let Some(search) = &mut self.cold.search else { return };
+        if let Some(probe) = search.probe.take_if(|probe| probe.end <= una) {
+            search.low = search.low.max(probe.mtu);
+            search.again_at = now.0.saturating_add(AGAIN_NS);
+        } else if search.high > high || now.0 >= search.again_at {
+            search.high = high;
+            search.again_at = now.0.saturating_add(AGAIN_NS);
+        } else {
+            return;
+        }
+        self.update_mss();
+    }
+
+    /// Whether what is lost is a probe, of which nothing but its size was wrong: the window stays.
+    pub fn lost_a_probe(&mut self) -> bool {
+        let una = self.hot.una;
+        let Some(search) = &mut self.cold.search else { return false };
+        let Some(probe) = search.probe.take_if(|probe| probe.start == una) else { return false };
+        search.high = probe.mtu - 1;
+        true
+    }
+}
