@@ -7,6 +7,7 @@
 #   make test-vm the tests of a shared interface in a virtual machine: Debian's kernel, virtio-net
 #   make demo    the comparison with the kernel; root
 #   make bench   micro-benchmarks
+#   make bench-port  raw frames through an xdp port beside DPDK's testpmd; root, 4 minutes
 #   make loom    the interleavings of the shared queues
 #   make fuzz    every fuzz target, FUZZ_SECONDS each (60)
 #   make sim     whole systems under virtual time, seeds SIM_SEEDS (1..2000)
@@ -21,7 +22,7 @@ PREFIX ?= /usr/local
 BUILT ?= target/release
 export SOAK_SECONDS
 
-.PHONY: all build install test test-vm lint demo bench sim soak coexist fuzz loom setup setup-build
+.PHONY: all build install test test-vm lint demo bench bench-port sim soak coexist fuzz loom setup setup-build
 
 all: build
 
@@ -78,6 +79,13 @@ demo: setup build
 
 bench: setup-build
 	$(CARGO) bench --workspace --benches
+
+# The only target that installs DPDK (Debian's dpdk-dev).
+bench-port: setup-build
+	@scripts/setup programs peers
+	$(CARGO) build --release --package outboard-port --example load
+	$(CARGO) build --release --package outboard-tests --example bench_port
+	target/release/examples/bench_port target/release/examples/load
 
 loom: setup-build
 	$(CARGO) xtask loom

@@ -216,7 +216,7 @@ struct DemoArguments {
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds of load in each run
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 1)]
     seconds: u32,
     /// Seconds after which no further round begins
     #[arg(long, default_value_t = 285)]
@@ -224,7 +224,7 @@ struct DemoArguments {
     /// Directory of report.json and report.html
     #[arg(long, default_value = "target/demo")]
     output: PathBuf,
-    /// Arrangements to measure, separated by commas: kernel, tap-server, packet-both
+    /// Arrangements to measure, separated by commas: kernel, xdp-server, tap-server, packet-both
     #[arg(long, value_delimiter = ',')]
     arrangements: Vec<String>,
     /// Work to do, separated by commas

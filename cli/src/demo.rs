@@ -44,7 +44,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             rounds: 5,
-            seconds: 2,
+            seconds: 1,
             limit: Duration::from_secs(285),
             output: PathBuf::from("target/demo"),
             columns: Column::ALL.to_vec(),

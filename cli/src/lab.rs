@@ -64,6 +64,9 @@ pub enum Traffic {
     Requests,
     /// Bulk: frames of up to 64 KiB, received in the soft interrupt of the host's core (RPS).
     Bulk,
+    /// Bulk between the kernel and an XDP port: frames of up to 64 KiB, received by a pinned kernel
+    /// thread, as XDP comes before all steering.
+    BulkOverXdp,
     /// What a packet port sends and takes, the kernel's stack being out of it: frames go from one
     /// end's driver into the other end's ring at once, without a receive queue in between. Each
     /// host thereby does the other's share of that work, which is the same.
@@ -219,11 +222,16 @@ impl Lab {
     pub fn suit(&self, link: &Link, traffic: Traffic) -> Result<()> {
         for side in Side::BOTH {
             let interface = link.end(side);
-            let small = traffic == Traffic::Requests;
-            let [cut, join] = if small { ["off", "on"] } else { ["on", "off"] };
+            let [cut, join] = match traffic {
+                Traffic::Requests => ["off", "on"],
+                Traffic::BulkOverXdp => ["on", "on"],
+                Traffic::Bulk | Traffic::Frames => ["on", "off"],
+            };
             self.inside(side, &["ethtool", "-K", &interface, "tso", cut, "gso", cut, "gro", join])?;
             match traffic {
-                Traffic::Requests => self.thread_receive(side, &interface)?,
+                Traffic::Requests | Traffic::BulkOverXdp => {
+                    self.thread_receive(side, &interface)?;
+                }
                 Traffic::Bulk => self.steer_receive(side, &interface, true)?,
                 Traffic::Frames => {}
             }
@@ -355,6 +363,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("memcached", "memcached"),
     ("curl", "curl"),
     ("python3", "python3"),
+    ("dpdk-testpmd", "dpdk-dev"),
 ];
 
 /// Fails unless every one of `programs` is installed, naming the Debian packages to install.

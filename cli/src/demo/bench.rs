@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::{Explain, Failure, Result};
 use crate::lab::cpu::{CoreTimes, Foreign};
-use crate::lab::{Lab, Link, Program, Side, Task};
+use crate::lab::{Lab, Link, Program, Side, Task, Traffic};
 use crate::observer::Observer;
 
 use super::work::{Done, Metric, Work};
@@ -18,6 +18,9 @@ use super::work::{Done, Metric, Work};
 pub enum Column {
     /// The kernel's, on both hosts.
     Kernel,
+    /// Outboard's under the server, on the kernel's own interface and address; the kernel's under
+    /// the client.
+    XdpServer,
     /// Outboard's on a TAP under the server; the kernel's under the client.
     TapServer,
     /// Outboard's on both hosts, on packet ports.
@@ -26,12 +29,13 @@ pub enum Column {
 
 impl Column {
     /// All of them.
-    pub const ALL: [Column; 3] = [Self::Kernel, Self::TapServer, Self::PacketBoth];
+    pub const ALL: [Column; 4] = [Self::Kernel, Self::XdpServer, Self::TapServer, Self::PacketBoth];
 
     /// Its name in the report's `arrangement` field and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
+            Self::XdpServer => "xdp-server",
             Self::TapServer => "tap-server",
             Self::PacketBoth => "packet-both",
         }
@@ -41,6 +45,10 @@ impl Column {
     pub fn description(self) -> &'static str {
         match self {
             Self::Kernel => "the kernel on both hosts, over veth",
+            Self::XdpServer => {
+                "Outboard under the server on the kernel's own address (XDP on veth), the kernel \
+                 under the client"
+            }
             Self::TapServer => "Outboard under the server (TAP), the kernel under the client",
             Self::PacketBoth => "Outboard on both hosts (packet ports on veth)",
         }
@@ -49,6 +57,7 @@ impl Column {
 
 /// Addresses of the hosts, A's first, in each column.
 const KERNEL: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
+const XDP: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 3, 1), Ipv4Addr::new(10, 77, 3, 2)];
 const TAP: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 1, 1), Ipv4Addr::new(10, 77, 1, 2)];
 const PACKET: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 2, 1), Ipv4Addr::new(10, 77, 2, 2)];
 
@@ -83,6 +92,7 @@ impl Samples {
 pub struct Bench {
     lab: Lab,
     kernel: Link,
+    xdp: Link,
     packet: Link,
     executable: PathBuf,
     seconds: u32,
@@ -101,10 +111,11 @@ impl Bench {
     pub fn new(seconds: u32) -> Result<Self> {
         let lab = Lab::new()?;
         let kernel = lab.join(Some(KERNEL))?;
+        let xdp = lab.join(Some(XDP))?;
         let packet = lab.join(None)?;
         let executable =
             std::env::current_exe().explain("cannot find the own executable", "mount /proc")?;
-        Ok(Self { lab, kernel, packet, executable, seconds, rates: RefCell::default() })
+        Ok(Self { lab, kernel, xdp, packet, executable, seconds, rates: RefCell::default() })
     }
 
     /// Does `work` in `column` and measures it; a disturbed run is repeated.
@@ -180,6 +191,15 @@ impl Bench {
         let mut engines = Vec::new();
         match column {
             Column::Kernel => {}
+            Column::XdpServer => {
+                let traffic = match work.traffic() {
+                    Traffic::Bulk => Traffic::BulkOverXdp,
+                    other => other,
+                };
+                self.lab.suit(&self.xdp, traffic)?;
+                let port = format!("xdp:{}", self.xdp.end(Side::B));
+                engines.push(self.engine(Side::B, &port, work.poll())?);
+            }
             Column::TapServer => {
                 let clients = self.lab.host(Side::A).namespace();
                 let name = format!("{}t", self.lab.stem());
@@ -232,6 +252,7 @@ impl Running {
 fn addresses(column: Column) -> [Ipv4Addr; 2] {
     match column {
         Column::Kernel => KERNEL,
+        Column::XdpServer => XDP,
         Column::TapServer => TAP,
         Column::PacketBoth => PACKET,
     }

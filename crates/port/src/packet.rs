@@ -33,7 +33,7 @@ use crate::spec::PortSpec;
 
 mod guard;
 mod ring;
-mod transmit;
+pub(crate) mod transmit;
 
 use ring::Ring;
 use transmit::Transmit;
@@ -60,7 +60,7 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let mut notes = Vec::new();
     prepare(&link, spec, &label, &mut notes)?;
     let mac = spec.mac.unwrap_or(own);
-    let fd = packet_socket(index, mac != own)
+    let fd = packet_socket(index, libc::ETH_P_ALL as u16, mac != own)
         .map_err(|why| fail("open a packet socket", "CAP_NET_RAW", why))?;
     // After the socket: until here the kernel alone takes what arrives.
     let guard = match guard::attach(index) {
@@ -79,8 +79,7 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
         label: label.clone(),
         mac,
         mtu: link.mtu().map_err(|why| fail(asked, admin, why))?,
-        // The kernel segments in software what the card cannot.
-        offloads: PortOffloads { tso: true, uso: kernel_cuts_udp() },
+        offloads: kernel_segments(),
         interface_index: index,
         impairment: spec.impairment,
         seed: spec.seed.map_or_else(random_seed, Ok)?,
@@ -128,7 +127,13 @@ fn prepare(
         .map_err(|why| fail("turn ARP off and bring the interface up", why))
 }
 
-fn packet_socket(index: u32, promiscuous: bool) -> io::Result<OwnedFd> {
+/// A socket that sends on an interface, with offloads, and receives nothing.
+pub(crate) fn sending_socket(index: u32) -> io::Result<OwnedFd> {
+    packet_socket(index, 0, false)
+}
+
+/// `protocol`: the EtherType that arrives; 0 for none.
+fn packet_socket(index: u32, protocol: u16, promiscuous: bool) -> io::Result<OwnedFd> {
     // Protocol 0: nothing arrives before the socket is set up and bound.
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: socket takes no pointers.
@@ -145,7 +150,7 @@ fn packet_socket(index: u32, promiscuous: bool) -> io::Result<OwnedFd> {
     let (mut address, mut member): (libc::sockaddr_ll, libc::packet_mreq) =
         unsafe { (mem::zeroed(), mem::zeroed()) };
     address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index as i32;
     if promiscuous {
         member.mr_ifindex = index as i32;
@@ -203,12 +208,13 @@ fn read_option<T: Copy>(
     result == 0
 }
 
-/// Whether the vnet header's UDP segmentation is understood: Linux 6.2 and later. There is no
-/// option to ask for it on a packet socket.
-fn kernel_cuts_udp() -> bool {
+/// What the kernel segments for a packet socket, in software where the card cannot. The vnet
+/// header's UDP segmentation is understood from Linux 6.2 on; there is no option to ask for it.
+pub(crate) fn kernel_segments() -> PortOffloads {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    (numbers.next(), numbers.next()) >= (Some(6), Some(2))
+    let uso = (numbers.next(), numbers.next()) >= (Some(6), Some(2));
+    PortOffloads { tso: true, uso }
 }
 
 /// The running port; see the module.

@@ -7,11 +7,12 @@
 //! interface as it was.
 //!
 //! There is a socket on every receive queue, each with memory of its own (`memory`); frames go
-//! out through the first. Frames longer than a page come in several buffers, which are put
-//! together here. With a native program the kernel cuts what a veth peer sends to frames of the
-//! link; in generic mode frames may come uncut, and nothing tells where to cut them: TCP needs no
-//! telling, and datagrams longer than the link allows are left to the kernel's half of their
-//! socket.
+//! out through the first. AF_XDP has no segmentation offload: frames to be segmented go out
+//! through a packet socket instead, and the card or the kernel cuts them. Frames longer than a
+//! page come in several buffers, which are put together here. With a native program the kernel cuts
+//! what a veth peer sends to frames of the link; in generic mode frames may come uncut, and
+//! nothing tells where to cut them: TCP needs no telling, and datagrams longer than the link
+//! allows are left to the kernel's half of their socket.
 //!
 //! Connections that the engine opens use TCP ports that the kernel reserves for it: as many
 //! sockets as ports, bound and not listening, so that no other program gets one of them.
@@ -32,7 +33,8 @@ use crate::interface::{
     Claim, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta,
 };
 use crate::link::Link;
-use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloads, random_seed};
+use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, random_seed};
+use crate::packet;
 use crate::spec::{PortSpec, Remote};
 
 mod claims;
@@ -78,7 +80,8 @@ const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
 
 /// What is known of an XDP port beside its descriptors: the attached link, the map of what is
-/// owned, the memory, perhaps the map of remote addresses, then the sockets of the queues, and last those that reserve ports.
+/// owned, the memory, the packet socket, perhaps the map of remote addresses, then the sockets of the
+/// queues, and last those that reserve ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XdpFacts {
     /// Sockets on queues.
@@ -143,12 +146,14 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         ),
         ..why
     })?;
+    let segmenting = packet::sending_socket(index)
+        .map_err(|why| fail("open a packet socket", "CAP_NET_RAW", why))?;
     let description = PortDescription {
         kind: spec.kind,
         label: label.clone(),
         mac,
         mtu,
-        offloads: PortOffloads::default(),
+        offloads: packet::kernel_segments(),
         interface_index: index,
         impairment: spec.impairment,
         seed: spec.seed.map_or_else(random_seed, Ok)?,
@@ -175,7 +180,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         }),
         notes,
     };
-    let mut fds = vec![opened.attached, opened.owned.0.into_fd(), opened.memfd];
+    let mut fds = vec![opened.attached, opened.owned.0.into_fd(), opened.memfd, segmenting];
     fds.extend(opened.remotes.map(|remotes| remotes.map.into_fd()));
     let mut rings = Vec::new();
     for queue in opened.queues {
@@ -354,8 +359,8 @@ fn open_queues(
         let range = range_of(number);
         rustix::fs::ftruncate(&memfd, range.end as u64)?;
         let memory = Memory::map(&memfd, range)?;
-        let mut queue = receive::queue(socket::create(&memory)?, None, memory)?;
-        queue.fill(chunks_of(number));
+        let mut queue = Queue::new(socket::create(&memory)?, None, memory, chunks_of(number))?;
+        queue.fill();
         let mut bound = socket::bind(&queue.fd, index, number, way, several_buffers);
         for _ in 0..BINDS_MAX {
             match &bound {
@@ -387,6 +392,9 @@ pub struct XdpPort {
     queues: Vec<Queue>,
     receive: Receive,
     transmit: Transmit,
+    /// Takes frames to be segmented.
+    segmenting: OwnedFd,
+    large: packet::transmit::Transmit,
     claims: Claims,
     remotes: Option<Remotes>,
     /// Watches all queues, where there are several.
@@ -408,7 +416,8 @@ impl XdpPort {
         let fail = |doing: &str, why: io::Error| {
             OpenError::system(&description.label, doing, "memory", &why)
         };
-        let (Some(link), Some(owned), Some(memfd)) = (fds.next(), fds.next(), fds.next()) else {
+        let first = [(); 4].map(|()| fds.next());
+        let [Some(link), Some(owned), Some(memfd), Some(segmenting)] = first else {
             return Err(fail("find the descriptors", io::ErrorKind::InvalidInput.into()));
         };
         let remotes = match facts.remotes.is_empty() {
@@ -420,8 +429,9 @@ impl XdpPort {
         let mut rings = rings.into_iter();
         for (number, fd) in (0..facts.queues).zip(&mut fds) {
             let memory = Memory::map(&memfd, range_of(number));
-            let queue = memory.and_then(|memory| receive::queue(fd, rings.next(), memory));
-            // Its fill ring is as the opener, or whoever ran on it last, left it.
+            // Its fill ring is as the opener left it: full.
+            let chunks = chunks_of(number);
+            let queue = memory.and_then(|memory| Queue::new(fd, rings.next(), memory, chunks));
             queues.push(queue.map_err(|why| fail("map the memory of AF_XDP", why))?);
         }
         let waiting = match queues.len() {
@@ -436,6 +446,8 @@ impl XdpPort {
             queues,
             receive: Receive::new(facts.is_virtual),
             transmit: Transmit::new(chunks_of(0) * CHUNK_BYTES),
+            segmenting,
+            large: packet::transmit::Transmit::new(),
             claims,
             remotes,
             waiting,
@@ -490,10 +502,19 @@ impl Port for XdpPort {
             self.counters.tx_errors += 1;
             return Err(TxError::Unsendable);
         }
-        self.transmit.send(queue, meta, header, payload, len, &mut self.counters)
+        if meta.gso.is_none() {
+            return self.transmit.send(queue, meta, header, payload, len, &mut self.counters);
+        }
+        if self.transmit.is_gathered() {
+            // Frames of a connection keep their order.
+            self.flush();
+        }
+        self.large.send(&self.segmenting, meta, header, payload, len, &mut self.counters)
     }
 
+    /// Frames to be segmented first: those gathered before them have gone already.
     fn flush(&mut self) {
+        self.large.flush(&self.segmenting, &mut self.counters);
         if let Some(queue) = self.queues.first_mut() {
             self.transmit.flush(queue, &mut self.counters);
         }
@@ -512,7 +533,7 @@ impl Port for XdpPort {
     /// sleeper when it has.
     fn next_deadline(&self) -> Option<u64> {
         let queue = self.queues.first()?;
-        self.transmit.is_waiting(queue).then_some(0)
+        (self.transmit.is_waiting(queue) || self.large.is_waiting()).then_some(0)
     }
 
     fn on_time(&mut self, now_ns: u64) {
@@ -521,12 +542,14 @@ impl Port for XdpPort {
         }
         self.next_look_ns = now_ns.saturating_add(LOOK_NS);
         self.transmit.try_again();
+        self.large.try_again();
         self.flush();
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_PER_COUNT) {
             self.counters.rx_missed =
                 self.queues.iter().map(|queue| socket::missed(&queue.fd)).sum();
             self.counters.rx_left = self.remotes.as_ref().map_or(0, Remotes::left);
+            self.queues.iter_mut().for_each(Queue::look);
         }
     }
 

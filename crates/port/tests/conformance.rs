@@ -87,6 +87,32 @@ fn an_xdp_port_carries_frames_of_several_pages_through_several_queues() {
 }
 
 #[test]
+fn frames_to_be_segmented_leave_an_xdp_port_in_order_with_others() {
+    in_namespace("xdp with segmentation", || {
+        ip("link add obx7 type veth peer name obx8");
+        ip("link set obx7 up");
+        let packet = suite::kernel::port("packet:obx8");
+        let mut ports = Connected::new(suite::kernel::port("xdp:obx7,ports=4"), packet);
+        let gso = outboard_port::Gso { size: 1_400, kind: outboard_port::GsoKind::Tcp4 };
+        let lengths = [100, 64_000, 1_400, 2_900, 2_800, 0, 14_000, 1_000];
+        for payload in lengths {
+            let meta = outboard_port::TxMeta {
+                checksum: Some((34, 16)),
+                gso: (payload > 1_400).then_some(gso),
+                header_bytes: 54,
+            };
+            ports.a.send(&meta, &suite::segment(payload), &[]).unwrap();
+        }
+        ports.a.flush();
+        let arrived = ports.collect(lengths.len());
+        let arrived: Vec<_> =
+            arrived.iter().map(|(bytes, meta)| (bytes.len() - 54, meta.gso)).collect();
+        let expected = lengths.map(|payload| (payload, (payload > 1_400).then_some(gso)));
+        assert_eq!(arrived, expected);
+    });
+}
+
+#[test]
 fn without_the_driver_an_xdp_port_says_so_and_takes_frames_that_were_not_cut() {
     in_namespace("generic xdp", || {
         ip("link add obx4 type veth peer name obx5");

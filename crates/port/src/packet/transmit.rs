@@ -31,7 +31,7 @@ struct Place {
 
 /// Frames gathered and not yet with the kernel.
 #[derive(Debug)]
-pub(super) struct Transmit {
+pub(crate) struct Transmit {
     arena: Box<[u8]>,
     used: usize,
     batch: Vec<Place>,
@@ -52,7 +52,7 @@ enum Outcome {
 }
 
 impl Transmit {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             arena: vec![0; BATCH * (GATHERED_BYTES_MAX + vnet::LEN)].into_boxed_slice(),
             used: 0,
@@ -63,16 +63,16 @@ impl Transmit {
     }
 
     /// Whether frames are gathered that the kernel has not taken.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         !self.batch.is_empty()
     }
 
     /// Lets the next frame find out whether the link is up again.
-    pub(super) fn try_again(&mut self) {
+    pub(crate) fn try_again(&mut self) {
         self.down = false;
     }
 
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         fd: &OwnedFd,
         meta: &TxMeta,
@@ -162,7 +162,7 @@ impl Transmit {
         }
     }
 
-    pub(super) fn flush(&mut self, fd: &OwnedFd, counters: &mut PortCounters) {
+    pub(crate) fn flush(&mut self, fd: &OwnedFd, counters: &mut PortCounters) {
         if !self.batch.is_empty() && self.push(fd, None, counters) == Outcome::Full {
             counters.tx_full += 1;
         }

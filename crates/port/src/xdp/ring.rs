@@ -155,6 +155,13 @@ impl<T: Copy> Ring<T> {
     pub(super) fn give_back(&mut self) {
         self.consumer().store(self.own, Ordering::Release);
     }
+
+    /// The same, once there are so many.
+    pub(super) fn give_back_batch(&mut self, least: u32) {
+        if self.own.wrapping_sub(self.consumer().load(Ordering::Relaxed)) >= least {
+            self.give_back();
+        }
+    }
 }
 
 impl<T> Drop for Ring<T> {

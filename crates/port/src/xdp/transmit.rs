@@ -42,6 +42,11 @@ impl Transmit {
         self.down = false;
     }
 
+    /// Whether frames wait for [`Transmit::flush`].
+    pub(super) fn is_gathered(&self) -> bool {
+        self.gathered
+    }
+
     /// Whether the kernel has not taken all that was gathered.
     pub(super) fn is_waiting(&self, queue: &Queue) -> bool {
         !self.down && queue.rings.send.waiting() > 0
