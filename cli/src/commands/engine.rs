@@ -1,6 +1,7 @@
 //! `outboard engine` and `outboard check-config`: settings become a running engine.
 
 use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use engine::config::PortSetup;
 use engine::privileges;
 use engine::trial::Trial;
-use engine::{Accelerated, Cidr, Engine, StopHandle};
+use engine::{Accelerated, Cidr, Destination, Engine, Ipv6Mode, StopHandle};
 use port::spec::PortKind;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, setrlimit};
@@ -275,11 +276,21 @@ fn open(spec: &port::PortSpec) -> Result<PortSetup> {
     }
     let addresses =
         spec.addresses.iter().map(|own| Cidr { address: own.address, prefix: own.prefix });
+    let default_v6 = spec.gateway_v6.map(|gateway| Destination {
+        network: Ipv6Addr::UNSPECIFIED.into(),
+        prefix: 0,
+        gateway: Some(gateway),
+    });
     Ok(PortSetup {
         port: port::from_fds(fds).map_err(fail)?,
         addresses: addresses.collect(),
         gateway: spec.gateway,
-        routes: Vec::new(),
+        routes: default_v6.into_iter().collect(),
+        ipv6: match spec.ipv6 {
+            port::spec::Ipv6::Auto => Ipv6Mode::Automatic,
+            port::spec::Ipv6::Static => Ipv6Mode::Static,
+            port::spec::Ipv6::Off => Ipv6Mode::Off,
+        },
     })
 }
 

@@ -115,14 +115,15 @@ impl Session {
     }
 
     /// Whether the engine can send to `address`: it is on a link of one of its interfaces, or one
-    /// has a gateway, and its lists do not leave it to the kernel. Loopback and the engine's own
-    /// addresses are not reached through it.
+    /// has a gateway, and its lists do not leave it to the kernel. Loopback, link-local and the
+    /// engine's own addresses are not reached through it.
     pub fn reaches(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         if address.is_loopback()
             || address.is_unspecified()
             || address.is_multicast()
             || address == IpAddr::V4(Ipv4Addr::BROADCAST)
+            || is_link_local(address)
             || self.owns(address)
             || !accelerates(&self.remotes, address)
         {
@@ -438,6 +439,11 @@ pub(crate) fn unspecified(like: SocketAddr) -> SocketAddr {
     }
 }
 
+/// Good on one link only, and the kernel's interface that a program means with it is not ours.
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
 /// The ways to `address` by the length of their prefix, and whether each is the engine's.
 fn ways(interfaces: &[InterfaceInfo], address: IpAddr) -> impl Iterator<Item = (u8, bool)> + '_ {
     interfaces.iter().flat_map(move |interface| {
@@ -445,8 +451,9 @@ fn ways(interfaces: &[InterfaceInfo], address: IpAddr) -> impl Iterator<Item = (
         let links = own.filter(move |(own, prefix)| on_link(*own, *prefix, address));
         let routes = interface.routes.iter();
         let routes = routes.filter(move |way| on_link(way.network, way.prefix, address));
-        let has_family = interface.addresses.iter().any(|(o, _)| o.is_ipv4() == address.is_ipv4());
-        let gateway = (interface.has_gateway && has_family).then_some((0, true));
+        let has_v4 = interface.addresses.iter().any(|(own, _)| own.is_ipv4());
+        let leads = interface.has_gateway && has_v4 && address.is_ipv4();
+        let gateway = leads.then_some((0, true));
         links
             .map(|(_, prefix)| (*prefix, true))
             .chain(routes.map(|way| (way.prefix, way.is_here)))

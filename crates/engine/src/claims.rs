@@ -1,13 +1,14 @@
 //! What the engine claims on interfaces that its ports share with a kernel: listeners, datagram
 //! sockets, and the ports of connections whose listener is gone.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use port::{Claim, Port};
 use stack::SocketInfo;
-use stack::api::{InterfaceConfig, SharedAddresses};
+use stack::api::{InterfaceConfig, Local, SharedAddresses};
 
 use crate::config::PortSetup;
+use crate::control::exchange::Answer;
 use crate::kernel::Facts;
 use crate::worker::Worker;
 
@@ -28,9 +29,15 @@ pub(crate) struct Leaving {
 
 impl Leaving {
     /// A listener claims the port itself.
-    pub(crate) fn forget(&mut self, local: SocketAddr) {
-        self.locals.retain(|(known, _)| *known != local);
+    pub(crate) fn forget(&mut self, local: Local) {
+        self.locals.retain(|(known, _)| places(local).all(|place| place != *known));
     }
+}
+
+/// The addresses that a local address stands for, each family's by itself.
+pub(crate) fn places(local: Local) -> impl Iterator<Item = SocketAddr> {
+    let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), local.address.port());
+    [local.address].into_iter().chain(local.is_dual().then_some(v4))
 }
 
 /// What the stack is told of a port's interface.
@@ -43,7 +50,9 @@ pub(crate) fn interface_config(setup: &PortSetup) -> InterfaceConfig {
         gateway: setup.gateway,
         routes: setup.routes.clone(),
         shared: info.shared.map(|shared| SharedAddresses { connect_ports: shared.connect_ports }),
+        ipv6: setup.ipv6,
         tso: info.offloads.tso4,
+        tso6: info.offloads.tso6,
         uso: info.offloads.uso,
     }
 }
@@ -61,6 +70,19 @@ pub(crate) fn follow(port: &mut dyn Port, addresses: &[stack::api::Cidr], mtu: u
 }
 
 impl Worker {
+    /// Takes what `local` stands for on all ports that share their interface.
+    pub(crate) fn claim_local(
+        &mut self,
+        local: Local,
+        claim: impl Fn(SocketAddr) -> Claim,
+    ) -> std::io::Result<()> {
+        let taken = places(local).try_for_each(|place| self.claim(claim(place)));
+        if taken.is_err() {
+            places(local).for_each(|place| self.release_claim(claim(place)));
+        }
+        taken
+    }
+
     /// Takes something on all ports that share their interface.
     pub(crate) fn claim(&mut self, claim: Claim) -> std::io::Result<()> {
         let taken = self.ports.iter_mut().try_for_each(|attached| attached.port.claim(&claim));
@@ -113,7 +135,8 @@ impl Worker {
         for place in place..end {
             let Some(SocketInfo::Tcp(_, info)) = self.stack.socket_at(place) else { continue };
             for (local, used) in &mut self.leaving.locals {
-                let here = local.ip().is_unspecified() || local.ip() == info.local.ip();
+                let all = local.ip().is_unspecified() && local.is_ipv4() == info.local.is_ipv4();
+                let here = all || local.ip() == info.local.ip();
                 *used |= here && local.port() == info.local.port();
             }
         }
@@ -156,4 +179,32 @@ impl Worker {
         self.stack.replace_interface(self.now, attached.interface, config);
         follow(&mut *attached.port, &addresses, mtu);
     }
+
+    /// Tells the control thread of addresses that have come or gone, on ports whose interface is
+    /// the engine's alone.
+    pub(crate) fn tell_addresses(&mut self) {
+        let generation = self.stack.interface_generation();
+        if std::mem::replace(&mut self.told_generation, generation) == generation {
+            return;
+        }
+        let settled = self.stack.is_settled();
+        let routes = self.stack.routes();
+        for (port, attached) in self.ports.iter().enumerate() {
+            if attached.port.info().shared.is_some() {
+                continue;
+            }
+            let addresses = routes.usable(attached.interface).filter(|own| is_told(own.address));
+            self.answers.push(Answer::Interface {
+                port,
+                addresses: addresses.collect(),
+                leads_v6: routes.leads_v6(attached.interface),
+                settled,
+            });
+        }
+    }
+}
+
+/// Link-local addresses are good on one link only; which link, programs cannot say.
+fn is_told(address: IpAddr) -> bool {
+    !matches!(address, IpAddr::V6(ip) if wire::ipv6::is_link_local(ip))
 }

@@ -6,6 +6,7 @@ use shm::Status;
 use shm::request::Reply;
 use stack::api::SocketId;
 
+use crate::claims::places;
 use crate::control::exchange::{Answer, SessionKey};
 use crate::endpoint::{Role, Stream};
 use crate::errno;
@@ -61,7 +62,9 @@ impl Worker {
                     // Stale only if it never was.
                     let _ = self.stack.tcp_close(now, listener.id);
                     // Its connections go on; to claim less than before needs no room.
-                    let _ = self.claim_connections(listener.local);
+                    for place in places(listener.local) {
+                        let _ = self.claim_connections(place);
+                    }
                     // Once in a turn, however many listeners close in it.
                     self.sessions.sweep_stash = true;
                 } else {
@@ -74,7 +77,9 @@ impl Worker {
                     session.release_datagrams(&mut datagram);
                 }
                 if let Ok(info) = self.stack.udp_info(datagram.id) {
-                    self.release_claim(Claim::Udp(info.bound));
+                    for local in places(info.bound) {
+                        self.release_claim(Claim::Udp(local));
+                    }
                 }
                 let _ = self.stack.udp_close(datagram.id);
             }

@@ -7,7 +7,7 @@ use std::sync::mpsc::SyncSender;
 
 use port::{Port, Protocol};
 use shm::control::Geometry;
-pub use stack::api::{Cidr, Destination};
+pub use stack::api::{Cidr, Destination, Ipv6Mode};
 pub use stack::tcp::{MtuProbing, TcpSettings};
 
 use crate::rules::Rules;
@@ -87,6 +87,8 @@ pub struct PortSetup {
     pub gateway: Option<IpAddr>,
     /// Other ways through the port.
     pub routes: Vec<Destination>,
+    /// Whether and how it speaks IPv6.
+    pub ipv6: Ipv6Mode,
 }
 
 /// Bounds of everything that could otherwise grow, with the defaults of a small machine.

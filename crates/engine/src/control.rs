@@ -59,6 +59,12 @@ fn addresses_of(interfaces: &[InterfaceInfo]) -> Vec<IpAddr> {
     all.map(|(address, _)| *address).collect()
 }
 
+/// Whether no interface has IPv6 addresses that are first to be asked for.
+fn is_settled(interfaces: &[InterfaceInfo]) -> bool {
+    let mut ours = interfaces.iter().filter(|interface| !interface.shared);
+    ours.all(|interface| interface.addresses.iter().all(|(own, _)| own.is_ipv4()))
+}
+
 /// Connections accepted before others are served again.
 const ACCEPTS_PER_ROUND: usize = 64;
 
@@ -147,6 +153,8 @@ pub struct Control {
     is_ending: bool,
     /// The kernel chooses its ways by rules that the engine does not follow.
     has_rules: bool,
+    /// Whether it is known of the configured addresses whether they may be used.
+    settled: bool,
 }
 
 impl Control {
@@ -167,6 +175,7 @@ impl Control {
     ) -> std::io::Result<Self> {
         let namespace = port::netns::cookie(socket.fd.as_fd())?;
         let addresses = addresses_of(&interfaces);
+        let settled = is_settled(&interfaces);
         let closed = ClosedSockets::open()?;
         let has_rules = kernel.as_ref().is_some_and(Kernel::has_rules);
         let spare = Some(rustix::io::fcntl_dupfd_cloexec(&socket.fd, 0)?);
@@ -196,6 +205,7 @@ impl Control {
             stop,
             is_ending: false,
             has_rules,
+            settled,
         })
     }
 
@@ -243,7 +253,9 @@ impl Control {
         let mut fds = Vec::with_capacity(self.connections.len() + 4);
         fds.push(PollFd::from_borrowed_fd(self.stop.fd(), PollFlags::IN));
         fds.push(PollFd::from_borrowed_fd(self.answers.signal().fd(), PollFlags::IN));
-        fds.push(PollFd::new(&self.socket.fd, PollFlags::IN));
+        // Who comes before it is known which addresses may be used waits a moment.
+        let welcome = if self.settled { PollFlags::IN } else { PollFlags::empty() };
+        fds.push(PollFd::new(&self.socket.fd, welcome));
         fds.push(PollFd::from_borrowed_fd(self.closed.fd(), PollFlags::IN));
         // Without one, the same descriptor twice does no harm.
         let kernel = self.kernel.as_ref().map_or(self.closed.fd(), Kernel::fd);
@@ -613,7 +625,7 @@ impl Control {
     ) -> bool {
         let protocol = purpose.protocol();
         let admitted = |shown: exchange::Shown| {
-            if self.policy.rules.admit_port(protocol, shown.local.port()) {
+            if self.policy.rules.admit_port(protocol, shown.local.address.port()) {
                 return Ok(shown);
             }
             self.counters.left_ports.increment();
@@ -623,7 +635,7 @@ impl Control {
                 reason: format!(
                     "the engine's lists leave port {} to the kernel; see [allow] and [deny] in \
                      its configuration",
-                    shown.local.port()
+                    shown.local.address.port()
                 ),
             })
         };
@@ -643,7 +655,7 @@ impl Control {
                 self.closed.watch(shown.cookie);
                 self.wait_for_answer(id);
                 if let Some(connection) = self.connections.get_mut(&id) {
-                    let asked = Accelerated { protocol, local: shown.local };
+                    let asked = Accelerated { protocol, local: shown.local.address };
                     connection.asked = (purpose != Purpose::Connect).then_some(asked);
                 }
                 self.worker.send(command(shown))
@@ -722,6 +734,10 @@ impl Control {
                 self.answer(session.0, &FromEngine::Denied { serial, errno, reason });
             }
             Answer::AskNeighbor { port, address } => self.ask_for_neighbor(port, address),
+            Answer::Interface { port, addresses, leads_v6, settled } => {
+                self.on_addresses(port, &addresses, leads_v6);
+                self.settled |= settled;
+            }
             Answer::Ending(stage) => self.on_ending(stage),
             // The worker has ended the session already; the hang-up tells the client.
             Answer::Breached(session) => self.hang_up(session),

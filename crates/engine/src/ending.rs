@@ -6,6 +6,7 @@ use stack::SocketInfo;
 use stack::api::{SocketId, SocketKind, TcpState};
 use stack::tcp::TcpInfo;
 
+use crate::claims::places;
 use crate::control::exchange::{Answer, SessionKey};
 use crate::endpoint::Role;
 use crate::sessions::Holder;
@@ -107,7 +108,7 @@ impl Worker {
         let listens = self.admits();
         for local in self.listeners.locals() {
             // A table without room keeps what it had: the kernel's half of the listener serves.
-            let _ = self.claim(Claim::Tcp { local, listens });
+            let _ = self.claim_local(local, |local| Claim::Tcp { local, listens });
         }
         for place in 0..self.sessions.place_count() {
             let endpoints = self.sessions.peek(place).map(|session| session.endpoints.iter());
@@ -122,8 +123,10 @@ impl Worker {
             for id in ids {
                 let Ok(info) = self.stack.udp_info(id) else { continue };
                 match listens {
-                    true => drop(self.claim(Claim::Udp(info.bound))),
-                    false => self.release_claim(Claim::Udp(info.bound)),
+                    true => drop(self.claim_local(info.bound, Claim::Udp)),
+                    false => {
+                        places(info.bound).for_each(|local| self.release_claim(Claim::Udp(local)))
+                    }
                 }
             }
         }

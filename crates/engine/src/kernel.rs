@@ -5,7 +5,7 @@ mod message;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -16,12 +16,13 @@ use rustix::net::{
 use shm::control::{InterfaceInfo, Way};
 use stack::api::{Cidr, Destination};
 use wire::MacAddr;
+use wire::ipv6::is_link_local;
 
 use message::{Message, Request};
 
-/// RTMGRP_LINK, RTMGRP_NEIGH, RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE and RTMGRP_IPV4_RULE of
-/// `linux/rtnetlink.h`.
-const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x80;
+/// RTMGRP_LINK and RTMGRP_NEIGH, and RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE and RTMGRP_IPV4_RULE
+/// with the same of IPv6 (RTNLGRP_IPV6_RULE is 19) of `linux/rtnetlink.h`.
+const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 1 << 18;
 /// Routes of which programs are told, of each interface: those elsewhere first, so that what is left
 /// out is the kernel's.
 const ROUTES_TOLD_MAX: usize = 512;
@@ -37,11 +38,11 @@ const USUAL_RULES: [u32; 3] = [0, 32_766, 32_767];
 /// An interface as the kernel has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Its IPv4 addresses.
+    /// Its addresses, but for link-local ones of IPv6, which are left to the kernel.
     pub addresses: Vec<Cidr>,
-    /// Next hop of the default route through it.
+    /// Next hop of IPv4's default route through it.
     pub gateway: Option<IpAddr>,
-    /// Other routes of the main table through it.
+    /// Other routes of the main table through it, IPv6's default route among them.
     pub routes: Vec<Destination>,
     /// Networks that the main table reaches otherwise, or not at all.
     pub elsewhere: Vec<(IpAddr, u8)>,
@@ -71,7 +72,7 @@ pub struct News {
     /// Interfaces that are other than before, by the port that shares them.
     pub changed: Vec<(usize, Facts)>,
     /// Neighbours that are known, by port.
-    pub neighbors: Vec<(usize, Ipv4Addr, MacAddr)>,
+    pub neighbors: Vec<(usize, IpAddr, MacAddr)>,
     /// Whether there are rules now that the engine does not follow, if that has changed.
     pub rules: Option<bool>,
 }
@@ -199,7 +200,7 @@ impl Kernel {
 
     /// Where a neighbour is, if the kernel knows; otherwise it is asked to find out, and the
     /// answer comes as news.
-    pub fn neighbor(&mut self, port: usize, address: Ipv4Addr) -> io::Result<Option<MacAddr>> {
+    pub fn neighbor(&mut self, port: usize, address: IpAddr) -> io::Result<Option<MacAddr>> {
         let of = self.watched.iter().find(|watched| watched.port == port);
         let Some(index) = of.map(|watched| watched.interface_index) else { return Ok(None) };
         let mut found = None;
@@ -225,6 +226,7 @@ impl Kernel {
         self.ask(&Request::addresses(), |message| {
             if let Some((index, cidr)) = message.address()
                 && index == interface_index
+                && !matches!(cidr.address, IpAddr::V6(ip) if is_link_local(ip))
             {
                 facts.addresses.push(cidr);
             }
@@ -243,7 +245,7 @@ impl Kernel {
             }
             if route.interface_index != interface_index {
                 facts.elsewhere.push((to.network, to.prefix));
-            } else if to.prefix == 0 && to.gateway.is_some() {
+            } else if to.prefix == 0 && to.network.is_ipv4() && to.gateway.is_some() {
                 facts.gateway = to.gateway;
             } else {
                 facts.routes.push(to);
@@ -292,7 +294,7 @@ mod tests {
         // An interface that is down has no address.
         let up = std::fs::read_to_string("/sys/class/net/lo/operstate").is_ok();
         assert!(facts.mtu > 0 && up, "{facts:?}");
-        let own = Cidr { address: Ipv4Addr::LOCALHOST.into(), prefix: 8 };
+        let own = Cidr { address: std::net::Ipv4Addr::LOCALHOST.into(), prefix: 8 };
         assert!(facts.addresses.contains(&own) || facts.addresses.is_empty(), "{facts:?}");
         assert_eq!(facts.gateway, None);
         assert!(kernel.take().changed.is_empty());

@@ -42,7 +42,7 @@ mod transmit;
 pub mod trial;
 pub mod worker;
 
-pub use stack::api::{Cidr, Destination};
+pub use stack::api::{Cidr, Destination, Ipv6Mode};
 
 pub use config::{Accelerated, EngineConfig, Limits, Poll, PortSetup, TcpSettings};
 pub use service::{Engine, StartError, StopHandle};

@@ -1,9 +1,7 @@
 //! Listeners: one for each local address, shared by every session that has shown the kernel's
 //! socket for it.
 
-use std::net::SocketAddr;
-
-use stack::api::{SocketId, TcpOptions};
+use stack::api::{Local, SocketId, TcpOptions};
 
 /// A listener of the stack and the endpoints that stand for it.
 #[derive(Debug)]
@@ -11,7 +9,7 @@ pub struct Listener {
     /// In the stack.
     pub id: SocketId,
     /// Where it listens.
-    pub local: SocketAddr,
+    pub local: Local,
     /// What its connections inherit.
     pub options: TcpOptions,
     /// Connections that wait, as last published.
@@ -38,14 +36,14 @@ pub struct Listeners {
 
 impl Listeners {
     /// The listener at `local`, if there is one.
-    pub fn find(&self, local: SocketAddr) -> Option<u32> {
+    pub fn find(&self, local: Local) -> Option<u32> {
         (0..).zip(&self.entries).find_map(|(index, entry)| {
             entry.as_ref().filter(|listener| listener.local == local).map(|_| index)
         })
     }
 
     /// Where they listen.
-    pub fn locals(&self) -> Vec<SocketAddr> {
+    pub fn locals(&self) -> Vec<Local> {
         self.entries.iter().flatten().map(|listener| listener.local).collect()
     }
 
@@ -55,7 +53,7 @@ impl Listeners {
     }
 
     /// Adds a listener.
-    pub fn add(&mut self, id: SocketId, local: SocketAddr, options: TcpOptions) -> u32 {
+    pub fn add(&mut self, id: SocketId, local: Local, options: TcpOptions) -> u32 {
         let index = self.next_index();
         let listener = Listener { id, local, options, pending: 0, attached: Vec::new() };
         match self.entries.get_mut(index as usize) {
@@ -98,7 +96,7 @@ mod tests {
     #[test]
     fn the_last_to_leave_closes() {
         let mut listeners = Listeners::default();
-        let local = "10.0.0.2:80".parse().unwrap();
+        let local = Local::from(std::net::SocketAddr::from(([10, 0, 0, 2], 80)));
         let id = SocketId { index: 1, generation: 0 };
         let index = listeners.add(id, local, TcpOptions::default());
         listeners.attach(index, 0, 7);

@@ -7,9 +7,10 @@ use rustix::io::Errno;
 use shm::request::{
     Addresses, ConnectOptions, ConnectionInfo, LEFT_TO_KERNEL, OptionName, Reply, Request,
 };
-use stack::api::{CongestionKind, PathMtuDiscovery, TcpOptions, TcpState};
+use stack::api::{CongestionKind, Local, PathMtuDiscovery, TcpOptions, TcpState};
 use stack::tcp::TcpInfo;
 
+use crate::claims::places;
 use crate::control::authority::Refusal;
 use crate::control::exchange::{SessionKey, Shown};
 use crate::endpoint::{Datagram, Endpoint, Role, Stream};
@@ -190,10 +191,12 @@ impl Worker {
         }
         let options = self.connect_options(wanted);
         // The answers to a SYN from an explicit port must come here before the SYN goes out.
-        if let Some(local) = local
+        if let Some(local) = local.map(Local::from)
             && self.listeners.find(local).is_none()
         {
-            self.claim_connections(local).map_err(|_| Errno::NOBUFS)?;
+            for place in places(local) {
+                self.claim_connections(place).map_err(|_| Errno::NOBUFS)?;
+            }
         }
         let index = self.grant_endpoint(place, lane)?;
         let owner = Holder::Endpoint { place, index }.owner();
@@ -417,7 +420,10 @@ impl Worker {
             self.counters.sharers_exhausted.increment();
             return Err(refusal(
                 Errno::NFILE,
-                format!("{SHARERS_MAX} sockets share the listener at {} already", shown.local),
+                format!(
+                    "{SHARERS_MAX} sockets share the listener at {} already",
+                    shown.local.address
+                ),
             ));
         }
         let index = self
@@ -431,11 +437,11 @@ impl Worker {
                 match self.stack.tcp_listen(shown.local, backlog, options, owner) {
                     Ok(id) => {
                         let listens = self.admits();
-                        let claim = Claim::Tcp { local: shown.local, listens };
-                        if let Err(error) = self.claim(claim) {
+                        let claim = |local| Claim::Tcp { local, listens };
+                        if let Err(error) = self.claim_local(shown.local, claim) {
                             let _ = self.stack.tcp_close(self.now, id);
                             self.free_endpoint(place, index);
-                            return Err(not_claimed(shown.local, &error));
+                            return Err(not_claimed(shown.local.address, &error));
                         }
                         self.leaving.forget(shown.local);
                         self.listeners.add(id, shown.local, options)
@@ -445,7 +451,7 @@ impl Worker {
                         let errno = errno::of_request(error);
                         return Err(refusal(
                             errno,
-                            format!("the engine cannot listen at {}: {errno}", shown.local),
+                            format!("the engine cannot listen at {}: {errno}", shown.local.address),
                         ));
                     }
                 }
@@ -474,11 +480,11 @@ impl Worker {
         match self.stack.udp_bind(local, owner) {
             Ok(id) => {
                 if self.admits()
-                    && let Err(error) = self.claim(Claim::Udp(local))
+                    && let Err(error) = self.claim_local(local, Claim::Udp)
                 {
                     let _ = self.stack.udp_close(id);
                     self.free_endpoint(place, index);
-                    return Err(not_claimed(local, &error));
+                    return Err(not_claimed(local.address, &error));
                 }
                 self.set_role(place, index, Role::Datagram(Datagram::new(id)));
                 self.note_shown(place, index, shown.cookie);
@@ -487,7 +493,7 @@ impl Worker {
             Err(error) => {
                 self.free_endpoint(place, index);
                 let errno = errno::of_request(error);
-                Err(refusal(errno, format!("the engine cannot serve {local}: {errno}")))
+                Err(refusal(errno, format!("the engine cannot serve {}: {errno}", local.address)))
             }
         }
     }

@@ -10,9 +10,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CpuSet, sched_setaffinity, sched_yield};
 use rustix::time::{ClockId, clock_gettime};
-use shm::control::InterfaceInfo;
+use shm::control::{InterfaceInfo, Way};
 use shm::stats::StatsPage;
-use stack::api::Instant;
+use stack::api::{Instant, Ipv6Mode};
 
 use crate::config::{EngineConfig, Poll, PortSetup};
 use crate::control::capture::Captures;
@@ -226,12 +226,17 @@ impl Drop for EndOfAll {
 
 fn interface_info(setup: &PortSetup) -> InterfaceInfo {
     let info = setup.port.info();
+    let way = |to: &stack::api::Destination| Way {
+        network: to.network,
+        prefix: to.prefix,
+        is_here: true,
+    };
     InterfaceInfo {
         name: info.name.clone(),
         addresses: setup.addresses.iter().map(|cidr| (cidr.address, cidr.prefix)).collect(),
         has_gateway: setup.gateway.is_some(),
         mtu: info.mtu,
-        routes: Vec::new(),
+        routes: setup.routes.iter().map(way).collect(),
         shared: info.shared.is_some(),
     }
 }
@@ -250,11 +255,12 @@ fn follow_kernel(ports: &mut [PortSetup]) -> Result<Option<Kernel>, StartError> 
         let name = &setup.port.info().name;
         if facts.addresses.is_empty() {
             tracing::warn!(
-                "{name}: the interface has no IPv4 address; nothing is accelerated until it has one"
+                "{name}: the interface has no address; nothing is accelerated until it has one"
             );
         }
         (setup.addresses, setup.gateway, setup.routes) =
             (facts.addresses, facts.gateway, facts.routes);
+        setup.ipv6 = Ipv6Mode::Static;
     }
     if kernel.as_ref().is_some_and(Kernel::has_rules) {
         tracing::warn!("{FOREIGN_RULES}");

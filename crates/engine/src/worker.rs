@@ -100,6 +100,8 @@ pub struct Worker {
     /// Whether the kernel's ways are those that the stack knows.
     pub(crate) is_open: bool,
     pub(crate) ending: Option<Ending>,
+    /// What the control thread was last told of addresses, as the stack numbers it.
+    pub(crate) told_generation: u64,
     /// When pages that clients have read were last looked for.
     swept_at: Instant,
     /// The port that receives first takes turns.
@@ -150,6 +152,7 @@ impl Worker {
             leaving: Leaving::default(),
             is_open: true,
             ending: None,
+            told_generation: u64::MAX,
             swept_at: now,
             first_port: 0,
         })
@@ -183,6 +186,7 @@ impl Worker {
         self.publish();
         self.release_left();
         self.ask_kernel();
+        self.tell_addresses();
         self.finish_lanes();
         self.end_breached();
         self.charge(Component::Host);
@@ -563,7 +567,7 @@ impl Worker {
                 self.answer(session, serial, shown.kernel_local, result);
             }
             Command::BindTcp { session, serial, shown } => {
-                let result = self.authorize(session, shown.local);
+                let result = self.authorize(session, shown.local.address);
                 self.answer(session, serial, shown.kernel_local, result);
             }
             Command::Interface { port, facts } => self.on_interface(port, facts),

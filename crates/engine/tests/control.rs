@@ -25,6 +25,7 @@ fn start(name: &str, limits: Limits) -> Running {
         addresses: vec![Cidr { address: "127.0.0.1".parse().unwrap(), prefix: 8 }],
         gateway: None,
         routes: Vec::new(),
+        ipv6: stack::api::Ipv6Mode::Off,
     };
     let limits = Limits { contexts: 1, endpoints: 16, buffers: 64, buffer_bytes: 1024, ..limits };
     let config = EngineConfig { limits, ..EngineConfig::new(&path) };

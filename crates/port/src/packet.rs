@@ -152,11 +152,11 @@ fn packet_socket(index: u32, protocol: u16, promiscuous: bool) -> io::Result<Own
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index as i32;
-    if promiscuous {
-        member.mr_ifindex = index as i32;
-        member.mr_type = libc::PACKET_MR_PROMISC as u16;
-        set_option(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member)?;
-    }
+    // IPv6 asks for neighbours in groups, which a card would otherwise keep from us.
+    let kind = if promiscuous { libc::PACKET_MR_PROMISC } else { libc::PACKET_MR_ALLMULTI };
+    member.mr_ifindex = index as i32;
+    member.mr_type = kind as u16;
+    set_option(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member)?;
     // SAFETY: the address is a sockaddr_ll of the length given.
     let bound = unsafe {
         libc::bind(

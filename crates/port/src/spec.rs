@@ -81,6 +81,18 @@ pub enum Napi {
     Threaded,
 }
 
+/// How a port of the engine's own speaks IPv6.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ipv6 {
+    /// With a link-local address, its addr= and what routers advertise (SLAAC).
+    #[default]
+    Auto,
+    /// With a link-local address and its addr=.
+    Static,
+    /// Not at all.
+    Off,
+}
+
 /// A PORT, parsed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PortSpec {
@@ -90,8 +102,12 @@ pub struct PortSpec {
     pub name: String,
     /// Addresses for the stack, in the order written.
     pub addresses: Vec<PortAddress>,
-    /// Next hop for destinations off the link.
+    /// Next hop for IPv4 destinations off the link.
     pub gateway: Option<IpAddr>,
+    /// Next hop for IPv6 destinations off the link.
+    pub gateway_v6: Option<IpAddr>,
+    /// How IPv6 is spoken.
+    pub ipv6: Ipv6,
     /// Link address to use instead of the default.
     pub mac: Option<MacAddr>,
     /// Largest IP packet, instead of the interface's own.
@@ -132,7 +148,8 @@ const MTU_MIN: u16 = 576;
 /// TCP ports reserved for connects unless said otherwise: each costs a descriptor and 4 KiB.
 const CONNECT_PORTS: u16 = 1024;
 
-const OPTIONS: &str = "addr=, gw=, mac=, mtu=, netns=, napi=, ports=, mode=, impair= and seed=";
+const OPTIONS: &str =
+    "addr=, gw=, ipv6=, mac=, mtu=, netns=, napi=, ports=, mode=, impair= and seed=";
 
 impl PortSpec {
     /// `tap:ob0`: what messages and statistics call the port.
@@ -160,6 +177,8 @@ impl FromStr for PortSpec {
             name: name.to_owned(),
             addresses: Vec::new(),
             gateway: None,
+            gateway_v6: None,
+            ipv6: Ipv6::default(),
             mac: None,
             mtu: None,
             netns: None,
@@ -207,10 +226,22 @@ impl PortSpec {
                 self.addresses.push(address);
             }
             "gw" => {
-                twice(self.gateway.is_some())?;
                 let gateway: IpAddr =
                     value.parse().map_err(|_| bad("write one address, e.g. gw=10.0.0.1"))?;
-                self.gateway = Some(gateway);
+                let place = match gateway {
+                    IpAddr::V4(_) => &mut self.gateway,
+                    IpAddr::V6(_) => &mut self.gateway_v6,
+                };
+                twice(place.is_some())?;
+                *place = Some(gateway);
+            }
+            "ipv6" => {
+                self.ipv6 = match value {
+                    "auto" => Ipv6::Auto,
+                    "static" => Ipv6::Static,
+                    "off" => Ipv6::Off,
+                    _ => return Err(bad("write ipv6=auto, ipv6=static or ipv6=off")),
+                };
             }
             "mac" => {
                 twice(self.mac.is_some())?;
@@ -278,7 +309,8 @@ impl PortSpec {
     fn check_shared(&self, text: &str) -> Result<(), SpecError> {
         let said = [
             ("addr=", !self.addresses.is_empty(), "ip addr add"),
-            ("gw=", self.gateway.is_some(), "ip route add"),
+            ("gw=", self.gateway.or(self.gateway_v6).is_some(), "ip route add"),
+            ("ipv6=", self.ipv6 != Ipv6::Auto, "sysctl net.ipv6.conf"),
             ("mac=", self.mac.is_some(), "ip link set address"),
             ("mtu=", self.mtu.is_some(), "ip link set mtu"),
             ("netns=", self.netns.is_some(), "run the engine by ip netns exec"),
@@ -293,14 +325,25 @@ impl PortSpec {
     }
 
     fn check_gateway(&self, text: &str) -> Result<(), SpecError> {
-        let Some(gateway) = self.gateway else { return Ok(()) };
+        let has_v6 = self.addresses.iter().any(|own| own.address.is_ipv6());
+        if self.ipv6 == Ipv6::Off && (has_v6 || self.gateway_v6.is_some()) {
+            return Err(SpecError(format!(
+                "port \"{text}\": ipv6=off and an IPv6 address contradict each other; leave one out"
+            )));
+        }
+        let gateways = [self.gateway, self.gateway_v6].into_iter().flatten();
+        gateways.into_iter().try_for_each(|gateway| self.check_one_gateway(gateway, text))
+    }
+
+    fn check_one_gateway(&self, gateway: IpAddr, text: &str) -> Result<(), SpecError> {
         if self.addresses.iter().any(|own| own.address == gateway) {
             return Err(SpecError(format!(
                 "port \"{text}\": the gateway {gateway} is the port's own address; give gw= the \
                  router's address"
             )));
         }
-        if self.addresses.iter().any(|own| own.contains(gateway)) {
+        let link_local = matches!(gateway, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        if link_local || self.addresses.iter().any(|own| own.contains(gateway)) {
             return Ok(());
         }
         Err(SpecError(format!(
@@ -382,6 +425,21 @@ mod tests {
 
     fn error(text: &str) -> String {
         text.parse::<PortSpec>().expect_err(text).0
+    }
+
+    #[test]
+    fn addresses_and_gateways_of_both_families_stand_beside_each_other() {
+        let text = "tap:ob0,addr=10.0.0.2/24,addr=fd00::2/64,gw=10.0.0.1,gw=fe80::1";
+        let spec: PortSpec = text.parse().unwrap();
+        assert_eq!(spec.addresses.len(), 2);
+        assert_eq!(spec.gateway, Some("10.0.0.1".parse().unwrap()));
+        assert_eq!(spec.gateway_v6, Some("fe80::1".parse().unwrap()));
+        assert_eq!(spec.ipv6, Ipv6::Auto);
+        assert!(error("tap:ob0,addr=fd00::2/64,gw=fd00::1,gw=fd00::3").contains("twice"));
+        assert!(error("tap:ob0,addr=fd00::2/64,gw=fd01::1").contains("in no network"));
+        assert!(error("tap:ob0,addr=fd00::2/64,ipv6=off").contains("contradict"));
+        assert!(error("tap:ob0,ipv6=on").contains("ipv6=auto"));
+        assert!(error("xdp:ob0,ipv6=off").contains("follows the kernel"));
     }
 
     #[test]

@@ -215,7 +215,8 @@ pub struct InterfaceInfo {
     pub name: String,
     /// Address and prefix length.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Whether destinations off the link are reachable through it.
+    /// Whether IPv4 destinations off the link are reachable through it; of IPv6, a way of prefix 0
+    /// among `routes` says so.
     pub has_gateway: bool,
     /// Largest IP packet.
     pub mtu: u16,

@@ -98,6 +98,7 @@ impl Host {
             addresses: vec![Cidr { address: address_of(number), prefix: 24 }],
             gateway: Some(crate::adversary::ADDRESS).filter(|_| swarm.adversary),
             routes: Vec::new(),
+            ipv6: stack::api::Ipv6Mode::Off,
         };
         let mut random = Random::new(seed, 100 + number as u64);
         let mut key = [0; 32];
@@ -180,7 +181,8 @@ impl Host {
         local: SocketAddr,
         now: u64,
     ) -> Result<Endpoint, String> {
-        let shown = Shown { local, kernel_local: local, cookie: u64::from(local.port()) };
+        let shown =
+            Shown { local: local.into(), kernel_local: local, cookie: u64::from(local.port()) };
         let backlog = self.backlog;
         let index =
             self.ask(Command::Listen { session, serial: 0, context: 0, backlog, shown }, now)?;
@@ -194,7 +196,8 @@ impl Host {
         local: SocketAddr,
         now: u64,
     ) -> Result<Endpoint, String> {
-        let shown = Shown { local, kernel_local: local, cookie: u64::from(local.port()) };
+        let shown =
+            Shown { local: local.into(), kernel_local: local, cookie: u64::from(local.port()) };
         let index = self.ask(Command::BindUdp { session, serial: 0, context: 0, shown }, now)?;
         client.adopt(client::Kind::Datagram, index, local).map_err(|error| error.to_string())
     }
@@ -202,7 +205,7 @@ impl Host {
     /// Lets a program connect from `port`; gives the token.
     pub fn authorize(&mut self, session: SessionKey, port: u16, now: u64) -> Result<u32, String> {
         let local = SocketAddr::new(address_of(self.number), port);
-        let shown = Shown { local, kernel_local: local, cookie: u64::from(port) };
+        let shown = Shown { local: local.into(), kernel_local: local, cookie: u64::from(port) };
         self.ask(Command::BindTcp { session, serial: 0, shown }, now)
     }
 

@@ -37,7 +37,7 @@ pub struct InterfaceConfig {
     pub mac: MacAddr,
     /// Largest IP packet.
     pub mtu: u16,
-    /// Own addresses; the stack answers ARP for them.
+    /// Own addresses; the stack answers ARP and neighbour solicitations for them.
     pub addresses: Vec<Cidr>,
     /// Next hop for destinations off the link.
     pub gateway: Option<IpAddr>,
@@ -45,10 +45,60 @@ pub struct InterfaceConfig {
     pub routes: Vec<Destination>,
     /// Set where a kernel has the same addresses.
     pub shared: Option<SharedAddresses>,
+    /// Whether and how IPv6 is spoken.
+    pub ipv6: Ipv6Mode,
     /// TCP segments of up to 64 KiB may be emitted with [`gso_bytes`](Transmit::gso_bytes).
     pub tso: bool,
+    /// The same for TCP over IPv6.
+    pub tso6: bool,
     /// UDP datagrams may be emitted together with [`gso_bytes`](UdpSend::gso_bytes).
     pub uso: bool,
+}
+
+/// How an interface speaks IPv6.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ipv6Mode {
+    /// Not at all: its frames are dropped.
+    #[default]
+    Off,
+    /// With the addresses that it is given, and a link-local one.
+    Static,
+    /// The same, and with what routers advertise (RFC 4862).
+    Automatic,
+}
+
+/// A local address to listen at or to bind. An unspecified IPv4 address stands for all own IPv4
+/// addresses, an unspecified IPv6 one for all of both families, or of IPv6 alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Local {
+    /// Address and port.
+    pub address: SocketAddr,
+    /// IPV6_V6ONLY.
+    pub v6_only: bool,
+}
+
+impl From<SocketAddr> for Local {
+    /// Of both families where the address is `::`.
+    fn from(address: SocketAddr) -> Self {
+        Self { address, v6_only: false }
+    }
+}
+
+impl Local {
+    /// Whether it takes IPv4 although its address is of IPv6.
+    pub fn is_dual(&self) -> bool {
+        self.address.is_ipv6() && self.address.ip().is_unspecified() && !self.v6_only
+    }
+
+    /// The same with addresses as the stack names them: IPv4-mapped ones are IPv4.
+    pub(crate) fn canonical(self) -> Self {
+        Self { address: canonical(self.address), ..self }
+    }
+}
+
+/// IPv4 where it is meant: mapped addresses are unmapped.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Destinations and the way to them.
@@ -231,9 +281,10 @@ pub struct UdpFrame {
 pub struct UdpFragments {
     pub(crate) interface: InterfaceIndex,
     pub(crate) destination_mac: MacAddr,
-    pub(crate) source: std::net::Ipv4Addr,
-    pub(crate) destination: std::net::Ipv4Addr,
-    pub(crate) identification: u16,
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) identification: u32,
+    pub(crate) mtu: u16,
     pub(crate) tos: u8,
     pub(crate) ttl: u8,
     /// Next payload byte (of UDP, so 8 less than the IP offset).

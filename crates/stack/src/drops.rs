@@ -35,7 +35,7 @@ drop_reasons! {
     VlanNotServed => "vlan_not_served",
     /// An EtherType that the stack does not speak.
     EtherTypeNotServed => "ether_type_not_served",
-    /// IPv6, which this version does not serve.
+    /// IPv6 on an interface that does not have it.
     Ipv6NotServed => "ipv6_not_served",
     /// ARP that does not parse or is not Ethernet and IPv4.
     ArpMalformed => "arp_malformed",
@@ -43,11 +43,17 @@ drop_reasons! {
     ArpNotForUs => "arp_not_for_us",
     /// An ARP sender that claims one of our addresses.
     ArpConflict => "arp_conflict",
+    /// Neighbour discovery that fails the checks of RFC 4861 (hop limit, addresses, options).
+    NdpInvalid => "ndp_invalid",
+    /// Neighbour discovery about others, or an answer that nobody asked for.
+    NdpNotForUs => "ndp_not_for_us",
+    /// Another host that has one of our IPv6 addresses, or probes for it.
+    NdpConflict => "ndp_conflict",
     /// A bad version, header length, total length or header checksum.
     IpMalformed => "ip_malformed",
     /// The IP header checksum is wrong.
     IpChecksum => "ip_checksum",
-    /// Source routing or another option that is not honoured.
+    /// Source routing, or another option or extension header that is not honoured.
     IpOptions => "ip_options",
     /// A source address that no host can have.
     IpSource => "ip_source",
@@ -131,8 +137,22 @@ pub struct Counters {
     pub arp_requests: u64,
     /// ARP replies sent.
     pub arp_replies: u64,
-    /// Next hops that did not answer.
+    /// Next hops of IPv4 that did not answer.
     pub arp_failures: u64,
+    /// Neighbour solicitations sent, those of duplicate address detection among them.
+    pub ndp_solicitations: u64,
+    /// Neighbour advertisements sent.
+    pub ndp_advertisements: u64,
+    /// Next hops of IPv6 that did not answer.
+    pub ndp_failures: u64,
+    /// Router solicitations sent.
+    pub router_solicitations: u64,
+    /// Reports of multicast groups sent.
+    pub mld_reports: u64,
+    /// Own IPv6 addresses given up because somebody else has them.
+    pub addresses_duplicate: u64,
+    /// Addresses, prefixes and routers of advertisements that found no room.
+    pub autoconf_limited: u64,
     /// Neighbours forgotten because the table was full.
     pub neighbor_evictions: u64,
     /// Path MTUs forgotten because there were too many.
@@ -143,6 +163,8 @@ pub struct Counters {
     pub echo_replies: u64,
     /// Port unreachable messages sent.
     pub unreachables: u64,
+    /// Other ICMPv6 errors sent: headers not understood, fragments out of time.
+    pub problems: u64,
     /// Datagrams delivered to UDP sockets.
     pub udp_received: u64,
     /// Datagrams sent by UDP sockets.
@@ -160,11 +182,19 @@ impl Default for Counters {
             arp_requests: 0,
             arp_replies: 0,
             arp_failures: 0,
+            ndp_solicitations: 0,
+            ndp_advertisements: 0,
+            ndp_failures: 0,
+            router_solicitations: 0,
+            mld_reports: 0,
+            addresses_duplicate: 0,
+            autoconf_limited: 0,
             neighbor_evictions: 0,
             path_mtu_evictions: 0,
             reassembled: 0,
             echo_replies: 0,
             unreachables: 0,
+            problems: 0,
             udp_received: 0,
             udp_sent: 0,
             requests_limited: 0,
@@ -193,11 +223,19 @@ impl Counters {
             ("arp_requests", self.arp_requests),
             ("arp_replies", self.arp_replies),
             ("arp_failures", self.arp_failures),
+            ("ndp_solicitations", self.ndp_solicitations),
+            ("ndp_advertisements", self.ndp_advertisements),
+            ("ndp_failures", self.ndp_failures),
+            ("router_solicitations", self.router_solicitations),
+            ("mld_reports", self.mld_reports),
+            ("addresses_duplicate", self.addresses_duplicate),
+            ("autoconf_limited", self.autoconf_limited),
             ("neighbor_evictions", self.neighbor_evictions),
             ("path_mtu_evictions", self.path_mtu_evictions),
             ("reassembled", self.reassembled),
             ("echo_replies", self.echo_replies),
             ("unreachables", self.unreachables),
+            ("problems", self.problems),
             ("udp_received", self.udp_received),
             ("udp_sent", self.udp_sent),
             ("requests_limited", self.requests_limited),

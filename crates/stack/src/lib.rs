@@ -14,6 +14,7 @@
 
 pub mod api;
 mod arena;
+mod autoconf;
 pub mod drops;
 pub mod flow;
 mod neighbor;

@@ -1,5 +1,5 @@
 //! Who has which address on the link: the neighbour table behind ARP (RFC 826; RFC 1122, section
-//! 2.3.2 on ageing and floods).
+//! 2.3.2 on ageing and floods) and behind neighbour discovery (RFC 4861, section 7.3).
 //!
 //! An entry is made only when we ask, or when somebody asks for us; it is changed by any ARP that
 //! speaks for its address. Questions go out once a second and three times, then the address counts
@@ -7,8 +7,11 @@
 //! asks no more often, and those who find no room wait until one of its answers has come or
 //! failed. An entry in use is confirmed every minute by asking its owner; one
 //! not in use is forgotten then.
+//!
+//! Of IPv6, an entry is confirmed after 30 seconds (RFC 4861: REACHABLE), and one that nobody
+//! vouched for (STALE) five seconds after it was made, or is forgotten if it is not in use then.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use wire::MacAddr;
@@ -22,10 +25,14 @@ const RETRY_NS: u64 = SECOND;
 const TRIES: u8 = 3;
 const FAILED_NS: u64 = SECOND;
 const CONFIRM_NS: u64 = 60 * SECOND;
+/// REACHABLE_TIME of RFC 4861, section 10.
+const REACHABLE_NS: u64 = 30 * SECOND;
+/// DELAY_FIRST_PROBE_TIME.
+const DELAY_NS: u64 = 5 * SECOND;
 /// Entries looked at to find one that may go.
 const EVICTION_PROBES: usize = 8;
 
-type Key = (InterfaceIndex, Ipv4Addr);
+type Key = (InterfaceIndex, IpAddr);
 
 /// The table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -76,9 +83,9 @@ pub enum Resolution {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Ask (the known owner, or everybody) and set the timer again.
-    Ask(InterfaceIndex, Ipv4Addr, Option<MacAddr>, Instant),
+    Ask(InterfaceIndex, IpAddr, Option<MacAddr>, Instant),
     /// It does not answer; set the timer again.
-    Failed(Instant),
+    Failed(InterfaceIndex, IpAddr, Instant),
     /// Forgotten.
     Gone,
 }
@@ -108,7 +115,7 @@ impl Neighbors {
     }
 
     /// Looks an address up in order to send to it.
-    pub fn resolve(&mut self, now: Instant, interface: InterfaceIndex, to: Ipv4Addr) -> Resolution {
+    pub fn resolve(&mut self, now: Instant, interface: InterfaceIndex, to: IpAddr) -> Resolution {
         let key = (interface, to);
         let is_last = |n: &&Neighbor| n.key == key;
         let last = self.slots.get(self.last as usize).and_then(Option::as_ref).filter(is_last);
@@ -143,7 +150,7 @@ impl Neighbors {
         &mut self,
         now: Instant,
         interface: InterfaceIndex,
-        from: Ipv4Addr,
+        from: IpAddr,
         mac: MacAddr,
         asked_for_us: bool,
     ) -> Option<(u32, Instant)> {
@@ -163,6 +170,67 @@ impl Neighbors {
         Some((slot, Instant(now.0.saturating_add(CONFIRM_NS))))
     }
 
+    /// A message of neighbour discovery came from `from` and says that it is at `mac`, which
+    /// nobody has confirmed. `makes`: also when it is not known yet. As [`learn`](Self::learn).
+    pub fn hint(
+        &mut self,
+        now: Instant,
+        interface: InterfaceIndex,
+        from: IpAddr,
+        mac: MacAddr,
+        makes: bool,
+    ) -> Option<(u32, Instant)> {
+        let slot = match self.by_key.find(&(interface, from)) {
+            Some(slot) => {
+                let entry = self.slots.get_mut(slot as usize).and_then(Option::as_mut)?;
+                if matches!(entry.state, State::Known(at) | State::Confirming(at, _) if at == mac) {
+                    return None;
+                }
+                entry.state = State::Known(mac);
+                slot
+            }
+            None if makes => self.insert((interface, from), State::Known(mac), false)?,
+            None => return None,
+        };
+        self.generation = self.generation.wrapping_add(1);
+        Some((slot, Instant(now.0.saturating_add(DELAY_NS))))
+    }
+
+    /// A neighbour advertisement about `from` (RFC 4861, section 7.2.5). As
+    /// [`learn`](Self::learn); nothing is made.
+    pub fn advertise(
+        &mut self,
+        now: Instant,
+        interface: InterfaceIndex,
+        from: IpAddr,
+        mac: Option<MacAddr>,
+        (solicited, overrides): (bool, bool),
+    ) -> Option<(u32, Instant)> {
+        let slot = self.by_key.find(&(interface, from))?;
+        let entry = self.slots.get_mut(slot as usize).and_then(Option::as_mut)?;
+        let known = match entry.state {
+            State::Known(known) | State::Confirming(known, _) => Some(known),
+            State::Asking(_) | State::Failed => None,
+        };
+        let told = mac.or(known)?;
+        let (is_new, is_other) = (known.is_none(), known.is_some_and(|known| known != told));
+        if is_other && !overrides {
+            // Not believed, but doubted: the known owner is asked soon.
+            entry.is_used = true;
+            entry.state = State::Known(known?);
+            return Some((slot, Instant(now.0.saturating_add(DELAY_NS))));
+        }
+        if !solicited && !is_new && !is_other {
+            return None;
+        }
+        entry.state = State::Known(told);
+        if is_new || is_other {
+            self.generation = self.generation.wrapping_add(1);
+        }
+        let holds = if solicited { REACHABLE_NS } else { DELAY_NS };
+        Some((slot, Instant(now.0.saturating_add(holds))))
+    }
+
     /// The timer of a slot has expired.
     pub fn on_timer(&mut self, now: Instant, slot: u32) -> Due {
         let Some(entry) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else {
@@ -178,7 +246,7 @@ impl Neighbors {
             State::Asking(_) | State::Confirming(_, TRIES..) => {
                 entry.state = State::Failed;
                 self.generation = self.generation.wrapping_add(1);
-                Due::Failed(Instant(now.0.saturating_add(FAILED_NS)))
+                Due::Failed(interface, address, Instant(now.0.saturating_add(FAILED_NS)))
             }
             State::Known(mac) if entry.is_used => {
                 entry.is_used = false;
@@ -248,7 +316,7 @@ mod tests {
     use super::*;
 
     const IF: InterfaceIndex = InterfaceIndex(0);
-    const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
     fn at(seconds: u64) -> Instant {
@@ -267,7 +335,7 @@ mod tests {
         assert_eq!(n.on_timer(at(1), 0), Due::Ask(IF, A, None, at(2)));
         assert_eq!(n.on_timer(at(2), 0), Due::Ask(IF, A, None, at(3)));
         assert_eq!(n.generation(), 0);
-        assert_eq!(n.on_timer(at(3), 0), Due::Failed(at(4)));
+        assert_eq!(n.on_timer(at(3), 0), Due::Failed(IF, A, at(4)));
         assert_eq!(n.generation(), 1);
         assert_eq!(n.resolve(at(3), IF, A), Resolution::Failed);
         assert_eq!(n.on_timer(at(4), 0), Due::Gone);
@@ -301,7 +369,7 @@ mod tests {
     #[test]
     fn an_address_that_is_being_asked_for_is_not_pushed_out() {
         let mut n = table(2);
-        let other = |i: u32| Ipv4Addr::from(0x0a00_0100 + i);
+        let other = |i: u32| IpAddr::V4((0x0a00_0100 + i).into());
         n.resolve(at(0), IF, A);
         n.resolve(at(0), IF, other(0));
         for i in 1..1000 {
@@ -324,9 +392,48 @@ mod tests {
         n.resolve(at(0), IF, A);
         n.learn(at(0), IF, A, MAC, false);
         for i in 0..1000u32 {
-            n.learn(at(0), IF, Ipv4Addr::from(0x0a00_0100 + i), MAC, true);
+            n.learn(at(0), IF, IpAddr::V4((0x0a00_0100 + i).into()), MAC, true);
         }
         assert_eq!(n.resolve(at(1), IF, A), Resolution::Known(MAC));
         assert!(n.evictions() > 900);
+    }
+
+    #[test]
+    fn an_advertisement_that_was_asked_for_is_believed_for_half_a_minute() {
+        let mut n = table(4);
+        assert_eq!(n.advertise(at(0), IF, A, Some(MAC), (true, true)), None, "nobody asked");
+        n.resolve(at(0), IF, A);
+        assert_eq!(n.advertise(at(0), IF, A, None, (true, true)), None, "it does not say where");
+        assert_eq!(n.advertise(at(0), IF, A, Some(MAC), (true, false)), Some((0, at(30))));
+        assert_eq!(n.generation(), 1);
+        assert_eq!(n.resolve(at(1), IF, A), Resolution::Known(MAC));
+        assert_eq!(n.on_timer(at(30), 0), Due::Ask(IF, A, Some(MAC), at(31)));
+        assert_eq!(n.advertise(at(30), IF, A, None, (true, false)), Some((0, at(60))));
+    }
+
+    #[test]
+    fn an_advertisement_that_does_not_override_only_raises_doubt() {
+        let mut n = table(4);
+        let other = MacAddr([2, 0, 0, 0, 0, 9]);
+        n.resolve(at(0), IF, A);
+        n.advertise(at(0), IF, A, Some(MAC), (true, true));
+        let doubt = n.advertise(at(1), IF, A, Some(other), (false, false));
+        assert_eq!(doubt, Some((0, at(6))));
+        assert_eq!(n.resolve(at(1), IF, A), Resolution::Known(MAC));
+        assert_eq!(n.on_timer(at(6), 0), Due::Ask(IF, A, Some(MAC), at(7)));
+        assert_eq!(n.advertise(at(7), IF, A, Some(other), (false, true)), Some((0, at(12))));
+        assert_eq!(n.resolve(at(7), IF, A), Resolution::Known(other));
+    }
+
+    #[test]
+    fn what_a_question_says_of_its_sender_is_confirmed_when_it_is_used() {
+        let mut n = table(4);
+        assert_eq!(n.hint(at(0), IF, A, MAC, false), None);
+        assert_eq!(n.hint(at(0), IF, A, MAC, true), Some((0, at(5))));
+        assert_eq!(n.hint(at(1), IF, A, MAC, true), None, "it says the same");
+        assert_eq!(n.resolve(at(2), IF, A), Resolution::Known(MAC));
+        assert_eq!(n.on_timer(at(5), 0), Due::Ask(IF, A, Some(MAC), at(6)));
+        let other = MacAddr([2, 0, 0, 0, 0, 9]);
+        assert_eq!(n.hint(at(6), IF, A, other, false), Some((0, at(11))));
     }
 }

@@ -1,25 +1,88 @@
-//! Reassembly of fragmented IPv4 datagrams (RFC 791, section 3.2; RFC 815 for the idea of holes),
-//! within a fixed number of buffers.
+//! Reassembly of fragmented packets (RFC 791, section 3.2; RFC 8200, section 4.5; RFC 815 for the
+//! idea of holes), within a fixed number of buffers.
 //!
 //! Fragments that overlap what has come before end their datagram (as RFC 5722 demands for IPv6):
 //! honest senders never make them, and which copy to believe is an attacker's choice. A repeated
-//! fragment counts as overlap only when it is not exactly inside what has come.
+//! fragment counts as overlap only when it is not exactly inside what has come. Of IPv6, what
+//! still comes of such a datagram is dropped, too, until its time is over.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use wire::ipv4::Ipv4Header;
+use wire::ipv4::{Ipv4Header, Protocol};
+use wire::ipv6::{Fragment, Ipv6Header};
 
 use crate::drops::DropReason;
 use crate::flow::{FlowTable, KeyedHash};
 
 /// Most bytes of payload an IPv4 packet with a plain header has.
-pub const PAYLOAD_MAX: usize = 65535 - 20;
+const PAYLOAD_MAX_V4: usize = 65535 - 20;
+/// The same for IPv6, and so for any packet.
+pub const PAYLOAD_MAX: usize = 65535;
 /// Fragment offsets count in these.
 const UNIT: usize = 8;
 const WORDS: usize = (PAYLOAD_MAX / UNIT + 1).div_ceil(64);
 
-type Key = (Ipv4Addr, Ipv4Addr, u8, u16);
+/// Source, destination, protocol (0 of IPv6, whose fragments need not agree on it),
+/// identification.
+type Key = (IpAddr, IpAddr, u8, u32);
+
+/// What a fragment's headers say of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// From whom.
+    pub src: IpAddr,
+    /// To whom.
+    pub dst: IpAddr,
+    /// What the whole carries, according to this fragment.
+    pub protocol: Protocol,
+    /// Groups fragments of one packet.
+    pub identification: u32,
+    /// Where it belongs.
+    pub offset: u16,
+    /// It is not the last.
+    pub more: bool,
+}
+
+impl Piece {
+    /// Of an IPv4 packet.
+    pub fn v4(header: &Ipv4Header) -> Self {
+        Self {
+            src: header.src.into(),
+            dst: header.dst.into(),
+            protocol: header.protocol,
+            identification: header.identification.into(),
+            offset: header.fragment_offset,
+            more: header.more_fragments,
+        }
+    }
+
+    /// Of an IPv6 packet.
+    pub fn v6(header: &Ipv6Header, fragment: &Fragment) -> Self {
+        Self {
+            src: header.src.into(),
+            dst: header.dst.into(),
+            protocol: fragment.next_header,
+            identification: fragment.identification,
+            offset: fragment.offset,
+            more: fragment.more,
+        }
+    }
+
+    fn key(&self) -> Key {
+        let protocol = if self.src.is_ipv4() { self.protocol.0 } else { 0 };
+        (self.src, self.dst, protocol, self.identification)
+    }
+}
+
+/// A datagram whose rest did not come in time.
+#[derive(Debug)]
+pub struct Expired<'a> {
+    /// What its first fragment said of it.
+    pub piece: Piece,
+    /// The bytes from its beginning that had come; none without its first fragment.
+    pub first: &'a [u8],
+}
 
 /// Datagrams being put together.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -28,7 +91,7 @@ pub struct Reassembly {
     free: Vec<u32>,
     by_key: FlowTable<Key>,
     /// How many each source has.
-    by_source: FlowTable<Ipv4Addr>,
+    by_source: FlowTable<IpAddr>,
     per_source: u32,
 }
 
@@ -42,6 +105,10 @@ struct Slot {
     units: u32,
     /// Total payload length, once the last fragment has come.
     total: Option<u32>,
+    /// What the first fragment says that the whole carries.
+    protocol: Protocol,
+    /// It was given up, and what still comes of it is dropped.
+    is_spoilt: bool,
 }
 
 /// What became of a fragment.
@@ -64,6 +131,8 @@ impl Reassembly {
             present: vec![0; WORDS],
             units: 0,
             total: None,
+            protocol: Protocol::default(),
+            is_spoilt: false,
         };
         Self {
             slots: (0..count).map(slot).collect(),
@@ -75,26 +144,31 @@ impl Reassembly {
     }
 
     /// Takes a fragment.
-    pub fn on_fragment(
-        &mut self,
-        header: &Ipv4Header,
-        payload: &[u8],
-    ) -> Result<Progress, DropReason> {
-        let offset = usize::from(header.fragment_offset);
+    pub fn on_fragment(&mut self, piece: &Piece, payload: &[u8]) -> Result<Progress, DropReason> {
+        let offset = usize::from(piece.offset);
         let end = offset.saturating_add(payload.len());
-        let is_last = !header.more_fragments;
-        if payload.is_empty()
-            || end > PAYLOAD_MAX
-            || (!is_last && !payload.len().is_multiple_of(UNIT))
-        {
+        let is_v6 = piece.src.is_ipv6();
+        let most = if is_v6 { PAYLOAD_MAX } else { PAYLOAD_MAX_V4 };
+        if payload.is_empty() || end > most || (piece.more && !payload.len().is_multiple_of(UNIT)) {
             return Err(DropReason::FragmentMalformed);
         }
-        let key = (header.src, header.dst, header.protocol.0, header.identification);
+        let key = piece.key();
         let (slot, is_new) = match self.by_key.find(&key) {
             Some(slot) => (slot, false),
             None => (self.start(key)?, true),
         };
-        match self.slots[slot as usize].add(offset, payload, is_last) {
+        let held = &mut self.slots[slot as usize];
+        if held.is_spoilt {
+            return Err(DropReason::FragmentOverlap);
+        }
+        if offset == 0 {
+            held.protocol = piece.protocol;
+        }
+        match held.add(offset, payload, !piece.more) {
+            Err(reason) if is_v6 => {
+                held.is_spoilt = true;
+                Err(reason)
+            }
             Err(reason) => {
                 self.free(slot);
                 Err(reason)
@@ -118,11 +192,13 @@ impl Reassembly {
         Ok(slot)
     }
 
-    /// Takes a whole datagram's payload out; give the buffer back with [`give`](Self::give).
-    pub fn take(&mut self, slot: u32) -> Vec<u8> {
-        let bytes = std::mem::take(&mut self.slots[slot as usize].bytes);
+    /// Takes a whole datagram's payload out, and what it is; give the buffer back with
+    /// [`give`](Self::give).
+    pub fn take(&mut self, slot: u32) -> (Vec<u8>, Protocol) {
+        let held = &mut self.slots[slot as usize];
+        let (bytes, protocol) = (std::mem::take(&mut held.bytes), held.protocol);
         self.free(slot);
-        bytes
+        (bytes, protocol)
     }
 
     /// Returns the buffer of [`take`](Self::take) to its slot.
@@ -131,13 +207,20 @@ impl Reassembly {
         self.slots[slot as usize].bytes = bytes;
     }
 
-    /// The time of the datagram in `slot` is over; `false` when there is none.
-    pub fn expire(&mut self, slot: u32) -> bool {
-        let is_used = self.slots.get(slot as usize).is_some_and(|s| s.key.is_some());
-        if is_used {
-            self.free(slot);
+    /// The time of the datagram in `slot` is over: `tell` hears what there was of it. `false` when
+    /// there is none.
+    pub fn expire(&mut self, slot: u32, tell: impl FnOnce(&Expired<'_>)) -> bool {
+        let Some(held) = self.slots.get(slot as usize) else { return false };
+        let Some((src, dst, _, identification)) = held.key else { return false };
+        if !held.is_spoilt {
+            let units = (0..WORDS * 64).take_while(|&unit| held.has(unit)).count();
+            let first = held.bytes.get(..(units * UNIT).min(held.bytes.len())).unwrap_or_default();
+            let protocol = held.protocol;
+            let piece = Piece { src, dst, protocol, identification, offset: 0, more: true };
+            tell(&Expired { piece, first });
         }
-        is_used
+        self.free(slot);
+        true
     }
 
     fn free(&mut self, slot: u32) {
@@ -147,6 +230,7 @@ impl Reassembly {
         held.present.fill(0);
         held.units = 0;
         held.total = None;
+        held.is_spoilt = false;
         self.free.push(slot);
         self.by_key.remove(&key);
         match self.by_source.remove(&key.0) {
@@ -218,24 +302,61 @@ impl Slot {
 mod tests {
     use proptest::prelude::*;
 
-    use wire::ipv4::Protocol;
-
     use super::*;
 
     fn reassembly() -> Reassembly {
         Reassembly::new(KeyedHash::new([1; 16]), 4, 2)
     }
 
-    fn header(source: u8, id: u16, offset: usize, more: bool) -> Ipv4Header {
-        Ipv4Header {
+    fn header(source: u8, id: u16, offset: usize, more: bool) -> Piece {
+        Piece::v4(&Ipv4Header {
             identification: id,
             more_fragments: more,
             fragment_offset: offset as u16,
             protocol: Protocol::UDP,
-            src: Ipv4Addr::new(10, 0, 0, source),
-            dst: Ipv4Addr::new(10, 0, 0, 2),
+            src: [10, 0, 0, source].into(),
+            dst: [10, 0, 0, 2].into(),
             ..Ipv4Header::default()
+        })
+    }
+
+    fn v6(offset: u16, more: bool, protocol: Protocol) -> Piece {
+        let (src, dst) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+        Piece { src, dst, protocol, identification: 7, offset, more }
+    }
+
+    #[test]
+    fn the_first_fragment_says_what_an_ipv6_packet_carries() {
+        let mut r = reassembly();
+        r.on_fragment(&v6(8, false, Protocol::TCP), b"end").unwrap();
+        let done = r.on_fragment(&v6(0, true, Protocol::UDP), b"01234567");
+        assert_eq!(done, Ok(Progress::Complete(0)));
+        assert_eq!(r.take(0), (b"01234567end".to_vec(), Protocol::UDP));
+    }
+
+    #[test]
+    fn nothing_more_is_taken_of_an_ipv6_packet_whose_fragments_overlapped() {
+        let mut r = reassembly();
+        r.on_fragment(&v6(0, true, Protocol::UDP), &[0; 16]).unwrap();
+        for _ in 0..2 {
+            let overlap = r.on_fragment(&v6(8, false, Protocol::UDP), &[1; 16]);
+            assert_eq!(overlap, Err(DropReason::FragmentOverlap));
         }
+        let first = r.on_fragment(&v6(0, true, Protocol::UDP), &[0; 16]);
+        assert_eq!(first, Err(DropReason::FragmentOverlap));
+        assert!(r.expire(0, |_| panic!("its sender is told nothing")));
+        assert!(r.on_fragment(&v6(0, true, Protocol::UDP), &[0; 16]).is_ok());
+    }
+
+    #[test]
+    fn what_there_was_of_a_datagram_is_known_when_its_time_is_over() {
+        let mut r = reassembly();
+        r.on_fragment(&v6(0, true, Protocol::UDP), &[3; 16]).unwrap();
+        r.on_fragment(&v6(32, true, Protocol::UDP), &[4; 16]).unwrap();
+        let mut first: Vec<u8> = Vec::new();
+        assert!(r.expire(0, |expired| first.extend(expired.first)));
+        assert_eq!(first, [3; 16]);
+        assert!(!r.expire(0, |_| ()));
     }
 
     #[test]
@@ -245,7 +366,7 @@ mod tests {
         assert_eq!(r.on_fragment(&header(1, 7, 0, true), b"01234567"), Ok(Progress::Waiting));
         let done = r.on_fragment(&header(1, 7, 8, true), b"89abcdef");
         assert_eq!(done, Ok(Progress::Complete(0)));
-        let bytes = r.take(0);
+        let (bytes, _) = r.take(0);
         assert_eq!(bytes, b"0123456789abcdefend");
         r.give(0, bytes);
         assert_eq!(r.len(), 0);
@@ -283,7 +404,7 @@ mod tests {
         }
         assert_eq!(r.on_fragment(&header(1, 2, 0, true), &[0; 8]), Err(DropReason::FragmentLimit));
         r.on_fragment(&header(3, 2, 0, true), &[0; 8]).unwrap();
-        assert!(r.expire(0));
+        assert!(r.expire(0, |_| ()));
         r.on_fragment(&header(1, 2, 0, true), &[0; 8]).unwrap();
     }
 
@@ -323,7 +444,7 @@ mod tests {
                     let Ok(Progress::Complete(slot)) = got else {
                         return Err(TestCaseError::fail(format!("not complete: {got:?}")));
                     };
-                    let whole = r.take(slot);
+                    let (whole, _) = r.take(slot);
                     prop_assert_eq!(&whole, &bytes.values().copied().collect::<Vec<_>>());
                     r.give(slot, whole);
                     (bytes, total) = Default::default();

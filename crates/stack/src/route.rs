@@ -1,10 +1,11 @@
 //! Which interface and next hop lead to a destination.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
+use wire::ipv6::is_link_local;
 
-use crate::api::{Cidr, InterfaceConfig, InterfaceIndex};
+use crate::api::{Cidr, Destination, InterfaceConfig, InterfaceIndex};
 
 /// Largest IP packet on the loopback interface: what an IPv4 length field can say.
 pub const LOOPBACK_MTU: u16 = u16::MAX;
@@ -26,10 +27,121 @@ pub struct Route {
     pub connect_ports: Option<(u16, u16)>,
 }
 
+/// What may be done with an own address (RFC 4862).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AddressState {
+    /// It is being found out whether somebody else has it.
+    Tentative,
+    /// Ours.
+    Preferred,
+    /// Ours, but not for new conversations.
+    Deprecated,
+    /// Somebody else has it.
+    Duplicate,
+}
+
+/// An address of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Own {
+    /// With its prefix.
+    pub cidr: Cidr,
+    /// What may be done with it.
+    pub state: AddressState,
+}
+
+impl Own {
+    fn is_usable(&self) -> bool {
+        matches!(self.state, AddressState::Preferred | AddressState::Deprecated)
+    }
+}
+
+/// What an interface knows of IPv6 beside its configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Learnt {
+    /// All own IPv6 addresses.
+    pub addresses: Vec<Own>,
+    /// Prefixes on the link beside those of the addresses.
+    pub on_link: Vec<Cidr>,
+    /// Default routers, the best in front.
+    pub routers: Vec<Ipv6Addr>,
+    /// Largest packet, where routers say less than the link.
+    pub mtu: Option<u16>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Interface {
+    config: InterfaceConfig,
+    /// The IPv4 addresses of the configuration, then the IPv6 ones.
+    own: Vec<Own>,
+    learnt: Learnt,
+}
+
+impl Interface {
+    fn new(config: InterfaceConfig) -> Self {
+        let mut new = Self { config, own: Vec::new(), learnt: Learnt::default() };
+        new.collect();
+        new
+    }
+
+    fn collect(&mut self) {
+        // What a kernel says of its addresses it has found out; ours are found out by autoconf.
+        let known = |c: &&Cidr| c.address.is_ipv4() || self.config.shared.is_some();
+        let own = |cidr: &Cidr| Own { cidr: *cidr, state: AddressState::Preferred };
+        self.own = self.config.addresses.iter().filter(known).map(own).collect();
+        self.own.extend(&self.learnt.addresses);
+    }
+
+    fn usable(&self) -> impl Iterator<Item = &Own> {
+        self.own.iter().filter(|own| own.is_usable())
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        self.usable().any(|own| own.cidr.address == address)
+    }
+
+    /// Own address that speaks to `remote` over `next_hop`.
+    fn source(&self, remote: IpAddr, next_hop: IpAddr) -> Option<IpAddr> {
+        match remote {
+            IpAddr::V4(_) => {
+                let near = self.usable().find(|own| contains(&own.cidr, next_hop));
+                let same = || self.usable().find(|own| own.cidr.address.is_ipv4());
+                near.or_else(same).map(|own| own.cidr.address)
+            }
+            IpAddr::V6(remote) => self.source_v6(remote).map(IpAddr::V6),
+        }
+    }
+
+    /// RFC 6724, section 5: the rules that can tell addresses of one interface apart (scope,
+    /// deprecated, longest matching prefix).
+    fn source_v6(&self, remote: Ipv6Addr) -> Option<Ipv6Addr> {
+        let candidates = self.usable().filter_map(|own| match own.cidr.address {
+            IpAddr::V6(ip) if is_link_local(ip) == is_link_local(remote) => Some((own, ip)),
+            _ => None,
+        });
+        let rank = |&(own, ip): &(&Own, Ipv6Addr)| {
+            let common = (ip.to_bits() ^ remote.to_bits()).leading_zeros();
+            (own.state == AddressState::Preferred, common.min(u32::from(own.cidr.prefix)))
+        };
+        // Of equals the first.
+        let best = candidates.reduce(|best, one| if rank(&one) > rank(&best) { one } else { best });
+        best.map(|(_, ip)| ip)
+    }
+
+    fn route(&self, index: InterfaceIndex, source: IpAddr, next_hop: IpAddr) -> Route {
+        let config = &self.config;
+        let connect_ports = config.shared.map(|shared| shared.connect_ports);
+        let (mtu, tso) = match source {
+            IpAddr::V4(_) => (config.mtu, config.tso),
+            IpAddr::V6(_) => (self.learnt.mtu.unwrap_or(config.mtu).min(config.mtu), config.tso6),
+        };
+        Route { interface: index, source, next_hop, mtu, tso, connect_ports }
+    }
+}
+
 /// All interfaces and what they reach.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Routes {
-    interfaces: Vec<InterfaceConfig>,
+    interfaces: Vec<Interface>,
     /// Interfaces through which no new connections are taken.
     refusing: Vec<InterfaceIndex>,
 }
@@ -41,13 +153,13 @@ impl Routes {
         if InterfaceIndex(index) == InterfaceIndex::LOOPBACK {
             return None;
         }
-        self.interfaces.push(config);
+        self.interfaces.push(Interface::new(config));
         Some(InterfaceIndex(index))
     }
 
     /// An interface by index; the loopback interface has no configuration.
     pub fn interface(&self, index: InterfaceIndex) -> Option<&InterfaceConfig> {
-        self.interfaces.get(usize::from(index.0))
+        self.interfaces.get(usize::from(index.0)).map(|interface| &interface.config)
     }
 
     /// From now on nobody new is let in through an interface: a SYN is answered with a reset.
@@ -62,8 +174,25 @@ impl Routes {
         self.refusing.contains(&index)
     }
 
-    /// All interfaces in the order of their indices.
-    pub fn interfaces(&self) -> impl Iterator<Item = (InterfaceIndex, &InterfaceConfig)> {
+    /// All own addresses of an interface, also those that may not be used.
+    pub fn addresses(&self, index: InterfaceIndex) -> &[Own] {
+        self.interfaces.get(usize::from(index.0)).map_or(&[], |interface| &interface.own)
+    }
+
+    /// The addresses of an interface that may be used.
+    pub fn usable(&self, index: InterfaceIndex) -> impl Iterator<Item = Cidr> + '_ {
+        let own = self.addresses(index).iter().filter(|own| own.is_usable());
+        own.map(|own| own.cidr)
+    }
+
+    /// Whether IPv6 destinations off the link of an interface are reached through it.
+    pub fn leads_v6(&self, index: InterfaceIndex) -> bool {
+        let Some(interface) = self.interfaces.get(usize::from(index.0)) else { return false };
+        let everywhere = |way: &Destination| way.prefix == 0 && way.network.is_ipv6();
+        !interface.learnt.routers.is_empty() || interface.config.routes.iter().any(everywhere)
+    }
+
+    fn all(&self) -> impl Iterator<Item = (InterfaceIndex, &Interface)> {
         (0..=u8::MAX).map(InterfaceIndex).zip(&self.interfaces)
     }
 
@@ -74,7 +203,13 @@ impl Routes {
 
     /// Whether `address` is one of ours, on any interface.
     pub fn is_own(&self, address: IpAddr) -> bool {
-        self.interfaces.iter().any(|i| i.addresses.iter().any(|c| c.address == address))
+        self.interfaces.iter().any(|interface| interface.has(address))
+    }
+
+    /// Whether `address` is one of ours or will be when nobody else turns out to have it.
+    pub fn may_become_own(&self, address: IpAddr) -> bool {
+        let ours = |own: &Own| own.cidr.address == address && own.state != AddressState::Duplicate;
+        self.interfaces.iter().any(|interface| interface.own.iter().any(ours))
     }
 
     /// Whether `address` is the broadcast address of one of the interface's prefixes, or
@@ -82,10 +217,10 @@ impl Routes {
     pub fn is_broadcast(&self, address: IpAddr) -> bool {
         let IpAddr::V4(address) = address else { return false };
         address == Ipv4Addr::BROADCAST
-            || self.interfaces.iter().any(|i| {
-                i.addresses.iter().any(|c| match c.address {
-                    IpAddr::V4(own) if c.prefix < 31 => {
-                        u32::from(address) == u32::from(own) | !mask(c.prefix)
+            || self.interfaces.iter().any(|interface| {
+                interface.usable().any(|own| match own.cidr.address {
+                    IpAddr::V4(ip) if own.cidr.prefix < 31 => {
+                        u32::from(address) == u32::from(ip) | !mask(own.cidr.prefix)
                     }
                     _ => false,
                 })
@@ -109,57 +244,72 @@ impl Routes {
             return None;
         }
         let mut best: Option<(u8, Route)> = None;
-        for (interface, config) in self.interfaces() {
-            for cidr in &config.addresses {
-                let longer = best.is_none_or(|(prefix, _)| cidr.prefix > prefix);
-                if longer && contains(cidr, remote) {
-                    best = Some((cidr.prefix, route(interface, config, cidr.address, remote)));
+        for (index, interface) in self.all() {
+            let mut consider = |prefix: u8, source: Option<IpAddr>, next_hop: IpAddr| {
+                let longer = best.is_none_or(|(held, _)| prefix > held);
+                if let Some(source) = source.filter(|_| longer) {
+                    best = Some((prefix, interface.route(index, source, next_hop)));
                 }
+            };
+            for own in interface.usable().filter(|own| contains(&own.cidr, remote)) {
+                let source = match own.cidr.address {
+                    v4 @ IpAddr::V4(_) => Some(v4),
+                    IpAddr::V6(_) => interface.source(remote, remote),
+                };
+                consider(own.cidr.prefix, source, remote);
             }
-            for way in &config.routes {
-                let longer = best.is_none_or(|(prefix, _)| way.prefix > prefix);
+            for cidr in interface.learnt.on_link.iter().filter(|cidr| contains(cidr, remote)) {
+                consider(cidr.prefix, interface.source(remote, remote), remote);
+            }
+            for way in &interface.config.routes {
                 let network = Cidr { address: way.network, prefix: way.prefix };
-                if longer && contains(&network, remote) {
+                if contains(&network, remote) {
                     let next_hop = way.gateway.unwrap_or(remote);
-                    let Some(source) = source_towards(config, next_hop) else { continue };
-                    best = Some((way.prefix, route(interface, config, source, next_hop)));
+                    consider(way.prefix, interface.source(remote, next_hop), next_hop);
                 }
             }
         }
         if let Some((_, found)) = best {
             return Some(found);
         }
-        self.interfaces().find_map(|(interface, config)| {
-            let gateway = config.gateway?;
-            if gateway.is_ipv4() != remote.is_ipv4() {
-                return None;
-            }
-            Some(route(interface, config, source_towards(config, gateway)?, gateway))
+        self.all().find_map(|(index, interface)| {
+            let stated = interface.config.gateway.filter(|one| one.is_ipv4() == remote.is_ipv4());
+            let learnt = || interface.learnt.routers.first().map(|router| IpAddr::V6(*router));
+            let gateway = stated.or_else(|| learnt().filter(|_| remote.is_ipv6()))?;
+            Some(interface.route(index, interface.source(remote, gateway)?, gateway))
         })
+    }
+
+    /// The way back to `remote`, of which something came through `interface`: a link-local
+    /// address is on that link, whatever other links have one like it.
+    pub fn lookup_back(&self, interface: InterfaceIndex, remote: IpAddr) -> Option<Route> {
+        match remote {
+            IpAddr::V6(ip) if is_link_local(ip) && interface != InterfaceIndex::LOOPBACK => {
+                let link = self.interfaces.get(usize::from(interface.0))?;
+                Some(link.route(interface, link.source(remote, remote)?, remote))
+            }
+            _ => self.lookup(remote),
+        }
     }
 
     /// Puts other settings in an interface's place; false when there is no such interface.
     pub fn replace(&mut self, index: InterfaceIndex, config: InterfaceConfig) -> bool {
         let known = self.interfaces.get_mut(usize::from(index.0));
-        known.map(|known| *known = config).is_some()
+        known
+            .map(|known| {
+                known.config = config;
+                known.collect();
+            })
+            .is_some()
     }
-}
 
-/// Own address that speaks to a next hop: one of its network, or the first of its family.
-fn source_towards(config: &InterfaceConfig, next_hop: IpAddr) -> Option<IpAddr> {
-    let near = config.addresses.iter().find(|c| contains(c, next_hop));
-    let same = || config.addresses.iter().find(|c| c.address.is_ipv4() == next_hop.is_ipv4());
-    near.or_else(same).map(|c| c.address)
-}
-
-fn route(
-    interface: InterfaceIndex,
-    config: &InterfaceConfig,
-    source: IpAddr,
-    next_hop: IpAddr,
-) -> Route {
-    let connect_ports = config.shared.map(|shared| shared.connect_ports);
-    Route { interface, source, next_hop, mtu: config.mtu, tso: config.tso, connect_ports }
+    /// Puts what an interface has learnt of IPv6 in the place of what it knew.
+    pub fn set_learnt(&mut self, index: InterfaceIndex, learnt: Learnt) {
+        if let Some(known) = self.interfaces.get_mut(usize::from(index.0)) {
+            known.learnt = learnt;
+            known.collect();
+        }
+    }
 }
 
 /// Whether a host can have this address (RFC 1122, section 3.2.1.3).
@@ -198,7 +348,7 @@ pub fn contains(cidr: &Cidr, address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Destination;
+    use crate::api::Ipv6Mode;
     use wire::MacAddr;
 
     fn routes() -> Routes {
@@ -217,7 +367,9 @@ mod tests {
                     gateway: Some("10.0.0.3".parse().unwrap()),
                 }],
                 shared: None,
+                ipv6: Ipv6Mode::Static,
                 tso: false,
+                tso6: false,
                 uso: false,
             });
         }
@@ -266,5 +418,64 @@ mod tests {
             assert_eq!(way(to), None, "{to}");
         }
         assert!(routes().is_broadcast("10.0.0.255".parse().unwrap()));
+    }
+
+    fn own(address: &str, prefix: u8, state: AddressState) -> Own {
+        Own { cidr: Cidr { address: address.parse().unwrap(), prefix }, state }
+    }
+
+    fn with_v6() -> Routes {
+        let mut routes = routes();
+        let addresses = vec![
+            own("fe80::2", 64, AddressState::Preferred),
+            own("fd00::2", 64, AddressState::Deprecated),
+            own("fd00::3", 64, AddressState::Preferred),
+            own("2001:db8:1::3", 64, AddressState::Preferred),
+            own("fd00::4", 64, AddressState::Tentative),
+        ];
+        let on_link = vec![Cidr { address: "fd01::".parse().unwrap(), prefix: 64 }];
+        let routers = vec!["fe80::1".parse().unwrap()];
+        routes
+            .set_learnt(InterfaceIndex(0), Learnt { addresses, on_link, routers, mtu: Some(1400) });
+        routes
+    }
+
+    #[test]
+    fn the_source_address_fits_the_destination() {
+        let routes = with_v6();
+        for (to, source, next_hop) in [
+            ("fd00::9", "fd00::3", "fd00::9"),
+            ("fe80::9", "fe80::2", "fe80::9"),
+            ("fd01::9", "fd00::3", "fd01::9"),
+            ("2001:db8:1::9", "2001:db8:1::3", "2001:db8:1::9"),
+            ("2001:db8:2::9", "2001:db8:1::3", "fe80::1"),
+        ] {
+            let route = routes.lookup(to.parse().unwrap()).unwrap();
+            assert_eq!((route.source, route.mtu), (source.parse().unwrap(), 1400), "{to}");
+            assert_eq!(route.next_hop, next_hop.parse::<IpAddr>().unwrap(), "{to}");
+        }
+        assert_eq!(routes.lookup("10.0.0.9".parse().unwrap()).unwrap().mtu, 1500);
+        for to in ["::", "::1", "ff02::1"] {
+            assert_eq!(routes.lookup(to.parse().unwrap()), None, "{to}");
+        }
+    }
+
+    #[test]
+    fn a_tentative_address_is_not_ours_yet() {
+        let routes = with_v6();
+        let tentative = "fd00::4".parse().unwrap();
+        assert!(!routes.is_own(tentative) && routes.may_become_own(tentative));
+        assert!(routes.is_own("fd00::2".parse().unwrap()), "a deprecated one is");
+    }
+
+    #[test]
+    fn a_link_local_address_is_on_the_link_it_came_from() {
+        let mut routes = with_v6();
+        let addresses = vec![own("fe80::3", 64, AddressState::Preferred)];
+        routes.set_learnt(InterfaceIndex(1), Learnt { addresses, ..Learnt::default() });
+        let back = |index| routes.lookup_back(InterfaceIndex(index), "fe80::9".parse().unwrap());
+        for index in [0, 1] {
+            assert_eq!(back(index).unwrap().interface, InterfaceIndex(index));
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! The stack: dispatch of what comes in, collection of what goes out.
 
 mod export;
+mod ipv6;
+mod ndp;
 mod receive;
 mod transmit;
 
@@ -10,9 +12,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use wire::MacAddr;
+use wire::ipv4::Protocol;
 
 use crate::api::*;
 use crate::arena::Arena;
+use crate::autoconf::Autoconf;
 use crate::drops::{Counters, DropReason};
 use crate::flow::KeyedHash;
 use crate::neighbor::{Due, Neighbors};
@@ -21,7 +25,7 @@ use crate::reassembly::Reassembly;
 use crate::route::Routes;
 use crate::tcp::{Accepted, Tcp, TcpInfo, TcpSettings};
 use crate::timer::Wheel;
-use crate::udp::{Udp, canonical};
+use crate::udp::Udp;
 
 pub use export::ImportError;
 
@@ -134,7 +138,7 @@ pub struct UdpInfo {
     /// Whose.
     pub owner: Owner,
     /// As it was bound.
-    pub bound: SocketAddr,
+    pub bound: Local,
     /// Own address: the route's when connected.
     pub local: SocketAddr,
     /// Remote address, if connected.
@@ -184,6 +188,7 @@ impl Allowance {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Outgoing {
     Arp(ArpOut),
+    Ndp(ndp::NdpOut),
     Packet(PacketOut),
 }
 
@@ -201,16 +206,27 @@ struct ArpOut {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct PacketOut {
     interface: InterfaceIndex,
-    next_hop: Ipv4Addr,
-    source: Ipv4Addr,
-    destination: Ipv4Addr,
-    tos: u8,
-    identification: u16,
-    fragment_offset: u16,
-    more_fragments: bool,
+    next_hop: IpAddr,
+    ip: IpOut,
     /// In the arena.
     start: u32,
     len: u32,
+}
+
+/// What the IP header of a packet of ours says, whatever its family.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct IpOut {
+    src: IpAddr,
+    dst: IpAddr,
+    protocol: Protocol,
+    tos: u8,
+    ttl: u8,
+    /// Of IPv4 the lower half counts.
+    identification: u32,
+    /// Routers may cut it (IPv4 only).
+    may_cut: bool,
+    /// Where a fragment belongs, and whether more follow.
+    fragment: Option<(u16, bool)>,
 }
 
 /// A whole TCP/UDP/IP host as plain data.
@@ -220,6 +236,9 @@ pub struct Stack {
     tcp: Tcp,
     udp: Udp,
     neighbors: Neighbors,
+    autoconf: Autoconf,
+    /// Changes with the addresses and routers of any interface.
+    interface_generation: u64,
     /// The neighbours' generation at which those who wait were last told.
     seen_generation: u64,
     reassembly: Reassembly,
@@ -231,7 +250,7 @@ pub struct Stack {
     /// One for each interface, and the loopback interface's at the end.
     outboxes: Vec<VecDeque<Outgoing>>,
     /// Neighbours to be asked of the kernel that shares the interface.
-    kernel_questions: VecDeque<(InterfaceIndex, Ipv4Addr)>,
+    kernel_questions: VecDeque<(InterfaceIndex, IpAddr)>,
     /// Packets that wait for a neighbour.
     parked: VecDeque<PacketOut>,
     unreachables: Allowance,
@@ -239,7 +258,7 @@ pub struct Stack {
     hash: KeyedHash,
     /// Counters behind the IP identifications, chosen by hash of the addresses (RFC 7739,
     /// section 5.3).
-    identifications: Vec<u16>,
+    identifications: Vec<u32>,
     counters: Counters,
 }
 
@@ -266,6 +285,8 @@ impl Stack {
             tcp: Tcp::new(&keys, &limits, tcp),
             udp: Udp::new(hash, limits.udp_sockets, ephemeral_ports, first_port),
             neighbors: Neighbors::new(hash, limits.neighbors),
+            autoconf: Autoconf::default(),
+            interface_generation: 0,
             seen_generation: 0,
             reassembly: Reassembly::new(hash, limits.reassemblies, limits.reassemblies_per_source),
             path_mtus: PathMtus::new(hash, limits.path_mtus),
@@ -278,20 +299,20 @@ impl Stack {
             unreachables: Allowance::new(200, 50),
             questions: Allowance::new(1000, 100),
             hash,
-            identifications: (0..1024u16).map(|i| hash.hash_one(i) as u16).collect(),
+            identifications: (0..1024u16).map(|i| hash.hash_one(i) as u32).collect(),
             counters: Counters::default(),
         }
     }
 
-    /// Adds an interface and announces its addresses (RFC 5227, section 2.3); `None` when there
-    /// are too many.
-    pub fn add_interface(&mut self, mut config: InterfaceConfig) -> Option<InterfaceIndex> {
-        config.mtu = config.mtu.max(MTU_MIN);
+    /// Adds an interface and announces its IPv4 addresses (RFC 5227, section 2.3); whether
+    /// others have its IPv6 addresses is found out first. `None` when there are too many.
+    pub fn add_interface(&mut self, config: InterfaceConfig) -> Option<InterfaceIndex> {
+        let config = admissible(config);
         let own: Vec<IpAddr> = match config.shared {
             None => config.addresses.iter().map(|c| c.address).collect(),
             Some(_) => Vec::new(),
         };
-        let index = self.routes.add(config)?;
+        let index = self.routes.add(config.clone())?;
         self.outboxes.insert(usize::from(index.0), VecDeque::with_capacity(OUTBOX_LIMIT));
         for address in own {
             if let IpAddr::V4(own) = address {
@@ -307,6 +328,7 @@ impl Stack {
                 );
             }
         }
+        self.start_autoconf(index, &config);
         Some(index)
     }
 
@@ -317,14 +339,19 @@ impl Stack {
         &mut self,
         now: Instant,
         index: InterfaceIndex,
-        mut config: InterfaceConfig,
+        config: InterfaceConfig,
     ) {
-        config.mtu = config.mtu.max(MTU_MIN);
+        let config = admissible(config);
         let mtu = config.mtu;
         let before = self.routes.interface(index).map(|interface| interface.mtu);
-        if self.routes.replace(index, config) && before.is_some_and(|before| before != mtu) {
+        if !self.routes.replace(index, config.clone()) {
+            return;
+        }
+        if before.is_some_and(|before| before != mtu) {
             self.tcp.follow_mtu(now, index, mtu);
         }
+        self.autoconf.stop(index);
+        self.start_autoconf(index, &config);
     }
 
     /// Lets no new connections in through an interface any more: their SYNs are answered with a
@@ -335,7 +362,7 @@ impl Stack {
 
     /// The next neighbour that the kernel is to be asked for, on an interface that it shares; the
     /// answer goes to [`on_neighbor`](Self::on_neighbor). Asked again when none comes.
-    pub fn poll_question(&mut self) -> Option<(InterfaceIndex, Ipv4Addr)> {
+    pub fn poll_question(&mut self) -> Option<(InterfaceIndex, IpAddr)> {
         self.kernel_questions.pop_front()
     }
 
@@ -344,10 +371,17 @@ impl Stack {
         &mut self,
         now: Instant,
         interface: InterfaceIndex,
-        address: Ipv4Addr,
+        address: IpAddr,
         mac: MacAddr,
     ) {
-        if let Some((slot, again)) = self.neighbors.learn(now, interface, address, mac, false) {
+        let learnt = self.neighbors.learn(now, interface, address, mac, false);
+        self.note_neighbor(learnt);
+    }
+
+    /// Sets the timer of a neighbour of which something was learnt.
+    fn note_neighbor(&mut self, learnt: Option<(u32, Instant)>) {
+        self.counters.neighbor_evictions = self.neighbors.evictions();
+        if let Some((slot, again)) = learnt {
             self.wheel.set(slot.saturating_add(self.reassembly_count), again);
         }
     }
@@ -383,21 +417,20 @@ impl Stack {
     /// When [`on_timers`](Self::on_timers) wants to be called at the latest. Cheap.
     pub fn next_deadline(&self) -> Option<Instant> {
         let (own, tcp) = (self.wheel.next(), self.tcp.next_deadline());
-        own.into_iter().chain(tcp).min()
+        own.into_iter().chain(tcp).chain(self.autoconf.next_deadline()).min()
     }
 
     /// Runs timers that are due, a bounded number per call; `true` when more are due.
     pub fn on_timers(&mut self, now: Instant) -> bool {
+        if self.autoconf.next_deadline().is_some_and(|due| due <= now) {
+            self.on_autoconf_time(now);
+        }
         for _ in 0..TIMERS_PER_CALL {
             let Some(slot) = self.wheel.expire(now) else {
                 return self.tcp.on_timers(now, TIMERS_PER_CALL);
             };
             match slot.checked_sub(self.reassembly_count) {
-                None => {
-                    if self.reassembly.expire(slot) {
-                        self.counters.drop(DropReason::FragmentTimeout);
-                    }
-                }
+                None => self.on_reassembly_timer(now, slot),
                 Some(neighbor) => self.on_neighbor_timer(now, neighbor),
             }
         }
@@ -411,9 +444,14 @@ impl Stack {
                 self.wheel.set(slot, again);
                 self.ask(interface, target, known);
             }
-            Due::Failed(again) => {
-                self.counters.arp_failures = self.counters.arp_failures.wrapping_add(1);
+            Due::Failed(interface, target, again) => {
+                let counter = match target {
+                    IpAddr::V4(_) => &mut self.counters.arp_failures,
+                    IpAddr::V6(_) => &mut self.counters.ndp_failures,
+                };
+                *counter = counter.wrapping_add(1);
                 self.wheel.set(slot, again);
+                self.note_router(interface, target, true);
             }
             Due::Gone => {}
         }
@@ -436,27 +474,30 @@ impl Stack {
     ) -> Result<SocketId, RequestError> {
         let (remote, local) = (canonical(remote), local.map(canonical));
         let route = self.routes.lookup(remote.ip()).ok_or(RequestError::NoRoute)?;
-        if remote.is_ipv6() || remote.port() == 0 {
+        if remote.port() == 0 {
             return Err(RequestError::NoRoute);
         }
-        if local.is_some_and(|l| !self.may_bind(l)) {
+        let fits = |l: SocketAddr| {
+            self.may_bind(l.ip()) && (l.ip().is_unspecified() || l.is_ipv4() == remote.is_ipv4())
+        };
+        if local.is_some_and(|l| !fits(l)) {
             return Err(RequestError::AddressNotAvailable);
         }
         let connected = self.tcp.connect(now, remote, local, &route, options, owner);
         self.note_limit(connected)
     }
 
-    /// Listens at `local` (an own IPv4 address, or the unspecified one of either family for all). `options` are
-    /// inherited by the connections.
+    /// Listens at `local`, whose address is own or unspecified. `options` are inherited by the
+    /// connections.
     pub fn tcp_listen(
         &mut self,
-        local: SocketAddr,
+        local: impl Into<Local>,
         backlog: u32,
         options: TcpOptions,
         owner: Owner,
     ) -> Result<SocketId, RequestError> {
-        let local = canonical(local);
-        if !self.may_bind(local) {
+        let local = local.into().canonical();
+        if !self.may_bind(local.address.ip()) {
             return Err(RequestError::AddressNotAvailable);
         }
         let listening = self.tcp.listen(local, backlog, options, owner);
@@ -536,11 +577,14 @@ impl Stack {
         self.tcp.info(id)
     }
 
-    /// Opens a UDP socket at `local` (an own IPv4 address or the unspecified one of either
-    /// family; port 0 chooses).
-    pub fn udp_bind(&mut self, local: SocketAddr, owner: Owner) -> Result<SocketId, RequestError> {
-        let local = canonical(local);
-        if !self.may_bind(local) {
+    /// Opens a UDP socket at `local`, whose address is own or unspecified; port 0 chooses.
+    pub fn udp_bind(
+        &mut self,
+        local: impl Into<Local>,
+        owner: Owner,
+    ) -> Result<SocketId, RequestError> {
+        let local = local.into().canonical();
+        if !self.may_bind(local.address.ip()) {
             return Err(RequestError::AddressNotAvailable);
         }
         let bound = self.udp.bind(local, owner);
@@ -592,6 +636,16 @@ impl Stack {
         self.neighbors.generation()
     }
 
+    /// Changes whenever an interface has other addresses or routers than before.
+    pub fn interface_generation(&self) -> u64 {
+        self.interface_generation
+    }
+
+    /// Whether it has been found out of every own address whether somebody else has it.
+    pub fn is_settled(&self) -> bool {
+        self.autoconf.is_settled()
+    }
+
     /// What happened so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -629,9 +683,10 @@ impl Stack {
         }
     }
 
-    /// Whether a socket may have this (canonical) address.
-    fn may_bind(&self, local: SocketAddr) -> bool {
-        local.is_ipv4() && (local.ip().is_unspecified() || self.routes.is_own(local.ip()))
+    /// Whether a socket may have this (canonical) address. One that is not ours yet may be
+    /// bound, so that servers can start before it is.
+    fn may_bind(&self, local: IpAddr) -> bool {
+        local.is_unspecified() || self.routes.may_become_own(local)
     }
 
     /// Puts a frame of our own at the end of an interface's queue; `false`: no room.
@@ -655,8 +710,8 @@ impl Stack {
         }
     }
 
-    /// Sends an ARP question for `target`, to its last known owner or to everybody.
-    fn ask(&mut self, interface: InterfaceIndex, target: Ipv4Addr, known: Option<MacAddr>) {
+    /// Asks where `target` is: its last known owner, or everybody.
+    fn ask(&mut self, interface: InterfaceIndex, target: IpAddr, known: Option<MacAddr>) {
         let config = self.routes.interface(interface);
         if config.is_some_and(|config| config.shared.is_some()) {
             // One that finds no room is asked for again by its timer.
@@ -665,9 +720,14 @@ impl Stack {
             }
             return;
         }
+        let target = match target {
+            IpAddr::V4(target) => target,
+            IpAddr::V6(target) => return self.solicit(interface, target, known),
+        };
         let own = config.and_then(|config| {
             let reaches = |c: &&Cidr| crate::route::contains(c, IpAddr::V4(target));
-            let own = config.addresses.iter().find(reaches).or(config.addresses.first())?;
+            let mut v4 = config.addresses.iter().filter(|c| c.address.is_ipv4());
+            let own = config.addresses.iter().find(reaches).or(v4.next())?;
             match own.address {
                 IpAddr::V4(own) => Some(own),
                 IpAddr::V6(_) => None,
@@ -685,11 +745,24 @@ impl Stack {
     }
 
     /// The next IP identification between two addresses.
-    fn identification(&mut self, from: Ipv4Addr, to: Ipv4Addr) -> u16 {
+    fn identification(&mut self, from: IpAddr, to: IpAddr) -> u32 {
         let count = self.identifications.len().max(1);
         let index = self.hash.hash_one((from, to)) as usize % count;
         let Some(next) = self.identifications.get_mut(index) else { return 0 };
         *next = next.wrapping_add(1);
         *next
     }
+}
+
+/// The configuration with what the protocols ask of it.
+fn admissible(mut config: InterfaceConfig) -> InterfaceConfig {
+    config.mtu = config.mtu.max(MTU_MIN);
+    if config.mtu < wire::ipv6::MTU_MIN {
+        // As Linux: no IPv6 where it does not fit.
+        config.ipv6 = Ipv6Mode::Off;
+    }
+    if config.ipv6 == Ipv6Mode::Off {
+        config.addresses.retain(|own| own.address.is_ipv4());
+    }
+    config
 }

@@ -1,7 +1,7 @@
 //! UDP sockets (RFC 768; RFC 1122, section 4.1): who has which port, and errors.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ const INDEX_BIT: u32 = 1 << 31;
 pub struct Udp {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Sockets without a remote, by local address (the unspecified one for all).
+    /// Sockets without a remote, by local address (the unspecified one of a family for all).
     bound: FlowTable<SocketAddr>,
     /// Connected sockets by local and remote address.
     connected: FlowTable<(SocketAddr, SocketAddr)>,
@@ -37,6 +37,8 @@ pub(crate) struct Socket {
     pub owner: Owner,
     /// As it was bound.
     bound: SocketAddr,
+    /// Bound to `::` for IPv6 alone.
+    v6_only: bool,
     /// As it sends: the route's address when connected.
     pub local: SocketAddr,
     pub remote: Option<SocketAddr>,
@@ -44,18 +46,12 @@ pub(crate) struct Socket {
     is_queued: bool,
 }
 
-/// IPv4 where it is meant: mapped addresses are unmapped, and the unspecified address of both
-/// families is one.
-pub fn canonical(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip().to_canonical() {
-        ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
-}
-
-fn any(port: u16) -> SocketAddr {
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)
+/// The addresses at which a datagram to `local` is looked for, beside its own: all of its family,
+/// and all of both.
+fn wildcards(local: SocketAddr) -> [SocketAddr; 2] {
+    let any = |ip| SocketAddr::new(ip, local.port());
+    let (v4, v6) = (any(Ipv4Addr::UNSPECIFIED.into()), any(Ipv6Addr::UNSPECIFIED.into()));
+    if local.is_ipv4() { [v4, v6] } else { [v6, v6] }
 }
 
 impl Udp {
@@ -73,18 +69,20 @@ impl Udp {
     }
 
     /// `local` is canonical, and its address is known to be ours or unspecified.
-    pub fn bind(&mut self, local: SocketAddr, owner: Owner) -> Result<SocketId, RequestError> {
-        let local = if local.port() == 0 {
-            SocketAddr::new(local.ip(), self.choose_port(local.ip())?)
+    pub fn bind(&mut self, local: Local, owner: Owner) -> Result<SocketId, RequestError> {
+        let Local { address, v6_only } = local;
+        let local = if address.port() == 0 {
+            SocketAddr::new(address.ip(), self.choose_port(address.ip())?)
         } else {
-            local
+            address
         };
         if self.bound.find(&local).is_some() {
             return Err(RequestError::AddressInUse);
         }
         let index = self.free.pop().ok_or(RequestError::LimitReached)?;
-        let socket =
-            Socket { owner, bound: local, local, remote: None, error: None, is_queued: false };
+        let (bound, remote) = (local, None);
+        let (error, is_queued) = (None, false);
+        let socket = Socket { owner, bound, v6_only, local, remote, error, is_queued };
         // There is room: the tables are as large as the list of slots.
         let _ = self.bound.insert(local, index);
         let slot = &mut self.slots[index as usize];
@@ -97,9 +95,9 @@ impl Udp {
         for _ in first..=last {
             let port = self.next_port.clamp(first, last);
             self.next_port = if port == last { first } else { port + 1 };
-            let is_free = self.bound.find(&SocketAddr::new(ip, port)).is_none()
-                && self.bound.find(&any(port)).is_none();
-            if is_free {
+            let local = SocketAddr::new(ip, port);
+            let mut rivals = wildcards(local).into_iter().chain([local]);
+            if rivals.all(|rival| self.bound.find(&rival).is_none()) {
                 return Ok(port);
             }
         }
@@ -190,10 +188,14 @@ impl Udp {
             .connected
             .find(&(local, remote))
             .or_else(|| self.bound.find(&local))
-            .or_else(|| self.bound.find(&any(local.port())))?;
+            .or_else(|| wildcards(local).iter().find_map(|any| self.bound.find(any)))?;
         let slot = self.slots.get(index as usize)?;
+        let socket = slot.socket.as_ref()?;
+        if socket.v6_only && local.is_ipv4() {
+            return None;
+        }
         let id = SocketId { index: index | INDEX_BIT, generation: slot.generation };
-        Some((id, slot.socket.as_ref()?.owner))
+        Some((id, socket.owner))
     }
 
     /// An ICMP error about a datagram that we sent. Only connected sockets hear of it (RFC 1122,
@@ -231,7 +233,8 @@ impl Udp {
 
     /// Owner and addresses.
     pub fn info(&self, id: SocketId) -> Result<UdpInfo, RequestError> {
-        let Socket { owner, bound, local, remote, .. } = *self.socket(id)?;
+        let Socket { owner, bound, v6_only, local, remote, .. } = *self.socket(id)?;
+        let bound = Local { address: bound, v6_only };
         Ok(UdpInfo { owner, bound, local, remote })
     }
 

@@ -283,7 +283,10 @@ fn port_unreachables_are_rationed() {
 #[test]
 fn the_most_exact_socket_gets_the_datagram() {
     let mut net = Net::new(1);
-    let all = net.hosts[0].stack.udp_bind("[::]:53".parse().unwrap(), Owner(1)).unwrap();
+    let all = net.hosts[0]
+        .stack
+        .udp_bind("[::]:53".parse::<std::net::SocketAddr>().unwrap(), Owner(1))
+        .unwrap();
     let got = |net: &mut Net| {
         let datagram = udp_to(net, 0, 53, b"q");
         receive(net, 0, &datagram, RxFrameMeta::default());

@@ -178,7 +178,12 @@ fn there_is_no_way_to_other_networks_without_a_gateway() {
     let remote = "192.0.2.1:80".parse().unwrap();
     let refused = stack.tcp_connect(Instant(0), remote, None, options, Owner(1));
     assert_eq!(refused, Err(RequestError::NoRoute));
-    let listen = stack.tcp_listen("192.0.2.1:80".parse().unwrap(), 1, options, Owner(1));
+    let listen = stack.tcp_listen(
+        "192.0.2.1:80".parse::<std::net::SocketAddr>().unwrap(),
+        1,
+        options,
+        Owner(1),
+    );
     assert_eq!(listen, Err(RequestError::AddressNotAvailable));
 }
 

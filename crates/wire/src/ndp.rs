@@ -71,6 +71,7 @@ impl FromIterator<PrefixInformation> for Prefixes {
 }
 
 /// A message of neighbour discovery.
+#[allow(clippy::large_enum_variant)] // It lives on the stack for the length of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NdpMessage {
     /// Which routers are there?

@@ -123,7 +123,7 @@ fn at(port: u16) -> SocketAddr {
 }
 
 fn shown(port: u16) -> Shown {
-    Shown { local: at(port), kernel_local: at(port), cookie: u64::from(port) }
+    Shown { local: at(port).into(), kernel_local: at(port), cookie: u64::from(port) }
 }
 
 /// Runs the operations that `data` spells.
@@ -134,6 +134,7 @@ pub fn run(data: &[u8]) {
         addresses: vec![Cidr { address: HOST.into(), prefix: 24 }],
         gateway: None,
         routes: Vec::new(),
+        ipv6: stack::api::Ipv6Mode::Off,
     };
     let config = WorkerConfig {
         limits: limits(),

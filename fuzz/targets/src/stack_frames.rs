@@ -15,6 +15,7 @@ use wire::{MacAddr, arp, checksum, ethernet, ipv4, tcp};
 const OWN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 const OWN: [u8; 4] = [10, 0, 0, 1];
+const OWN_V6: [u16; 8] = [0xfd00, 0, 0, 0, 0, 0, 0, 1];
 const PEER: [u8; 4] = [10, 0, 0, 2];
 const INTERFACE: InterfaceIndex = InterfaceIndex(0);
 /// Frames that one input may cause before the stack counts as running away.
@@ -116,11 +117,16 @@ impl Run {
         stack.add_interface(InterfaceConfig {
             mac: OWN_MAC,
             mtu: 1500,
-            addresses: vec![Cidr { address: OWN.into(), prefix: 24 }],
+            addresses: vec![
+                Cidr { address: OWN.into(), prefix: 24 },
+                Cidr { address: OWN_V6.into(), prefix: 64 },
+            ],
             gateway: (seed & 1 == 0).then(|| [10, 0, 0, 254].into()),
             routes: Vec::new(),
             shared: None,
+            ipv6: if seed & 8 == 0 { Ipv6Mode::Automatic } else { Ipv6Mode::Static },
             tso: seed & 2 != 0,
+            tso6: seed & 2 != 0,
             uso: seed & 4 != 0,
         });
         let now = Instant(u64::from(seed) << 32);
@@ -313,13 +319,19 @@ impl Run {
             other => [other, 0, 0, other],
         };
         let opened = match input.byte() % 3 {
-            0 => self.stack.tcp_listen((OWN, 80).into(), input.byte().into(), options, Owner(1)),
+            0 => self.stack.tcp_listen(
+                std::net::SocketAddr::from((OWN, 80)),
+                input.byte().into(),
+                options,
+                Owner(1),
+            ),
             1 => {
                 let to = (remote, input.short() % 100).into();
                 self.stack.tcp_connect(self.now, to, None, options, Owner(2))
             }
             _ => {
-                let local = ([0, 0, 0, 0], u16::from(input.byte() % 8) + 50).into();
+                let local =
+                    std::net::SocketAddr::from(([0, 0, 0, 0], u16::from(input.byte() % 8) + 50));
                 self.stack.udp_bind(local, Owner(3))
             }
         };

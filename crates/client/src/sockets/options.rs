@@ -101,7 +101,16 @@ fn is_harmless(level: i32, name: i32) -> bool {
                 | libc::TCP_THIN_LINEAR_TIMEOUTS
                 | libc::TCP_THIN_DUPACK
         ) | (IP, libc::IP_RECVERR | libc::IP_RECVTOS | libc::IP_BIND_ADDRESS_NO_PORT)
-            | (IPV6, libc::IPV6_RECVERR | libc::IPV6_RECVTCLASS)
+            | (
+                IPV6,
+                libc::IPV6_RECVERR
+                    | libc::IPV6_RECVTCLASS
+                    | libc::IPV6_RECVPKTINFO
+                    | libc::IPV6_RECVHOPLIMIT
+                    | libc::IPV6_AUTOFLOWLABEL
+                    | libc::IPV6_FLOWINFO_SEND
+                    | libc::IPV6_ADDR_PREFERENCES
+            )
     )
 }
 

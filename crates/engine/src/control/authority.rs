@@ -1,12 +1,13 @@
 //! The right to a local port is the kernel's to give: a program shows a kernel socket that it
 //! has bound as its own user, and what the kernel says about that socket is what counts.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use port::Protocol;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
+use stack::api::Local;
 
 use super::exchange::Shown;
 
@@ -95,17 +96,12 @@ pub fn check(
         return Err(refuse(Errno::INVAL, "the socket shown is not bound to a port"));
     }
     let local = match kernel_local.ip() {
-        IpAddr::V6(address) if address.is_unspecified() => {
-            if sockopt::ipv6_v6only(socket).unwrap_or(true) {
-                return Err(refuse(
-                    Errno::ADDRNOTAVAIL,
-                    "the socket takes IPv6 only, which the engine does not serve yet",
-                ));
-            }
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED)
-        }
+        // An address of IPv4 behind `::ffff:` is one of IPv4.
+        address if address.is_unspecified() => address,
         address => address.to_canonical(),
     };
+    let v6_only = domain == AddressFamily::INET6
+        && sockopt::ipv6_v6only(socket).map_err(|error| failed("IPV6_V6ONLY", error))?;
     if !local.is_unspecified() && !own_addresses.contains(&local) {
         return Err(refuse(
             Errno::ADDRNOTAVAIL,
@@ -113,5 +109,6 @@ pub fn check(
         ));
     }
     let cookie = sockopt::socket_cookie(socket).map_err(|error| failed("SO_COOKIE", error))?;
-    Ok(Shown { local: SocketAddr::new(local, kernel_local.port()), kernel_local, cookie })
+    let local = Local { address: SocketAddr::new(local, kernel_local.port()), v6_only };
+    Ok(Shown { local, kernel_local, cookie })
 }

@@ -1,13 +1,14 @@
 //! What the control thread and a worker tell each other: a channel each way, and a descriptor
 //! that wakes whoever sleeps.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, eventfd};
+use stack::api::{Cidr, Local};
 use wire::MacAddr;
 
 use crate::ending::Stage;
@@ -25,8 +26,8 @@ pub struct SessionKey(pub u64);
 /// A kernel socket that a program has shown, and what was seen of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// Its local address; `::` that also means IPv4 is given as `0.0.0.0`.
-    pub local: SocketAddr,
+    /// Its local address; IPv4-mapped ones are IPv4.
+    pub local: Local,
     /// The address as the program's getsockname tells it.
     pub kernel_local: SocketAddr,
     /// SO_COOKIE: the same socket shown by another process attaches to the same listener.
@@ -90,7 +91,7 @@ pub enum Command {
         /// Which of the engine's ports.
         port: usize,
         /// Its address.
-        address: Ipv4Addr,
+        address: IpAddr,
         /// Where it is.
         mac: MacAddr,
     },
@@ -144,7 +145,18 @@ pub enum Answer {
         /// Which of the engine's ports.
         port: usize,
         /// The neighbour.
-        address: Ipv4Addr,
+        address: IpAddr,
+    },
+    /// The addresses of a port that the engine has for itself have changed.
+    Interface {
+        /// Which of the engine's ports.
+        port: usize,
+        /// Those that may be used, but for link-local ones.
+        addresses: Vec<Cidr>,
+        /// Whether IPv6 destinations off its link are reached through it.
+        leads_v6: bool,
+        /// Whether it is known of all addresses whether they may be used.
+        settled: bool,
     },
     /// A session broke the contract and has been ended: hang up.
     Breached(SessionKey),

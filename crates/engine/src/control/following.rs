@@ -1,9 +1,10 @@
 //! The control thread's part in following the kernel: what it says of interfaces, rules and
 //! neighbours goes to the worker, and programs are told what they can reach.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
-use shm::control::InterfaceInfo;
+use shm::control::{InterfaceInfo, Way};
+use stack::api::Cidr;
 
 use super::exchange::Command;
 use super::{Control, addresses_of};
@@ -47,7 +48,22 @@ impl Control {
         }
     }
 
-    pub(super) fn ask_for_neighbor(&mut self, port: usize, address: Ipv4Addr) {
+    /// A port whose interface is the engine's alone has other addresses, or leads elsewhere.
+    pub(super) fn on_addresses(&mut self, port: usize, addresses: &[Cidr], leads_v6: bool) {
+        let Some(interface) = self.interfaces.get_mut(port) else { return };
+        let before = interface.clone();
+        interface.addresses = addresses.iter().map(|own| (own.address, own.prefix)).collect();
+        let everywhere = Way { network: Ipv6Addr::UNSPECIFIED.into(), prefix: 0, is_here: true };
+        interface.routes.retain(|way| *way != everywhere);
+        interface.routes.extend(leads_v6.then_some(everywhere));
+        let is_other = *interface != before;
+        self.addresses = addresses_of(&self.interfaces);
+        if is_other {
+            self.worker.send(Command::Reach);
+        }
+    }
+
+    pub(super) fn ask_for_neighbor(&mut self, port: usize, address: IpAddr) {
         let Some(kernel) = &mut self.kernel else { return };
         match kernel.neighbor(port, address) {
             Ok(Some(mac)) => {

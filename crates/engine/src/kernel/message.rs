@@ -1,7 +1,7 @@
 //! Messages of rtnetlink (`linux/rtnetlink.h`, `linux/neighbour.h`): plain bytes, taken apart
 //! within their bounds.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use stack::api::{Cidr, Destination};
 use wire::MacAddr;
@@ -28,6 +28,11 @@ const CREATE: u16 = 0x400;
 /// Bytes of `struct nlmsghdr`.
 const HEADER: usize = 16;
 const INET: u8 = 2;
+const INET6: u8 = 10;
+/// AF_UNSPEC: of every family.
+const ANY: u8 = 0;
+/// IFA_F_TENTATIVE and IFA_F_DADFAILED: an address that is not to be used (yet).
+const UNUSABLE: u32 = 0x40 | 0x08;
 /// NTF_USE: as if a packet had been sent there.
 const USE: u8 = 1;
 /// States in which a neighbour's link address may be used: reachable, stale, delay, probe, noarp
@@ -72,26 +77,40 @@ impl Request {
     }
 
     pub(super) fn addresses() -> Self {
-        Self::new(GET_ADDRESS, DUMP, &[INET, 0, 0, 0, 0, 0, 0, 0], &[])
+        Self::new(GET_ADDRESS, DUMP, &[ANY, 0, 0, 0, 0, 0, 0, 0], &[])
     }
 
     pub(super) fn routes() -> Self {
-        Self::new(GET_ROUTE, DUMP, &[INET, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[])
+        Self::new(GET_ROUTE, DUMP, &[ANY, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[])
     }
 
     pub(super) fn rules() -> Self {
-        Self::new(GET_RULE, DUMP, &[INET, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[])
+        Self::new(GET_RULE, DUMP, &[ANY, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[])
     }
 
-    pub(super) fn neighbor(interface_index: u32, address: Ipv4Addr) -> Self {
-        let body = neighbor_body(interface_index, 0);
-        Self::new(GET_NEIGHBOR, 0, &body, &[(1, &address.octets())])
+    pub(super) fn neighbor(interface_index: u32, address: IpAddr) -> Self {
+        Self::about_neighbor(GET_NEIGHBOR, 0, interface_index, 0, address)
     }
 
-    pub(super) fn use_neighbor(interface_index: u32, address: Ipv4Addr) -> Self {
-        let body = neighbor_body(interface_index, USE);
+    pub(super) fn use_neighbor(interface_index: u32, address: IpAddr) -> Self {
         let flags = CREATE | ACKNOWLEDGE;
-        Self::new(NEW_NEIGHBOR, flags, &body, &[(1, &address.octets())])
+        Self::about_neighbor(NEW_NEIGHBOR, flags, interface_index, USE, address)
+    }
+
+    fn about_neighbor(kind: u16, flags: u16, interface: u32, how: u8, address: IpAddr) -> Self {
+        let mut body = [0; 12];
+        body[4..8].copy_from_slice(&interface.to_ne_bytes());
+        body[10] = how;
+        match address {
+            IpAddr::V4(address) => {
+                body[0] = INET;
+                Self::new(kind, flags, &body, &[(1, &address.octets())])
+            }
+            IpAddr::V6(address) => {
+                body[0] = INET6;
+                Self::new(kind, flags, &body, &[(1, &address.octets())])
+            }
+        }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -105,14 +124,6 @@ impl Request {
     pub(super) fn wants_acknowledgement(&self) -> bool {
         self.flags & ACKNOWLEDGE != 0
     }
-}
-
-fn neighbor_body(interface_index: u32, flags: u8) -> [u8; 12] {
-    let mut body = [0; 12];
-    body[0] = INET;
-    body[4..8].copy_from_slice(&interface_index.to_ne_bytes());
-    body[10] = flags;
-    body
 }
 
 /// A message of the kernel's.
@@ -143,8 +154,13 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     field(bytes, at).map(u16::from_ne_bytes)
 }
 
-fn ipv4(bytes: &[u8]) -> Option<Ipv4Addr> {
-    field::<4>(bytes, 0).map(Ipv4Addr::from)
+/// An address of a family that we know.
+fn ip(family: u8, bytes: &[u8]) -> Option<IpAddr> {
+    match family {
+        INET => field::<4>(bytes, 0).map(|octets| Ipv4Addr::from(octets).into()),
+        INET6 => field::<16>(bytes, 0).map(|octets| Ipv6Addr::from(octets).into()),
+        _ => None,
+    }
 }
 
 /// The messages in what was received at once.
@@ -191,24 +207,31 @@ impl<'a> Message<'a> {
         bytes.try_into().ok().map(MacAddr)
     }
 
-    /// An IPv4 address and the interface that has it.
+    /// An address that may be used and the interface that has it.
     pub(super) fn address(&self) -> Option<(u32, Cidr)> {
-        if self.kind != NEW_ADDRESS || *self.body.first()? != INET {
+        let &[family, prefix, flags, ..] = self.body else { return None };
+        let flags = self.attribute(8, 8).and_then(|value| word(value, 0)).unwrap_or(flags.into());
+        if self.kind != NEW_ADDRESS || flags & UNUSABLE != 0 {
             return None;
         }
         // Its own address; what the other one names is the peer on a point-to-point link.
         let own = self.attribute(8, 2).or_else(|| self.attribute(8, 1))?;
-        let cidr = Cidr { address: IpAddr::V4(ipv4(own)?), prefix: *self.body.get(1)? };
+        let cidr = Cidr { address: ip(family, own)?, prefix };
         Some((word(self.body, 4)?, cidr))
     }
 
     /// A unicast route by one way.
     pub(super) fn route(&self) -> Option<Route> {
         let &[family, prefix, _, _, table, _, _, kind] = self.body.first_chunk()?;
-        if self.kind != NEW_ROUTE || family != INET || !UNICAST_OR_NONE.contains(&kind) {
+        if self.kind != NEW_ROUTE || !UNICAST_OR_NONE.contains(&kind) {
             return None;
         }
-        let address = |name| self.attribute(12, name).and_then(ipv4).map(IpAddr::V4);
+        let everywhere: IpAddr = match family {
+            INET => Ipv4Addr::UNSPECIFIED.into(),
+            INET6 => Ipv6Addr::UNSPECIFIED.into(),
+            _ => return None,
+        };
+        let address = |name| self.attribute(12, name).and_then(|value| ip(family, value));
         let number = |name| self.attribute(12, name).and_then(|value| word(value, 0));
         Some(Route {
             // None where there is no way at all, or several at once.
@@ -216,7 +239,7 @@ impl<'a> Message<'a> {
             table: number(15).unwrap_or(table.into()),
             metric: number(6).unwrap_or(0),
             destination: Destination {
-                network: address(1).unwrap_or(Ipv4Addr::UNSPECIFIED.into()),
+                network: address(1).unwrap_or(everywhere),
                 prefix,
                 gateway: address(5),
             },
@@ -228,12 +251,13 @@ impl<'a> Message<'a> {
     }
 
     /// A neighbour that can be sent to: its interface and addresses.
-    pub(super) fn neighbor(&self) -> Option<(u32, Ipv4Addr, MacAddr)> {
+    pub(super) fn neighbor(&self) -> Option<(u32, IpAddr, MacAddr)> {
         if self.kind != NEW_NEIGHBOR || half(self.body, 8)? & USABLE == 0 {
             return None;
         }
         let mac = field(self.attribute(12, 2)?, 0).map(MacAddr)?;
-        Some((word(self.body, 4)?, ipv4(self.attribute(12, 1)?)?, mac))
+        let address = ip(*self.body.first()?, self.attribute(12, 1)?)?;
+        Some((word(self.body, 4)?, address, mac))
     }
 
     pub(super) fn rule_priority(&self) -> Option<u32> {

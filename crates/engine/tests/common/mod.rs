@@ -70,6 +70,7 @@ impl Side {
             addresses: vec![Cidr { address: address.parse().unwrap(), prefix: 24 }],
             gateway: None,
             routes: Vec::new(),
+            ipv6: stack::api::Ipv6Mode::Off,
         };
         let config = WorkerConfig {
             limits,
@@ -125,7 +126,10 @@ impl Side {
                 Answer::Breached(key) => self.breached.push(key),
                 Answer::Gone(key) => self.gone.push(key),
                 Answer::Ending(stage) => self.stages.push(stage),
-                Answer::Sockets { .. } | Answer::Stats | Answer::AskNeighbor { .. } => {}
+                Answer::Sockets { .. }
+                | Answer::Stats
+                | Answer::AskNeighbor { .. }
+                | Answer::Interface { .. } => {}
             }
         }
         self.worker.check_conservation().unwrap();
@@ -140,7 +144,7 @@ impl Side {
 }
 
 fn shown(local: SocketAddr) -> Shown {
-    Shown { local, kernel_local: local, cookie: 7 }
+    Shown { local: local.into(), kernel_local: local, cookie: 7 }
 }
 
 impl Net {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! EtherType that is owned                          -> engine
-//! TCP or UDP over IPv4, by local address and port:
+//! TCP or UDP over IPv4 or IPv6, by local address and port:
 //!   TCP to the engine's block of ports             -> engine (the kernel reserved it for us)
 //!   UDP to an owned port                           -> engine, unless longer than the link allows
 //!   TCP to an owned port                           -> engine, unless the kernel holds a connection
@@ -12,7 +12,8 @@
 //!   address that the lists leave out             -> kernel
 //! ICMP errors                                      -> where the packet that they quote came from
 //! fragments                                        -> where their first fragment went
-//! all else: ARP, IPv6, VLAN tags, ...              -> kernel
+//! all else: ARP, neighbour discovery, IPv6's extension headers but for
+//! the fragment header, VLAN tags, ...              -> kernel
 //! ```
 //!
 //! UDP frames longer than the link allows are several datagrams that a virtual link has not cut;
@@ -31,6 +32,10 @@ pub(super) const PASS: u32 = 2;
 
 const ETHERNET: i32 = 14;
 const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+/// IPv6's fragment header (RFC 8200, section 4.5).
+const FRAGMENT_HEADER: i32 = 44;
+const FRAGMENT_HEADER_BYTES: i32 = 8;
 /// TCP_LISTEN of the kernel's states.
 const STATE_LISTEN: i32 = 10;
 const SYN: i32 = 0x02;
@@ -52,6 +57,12 @@ const IP_DST: i16 = 16;
 const IP_BYTES: i32 = 20;
 const TCP_FLAGS: i16 = 13;
 
+// The IPv6 header (RFC 8200).
+const IP6_NEXT: i16 = 6;
+const IP6_SRC: i16 = 8;
+const IP6_DST: i16 = 24;
+const IP6_BYTES: i32 = 40;
+
 // The program's stack, below FP.
 const KEY: i16 = -24;
 const KEY_PORT: i16 = KEY + 16;
@@ -59,9 +70,15 @@ const KEY_PROTOCOL: i16 = KEY + 18;
 /// What bpf_skc_lookup_tcp wants: remote and local address, remote and local port.
 const TUPLE: i16 = -40;
 const TUPLE_BYTES: i32 = 12;
+/// The same of IPv6.
+const TUPLE6: i16 = -128;
+const TUPLE6_BYTES: i32 = 36;
 /// Key of a fragmented packet: addresses, identification, protocol, zero.
 const FRAGMENT: i16 = -56;
 const FRAGMENT_BYTES: usize = 12;
+/// Key of a fragmented IPv6 packet: addresses, identification.
+const FRAGMENT6: i16 = -168;
+const FRAGMENT6_BYTES: usize = 36;
 /// The value stored for a fragmented packet that is ours.
 const ONE: i16 = -64;
 /// Key of a remote address.
@@ -73,6 +90,7 @@ const ADDRESS_BITS: i32 = 128;
 const FRAGMENTS_MAX: u32 = 4096;
 
 const _: () = assert!(remotes::KEY_BYTES == 20 && (REMOTE + 20) <= ONE);
+const _: () = assert!(TUPLE6 + 36 <= REMOTE && FRAGMENT6 + 36 <= TUPLE6);
 const _: () = assert!(KEY_BYTES == 20 && KEY as i32 + KEY_BYTES as i32 <= 0);
 
 /// What the program works with.
@@ -85,6 +103,19 @@ pub(super) struct Maps<'a> {
     pub(super) remotes: Option<&'a Remotes>,
 }
 
+/// The version of IP; what is different about it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
+}
+
+/// Fragmented packets that are ours, of each family.
+struct Fragments {
+    v4: Map,
+    v6: Map,
+}
+
 /// Loads the program. `block`: first and last port that the kernel reserved for the engine's
 /// active opens. `unbound`: the verdict for what is ours on a queue without a socket.
 /// `several_buffers`: whether the sockets take frames of several buffers.
@@ -94,16 +125,23 @@ pub(super) fn load(
     unbound: u32,
     several_buffers: bool,
 ) -> io::Result<Program> {
-    let fragments = Map::create(MapKind::LruHash, FRAGMENT_BYTES, 8, FRAGMENTS_MAX)?;
+    let fragments = Fragments {
+        v4: Map::create(MapKind::LruHash, FRAGMENT_BYTES, 8, FRAGMENTS_MAX)?,
+        v6: Map::create(MapKind::LruHash, FRAGMENT6_BYTES, 8, FRAGMENTS_MAX)?,
+    };
     Program::load(Hook::Xdp { several_buffers }, &write(maps, &fragments, block, unbound))
 }
 
 /// Registers: R6 the context, R7 the IP header and later TCP's flags, R8 the end of the frame and
 /// later the protocol, R9 whether this is the first of several fragments.
-fn write(maps: &Maps<'_>, fragments: &Map, block: (u16, u16), unbound: u32) -> Vec<Instruction> {
+fn write(
+    maps: &Maps<'_>,
+    fragments: &Fragments,
+    block: (u16, u16),
+    unbound: u32,
+) -> Vec<Instruction> {
     let mut asm = Assembler::default();
-    let [pass, redirect, forget] = [(); 3].map(|()| asm.label());
-    let [ipv4, later_fragment, decide] = [(); 3].map(|()| asm.label());
+    let [pass, ipv4, ipv6, ours] = [(); 4].map(|()| asm.label());
 
     asm.copy(R6, R1);
     asm.set(R9, 0);
@@ -115,18 +153,19 @@ fn write(maps: &Maps<'_>, fragments: &Map, block: (u16, u16), unbound: u32) -> V
     asm.add(R7, ETHERNET);
     asm.jump(If::Equal, R3, 0x0800, ipv4);
     asm.jump(If::Equal, R3, 0x0806, pass);
-    asm.jump(If::Equal, R3, 0x86dd, pass);
+    asm.jump(If::Equal, R3, 0x86dd, ipv6);
 
     // Another EtherType: a key without address.
     clear_key(&mut asm);
     asm.swap_from_network(R3);
     asm.store(Width::Half, Fp, KEY_PORT, R3);
     lookup(&mut asm, maps.owned, KEY, pass);
-    asm.go(redirect);
+    asm.place(ours);
+    give(&mut asm, maps.sockets, unbound);
 
     asm.place(ipv4);
-    ip_header(&mut asm, R7, pass);
-    asm.load(Width::Byte, R4, R7, IP_PROTOCOL);
+    let [decide, later_fragment] = [(); 2].map(|()| asm.label());
+    ip_header(&mut asm, Family::V4, R7, pass);
     remember_fragment(&mut asm);
     asm.load(Width::Half, R0, R7, IP_FRAGMENT);
     asm.swap_from_network(R0);
@@ -137,9 +176,46 @@ fn write(maps: &Maps<'_>, fragments: &Map, block: (u16, u16), unbound: u32) -> V
     asm.and(R9, 0x2000);
     clear_key(&mut asm);
     asm.store_value(Width::Half, Fp, KEY + 10, -1);
-    transport(&mut asm, decide, pass);
-
+    transport(&mut asm, Family::V4, decide, pass);
+    asm.place(later_fragment);
+    lookup(&mut asm, &fragments.v4, FRAGMENT, pass);
+    asm.go(ours);
     asm.place(decide);
+    verdict(&mut asm, Family::V4, maps, fragments, block, [ours, pass]);
+
+    asm.place(ipv6);
+    let [decide, later_fragment] = [(); 2].map(|()| asm.label());
+    ip_header(&mut asm, Family::V6, R7, pass);
+    fragment_header(&mut asm, later_fragment, pass);
+    clear_key(&mut asm);
+    transport(&mut asm, Family::V6, decide, pass);
+    asm.place(later_fragment);
+    lookup(&mut asm, &fragments.v6, FRAGMENT6, pass);
+    asm.go(ours);
+    asm.place(decide);
+    verdict(&mut asm, Family::V6, maps, fragments, block, [ours, pass]);
+
+    asm.place(pass);
+    asm.set(R0, PASS as i32);
+    asm.exit();
+    asm.finish()
+}
+
+/// Says whose the packet is whose key and tuple have been written, and remembers that where more
+/// fragments of it follow.
+fn verdict(
+    asm: &mut Assembler,
+    family: Family,
+    maps: &Maps<'_>,
+    fragments: &Fragments,
+    block: (u16, u16),
+    [ours, pass]: [Label; 2],
+) {
+    let [redirect, forget] = [(); 2].map(|()| asm.label());
+    let (tuple, tuple_bytes, fragments, fragment) = match family {
+        Family::V4 => (TUPLE, TUPLE_BYTES, &fragments.v4, FRAGMENT),
+        Family::V6 => (TUPLE6, TUPLE6_BYTES, &fragments.v6, FRAGMENT6),
+    };
     // TCP to the block of ports is looked up by its address alone.
     let not_block = asm.label();
     asm.store(Width::Byte, Fp, KEY_PROTOCOL, R8);
@@ -150,10 +226,10 @@ fn write(maps: &Maps<'_>, fragments: &Map, block: (u16, u16), unbound: u32) -> V
     asm.jump(If::Greater, R1, i32::from(block.1), not_block);
     asm.store_value(Width::Half, Fp, KEY_PORT, 0);
     asm.place(not_block);
-    lookup(&mut asm, maps.owned, KEY, forget);
+    lookup(asm, maps.owned, KEY, forget);
     if let Some(remotes) = maps.remotes {
-        leave_out(&mut asm, remotes, forget);
-        lookup(&mut asm, maps.owned, KEY, forget);
+        leave_out(asm, family, remotes, forget);
+        lookup(asm, maps.owned, KEY, forget);
     }
 
     let tcp = asm.label();
@@ -176,9 +252,8 @@ fn write(maps: &Maps<'_>, fragments: &Map, block: (u16, u16), unbound: u32) -> V
     asm.jump(If::Equal, R7, SYN, forget);
     asm.place(asks_kernel);
     asm.copy(R1, R6);
-    asm.copy(R2, Fp);
-    asm.add(R2, i32::from(TUPLE));
-    asm.set(R3, TUPLE_BYTES);
+    stack_address(asm, R2, tuple);
+    asm.set(R3, tuple_bytes);
     asm.set(R4, -1); // this network namespace
     asm.set(R5, 0);
     asm.call(Helper::SkcLookupTcp);
@@ -189,31 +264,22 @@ fn write(maps: &Maps<'_>, fragments: &Map, block: (u16, u16), unbound: u32) -> V
     asm.jump(If::NotEqual, R7, STATE_LISTEN, forget);
 
     asm.place(redirect);
-    let whole = asm.label();
-    asm.jump(If::Equal, R9, 0, whole);
+    asm.jump(If::Equal, R9, 0, ours);
     asm.store_value(Width::Double, Fp, ONE, 1);
     asm.load_map(R1, fragments);
-    stack_address(&mut asm, R2, FRAGMENT);
-    stack_address(&mut asm, R3, ONE);
+    stack_address(asm, R2, fragment);
+    stack_address(asm, R3, ONE);
     asm.set(R4, 0);
     asm.call(Helper::MapUpdate);
-    asm.place(whole);
-    give(&mut asm, maps.sockets, unbound);
+    asm.go(ours);
 
     // A first fragment that is the kernel's: so are the later ones.
     asm.place(forget);
     asm.jump(If::Equal, R9, 0, pass);
     asm.load_map(R1, fragments);
-    stack_address(&mut asm, R2, FRAGMENT);
+    stack_address(asm, R2, fragment);
     asm.call(Helper::MapDelete);
-    asm.place(pass);
-    asm.set(R0, PASS as i32);
-    asm.exit();
-
-    asm.place(later_fragment);
-    lookup(&mut asm, fragments, FRAGMENT, pass);
-    give(&mut asm, maps.sockets, unbound);
-    asm.finish()
+    asm.go(pass);
 }
 
 /// Leaves for `otherwise` unless `bytes` bytes lie in the frame from `from` on. Uses R2.
@@ -223,16 +289,65 @@ fn need(asm: &mut Assembler, from: Register, bytes: i32, otherwise: Label) {
     asm.jump_register(If::Greater, R2, R8, otherwise);
 }
 
-/// Checks the IPv4 header at `at` and lets R5 point behind it. Uses R2, R3.
-fn ip_header(asm: &mut Assembler, at: Register, otherwise: Label) {
-    need(asm, at, IP_BYTES, otherwise);
-    asm.load(Width::Byte, R3, at, 0);
-    asm.jump(If::Less, R3, 0x45, otherwise);
-    asm.jump(If::Greater, R3, 0x4f, otherwise);
-    asm.and(R3, 0x0f);
-    asm.shift_left(R3, 2);
-    asm.copy(R5, at);
-    asm.add_register(R5, R3);
+/// Checks the IP header at `at`, lets R5 point behind it and R4 be what it carries. Uses R2, R3.
+fn ip_header(asm: &mut Assembler, family: Family, at: Register, otherwise: Label) {
+    match family {
+        Family::V4 => {
+            need(asm, at, IP_BYTES, otherwise);
+            asm.load(Width::Byte, R3, at, 0);
+            asm.jump(If::Less, R3, 0x45, otherwise);
+            asm.jump(If::Greater, R3, 0x4f, otherwise);
+            asm.and(R3, 0x0f);
+            asm.shift_left(R3, 2);
+            asm.copy(R5, at);
+            asm.add_register(R5, R3);
+            asm.load(Width::Byte, R4, at, IP_PROTOCOL);
+        }
+        Family::V6 => {
+            need(asm, at, IP6_BYTES, otherwise);
+            asm.load(Width::Byte, R3, at, 0);
+            asm.jump(If::Less, R3, 0x60, otherwise);
+            asm.jump(If::Greater, R3, 0x6f, otherwise);
+            asm.copy(R5, at);
+            asm.add(R5, IP6_BYTES);
+            asm.load(Width::Byte, R4, at, IP6_NEXT);
+        }
+    }
+}
+
+/// Steps over a fragment header at R5: R4 is what follows, R9 whether more fragments do, and the
+/// packet's key is written; later fragments leave for `later`. Uses R0, R1, R2.
+fn fragment_header(asm: &mut Assembler, later: Label, otherwise: Label) {
+    let whole = asm.label();
+    // The verifier wants all of it written on every way.
+    for at in [0, 8, 16, 24] {
+        asm.store_value(Width::Double, Fp, FRAGMENT6 + at, 0);
+    }
+    asm.store_value(Width::Word, Fp, FRAGMENT6 + 32, 0);
+    asm.jump(If::NotEqual, R4, FRAGMENT_HEADER, whole);
+    need(asm, R5, FRAGMENT_HEADER_BYTES, otherwise);
+    copy_address(asm, R7, IP6_SRC, FRAGMENT6);
+    copy_address(asm, R7, IP6_DST, FRAGMENT6 + 16);
+    asm.load(Width::Word, R0, R5, 4);
+    asm.store(Width::Word, Fp, FRAGMENT6 + 32, R0);
+    asm.load(Width::Half, R0, R5, 2);
+    asm.swap_from_network(R0);
+    asm.copy(R1, R0);
+    asm.and(R1, 0xfff8);
+    asm.jump(If::NotEqual, R1, 0, later);
+    asm.copy(R9, R0);
+    asm.and(R9, 1);
+    asm.load(Width::Byte, R4, R5, 0);
+    asm.add(R5, FRAGMENT_HEADER_BYTES);
+    asm.place(whole);
+}
+
+/// Copies an IPv6 address to the stack. Uses R0.
+fn copy_address(asm: &mut Assembler, from: Register, offset: i16, to: i16) {
+    for half in [0, 8] {
+        asm.load(Width::Double, R0, from, offset + half);
+        asm.store(Width::Double, Fp, to + half, R0);
+    }
 }
 
 /// Writes the key of a fragmented packet. R7 is the IP header, R4 the protocol. Uses R0.
@@ -254,11 +369,12 @@ fn clear_key(asm: &mut Assembler) {
 
 /// From the layer-4 header at R5 with the protocol in R4 to `decide`: with the key's address and
 /// port, the tuple, R7 TCP's flags (0 for others) and R8 the protocol.
-fn transport(asm: &mut Assembler, decide: Label, pass: Label) {
+fn transport(asm: &mut Assembler, family: Family, decide: Label, pass: Label) {
     let [tcp, udp, ports, icmp] = [(); 4].map(|()| asm.label());
+    let messages = if family == Family::V4 { ICMP } else { ICMPV6 };
     asm.jump(If::Equal, R4, i32::from(TCP), tcp);
     asm.jump(If::Equal, R4, i32::from(UDP), udp);
-    asm.jump(If::Equal, R4, i32::from(ICMP), icmp);
+    asm.jump(If::Equal, R4, i32::from(messages), icmp);
     asm.go(pass);
 
     asm.place(tcp);
@@ -269,7 +385,7 @@ fn transport(asm: &mut Assembler, decide: Label, pass: Label) {
     need(asm, R5, 8, pass);
     asm.set(R1, 0);
     asm.place(ports);
-    name_flow(asm, R7, [IP_SRC, IP_DST], [0, 2]);
+    name_flow(asm, family, R7, Sender::Remote);
     asm.copy(R7, R1);
     asm.copy(R8, R4);
     asm.go(decide);
@@ -279,41 +395,67 @@ fn transport(asm: &mut Assembler, decide: Label, pass: Label) {
     let [error, quotes_ports] = [(); 2].map(|()| asm.label());
     need(asm, R5, 8, pass);
     asm.load(Width::Byte, R1, R5, 0);
-    for kind in [3, 11, 12] {
-        asm.jump(If::Equal, R1, kind, error);
+    let errors: &[i32] = if family == Family::V4 { &[3, 11, 12] } else { &[1, 2, 3, 4] };
+    for kind in errors {
+        asm.jump(If::Equal, R1, *kind, error);
     }
     asm.go(pass);
     asm.place(error);
     asm.copy(R7, R5);
     asm.add(R7, 8);
-    ip_header(asm, R7, pass);
-    asm.load(Width::Half, R1, R7, IP_FRAGMENT);
-    asm.swap_from_network(R1);
-    asm.and(R1, 0x1fff);
-    asm.jump(If::NotEqual, R1, 0, pass);
-    asm.load(Width::Byte, R4, R7, IP_PROTOCOL);
+    ip_header(asm, family, R7, pass);
+    if family == Family::V4 {
+        asm.load(Width::Half, R1, R7, IP_FRAGMENT);
+        asm.swap_from_network(R1);
+        asm.and(R1, 0x1fff);
+        asm.jump(If::NotEqual, R1, 0, pass);
+    }
     asm.jump(If::Equal, R4, i32::from(TCP), quotes_ports);
     asm.jump(If::NotEqual, R4, i32::from(UDP), pass);
     asm.place(quotes_ports);
     need(asm, R5, 8, pass);
-    name_flow(asm, R7, [IP_DST, IP_SRC], [2, 0]);
+    name_flow(asm, family, R7, Sender::Us);
     asm.set(R7, 0);
     asm.copy(R8, R4);
+    asm.go(decide);
 }
 
-/// Writes key and tuple from the IP header at `ip` and the ports at R5; remote first. Uses R0.
-fn name_flow(asm: &mut Assembler, ip: Register, addresses: [i16; 2], ports: [i16; 2]) {
-    let [remote, local] = addresses;
-    asm.load(Width::Word, R0, ip, remote);
-    asm.store(Width::Word, Fp, TUPLE, R0);
-    asm.load(Width::Word, R0, ip, local);
-    asm.store(Width::Word, Fp, TUPLE + 4, R0);
-    asm.store(Width::Word, Fp, KEY + 12, R0);
-    let [remote, local] = ports;
+/// Who has sent a packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sender {
+    Remote,
+    Us,
+}
+
+/// Writes key and tuple from the IP header at `ip` and the ports at R5. Uses R0.
+fn name_flow(asm: &mut Assembler, family: Family, ip: Register, sender: Sender) {
+    let of_sender = |pair: [i16; 2]| match (sender, pair) {
+        (Sender::Remote, [src, dst]) => [src, dst],
+        (Sender::Us, [src, dst]) => [dst, src],
+    };
+    let ports_at = match family {
+        Family::V4 => {
+            let [remote, local] = of_sender([IP_SRC, IP_DST]);
+            asm.load(Width::Word, R0, ip, remote);
+            asm.store(Width::Word, Fp, TUPLE, R0);
+            asm.load(Width::Word, R0, ip, local);
+            asm.store(Width::Word, Fp, TUPLE + 4, R0);
+            asm.store(Width::Word, Fp, KEY + 12, R0);
+            TUPLE + 8
+        }
+        Family::V6 => {
+            let [remote, local] = of_sender([IP6_SRC, IP6_DST]);
+            copy_address(asm, ip, remote, TUPLE6);
+            copy_address(asm, ip, local, TUPLE6 + 16);
+            copy_address(asm, ip, local, KEY);
+            TUPLE6 + 32
+        }
+    };
+    let [remote, local] = of_sender([0, 2]);
     asm.load(Width::Half, R0, R5, remote);
-    asm.store(Width::Half, Fp, TUPLE + 8, R0);
+    asm.store(Width::Half, Fp, ports_at, R0);
     asm.load(Width::Half, R0, R5, local);
-    asm.store(Width::Half, Fp, TUPLE + 10, R0);
+    asm.store(Width::Half, Fp, ports_at + 2, R0);
     asm.store(Width::Half, Fp, KEY_PORT, R0);
 }
 
@@ -331,15 +473,25 @@ fn lookup(asm: &mut Assembler, map: &Map, key: i16, missing: Label) {
 }
 
 /// Counts what comes from a remote address that is not served, and leaves for `kernel` with it.
-fn leave_out(asm: &mut Assembler, remotes: &Remotes, kernel: Label) {
+fn leave_out(asm: &mut Assembler, family: Family, remotes: &Remotes, kernel: Label) {
     let served = asm.label();
     asm.store_value(Width::Word, Fp, REMOTE, ADDRESS_BITS);
-    asm.store_value(Width::Word, Fp, REMOTE + 4, 0);
-    asm.store_value(Width::Word, Fp, REMOTE + 8, 0);
-    asm.store_value(Width::Half, Fp, REMOTE + 12, 0);
-    asm.store_value(Width::Half, Fp, REMOTE + 14, -1);
-    asm.load(Width::Word, R1, Fp, TUPLE);
-    asm.store(Width::Word, Fp, REMOTE + 16, R1);
+    match family {
+        Family::V4 => {
+            asm.store_value(Width::Word, Fp, REMOTE + 4, 0);
+            asm.store_value(Width::Word, Fp, REMOTE + 8, 0);
+            asm.store_value(Width::Half, Fp, REMOTE + 12, 0);
+            asm.store_value(Width::Half, Fp, REMOTE + 14, -1);
+            asm.load(Width::Word, R1, Fp, TUPLE);
+            asm.store(Width::Word, Fp, REMOTE + 16, R1);
+        }
+        Family::V6 => {
+            for at in [0, 4, 8, 12] {
+                asm.load(Width::Word, R1, Fp, TUPLE6 + at);
+                asm.store(Width::Word, Fp, REMOTE + 4 + at, R1);
+            }
+        }
+    }
     lookup(asm, &remotes.map, REMOTE, served);
     asm.load(Width::Word, R1, R0, remotes::SERVED);
     asm.jump(If::NotEqual, R1, 0, served);

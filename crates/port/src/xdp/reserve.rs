@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use crate::open::random_seed;
 
@@ -52,10 +52,22 @@ pub(super) fn block(count: u16) -> io::Result<Reserved> {
     )))
 }
 
+/// Of both families, or of IPv4 where the kernel has no IPv6.
 fn hold(port: u16) -> rustix::io::Result<OwnedFd> {
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?;
-    Ok(socket)
+    let open = |family| socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    match open(AddressFamily::INET6) {
+        Ok(socket) => {
+            sockopt::set_ipv6_v6only(&socket, false)?;
+            bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
+            Ok(socket)
+        }
+        Err(Errno::AFNOSUPPORT) => {
+            let socket = open(AddressFamily::INET)?;
+            bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?;
+            Ok(socket)
+        }
+        Err(why) => Err(why),
+    }
 }
 
 /// The kernel's default where it does not tell.

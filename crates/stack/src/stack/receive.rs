@@ -1,8 +1,8 @@
-//! What comes in: Ethernet, ARP, IPv4, ICMP, and the way to TCP and UDP.
+//! What comes in: Ethernet, ARP, IPv4, ICMP, and the way to TCP and UDP. IPv6 joins behind its
+//! headers.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
-use wire::Malformed;
 use wire::arp::{self, Operation};
 use wire::checksum::{self, Sum};
 use wire::ethernet::{self, EtherType};
@@ -10,11 +10,12 @@ use wire::icmp::{self, IcmpMessage, unreachable};
 use wire::ipv4::{self, Ipv4Header, Protocol};
 use wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM;
 use wire::udp::{self, CHECKSUM_OFFSET as UDP_CHECKSUM};
+use wire::{MacAddr, Malformed};
 
-use super::{ArpOut, Outgoing, Stack};
+use super::{ArpOut, IpOut, Outgoing, Stack};
 use crate::api::*;
 use crate::drops::DropReason;
-use crate::reassembly::Progress;
+use crate::reassembly::{Piece, Progress};
 use crate::route::is_unicast;
 use crate::tcp::{IcmpError, SegmentRx};
 
@@ -27,14 +28,35 @@ const QUOTED_MAX: usize = 576 - 20 - 8 - 20;
 
 /// What is known of a packet from the layers below.
 #[derive(Clone, Copy)]
-struct Below {
-    interface: InterfaceIndex,
-    /// It came to everybody on the link.
-    is_broadcast: bool,
-    checksum: RxChecksum,
-    gso_bytes: Option<u16>,
+pub(super) struct Below {
+    pub interface: InterfaceIndex,
+    /// Who sent the frame.
+    pub link_source: MacAddr,
+    /// It came to everybody on the link, or to a group.
+    pub is_broadcast: bool,
+    pub checksum: RxChecksum,
+    pub gso_bytes: Option<u16>,
     /// Where layer 4 begins in the frame, as the vnet header counts.
-    l4_start: usize,
+    pub l4_start: usize,
+}
+
+/// What the IP header of a packet says, whatever its family.
+#[derive(Clone, Copy)]
+pub(super) struct Ip {
+    pub src: IpAddr,
+    pub dst: IpAddr,
+    pub protocol: Protocol,
+    pub tos: u8,
+    pub ttl: u8,
+}
+
+/// The packet that an ICMP error quotes.
+pub(super) struct Quoted<'a> {
+    pub src: IpAddr,
+    pub dst: IpAddr,
+    pub protocol: Protocol,
+    /// From layer 4 on.
+    pub payload: &'a [u8],
 }
 
 impl Stack {
@@ -65,7 +87,9 @@ impl Stack {
         let (header, packet) = ethernet::parse(frame).map_err(|_| DropReason::FrameMalformed)?;
         if interface != InterfaceIndex::LOOPBACK {
             let own = self.routes.interface(interface).ok_or(DropReason::UnknownInterface)?.mac;
-            if header.dst != own && !header.dst.is_broadcast() {
+            // Of IPv6's groups it is said below which are listened to.
+            let is_group = header.ethertype == EtherType::IPV6 && header.dst.is_multicast();
+            if header.dst != own && !header.dst.is_broadcast() && !is_group {
                 return Err(DropReason::NotForUs);
             }
             if !header.src.is_unicast() {
@@ -76,19 +100,18 @@ impl Stack {
         if header.vlan.is_some_and(|tag| tag.id() != 0) {
             return Err(DropReason::VlanNotServed);
         }
+        let below = Below {
+            interface,
+            link_source: header.src,
+            is_broadcast: header.dst.is_multicast(),
+            checksum: meta.checksum,
+            gso_bytes: meta.gso_bytes,
+            l4_start: header.header_len(),
+        };
         match header.ethertype {
-            EtherType::IPV4 => {
-                let below = Below {
-                    interface,
-                    is_broadcast: header.dst.is_broadcast(),
-                    checksum: meta.checksum,
-                    gso_bytes: meta.gso_bytes,
-                    l4_start: header.header_len(),
-                };
-                self.on_ipv4(now, below, packet, sink)
-            }
+            EtherType::IPV4 => self.on_ipv4(now, below, packet, sink),
             EtherType::ARP => self.on_arp(now, interface, packet),
-            EtherType::IPV6 => Err(DropReason::Ipv6NotServed),
+            EtherType::IPV6 => self.on_ipv6(now, below, packet, sink),
             _ => Err(DropReason::EtherTypeNotServed),
         }
     }
@@ -125,13 +148,10 @@ impl Stack {
         let learnt = (!is_probe)
             .then(|| {
                 let (from, mac) = (packet.sender_ip, packet.sender_mac);
-                self.neighbors.learn(now, interface, from, mac, asks_us)
+                self.neighbors.learn(now, interface, from.into(), mac, asks_us)
             })
             .flatten();
-        self.counters.neighbor_evictions = self.neighbors.evictions();
-        if let Some((slot, again)) = learnt {
-            self.wheel.set(slot.saturating_add(self.reassembly_count), again);
-        }
+        self.note_neighbor(learnt);
         if asks_us {
             let reply = ArpOut {
                 is_reply: true,
@@ -179,10 +199,12 @@ impl Stack {
             l4_start: below.l4_start + ipv4::HEADER_LEN + packet.options.len(),
             ..below
         };
+        let Ipv4Header { protocol, tos, ttl, .. } = header;
+        let ip = Ip { src, dst, protocol, tos, ttl };
         if !header.is_fragment() {
-            return self.on_payload(now, below, &header, packet.payload, sink);
+            return self.on_payload(now, below, &ip, packet.payload, sink);
         }
-        match self.reassembly.on_fragment(&header, packet.payload)? {
+        match self.reassembly.on_fragment(&Piece::v4(&header), packet.payload)? {
             Progress::Waiting => Ok(()),
             Progress::Started(slot) => {
                 self.wheel.set(slot, Instant(now.0.saturating_add(REASSEMBLY_NS)));
@@ -191,43 +213,46 @@ impl Stack {
             Progress::Complete(slot) => {
                 self.wheel.cancel(slot);
                 self.counters.reassembled = self.counters.reassembled.wrapping_add(1);
-                let whole = self.reassembly.take(slot);
+                let (whole, _) = self.reassembly.take(slot);
                 // What the port says is about the last fragment alone.
                 let below = Below { checksum: RxChecksum::Unknown, gso_bytes: None, ..below };
-                let result = self.on_payload(now, below, &header, &whole, sink);
+                let result = self.on_payload(now, below, &ip, &whole, sink);
                 self.reassembly.give(slot, whole);
                 result
             }
         }
     }
 
-    fn on_payload<S: Sink>(
+    pub(super) fn on_payload<S: Sink>(
         &mut self,
         now: Instant,
         below: Below,
-        header: &Ipv4Header,
+        ip: &Ip,
         payload: &[u8],
         sink: &mut S,
     ) -> Result<(), DropReason> {
-        match header.protocol {
-            Protocol::TCP => {
+        match (ip.protocol, ip.src, ip.dst) {
+            (Protocol::TCP, ..) => {
                 // RFC 1122, section 4.2.3.10.
                 if below.is_broadcast {
                     return Err(DropReason::IpDestination);
                 }
-                check_sum(&below, header, payload, TCP_CHECKSUM, DropReason::TcpChecksum)?;
+                check_sum(&below, ip, payload, TCP_CHECKSUM, DropReason::TcpChecksum)?;
                 let rx = SegmentRx {
-                    local: IpAddr::V4(header.dst),
-                    remote: IpAddr::V4(header.src),
+                    local: ip.dst,
+                    remote: ip.src,
                     interface: below.interface,
-                    tos: header.tos,
-                    ttl: header.ttl,
+                    tos: ip.tos,
+                    ttl: ip.ttl,
                     gso_bytes: below.gso_bytes,
                 };
                 self.tcp.on_segment(now, &rx, payload, &self.routes, sink)
             }
-            Protocol::UDP => self.on_udp(now, below, header, payload, sink),
-            Protocol::ICMP => self.on_icmp(now, below, header, payload),
+            (Protocol::UDP, ..) => self.on_udp(now, below, ip, payload, sink),
+            (Protocol::ICMP, IpAddr::V4(_), _) => self.on_icmp(now, below, ip, payload),
+            (Protocol::ICMPV6, IpAddr::V6(src), IpAddr::V6(dst)) => {
+                self.on_icmpv6(now, &below, ip, (src, dst), payload)
+            }
             _ => Err(DropReason::ProtocolNotServed),
         }
     }
@@ -236,7 +261,7 @@ impl Stack {
         &mut self,
         now: Instant,
         below: Below,
-        header: &Ipv4Header,
+        ip: &Ip,
         bytes: &[u8],
         sink: &mut S,
     ) -> Result<(), DropReason> {
@@ -249,13 +274,18 @@ impl Stack {
         if udp_header.checksum != 0 || below.checksum != RxChecksum::Unknown {
             let covered = udp::HEADER_LEN + payload.len();
             let covered = bytes.get(..covered).unwrap_or(bytes);
-            check_sum(&below, header, covered, UDP_CHECKSUM, DropReason::UdpChecksum)?;
+            check_sum(&below, ip, covered, UDP_CHECKSUM, DropReason::UdpChecksum)?;
+        } else if ip.src.is_ipv6() {
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-8.1
+            //# IPv6 receivers must discard UDP packets containing a zero checksum
+            //# and should log the error.
+            return Err(DropReason::UdpChecksum);
         }
-        let local = SocketAddr::new(IpAddr::V4(header.dst), udp_header.dst_port);
-        let remote = SocketAddr::new(IpAddr::V4(header.src), udp_header.src_port);
+        let local = SocketAddr::new(ip.dst, udp_header.dst_port);
+        let remote = SocketAddr::new(ip.src, udp_header.src_port);
         let Some((id, owner)) = self.udp.find(local, remote) else {
             if !below.is_broadcast {
-                self.refuse_datagram(now, header, bytes);
+                self.refuse_datagram(now, &below, ip, bytes);
             }
             return Err(DropReason::UdpNoSocket);
         };
@@ -263,8 +293,8 @@ impl Stack {
             remote,
             local,
             interface: below.interface,
-            tos: header.tos,
-            ttl: header.ttl,
+            tos: ip.tos,
+            ttl: ip.ttl,
             gso_bytes: below.gso_bytes,
         };
         if !sink.datagram(id, owner, &meta, payload) {
@@ -275,7 +305,16 @@ impl Stack {
     }
 
     /// Answers a datagram to a closed port (RFC 1122, section 4.1.3.1), within the allowance.
-    fn refuse_datagram(&mut self, now: Instant, header: &Ipv4Header, payload: &[u8]) {
+    fn refuse_datagram(&mut self, now: Instant, below: &Below, ip: &Ip, payload: &[u8]) {
+        let (src, dst) = match (ip.src, ip.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => (src, dst),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+                return self.refuse_datagram_v6(now, below.interface, ip, (src, dst), payload);
+            }
+            _ => return,
+        };
+        let Ip { protocol, tos, ttl, .. } = *ip;
+        let header = Ipv4Header { protocol, tos, ttl, src, dst, ..Ipv4Header::default() };
         let mut quoted = [0; ipv4::HEADER_LEN];
         if !self.unreachables.take(now) || header.emit(payload.len(), &mut quoted).is_err() {
             self.counters.drop(DropReason::ReplyLimit);
@@ -292,17 +331,32 @@ impl Stack {
         head[2..4].fill(0);
         let sum = Sum::of(&head).then(Sum::of(payload)).finish();
         head[2..4].copy_from_slice(&sum.to_be_bytes());
-        match self.send_icmp(header.dst, header.src, 0, [&head, payload]) {
+        match self.answer_icmp(below.interface, ip, 0, [&head, payload]) {
             Some(()) => self.counters.unreachables = self.counters.unreachables.wrapping_add(1),
             None => self.counters.drop(DropReason::ReplyLimit),
         }
+    }
+
+    /// Sends an ICMP message back to where `ip` came from.
+    fn answer_icmp(
+        &mut self,
+        interface: InterfaceIndex,
+        ip: &Ip,
+        tos: u8,
+        parts: [&[u8]; 2],
+    ) -> Option<()> {
+        let (src, dst) = (ip.dst, ip.src);
+        let protocol = Protocol::ICMP;
+        let (ttl, identification, may_cut, fragment) = (64, 0, true, None);
+        let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
+        self.send_packet(interface, &ip, parts)
     }
 
     fn on_icmp(
         &mut self,
         now: Instant,
         below: Below,
-        header: &Ipv4Header,
+        ip: &Ip,
         bytes: &[u8],
     ) -> Result<(), DropReason> {
         let message = icmp::parse(bytes).map_err(|error| match error {
@@ -314,7 +368,7 @@ impl Stack {
             return Err(DropReason::IcmpNotServed);
         }
         match message {
-            IcmpMessage::EchoRequest { .. } => self.answer_echo(header, bytes),
+            IcmpMessage::EchoRequest { .. } => self.answer_echo(below.interface, ip, bytes),
             IcmpMessage::Unreachable { code, next_hop_mtu, quoted } => {
                 let error = match code {
                     unreachable::PROTOCOL | unreachable::PORT => IcmpError::PortUnreachable,
@@ -323,10 +377,10 @@ impl Stack {
                     unreachable::NET | 5 | 6 | 9 | 11 => IcmpError::NetUnreachable,
                     _ => IcmpError::HostUnreachable,
                 };
-                self.on_icmp_error(now, error, quoted)
+                self.on_icmp_error_v4(now, error, quoted)
             }
             IcmpMessage::TimeExceeded { quoted, .. } => {
-                self.on_icmp_error(now, IcmpError::HostUnreachable, quoted)
+                self.on_icmp_error_v4(now, IcmpError::HostUnreachable, quoted)
             }
             IcmpMessage::EchoReply { .. }
             | IcmpMessage::ParameterProblem { .. }
@@ -335,37 +389,55 @@ impl Stack {
     }
 
     /// RFC 792; the reply is the request with another type.
-    fn answer_echo(&mut self, header: &Ipv4Header, request: &[u8]) -> Result<(), DropReason> {
+    fn answer_echo(
+        &mut self,
+        interface: InterfaceIndex,
+        ip: &Ip,
+        request: &[u8],
+    ) -> Result<(), DropReason> {
         let (&[kind, code, c0, c1], rest) =
             request.split_first_chunk().ok_or(DropReason::IcmpMalformed)?;
         let (old, new) = (u16::from_be_bytes([kind, code]), 0);
         let sum = checksum::update(u16::from_be_bytes([c0, c1]), old, new);
         let [c0, c1] = sum.to_be_bytes();
-        let sent = self.send_icmp(header.dst, header.src, header.tos, [&[0, 0, c0, c1], rest]);
+        let sent = self.answer_icmp(interface, ip, ip.tos, [&[0, 0, c0, c1], rest]);
         sent.ok_or(DropReason::ReplyLimit)?;
         self.counters.echo_replies = self.counters.echo_replies.wrapping_add(1);
         Ok(())
     }
 
-    /// Believes an ICMP error only when it quotes something that we sent (RFC 5927, section 4);
-    /// TCP compares the sequence number too.
-    fn on_icmp_error(
+    fn on_icmp_error_v4(
         &mut self,
         now: Instant,
         error: IcmpError,
         quoted: &[u8],
     ) -> Result<(), DropReason> {
         let packet = ipv4::parse_quoted(quoted).map_err(|_| DropReason::IcmpMalformed)?;
-        if !self.routes.is_own(IpAddr::V4(packet.header.src)) || packet.header.fragment_offset != 0
-        {
+        if packet.header.fragment_offset != 0 {
+            return Err(DropReason::IcmpInvalid);
+        }
+        let Ipv4Header { src, dst, protocol, .. } = packet.header;
+        let payload = packet.payload;
+        let quoted = Quoted { src: src.into(), dst: dst.into(), protocol, payload };
+        self.on_icmp_error(now, error, &quoted)
+    }
+
+    /// Believes an ICMP error only when it quotes something that we sent (RFC 5927, section 4);
+    /// TCP compares the sequence number too.
+    pub(super) fn on_icmp_error(
+        &mut self,
+        now: Instant,
+        error: IcmpError,
+        quoted: &Quoted<'_>,
+    ) -> Result<(), DropReason> {
+        if !self.routes.is_own(quoted.src) {
             return Err(DropReason::IcmpInvalid);
         }
         let (&[s0, s1, d0, d1, a, b, c, d], _) =
-            packet.payload.split_first_chunk().ok_or(DropReason::IcmpMalformed)?;
-        let address = |ip: Ipv4Addr, port| SocketAddr::new(IpAddr::V4(ip), port);
-        let local = address(packet.header.src, u16::from_be_bytes([s0, s1]));
-        let remote = address(packet.header.dst, u16::from_be_bytes([d0, d1]));
-        match packet.header.protocol {
+            quoted.payload.split_first_chunk().ok_or(DropReason::IcmpMalformed)?;
+        let local = SocketAddr::new(quoted.src, u16::from_be_bytes([s0, s1]));
+        let remote = SocketAddr::new(quoted.dst, u16::from_be_bytes([d0, d1]));
+        match quoted.protocol {
             Protocol::TCP => {
                 self.tcp.on_icmp(now, local, remote, u32::from_be_bytes([a, b, c, d]), error)?;
                 if let IcmpError::TooBig { mtu } = error {
@@ -378,6 +450,15 @@ impl Stack {
                     IcmpError::PortUnreachable => TcpError::Refused,
                     IcmpError::HostUnreachable => TcpError::HostUnreachable,
                     IcmpError::NetUnreachable => TcpError::NetUnreachable,
+                    // Of IPv6, what follows is cut to fit (RFC 8201); a datagram of one of our
+                    // sockets it must have been.
+                    IcmpError::TooBig { mtu } if remote.is_ipv6() => {
+                        let Some(_) = self.udp.find(local, remote) else {
+                            return Err(DropReason::IcmpNoSocket);
+                        };
+                        self.on_too_big(now, remote.ip(), mtu);
+                        return Ok(());
+                    }
                     // Our datagrams may be cut by routers, so nothing of ours was too big.
                     IcmpError::TooBig { .. } => return Err(DropReason::IcmpInvalid),
                 };
@@ -392,12 +473,12 @@ impl Stack {
 /// Verifies layer 4's checksum as far as the port has not.
 fn check_sum(
     below: &Below,
-    header: &Ipv4Header,
+    ip: &Ip,
     bytes: &[u8],
     field: usize,
     wrong: DropReason,
 ) -> Result<(), DropReason> {
-    let pseudo = Sum::pseudo_v4(header.src, header.dst, header.protocol, bytes.len() as u32);
+    let pseudo = Sum::pseudo(ip.src, ip.dst, ip.protocol, bytes.len() as u32).ok_or(wrong)?;
     match below.checksum {
         RxChecksum::Valid => Ok(()),
         RxChecksum::Unknown if pseudo.then(Sum::of(bytes)).is_valid() => Ok(()),

@@ -1,27 +1,29 @@
 //! What goes out: headers from layer 4 down.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use wire::MacAddr;
 use wire::arp::{ArpPacket, Operation};
 use wire::checksum::Sum;
 use wire::ethernet::{self, EtherType, EthernetHeader};
 use wire::ipv4::{self, Ipv4Header, Protocol};
+use wire::ipv6::{self, FRAGMENT_LEN, Fragment, Ipv6Header};
 use wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM;
 use wire::udp::{self, CHECKSUM_OFFSET as UDP_CHECKSUM, UdpHeader};
 
-use super::{ArpOut, HEADER_MAX, Outgoing, PacketOut, Stack};
+use super::{ArpOut, HEADER_MAX, IpOut, Outgoing, PacketOut, Stack};
 use crate::api::*;
 use crate::neighbor::Resolution;
 use crate::tcp::{PathMtu, SegmentTx};
-use crate::udp::canonical;
 
-/// Where IPv4 begins in a frame.
-const IP_START: usize = ethernet::HEADER_LEN;
-/// Where layer 4 begins: our packets have no IP options.
-const L4_START: usize = IP_START + ipv4::HEADER_LEN;
-/// Most payload that a UDP datagram over IPv4 has.
-const UDP_PAYLOAD_MAX: u32 = 65535 - 20 - 8;
+/// Most payload that a UDP datagram has: over IPv4 the whole packet is 64 KiB long at most, over
+/// IPv6 what follows its header.
+const UDP_PAYLOAD_MAX: [u32; 2] = [65535 - 20 - 8, 65535 - 8];
+
+/// Bytes of the IP header of a packet to this address; our packets have no options.
+fn ip_header_len(to: IpAddr) -> usize {
+    if to.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
+}
 
 impl Stack {
     /// The next frame for an interface: writes its headers and says what follows them. `None`
@@ -52,6 +54,7 @@ impl Stack {
         while let Some(frame) = self.outbox(interface)?.pop_front() {
             let written = match frame {
                 Outgoing::Arp(arp) => self.emit_arp(interface, &arp, header),
+                Outgoing::Ndp(out) => self.emit_ndp(interface, &out, header),
                 Outgoing::Packet(packet) => self.emit_packet(now, &packet, header),
             };
             if written.is_some() {
@@ -61,15 +64,17 @@ impl Stack {
         while let Some(ready) = self.tcp.next_ready(interface) {
             // As the kernel does, nothing is sent from an address that is not ours any more.
             let is_ours = self.routes.is_own(ready.local);
-            let Some(route) = self.routes.lookup(ready.remote).filter(|_| is_ours) else {
+            let back = self.routes.lookup_back(interface, ready.remote);
+            let Some(route) = back.filter(|_| is_ours) else {
                 self.tcp.unreachable(now, ready.handle, TcpError::NetUnreachable);
                 continue;
             };
             match self.link_address(now, route.interface, route.next_hop) {
                 Resolution::Known(mac) => {
-                    let (_, room) = header.split_at_mut(L4_START);
                     let path = self.path_mtus.towards(now, ready.remote, route.mtu);
                     let mtu = Some(PathMtu { link: route.mtu, path });
+                    let l4_start = ethernet::HEADER_LEN + ip_header_len(ready.remote);
+                    let Some(room) = header.get_mut(l4_start..) else { continue };
                     let Some(segment) = self.tcp.emit(now, ready.handle, mtu, room) else {
                         continue;
                     };
@@ -102,7 +107,7 @@ impl Stack {
         }
     }
 
-    /// Where to send for `next_hop`, with ARP begun if need be.
+    /// Where to send for `next_hop`, which is asked for if need be.
     fn link_address(
         &mut self,
         now: Instant,
@@ -112,14 +117,13 @@ impl Stack {
         if interface == InterfaceIndex::LOOPBACK {
             return Resolution::Known(MacAddr::ZERO);
         }
-        let IpAddr::V4(target) = next_hop else { return Resolution::Failed };
-        let resolution = self.neighbors.resolve(now, interface, target);
+        let resolution = self.neighbors.resolve(now, interface, next_hop);
         if let Resolution::Ask(slot, again) = resolution {
             self.counters.neighbor_evictions = self.neighbors.evictions();
             self.wheel.set(slot.saturating_add(self.reassembly_count), again);
             // Without allowance the timer asks.
             if self.questions.take(now) {
-                self.ask(interface, target, None);
+                self.ask(interface, next_hop, None);
             }
         }
         resolution
@@ -163,7 +167,7 @@ impl Stack {
         packet: &PacketOut,
         header: &mut [u8; HEADER_MAX],
     ) -> Option<Transmit> {
-        let mac = match self.link_address(now, packet.interface, IpAddr::V4(packet.next_hop)) {
+        let mac = match self.link_address(now, packet.interface, packet.next_hop) {
             Resolution::Known(mac) => mac,
             Resolution::Wait | Resolution::Ask(..) if self.parked.len() < super::OUTBOX_LIMIT => {
                 self.parked.push_back(*packet);
@@ -175,18 +179,8 @@ impl Stack {
                 return None;
             }
         };
-        let ip = Ipv4Header {
-            tos: packet.tos,
-            identification: packet.identification,
-            dont_fragment: false,
-            more_fragments: packet.more_fragments,
-            fragment_offset: packet.fragment_offset,
-            protocol: Protocol::ICMP,
-            src: packet.source,
-            dst: packet.destination,
-            ..Ipv4Header::default()
-        };
-        let header_bytes = self.emit_ip(packet.interface, mac, &ip, packet.len as usize, header);
+        let (ip, len) = (&packet.ip, packet.len as usize);
+        let header_bytes = self.emit_ip(packet.interface, mac, ip, len, header);
         if header_bytes.is_none() {
             self.arena.give(packet.start, packet.len);
         }
@@ -198,22 +192,58 @@ impl Stack {
         })
     }
 
-    /// Ethernet and IPv4 headers; gives where layer 4 begins.
+    /// Ethernet and IP headers; gives where layer 4 begins.
     fn emit_ip(
         &self,
         interface: InterfaceIndex,
         to: MacAddr,
-        ip: &Ipv4Header,
+        ip: &IpOut,
         payload_len: usize,
         header: &mut [u8; HEADER_MAX],
     ) -> Option<u16> {
-        let src = match interface {
+        let mac = match interface {
             InterfaceIndex::LOOPBACK => MacAddr::ZERO,
             _ => self.routes.interface(interface)?.mac,
         };
-        let ethernet = EthernetHeader { dst: to, src, vlan: None, ethertype: EtherType::IPV4 };
+        let ethertype = if ip.src.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
+        let ethernet = EthernetHeader { dst: to, src: mac, vlan: None, ethertype };
         let start = ethernet.emit(header).ok()?;
-        let len = ip.emit(payload_len, header.get_mut(start..)?).ok()?;
+        let room = header.get_mut(start..)?;
+        let len = match (ip.src, ip.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                let (fragment_offset, more_fragments) = ip.fragment.unwrap_or_default();
+                let ip = Ipv4Header {
+                    tos: ip.tos,
+                    identification: ip.identification as u16,
+                    dont_fragment: !ip.may_cut,
+                    more_fragments,
+                    fragment_offset,
+                    ttl: ip.ttl,
+                    protocol: ip.protocol,
+                    src,
+                    dst,
+                };
+                ip.emit(payload_len, room).ok()?
+            }
+            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+                let extra = if ip.fragment.is_some() { FRAGMENT_LEN } else { 0 };
+                let next_header = match ip.fragment {
+                    Some(_) => Protocol::FRAGMENT,
+                    None => ip.protocol,
+                };
+                let (traffic_class, hop_limit) = (ip.tos, ip.ttl);
+                let fixed =
+                    Ipv6Header { traffic_class, flow_label: 0, next_header, hop_limit, src, dst };
+                let len = fixed.emit(payload_len + extra, room).ok()?;
+                if let Some((offset, more)) = ip.fragment {
+                    let (next_header, identification) = (ip.protocol, ip.identification);
+                    let fragment = Fragment { next_header, offset, more, identification };
+                    fragment.emit(room.get_mut(len..)?).ok()?;
+                }
+                len + extra
+            }
+            _ => return None,
+        };
         Some((start + len) as u16)
     }
 
@@ -225,27 +255,18 @@ impl Stack {
         segment: &SegmentTx,
         header: &mut [u8; HEADER_MAX],
     ) -> Option<Transmit> {
-        let (IpAddr::V4(src), IpAddr::V4(dst)) = (segment.local, segment.remote) else {
-            return None;
-        };
         let payload_len = match segment.payload {
             Payload::None => 0,
             Payload::Stream { len, .. } | Payload::Own { len, .. } => len,
         };
         let tcp_len = u32::from(segment.header_bytes).checked_add(payload_len)?;
-        let identification = if segment.dont_fragment { 0 } else { self.identification(src, dst) };
-        let ip = Ipv4Header {
-            tos: segment.tos,
-            ttl: segment.ttl,
-            identification,
-            dont_fragment: segment.dont_fragment,
-            protocol: Protocol::TCP,
-            src,
-            dst,
-            ..Ipv4Header::default()
-        };
+        let (src, dst, protocol) = (segment.local, segment.remote, Protocol::TCP);
+        let (tos, ttl, may_cut) = (segment.tos, segment.ttl, !segment.dont_fragment);
+        let identification = if may_cut { self.identification(src, dst) } else { 0 };
+        let fragment = None;
+        let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
         let l4 = self.emit_ip(interface, to, &ip, tcp_len as usize, header)?;
-        let sum = Sum::pseudo_v4(src, dst, Protocol::TCP, tcp_len).folded();
+        let sum = Sum::pseudo(src, dst, protocol, tcp_len)?.folded();
         put_sum(header, usize::from(l4) + TCP_CHECKSUM, sum)?;
         Some(Transmit {
             header_bytes: l4.checked_add(segment.header_bytes)?,
@@ -260,7 +281,7 @@ impl Stack {
     /// and `payload_sum` is asked for the folded ones' complement sum of the whole payload
     /// (big-endian words, an odd last byte padded with zero, not complemented: what
     /// [`Sum::folded`] gives).
-    /// [`RequestError::WaitNeighbor`]: ARP is asking; try again when
+    /// [`RequestError::WaitNeighbor`]: its link address is being asked for; try again when
     /// [`neighbor_generation`](Self::neighbor_generation) has changed.
     pub fn udp_transmit(
         &mut self,
@@ -273,14 +294,21 @@ impl Stack {
         let socket = *self.udp.socket(id)?;
         let remote = send.remote.map(canonical).or(socket.remote).ok_or(RequestError::State)?;
         let route = self.routes.lookup(remote.ip()).ok_or(RequestError::NoRoute)?;
-        let source = self.udp_source(&socket.local, send.local, route.source)?;
-        let (IpAddr::V4(src), IpAddr::V4(dst)) = (source, remote.ip()) else {
+        let src = self.udp_source(&socket.local, send.local, route.source)?;
+        let dst = remote.ip();
+        if src.is_ipv4() != dst.is_ipv4() {
             return Err(RequestError::NoRoute);
-        };
-        if send.payload_len > UDP_PAYLOAD_MAX {
+        }
+        if send.payload_len > UDP_PAYLOAD_MAX[usize::from(dst.is_ipv6())] {
             return Err(RequestError::TooLong);
         }
-        let room = u32::from(route.mtu).saturating_sub((ipv4::HEADER_LEN + udp::HEADER_LEN) as u32);
+        let headers = (ip_header_len(dst) + udp::HEADER_LEN) as u32;
+        // Routers cut what is too long for them over IPv4 alone.
+        let mtu = match dst {
+            IpAddr::V4(_) => route.mtu,
+            IpAddr::V6(_) => self.path_mtus.towards(now, dst, route.mtu),
+        };
+        let room = u32::from(mtu).saturating_sub(headers);
         if let Some(piece) = send.gso_bytes {
             let may_cut = self.routes.interface(route.interface).is_some_and(|i| i.uso);
             if !may_cut || piece == 0 || u32::from(piece) > room {
@@ -300,19 +328,12 @@ impl Stack {
             len: udp_len as u16,
             checksum: 0,
         };
-        let pseudo = Sum::pseudo_v4(src, dst, Protocol::UDP, udp_len);
+        let protocol = Protocol::UDP;
+        let pseudo = Sum::pseudo(src, dst, protocol, udp_len).ok_or(RequestError::NoRoute)?;
         let identification = self.identification(src, dst);
         let (tos, ttl) = (send.tos.unwrap_or(0), send.ttl.unwrap_or(64));
-        let ip = Ipv4Header {
-            tos,
-            identification,
-            dont_fragment: false,
-            ttl,
-            protocol: Protocol::UDP,
-            src,
-            dst,
-            ..Ipv4Header::default()
-        };
+        let (may_cut, fragment) = (true, None);
+        let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
         if send.gso_bytes.is_some() || send.payload_len <= room {
             udp_header.checksum = pseudo.folded();
             let l4 = self
@@ -332,8 +353,8 @@ impl Stack {
         udp_header.emit(&mut plain).map_err(|_| RequestError::TooLong)?;
         let payload = Sum::of_known(payload_sum(), send.payload_len as usize);
         udp_header.checksum = pseudo.then(Sum::of(&plain)).then(payload).finish_udp();
-        let first = fragment_room(route.mtu);
-        let ip = Ipv4Header { more_fragments: true, ..ip };
+        let first = fragment_room(mtu, dst);
+        let ip = IpOut { fragment: Some((0, true)), ..ip };
         let l4 = self
             .emit_udp(route.interface, mac, &ip, &udp_header, first, header)
             .ok_or(RequestError::TooLong)?;
@@ -351,6 +372,7 @@ impl Stack {
                 source: src,
                 destination: dst,
                 identification,
+                mtu,
                 tos,
                 ttl,
                 next: len,
@@ -365,22 +387,18 @@ impl Stack {
         rest: UdpFragments,
         header: &mut [u8; HEADER_MAX],
     ) -> Option<UdpFrame> {
-        let mtu = match rest.interface {
-            InterfaceIndex::LOOPBACK => crate::route::LOOPBACK_MTU,
-            interface => self.routes.interface(interface)?.mtu,
-        };
         let left = rest.payload_len.checked_sub(rest.next)?;
-        let len = left.min(fragment_room(mtu));
-        let ip = Ipv4Header {
-            tos: rest.tos,
-            identification: rest.identification,
-            dont_fragment: false,
-            more_fragments: len < left,
-            fragment_offset: u16::try_from(rest.next + udp::HEADER_LEN as u32).ok()?,
-            ttl: rest.ttl,
-            protocol: Protocol::UDP,
+        let len = left.min(fragment_room(rest.mtu, rest.destination));
+        let offset = u16::try_from(rest.next + udp::HEADER_LEN as u32).ok()?;
+        let ip = IpOut {
             src: rest.source,
             dst: rest.destination,
+            protocol: Protocol::UDP,
+            tos: rest.tos,
+            ttl: rest.ttl,
+            identification: rest.identification,
+            may_cut: true,
+            fragment: Some((offset, len < left)),
         };
         let mac = rest.destination_mac;
         let header_bytes = self.emit_ip(rest.interface, mac, &ip, len as usize, header)?;
@@ -413,12 +431,12 @@ impl Stack {
         }
     }
 
-    /// Ethernet, IPv4 and UDP headers; gives where UDP begins. `len` counts from there.
+    /// Ethernet, IP and UDP headers; gives where UDP begins. `len` counts from there.
     fn emit_udp(
         &self,
         interface: InterfaceIndex,
         to: MacAddr,
-        ip: &Ipv4Header,
+        ip: &IpOut,
         udp: &UdpHeader,
         len: u32,
         header: &mut [u8; HEADER_MAX],
@@ -428,45 +446,36 @@ impl Stack {
         Some(l4)
     }
 
-    /// Queues an ICMP message from `source` to `destination`, in fragments if need be. `parts`
-    /// are its bytes.
-    pub(super) fn send_icmp(
+    /// Queues a packet, in fragments if need be. `parts` are the bytes of its payload; it goes out
+    /// through `interface` where the destination is valid there alone.
+    pub(super) fn send_packet(
         &mut self,
-        source: Ipv4Addr,
-        destination: Ipv4Addr,
-        tos: u8,
+        interface: InterfaceIndex,
+        ip: &IpOut,
         parts: [&[u8]; 2],
     ) -> Option<()> {
-        let route = self.routes.lookup(IpAddr::V4(destination))?;
-        let IpAddr::V4(next_hop) = route.next_hop else { return None };
+        let route = self.routes.lookup_back(interface, ip.dst)?;
+        let (interface, next_hop) = (route.interface, route.next_hop);
         let total: usize = parts.iter().map(|p| p.len()).sum();
-        let whole = usize::from(route.mtu).saturating_sub(ipv4::HEADER_LEN);
-        let piece = if total <= whole { whole } else { fragment_room(route.mtu) as usize };
-        let identification = self.identification(source, destination);
+        let whole = usize::from(route.mtu).saturating_sub(ip_header_len(ip.dst));
+        let is_cut = total > whole;
+        let piece = if is_cut { fragment_room(route.mtu, ip.dst) as usize } else { whole };
+        let identification = self.identification(ip.src, ip.dst);
         let mut sent = 0;
         while sent < total {
             let len = piece.min(total - sent);
-            let more_fragments = sent + len < total;
             let Some((start, bytes)) = self.arena.take(len) else {
-                self.take_back(route.interface, sent.div_ceil(piece));
+                self.take_back(interface, sent.div_ceil(piece));
                 return None;
             };
             copy_range(&parts, sent, bytes);
-            let packet = PacketOut {
-                interface: route.interface,
-                next_hop,
-                source,
-                destination,
-                tos,
-                identification,
-                fragment_offset: u16::try_from(sent).ok()?,
-                more_fragments,
-                start,
-                len: len as u32,
-            };
-            if !self.push_out(route.interface, Outgoing::Packet(packet)) {
+            let offset = u16::try_from(sent).ok()?;
+            let fragment = is_cut.then_some((offset, sent + len < total));
+            let ip = IpOut { identification, fragment, ..*ip };
+            let packet = PacketOut { interface, next_hop, ip, start, len: len as u32 };
+            if !self.push_out(interface, Outgoing::Packet(packet)) {
                 self.arena.give(start, len as u32);
-                self.take_back(route.interface, sent.div_ceil(piece));
+                self.take_back(interface, sent.div_ceil(piece));
                 return None;
             }
             sent += len;
@@ -485,9 +494,10 @@ impl Stack {
     }
 }
 
-/// Most payload of an IPv4 fragment, a multiple of 8.
-fn fragment_room(mtu: u16) -> u32 {
-    u32::from(mtu).saturating_sub(ipv4::HEADER_LEN as u32) & !7
+/// Most payload of a fragment to this address, a multiple of 8.
+fn fragment_room(mtu: u16, to: IpAddr) -> u32 {
+    let extra = if to.is_ipv4() { 0 } else { FRAGMENT_LEN };
+    u32::from(mtu).saturating_sub((ip_header_len(to) + extra) as u32) & !7
 }
 
 /// Copies bytes `from ..` of the concatenated parts, as many as `to` takes.

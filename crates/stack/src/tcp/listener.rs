@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use crate::api::{Instant, Owner, SocketId, TcpOptions};
+use crate::api::{Instant, Local, Owner, SocketId, TcpOptions};
 
 /// Set in the index of every listener's id.
 pub const LISTENER_BIT: u32 = 1 << 30;
@@ -29,6 +29,8 @@ struct HalfOpen {
 pub struct Listener {
     /// Address and port; the address may be unspecified.
     pub local: SocketAddr,
+    /// Of an unspecified IPv6 address: IPv4 is not meant.
+    v6_only: bool,
     /// Connections that may wait to be accepted.
     pub backlog: u32,
     /// Inherited by the connections.
@@ -119,7 +121,7 @@ impl Listeners {
     /// Makes one.
     pub fn insert(
         &mut self,
-        local: SocketAddr,
+        Local { address: local, v6_only }: Local,
         backlog: u32,
         options: TcpOptions,
         owner: Owner,
@@ -141,6 +143,7 @@ impl Listeners {
         let generation = self.generations.get(slot as usize).copied().unwrap_or(0);
         let listener = Listener {
             local,
+            v6_only,
             backlog,
             options,
             owner,
@@ -167,6 +170,9 @@ impl Listeners {
             .into_iter()
             .find_map(|ip| self.by_address.get(&SocketAddr::new(ip, local.port())))?;
         let listener = self.slots.get(*slot as usize)?.as_ref()?;
+        if listener.v6_only && local.is_ipv4() {
+            return None;
+        }
         Some(SocketId { index: slot | LISTENER_BIT, generation: listener.generation })
     }
 

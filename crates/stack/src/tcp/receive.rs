@@ -529,7 +529,8 @@ impl Connection<'_> {
         let hot = &mut *self.hot;
         let segment = gso_bytes.map_or(len, u64::from).min(len);
         if segment >= u64::from(hot.rcv_mss) {
-            let largest = u64::from(self.cold.mtu.saturating_sub(40));
+            let headers = if self.cold.remote.is_ipv4() { 40 } else { 60 };
+            let largest = u64::from(self.cold.mtu.saturating_sub(headers));
             hot.rcv_mss = segment.min(largest).max(1) as u16;
         }
         if step.now.0.saturating_sub(hot.received_at) > hot.rtt.rto_ns() {

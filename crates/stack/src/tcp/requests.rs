@@ -10,7 +10,8 @@ use super::listener::{LISTENER_BIT, ListenError};
 use super::tables::Tcp;
 use super::{Accepted, TcpInfo};
 use crate::api::{
-    Instant, Owner, RequestError, SocketId, SocketKind, TcpError, TcpLevels, TcpOptions, TcpState,
+    Instant, Local, Owner, RequestError, SocketId, SocketKind, TcpError, TcpLevels, TcpOptions,
+    TcpState,
 };
 use crate::route::Route;
 
@@ -92,13 +93,13 @@ impl Tcp {
     /// Listens at an address and port.
     pub fn listen(
         &mut self,
-        local: SocketAddr,
+        local: impl Into<Local>,
         backlog: u32,
         options: TcpOptions,
         owner: Owner,
     ) -> Result<SocketId, RequestError> {
         let backlog = backlog.min(self.accept_queue_max);
-        self.listeners.insert(local, backlog, options, owner).map_err(|error| match error {
+        self.listeners.insert(local.into(), backlog, options, owner).map_err(|error| match error {
             ListenError::InUse => RequestError::AddressInUse,
             ListenError::Limit => RequestError::LimitReached,
         })

@@ -161,10 +161,11 @@ impl Tcp {
                     self.shared.counters.time_wait_reuses += 1;
                 }
                 let iss = iss.map(|(_, number)| number);
-                self.on_syn(now, listener, local, remote, &segment, routes, iss)
+                self.on_syn(now, listener, rx, &segment, routes, iss)
             }
             _ => {
-                let interface = routes.lookup(rx.remote).map_or(rx.interface, |r| r.interface);
+                let back = routes.lookup_back(rx.interface, rx.remote);
+                let interface = back.map_or(rx.interface, |route| route.interface);
                 if let Some(reset) = Reply::reset(interface, local, remote, &segment) {
                     self.shared.counters.resets_sent += 1;
                     self.push_reply(reset);
@@ -200,17 +201,17 @@ impl Tcp {
     }
 
     /// A SYN for a listener.
-    #[allow(clippy::too_many_arguments)]
     fn on_syn(
         &mut self,
         now: Instant,
         listener: SocketId,
-        local: SocketAddr,
-        remote: SocketAddr,
+        rx: &SegmentRx,
         segment: &TcpSegment<'_>,
         routes: &Routes,
         iss: Option<SeqNumber>,
     ) -> Result<(), DropReason> {
+        let local = SocketAddr::new(rx.local, segment.header.dst_port);
+        let remote = SocketAddr::new(rx.remote, segment.header.src_port);
         let syn_queue_max = self.syn_queue_max;
         let entry = self.listeners.listener_mut(listener).ok_or(DropReason::TcpNoSocket)?;
         if entry.is_queue_full() {
@@ -226,7 +227,7 @@ impl Tcp {
         }
         let entry = self.listeners.listener(listener).ok_or(DropReason::TcpNoSocket)?;
         let options = entry.options;
-        let route = routes.lookup(remote.ip()).ok_or(DropReason::IpSource)?;
+        let route = routes.lookup_back(rx.interface, rx.remote).ok_or(DropReason::IpSource)?;
         let index = self.allocate().ok_or(DropReason::TcpTableFull)?;
         let iss = iss.unwrap_or_else(|| SeqNumber(self.shared.keys.isn(now, local, remote)));
         let mut cold = Cold::new(local, remote, options, route.mtu);

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use outboard_stack::api::*;
 use outboard_stack::{Config, HEADER_MAX, Limits, Stack};
 use wire::ethernet::EthernetHeader;
-use wire::{MacAddr, checksum, ethernet, icmp, ipv4, text};
+use wire::{MacAddr, checksum, ethernet, icmp, icmpv6, ipv4, ipv6, text};
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MS;
@@ -95,13 +95,23 @@ pub const INTERFACE: InterfaceIndex = InterfaceIndex(0);
 
 impl Host {
     pub fn new(number: u8, mtu: u16, tso: bool, limits: Limits) -> Self {
+        Self::with_ipv6(number, mtu, tso, limits, Ipv6Mode::Off)
+    }
+
+    /// A host that speaks IPv6, too; its address is the IPv6 one then.
+    pub fn with_ipv6(number: u8, mtu: u16, tso: bool, limits: Limits, ipv6: Ipv6Mode) -> Self {
         let mut config = Config::new([number; 32]);
         config.limits = limits;
         let mut stack = Stack::new(config);
         let mac = MacAddr([2, 0, 0, 0, 0, number]);
         let ip = IpAddr::from([10, 0, 0, number]);
         let gateway = Some(IpAddr::from([10, 0, 0, 254]));
-        let addresses = vec![Cidr { address: ip, prefix: 24 }];
+        let mut addresses = vec![Cidr { address: ip, prefix: 24 }];
+        let mut ip = ip;
+        if ipv6 != Ipv6Mode::Off {
+            ip = IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number)]);
+            addresses.push(Cidr { address: ip, prefix: 64 });
+        }
         let interface = InterfaceConfig {
             mac,
             mtu,
@@ -109,7 +119,9 @@ impl Host {
             gateway,
             routes: Vec::new(),
             shared: None,
+            ipv6,
             tso,
+            tso6: tso,
             uso: false,
         };
         assert_eq!(stack.add_interface(interface), Some(INTERFACE));
@@ -236,24 +248,44 @@ fn complete(frame: &mut [u8], partial: Option<(u16, u16)>) {
     }
 }
 
-/// What a router answers to a packet that it cannot cut (RFC 1191).
+/// What a router answers to a packet that it cannot cut (RFC 1191, RFC 8201).
 fn too_big(frame: &[u8], mtu: u16) -> Vec<u8> {
     let (ethernet, packet) = ethernet::parse(frame).expect("our own");
-    let quoted = packet.get(..28).expect("longer than an MTU");
-    let code = icmp::unreachable::FRAGMENTATION_NEEDED;
-    let mut message = [0; 36];
-    let error = icmp::IcmpMessage::Unreachable { code, next_hop_mtu: mtu, quoted };
-    error.emit(&mut message).expect("room");
-    let ip = ipv4::Ipv4Header {
-        protocol: ipv4::Protocol::ICMP,
-        src: [10, 0, 0, 254].into(),
-        dst: ipv4::parse(packet).expect("our own").header.src,
-        ..Default::default()
-    };
-    let mut bytes = vec![0; 34];
+    let mut bytes = vec![0; 14];
     let back = EthernetHeader { dst: ethernet.src, src: ethernet.dst, ..ethernet };
     back.emit(&mut bytes).expect("room");
-    ip.emit(message.len(), &mut bytes[14..]).expect("room");
+    let mut ip = [0; 40];
+    let mut message = vec![0; 1240];
+    if ethernet.ethertype == ethernet::EtherType::IPV6 {
+        let (sent, _) = ipv6::parse(packet).expect("our own");
+        let router = "fe80::fe".parse().expect("an address");
+        let quoted = packet.get(..1232).expect("longer than an MTU");
+        let error = icmpv6::Icmpv6Message::PacketTooBig { mtu: mtu.into(), quoted };
+        let len = error.emit(router, sent.src, &mut message).expect("room");
+        message.truncate(len);
+        let header = ipv6::Ipv6Header {
+            next_header: ipv4::Protocol::ICMPV6,
+            src: router,
+            dst: sent.src,
+            ..sent
+        };
+        let len = header.emit(message.len(), &mut ip).expect("room");
+        bytes.extend(&ip[..len]);
+    } else {
+        let quoted = packet.get(..28).expect("longer than an MTU");
+        let code = icmp::unreachable::FRAGMENTATION_NEEDED;
+        let error = icmp::IcmpMessage::Unreachable { code, next_hop_mtu: mtu, quoted };
+        let len = error.emit(&mut message).expect("room");
+        message.truncate(len);
+        let header = ipv4::Ipv4Header {
+            protocol: ipv4::Protocol::ICMP,
+            src: [10, 0, 0, 254].into(),
+            dst: ipv4::parse(packet).expect("our own").header.src,
+            ..Default::default()
+        };
+        let len = header.emit(message.len(), &mut ip).expect("room");
+        bytes.extend(&ip[..len]);
+    }
     bytes.extend(message);
     bytes
 }
@@ -291,6 +323,15 @@ impl Net {
             router_mtu: None,
             filter: None,
         }
+    }
+
+    /// Hosts that speak IPv6, and know that their addresses are theirs.
+    pub fn v6(seed: u64, mtu: u16, tso: bool) -> Self {
+        let host = |number| Host::with_ipv6(number, mtu, tso, small(), Ipv6Mode::Static);
+        let mut net = Self { hosts: [host(1), host(2)], ..Self::with(seed, mtu, tso) };
+        net.run_for(3 * SECOND);
+        net.transcript.clear();
+        net
     }
 
     /// Puts a frame on the wire, to host `to`.

@@ -1,6 +1,6 @@
 //! The program on packets, one at a time, by the kernel's own test run.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 
 use rustix::thread::UnshareFlags;
 
@@ -15,6 +15,8 @@ const TO_ENGINE: u32 = 3;
 const TO_KERNEL: u32 = PASS;
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const PEER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
+const HERE6: Ipv6Addr = Ipv6Addr::LOCALHOST;
+const PEER6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 9);
 const BLOCK: (u16, u16) = (40_000, 40_099);
 
 /// The program with its claims, in a namespace whose kernel has the loopback interface alone.
@@ -57,7 +59,7 @@ fn bench_with(rules: &[Remote], test: &str, work: impl FnOnce(Bench) + Send) {
         let maps = Maps { owned: &owned.0, sockets: &sockets, remotes: remotes.as_ref() };
         let program = load(&maps, BLOCK, TO_ENGINE, true).unwrap_or_else(|why| panic!("{why}"));
         let mut claims = Claims::new(owned, 1518);
-        claims.follow(&[HERE.into()], 1518).unwrap();
+        claims.follow(&[HERE.into(), HERE6.into()], 1518).unwrap();
         work(Bench { program, claims, remotes, _sockets: sockets });
     };
     std::thread::scope(|scope| {
@@ -320,6 +322,119 @@ fn whatever_is_cut_short_is_the_kernels() {
             let mut odd = whole.clone();
             odd[14] = first;
             assert_eq!(bench.verdict(&odd), TO_KERNEL, "{first:x}");
+        }
+    });
+}
+
+/// An IPv6 frame to this host, or between two others.
+fn ipv6([src, dst]: [Ipv6Addr; 2], next: u8, payload: &[u8]) -> Vec<u8> {
+    let mut ip = vec![0x60, 0, 0, 0];
+    ip.extend((payload.len() as u16).to_be_bytes());
+    ip.extend([next, 64]);
+    ip.extend(src.octets());
+    ip.extend(dst.octets());
+    ip.extend(payload);
+    ethernet(0x86dd, &ip)
+}
+
+fn tcp6(from: u16, to: u16, flags: u8) -> Vec<u8> {
+    ipv6([PEER6, HERE6], TCP, &tcp_header(from, to, flags))
+}
+
+fn udp6(to: u16, payload: usize) -> Vec<u8> {
+    let mut datagram = [1234u16.to_be_bytes(), to.to_be_bytes()].concat();
+    datagram.resize(8 + payload, 0);
+    ipv6([PEER6, HERE6], UDP, &datagram)
+}
+
+fn anywhere6(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))
+}
+
+#[test]
+fn ipv6_is_taken_by_address_and_port_and_nothing_beside() {
+    bench("IPv6", |mut bench| {
+        bench.claim(Claim::Tcp { local: anywhere(81), listens: true });
+        assert_eq!(bench.verdict(&tcp6(1234, 80, SYN)), TO_KERNEL);
+        bench.claim(Claim::Tcp { local: anywhere6(80), listens: true });
+        bench.claim(Claim::Udp(anywhere6(53)));
+        assert_eq!(bench.verdict(&tcp6(1234, 80, SYN)), TO_ENGINE);
+        assert_eq!(bench.verdict(&tcp6(1234, 80, ACK)), TO_ENGINE);
+        assert_eq!(bench.verdict(&tcp6(1234, 81, SYN)), TO_KERNEL, "claimed of IPv4 alone");
+        assert_eq!(bench.verdict(&tcp(1234, 80, SYN)), TO_KERNEL, "claimed of IPv6 alone");
+        assert_eq!(bench.verdict(&udp6(53, 100)), TO_ENGINE);
+        assert_eq!(bench.verdict(&udp6(53, 3000)), TO_KERNEL, "several that were not cut");
+        assert_eq!(bench.verdict(&udp6(54, 100)), TO_KERNEL);
+        let other = ipv6([PEER6, PEER6], TCP, &tcp_header(1, 80, SYN));
+        assert_eq!(bench.verdict(&other), TO_KERNEL, "an address not ours");
+        for (port, verdict) in [(BLOCK.0 - 1, TO_KERNEL), (BLOCK.0, TO_ENGINE)] {
+            assert_eq!(bench.verdict(&tcp6(80, port, ACK)), verdict, "{port}");
+        }
+        for next in [0, 43, 59, 60] {
+            let extended = ipv6([PEER6, HERE6], next, &[TCP; 60]);
+            assert_eq!(bench.verdict(&extended), TO_KERNEL, "{next}");
+        }
+        let whole = tcp6(1, 80, SYN);
+        for len in 14..whole.len() {
+            assert_eq!(bench.verdict(&whole[..len]), TO_KERNEL, "{len}");
+        }
+    });
+}
+
+#[test]
+fn ipv6_connections_that_the_kernel_holds_stay_with_it() {
+    bench("the kernel's IPv6 connections", |mut bench| {
+        let Ok(listener) = TcpListener::bind((HERE6, 80)) else {
+            eprintln!("skipped the kernel's IPv6 connections: the kernel has no IPv6");
+            return;
+        };
+        let client = TcpStream::connect((HERE6, 80)).unwrap();
+        let accepted = listener.accept().unwrap();
+        bench.claim(Claim::Tcp { local: anywhere6(80), listens: true });
+        let port = client.local_addr().unwrap().port();
+        let from_client = ipv6([HERE6, HERE6], TCP, &tcp_header(port, 80, ACK));
+        assert_eq!(bench.verdict(&from_client), TO_KERNEL);
+        assert_eq!(bench.verdict(&tcp6(port, 80, SYN)), TO_ENGINE, "another peer");
+        drop((client, accepted, listener));
+    });
+}
+
+#[test]
+fn ipv6_fragments_and_errors_find_their_flow() {
+    bench("IPv6 fragments and errors", |mut bench| {
+        bench.claim(Claim::Udp(anywhere6(53)));
+        bench.claim(Claim::Tcp { local: anywhere6(80), listens: true });
+        let piece = |offset: u16, more: u16, id: u8, rest: &[u8]| {
+            let field = (offset | more).to_be_bytes();
+            let header = [&[UDP, 0][..], &field, &[0, 0, 0, id]].concat();
+            ipv6([PEER6, HERE6], 44, &[&header, rest].concat())
+        };
+        let first = |port: u16, id| {
+            let mut datagram = [1234u16.to_be_bytes(), port.to_be_bytes()].concat();
+            datagram.resize(1448, 0);
+            piece(0, 1, id, &datagram)
+        };
+        let last = |id| piece(1448, 0, id, &[0; 100]);
+        assert_eq!(bench.verdict(&last(7)), TO_KERNEL, "its first fragment has not come");
+        assert_eq!(bench.verdict(&first(53, 7)), TO_ENGINE);
+        assert_eq!(bench.verdict(&last(7)), TO_ENGINE);
+        assert_eq!(bench.verdict(&last(8)), TO_KERNEL);
+        assert_eq!(bench.verdict(&first(54, 7)), TO_KERNEL, "the identification is used again");
+        assert_eq!(bench.verdict(&last(7)), TO_KERNEL);
+
+        let error = |kind: u8, protocol: u8, from: u16| {
+            let quoted = [from.to_be_bytes(), 1234u16.to_be_bytes(), [0; 2], [0; 2]].concat();
+            let mut message = vec![kind, 0, 0, 0, 0, 0, 0, 0];
+            message.extend(&ipv6([HERE6, PEER6], protocol, &quoted)[14..]);
+            ipv6([PEER6, HERE6], ICMPV6, &message)
+        };
+        for kind in 1..=4 {
+            assert_eq!(bench.verdict(&error(kind, TCP, 80)), TO_ENGINE);
+            assert_eq!(bench.verdict(&error(kind, UDP, 53)), TO_ENGINE);
+            assert_eq!(bench.verdict(&error(kind, TCP, 81)), TO_KERNEL);
+        }
+        for kind in [128, 129, 133, 134, 135, 136, 143] {
+            assert_eq!(bench.verdict(&error(kind, TCP, 80)), TO_KERNEL, "{kind}");
         }
     });
 }

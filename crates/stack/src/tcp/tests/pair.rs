@@ -93,7 +93,9 @@ impl Host {
             gateway: None,
             routes: Vec::new(),
             shared: None,
+            ipv6: Ipv6Mode::Off,
             tso,
+            tso6: false,
             uso: false,
         });
         Self {

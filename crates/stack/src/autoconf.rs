@@ -1,0 +1,511 @@
+//! The life of an interface's IPv6 addresses: duplicate address detection and what routers
+//! advertise (RFC 4862), solicitation of routers (RFC 4861, section 6.3.7; RFC 7559), and the
+//! groups that are told of (RFC 3810). Values are Linux's defaults.
+//!
+//! Decisions only: what is to be sent comes out as [`Action`]s. Nothing here is on the path of a
+//! packet, so that tables are short lists with a bound.
+
+mod reports;
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+use wire::MacAddr;
+use wire::ipv6::{MTU_MIN, is_link_local, solicited_node};
+use wire::ndp::{PrefixInformation, RouterAdvertisement};
+
+use crate::api::{Cidr, Instant, InterfaceConfig, InterfaceIndex, Ipv6Mode};
+use crate::route::{AddressState, Learnt, Own};
+
+use reports::Reports;
+pub use reports::Told;
+
+const SECOND: u64 = 1_000_000_000;
+/// For ever.
+const NEVER: u64 = u64::MAX;
+/// Addresses of one interface (Linux's max_addresses).
+const ADDRESSES_MAX: usize = 16;
+/// Prefixes on the link, and default routers, that are remembered.
+const PREFIXES_MAX: usize = 16;
+const ROUTERS_MAX: usize = 8;
+/// Between a probe and the end of duplicate address detection, of which there is one (Linux's
+/// dad_transmits).
+const DAD_NS: u64 = SECOND;
+/// First messages are delayed by up to so much (MAX_RTR_SOLICITATION_DELAY).
+const START_DELAY_NS: u64 = SECOND;
+/// Between solicitations of routers at first, and at most (RFC 7559).
+const SOLICIT_NS: u64 = 4 * SECOND;
+const SOLICIT_MAX_NS: u64 = 3600 * SECOND;
+/// A prefix's lifetime is not shortened below this by one advertisement (RFC 4862, section
+/// 5.5.3, e).
+const TWO_HOURS_NS: u64 = 7200 * SECOND;
+
+/// What is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Action {
+    /// A neighbour solicitation from nobody: has anybody this address?
+    Probe(InterfaceIndex, Ipv6Addr),
+    /// A router solicitation.
+    SolicitRouters(InterfaceIndex),
+    /// A report about a group.
+    Report(InterfaceIndex, Told, Ipv6Addr),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Address {
+    cidr: Cidr,
+    ip: Ipv6Addr,
+    state: AddressState,
+    preferred_until: u64,
+    valid_until: u64,
+    /// Made of an advertised prefix.
+    is_learnt: bool,
+    /// When the next step of duplicate address detection is due, and whether the probe is out.
+    probe: Option<(u64, bool)>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Router {
+    ip: Ipv6Addr,
+    preference: i8,
+    until: u64,
+    /// It has not answered lately.
+    is_silent: bool,
+}
+
+/// One interface.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Node {
+    index: InterfaceIndex,
+    /// Has not been told the time yet: what is due counts from then.
+    is_fresh: bool,
+    mac: MacAddr,
+    mode: Ipv6Mode,
+    link_mtu: u16,
+    addresses: Vec<Address>,
+    on_link: Vec<(Cidr, u64)>,
+    routers: Vec<Router>,
+    /// When routers are solicited next, and the pause after that.
+    solicit: Option<(u64, u64)>,
+    mtu: Option<u16>,
+    reports: Reports,
+}
+
+/// All interfaces with IPv6 of their own.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Autoconf {
+    nodes: Vec<Node>,
+    due: Option<u64>,
+    /// Numbers of random delays.
+    random: u64,
+    /// Addresses that somebody else had.
+    duplicates: u64,
+    /// Addresses, prefixes and routers that found no room.
+    limited: u64,
+}
+
+/// The interface identifier of a link address (RFC 4291, appendix A).
+fn interface_identifier(MacAddr([a, b, c, d, e, f]): MacAddr) -> u64 {
+    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+/// The address of an interface in a prefix of 64 bits.
+fn address_in(prefix: Ipv6Addr, mac: MacAddr) -> Ipv6Addr {
+    let high = prefix.to_bits() & !u128::from(u64::MAX);
+    Ipv6Addr::from_bits(high | u128::from(interface_identifier(mac)))
+}
+
+fn until(now: Instant, seconds: u32) -> u64 {
+    match seconds {
+        u32::MAX => NEVER,
+        seconds => now.0.saturating_add(u64::from(seconds) * SECOND),
+    }
+}
+
+impl Autoconf {
+    /// Starts IPv6 on an interface, with these addresses.
+    pub fn start(&mut self, index: InterfaceIndex, config: &InterfaceConfig, seed: u64) {
+        let InterfaceConfig { mac, mtu, ipv6: mode, ref addresses, .. } = *config;
+        if mode == Ipv6Mode::Off || config.shared.is_some() {
+            return;
+        }
+        self.random ^= seed;
+        let node = Node {
+            index,
+            is_fresh: true,
+            mac,
+            mode,
+            link_mtu: mtu,
+            addresses: Vec::new(),
+            on_link: Vec::new(),
+            routers: Vec::new(),
+            solicit: None,
+            mtu: None,
+            reports: Reports::default(),
+        };
+        let own = address_in(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), mac);
+        let link_local = Cidr { address: own.into(), prefix: 64 };
+        self.nodes.push(node);
+        let delay = self.delay(START_DELAY_NS);
+        if let Some(node) = self.nodes.last_mut() {
+            for cidr in std::iter::once(&link_local).chain(addresses) {
+                if !node.add(Instant(0), *cidr, [NEVER, NEVER], false, delay) {
+                    self.limited += 1;
+                }
+            }
+        }
+        self.settle();
+    }
+
+    /// Forgets an interface.
+    pub fn stop(&mut self, index: InterfaceIndex) {
+        self.nodes.retain(|node| node.index != index);
+        self.settle();
+    }
+
+    /// Addresses that somebody else had, and things that found no room.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.duplicates, self.limited)
+    }
+
+    /// Whether it is known of every address whether it may be used.
+    pub fn is_settled(&self) -> bool {
+        let tentative = |address: &Address| address.state == AddressState::Tentative;
+        !self.nodes.iter().any(|node| node.addresses.iter().any(tentative))
+    }
+
+    /// When [`on_time`](Self::on_time) wants to be called.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.due.map(Instant)
+    }
+
+    /// Whether a group is listened to: that of all nodes, and those in which our addresses are
+    /// asked for.
+    pub fn listens(&self, index: InterfaceIndex, group: Ipv6Addr) -> bool {
+        let joined = |node: &Node| {
+            group == wire::ipv6::ALL_NODES
+                || node.addresses.iter().any(|own| own.is_told() && solicited_node(own.ip) == group)
+        };
+        self.nodes.iter().any(|node| node.index == index && joined(node))
+    }
+
+    /// What is known of an address of ours.
+    pub fn state(&self, index: InterfaceIndex, ip: Ipv6Addr) -> Option<AddressState> {
+        let node = self.nodes.iter().find(|node| node.index == index)?;
+        node.addresses.iter().find(|own| own.ip == ip).map(|own| own.state)
+    }
+
+    /// What the routes are to know of an interface.
+    pub fn learnt(&self, index: InterfaceIndex) -> Learnt {
+        let Some(node) = self.nodes.iter().find(|node| node.index == index) else {
+            return Learnt::default();
+        };
+        let own = |address: &Address| Own { cidr: address.cidr, state: address.state };
+        let mut routers: Vec<&Router> = node.routers.iter().collect();
+        routers.sort_by_key(|router| (router.is_silent, -router.preference));
+        Learnt {
+            addresses: node.addresses.iter().map(own).collect(),
+            on_link: node.on_link.iter().map(|(cidr, _)| *cidr).collect(),
+            routers: routers.iter().map(|router| router.ip).collect(),
+            mtu: node.mtu,
+        }
+    }
+
+    fn delay(&mut self, most: u64) -> u64 {
+        // A linear congruential generator, whose upper half is random enough for pauses.
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((self.random >> 32) * most) >> 32
+    }
+
+    fn settle(&mut self) {
+        self.due = self.nodes.iter().map(Node::next).min().filter(|due| *due != NEVER);
+    }
+
+    fn node(&mut self, index: InterfaceIndex) -> Option<&mut Node> {
+        self.nodes.iter_mut().find(|node| node.index == index)
+    }
+
+    /// Does what is due. `act` hears what to send; gives the interfaces whose [`learnt`](Self::learnt)
+    /// has changed.
+    pub fn on_time(&mut self, now: Instant, mut act: impl FnMut(Action)) -> Vec<InterfaceIndex> {
+        let mut changed = Vec::new();
+        if self.due.is_none_or(|due| due > now.0) {
+            return changed;
+        }
+        let pause = self.delay(START_DELAY_NS);
+        for node in &mut self.nodes {
+            if node.on_time(now, pause, &mut act) {
+                changed.push(node.index);
+            }
+        }
+        self.settle();
+        changed
+    }
+
+    /// Somebody else has an address of ours, or probes for it: whether it was tentative and is
+    /// given up.
+    pub fn on_conflict(&mut self, index: InterfaceIndex, ip: Ipv6Addr) -> bool {
+        let own = self.node(index).and_then(|node| node.addresses.iter_mut().find(|a| a.ip == ip));
+        let Some(own) = own.filter(|own| own.state == AddressState::Tentative) else {
+            return false;
+        };
+        (own.state, own.probe) = (AddressState::Duplicate, None);
+        self.duplicates += 1;
+        self.settle();
+        true
+    }
+
+    /// A neighbour does not answer, or does again: whether that changes which router is asked.
+    pub fn on_router_silent(&mut self, index: InterfaceIndex, ip: IpAddr, is_silent: bool) -> bool {
+        let IpAddr::V6(ip) = ip else { return false };
+        let router = self.node(index).and_then(|node| node.routers.iter_mut().find(|r| r.ip == ip));
+        router
+            .is_some_and(|router| std::mem::replace(&mut router.is_silent, is_silent) != is_silent)
+    }
+
+    /// Somebody wants to know which groups are listened to.
+    pub fn on_query(
+        &mut self,
+        now: Instant,
+        index: InterfaceIndex,
+        group: Ipv6Addr,
+        within_ms: u32,
+    ) {
+        let delay = self.delay(u64::from(within_ms) * 1_000_000);
+        if let Some(node) = self.node(index) {
+            let groups: Vec<Ipv6Addr> = node.groups().collect();
+            node.reports.on_query(now.0.saturating_add(delay), group, &groups);
+        }
+        self.settle();
+    }
+
+    /// A router at `from` says what holds on the link; whether [`learnt`](Self::learnt) has changed.
+    pub fn on_advertisement(
+        &mut self,
+        now: Instant,
+        index: InterfaceIndex,
+        from: Ipv6Addr,
+        said: &RouterAdvertisement,
+    ) -> bool {
+        let Some(node) = self.node(index).filter(|node| node.mode == Ipv6Mode::Automatic) else {
+            return false;
+        };
+        node.solicit = None;
+        let mut limited = 0;
+        if !node.on_router(now, from, said) {
+            limited += 1;
+        }
+        if let Some(mtu) = said.mtu.and_then(|mtu| u16::try_from(mtu).ok())
+            && (MTU_MIN..=node.link_mtu).contains(&mtu)
+        {
+            node.mtu = Some(mtu);
+        }
+        for prefix in said.prefixes.iter() {
+            if !node.on_prefix(now, prefix) {
+                limited += 1;
+            }
+        }
+        self.limited += limited;
+        self.settle();
+        true
+    }
+}
+
+impl Address {
+    /// Whether its group has been joined: from the first probe on.
+    fn is_told(&self) -> bool {
+        self.state != AddressState::Duplicate && self.probe.is_none_or(|(_, is_out)| is_out)
+    }
+
+    fn next(&self) -> u64 {
+        let probe = self.probe.map_or(NEVER, |(due, _)| due);
+        let fades = match self.state {
+            AddressState::Preferred => self.preferred_until,
+            _ => NEVER,
+        };
+        probe.min(fades).min(self.valid_until)
+    }
+}
+
+impl Node {
+    fn groups(&self) -> impl Iterator<Item = Ipv6Addr> + '_ {
+        self.addresses.iter().filter(|own| own.is_told()).map(|own| solicited_node(own.ip))
+    }
+
+    fn next(&self) -> u64 {
+        if self.is_fresh {
+            return 0;
+        }
+        let addresses = self.addresses.iter().map(Address::next);
+        let prefixes = self.on_link.iter().map(|(_, until)| *until);
+        let routers = self.routers.iter().map(|router| router.until);
+        let solicit = self.solicit.map(|(due, _)| due);
+        let all = addresses.chain(prefixes).chain(routers).chain(solicit);
+        all.chain([self.reports.next()]).min().unwrap_or(NEVER)
+    }
+
+    /// `false`: no room.
+    fn add(
+        &mut self,
+        now: Instant,
+        cidr: Cidr,
+        [preferred_until, valid_until]: [u64; 2],
+        is_learnt: bool,
+        delay: u64,
+    ) -> bool {
+        let IpAddr::V6(ip) = cidr.address else { return true };
+        if self.addresses.iter().any(|own| own.ip == ip) {
+            return true;
+        }
+        if self.addresses.len() >= ADDRESSES_MAX {
+            return false;
+        }
+        let (state, probe) = (AddressState::Tentative, Some((now.0.saturating_add(delay), false)));
+        self.addresses.push(Address {
+            cidr,
+            ip,
+            state,
+            preferred_until,
+            valid_until,
+            is_learnt,
+            probe,
+        });
+        true
+    }
+
+    fn on_time(&mut self, now: Instant, pause: u64, act: &mut impl FnMut(Action)) -> bool {
+        if std::mem::take(&mut self.is_fresh) {
+            for (due, _) in self.addresses.iter_mut().filter_map(|own| own.probe.as_mut()) {
+                *due = due.saturating_add(now.0);
+            }
+        }
+        let mut changed = false;
+        let mut has_link_local = false;
+        for own in &mut self.addresses {
+            match own.probe.filter(|(due, _)| *due <= now.0) {
+                Some((_, false)) => {
+                    // RFC 4862, section 5.4.2: the group is joined first.
+                    self.reports.join(now, solicited_node(own.ip), pause);
+                    act(Action::Report(self.index, Told::Joins, solicited_node(own.ip)));
+                    act(Action::Probe(self.index, own.ip));
+                    own.probe = Some((now.0.saturating_add(DAD_NS), true));
+                }
+                Some((_, true)) => {
+                    (own.state, own.probe) = (AddressState::Preferred, None);
+                    has_link_local |= is_link_local(own.ip);
+                    changed = true;
+                }
+                None => {}
+            }
+            if own.state == AddressState::Preferred && own.preferred_until <= now.0 {
+                own.state = AddressState::Deprecated;
+                changed = true;
+            }
+        }
+        for gone in self.addresses.extract_if(.., |own| own.valid_until <= now.0) {
+            changed = true;
+            if gone.is_told() {
+                self.reports.leave(solicited_node(gone.ip));
+                act(Action::Report(self.index, Told::Leaves, solicited_node(gone.ip)));
+            }
+        }
+        let before = self.on_link.len() + self.routers.len();
+        self.on_link.retain(|(_, until)| *until > now.0);
+        self.routers.retain(|router| router.until > now.0);
+        changed |= before != self.on_link.len() + self.routers.len();
+        if has_link_local && self.mode == Ipv6Mode::Automatic {
+            self.solicit = Some((now.0, SOLICIT_NS));
+        }
+        if let Some((_, after)) = self.solicit.filter(|(due, _)| *due <= now.0) {
+            act(Action::SolicitRouters(self.index));
+            let next = now.0.saturating_add(after).saturating_add(pause / 10);
+            self.solicit = Some((next, (after * 2).min(SOLICIT_MAX_NS)));
+        }
+        let index = self.index;
+        let groups: Vec<Ipv6Addr> = self.groups().collect();
+        self.reports.on_time(now, pause, &groups, |told, group| {
+            act(Action::Report(index, told, group));
+        });
+        changed
+    }
+
+    /// RFC 4861, section 6.3.4. `false`: no room.
+    fn on_router(&mut self, now: Instant, from: Ipv6Addr, said: &RouterAdvertisement) -> bool {
+        if said.lifetime_s == 0 {
+            self.routers.retain(|router| router.ip != from);
+            return true;
+        }
+        let until = now.0.saturating_add(u64::from(said.lifetime_s) * SECOND);
+        let new = Router { ip: from, preference: said.preference(), until, is_silent: false };
+        if let Some(router) = self.routers.iter_mut().find(|router| router.ip == from) {
+            *router = Router { is_silent: router.is_silent, ..new };
+            return true;
+        }
+        if self.routers.len() >= ROUTERS_MAX {
+            return false;
+        }
+        self.routers.push(new);
+        true
+    }
+
+    /// RFC 4861, section 6.3.4, and RFC 4862, section 5.5.3. `false`: no room.
+    fn on_prefix(&mut self, now: Instant, said: &PrefixInformation) -> bool {
+        if is_link_local(said.prefix) || said.prefix.is_multicast() || said.prefix_len > 128 {
+            return true;
+        }
+        let mut fits = true;
+        if said.on_link {
+            let cidr = Cidr { address: said.prefix.into(), prefix: said.prefix_len };
+            let held = self.on_link.iter().position(|(known, _)| *known == cidr);
+            match held {
+                Some(at) if said.valid_s == 0 => {
+                    self.on_link.remove(at);
+                }
+                Some(at) => self.on_link[at].1 = until(now, said.valid_s),
+                None if said.valid_s == 0 => {}
+                None if self.on_link.len() < PREFIXES_MAX => {
+                    self.on_link.push((cidr, until(now, said.valid_s)));
+                }
+                None => fits = false,
+            }
+        }
+        //= https://www.rfc-editor.org/rfc/rfc4862#section-5.5.3
+        //# If the sum of the prefix length and interface identifier length
+        //# does not equal 128 bits, the Prefix Information option MUST be
+        //# ignored.
+        if !said.autonomous || said.preferred_s > said.valid_s || said.prefix_len != 64 {
+            return fits;
+        }
+        let ip = address_in(said.prefix, self.mac);
+        let [preferred, valid] = [said.preferred_s, said.valid_s].map(|s| until(now, s));
+        match self.addresses.iter_mut().find(|own| own.ip == ip) {
+            Some(own) if own.is_learnt => {
+                own.preferred_until = preferred;
+                let left = own.valid_until.saturating_sub(now.0);
+                let told = valid.saturating_sub(now.0);
+                if told > TWO_HOURS_NS || told > left {
+                    own.valid_until = valid;
+                } else if left > TWO_HOURS_NS {
+                    own.valid_until = now.0.saturating_add(TWO_HOURS_NS);
+                }
+                own.preferred_until = own.preferred_until.min(own.valid_until);
+                if own.state == AddressState::Deprecated && own.preferred_until > now.0 {
+                    own.state = AddressState::Preferred;
+                }
+            }
+            Some(_) => {}
+            None if said.valid_s == 0 => {}
+            None => {
+                let cidr = Cidr { address: ip.into(), prefix: 64 };
+                fits &= self.add(now, cidr, [preferred, valid], true, 0);
+            }
+        }
+        fits
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+use super::*;
+
+const IF: InterfaceIndex = InterfaceIndex(0);
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xff);
+const PREFIX: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0);
+
+struct Bench {
+    autoconf: Autoconf,
+    now: Instant,
+    sent: Vec<Action>,
+}
+
+impl Bench {
+    fn new(mode: Ipv6Mode) -> Self {
+        let mut autoconf = Autoconf::default();
+        let fixed = Cidr { address: "fd00::2".parse().unwrap(), prefix: 64 };
+        let config = InterfaceConfig {
+            mac: MAC,
+            mtu: 1500,
+            addresses: vec![fixed],
+            gateway: None,
+            routes: Vec::new(),
+            shared: None,
+            ipv6: mode,
+            tso: false,
+            tso6: false,
+            uso: false,
+        };
+        autoconf.start(IF, &config, 7);
+        Self { autoconf, now: Instant(0), sent: Vec::new() }
+    }
+
+    fn run(&mut self, seconds: u64) {
+        let end = self.now.0 + seconds * SECOND;
+        while let Some(due) = self.autoconf.next_deadline().filter(|due| due.0 <= end) {
+            self.now = Instant(due.0.max(self.now.0));
+            let sent = &mut self.sent;
+            self.autoconf.on_time(self.now, |action| sent.push(action));
+        }
+        self.now = Instant(end);
+    }
+
+    fn advertise(&mut self, said: RouterAdvertisement) {
+        self.autoconf.on_advertisement(self.now, IF, ROUTER, &said);
+    }
+
+    fn state(&self, ip: &str) -> Option<AddressState> {
+        self.autoconf.state(IF, ip.parse().unwrap())
+    }
+
+    fn solicitations(&self) -> usize {
+        self.sent.iter().filter(|sent| matches!(sent, Action::SolicitRouters(_))).count()
+    }
+}
+
+fn prefix(valid_s: u32, preferred_s: u32) -> RouterAdvertisement {
+    let prefix = PrefixInformation {
+        prefix_len: 64,
+        on_link: true,
+        autonomous: true,
+        valid_s,
+        preferred_s,
+        prefix: PREFIX,
+    };
+    RouterAdvertisement {
+        lifetime_s: 1800,
+        prefixes: [prefix].into_iter().collect(),
+        ..RouterAdvertisement::default()
+    }
+}
+
+const LEARNT: &str = "2001:db8::ff:fe00:1";
+
+#[test]
+fn addresses_are_used_when_nobody_answered_a_probe() {
+    let mut bench = Bench::new(Ipv6Mode::Static);
+    assert_eq!(bench.state("fe80::ff:fe00:1"), Some(AddressState::Tentative));
+    assert!(!bench.autoconf.is_settled());
+    bench.run(2);
+    for ip in ["fe80::ff:fe00:1", "fd00::2"] {
+        let ip: Ipv6Addr = ip.parse().unwrap();
+        assert_eq!(bench.autoconf.state(IF, ip), Some(AddressState::Preferred));
+        assert!(bench.sent.contains(&Action::Probe(IF, ip)));
+        assert!(bench.autoconf.listens(IF, solicited_node(ip)));
+    }
+    assert!(bench.autoconf.is_settled() && bench.solicitations() == 0);
+    bench.run(10);
+    let joins = bench.sent.iter().filter(|sent| matches!(sent, Action::Report(..))).count();
+    assert_eq!(joins, 4, "each group is told of twice");
+}
+
+#[test]
+fn an_address_that_somebody_has_is_not_used() {
+    let mut bench = Bench::new(Ipv6Mode::Static);
+    bench.run(1);
+    let ip = "fd00::2".parse().unwrap();
+    assert!(bench.autoconf.on_conflict(IF, ip));
+    bench.run(10);
+    assert_eq!(bench.state("fd00::2"), Some(AddressState::Duplicate));
+    assert_eq!(bench.autoconf.counts(), (1, 0));
+    assert!(!bench.autoconf.on_conflict(IF, "fe80::ff:fe00:1".parse().unwrap()), "it is in use");
+}
+
+#[test]
+fn routers_are_solicited_ever_more_rarely_until_one_answers() {
+    let mut bench = Bench::new(Ipv6Mode::Automatic);
+    bench.run(3);
+    assert_eq!(bench.solicitations(), 1);
+    bench.run(60);
+    assert_eq!(bench.solicitations(), 5, "after 4, 8, 16, 32 seconds and a little");
+    bench.advertise(RouterAdvertisement::default());
+    bench.run(7200);
+    assert_eq!(bench.solicitations(), 5);
+}
+
+#[test]
+fn an_advertised_prefix_makes_an_address_that_fades_and_ends() {
+    let mut bench = Bench::new(Ipv6Mode::Automatic);
+    bench.run(3);
+    bench.advertise(prefix(100, 50));
+    assert_eq!(bench.state(LEARNT), Some(AddressState::Tentative));
+    bench.run(2);
+    assert_eq!(bench.state(LEARNT), Some(AddressState::Preferred));
+    assert_eq!(bench.autoconf.learnt(IF).routers, [ROUTER]);
+    bench.run(50);
+    assert_eq!(bench.state(LEARNT), Some(AddressState::Deprecated));
+    bench.advertise(prefix(100, 50));
+    assert_eq!(bench.state(LEARNT), Some(AddressState::Preferred));
+    bench.run(101);
+    assert_eq!(bench.state(LEARNT), None);
+    assert!(bench.autoconf.learnt(IF).on_link.is_empty());
+    bench.run(1800);
+    assert!(bench.autoconf.learnt(IF).routers.is_empty());
+}
+
+#[test]
+fn one_advertisement_does_not_end_an_address_at_once() {
+    let mut bench = Bench::new(Ipv6Mode::Automatic);
+    bench.run(3);
+    bench.advertise(prefix(86_400, 86_400));
+    bench.run(3);
+    bench.advertise(prefix(1, 0));
+    bench.run(7190);
+    assert_eq!(bench.state(LEARNT), Some(AddressState::Deprecated));
+    bench.run(20);
+    assert_eq!(bench.state(LEARNT), None);
+}
+
+#[test]
+fn what_a_lying_router_says_is_bounded_and_counted() {
+    let mut bench = Bench::new(Ipv6Mode::Automatic);
+    bench.run(3);
+    for number in 0..100u16 {
+        let entry = PrefixInformation {
+            prefix_len: 64,
+            on_link: true,
+            autonomous: true,
+            valid_s: u32::MAX,
+            preferred_s: u32::MAX,
+            prefix: Ipv6Addr::new(0x2001, 0xdb8, number, 0, 0, 0, 0, 0),
+        };
+        let said = RouterAdvertisement {
+            lifetime_s: 9000,
+            mtu: Some(100),
+            prefixes: [entry].into_iter().collect(),
+            ..RouterAdvertisement::default()
+        };
+        let from = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number);
+        bench.autoconf.on_advertisement(bench.now, IF, from, &said);
+    }
+    let learnt = bench.autoconf.learnt(IF);
+    assert_eq!(learnt.addresses.len(), ADDRESSES_MAX);
+    assert_eq!((learnt.on_link.len(), learnt.routers.len()), (PREFIXES_MAX, ROUTERS_MAX));
+    assert_eq!(learnt.mtu, None, "no link takes so little");
+    assert!(bench.autoconf.counts().1 > 150);
+}
+
+#[test]
+fn the_router_that_answers_and_is_preferred_comes_first() {
+    let mut bench = Bench::new(Ipv6Mode::Automatic);
+    bench.run(3);
+    let [high, low]: [Ipv6Addr; 2] = ["fe80::1".parse().unwrap(), "fe80::2".parse().unwrap()];
+    for (from, flags) in [(low, 0x18), (high, 0x08)] {
+        let said = RouterAdvertisement { lifetime_s: 60, flags, ..Default::default() };
+        bench.autoconf.on_advertisement(bench.now, IF, from, &said);
+    }
+    assert_eq!(bench.autoconf.learnt(IF).routers, [high, low]);
+    assert!(bench.autoconf.on_router_silent(IF, high.into(), true));
+    assert_eq!(bench.autoconf.learnt(IF).routers, [low, high]);
+    assert!(!bench.autoconf.on_router_silent(IF, high.into(), true));
+}
+
+#[test]
+fn queries_are_answered_in_their_time() {
+    let mut bench = Bench::new(Ipv6Mode::Static);
+    bench.run(10);
+    bench.sent.clear();
+    let group = solicited_node("fd00::2".parse().unwrap());
+    bench.autoconf.on_query(bench.now, IF, group, 1000);
+    bench.run(1);
+    assert_eq!(bench.sent, [Action::Report(IF, Told::Listens, group)]);
+    bench.autoconf.on_query(bench.now, IF, Ipv6Addr::UNSPECIFIED, 1000);
+    bench.autoconf.on_query(bench.now, IF, "ff02::1:ff99:9999".parse().unwrap(), 1000);
+    bench.run(1);
+    assert_eq!(bench.sent.len(), 3, "both groups, and none that is not ours");
+}

@@ -1,0 +1,465 @@
+//! What comes in over IPv6 (RFC 8200), and ICMPv6 (RFC 4443).
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use wire::Malformed;
+use wire::checksum::Sum;
+use wire::icmpv6::{self, Icmpv6Message, problem, unreachable};
+use wire::ipv4::Protocol;
+use wire::ipv6::{self, Chain, FRAGMENT_LEN, Fragment, Ipv6Header, Unreadable, walk};
+
+use super::ndp::NdpRx;
+use super::receive::{Below, Ip, Quoted};
+use super::{IpOut, Stack};
+use crate::api::*;
+use crate::drops::DropReason;
+use crate::reassembly::{Piece, Progress};
+use crate::route::is_unicast;
+use crate::tcp::IcmpError;
+
+/// How long the fragments of a packet may take (RFC 8200, section 4.5).
+const REASSEMBLY_NS: u64 = 60_000_000_000;
+/// An error is no longer than the packet that every link takes (RFC 4443, section 2.4, c).
+const QUOTED_MAX: usize = ipv6::MTU_MIN as usize - ipv6::HEADER_LEN - icmpv6::HEADER_LEN;
+/// Hop limit of messages.
+const HOP_LIMIT: u8 = 64;
+
+impl Stack {
+    pub(super) fn on_ipv6<S: Sink>(
+        &mut self,
+        now: Instant,
+        below: Below,
+        bytes: &[u8],
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        let from_ourselves = below.interface == InterfaceIndex::LOOPBACK;
+        let speaks = |config: &InterfaceConfig| config.ipv6 != Ipv6Mode::Off;
+        if !from_ourselves && !self.routes.interface(below.interface).is_some_and(speaks) {
+            return Err(DropReason::Ipv6NotServed);
+        }
+        let (header, payload) = ipv6::parse(bytes).map_err(|_| DropReason::IpMalformed)?;
+        let (src, dst) = (IpAddr::V6(header.src), IpAddr::V6(header.dst));
+        // No host has such a source, and nobody else has ours; from nobody come only messages of
+        // neighbour discovery.
+        let from_nobody = header.src.is_unspecified();
+        if !(is_unicast(src) || from_nobody) || self.routes.is_own(src) != from_ourselves {
+            return Err(DropReason::IpSource);
+        }
+        let to_group = header.dst.is_multicast();
+        let is_ours = if to_group {
+            self.autoconf.listens(below.interface, header.dst)
+        } else {
+            self.routes.is_own(dst)
+        };
+        if !is_ours {
+            return Err(DropReason::IpDestination);
+        }
+        let chain = match walk(header.next_header, payload, 0) {
+            Ok(chain) => chain,
+            Err(why) => return Err(self.on_unreadable(now, &below, &header, bytes, why)),
+        };
+        if from_nobody && chain.protocol != Protocol::ICMPV6 {
+            return Err(DropReason::IpSource);
+        }
+        let below = Below {
+            is_broadcast: below.is_broadcast || to_group,
+            l4_start: below.l4_start + ipv6::HEADER_LEN + usize::from(chain.headers_len),
+            ..below
+        };
+        match chain.fragment {
+            None => self.on_whole(now, &below, &header, &chain, bytes, sink),
+            Some(fragment) => {
+                self.on_fragment_v6(now, &below, &header, &chain, &fragment, bytes, sink)
+            }
+        }
+    }
+
+    /// A packet whose headers have been walked; `bytes` is what an error quotes.
+    fn on_whole<S: Sink>(
+        &mut self,
+        now: Instant,
+        below: &Below,
+        header: &Ipv6Header,
+        chain: &Chain<'_>,
+        bytes: &[u8],
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        let ip = Ip {
+            src: header.src.into(),
+            dst: header.dst.into(),
+            protocol: chain.protocol,
+            tos: header.traffic_class,
+            ttl: header.hop_limit,
+        };
+        let taken = self.on_payload(now, *below, &ip, chain.payload, sink);
+        if taken == Err(DropReason::ProtocolNotServed) {
+            let code = problem::NEXT_HEADER;
+            let pointer = u32::from(chain.named_at);
+            let why = Unreadable::Problem { code, pointer, even_multicast: false };
+            self.on_unreadable(now, below, header, bytes, why);
+        }
+        taken
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn on_fragment_v6<S: Sink>(
+        &mut self,
+        now: Instant,
+        below: &Below,
+        header: &Ipv6Header,
+        chain: &Chain<'_>,
+        fragment: &Fragment,
+        bytes: &[u8],
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        let tell = |stack: &mut Self, code, pointer: usize| {
+            let pointer = pointer as u32;
+            let why = Unreadable::Problem { code, pointer, even_multicast: false };
+            stack.on_unreadable(now, below, header, bytes, why);
+            Err(DropReason::FragmentMalformed)
+        };
+        let len = chain.payload.len();
+        if fragment.more && !len.is_multiple_of(8) {
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+            //# If the length of a fragment, as derived from the fragment packet's
+            //# Payload Length field, is not a multiple of 8 octets and the M flag
+            //# of that fragment is 1, then that fragment must be discarded and an
+            //# ICMP Parameter Problem, Code 0, message should be sent to the
+            //# source of the fragment, pointing to the Payload Length field of
+            //# the fragment packet.
+            return tell(self, problem::FIELD, 4);
+        }
+        if usize::from(fragment.offset) + len > 65535 {
+            let at = ipv6::HEADER_LEN + usize::from(chain.headers_len) - FRAGMENT_LEN + 2;
+            return tell(self, problem::FIELD, at);
+        }
+        if fragment.offset == 0 && !has_all_headers(fragment.next_header, chain.payload) {
+            return tell(self, problem::FIRST_FRAGMENT, 0);
+        }
+        let piece = Piece::v6(header, fragment);
+        match self.reassembly.on_fragment(&piece, chain.payload)? {
+            Progress::Waiting => Ok(()),
+            Progress::Started(slot) => {
+                self.wheel.set(slot, Instant(now.0.saturating_add(REASSEMBLY_NS)));
+                Ok(())
+            }
+            Progress::Complete(slot) => {
+                self.wheel.cancel(slot);
+                self.counters.reassembled = self.counters.reassembled.wrapping_add(1);
+                let (whole, first) = self.reassembly.take(slot);
+                // What the port says is about the last fragment alone.
+                let below = Below { checksum: RxChecksum::Unknown, gso_bytes: None, ..*below };
+                let skipped = usize::from(chain.headers_len);
+                let result = match walk(first, &whole, skipped) {
+                    Ok(inner) if inner.fragment.is_none() => {
+                        self.on_whole(now, &below, header, &inner, bytes, sink)
+                    }
+                    Ok(_) => Err(DropReason::FragmentMalformed),
+                    Err(why) => Err(self.on_unreadable(now, &below, header, bytes, why)),
+                };
+                self.reassembly.give(slot, whole);
+                result
+            }
+        }
+    }
+
+    /// Headers that are not understood; the sender is told where that is asked for.
+    fn on_unreadable(
+        &mut self,
+        now: Instant,
+        below: &Below,
+        header: &Ipv6Header,
+        bytes: &[u8],
+        why: Unreadable,
+    ) -> DropReason {
+        match why {
+            Unreadable::Malformed(_) => DropReason::IpMalformed,
+            Unreadable::Order | Unreadable::Silent => DropReason::IpOptions,
+            Unreadable::Problem { code, pointer, even_multicast } => {
+                if even_multicast || !(below.is_broadcast || header.dst.is_multicast()) {
+                    let quoted = bytes.get(..QUOTED_MAX).unwrap_or(bytes);
+                    let message = Icmpv6Message::ParameterProblem { code, pointer, quoted: &[] };
+                    let addresses = (header.dst, header.src);
+                    if self.send_error(now, below.interface, addresses, &message, [&[], quoted]) {
+                        self.counters.problems = self.counters.problems.wrapping_add(1);
+                    }
+                }
+                DropReason::IpOptions
+            }
+        }
+    }
+
+    /// Sends an ICMPv6 error about a packet that came from `to` for `about`, within the allowance;
+    /// `message` has an empty quotation, for which `quoted` is put.
+    fn send_error(
+        &mut self,
+        now: Instant,
+        interface: InterfaceIndex,
+        (about, to): (Ipv6Addr, Ipv6Addr),
+        message: &Icmpv6Message<'_>,
+        quoted: [&[u8]; 2],
+    ) -> bool {
+        if to.is_unspecified() || to.is_multicast() {
+            return false;
+        }
+        if !self.unreachables.take(now) {
+            self.counters.drop(DropReason::ReplyLimit);
+            return false;
+        }
+        let Some(src) = self.answers_as(interface, about, to) else { return false };
+        let mut head = [0; icmpv6::HEADER_LEN + ipv6::HEADER_LEN];
+        let Ok(len) = message.emit(src, to, &mut head) else { return false };
+        let [first, second] = quoted;
+        let Some(room) = head.get_mut(len..len + first.len()) else { return false };
+        room.copy_from_slice(first);
+        let Some(head) = head.get_mut(..len + first.len()) else { return false };
+        let sent = self.send_icmpv6(interface, (src, to), 0, head, second);
+        if sent.is_none() {
+            self.counters.drop(DropReason::ReplyLimit);
+        }
+        sent.is_some()
+    }
+
+    /// The address in whose name something sent to `about` is answered: itself, unless it is a
+    /// group.
+    fn answers_as(
+        &self,
+        interface: InterfaceIndex,
+        about: Ipv6Addr,
+        to: Ipv6Addr,
+    ) -> Option<Ipv6Addr> {
+        if !about.is_multicast() {
+            return Some(about);
+        }
+        match self.routes.lookup_back(interface, to.into())?.source {
+            IpAddr::V6(own) => Some(own),
+            IpAddr::V4(_) => None,
+        }
+    }
+
+    /// Queues a message whose checksum (in `head`) is still to be made.
+    fn send_icmpv6(
+        &mut self,
+        interface: InterfaceIndex,
+        (src, dst): (Ipv6Addr, Ipv6Addr),
+        tos: u8,
+        head: &mut [u8],
+        tail: &[u8],
+    ) -> Option<()> {
+        head.get_mut(2..4)?.fill(0);
+        let pseudo = icmpv6::pseudo(src, dst, head.len() + tail.len());
+        let sum = pseudo.then(Sum::of(head)).then(Sum::of(tail)).finish();
+        head.get_mut(2..4)?.copy_from_slice(&sum.to_be_bytes());
+        let ip = IpOut {
+            src: src.into(),
+            dst: dst.into(),
+            protocol: Protocol::ICMPV6,
+            tos,
+            ttl: HOP_LIMIT,
+            identification: 0,
+            may_cut: false,
+            fragment: None,
+        };
+        self.send_packet(interface, &ip, [head, tail])
+    }
+
+    /// Answers a datagram to a closed port (RFC 4443, section 3.1), within the allowance.
+    pub(super) fn refuse_datagram_v6(
+        &mut self,
+        now: Instant,
+        interface: InterfaceIndex,
+        ip: &Ip,
+        (src, dst): (Ipv6Addr, Ipv6Addr),
+        payload: &[u8],
+    ) {
+        let header = header_of(src, dst, ip);
+        let mut quoted = [0; ipv6::HEADER_LEN];
+        if header.emit(payload.len(), &mut quoted).is_err() {
+            return;
+        }
+        let payload = payload.get(..QUOTED_MAX - ipv6::HEADER_LEN).unwrap_or(payload);
+        let message = Icmpv6Message::Unreachable { code: unreachable::PORT, quoted: &[] };
+        if self.send_error(now, interface, (dst, src), &message, [&quoted, payload]) {
+            self.counters.unreachables = self.counters.unreachables.wrapping_add(1);
+        }
+    }
+
+    /// The rest of a fragmented datagram has not come.
+    pub(super) fn on_reassembly_timer(&mut self, now: Instant, slot: u32) {
+        let mut first = Vec::new();
+        let mut piece = None;
+        let is_there = self.reassembly.expire(slot, |expired| {
+            piece = Some(expired.piece);
+            let most = QUOTED_MAX - ipv6::HEADER_LEN;
+            first.extend_from_slice(expired.first.get(..most).unwrap_or(expired.first));
+        });
+        if is_there {
+            self.counters.drop(DropReason::FragmentTimeout);
+        }
+        //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+        //# If the first fragment (i.e., the one
+        //# with a Fragment Offset of zero) has been received, an ICMP Time
+        //# Exceeded -- Fragment Reassembly Time Exceeded message should be
+        //# sent to the source of that fragment.
+        let Some(Piece {
+            src: IpAddr::V6(src),
+            dst: IpAddr::V6(dst),
+            protocol,
+            identification,
+            ..
+        }) = piece.filter(|_| !first.is_empty())
+        else {
+            return;
+        };
+        if dst.is_multicast() {
+            return;
+        }
+        let fragment = Fragment { next_header: protocol, offset: 0, more: true, identification };
+        let mut quoted = [0; FRAGMENT_LEN];
+        if fragment.emit(&mut quoted).is_err() {
+            return;
+        }
+        let whole = [&quoted[..], &first].concat();
+        let mut head = [0; ipv6::HEADER_LEN];
+        let ip =
+            Ip { src: src.into(), dst: dst.into(), protocol: Protocol::FRAGMENT, tos: 0, ttl: 0 };
+        if header_of(src, dst, &ip).emit(whole.len(), &mut head).is_err() {
+            return;
+        }
+        let whole = whole.get(..QUOTED_MAX - ipv6::HEADER_LEN).unwrap_or(&whole);
+        let message = Icmpv6Message::TimeExceeded { code: 1, quoted: &[] };
+        let interface = InterfaceIndex::LOOPBACK;
+        if self.send_error(now, interface, (dst, src), &message, [&head, whole]) {
+            self.counters.problems = self.counters.problems.wrapping_add(1);
+        }
+    }
+
+    pub(super) fn on_icmpv6(
+        &mut self,
+        now: Instant,
+        below: &Below,
+        ip: &Ip,
+        (src, dst): (Ipv6Addr, Ipv6Addr),
+        bytes: &[u8],
+    ) -> Result<(), DropReason> {
+        let message = icmpv6::parse(src, dst, bytes).map_err(|error| match error {
+            Malformed::Checksum => DropReason::IcmpChecksum,
+            _ => DropReason::IcmpMalformed,
+        })?;
+        match message {
+            Icmpv6Message::EchoRequest { data, .. } => {
+                if src.is_unspecified() {
+                    return Err(DropReason::IpSource);
+                }
+                self.answer_echo_v6(below.interface, (src, dst), ip.tos, bytes, data)
+            }
+            Icmpv6Message::Unreachable { code, quoted } => {
+                // As Linux's icmpv6_err_convert has it.
+                let error = match code {
+                    unreachable::NO_ROUTE => IcmpError::NetUnreachable,
+                    unreachable::PORT => IcmpError::PortUnreachable,
+                    _ => IcmpError::HostUnreachable,
+                };
+                self.on_icmpv6_error(now, error, quoted)
+            }
+            Icmpv6Message::PacketTooBig { mtu, quoted } => {
+                // RFC 8201, section 4: less than every link takes is not believed.
+                let mtu = u16::try_from(mtu).unwrap_or(u16::MAX).max(ipv6::MTU_MIN);
+                self.on_icmpv6_error(now, IcmpError::TooBig { mtu }, quoted)
+            }
+            Icmpv6Message::TimeExceeded { quoted, .. } => {
+                self.on_icmpv6_error(now, IcmpError::HostUnreachable, quoted)
+            }
+            Icmpv6Message::EchoReply { .. } | Icmpv6Message::ParameterProblem { .. } => {
+                Err(DropReason::IcmpNotServed)
+            }
+            Icmpv6Message::Other { kind, code, body } => {
+                if below.interface == InterfaceIndex::LOOPBACK {
+                    return Err(DropReason::NdpInvalid);
+                }
+                let rx = NdpRx {
+                    interface: below.interface,
+                    link_source: below.link_source,
+                    src,
+                    dst,
+                    hop_limit: ip.ttl,
+                    code,
+                };
+                self.on_ndp(now, &rx, kind, body)
+            }
+        }
+    }
+
+    /// RFC 4443, section 4.2; a group is answered, too, as Linux does.
+    fn answer_echo_v6(
+        &mut self,
+        interface: InterfaceIndex,
+        (from, to): (Ipv6Addr, Ipv6Addr),
+        tos: u8,
+        request: &[u8],
+        data: &[u8],
+    ) -> Result<(), DropReason> {
+        let src = self.answers_as(interface, to, from).ok_or(DropReason::ReplyLimit)?;
+        let (fixed, _) = request
+            .split_first_chunk::<{ icmpv6::HEADER_LEN }>()
+            .ok_or(DropReason::IcmpMalformed)?;
+        let mut head = *fixed;
+        if let Some(kind) = head.first_mut() {
+            *kind = icmpv6::ECHO_REPLY;
+        }
+        let sent = self.send_icmpv6(interface, (src, from), tos, &mut head, data);
+        sent.ok_or(DropReason::ReplyLimit)?;
+        self.counters.echo_replies = self.counters.echo_replies.wrapping_add(1);
+        Ok(())
+    }
+
+    fn on_icmpv6_error(
+        &mut self,
+        now: Instant,
+        error: IcmpError,
+        quoted: &[u8],
+    ) -> Result<(), DropReason> {
+        let (header, payload) =
+            ipv6::parse_quoted(quoted).map_err(|_| DropReason::IcmpMalformed)?;
+        let chain = walk(header.next_header, payload, 0).map_err(|_| DropReason::IcmpMalformed)?;
+        if chain.fragment.is_some_and(|piece| piece.offset != 0) {
+            return Err(DropReason::IcmpInvalid);
+        }
+        let quoted = Quoted {
+            src: header.src.into(),
+            dst: header.dst.into(),
+            protocol: chain.protocol,
+            payload: chain.payload,
+        };
+        self.on_icmp_error(now, error, &quoted)
+    }
+}
+
+fn header_of(src: Ipv6Addr, dst: Ipv6Addr, ip: &Ip) -> Ipv6Header {
+    let Ip { protocol, tos, ttl, .. } = *ip;
+    Ipv6Header {
+        traffic_class: tos,
+        flow_label: 0,
+        next_header: protocol,
+        hop_limit: ttl,
+        src,
+        dst,
+    }
+}
+
+/// Whether a first fragment reaches into what the packet carries (RFC 7112).
+fn has_all_headers(first: Protocol, payload: &[u8]) -> bool {
+    match walk(first, payload, 0) {
+        Ok(chain) => {
+            let least = match chain.protocol {
+                Protocol::TCP => 20,
+                Protocol::UDP | Protocol::ICMPV6 => 8,
+                _ => 0,
+            };
+            chain.fragment.is_none() && chain.payload.len() >= least
+        }
+        // What is wrong with it is said once it is whole.
+        Err(Unreadable::Malformed(_)) => false,
+        Err(_) => true,
+    }
+}

@@ -1,0 +1,363 @@
+//! Neighbour discovery (RFC 4861), the life of own addresses (RFC 4862) and reports of groups
+//! (RFC 3810): what comes in, what is asked, and the frames of it.
+
+use std::hash::BuildHasher;
+use std::net::{IpAddr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+use wire::ethernet::{EtherType, EthernetHeader};
+use wire::ipv4::Protocol;
+use wire::ipv6::{ALL_NODES, ALL_ROUTERS, Ipv6Header, is_link_local, solicited_node};
+use wire::mld::{self, RecordKind, Report};
+use wire::ndp::{self, NdpMessage};
+use wire::{MacAddr, Malformed};
+
+use super::{HEADER_MAX, Outgoing, Stack};
+use crate::api::*;
+use crate::autoconf::{Action, Told};
+use crate::drops::DropReason;
+use crate::route::AddressState;
+
+/// A message that waits to be transmitted.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct NdpOut {
+    to: MacAddr,
+    src: Ipv6Addr,
+    dst: Ipv6Addr,
+    what: NdpWhat,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum NdpWhat {
+    /// Who has it?
+    Solicit(Ipv6Addr),
+    /// We have it.
+    Advertise { target: Ipv6Addr, solicited: bool },
+    /// Which routers are there?
+    SolicitRouters,
+    /// What holds of a group.
+    Report(Told, Ipv6Addr),
+}
+
+/// Where a message of neighbour discovery came from.
+pub(super) struct NdpRx {
+    pub interface: InterfaceIndex,
+    pub link_source: MacAddr,
+    pub src: Ipv6Addr,
+    pub dst: Ipv6Addr,
+    pub hop_limit: u8,
+    pub code: u8,
+}
+
+impl Stack {
+    /// Begins the life of an interface's IPv6 addresses.
+    pub(super) fn start_autoconf(&mut self, index: InterfaceIndex, config: &InterfaceConfig) {
+        let seed = self.hash.hash_one(("autoconf", index));
+        self.autoconf.start(index, config, seed);
+        self.on_learnt(index);
+    }
+
+    /// What is known of an interface has changed.
+    fn on_learnt(&mut self, index: InterfaceIndex) {
+        self.routes.set_learnt(index, self.autoconf.learnt(index));
+        self.interface_generation = self.interface_generation.wrapping_add(1);
+        let (duplicates, limited) = self.autoconf.counts();
+        (self.counters.addresses_duplicate, self.counters.autoconf_limited) = (duplicates, limited);
+    }
+
+    /// A neighbour has stopped answering, or answers again: another router may be better.
+    pub(super) fn note_router(&mut self, interface: InterfaceIndex, ip: IpAddr, is_silent: bool) {
+        if self.autoconf.on_router_silent(interface, ip, is_silent) {
+            self.on_learnt(interface);
+        }
+    }
+
+    pub(super) fn on_autoconf_time(&mut self, now: Instant) {
+        let mut actions = Vec::new();
+        let changed = self.autoconf.on_time(now, |action| actions.push(action));
+        for index in changed {
+            self.on_learnt(index);
+        }
+        for action in actions {
+            self.act(action);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        let (interface, out) = match action {
+            Action::Probe(interface, target) => {
+                let dst = solicited_node(target);
+                (interface, NdpOut::to_group(Ipv6Addr::UNSPECIFIED, dst, NdpWhat::Solicit(target)))
+            }
+            Action::SolicitRouters(interface) => {
+                let src = self.link_local(interface).unwrap_or(Ipv6Addr::UNSPECIFIED);
+                (interface, NdpOut::to_group(src, ALL_ROUTERS, NdpWhat::SolicitRouters))
+            }
+            Action::Report(interface, told, group) => {
+                // RFC 3590: from nobody while the link-local address is tentative.
+                let src = self.link_local(interface).unwrap_or(Ipv6Addr::UNSPECIFIED);
+                let what = NdpWhat::Report(told, group);
+                (interface, NdpOut::to_group(src, mld::ALL_MLDV2_ROUTERS, what))
+            }
+        };
+        self.push_out(interface, Outgoing::Ndp(out));
+    }
+
+    fn link_local(&self, interface: InterfaceIndex) -> Option<Ipv6Addr> {
+        let usable = |state| matches!(state, AddressState::Preferred | AddressState::Deprecated);
+        self.routes.addresses(interface).iter().find_map(|own| match own.cidr.address {
+            IpAddr::V6(ip) if is_link_local(ip) && usable(own.state) => Some(ip),
+            _ => None,
+        })
+    }
+
+    /// Asks where `target` is: its last known owner, or the group in which it listens.
+    pub(super) fn solicit(
+        &mut self,
+        interface: InterfaceIndex,
+        target: Ipv6Addr,
+        known: Option<MacAddr>,
+    ) {
+        let Some(route) = self.routes.lookup_back(interface, target.into()) else { return };
+        let IpAddr::V6(src) = route.source else { return };
+        let what = NdpWhat::Solicit(target);
+        let out = match known {
+            Some(to) => NdpOut { to, src, dst: target, what },
+            None => NdpOut::to_group(src, solicited_node(target), what),
+        };
+        self.push_out(interface, Outgoing::Ndp(out));
+    }
+
+    /// A message of type `kind` with its body; its checksum has been verified.
+    pub(super) fn on_ndp(
+        &mut self,
+        now: Instant,
+        rx: &NdpRx,
+        kind: u8,
+        body: &[u8],
+    ) -> Result<(), DropReason> {
+        if kind == mld::QUERY {
+            return self.on_mld_query(now, rx, body);
+        }
+        let message = ndp::parse(kind, body).map_err(|error| match error {
+            Malformed::Unsupported => DropReason::IcmpNotServed,
+            _ => DropReason::NdpInvalid,
+        })?;
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-7.1.1
+        //# A node MUST silently discard any received Neighbor Solicitation
+        //# messages that do not satisfy all of the following validity checks:
+        if rx.hop_limit != ndp::HOP_LIMIT || rx.code != 0 {
+            return Err(DropReason::NdpInvalid);
+        }
+        match message {
+            NdpMessage::NeighborSolicitation { target, source } => {
+                self.on_solicitation(now, rx, target, source)
+            }
+            NdpMessage::NeighborAdvertisement {
+                solicited,
+                overrides,
+                target,
+                link_address,
+                ..
+            } => self.on_advertisement(now, rx, target, link_address, (solicited, overrides)),
+            NdpMessage::RouterAdvertisement(said) => {
+                if !is_link_local(rx.src) {
+                    return Err(DropReason::NdpInvalid);
+                }
+                if let Some(mac) = said.source.filter(MacAddr::is_unicast) {
+                    let makes = said.lifetime_s > 0;
+                    let hint = self.neighbors.hint(now, rx.interface, rx.src.into(), mac, makes);
+                    self.note_neighbor(hint);
+                }
+                if !self.autoconf.on_advertisement(now, rx.interface, rx.src, &said) {
+                    return Err(DropReason::NdpNotForUs);
+                }
+                self.on_learnt(rx.interface);
+                Ok(())
+            }
+            NdpMessage::RouterSolicitation { .. } => Err(DropReason::NdpNotForUs),
+        }
+    }
+
+    /// RFC 4861, section 7.2.3, and RFC 4862, section 5.4.3.
+    fn on_solicitation(
+        &mut self,
+        now: Instant,
+        rx: &NdpRx,
+        target: Ipv6Addr,
+        source: Option<MacAddr>,
+    ) -> Result<(), DropReason> {
+        let is_probe = rx.src.is_unspecified();
+        if target.is_multicast()
+            || (is_probe && (source.is_some() || rx.dst != solicited_node(target)))
+            || source.is_some_and(|mac| !mac.is_unicast())
+        {
+            return Err(DropReason::NdpInvalid);
+        }
+        match self.autoconf.state(rx.interface, target) {
+            Some(AddressState::Preferred | AddressState::Deprecated) => {}
+            Some(AddressState::Tentative) if is_probe => {
+                let own = self.routes.interface(rx.interface).map(|config| config.mac);
+                if own == Some(rx.link_source) {
+                    // Our own probe, which a switch has sent back.
+                    return Err(DropReason::NdpNotForUs);
+                }
+                self.give_up(rx.interface, target);
+                return Err(DropReason::NdpConflict);
+            }
+            _ => return Err(DropReason::NdpNotForUs),
+        }
+        let (to, dst) = if is_probe {
+            (MacAddr::of_multicast_v6(ALL_NODES), ALL_NODES)
+        } else {
+            if let Some(mac) = source {
+                let hint = self.neighbors.hint(now, rx.interface, rx.src.into(), mac, true);
+                self.note_neighbor(hint);
+            }
+            // Also where it does not say so, the frame came from there.
+            (source.unwrap_or(rx.link_source), rx.src)
+        };
+        let what = NdpWhat::Advertise { target, solicited: !is_probe };
+        self.push_out(rx.interface, Outgoing::Ndp(NdpOut { to, src: target, dst, what }));
+        Ok(())
+    }
+
+    fn on_advertisement(
+        &mut self,
+        now: Instant,
+        rx: &NdpRx,
+        target: Ipv6Addr,
+        mac: Option<MacAddr>,
+        flags: (bool, bool),
+    ) -> Result<(), DropReason> {
+        let (solicited, _) = flags;
+        if target.is_multicast()
+            || (solicited && rx.dst.is_multicast())
+            || mac.is_some_and(|mac| !mac.is_unicast())
+        {
+            return Err(DropReason::NdpInvalid);
+        }
+        if self.autoconf.state(rx.interface, target).is_some() {
+            self.give_up(rx.interface, target);
+            return Err(DropReason::NdpConflict);
+        }
+        let learnt = self.neighbors.advertise(now, rx.interface, target.into(), mac, flags);
+        if learnt.is_none() {
+            return Err(DropReason::NdpNotForUs);
+        }
+        self.note_neighbor(learnt);
+        self.note_router(rx.interface, target.into(), false);
+        Ok(())
+    }
+
+    /// Somebody else has an address of ours.
+    fn give_up(&mut self, interface: InterfaceIndex, ip: Ipv6Addr) {
+        if self.autoconf.on_conflict(interface, ip) {
+            self.on_learnt(interface);
+        }
+    }
+
+    fn on_mld_query(&mut self, now: Instant, rx: &NdpRx, body: &[u8]) -> Result<(), DropReason> {
+        let query = mld::parse_query(body).map_err(|_| DropReason::NdpInvalid)?;
+        if rx.hop_limit != mld::HOP_LIMIT || !is_link_local(rx.src) {
+            return Err(DropReason::NdpInvalid);
+        }
+        self.autoconf.on_query(now, rx.interface, query.group, query.response_ms);
+        Ok(())
+    }
+
+    pub(super) fn emit_ndp(
+        &mut self,
+        interface: InterfaceIndex,
+        out: &NdpOut,
+        header: &mut [u8; HEADER_MAX],
+    ) -> Option<Transmit> {
+        let mac = self.routes.interface(interface)?.mac;
+        let NdpOut { to, src, dst, what } = *out;
+        let ethernet = EthernetHeader { dst: to, src: mac, vlan: None, ethertype: EtherType::IPV6 };
+        let start = ethernet.emit(header).ok()?;
+        let source = (!src.is_unspecified()).then_some(mac);
+        let (counter, message) = match what {
+            NdpWhat::Solicit(target) => {
+                let message = NdpMessage::NeighborSolicitation { target, source };
+                (&mut self.counters.ndp_solicitations, message)
+            }
+            NdpWhat::Advertise { target, solicited } => {
+                let (router, link_address) = (false, Some(mac));
+                let overrides = true;
+                let message = NdpMessage::NeighborAdvertisement {
+                    router,
+                    solicited,
+                    overrides,
+                    target,
+                    link_address,
+                };
+                (&mut self.counters.ndp_advertisements, message)
+            }
+            NdpWhat::SolicitRouters => {
+                let message = NdpMessage::RouterSolicitation { source };
+                (&mut self.counters.router_solicitations, message)
+            }
+            NdpWhat::Report(told, group) => {
+                return self.emit_report(start, (src, dst), told, group, header);
+            }
+        };
+        *counter = counter.wrapping_add(1);
+        let mut bytes = [0; 64];
+        let len = message.emit(src, dst, &mut bytes).ok()?;
+        let ip = plain_header(src, dst, Protocol::ICMPV6, ndp::HOP_LIMIT);
+        put_packet(start, &ip, &[bytes.get(..len)?], header)
+    }
+
+    fn emit_report(
+        &mut self,
+        start: usize,
+        (src, dst): (Ipv6Addr, Ipv6Addr),
+        told: Told,
+        group: Ipv6Addr,
+        header: &mut [u8; HEADER_MAX],
+    ) -> Option<Transmit> {
+        let kind = match told {
+            Told::Joins => RecordKind::ToExclude,
+            Told::Leaves => RecordKind::ToInclude,
+            Told::Listens => RecordKind::IsExclude,
+        };
+        let mut bytes = [0; 64];
+        let report = Report { records: [Some((kind, group)), None] };
+        let len = report.emit(src, dst, &mut bytes).ok()?;
+        self.counters.mld_reports = self.counters.mld_reports.wrapping_add(1);
+        let ip = plain_header(src, dst, Protocol::HOP_BY_HOP, mld::HOP_LIMIT);
+        put_packet(start, &ip, &[&mld::ROUTER_ALERT, bytes.get(..len)?], header)
+    }
+}
+
+impl NdpOut {
+    fn to_group(src: Ipv6Addr, dst: Ipv6Addr, what: NdpWhat) -> Self {
+        Self { to: MacAddr::of_multicast_v6(dst), src, dst, what }
+    }
+}
+
+fn plain_header(src: Ipv6Addr, dst: Ipv6Addr, next_header: Protocol, hop_limit: u8) -> Ipv6Header {
+    Ipv6Header { traffic_class: 0, flow_label: 0, next_header, hop_limit, src, dst }
+}
+
+/// Writes a whole packet behind the Ethernet header.
+fn put_packet(
+    start: usize,
+    ip: &Ipv6Header,
+    parts: &[&[u8]],
+    header: &mut [u8; HEADER_MAX],
+) -> Option<Transmit> {
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    let mut at = start + ip.emit(len, header.get_mut(start..)?).ok()?;
+    for part in parts {
+        header.get_mut(at..at + part.len())?.copy_from_slice(part);
+        at += part.len();
+    }
+    Some(Transmit {
+        header_bytes: u16::try_from(at).ok()?,
+        payload: Payload::None,
+        checksum: None,
+        gso_bytes: None,
+    })
+}

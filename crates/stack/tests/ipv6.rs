@@ -1,0 +1,520 @@
+//! IPv6, ICMPv6 and neighbour discovery between two stacks.
+
+mod net;
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use net::{DELAY, Faults, Host, INTERFACE, MS, Net, SECOND, small};
+use outboard_stack::Stack;
+use outboard_stack::api::*;
+use outboard_stack::drops::DropReason;
+use outboard_stack::route::AddressState;
+use wire::checksum::Sum;
+use wire::ethernet::{EtherType, EthernetHeader};
+use wire::icmpv6::Icmpv6Message;
+use wire::ipv4::Protocol;
+use wire::ipv6::{ALL_NODES, Fragment, Ipv6Header, solicited_node};
+use wire::ndp::{NdpMessage, PrefixInformation, RouterAdvertisement};
+use wire::udp::UdpHeader;
+use wire::{MacAddr, mld};
+
+const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xfe);
+const ROUTER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xfe]);
+
+fn v6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V6(v6) => v6,
+        IpAddr::V4(_) => unreachable!("the net is IPv6"),
+    }
+}
+
+fn frame(net: &Net, to: usize, ip: Ipv6Header, payload: &[u8]) -> Vec<u8> {
+    let (from, to) = (&net.hosts[1 - to], &net.hosts[to]);
+    let dst = if ip.dst.is_multicast() { MacAddr::of_multicast_v6(ip.dst) } else { to.mac };
+    let ethernet = EthernetHeader { dst, src: from.mac, vlan: None, ethertype: EtherType::IPV6 };
+    let mut frame = vec![0; 54];
+    ethernet.emit(&mut frame).unwrap();
+    ip.emit(payload.len(), &mut frame[14..]).unwrap();
+    frame.extend(payload);
+    frame
+}
+
+fn header(net: &Net, to: usize, next_header: Protocol) -> Ipv6Header {
+    Ipv6Header {
+        traffic_class: 0,
+        flow_label: 0,
+        next_header,
+        hop_limit: 64,
+        src: v6(net.hosts[1 - to].ip),
+        dst: v6(net.hosts[to].ip),
+    }
+}
+
+fn udp(ip: &Ipv6Header, port: u16, payload: &[u8]) -> Vec<u8> {
+    let len = payload.len() as u16 + 8;
+    let mut bytes = vec![0; 8];
+    let mut udp = UdpHeader { src_port: 99, dst_port: port, len, checksum: 0 };
+    udp.emit(&mut bytes).unwrap();
+    bytes.extend(payload);
+    let pseudo = Sum::pseudo_v6(ip.src, ip.dst, Protocol::UDP, len.into());
+    udp.checksum = pseudo.then(Sum::of(&bytes)).finish_udp();
+    udp.emit(&mut bytes).unwrap();
+    bytes
+}
+
+fn icmp(net: &Net, to: usize, ip: Ipv6Header, message: &Icmpv6Message<'_>) -> Vec<u8> {
+    let mut bytes = vec![0; 2000];
+    let len = message.emit(ip.src, ip.dst, &mut bytes).unwrap();
+    frame(net, to, ip, &bytes[..len])
+}
+
+fn ndp(net: &Net, to: usize, ip: Ipv6Header, message: &NdpMessage) -> Vec<u8> {
+    let mut bytes = [0; 512];
+    let len = message.emit(ip.src, ip.dst, &mut bytes).unwrap();
+    frame(net, to, ip, &bytes[..len])
+}
+
+fn receive(net: &mut Net, host: usize, frame: &[u8]) {
+    let now = net.now;
+    let host = &mut net.hosts[host];
+    host.stack.on_frame(now, INTERFACE, frame, RxFrameMeta::default(), &mut host.store);
+}
+
+#[track_caller]
+fn expect_drop(net: &mut Net, frame: &[u8], reason: DropReason) {
+    let before = net.hosts[0].stack.counters().dropped(reason);
+    receive(net, 0, frame);
+    assert_eq!(net.hosts[0].stack.counters().dropped(reason), before + 1, "{reason:?}");
+}
+
+/// What host 0 says to a frame, as text.
+fn answers(net: &mut Net, frame: &[u8]) -> Vec<String> {
+    net.transcript.clear();
+    receive(net, 0, frame);
+    net.run_for(10 * MS);
+    net.transcript.clone()
+}
+
+fn bind(net: &mut Net, host: usize, port: u16) -> SocketId {
+    let local = net.hosts[host].at(port);
+    net.hosts[host].stack.udp_bind(local, Owner(7)).unwrap()
+}
+
+#[test]
+fn a_datagram_waits_for_neighbour_discovery_and_arrives() {
+    let mut net = Net::v6(1, 1500, false);
+    let a = bind(&mut net, 0, 1000);
+    bind(&mut net, 1, 2000);
+    let to = net.hosts[1].at(2000);
+    net.datagram(0, a, Some(to), b"hello").unwrap();
+    net.run_for(2 * DELAY);
+    assert_eq!(
+        net.transcript,
+        [
+            "[fd00::1]>[ff02::1:ff00:2] icmp6 who-has [fd00::2] from 02:00:00:00:00:01",
+            "[fd00::2]>[fd00::1] icmp6 [fd00::2] is-at 02:00:00:00:00:02 solicited override",
+            "[fd00::1]:1000>[fd00::2]:2000 udp 5",
+        ]
+    );
+    let (_, meta, bytes) = &net.hosts[1].store.datagrams[0];
+    assert_eq!((bytes.as_slice(), meta.remote), (b"hello".as_slice(), net.hosts[0].at(1000)));
+}
+
+#[test]
+fn an_address_is_probed_for_and_told_of_before_it_is_used() {
+    let mut net = Net::new(1);
+    net.hosts[0] = Host::with_ipv6(1, 1500, false, small(), Ipv6Mode::Static);
+    let own = net.hosts[0].ip;
+    assert!(!net.hosts[0].stack.routes().is_own(own));
+    assert!(net.hosts[0].stack.udp_bind(net.hosts[0].at(9), Owner(1)).is_ok(), "bound before");
+    net.run_for(3 * SECOND);
+    assert!(net.hosts[0].stack.routes().is_own(own) && net.hosts[0].stack.is_settled());
+    let joins = "[::]>[ff02::16] icmp6 mld report joins [ff02::1:ff00:1]";
+    let probes = "[::]>[ff02::1:ff00:1] icmp6 who-has [fd00::1]";
+    let at = |line| net.transcript.iter().position(|sent| sent == line).expect(line);
+    assert!(at(joins) < at(probes));
+    let unheard = net.hosts[1].stack.counters().dropped(DropReason::Ipv6NotServed);
+    assert!(unheard >= 4, "two groups and two probes at least: {unheard}");
+}
+
+#[test]
+fn one_of_two_hosts_with_an_address_gives_it_up() {
+    let mut net = Net::v6(1, 1500, false);
+    net.hosts[0] = Host::with_ipv6(2, 1500, false, small(), Ipv6Mode::Static);
+    net.run_for(3 * SECOND);
+    let (taken, routes) = (net.hosts[1].ip, net.hosts[0].stack.routes());
+    assert!(!routes.is_own(taken) && net.hosts[1].stack.routes().is_own(taken));
+    let duplicate = |own: &&outboard_stack::route::Own| own.state == AddressState::Duplicate;
+    assert_eq!(routes.addresses(INTERFACE).iter().filter(duplicate).count(), 2);
+    let counters = net.hosts[0].stack.counters();
+    assert_eq!(counters.addresses_duplicate, 2);
+    assert_eq!(counters.dropped(DropReason::NdpConflict), 2);
+    assert_eq!(
+        net.hosts[0]
+            .stack
+            .udp_bind("[fd00::2]:9".parse::<std::net::SocketAddr>().unwrap(), Owner(1)),
+        Err(RequestError::AddressNotAvailable)
+    );
+}
+
+#[test]
+fn a_neighbour_that_does_not_answer_is_unreachable() {
+    let mut net = Net::v6(1, 1500, false);
+    let a = bind(&mut net, 0, 1000);
+    let to = "[fd00::77]:9".parse().unwrap();
+    let started = net.now;
+    assert_eq!(net.datagram(0, a, Some(to), b"x"), Err(RequestError::HostUnreachable));
+    assert!(net.now.0 - started.0 >= 3 * SECOND);
+    assert_eq!(net.hosts[0].stack.counters().ndp_failures, 1);
+    let asked = net.transcript.iter().filter(|line| line.contains("who-has [fd00::77]")).count();
+    assert_eq!(asked, 3);
+}
+
+#[test]
+fn routers_give_addresses_routes_and_an_mtu() {
+    let mut net = Net::v6(1, 1500, false);
+    net.hosts[0] = Host::with_ipv6(1, 1500, false, small(), Ipv6Mode::Automatic);
+    net.run_for(3 * SECOND);
+    let solicits = |line: &String| line.contains("icmp6 router solicitation");
+    assert!(net.transcript.iter().any(solicits), "{:?}", net.transcript);
+    let prefix = PrefixInformation {
+        prefix_len: 64,
+        on_link: true,
+        autonomous: true,
+        valid_s: 3600,
+        preferred_s: 1800,
+        prefix: "2001:db8::".parse().unwrap(),
+    };
+    let said = RouterAdvertisement {
+        hop_limit: 64,
+        lifetime_s: 1800,
+        source: Some(ROUTER_MAC),
+        mtu: Some(1400),
+        prefixes: [prefix].into_iter().collect(),
+        ..RouterAdvertisement::default()
+    };
+    let said = NdpMessage::RouterAdvertisement(said);
+    let mut ip = header(&net, 0, Protocol::ICMPV6);
+    (ip.dst, ip.hop_limit) = (ALL_NODES, 255);
+    let frame = ndp(&net, 0, ip, &said);
+    expect_drop(&mut net, &frame, DropReason::NdpInvalid);
+    ip.src = ROUTER;
+    let frame = ndp(&net, 0, Ipv6Header { hop_limit: 254, ..ip }, &said);
+    expect_drop(&mut net, &frame, DropReason::NdpInvalid);
+    let generation = net.hosts[0].stack.interface_generation();
+    let frame = ndp(&net, 0, ip, &said);
+    receive(&mut net, 0, &frame);
+    assert_ne!(net.hosts[0].stack.interface_generation(), generation);
+    net.run_for(2 * SECOND);
+    let routes = net.hosts[0].stack.routes();
+    let way = routes.lookup("2001:db8:9::1".parse().unwrap()).expect("a router");
+    assert_eq!((way.next_hop, way.mtu), (ROUTER.into(), 1400));
+    assert_eq!(way.source, "2001:db8::ff:fe00:1".parse::<IpAddr>().unwrap());
+    assert!(routes.leads_v6(INTERFACE));
+    let near = routes.lookup("2001:db8::7".parse().unwrap()).expect("on the link");
+    assert_eq!(near.next_hop, "2001:db8::7".parse::<IpAddr>().unwrap());
+    // Host 1 takes nothing from routers.
+    let frame = self::ndp(&net, 1, ip, &said);
+    receive(&mut net, 1, &frame);
+    assert_eq!(net.hosts[1].stack.counters().dropped(DropReason::NdpNotForUs), 1);
+}
+
+#[test]
+fn large_datagrams_travel_in_fragments() {
+    for len in [1452usize, 1453, 3000, 9001, 65527] {
+        let mut net = Net::v6(1, 1500, false);
+        let a = bind(&mut net, 0, 1000);
+        bind(&mut net, 1, 2000);
+        let to = net.hosts[1].at(2000);
+        let payload: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+        net.datagram(0, a, Some(to), &payload).unwrap();
+        net.run_for(2 * DELAY);
+        assert_eq!(net.hosts[1].store.datagrams.len(), 1, "{len}");
+        assert_eq!(net.hosts[1].store.datagrams[0].2, payload);
+        assert_eq!(net.hosts[1].stack.counters().reassembled, u64::from(len > 1452));
+    }
+    let mut net = Net::v6(1, 1500, false);
+    let a = bind(&mut net, 0, 1000);
+    let to = net.hosts[1].at(2000);
+    assert_eq!(net.datagram(0, a, Some(to), &[0; 65528]), Err(RequestError::TooLong));
+}
+
+fn fragment(net: &Net, offset: u16, more: bool, payload: &[u8]) -> Vec<u8> {
+    let (next_header, identification) = (Protocol::UDP, 5);
+    let piece = Fragment { next_header, offset, more, identification };
+    let mut bytes = vec![0; 8];
+    piece.emit(&mut bytes).unwrap();
+    bytes.extend(payload);
+    frame(net, 0, header(net, 0, Protocol::FRAGMENT), &bytes)
+}
+
+#[test]
+fn a_datagram_that_lost_a_fragment_is_given_up_and_its_sender_told() {
+    let mut net = Net::v6(1, 1500, false);
+    let first = fragment(&net, 0, true, &[0; 800]);
+    receive(&mut net, 0, &first);
+    net.run_for(59 * SECOND);
+    assert_eq!(net.hosts[0].stack.counters().dropped(DropReason::FragmentTimeout), 0);
+    net.run_for(2 * SECOND);
+    assert_eq!(net.hosts[0].stack.counters().dropped(DropReason::FragmentTimeout), 1);
+    let told =
+        |line: &String| line.starts_with("[fd00::1]>[fd00::2] icmp6 time-exceeded reassembly");
+    assert!(net.transcript.iter().any(told), "{:?}", net.transcript);
+}
+
+#[test]
+fn overlapping_fragments_and_those_cut_wrong_are_refused() {
+    let mut net = Net::v6(1, 1500, false);
+    let first = fragment(&net, 0, true, &[0; 800]);
+    receive(&mut net, 0, &first);
+    let overlap = fragment(&net, 792, false, &[1; 16]);
+    expect_drop(&mut net, &overlap, DropReason::FragmentOverlap);
+    let rest = fragment(&net, 800, false, &[1; 16]);
+    expect_drop(&mut net, &rest, DropReason::FragmentOverlap);
+    let odd = fragment(&net, 0, true, &[0; 801]);
+    let told = answers(&mut net, &odd);
+    assert!(told.iter().any(|line| line.contains("parameter-problem 0 at 4")), "{told:?}");
+    let short = fragment(&net, 0, true, &[]);
+    let told = answers(&mut net, &short);
+    assert!(told.iter().any(|line| line.contains("parameter-problem 3 at 0")), "{told:?}");
+    let long = fragment(&net, 65528, false, &[0; 100]);
+    let told = answers(&mut net, &long);
+    assert!(told.iter().any(|line| line.contains("parameter-problem 0 at 42")), "{told:?}");
+}
+
+#[test]
+fn pings_are_answered_also_large_ones_and_those_to_a_group() {
+    let mut net = Net::v6(1, 1500, false);
+    let ip = header(&net, 0, Protocol::ICMPV6);
+    let ping = Icmpv6Message::EchoRequest { identifier: 7, sequence: 1, data: &[5; 1900] };
+    let frame = icmp(&net, 0, ip, &ping);
+    receive(&mut net, 0, &frame);
+    let group = Ipv6Header { dst: ALL_NODES, ..ip };
+    let small = Icmpv6Message::EchoRequest { identifier: 7, sequence: 2, data: b"ping" };
+    let frame = icmp(&net, 0, group, &small);
+    receive(&mut net, 0, &frame);
+    net.run_for(10 * DELAY);
+    let replies = &net.transcript;
+    assert!(replies.iter().any(|line| line.ends_with("echo reply 7 2 (4)")), "{replies:?}");
+    assert!(replies.iter().any(|line| line.contains("0:1448+ proto 58")), "{replies:?}");
+    assert_eq!(net.hosts[0].stack.counters().echo_replies, 2);
+}
+
+#[test]
+fn a_datagram_to_a_closed_port_is_refused_and_the_sender_hears_of_it() {
+    let mut net = Net::v6(1, 1500, false);
+    let a = bind(&mut net, 0, 1000);
+    let to = net.hosts[1].at(2000);
+    net.hosts[0].stack.udp_connect(a, Some(to)).unwrap();
+    net.datagram(0, a, None, b"anybody?").unwrap();
+    net.run_for(10 * DELAY);
+    let last = net.transcript.last().expect("an answer");
+    assert_eq!(
+        last,
+        "[fd00::2]>[fd00::1] icmp6 unreachable port [[fd00::1]:1000>[fd00::2]:2000 udp]"
+    );
+    let levels = net.hosts[0].stack.udp_take_levels(a).unwrap();
+    assert_eq!(levels.error, Some(TcpError::Refused));
+    for _ in 0..400 {
+        let ip = header(&net, 0, Protocol::UDP);
+        let datagram = frame(&net, 0, ip, &udp(&ip, 77, b"x"));
+        receive(&mut net, 0, &datagram);
+    }
+    assert!(net.hosts[0].stack.counters().dropped(DropReason::ReplyLimit) > 300);
+}
+
+#[test]
+fn headers_that_are_not_understood_are_told_of() {
+    let mut net = Net::v6(1, 1500, false);
+    for (protocol, payload, expected) in [
+        (Protocol(200), vec![0; 8], "parameter-problem 1 at 6"),
+        (Protocol(60), vec![6, 0, 0xbe, 0, 0, 0, 0, 0], "parameter-problem 2 at 42"),
+        (Protocol(43), vec![6, 0, 0, 1, 0, 0, 0, 0], "parameter-problem 0 at 42"),
+    ] {
+        let packet = frame(&net, 0, header(&net, 0, protocol), &payload);
+        let told = answers(&mut net, &packet);
+        net.run_for(10 * MS);
+        assert!(told.iter().chain(&net.transcript).any(|l| l.contains(expected)), "{told:?}");
+    }
+    assert_eq!(net.hosts[0].stack.counters().problems, 3);
+    let silent = frame(&net, 0, header(&net, 0, Protocol(60)), &[6, 0, 0x7e, 0, 0, 0, 0, 0]);
+    expect_drop(&mut net, &silent, DropReason::IpOptions);
+    let group = Ipv6Header { dst: ALL_NODES, ..header(&net, 0, Protocol(200)) };
+    let packet = frame(&net, 0, group, &[0; 8]);
+    assert!(answers(&mut net, &packet).is_empty(), "nobody answers what went to a group");
+}
+
+#[test]
+fn bad_packets_are_counted_by_reason() {
+    let mut net = Net::v6(1, 1500, false);
+    let good = header(&net, 0, Protocol::UDP);
+    let payload = udp(&good, 9, b"x");
+    let with = |net: &Net, change: fn(&mut Ipv6Header)| {
+        let mut ip = good;
+        change(&mut ip);
+        frame(net, 0, ip, &payload)
+    };
+    type Change = fn(&mut Ipv6Header);
+    let cases: [(Change, DropReason); 6] = [
+        (|ip| ip.src = ALL_NODES, DropReason::IpSource),
+        (|ip| ip.src = Ipv6Addr::LOCALHOST, DropReason::IpSource),
+        (|ip| ip.src = ip.dst, DropReason::IpSource),
+        (|ip| ip.src = Ipv6Addr::UNSPECIFIED, DropReason::IpSource),
+        (|ip| ip.dst = ip.src, DropReason::IpDestination),
+        (|ip| ip.dst = solicited_node(ip.src), DropReason::IpDestination),
+    ];
+    for (change, reason) in cases {
+        let packet = with(&net, change);
+        expect_drop(&mut net, &packet, reason);
+    }
+    let mut none = payload.clone();
+    none[6..8].fill(0);
+    let packet = frame(&net, 0, good, &none);
+    expect_drop(&mut net, &packet, DropReason::UdpChecksum);
+    let mut cut = frame(&net, 0, good, &payload);
+    cut.pop();
+    expect_drop(&mut net, &cut, DropReason::IpMalformed);
+    let mut icmp_ip = good;
+    icmp_ip.next_header = Protocol::ICMPV6;
+    let packet = frame(&net, 0, icmp_ip, &[128, 0, 1, 2, 0, 0, 0, 0]);
+    expect_drop(&mut net, &packet, DropReason::IcmpChecksum);
+    let query = Icmpv6Message::Other { kind: mld::QUERY, code: 0, body: &[0; 20] };
+    let packet = icmp(&net, 0, Ipv6Header { dst: ALL_NODES, ..icmp_ip }, &query);
+    expect_drop(&mut net, &packet, DropReason::NdpInvalid);
+}
+
+#[test]
+fn an_advertisement_that_nobody_asked_for_is_not_learnt() {
+    let mut net = Net::v6(1, 1500, false);
+    let mut ip = header(&net, 0, Protocol::ICMPV6);
+    (ip.hop_limit, ip.dst) = (255, ALL_NODES);
+    let claim = |target, solicited| NdpMessage::NeighborAdvertisement {
+        router: false,
+        solicited,
+        overrides: true,
+        target,
+        link_address: Some(ROUTER_MAC),
+    };
+    let unknown = ndp(&net, 0, ip, &claim("fd00::9".parse().unwrap(), false));
+    expect_drop(&mut net, &unknown, DropReason::NdpNotForUs);
+    let both = ndp(&net, 0, ip, &claim("fd00::9".parse().unwrap(), true));
+    expect_drop(&mut net, &both, DropReason::NdpInvalid);
+    let ours = ndp(&net, 0, ip, &claim("fd00::1".parse().unwrap(), false));
+    expect_drop(&mut net, &ours, DropReason::NdpConflict);
+    assert!(net.hosts[0].stack.routes().is_own(net.hosts[0].ip), "it is defended");
+}
+
+#[test]
+fn queries_are_answered_with_the_groups() {
+    let mut net = Net::v6(1, 1500, false);
+    net.run_for(5 * SECOND);
+    net.transcript.clear();
+    let mut ip = header(&net, 0, Protocol::ICMPV6);
+    (ip.hop_limit, ip.dst, ip.src) = (1, ALL_NODES, ROUTER);
+    let query = Icmpv6Message::Other { kind: mld::QUERY, code: 0, body: &[0; 24] };
+    let packet = icmp(&net, 0, ip, &query);
+    receive(&mut net, 0, &packet);
+    net.run_for(SECOND);
+    let answers = net.transcript.iter().filter(|line| line.contains("mld report in")).count();
+    assert_eq!(answers, 2, "{:?}", net.transcript);
+}
+
+fn connect(net: &mut Net, listen: &str) -> (SocketId, SocketId) {
+    let options = TcpOptions::default();
+    let listener = net.hosts[1].stack.tcp_listen(
+        listen.parse::<std::net::SocketAddr>().unwrap(),
+        4,
+        options,
+        Owner(1),
+    );
+    let listener = listener.unwrap();
+    let (now, to) = (net.now, net.hosts[1].at(80));
+    let client = net.hosts[0].stack.tcp_connect(now, to, None, options, Owner(2)).unwrap();
+    let mut server = None;
+    assert!(net.run_until(20 * SECOND, |net| {
+        server = server.or_else(|| net.hosts[1].stack.tcp_accept(listener).unwrap());
+        server.is_some()
+    }));
+    let server = server.unwrap();
+    assert_eq!((server.local, server.remote.ip()), (to, net.hosts[0].ip));
+    net.hosts[1].stack.tcp_assign(server.id, Owner(3)).unwrap();
+    (client, server.id)
+}
+
+fn transfer(net: &mut Net, len: usize) {
+    let (client, server) = connect(net, "[::]:80");
+    let data: Vec<u8> = (0..len).map(|i| (i % 249) as u8).collect();
+    let now = net.now;
+    net.hosts[0].write(now, client, &data);
+    assert!(net.run_until(600 * SECOND, |net| {
+        let now = net.now;
+        net.hosts[1].read_all(now, server).len() == len
+    }));
+    assert_eq!(net.hosts[1].store.streams[&server], data);
+}
+
+#[test]
+fn a_connection_carries_its_bytes_with_and_without_segmentation_by_the_port() {
+    for tso in [false, true] {
+        let mut net = Net::v6(3, 1500, tso);
+        transfer(&mut net, 300_000);
+        let syn = net.transcript.iter().find(|line| line.contains(" S ")).expect("a SYN");
+        assert!(syn.contains("mss 1440"), "{syn}");
+    }
+}
+
+#[test]
+fn a_connection_survives_a_bad_network() {
+    let mut net = Net::v6(9, 1500, false);
+    net.faults = Faults { loss: 30, reorder: 30, duplicate: 20, corrupt: 10 };
+    transfer(&mut net, 200_000);
+}
+
+#[test]
+fn a_router_that_takes_less_makes_segments_smaller() {
+    let mut net = Net::v6(4, 1500, false);
+    net.router_mtu = Some(1300);
+    transfer(&mut net, 100_000);
+    assert!(net.transcript.iter().any(|line| line.starts_with("too big ")));
+}
+
+#[test]
+fn sockets_of_both_families_and_of_one_share_a_port() {
+    let mut net = Net::v6(1, 1500, false);
+    let any6: std::net::SocketAddr = "[::]:53".parse().unwrap();
+    let stack = &mut net.hosts[0].stack;
+    let only = Local { address: any6, v6_only: true };
+    let six = stack.udp_bind(only, Owner(6)).unwrap();
+    let four =
+        stack.udp_bind("0.0.0.0:53".parse::<std::net::SocketAddr>().unwrap(), Owner(4)).unwrap();
+    let ip = header(&net, 0, Protocol::UDP);
+    let datagram = frame(&net, 0, ip, &udp(&ip, 53, b"six"));
+    receive(&mut net, 0, &datagram);
+    assert_eq!(net.hosts[0].store.datagrams[0].0, six);
+    let stack = &mut net.hosts[0].stack;
+    stack.udp_close(six).unwrap();
+    stack.udp_close(four).unwrap();
+    let both = stack.udp_bind(any6, Owner(8)).unwrap();
+    receive(&mut net, 0, &datagram);
+    assert_eq!(net.hosts[0].store.datagrams[1].0, both);
+    assert!(Local::from(any6).is_dual() && !only.is_dual());
+}
+
+#[test]
+fn a_stack_is_exported_in_the_middle_of_everything() {
+    let mut net = Net::v6(5, 1500, false);
+    net.hosts[0] = Host::with_ipv6(1, 1500, false, small(), Ipv6Mode::Automatic);
+    net.run_for(500 * MS);
+    let exported = net.hosts[0].stack.export();
+    net.hosts[0].stack = Stack::import(&exported).unwrap();
+    net.run_for(3 * SECOND);
+    let (client, server) = connect(&mut net, "[fd00::2]:80");
+    let now = net.now;
+    net.hosts[0].write(now, client, b"before");
+    for host in &mut net.hosts {
+        host.stack = Stack::import(&host.stack.export()).unwrap();
+    }
+    net.run_for(SECOND);
+    let now = net.now;
+    assert_eq!(net.hosts[1].read_all(now, server), b"before");
+}

@@ -1,0 +1,132 @@
+//! IPv6 from the wire to unmodified programs: as servers and as clients, on a port of the engine's
+//! own and beside the kernel, and what everyday tools say of an engine's address.
+
+use outboard::demo::bench::start_engine;
+use outboard::lab::{Lab, Program, Side, Task, find};
+use outboard_tests::joined::{Joined, PATIENCE, eventually};
+use outboard_tests::turn;
+use outboard_tests::world::{PYTHON, executable, script};
+
+const CLIENT: &str = "fd78::1";
+const SERVER: &str = "fd78::2";
+
+/// Gives an interface an IPv6 address at once, without asking whether others have it.
+fn give(lab: &Lab, side: Side, interface: &str, address: &str) {
+    for words in [
+        format!("sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=0"),
+        format!("ip addr add {address}/64 dev {interface} nodad"),
+    ] {
+        lab.inside(side, &words.split(' ').collect::<Vec<_>>()).expect(&words);
+    }
+}
+
+/// Hosts with an IPv6 address each: the servers' is the engine's, on a packet port.
+struct Packet {
+    lab: Lab,
+    socket: std::path::PathBuf,
+    executable: std::path::PathBuf,
+    _engine: Program,
+}
+
+impl Packet {
+    fn start() -> Self {
+        let lab = Lab::new().expect("a laboratory");
+        let link = lab.join(None).expect("a link");
+        give(&lab, Side::A, &link.end(Side::A), CLIENT);
+        let (socket, executable) = (lab.scratch().join("b.sock"), executable().expect("built"));
+        let port = format!("packet:{},addr=10.78.0.2/24,addr={SERVER}/64", link.end(Side::B));
+        let arguments = ["--port", &port, "--poll", "adaptive"];
+        let engine = start_engine(&lab, Task::new(&executable), Side::B, &socket, &arguments);
+        Self { lab, socket, executable, _engine: engine.expect("an engine") }
+    }
+
+    fn says(&self, side: Side, task: Task) -> String {
+        let task =
+            if side == Side::B { task.accelerated(&self.executable, &self.socket) } else { task };
+        let finished = self.lab.start(side, task).and_then(|one| one.wait(PATIENCE));
+        finished.map_or_else(|failure| failure.to_string(), |one| one.output)
+    }
+
+    fn serve(&self, line: &str) -> Program {
+        let task = Task::words(line).accelerated(&self.executable, &self.socket);
+        self.lab.start(Side::B, task).expect("a server")
+    }
+}
+
+#[test]
+fn everyday_tools_find_an_engines_address_as_they_find_a_kernels() {
+    let Some(_turn) = turn("everyday_tools_find_an_engines_address_as_they_find_a_kernels") else {
+        return;
+    };
+    let hosts = Packet::start();
+    let says = |line: &str| hosts.says(Side::A, Task::words(line));
+    for size in ["56", "1800"] {
+        let pinged = says(&format!("ping -6 -c 2 -i 0.2 -W 5 -s {size} {SERVER}"));
+        assert!(pinged.contains(" 0% packet loss"), "{pinged}");
+    }
+    if find("tracepath").is_some() {
+        let traced = says(&format!("tracepath -6 -n {SERVER}"));
+        assert!(traced.contains("reached") && traced.contains("pmtu 1500"), "{traced}");
+    } else {
+        eprintln!("tracepath is not installed (iputils-tracepath): not tried");
+    }
+}
+
+#[test]
+fn programs_serve_and_fetch_over_ipv6() {
+    let Some(_turn) = turn("programs_serve_and_fetch_over_ipv6") else { return };
+    let hosts = Packet::start();
+    let task = script(&hosts.lab, "memcache.py");
+    let text = std::fs::read_to_string(&task).expect("the script");
+    let directory = hosts.lab.scratch().display().to_string();
+    // A server bound to all addresses of both families.
+    let _http = hosts.serve(&format!("{PYTHON} -m http.server 8000 --bind :: -d {directory}"));
+    let fetch = format!("curl -6 -s http://[{SERVER}]:8000/memcache.py");
+    eventually("fetching from http.server", || hosts.says(Side::A, Task::words(&fetch)) == text);
+    let _redis = hosts.serve("redis-server --bind ::* --protected-mode no --dir /tmp");
+    let ping = format!("redis-cli -h {SERVER} ping");
+    eventually("asking redis", || hosts.says(Side::A, Task::words(&ping)).trim() == "PONG");
+    // Out of the engine's host.
+    let plain = format!("{PYTHON} -m http.server 8001 --bind {CLIENT} -d {directory}");
+    let _plain = hosts.lab.start(Side::A, Task::words(&plain)).expect("a server");
+    let fetch = format!("curl -6 -s http://[{CLIENT}]:8001/memcache.py");
+    eventually("fetching with curl under the library", || {
+        hosts.says(Side::B, Task::words(&fetch)) == text
+    });
+    let _iperf = hosts.serve(&format!("iperf3 --server --bind {SERVER} --port 5301"));
+    for options in ["", "--udp --bitrate 20M", "--reverse"] {
+        let client = format!("iperf3 -6 --client {SERVER} --port 5301 --time 1 --json {options}");
+        eventually("iperf3", || {
+            let said = hosts.says(Side::A, Task::words(&client));
+            let result = outboard::lab::parse::iperf3(&said);
+            result.is_ok_and(|result| result.bytes > 100_000)
+        });
+    }
+}
+
+#[test]
+fn ipv6_is_served_beside_the_kernel() {
+    let Some(_turn) = turn("ipv6_is_served_beside_the_kernel") else { return };
+    let mut joined = Joined::without_engine();
+    give(&joined.lab, Side::A, &joined.link.end(Side::A), CLIENT);
+    give(&joined.lab, Side::B, &joined.link.end(Side::B), SERVER);
+    joined.start_engine();
+    let redis = Task::words("redis-server --bind 0.0.0.0 ::* --protected-mode no --dir /tmp");
+    let _redis = joined.serve(joined.accelerated(redis), 6379);
+    eventually("the engine's listener", || joined.is_accelerated(6379));
+    let accepts = joined.counter("accepts");
+    assert!(joined.answers(SERVER), "redis over IPv6");
+    assert!(joined.counter("accepts") > accepts, "the engine accepted it");
+    let pinged = joined.says(Side::A, &format!("ping -6 -c 1 -W 5 {SERVER}"));
+    assert!(pinged.contains(" 0% packet loss"), "the kernel answers: {pinged}");
+    let text = std::fs::read_to_string(script(&joined.lab, "memcache.py")).expect("the script");
+    let directory = joined.lab.scratch().display().to_string();
+    let plain = format!("{PYTHON} -m http.server 8001 --bind {CLIENT} -d {directory}");
+    let _plain = joined.lab.start(Side::A, Task::words(&plain)).expect("a server");
+    let fetch = format!("curl -6 -s http://[{CLIENT}]:8001/memcache.py");
+    eventually("the plain server", || joined.says(Side::A, &fetch) == text);
+    let opens = joined.counter("tcp_active_opens");
+    let fetched = joined.run(Side::B, joined.accelerated(Task::words(&fetch)));
+    assert_eq!(fetched.output, text);
+    assert_eq!(joined.counter("tcp_active_opens"), opens + 1);
+}
