@@ -99,3 +99,41 @@ fn on_a_virtual_link_a_checksum_may_be_whole_or_partial_but_not_wrong() {
     assert_eq!(finished.output, "partial\nwhole\n", "{}", finished.errors);
     assert_eq!(joined.counter(&partial), before + 1);
 }
+
+#[test]
+fn a_vlan_above_the_interface_is_the_kernels_or_refused_where_tags_are_lost() {
+    let Some(_turn) =
+        turn("a_vlan_above_the_interface_is_the_kernels_or_refused_where_tags_are_lost")
+    else {
+        return;
+    };
+    let mut joined = Joined::without_engine();
+    let end = joined.link.end(Side::B);
+    let tried = joined.says(Side::B, &format!("ip link add link {end} name trial type vlan id 9"));
+    if joined.says(Side::B, "ip -o link show trial").is_empty() {
+        eprintln!("SKIPPED: the kernel has no VLAN interfaces (module 8021q) {tried}");
+        return;
+    }
+    joined.ip(Side::B, "link del trial");
+    for (side, address) in [(Side::A, "10.81.0.1"), (Side::B, "10.81.0.2")] {
+        let end = joined.link.end(side);
+        joined.ip(side, &format!("link add link {end} name tagged type vlan id 5"));
+        joined.ip(side, &format!("addr add {address}/24 dev tagged"));
+        joined.ip(side, "link set tagged up");
+    }
+    let driver = joined.says(Side::B, &format!("ethtool -i {end}"));
+    if driver.contains("driver: veth") {
+        let task = Task::new(&joined.executable).args(["engine", "--port", &format!("xdp:{end}")]);
+        let refused = joined.run(Side::B, task.arg("--socket").arg(&joined.socket));
+        assert!(!refused.status.success());
+        let expected = "carries the VLAN interface tagged";
+        assert!(refused.errors.contains(expected), "{}", refused.errors);
+        return;
+    }
+    joined.start_engine();
+    let _redis = joined.redis();
+    for (address, accepts) in [("10.81.0.2", 0), (SERVER, 1), ("10.81.0.2", 1)] {
+        assert!(joined.answers(address), "{address}");
+        assert_eq!(joined.counter("accepts"), accepts, "{address}");
+    }
+}

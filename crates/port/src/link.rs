@@ -130,6 +130,15 @@ impl Link {
         String::from_utf8(name.to_vec()).ok().filter(|name| !name.is_empty())
     }
 
+    /// Whether VLAN tags are taken off frames before an XDP program sees them. A card says whether
+    /// it does; over veth they travel beside the frame as the peer's kernel likes.
+    pub(crate) fn strips_vlan(&self, driver: Option<&str>) -> bool {
+        const GET_FLAGS: u32 = 0x25;
+        const FLAG_RXVLAN: u32 = 1 << 8;
+        let of_card = self.ethtool(GET_FLAGS).is_none_or(|flags| flags & FLAG_RXVLAN != 0);
+        of_card || driver == Some("veth")
+    }
+
     /// The answer to a question of ethtool's that is one number.
     pub(crate) fn ethtool(&self, command: u32) -> Option<u32> {
         /// `struct ethtool_value` (linux/ethtool.h).

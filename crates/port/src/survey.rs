@@ -28,7 +28,6 @@ pub struct Survey {
 const GET_TSO: u32 = 0x1e;
 const GET_FLAGS: u32 = 0x25;
 const FLAG_LRO: u32 = 1 << 15;
-const FLAG_RXVLAN: u32 = 1 << 8;
 
 /// Looks at the interface called `name`.
 ///
@@ -43,7 +42,7 @@ pub fn survey(name: &str) -> io::Result<Survey> {
         mtu: link.mtu()?,
         has_lro: flags & FLAG_LRO != 0,
         has_tso: link.ethtool(GET_TSO).unwrap_or(0) != 0,
-        strips_vlan: flags & FLAG_RXVLAN != 0,
+        strips_vlan: link.strips_vlan(driver.as_deref()),
         vlan: carries_vlan(name),
         note: driver.as_deref().and_then(driver_note),
         driver,

@@ -125,7 +125,9 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let mac = link.mac().map_err(|why| fail(asked, admin, why))?;
     let mtu = link.mtu().map_err(|why| fail(asked, admin, why))?;
     let driver = link.driver();
-    refuse_tagged(spec, &label)?;
+    if link.strips_vlan(driver.as_deref()) {
+        refuse_tagged(spec, &label)?;
+    }
     let reserved = reserve::block(spec.connect_ports)
         .map_err(|why| fail("reserve TCP ports", "CAP_NET_BIND_SERVICE", why))?;
     let (ways, known) = ways::to_try(spec.mode, driver.as_deref(), drivers::kernel());
@@ -204,8 +206,8 @@ pub(crate) fn driver_note(driver: &str) -> Option<String> {
     drivers::known(driver, drivers::kernel()).map(drivers::Known::sentence)
 }
 
-/// A card may strip VLAN tags before the program sees a frame, which then looks like one of the
-/// interface's own network.
+/// Without its VLAN tag a frame looks like one of the interface's own network. With it, it is the
+/// kernel's, as the program does not look behind tags.
 fn refuse_tagged(spec: &PortSpec, label: &str) -> Result<(), OpenError> {
     match carries_vlan(&spec.name) {
         None => Ok(()),
@@ -213,8 +215,9 @@ fn refuse_tagged(spec: &PortSpec, label: &str) -> Result<(), OpenError> {
             OpenErrorKind::InUse,
             format!(
                 "{label} carries the VLAN interface {vlan}: frames of the two cannot be told apart \
-                 once the tag is stripped; remove it (ip link del), or give the engine another \
-                 interface"
+                 once the tag is stripped; keep the tags where the card can (ethtool -K {name} \
+                 rxvlan off), remove the interface (ip link del {vlan}), or give the engine another",
+                name = spec.name
             ),
         )),
     }

@@ -73,11 +73,21 @@ fn of(name: &str, survey: &Survey, queues: Option<usize>, is_default: bool) -> V
         ));
     }
     match &survey.vlan {
-        Some(vlan) => checks.push(Check::lacking(
+        Some(vlan) if survey.strips_vlan => checks.push(Check::lacking(
             subject("VLAN"),
-            format!("carries the VLAN interface {vlan}, so that no xdp port opens on it"),
-            format!("remove it (ip link del {vlan}), or give the engine another interface"),
+            format!(
+                "carries the VLAN interface {vlan} and loses the tags, so that no xdp port opens \
+                 on it"
+            ),
+            format!(
+                "keep the tags where the card can (ethtool -K {name} rxvlan off), remove it (ip \
+                 link del {vlan}), or give the engine another interface"
+            ),
         )),
+        Some(vlan) => {
+            let found = format!("carries the VLAN interface {vlan}, whose frames are the kernel's");
+            checks.push(Check::good(subject("VLAN"), found));
+        }
         None if survey.strips_vlan => {
             checks.push(Check::good(subject("VLAN"), "no VLAN interface; tags are the kernel's"));
         }
