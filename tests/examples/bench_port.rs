@@ -12,6 +12,7 @@ use std::time::Duration;
 use outboard::demo::report::{figure, median};
 use outboard::failure::{Failure, Result};
 use outboard::lab::{Lab, Link, Program, Side, Task, Traffic, require_programs};
+use rustix::process::Signal;
 
 /// Longest time for a program to show a figure.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -58,8 +59,10 @@ fn main() -> Result<()> {
     let windows = arguments.next().map_or(Ok(5), |text| text.parse().map_err(|_| usage()))?;
     require_programs(&["dpdk-testpmd"])?;
     let lab = Lab::new()?;
-    let link = lab.join(None)?;
-    let bench = Bench { lab, link, load };
+    // Each for one kind of receiving: the kernel does not forget that it had a thread.
+    let [threaded, soft] = [lab.join(None)?, lab.join(None)?];
+    lab.suit(&threaded, Traffic::Requests)?;
+    let bench = Bench { lab, threaded, soft, load };
     println!("frames/s, medians of {windows} windows (smallest to largest)");
     println!("{:<52} {:>30} {:>30} {:>6} {:>11}", "", "Outboard", "testpmd", "ratio", "offered");
     for row in ROWS {
@@ -70,16 +73,16 @@ fn main() -> Result<()> {
 
 struct Bench {
     lab: Lab,
-    link: Link,
+    threaded: Link,
+    soft: Link,
     load: PathBuf,
 }
 
 impl Bench {
     fn row(&self, row: Row, windows: usize) -> Result<()> {
-        self.lab.suit(&self.link, row.traffic)?;
         let sender = match row.direction {
             Direction::Send => None,
-            Direction::Receive => Some(self.sender(row.bytes)?),
+            Direction::Receive => Some(self.sender(row)?),
         };
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for window in 0..windows {
@@ -105,33 +108,38 @@ impl Bench {
     }
 
     /// The sender of what is received, once it sends.
-    fn sender(&self, bytes: usize) -> Result<Program> {
-        let path = format!("/sys/class/net/{}/address", self.link.end(Side::B));
+    fn sender(&self, row: Row) -> Result<Program> {
+        let path = format!("/sys/class/net/{}/address", self.link(row).end(Side::B));
         let to = self.lab.inside(Side::B, &["cat", &path])?;
-        let mut sender = self.lab.start(Side::A, self.task(Side::A, Some((bytes, to.trim()))))?;
+        let task = self.task(row, Side::A, Some(to.trim()));
+        let mut sender = self.lab.start(Side::A, task)?;
         sender.until(PATIENCE, |sender| !of_outboard(&sender.output()).is_empty())?;
         Ok(sender)
     }
 
-    /// The load through our port: sending frames, or receiving.
-    fn task(&self, side: Side, send: Option<(usize, &str)>) -> Task {
-        let task = Task::new(&self.load).arg(format!("xdp:{},ports=4", self.link.end(side)));
-        match send {
+    fn link(&self, row: Row) -> &Link {
+        if row.traffic == Traffic::Requests { &self.threaded } else { &self.soft }
+    }
+
+    /// The load through our port: frames sent to somebody, or received.
+    fn task(&self, row: Row, side: Side, to: Option<&str>) -> Task {
+        let port = format!("xdp:{},ports=4", self.link(row).end(side));
+        let task = Task::new(&self.load).arg(port);
+        match to {
             None => task.arg("receive"),
-            Some((bytes, to)) => task.args(["send", &bytes.to_string(), to]),
+            Some(to) => task.args(["send", &row.bytes.to_string(), to]),
         }
     }
 
     fn outboard(&self, row: Row) -> Result<f64> {
         // A station that does not exist, as testpmd's frames are for.
-        let nobody = "02:00:00:00:00:00";
-        let send = (row.direction == Direction::Send).then_some((row.bytes, nobody));
-        self.window(self.task(Side::B, send), of_outboard, 4)
+        let nobody = (row.direction == Direction::Send).then_some("02:00:00:00:00:00");
+        self.window(self.task(row, Side::B, nobody), of_outboard, 4)
     }
 
     fn testpmd(&self, row: Row) -> Result<f64> {
         let core = self.lab.host(Side::B).core;
-        let interface = self.link.end(Side::B);
+        let interface = self.link(row).end(Side::B);
         let device = format!("net_af_xdp0,iface={interface},start_queue=0,queue_count=1");
         let (mode, counter) = match row.direction {
             Direction::Send => ("txonly", "Tx-pps:"),
@@ -151,8 +159,9 @@ impl Bench {
         let mut program = self.lab.start(Side::B, task)?;
         program.until(PATIENCE, |program| read(&program.output()).len() >= count)?;
         let figures = read(&program.output());
-        // It takes its XDP program away with it.
-        program.stop();
+        // It takes its XDP program away with it, if it is given the time.
+        program.signal(Signal::TERM);
+        program.wait(PATIENCE)?;
         median(figures.get(1..).unwrap_or_default())
             .ok_or_else(|| Failure::new("there was no figure", "run it again"))
     }
