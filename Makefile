@@ -11,6 +11,7 @@
 #   make loom    the interleavings of the shared queues
 #   make fuzz    every fuzz target, FUZZ_SECONDS each (60)
 #   make sim     whole systems under virtual time, seeds SIM_SEEDS (1..2000)
+#   make kills   the engine killed KILLS (100) times under load; root
 #   make soak    real programs, SOAK_SECONDS each (600)
 #   make coexist the kernel's services and accelerated ones on one address, for SOAK_SECONDS
 
@@ -20,9 +21,10 @@ SOAK_SECONDS ?= 600
 SIM_SEEDS ?= 1..2000
 PREFIX ?= /usr/local
 BUILT ?= target/release
-export SOAK_SECONDS
+KILLS ?= 100
+export SOAK_SECONDS KILLS
 
-.PHONY: all build install test test-vm lint demo bench bench-port sim soak coexist fuzz loom setup setup-build
+.PHONY: all build install test test-vm lint demo bench bench-port sim kills soak coexist fuzz loom setup setup-build
 
 all: build
 
@@ -101,3 +103,6 @@ soak: setup build
 
 coexist: setup build
 	$(CARGO) test --package outboard-tests --test coexist -- --ignored --nocapture
+
+kills: setup build
+	$(CARGO) test --package outboard-tests --test kills -- --ignored --nocapture kills

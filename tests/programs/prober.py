@@ -4,10 +4,9 @@
 
 A probe connects, sends a line (PING) and waits for the first byte of an answer. Probes do not wait
 for each other. When the file STOP exists, one line for each server: its port, probes, those that
-were answered, and the longest time in milliseconds between two probes that were answered, by when
-they began.
+were answered, and the longest time in milliseconds in which no answer came, until STOP.
 """
-import errno, os, select, socket, sys, time
+import os, select, socket, struct, sys, time
 
 EVERY = 0.005
 PATIENCE = 10.0
@@ -21,6 +20,8 @@ begun = {port: 0 for port in ports}
 def begin(port, now):
     probe = socket.socket()
     probe.setblocking(False)
+    # Closed with a reset: nothing of a probe stays behind to run out of ports.
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     begun[port] += 1
     try:
         probe.connect((address, port))
@@ -33,20 +34,18 @@ def begin(port, now):
 
 
 def end(fd):
-    probe, port, began, _ = probes.pop(fd)
-    probe.close()
-    return port, began
+    probes.pop(fd)[0].close()
 
 
-def go_on(fd, events):
-    probe, port, began, asked = probes[fd]
+def go_on(fd):
+    probe, port, _, asked = probes[fd]
     try:
         if not asked[0]:
             probe.sendall(b"PING\r\n")
             asked[0] = True
             epoll.modify(probe, select.EPOLLIN)
         elif probe.recv(1):
-            done[port].append(began)
+            done[port].append(time.monotonic())
             end(fd)
         else:
             end(fd)
@@ -56,26 +55,28 @@ def go_on(fd, events):
         end(fd)
 
 
-first = None
+first = last = None
 due = time.monotonic()
 while True:
     now = time.monotonic()
     stopping = os.path.exists(stop)
-    if stopping and not probes:
-        break
+    if stopping:
+        last = last or now
+        if not probes:
+            break
     if now >= due and not stopping:
         # Both in the same moment, so that what holds the prober up holds both.
         for port in ports:
             begin(port, now)
         first = first or now
         due = max(due + EVERY, now)
-    for fd, events in epoll.poll(max(0.0, min(EVERY, due - now))):
+    for fd, _ in epoll.poll(max(0.0, min(EVERY, due - now)) if not stopping else EVERY):
         if fd in probes:
-            go_on(fd, events)
+            go_on(fd)
     for fd in [fd for fd, (_, _, began, _) in probes.items() if now - began > PATIENCE]:
         end(fd)
 
 for port in ports:
-    times = sorted([first, *done[port]])
+    times = [first, *(when for when in done[port] if when < last), last]
     gap = max((b - a for a, b in zip(times, times[1:])), default=0.0)
     print(port, begun[port], len(done[port]), round(gap * 1000), flush=True)

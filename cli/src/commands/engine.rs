@@ -68,7 +68,7 @@ pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<
     println!("{READY}");
     systemd::notify("READY=1");
     engine.join().map_err(|reason| {
-        Failure::new(format!("the engine ended: {reason}"), "report this with its messages")
+        Failure::new(format!("the engine ended: {reason}"), "its messages are above")
     })?;
     systemd::notify("STOPPING=1");
     Ok(match trial.is_some_and(|(_, trial)| trial.is_over()) {

@@ -164,6 +164,7 @@ impl Worker {
     pub(crate) fn on_interface(&mut self, port: usize, facts: Facts) {
         let Some(attached) = self.ports.get_mut(port) else { return };
         let Facts { addresses, gateway, routes, mtu, mac, elsewhere: _ } = facts;
+        attached.gone = mac.is_none();
         let Some(before) = self.stack.routes().interface(attached.interface) else { return };
         // One that is gone keeps MTU and link address: it has no addresses either.
         let mtu = if mtu == 0 { before.mtu } else { mtu };

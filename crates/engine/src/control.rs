@@ -78,6 +78,8 @@ struct Ready {
     closed: bool,
     /// The kernel has news of its interfaces.
     kernel: bool,
+    /// Something has left the directory of the control socket.
+    left: bool,
 }
 
 /// What a connection has become.
@@ -216,7 +218,7 @@ impl Control {
             None => CapabilitySet::empty(),
         });
         while !self.stop.is_stopped() {
-            let Ready { ready, accept, closed, kernel } = match self.wait() {
+            let Ready { ready, accept, closed, kernel, left } = match self.wait() {
                 Ok(found) => found,
                 Err(Errno::INTR) => continue,
                 Err(error) => {
@@ -240,6 +242,9 @@ impl Control {
             if accept {
                 self.accept();
             }
+            if left {
+                self.restore_socket();
+            }
         }
         // The worker's last words.
         for answer in self.answers.take() {
@@ -250,7 +255,7 @@ impl Control {
     }
 
     fn wait(&self) -> rustix::io::Result<Ready> {
-        let mut fds = Vec::with_capacity(self.connections.len() + 4);
+        let mut fds = Vec::with_capacity(self.connections.len() + 6);
         fds.push(PollFd::from_borrowed_fd(self.stop.fd(), PollFlags::IN));
         fds.push(PollFd::from_borrowed_fd(self.answers.signal().fd(), PollFlags::IN));
         // Who comes before it is known which addresses may be used waits a moment.
@@ -260,6 +265,8 @@ impl Control {
         // Without one, the same descriptor twice does no harm.
         let kernel = self.kernel.as_ref().map_or(self.closed.fd(), Kernel::fd);
         fds.push(PollFd::from_borrowed_fd(kernel, PollFlags::IN));
+        let left = self.socket.watch().unwrap_or(self.closed.fd());
+        fds.push(PollFd::from_borrowed_fd(left, PollFlags::IN));
         for connection in self.connections.values() {
             let wanted = match connection.next {
                 Next::Message => PollFlags::IN,
@@ -271,14 +278,15 @@ impl Control {
         poll(&mut fds, None)?;
         let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
         let (accept, closed, kernel) = (is_ready(2), is_ready(3), is_ready(4));
+        let left = is_ready(5) && self.socket.watch().is_some();
         let ready = self
             .connections
             .keys()
-            .zip(fds.iter().skip(5))
+            .zip(fds.iter().skip(6))
             .filter(|(_, fd)| !fd.revents().is_empty())
             .map(|(id, fd)| (*id, fd.revents()))
             .collect();
-        Ok(Ready { ready, accept, closed, kernel })
+        Ok(Ready { ready, accept, closed, kernel, left })
     }
 
     /// A socket that was shown is closed: the right to its port has ended.
@@ -306,6 +314,24 @@ impl Control {
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(_) => return,
             }
+        }
+    }
+
+    /// Puts the control socket back where programs look for it.
+    fn restore_socket(&mut self) {
+        match self.socket.restored() {
+            None => {}
+            Some(Ok(again)) => {
+                // Whoever waits at the old one comes in before it goes.
+                self.accept();
+                self.socket = again;
+                self.spare = rustix::io::fcntl_dupfd_cloexec(&self.socket.fd, 0).ok();
+                tracing::warn!("the control socket was removed; it is back at its path");
+            }
+            Some(Err(error)) => tracing::warn!(
+                "{error}; programs that are attached go on, others do not find the engine: start it \
+                 again"
+            ),
         }
     }
 

@@ -40,6 +40,8 @@ pub enum Stage {
     },
     /// So much is left.
     Waiting(Left),
+    /// The interfaces of all ports have been removed.
+    Lost,
     /// What is left is closed. Sessions have ended.
     Closing(Left),
     /// All is done.
@@ -176,8 +178,17 @@ impl Worker {
         self.stack.sockets().filter_map(live).collect()
     }
 
-    /// Looks whether the end can go on.
+    /// Whether the interfaces of all ports have been removed: there is nothing left to do then.
+    pub fn has_lost_all(&self) -> bool {
+        self.ports.iter().all(|attached| attached.gone || attached.port.is_gone())
+    }
+
+    /// Looks whether the end can go on, or has to begin.
     pub(crate) fn look_at_end(&mut self) {
+        if self.ending.is_none() && self.has_lost_all() {
+            self.answers.push(Answer::Ending(Stage::Lost));
+            self.close_all();
+        }
         let Some(ending) = &mut self.ending else { return };
         if ending.has_ended {
             return;

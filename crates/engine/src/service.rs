@@ -40,7 +40,7 @@ impl std::error::Error for StartError {}
 pub struct Engine {
     stop: StopHandle,
     counters: Arc<Counters>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<Result<(), String>>>,
 }
 
 /// Ends an engine from elsewhere. [`Engine::join`] returns when the end has come.
@@ -164,9 +164,7 @@ impl Engine {
                 let usable = pinned.is_ok();
                 // The starter waits for this message.
                 let _ = ready.send(pinned);
-                if usable {
-                    polling.run();
-                }
+                if usable { polling.run() } else { Ok(()) }
             })
             .map_err(|error| StartError(format!("starting the worker: {error}")))?;
         match started.recv() {
@@ -184,6 +182,7 @@ impl Engine {
             .spawn(move || {
                 let _end = EndOfAll(Arc::clone(&stop));
                 control.run();
+                Ok(())
             })
             .map_err(|error| StartError(format!("starting the control thread: {error}")))?;
         Ok(Self { stop: handle, counters, threads: vec![worker_thread, control_thread] })
@@ -202,13 +201,18 @@ impl Engine {
     /// Waits until the engine has ended.
     ///
     /// # Errors
-    /// A sentence when one of its threads panicked.
+    /// A sentence when one of its threads panicked, or when nothing was left to serve.
     pub fn join(self) -> Result<(), String> {
         let mut result = Ok(());
         for thread in self.threads {
             let name = thread.thread().name().unwrap_or_default().to_string();
-            if thread.join().is_err() {
-                result = Err(format!("the engine's thread {name} panicked; its message is above"));
+            match thread.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(reason)) => result = Err(reason),
+                Err(_) => {
+                    result =
+                        Err(format!("the engine's thread {name} panicked; its message is above"));
+                }
             }
         }
         result
@@ -308,6 +312,9 @@ fn own_time_ns() -> u64 {
     own.tv_sec as u64 * 1_000_000_000 + own.tv_nsec as u64
 }
 
+/// Why an engine ends whose interfaces have been removed.
+const LOST: &str = "the interface of its port was removed; start it again when there is one";
+
 /// The polling loop of one worker.
 struct Polling {
     worker: Worker,
@@ -327,7 +334,8 @@ struct Polling {
 }
 
 impl Polling {
-    fn run(mut self) {
+    /// Until the end; why, if that was a failure.
+    fn run(mut self) -> Result<(), String> {
         let mut worked_at = now();
         let mut lanes_at = worked_at;
         let mut cpu = None;
@@ -365,6 +373,10 @@ impl Polling {
                 }
             }
             start = end;
+        }
+        match self.worker.has_lost_all() {
+            true => Err(LOST.into()),
+            false => Ok(()),
         }
     }
 

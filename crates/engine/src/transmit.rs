@@ -28,6 +28,8 @@ pub struct Attached {
     pub burst: RxBurst,
     /// The frame that found the port full; it goes first.
     pub held: Option<(Transmit, [u8; HEADER_MAX])>,
+    /// Its interface has been removed.
+    pub gone: bool,
 }
 
 /// Memory used again for every frame.

@@ -129,7 +129,13 @@ impl Worker {
             let PortSetup { mut port, addresses, .. } = setup;
             let mtu = port.info().mtu;
             follow(&mut *port, &addresses, mtu);
-            ports.push(Attached { port, interface, burst: RxBurst::new(), held: None });
+            ports.push(Attached {
+                port,
+                interface,
+                burst: RxBurst::new(),
+                held: None,
+                gone: false,
+            });
         }
         Ok(Self {
             limits,

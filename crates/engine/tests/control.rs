@@ -281,3 +281,87 @@ fn one_user_cannot_take_all_sessions_by_default() {
     let limits = Limits::default();
     assert_eq!(limits.sessions_per_user, limits.sessions / 4);
 }
+
+#[test]
+fn a_control_socket_that_is_removed_comes_back() {
+    let limits = Limits::default();
+    let running = start("removed", limits);
+    let before = running.attach();
+    for _ in 0..2 {
+        std::fs::remove_file(&running.path).unwrap();
+        while Socket::connect(&running.path).is_err() {
+            std::thread::yield_now();
+        }
+        // New ones come in, and the one that was there goes on.
+        drop(running.attach());
+        assert!(matches!(
+            ask(&before, &ToEngine::Interfaces, &[]),
+            Some(FromEngine::Interfaces { .. })
+        ));
+    }
+}
+
+#[test]
+fn an_engine_leaves_the_socket_of_its_successor_alone() {
+    let running = start("taken", Limits::default());
+    let path = running.path.clone();
+    let other = path.with_extension("other");
+    let successor = shm::control::ControlListener::bind(&other, 0o600).unwrap();
+    std::fs::rename(&other, &path).unwrap();
+    drop(running);
+    assert!(path.exists());
+    drop(successor);
+    let _ = std::fs::remove_file(&path);
+}
+
+/// A port that fails as no port should.
+struct Panicking(PairPort);
+
+impl port::Port for Panicking {
+    fn info(&self) -> &port::PortInfo {
+        self.0.info()
+    }
+    fn receive(&mut self, _: &mut port::RxBurst) {
+        panic!("planned by a test");
+    }
+    fn frame(&self, handle: port::RxHandle) -> port::RxFrame<'_> {
+        self.0.frame(handle)
+    }
+    fn release(&mut self, burst: &mut port::RxBurst) {
+        self.0.release(burst);
+    }
+    fn send(
+        &mut self,
+        meta: &port::TxMeta,
+        header: &[u8],
+        payload: &[arch::SharedBytes<'_>],
+    ) -> Result<(), port::TxError> {
+        self.0.send(meta, header, payload)
+    }
+    fn flush(&mut self) {}
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn counters(&self) -> port::PortCounters {
+        self.0.counters()
+    }
+}
+
+#[test]
+fn a_panic_ends_the_whole_engine_and_removes_its_socket() {
+    let (engine, path) = {
+        let (port, _, _) = pair(&PairConfig::default());
+        let path = std::env::temp_dir().join(format!("outboard-panic-{}", std::process::id()));
+        let setup = PortSetup {
+            port: Box::new(Panicking(port)),
+            addresses: Vec::new(),
+            gateway: None,
+            routes: Vec::new(),
+        };
+        (Engine::start(EngineConfig::new(&path), vec![setup]).unwrap(), path)
+    };
+    // Nobody tells it to end.
+    let said = engine.join().unwrap_err();
+    assert!(said.contains("outboard-w0 panicked"), "{said}");
+    assert!(!path.exists());
+}

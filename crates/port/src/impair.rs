@@ -203,6 +203,10 @@ impl<P: Port> Port for Impaired<P> {
         self.inner.release_claim(claim);
     }
 
+    fn is_gone(&self) -> bool {
+        self.inner.is_gone()
+    }
+
     fn follow(&mut self, addresses: &[IpAddr], mtu: u16) -> io::Result<()> {
         self.inner.follow(addresses, mtu)
     }

@@ -252,6 +252,11 @@ pub trait Port: Send {
     /// adapters look after their link here now and then.
     fn on_time(&mut self, _now_ns: u64) {}
 
+    /// Whether the interface is gone for good, as far as the port can tell: not down, but removed.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
     /// Takes something for the engine, or changes how it is taken, on a port that shares its
     /// interface with the kernel ([`PortInfo::shared`]). Elsewhere everything is the engine's
     /// already. A system call.
@@ -319,6 +324,10 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn on_time(&mut self, now_ns: u64) {
         (**self).on_time(now_ns);
+    }
+
+    fn is_gone(&self) -> bool {
+        (**self).is_gone()
     }
 
     fn claim(&mut self, claim: &Claim) -> io::Result<()> {

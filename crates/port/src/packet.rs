@@ -227,7 +227,21 @@ pub struct PacketPort {
     ring: Ring,
     transmit: Transmit,
     next_look_ns: u64,
+    gone: bool,
     counters: PortCounters,
+}
+
+/// Whether the interface that a packet socket was bound to has been removed: the kernel then gives
+/// -1 for its number.
+fn is_unbound(fd: &OwnedFd) -> bool {
+    // SAFETY: all-zero is a value of this plain C struct.
+    let mut bound: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    let mut len = mem::size_of_val(&bound) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into the struct, which takes any.
+    let told = unsafe {
+        libc::getsockname(fd.as_raw_fd(), std::ptr::from_mut(&mut bound).cast(), &raw mut len)
+    };
+    told == 0 && bound.sll_ifindex == -1
 }
 
 impl PacketPort {
@@ -244,6 +258,7 @@ impl PacketPort {
             ring,
             transmit: Transmit::new(),
             next_look_ns: 0,
+            gone: false,
             counters: PortCounters::default(),
         })
     }
@@ -305,6 +320,10 @@ impl Port for PacketPort {
         self.counters
     }
 
+    fn is_gone(&self) -> bool {
+        self.gone
+    }
+
     /// At once while the kernel had no room for frames that were gathered: nothing would wake a
     /// sleeper when it has.
     fn next_deadline(&self) -> Option<u64> {
@@ -318,6 +337,7 @@ impl Port for PacketPort {
             self.next_look_ns = now_ns.saturating_add(LOOK_NS);
             let mut pending: libc::c_int = 0;
             read_option(&self.fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut pending);
+            self.gone |= pending != 0 && is_unbound(&self.fd);
             self.transmit.try_again();
         }
     }

@@ -391,6 +391,10 @@ impl Port for TapPort {
     fn counters(&self) -> PortCounters {
         self.counters
     }
+
+    fn is_gone(&self) -> bool {
+        self.gone
+    }
 }
 
 #[cfg(test)]

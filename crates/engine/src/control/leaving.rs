@@ -42,6 +42,7 @@ fn of(left: Left) -> String {
 pub(super) fn say(stage: Stage) {
     let line = match stage {
         Stage::Draining { limit_ns: 0 } => return,
+        Stage::Lost => "the interface is gone: what is left is closed".into(),
         Stage::Draining { limit_ns } => format!(
             "draining: new connections are the kernel's; waiting up to {:?} for those that stand \
              (a second signal closes them)",

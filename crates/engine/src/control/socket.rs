@@ -1,8 +1,9 @@
 //! The listening socket at which clients attach.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{Gid, Mode};
 use rustix::io::Errno;
 use rustix::net::{
@@ -30,6 +31,30 @@ impl std::error::Error for ControlError {}
 pub struct ControlSocket {
     pub(super) fd: OwnedFd,
     path: PathBuf,
+    mode: u32,
+    group: Option<u32>,
+    /// Device and inode of what was put at the path.
+    file: Option<(u64, u64)>,
+    /// Tells of changes of the path's directory; `None` where it cannot be watched.
+    watch: Option<OwnedFd>,
+}
+
+/// Which file lies at `path`.
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    let stat = rustix::fs::lstat(path).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+/// Watches for what leaves the directory of `path`, and for the end of the directory itself.
+fn watch(path: &Path) -> Result<OwnedFd, Errno> {
+    let events = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::DELETE_SELF;
+    let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let directory = match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    };
+    inotify::add_watch(&watch, directory, events)?;
+    Ok(watch)
 }
 
 impl ControlSocket {
@@ -87,13 +112,51 @@ impl ControlSocket {
         rustix::fs::chmod(path, Mode::from_raw_mode(mode))
             .map_err(|error| fail(format!("cannot set its permissions: {error}")))?;
         listen(&fd, 128).map_err(|error| fail(format!("listen: {error}")))?;
-        Ok(Self { fd, path: path.to_path_buf() })
+        let watched = watch(path);
+        if let Err(error) = &watched {
+            tracing::warn!("the directory of {} cannot be watched: {error}", path.display());
+        }
+        let (path, file) = (path.to_path_buf(), file_at(path));
+        Ok(Self { fd, path, mode, group, file, watch: watched.ok() })
+    }
+
+    /// Readable when something has left the socket's directory.
+    pub(super) fn watch(&self) -> Option<BorrowedFd<'_>> {
+        self.watch.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Looks whether the socket still lies at its path, and makes another one when it does not:
+    /// programs find an engine by nothing else. `Some`: this is the socket from now on.
+    pub(super) fn restored(&mut self) -> Option<Result<Self, ControlError>> {
+        let mut bytes = [0; 4096];
+        // What it says does not matter, only that it is taken.
+        while self.watch.as_ref().is_some_and(|fd| rustix::io::read(fd, &mut bytes).is_ok()) {}
+        let there = file_at(&self.path);
+        if there == self.file {
+            return None;
+        }
+        if there.is_some() {
+            self.watch = None;
+            let reason = "something else lies there now; this engine can no longer be found".into();
+            return Some(Err(ControlError { path: self.path.clone(), reason }));
+        }
+        if let Some(directory) = self.path.parent() {
+            // When it fails, so does the next step, which says why.
+            let _ = std::fs::create_dir_all(directory);
+        }
+        let again = Self::open(&self.path, self.mode, self.group);
+        if again.is_err() {
+            self.watch = None;
+        }
+        Some(again)
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // Gone already is as good.
-        let _ = rustix::fs::unlink(&self.path);
+        // Another engine's socket at the same path stays.
+        if file_at(&self.path) == self.file {
+            let _ = rustix::fs::unlink(&self.path);
+        }
     }
 }

@@ -1,0 +1,223 @@
+//! The kernel's addresses, routes, rules and MTU under an engine on its interface: what changes for
+//! connections, listeners and programs that are attached already.
+
+use outboard::demo::bench::listens;
+use outboard::lab::{Program, Side, Task};
+use outboard_tests::joined::{CLIENT, Joined, Keeper, PATIENCE, SERVER, eventually};
+use outboard_tests::turn;
+use outboard_tests::world::{PYTHON, script};
+
+/// A second address of host B.
+const SECOND: &str = "10.78.0.3";
+
+#[test]
+fn connections_outlive_the_removal_of_their_address() {
+    let Some(_turn) = turn("connections_outlive_the_removal_of_their_address") else { return };
+    let joined = Joined::start();
+    let _redis = joined.redis();
+    let b = joined.link.end(Side::B);
+    joined.ip(Side::B, &format!("addr add {SECOND}/24 dev {b}"));
+    let mut keeper = Keeper::start(&joined, Side::A, false);
+    assert_eq!(keeper.open("first", SERVER, 6379), "ok");
+    eventually("a connection of the engine's to the new address", || {
+        let accepts = joined.counter("accepts");
+        assert_eq!(keeper.open("second", SECOND, 6379), "ok");
+        assert_eq!(keeper.ask("second", 0), "ok");
+        joined.counter("accepts") > accepts
+    });
+    joined.ip(Side::B, &format!("addr del {SECOND}/24 dev {b}"));
+    // The other address goes on, for connections that stand and new ones.
+    assert_eq!(keeper.ask("first", 0), "ok");
+    let accepts = joined.counter("accepts");
+    assert!(joined.answers(SERVER));
+    assert_eq!(joined.counter("accepts"), accepts + 1);
+    // And the first waits until its own is back.
+    let asked = keeper.begin("use", "second 0");
+    joined.ip(Side::B, &format!("addr add {SECOND}/24 dev {b}"));
+    assert_eq!(keeper.outcome(asked), "ok");
+    assert_eq!(keeper.ask("first", 0), "ok");
+}
+
+#[test]
+fn an_address_that_is_replaced_takes_its_listeners_and_connections_along() {
+    let Some(_turn) = turn("an_address_that_is_replaced_takes_its_listeners_and_connections_along")
+    else {
+        return;
+    };
+    let joined = Joined::start();
+    let _redis = joined.redis();
+    let b = joined.link.end(Side::B);
+    let mut keeper = Keeper::start(&joined, Side::A, false);
+    assert_eq!(keeper.open("held", SERVER, 6379), "ok");
+    assert_eq!(keeper.ask("held", 0), "ok");
+    // The same address with another prefix, and the old one away.
+    joined.ip(Side::B, &format!("addr add {SERVER}/25 dev {b}"));
+    joined.ip(Side::B, &format!("addr del {SERVER}/24 dev {b}"));
+    assert_eq!(keeper.ask("held", 0), "ok");
+    let accepts = joined.counter("accepts");
+    assert!(joined.answers(SERVER));
+    assert_eq!(joined.counter("accepts"), accepts + 1, "still the engine's");
+    // Another address altogether: the same listener has it.
+    joined.ip(Side::B, &format!("addr add {SECOND}/24 dev {b}"));
+    joined.ip(Side::B, &format!("addr del {SERVER}/25 dev {b}"));
+    eventually("acceleration at the new address", || {
+        let accepts = joined.counter("accepts");
+        assert!(joined.answers(SECOND), "one of the two halves serves");
+        joined.counter("accepts") > accepts
+    });
+}
+
+/// A plain server on host A that echoes.
+fn echo(joined: &Joined, address: &str, port: u16) -> Program {
+    let task = Task::new(PYTHON).arg(script(&joined.lab, "echo.py")).args(["epoll", address]);
+    let mut server = joined.lab.start(Side::A, task.arg(port.to_string())).expect("a server");
+    server.until(PATIENCE, |server| listens(server.pid(), port)).expect("it listens");
+    server
+}
+
+#[test]
+fn attached_programs_learn_of_new_addresses_and_routes() {
+    let Some(_turn) = turn("attached_programs_learn_of_new_addresses_and_routes") else { return };
+    let joined = Joined::start();
+    let [a, b] = Side::BOTH.map(|side| joined.link.end(side));
+    let _echo = echo(&joined, "0.0.0.0", 7000);
+    let mut keeper = Keeper::start(&joined, Side::B, true);
+    assert_eq!(keeper.open("near", CLIENT, 7000), "ok");
+    assert_eq!(joined.counter("tcp_active_opens"), 1);
+    // A network without a route: the kernel is asked, and says so.
+    joined.ip(Side::A, "addr add 192.0.2.1/32 dev lo");
+    assert_eq!(keeper.open("far", "192.0.2.1", 7000), "ENETUNREACH");
+    joined.ip(Side::B, &format!("route add 192.0.2.0/24 via {CLIENT}"));
+    let mut opens = 1;
+    eventually("the engine's way to a network with a route", || {
+        assert_eq!(keeper.open("far", "192.0.2.1", 7000), "ok");
+        let now = joined.counter("tcp_active_opens");
+        std::mem::replace(&mut opens, now) < now
+    });
+    assert_eq!(keeper.ask("far", 1000), "ok");
+    // A second network on the link.
+    joined.ip(Side::A, &format!("addr add 10.99.0.1/24 dev {a}"));
+    joined.ip(Side::B, &format!("addr add 10.99.0.2/24 dev {b}"));
+    eventually("the engine's way to a new network on the link", || {
+        assert_eq!(keeper.open("new", "10.99.0.1", 7000), "ok");
+        let now = joined.counter("tcp_active_opens");
+        std::mem::replace(&mut opens, now) < now
+    });
+    // What leads elsewhere is the kernel's, although the network is the engine's otherwise.
+    joined.ip(Side::B, "route add 192.0.2.1/32 dev lo");
+    eventually("the kernel's way", || {
+        let before = joined.counter("tcp_active_opens");
+        keeper.open("elsewhere", "192.0.2.1", 7000) != "ok"
+            && joined.counter("tcp_active_opens") == before
+    });
+    // To the machine's own address an accelerated program goes through the kernel.
+    let _own = joined.serve(
+        Task::new(PYTHON).arg(script(&joined.lab, "echo.py")).args(["epoll", SERVER, "7001"]),
+        7001,
+    );
+    let before = joined.counter("tcp_active_opens");
+    assert_eq!(keeper.open("own", SERVER, 7001), "ok");
+    assert_eq!(keeper.ask("own", 1000), "ok");
+    assert_eq!(joined.counter("tcp_active_opens"), before);
+}
+
+/// Tells the length of every IP packet with TCP that comes from a port.
+const LENGTHS: &str = "
+import socket, sys
+taken = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+taken.bind((sys.argv[1], 0))
+print('ready', flush=True)
+while True:
+    frame = taken.recv(70000)
+    ip = frame[14:]
+    tcp = ip[(ip[0] & 15) * 4:]
+    if ip[9] == 6 and tcp[0:2] == int(sys.argv[2]).to_bytes(2, 'big'):
+        size = int.from_bytes(ip[2:4], 'big')
+        print(size, flush=True)
+";
+
+#[test]
+fn segments_of_running_connections_follow_the_mtu() {
+    let Some(_turn) = turn("segments_of_running_connections_follow_the_mtu") else { return };
+    let joined = Joined::start();
+    let [a, b] = Side::BOTH.map(|side| joined.link.end(side));
+    joined.lab.inside(Side::A, &["ethtool", "-K", &a, "gro", "off"]).expect("ethtool");
+    let _echo = joined.python("echo.py", &["epoll", SERVER, "7000"], 7000);
+    let mut keeper = Keeper::start(&joined, Side::A, false);
+    assert_eq!(keeper.open("held", SERVER, 7000), "ok");
+    assert_eq!(keeper.ask("held", 200_000), "ok");
+    assert_eq!(joined.counter("accepts"), 1);
+    for mtu in [1300, 1500] {
+        for (side, end) in [(Side::A, &a), (Side::B, &b)] {
+            joined.ip(side, &format!("link set {end} mtu {mtu}"));
+        }
+        eventually("news of the MTU", || {
+            let seen = Task::new(PYTHON).args(["-c", LENGTHS, &a, "7000"]);
+            let mut seen = joined.lab.start(Side::A, seen).expect("an observer");
+            seen.until(PATIENCE, |one| one.output().contains("ready")).expect("it begins");
+            assert_eq!(keeper.ask("held", 200_000), "ok");
+            let output = seen.output();
+            let sizes = output.lines().filter_map(|line| line.parse::<usize>().ok());
+            sizes.max() == Some(mtu)
+        });
+    }
+}
+
+#[test]
+fn rules_of_the_kernels_own_keep_new_connections_from_the_engine() {
+    let Some(_turn) = turn("rules_of_the_kernels_own_keep_new_connections_from_the_engine") else {
+        return;
+    };
+    let mut joined = Joined::start();
+    let _redis = joined.redis();
+    let mut keeper = Keeper::start(&joined, Side::A, false);
+    assert_eq!(keeper.open("held", SERVER, 6379), "ok");
+    assert_eq!(keeper.ask("held", 0), "ok");
+    joined.ip(Side::B, "rule add fwmark 7 table 100");
+    let engine = joined.engine.as_mut().expect("the engine runs");
+    engine.until(PATIENCE, |one| one.errors().contains("routing rules")).expect("it says so");
+    eventually("new connections through the kernel", || {
+        let accepts = joined.counter("accepts");
+        assert!(joined.answers(SERVER));
+        joined.counter("accepts") == accepts
+    });
+    assert_eq!(keeper.ask("held", 0), "ok", "what stands goes on");
+    // Those that programs open, too.
+    let _echo = echo(&joined, "0.0.0.0", 7000);
+    let mut client = Keeper::start(&joined, Side::B, true);
+    assert_eq!(client.open("out", CLIENT, 7000), "ok");
+    assert_eq!(joined.counter("tcp_active_opens"), 0);
+    joined.ip(Side::B, "rule del fwmark 7 table 100");
+    eventually("acceleration again", || {
+        let accepts = joined.counter("accepts");
+        assert!(joined.answers(SERVER));
+        joined.counter("accepts") > accepts
+    });
+    eventually("the engine's connects again", || {
+        assert_eq!(client.open("out", CLIENT, 7000), "ok");
+        joined.counter("tcp_active_opens") > 0
+    });
+}
+
+/// Connects with a mark, and says what the kernel knows of the connection.
+const MARKED: &str = "
+import socket, sys
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, 36, 7)  # SO_MARK
+s.settimeout(60)
+s.connect((sys.argv[1], 7000))
+s.sendall(b'x')
+print(s.recv(1), s.getsockopt(socket.SOL_SOCKET, 36), flush=True)
+";
+
+#[test]
+fn a_marked_socket_goes_through_the_kernel_and_says_so() {
+    let Some(_turn) = turn("a_marked_socket_goes_through_the_kernel_and_says_so") else { return };
+    let joined = Joined::start();
+    let _echo = echo(&joined, "0.0.0.0", 7000);
+    let task = Task::new(PYTHON).args(["-c", MARKED, CLIENT]);
+    let finished = joined.run(Side::B, joined.accelerated(task));
+    assert_eq!(finished.output.trim(), "b'x' 7", "{}", finished.errors);
+    assert!(finished.errors.contains("SO_MARK"), "{}", finished.errors);
+    assert_eq!(joined.counter("tcp_active_opens"), 0);
+}
