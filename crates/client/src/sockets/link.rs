@@ -209,7 +209,10 @@ impl Sockets {
                     // As configured: the program is not to notice.
                     return None;
                 }
-                self.notice(Notice::NoEngine, || {
+                // That there was none does not hide that one has come which refuses.
+                let refused = matches!(error, AttachError::Refused { .. });
+                let notice = if refused { Notice::EngineRefuses } else { Notice::NoEngine };
+                self.notice(notice, || {
                     format!(
                         "{error}; sockets go through the kernel until an engine answers at {}",
                         self.config.socket.display()
@@ -234,6 +237,7 @@ impl Sockets {
         *held(era.link.current.write()) = Some(attachment.clone());
         self.notices.again(Notice::EngineLost);
         self.notices.again(Notice::NoEngine);
+        self.notices.again(Notice::EngineRefuses);
         let shown = held(era.link.shown.lock()).clone();
         for socket in shown {
             // What another engine refused, this one may take.

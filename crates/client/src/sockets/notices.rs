@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 pub(super) enum Notice {
     NoEngine,
     EngineLost,
+    EngineRefuses,
     InheritedConnection,
     InheritedDatagram,
     NumberTooHigh,
