@@ -357,6 +357,7 @@ fn a_panic_ends_the_whole_engine_and_removes_its_socket() {
             addresses: Vec::new(),
             gateway: None,
             routes: Vec::new(),
+            ipv6: stack::api::Ipv6Mode::Off,
         };
         (Engine::start(EngineConfig::new(&path), vec![setup]).unwrap(), path)
     };
