@@ -8,7 +8,7 @@ use shm::request::{
     Addresses, ConnectOptions, ConnectionInfo, LEFT_TO_KERNEL, OptionName, Reply, Request,
 };
 use stack::api::{CongestionKind, Local, PathMtuDiscovery, TcpOptions, TcpState};
-use stack::tcp::TcpInfo;
+use stack::tcp::{TcpDetails, TcpInfo};
 
 use crate::claims::places;
 use crate::control::authority::Refusal;
@@ -679,17 +679,30 @@ fn connection_info(info: &TcpInfo, receive_limit: u32) -> ConnectionInfo {
     let bytes = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     ConnectionInfo {
         state: state_number(info.state),
-        retransmits: 0,
+        retransmits: info.more.retries,
         srtt_us: micros(info.srtt_ns),
         rttvar_us: micros(info.rttvar_ns),
         rto_us: micros(info.rto_ns),
         cwnd_bytes: info.cwnd,
         ssthresh_bytes: info.ssthresh,
         mss_bytes: info.mss,
-        scales: 0,
-        unacked_bytes: bytes(info.send_queue),
+        scales: info.more.scales.map_or(0, |(peer, own)| peer & 15 | own << 4),
+        unacked_bytes: bytes(info.more.outstanding),
         retransmitted: bytes(info.retransmits),
         send_window_bytes: info.send_window,
         receive_window_bytes: receive_limit.saturating_sub(bytes(info.receive_queue)),
+        agreed: u8::from(info.more.timestamps)
+            | u8::from(info.more.sack) << 1
+            | u8::from(info.more.scales.is_some()) << 2,
+        recovery: match info.more {
+            TcpDetails { is_lossy: true, .. } => 4,
+            TcpDetails { is_recovering: true, .. } => 3,
+            details => u8::from(details.sacked > 0),
+        },
+        path_mtu_bytes: info.mtu,
+        receive_mss_bytes: info.more.receive_mss,
+        advertised_mss_bytes: info.more.advertised_mss,
+        sacked_bytes: bytes(info.more.sacked),
+        lost_bytes: bytes(info.more.lost),
     }
 }

@@ -88,6 +88,7 @@ fn socket(index: usize) -> Seen {
         mss: 1448,
         send_window: 65535,
         mtu: 1500,
+        more: stack::tcp::TcpDetails::default(),
     };
     let id = SocketId { index: index as u32, generation: 0 };
     Seen { socket: stack::SocketInfo::Tcp(id, info), session: None }

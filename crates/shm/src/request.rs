@@ -254,6 +254,20 @@ pub struct ConnectionInfo {
     pub send_window_bytes: u32,
     /// Our window, bytes.
     pub receive_window_bytes: u32,
+    /// What was agreed on: 1 timestamps, 2 SACK, 4 scaled windows (the kernel's `TCPI_OPT_*`).
+    pub agreed: u8,
+    /// The kernel's `TCP_CA_*`: 0 open, 1 disorder, 3 recovery, 4 loss.
+    pub recovery: u8,
+    /// Largest IP packet to the peer, bytes.
+    pub path_mtu_bytes: u16,
+    /// Full segments of the peer's, bytes.
+    pub receive_mss_bytes: u16,
+    /// Segment size that was announced to the peer, bytes.
+    pub advertised_mss_bytes: u16,
+    /// Selectively acknowledged, bytes.
+    pub sacked_bytes: u32,
+    /// Lost and not sent again yet, bytes.
+    pub lost_bytes: u32,
 }
 
 fn put_address(address: SocketAddr) -> ([u64; 2], u64) {
@@ -396,13 +410,18 @@ impl Reply {
                     u64::from(info.state)
                         | u64::from(info.retransmits) << 8
                         | u64::from(info.scales) << 16
-                        | u64::from(info.mss_bytes) << 32,
+                        | u64::from(info.agreed & 15) << 24
+                        | u64::from(info.recovery & 15) << 28
+                        | u64::from(info.mss_bytes) << 32
+                        | u64::from(info.path_mtu_bytes) << 48,
                     pair(info.srtt_us, info.rttvar_us),
                     pair(info.rto_us, info.cwnd_bytes),
                     pair(info.ssthresh_bytes, info.unacked_bytes),
                     pair(info.retransmitted, info.send_window_bytes),
-                    u64::from(info.receive_window_bytes),
-                    0,
+                    u64::from(info.receive_window_bytes)
+                        | u64::from(info.receive_mss_bytes) << 32
+                        | u64::from(info.advertised_mss_bytes) << 48,
+                    pair(info.sacked_bytes, info.lost_bytes),
                 ];
                 5
             }
@@ -439,6 +458,13 @@ impl Reply {
                 retransmitted: content[4] as u32,
                 send_window_bytes: high(content[4]),
                 receive_window_bytes: content[5] as u32,
+                agreed: (content[0] >> 24) as u8 & 15,
+                recovery: (content[0] >> 28) as u8 & 15,
+                path_mtu_bytes: (content[0] >> 48) as u16,
+                receive_mss_bytes: (content[5] >> 32) as u16,
+                advertised_mss_bytes: (content[5] >> 48) as u16,
+                sacked_bytes: content[6] as u32,
+                lost_bytes: high(content[6]),
             }),
             _ => return None,
         })
@@ -501,6 +527,13 @@ mod tests {
             retransmitted: 9,
             send_window_bytes: 10,
             receive_window_bytes: 11,
+            agreed: 7,
+            recovery: 4,
+            path_mtu_bytes: 1500,
+            receive_mss_bytes: 1448,
+            advertised_mss_bytes: 1460,
+            sacked_bytes: 12,
+            lost_bytes: u32::MAX,
         };
         for reply in [
             Reply::Done,

@@ -168,4 +168,33 @@ pub struct TcpInfo {
     pub send_window: u32,
     /// Largest IP packet to the peer.
     pub mtu: u16,
+    /// More of a connection.
+    pub more: TcpDetails,
+}
+
+/// What TCP_INFO shows beside the rest, of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpDetails {
+    /// Retransmission timeouts, or window probes, in a row.
+    pub retries: u8,
+    /// A fast recovery goes on.
+    pub is_recovering: bool,
+    /// The timer ran out, and what was outstanding is being repaired.
+    pub is_lossy: bool,
+    /// Timestamps were agreed on.
+    pub timestamps: bool,
+    /// SACK was agreed on.
+    pub sack: bool,
+    /// Shifts of the peer's windows and of ours, where scaling was agreed on.
+    pub scales: Option<(u8, u8)>,
+    /// Bytes sent and not acknowledged.
+    pub outstanding: u64,
+    /// Bytes of them selectively acknowledged.
+    pub sacked: u64,
+    /// Bytes of them that count as lost.
+    pub lost: u64,
+    /// Payload of a full segment of the peer's, as seen.
+    pub receive_mss: u16,
+    /// Maximum segment size that was announced to the peer.
+    pub advertised_mss: u16,
 }

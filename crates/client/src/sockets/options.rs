@@ -408,20 +408,31 @@ impl Sockets {
         let mut value = [0_u8; 104];
         let mss = u32::from(info.mss_bytes);
         let segments = |bytes: u32| bytes.checked_div(mss).unwrap_or(0);
+        let begun = |bytes: u32| bytes.div_ceil(mss.max(1));
+        // TCP_INFINITE_SSTHRESH.
+        let ssthresh = match info.ssthresh_bytes {
+            u32::MAX => 0x7fff_ffff,
+            bytes => segments(bytes),
+        };
         let words = [
             (8, info.rto_us),
             (16, mss),
-            (20, mss),
-            (24, segments(info.unacked_bytes)),
-            (60, mss.saturating_add(40)),
+            (20, u32::from(info.receive_mss_bytes)),
+            (24, begun(info.unacked_bytes)),
+            (28, begun(info.sacked_bytes)),
+            (32, begun(info.lost_bytes)),
+            (60, u32::from(info.path_mtu_bytes)),
             (68, info.srtt_us),
             (72, info.rttvar_us),
-            (76, segments(info.ssthresh_bytes)),
+            (76, ssthresh),
             (80, segments(info.cwnd_bytes)),
-            (84, mss),
+            (84, u32::from(info.advertised_mss_bytes)),
             (100, info.retransmitted),
         ];
-        put(&mut value, &[info.state, 0, info.retransmits]);
+        put(
+            &mut value,
+            &[info.state, info.recovery, info.retransmits, 0, 0, info.agreed, info.scales],
+        );
         for (at, word) in words {
             put(value.get_mut(at..).unwrap_or_default(), &word.to_ne_bytes());
         }

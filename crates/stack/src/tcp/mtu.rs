@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::PathMtu;
-use super::connection::{Connection, NEVER, Phase, Step};
+use super::connection::{Cold, Connection, NEVER, Phase, Step};
 use super::frto::Frto;
 use super::rtt::SECOND;
 use crate::api::Instant;
@@ -51,19 +51,33 @@ pub struct Search {
     again_at: u64,
 }
 
-impl Connection<'_> {
+impl Cold {
     /// Bytes of the headers of IP and TCP without options.
     pub fn fixed_headers(&self) -> u16 {
-        if self.cold.remote.is_ipv4() { 40 } else { 60 }
+        if self.remote.is_ipv4() { 40 } else { 60 }
     }
 
+    /// The MSS option we send: what fits the interface, unless TCP_MAXSEG says less.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+    //# The MSS value to be sent in an MSS Option should be equal to the
+    //# effective MTU minus the fixed IP and TCP headers.
+    pub fn advertised_mss(&self) -> u16 {
+        let most = self.mtu.saturating_sub(self.fixed_headers()).max(88);
+        match self.options.maxseg {
+            0 => most,
+            maxseg => most.min(maxseg),
+        }
+    }
+}
+
+impl Connection<'_> {
     fn headers(&self) -> u16 {
-        self.fixed_headers() + if self.hot.timestamps { 12 } else { 0 }
+        self.cold.fixed_headers() + if self.hot.timestamps { 12 } else { 0 }
     }
 
     /// The largest packet that a search may find: what the path is said to take, and the peer.
     fn ceiling(&self) -> u16 {
-        self.advertised_mss().min(self.cold.peer_mss).saturating_add(self.fixed_headers())
+        self.cold.advertised_mss().min(self.cold.peer_mss).saturating_add(self.cold.fixed_headers())
     }
 
     /// The largest packet to send: what the path is known to take, or what a search has found.

@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use wire::tcp::SeqNumber;
 
-use super::connection::{Cold, NEVER, levels};
+use super::connection::{Cold, Hot, NEVER, Phase, levels};
 use super::flow::{Flow, Place};
 use super::listener::{LISTENER_BIT, ListenError};
 use super::tables::Tcp;
-use super::{Accepted, TcpInfo};
+use super::{Accepted, TcpDetails, TcpInfo};
 use crate::api::{
     Instant, Local, Owner, RequestError, SocketId, SocketKind, TcpError, TcpLevels, TcpOptions,
     TcpState,
@@ -296,6 +296,7 @@ impl Tcp {
                 mss: 0,
                 send_window: 0,
                 mtu: 0,
+                more: TcpDetails::default(),
             });
         }
         let index = self.slot(id)? as usize;
@@ -319,6 +320,7 @@ impl Tcp {
             mss: hot.mss,
             send_window: hot.snd_wnd,
             mtu: cold.mtu,
+            more: details(hot, cold),
         })
     }
 
@@ -335,5 +337,22 @@ impl Tcp {
         };
         let hot = self.hot.get(index).filter(|hot| hot.used)?;
         Some(SocketId { index: index as u32, generation: hot.generation })
+    }
+}
+
+fn details(hot: &Hot, cold: &Cold) -> TcpDetails {
+    let is_scaled = hot.snd_scale != 0 || hot.rcv_scale != 0;
+    TcpDetails {
+        retries: cold.retries,
+        is_recovering: hot.phase == Phase::Recovery,
+        is_lossy: hot.phase == Phase::Loss,
+        timestamps: hot.timestamps,
+        sack: hot.sack,
+        scales: is_scaled.then_some((hot.snd_scale, hot.rcv_scale)),
+        outstanding: hot.flight(),
+        sacked: cold.scoreboard.sacked_bytes(),
+        lost: cold.scoreboard.lost_bytes(),
+        receive_mss: hot.rcv_mss,
+        advertised_mss: cold.advertised_mss(),
     }
 }

@@ -451,7 +451,7 @@ impl Connection<'_> {
         let answering = hot.state == TcpState::SynReceived;
         let scale_agreed = !answering || hot.rcv_scale != 0 || hot.snd_scale != 0;
         TcpOptions {
-            mss: Some(self.advertised_mss()),
+            mss: Some(self.cold.advertised_mss()),
             window_scale: (scale_agreed && cold.options.recv_limit > 0).then_some(hot.rcv_scale),
             sack_permitted: !answering || hot.sack,
             timestamps: hot.timestamps.then(|| Timestamps {
@@ -462,25 +462,13 @@ impl Connection<'_> {
         }
     }
 
-    /// The MSS option we send: what fits the interface, unless TCP_MAXSEG says less.
-    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
-    //# The MSS value to be sent in an MSS Option should be equal to the
-    //# effective MTU minus the fixed IP and TCP headers.
-    pub fn advertised_mss(&self) -> u16 {
-        let most = self.cold.mtu.saturating_sub(self.fixed_headers()).max(88);
-        match self.cold.options.maxseg {
-            0 => most,
-            maxseg => most.min(maxseg),
-        }
-    }
-
     /// Recomputes the size of segments: peer's option, path, options in every segment.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
     //# Eff.snd.MSS = min(SendMSS+20, MMS_S) - TCPhdrsize - IPoptionsize
     pub fn update_mss(&mut self) {
         let timestamps = if self.hot.timestamps { 12 } else { 0 };
-        let packet = self.packet_max().saturating_sub(self.fixed_headers());
-        let mss = self.advertised_mss().min(self.cold.peer_mss).min(packet);
+        let packet = self.packet_max().saturating_sub(self.cold.fixed_headers());
+        let mss = self.cold.advertised_mss().min(self.cold.peer_mss).min(packet);
         self.hot.mss = mss.saturating_sub(timestamps).max(32);
     }
 

@@ -99,3 +99,20 @@ fn asking_for_quick_acknowledgements_sends_the_one_that_waits() {
     peer.set_options(|options| options.quickack = true);
     peer.expect(". 1:1 ack 211");
 }
+
+#[test]
+fn what_a_connection_shows_of_itself_is_true() {
+    let mut peer = Peer::established_with(Offer { scale: Some(7), ..PLAIN }, TcpOptions::default());
+    peer.write(3000);
+    peer.sent();
+    peer.send(". 1:1 ack 1 win 1000 sack 1001:2001");
+    let info = peer.info();
+    assert_eq!((info.more.outstanding, info.more.sacked, info.more.lost), (3000, 1000, 1000));
+    assert!(info.more.is_recovering);
+    assert_eq!(info.more.scales, Some((7, 5)));
+    assert!(info.more.sack && !info.more.timestamps);
+    assert_eq!((info.mtu, info.mss, info.more.advertised_mss), (1500, 1000, 1460));
+    peer.wait(2000);
+    let info = peer.info();
+    assert!(info.more.is_lossy && info.more.retries > 0);
+}
