@@ -32,9 +32,31 @@ pub(crate) fn keep_or_warn(wanted: CapabilitySet) {
     }
 }
 
+/// Does `work` on a thread without capabilities, and waits for it. The threads that it starts have
+/// none either.
+///
+/// # Errors
+/// When there is no thread to be had.
+pub(crate) fn without<T: Send>(work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
+    std::thread::scope(|scope| {
+        let working = std::thread::Builder::new().spawn_scoped(scope, || {
+            keep_or_warn(CapabilitySet::empty());
+            work()
+        })?;
+        working.join().map_err(|_| std::io::Error::other("a thread has panicked"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_of_work_without_capabilities_have_none() {
+        let held = without(|| std::thread::spawn(|| capabilities(None).unwrap()).join().unwrap());
+        let held = held.unwrap();
+        assert!(held.permitted.is_empty() && held.effective.is_empty());
+    }
 
     #[test]
     fn a_thread_keeps_what_it_names_and_others_are_left_alone() {

@@ -14,7 +14,7 @@ pub struct Survey {
     pub mtu: u16,
     /// The card puts segments together before any program sees them; some drivers then take none.
     pub has_lro: bool,
-    /// The card cuts large TCP segments, which an xdp port cannot let it do.
+    /// The card cuts large TCP segments, those that an xdp port sends by its packet socket, too.
     pub has_tso: bool,
     /// The card takes VLAN tags off frames.
     pub strips_vlan: bool,

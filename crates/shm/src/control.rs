@@ -56,7 +56,7 @@ pub enum ToEngine {
     Sockets,
     /// Captures frames of a port to the descriptor that comes along, until this socket closes.
     Capture {
-        /// The port's name; empty for all.
+        /// The port's name; empty for the engine's only one.
         port: String,
         /// Bytes kept of each frame.
         snap_bytes: u32,

@@ -6,10 +6,12 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use port::pcap::{Filter, Switch};
+use rustix::thread::CapabilitySet;
 use rustix::time::{ClockId, clock_gettime};
 use shm::control::FromEngine;
 
 use super::connection;
+use crate::privileges;
 
 /// A capture's file, and whom to tell when it takes no more. The observer's connection does not
 /// hang up before this is dropped, that is, before all is written.
@@ -87,9 +89,11 @@ impl Captures {
             format!("no descriptor is left: {error}; raise the engine's limit (ulimit -n)")
         })?;
         let output = Output { file: File::from(output), observer };
-        switch
-            .start(output, filter, snap_bytes as usize, epoch_ns())
-            .map_err(|error| error.to_string())?;
+        // The thread that writes what the observer chose needs no capability of ours.
+        let start = || switch.start(output, filter, snap_bytes as usize, epoch_ns());
+        let started = privileges::without(start)
+            .map_err(|error| format!("no thread is left: {error}; raise the limit (ulimit -u)"))?;
+        started.map_err(|error| error.to_string())?;
         self.running.push((connection, index));
         Ok(())
     }
@@ -105,6 +109,7 @@ impl Captures {
                 let (name, switch) = (name.clone(), switch.clone());
                 // Ending waits for the last write, which whoever reads the output may delay.
                 std::thread::spawn(move || {
+                    privileges::keep_or_warn(CapabilitySet::empty());
                     if let Err(error) = switch.stop() {
                         tracing::info!("the capture of {name} ended: {error}");
                     }

@@ -75,6 +75,11 @@ pub fn send(
 ) -> Result<(), Errno> {
     let bytes = postcard::to_stdvec(message).map_err(|_| Errno::MSGSIZE)?;
     if bytes.len() > MESSAGE_BYTES_MAX || fds.len() > FDS_OUT {
+        tracing::warn!(
+            "a message of {} bytes to a program is longer than the {MESSAGE_BYTES_MAX} that the \
+             contract allows, and its connection ends; give fewer `remotes`",
+            bytes.len()
+        );
         return Err(Errno::MSGSIZE);
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OUT))];

@@ -6,6 +6,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustix::thread::CapabilitySet;
+
+use crate::privileges;
+
 /// Closings that may be waiting at a time.
 const WAITING_MAX: usize = 64;
 
@@ -32,6 +36,7 @@ impl Discard {
         }
         let waiting = Arc::clone(&self.waiting);
         let closing = move || {
+            privileges::keep_or_warn(CapabilitySet::empty());
             drop(fds);
             waiting.fetch_sub(1, Ordering::Relaxed);
         };
