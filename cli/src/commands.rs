@@ -76,7 +76,7 @@ enum Command {
     Pcap {
         #[command(flatten)]
         engine: EngineSocket,
-        /// Port to capture on, e.g. tap:ob0; all when left out
+        /// Port to capture on, e.g. tap:ob0; the engine's only one when left out
         #[arg(long, default_value = "")]
         port: String,
         /// Bytes to keep of each frame

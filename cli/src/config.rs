@@ -193,7 +193,9 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     let at_line = |start, why| {
         Failure::new(format!("{name}, line {}: {why}", line_of(text, start)), "correct the line")
     };
-    engine.rules = Rules { allow: file.allow.list(at_line)?, deny: file.deny.list(at_line)? };
+    let mut room = lists::REMOTES_MAX;
+    let allow = file.allow.list(&mut room, at_line)?;
+    engine.rules = Rules { allow, deny: file.deny.list(&mut room, at_line)? };
     engine.core = flags.core.or(file.core);
     let in_file = file.poll.map(|word| match word {
         PollWord::Busy => Poll::Busy,
@@ -221,7 +223,14 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
         ));
     }
     lists::tell(&engine.rules, &mut ports)?;
-    let confirm = flags.confirm.or(file.confirm).map(Duration::from_secs);
+    let confirm = flags.confirm.or(file.confirm);
+    if confirm == Some(0) {
+        return Err(Failure::new(
+            "confirm: within 0 seconds nobody can confirm",
+            "give the seconds that you need, e.g. 60, or leave it out",
+        ));
+    }
+    let confirm = confirm.map(Duration::from_secs);
     let seconds = flags.drain.or(file.drain).unwrap_or(DRAIN_SECONDS);
     if seconds > DRAIN_SECONDS_MAX {
         return Err(Failure::new(
@@ -321,6 +330,27 @@ mod tests {
         assert!(said.contains("line 5") && said.contains("http"), "{said}");
         let said = failure("ports = [\"tap:a\"]\n[deny]\nremotes = [\"10.0.0.0/8\"]\n");
         assert!(said.contains("tap:a") && said.contains("xdp"), "{said}");
+    }
+
+    #[test]
+    fn more_networks_than_fit_are_an_error_with_the_line_of_the_first_too_many() {
+        let networks = |count: usize| "\n\"10.0.0.1\",".repeat(count);
+        let text = |denied| {
+            format!(
+                "ports = [\"xdp:eth0\"]\n[allow]\nremotes = [{}]\n[deny]\nremotes = [{}]\n",
+                networks(1000),
+                networks(denied)
+            )
+        };
+        assert!(parse("x.toml", &text(24), &Flags::default()).is_ok());
+        let said = failure(&text(25));
+        assert!(said.contains("line 1030") && said.contains("1024"), "{said}");
+    }
+
+    #[test]
+    fn a_trial_that_is_over_at_once_is_refused() {
+        let said = failure("ports = [\"tap:a\"]\nconfirm = 0\n");
+        assert!(said.contains("nobody can confirm"), "{said}");
     }
 
     #[test]

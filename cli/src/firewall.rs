@@ -96,7 +96,18 @@ impl Firewall {
             ("/proc/net/ip_tables_names", "iptables-legacy-save"),
             ("/proc/net/ip6_tables_names", "ip6tables-legacy-save"),
         ] {
-            let tables = std::fs::read_to_string(list).unwrap_or_default();
+            let tables = match std::fs::read_to_string(list) {
+                Ok(tables) => tables,
+                // The older iptables is not in this kernel.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => {
+                    found.unseen.push(format!(
+                        "{list} cannot be read by the engine's user ({error}), so that rules that \
+                         {program} shows cannot be seen; `outboard doctor` as root names them"
+                    ));
+                    continue;
+                }
+            };
             if tables.trim().is_empty() {
                 continue;
             }

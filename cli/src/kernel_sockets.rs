@@ -175,11 +175,12 @@ fn holders() -> BTreeMap<u32, (String, i32)> {
 }
 
 /// The kernel's sockets that can be reached at an engine's interfaces: those bound to one of
-/// their addresses or to all, but for the sockets by which the engine reserves ports.
+/// their addresses or to all, but for the sockets by which the engine reserves ports. Programs are
+/// named where `named` is set, for which every descriptor of every process is looked at.
 ///
 /// # Errors
 /// When the engine's network namespace is another one that cannot be entered.
-pub fn beside(observer: &mut Observer) -> Result<Vec<SocketInfo>> {
+pub fn beside(observer: &mut Observer, named: bool) -> Result<Vec<SocketInfo>> {
     let interfaces = observer.shared_interfaces()?;
     if interfaces.is_empty() {
         return Ok(Vec::new());
@@ -200,17 +201,17 @@ pub fn beside(observer: &mut Observer) -> Result<Vec<SocketInfo>> {
         let sockets = all().map_err(|error| {
             Failure::new(format!("{failed}: {error}"), "the kernel needs CONFIG_INET_DIAG")
         })?;
-        let mut holders = holders();
+        let mut holders = if named { holders() } else { BTreeMap::new() };
         let here = |info: &SocketInfo| {
             info.local.ip().is_unspecified() || addresses.contains(&info.local.ip())
         };
-        let named = |mut found: Found| {
+        let with_holder = |mut found: Found| {
             if let Some((program, pid)) = holders.remove(&found.inode) {
                 (found.info.program, found.info.pid) = (program, pid);
             }
             found.info
         };
-        Ok(sockets.into_iter().filter(|found| here(&found.info)).map(named).collect())
+        Ok(sockets.into_iter().filter(|found| here(&found.info)).map(with_holder).collect())
     })
 }
 

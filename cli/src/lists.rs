@@ -23,9 +23,13 @@ pub struct Table {
     remotes: Vec<Spanned<String>>,
 }
 
+/// Networks in both tables: what one message to a program holds, beside the routes.
+pub const REMOTES_MAX: usize = 1024;
+
 impl Table {
-    /// What the table says; `fail` makes a failure of what is wrong at a place of the file.
-    pub fn list(&self, fail: impl Fn(usize, String) -> Failure) -> Result<List> {
+    /// What the table says, which takes its networks from `room`; `fail` makes a failure of what
+    /// is wrong at a place of the file.
+    pub fn list(&self, room: &mut usize, fail: impl Fn(usize, String) -> Failure) -> Result<List> {
         fn each<T>(
             written: &[Spanned<String>],
             fail: &impl Fn(usize, String) -> Failure,
@@ -36,6 +40,13 @@ impl Table {
             };
             written.iter().map(one).collect()
         }
+        if let Some(beyond) = self.remotes.get(*room) {
+            return Err(fail(
+                beyond.span().start,
+                format!("more than {REMOTES_MAX} networks in [allow] and [deny]: join some"),
+            ));
+        }
+        *room = room.saturating_sub(self.remotes.len());
         Ok(List {
             ports: each(&self.ports, &fail, ports)?,
             users: each(&self.users, &fail, |name| {

@@ -115,7 +115,7 @@ impl Observer {
         }
     }
 
-    /// Has frames of `port` (all ports when empty) that `filter` keeps written to `output` as
+    /// Has frames of `port` (the engine's only one when empty) that `filter` keeps written to `output` as
     /// pcapng, at most `snap_bytes` of each, until this connection closes.
     pub fn capture(
         &mut self,

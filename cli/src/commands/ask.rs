@@ -63,7 +63,7 @@ impl Owner {
 pub fn sockets(socket: &Path, json: bool, details: bool) -> Result<()> {
     let mut observer = Observer::connect(socket)?;
     let engines = observer.sockets()?;
-    let kernels = kernel_sockets::beside(&mut observer).unwrap_or_else(|failure| {
+    let kernels = kernel_sockets::beside(&mut observer, true).unwrap_or_else(|failure| {
         eprintln!("outboard: the kernel's sockets are not shown: {failure}");
         Vec::new()
     });
@@ -163,7 +163,7 @@ fn socket_table(sockets: &[(Owner, SocketInfo)], details: bool) -> String {
 /// What `outboard pcap` is told.
 #[derive(Clone, Debug)]
 pub struct Capture {
-    /// The port's name; empty for all.
+    /// The port's name; empty for the engine's only one.
     pub port: String,
     /// Bytes kept of each frame.
     pub snap_bytes: u32,

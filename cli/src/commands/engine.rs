@@ -1,11 +1,12 @@
 //! `outboard engine` and `outboard check-config`: settings become a running engine.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::net::Ipv6Addr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use engine::config::PortSetup;
@@ -14,7 +15,9 @@ use engine::trial::Trial;
 use engine::{Accelerated, Cidr, Destination, Engine, Ipv6Mode, StopHandle};
 use port::spec::PortKind;
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, setrlimit};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Signal, getpid, getrlimit, kill_process, setrlimit,
+};
 use rustix::thread::{CapabilitySet, configure_capability_in_ambient_set};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -61,20 +64,32 @@ pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<
     if let Some(owner) = owner {
         end_with(owner, engine.stop_handle(), drain)?;
     }
-    if let Some((limit, trial)) = &trial {
-        end_unless_confirmed(*limit, Arc::clone(trial), engine.stop_handle())?;
-    }
-    eprint!("{summary}");
-    println!("{READY}");
+    let said = match &trial {
+        Some((limit, trial)) => {
+            Some(end_unless_confirmed(*limit, Arc::clone(trial), engine.stop_handle())?)
+        }
+        None => None,
+    };
+    // Whoever started the engine may have closed these by now: it serves all the same.
+    let _ = write!(std::io::stderr(), "{summary}");
+    let _ = writeln!(std::io::stdout(), "{READY}");
     systemd::notify("READY=1");
     engine.join().map_err(|reason| {
         Failure::new(format!("the engine ended: {reason}"), "its messages are above")
     })?;
-    systemd::notify("STOPPING=1");
-    Ok(match trial.is_some_and(|(_, trial)| trial.is_over()) {
-        true => ExitCode::from(UNCONFIRMED),
-        false => ExitCode::SUCCESS,
-    })
+    if !trial.is_some_and(|(_, trial)| trial.is_over()) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Why it ended is worth a moment, if there is somebody to read it.
+    if let Some(said) = said {
+        let _ = said.recv_timeout(GRACE);
+    }
+    Ok(ExitCode::from(UNCONFIRMED))
+}
+
+/// Writes a sentence to standard error, which may be gone: then there is nobody to tell.
+fn say(sentence: &str) {
+    let _ = writeln!(std::io::stderr(), "outboard: {sentence}");
 }
 
 /// What the programs that list the firewall's rules need.
@@ -86,6 +101,9 @@ const ACCELERATED_MAX: usize = 4096;
 /// How long what was read of the rules is good for.
 const RULES_AGE: Duration = Duration::from_secs(10);
 
+/// Sentences about the firewall: a program that listens at every port is not to fill the log.
+const SENTENCES_MAX: usize = 64;
+
 /// Says which rules of the firewall concern a port, once, when it is first accelerated.
 fn warn_of_firewall(heard: Receiver<Accelerated>) -> Result<()> {
     spawn("firewall", move || {
@@ -96,6 +114,7 @@ fn warn_of_firewall(heard: Receiver<Accelerated>) -> Result<()> {
         let mut seen = BTreeSet::new();
         let mut read: Option<(Instant, Firewall)> = None;
         let mut said = BTreeSet::new();
+        let mut is_tracking_said = false;
         for Accelerated { protocol, local } in heard {
             if !seen.insert((protocol, local.port())) {
                 continue;
@@ -106,15 +125,22 @@ fn warn_of_firewall(heard: Receiver<Accelerated>) -> Result<()> {
             };
             let unseen = firewall.unseen.iter().cloned();
             for sentence in firewall.warning(protocol, local.port()).into_iter().chain(unseen) {
-                if said.insert(sentence.clone()) {
-                    eprintln!("outboard: {sentence}");
+                if said.len() < SENTENCES_MAX && said.insert(sentence.clone()) {
+                    say(&sentence);
                 }
             }
-            if firewall.tracked > 0 && said.insert(String::new()) {
-                eprintln!(
-                    "outboard: connections are tracked here (conntrack); accelerated ones are \
-                     not among them, so that rules by their state do not see them"
+            if firewall.tracked > 0 && !is_tracking_said {
+                is_tracking_said = true;
+                say("connections are tracked here (conntrack); accelerated ones are not among \
+                     them, so that rules by their state do not see them");
+            }
+            if said.len() >= SENTENCES_MAX {
+                say(
+                    "firewall rules concern more accelerated ports, which are not named any more; \
+                     `outboard doctor` shows the rules",
                 );
+                // Whoever accelerates goes on without being heard.
+                return;
             }
         }
     })
@@ -127,25 +153,44 @@ pub const UNCONFIRMED: u8 = 3;
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Ends the engine when nobody has confirmed it in time, also one that hangs: what it had is the
-/// kernel's again as soon as the process is gone.
-fn end_unless_confirmed(limit: Duration, trial: Arc<Trial>, stop: StopHandle) -> Result<()> {
+/// kernel's again as soon as the process is gone. Ending needs nothing of standard error, which
+/// may hang on the connection that the engine has cut: what is said is said beside it. The receiver
+/// hears when it has been.
+fn end_unless_confirmed(
+    limit: Duration,
+    trial: Arc<Trial>,
+    stop: StopHandle,
+) -> Result<Receiver<()>> {
     let seconds = limit.as_secs();
-    eprintln!(
-        "outboard: on trial: type `outboard confirm` within {seconds} seconds, or the engine ends \
-         and everything is as before"
-    );
+    let (tell, said) = channel();
     spawn("trial", move || {
-        if !trial.wait(limit) {
-            eprintln!(
-                "outboard: nobody has confirmed the engine within {seconds} seconds: it ends, and \
-                 its ports and listeners are the kernel's again; start it with a longer --confirm, \
-                 or without, if all was well"
-            );
-            stop.stop();
-            std::thread::sleep(GRACE);
-            std::process::exit(i32::from(UNCONFIRMED));
+        if trial.wait(limit) {
+            return;
         }
-    })
+        stop.stop();
+        let saying = move || {
+            say(&format!(
+                "nobody has confirmed the engine within {seconds} seconds: it ends, and its ports \
+                 and listeners are the kernel's again; start it with a longer --confirm, or \
+                 without, if all was well"
+            ));
+            let _ = tell.send(());
+        };
+        // Without these threads the engine ends all the same.
+        let _ = spawn("trial-word", saying);
+        let _ = spawn("trial-end", || {
+            // exit() writes what is left for standard output, which may wait for ever.
+            std::thread::sleep(GRACE * 2);
+            let _ = kill_process(getpid(), Signal::KILL);
+        });
+        std::thread::sleep(GRACE);
+        std::process::exit(i32::from(UNCONFIRMED));
+    })?;
+    say(&format!(
+        "on trial: type `outboard confirm` within {seconds} seconds, or the engine ends and \
+         everything is as before"
+    ));
+    Ok(said)
 }
 
 /// Sees to it that the socket has a directory in which the engine's user may make and remove it.
@@ -173,12 +218,12 @@ fn warn_of_default_routes(settings: &Settings) {
     let routes = routes();
     for port in settings.ports.iter().filter(|port| port.kind == PortKind::Xdp) {
         if settings.confirm.is_none() && carries_default_route(&routes, &port.name) {
-            eprintln!(
-                "outboard: {} carries this machine's default route: if that is your only way to \
+            say(&format!(
+                "{} carries this machine's default route: if that is your only way to \
                  the machine, start the engine with --confirm 60 and type `outboard confirm` \
                  when all is well",
                 port.name
-            );
+            ));
         }
     }
 }
@@ -220,6 +265,8 @@ fn show_messages() {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Telling standard error that it cannot be written to would panic.
+        .log_internal_errors(false)
         .with_ansi(terminal)
         .with_target(false)
         .try_init();
@@ -236,16 +283,16 @@ fn raise_descriptors(settings: &Settings) {
         Ok(()) => limit.maximum,
         Err(_) => soft,
     };
-    let wanted = descriptors(limits) + reserved_ports(&settings.ports);
+    let wanted = all_descriptors(settings);
     if let Some(allowed) = allowed
         && allowed < wanted
     {
-        eprintln!(
-            "outboard: {} sessions may need {wanted} open files and the engine is allowed \
+        say(&format!(
+            "{} sessions may need {wanted} open files and the engine is allowed \
              {allowed}: programs beyond that are refused; raise the hard limit (ulimit -Hn, \
              LimitNOFILE) or lower `sessions` under [limits]",
             limits.sessions
-        );
+        ));
     }
 }
 
@@ -255,6 +302,11 @@ fn descriptors(limits: &engine::Limits) -> u64 {
     const PORTS_AND_OWN: u64 = 64;
     let session = 2 + 2 * u64::from(limits.contexts);
     u64::from(limits.sessions) * session + 2 * u64::from(limits.control_connections) + PORTS_AND_OWN
+}
+
+/// Descriptors that the settings may take in all.
+fn all_descriptors(settings: &Settings) -> u64 {
+    descriptors(&settings.engine.limits) + reserved_ports(&settings.ports)
 }
 
 /// Descriptors that hold ports for connects.
@@ -269,10 +321,10 @@ fn open(spec: &port::PortSpec) -> Result<PortSetup> {
     };
     let fds = port::open(spec).map_err(fail)?;
     if let Some(mode) = &fds.description.mode {
-        eprintln!("outboard: {}: {mode}", fds.description.label);
+        say(&format!("{}: {mode}", fds.description.label));
     }
     for note in &fds.description.notes {
-        eprintln!("outboard: {note}");
+        say(note);
     }
     let addresses =
         spec.addresses.iter().map(|own| Cidr { address: own.address, prefix: own.prefix });
@@ -333,6 +385,7 @@ fn summary(settings: &Settings) -> String {
     if let Some(user) = settings.user {
         text.push_str(&format!("user     {}\n", user.user));
     }
+    text.push_str(&format!("files    at most {} descriptors\n", all_descriptors(settings)));
     text
 }
 
@@ -343,7 +396,10 @@ fn end_on_signals(stop: StopHandle, drain: Duration) -> Result<()> {
     let waiting = move || {
         for (count, _) in signals.forever().enumerate() {
             match count {
-                0 => stop.drain(drain),
+                0 => {
+                    stop.drain(drain);
+                    systemd::notify("STOPPING=1\nSTATUS=letting connections end");
+                }
                 1 => stop.close(),
                 _ => stop.stop(),
             }

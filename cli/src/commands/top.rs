@@ -27,7 +27,7 @@ pub fn top(socket: &Path, interval: Duration, count: Option<u64>) -> Result<()> 
         let mut page = page(&earlier.1, &later.1, passed);
         if !interfaces.is_empty() {
             let now = kernel_frames(observer.pid());
-            let kernels = kernel_sockets::beside(&mut observer);
+            let kernels = kernel_sockets::beside(&mut observer, false);
             page.push('\n');
             for name in &interfaces {
                 let frames = [&before, &now].map(|all| all.get(name).copied().unwrap_or_default());

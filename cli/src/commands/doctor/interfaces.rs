@@ -69,7 +69,7 @@ fn of(name: &str, survey: &Survey, queues: Option<usize>, is_default: bool) -> V
     if survey.has_tso {
         checks.push(Check::good(
             subject("send offload"),
-            "the card cuts large segments (TSO) for the kernel; an xdp port sends frame by frame",
+            "the card cuts large segments (TSO), for the kernel and for an xdp port",
         ));
     }
     match &survey.vlan {
