@@ -105,6 +105,23 @@ fn an_engine_that_nobody_confirms_ends_and_gives_everything_back() {
 }
 
 #[test]
+fn a_trial_ends_also_when_nobody_can_be_told() {
+    let Some(_turn) = turn("a_trial_ends_also_when_nobody_can_be_told") else { return };
+    let pair = Pair::new();
+    let file = pair.lab.scratch().join("engine.toml");
+    let port = format!("ports = [\"xdp:{},ports=16\"]\n", pair.link.end(Side::B));
+    std::fs::write(&file, port).expect("a file");
+    // Standard error is a pipe that nobody reads, as after the loss of a connection.
+    let unheard = "{ { \"$@\"; echo ended with $? >&3; } 2>&1 >/dev/null | true; } 3>&1";
+    let task = Task::new("sh").args(["-c", unheard, "sh"]).arg(&pair.executable);
+    let task = task.args(["engine", "--confirm", "1", "--config"]).arg(&file);
+    let task = task.arg("--socket").arg(&pair.socket);
+    let finished = pair.lab.start(Side::B, task).and_then(|one| one.wait(PATIENCE));
+    let finished = finished.expect("it ends by itself");
+    assert!(finished.output.contains("ended with 3"), "{}", finished.output);
+}
+
+#[test]
 fn an_engine_keeps_only_the_capability_that_it_needs_and_serves_as_its_own_user() {
     let Some(_turn) = turn("an_engine_keeps_only_the_capability_that_it_needs") else { return };
     let pair = Pair::new();
