@@ -1,6 +1,7 @@
 //! The commands of the executable.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -238,7 +239,8 @@ pub fn main() -> ExitCode {
     match run(arguments.command) {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("outboard: {failure}");
+            // Also where nobody reads it any more the status tells.
+            let _ = writeln!(std::io::stderr(), "outboard: {failure}");
             ExitCode::FAILURE
         }
     }

@@ -115,8 +115,8 @@ impl Observer {
         }
     }
 
-    /// Has frames of `port` (the engine's only one when empty) that `filter` keeps written to `output` as
-    /// pcapng, at most `snap_bytes` of each, until this connection closes.
+    /// Has frames of `port` (the engine's only one when empty) that `filter` keeps written to
+    /// `output` as pcapng, at most `snap_bytes` of each, until this connection closes.
     pub fn capture(
         &mut self,
         port: &str,

@@ -1,6 +1,8 @@
 //! Trying an engine is safe: it goes again unless confirmed, says what does not apply to what it
 //! serves, leaves to the kernel what it is told to, and keeps no more rights than it needs.
 
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -128,6 +130,10 @@ fn an_engine_keeps_only_the_capability_that_it_needs_and_serves_as_its_own_user(
     let engine = pair.engine("user = \"nobody\"\nsocket_group = \"nogroup\"\n", &[]);
     // An answer tells that all threads have begun their work.
     assert!(pair.counter("turns") > 0);
+    // Nor has the thread any that writes what a capture keeps.
+    let mut observer = Observer::connect(&pair.socket).expect("an engine");
+    let frames = File::create(pair.lab.scratch().join("frames")).expect("a file");
+    observer.capture("", 64, "", frames.as_fd()).expect("a capture");
     let tasks = format!("/proc/{}/task", engine.pid());
     let mut seen = 0;
     for task in std::fs::read_dir(tasks).expect("its threads").flatten() {
@@ -151,7 +157,8 @@ fn an_engine_keeps_only_the_capability_that_it_needs_and_serves_as_its_own_user(
         assert_eq!(field("CapBnd:"), format!("{:016x}", 1 << 12 | 1 << 13), "{text}");
         seen += 1;
     }
-    assert!(seen >= 4, "{seen} threads");
+    assert!(seen >= 5, "{seen} threads");
+    drop(observer);
     // It serves, finds its neighbours, and follows the kernel.
     let _redis = pair.redis();
     assert_eq!(pair.answer(), "PONG");
