@@ -141,6 +141,11 @@ impl Control {
     pub fn new(socket: Socket) -> Self {
         Self { socket, serial: 0 }
     }
+
+    fn next_serial(&mut self) -> u32 {
+        self.serial = self.serial.wrapping_add(1);
+        self.serial
+    }
 }
 
 /// What a session is made of.
@@ -249,8 +254,7 @@ impl Session {
         question: impl FnOnce(u32) -> ToEngine,
     ) -> Result<(Vec<u32>, SocketAddr), RequestError> {
         let mut control = locked(self.control());
-        control.serial = control.serial.wrapping_add(1);
-        let asked = control.serial;
+        let asked = control.next_serial();
         self.converse(&control, &question(asked), &[kernel.as_fd()], |answer| match answer {
             FromEngine::Granted { serial, endpoints, local } if serial == asked => {
                 Some(Ok((endpoints, local)))
@@ -264,9 +268,11 @@ impl Session {
 
     /// Asks what the engine can reach now.
     pub(crate) fn ask_interfaces(&self) -> Result<Vec<InterfaceInfo>, RequestError> {
-        let control = locked(self.control());
-        self.converse(&control, &ToEngine::Interfaces, &[], |answer| match answer {
-            FromEngine::Interfaces { interfaces } => Some(interfaces),
+        let mut control = locked(self.control());
+        let asked = control.next_serial();
+        let question = ToEngine::Interfaces { serial: asked };
+        self.converse(&control, &question, &[], |answer| match answer {
+            FromEngine::Interfaces { serial, interfaces } if serial == asked => Some(interfaces),
             _ => None,
         })
     }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -23,6 +24,8 @@ use crate::open::{AttachError, Control, Grant, RequestError, Token, attach, gree
 const EVENTS_MAX: usize = 1024;
 /// Fruitless looks after which the engine is looked for.
 const FRUITLESS_MAX: u32 = 256;
+/// Pause after a question about the interfaces that was not answered.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A program's attachment to an engine: a region, lanes, and the control socket. Everything in it
 /// can be used from any thread. It ends when dropped, when the engine goes, or, for a forked
@@ -34,8 +37,7 @@ pub struct Session {
     drivers: Vec<Driver>,
     spare: Vec<std::os::fd::OwnedFd>,
     remotes: Vec<RemoteRule>,
-    /// What the engine reaches, as of the lane's number of changes.
-    interfaces: RwLock<(u64, Vec<InterfaceInfo>)>,
+    interfaces: RwLock<Told>,
     mark: ForkMark,
     alive: AtomicBool,
     fruitless: AtomicU32,
@@ -48,6 +50,16 @@ pub struct Session {
     /// Threads that sleep in `wait_until`.
     parked: Mutex<Vec<Arc<std::os::fd::OwnedFd>>>,
     next_driver: AtomicUsize,
+}
+
+/// What the engine reaches, as it said last.
+#[derive(Debug)]
+struct Told {
+    /// The lane's number of changes that it is as of.
+    reach: u64,
+    interfaces: Vec<InterfaceInfo>,
+    /// No answer came: not asked again before this.
+    ask_again: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +87,11 @@ impl Session {
             drivers: grant.drivers,
             spare: grant.spare,
             remotes: grant.remotes,
-            interfaces: RwLock::new((0, grant.interfaces)),
+            interfaces: RwLock::new(Told {
+                reach: 0,
+                interfaces: grant.interfaces,
+                ask_again: None,
+            }),
             mark: ForkMark::new().map_err(AttachError::System)?,
             alive: AtomicBool::new(true),
             fruitless: AtomicU32::new(0),
@@ -95,20 +111,23 @@ impl Session {
 
     /// The engine's interfaces as they are now: asked for anew when they have changed, which a
     /// word of the lane tells.
-    fn interfaces(&self) -> RwLockReadGuard<'_, (u64, Vec<InterfaceInfo>)> {
+    fn interfaces(&self) -> RwLockReadGuard<'_, Told> {
         let known = || self.interfaces.read().unwrap_or_else(PoisonError::into_inner);
         let now = known();
         let reach = self.reach();
-        if now.0 == reach || self.usable().is_err() {
+        if now.reach == reach
+            || self.usable().is_err()
+            || now.ask_again.is_some_and(|then| Instant::now() < then)
+        {
             return now;
         }
         drop(now);
-        // Without an answer it stays as it was until the next change.
         let answer = self.ask_interfaces();
         let mut told = self.interfaces.write().unwrap_or_else(PoisonError::into_inner);
-        told.0 = reach;
-        if let Ok(interfaces) = answer {
-            told.1 = interfaces;
+        match answer {
+            Ok(interfaces) => *told = Told { reach, interfaces, ask_again: None },
+            // Until then it stays as it was.
+            Err(_) => told.ask_again = Some(Instant::now() + ASK_AGAIN_AFTER),
         }
         drop(told);
         known()
@@ -129,13 +148,13 @@ impl Session {
         {
             return false;
         }
-        ways(&self.interfaces().1, address).max().is_some_and(|(_, is_here)| is_here)
+        ways(&self.interfaces().interfaces, address).max().is_some_and(|(_, is_here)| is_here)
     }
 
     /// Whether `address` is one of the engine's own.
     pub fn owns(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        self.interfaces().1.iter().any(|interface| {
+        self.interfaces().interfaces.iter().any(|interface| {
             interface.addresses.iter().any(|(own, _)| own.to_canonical() == address)
         })
     }
@@ -144,7 +163,8 @@ impl Session {
     /// alone.
     pub fn owns_alone(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        self.interfaces().1.iter().filter(|interface| !interface.shared).any(|interface| {
+        let told = self.interfaces();
+        told.interfaces.iter().filter(|interface| !interface.shared).any(|interface| {
             interface.addresses.iter().any(|(own, _)| own.to_canonical() == address)
         })
     }

@@ -486,9 +486,9 @@ impl Control {
                     Command::BindTcp { session, serial, shown }
                 })
             }
-            (Stage::Session(_), ToEngine::Interfaces) => {
+            (Stage::Session(_), ToEngine::Interfaces { serial }) => {
                 self.discard.close(fds);
-                self.tell(id, &FromEngine::Interfaces { interfaces: self.told() })
+                self.tell(id, &FromEngine::Interfaces { serial, interfaces: self.told() })
             }
             (Stage::Observer, ToEngine::Stats) => {
                 self.discard.close(fds);

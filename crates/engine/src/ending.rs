@@ -109,7 +109,7 @@ impl Worker {
     fn renew_claims(&mut self) {
         let listens = self.admits();
         for local in self.listeners.locals() {
-            // A table without room keeps what it had: the kernel's half of the listener serves.
+            // Where a table has no room, the kernel's half of the listener serves.
             let _ = self.claim_local(local, |local| Claim::Tcp { local, listens });
         }
         for place in 0..self.sessions.place_count() {

@@ -295,8 +295,8 @@ fn a_control_socket_that_is_removed_comes_back() {
         // New ones come in, and the one that was there goes on.
         drop(running.attach());
         assert!(matches!(
-            ask(&before, &ToEngine::Interfaces, &[]),
-            Some(FromEngine::Interfaces { .. })
+            ask(&before, &ToEngine::Interfaces { serial: 7 }, &[]),
+            Some(FromEngine::Interfaces { serial: 7, .. })
         ));
     }
 }

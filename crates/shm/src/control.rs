@@ -66,7 +66,10 @@ pub enum ToEngine {
     /// The engine, started on trial, is to stay (answered by `Confirmed`).
     Confirm,
     /// Asks for the interfaces as they are now (answered by `Interfaces`).
-    Interfaces,
+    Interfaces {
+        /// Echoed in the answer.
+        serial: u32,
+    },
 }
 
 /// What a control connection is for.
@@ -144,6 +147,8 @@ pub enum FromEngine {
     NotServed,
     /// What the engine can reach now.
     Interfaces {
+        /// From the question.
+        serial: u32,
         /// As in `Welcome`.
         interfaces: Vec<InterfaceInfo>,
     },

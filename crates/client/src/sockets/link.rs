@@ -303,6 +303,8 @@ impl Sockets {
                 return;
             }
             let backlog = u32::try_from(listening.backlog).unwrap_or(0);
+            // As it was before the question, so that no change is missed.
+            let reach = attachment.session.reach();
             match self.lent(fd, |kernel| attachment.session.listen(kernel, backlog)) {
                 Ok(endpoint) => {
                     granted = Some(endpoint.id());
@@ -310,10 +312,10 @@ impl Sockets {
                     listening.engine = Some((Arc::new(endpoint), attachment.clone()));
                 }
                 Err(error) => {
-                    // Another engine is asked again, and so is one that is about to end.
-                    listening.refused = (attachment.session.is_alive()
-                        && error.errno != LEFT_TO_KERNEL)
-                        .then(|| Refusal::Until(attachment.session.reach()));
+                    // Another engine is asked again, and so is this one when what it reaches has
+                    // changed, as it does when the engine begins to end.
+                    listening.refused =
+                        attachment.session.is_alive().then_some(Refusal::Until(reach));
                     self.notice_refusal(&error, Notice::ListenRefused, || {
                         format!("{error}; this listener stays with the kernel")
                     });

@@ -43,6 +43,15 @@ fn wait_for(session: &Session, endpoint: &Endpoint, wanted: Readiness) -> Readin
     }
 }
 
+#[test]
+fn an_answer_to_a_question_that_was_given_up_is_not_taken_for_another_ones() {
+    let (_mini, session) = Mini::start(true);
+    // The engine's addresses change with it.
+    let _endpoint = connected(&session);
+    assert!(session.owns("10.9.0.4".parse().unwrap()));
+    assert!(!session.owns("10.9.0.3".parse().unwrap()));
+}
+
 fn pattern(len: usize, seed: u32) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2654435761).max(1);
     (0..len)

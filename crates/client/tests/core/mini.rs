@@ -35,6 +35,17 @@ pub fn geometry() -> Geometry {
     }
 }
 
+fn interface() -> InterfaceInfo {
+    InterfaceInfo {
+        name: "mini".into(),
+        addresses: vec![("10.9.0.2".parse().unwrap(), 24)],
+        has_gateway: false,
+        routes: Vec::new(),
+        shared: false,
+        mtu: 1500,
+    }
+}
+
 struct Connection {
     area: EngineEndpoint,
     listener: bool,
@@ -94,14 +105,7 @@ impl Mini {
                 let welcome = FromEngine::Welcome {
                     geometry: *region.geometry(),
                     remotes: Vec::new(),
-                    interfaces: vec![InterfaceInfo {
-                        name: "mini".into(),
-                        addresses: vec![("10.9.0.2".parse().unwrap(), 24)],
-                        has_gateway: false,
-                        routes: Vec::new(),
-                        shared: false,
-                        mtu: 1500,
-                    }],
+                    interfaces: vec![interface()],
                 };
                 use std::os::fd::AsFd;
                 let fds = [region.file().unwrap(), wake_read.as_fd(), bell_client.as_fd()];
@@ -206,6 +210,16 @@ impl Engine {
         }
         if let Ok((question, _kernel)) = control.receive::<ToEngine>(Wait::No) {
             let serial = match question {
+                ToEngine::Interfaces { serial } => {
+                    // An answer to a question that was given up comes first.
+                    for (serial, address) in [(serial - 1, "10.9.0.3"), (serial, "10.9.0.4")] {
+                        let mut now = interface();
+                        now.addresses = vec![(address.parse().unwrap(), 24)];
+                        let answer = FromEngine::Interfaces { serial, interfaces: vec![now] };
+                        control.send(&answer, &[], Wait::Yes).unwrap();
+                    }
+                    return true;
+                }
                 ToEngine::Listen { serial, .. } | ToEngine::BindUdp { serial, .. } => serial,
                 other => panic!("{other:?}"),
             };
@@ -244,6 +258,7 @@ impl Engine {
         area.clear();
         area.set_wanted(0);
         area.set_status(status, 0);
+        self.lane.bump_reach();
         let connection = Connection {
             area,
             listener,

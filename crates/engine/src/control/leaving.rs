@@ -17,6 +17,10 @@ impl Control {
             // The worker has ended the sessions already; the hang-up tells their programs.
             let sessions = |one: &mut Connection| matches!(one.stage, Of::Session(_));
             let ended: Vec<_> = self.connections.extract_if(.., |_, one| sessions(one)).collect();
+            for (id, _) in &ended {
+                // But for those that have been let in since.
+                self.worker.send(Command::Detach(SessionKey(*id)));
+            }
             self.discard.close(ended.into_iter().map(|(_, one)| one.fd).collect());
         }
     }
