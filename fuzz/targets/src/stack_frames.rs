@@ -2,15 +2,17 @@
 //! comes out must be a frame whose parts exist; a stack left alone must come to rest.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use stack::api::*;
 use stack::{Config, HEADER_MAX, Limits, Stack};
 use wire::checksum::Sum;
 use wire::ethernet::{EtherType, EthernetHeader};
 use wire::ipv4::{Ipv4Header, Protocol};
+use wire::ipv6::walk;
 use wire::tcp::{TcpFlags, TcpHeader, TcpOptions as Options};
 use wire::udp::UdpHeader;
-use wire::{MacAddr, arp, checksum, ethernet, ipv4, tcp};
+use wire::{MacAddr, arp, checksum, ethernet, icmpv6, ipv4, ipv6, tcp};
 
 const OWN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -473,19 +475,28 @@ impl Run {
             arp::parse(packet).expect("an ARP packet");
             return;
         }
-        let ip = ipv4::parse(packet).expect("an IPv4 packet");
-        if ip.header.is_fragment() {
-            return;
+        let (src, dst, protocol, payload) = if ethernet.ethertype == EtherType::IPV6 {
+            let (header, behind) = ipv6::parse(packet).expect("an IPv6 packet");
+            let chain = walk(header.next_header, behind, 0).expect("extension headers");
+            if chain.fragment.is_some() {
+                return;
+            }
+            (header.src.into(), header.dst.into(), chain.protocol, chain.payload)
+        } else {
+            let ip = ipv4::parse(packet).expect("an IPv4 packet");
+            if ip.header.is_fragment() {
+                return;
+            }
+            (IpAddr::V4(ip.header.src), ip.header.dst.into(), ip.header.protocol, ip.payload)
+        };
+        if let (IpAddr::V6(src), IpAddr::V6(dst), Protocol::ICMPV6) = (src, dst, protocol) {
+            icmpv6::parse(src, dst, payload).expect("an ICMPv6 message");
         }
-        if ip.header.protocol == Protocol::TCP {
-            let segment = tcp::parse(ip.payload).expect("a segment");
-            let sum = Sum::pseudo_v4(
-                ip.header.src,
-                ip.header.dst,
-                Protocol::TCP,
-                ip.payload.len() as u32,
-            );
-            assert!(sum.then(Sum::of(ip.payload)).is_valid());
+        if protocol == Protocol::TCP {
+            let segment = tcp::parse(payload).expect("a segment");
+            let sum = Sum::pseudo(src, dst, Protocol::TCP, payload.len() as u32)
+                .expect("addresses of one family");
+            assert!(sum.then(Sum::of(payload)).is_valid());
             let flags = segment.header.flags;
             let len = segment.payload.len() as u32
                 + u32::from(flags.0 & 1 != 0)
