@@ -116,12 +116,17 @@ impl Queue {
         self.out = self.out.saturating_sub(1);
     }
 
+    /// Chunks that the kernel is to have and has not.
+    fn lacking(&self) -> usize {
+        self.wanted.saturating_sub(self.out)
+    }
+
     /// Shows the kernel what was read, and gives it chunks, once there are enough to be worth the
     /// cache lines, or when a driver waits.
     fn publish(&mut self) {
         self.rings.received.give_back_batch(BATCH);
         let waits = self.rings.fill.wants_wakeup();
-        let lacking = self.wanted.saturating_sub(self.out);
+        let lacking = self.lacking();
         if lacking < BATCH as usize && !waits {
             return;
         }
@@ -246,7 +251,11 @@ impl Receive {
         let first = queue.rings.received.peek(0);
         if descriptors == 1 {
             queue.rings.received.advance(1);
-            let checksum = self.checksum(queue.memory.bytes(first.addr, len)?);
+            let Some(bytes) = queue.memory.bytes(first.addr, len) else {
+                queue.give_back(first.addr);
+                return None;
+            };
+            let checksum = self.checksum(bytes);
             return Some(Received { place: Place::Chunk(index, first.addr), len, checksum });
         }
         let start = self.used;
@@ -294,9 +303,7 @@ impl Receive {
     }
 
     pub(super) fn release(&mut self, queues: &mut [Queue]) {
-        if self.burst.is_empty() {
-            return;
-        }
+        let had_frames = !self.burst.is_empty();
         let mut burst = mem::take(&mut self.burst);
         for received in burst.drain(..) {
             if let Place::Chunk(index, at) = received.place
@@ -308,7 +315,82 @@ impl Receive {
         self.burst = burst;
         self.used = 0;
         for queue in queues {
-            queue.publish();
+            // Frames that were refused give chunks back, too, and nothing else may ever come.
+            if had_frames || queue.lacking() > 0 {
+                queue.publish();
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ring::{Offsets, Ring};
+    use super::*;
+
+    const CHUNKS: usize = 256;
+    /// More than the longest frame has.
+    const PIECES: u32 = FRAME_BYTES_MAX.div_ceil(CHUNK_BYTES) as u32 + 1;
+
+    /// The kernel's side of a queue.
+    struct Kernel {
+        fill: Ring<u64>,
+        received: Ring<Descriptor>,
+    }
+
+    impl Kernel {
+        /// A frame in so many whole chunks; `false` when there are not so many.
+        fn deliver(&mut self, pieces: u32) -> bool {
+            if self.fill.filled() < pieces {
+                return false;
+            }
+            for piece in 1..=pieces {
+                let addr = self.fill.peek(0);
+                self.fill.advance(1);
+                let options = if piece < pieces { CONTINUES } else { 0 };
+                self.received.push(Descriptor { addr, len: CHUNK_BYTES as u32, options });
+            }
+            self.fill.give_back();
+            self.received.publish();
+            true
+        }
+    }
+
+    /// Both sides of a ring.
+    fn ring<T: Copy>() -> (Ring<T>, Ring<T>) {
+        let offsets = Offsets { producer: 0, consumer: 64, flags: 128, desc: 192 };
+        let shared = super::super::memory::create(2 * CHUNK_BYTES).unwrap();
+        let map = || Ring::map(&shared, 0, &offsets, CHUNKS as u32).unwrap();
+        (map(), map())
+    }
+
+    fn queue() -> (Queue, Kernel) {
+        let (fill, filled) = ring();
+        let (received, receiving) = ring();
+        let (rings, fd) = (
+            Rings { fill, received: received.reading(), send: ring().0, sent: ring().0 },
+            super::super::memory::create(CHUNKS * CHUNK_BYTES).unwrap(),
+        );
+        let memory = Memory::map(&fd, 0..CHUNKS * CHUNK_BYTES).unwrap();
+        let mut queue = Queue::new(fd, Some(rings), memory, CHUNKS).unwrap();
+        queue.fill();
+        (queue, Kernel { fill: filled.reading(), received: receiving })
+    }
+
+    #[test]
+    fn after_nothing_but_too_long_frames_a_good_one_is_received() {
+        let (queue, mut kernel) = queue();
+        let (mut queues, mut receive) = ([queue], Receive::new(false));
+        let (mut burst, mut counters) = (RxBurst::new(), PortCounters::default());
+        for refused in 1..=100 {
+            assert!(kernel.deliver(PIECES), "no chunks for frame {refused}");
+            receive.release(&mut queues);
+            receive.receive(&mut queues, &mut burst, &mut counters);
+            assert_eq!((counters.rx_errors, counters.rx_frames), (refused, 0));
+        }
+        receive.release(&mut queues);
+        assert!(kernel.deliver(1));
+        receive.receive(&mut queues, &mut burst, &mut counters);
+        assert_eq!(counters.rx_frames, 1);
     }
 }
