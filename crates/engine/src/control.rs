@@ -640,6 +640,14 @@ impl Control {
         })
     }
 
+    /// The one descriptor that belongs to a message; others that came with it are discarded.
+    fn only(&self, fds: Vec<OwnedFd>) -> Option<OwnedFd> {
+        let mut fds = fds.into_iter();
+        let first = fds.next();
+        self.discard.close(fds.collect());
+        first
+    }
+
     fn on_shown(
         &mut self,
         id: u64,
@@ -649,6 +657,7 @@ impl Control {
         fds: Vec<OwnedFd>,
         command: impl FnOnce(exchange::Shown) -> Command,
     ) -> bool {
+        let socket = self.only(fds);
         let protocol = purpose.protocol();
         let admitted = |shown: exchange::Shown| {
             if self.policy.rules.admit_port(protocol, shown.local.address.port()) {
@@ -665,9 +674,11 @@ impl Control {
                 ),
             })
         };
-        let checked = match fds.first() {
-            Some(fd) => authority::check(fd.as_fd(), purpose, self.namespace, &self.addresses)
-                .and_then(admitted),
+        let checked = match &socket {
+            Some(socket) => {
+                authority::check(socket.as_fd(), purpose, self.namespace, &self.addresses)
+                    .and_then(admitted)
+            }
             None => Err(Refusal {
                 errno: Errno::BADF.raw_os_error(),
                 reason: "no descriptor came with the request".into(),
@@ -677,7 +688,7 @@ impl Control {
             Ok(shown) => {
                 // Our copy must go before the answer: a held one makes the program's restart fail
                 // with EADDRINUSE. A socket that listens or is not connected does not linger.
-                drop(fds);
+                drop(socket);
                 self.closed.watch(shown.cookie);
                 self.wait_for_answer(id);
                 if let Some(connection) = self.connections.get_mut(&id) {
@@ -687,7 +698,7 @@ impl Control {
                 self.worker.send(command(shown))
             }
             Err(refusal) => {
-                self.discard.close(fds);
+                self.discard.close(socket.into_iter().collect());
                 if refusal.errno != Errno::PERM.raw_os_error() {
                     self.counters.authority_refused.increment();
                 }
@@ -698,28 +709,6 @@ impl Control {
                 )
             }
         }
-    }
-
-    fn on_capture(
-        &mut self,
-        id: u64,
-        port: &str,
-        snap_bytes: u32,
-        filter: &str,
-        fds: Vec<OwnedFd>,
-    ) -> bool {
-        let Some(connection) = self.connections.get(&id) else { return false };
-        let refused = match fds.into_iter().next() {
-            _ if !is_master(&connection.peer) => {
-                Some("only root and the engine's own user may capture frames".to_string())
-            }
-            Some(output) => {
-                let observer = connection.fd.as_fd();
-                self.captures.begin(id, port, snap_bytes, filter, output, observer).err()
-            }
-            None => Some("no descriptor came with the request".to_string()),
-        };
-        self.tell(id, &FromEngine::Capturing { refused })
     }
 
     fn on_confirm(&mut self, id: u64) -> bool {

@@ -4,19 +4,20 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use port::pcap::{Filter, Switch};
 use rustix::thread::CapabilitySet;
 use rustix::time::{ClockId, clock_gettime};
 use shm::control::FromEngine;
 
-use super::connection;
+use super::{Control, connection, is_master};
 use crate::privileges;
 
 /// A capture's file, and whom to tell when it takes no more. The observer's connection does not
 /// hang up before this is dropped, that is, before all is written.
 struct Output {
-    file: File,
+    file: Arc<File>,
     observer: OwnedFd,
 }
 
@@ -36,12 +37,12 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let outcome = self.file.write(bytes);
+        let outcome = (&*self.file).write(bytes);
         self.told(outcome)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let outcome = self.file.flush();
+        let outcome = (&*self.file).flush();
         self.told(outcome)
     }
 }
@@ -69,7 +70,7 @@ impl Captures {
         port: &str,
         snap_bytes: u32,
         filter: &str,
-        output: OwnedFd,
+        output: &Arc<File>,
         observer: BorrowedFd<'_>,
     ) -> Result<(), String> {
         let filter = Filter::compile(filter).map_err(|error| error.to_string())?;
@@ -88,7 +89,7 @@ impl Captures {
         let observer = observer.try_clone_to_owned().map_err(|error| {
             format!("no descriptor is left: {error}; raise the engine's limit (ulimit -n)")
         })?;
-        let output = Output { file: File::from(output), observer };
+        let output = Output { file: Arc::clone(output), observer };
         // The thread that writes what the observer chose needs no capability of ours.
         let start = || switch.start(output, filter, snap_bytes as usize, epoch_ns());
         let started = privileges::without(start)
@@ -117,6 +118,33 @@ impl Captures {
             }
             false
         });
+    }
+}
+
+impl Control {
+    pub(super) fn on_capture(
+        &mut self,
+        id: u64,
+        port: &str,
+        snap_bytes: u32,
+        filter: &str,
+        fds: Vec<OwnedFd>,
+    ) -> bool {
+        let output = self.only(fds).map(|fd| Arc::new(File::from(fd)));
+        let Some(connection) = self.connections.get(&id) else { return false };
+        let refused = match &output {
+            _ if !is_master(&connection.peer) => {
+                Some("only root and the engine's own user may capture frames".to_string())
+            }
+            Some(output) => {
+                let observer = connection.fd.as_fd();
+                self.captures.begin(id, port, snap_bytes, filter, output, observer).err()
+            }
+            None => Some("no descriptor came with the request".to_string()),
+        };
+        // Ours alone when nothing is written to it.
+        self.discard.close(output.and_then(Arc::into_inner).map(Into::into).into_iter().collect());
+        self.tell(id, &FromEngine::Capturing { refused })
     }
 }
 
