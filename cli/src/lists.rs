@@ -81,11 +81,16 @@ fn network(text: &str) -> Result<(IpAddr, u8), String> {
     let address: IpAddr = address.parse().map_err(|_| bad())?;
     let width = if address.is_ipv4() { 32 } else { 128 };
     let prefix = prefix.map_or(Ok(width), str::parse).ok().filter(|prefix| *prefix <= width);
-    let prefix = prefix.ok_or_else(bad)?;
+    let prefix: u8 = prefix.ok_or_else(bad)?;
     let has_rest = match address {
         IpAddr::V4(own) => own.to_bits().checked_shl(prefix.into()).unwrap_or(0) != 0,
         IpAddr::V6(own) => own.to_bits().checked_shl(prefix.into()).unwrap_or(0) != 0,
     };
+    if let IpAddr::V6(own) = address
+        && let (Some(mapped), Some(prefix)) = (own.to_ipv4_mapped(), prefix.checked_sub(96))
+    {
+        return Err(format!("{text:?} is an IPv4 network: write \"{mapped}/{prefix}\""));
+    }
     match has_rest {
         true => Err(format!("{text:?} has bits beyond its prefix: write the network's address")),
         false => Ok((address, prefix)),
@@ -141,8 +146,16 @@ mod tests {
         good("0.0.0.0/0", "0.0.0.0", 0);
         good("192.0.2.1", "192.0.2.1", 32);
         good("fd00::/8", "fd00::", 8);
+        good("::/0", "::", 0);
         for wrong in ["10.0.0.1/8", "10.0.0.0/33", "ten", "fd00::1/64", "::/129", "1.2.3.4/x"] {
             assert!(network(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn ipv4_networks_are_not_written_as_ipv6() {
+        let why = network("::ffff:10.0.0.0/104").unwrap_err();
+        assert!(why.contains("write \"10.0.0.0/8\""), "{why}");
+        assert!(network("::ffff:0:0/96").is_err());
     }
 }

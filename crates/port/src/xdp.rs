@@ -551,7 +551,7 @@ impl Port for XdpPort {
         if self.looks.is_multiple_of(LOOKS_PER_COUNT) {
             self.counters.rx_missed =
                 self.queues.iter().map(|queue| socket::missed(&queue.fd)).sum();
-            self.counters.rx_left = self.remotes.as_ref().map_or(0, Remotes::left);
+            self.counters.rx_left = self.remotes.as_mut().map_or(0, Remotes::left);
             self.queues.iter_mut().for_each(Queue::look);
         }
     }

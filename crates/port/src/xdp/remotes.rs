@@ -2,7 +2,7 @@
 //! covers an address decides. Only where there are such rules, the program looks at all.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 
 use super::owned;
@@ -16,6 +16,9 @@ const VALUE_BYTES: usize = 16;
 /// Entries that there is room for.
 const ENTRIES_MAX: u32 = 4096;
 
+/// Entries whose counts are read at a time: each takes a system call.
+const READ_AT_ONCE: usize = 64;
+
 /// Where the parts of a value lie.
 pub(super) const SERVED: i16 = 0;
 pub(super) const LEFT: i16 = 8;
@@ -24,7 +27,21 @@ pub(super) const LEFT: i16 = 8;
 #[derive(Debug)]
 pub(super) struct Remotes {
     pub(super) map: Map,
-    keys: Vec<[u8; KEY_BYTES]>,
+    /// The rules' keys, and the counts that were read last.
+    rules: Vec<([u8; KEY_BYTES], u64)>,
+    /// The rule whose count is read next.
+    next: usize,
+}
+
+/// What IPv4 addresses get that no rule covers. Without it, IPv6 rules as short as `::/0` would
+/// cover the mapped ones.
+const V4_UNLISTED: Remote =
+    Remote { network: IpAddr::V4(Ipv4Addr::UNSPECIFIED), prefix: 0, served: true };
+
+/// Whether a rule covers nothing but IPv4 addresses mapped into IPv6, which no frame has.
+fn is_mapped(rule: &Remote) -> bool {
+    matches!(rule.network, IpAddr::V6(network)
+        if rule.prefix >= 96 && network.to_ipv4_mapped().is_some())
 }
 
 fn key(remote: &Remote) -> [u8; KEY_BYTES] {
@@ -47,7 +64,7 @@ impl Remotes {
             return Ok(None);
         }
         let map = Map::create(MapKind::LpmTrie, KEY_BYTES, VALUE_BYTES, ENTRIES_MAX)?;
-        for rule in rules {
+        for rule in [V4_UNLISTED].iter().chain(rules).filter(|rule| !is_mapped(rule)) {
             let mut value = [0; VALUE_BYTES];
             value[SERVED as usize] = u8::from(rule.served);
             map.set(&key(rule), &value)?;
@@ -61,18 +78,47 @@ impl Remotes {
     }
 
     fn of(map: Map, rules: &[Remote]) -> Self {
-        Self { map, keys: rules.iter().map(key).collect() }
+        let rules = rules.iter().filter(|rule| !is_mapped(rule)).map(|rule| (key(rule), 0));
+        Self { map, rules: rules.collect(), next: 0 }
     }
 
-    /// Frames that were left to the kernel so far.
-    pub(super) fn left(&self) -> u64 {
-        let count = |key: &[u8; KEY_BYTES]| {
+    /// Frames that were left to the kernel so far. With many rules the counts are read in turns.
+    pub(super) fn left(&mut self) -> u64 {
+        for _ in 0..READ_AT_ONCE.min(self.rules.len()) {
+            let Some((key, count)) = self.rules.get_mut(self.next) else { break };
             let mut value = [0; VALUE_BYTES];
-            // What cannot be read counts for nothing.
-            let read = self.map.read(key, &mut value).is_ok_and(|found| found);
-            let [_, _, _, _, _, _, _, _, count @ ..] = value;
-            if read { u64::from_ne_bytes(count) } else { 0 }
-        };
-        self.keys.iter().map(count).sum()
+            // What cannot be read stays as it was.
+            if self.map.read(key, &mut value).is_ok_and(|found| found) {
+                let [_, _, _, _, _, _, _, _, read @ ..] = value;
+                *count = u64::from_ne_bytes(read);
+            }
+            self.next = (self.next + 1) % self.rules.len();
+        }
+        self.rules.iter().map(|(_, count)| count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counts_of_many_rules_are_read_in_turns() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped counts of many rules: needs root (BPF)");
+            return;
+        }
+        let network = |number: u32| Ipv4Addr::from_bits(number << 8).into();
+        let rules: Vec<Remote> = (1..=200)
+            .map(|number| Remote { network: network(number), prefix: 24, served: false })
+            .collect();
+        let mut remotes = Remotes::create(&rules).unwrap().unwrap();
+        let mut value = [0; VALUE_BYTES];
+        value[LEFT as usize..].copy_from_slice(&1_u64.to_ne_bytes());
+        for rule in &rules {
+            remotes.map.set(&key(rule), &value).unwrap();
+        }
+        let read: Vec<u64> = (0..5).map(|_| remotes.left()).collect();
+        assert_eq!(read, [64, 128, 192, 200, 200]);
     }
 }

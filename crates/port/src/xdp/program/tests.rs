@@ -298,12 +298,30 @@ fn what_comes_from_a_remote_that_the_lists_leave_out_is_the_kernels_and_counted(
         let from_far = ethernet(0x0800, &packet([far, HERE], TCP, 0, 0, &tcp_header(1, 80, SYN)));
         assert_eq!(bench.verdict(&from_far), TO_KERNEL);
         assert_eq!(bench.verdict(&tcp(1234, 81, SYN)), TO_KERNEL);
-        assert_eq!(bench.remotes.map(|remotes| remotes.left()), Some(1));
+        assert_eq!(bench.remotes.map(|mut remotes| remotes.left()), Some(1));
     });
     bench_with(&closer, "a denied remote", |mut bench| {
         bench.claim(Claim::Udp(anywhere(53)));
         assert_eq!(bench.verdict(&udp(53, 10)), TO_KERNEL);
-        assert_eq!(bench.remotes.map(|remotes| remotes.left()), Some(1));
+        assert_eq!(bench.remotes.map(|mut remotes| remotes.left()), Some(1));
+    });
+}
+
+#[test]
+fn rules_for_ipv6_do_not_concern_ipv4() {
+    let rule =
+        |network: &str, prefix| Remote { network: network.parse().unwrap(), prefix, served: false };
+    for (network, prefix) in [("::", 0), ("::", 64), ("::ffff:0:0", 96), ("::ffff:7f00:0", 104)] {
+        bench_with(&[rule(network, prefix)], "a denied IPv6 network", |mut bench| {
+            bench.claim(Claim::Tcp { local: anywhere(80), listens: true });
+            let verdict = bench.verdict(&tcp(1234, 80, SYN));
+            assert_eq!(verdict, TO_ENGINE, "{network}/{prefix}");
+        });
+    }
+    let denied = [rule("::", 0), rule("0.0.0.0", 0)];
+    bench_with(&denied, "all that is denied", |mut bench| {
+        bench.claim(Claim::Tcp { local: anywhere(80), listens: true });
+        assert_eq!(bench.verdict(&tcp(1234, 80, SYN)), TO_KERNEL);
     });
 }
 
