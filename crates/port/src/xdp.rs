@@ -506,18 +506,33 @@ impl Port for XdpPort {
             return Err(TxError::Unsendable);
         }
         if meta.gso.is_none() {
+            if self.large.is_waiting() && !self.transmit.has_room_for(queue, len) {
+                self.large.flush(&self.segmenting, &mut self.counters);
+                if self.large.is_waiting() {
+                    self.counters.tx_full += 1;
+                    return Err(TxError::Full);
+                }
+            }
             return self.transmit.send(queue, meta, header, payload, len, &mut self.counters);
         }
         if self.transmit.is_gathered() {
             // Frames of a connection keep their order.
             self.flush();
+            if self.transmit.is_gathered() {
+                self.counters.tx_full += 1;
+                return Err(TxError::Full);
+            }
         }
         self.large.send(&self.segmenting, meta, header, payload, len, &mut self.counters)
     }
 
-    /// Frames to be segmented first: those gathered before them have gone already.
+    /// Frames to be segmented first: those gathered before them have gone already, and those
+    /// gathered after them wait until the kernel has taken them.
     fn flush(&mut self) {
         self.large.flush(&self.segmenting, &mut self.counters);
+        if self.large.is_waiting() {
+            return;
+        }
         if let Some(queue) = self.queues.first_mut() {
             self.transmit.flush(queue, &mut self.counters);
         }

@@ -88,6 +88,11 @@ impl Transmit {
         Ok(())
     }
 
+    /// Whether a frame of so many bytes can be gathered without a flush.
+    pub(super) fn has_room_for(&self, queue: &Queue, len: usize) -> bool {
+        self.has_room(queue, len.div_ceil(CHUNK_BYTES))
+    }
+
     fn has_room(&self, queue: &Queue, chunks: usize) -> bool {
         self.free.len() >= chunks && queue.rings.send.room() as usize >= chunks
     }
