@@ -21,8 +21,9 @@ use crate::session::Session;
 
 /// How long the engine's control thread may take to answer a session.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// How long it may take to let a program in, which the program's first calls wait for.
-const WELCOME_WITHIN: Duration = Duration::from_secs(2);
+/// How long it may take to let a program in, which the program's first calls wait for: an engine
+/// that has just begun asks first whether its IPv6 addresses are another's, for a second or two.
+const WELCOME_WITHIN: Duration = Duration::from_secs(10);
 /// Descriptors of ours get numbers from here on where the limit allows, out of the program's way.
 const DESCRIPTORS_FROM: i32 = 900;
 
