@@ -163,7 +163,7 @@ impl Worker {
     /// The kernel's interface behind a port has changed.
     pub(crate) fn on_interface(&mut self, port: usize, facts: Facts) {
         let Some(attached) = self.ports.get_mut(port) else { return };
-        let Facts { addresses, gateway, routes, mtu, mac, elsewhere: _ } = facts;
+        let Facts { addresses, gateway, routes, mtu, mac, elsewhere: _, is_cut: _ } = facts;
         attached.gone = mac.is_none();
         let Some(before) = self.stack.routes().interface(attached.interface) else { return };
         // One that is gone keeps MTU and link address: it has no addresses either.

@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::thread::CapabilitySet;
@@ -275,9 +275,13 @@ impl Control {
             };
             fds.push(PollFd::new(&connection.fd, wanted));
         }
-        poll(&mut fds, None)?;
+        // The kernel's interfaces are to be looked at again in a moment.
+        let due = self.kernel.as_ref().and_then(Kernel::due);
+        let limit = due.and_then(|due| Timespec::try_from(due).ok());
+        poll(&mut fds, limit.as_ref())?;
         let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
-        let (accept, closed, kernel) = (is_ready(2), is_ready(3), is_ready(4));
+        let (accept, closed) = (is_ready(2), is_ready(3));
+        let kernel = is_ready(4) || self.kernel.as_ref().is_some_and(Kernel::is_due);
         let left = is_ready(5) && self.socket.watch().is_some();
         let ready = self
             .connections

@@ -3,10 +3,12 @@
 
 mod message;
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -18,7 +20,7 @@ use stack::api::{Cidr, Destination};
 use wire::MacAddr;
 use wire::ipv6::is_link_local;
 
-use message::{Message, Request};
+use message::{Message, Request, Route};
 
 /// RTMGRP_LINK and RTMGRP_NEIGH, and RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE and RTMGRP_IPV4_RULE
 /// with the same of IPv6 (RTNLGRP_IPV6_RULE is 19) of `linux/rtnetlink.h`.
@@ -26,6 +28,10 @@ const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 1 << 18;
 /// Routes of which programs are told, of each interface: those elsewhere first, so that what is left
 /// out is the kernel's.
 const ROUTES_TOLD_MAX: usize = 512;
+/// Routes that are kept, besides default routes; with more, programs reach the links alone.
+const ROUTES_MAX: usize = 16 * 1024;
+/// Least time between two looks at all interfaces and routes.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Messages taken at a time.
 const BATCH: usize = 64;
 /// The kernel's messages are at most this long, unless asked for more.
@@ -46,6 +52,8 @@ pub struct Facts {
     pub routes: Vec<Destination>,
     /// Networks that the main table reaches otherwise, or not at all.
     pub elsewhere: Vec<(IpAddr, u8)>,
+    /// The main table has more routes than are kept.
+    pub is_cut: bool,
     /// Largest IP packet; 0 when the interface is gone.
     pub mtu: u16,
     /// Its link address; `None` when the interface is gone.
@@ -56,14 +64,31 @@ impl Facts {
     /// Puts what clients are told of an interface up to date.
     pub fn tell(&self, interface: &mut InterfaceInfo) {
         interface.addresses = self.addresses.iter().map(|own| (own.address, own.prefix)).collect();
-        interface.has_gateway = self.gateway.is_some();
         interface.mtu = self.mtu;
-        let here = self.routes.iter().map(|to| (to.network, to.prefix, true));
-        let elsewhere = self.elsewhere.iter().map(|(network, prefix)| (*network, *prefix, false));
+        let mut elsewhere = self.elsewhere.clone();
+        elsewhere.sort_by_key(|(_, prefix)| Reverse(*prefix));
+        let left_out = elsewhere.get(ROUTES_TOLD_MAX..).unwrap_or_default();
+        // A wider way through here could cover one elsewhere that is left out.
+        let is_safe = |is_ipv4: bool, prefix: u8| {
+            let longest = left_out.iter().find(|(network, _)| network.is_ipv4() == is_ipv4);
+            !self.is_cut && longest.is_none_or(|(_, longest)| *longest <= prefix)
+        };
+        interface.has_gateway = self.gateway.is_some() && is_safe(true, 0);
+        let here = self.routes.iter().filter(|to| is_safe(to.network.is_ipv4(), to.prefix));
+        let here = here.map(|to| (to.network, to.prefix, true));
+        let elsewhere = elsewhere.iter().map(|(network, prefix)| (*network, *prefix, false));
         let told = elsewhere.chain(here).take(ROUTES_TOLD_MAX);
         interface.routes =
             told.map(|(network, prefix, is_here)| Way { network, prefix, is_here }).collect();
     }
+}
+
+/// Addresses and routes of all interfaces.
+struct Tables {
+    addresses: Vec<(u32, Cidr)>,
+    /// Of the main table; of several to the same network, the one that the kernel takes.
+    routes: Vec<Route>,
+    is_cut: bool,
 }
 
 /// What has changed.
@@ -91,6 +116,14 @@ pub struct Kernel {
     questions: OwnedFd,
     watched: Vec<Watched>,
     has_rules: bool,
+    /// There was news, and everything is to be looked at.
+    is_stale: bool,
+    looked_at: Option<Instant>,
+    /// The last look has failed, and it has been said.
+    has_failed: bool,
+    has_warned_of_routes: bool,
+    /// Number of the last question.
+    sequence: u32,
     buffer: Vec<u8>,
 }
 
@@ -111,6 +144,11 @@ impl Kernel {
             questions: route_socket(0, SocketFlags::empty())?,
             watched: Vec::new(),
             has_rules: false,
+            is_stale: false,
+            looked_at: None,
+            has_failed: false,
+            has_warned_of_routes: false,
+            sequence: 0,
             buffer: vec![0; MESSAGE_BYTES],
         };
         kernel.has_rules = kernel.find_rules()?;
@@ -124,7 +162,8 @@ impl Kernel {
 
     /// Follows an interface from now on, and says how it is now.
     pub fn watch(&mut self, port: usize, interface_index: u32) -> io::Result<Facts> {
-        let facts = self.facts(interface_index)?;
+        let tables = self.tables()?;
+        let facts = self.facts(interface_index, &tables)?;
         self.watched.push(Watched { port, interface_index, facts: facts.clone() });
         Ok(facts)
     }
@@ -145,16 +184,26 @@ impl Kernel {
 
     fn find_rules(&mut self) -> io::Result<bool> {
         let mut found = false;
-        self.ask(&Request::rules(), |message| {
+        self.ask(&mut Request::rules(), |message| {
             found |= message.rule_priority().is_some_and(|one| !USUAL_RULES.contains(&one));
         })?;
         Ok(found)
     }
 
+    /// How long until [`Self::take`] is to be called also without news; `None` when not at all.
+    pub fn due(&self) -> Option<Duration> {
+        let since = |then: Instant| LOOK_EVERY.saturating_sub(then.elapsed());
+        self.is_stale.then(|| self.looked_at.map_or(Duration::ZERO, since))
+    }
+
+    /// Whether [`Self::take`] is to be called also without news.
+    pub fn is_due(&self) -> bool {
+        self.due() == Some(Duration::ZERO)
+    }
+
     /// Takes news without blocking; bounded, so that a busy machine does not keep the thread.
     pub fn take(&mut self) -> News {
         let mut news = News::default();
-        let mut changed = false;
         let mut buffer = std::mem::take(&mut self.buffer);
         for _ in 0..BATCH {
             match recv(&self.news, &mut buffer[..], RecvFlags::DONTWAIT) {
@@ -166,36 +215,54 @@ impl Kernel {
                                 let port = of.map(|watched| watched.port);
                                 news.neighbors.extend(port.map(|port| (port, address, mac)));
                             }
-                            None => changed |= !message.is_about_neighbors(),
+                            None => self.is_stale |= !message.is_about_neighbors(),
                         }
                     }
                 }
                 // Some was lost: look at everything.
-                Err(Errno::NOBUFS) => changed = true,
+                Err(Errno::NOBUFS) => self.is_stale = true,
                 Err(Errno::INTR) => {}
                 Err(_) => break,
             }
         }
         self.buffer = buffer;
-        if changed {
-            // Unknown is as before.
-            let rules = self.find_rules().unwrap_or(self.has_rules);
-            if std::mem::replace(&mut self.has_rules, rules) != rules {
-                news.rules = Some(rules);
-            }
-            for at in 0..self.watched.len() {
-                let Some(index) = self.watched.get(at).map(|one| one.interface_index) else {
-                    continue;
-                };
-                // An interface that is gone has no addresses.
-                let facts = self.facts(index).unwrap_or_default();
-                if let Some(watched) = self.watched.get_mut(at).filter(|one| one.facts != facts) {
-                    watched.facts = facts.clone();
-                    news.changed.push((watched.port, facts));
-                }
+        if self.is_due() {
+            let looked = self.look(&mut news);
+            self.looked_at = Some(Instant::now());
+            self.is_stale = looked.is_err();
+            // What could not be seen is as before, until the next look.
+            let had_failed = std::mem::replace(&mut self.has_failed, looked.is_err());
+            if let (Err(error), false) = (looked, had_failed) {
+                tracing::warn!("the kernel cannot be asked for its interfaces, trying on: {error}");
             }
         }
         news
+    }
+
+    /// Looks at everything anew.
+    fn look(&mut self, news: &mut News) -> io::Result<()> {
+        let rules = self.find_rules()?;
+        if std::mem::replace(&mut self.has_rules, rules) != rules {
+            news.rules = Some(rules);
+        }
+        let tables = self.tables()?;
+        for at in 0..self.watched.len() {
+            let Some(index) = self.watched.get(at).map(|one| one.interface_index) else {
+                continue;
+            };
+            let facts = match self.facts(index, &tables) {
+                // An interface that is gone has no addresses.
+                Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => {
+                    Facts::default()
+                }
+                found => found?,
+            };
+            if let Some(watched) = self.watched.get_mut(at).filter(|one| one.facts != facts) {
+                watched.facts = facts.clone();
+                news.changed.push((watched.port, facts));
+            }
+        }
+        Ok(())
     }
 
     /// Where a neighbour is, if the kernel knows; otherwise it is asked to find out, and the
@@ -204,7 +271,7 @@ impl Kernel {
         let of = self.watched.iter().find(|watched| watched.port == port);
         let Some(index) = of.map(|watched| watched.interface_index) else { return Ok(None) };
         let mut found = None;
-        let known = self.ask(&Request::neighbor(index, address), |message| {
+        let known = self.ask(&mut Request::neighbor(index, address), |message| {
             found = message.neighbor().map(|(_, _, mac)| mac);
         });
         match known {
@@ -212,37 +279,46 @@ impl Kernel {
             _ => {}
         }
         // Also one that is known: in use, the kernel confirms it now and then.
-        self.ask(&Request::use_neighbor(index, address), |_| {})?;
+        self.ask(&mut Request::use_neighbor(index, address), |_| {})?;
         Ok(found)
     }
 
-    fn facts(&mut self, interface_index: u32) -> io::Result<Facts> {
-        let mut facts = Facts::default();
-        self.ask(&Request::link(interface_index), |message| {
-            facts.mtu =
-                message.link_mtu().map_or(facts.mtu, |mtu| mtu.try_into().unwrap_or(u16::MAX));
-            facts.mac = message.link_address();
-        })?;
-        self.ask(&Request::addresses(), |message| {
-            if let Some((index, cidr)) = message.address()
-                && index == interface_index
-                && !matches!(cidr.address, IpAddr::V6(ip) if is_link_local(ip))
-            {
-                facts.addresses.push(cidr);
-            }
-        })?;
+    fn tables(&mut self) -> io::Result<Tables> {
+        let mut addresses = Vec::new();
+        self.ask(&mut Request::addresses(), |message| addresses.extend(message.address()))?;
         let mut routes = Vec::new();
-        self.ask(&Request::routes(), |message| {
-            routes.extend(message.route().filter(|route| route.table == MAIN_TABLE));
+        let mut is_cut = false;
+        self.ask(&mut Request::routes(), |message| {
+            let Some(route) = message.route().filter(|route| route.table == MAIN_TABLE) else {
+                return;
+            };
+            if routes.len() < ROUTES_MAX || route.destination.prefix == 0 {
+                routes.push(route);
+            } else {
+                is_cut = true;
+            }
         })?;
         // Of several to the same network, the kernel takes the one with the lowest metric.
         routes.sort_by_key(|route| route.metric);
         let mut known = BTreeSet::new();
-        for route in routes {
+        routes.retain(|route| known.insert((route.destination.network, route.destination.prefix)));
+        Ok(Tables { addresses, routes, is_cut })
+    }
+
+    fn facts(&mut self, interface_index: u32, tables: &Tables) -> io::Result<Facts> {
+        let mut facts = Facts { is_cut: tables.is_cut, ..Facts::default() };
+        self.ask(&mut Request::link(interface_index), |message| {
+            facts.mtu =
+                message.link_mtu().map_or(facts.mtu, |mtu| mtu.try_into().unwrap_or(u16::MAX));
+            facts.mac = message.link_address();
+        })?;
+        let own = tables.addresses.iter().filter(|(index, _)| *index == interface_index);
+        let own = own.map(|(_, cidr)| *cidr);
+        facts.addresses.extend(
+            own.filter(|cidr| !matches!(cidr.address, IpAddr::V6(ip) if is_link_local(ip))),
+        );
+        for route in &tables.routes {
             let to = route.destination;
-            if !known.insert((to.network, to.prefix)) {
-                continue;
-            }
             if route.interface_index != interface_index {
                 facts.elsewhere.push((to.network, to.prefix));
             } else if to.prefix == 0 && to.network.is_ipv4() && to.gateway.is_some() {
@@ -251,11 +327,21 @@ impl Kernel {
                 facts.routes.push(to);
             }
         }
+        let are_many = facts.is_cut || facts.elsewhere.len() > ROUTES_TOLD_MAX;
+        if are_many && !std::mem::replace(&mut self.has_warned_of_routes, true) {
+            tracing::warn!(
+                "the kernel has more routes than programs can be told of ({ROUTES_TOLD_MAX}): what \
+                 a route that is left out could concern is left to the kernel"
+            );
+        }
         Ok(facts)
     }
 
     /// Sends a request and gives every message of the answer to `each`.
-    fn ask(&mut self, request: &Request, mut each: impl FnMut(&Message<'_>)) -> io::Result<()> {
+    fn ask(&mut self, request: &mut Request, mut each: impl FnMut(&Message<'_>)) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = self.sequence;
+        request.number(sequence);
         send(&self.questions, request.bytes(), SendFlags::empty())?;
         let buffer = &mut self.buffer;
         loop {
@@ -264,7 +350,9 @@ impl Kernel {
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
-            for message in message::all(buffer.get(..len).unwrap_or_default()) {
+            let messages = message::all(buffer.get(..len).unwrap_or_default());
+            // Others answer a question that was given up.
+            for message in messages.filter(|message| message.sequence == sequence) {
                 if let Some(errno) = message.error() {
                     return match errno {
                         0 => Ok(()),
@@ -286,6 +374,34 @@ impl Kernel {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn with_more_routes_than_are_told_no_wider_way_covers_one_that_is_left_out() {
+        let network = |third: u8, last| IpAddr::from([10, 1, third, last]);
+        let to = |network, prefix| Destination { network, prefix, gateway: None };
+        let mut facts = Facts {
+            gateway: Some(network(0, 1)),
+            routes: vec![to(network(0, 0), 16), to(IpAddr::from([10, 2, 3, 4]), 32)],
+            elsewhere: (0..ROUTES_TOLD_MAX - 2)
+                .map(|at| (network((at >> 6) as u8, (at << 2) as u8), 30))
+                .collect(),
+            ..Facts::default()
+        };
+        let mut told = InterfaceInfo {
+            name: String::new(),
+            addresses: Vec::new(),
+            has_gateway: false,
+            mtu: 0,
+            routes: Vec::new(),
+            shared: true,
+        };
+        facts.tell(&mut told);
+        assert!(told.has_gateway && told.routes.iter().filter(|way| way.is_here).count() == 2);
+        facts.elsewhere.extend((100..103).map(|third| (network(third, 0), 24)));
+        facts.tell(&mut told);
+        assert!(!told.has_gateway && told.routes.iter().all(|way| !way.is_here));
+        assert_eq!(told.routes.len(), ROUTES_TOLD_MAX);
+    }
 
     #[test]
     fn the_loopback_interface_is_as_the_kernel_has_it() {

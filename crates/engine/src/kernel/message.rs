@@ -54,7 +54,7 @@ impl Request {
         let mut bytes = vec![0; 4];
         bytes.extend(kind.to_ne_bytes());
         bytes.extend(flags.to_ne_bytes());
-        // Sequence and sender: answers come to this socket alone, one question at a time.
+        // Sequence (see `number`) and sender: answers come to this socket alone.
         bytes.extend([0; 8]);
         bytes.extend(body);
         for (name, value) in attributes {
@@ -113,6 +113,13 @@ impl Request {
         }
     }
 
+    /// Gives the question a number, which its answers have, too.
+    pub(super) fn number(&mut self, sequence: u32) {
+        if let Some(field) = self.bytes.get_mut(8..12) {
+            field.copy_from_slice(&sequence.to_ne_bytes());
+        }
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -130,6 +137,8 @@ impl Request {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message<'a> {
     kind: u16,
+    /// Number of the question that it answers.
+    pub(super) sequence: u32,
     body: &'a [u8],
 }
 
@@ -167,7 +176,8 @@ fn ip(family: u8, bytes: &[u8]) -> Option<IpAddr> {
 pub(super) fn all(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let len = word(bytes, 0)? as usize;
-        let message = Message { kind: half(bytes, 4)?, body: bytes.get(HEADER..len)? };
+        let (kind, sequence) = (half(bytes, 4)?, word(bytes, 8)?);
+        let message = Message { kind, sequence, body: bytes.get(HEADER..len)? };
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
         Some(message)
     })
