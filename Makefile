@@ -3,6 +3,7 @@
 #   make test    everything that must hold: unit, property, simulation, packet and loom tests, fuzz
 #                corpora, then real programs through the engine
 #   make install what `make build` made, below DESTDIR, for PREFIX (/usr/local), with a systemd unit
+#   make scripts packet scripts against the stack and against this machine's kernel; root
 #   make lint    formatting, clippy, and the rules of the tree (xtask tidy)
 #   make test-vm the tests of a shared interface in a virtual machine: Debian's kernel, virtio-net
 #   make demo    the comparison with the kernel; root
@@ -24,7 +25,7 @@ BUILT ?= target/release
 KILLS ?= 100
 export SOAK_SECONDS KILLS
 
-.PHONY: all build install test test-vm lint demo bench bench-port sim kills soak coexist fuzz loom setup setup-build
+.PHONY: all build install test test-vm scripts run-scripts lint demo bench bench-port sim kills soak coexist fuzz loom setup setup-build
 
 all: build
 
@@ -60,6 +61,8 @@ test: setup build
 	$(CARGO) xtask loom
 	@echo "== simulation, seeds $(SIM_SEEDS)"
 	target/release/outboard sim --seeds $(SIM_SEEDS) --require-coverage
+	@echo "== packet scripts"
+	@$(MAKE) --no-print-directory run-scripts BRIEF=--brief
 	@echo "== real programs"
 	$(CARGO) test --package outboard-tests -- --nocapture --test-threads=1
 	@echo "== all tests passed"
@@ -75,6 +78,19 @@ lint: setup-build
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@echo "== rules of the tree"
 	$(CARGO) xtask tidy
+	@echo "== clauses of RFCs cited by code and tests"
+	$(CARGO) xtask rfc
+
+scripts: build
+	@$(MAKE) --no-print-directory run-scripts
+
+run-scripts:
+	@if [ "$$(id -u)" = 0 ]; then \
+		target/release/outboard script --kernel $(BRIEF) tests/packet; \
+	else \
+		echo "SKIPPED the scripts' run against the kernel: it takes root"; \
+		target/release/outboard script $(BRIEF) tests/packet; \
+	fi
 
 demo: setup build
 	@target/release/outboard demo

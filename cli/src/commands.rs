@@ -18,6 +18,7 @@ mod ask;
 mod doctor;
 mod engine;
 mod run;
+mod script;
 mod sim;
 mod top;
 
@@ -99,6 +100,8 @@ enum Command {
         #[command(flatten)]
         engine: EngineSocket,
     },
+    /// Run packet scripts against the stack, and against the kernel
+    Script(ScriptArguments),
     /// Run whole systems under virtual time, with faults, by seed
     Sim(SimArguments),
     /// Tell what this machine offers and lacks
@@ -112,6 +115,28 @@ enum Command {
         /// The file
         file: PathBuf,
     },
+}
+
+#[derive(Debug, clap::Args)]
+struct ScriptArguments {
+    /// Scripts (*.pkt) and folders of them
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Run them against the kernel, too, in namespaces of their own
+    #[arg(long)]
+    kernel: bool,
+    /// Scripts at a time against the kernel
+    #[arg(long, default_value_t = 32)]
+    jobs: usize,
+    /// Only each n-th script goes to the kernel
+    #[arg(long, default_value_t = 1)]
+    sample: usize,
+    /// Tell only of those that fail
+    #[arg(long)]
+    brief: bool,
+    /// Run one script against the kernel of this network namespace
+    #[arg(long, hide = true)]
+    alone: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -278,6 +303,18 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Confirm { engine } => {
             Observer::connect(&engine.path())?.confirm()?;
             println!("confirmed: the engine stays");
+        }
+        Command::Script(arguments) => {
+            if arguments.alone {
+                return Ok(script::alone(&arguments.paths[0]));
+            }
+            return script::scripts(&script::Scripts {
+                paths: arguments.paths,
+                kernel: arguments.kernel,
+                jobs: arguments.jobs,
+                brief: arguments.brief,
+                sample: arguments.sample,
+            });
         }
         Command::Sim(arguments) => {
             return sim::sim(&sim::Runs {

@@ -1,8 +1,9 @@
-//! Work on the tree itself: `cargo xtask tidy | loom | fuzz`.
+//! Work on the tree itself: `cargo xtask tidy | rfc | loom | fuzz`.
 #![forbid(unsafe_code)]
 
 mod fuzz;
 mod loom;
+mod rfc;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -11,6 +12,8 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
   tidy                                 the rules of the tree
+  rfc [TEXTS]                          clauses of RFC 9293 cited by code and tests; with a folder of
+                                       RFC texts (rfc9293.txt), whether quotations are true
   loom                                 interleavings of the shared queues
   fuzz [TARGET...] [--seconds N]       fuzz targets, all of them unless named; 60 seconds each";
 
@@ -19,6 +22,7 @@ fn main() -> ExitCode {
     let command = arguments.next();
     let result = match command.as_deref() {
         Some("tidy") => tidy::run(&root()),
+        Some("rfc") => rfc::run(&root(), arguments.next().as_deref().map(Path::new)),
         Some("loom") => loom::run(&root()),
         Some("fuzz") => fuzz::run(&root(), arguments),
         _ => Err(USAGE.to_owned()),

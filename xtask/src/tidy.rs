@@ -54,7 +54,7 @@ struct Dependency {
 }
 
 impl Metadata {
-    fn of(root: &Path) -> Result<Self, String> {
+    pub fn of(root: &Path) -> Result<Self, String> {
         let output = cargo()
             .args(["metadata", "--format-version", "1", "--locked"])
             .current_dir(root)
@@ -80,17 +80,19 @@ pub struct Tree {
 }
 
 /// A file of the tree.
-struct SourceFile {
+pub struct SourceFile {
     /// From the tree's root.
-    path: String,
-    text: String,
+    pub path: String,
+    /// All of it.
+    pub text: String,
 }
 
 /// Not ours, or made by tools.
 const SKIPPED_FOLDERS: [&str; 4] = ["target", ".git", "artifacts", "corpus"];
 
 impl Tree {
-    fn of(root: &Path) -> Result<Self, String> {
+    /// Reads the files under a folder.
+    pub fn of(root: &Path) -> Result<Self, String> {
         let mut tree = Tree { root: root.to_owned(), files: Vec::new() };
         tree.walk(root)?;
         tree.files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -107,7 +109,7 @@ impl Tree {
                 if !SKIPPED_FOLDERS.contains(&name) {
                     self.walk(&path)?;
                 }
-            } else if name.ends_with(".rs") || name.ends_with(".md") {
+            } else if [".rs", ".md", ".pkt"].iter().any(|end| name.ends_with(end)) {
                 let text = fs::read_to_string(&path)
                     .map_err(|error| format!("{}: {error}", path.display()))?;
                 let path = path.strip_prefix(&self.root).unwrap_or(&path).display().to_string();
@@ -117,7 +119,11 @@ impl Tree {
         Ok(())
     }
 
-    fn with_extension<'a>(&'a self, extension: &'a str) -> impl Iterator<Item = &'a SourceFile> {
+    /// The files whose names end so.
+    pub fn with_extension<'a>(
+        &'a self,
+        extension: &'a str,
+    ) -> impl Iterator<Item = &'a SourceFile> {
         self.files.iter().filter(move |file| file.path.ends_with(extension))
     }
 

@@ -90,11 +90,18 @@ impl Driver {
     /// Waits for the engine. `true`: it is getting long.
     fn wait(&self, backoff: &mut Backoff) -> bool {
         match &self.pump {
-            Some(pump) => {
-                (pump.0)();
+            Some(_) => {
+                self.let_engine_answer();
                 true
             }
             None => backoff.wait(),
+        }
+    }
+
+    /// Gives an engine that runs in this thread its turn; others answer by themselves.
+    pub fn let_engine_answer(&self) {
+        if let Some(pump) = &self.pump {
+            (pump.0)();
         }
     }
 

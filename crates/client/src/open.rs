@@ -295,6 +295,7 @@ impl Session {
             RequestError::new(Errno::CONNRESET, error.to_string())
         };
         control.socket.send(question, shown, Wait::No).map_err(failed)?;
+        self.driver(0).let_engine_answer();
         loop {
             answer_within(&control.socket, ANSWER_WITHIN)?;
             let (answer, _) = control.socket.receive::<FromEngine>(Wait::No).map_err(failed)?;

@@ -140,6 +140,9 @@ impl Session {
         let address = address.to_canonical();
         if address.is_loopback()
             || address.is_unspecified()
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+            //# A TCP implementation MUST reject as an error a local OPEN call for an invalid
+            //# remote IP address (e.g., a broadcast or multicast address) (MUST-46).
             || address.is_multicast()
             || address == IpAddr::V4(Ipv4Addr::BROADCAST)
             || is_link_local(address)

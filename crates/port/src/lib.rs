@@ -26,6 +26,7 @@ pub mod open;
 pub mod packet;
 pub mod pair;
 pub mod pcap;
+pub mod sockets;
 pub mod spec;
 mod survey;
 pub mod tap;

@@ -1,6 +1,6 @@
-//! The one socket option that no safe library offers.
+//! Which network namespace a socket is in.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 /// SO_NETNS_COOKIE of `asm-generic/socket.h`, Linux 5.14.
 const SO_NETNS_COOKIE: libc::c_int = 71;
@@ -10,19 +10,9 @@ const SO_NETNS_COOKIE: libc::c_int = 71;
 /// # Errors
 /// ENOTSOCK or EBADF for what is no socket, ENOPROTOOPT on kernels older than 5.14.
 pub fn cookie(socket: BorrowedFd<'_>) -> std::io::Result<u64> {
-    let mut cookie = 0u64;
-    let mut len = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: `cookie` and `len` are live for the call, and `len` is the size of `cookie`.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut len,
-        )
-    };
-    if result == 0 { Ok(cookie) } else { Err(std::io::Error::last_os_error()) }
+    let mut cookie = [0; 8];
+    crate::sockets::option(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut cookie)?;
+    Ok(u64::from_ne_bytes(cookie))
 }
 
 #[cfg(test)]

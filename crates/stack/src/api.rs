@@ -375,6 +375,9 @@ pub struct TcpOptions {
     /// TCP_QUICKACK: acknowledge at once.
     pub quickack: bool,
     /// SO_KEEPALIVE.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+    //# If keep-alives are included, the application MUST be able to turn them on or off for each
+    //# TCP connection (MUST-24), and they MUST default to off (MUST-25).
     pub keepalive: bool,
     /// TCP_KEEPIDLE, seconds.
     pub keepidle_s: u32,
@@ -388,8 +391,13 @@ pub struct TcpOptions {
     pub maxseg: u16,
     /// SO_LINGER: `Some(seconds)`; `Some(0)` makes close send a reset.
     pub linger_s: Option<u32>,
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
+    //# The application layer MUST be able to specify the Differentiated Services field for
+    //# segments that are sent on a connection (MUST-48).
     /// IP_TOS.
     pub tos: u8,
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
+    //# The TTL value used to send TCP segments MUST be configurable (MUST-49).
     /// IP_TTL.
     pub ttl: u8,
     /// Limit of the receive window in bytes (SO_RCVBUF).
@@ -446,6 +454,9 @@ impl Default for TcpOptions {
             cork: false,
             quickack: false,
             keepalive: false,
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+            //# This interval MUST be configurable (MUST-27) and MUST default to no less than two
+            //# hours (MUST-28).
             keepidle_s: 7200,
             keepintvl_s: 75,
             keepcnt: 9,

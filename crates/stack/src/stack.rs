@@ -473,6 +473,10 @@ impl Stack {
         owner: Owner,
     ) -> Result<SocketId, RequestError> {
         let (remote, local) = (canonical(remote), local.map(canonical));
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# If an application on a multihomed host does not specify the local IP address when
+        //# actively opening a TCP connection, then the TCP implementation MUST ask the IP layer to
+        //# select a local IP address before sending the (first) SYN (MUST-44).
         let route = self.routes.lookup(remote.ip()).ok_or(RequestError::NoRoute)?;
         if remote.port() == 0 {
             return Err(RequestError::NoRoute);
@@ -685,6 +689,9 @@ impl Stack {
 
     /// Whether a socket may have this (canonical) address. One that is not ours yet may be
     /// bound, so that servers can start before it is.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+    //# The optional "local IP address" parameter MUST be supported to allow the specification of
+    //# the local IP address (MUST-43).
     fn may_bind(&self, local: IpAddr) -> bool {
         local.is_unspecified() || self.routes.may_become_own(local)
     }

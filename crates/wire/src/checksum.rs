@@ -118,6 +118,8 @@ pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
 /// Completes a partial checksum in place: the field at `start + offset` holds the folded
 /// pseudo-header sum and becomes the checksum over everything from `start` on. A result of 0 is
 /// sent as 0xffff, which means the same and which UDP needs.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+//# The sender MUST generate it (MUST-2) and the receiver MUST check it (MUST-3).
 pub fn complete(frame: &mut [u8], start: usize, offset: usize) -> Result<(), Malformed> {
     let covered = frame.get_mut(start..).ok_or(Malformed::Short)?;
     let sum = Sum::of(covered).finish_udp();

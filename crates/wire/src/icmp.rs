@@ -50,6 +50,9 @@ pub enum IcmpMessage<'a> {
         /// The start of that packet.
         quoted: &'a [u8],
     },
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+    //# Source Quench TCP implementations MUST silently discard any received ICMP Source Quench
+    //# messages (MUST-55).
     /// Anything else (redirects, timestamps): valid, not spoken.
     Other {
         /// Its type.

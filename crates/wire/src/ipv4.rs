@@ -89,6 +89,9 @@ const OFFSET_MASK: u16 = 0x1fff;
 /// Reads a packet and verifies the header's checksum. Bytes behind the total length (Ethernet
 /// padding) are cut off.
 #[inline]
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
+//# When received options are passed up to TCP from the IP layer, a TCP implementation MUST ignore
+//# options that it does not understand (MUST-50).
 pub fn parse(bytes: &[u8]) -> Result<Ipv4Packet<'_>, Malformed> {
     let (packet, header, total_len) = split(bytes)?;
     if !Sum::of(header).is_valid() {

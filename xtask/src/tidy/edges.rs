@@ -27,10 +27,29 @@ const ARROWS: &[(&str, &[&str])] = &[
             "outboard-client",
         ],
     ),
+    (
+        "outboard-script",
+        &[
+            "outboard-wire",
+            "outboard-stack",
+            "outboard-shm",
+            "outboard-port",
+            "outboard-engine",
+            "outboard-client",
+            "outboard-sim",
+        ],
+    ),
     ("outboard-preload", &["outboard-client"]),
     (
         "outboard",
-        &["outboard-engine", "outboard-port", "outboard-shm", "outboard-client", "outboard-sim"],
+        &[
+            "outboard-engine",
+            "outboard-port",
+            "outboard-shm",
+            "outboard-client",
+            "outboard-sim",
+            "outboard-script",
+        ],
     ),
     // The tests see programs only from outside; the tools see no room at all.
     ("outboard-tests", &["outboard"]),

@@ -152,6 +152,9 @@ impl Sockets {
         self.inherit_options(listener, &socket, &accepted.endpoint);
         let id = accepted.endpoint.id();
         socket.become_connection(accepted.endpoint, attachment.clone());
+        if let Some(connection) = socket.connection() {
+            connection.established.store(true, Ordering::Relaxed);
+        }
         self.place(era, number, Entry::Socket(socket.clone()));
         attachment.remember(id, &socket);
         Ok((number, remote))
@@ -178,6 +181,9 @@ impl Sockets {
         }
         if let Some(connection) = socket.connection() {
             return Verdict::Done(self.connect_again(era, &socket, connection));
+        }
+        if socket.is_listening() {
+            return Verdict::Done(Err(Errno::ISCONN));
         }
         let Some(to) = to.map(plain) else { return Verdict::Kernel };
         let attachment = if is_kernels(to.ip()) || to.ip().is_unspecified() {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use super::link::{Attachment, Deadline, now_ns};
+use super::link::{Attachment, Deadline};
 use super::socket::{Socket, Watch, held};
 use super::waiter::Waiter;
 use super::{Entry, EpollEvent, Era, Errno, Kernel, SigMask, Sockets, Verdict};
@@ -495,7 +495,7 @@ impl Sockets {
             if let Some(attachment) = &attachment {
                 self.pump(attachment);
             }
-            let now = now_ns();
+            let now = self.kernel.now_ns();
             let due = now.wrapping_sub(epoll.looked_ns.load(Ordering::Relaxed)) >= KERNEL_LOOK_NS
                 || mask.is_some();
             let mut count = 0;
@@ -519,7 +519,7 @@ impl Sockets {
             if at_once && due {
                 return Ok(0);
             }
-            let deadline = *deadline.get_or_insert_with(|| Deadline::after(timeout));
+            let deadline = *deadline.get_or_insert_with(|| Deadline::after(self.kernel, timeout));
             if !at_once
                 && let Some(attachment) = &attachment
                 && self.spin(attachment, &waiter)
@@ -535,7 +535,7 @@ impl Sockets {
                 })
             };
             let Some(got) = slept? else { continue };
-            epoll.looked_ns.store(now_ns(), Ordering::Relaxed);
+            epoll.looked_ns.store(self.kernel.now_ns(), Ordering::Relaxed);
             let kept = epoll.sift(out, got, self.kernel);
             let count = epoll.harvest(out, kept).count;
             epoll.show_rest(self.kernel);

@@ -113,4 +113,10 @@ pub trait Kernel: Sync {
     fn restarts_after_signal(&self) -> bool;
     /// Writes one line (without its end) to the program's standard error.
     fn log(&self, line: &str);
+    /// Monotonic time in nanoseconds, by which timeouts are counted. Only a simulation has one of
+    /// its own.
+    fn now_ns(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+    }
 }

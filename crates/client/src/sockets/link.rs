@@ -13,7 +13,7 @@ use super::notices::Notice;
 use super::socket::{Refusal, Socket, held};
 use super::table::Entry;
 use super::waiter::Waiter;
-use super::{Era, Errno, Sockets};
+use super::{Era, Errno, Kernel, Sockets};
 use crate::{AttachError, Endpoint, EndpointId, Session};
 
 /// Pause between attempts to reach an engine, nanoseconds.
@@ -153,31 +153,29 @@ impl Link {
     }
 }
 
-/// Monotonic time in nanoseconds.
-pub(super) fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+/// A time at which a wait ends.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline {
+    at_ns: Option<u64>,
+    clock: &'static dyn Kernel,
 }
 
-/// A time at which a wait ends.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Deadline(Option<u64>);
-
 impl Deadline {
-    /// That far from now; never without a timeout.
-    pub fn after(timeout: Option<Duration>) -> Self {
-        Self(timeout.map(|time| {
-            now_ns().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-        }))
+    /// That far from now by the kernel's clock; never without a timeout.
+    pub fn after(clock: &'static dyn Kernel, timeout: Option<Duration>) -> Self {
+        let at_ns = timeout.map(|time| {
+            clock.now_ns().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+        });
+        Self { at_ns, clock }
     }
 
     /// What is left; `None` without end.
     pub fn left(self) -> Option<Duration> {
-        self.0.map(|at| Duration::from_nanos(at.saturating_sub(now_ns())))
+        self.at_ns.map(|at| Duration::from_nanos(at.saturating_sub(self.clock.now_ns())))
     }
 
     pub fn has_passed(self) -> bool {
-        self.0.is_some_and(|at| now_ns() >= at)
+        self.at_ns.is_some_and(|at| self.clock.now_ns() >= at)
     }
 }
 
@@ -190,7 +188,7 @@ impl Sockets {
             }
             self.lose(era, &current);
         }
-        if now_ns() < era.link.next_try_ns.load(Ordering::Relaxed) {
+        if self.kernel.now_ns() < era.link.next_try_ns.load(Ordering::Relaxed) {
             return None;
         }
         let Ok(_only) = era.link.attaching.try_lock() else { return era.link.current() };
@@ -204,7 +202,9 @@ impl Sockets {
                     AttachError::Silent(_) | AttachError::NotServed => RETRY_SILENT_NS,
                     _ => RETRY_NS,
                 };
-                era.link.next_try_ns.store(now_ns().saturating_add(pause), Ordering::Relaxed);
+                era.link
+                    .next_try_ns
+                    .store(self.kernel.now_ns().saturating_add(pause), Ordering::Relaxed);
                 if matches!(error, AttachError::NotServed) {
                     // As configured: the program is not to notice.
                     return None;
@@ -225,6 +225,19 @@ impl Sockets {
         for &fd in &hidden {
             self.hide(era, fd);
         }
+        Some(self.join(era, session, hidden))
+    }
+
+    /// Uses a session that a simulation has made, in the place of one that would be opened. Its
+    /// descriptors are out of the program's sight.
+    pub fn use_session(&self, session: Arc<Session>) {
+        if let Some(era) = self.era() {
+            self.join(era, session, Vec::new());
+        }
+    }
+
+    /// Makes a session the present one, and shows it what wants an engine.
+    fn join(&self, era: &Era, session: Arc<Session>, hidden: Vec<RawFd>) -> Arc<Attachment> {
         let attachment = Arc::new(Attachment {
             wake_fds: session.wake_fds().map(|fd| fd.as_raw_fd()).collect(),
             session,
@@ -246,7 +259,7 @@ impl Sockets {
             }
             self.show(era, &socket, &attachment);
         }
-        Some(attachment)
+        attachment
     }
 
     /// The session as it is known to live; its death is noticed here.
@@ -394,14 +407,14 @@ impl Sockets {
             return waiter.is_signalled();
         }
         let limit_ns = attachment.spin_ns.load(Ordering::Relaxed);
-        let began = now_ns();
+        let began = self.kernel.now_ns();
         loop {
             self.pump(attachment);
             if waiter.is_signalled() {
                 attachment.spin_ns.store(self.config.spin_ns, Ordering::Relaxed);
                 return true;
             }
-            if now_ns().wrapping_sub(began) >= limit_ns {
+            if self.kernel.now_ns().wrapping_sub(began) >= limit_ns {
                 // Spinning that brings nothing is done less and less.
                 let less = (limit_ns / 2).max(self.config.spin_ns / 16);
                 attachment.spin_ns.store(less, Ordering::Relaxed);

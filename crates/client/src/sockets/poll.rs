@@ -111,7 +111,7 @@ impl Sockets {
             }
             return Ok(collect(fds, &subjects));
         }
-        let deadline = Deadline::after(timeout);
+        let deadline = Deadline::after(self.kernel, timeout);
         let waiter = self.own_waiter(era)?;
         let _watching = Watching::new(&subjects, &waiter);
         loop {
@@ -194,7 +194,7 @@ impl Sockets {
         kernel_events: i16,
         timeout: Option<Duration>,
     ) -> Result<(), Errno> {
-        let deadline = Deadline::after(timeout);
+        let deadline = Deadline::after(self.kernel, timeout);
         let waiter = self.own_waiter(era)?;
         let subjects = [Subject::Socket(socket.clone())];
         let _watching = Watching::new(&subjects, &waiter);

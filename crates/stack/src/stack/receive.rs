@@ -182,6 +182,9 @@ impl Stack {
         let from_ourselves = below.interface == InterfaceIndex::LOOPBACK;
         // RFC 1122, section 3.2.1.3: no host has such a source; and nobody else has ours.
         if !is_unicast(src)
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
+            //# An incoming SYN with an invalid source address MUST be ignored either by TCP or by
+            //# the IP layer [(MUST-63)] (see Section 3.2.1.3).
             || self.routes.is_broadcast(src)
             || self.routes.is_own(src) != from_ourselves
         {
@@ -234,6 +237,9 @@ impl Stack {
         match (ip.protocol, ip.src, ip.dst) {
             (Protocol::TCP, ..) => {
                 // RFC 1122, section 4.2.3.10.
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
+                //# A TCP implementation MUST silently discard an incoming SYN segment that is
+                //# addressed to a broadcast or multicast address [(MUST-57)].
                 if below.is_broadcast {
                     return Err(DropReason::IpDestination);
                 }
@@ -470,6 +476,8 @@ impl Stack {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+//# The sender MUST generate it (MUST-2) and the receiver MUST check it (MUST-3).
 /// Verifies layer 4's checksum as far as the port has not.
 fn check_sum(
     below: &Below,

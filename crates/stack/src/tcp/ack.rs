@@ -136,6 +136,9 @@ impl Connection<'_> {
         }
         hot.wl1 = start;
         let moved = window != hot.snd_wnd;
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+        //# However, a sending TCP peer MUST be robust against window shrinking, which may cause
+        //# the "usable window" (see Section 3.8.6.2.1) to become negative (MUST-34).
         hot.snd_wnd = window;
         if window > hot.max_wnd {
             hot.max_wnd = window;

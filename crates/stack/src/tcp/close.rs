@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use wire::tcp::{SeqNumber, TcpFlags};
+use wire::tcp::{SeqNumber, TcpFlags, Timestamps};
 
 use super::congestion::{Congestion, Window};
 use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Step};
@@ -19,6 +19,9 @@ use crate::route::Route;
 
 /// The receive window that a connection starts with, as Linux's.
 const RECEIVE_WINDOW_INITIAL: u32 = 65535;
+/// Window shift that is offered at the least, as by Linux with its usual limit of 6 MiB: a shift
+/// cannot be changed later, a limit can.
+const SCALE_MIN: u8 = 7;
 
 impl Hot {
     /// A slot that nobody uses.
@@ -120,6 +123,7 @@ impl Cold {
             search: None,
             deferred: false,
             challenged_at: None,
+            data_at: 0,
             tuned_at: 0,
             retransmits: 0,
         }
@@ -224,7 +228,15 @@ impl Connection<'_> {
                 ack: self.hot.ack(self.hot.rcv_nxt),
                 flags: TcpFlags::RST | TcpFlags::ACK,
                 window: 0,
-                timestamps: None,
+                //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+                //# Once TSopt has been successfully negotiated, that is both <SYN> and
+                //# <SYN,ACK> contain TSopt, the TSopt MUST be sent in every non-<RST>
+                //# segment for the duration of the connection, and SHOULD be sent in an
+                //# <RST> segment
+                timestamps: self.hot.timestamps.then(|| Timestamps {
+                    value: self.hot.ts_now(step.now),
+                    echo: self.hot.ts_recent,
+                }),
                 tos: self.cold.options.tos,
             });
             step.shared.counters.resets_sent += 1;
@@ -233,7 +245,8 @@ impl Connection<'_> {
     }
 }
 
-/// The smallest shift with which a 16-bit field can offer `limit` bytes (RFC 7323 section 2.3).
+/// The smallest shift with which a 16-bit field can offer `limit` bytes (RFC 7323 section 2.3), but
+/// no less than is usual.
 fn scale_for(limit: u32) -> u8 {
-    (0..14).find(|shift| limit >> shift <= 65535).unwrap_or(14)
+    (SCALE_MIN..14).find(|shift| limit >> shift <= 65535).unwrap_or(14)
 }

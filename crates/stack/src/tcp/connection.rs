@@ -98,6 +98,9 @@ pub struct Hot {
     /// Generation of the slot.
     pub generation: u32,
     /// snd.wnd.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //# The window size MUST be treated as an unsigned number, or else large window sizes will
+    //# appear like negative windows and TCP will not work (MUST-1).
     pub snd_wnd: u32,
     /// Largest snd.wnd seen.
     pub max_wnd: u32,
@@ -179,6 +182,10 @@ const _: () = assert!(size_of::<Hot>() <= 256, "the hot part is at most four cac
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cold {
     /// Own address.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+    //# At all other times, a previous segment has either been sent or received on this connection,
+    //# and TCP implementations MUST use the same local address that was used in those previous
+    //# segments (MUST-45).
     pub local: SocketAddr,
     /// Peer's address.
     pub remote: SocketAddr,
@@ -244,6 +251,8 @@ pub struct Cold {
     pub deferred: bool,
     /// When the last rate-limited acknowledgement was sent (RFC 5961 section 7).
     pub challenged_at: Option<Instant>,
+    /// When data was received last.
+    pub data_at: u64,
     /// `consumed` when the receive window last grew.
     pub tuned_at: u64,
     /// Segments sent again.

@@ -8,6 +8,9 @@ use wire::tcp::SeqNumber;
 
 impl Connection<'_> {
     /// An error about a segment with sequence number `sequence`.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+    //# TCP implementations MUST act on an ICMP error message passed up from the IP layer,
+    //# directing it to the connection that created the error (MUST-54).
     pub fn on_icmp(
         &mut self,
         step: &mut Step<'_>,
@@ -50,6 +53,13 @@ impl Connection<'_> {
         if self.hot.is_opening() {
             self.die(step, error);
         } else {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.8
+            //# There MUST be a mechanism for reporting soft TCP error conditions to the
+            //# application (MUST-47).
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+            //# Since these Unreachable messages indicate soft error conditions, a TCP
+            //# implementation MUST NOT abort the connection (MUST-56), and it SHOULD make the
+            //# information available to the application (SHLD-25).
             self.cold.soft_error = Some(error);
         }
     }

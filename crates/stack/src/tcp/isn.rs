@@ -26,6 +26,13 @@ impl TcpKeys {
     /// The initial sequence number of a connection.
     //= https://www.rfc-editor.org/rfc/rfc6528#section-3
     //# ISN = M + F(localip, localport, remoteip, remoteport, secretkey)
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+    //# A TCP implementation MUST use the above type of "clock" for clock-driven selection of
+    //# initial sequence numbers (MUST-8), and SHOULD generate its initial sequence numbers with
+    //# the expression:
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+    //# F() MUST NOT be computable from the outside (MUST-9), or an attacker could still guess at
+    //# sequence numbers from the ISN used for some other connection.
     pub fn isn(&self, now: Instant, local: SocketAddr, remote: SocketAddr) -> u32 {
         let mut hasher = SipHasher13::new_with_keys(self.isn[0], self.isn[1]);
         local.hash(&mut hasher);

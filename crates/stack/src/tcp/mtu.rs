@@ -61,6 +61,9 @@ impl Cold {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
     //# The MSS value to be sent in an MSS Option should be equal to the
     //# effective MTU minus the fixed IP and TCP headers.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+    //# where MMS_R is the maximum size for a transport-layer message that can be received (and
+    //# reassembled at the IP layer) (MUST-67).
     pub fn advertised_mss(&self) -> u16 {
         let most = self.mtu.saturating_sub(self.fixed_headers()).max(88);
         match self.options.maxseg {

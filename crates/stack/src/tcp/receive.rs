@@ -105,6 +105,8 @@ impl Connection<'_> {
         } else {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.3
             //# Otherwise, enter SYN-RECEIVED, form a SYN,ACK segment
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
+            //# A TCP implementation MUST support simultaneous open attempts (MUST-10).
             self.apply(step, Input::Syn);
             self.hot.syn_due = true;
         }
@@ -246,6 +248,10 @@ impl Connection<'_> {
         Ok(if flags.syn() { start + 1 } else { start })
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
+    //# If the local TCP connection is closed by the remote side due to a FIN or RST received from
+    //# the remote side, then the local application MUST be informed whether it closed normally or
+    //# was aborted (MUST-12).
     fn on_reset(&mut self, step: &mut Step<'_>, exact: bool) -> Result<i64, DropReason> {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
         //# 2) If the RST bit is set and the sequence number exactly matches the
@@ -313,6 +319,12 @@ impl Connection<'_> {
     }
 
     /// An acknowledgement goes out as soon as possible.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+    //# o In general, the processing of received segments MUST be implemented to aggregate ACK
+    //# segments whenever possible (MUST-58).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+    //# For example, if the TCP endpoint is processing a series of queued segments, it MUST process
+    //# them all before sending any ACK segments (MUST-59).
     pub fn owe_ack(&mut self, step: &mut Step<'_>) {
         if self.hot.state == TcpState::SynReceived {
             self.hot.syn_due = true;
@@ -361,6 +373,13 @@ impl Connection<'_> {
             self.abort(step);
             return Err(DropReason::TcpClosed);
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+        //# A TCP implementation MUST (MUST-32) inform the application layer asynchronously
+        //# whenever it receives an urgent pointer and there was previously no pending urgent data,
+        //# or whenever the urgent pointer advances in the data stream.
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4
+        //# A TCP receiver MUST process the RST and URG fields of all incoming segments, even when
+        //# the receive window is zero (MUST-66).
         if flags.contains(TcpFlags::URG) {
             let urgent = start.saturating_add(i64::from(segment.header.urgent));
             if let Ok(urgent) = u64::try_from(urgent)
@@ -533,9 +552,10 @@ impl Connection<'_> {
             let largest = u64::from(self.cold.mtu.saturating_sub(headers));
             hot.rcv_mss = segment.min(largest).max(1) as u16;
         }
-        if step.now.0.saturating_sub(hot.received_at) > hot.rtt.rto_ns() {
+        if step.now.0.saturating_sub(self.cold.data_at) > hot.rtt.rto_ns() {
             hot.quick = hot.quick.max(QUICK_ACKS);
         }
+        self.cold.data_at = step.now.0;
     }
 
     /// Remembers bytes received twice for the next acknowledgement (RFC 2883).

@@ -100,6 +100,10 @@ impl Tcp {
     ) -> Result<SocketId, RequestError> {
         let backlog = backlog.min(self.accept_queue_max);
         self.listeners.insert(local.into(), backlog, options, owner).map_err(|error| match error {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+            //# Every passive OPEN call either creates a new connection record in LISTEN state, or
+            //# it returns an error; it MUST NOT affect any previously created connection record
+            //# (MUST-41).
             ListenError::InUse => RequestError::AddressInUse,
             ListenError::Limit => RequestError::LimitReached,
         })

@@ -33,6 +33,9 @@ pub struct Rtt {
 impl Rtt {
     /// Takes a measurement. Karn's algorithm is the caller's duty: never of a segment that was
     /// sent twice, unless the timestamp option tells which copy was answered.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
+    //# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for
+    //# taking RTT samples (MUST-18).
     pub fn on_sample(&mut self, rtt_ns: u64) {
         let sample = u32::try_from(rtt_ns / 1000).unwrap_or(u32::MAX / 8).min(u32::MAX / 8);
         if self.measured {
@@ -61,6 +64,10 @@ impl Rtt {
     /// The timer ran out.
     //= https://www.rfc-editor.org/rfc/rfc6298#section-5
     //# The host MUST set RTO <- RTO * 2 ("back off the timer").
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+    //# A TCP endpoint MUST implement the basic congestion control algorithms slow start,
+    //# congestion avoidance, and exponential backoff of RTO to avoid creating congestion collapse
+    //# conditions (MUST-19).
     pub fn on_timeout(&mut self) {
         self.backoff = self.backoff.saturating_add(1).min(32);
     }

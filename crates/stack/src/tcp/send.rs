@@ -95,6 +95,10 @@ impl Connection<'_> {
                     flags |= TcpFlags::FIN;
                 }
                 if end == self.hot.written && len > 0 {
+                    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+                    //# (1) MUST NOT buffer data indefinitely (MUST-60), and (2) MUST set the PSH
+                    //# bit in the last buffered segment (i.e., when there is no more queued data
+                    //# to be sent) (MUST-61).
                     flags |= TcpFlags::PSH;
                 }
                 if len > 0 {
@@ -323,6 +327,9 @@ impl Connection<'_> {
             // The timer has held it long enough.
             return hot.probe_due;
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
+        //# However, there MUST be a way for an application to disable the Nagle algorithm on an
+        //# individual connection (MUST-17).
         hot.nodelay || hot.flight() == 0 || hot.small_end <= hot.una
     }
 
@@ -332,6 +339,8 @@ impl Connection<'_> {
         if self.hot.max_wnd >= 2 * mss || self.hot.max_wnd < 536 {
             return mss.min(self.hot.max_wnd.max(1));
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
+        //# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
         self.hot.max_wnd / 2
     }
 
@@ -383,8 +392,8 @@ impl Connection<'_> {
                     prr.on_sent(end_with_fin - start);
                 }
                 let hot = &mut *self.hot;
-                if now.0.saturating_sub(hot.received_at) < super::receive::DELAYED_ACK_NS
-                    && hot.received_at > hot.sent_at
+                if now.0.saturating_sub(self.cold.data_at) < super::receive::DELAYED_ACK_NS
+                    && self.cold.data_at > hot.sent_at
                 {
                     hot.interactive = true;
                 }
@@ -445,6 +454,15 @@ impl Connection<'_> {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //# A given TCP implementation can support any currently defined options, but the following
+    //# options MUST be supported (MUST-4 -- note Maximum Segment Size Option support is also part
+    //# of MUST-14 in Section 3.7.1):
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+    //# TCP endpoints MUST implement both sending and receiving the MSS Option (MUST-14).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.2
+    //# This field may be sent in the initial connection request (i.e., in segments with the SYN
+    //# control bit set) and MUST NOT be sent in other segments (MUST-65).
     fn syn_options(&self, now: Instant) -> TcpOptions {
         let (hot, cold) = (&*self.hot, &*self.cold);
         // In a SYN and ACK only what the peer's SYN had.
@@ -465,6 +483,11 @@ impl Connection<'_> {
     /// Recomputes the size of segments: peer's option, path, options in every segment.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
     //# Eff.snd.MSS = min(SendMSS+20, MMS_S) - TCPhdrsize - IPoptionsize
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+    //# The maximum size of a segment that a TCP endpoint really sends, the "effective send MSS",
+    //# MUST be the smaller (MUST-16) of the send MSS (that reflects the available reassembly
+    //# buffer size at the remote host, the EMTU_R [19]) and the largest transmission size
+    //# permitted by the IP layer (EMTU_S [19]):
     pub fn update_mss(&mut self) {
         let timestamps = if self.hot.timestamps { 12 } else { 0 };
         let packet = self.packet_max().saturating_sub(self.cold.fixed_headers());
@@ -487,6 +510,8 @@ impl Connection<'_> {
         // Rounded down when it opens, up when it must not shrink.
         let field = if edge > hot.rcv_edge { window / unit } else { window.div_ceil(unit) };
         let field = field.min(65535);
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
+        //# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
         hot.rcv_edge = hot.rcv_edge.max(hot.rcv_nxt + field * unit);
         field as u16
     }

@@ -148,8 +148,21 @@ impl Tcp {
             None => {}
         }
         let flags = segment.header.flags;
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# A TCP implementation that supports multiple concurrent connections MUST provide an OPEN
+        //# call that will functionally allow an application to LISTEN on a port while a connection
+        //# block with the same local port is in SYN-SENT or SYN-RECEIVED state (MUST-42).
         let listener = self.listeners.find(local);
         match listener {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.2
+            //# Any other control or data-bearing segment (not containing
+            //# SYN) must have an ACK and thus would have been
+            //# discarded by the ACK processing in the second step, unless it was
+            //# first discarded by RST checking in the first step.
+            // A SYN that is a FIN at once is nobody's: dropped, as Linux.
+            Some(_) if !flags.ack() && !flags.rst() && (!flags.syn() || flags.fin()) => {
+                Err(DropReason::TcpOutOfWindow)
+            }
             Some(listener)
                 if flags.syn()
                     && !flags.ack()
@@ -707,6 +720,9 @@ impl Tcp {
 }
 
 /// Whether a connection still waits for the end of its handshake with a listener.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
+//# Note that a TCP implementation MUST keep track of whether a connection has reached SYN-RECEIVED
+//# state as the result of a passive OPEN or an active OPEN (MUST-11).
 fn is_half_open(hot: &[Hot], cold: &[Cold], listener: SocketId, id: SocketId) -> bool {
     let at = id.index as usize;
     hot.get(at).is_some_and(|h| h.used && h.generation == id.generation)

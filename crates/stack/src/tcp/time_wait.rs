@@ -16,6 +16,9 @@ use crate::api::{Instant, InterfaceIndex};
 //# For this specification the MSL is taken to be 2 minutes.  This is an
 //# engineering choice, and may be changed if experience indicates it is
 //# desirable to do so.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+//# When a connection is closed actively, it MUST linger in the TIME-WAIT state for a time 2xMSL
+//# (Maximum Segment Lifetime) (MUST-13).
 pub const TIME_WAIT_NS: u64 = 60 * SECOND;
 
 /// What a connection in TIME-WAIT has to remember.

@@ -15,6 +15,8 @@ pub const SYN_ACK_RETRIES: u8 = 5;
 const RETRIES: u32 = 15;
 /// tcp_orphan_retries as Linux takes 0: a connection that no program owns.
 const ORPHAN_RETRIES: u32 = 8;
+/// SYNs that are sent again without the timeout being doubled, as by Linux since 6.5.
+const SYN_LINEAR_TIMEOUTS: u8 = 4;
 /// tcp_fin_timeout: how long an orphan waits for the peer's FIN.
 pub const FIN_TIMEOUT_NS: u64 = 60 * SECOND;
 
@@ -22,6 +24,12 @@ impl Connection<'_> {
     /// Starts or restarts the retransmission timer.
     pub fn restart_retransmit_timer(&mut self, now: Instant) {
         self.cold.rto_at = now.0.saturating_add(self.hot.rtt.rto_ns());
+        let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
+        if user > 0 && self.cold.retries > 0 {
+            // It is to end when the program has said, not with the next timeout after it.
+            let end = self.cold.stuck_since.saturating_add(user);
+            self.cold.rto_at = self.cold.rto_at.min(end.max(now.0));
+        }
         self.hot.send_timer = SendTimer::Retransmit;
         self.hot.send_at = self.cold.rto_at;
     }
@@ -104,7 +112,10 @@ impl Connection<'_> {
             return;
         }
         self.cold.retries = self.cold.retries.saturating_add(1);
-        self.hot.rtt.on_timeout();
+        // The first SYNs go at an even pace (tcp_syn_linear_timeouts).
+        if self.hot.state != TcpState::SynSent || self.cold.retries > SYN_LINEAR_TIMEOUTS {
+            self.hot.rtt.on_timeout();
+        }
         if self.hot.is_opening() {
             // The peer has got it; just before the end of the patience it is reminded (as Linux).
             let defer = self.cold.options.defer_accept;
@@ -133,6 +144,15 @@ impl Connection<'_> {
     //# retransmit old data beyond SND.UNA+SND.WND (MAY-7), but SHOULD NOT
     //# time out the connection if data beyond the right window edge is not
     //# acknowledged (SHLD-17).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+    //# The following procedure MUST be used to handle excessive retransmissions of data segments
+    //# (MUST-20):
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+    //# (d) An application MUST (MUST-21) be able to set the value for R2 for a particular
+    //# connection.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+    //# SYN retransmissions MUST be handled in the general way just described for data
+    //# retransmissions, including notification of the application layer.
     fn is_given_up(&self, now: Instant) -> bool {
         let waited = now.0.saturating_sub(self.cold.stuck_since);
         let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
@@ -167,6 +187,14 @@ impl Connection<'_> {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
     //# SHOULD increase exponentially the interval
     //# between successive probes (SHLD-30).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+    //# If the window shrinks to zero, the TCP implementation MUST probe it in the standard way
+    //# (described below) (MUST-35).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+    //# Probing of zero (offered) windows MUST be supported (MUST-36).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+    //# As long as the receiving TCP peer continues to send acknowledgments in response to the
+    //# probe segments, the sending TCP peer MUST allow the connection to stay open (MUST-37).
     fn on_persist_timeout(&mut self, step: &mut Step<'_>) {
         let now = step.now;
         if self.cold.retries == 0 {
@@ -224,6 +252,9 @@ impl Connection<'_> {
         }
         let user = u64::from(options.user_timeout_ms) * MILLISECOND;
         let waited = now.0.saturating_sub(quiet_since);
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+        //# Consequently, if a keep-alive mechanism is implemented it MUST NOT interpret failure to
+        //# respond to any specific probe as a dead connection (MUST-29).
         let spent = if user > 0 {
             waited >= user && self.cold.keep_probes > 0
         } else {

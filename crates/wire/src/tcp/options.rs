@@ -125,6 +125,11 @@ impl TcpOptions {
     /// the reading without ending the segment; one of an unknown kind, of the wrong length, or
     /// that belongs on a SYN only is skipped; a shift above 14 counts as 14.
     #[inline]
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //# A TCP implementation MUST be able to receive a TCP Option in any segment (MUST-5).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.2
+    //# There is no guarantee that senders will use this option, so receivers MUST be prepared to
+    //# process options even if they do not begin on a word boundary (MUST-64).
     pub fn parse(bytes: &[u8], syn: bool) -> TcpOptions {
         let mut options = TcpOptions::NONE;
         // What nearly every segment carries: nothing, or timestamps alone, aligned.
@@ -145,6 +150,13 @@ impl TcpOptions {
                 }
                 _ => {}
             }
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+            //# TCP implementations MUST be prepared to handle an illegal option length (e.g.,
+            //# zero); a suggested procedure is to reset the connection and log the error cause
+            //# (MUST-7).
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+            //# All TCP Options except End of Option List Option (EOL) and No-Operation (NOP) MUST
+            //# have length fields, including all future options (MUST-68).
             let Some(&len) = after_kind.first() else { break };
             let Some((option, next)) = rest.split_at_checked(usize::from(len)) else { break };
             let Some(value) = option.get(2..) else { break };
@@ -154,6 +166,9 @@ impl TcpOptions {
         options
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //# A TCP implementation MUST (MUST-6) ignore without error any TCP Option it does not
+    //# implement, assuming that the option has a length field.
     fn take(&mut self, kind: u8, value: &[u8], syn: bool) {
         match (kind, value) {
             (MSS, &[m0, m1]) if syn => {
@@ -216,6 +231,9 @@ impl TcpOptions {
     /// permitted, timestamps, window scale, SACK. Blocks beyond 40 bytes are left out, the last
     /// first. Gives the length.
     #[inline]
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //# The content of the header beyond the End of Option List Option MUST be header padding of
+    //# zeros (MUST-69).
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
         let mut rest = out;
         if let Some(mss) = self.mss {

@@ -118,7 +118,7 @@ fn the_offer_of_the_syn_and_ack_is_what_the_peer_understands() {
     let mut peer = Peer::syn_received(all, options());
     let (_, offered) = peer.last.unwrap();
     assert_eq!(offered.mss, Some(1460));
-    assert_eq!(offered.window_scale, Some(5));
+    assert_eq!(offered.window_scale, Some(7));
     assert!(offered.sack_permitted);
     assert_eq!(offered.timestamps.map(|t| t.echo), Some(1000));
     let none = Offer { mss: None, sack: false, ..PLAIN };

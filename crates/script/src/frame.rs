@@ -1,0 +1,367 @@
+//! Frames out of packets, and back.
+
+use std::net::Ipv4Addr;
+
+use wire::checksum::Sum;
+use wire::ethernet::{self, EtherType, EthernetHeader};
+use wire::icmp::IcmpMessage;
+use wire::ipv4::{self, Ipv4Header, Protocol};
+use wire::udp::UdpHeader;
+use wire::{MacAddr, arp};
+
+use crate::script::{IcmpError, Mark, Segment, TcpOption};
+use crate::system::{LOCAL, REMOTE, REMOTE_MAC};
+
+/// Bytes of a TCP header without options.
+const TCP_LEN: usize = 20;
+
+/// The byte at `offset` of every stream and datagram of a script.
+pub fn pattern(offset: u64) -> u8 {
+    (offset.wrapping_mul(7) >> 3 ^ offset) as u8
+}
+
+/// So many bytes of the pattern.
+pub fn patterned(offset: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|at| pattern(offset.wrapping_add(at))).collect()
+}
+
+/// Ports of a packet, the peer's and the host's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// The peer's.
+    pub remote: u16,
+    /// The host's.
+    pub local: u16,
+}
+
+/// Options as they are on the wire, padded.
+fn option_bytes(options: &[TcpOption]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for option in options {
+        match option {
+            TcpOption::End => bytes.push(0),
+            TcpOption::Nop => bytes.push(1),
+            TcpOption::Mss(mss) => {
+                bytes.extend([2, 4]);
+                bytes.extend(mss.to_be_bytes());
+            }
+            TcpOption::WindowScale(shift) => bytes.extend([3, 3, *shift]),
+            TcpOption::SackPermitted => bytes.extend([4, 2]),
+            TcpOption::Sack(blocks) => {
+                bytes.extend([5, 2 + 8 * blocks.len() as u8]);
+                for (left, right) in blocks {
+                    bytes.extend(left.to_be_bytes());
+                    bytes.extend(right.to_be_bytes());
+                }
+            }
+            TcpOption::Timestamps { value, echo } => {
+                bytes.extend([8, 10]);
+                bytes.extend(value.to_be_bytes());
+                bytes.extend(echo.to_be_bytes());
+            }
+            TcpOption::Other(kind, value) => {
+                bytes.extend([*kind, 2 + value.len() as u8]);
+                bytes.extend(value);
+            }
+        }
+    }
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// Options in order, as far as they can be read.
+fn options_of(mut bytes: &[u8]) -> Vec<TcpOption> {
+    let mut all = Vec::new();
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_be_bytes);
+    while let Some((&kind, rest)) = bytes.split_first() {
+        if kind == 0 {
+            all.push(TcpOption::End);
+            break;
+        }
+        if kind == 1 {
+            all.push(TcpOption::Nop);
+            bytes = rest;
+            continue;
+        }
+        let Some(&len) = rest.first() else { break };
+        let Some((option, next)) = bytes.split_at_checked(usize::from(len).max(2)) else { break };
+        let value = option.get(2..).unwrap_or_default();
+        all.push(match (kind, value) {
+            (2, &[high, low]) => TcpOption::Mss(u16::from_be_bytes([high, low])),
+            (3, &[shift]) => TcpOption::WindowScale(shift),
+            (4, []) => TcpOption::SackPermitted,
+            (5, blocks) if blocks.len().is_multiple_of(8) => TcpOption::Sack(
+                blocks.chunks(8).map(|block| (word(&block[..4]), word(&block[4..]))).collect(),
+            ),
+            (8, times) if times.len() == 8 => {
+                TcpOption::Timestamps { value: word(&times[..4]), echo: word(&times[4..]) }
+            }
+            _ => TcpOption::Other(kind, value.to_vec()),
+        });
+        bytes = next;
+    }
+    all
+}
+
+/// A TCP header with payload, checksum done.
+fn tcp_bytes(ports: (u16, u16), segment: &Segment, payload: &[u8], marks: &[Mark]) -> Vec<u8> {
+    let options = option_bytes(segment.options.as_deref().unwrap_or_default());
+    let words = marks.iter().find_map(|mark| match mark {
+        Mark::DataOffset(words) => Some(*words),
+        _ => None,
+    });
+    let words = words.unwrap_or(((TCP_LEN + options.len()) / 4) as u8);
+    let mut bytes = Vec::with_capacity(TCP_LEN + options.len() + payload.len());
+    bytes.extend(ports.0.to_be_bytes());
+    bytes.extend(ports.1.to_be_bytes());
+    bytes.extend(segment.seq.to_be_bytes());
+    bytes.extend(segment.ack.unwrap_or(0).to_be_bytes());
+    bytes.extend([words << 4, segment.flags]);
+    bytes.extend(segment.window.unwrap_or(0).to_be_bytes());
+    bytes.extend([0, 0]);
+    bytes.extend(segment.urgent.unwrap_or(0).to_be_bytes());
+    bytes.extend(options);
+    bytes.extend(payload);
+    bytes
+}
+
+fn sum(from: Ipv4Addr, to: Ipv4Addr, protocol: Protocol, bytes: &[u8]) -> Sum {
+    Sum::pseudo_v4(from, to, protocol, bytes.len() as u32).then(Sum::of(bytes))
+}
+
+/// A segment from the peer with live numbers.
+pub fn segment_from_peer(
+    ports: Ports,
+    segment: &Segment,
+    payload: &[u8],
+    marks: &[Mark],
+) -> Vec<u8> {
+    let mut bytes = tcp_bytes((ports.remote, ports.local), segment, payload, marks);
+    let mut checksum = sum(REMOTE, LOCAL, Protocol::TCP, &bytes).finish();
+    if marks.contains(&Mark::BadSum) {
+        checksum ^= 0x5555;
+    }
+    bytes[16..18].copy_from_slice(&checksum.to_be_bytes());
+    packet_from_peer(Protocol::TCP, &bytes, marks)
+}
+
+/// A datagram from the peer.
+pub fn datagram_from_peer(ports: Ports, payload: &[u8], marks: &[Mark]) -> Vec<u8> {
+    let len = (8 + payload.len()) as u16;
+    let header = UdpHeader { src_port: ports.remote, dst_port: ports.local, len, checksum: 0 };
+    let mut bytes = vec![0; 8];
+    header.emit(&mut bytes).expect("eight bytes are enough");
+    bytes.extend(payload);
+    let mut checksum = sum(REMOTE, LOCAL, Protocol::UDP, &bytes).finish_udp();
+    if marks.contains(&Mark::BadSum) {
+        checksum ^= 0x5555;
+    }
+    if marks.contains(&Mark::NoSum) {
+        checksum = 0;
+    }
+    bytes[6..8].copy_from_slice(&checksum.to_be_bytes());
+    packet_from_peer(Protocol::UDP, &bytes, marks)
+}
+
+/// An ICMP error of the peer about a segment (live numbers) or datagram of the host.
+pub fn icmp_from_peer(
+    ports: Ports,
+    error: &IcmpError,
+    quoted: Option<&Segment>,
+    marks: &[Mark],
+) -> Vec<u8> {
+    let (protocol, transport, len) = match quoted {
+        Some(segment) => {
+            let bytes = tcp_bytes((ports.local, ports.remote), segment, &[], &[]);
+            (Protocol::TCP, bytes, TCP_LEN + segment.len)
+        }
+        None => {
+            let header =
+                UdpHeader { src_port: ports.local, dst_port: ports.remote, len: 8, checksum: 0 };
+            let mut bytes = vec![0; 8];
+            header.emit(&mut bytes).expect("eight bytes are enough");
+            (Protocol::UDP, bytes, 8)
+        }
+    };
+    let header = Ipv4Header { protocol, src: LOCAL, dst: REMOTE, ..Ipv4Header::default() };
+    let mut inner = vec![0; 20];
+    header.emit(len, &mut inner).expect("twenty bytes are enough");
+    inner.extend(transport);
+    let message = match error.kind {
+        3 => IcmpMessage::Unreachable { code: error.code, next_hop_mtu: error.mtu, quoted: &inner },
+        11 => IcmpMessage::TimeExceeded { code: error.code, quoted: &inner },
+        12 => IcmpMessage::ParameterProblem { code: error.code, pointer: 0, quoted: &inner },
+        kind => return source_quench(kind, error.code, &inner, marks),
+    };
+    let mut bytes = vec![0; 8 + inner.len()];
+    message.emit(&mut bytes).expect("the message fits its own length");
+    packet_from_peer(Protocol::ICMP, &bytes, marks)
+}
+
+fn source_quench(kind: u8, code: u8, inner: &[u8], marks: &[Mark]) -> Vec<u8> {
+    let mut bytes = vec![kind, code, 0, 0, 0, 0, 0, 0];
+    bytes.extend(inner);
+    let checksum = Sum::of(&bytes).finish();
+    bytes[2..4].copy_from_slice(&checksum.to_be_bytes());
+    packet_from_peer(Protocol::ICMP, &bytes, marks)
+}
+
+/// An IP packet from the peer in a frame; the destination's link address is left open.
+fn packet_from_peer(protocol: Protocol, payload: &[u8], marks: &[Mark]) -> Vec<u8> {
+    let mut header = Ipv4Header { protocol, src: REMOTE, dst: LOCAL, ..Ipv4Header::default() };
+    let mut end = payload.len();
+    for mark in marks {
+        match mark {
+            Mark::Ecn(bits) => header.tos = header.tos & !3 | bits,
+            Mark::Tos(tos) => header.tos = *tos,
+            Mark::Ttl(ttl) => header.ttl = *ttl,
+            Mark::Truncated(len) => end = end.min(*len),
+            _ => {}
+        }
+    }
+    let payload = &payload[..end];
+    let mut packet = vec![0; 20];
+    header.emit(payload.len(), &mut packet).expect("a script's packet is not too long for IP");
+    if marks.contains(&Mark::BadIpSum) {
+        packet[10] ^= 0x55;
+    }
+    packet.extend(payload);
+    framed(EtherType::IPV4, &packet)
+}
+
+fn framed(ethertype: EtherType, packet: &[u8]) -> Vec<u8> {
+    let header = EthernetHeader { dst: MacAddr::ZERO, src: REMOTE_MAC, vlan: None, ethertype };
+    let mut frame = vec![0; header.header_len()];
+    header.emit(&mut frame).expect("the header fits its own length");
+    frame.extend(packet);
+    frame
+}
+
+/// Fills in where a frame goes.
+pub fn address_to(frame: &mut [u8], host: MacAddr) {
+    if let Some(place) = frame.get_mut(..6) {
+        place.copy_from_slice(&host.0);
+    }
+}
+
+/// The peer's question or answer who has an address.
+fn arp_from_peer(operation: arp::Operation, target: MacAddr) -> Vec<u8> {
+    let packet = arp::ArpPacket {
+        operation,
+        sender_mac: REMOTE_MAC,
+        sender_ip: REMOTE,
+        target_mac: target,
+        target_ip: LOCAL,
+    };
+    let mut bytes = vec![0; 28];
+    packet.emit(&mut bytes).expect("28 bytes are enough");
+    let mut frame = framed(EtherType::ARP, &bytes);
+    address_to(&mut frame, if target == MacAddr::ZERO { MacAddr::BROADCAST } else { target });
+    frame
+}
+
+/// The peer's question who has the host's address: it teaches the host the peer's, too.
+pub fn arp_question() -> Vec<u8> {
+    arp_from_peer(arp::Operation::REQUEST, MacAddr::ZERO)
+}
+
+/// The peer's answer when a frame asks for its link address.
+pub fn arp_answer(frame: &[u8]) -> Option<Vec<u8>> {
+    let (header, rest) = ethernet::parse(frame).ok()?;
+    if header.ethertype != EtherType::ARP {
+        return None;
+    }
+    let asked = arp::parse(rest).ok()?;
+    (asked.operation == arp::Operation::REQUEST && asked.target_ip == REMOTE)
+        .then(|| arp_from_peer(arp::Operation::REPLY, asked.sender_mac))
+}
+
+/// What came out of the host.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Its ports; zero for ICMP.
+    pub ports: Ports,
+    /// Its IP header.
+    pub ip: Ipv4Header,
+    /// What it carries.
+    pub body: SeenBody,
+}
+
+/// What a packet that came out carries.
+#[derive(Clone, Debug)]
+pub enum SeenBody {
+    /// A segment with live numbers, and its payload.
+    Tcp(Segment, Vec<u8>),
+    /// A datagram.
+    Udp(Vec<u8>),
+    /// ICMP.
+    Icmp {
+        /// Its type.
+        kind: u8,
+        /// Its code.
+        code: u8,
+    },
+}
+
+/// Reads a frame of the host; `None` for what scripts do not speak of (ARP, IPv6), a sentence for
+/// what no host may send.
+pub fn read(frame: &[u8]) -> Option<Result<Seen, String>> {
+    let (header, rest) = ethernet::parse(frame).ok()?;
+    if header.ethertype != EtherType::IPV4 {
+        return None;
+    }
+    let packet = match ipv4::parse(rest) {
+        Ok(packet) => packet,
+        Err(why) => return Some(Err(format!("an IP packet came out of which {why}"))),
+    };
+    // IGMP and the like.
+    if packet.header.dst != REMOTE {
+        return None;
+    }
+    Some(transport(packet.header, packet.payload))
+}
+
+fn transport(ip: Ipv4Header, bytes: &[u8]) -> Result<Seen, String> {
+    let word = |at: usize| -> Result<u32, String> {
+        let word = bytes.get(at..at + 4).ok_or("a header came out that is too short")?;
+        Ok(u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
+    };
+    let valid = || sum(ip.src, ip.dst, ip.protocol, bytes).is_valid();
+    let (local, remote) = ((word(0)? >> 16) as u16, word(0)? as u16);
+    let ports = Ports { remote, local };
+    match ip.protocol {
+        Protocol::TCP => {
+            if !valid() {
+                return Err("a segment came out with a wrong checksum".into());
+            }
+            let fifth = word(12)?;
+            let start = (fifth >> 28) as usize * 4;
+            let payload = bytes.get(start..).ok_or("a TCP header came out that is too long")?;
+            let flags = (fifth >> 16) as u8;
+            let segment = Segment {
+                flags,
+                seq: word(4)?,
+                len: payload.len(),
+                ack: (flags & 16 != 0).then_some(word(8)?),
+                window: Some(fifth as u16),
+                urgent: (flags & 32 != 0).then_some(word(16)? as u16),
+                options: Some(options_of(bytes.get(TCP_LEN..start).unwrap_or_default())),
+            };
+            Ok(Seen { ports, ip, body: SeenBody::Tcp(segment, payload.to_vec()) })
+        }
+        Protocol::UDP => {
+            if bytes.get(6..8) != Some(&[0, 0]) && !valid() {
+                return Err("a datagram came out with a wrong checksum".into());
+            }
+            let payload = bytes.get(8..).unwrap_or_default().to_vec();
+            Ok(Seen { ports, ip, body: SeenBody::Udp(payload) })
+        }
+        Protocol::ICMP => {
+            let first = word(0)?;
+            let (kind, code) = ((first >> 24) as u8, (first >> 16) as u8);
+            let ports = Ports { remote: 0, local: 0 };
+            Ok(Seen { ports, ip, body: SeenBody::Icmp { kind, code } })
+        }
+        Protocol(number) => Err(format!("a packet of protocol {number} came out")),
+    }
+}

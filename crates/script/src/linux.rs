@@ -1,0 +1,364 @@
+//! The machine's kernel as the host under test, in real time: its sockets, and a TAP device as
+//! the wire. It must run in a network namespace of its own, which it changes.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use port::{Port, PortSpec, RxBurst, RxChecksum, TxMeta, sockets};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketType};
+use wire::{MacAddr, ethernet};
+
+use crate::frame;
+use crate::system::{Answer, LOCAL, Outcome, System, SystemCall};
+
+/// Timers of the kernel count in ticks of up to 10 ms, and a busy machine adds to it.
+const TOLERANCE_NS: u64 = 25_000_000;
+/// Name of the device.
+const DEVICE: &str = "script0";
+
+/// The kernel, with the thread of one program.
+pub struct Linux {
+    port: Box<dyn Port>,
+    burst: RxBurst,
+    mac: MacAddr,
+    origin: Instant,
+    frames: Vec<(u64, Vec<u8>)>,
+    calls: Sender<SystemCall>,
+    outcomes: Receiver<(Instant, Outcome)>,
+    outcome: Option<(u64, Outcome)>,
+    ended: OwnedFd,
+}
+
+/// How a namespace is made into a host under test: settings that keep scripts apart from the
+/// machine's history, then those of the script.
+const SETTINGS: &[(&str, &str)] = &[
+    ("net.ipv4.tcp_no_metrics_save", "1"),
+    ("net.ipv4.icmp_ratelimit", "0"),
+    ("net.ipv4.tcp_congestion_control", "cubic"),
+    // Kernels differ in the largest window, from which the window scale follows.
+    ("net.ipv4.tcp_rmem", "4096 131072 6291456"),
+    ("net.ipv6.conf.all.disable_ipv6", "1"),
+];
+
+impl Linux {
+    /// Makes this process's network namespace the host under test.
+    pub fn new(mtu: u16, settings: &[(String, String)]) -> Result<Self, String> {
+        for (name, value) in SETTINGS {
+            set(name, value)?;
+        }
+        for (name, value) in settings {
+            set(name, value)?;
+        }
+        // Faults that never happen keep the device from handing over coalesced segments.
+        let spec: PortSpec = format!("tap:{DEVICE},mtu={mtu},impair=loss:0%")
+            .parse()
+            .map_err(|why| format!("{why}"))?;
+        let fds = port::open(&spec).map_err(|why| why.to_string())?;
+        let port = port::from_fds(fds).map_err(|why| why.to_string())?;
+        let mut ip = Command::new("ip")
+            .args(["-batch", "-"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .map_err(|why| format!("ip(8) does not start: {why}"))?;
+        let batch = format!("link set lo up\naddress add {LOCAL}/24 dev {DEVICE}\n");
+        ip.stdin
+            .take()
+            .ok_or("ip(8) has no input")?
+            .write_all(batch.as_bytes())
+            .map_err(|why| format!("ip(8): {why}"))?;
+        let status = ip.wait().map_err(|why| format!("ip(8): {why}"))?;
+        if !status.success() {
+            return Err(format!("ip(8) refuses to set up the device: {status}"));
+        }
+        let (calls, called) = channel::<SystemCall>();
+        let (ending, outcomes) = channel();
+        let event = || {
+            let flags =
+                rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+            rustix::event::eventfd(0, flags).map_err(|why| why.to_string())
+        };
+        let ended = event()?;
+        let bell = ended.try_clone().map_err(|why| why.to_string())?;
+        std::thread::spawn(move || {
+            let mut program = Program::default();
+            for call in called {
+                let outcome = program.call(call);
+                if ending.send((Instant::now(), outcome)).is_err() {
+                    return;
+                }
+                // It can only fail when nobody has looked for 2^64 calls.
+                let _ = rustix::io::write(&bell, &1u64.to_ne_bytes());
+            }
+        });
+        let mut linux = Self {
+            port,
+            burst: RxBurst::new(),
+            mac: MacAddr::BROADCAST,
+            origin: Instant::now(),
+            frames: Vec::new(),
+            calls,
+            outcomes,
+            outcome: None,
+            ended,
+        };
+        linux.get_to_know()?;
+        Ok(linux)
+    }
+
+    /// Has the kernel learn the peer's link address, and learns its.
+    fn get_to_know(&mut self) -> Result<(), String> {
+        let limit = self.now() + 5_000_000_000;
+        while self.mac == MacAddr::BROADCAST {
+            if self.now() > limit {
+                return Err("the kernel does not answer ARP on its TAP device".into());
+            }
+            self.inject(frame::arp_question());
+            let soon = self.now() + 20_000_000;
+            self.pass(soon);
+        }
+        self.frames.clear();
+        Ok(())
+    }
+
+    fn receive(&mut self) {
+        loop {
+            self.port.receive(&mut self.burst);
+            if self.burst.handles.is_empty() {
+                return;
+            }
+            let now = self.now();
+            for &handle in &self.burst.handles {
+                let received = self.port.frame(handle);
+                let mut bytes = received.bytes.to_vec();
+                if let RxChecksum::Partial { start, offset } = received.meta.checksum {
+                    // What the kernel names outside of its frame stays a wrong checksum.
+                    let _ = wire::checksum::complete(&mut bytes, start.into(), offset.into());
+                }
+                if let Ok((header, _)) = ethernet::parse(&bytes)
+                    && header.ethertype == ethernet::EtherType::ARP
+                {
+                    self.mac = header.src;
+                }
+                self.frames.push((now, bytes));
+            }
+            self.port.release(&mut self.burst);
+            let answers: Vec<Vec<u8>> =
+                self.frames.iter().filter_map(|(_, bytes)| frame::arp_answer(bytes)).collect();
+            if !answers.is_empty() {
+                self.frames.retain(|(_, bytes)| frame::arp_answer(bytes).is_none());
+            }
+            for answer in answers {
+                self.inject(answer);
+            }
+            self.frames.retain(|(_, bytes)| frame::read(bytes).is_some());
+        }
+    }
+
+    fn look(&mut self) {
+        self.receive();
+        if self.outcome.is_none()
+            && let Ok((at, outcome)) = self.outcomes.try_recv()
+        {
+            let _ = rustix::io::read(&self.ended, &mut [0u8; 8]);
+            let time = at.saturating_duration_since(self.origin).as_nanos() as u64;
+            self.outcome = Some((time, outcome));
+        }
+    }
+}
+
+/// Writes a setting of this namespace.
+fn set(name: &str, value: &str) -> Result<(), String> {
+    let path = format!("/proc/sys/{}", name.replace('.', "/"));
+    std::fs::write(&path, value).map_err(|why| format!("cannot set {name} to {value}: {why}"))
+}
+
+impl System for Linux {
+    fn now(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+
+    fn pass(&mut self, until: u64) {
+        loop {
+            self.look();
+            let now = self.now();
+            if !self.frames.is_empty() || self.outcome.is_some() || now >= until {
+                return;
+            }
+            let left = Duration::from_nanos(until - now);
+            let left =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let Some(wire) = self.port.wait_fd() else { return };
+            let mut fds = [
+                PollFd::from_borrowed_fd(wire, PollFlags::IN),
+                PollFd::new(&self.ended, PollFlags::IN),
+            ];
+            // Interrupted or not: the loop looks again.
+            let _ = rustix::event::poll(&mut fds, Some(&left));
+        }
+    }
+
+    fn take_frames(&mut self) -> Vec<(u64, Vec<u8>)> {
+        self.look();
+        std::mem::take(&mut self.frames)
+    }
+
+    fn inject(&mut self, mut frame: Vec<u8>) {
+        if frame.get(..6) == Some(&[0; 6]) {
+            frame::address_to(&mut frame, self.mac);
+        }
+        let meta = TxMeta::default();
+        // A frame that the device has no room for is lost, which the script then tells.
+        let _ = self.port.send(&meta, &frame, &[]);
+        self.port.flush();
+    }
+
+    fn start(&mut self, call: SystemCall) {
+        self.calls.send(call).expect("the program's thread lives as long as this");
+    }
+
+    fn take_outcome(&mut self) -> Option<(u64, Outcome)> {
+        self.look();
+        self.outcome.take()
+    }
+
+    fn tolerance_ns(&self) -> u64 {
+        TOLERANCE_NS
+    }
+}
+
+/// The program: real system calls.
+#[derive(Default)]
+struct Program {
+    files: BTreeMap<i32, OwnedFd>,
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+impl Program {
+    fn file(&self, fd: i32) -> Result<BorrowedFd<'_>, Errno> {
+        self.files.get(&fd).map(OwnedFd::as_fd).ok_or(Errno::BADF)
+    }
+
+    fn keep(&mut self, file: OwnedFd) -> Answer {
+        let fd = file.as_raw_fd();
+        self.files.insert(fd, file);
+        Answer::of(fd.into())
+    }
+
+    fn call(&mut self, call: SystemCall) -> Outcome {
+        match call {
+            SystemCall::Socket { domain, kind, protocol } => {
+                let family = AddressFamily::from_raw(domain as u16);
+                let protocol = u32::try_from(protocol).ok().and_then(std::num::NonZero::new);
+                let protocol = protocol.map(net::Protocol::from_raw);
+                let kind = SocketType::from_raw(kind.cast_unsigned());
+                Ok(self.keep(net::socket(family, kind, protocol)?))
+            }
+            SystemCall::Bind { fd, address } => {
+                net::bind(self.file(fd)?, &address).map(|()| Answer::of(0))
+            }
+            SystemCall::Listen { fd, backlog } => {
+                net::listen(self.file(fd)?, backlog).map(|()| Answer::of(0))
+            }
+            SystemCall::Accept { fd, flags } => {
+                let flags = net::SocketFlags::from_bits_retain(flags.cast_unsigned());
+                let accepted = net::accept_with(self.file(fd)?, flags)?;
+                Ok(self.keep(accepted))
+            }
+            SystemCall::Connect { fd, address } => {
+                net::connect(self.file(fd)?, &address).map(|()| Answer::of(0))
+            }
+            SystemCall::Receive { fd, len, flags } => {
+                let flags = RecvFlags::from_bits_retain(flags.cast_unsigned());
+                let mut bytes = vec![0; len];
+                let (_, got) = net::recv(self.file(fd)?, &mut bytes[..], flags)?;
+                bytes.truncate(got);
+                Ok(Answer { value: got as i64, bytes, ..Answer::default() })
+            }
+            SystemCall::Send { fd, bytes, flags, to } => {
+                self.send(fd, &bytes, flags, to).map(|sent| Answer::of(sent as i64))
+            }
+            SystemCall::Close { fd } => {
+                self.files.remove(&fd).map(|_| Answer::of(0)).ok_or(Errno::BADF)
+            }
+            SystemCall::Shutdown { fd, how } => {
+                let how = match how {
+                    libc::SHUT_RD => net::Shutdown::Read,
+                    libc::SHUT_WR => net::Shutdown::Write,
+                    libc::SHUT_RDWR => net::Shutdown::Both,
+                    _ => return Err(Errno::INVAL),
+                };
+                net::shutdown(self.file(fd)?, how).map(|()| Answer::of(0))
+            }
+            SystemCall::StatusFlags { fd } => {
+                let flags = rustix::fs::fcntl_getfl(self.file(fd)?)?;
+                Ok(Answer::of(i64::from(flags.bits())))
+            }
+            SystemCall::SetStatusFlags { fd, flags } => {
+                let flags = rustix::fs::OFlags::from_bits_retain(flags.cast_unsigned());
+                rustix::fs::fcntl_setfl(self.file(fd)?, flags).map(|()| Answer::of(0))
+            }
+            SystemCall::Queued { fd, unread } => {
+                let file = self.file(fd)?;
+                let count = if unread {
+                    rustix::io::ioctl_fionread(file)? as i32
+                } else {
+                    sockets::unacknowledged(file).map_err(errno)? as i32
+                };
+                let bytes = count.to_ne_bytes().to_vec();
+                Ok(Answer { value: 0, bytes, ..Answer::default() })
+            }
+            SystemCall::Option { fd, level, name, len } => {
+                let mut bytes = vec![0; len];
+                let len =
+                    sockets::option(self.file(fd)?, level, name, &mut bytes).map_err(errno)?;
+                bytes.truncate(len);
+                Ok(Answer { value: 0, bytes, ..Answer::default() })
+            }
+            SystemCall::SetOption { fd, level, name, bytes } => {
+                sockets::set_option(self.file(fd)?, level, name, &bytes).map_err(errno)?;
+                Ok(Answer::of(0))
+            }
+            SystemCall::Poll { fds, timeout_ms } => self.poll(&fds, timeout_ms),
+        }
+    }
+
+    fn send(
+        &self,
+        fd: i32,
+        bytes: &[u8],
+        flags: i32,
+        to: Option<SocketAddr>,
+    ) -> Result<usize, Errno> {
+        let flags = SendFlags::from_bits_retain(flags.cast_unsigned()) | SendFlags::NOSIGNAL;
+        match to {
+            None => net::send(self.file(fd)?, bytes, flags),
+            Some(to) => net::sendto(self.file(fd)?, bytes, flags, &to),
+        }
+    }
+
+    fn poll(&self, wanted: &[(i32, i16)], timeout_ms: i32) -> Outcome {
+        let mut fds = Vec::new();
+        for &(fd, events) in wanted {
+            let events = PollFlags::from_bits_retain(events.cast_unsigned());
+            fds.push(PollFd::from_borrowed_fd(self.file(fd)?, events));
+        }
+        let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+        let timeout = timeout.map(|left| Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        let ready = rustix::event::poll(&mut fds, timeout.as_ref())?;
+        let revents = fds.iter().map(|entry| entry.revents().bits().cast_signed()).collect();
+        Ok(Answer { value: ready as i64, revents, ..Answer::default() })
+    }
+}

@@ -1,0 +1,132 @@
+//! Names of numbers: constants of the C library, and of errors.
+
+use rustix::io::Errno;
+
+macro_rules! numbers {
+    ($name:expr, $($known:ident),* $(,)?) => {
+        match $name {
+            $(stringify!($known) => Some(i64::from(libc::$known)),)*
+            _ => None,
+        }
+    };
+}
+
+/// The number of a constant.
+pub fn number(name: &str) -> Option<i64> {
+    match name {
+        "SOL_TCP" => return Some(i64::from(libc::IPPROTO_TCP)),
+        "SOL_IP" => return Some(i64::from(libc::IPPROTO_IP)),
+        "SIOCINQ" => return Some(libc::FIONREAD as i64),
+        "SIOCOUTQ" => return Some(libc::TIOCOUTQ as i64),
+        "FIONREAD" => return Some(libc::FIONREAD as i64),
+        _ => {}
+    }
+    numbers!(
+        name,
+        AF_INET,
+        AF_INET6,
+        SOCK_STREAM,
+        SOCK_DGRAM,
+        SOCK_NONBLOCK,
+        SOCK_CLOEXEC,
+        PF_INET,
+        IPPROTO_TCP,
+        IPPROTO_UDP,
+        IPPROTO_IP,
+        SOL_SOCKET,
+        SO_REUSEADDR,
+        SO_REUSEPORT,
+        SO_KEEPALIVE,
+        SO_LINGER,
+        SO_RCVBUF,
+        SO_SNDBUF,
+        SO_ERROR,
+        SO_TYPE,
+        SO_DOMAIN,
+        SO_PROTOCOL,
+        SO_ACCEPTCONN,
+        SO_OOBINLINE,
+        SO_RCVLOWAT,
+        SO_RCVTIMEO,
+        SO_SNDTIMEO,
+        SO_BROADCAST,
+        SO_PRIORITY,
+        TCP_NODELAY,
+        TCP_CORK,
+        TCP_QUICKACK,
+        TCP_KEEPIDLE,
+        TCP_KEEPINTVL,
+        TCP_KEEPCNT,
+        TCP_USER_TIMEOUT,
+        TCP_MAXSEG,
+        TCP_CONGESTION,
+        TCP_DEFER_ACCEPT,
+        TCP_NOTSENT_LOWAT,
+        TCP_SYNCNT,
+        TCP_LINGER2,
+        TCP_WINDOW_CLAMP,
+        TCP_INFO,
+        TCP_FASTOPEN,
+        IP_TOS,
+        IP_TTL,
+        IP_RECVERR,
+        IP_MTU_DISCOVER,
+        IP_PKTINFO,
+        MSG_OOB,
+        MSG_PEEK,
+        MSG_DONTWAIT,
+        MSG_WAITALL,
+        MSG_NOSIGNAL,
+        MSG_MORE,
+        MSG_TRUNC,
+        MSG_ERRQUEUE,
+        MSG_FASTOPEN,
+        MSG_EOR,
+        F_GETFL,
+        F_SETFL,
+        O_RDWR,
+        O_NONBLOCK,
+        SHUT_RD,
+        SHUT_WR,
+        SHUT_RDWR,
+        POLLIN,
+        POLLOUT,
+        POLLERR,
+        POLLHUP,
+        POLLRDHUP,
+        POLLPRI,
+        POLLNVAL,
+    )
+}
+
+macro_rules! errors {
+    ($($name:literal $known:ident),* $(,)?) => {
+        /// Errors by name.
+        const ERRORS: &[(&str, Errno)] = &[$(($name, Errno::$known)),*];
+    };
+}
+
+errors! {
+    "EPERM" PERM, "EINTR" INTR, "EIO" IO, "EBADF" BADF, "EAGAIN" AGAIN, "EACCES" ACCESS,
+    "EFAULT" FAULT, "EINVAL" INVAL, "EMFILE" MFILE, "EPIPE" PIPE, "EDOM" DOM, "ENOENT" NOENT,
+    "ENOTSOCK" NOTSOCK, "EDESTADDRREQ" DESTADDRREQ, "EMSGSIZE" MSGSIZE, "EPROTOTYPE" PROTOTYPE,
+    "ENOPROTOOPT" NOPROTOOPT, "EOPNOTSUPP" OPNOTSUPP, "EAFNOSUPPORT" AFNOSUPPORT,
+    "EADDRINUSE" ADDRINUSE, "EADDRNOTAVAIL" ADDRNOTAVAIL, "ENETUNREACH" NETUNREACH,
+    "ECONNABORTED" CONNABORTED, "ECONNRESET" CONNRESET, "ENOBUFS" NOBUFS, "EISCONN" ISCONN,
+    "ENOTCONN" NOTCONN, "ETIMEDOUT" TIMEDOUT, "ECONNREFUSED" CONNREFUSED,
+    "EHOSTUNREACH" HOSTUNREACH, "EALREADY" ALREADY, "EINPROGRESS" INPROGRESS, "EPROTO" PROTO,
+    "EHOSTDOWN" HOSTDOWN,
+}
+
+/// The name of an error.
+pub fn error_name(errno: Errno) -> String {
+    match ERRORS.iter().find(|(_, known)| *known == errno) {
+        Some((name, _)) => (*name).to_string(),
+        None => format!("errno {}", errno.raw_os_error()),
+    }
+}
+
+/// Whether there is an error of that name.
+pub fn is_error(name: &str) -> bool {
+    ERRORS.iter().any(|(known, _)| *known == name)
+}

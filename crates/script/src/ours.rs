@@ -1,0 +1,163 @@
+//! Our stack as the host under test: an engine's worker, the shared-memory contract, the client's
+//! POSIX sockets and one program's thread on top, under virtual time.
+
+mod baton;
+mod host;
+mod kernel;
+mod program;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use client::sockets::{Config, Sockets};
+
+use crate::frame;
+use crate::system::{Outcome, System, SystemCall};
+use baton::Baton;
+use host::Host;
+pub use host::Unsupported;
+use kernel::InMemory;
+pub use program::Program;
+
+/// Scripts that do not say otherwise get the tolerance that packetdrill gives.
+const TOLERANCE_NS: u64 = 4_000_000;
+/// Rounds of work at one moment after which something is wrong.
+const ROUNDS_MAX: usize = 100_000;
+
+/// How a system is made.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Largest packet of the link.
+    pub mtu: u16,
+    /// Kernel settings that the script wants.
+    pub sysctls: Vec<(String, String)>,
+}
+
+/// A host of ours.
+pub struct Ours {
+    host: Arc<Host>,
+    baton: Arc<Baton>,
+    thread: Option<JoinHandle<()>>,
+    frames: Vec<(u64, Vec<u8>)>,
+    program: Program,
+}
+
+impl Ours {
+    /// A host at the beginning of time, which knows the peer's link address.
+    pub fn new(settings: &Settings) -> Result<Self, Unsupported> {
+        let baton = Arc::new(Baton::default());
+        let host = Arc::new(Host::new(settings, baton.clone())?);
+        // The sockets of a process live as long as it does; a script's are a few kilobytes.
+        let kernel: &'static InMemory = Box::leak(Box::new(InMemory::new(baton.clone())));
+        let config = Config {
+            socket: "/dev/null".into(),
+            program: "script".into(),
+            spin_ns: 0,
+            quiet: true,
+        };
+        let sockets: &'static Sockets = Box::leak(Box::new(Sockets::new(config, kernel)));
+        let session = host.attach(kernel).map_err(Unsupported)?;
+        sockets.use_session(session);
+        let program = Program::new(sockets, kernel);
+        let calling = baton.clone();
+        let thread = std::thread::Builder::new()
+            .name("program".into())
+            .spawn(move || calling.serve(program))
+            .map_err(|why| Unsupported(format!("no thread for the program: {why}")))?;
+        let mut ours = Self { host, baton, thread: Some(thread), frames: Vec::new(), program };
+        ours.inject(frame::arp_question());
+        ours.settle();
+        ours.frames.clear();
+        Ok(ours)
+    }
+
+    /// The program, for those who call it themselves.
+    pub fn program(&self) -> Program {
+        self.program
+    }
+
+    /// Lets everything happen that happens now.
+    fn settle(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            let worked = self.host.turn();
+            let now = self.baton.now();
+            let mut answered = false;
+            for bytes in self.host.take_sent() {
+                match frame::arp_answer(&bytes) {
+                    Some(answer) => {
+                        self.inject(answer);
+                        answered = true;
+                    }
+                    None => self.frames.push((now, bytes)),
+                }
+            }
+            let went_on = worked && self.baton.nudge();
+            if !worked && !went_on && !answered {
+                return;
+            }
+        }
+        panic!("the engine and its program never come to rest");
+    }
+}
+
+impl System for Ours {
+    fn now(&self) -> u64 {
+        self.baton.now()
+    }
+
+    fn pass(&mut self, until: u64) {
+        loop {
+            self.settle();
+            if !self.frames.is_empty() || self.baton.has_outcome() {
+                return;
+            }
+            let now = self.baton.now();
+            if now >= until {
+                return;
+            }
+            let engine = self.host.next_deadline().unwrap_or(u64::MAX).max(now + 1_000);
+            let program = self.baton.waits_until().unwrap_or(u64::MAX).max(now);
+            let next = until.min(engine).min(program);
+            self.baton.set_now(next);
+            if program <= next {
+                self.baton.nudge();
+            }
+        }
+    }
+
+    fn take_frames(&mut self) -> Vec<(u64, Vec<u8>)> {
+        self.settle();
+        std::mem::take(&mut self.frames)
+    }
+
+    fn inject(&mut self, mut frame: Vec<u8>) {
+        frame::address_to(&mut frame, host::MAC);
+        self.host.arrive(frame);
+    }
+
+    fn start(&mut self, call: SystemCall) {
+        self.settle();
+        self.baton.start(call);
+        self.settle();
+    }
+
+    fn take_outcome(&mut self) -> Option<(u64, Outcome)> {
+        self.settle();
+        self.baton.take_outcome()
+    }
+
+    fn tolerance_ns(&self) -> u64 {
+        TOLERANCE_NS
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        self.baton.end();
+        self.host.end();
+        if let Some(thread) = self.thread.take() {
+            // It can only have panicked; whoever runs the script hears of that by its failure.
+            let _ = thread.join();
+        }
+    }
+}

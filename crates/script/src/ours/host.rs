@@ -1,0 +1,227 @@
+//! The engine's worker, its port and the control socket of the one program.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use client::Session;
+use engine::config::{Ipv6Mode, MtuProbing, TcpSettings};
+use engine::control::exchange::{Answer, Command, SessionKey, Shown};
+use engine::session::{SessionSeed, SessionWho};
+use engine::stats::Counters;
+use engine::{Cidr, Limits, PortSetup, Worker, WorkerConfig};
+use port::{Offloads, RxChecksum, RxMeta};
+use shm::control::{FromEngine, InterfaceInfo, Socket, ToEngine, Wait};
+use shm::region::Region;
+use sim::port::{Arrived, SimPort, Wires, locked};
+use stack::api::Instant;
+use wire::MacAddr;
+
+use super::Settings;
+use super::baton::Baton;
+use super::kernel::InMemory;
+use crate::system::LOCAL;
+
+/// The engine's link address.
+pub const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+/// The one session.
+const SESSION: SessionKey = SessionKey(1);
+
+/// Why a host cannot be made as the script wants it.
+#[derive(Clone, Debug)]
+pub struct Unsupported(pub String);
+
+/// A worker with one port and one session.
+pub struct Host {
+    worker: Mutex<Worker>,
+    wires: Arc<Mutex<Wires>>,
+    baton: Arc<Baton>,
+    control: OnceLock<Socket>,
+    engine_end: Mutex<Option<OwnedFd>>,
+    limits: Limits,
+    mtu: u16,
+}
+
+/// Settings that are as our stack always is.
+const AS_WE_ARE: &[(&str, &str)] = &[
+    ("net.ipv4.tcp_sack", "1"),
+    ("net.ipv4.tcp_timestamps", "1"),
+    ("net.ipv4.tcp_window_scaling", "1"),
+    ("net.ipv4.tcp_rfc1337", "1"),
+    ("net.ipv4.tcp_no_metrics_save", "1"),
+    ("net.ipv4.tcp_congestion_control", "cubic"),
+    ("net.ipv4.tcp_frto", "2"),
+    ("net.ipv4.tcp_recovery", "1"),
+    ("net.ipv4.tcp_slow_start_after_idle", "1"),
+];
+
+impl Host {
+    /// A host with one port.
+    pub fn new(settings: &Settings, baton: Arc<Baton>) -> Result<Self, Unsupported> {
+        for (name, value) in &settings.sysctls {
+            if !AS_WE_ARE.contains(&(name.as_str(), value.as_str())) {
+                return Err(Unsupported(format!("{name}={value} is no setting of ours")));
+            }
+        }
+        let limits = Limits {
+            contexts: 1,
+            endpoints: 64,
+            request_slots: 16,
+            stock_slots: 32,
+            stock_target: 8,
+            buffers: 2048,
+            spans: 8192,
+            lane_idle_ns: u64::MAX,
+            sockets: 64,
+            ..Limits::default()
+        };
+        let stack_limits = stack::Limits {
+            connections: 64,
+            time_waits: 64,
+            listeners: 16,
+            udp_sockets: 16,
+            neighbors: 16,
+            ..stack::Limits::default()
+        };
+        let wires = Wires { tx_room: usize::MAX, rx_room: usize::MAX, ..Wires::default() };
+        let wires = Arc::new(Mutex::new(wires));
+        let offloads = Offloads {
+            tx_checksum: true,
+            tso4: false,
+            tso6: false,
+            uso: false,
+            rx_coalesce: false,
+        };
+        let port = SimPort::new(0, MAC, settings.mtu, offloads, wires.clone());
+        let setup = PortSetup {
+            port: Box::new(port),
+            addresses: vec![Cidr { address: LOCAL.into(), prefix: 24 }],
+            gateway: None,
+            routes: Vec::new(),
+            ipv6: Ipv6Mode::Off,
+        };
+        let tcp = TcpSettings { mtu_probing: MtuProbing::Off, ..TcpSettings::default() };
+        let config = WorkerConfig { limits, stack_limits, tcp, seed: [7; 32], index: 0 };
+        let now = Instant(baton.now());
+        let worker = Worker::new(config, vec![setup], Arc::new(Counters::default()), now)
+            .map_err(|why| Unsupported(format!("{why:?}")))?;
+        Ok(Self {
+            worker: Mutex::new(worker),
+            wires,
+            baton,
+            control: OnceLock::new(),
+            engine_end: Mutex::new(None),
+            limits,
+            mtu: settings.mtu,
+        })
+    }
+
+    /// Gives the program its session.
+    pub fn attach(self: &Arc<Self>, kernel: &'static InMemory) -> Result<Arc<Session>, String> {
+        let region = Region::private(Worker::geometry(&self.limits)).map_err(|e| e.to_string())?;
+        let geometry = *region.geometry();
+        let region = Arc::new(region);
+        let who = SessionWho { program: "script".into(), pid: 1, uid: 0 };
+        let seed = SessionSeed { key: SESSION, geometry, region: region.clone(), pipes: None, who };
+        self.command(Command::Attach(Box::new(seed)));
+        let interface = InterfaceInfo {
+            name: "script".into(),
+            addresses: vec![(LOCAL.into(), 24)],
+            has_gateway: false,
+            mtu: self.mtu,
+            shared: false,
+            routes: Vec::new(),
+        };
+        let host = self.clone();
+        let pump = move || {
+            host.turn();
+            host.serve_control(kernel);
+        };
+        let (session, engine_end) = Session::in_process(region, vec![interface], Arc::new(pump))
+            .map_err(|e| e.to_string())?;
+        let copy = engine_end.try_clone().map_err(|why| why.to_string())?;
+        let _ = self.control.set(Socket::from_fd(copy));
+        *locked(&self.engine_end) = Some(engine_end);
+        Ok(session)
+    }
+
+    fn command(&self, command: Command) {
+        locked(&self.worker).on_command(command, Instant(self.baton.now()));
+    }
+
+    /// Answers what the program asks of the control thread. What it shows is a socket of the
+    /// kernel in memory, which knows which one it has lent.
+    fn serve_control(&self, kernel: &InMemory) {
+        let Some(control) = self.control.get() else { return };
+        while let Ok((question, _)) = control.receive::<ToEngine>(Wait::No) {
+            let Some((fd, address)) = kernel.lent() else { continue };
+            let shown = Shown {
+                local: address.into(),
+                kernel_local: address,
+                cookie: u64::from(fd.unsigned_abs()),
+            };
+            let command = match question {
+                ToEngine::Listen { serial, context, backlog } => {
+                    Command::Listen { session: SESSION, serial, context, backlog, shown }
+                }
+                ToEngine::BindUdp { serial, context } => {
+                    Command::BindUdp { session: SESSION, serial, context, shown }
+                }
+                ToEngine::BindTcp { serial } => {
+                    Command::BindTcp { session: SESSION, serial, shown }
+                }
+                _ => continue,
+            };
+            self.command(command);
+            let answers: Vec<Answer> = locked(&self.worker).take_answers().collect();
+            for answer in answers {
+                let told = match answer {
+                    Answer::Granted { serial, endpoint, local, .. } => {
+                        FromEngine::Granted { serial, endpoints: vec![endpoint], local }
+                    }
+                    Answer::Denied { serial, errno, reason, .. } => {
+                        FromEngine::Denied { serial, errno, reason }
+                    }
+                    _ => continue,
+                };
+                control.send(&told, &[], Wait::No).expect("the program reads every answer");
+            }
+        }
+    }
+
+    /// A turn of the worker now; whether it found something.
+    pub fn turn(&self) -> bool {
+        locked(&self.worker).turn(Instant(self.baton.now())).worked()
+    }
+
+    /// When the worker wants its next turn.
+    pub fn next_deadline(&self) -> Option<u64> {
+        locked(&self.worker).next_deadline().map(|deadline| deadline.0)
+    }
+
+    /// A frame comes in.
+    pub fn arrive(&self, bytes: Vec<u8>) {
+        let meta = RxMeta { checksum: RxChecksum::Unknown, ..RxMeta::default() };
+        locked(&self.wires).arrived.push_back(Arrived { bytes, meta });
+    }
+
+    /// Frames that went out, as they are on a wire.
+    pub fn take_sent(&self) -> Vec<Vec<u8>> {
+        let sent = std::mem::take(&mut locked(&self.wires).sent);
+        sent.into_iter()
+            .map(|mut sent| {
+                if let Some((start, offset)) = sent.meta.checksum {
+                    let (start, offset) = (usize::from(start), usize::from(offset));
+                    wire::checksum::complete(&mut sent.bytes, start, offset)
+                        .expect("the stack names a place within the frame");
+                }
+                sent.bytes
+            })
+            .collect()
+    }
+
+    /// The engine goes away.
+    pub fn end(&self) {
+        locked(&self.engine_end).take();
+        self.command(Command::Detach(SESSION));
+    }
+}

@@ -1,0 +1,446 @@
+//! The kernel's half of a program's sockets, in memory: numbers, addresses, and what a socket
+//! says that is not connected. No traffic ever comes to it.
+
+use std::collections::BTreeMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use client::sockets::{EpollEvent, Errno, Kernel, PollFd, Received, SigMask};
+use sim::port::locked;
+
+use super::baton::Baton;
+use crate::system::LOCAL;
+
+/// First port for sockets that name none.
+const FREE_PORTS: u16 = 50_000;
+
+#[derive(Debug)]
+enum File {
+    Socket {
+        stream: bool,
+        local: Option<SocketAddr>,
+        peer: Option<SocketAddr>,
+        listening: bool,
+        flags: i32,
+        options: BTreeMap<(i32, i32), i32>,
+    },
+    /// An eventfd with its count.
+    Event(u64),
+    /// Duplicates of the layer's inert descriptor: connections of the engine.
+    Inert,
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    by_number: BTreeMap<RawFd, File>,
+    next_port: u16,
+    lent: Option<RawFd>,
+}
+
+/// The kernel.
+#[derive(Debug)]
+pub struct InMemory {
+    files: Mutex<Files>,
+    baton: Arc<Baton>,
+    /// Something real to lend.
+    token: OwnedFd,
+}
+
+impl Files {
+    fn add(&mut self, at_least: RawFd, file: File) -> RawFd {
+        let fd = (at_least..).find(|fd| !self.by_number.contains_key(fd)).unwrap_or(RawFd::MAX);
+        self.by_number.insert(fd, file);
+        fd
+    }
+
+    fn is_taken(&self, except: RawFd, wanted: SocketAddr, stream: bool, reuse: bool) -> bool {
+        self.by_number.iter().any(|(fd, file)| match file {
+            File::Socket { stream: other, local: Some(local), options, listening, .. } => {
+                let shares = reuse
+                    && options
+                        .get(&(libc::SOL_SOCKET, libc::SO_REUSEADDR))
+                        .is_some_and(|v| *v != 0)
+                    && !listening;
+                let overlaps = local.ip() == wanted.ip()
+                    || local.ip().is_unspecified()
+                    || wanted.ip().is_unspecified();
+                *fd != except
+                    && *other == stream
+                    && local.port() == wanted.port()
+                    && overlaps
+                    && !shares
+            }
+            _ => false,
+        })
+    }
+}
+
+impl InMemory {
+    /// A kernel without files.
+    pub fn new(baton: Arc<Baton>) -> Self {
+        let token = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
+            .expect("a descriptor can be had");
+        let files = Files { next_port: FREE_PORTS, ..Files::default() };
+        Self { files: Mutex::new(files), baton, token }
+    }
+
+    /// The socket that is being shown to the engine, and its address.
+    pub fn lent(&self) -> Option<(RawFd, SocketAddr)> {
+        let files = locked(&self.files);
+        let fd = files.lent?;
+        match files.by_number.get(&fd) {
+            Some(File::Socket { local: Some(address), .. }) => Some((fd, *address)),
+            _ => None,
+        }
+    }
+
+    /// socket(2).
+    pub fn socket(&self, domain: i32, kind: i32, protocol: i32) -> Result<RawFd, Errno> {
+        let stream = match kind & 0xf {
+            libc::SOCK_STREAM => true,
+            libc::SOCK_DGRAM => false,
+            _ => return Err(Errno::INVAL),
+        };
+        if domain != libc::AF_INET {
+            return Err(Errno::AFNOSUPPORT);
+        }
+        let wanted = if stream { libc::IPPROTO_TCP } else { libc::IPPROTO_UDP };
+        if protocol != 0 && protocol != wanted {
+            return Err(Errno::PROTONOSUPPORT);
+        }
+        let flags = kind & libc::O_NONBLOCK;
+        let options = BTreeMap::new();
+        let socket =
+            File::Socket { stream, local: None, peer: None, listening: false, flags, options };
+        Ok(locked(&self.files).add(3, socket))
+    }
+
+    /// shutdown(2) of a socket that is not the engine's.
+    pub fn shutdown(&self, fd: RawFd) -> Result<(), Errno> {
+        match locked(&self.files).by_number.get_mut(&fd) {
+            Some(File::Socket { listening, .. }) if *listening => {
+                *listening = false;
+                Ok(())
+            }
+            Some(File::Socket { peer: Some(_), .. }) => Ok(()),
+            Some(_) => Err(Errno::NOTCONN),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    /// F_SETFL.
+    pub fn set_status_flags(&self, fd: RawFd, wanted: i32) -> Result<(), Errno> {
+        match locked(&self.files).by_number.get_mut(&fd) {
+            Some(File::Socket { flags, .. }) => {
+                *flags = wanted & libc::O_NONBLOCK;
+                Ok(())
+            }
+            Some(_) => Ok(()),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    /// Whether a number is open.
+    pub fn is_open(&self, fd: RawFd) -> bool {
+        locked(&self.files).by_number.contains_key(&fd)
+    }
+
+    fn socket_error(&self, fd: RawFd, stream_error: Errno, other: Errno) -> Errno {
+        match locked(&self.files).by_number.get(&fd) {
+            Some(File::Socket { stream: true, .. }) => stream_error,
+            Some(File::Socket { .. }) => other,
+            Some(_) => Errno::NOTCONN,
+            None => Errno::BADF,
+        }
+    }
+}
+
+/// What an option is that nobody has set.
+fn usual(stream: bool, listening: bool, level: i32, name: i32) -> Option<i32> {
+    Some(match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_TYPE) if stream => libc::SOCK_STREAM,
+        (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_DGRAM,
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) => libc::AF_INET,
+        (libc::SOL_SOCKET, libc::SO_PROTOCOL) if stream => libc::IPPROTO_TCP,
+        (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_UDP,
+        (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => i32::from(listening),
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => 131_072,
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => 16_384,
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => 1,
+        (libc::SOL_SOCKET, _) => 0,
+        (libc::IPPROTO_IP, libc::IP_TTL) => 64,
+        (libc::IPPROTO_IP, _) => 0,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if stream => 7200,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) if stream => 75,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) if stream => 9,
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) if stream => 536,
+        (libc::IPPROTO_TCP, libc::TCP_SYNCNT) if stream => 6,
+        (libc::IPPROTO_TCP, libc::TCP_LINGER2) if stream => 60,
+        (libc::IPPROTO_TCP, _) if stream => 0,
+        _ => return None,
+    })
+}
+
+/// What the kernel refuses to be set.
+fn admits(level: i32, name: i32, value: i32) -> bool {
+    match (level, name) {
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL) => {
+            (1..=32767).contains(&value)
+        }
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => (1..=127).contains(&value),
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => value == 0 || (88..=32767).contains(&value),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => value >= 0,
+        (libc::IPPROTO_IP, libc::IP_TTL) => value == -1 || (1..=255).contains(&value),
+        _ => true,
+    }
+}
+
+impl Kernel for InMemory {
+    fn poll(
+        &self,
+        fds: &mut [PollFd],
+        timeout: Option<Duration>,
+        _: Option<SigMask>,
+    ) -> Result<usize, Errno> {
+        let look = |fds: &mut [PollFd]| {
+            let files = locked(&self.files);
+            for entry in &mut *fds {
+                entry.revents = match files.by_number.get(&entry.fd) {
+                    Some(File::Event(count)) if *count > 0 => entry.events & libc::POLLIN,
+                    // As the kernel says of a stream that is neither connected nor listens.
+                    Some(File::Socket { stream: true, listening: false, .. }) => {
+                        entry.events & libc::POLLOUT | libc::POLLHUP
+                    }
+                    Some(File::Socket { stream: false, .. }) => entry.events & libc::POLLOUT,
+                    _ => 0,
+                };
+            }
+            fds.iter().filter(|entry| entry.revents != 0).count()
+        };
+        let ready = look(fds);
+        if ready > 0 || timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Ok(ready);
+        }
+        self.wait(timeout)?;
+        Ok(look(fds))
+    }
+
+    fn epoll_ctl(&self, _: RawFd, _: i32, _: RawFd, _: EpollEvent) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn epoll_wait(
+        &self,
+        _: RawFd,
+        _: &mut [EpollEvent],
+        timeout: Option<Duration>,
+        _: Option<SigMask>,
+    ) -> Result<usize, Errno> {
+        if !timeout.is_some_and(|timeout| timeout.is_zero()) {
+            self.wait(timeout)?;
+        }
+        Ok(0)
+    }
+
+    fn accept(&self, fd: RawFd, _: i32) -> Result<(RawFd, SocketAddr), Errno> {
+        match locked(&self.files).by_number.get(&fd) {
+            Some(File::Socket { stream: true, listening: true, .. }) => Err(Errno::AGAIN),
+            Some(File::Socket { stream: false, .. }) => Err(Errno::OPNOTSUPP),
+            Some(_) => Err(Errno::INVAL),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    fn bind(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno> {
+        let mut files = locked(&self.files);
+        let (stream, reuse) = match files.by_number.get(&fd) {
+            Some(File::Socket { local: Some(_), .. }) => return Err(Errno::INVAL),
+            Some(File::Socket { stream, options, .. }) => {
+                let reuse = options.get(&(libc::SOL_SOCKET, libc::SO_REUSEADDR));
+                (*stream, reuse.is_some_and(|value| *value != 0))
+            }
+            Some(_) => return Err(Errno::INVAL),
+            None => return Err(Errno::BADF),
+        };
+        if !addr.ip().is_unspecified() && addr.ip() != IpAddr::V4(LOCAL) {
+            return Err(Errno::ADDRNOTAVAIL);
+        }
+        let mut wanted = addr;
+        if wanted.port() == 0 {
+            files.next_port = files.next_port.wrapping_add(1);
+            wanted.set_port(files.next_port);
+        }
+        if files.is_taken(fd, wanted, stream, reuse) {
+            return Err(Errno::ADDRINUSE);
+        }
+        if let Some(File::Socket { local, .. }) = files.by_number.get_mut(&fd) {
+            *local = Some(wanted);
+        }
+        Ok(())
+    }
+
+    fn listen(&self, fd: RawFd, _: i32) -> Result<(), Errno> {
+        let bound = match locked(&self.files).by_number.get(&fd) {
+            Some(File::Socket { stream: false, .. }) => return Err(Errno::OPNOTSUPP),
+            Some(File::Socket { local, .. }) => local.is_some(),
+            Some(_) => return Err(Errno::INVAL),
+            None => return Err(Errno::BADF),
+        };
+        if !bound {
+            self.bind(fd, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))?;
+        }
+        if let Some(File::Socket { listening, .. }) = locked(&self.files).by_number.get_mut(&fd) {
+            *listening = true;
+        }
+        Ok(())
+    }
+
+    fn connect(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno> {
+        match locked(&self.files).by_number.get_mut(&fd) {
+            Some(File::Socket { stream: false, peer, .. }) => {
+                *peer = Some(addr);
+                Ok(())
+            }
+            // There is no network but the engine's.
+            Some(File::Socket { listening: false, .. }) => Err(Errno::NETUNREACH),
+            Some(_) => Err(Errno::ISCONN),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    fn local(&self, fd: RawFd) -> Result<SocketAddr, Errno> {
+        match locked(&self.files).by_number.get(&fd) {
+            Some(File::Socket { local, .. }) => {
+                Ok(local.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))))
+            }
+            Some(_) => Err(Errno::NOTSOCK),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    fn receive(
+        &self,
+        fd: RawFd,
+        _: &mut [IoSliceMut<'_>],
+        _: &mut [u8],
+        _: i32,
+    ) -> Result<Received, Errno> {
+        Err(self.socket_error(fd, Errno::NOTCONN, Errno::AGAIN))
+    }
+
+    fn send(
+        &self,
+        fd: RawFd,
+        _: &[IoSlice<'_>],
+        _: i32,
+        to: Option<SocketAddr>,
+    ) -> Result<usize, Errno> {
+        let datagram = if to.is_none() { Errno::DESTADDRREQ } else { Errno::NETUNREACH };
+        Err(self.socket_error(fd, Errno::PIPE, datagram))
+    }
+
+    fn option(&self, fd: RawFd, level: i32, name: i32) -> Result<i32, Errno> {
+        match locked(&self.files).by_number.get(&fd) {
+            Some(File::Socket { stream, listening, options, .. }) => {
+                let value = options.get(&(level, name)).copied();
+                let doubled = matches!(name, libc::SO_RCVBUF | libc::SO_SNDBUF);
+                let value = value.map(|value| match (level, doubled) {
+                    (libc::SOL_SOCKET, true) => value.saturating_mul(2),
+                    _ => value,
+                });
+                value.or_else(|| usual(*stream, *listening, level, name)).ok_or(Errno::NOPROTOOPT)
+            }
+            Some(_) => Err(Errno::NOTSOCK),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    fn set_option(&self, fd: RawFd, level: i32, name: i32, value: i32) -> Result<(), Errno> {
+        match locked(&self.files).by_number.get_mut(&fd) {
+            Some(File::Socket { stream, listening, options, .. }) => {
+                if usual(*stream, *listening, level, name).is_none() {
+                    return Err(Errno::NOPROTOOPT);
+                }
+                if !admits(level, name, value) {
+                    return Err(Errno::INVAL);
+                }
+                options.insert((level, name), value);
+                Ok(())
+            }
+            Some(_) => Err(Errno::NOTSOCK),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    fn status_flags(&self, fd: RawFd) -> Result<i32, Errno> {
+        match locked(&self.files).by_number.get(&fd) {
+            Some(File::Socket { flags, .. }) => Ok(libc::O_RDWR | flags),
+            Some(_) => Ok(libc::O_RDWR),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    fn duplicate(&self, fd: RawFd, at_least: RawFd, _: bool) -> Result<RawFd, Errno> {
+        let mut files = locked(&self.files);
+        let file = match files.by_number.get(&fd) {
+            Some(File::Event(count)) => File::Event(*count),
+            Some(_) => File::Inert,
+            None => return Err(Errno::BADF),
+        };
+        Ok(files.add(at_least.max(3), file))
+    }
+
+    fn close(&self, fd: RawFd) {
+        locked(&self.files).by_number.remove(&fd);
+    }
+
+    fn event_fd(&self) -> Result<RawFd, Errno> {
+        Ok(locked(&self.files).add(900, File::Event(0)))
+    }
+
+    fn signal_event(&self, fd: RawFd) {
+        if let Some(File::Event(count)) = locked(&self.files).by_number.get_mut(&fd) {
+            *count += 1;
+        }
+    }
+
+    fn drain_event(&self, fd: RawFd) {
+        if let Some(File::Event(count)) = locked(&self.files).by_number.get_mut(&fd) {
+            *count = 0;
+        }
+    }
+
+    fn inert(&self) -> Result<RawFd, Errno> {
+        Ok(locked(&self.files).add(900, File::Inert))
+    }
+
+    fn lend(&self, fd: RawFd, body: &mut dyn FnMut(BorrowedFd<'_>)) {
+        locked(&self.files).lent = Some(fd);
+        body(self.token.as_fd());
+        locked(&self.files).lent = None;
+    }
+
+    fn restarts_after_signal(&self) -> bool {
+        false
+    }
+
+    fn log(&self, _: &str) {}
+
+    fn now_ns(&self) -> u64 {
+        self.baton.now()
+    }
+}
+
+impl InMemory {
+    /// Sleeps; EINTR when the script is over.
+    fn wait(&self, timeout: Option<Duration>) -> Result<(), Errno> {
+        let after = |timeout: Duration| {
+            self.baton.now().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+        };
+        self.baton.sleep(timeout.map(after));
+        if self.baton.is_over() { Err(Errno::INTR) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,143 @@
+//! The program: system calls through the client's POSIX sockets, or past them where those say so,
+//! as the preload library does it.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use client::sockets::{Errno, Kernel, PollFd, Sockets, Verdict};
+
+use super::kernel::InMemory;
+use crate::system::{Answer, Outcome, SystemCall};
+
+/// A program's view of its sockets.
+#[derive(Clone, Copy)]
+pub struct Program {
+    sockets: &'static Sockets,
+    kernel: &'static InMemory,
+}
+
+/// The verdict's answer, or what the kernel says.
+fn or_kernel<T>(
+    verdict: Verdict<T>,
+    kernel: impl FnOnce() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    match verdict {
+        Verdict::Kernel => kernel(),
+        Verdict::Done(outcome) => outcome,
+    }
+}
+
+fn first_int(bytes: &[u8]) -> Result<i32, Errno> {
+    let word = bytes.get(..4).and_then(|word| word.try_into().ok());
+    word.map(i32::from_ne_bytes).ok_or(Errno::INVAL)
+}
+
+impl Program {
+    pub(super) fn new(sockets: &'static Sockets, kernel: &'static InMemory) -> Self {
+        Self { sockets, kernel }
+    }
+
+    /// Makes a call. It may sleep, and then must be on the program's own thread.
+    pub fn call(&self, call: SystemCall) -> Outcome {
+        let done = |outcome: Result<(), Errno>| outcome.map(|()| Answer::of(0));
+        let (sockets, kernel) = (self.sockets, self.kernel);
+        match call {
+            SystemCall::Socket { domain, kind, protocol } => {
+                let fd = kernel.socket(domain, kind, protocol)?;
+                sockets.created(fd, domain, kind);
+                Ok(Answer::of(fd.into()))
+            }
+            SystemCall::Bind { fd, address } => {
+                done(or_kernel(sockets.bind(fd, address), || kernel.bind(fd, address)))
+            }
+            SystemCall::Listen { fd, backlog } => {
+                done(or_kernel(sockets.listen(fd, backlog), || kernel.listen(fd, backlog)))
+            }
+            SystemCall::Accept { fd, flags } => {
+                let accepted = or_kernel(sockets.accept(fd, flags), || kernel.accept(fd, flags))?;
+                Ok(Answer::of(accepted.0.into()))
+            }
+            SystemCall::Connect { fd, address } => {
+                done(or_kernel(sockets.connect(fd, Some(address)), || kernel.connect(fd, address)))
+            }
+            SystemCall::Receive { fd, len, flags } => self.receive(fd, len, flags),
+            SystemCall::Send { fd, bytes, flags, to } => {
+                let parts = [IoSlice::new(&bytes)];
+                let sent = sockets.send(fd, &parts, flags, to);
+                let sent = or_kernel(sent, || kernel.send(fd, &parts, flags, to))?;
+                Ok(Answer::of(sent as i64))
+            }
+            SystemCall::Close { fd } => {
+                if !kernel.is_open(fd) {
+                    return Err(Errno::BADF);
+                }
+                done(or_kernel(sockets.closing(fd), || {
+                    kernel.close(fd);
+                    Ok(())
+                }))
+            }
+            SystemCall::Shutdown { fd, how } => {
+                done(or_kernel(sockets.shutdown(fd, how), || kernel.shutdown(fd)))
+            }
+            SystemCall::StatusFlags { fd } => {
+                let flags = or_kernel(sockets.status_flags(fd), || kernel.status_flags(fd))?;
+                Ok(Answer::of(flags.into()))
+            }
+            SystemCall::SetStatusFlags { fd, flags } => {
+                done(or_kernel(sockets.set_status_flags(fd, flags), || {
+                    kernel.set_status_flags(fd, flags)
+                }))
+            }
+            SystemCall::Queued { fd, unread } => {
+                let count = or_kernel(sockets.queued(fd, unread), || {
+                    if kernel.is_open(fd) { Ok(0) } else { Err(Errno::BADF) }
+                })?;
+                let bytes = (count as i32).to_ne_bytes().to_vec();
+                Ok(Answer { value: 0, bytes, ..Answer::default() })
+            }
+            SystemCall::Option { fd, level, name, len } => self.option(fd, level, name, len),
+            SystemCall::SetOption { fd, level, name, bytes } => {
+                done(or_kernel(sockets.set_option(fd, level, name, &bytes), || {
+                    if matches!((level, name), (libc::IPPROTO_TCP, libc::TCP_CONGESTION)) {
+                        let known = [&b"cubic"[..], b"reno"].contains(&&bytes[..]);
+                        return if known { Ok(()) } else { Err(Errno::NOENT) };
+                    }
+                    kernel.set_option(fd, level, name, first_int(&bytes)?)
+                }))
+            }
+            SystemCall::Poll { fds, timeout_ms } => self.poll(&fds, timeout_ms),
+        }
+    }
+
+    fn receive(&self, fd: RawFd, len: usize, flags: i32) -> Outcome {
+        let mut bytes = vec![0; len];
+        let parts = &mut [IoSliceMut::new(&mut bytes)];
+        let got = self.sockets.receive(fd, parts, &mut [], flags);
+        let got = or_kernel(got, || self.kernel.receive(fd, parts, &mut [], flags))?;
+        bytes.truncate(got.len);
+        Ok(Answer { value: got.len as i64, bytes, ..Answer::default() })
+    }
+
+    fn option(&self, fd: RawFd, level: i32, name: i32, len: usize) -> Outcome {
+        let mut bytes = vec![0; len];
+        let length = or_kernel(self.sockets.option(fd, level, name, &mut bytes), || {
+            let value = self.kernel.option(fd, level, name)?.to_ne_bytes();
+            for (place, byte) in bytes.iter_mut().zip(value) {
+                *place = byte;
+            }
+            Ok(len.min(value.len()))
+        })?;
+        bytes.truncate(length);
+        Ok(Answer { value: 0, bytes, ..Answer::default() })
+    }
+
+    fn poll(&self, wanted: &[(RawFd, i16)], timeout_ms: i32) -> Outcome {
+        let mut fds: Vec<PollFd> =
+            wanted.iter().map(|&(fd, events)| PollFd { fd, events, revents: 0 }).collect();
+        let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+        let ready = self.sockets.poll(&mut fds, timeout, None)?;
+        let revents = fds.iter().map(|entry| entry.revents).collect();
+        Ok(Answer { value: ready as i64, revents, ..Answer::default() })
+    }
+}

@@ -1,0 +1,512 @@
+//! Running a script, line by line, against a host.
+
+use std::collections::VecDeque;
+
+use crate::calls::{Files, PORT, Ready};
+use crate::compare;
+use crate::frame::{self, Ports, Seen, SeenBody};
+use crate::script::*;
+use crate::system::{System, SystemCall};
+
+/// Ports of the peer when it opens: this one for conversation 0, the next for 1 and so on.
+const PEER_PORT: u16 = 40_000;
+/// How long something may take that may take any time.
+const ANY_NS: u64 = 20_000_000_000;
+/// Where fields of TCP_INFO lie (linux/tcp.h) and how long they are.
+const INFO: &[(&str, usize, usize)] = &[
+    ("tcpi_state", 0, 1),
+    ("tcpi_ca_state", 1, 1),
+    ("tcpi_retransmits", 2, 1),
+    ("tcpi_probes", 3, 1),
+    ("tcpi_backoff", 4, 1),
+    ("tcpi_options", 5, 1),
+    ("tcpi_rto", 8, 4),
+    ("tcpi_ato", 12, 4),
+    ("tcpi_snd_mss", 16, 4),
+    ("tcpi_rcv_mss", 20, 4),
+    ("tcpi_unacked", 24, 4),
+    ("tcpi_sacked", 28, 4),
+    ("tcpi_lost", 32, 4),
+    ("tcpi_retrans", 36, 4),
+    ("tcpi_pmtu", 60, 4),
+    ("tcpi_rcv_ssthresh", 64, 4),
+    ("tcpi_rtt", 68, 4),
+    ("tcpi_rttvar", 72, 4),
+    ("tcpi_snd_ssthresh", 76, 4),
+    ("tcpi_snd_cwnd", 80, 4),
+    ("tcpi_advmss", 84, 4),
+    ("tcpi_reordering", 88, 4),
+    ("tcpi_total_retrans", 100, 4),
+];
+
+/// A conversation.
+#[derive(Debug)]
+struct Flow {
+    ports: Ports,
+    /// The program opens it: its port is known with the first packet.
+    active: bool,
+    isn: Option<u32>,
+    peer_isn: u32,
+    /// A SYN of the host may have another sequence number than the last.
+    fresh: bool,
+    /// The host's timestamps less the script's.
+    ticks: Option<u32>,
+}
+
+/// A call that has not ended.
+struct Pending {
+    line: usize,
+    call: Call,
+    ready: Ready,
+    began: u64,
+    ends: Option<(u64, u64)>,
+}
+
+struct Runner<'a> {
+    system: &'a mut dyn System,
+    files: Files,
+    flows: Vec<Flow>,
+    queue: VecDeque<(u64, Seen)>,
+    pending: Option<Pending>,
+    tolerance: u64,
+    start: u64,
+    /// When the event before was.
+    last: u64,
+}
+
+/// Runs a script; why it did not go as written is a sentence with its line.
+pub fn run(script: &Script, system: &mut dyn System) -> Result<(), String> {
+    let tolerance = script.tolerance.map_or(0, |tolerance| tolerance.as_nanos() as u64);
+    let tolerance = tolerance.max(system.tolerance_ns());
+    let start = system.now();
+    let mut runner = Runner {
+        system,
+        files: Files::default(),
+        flows: Vec::new(),
+        queue: VecDeque::new(),
+        pending: None,
+        tolerance,
+        start,
+        last: start,
+    };
+    for event in &script.events {
+        runner.event(event).map_err(|why| format!("line {}: {why}", event.line))?;
+    }
+    runner.finish()
+}
+
+impl Runner<'_> {
+    fn event(&mut self, event: &Event) -> Result<(), String> {
+        let (from, to) = self.times(event.when);
+        match &event.action {
+            Action::Inject(packet) => {
+                self.wait(from)?;
+                self.last = self.system.now();
+                self.inject(packet)
+            }
+            Action::Expect(packet) => self.expect(packet, event.when, from, to),
+            Action::Call(call, until) => {
+                self.wait(from)?;
+                self.end_pending()?;
+                let base = self.last;
+                self.last = self.system.now();
+                self.call(event, call, until.map(|until| self.end_of(event.when, base, until)))
+            }
+            Action::Assert(conditions) => {
+                self.wait(from)?;
+                self.end_pending()?;
+                self.last = self.system.now();
+                self.assert(conditions)
+            }
+        }
+    }
+
+    fn times(&self, when: When) -> (u64, u64) {
+        match when {
+            When::Any => (self.system.now(), self.system.now() + ANY_NS),
+            When::At { relative: true, from, to } => (self.last + from, self.last + to),
+            When::At { relative: false, from, to } => (self.start + from, self.start + to),
+        }
+    }
+
+    fn end_of(&self, when: When, base: u64, until: u64) -> u64 {
+        match when {
+            When::At { relative: false, .. } => self.start + until,
+            _ => base + until,
+        }
+    }
+
+    /// Takes what came out.
+    fn gather(&mut self) -> Result<(), String> {
+        for (time, bytes) in self.system.take_frames() {
+            if let Some(seen) = frame::read(&bytes) {
+                self.queue.push_back((time, seen?));
+            }
+        }
+        if let Some((time, outcome)) = self.system.take_outcome()
+            && let Some(pending) = self.pending.take()
+        {
+            let within = |at: u64| time + self.tolerance >= at && time <= at + self.tolerance;
+            let in_time = match pending.ends {
+                None => true,
+                Some((first, last)) => within(first) || within(last),
+            };
+            let judged = self.files.judge(&pending.call, &pending.ready, &outcome);
+            let judged = judged.and_then(|()| match pending.ends {
+                Some((at, _)) if !in_time => Err(format!(
+                    "{} returned after {}, expected {}",
+                    pending.call.name,
+                    seconds(time - pending.began),
+                    seconds(at.saturating_sub(pending.began))
+                )),
+                _ => Ok(()),
+            });
+            return judged.map_err(|why| format!("(call of line {}) {why}", pending.line));
+        }
+        Ok(())
+    }
+
+    /// Lets time pass until `until`.
+    fn wait(&mut self, until: u64) -> Result<(), String> {
+        loop {
+            self.gather()?;
+            if self.system.now() >= until {
+                return Ok(());
+            }
+            self.system.pass(until);
+        }
+    }
+
+    /// Waits for a call that is under way.
+    fn end_pending(&mut self) -> Result<(), String> {
+        while let Some(pending) = &self.pending {
+            let limit = pending.ends.map_or(pending.began, |(_, last)| last) + self.tolerance;
+            if self.system.now() > limit {
+                return Err(format!(
+                    "{} of line {} has not returned after {}",
+                    pending.call.name,
+                    pending.line,
+                    seconds(self.system.now() - pending.began)
+                ));
+            }
+            self.system.pass(limit + 1);
+            self.gather()?;
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, event: &Event, call: &Call, ends: Option<u64>) -> Result<(), String> {
+        let ready = self.files.ready(call)?;
+        match &ready.call {
+            SystemCall::Connect { address, .. } => {
+                let index = usize::from(address.port().wrapping_sub(PORT));
+                if address.ip() == crate::system::REMOTE && index < 64 {
+                    self.flow(index);
+                    let flow = &mut self.flows[index];
+                    flow.active = true;
+                    flow.fresh = true;
+                    flow.ports.remote = address.port();
+                }
+            }
+            SystemCall::Bind { address, .. } if address.port() != 0 => {
+                let index = usize::from(address.port().wrapping_sub(PORT));
+                if index < 64 {
+                    self.flow(index);
+                    self.flows[index].ports.local = address.port();
+                }
+            }
+            _ => {}
+        }
+        let began = self.system.now();
+        self.system.start(ready.call.clone());
+        let ends = ends.map(|at| (at, at));
+        self.pending = Some(Pending { line: event.line, call: call.clone(), ready, began, ends });
+        self.gather()?;
+        if ends.is_none() { self.end_pending() } else { Ok(()) }
+    }
+
+    fn assert(&mut self, conditions: &[Condition]) -> Result<(), String> {
+        let fd = self.files.last().ok_or("there is no socket to ask")?;
+        let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+        self.system.start(SystemCall::Option { fd, level, name, len: 104 });
+        let limit = self.system.now() + self.tolerance;
+        let outcome = loop {
+            if let Some((_, outcome)) = self.system.take_outcome() {
+                break outcome;
+            }
+            if self.system.now() > limit {
+                return Err("getsockopt(TCP_INFO) does not return".into());
+            }
+            self.system.pass(limit + 1);
+        };
+        let bytes = outcome.map_err(|errno| format!("TCP_INFO: {errno}"))?.bytes;
+        for Condition { name, operator, number } in conditions {
+            let value = info(name, &bytes)?;
+            let holds = match operator.as_str() {
+                "==" => value == *number,
+                "!=" => value != *number,
+                "<" => value < *number,
+                "<=" => value <= *number,
+                ">" => value > *number,
+                _ => value >= *number,
+            };
+            if !holds {
+                return Err(format!("{name} is {value}, expected {operator} {number}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a conversation is known.
+    fn flow(&mut self, index: usize) {
+        while self.flows.len() <= index {
+            let number = self.flows.len() as u16;
+            self.flows.push(Flow {
+                ports: Ports { remote: PEER_PORT + number, local: PORT },
+                active: false,
+                isn: None,
+                peer_isn: 0,
+                fresh: true,
+                ticks: None,
+            });
+        }
+    }
+
+    fn inject(&mut self, packet: &Packet) -> Result<(), String> {
+        self.flow(packet.flow);
+        let flow = &mut self.flows[packet.flow];
+        let isn = flow.isn.unwrap_or(0);
+        let mut ports = flow.ports;
+        if packet.marks.contains(&Mark::OtherPort) {
+            ports.local = 9;
+        }
+        let frame = match &packet.body {
+            Body::Tcp(segment) => {
+                if segment.flags & 2 != 0 {
+                    flow.peer_isn = segment.seq;
+                }
+                let mut live = segment.clone();
+                live.ack = segment.ack.map(|ack| ack.wrapping_add(isn));
+                for option in live.options.iter_mut().flatten() {
+                    match option {
+                        TcpOption::Timestamps { echo, .. } if *echo != 0 => {
+                            *echo = echo.wrapping_add(flow.ticks.unwrap_or(0));
+                        }
+                        TcpOption::Sack(blocks) => {
+                            for (left, right) in blocks {
+                                *left = left.wrapping_add(isn);
+                                *right = right.wrapping_add(isn);
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+                let offset = segment.seq.wrapping_sub(flow.peer_isn).wrapping_sub(1);
+                let payload = frame::patterned(u64::from(offset), segment.len);
+                // A reset or a SYN where there was an end begins something new.
+                if segment.flags & 5 != 0 {
+                    flow.fresh = true;
+                }
+                frame::segment_from_peer(ports, &live, &payload, &packet.marks)
+            }
+            Body::Udp(len) => {
+                frame::datagram_from_peer(ports, &frame::patterned(0, *len), &packet.marks)
+            }
+            Body::Icmp(error) => {
+                let quoted = error.quoted.map(|(seq, len)| Segment {
+                    flags: 16,
+                    seq: seq.wrapping_add(isn),
+                    len,
+                    ack: Some(flow.peer_isn.wrapping_add(1)),
+                    ..Segment::default()
+                });
+                frame::icmp_from_peer(ports, error, quoted.as_ref(), &packet.marks)
+            }
+        };
+        self.system.inject(frame);
+        Ok(())
+    }
+
+    /// Takes the next packet of a conversation that came out.
+    fn next(&mut self, index: usize, icmp: bool) -> Option<(u64, Seen)> {
+        let flow = &self.flows[index];
+        let at = self.queue.iter().position(|(_, seen)| match &seen.body {
+            SeenBody::Icmp { .. } => icmp,
+            _ if icmp => false,
+            _ if flow.active => seen.ports.remote == flow.ports.remote,
+            _ => seen.ports == flow.ports || seen.ports.remote == flow.ports.remote,
+        })?;
+        self.queue.remove(at)
+    }
+
+    fn expect(&mut self, packet: &Packet, when: When, from: u64, to: u64) -> Result<(), String> {
+        self.flow(packet.flow);
+        let icmp = matches!(packet.body, Body::Icmp(_));
+        let (time, seen) = loop {
+            self.gather()?;
+            if let Some(next) = self.next(packet.flow, icmp) {
+                break next;
+            }
+            if self.system.now() > to + self.tolerance {
+                return Err(format!("nothing came out, expected {}", told(&packet.body)));
+            }
+            self.system.pass(to + self.tolerance + 1);
+        };
+        let body = self.relative(packet.flow, &seen, packet);
+        let ticks = (self.tolerance / 1_000_000) as u32 + 1;
+        let same = match (&packet.body, &body) {
+            (Body::Tcp(expected), Body::Tcp(seen)) => compare::matches(expected, seen, ticks),
+            (Body::Udp(expected), Body::Udp(seen)) => expected == seen,
+            (Body::Icmp(expected), Body::Icmp(seen)) => {
+                (expected.kind, expected.code) == (seen.kind, seen.code)
+            }
+            _ => false,
+        };
+        if !same {
+            return Err(format!("expected {}, but out came {}", told(&packet.body), told(&body)));
+        }
+        self.judge_marks(packet, &seen)?;
+        self.judge_payload(packet.flow, &body, &seen)?;
+        let early = time + self.tolerance < from;
+        if when != When::Any && (early || time > to + self.tolerance) {
+            let base = self.last;
+            return Err(format!(
+                "{} came out {} after the event before, expected {}",
+                told(&packet.body),
+                seconds(time.saturating_sub(base)),
+                seconds(from.saturating_sub(base)),
+            ));
+        }
+        self.last = time;
+        Ok(())
+    }
+
+    /// What was seen, in the script's numbers.
+    fn relative(&mut self, index: usize, seen: &Seen, expected: &Packet) -> Body {
+        let flow = &mut self.flows[index];
+        match &seen.body {
+            SeenBody::Udp(bytes) => {
+                flow.ports.local = seen.ports.local;
+                Body::Udp(bytes.len())
+            }
+            SeenBody::Icmp { kind, code } => {
+                Body::Icmp(IcmpError { kind: *kind, code: *code, mtu: 0, quoted: None })
+            }
+            SeenBody::Tcp(segment, _) => {
+                let mut segment = segment.clone();
+                if segment.flags & 2 != 0 && (flow.fresh || flow.isn.is_none()) {
+                    flow.isn = Some(segment.seq);
+                    flow.fresh = false;
+                    flow.ports.local = seen.ports.local;
+                    flow.ticks = None;
+                }
+                let is_reset = segment.flags & 4 != 0;
+                let isn = flow.isn.unwrap_or(0);
+                // A reset that answers a segment without a connection takes its number from it.
+                if !(is_reset && flow.isn.is_none()) {
+                    segment.seq = segment.seq.wrapping_sub(isn);
+                }
+                if segment.flags & 1 != 0 || is_reset {
+                    flow.fresh = true;
+                }
+                let wanted = match &expected.body {
+                    Body::Tcp(Segment { options: Some(options), .. }) => {
+                        options.iter().find_map(|option| match option {
+                            TcpOption::Timestamps { value, .. } => Some(*value),
+                            _ => None,
+                        })
+                    }
+                    _ => None,
+                };
+                for option in segment.options.iter_mut().flatten() {
+                    if let TcpOption::Timestamps { value, .. } = option {
+                        if let Some(wanted) = wanted
+                            && flow.ticks.is_none()
+                        {
+                            flow.ticks = Some(value.wrapping_sub(wanted));
+                        }
+                        *value = value.wrapping_sub(flow.ticks.unwrap_or(0));
+                    }
+                }
+                Body::Tcp(segment)
+            }
+        }
+    }
+
+    fn judge_marks(&self, packet: &Packet, seen: &Seen) -> Result<(), String> {
+        for mark in &packet.marks {
+            let (name, wanted, got) = match mark {
+                Mark::Ecn(bits) => ("ECN", *bits, seen.ip.tos & 3),
+                Mark::Tos(tos) => ("type of service", *tos, seen.ip.tos),
+                Mark::Ttl(ttl) => ("time to live", *ttl, seen.ip.ttl),
+                other => return Err(format!("{other:?} cannot be expected")),
+            };
+            if wanted != got {
+                return Err(format!("the {name} that came out is {got:#x}, expected {wanted:#x}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the host sends must be what its program wrote.
+    fn judge_payload(&self, index: usize, body: &Body, seen: &Seen) -> Result<(), String> {
+        let (offset, bytes) = match (body, &seen.body) {
+            (Body::Tcp(segment), SeenBody::Tcp(_, bytes)) if self.flows[index].isn.is_some() => {
+                (u64::from(segment.seq.wrapping_sub(1)), bytes)
+            }
+            (_, SeenBody::Udp(bytes)) => (0, bytes),
+            _ => return Ok(()),
+        };
+        // The byte before the first that is not acknowledged, sent again to keep alive, may be
+        // anything (RFC 9293, section 3.8.4).
+        if bytes.len() <= 1 || *bytes == frame::patterned(offset, bytes.len()) {
+            return Ok(());
+        }
+        Err("the payload that came out is not what the program wrote".into())
+    }
+
+    /// The end: every call has returned, and nothing came out that nobody expected.
+    fn finish(mut self) -> Result<(), String> {
+        self.end_pending()?;
+        self.wait(self.last)?;
+        let last = self.last;
+        let tolerance = self.tolerance;
+        let leftover = self.queue.iter().position(|(time, _)| time + tolerance < last);
+        if let Some(at) = leftover
+            && let Some((_, seen)) = self.queue.remove(at)
+        {
+            let remote = seen.ports.remote;
+            let index = self.flows.iter().position(|flow| flow.ports.remote == remote).unwrap_or(0);
+            self.flow(index);
+            let nothing = Packet { flow: index, marks: Vec::new(), body: Body::Udp(0) };
+            let body = self.relative(index, &seen, &nothing);
+            return Err(format!("{} came out, which nothing expects", told(&body)));
+        }
+        Ok(())
+    }
+}
+
+/// A field of TCP_INFO.
+fn info(name: &str, bytes: &[u8]) -> Result<i64, String> {
+    let (_, at, len) = INFO
+        .iter()
+        .find(|(known, ..)| *known == name)
+        .ok_or_else(|| format!("{name} is no field of TCP_INFO that scripts know"))?;
+    let field = bytes.get(*at..at + len).ok_or_else(|| format!("{name} is not told"))?;
+    Ok(match field {
+        [byte] => i64::from(*byte),
+        word => i64::from(u32::from_ne_bytes(word.try_into().unwrap_or_default())),
+    })
+}
+
+fn told(body: &Body) -> String {
+    match body {
+        Body::Tcp(segment) => compare::words(segment),
+        Body::Udp(len) => format!("udp ({len})"),
+        Body::Icmp(error) => format!("icmp type {} code {}", error.kind, error.code),
+    }
+}
+
+fn seconds(ns: u64) -> String {
+    format!("{:.3} s", ns as f64 / 1e9)
+}

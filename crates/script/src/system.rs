@@ -1,0 +1,79 @@
+//! What a script is run against: a host under test, with one program in it and a wire to it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use rustix::io::Errno;
+use wire::MacAddr;
+
+/// Address of the host under test.
+pub const LOCAL: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+/// Address of the script's peer, on the same link.
+pub const REMOTE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+/// Link address of the peer.
+pub const REMOTE_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+
+/// A system call with live descriptors.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each is the system call of its name")]
+pub enum SystemCall {
+    Socket { domain: i32, kind: i32, protocol: i32 },
+    Bind { fd: i32, address: SocketAddr },
+    Listen { fd: i32, backlog: i32 },
+    Accept { fd: i32, flags: i32 },
+    Connect { fd: i32, address: SocketAddr },
+    Receive { fd: i32, len: usize, flags: i32 },
+    Send { fd: i32, bytes: Vec<u8>, flags: i32, to: Option<SocketAddr> },
+    Close { fd: i32 },
+    Shutdown { fd: i32, how: i32 },
+    StatusFlags { fd: i32 },
+    SetStatusFlags { fd: i32, flags: i32 },
+    Queued { fd: i32, unread: bool },
+    Option { fd: i32, level: i32, name: i32, len: usize },
+    SetOption { fd: i32, level: i32, name: i32, bytes: Vec<u8> },
+    Poll { fds: Vec<(i32, i16)>, timeout_ms: i32 },
+}
+
+/// What a call gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// What it returned.
+    pub value: i64,
+    /// Bytes that it wrote: data, or an option's value.
+    pub bytes: Vec<u8>,
+    /// What poll saw.
+    pub revents: Vec<i16>,
+}
+
+impl Answer {
+    /// A call that returns only a number.
+    pub fn of(value: i64) -> Self {
+        Self { value, ..Self::default() }
+    }
+}
+
+/// What a call came to.
+pub type Outcome = Result<Answer, Errno>;
+
+/// A host under test.
+pub trait System {
+    /// Nanoseconds since some moment before the script.
+    fn now(&self) -> u64;
+
+    /// Lets time pass until `until`; returns sooner when a frame came out or the call ended.
+    fn pass(&mut self, until: u64);
+
+    /// Frames that came out since the last look, each with its time.
+    fn take_frames(&mut self) -> Vec<(u64, Vec<u8>)>;
+
+    /// A frame arrives now, from the Ethernet header on. The host's link address is filled in.
+    fn inject(&mut self, frame: Vec<u8>);
+
+    /// The program begins a call. Only when the one before has ended.
+    fn start(&mut self, call: SystemCall);
+
+    /// The call's outcome and time, once, when it has ended.
+    fn take_outcome(&mut self) -> Option<(u64, Outcome)>;
+
+    /// How far off the expected time something may be when the script does not say.
+    fn tolerance_ns(&self) -> u64;
+}
