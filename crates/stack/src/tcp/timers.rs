@@ -158,10 +158,14 @@ impl Connection<'_> {
         let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
         match self.hot.state {
             _ if user > 0 => waited >= user && self.cold.retries > 0,
-            TcpState::SynSent => match self.cold.options.syn_retries {
-                0 => self.cold.retries >= SYN_RETRIES,
-                most => self.cold.retries >= most,
-            },
+            TcpState::SynSent => {
+                let most = match self.cold.options.syn_retries {
+                    0 => SYN_RETRIES,
+                    most => most,
+                };
+                // Those at an even pace come on top of what was asked for (as Linux).
+                self.cold.retries >= most.saturating_add(SYN_LINEAR_TIMEOUTS)
+            }
             TcpState::SynReceived => {
                 let patience = if self.cold.deferred { self.cold.options.defer_accept } else { 0 };
                 self.cold.retries >= SYN_ACK_RETRIES.max(patience)

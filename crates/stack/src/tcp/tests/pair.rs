@@ -275,8 +275,8 @@ impl Pair {
             self.edges[from] = None;
             0
         } else {
-            // Both ends use the default limit of 1 MiB.
-            5
+            // Both ends use the least shift that is offered.
+            7
         };
         if header.flags.ack() {
             let window = u64::from(header.window) << scale;

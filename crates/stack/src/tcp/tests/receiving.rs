@@ -200,7 +200,7 @@ fn the_window_grows_as_data_is_read() {
         peer.sent();
         at += 1000;
     }
-    let window = u64::from(peer.window()) << 5;
+    let window = u64::from(peer.window()) << 7;
     assert!((1_000_000..=1 << 20).contains(&window), "{window}");
 }
 
