@@ -227,7 +227,8 @@ mod tests {
 
     #[test]
     fn a_clause_needs_both_sides_or_a_reason() {
-        let clauses = clauses("MUST-2 3.1 The sender MUST half-\nclose".replace('\n', " ").as_str());
+        let clauses =
+            clauses("MUST-2 3.1 The sender MUST half-\nclose".replace('\n', " ").as_str());
         let clauses = clauses.unwrap();
         let both = [citation(false, "sender MUST"), citation(true, "The sender\n MUST half-close")];
         assert!(compare(&clauses, &both, &[]).is_empty());
