@@ -338,7 +338,9 @@ impl Connection<'_> {
     pub fn on_syn_acked(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
         self.on_handshake_acked(step, segment);
         let hot = &mut *self.hot;
-        hot.snd_wnd = u32::from(segment.header.window) << hot.snd_scale;
+        // Of a simultaneous open's second SYN, too, the window is not scaled (RFC 7323, 2.2).
+        let scale = if segment.header.flags.syn() { 0 } else { hot.snd_scale };
+        hot.snd_wnd = u32::from(segment.header.window) << scale;
         hot.max_wnd = hot.snd_wnd;
         self.apply(step, Input::AckOfSyn);
     }

@@ -50,6 +50,18 @@ fn simultaneous_opens_make_one_connection() {
     peer.expect("P. 1:11 ack 1");
 }
 
+/// The window of the peer's second SYN was scaled, and more sent than it has room for.
+#[test]
+fn the_window_of_a_simultaneous_opens_second_syn_is_not_scaled() {
+    let offer = Offer { scale: Some(7), window: 2000, ..PLAIN };
+    let mut peer = Peer::syn_sent(offer, options());
+    peer.send("S 0:0");
+    peer.expect("S. 0:0 ack 1");
+    peer.send("S. 0:0 ack 1");
+    peer.write(5000);
+    peer.expect(". 1:1001 ack 1 | . 1001:2001 ack 1");
+}
+
 #[test]
 fn simultaneous_opens_also_end_with_a_bare_acknowledgement() {
     let mut peer = Peer::syn_sent(PLAIN, options());
