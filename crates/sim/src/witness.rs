@@ -98,7 +98,10 @@ impl Witness {
                     iss: Some(header.seq),
                     ..Sender::default()
                 };
-                if !header.flags.ack() {
+                // What the other side did in an earlier connection counts no more; its SYN does
+                // when both open at once.
+                let opens = |peer: &Sender| peer.right.is_none() && peer.sent_to.is_none();
+                if !header.flags.ack() && !self.senders.get(&back).is_some_and(opens) {
                     self.senders.insert(back, Sender::default());
                 }
             }
