@@ -67,7 +67,7 @@ test: setup build
 	@timeout 120 $(MAKE) --no-print-directory run-scripts BRIEF=--brief || \
 		echo "NOT CONFIRMED by the kernel in two minutes: 'make scripts' on an idle machine tells more"
 	@echo "== real programs"
-	$(CARGO) test --package outboard-tests -- --nocapture --test-threads=1
+	$(CARGO) test --no-fail-fast --package outboard-tests -- --nocapture --test-threads=1
 	@echo "== all tests passed"
 
 test-vm: build

@@ -17,7 +17,7 @@ use crate::observer::Observer;
 mod ask;
 mod doctor;
 mod engine;
-mod run;
+pub mod run;
 mod script;
 mod sim;
 mod top;

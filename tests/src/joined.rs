@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use outboard::demo::bench::{listens, start_engine};
+use outboard::demo::bench::{listens, serves, start_engine};
 use outboard::lab::{Finished, Lab, Link, Program, Side, Task};
 use outboard::observer::Observer;
 
@@ -45,7 +45,8 @@ impl Joined {
         let lab = Lab::new().expect("a laboratory");
         let addresses = [CLIENT, SERVER].map(|address| address.parse().expect("an address"));
         let link = lab.join(Some(addresses)).expect("a link");
-        let socket = lab.scratch().join("b.sock");
+        // In a directory of the engine's making, where it may write whoever it is.
+        let socket = lab.scratch().join("engine/b.sock");
         let executable = executable().expect("built");
         Self { lab, link, executable, socket, engine: None }
     }
@@ -69,6 +70,12 @@ impl Joined {
         self.engine.as_ref().expect("the engine runs")
     }
 
+    /// Waits until the engine has said `words`.
+    pub fn engine_says(&mut self, words: &str) {
+        let engine = self.engine.as_mut().expect("the engine runs");
+        engine.until(PATIENCE, |engine| engine.errors().contains(words)).expect(words);
+    }
+
     /// `task` with the library.
     pub fn accelerated(&self, task: Task) -> Task {
         task.accelerated(&self.executable, &self.socket)
@@ -77,6 +84,13 @@ impl Joined {
     /// Starts a server on host B and waits until it listens.
     pub fn serve(&self, task: Task, port: u16) -> Program {
         self.start_ready(Side::B, task, |server| listens(server.pid(), port))
+    }
+
+    /// The same with the library; where the engine runs, it listens, too.
+    pub fn serve_accelerated(&self, task: Task, port: u16) -> Program {
+        self.start_ready(Side::B, self.accelerated(task), |server| {
+            listens(server.pid(), port) && (self.engine.is_none() || self.is_accelerated(port))
+        })
     }
 
     /// Starts a program and waits until it is `ready`.
@@ -93,15 +107,13 @@ impl Joined {
 
     /// A redis server with the library, on all addresses of host B.
     pub fn redis(&self) -> Program {
-        let task = Task::words("redis-server --bind 0.0.0.0 --protected-mode no --save ");
-        let task = task.args(["", "--appendonly", "no", "--dir", "/tmp"]);
-        self.serve(self.accelerated(task), 6379)
+        self.serve_accelerated(redis(), 6379)
     }
 
     /// A server of the tests' own (`tests/programs`), with the library.
     pub fn python(&self, program: &str, arguments: &[&str], port: u16) -> Program {
         let task = Task::new(PYTHON).arg(crate::world::script(&self.lab, program));
-        self.serve(self.accelerated(task.args(arguments)), port)
+        self.serve_accelerated(task.args(arguments), port)
     }
 
     /// Runs a program to its end.
@@ -128,8 +140,7 @@ impl Joined {
 
     /// Whether the engine has a socket at `port`.
     pub fn is_accelerated(&self, port: u16) -> bool {
-        let sockets = Observer::connect(&self.socket).and_then(|mut one| one.sockets());
-        sockets.is_ok_and(|all| all.iter().any(|socket| socket.local.port() == port))
+        serves(&self.socket, port)
     }
 
     /// Runs `ip` in a host's namespace.
@@ -137,6 +148,12 @@ impl Joined {
         let command: Vec<&str> = ["ip"].into_iter().chain(words.split(' ')).collect();
         self.lab.inside(side, &command).expect(words)
     }
+}
+
+/// A redis server on all addresses, which keeps nothing.
+pub fn redis() -> Task {
+    let task = Task::words("redis-server --bind 0.0.0.0 --protected-mode no --save ");
+    task.args(["", "--appendonly", "no", "--dir", "/tmp"])
 }
 
 /// A client that holds connections (`tests/programs/keeper.py`).

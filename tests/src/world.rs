@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use outboard::demo::bench::{listens, start_engine};
+use outboard::demo::bench::{listens, serves, start_engine};
 use outboard::failure::{Failure, Result};
 use outboard::lab::{Lab, Link, Program, Side, Task};
 use outboard::observer::Observer;
@@ -158,10 +158,14 @@ impl World {
         }
     }
 
-    /// Starts a server on host B and waits until it listens on TCP port `port`.
+    /// Starts a server on host B and waits until it listens on TCP port `port`, with the engine, too,
+    /// where there is one.
     pub fn serve(&self, task: Task, port: u16) -> Result<Program> {
         let mut server = self.start(Side::B, task)?;
-        server.until(Duration::from_secs(20), |server| listens(server.pid(), port))?;
+        let has_engine = self.engines[usize::from(true)].is_some();
+        server.until(Duration::from_secs(20), |server| {
+            listens(server.pid(), port) && (!has_engine || serves(&self.socket(Side::B), port))
+        })?;
         Ok(server)
     }
 }

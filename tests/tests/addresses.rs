@@ -174,8 +174,7 @@ fn rules_of_the_kernels_own_keep_new_connections_from_the_engine() {
     assert_eq!(keeper.open("held", SERVER, 6379), "ok");
     assert_eq!(keeper.ask("held", 0), "ok");
     joined.ip(Side::B, "rule add fwmark 7 table 100");
-    let engine = joined.engine.as_mut().expect("the engine runs");
-    engine.until(PATIENCE, |one| one.errors().contains("routing rules")).expect("it says so");
+    joined.engine_says("routing rules");
     eventually("new connections through the kernel", || {
         let accepts = joined.counter("accepts");
         assert!(joined.answers(SERVER));

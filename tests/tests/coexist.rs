@@ -94,7 +94,7 @@ fn side_by_side(seconds: u32) -> Vec<Outcome> {
     let keys = lab.scratch().join("ssh");
     let sshd = scripted(lab, "sshd.sh").arg(&keys).args([SERVER, "2222"]);
     servers.push(joined.serve(sshd, 2222));
-    servers.push(joined.serve(joined.accelerated(python("transfer.py", SERVER, "9000")), 9000));
+    servers.push(joined.serve_accelerated(python("transfer.py", SERVER, "9000"), 9000));
     let plain = python("datagrams.py", SERVER, "5300");
     let accelerated = joined.accelerated(python("datagrams.py", SERVER, "5301"));
     for task in [plain, accelerated] {

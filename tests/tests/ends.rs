@@ -8,12 +8,6 @@ use outboard_tests::joined::{Joined, Keeper, PATIENCE, SERVER, eventually};
 use outboard_tests::turn;
 use rustix::process::Signal;
 
-/// Waits until the engine has said `words`.
-fn engine_says(joined: &mut Joined, words: &str) {
-    let engine = joined.engine.as_mut().expect("the engine runs");
-    engine.until(PATIENCE, |engine| engine.errors().contains(words)).expect(words);
-}
-
 #[test]
 fn a_terminated_engine_lets_connections_end_while_new_ones_go_to_the_kernel() {
     let name = "a_terminated_engine_lets_connections_end_while_new_ones_go_to_the_kernel";
@@ -25,7 +19,7 @@ fn a_terminated_engine_lets_connections_end_while_new_ones_go_to_the_kernel() {
     assert_eq!(keeper.ask("held", 0), "ok");
     assert_eq!(joined.counter("accepts"), 1);
     joined.engine().signal(Signal::TERM);
-    engine_says(&mut joined, "draining: 1 connection, 1 program attached");
+    joined.engine_says("draining: 1 connection, 1 program attached");
     // New ones at once, through the kernel; the one that stands goes on.
     assert!(joined.answers(SERVER), "a new connection");
     assert_eq!(joined.counter("accepts"), 1);
@@ -56,7 +50,7 @@ fn what_is_left_when_draining_is_over_is_closed_as_the_kernel_would() {
     assert_eq!(keeper.open("held", SERVER, 6379), "ok");
     assert_eq!(keeper.ask("held", 0), "ok");
     joined.engine().signal(Signal::TERM);
-    engine_says(&mut joined, "closing what is left: 1 connection");
+    joined.engine_says("closing what is left: 1 connection");
     let engine = joined.engine.take().expect("the engine runs");
     engine.wait(PATIENCE).and_then(|one| one.success()).expect("it ends in order");
     // The end of the stream rather than a reset, or nothing at all.
@@ -74,7 +68,7 @@ fn a_second_signal_ends_the_waiting() {
     assert_eq!(keeper.open("held", SERVER, 6379), "ok");
     assert_eq!(keeper.ask("held", 0), "ok");
     joined.engine().signal(Signal::TERM);
-    engine_says(&mut joined, "draining: 1 connection");
+    joined.engine_says("draining: 1 connection");
     let begin = Instant::now();
     joined.engine().signal(Signal::TERM);
     let engine = joined.engine.take().expect("the engine runs");

@@ -112,7 +112,7 @@ fn ipv6_is_served_beside_the_kernel() {
     give(&joined.lab, Side::B, &joined.link.end(Side::B), SERVER);
     joined.start_engine();
     let redis = Task::words("redis-server --bind 0.0.0.0 ::* --protected-mode no --dir /tmp");
-    let _redis = joined.serve(joined.accelerated(redis), 6379);
+    let _redis = joined.serve_accelerated(redis, 6379);
     eventually("the engine's listener", || joined.is_accelerated(6379));
     let accepts = joined.counter("accepts");
     assert!(joined.answers(SERVER), "redis over IPv6");

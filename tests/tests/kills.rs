@@ -82,7 +82,7 @@ fn endure(kills: u32) -> String {
     let redis = joined.redis();
     let nginx = work::nginx("0.0.0.0", 8080, joined.lab.scratch()).expect("a configuration");
     let nginx = Task::new("nginx").arg("-c").arg(nginx);
-    let _nginx = joined.serve(joined.accelerated(nginx), 8080);
+    let _nginx = joined.serve_accelerated(nginx, 8080);
     let plain = Task::words("redis-server --bind 0.0.0.0 --protected-mode no --port 6380 --save ");
     let _plain = joined.serve(plain.args(["", "--appendonly", "no", "--dir", "/tmp"]), CONTROL);
     assert!(joined.answers(SERVER));

@@ -29,7 +29,7 @@ fn listeners_are_accelerated_again_however_their_programs_wait() {
     let two = text.replace("worker_processes 1;", "worker_processes 2;");
     fs::write(&configuration, two).expect("the file");
     let nginx = Task::new("nginx").arg("-c").arg(&configuration);
-    let _nginx = joined.serve(joined.accelerated(nginx), 8080);
+    let _nginx = joined.serve_accelerated(nginx, 8080);
     let fetches = |joined: &Joined| {
         let line =
             format!("curl -s -o /dev/null -w %{{http_code}} http://{SERVER}:8080/index.html");
@@ -131,7 +131,7 @@ fn programs_find_an_engine_whose_socket_was_removed() {
     let mut joined = Joined::start();
     let _redis = joined.redis();
     fs::remove_file(&joined.socket).expect("the socket was there");
-    says(joined.engine.as_mut().expect("the engine runs"), "it is back at its path");
+    joined.engine_says("it is back at its path");
     assert!(joined.answers(SERVER));
     assert!(joined.is_accelerated(6379), "those who were there stay");
     let _late = joined.python("echo.py", &["epoll", SERVER, "7000"], 7000);
@@ -145,7 +145,7 @@ fn a_program_cut_off_from_its_engine_is_served_by_the_kernel_and_comes_back() {
     let joined = Joined::start();
     let cut = joined.lab.scratch().join("cut");
     let task = scripted(&joined.lab, "cut.py").args([SERVER, "7000"]).arg(&cut);
-    let mut server = joined.serve(joined.accelerated(task), 7000);
+    let mut server = joined.serve_accelerated(task, 7000);
     let mut keeper = Keeper::start(&joined, Side::A, false);
     assert_eq!(keeper.open("held", SERVER, 7000), "ok");
     assert_eq!(keeper.ask("held", 1000), "ok");

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::commands::run::READY;
 use crate::failure::{Explain, Failure, Result};
 use crate::lab::cpu::{CoreTimes, Foreign};
 use crate::lab::{Lab, Link, Program, Side, Task, Traffic};
@@ -221,7 +222,10 @@ impl Bench {
             task = task.accelerated(&self.executable, &self.socket(Side::B));
         }
         let mut server = self.lab.start(Side::B, task)?;
-        server.until(Duration::from_secs(5), |server| listens(server.pid(), work.port()))?;
+        let is_served = || engines.is_empty() || serves(&self.socket(Side::B), work.port());
+        server.until(Duration::from_secs(20), |server| {
+            listens(server.pid(), work.port()) && is_served()
+        })?;
         Ok(Running { engines, server })
     }
 
@@ -258,7 +262,7 @@ fn addresses(column: Column) -> [Ipv4Addr; 2] {
     }
 }
 
-/// Starts `executable` as an engine on host `side` and waits until it answers at `socket`.
+/// Starts `executable` as an engine on host `side` and waits until it is ready.
 pub fn start_engine(
     lab: &Lab,
     executable: Task,
@@ -268,9 +272,7 @@ pub fn start_engine(
 ) -> Result<Program> {
     let task = executable.arg("engine").arg("--socket").arg(socket).args(arguments);
     let mut engine = lab.start(side, task)?;
-    engine.until(Duration::from_secs(60), |_| {
-        Observer::connect(socket).and_then(|mut observer| observer.stats()).is_ok()
-    })?;
+    engine.until(Duration::from_secs(60), |engine| engine.output().contains(READY))?;
     Ok(engine)
 }
 
@@ -283,6 +285,13 @@ pub fn listens(pid: i32, port: u16) -> bool {
         fields.next().is_some_and(|address| address.ends_with(&local))
             && fields.nth(1) == Some("0A")
     })
+}
+
+/// Whether the engine at `socket` has a socket at `port`. A program's listener is the kernel's first
+/// and the engine's a moment later.
+pub fn serves(socket: &Path, port: u16) -> bool {
+    let sockets = Observer::connect(socket).and_then(|mut observer| observer.sockets());
+    sockets.is_ok_and(|all| all.iter().any(|one| one.local.port() == port))
 }
 
 /// The column called `name`.
