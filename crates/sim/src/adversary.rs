@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use port::RxMeta;
 use wire::arp::{ArpPacket, Operation};
 use wire::ethernet::{EtherType, EthernetHeader};
-use wire::icmp::IcmpMessage;
+use wire::icmp::{Echo, IcmpMessage};
 use wire::ipv4::{Ipv4Header, Protocol};
 use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 use wire::{arp, ethernet, icmp, ipv4};
@@ -127,7 +127,7 @@ impl Adversary {
         let Ok(packet) = ipv4::parse(rest) else { return Ok(()) };
         if packet.header.protocol == Protocol::ICMP && !packet.header.is_fragment() {
             match icmp::parse(packet.payload) {
-                Ok(IcmpMessage::EchoReply { sequence, data, .. }) => {
+                Ok(IcmpMessage::EchoReply(Echo { sequence, data, .. })) => {
                     if data != ping_data(sequence) || sequence == 0 || sequence > self.pings {
                         return Err(format!("a wrong answer to ping {sequence}"));
                     }
@@ -206,7 +206,7 @@ fn ping_data(sequence: u16) -> Vec<u8> {
 fn ping(to: usize, sequence: u16) -> Vec<u8> {
     let data = ping_data(sequence);
     let mut message = vec![0; 8 + data.len()];
-    IcmpMessage::EchoRequest { identifier: 7, sequence, data: &data }
+    IcmpMessage::EchoRequest(Echo { identifier: 7, sequence, data: &data })
         .emit(&mut message)
         .expect("there is room for the ping");
     let IpAddr::V4(dst) = address_of(to) else { return Vec::new() };

@@ -122,6 +122,16 @@ pub enum Progress {
     Complete(u32),
 }
 
+/// A datagram whose fragments are all there.
+#[derive(Debug)]
+pub struct Whole {
+    /// What they carried.
+    pub bytes: Vec<u8>,
+    /// What the first one said is in it.
+    pub protocol: Protocol,
+    slot: u32,
+}
+
 impl Reassembly {
     /// Room for `count` datagrams, `per_source` of them from one source.
     pub fn new(hash: KeyedHash, count: u32, per_source: u32) -> Self {
@@ -194,15 +204,16 @@ impl Reassembly {
 
     /// Takes a whole datagram's payload out, and what it is; give the buffer back with
     /// [`give`](Self::give).
-    pub fn take(&mut self, slot: u32) -> (Vec<u8>, Protocol) {
+    pub fn take(&mut self, slot: u32) -> Whole {
         let held = &mut self.slots[slot as usize];
         let (bytes, protocol) = (std::mem::take(&mut held.bytes), held.protocol);
         self.free(slot);
-        (bytes, protocol)
+        Whole { bytes, protocol, slot }
     }
 
     /// Returns the buffer of [`take`](Self::take) to its slot.
-    pub fn give(&mut self, slot: u32, mut bytes: Vec<u8>) {
+    pub fn give(&mut self, whole: Whole) {
+        let Whole { mut bytes, slot, .. } = whole;
         bytes.clear();
         self.slots[slot as usize].bytes = bytes;
     }
@@ -331,7 +342,8 @@ mod tests {
         r.on_fragment(&v6(8, false, Protocol::TCP), b"end").unwrap();
         let done = r.on_fragment(&v6(0, true, Protocol::UDP), b"01234567");
         assert_eq!(done, Ok(Progress::Complete(0)));
-        assert_eq!(r.take(0), (b"01234567end".to_vec(), Protocol::UDP));
+        let whole = r.take(0);
+        assert_eq!((&*whole.bytes, whole.protocol), (&b"01234567end"[..], Protocol::UDP));
     }
 
     #[test]
@@ -366,9 +378,9 @@ mod tests {
         assert_eq!(r.on_fragment(&header(1, 7, 0, true), b"01234567"), Ok(Progress::Waiting));
         let done = r.on_fragment(&header(1, 7, 8, true), b"89abcdef");
         assert_eq!(done, Ok(Progress::Complete(0)));
-        let (bytes, _) = r.take(0);
-        assert_eq!(bytes, b"0123456789abcdefend");
-        r.give(0, bytes);
+        let whole = r.take(0);
+        assert_eq!(whole.bytes, b"0123456789abcdefend");
+        r.give(whole);
         assert_eq!(r.len(), 0);
     }
 
@@ -444,9 +456,10 @@ mod tests {
                     let Ok(Progress::Complete(slot)) = got else {
                         return Err(TestCaseError::fail(format!("not complete: {got:?}")));
                     };
-                    let (whole, _) = r.take(slot);
-                    prop_assert_eq!(&whole, &bytes.values().copied().collect::<Vec<_>>());
-                    r.give(slot, whole);
+                    let whole = r.take(slot);
+                    let expected: Vec<u8> = bytes.values().copied().collect();
+                    prop_assert_eq!(&whole.bytes, &expected);
+                    r.give(whole);
                     (bytes, total) = Default::default();
                 } else {
                     prop_assert!(matches!(got, Ok(Progress::Waiting | Progress::Started(_))));

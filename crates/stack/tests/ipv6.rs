@@ -4,18 +4,17 @@ mod net;
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use net::{DELAY, Faults, Host, INTERFACE, MS, Net, SECOND, small};
+use net::{DELAY, Faults, Host, INTERFACE, MS, Net, SECOND, expect_drop, small};
 use outboard_stack::Stack;
 use outboard_stack::api::*;
 use outboard_stack::drops::DropReason;
 use outboard_stack::route::AddressState;
-use wire::checksum::Sum;
-use wire::ethernet::{EtherType, EthernetHeader};
+use wire::ethernet::EtherType;
+use wire::icmp::Echo;
 use wire::icmpv6::Icmpv6Message;
 use wire::ipv4::Protocol;
 use wire::ipv6::{ALL_NODES, Fragment, Ipv6Header, solicited_node};
 use wire::ndp::{NdpMessage, PrefixInformation, RouterAdvertisement};
-use wire::udp::UdpHeader;
 use wire::{MacAddr, mld};
 
 const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xfe);
@@ -31,12 +30,9 @@ fn v6(address: IpAddr) -> Ipv6Addr {
 fn frame(net: &Net, to: usize, ip: Ipv6Header, payload: &[u8]) -> Vec<u8> {
     let (from, to) = (&net.hosts[1 - to], &net.hosts[to]);
     let dst = if ip.dst.is_multicast() { MacAddr::of_multicast_v6(ip.dst) } else { to.mac };
-    let ethernet = EthernetHeader { dst, src: from.mac, vlan: None, ethertype: EtherType::IPV6 };
-    let mut frame = vec![0; 54];
-    ethernet.emit(&mut frame).unwrap();
-    ip.emit(payload.len(), &mut frame[14..]).unwrap();
-    frame.extend(payload);
-    frame
+    let mut header = [0; 40];
+    ip.emit(payload.len(), &mut header).unwrap();
+    net::frame(from.mac, dst, EtherType::IPV6, &header, payload)
 }
 
 fn header(net: &Net, to: usize, next_header: Protocol) -> Ipv6Header {
@@ -51,15 +47,7 @@ fn header(net: &Net, to: usize, next_header: Protocol) -> Ipv6Header {
 }
 
 fn udp(ip: &Ipv6Header, port: u16, payload: &[u8]) -> Vec<u8> {
-    let len = payload.len() as u16 + 8;
-    let mut bytes = vec![0; 8];
-    let mut udp = UdpHeader { src_port: 99, dst_port: port, len, checksum: 0 };
-    udp.emit(&mut bytes).unwrap();
-    bytes.extend(payload);
-    let pseudo = Sum::pseudo_v6(ip.src, ip.dst, Protocol::UDP, len.into());
-    udp.checksum = pseudo.then(Sum::of(&bytes)).finish_udp();
-    udp.emit(&mut bytes).unwrap();
-    bytes
+    net::udp(ip.src.into(), ip.dst.into(), port, payload)
 }
 
 fn icmp(net: &Net, to: usize, ip: Ipv6Header, message: &Icmpv6Message<'_>) -> Vec<u8> {
@@ -75,16 +63,7 @@ fn ndp(net: &Net, to: usize, ip: Ipv6Header, message: &NdpMessage) -> Vec<u8> {
 }
 
 fn receive(net: &mut Net, host: usize, frame: &[u8]) {
-    let now = net.now;
-    let host = &mut net.hosts[host];
-    host.stack.on_frame(now, INTERFACE, frame, RxFrameMeta::default(), &mut host.store);
-}
-
-#[track_caller]
-fn expect_drop(net: &mut Net, frame: &[u8], reason: DropReason) {
-    let before = net.hosts[0].stack.counters().dropped(reason);
-    receive(net, 0, frame);
-    assert_eq!(net.hosts[0].stack.counters().dropped(reason), before + 1, "{reason:?}");
+    net::receive(net, host, frame, RxFrameMeta::default());
 }
 
 /// What host 0 says to a frame, as text.
@@ -286,11 +265,11 @@ fn overlapping_fragments_and_those_cut_wrong_are_refused() {
 fn pings_are_answered_also_large_ones_and_those_to_a_group() {
     let mut net = Net::v6(1, 1500, false);
     let ip = header(&net, 0, Protocol::ICMPV6);
-    let ping = Icmpv6Message::EchoRequest { identifier: 7, sequence: 1, data: &[5; 1900] };
+    let ping = Icmpv6Message::EchoRequest(Echo { identifier: 7, sequence: 1, data: &[5; 1900] });
     let frame = icmp(&net, 0, ip, &ping);
     receive(&mut net, 0, &frame);
     let group = Ipv6Header { dst: ALL_NODES, ..ip };
-    let small = Icmpv6Message::EchoRequest { identifier: 7, sequence: 2, data: b"ping" };
+    let small = Icmpv6Message::EchoRequest(Echo { identifier: 7, sequence: 2, data: b"ping" });
     let frame = icmp(&net, 0, group, &small);
     receive(&mut net, 0, &frame);
     net.run_for(10 * DELAY);

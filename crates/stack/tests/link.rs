@@ -2,15 +2,14 @@
 
 mod net;
 
-use net::{DELAY, Faults, INTERFACE, Net, SECOND, Wired};
+use net::{DELAY, Faults, Net, SECOND, Wired, expect_drop, receive};
 use outboard_stack::Stack;
 use outboard_stack::api::*;
 use outboard_stack::drops::DropReason;
 use wire::checksum::Sum;
 use wire::ethernet::{EtherType, EthernetHeader};
-use wire::icmp::IcmpMessage;
+use wire::icmp::{Echo, IcmpMessage};
 use wire::ipv4::{Ipv4Header, Protocol};
-use wire::udp::UdpHeader;
 use wire::{MacAddr, arp, ethernet, icmp, ipv4};
 
 fn v4(address: std::net::IpAddr) -> std::net::Ipv4Addr {
@@ -22,13 +21,9 @@ fn v4(address: std::net::IpAddr) -> std::net::Ipv4Addr {
 
 fn frame(net: &Net, to: usize, ip: Ipv4Header, payload: &[u8]) -> Vec<u8> {
     let (from, to) = (&net.hosts[1 - to], &net.hosts[to]);
-    let ethernet =
-        EthernetHeader { dst: to.mac, src: from.mac, vlan: None, ethertype: EtherType::IPV4 };
-    let mut frame = vec![0; 34];
-    ethernet.emit(&mut frame).unwrap();
-    ip.emit(payload.len(), &mut frame[14..]).unwrap();
-    frame.extend(payload);
-    frame
+    let mut header = [0; 20];
+    ip.emit(payload.len(), &mut header).unwrap();
+    net::frame(from.mac, to.mac, EtherType::IPV4, &header, payload)
 }
 
 fn header(net: &Net, to: usize, protocol: Protocol) -> Ipv4Header {
@@ -41,16 +36,8 @@ fn header(net: &Net, to: usize, protocol: Protocol) -> Ipv4Header {
 }
 
 fn udp_to(net: &Net, to: usize, port: u16, payload: &[u8]) -> Vec<u8> {
-    let len = payload.len() as u16 + 8;
     let ip = header(net, to, Protocol::UDP);
-    let mut bytes = vec![0; 8];
-    let mut udp = UdpHeader { src_port: 99, dst_port: port, len, checksum: 0 };
-    udp.emit(&mut bytes).unwrap();
-    bytes.extend(payload);
-    let pseudo = Sum::pseudo_v4(ip.src, ip.dst, Protocol::UDP, len.into());
-    udp.checksum = pseudo.then(Sum::of(&bytes)).finish_udp();
-    udp.emit(&mut bytes).unwrap();
-    frame(net, to, ip, &bytes)
+    frame(net, to, ip, &net::udp(ip.src.into(), ip.dst.into(), port, payload))
 }
 
 fn broadcast(packet: &arp::ArpPacket) -> [u8; 42] {
@@ -64,19 +51,6 @@ fn broadcast(packet: &arp::ArpPacket) -> [u8; 42] {
     ethernet.emit(&mut frame).unwrap();
     packet.emit(&mut frame[14..]).unwrap();
     frame
-}
-
-fn receive(net: &mut Net, host: usize, frame: &[u8], meta: RxFrameMeta) {
-    let now = net.now;
-    let host = &mut net.hosts[host];
-    host.stack.on_frame(now, INTERFACE, frame, meta, &mut host.store);
-}
-
-#[track_caller]
-fn expect_drop(net: &mut Net, frame: &[u8], reason: DropReason) {
-    let before = net.hosts[0].stack.counters().dropped(reason);
-    receive(net, 0, frame, RxFrameMeta::default());
-    assert_eq!(net.hosts[0].stack.counters().dropped(reason), before + 1, "{reason:?}");
 }
 
 fn bind(net: &mut Net, host: usize, port: u16) -> SocketId {
@@ -209,7 +183,8 @@ fn echo_requests_of_every_size_are_answered() {
         let mut net = Net::new(1);
         let data: Vec<u8> = (0..len).map(|i| i as u8).collect();
         let mut message = vec![0; 8 + len];
-        let request = IcmpMessage::EchoRequest { identifier: 3, sequence: 4, data: &data };
+        let echo = Echo { identifier: 3, sequence: 4, data: &data };
+        let request = IcmpMessage::EchoRequest(echo);
         request.emit(&mut message).unwrap();
         // In fragments of 1,480 bytes, as another host would send it.
         for start in (0..message.len()).step_by(1480) {
@@ -241,11 +216,7 @@ fn echo_requests_of_every_size_are_answered() {
                 receive(&mut net, 0, &bytes, RxFrameMeta::default());
             }
         }
-        assert_eq!(
-            icmp::parse(&answer),
-            Ok(IcmpMessage::EchoReply { identifier: 3, sequence: 4, data: &data }),
-            "{len}"
-        );
+        assert_eq!(icmp::parse(&answer), Ok(IcmpMessage::EchoReply(echo)), "{len}");
         assert_eq!(net.hosts[0].stack.counters().echo_replies, 1);
     }
 }

@@ -3,27 +3,24 @@
 use crate::checksum::Sum;
 use crate::{Malformed, NoRoom, put, put_slice};
 
+/// What an echo request carries, and its reply again, in both versions of ICMP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Echo<'a> {
+    /// Which conversation.
+    pub identifier: u16,
+    /// Which question of it.
+    pub sequence: u16,
+    /// To be sent back as it is.
+    pub data: &'a [u8],
+}
+
 /// An ICMP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpMessage<'a> {
     /// Are you there?
-    EchoRequest {
-        /// Which conversation.
-        identifier: u16,
-        /// Which question of it.
-        sequence: u16,
-        /// To be sent back as it is.
-        data: &'a [u8],
-    },
-    /// I am.
-    EchoReply {
-        /// As in the request.
-        identifier: u16,
-        /// As in the request.
-        sequence: u16,
-        /// As in the request.
-        data: &'a [u8],
-    },
+    EchoRequest(Echo<'a>),
+    /// I am; with what the request had.
+    EchoReply(Echo<'a>),
     /// A packet could not be delivered.
     Unreachable {
         /// Why: see [`unreachable`].
@@ -95,13 +92,10 @@ pub fn parse(bytes: &[u8]) -> Result<IcmpMessage<'_>, Malformed> {
         return Err(Malformed::Checksum);
     }
     let (first, second) = (u16::from_be_bytes([a0, a1]), u16::from_be_bytes([b0, b1]));
+    let echo = Echo { identifier: first, sequence: second, data: rest };
     Ok(match (kind, code) {
-        (ECHO_REPLY, 0) => {
-            IcmpMessage::EchoReply { identifier: first, sequence: second, data: rest }
-        }
-        (ECHO_REQUEST, 0) => {
-            IcmpMessage::EchoRequest { identifier: first, sequence: second, data: rest }
-        }
+        (ECHO_REPLY, 0) => IcmpMessage::EchoReply(echo),
+        (ECHO_REQUEST, 0) => IcmpMessage::EchoRequest(echo),
         (UNREACHABLE, _) => IcmpMessage::Unreachable { code, next_hop_mtu: second, quoted: rest },
         (TIME_EXCEEDED, _) => IcmpMessage::TimeExceeded { code, quoted: rest },
         (PARAMETER_PROBLEM, _) => IcmpMessage::ParameterProblem { code, pointer: a0, quoted: rest },
@@ -113,11 +107,11 @@ impl IcmpMessage<'_> {
     /// Writes the whole message, checksum done, to the start of `out` and gives its length.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
         let (kind, code, first, second, tail): (u8, u8, u16, u16, &[u8]) = match *self {
-            IcmpMessage::EchoRequest { identifier, sequence, data } => {
-                (ECHO_REQUEST, 0, identifier, sequence, data)
+            IcmpMessage::EchoRequest(echo) => {
+                (ECHO_REQUEST, 0, echo.identifier, echo.sequence, echo.data)
             }
-            IcmpMessage::EchoReply { identifier, sequence, data } => {
-                (ECHO_REPLY, 0, identifier, sequence, data)
+            IcmpMessage::EchoReply(echo) => {
+                (ECHO_REPLY, 0, echo.identifier, echo.sequence, echo.data)
             }
             IcmpMessage::Unreachable { code, next_hop_mtu, quoted } => {
                 (UNREACHABLE, code, 0, next_hop_mtu, quoted)

@@ -4,6 +4,7 @@
 use core::net::Ipv6Addr;
 
 use crate::checksum::Sum;
+use crate::icmp::Echo;
 use crate::ipv4::Protocol;
 use crate::{Malformed, NoRoom, put, put_slice};
 
@@ -41,23 +42,9 @@ pub enum Icmpv6Message<'a> {
         quoted: &'a [u8],
     },
     /// Are you there?
-    EchoRequest {
-        /// Which conversation.
-        identifier: u16,
-        /// Which question of it.
-        sequence: u16,
-        /// To be sent back as it is.
-        data: &'a [u8],
-    },
-    /// I am.
-    EchoReply {
-        /// As in the request.
-        identifier: u16,
-        /// As in the request.
-        sequence: u16,
-        /// As in the request.
-        data: &'a [u8],
-    },
+    EchoRequest(Echo<'a>),
+    /// I am; with what the request had.
+    EchoReply(Echo<'a>),
     /// Anything else, with what follows its type, code and checksum.
     Other {
         /// Its type.
@@ -130,13 +117,14 @@ fn read(kind: u8, code: u8, body: &[u8]) -> Result<Icmpv6Message<'_>, Malformed>
     let (&[a, b, c, d], rest) = body.split_first_chunk().ok_or(Malformed::Short)?;
     let word = u32::from_be_bytes([a, b, c, d]);
     let (identifier, sequence) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+    let echo = Echo { identifier, sequence, data: rest };
     Ok(match kind {
         UNREACHABLE => Icmpv6Message::Unreachable { code, quoted: rest },
         PACKET_TOO_BIG => Icmpv6Message::PacketTooBig { mtu: word, quoted: rest },
         TIME_EXCEEDED => Icmpv6Message::TimeExceeded { code, quoted: rest },
         PARAMETER_PROBLEM => Icmpv6Message::ParameterProblem { code, pointer: word, quoted: rest },
-        ECHO_REQUEST => Icmpv6Message::EchoRequest { identifier, sequence, data: rest },
-        _ => Icmpv6Message::EchoReply { identifier, sequence, data: rest },
+        ECHO_REQUEST => Icmpv6Message::EchoRequest(echo),
+        _ => Icmpv6Message::EchoReply(echo),
     })
 }
 
@@ -149,7 +137,7 @@ pub fn pseudo(src: Ipv6Addr, dst: Ipv6Addr, len: usize) -> Sum {
 impl Icmpv6Message<'_> {
     /// Writes the whole message, checksum done, to the start of `out` and gives its length.
     pub fn emit(&self, src: Ipv6Addr, dst: Ipv6Addr, out: &mut [u8]) -> Result<usize, NoRoom> {
-        let pair = |a: u16, b: u16| u32::from(a) << 16 | u32::from(b);
+        let word = |echo: Echo<'_>| u32::from(echo.identifier) << 16 | u32::from(echo.sequence);
         let (kind, code, word, tail): (u8, u8, Option<u32>, &[u8]) = match *self {
             Icmpv6Message::Unreachable { code, quoted } => (UNREACHABLE, code, Some(0), quoted),
             Icmpv6Message::PacketTooBig { mtu, quoted } => (PACKET_TOO_BIG, 0, Some(mtu), quoted),
@@ -157,12 +145,8 @@ impl Icmpv6Message<'_> {
             Icmpv6Message::ParameterProblem { code, pointer, quoted } => {
                 (PARAMETER_PROBLEM, code, Some(pointer), quoted)
             }
-            Icmpv6Message::EchoRequest { identifier, sequence, data } => {
-                (ECHO_REQUEST, 0, Some(pair(identifier, sequence)), data)
-            }
-            Icmpv6Message::EchoReply { identifier, sequence, data } => {
-                (ECHO_REPLY, 0, Some(pair(identifier, sequence)), data)
-            }
+            Icmpv6Message::EchoRequest(echo) => (ECHO_REQUEST, 0, Some(word(echo)), echo.data),
+            Icmpv6Message::EchoReply(echo) => (ECHO_REPLY, 0, Some(word(echo)), echo.data),
             Icmpv6Message::Other { kind, code, body } => (kind, code, None, body),
         };
         let room = put(out, &[kind, code, 0, 0])?;

@@ -18,7 +18,7 @@ use core::net::IpAddr;
 
 use crate::arp::Operation;
 use crate::ethernet::EtherType;
-use crate::icmp::{IcmpMessage, unreachable};
+use crate::icmp::{Echo, IcmpMessage, unreachable};
 use crate::ipv4::{Ipv4Header, Protocol};
 use crate::tcp::{TcpFlags, TcpOptions, TcpSegment};
 use crate::{MacAddr, arp, ethernet, icmp, ipv4, tcp, udp};
@@ -39,6 +39,12 @@ impl<'a> Line<'a> {
     /// The same, with names in the place of some addresses.
     pub fn with_names(self, names: &'a [(IpAddr, &'a str)]) -> Self {
         Line { names, ..self }
+    }
+}
+
+impl fmt::Display for Echo<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ({})", self.identifier, self.sequence, self.data.len())
     }
 }
 
@@ -206,12 +212,8 @@ impl Line<'_> {
 
     fn show_icmp(&self, f: &mut fmt::Formatter<'_>, message: &IcmpMessage<'_>) -> fmt::Result {
         match *message {
-            IcmpMessage::EchoRequest { identifier, sequence, data } => {
-                write!(f, " icmp echo request {identifier} {sequence} ({})", data.len())
-            }
-            IcmpMessage::EchoReply { identifier, sequence, data } => {
-                write!(f, " icmp echo reply {identifier} {sequence} ({})", data.len())
-            }
+            IcmpMessage::EchoRequest(echo) => write!(f, " icmp echo request {echo}"),
+            IcmpMessage::EchoReply(echo) => write!(f, " icmp echo reply {echo}"),
             IcmpMessage::Unreachable { code, next_hop_mtu, quoted } => {
                 f.write_str(" icmp unreachable ")?;
                 match code {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use outboard_wire::checksum::{self, Sum};
 use outboard_wire::ethernet::{EtherType, EthernetHeader, MacAddr, VlanTag};
-use outboard_wire::icmp::IcmpMessage;
+use outboard_wire::icmp::{Echo, IcmpMessage};
 use outboard_wire::icmpv6::Icmpv6Message;
 use outboard_wire::ipv4::{Ipv4Header, Protocol};
 use outboard_wire::ipv6::{Fragment, Ipv6Header};
@@ -172,9 +172,10 @@ proptest! {
 
     #[test]
     fn icmp_messages(kind in 0u8..5, code: u8, first: u16, second: u16, data: Vec<u8>, wrong: u16) {
+        let echo = Echo { identifier: first, sequence: second, data: &data };
         let message = match kind {
-            0 => IcmpMessage::EchoRequest { identifier: first, sequence: second, data: &data },
-            1 => IcmpMessage::EchoReply { identifier: first, sequence: second, data: &data },
+            0 => IcmpMessage::EchoRequest(echo),
+            1 => IcmpMessage::EchoReply(echo),
             2 => IcmpMessage::Unreachable { code, next_hop_mtu: second, quoted: &data },
             3 => IcmpMessage::TimeExceeded { code, quoted: &data },
             _ => IcmpMessage::ParameterProblem { code, pointer: first as u8, quoted: &data },
@@ -237,13 +238,14 @@ proptest! {
     fn icmpv6_survives(src: u128, dst: u128, which in 0u8..7, number: u32, tail: Vec<u8>) {
         let (src, dst) = (Ipv6Addr::from(src), Ipv6Addr::from(dst));
         let (identifier, sequence, code) = ((number >> 16) as u16, number as u16, number as u8);
+        let echo = Echo { identifier, sequence, data: &tail };
         let message = match which {
             0 => Icmpv6Message::Unreachable { code, quoted: &tail },
             1 => Icmpv6Message::PacketTooBig { mtu: number, quoted: &tail },
             2 => Icmpv6Message::TimeExceeded { code, quoted: &tail },
             3 => Icmpv6Message::ParameterProblem { code, pointer: number, quoted: &tail },
-            4 => Icmpv6Message::EchoRequest { identifier, sequence, data: &tail },
-            5 => Icmpv6Message::EchoReply { identifier, sequence, data: &tail },
+            4 => Icmpv6Message::EchoRequest(echo),
+            5 => Icmpv6Message::EchoReply(echo),
             _ => Icmpv6Message::Other { kind: 200, code, body: &tail },
         };
         let mut bytes = vec![0; 8 + tail.len()];

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use wire::Malformed;
 use wire::checksum::Sum;
+use wire::icmp::Echo;
 use wire::icmpv6::{self, Icmpv6Message, problem, unreachable};
 use wire::ipv4::Protocol;
 use wire::ipv6::{self, Chain, FRAGMENT_LEN, Fragment, Ipv6Header, Unreadable, walk};
@@ -13,7 +14,7 @@ use super::receive::{Below, Ip, Quoted};
 use super::{IpOut, Stack};
 use crate::api::*;
 use crate::drops::DropReason;
-use crate::reassembly::{Piece, Progress};
+use crate::reassembly::Piece;
 use crate::route::is_unicast;
 use crate::tcp::IcmpError;
 
@@ -137,30 +138,19 @@ impl Stack {
             return tell(self, problem::FIRST_FRAGMENT, 0);
         }
         let piece = Piece::v6(header, fragment);
-        match self.reassembly.on_fragment(&piece, chain.payload)? {
-            Progress::Waiting => Ok(()),
-            Progress::Started(slot) => {
-                self.wheel.set(slot, Instant(now.0.saturating_add(REASSEMBLY_NS)));
-                Ok(())
+        let Some(whole) = self.reassemble(now, &piece, chain.payload, REASSEMBLY_NS)? else {
+            return Ok(());
+        };
+        let below = below.reassembled();
+        let result = match walk(whole.protocol, &whole.bytes, usize::from(chain.headers_len)) {
+            Ok(inner) if inner.fragment.is_none() => {
+                self.on_whole(now, &below, header, &inner, bytes, sink)
             }
-            Progress::Complete(slot) => {
-                self.wheel.cancel(slot);
-                self.counters.reassembled = self.counters.reassembled.wrapping_add(1);
-                let (whole, first) = self.reassembly.take(slot);
-                // What the port says is about the last fragment alone.
-                let below = Below { checksum: RxChecksum::Unknown, gso_bytes: None, ..*below };
-                let skipped = usize::from(chain.headers_len);
-                let result = match walk(first, &whole, skipped) {
-                    Ok(inner) if inner.fragment.is_none() => {
-                        self.on_whole(now, &below, header, &inner, bytes, sink)
-                    }
-                    Ok(_) => Err(DropReason::FragmentMalformed),
-                    Err(why) => Err(self.on_unreadable(now, &below, header, bytes, why)),
-                };
-                self.reassembly.give(slot, whole);
-                result
-            }
-        }
+            Ok(_) => Err(DropReason::FragmentMalformed),
+            Err(why) => Err(self.on_unreadable(now, &below, header, bytes, why)),
+        };
+        self.reassembly.give(whole);
+        result
     }
 
     /// Headers that are not understood; the sender is told where that is asked for.
@@ -347,7 +337,7 @@ impl Stack {
             _ => DropReason::IcmpMalformed,
         })?;
         match message {
-            Icmpv6Message::EchoRequest { data, .. } => {
+            Icmpv6Message::EchoRequest(Echo { data, .. }) => {
                 if src.is_unspecified() {
                     return Err(DropReason::IpSource);
                 }
@@ -370,7 +360,7 @@ impl Stack {
             Icmpv6Message::TimeExceeded { quoted, .. } => {
                 self.on_icmpv6_error(now, IcmpError::HostUnreachable, quoted)
             }
-            Icmpv6Message::EchoReply { .. } | Icmpv6Message::ParameterProblem { .. } => {
+            Icmpv6Message::EchoReply(_) | Icmpv6Message::ParameterProblem { .. } => {
                 Err(DropReason::IcmpNotServed)
             }
             Icmpv6Message::Other { kind, code, body } => {

@@ -15,7 +15,7 @@ use wire::{MacAddr, Malformed};
 use super::{ArpOut, IpOut, Outgoing, Stack};
 use crate::api::*;
 use crate::drops::DropReason;
-use crate::reassembly::{Piece, Progress};
+use crate::reassembly::{Piece, Progress, Whole};
 use crate::route::is_unicast;
 use crate::tcp::{IcmpError, SegmentRx};
 
@@ -38,6 +38,13 @@ pub(super) struct Below {
     pub gso_bytes: Option<u16>,
     /// Where layer 4 begins in the frame, as the vnet header counts.
     pub l4_start: usize,
+}
+
+impl Below {
+    /// Of a packet whose last fragment this is about: what the port says is about that one alone.
+    pub fn reassembled(self) -> Self {
+        Self { checksum: RxChecksum::Unknown, gso_bytes: None, ..self }
+    }
 }
 
 /// What the IP header of a packet says, whatever its family.
@@ -207,21 +214,34 @@ impl Stack {
         if !header.is_fragment() {
             return self.on_payload(now, below, &ip, packet.payload, sink);
         }
-        match self.reassembly.on_fragment(&Piece::v4(&header), packet.payload)? {
-            Progress::Waiting => Ok(()),
+        let within = REASSEMBLY_NS;
+        let piece = Piece::v4(&header);
+        let Some(whole) = self.reassemble(now, &piece, packet.payload, within)? else {
+            return Ok(());
+        };
+        let result = self.on_payload(now, below.reassembled(), &ip, &whole.bytes, sink);
+        self.reassembly.give(whole);
+        result
+    }
+
+    /// A fragment, whose packet has `within` from its first one on; the packet when it is whole.
+    pub(super) fn reassemble(
+        &mut self,
+        now: Instant,
+        piece: &Piece,
+        payload: &[u8],
+        within: u64,
+    ) -> Result<Option<Whole>, DropReason> {
+        match self.reassembly.on_fragment(piece, payload)? {
+            Progress::Waiting => Ok(None),
             Progress::Started(slot) => {
-                self.wheel.set(slot, Instant(now.0.saturating_add(REASSEMBLY_NS)));
-                Ok(())
+                self.wheel.set(slot, Instant(now.0.saturating_add(within)));
+                Ok(None)
             }
             Progress::Complete(slot) => {
                 self.wheel.cancel(slot);
                 self.counters.reassembled = self.counters.reassembled.wrapping_add(1);
-                let (whole, _) = self.reassembly.take(slot);
-                // What the port says is about the last fragment alone.
-                let below = Below { checksum: RxChecksum::Unknown, gso_bytes: None, ..below };
-                let result = self.on_payload(now, below, &ip, &whole, sink);
-                self.reassembly.give(slot, whole);
-                result
+                Ok(Some(self.reassembly.take(slot)))
             }
         }
     }
@@ -374,7 +394,7 @@ impl Stack {
             return Err(DropReason::IcmpNotServed);
         }
         match message {
-            IcmpMessage::EchoRequest { .. } => self.answer_echo(below.interface, ip, bytes),
+            IcmpMessage::EchoRequest(_) => self.answer_echo(below.interface, ip, bytes),
             IcmpMessage::Unreachable { code, next_hop_mtu, quoted } => {
                 let error = match code {
                     unreachable::PROTOCOL | unreachable::PORT => IcmpError::PortUnreachable,
@@ -388,7 +408,7 @@ impl Stack {
             IcmpMessage::TimeExceeded { quoted, .. } => {
                 self.on_icmp_error_v4(now, IcmpError::HostUnreachable, quoted)
             }
-            IcmpMessage::EchoReply { .. }
+            IcmpMessage::EchoReply(_)
             | IcmpMessage::ParameterProblem { .. }
             | IcmpMessage::Other { .. } => Err(DropReason::IcmpNotServed),
         }

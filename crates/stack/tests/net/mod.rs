@@ -6,8 +6,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use outboard_stack::api::*;
+use outboard_stack::drops::DropReason;
 use outboard_stack::{Config, HEADER_MAX, Limits, Stack};
-use wire::ethernet::EthernetHeader;
+use wire::checksum::Sum;
+use wire::ethernet::{EtherType, EthernetHeader};
+use wire::ipv4::Protocol;
+use wire::udp::UdpHeader;
 use wire::{MacAddr, checksum, ethernet, icmp, icmpv6, ipv4, ipv6, text};
 
 pub const MS: u64 = 1_000_000;
@@ -92,6 +96,44 @@ pub struct Host {
 }
 
 pub const INTERFACE: InterfaceIndex = InterfaceIndex(0);
+
+/// A frame of these parts.
+pub fn frame(src: MacAddr, dst: MacAddr, kind: EtherType, header: &[u8], rest: &[u8]) -> Vec<u8> {
+    let ethernet = EthernetHeader { dst, src, vlan: None, ethertype: kind };
+    let mut frame = vec![0; 14];
+    ethernet.emit(&mut frame).unwrap();
+    frame.extend(header);
+    frame.extend(rest);
+    frame
+}
+
+/// A datagram from port 99, checksum done.
+pub fn udp(src: IpAddr, dst: IpAddr, port: u16, payload: &[u8]) -> Vec<u8> {
+    let len = payload.len() as u16 + 8;
+    let mut bytes = vec![0; 8];
+    let mut udp = UdpHeader { src_port: 99, dst_port: port, len, checksum: 0 };
+    udp.emit(&mut bytes).unwrap();
+    bytes.extend(payload);
+    let pseudo = Sum::pseudo(src, dst, Protocol::UDP, len.into()).unwrap();
+    udp.checksum = pseudo.then(Sum::of(&bytes)).finish_udp();
+    udp.emit(&mut bytes).unwrap();
+    bytes
+}
+
+/// Hands a frame to a host.
+pub fn receive(net: &mut Net, host: usize, frame: &[u8], meta: RxFrameMeta) {
+    let now = net.now;
+    let host = &mut net.hosts[host];
+    host.stack.on_frame(now, INTERFACE, frame, meta, &mut host.store);
+}
+
+/// Hands a frame to host 0, which is to drop it for this reason.
+#[track_caller]
+pub fn expect_drop(net: &mut Net, frame: &[u8], reason: DropReason) {
+    let before = net.hosts[0].stack.counters().dropped(reason);
+    receive(net, 0, frame, RxFrameMeta::default());
+    assert_eq!(net.hosts[0].stack.counters().dropped(reason), before + 1, "{reason:?}");
+}
 
 impl Host {
     pub fn new(number: u8, mtu: u16, tso: bool, limits: Limits) -> Self {

@@ -51,12 +51,8 @@ impl Line<'_> {
         };
         f.write_str(" icmp6 ")?;
         match message {
-            Icmpv6Message::EchoRequest { identifier, sequence, data } => {
-                write!(f, "echo request {identifier} {sequence} ({})", data.len())
-            }
-            Icmpv6Message::EchoReply { identifier, sequence, data } => {
-                write!(f, "echo reply {identifier} {sequence} ({})", data.len())
-            }
+            Icmpv6Message::EchoRequest(echo) => write!(f, "echo request {echo}"),
+            Icmpv6Message::EchoReply(echo) => write!(f, "echo reply {echo}"),
             Icmpv6Message::Unreachable { code, quoted } => {
                 f.write_str("unreachable ")?;
                 match code {
