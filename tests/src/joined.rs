@@ -174,6 +174,15 @@ impl Keeper {
         Self { program, directory, steps: 0 }
     }
 
+    /// Starts one on host A, on the kernel, that holds and has used the connection "held" to
+    /// redis.
+    pub fn of_redis(joined: &Joined) -> Self {
+        let mut keeper = Self::start(joined, Side::A, false);
+        assert_eq!(keeper.open("held", SERVER, 6379), "ok");
+        assert_eq!(keeper.ask("held", 0), "ok");
+        keeper
+    }
+
     /// Begins a step; [`Keeper::outcome`] tells how it went.
     pub fn begin(&mut self, kind: &str, words: &str) -> u32 {
         let number = self.steps;

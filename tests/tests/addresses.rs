@@ -47,9 +47,7 @@ fn an_address_that_is_replaced_takes_its_listeners_and_connections_along() {
     let joined = Joined::start();
     let _redis = joined.redis();
     let b = joined.link.end(Side::B);
-    let mut keeper = Keeper::start(&joined, Side::A, false);
-    assert_eq!(keeper.open("held", SERVER, 6379), "ok");
-    assert_eq!(keeper.ask("held", 0), "ok");
+    let mut keeper = Keeper::of_redis(&joined);
     // The same address with another prefix, and the old one away.
     joined.ip(Side::B, &format!("addr add {SERVER}/25 dev {b}"));
     joined.ip(Side::B, &format!("addr del {SERVER}/24 dev {b}"));
@@ -170,9 +168,7 @@ fn rules_of_the_kernels_own_keep_new_connections_from_the_engine() {
     };
     let mut joined = Joined::start();
     let _redis = joined.redis();
-    let mut keeper = Keeper::start(&joined, Side::A, false);
-    assert_eq!(keeper.open("held", SERVER, 6379), "ok");
-    assert_eq!(keeper.ask("held", 0), "ok");
+    let mut keeper = Keeper::of_redis(&joined);
     joined.ip(Side::B, "rule add fwmark 7 table 100");
     joined.engine_says("routing rules");
     eventually("new connections through the kernel", || {

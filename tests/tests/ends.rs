@@ -14,9 +14,7 @@ fn a_terminated_engine_lets_connections_end_while_new_ones_go_to_the_kernel() {
     let Some(_turn) = turn(name) else { return };
     let mut joined = Joined::start();
     let mut redis = joined.redis();
-    let mut keeper = Keeper::start(&joined, Side::A, false);
-    assert_eq!(keeper.open("held", SERVER, 6379), "ok");
-    assert_eq!(keeper.ask("held", 0), "ok");
+    let mut keeper = Keeper::of_redis(&joined);
     assert_eq!(joined.counter("accepts"), 1);
     joined.engine().signal(Signal::TERM);
     joined.engine_says("draining: 1 connection, 1 program attached");
@@ -46,9 +44,7 @@ fn what_is_left_when_draining_is_over_is_closed_as_the_kernel_would() {
     let mut joined = Joined::without_engine();
     joined.start_engine_with(&["--drain", "1"]);
     let mut redis = joined.redis();
-    let mut keeper = Keeper::start(&joined, Side::A, false);
-    assert_eq!(keeper.open("held", SERVER, 6379), "ok");
-    assert_eq!(keeper.ask("held", 0), "ok");
+    let mut keeper = Keeper::of_redis(&joined);
     joined.engine().signal(Signal::TERM);
     joined.engine_says("closing what is left: 1 connection");
     let engine = joined.engine.take().expect("the engine runs");
@@ -64,9 +60,7 @@ fn a_second_signal_ends_the_waiting() {
     let mut joined = Joined::without_engine();
     joined.start_engine_with(&["--drain", "3600"]);
     let _redis = joined.redis();
-    let mut keeper = Keeper::start(&joined, Side::A, false);
-    assert_eq!(keeper.open("held", SERVER, 6379), "ok");
-    assert_eq!(keeper.ask("held", 0), "ok");
+    let mut keeper = Keeper::of_redis(&joined);
     joined.engine().signal(Signal::TERM);
     joined.engine_says("draining: 1 connection");
     let begin = Instant::now();

@@ -72,9 +72,7 @@ fn connections_outlive_an_interface_that_goes_down_and_up() {
     let joined = Joined::start();
     let _redis = joined.redis();
     let b = joined.link.end(Side::B);
-    let mut keeper = Keeper::start(&joined, Side::A, false);
-    assert_eq!(keeper.open("held", SERVER, 6379), "ok");
-    assert_eq!(keeper.ask("held", 0), "ok");
+    let mut keeper = Keeper::of_redis(&joined);
     for _ in 0..2 {
         joined.ip(Side::B, &format!("link set {b} down"));
         let asked = keeper.begin("use", "held 0");
@@ -92,9 +90,7 @@ fn an_engine_goes_on_when_its_interface_is_renamed() {
     let joined = Joined::start();
     let _redis = joined.redis();
     let b = joined.link.end(Side::B);
-    let mut keeper = Keeper::start(&joined, Side::A, false);
-    assert_eq!(keeper.open("held", SERVER, 6379), "ok");
-    assert_eq!(keeper.ask("held", 0), "ok");
+    let mut keeper = Keeper::of_redis(&joined);
     // Kernels before 6.2 rename only what is down.
     joined.ip(Side::B, &format!("link set {b} down"));
     joined.ip(Side::B, &format!("link set {b} name renamed0"));
