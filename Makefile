@@ -4,6 +4,8 @@
 #                corpora, then real programs through the engine
 #   make install what `make build` made, below DESTDIR, for PREFIX (/usr/local), with a systemd unit
 #   make scripts packet scripts against the stack and against this machine's kernel; root
+#   make packetdrill DIR=...  a folder of packetdrill scripts against the stack; the tool itself from
+#                PACKETDRILL=path (source or binary), as installed, or fetched
 #   make lint    formatting, clippy, and the rules of the tree (xtask tidy)
 #   make test-vm the tests of a shared interface in a virtual machine: Debian's kernel, virtio-net
 #   make demo    the comparison with the kernel; root
@@ -25,7 +27,7 @@ BUILT ?= target/release
 KILLS ?= 100
 export SOAK_SECONDS KILLS
 
-.PHONY: all build install test test-vm scripts run-scripts lint demo bench bench-port sim kills soak coexist fuzz loom setup setup-build
+.PHONY: all build install test test-vm scripts run-scripts packetdrill lint demo bench bench-port sim kills soak coexist fuzz loom setup setup-build
 
 all: build
 
@@ -94,6 +96,9 @@ run-scripts:
 		echo "SKIPPED the scripts' run against the kernel: it takes root"; \
 		target/release/outboard script $(BRIEF) tests/packet; \
 	fi
+
+packetdrill: setup-build
+	@PACKETDRILL="$(PACKETDRILL)" $(CARGO) xtask packetdrill $(DIR)
 
 demo: setup build
 	@target/release/outboard demo

@@ -155,6 +155,12 @@ table! { LimitsTable for Limits {
 table! { TcpTable for TcpSettings {
     timestamps: bool,
     mtu_probing: MtuProbing,
+    sack: bool,
+    window_scaling: bool,
+    receive_max: u32,
+    slow_start_after_idle: bool,
+    syn_retries: u8,
+    syn_ack_retries: u8,
 } }
 
 /// Settings from the file at `path`, if any, and `flags`.

@@ -1,8 +1,9 @@
-//! Work on the tree itself: `cargo xtask tidy | rfc | loom | fuzz`.
+//! Work on the tree itself: `cargo xtask tidy | rfc | loom | fuzz | packetdrill`.
 #![forbid(unsafe_code)]
 
 mod fuzz;
 mod loom;
+mod packetdrill;
 mod rfc;
 mod tidy;
 
@@ -15,7 +16,8 @@ usage: cargo xtask COMMAND
   rfc [TEXTS]                          clauses of RFC 9293 cited by code and tests; with a folder of
                                        RFC texts (rfc9293.txt), whether quotations are true
   loom                                 interleavings of the shared queues
-  fuzz [TARGET...] [--seconds N]       fuzz targets, all of them unless named; 60 seconds each";
+  fuzz [TARGET...] [--seconds N]       fuzz targets, all of them unless named; 60 seconds each
+  packetdrill DIR...                   packetdrill scripts against the stack";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
         Some("rfc") => rfc::run(&root(), arguments.next().as_deref().map(Path::new)),
         Some("loom") => loom::run(&root()),
         Some("fuzz") => fuzz::run(&root(), arguments),
+        Some("packetdrill") => packetdrill::run(&root(), arguments),
         _ => Err(USAGE.to_owned()),
     };
     match result {

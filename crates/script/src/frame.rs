@@ -1,11 +1,13 @@
 //! Frames out of packets, and back.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use wire::checksum::Sum;
 use wire::ethernet::{self, EtherType, EthernetHeader};
 use wire::icmp::IcmpMessage;
 use wire::ipv4::{self, Ipv4Header, Protocol};
+use wire::ipv6::{self, Ipv6Header};
+use wire::ndp::{self, NdpMessage};
 use wire::udp::UdpHeader;
 use wire::{MacAddr, arp};
 
@@ -244,36 +246,102 @@ pub fn address_to(frame: &mut [u8], host: MacAddr) {
     }
 }
 
-/// The peer's question or answer who has an address.
-fn arp_from_peer(operation: arp::Operation, target: MacAddr) -> Vec<u8> {
-    let packet = arp::ArpPacket {
-        operation,
-        sender_mac: REMOTE_MAC,
-        sender_ip: REMOTE,
-        target_mac: target,
-        target_ip: LOCAL,
-    };
-    let mut bytes = vec![0; 28];
-    packet.emit(&mut bytes).expect("28 bytes are enough");
+/// The peer's question or answer who has an address; it has that of `sender_ip`.
+fn arp_from_peer(
+    operation: arp::Operation,
+    sender_ip: Ipv4Addr,
+    (target_mac, target_ip): (MacAddr, Ipv4Addr),
+) -> Vec<u8> {
+    let packet =
+        arp::ArpPacket { operation, sender_mac: REMOTE_MAC, sender_ip, target_mac, target_ip };
+    let mut bytes = vec![0; arp::LEN];
+    packet.emit(&mut bytes).expect("the packet fits its own length");
     let mut frame = framed(EtherType::ARP, &bytes);
-    address_to(&mut frame, if target == MacAddr::ZERO { MacAddr::BROADCAST } else { target });
+    let broadcast = target_mac == MacAddr::ZERO;
+    address_to(&mut frame, if broadcast { MacAddr::BROADCAST } else { target_mac });
     frame
 }
 
 /// The peer's question who has the host's address: it teaches the host the peer's, too.
 pub fn arp_question() -> Vec<u8> {
-    arp_from_peer(arp::Operation::REQUEST, MacAddr::ZERO)
+    arp_from_peer(arp::Operation::REQUEST, REMOTE, (MacAddr::ZERO, LOCAL))
 }
 
-/// The peer's answer when a frame asks for its link address.
+/// The peer's answer when a frame asks for the peer's link address.
 pub fn arp_answer(frame: &[u8]) -> Option<Vec<u8>> {
+    neighbor_answer(frame, &|address| address == REMOTE)
+}
+
+/// The peer's answer when a frame asks for the link address of one of its addresses, of either
+/// family.
+pub fn neighbor_answer(frame: &[u8], is_peer: &dyn Fn(IpAddr) -> bool) -> Option<Vec<u8>> {
     let (header, rest) = ethernet::parse(frame).ok()?;
+    if header.ethertype == EtherType::IPV6 {
+        return advertisement(rest, header.src, is_peer);
+    }
     if header.ethertype != EtherType::ARP {
         return None;
     }
     let asked = arp::parse(rest).ok()?;
-    (asked.operation == arp::Operation::REQUEST && asked.target_ip == REMOTE)
-        .then(|| arp_from_peer(arp::Operation::REPLY, asked.sender_mac))
+    (asked.operation == arp::Operation::REQUEST && is_peer(asked.target_ip.into())).then(|| {
+        let host = (asked.sender_mac, asked.sender_ip);
+        arp_from_peer(arp::Operation::REPLY, asked.target_ip, host)
+    })
+}
+
+/// The answer to a neighbour solicitation, unless the host only looks whether an address is free.
+fn advertisement(
+    packet: &[u8],
+    host: MacAddr,
+    is_peer: &dyn Fn(IpAddr) -> bool,
+) -> Option<Vec<u8>> {
+    let (ip, body) = ipv6::parse(packet).ok()?;
+    if ip.next_header != Protocol::ICMPV6 || ip.src.is_unspecified() {
+        return None;
+    }
+    // Behind type, code and checksum, which is the host's business.
+    let (&kind, message) = (body.first()?, body.get(4..)?);
+    let NdpMessage::NeighborSolicitation { target, .. } = ndp::parse(kind, message).ok()? else {
+        return None;
+    };
+    if !is_peer(target.into()) {
+        return None;
+    }
+    let answer = NdpMessage::NeighborAdvertisement {
+        router: false,
+        solicited: true,
+        overrides: true,
+        target,
+        link_address: Some(REMOTE_MAC),
+    };
+    let mut bytes = [0; 64];
+    let len = answer.emit(target, ip.src, &mut bytes).expect("32 bytes fit");
+    let header = Ipv6Header { src: target, dst: ip.src, ..ip };
+    let mut packet = vec![0; ipv6::HEADER_LEN];
+    header.emit(len, &mut packet).expect("the header fits its own length");
+    packet.extend(bytes.get(..len).unwrap_or_default());
+    let mut frame = framed(EtherType::IPV6, &packet);
+    address_to(&mut frame, host);
+    Some(frame)
+}
+
+/// A packet of the peer's, from its IP header on, as a frame without the host's link address.
+pub fn packet_frame(packet: &[u8]) -> Vec<u8> {
+    let v6 = packet.first().is_some_and(|first| first >> 4 == 6);
+    framed(if v6 { EtherType::IPV6 } else { EtherType::IPV4 }, packet)
+}
+
+/// The IP packet of a frame that came out, unless it is about the link itself.
+pub fn packet_of(frame: &[u8]) -> Option<&[u8]> {
+    let (header, rest) = ethernet::parse(frame).ok()?;
+    match header.ethertype {
+        EtherType::IPV4 => Some(rest),
+        EtherType::IPV6 => {
+            let (ip, _) = ipv6::parse(rest).ok()?;
+            (!ip.dst.is_multicast()).then_some(rest)
+        }
+        _ => None,
+    }
 }
 
 /// What came out of the host.

@@ -13,7 +13,8 @@ const THREADS_PER_CORE: usize = 4;
 
 /// Runs a script against our stack.
 pub fn against_us(script: &Script) -> Result<(), String> {
-    let settings = Settings { mtu: script.mtu, sysctls: script.settings.clone() };
+    let settings =
+        Settings { mtu: script.mtu, sysctls: script.settings.clone(), ..Settings::default() };
     let mut ours = Ours::new(&settings).map_err(|why| why.0)?;
     run(script, &mut ours)
 }

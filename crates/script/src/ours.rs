@@ -5,24 +5,30 @@ mod baton;
 mod host;
 mod kernel;
 mod program;
+pub mod sysctls;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use client::sockets::{Config, Sockets};
 
 use crate::frame;
-use crate::system::{Outcome, System, SystemCall};
+use crate::system::{LOCAL, Outcome, System, SystemCall};
 use baton::Baton;
+pub use baton::Job;
 use host::Host;
-pub use host::Unsupported;
+pub use host::{MAC, Unsupported};
 use kernel::InMemory;
-pub use program::Program;
+pub use kernel::Numbers;
+pub use program::{Message, Program};
 
 /// Scripts that do not say otherwise get the tolerance that packetdrill gives.
 const TOLERANCE_NS: u64 = 4_000_000;
 /// Rounds of work at one moment after which something is wrong.
 const ROUNDS_MAX: usize = 100_000;
+/// Time in which an IPv6 address is surely known to be nobody else's (RFC 4862).
+const DETECTION_NS: u64 = 4_000_000_000;
 
 /// How a system is made.
 #[derive(Clone, Debug)]
@@ -31,6 +37,24 @@ pub struct Settings {
     pub mtu: u16,
     /// Kernel settings that the script wants.
     pub sysctls: Vec<(String, String)>,
+    /// The host's addresses with the lengths of their prefixes.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// What kind of numbers its descriptors have.
+    pub numbers: Numbers,
+    /// Whether its port cuts large segments.
+    pub tso: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mtu: 1500,
+            sysctls: Vec::new(),
+            addresses: vec![(LOCAL.into(), 24)],
+            numbers: Numbers::Own,
+            tso: false,
+        }
+    }
 }
 
 /// A host of ours.
@@ -48,7 +72,7 @@ impl Ours {
         let baton = Arc::new(Baton::default());
         let host = Arc::new(Host::new(settings, baton.clone())?);
         // The sockets of a process live as long as it does; a script's are a few kilobytes.
-        let kernel: &'static InMemory = Box::leak(Box::new(InMemory::new(baton.clone())));
+        let kernel: &'static InMemory = Box::leak(Box::new(InMemory::new(baton.clone(), settings)));
         let config = Config {
             socket: "/dev/null".into(),
             program: "script".into(),
@@ -67,8 +91,23 @@ impl Ours {
         let mut ours = Self { host, baton, thread: Some(thread), frames: Vec::new(), program };
         ours.inject(frame::arp_question());
         ours.settle();
+        if settings.addresses.iter().any(|(address, _)| address.is_ipv6()) {
+            // Until the addresses are known to be nobody else's.
+            let later = ours.now() + DETECTION_NS;
+            while ours.now() < later {
+                ours.pass(later);
+                ours.frames.clear();
+            }
+        }
         ours.frames.clear();
         Ok(ours)
+    }
+
+    /// The program begins something. Only when what it did before has ended.
+    pub fn begin(&mut self, job: Job) {
+        self.settle();
+        self.baton.start(job);
+        self.settle();
     }
 
     /// The program, for those who call it themselves.
@@ -78,12 +117,14 @@ impl Ours {
 
     /// Lets everything happen that happens now.
     fn settle(&mut self) {
+        let addresses = self.host.addresses().to_vec();
+        let is_peer = |address| !addresses.iter().any(|(own, _)| *own == address);
         for _ in 0..ROUNDS_MAX {
             let worked = self.host.turn();
             let now = self.baton.now();
             let mut answered = false;
             for bytes in self.host.take_sent() {
-                match frame::arp_answer(&bytes) {
+                match frame::neighbor_answer(&bytes, &is_peer) {
                     Some(answer) => {
                         self.inject(answer);
                         answered = true;
@@ -136,9 +177,7 @@ impl System for Ours {
     }
 
     fn start(&mut self, call: SystemCall) {
-        self.settle();
-        self.baton.start(call);
-        self.settle();
+        self.begin(Job::new(move |program| program.call(call)));
     }
 
     fn take_outcome(&mut self) -> Option<(u64, Outcome)> {

@@ -372,6 +372,9 @@ impl Sockets {
                 return Ok(put(out, &value));
             }
             (TCP, libc::TCP_INFO) => return self.tcp_info(connection, out),
+            // CUBIC and Reno say nothing, as in the kernel.
+            (TCP, libc::TCP_CC_INFO) => return Ok(0),
+            (SOCKET, libc::SO_MEMINFO) => return Ok(put(out, &memory_info(socket, connection))),
             (TCP, libc::TCP_MAXSEG) => i32::from(connection.endpoint.info()?.mss_bytes),
             (TCP, libc::TCP_CONGESTION) => {
                 let reno = socket.remembered(level, name) == Some(1);
@@ -536,6 +539,24 @@ impl Sockets {
         }
         Verdict::Kernel
     }
+}
+
+/// SO_MEMINFO: nine words as in linux/sock_diag.h. What the engine has no counterpart of is zero.
+fn memory_info(socket: &Socket, connection: &Connection) -> [u8; 36] {
+    let limit = |name| socket.remembered(SOCKET, name).map_or(1 << 20, |v| v.saturating_mul(2));
+    let mut value = [0; 36];
+    let words = [
+        // SK_MEMINFO_RMEM_ALLOC, _RCVBUF, _SNDBUF, _WMEM_QUEUED.
+        (0, connection.endpoint.readable_bytes()),
+        (4, u64::from(limit(libc::SO_RCVBUF).unsigned_abs())),
+        (12, u64::from(limit(libc::SO_SNDBUF).unsigned_abs())),
+        (20, connection.endpoint.unsent_bytes()),
+    ];
+    for (at, word) in words {
+        let word = u32::try_from(word).unwrap_or(u32::MAX);
+        put(value.get_mut(at..).unwrap_or_default(), &word.to_ne_bytes());
+    }
+    value
 }
 
 /// The engine's number of a congestion control.

@@ -4,7 +4,23 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::Program;
-use crate::system::{Outcome, SystemCall};
+use crate::system::Outcome;
+
+/// What the program is told to do.
+pub struct Job(Box<dyn FnOnce(Program) -> Outcome + Send>);
+
+impl Job {
+    /// Something for the program to do.
+    pub fn new(body: impl FnOnce(Program) -> Outcome + Send + 'static) -> Self {
+        Self(Box::new(body))
+    }
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Job")
+    }
+}
 
 /// Where the program's thread is.
 #[derive(Debug, Default)]
@@ -13,7 +29,7 @@ enum Caller {
     #[default]
     Idle,
     /// It has been told to make a call.
-    Told(SystemCall),
+    Told(Job),
     /// It runs.
     Runs,
     /// It sleeps in a call, until a time if there is one.
@@ -71,10 +87,10 @@ impl Baton {
     }
 
     /// The program makes a call; returns when it has ended or sleeps.
-    pub fn start(&self, call: SystemCall) {
+    pub fn start(&self, job: Job) {
         let mut state = self.state();
         assert!(matches!(state.caller, Caller::Idle), "a program makes one call at a time");
-        state.caller = Caller::Told(call);
+        state.caller = Caller::Told(job);
         self.changed.notify_all();
         drop(self.rest(state));
     }
@@ -147,9 +163,9 @@ impl Baton {
     pub fn serve(&self, program: Program) {
         loop {
             let mut state = self.state();
-            let call = loop {
+            let job = loop {
                 match std::mem::take(&mut state.caller) {
-                    Caller::Told(call) => break call,
+                    Caller::Told(job) => break job,
                     Caller::Over => {
                         state.caller = Caller::Over;
                         return;
@@ -160,7 +176,7 @@ impl Baton {
             };
             state.caller = Caller::Runs;
             drop(state);
-            let outcome = program.call(call);
+            let outcome = job.0(program);
             let mut state = self.state();
             if !matches!(state.caller, Caller::Over) {
                 state.caller = Caller::Ended(state.now, outcome);

@@ -1,10 +1,11 @@
 //! The engine's worker, its port and the control socket of the one program.
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use client::Session;
-use engine::config::{Ipv6Mode, MtuProbing, TcpSettings};
+use engine::config::Ipv6Mode;
 use engine::control::exchange::{Answer, Command, SessionKey, Shown};
 use engine::session::{SessionSeed, SessionWho};
 use engine::stats::Counters;
@@ -16,10 +17,9 @@ use sim::port::{Arrived, SimPort, Wires, locked};
 use stack::api::Instant;
 use wire::MacAddr;
 
-use super::Settings;
 use super::baton::Baton;
 use super::kernel::InMemory;
-use crate::system::LOCAL;
+use super::{Settings, sysctls};
 
 /// The engine's link address.
 pub const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -39,28 +39,15 @@ pub struct Host {
     engine_end: Mutex<Option<OwnedFd>>,
     limits: Limits,
     mtu: u16,
+    addresses: Vec<(IpAddr, u8)>,
 }
-
-/// Settings that are as our stack always is.
-const AS_WE_ARE: &[(&str, &str)] = &[
-    ("net.ipv4.tcp_sack", "1"),
-    ("net.ipv4.tcp_timestamps", "1"),
-    ("net.ipv4.tcp_window_scaling", "1"),
-    ("net.ipv4.tcp_rfc1337", "1"),
-    ("net.ipv4.tcp_no_metrics_save", "1"),
-    ("net.ipv4.tcp_congestion_control", "cubic"),
-    ("net.ipv4.tcp_frto", "2"),
-    ("net.ipv4.tcp_recovery", "1"),
-    ("net.ipv4.tcp_slow_start_after_idle", "1"),
-];
 
 impl Host {
     /// A host with one port.
     pub fn new(settings: &Settings, baton: Arc<Baton>) -> Result<Self, Unsupported> {
-        for (name, value) in &settings.sysctls {
-            if !AS_WE_ARE.contains(&(name.as_str(), value.as_str())) {
-                return Err(Unsupported(format!("{name}={value} is no setting of ours")));
-            }
+        let (tcp, foreign) = sysctls::meaning(&settings.sysctls);
+        if let Some((name, value)) = foreign.first() {
+            return Err(Unsupported(format!("{name}={value} is no setting of ours")));
         }
         let limits = Limits {
             contexts: 1,
@@ -86,20 +73,22 @@ impl Host {
         let wires = Arc::new(Mutex::new(wires));
         let offloads = Offloads {
             tx_checksum: true,
-            tso4: false,
-            tso6: false,
+            tso4: settings.tso,
+            tso6: settings.tso,
             uso: false,
             rx_coalesce: false,
         };
         let port = SimPort::new(0, MAC, settings.mtu, offloads, wires.clone());
+        let addresses: Vec<Cidr> =
+            settings.addresses.iter().map(|&(address, prefix)| Cidr { address, prefix }).collect();
+        let speaks_ipv6 = addresses.iter().any(|cidr| cidr.address.is_ipv6());
         let setup = PortSetup {
             port: Box::new(port),
-            addresses: vec![Cidr { address: LOCAL.into(), prefix: 24 }],
+            addresses,
             gateway: None,
             routes: Vec::new(),
-            ipv6: Ipv6Mode::Off,
+            ipv6: if speaks_ipv6 { Ipv6Mode::Static } else { Ipv6Mode::Off },
         };
-        let tcp = TcpSettings { mtu_probing: MtuProbing::Off, ..TcpSettings::default() };
         let config = WorkerConfig { limits, stack_limits, tcp, seed: [7; 32], index: 0 };
         let now = Instant(baton.now());
         let worker = Worker::new(config, vec![setup], Arc::new(Counters::default()), now)
@@ -112,6 +101,7 @@ impl Host {
             engine_end: Mutex::new(None),
             limits,
             mtu: settings.mtu,
+            addresses: settings.addresses.clone(),
         })
     }
 
@@ -125,7 +115,7 @@ impl Host {
         self.command(Command::Attach(Box::new(seed)));
         let interface = InterfaceInfo {
             name: "script".into(),
-            addresses: vec![(LOCAL.into(), 24)],
+            addresses: self.addresses.clone(),
             has_gateway: false,
             mtu: self.mtu,
             shared: false,
@@ -191,6 +181,11 @@ impl Host {
     /// A turn of the worker now; whether it found something.
     pub fn turn(&self) -> bool {
         locked(&self.worker).turn(Instant(self.baton.now())).worked()
+    }
+
+    /// The host's addresses.
+    pub fn addresses(&self) -> &[(IpAddr, u8)] {
+        &self.addresses
     }
 
     /// When the worker wants its next turn.

@@ -3,16 +3,26 @@
 
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use client::sockets::{EpollEvent, Errno, Kernel, PollFd, Received, SigMask};
 use sim::port::locked;
 
+use super::Settings;
 use super::baton::Baton;
-use crate::system::LOCAL;
+
+/// What numbers descriptors have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Numbers {
+    /// Of this kernel alone.
+    #[default]
+    Own,
+    /// Those of real descriptors, which stand for nothing but which whoever calls may close.
+    Real,
+}
 
 /// First port for sockets that name none.
 const FREE_PORTS: u16 = 50_000;
@@ -21,6 +31,7 @@ const FREE_PORTS: u16 = 50_000;
 enum File {
     Socket {
         stream: bool,
+        v6: bool,
         local: Option<SocketAddr>,
         peer: Option<SocketAddr>,
         listening: bool,
@@ -36,6 +47,7 @@ enum File {
 #[derive(Debug, Default)]
 struct Files {
     by_number: BTreeMap<RawFd, File>,
+    real: BTreeMap<RawFd, OwnedFd>,
     next_port: u16,
     lent: Option<RawFd>,
 }
@@ -45,17 +57,13 @@ struct Files {
 pub struct InMemory {
     files: Mutex<Files>,
     baton: Arc<Baton>,
+    addresses: Vec<IpAddr>,
+    numbers: Numbers,
     /// Something real to lend.
     token: OwnedFd,
 }
 
 impl Files {
-    fn add(&mut self, at_least: RawFd, file: File) -> RawFd {
-        let fd = (at_least..).find(|fd| !self.by_number.contains_key(fd)).unwrap_or(RawFd::MAX);
-        self.by_number.insert(fd, file);
-        fd
-    }
-
     fn is_taken(&self, except: RawFd, wanted: SocketAddr, stream: bool, reuse: bool) -> bool {
         self.by_number.iter().any(|(fd, file)| match file {
             File::Socket { stream: other, local: Some(local), options, listening, .. } => {
@@ -80,11 +88,34 @@ impl Files {
 
 impl InMemory {
     /// A kernel without files.
-    pub fn new(baton: Arc<Baton>) -> Self {
+    pub fn new(baton: Arc<Baton>, settings: &Settings) -> Self {
         let token = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
             .expect("a descriptor can be had");
         let files = Files { next_port: FREE_PORTS, ..Files::default() };
-        Self { files: Mutex::new(files), baton, token }
+        let addresses = settings.addresses.iter().map(|(address, _)| *address).collect();
+        Self { files: Mutex::new(files), baton, addresses, numbers: settings.numbers, token }
+    }
+
+    /// A file under a new number.
+    fn add(&self, files: &mut Files, at_least: RawFd, file: File) -> Result<RawFd, Errno> {
+        let fd = match self.numbers {
+            Numbers::Own => {
+                (at_least..).find(|fd| !files.by_number.contains_key(fd)).ok_or(Errno::MFILE)?
+            }
+            Numbers::Real => {
+                let real = rustix::io::fcntl_dupfd_cloexec(&self.token, at_least)?;
+                let fd = real.as_raw_fd();
+                files.real.insert(fd, real);
+                fd
+            }
+        };
+        files.by_number.insert(fd, file);
+        Ok(fd)
+    }
+
+    /// epoll_create(2).
+    pub fn epoll(&self) -> Result<RawFd, Errno> {
+        self.add(&mut locked(&self.files), 3, File::Inert)
     }
 
     /// The socket that is being shown to the engine, and its address.
@@ -104,7 +135,9 @@ impl InMemory {
             libc::SOCK_DGRAM => false,
             _ => return Err(Errno::INVAL),
         };
-        if domain != libc::AF_INET {
+        let v6 = domain == libc::AF_INET6;
+        let speaks = self.addresses.iter().any(|address| address.is_ipv6() == v6);
+        if !speaks || !v6 && domain != libc::AF_INET {
             return Err(Errno::AFNOSUPPORT);
         }
         let wanted = if stream { libc::IPPROTO_TCP } else { libc::IPPROTO_UDP };
@@ -114,8 +147,8 @@ impl InMemory {
         let flags = kind & libc::O_NONBLOCK;
         let options = BTreeMap::new();
         let socket =
-            File::Socket { stream, local: None, peer: None, listening: false, flags, options };
-        Ok(locked(&self.files).add(3, socket))
+            File::Socket { stream, v6, local: None, peer: None, listening: false, flags, options };
+        self.add(&mut locked(&self.files), 3, socket)
     }
 
     /// shutdown(2) of a socket that is not the engine's.
@@ -265,7 +298,7 @@ impl Kernel for InMemory {
             Some(_) => return Err(Errno::INVAL),
             None => return Err(Errno::BADF),
         };
-        if !addr.ip().is_unspecified() && addr.ip() != IpAddr::V4(LOCAL) {
+        if !addr.ip().is_unspecified() && !self.addresses.contains(&addr.ip()) {
             return Err(Errno::ADDRNOTAVAIL);
         }
         let mut wanted = addr;
@@ -290,7 +323,8 @@ impl Kernel for InMemory {
             None => return Err(Errno::BADF),
         };
         if !bound {
-            self.bind(fd, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))?;
+            let any = self.local(fd)?;
+            self.bind(fd, any)?;
         }
         if let Some(File::Socket { listening, .. }) = locked(&self.files).by_number.get_mut(&fd) {
             *listening = true;
@@ -313,9 +347,11 @@ impl Kernel for InMemory {
 
     fn local(&self, fd: RawFd) -> Result<SocketAddr, Errno> {
         match locked(&self.files).by_number.get(&fd) {
-            Some(File::Socket { local, .. }) => {
-                Ok(local.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))))
-            }
+            Some(File::Socket { local, v6, .. }) => Ok(local.unwrap_or(if *v6 {
+                SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))
+            } else {
+                SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))
+            })),
             Some(_) => Err(Errno::NOTSOCK),
             None => Err(Errno::BADF),
         }
@@ -390,15 +426,17 @@ impl Kernel for InMemory {
             Some(_) => File::Inert,
             None => return Err(Errno::BADF),
         };
-        Ok(files.add(at_least.max(3), file))
+        self.add(&mut files, at_least.max(3), file)
     }
 
     fn close(&self, fd: RawFd) {
-        locked(&self.files).by_number.remove(&fd);
+        let mut files = locked(&self.files);
+        files.by_number.remove(&fd);
+        files.real.remove(&fd);
     }
 
     fn event_fd(&self) -> Result<RawFd, Errno> {
-        Ok(locked(&self.files).add(900, File::Event(0)))
+        self.add(&mut locked(&self.files), 900, File::Event(0))
     }
 
     fn signal_event(&self, fd: RawFd) {
@@ -414,7 +452,7 @@ impl Kernel for InMemory {
     }
 
     fn inert(&self) -> Result<RawFd, Errno> {
-        Ok(locked(&self.files).add(900, File::Inert))
+        self.add(&mut locked(&self.files), 900, File::Inert)
     }
 
     fn lend(&self, fd: RawFd, body: &mut dyn FnMut(BorrowedFd<'_>)) {

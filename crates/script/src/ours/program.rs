@@ -2,10 +2,11 @@
 //! as the preload library does it.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use client::sockets::{Errno, Kernel, PollFd, Sockets, Verdict};
+use client::sockets::{EpollEvent, Errno, Kernel, PollFd, Sockets, Verdict};
 
 use super::kernel::InMemory;
 use crate::system::{Answer, Outcome, SystemCall};
@@ -15,6 +16,21 @@ use crate::system::{Answer, Outcome, SystemCall};
 pub struct Program {
     sockets: &'static Sockets,
     kernel: &'static InMemory,
+}
+
+/// What recvmsg(2) brought.
+#[derive(Clone, Debug, Default)]
+pub struct Message {
+    /// What the call returned: for MSG_TRUNC the length of the whole datagram.
+    pub len: usize,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Control messages, as the kernel lays them out.
+    pub control: Vec<u8>,
+    /// What `msg_flags` says.
+    pub flags: i32,
+    /// The sender of a datagram.
+    pub from: Option<SocketAddr>,
 }
 
 /// The verdict's answer, or what the kernel says.
@@ -111,12 +127,74 @@ impl Program {
     }
 
     fn receive(&self, fd: RawFd, len: usize, flags: i32) -> Outcome {
-        let mut bytes = vec![0; len];
+        let got = self.receive_message(fd, len, 0, flags)?;
+        Ok(Answer { value: got.len as i64, bytes: got.bytes, ..Answer::default() })
+    }
+
+    /// recvmsg(2) with room for so many bytes and so many of control messages.
+    pub fn receive_message(
+        &self,
+        fd: RawFd,
+        len: usize,
+        control_len: usize,
+        flags: i32,
+    ) -> Result<Message, Errno> {
+        let (mut bytes, mut control) = (vec![0; len], vec![0; control_len]);
         let parts = &mut [IoSliceMut::new(&mut bytes)];
-        let got = self.sockets.receive(fd, parts, &mut [], flags);
-        let got = or_kernel(got, || self.kernel.receive(fd, parts, &mut [], flags))?;
+        let got = self.sockets.receive(fd, parts, &mut control, flags);
+        let got = or_kernel(got, || self.kernel.receive(fd, parts, &mut control, flags))?;
         bytes.truncate(got.len);
-        Ok(Answer { value: got.len as i64, bytes, ..Answer::default() })
+        control.truncate(got.control_len);
+        Ok(Message { len: got.len, bytes, control, flags: got.flags, from: got.from })
+    }
+
+    /// connect(2) to no address at all, which ends a connection.
+    pub fn disconnect(&self, fd: RawFd) -> Result<(), Errno> {
+        or_kernel(self.sockets.connect(fd, None), || Err(Errno::AFNOSUPPORT))
+    }
+
+    /// Where a socket is, or where its peer is.
+    pub fn name(&self, fd: RawFd, of_peer: bool) -> Result<SocketAddr, Errno> {
+        if of_peer {
+            return or_kernel(self.sockets.remote(fd), || Err(Errno::NOTCONN));
+        }
+        or_kernel(self.sockets.local(fd), || self.kernel.local(fd))
+    }
+
+    /// epoll_create(2).
+    pub fn epoll_create(&self) -> Result<RawFd, Errno> {
+        let epoll = self.kernel.epoll()?;
+        self.sockets.epoll_created(epoll);
+        Ok(epoll)
+    }
+
+    /// epoll_ctl(2).
+    pub fn epoll_control(
+        &self,
+        epoll: RawFd,
+        operation: i32,
+        fd: RawFd,
+        event: EpollEvent,
+    ) -> Result<(), Errno> {
+        or_kernel(self.sockets.epoll_ctl(epoll, operation, fd, event), || {
+            self.kernel.epoll_ctl(epoll, operation, fd, event)
+        })
+    }
+
+    /// epoll_wait(2).
+    pub fn epoll_wait(
+        &self,
+        epoll: RawFd,
+        room: usize,
+        timeout_ms: i32,
+    ) -> Result<Vec<EpollEvent>, Errno> {
+        let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+        let mut events = vec![EpollEvent::default(); room];
+        let count = or_kernel(self.sockets.epoll_wait(epoll, &mut events, timeout, None), || {
+            self.kernel.epoll_wait(epoll, &mut events, timeout, None)
+        })?;
+        events.truncate(count);
+        Ok(events)
     }
 
     fn option(&self, fd: RawFd, level: i32, name: i32, len: usize) -> Outcome {

@@ -19,9 +19,6 @@ use crate::route::Route;
 
 /// The receive window that a connection starts with, as Linux's.
 const RECEIVE_WINDOW_INITIAL: u32 = 65535;
-/// Window shift that is offered at the least, as by Linux with its usual limit of 6 MiB: a shift
-/// cannot be changed later, a limit can.
-const SCALE_MIN: u8 = 7;
 
 impl Hot {
     /// A slot that nobody uses.
@@ -147,7 +144,7 @@ impl Connection<'_> {
         let most = options.window_limit();
         hot.rcv_limit = most.clamp(2048, RECEIVE_WINDOW_INITIAL).min(most);
         hot.rcv_edge = u64::from(hot.rcv_limit);
-        hot.rcv_scale = scale_for(most);
+        hot.rcv_scale = scale_for(most.max(step.shared.settings.receive_max));
         hot.received_at = step.now.0;
         hot.nodelay = options.nodelay;
         hot.cork = options.cork;
@@ -245,8 +242,8 @@ impl Connection<'_> {
     }
 }
 
-/// The smallest shift with which a 16-bit field can offer `limit` bytes (RFC 7323 section 2.3), but
-/// no less than is usual.
+/// The smallest shift with which a 16-bit field can offer about `limit` bytes (RFC 7323 section
+/// 2.3), as Linux chooses it.
 fn scale_for(limit: u32) -> u8 {
-    (SCALE_MIN..14).find(|shift| limit >> shift <= 65535).unwrap_or(14)
+    (limit.max(1).ilog2().saturating_sub(15)).min(14) as u8
 }

@@ -132,11 +132,12 @@ impl Connection<'_> {
         //# both sides MUST send Window
         //# Scale options in their <SYN> segments to enable window scaling in
         //# either direction.
-        match options.window_scale {
+        let settings = &step.shared.settings;
+        match options.window_scale.filter(|_| settings.window_scaling) {
             Some(scale) => hot.snd_scale = scale,
             None => hot.rcv_scale = 0,
         }
-        hot.sack = options.sack_permitted;
+        hot.sack = options.sack_permitted && settings.sack;
         hot.timestamps &= options.timestamps.is_some();
         if let Some(timestamps) = options.timestamps.filter(|_| hot.timestamps) {
             hot.ts_recent = timestamps.value;

@@ -6,6 +6,7 @@ use super::SegmentTx;
 use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
 use super::frto::Frto;
 use super::rtt::MILLISECOND;
+use super::settings::TcpSettings;
 use crate::api::{Instant, PathMtuDiscovery, Payload, TcpState};
 
 /// Most payload in one frame: Linux takes large frames of up to 65,535 bytes, Ethernet, IP and TCP
@@ -86,7 +87,7 @@ impl Connection<'_> {
                 if self.hot.state == TcpState::SynReceived {
                     flags |= TcpFlags::ACK;
                 }
-                options = self.syn_options(step.now);
+                options = self.syn_options(step.now, &step.shared.settings);
             }
             Next::Data { start, end, fin, .. } => {
                 seq = self.hot.seq(start);
@@ -107,6 +108,9 @@ impl Connection<'_> {
                 }
                 if len > u32::from(segment_max) && probe.is_none() {
                     gso_bytes = Some(segment_max);
+                    // The last of them has it, so that the receiver need not wait for more to
+                    // join them to (as Linux).
+                    flags |= TcpFlags::PSH;
                 }
             }
             Next::Probe => seq = self.hot.seq(self.hot.una) - 1,
@@ -374,7 +378,7 @@ impl Connection<'_> {
                     // Karn: what was sent twice is not timed.
                     hot.timed_at = NEVER;
                 } else {
-                    if hot.flight() == 0 {
+                    if hot.flight() == 0 && step.shared.settings.slow_start_after_idle {
                         self.restart_after_idle(now);
                     }
                     let hot = &mut *self.hot;
@@ -463,15 +467,18 @@ impl Connection<'_> {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.2
     //# This field may be sent in the initial connection request (i.e., in segments with the SYN
     //# control bit set) and MUST NOT be sent in other segments (MUST-65).
-    fn syn_options(&self, now: Instant) -> TcpOptions {
+    fn syn_options(&self, now: Instant, settings: &TcpSettings) -> TcpOptions {
         let (hot, cold) = (&*self.hot, &*self.cold);
         // In a SYN and ACK only what the peer's SYN had.
         let answering = hot.state == TcpState::SynReceived;
-        let scale_agreed = !answering || hot.rcv_scale != 0 || hot.snd_scale != 0;
+        let scale_agreed = match answering {
+            false => settings.window_scaling,
+            true => hot.rcv_scale != 0 || hot.snd_scale != 0,
+        };
         TcpOptions {
             mss: Some(self.cold.advertised_mss()),
             window_scale: (scale_agreed && cold.options.recv_limit > 0).then_some(hot.rcv_scale),
-            sack_permitted: !answering || hot.sack,
+            sack_permitted: if answering { hot.sack } else { settings.sack },
             timestamps: hot.timestamps.then(|| Timestamps {
                 value: hot.ts_now(now),
                 echo: if answering { hot.ts_recent } else { 0 },

@@ -12,6 +12,19 @@ pub struct TcpSettings {
     /// When the path MTU is searched for without help from routers, as `tcp_mtu_probing`; the one
     /// default that is not the kernel's, which has it off.
     pub mtu_probing: MtuProbing,
+    /// Offers and accepts selective acknowledgements (RFC 2018), as `tcp_sack`.
+    pub sack: bool,
+    /// Offers and accepts scaled windows (RFC 7323), as `tcp_window_scaling`.
+    pub window_scaling: bool,
+    /// Bytes of receive window that the window scale option is chosen for at the least, as the
+    /// third number of `tcp_rmem`: a shift cannot be changed later, a limit can.
+    pub receive_max: u32,
+    /// The congestion window shrinks while a connection is idle, as `tcp_slow_start_after_idle`.
+    pub slow_start_after_idle: bool,
+    /// How often a SYN is sent again where TCP_SYNCNT does not say so, as `tcp_syn_retries`.
+    pub syn_retries: u8,
+    /// How often a SYN and ACK is sent again, as `tcp_synack_retries`.
+    pub syn_ack_retries: u8,
 }
 
 /// When the path MTU is searched for by probes (RFC 8899).
@@ -29,6 +42,15 @@ pub enum MtuProbing {
 
 impl Default for TcpSettings {
     fn default() -> Self {
-        Self { timestamps: true, mtu_probing: MtuProbing::default() }
+        Self {
+            timestamps: true,
+            mtu_probing: MtuProbing::default(),
+            sack: true,
+            window_scaling: true,
+            receive_max: 6 << 20,
+            slow_start_after_idle: true,
+            syn_retries: 6,
+            syn_ack_retries: 5,
+        }
     }
 }

@@ -4,13 +4,9 @@
 use super::connection::{Connection, NEVER, SendTimer, Step};
 use super::mtu::RETRIES_SUSPICIOUS;
 use super::rtt::{MILLISECOND, RTO_NS_MAX, RTO_NS_MIN, SECOND, patience_ns};
-use super::settings::MtuProbing;
+use super::settings::{MtuProbing, TcpSettings};
 use crate::api::{Instant, TcpError, TcpState};
 
-/// tcp_syn_retries.
-pub const SYN_RETRIES: u8 = 6;
-/// tcp_synack_retries.
-pub const SYN_ACK_RETRIES: u8 = 5;
 /// tcp_retries2: 924.6 s.
 const RETRIES: u32 = 15;
 /// tcp_orphan_retries as Linux takes 0: a connection that no program owns.
@@ -107,7 +103,7 @@ impl Connection<'_> {
             self.cold.stuck_since = now.0.saturating_sub(self.hot.rtt.rto_ns());
         }
         step.shared.counters.timeouts += 1;
-        if self.is_given_up(now) {
+        if self.is_given_up(now, &step.shared.settings) {
             self.give_up(step);
             return;
         }
@@ -153,14 +149,14 @@ impl Connection<'_> {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
     //# SYN retransmissions MUST be handled in the general way just described for data
     //# retransmissions, including notification of the application layer.
-    fn is_given_up(&self, now: Instant) -> bool {
+    fn is_given_up(&self, now: Instant, settings: &TcpSettings) -> bool {
         let waited = now.0.saturating_sub(self.cold.stuck_since);
         let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
         match self.hot.state {
             _ if user > 0 => waited >= user && self.cold.retries > 0,
             TcpState::SynSent => {
                 let most = match self.cold.options.syn_retries {
-                    0 => SYN_RETRIES,
+                    0 => settings.syn_retries,
                     most => most,
                 };
                 // Those at an even pace come on top of what was asked for (as Linux).
@@ -168,7 +164,7 @@ impl Connection<'_> {
             }
             TcpState::SynReceived => {
                 let patience = if self.cold.deferred { self.cold.options.defer_accept } else { 0 };
-                self.cold.retries >= SYN_ACK_RETRIES.max(patience)
+                self.cold.retries >= settings.syn_ack_retries.max(patience)
             }
             // A window shrunk to nothing over what is under way: each repetition is a probe, and
             // only a peer that answers none is gone.

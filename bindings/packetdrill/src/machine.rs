@@ -1,0 +1,254 @@
+//! The host under test, its time, and packetdrill's two threads.
+//!
+//! Time passes while a thread sleeps or waits for a packet, and a microsecond with each look at the
+//! clock, because packetdrill spins on it before each event. The second thread makes the calls that
+//! block; while it does, time is the first one's. When the call ends, time stands still until the
+//! thread has looked at the clock, so that the moment is told rightly.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+
+use client::sockets::Errno;
+use script::frame;
+use script::ours::{Job, MAC, Ours, Program};
+use script::system::{Answer, Outcome, System};
+
+use crate::surroundings::Surroundings;
+
+/// What a look at the clock takes.
+const LOOK_NS: u64 = 1_000;
+/// How long a packet is waited for. Retransmissions end within 15 minutes and a bit.
+const PATIENCE_NS: u64 = 2_000_000_000_000;
+
+/// A thread's call.
+#[derive(Debug)]
+enum Blocked {
+    /// It has not ended.
+    Pending,
+    /// It ended with this.
+    Ended(Outcome),
+    /// The thread has what it ended with, and is to look at the clock.
+    Taken,
+}
+
+struct State {
+    /// None before the first call that needs it.
+    ours: Option<Ours>,
+    surroundings: Surroundings,
+    /// The time of the script ahead of that of the host, which begins later.
+    ahead_ns: u64,
+    packets: VecDeque<(u64, Vec<u8>)>,
+    blocked: Option<Blocked>,
+}
+
+/// The machine under test.
+pub struct Machine {
+    state: Mutex<State>,
+    changed: Condvar,
+    main: ThreadId,
+}
+
+impl Machine {
+    /// A machine without a host yet; packetdrill's main thread makes it.
+    pub fn new() -> Self {
+        let state = State {
+            ours: None,
+            surroundings: Surroundings::new(),
+            ahead_ns: 1_000_000_000,
+            packets: VecDeque::new(),
+            blocked: None,
+        };
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            main: std::thread::current().id(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_main(&self) -> bool {
+        std::thread::current().id() == self.main
+    }
+
+    /// Has the program do something; returns when it is done. On the main thread time passes while
+    /// it waits, on the other one it only waits for that.
+    pub fn call<T: Send + 'static>(
+        &self,
+        body: impl FnOnce(Program) -> Result<T, Errno> + Send + 'static,
+    ) -> Result<T, Errno> {
+        let slot = std::sync::Arc::new(Mutex::new(None));
+        let filled = slot.clone();
+        let job = Job::new(move |program| {
+            let value = body(program)?;
+            *filled.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+            Ok(Answer::default())
+        });
+        self.run(job)?;
+        let value = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        value.ok_or(Errno::IO)
+    }
+
+    fn run(&self, job: Job) -> Outcome {
+        let mut state = self.state();
+        while state.blocked.is_some() {
+            // Only the main thread comes here: packetdrill makes one blocking call at a time, and
+            // waits a second for its end before it makes another call.
+            if matches!(state.blocked, Some(Blocked::Pending)) {
+                return Err(Errno::AGAIN);
+            }
+            state = self.wait(state);
+        }
+        state.ours()?.begin(job);
+        if !self.is_main() {
+            if let Some((_, outcome)) = state.ours()?.take_outcome() {
+                return outcome;
+            }
+            state.blocked = Some(Blocked::Pending);
+            loop {
+                match state.blocked.take() {
+                    Some(Blocked::Ended(outcome)) => {
+                        state.blocked = Some(Blocked::Taken);
+                        return outcome;
+                    }
+                    other => state.blocked = other,
+                }
+                state = self.wait(state);
+            }
+        }
+        loop {
+            if let Some((_, outcome)) = state.ours()?.take_outcome() {
+                state.gather();
+                return outcome;
+            }
+            let until = state.ours()?.now().saturating_add(PATIENCE_NS);
+            state.ours()?.pass(until);
+            state.gather();
+            if state.ours()?.now() >= until {
+                return Err(Errno::TIMEDOUT);
+            }
+        }
+    }
+
+    /// Something that never waits, also while the other thread's call does.
+    pub fn ask<T>(&self, body: impl FnOnce(Program) -> Result<T, Errno>) -> Result<T, Errno> {
+        let mut state = self.state();
+        let program = state.ours()?.program();
+        body(program)
+    }
+
+    /// The time in nanoseconds.
+    pub fn look_at_clock(&self) -> u64 {
+        let mut state = self.state();
+        let until = state.now() + LOOK_NS;
+        if state.ours.is_none() {
+            state.ahead_ns += LOOK_NS;
+        } else if self.is_main() || state.blocked.is_none() {
+            state = self.pass(state, until, &|_| false);
+        } else if matches!(state.blocked, Some(Blocked::Taken)) {
+            state.blocked = None;
+            self.changed.notify_all();
+        }
+        state.now()
+    }
+
+    /// Lets time pass until `until`, or until there is what `enough` looks for.
+    fn pass<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        until: u64,
+        enough: &dyn Fn(&State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        loop {
+            state.gather();
+            let ahead = state.ahead_ns;
+            let Some(ours) = state.ours.as_mut() else { return state };
+            if let Some((_, outcome)) = ours.take_outcome() {
+                state.blocked = Some(Blocked::Ended(outcome));
+                self.changed.notify_all();
+                while state.blocked.is_some() {
+                    state = self.wait(state);
+                }
+                continue;
+            }
+            if state.now() >= until || enough(&state) {
+                return state;
+            }
+            if let Some(ours) = state.ours.as_mut() {
+                ours.pass(until.wrapping_sub(ahead));
+            }
+        }
+    }
+
+    /// Lets some time pass.
+    pub fn sleep(&self, nanoseconds: u64) {
+        let mut state = self.state();
+        if state.ours.is_none() {
+            state.ahead_ns += nanoseconds;
+            return;
+        }
+        let until = state.now().saturating_add(nanoseconds);
+        drop(self.pass(state, until, &|_| false));
+    }
+
+    /// A packet arrives, from its IP header on.
+    pub fn arrive(&self, packet: &[u8]) -> Result<(), Errno> {
+        let mut state = self.state();
+        let mut bytes = frame::packet_frame(packet);
+        frame::address_to(&mut bytes, MAC);
+        state.ours()?.inject(bytes);
+        // What follows from it at once happens before the script goes on.
+        let now = state.now();
+        drop(self.pass(state, now, &|_| false));
+        Ok(())
+    }
+
+    /// The next packet that leaves the host and its time; `None` when none comes in a long time.
+    pub fn next_packet(&self) -> Option<(u64, Vec<u8>)> {
+        let state = self.state();
+        let until = state.now().saturating_add(PATIENCE_NS);
+        let mut state = self.pass(state, until, &|state| !state.packets.is_empty());
+        state.packets.pop_front()
+    }
+}
+
+impl State {
+    /// The host, made when it is first needed.
+    fn ours(&mut self) -> Result<&mut Ours, Errno> {
+        if self.ours.is_none() {
+            let settings = self.surroundings.settings();
+            let ours = Ours::new(&settings).map_err(|why| {
+                eprintln!("outboard: no host for this script: {}", why.0);
+                Errno::NOSYS
+            })?;
+            // The script's clock runs on from where it was.
+            let now = self.ahead_ns;
+            self.ahead_ns = now.wrapping_sub(ours.now());
+            self.ours = Some(ours);
+        }
+        self.ours.as_mut().ok_or(Errno::NOSYS)
+    }
+
+    /// The script's time.
+    fn now(&self) -> u64 {
+        self.ahead_ns.wrapping_add(self.ours.as_ref().map_or(0, Ours::now))
+    }
+
+    /// Takes what came out of the host.
+    fn gather(&mut self) {
+        let ahead = self.ahead_ns;
+        let Some(ours) = &mut self.ours else { return };
+        for (time, bytes) in ours.take_frames() {
+            if let Some(packet) = frame::packet_of(&bytes) {
+                self.packets.push_back((ahead.wrapping_add(time), packet.to_vec()));
+            }
+        }
+    }
+}

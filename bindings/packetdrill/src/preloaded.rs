@@ -1,0 +1,43 @@
+//! Calls that packetdrill makes past its interface. Where this library is preloaded, too, they find
+//! our sockets; all others go on to the C library.
+
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+
+use client::sockets::Errno;
+use libc::socklen_t;
+
+use crate::calls;
+use crate::machine::Machine;
+
+static MACHINE: OnceLock<&'static Machine> = OnceLock::new();
+
+/// From now on there is a machine.
+pub fn serve_from(machine: &'static Machine) {
+    // A process runs one script; the first machine stays.
+    let _ = MACHINE.set(machine);
+}
+
+/// getsockopt(2): packetdrill reads TCP_INFO and the like for a script's assertions.
+///
+/// # Safety
+/// As getsockopt(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    if let Some(machine) = MACHINE.get() {
+        // SAFETY: the caller's pointers are as getsockopt(2) demands.
+        let outcome = unsafe { calls::option(machine, fd, level, name, value, len) };
+        if outcome != Err(Errno::BADF) {
+            return crate::memory::answer(outcome);
+        }
+    }
+    // SAFETY: the same arguments.
+    let outcome = unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, name, value, len) };
+    c_int::try_from(outcome).unwrap_or(-1)
+}

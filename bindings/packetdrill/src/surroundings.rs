@@ -1,0 +1,99 @@
+//! What packetdrill was started with, and what its script has set in the kernel.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+
+use script::ours::{Numbers, Settings, sysctls};
+
+/// Where the kernel keeps the settings of TCP and IP.
+const FOLDERS: [&str; 2] = ["/proc/sys/net/ipv4", "/proc/sys/net/core"];
+
+/// What is known about the script before it runs.
+#[derive(Debug)]
+pub struct Surroundings {
+    before: BTreeMap<String, String>,
+    options: Vec<(String, String)>,
+}
+
+impl Surroundings {
+    /// Looks at the options, and at the settings before the script's commands change them.
+    pub fn new() -> Self {
+        let arguments = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+        let arguments: Vec<String> = arguments
+            .split(|byte| *byte == 0)
+            .map(|argument| String::from_utf8_lossy(argument).into_owned())
+            .collect();
+        let mut options = Vec::new();
+        if let Some(script) = arguments.iter().rfind(|argument| argument.ends_with(".pkt")) {
+            let text = std::fs::read_to_string(script).unwrap_or_default();
+            options.extend(text.lines().filter_map(option));
+        }
+        // What the command line says comes last and counts more, as for packetdrill.
+        options.extend(arguments.iter().filter_map(|argument| option(argument)));
+        Self { before: kernel_settings(), options }
+    }
+
+    fn option(&self, name: &str) -> Option<&str> {
+        let found = self.options.iter().rfind(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// What the host is made with; settings that mean nothing to our stack are named on standard
+    /// error.
+    pub fn settings(&self) -> Settings {
+        let mut changed: Vec<(String, String)> = kernel_settings()
+            .into_iter()
+            .filter(|(name, value)| self.before.get(name) != Some(value))
+            .collect();
+        for (name, value) in sysctls::meaning(&changed).1 {
+            eprintln!("outboard: setting {name}={value} means nothing here");
+            changed.retain(|(known, _)| *known != name);
+        }
+        let v6 = self.option("ip_version") == Some("ipv6");
+        let local = self.option("local_ip").and_then(|text| text.parse::<IpAddr>().ok());
+        let usual: IpAddr = if v6 {
+            [0xfd3d, 0x0a0b, 0x17d6, 0, 0, 0, 0, 1].into()
+        } else {
+            [192, 168, 0, 1].into()
+        };
+        let usual_mtu = 1500;
+        Settings {
+            mtu: self.option("mtu").and_then(|text| text.parse().ok()).unwrap_or(usual_mtu),
+            sysctls: changed,
+            // All the world is on the link, so that no gateway needs to be known.
+            addresses: vec![(local.unwrap_or(usual), 0)],
+            numbers: Numbers::Real,
+            // As the device that packetdrill makes for the kernel does.
+            tso: true,
+        }
+    }
+}
+
+/// `--name=value`, as packetdrill's options are written.
+fn option(text: &str) -> Option<(String, String)> {
+    let (name, value) = text.trim().strip_prefix("--")?.split_once('=')?;
+    let value = value.split_whitespace().next().unwrap_or_default();
+    Some((name.to_owned(), value.to_owned()))
+}
+
+/// The settings of this network namespace, by their dotted names.
+fn kernel_settings() -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for folder in FOLDERS {
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
+        for entry in entries.flatten() {
+            if let Some((name, value)) = setting(&entry.path()) {
+                all.insert(name, value);
+            }
+        }
+    }
+    all
+}
+
+fn setting(path: &Path) -> Option<(String, String)> {
+    // Some can be written only, or are folders.
+    let value = std::fs::read_to_string(path).ok()?;
+    let name = path.strip_prefix("/proc/sys").ok()?.to_str()?.replace('/', ".");
+    Some((name, value.split_whitespace().collect::<Vec<_>>().join(" ")))
+}

@@ -1,0 +1,58 @@
+//! What the kernel's settings (`net.ipv4.*`) mean for our stack.
+
+use engine::TcpSettings;
+use engine::config::MtuProbing;
+
+/// Settings by name, with dots, and their values as the kernel prints them.
+pub type Sysctls = [(String, String)];
+
+/// Values that our stack always has.
+const AS_WE_ARE: &[(&str, &str)] = &[
+    ("net.ipv4.tcp_dsack", "1"),
+    // RACK and the tail loss probe are all that is left of what 3 and 4 once told apart.
+    ("net.ipv4.tcp_early_retrans", "3"),
+    ("net.ipv4.tcp_early_retrans", "4"),
+    ("net.ipv4.tcp_reordering", "3"),
+    ("net.ipv4.tcp_rfc1337", "1"),
+    ("net.ipv4.tcp_no_metrics_save", "1"),
+    ("net.ipv4.tcp_congestion_control", "cubic"),
+    ("net.ipv4.tcp_frto", "2"),
+    ("net.ipv4.tcp_recovery", "1"),
+];
+
+/// What TCP is set to, and what of the settings means nothing to our stack.
+pub fn meaning(sysctls: &Sysctls) -> (TcpSettings, Vec<(String, String)>) {
+    // The kernel's default, which ours is not.
+    let mut tcp = TcpSettings { mtu_probing: MtuProbing::Off, ..TcpSettings::default() };
+    let mut foreign = Vec::new();
+    for (name, value) in sysctls {
+        if set(&mut tcp, name, value).is_none() {
+            foreign.push((name.clone(), value.clone()));
+        }
+    }
+    (tcp, foreign)
+}
+
+/// Sets what a setting means; `None` when it means nothing.
+fn set(tcp: &mut TcpSettings, name: &str, value: &str) -> Option<()> {
+    let on = value != "0";
+    match name.strip_prefix("net.ipv4.tcp_")? {
+        "timestamps" => tcp.timestamps = on,
+        "sack" => tcp.sack = on,
+        "window_scaling" => tcp.window_scaling = on,
+        "slow_start_after_idle" => tcp.slow_start_after_idle = on,
+        "syn_retries" => tcp.syn_retries = value.parse().ok()?,
+        "synack_retries" => tcp.syn_ack_retries = value.parse().ok()?,
+        "rmem" => tcp.receive_max = value.rsplit(' ').next()?.parse().ok()?,
+        "mtu_probing" => {
+            tcp.mtu_probing = match value {
+                "0" => MtuProbing::Off,
+                "1" => MtuProbing::AfterBlackHole,
+                "2" => MtuProbing::Always,
+                _ => return None,
+            }
+        }
+        _ => return AS_WE_ARE.contains(&(name, value)).then_some(()),
+    }
+    Some(())
+}
