@@ -16,6 +16,7 @@
 //! [tcp]
 //! timestamps = true
 //! mtu_probing = "after-black-hole"
+//! syn_cookies = true
 //! ```
 //!
 //! Unknown keys are errors; every error names its line.
@@ -161,6 +162,7 @@ table! { TcpTable for TcpSettings {
     slow_start_after_idle: bool,
     syn_retries: u8,
     syn_ack_retries: u8,
+    syn_cookies: bool,
 } }
 
 /// Settings from the file at `path`, if any, and `flags`.

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,6 +42,17 @@ static void call_back(int fd) {
     close(back);
 }
 
+/* Sends a byte out of band, awaits one, and sends that back in the stream. */
+static void urge(int fd) {
+    struct pollfd asked = {.fd = fd, .events = POLLPRI};
+    char byte;
+    send(fd, "abc!", 4, MSG_OOB);
+    if (poll(&asked, 1, 10000) != 1 || recv(fd, &byte, 1, MSG_OOB) != 1) return;
+    write(fd, &byte, 1);
+    write(fd, "def", 3);
+    while (read(fd, &byte, 1) > 0) {}
+}
+
 static void *serve(void *argument) {
     int fd = (int)(long)argument;
     char what = 0, byte;
@@ -48,6 +60,7 @@ static void *serve(void *argument) {
     if (read(fd, &what, 1) == 1) switch (what) {
     case 'e': echo(fd); break;
     case 'b': call_back(fd); break;
+    case 'u': urge(fd); break;
     case 'r': setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard); break;
     case 'h': write(fd, "bye", 3); shutdown(fd, SHUT_WR); while (read(fd, &byte, 1) > 0) {} break;
     case 'c': write(fd, "bye", 3); break;

@@ -767,6 +767,43 @@ static void datagrams(void) {
     control_messages();
 }
 
+static void urgent(void) {
+    char buffer[16];
+    int on = 1, left = 0;
+    int fd = open_to('u');
+    say("told %s", bits(poll_one(fd, POLLPRI, 5000)));
+    ioctl(fd, FIONREAD, &left);
+    say("before the mark %d", left);
+    say("at the mark %d", sockatmark(fd));
+    say("peeked %s", result(recv(fd, buffer, 5, MSG_OOB | MSG_PEEK)));
+    begin("out of band %s", result(recv(fd, buffer, 5, MSG_OOB)));
+    finish(" %c", buffer[0]);
+    say("again %s", result(recv(fd, buffer, 5, MSG_OOB)));
+    say("told %s", bits(poll_one(fd, POLLIN | POLLPRI, 0)));
+    say("read %s", result(read(fd, buffer, sizeof buffer)));
+    say("at the mark %d", sockatmark(fd));
+    say("nothing %s", result(recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)));
+    say("sent %s", result(send(fd, "x?", 2, MSG_OOB)));
+    begin("read %s", result(recv(fd, buffer, 4, MSG_WAITALL)));
+    finish(" %.4s", buffer);
+    say("none %s", result(recv(fd, buffer, 5, MSG_OOB)));
+    close(fd);
+    fd = open_to('u');
+    say("inline %s", result(setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof on)));
+    say("is %d", int_option(fd, SOL_SOCKET, SO_OOBINLINE));
+    say("told %s", bits(poll_one(fd, POLLPRI, 5000)));
+    say("out of band %s", result(recv(fd, buffer, 5, MSG_OOB)));
+    say("read %s", result(read(fd, buffer, sizeof buffer)));
+    say("at the mark %d", sockatmark(fd));
+    say("read %s", result(read(fd, buffer, sizeof buffer)));
+    int epoll = epoll_create1(0);
+    struct epoll_event event = {EPOLLPRI, {.fd = fd}};
+    epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+    say("no more %s", result(epoll_wait(epoll, &event, 1, 0)));
+    close(epoll);
+    close(fd);
+}
+
 static void on_alarm(int signal) { (void)signal; }
 
 static void signals(void) {
@@ -798,6 +835,7 @@ int main(int argc, char **argv) {
         {"connecting", connecting}, {"timeouts", timeouts}, {"epoll", epolls},
         {"duplicates", duplicates}, {"listeners", listeners}, {"forks", forks},
         {"threads", threads}, {"datagrams", datagrams}, {"signals", signals},
+        {"urgent", urgent},
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         check = checks[i].name;

@@ -72,6 +72,7 @@ pub struct Accepted {
 /// Flags that threads share in the endpoint's area.
 const SHUT_READ: u64 = 1;
 const SHUT_WRITE: u64 = 2;
+const URGENT_INLINE: u64 = 4;
 
 /// Bits of the gate above the number of calls in progress.
 const CLOSED: u64 = 1 << 62;
@@ -152,6 +153,10 @@ impl Call<'_> {
 
     pub fn is_shut_for_writing(&self) -> bool {
         self.view().flags() & SHUT_WRITE != 0
+    }
+
+    pub fn has_urgent_inline(&self) -> bool {
+        self.view().flags() & URGENT_INLINE != 0
     }
 
     /// Bytes that may be written and not acknowledged, by the program's wish and by what is left.
@@ -347,10 +352,13 @@ impl Endpoint {
         if ended || peer_closed || shut_read {
             readiness |= Readiness::IN | Readiness::RDHUP;
         }
-        if levels.readable > consumed {
+        // A byte out of band alone is nothing to read.
+        let at_mark = levels.urgent == consumed + 1 && !call.has_urgent_inline();
+        if levels.readable > consumed + u64::from(at_mark) {
             readiness |= Readiness::IN;
         }
-        if levels.urgent > consumed {
+        let has_come = levels.urgent > consumed && levels.readable >= levels.urgent;
+        if has_come && view.urgent_taken() != levels.urgent {
             readiness |= Readiness::PRI;
         }
         if ended || (peer_closed || shut_read) && call.is_shut_for_writing() {
@@ -415,7 +423,16 @@ impl Endpoint {
     pub fn readable_bytes(&self) -> u64 {
         let Ok(call) = self.call() else { return 0 };
         match self.inner.kind {
-            Kind::Stream => call.view().levels().readable.saturating_sub(call.view().consumed()),
+            Kind::Stream => {
+                let (levels, consumed) = (call.view().levels(), call.view().consumed());
+                // Up to the mark, where reading will stop.
+                let is_ahead = levels.urgent > consumed && levels.urgent <= levels.readable;
+                let end = match is_ahead && !call.has_urgent_inline() {
+                    true => levels.urgent - 1,
+                    false => levels.readable,
+                };
+                end.saturating_sub(consumed)
+            }
             Kind::Datagram => self.next_datagram_bytes(&call),
             Kind::Listener => 0,
         }
@@ -429,11 +446,24 @@ impl Endpoint {
         })
     }
 
-    /// Offset of the byte after the urgent one from the next to be read, if it lies ahead.
-    pub fn urgent_ahead(&self) -> Option<u64> {
-        let call = self.call().ok()?;
-        let ahead = call.view().levels().urgent.checked_sub(call.view().consumed())?;
-        (ahead > 0).then_some(ahead)
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+    //# The TCP implementation MUST (MUST-33) provide a way for the application to learn how much
+    //# urgent data remains to be read from the connection, or at least to determine whether more
+    //# urgent data remains to be read [19].
+    /// Whether the next byte to be read is the urgent one (SIOCATMARK).
+    pub fn is_at_mark(&self) -> bool {
+        self.call().is_ok_and(|call| call.view().levels().urgent == call.view().consumed() + 1)
+    }
+
+    /// Leaves urgent bytes within the stream, or takes them out of it (SO_OOBINLINE).
+    pub fn set_urgent_inline(&self, on: bool) -> Result<(), Errno> {
+        let call = self.call_as(Kind::Stream)?;
+        if on {
+            call.view().raise_flags(URGENT_INLINE);
+        } else {
+            call.view().lower_flags(URGENT_INLINE);
+        }
+        Ok(())
     }
 
     /// Limits the bytes written and not acknowledged (SO_SNDBUF).

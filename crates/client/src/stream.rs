@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 
 use rustix::io::Errno;
 use shm::Status;
-use shm::client_side::{Direction, Levels};
+use shm::client_side::{Direction, Levels, ReceiveGuard};
 use shm::descriptor::{DescriptorFlags, DescriptorKind, Span};
 use shm::region::Region;
 
@@ -60,6 +60,28 @@ impl Place {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+//# A TCP implementation MUST support a sequence of urgent data of any length (MUST-31) [19].
+/// Where reading begins and stops when the urgent byte lies ahead: before it, and unless it is to
+/// stay within the stream, a reading that begins there passes it over.
+fn around_mark(call: &Call<'_>, receive: &mut ReceiveGuard<'_>, levels: &Levels) -> (u64, u64) {
+    let mut start = receive.consumed();
+    let inline = call.has_urgent_inline();
+    let seen = receive.urgent_seen();
+    if seen == start + 1 && levels.urgent > seen && !inline {
+        // A reader had stopped here before another urgent byte came: this one was out of band.
+        start += 1;
+    }
+    receive.see_urgent(levels.urgent);
+    let Some(mark) = levels.urgent.checked_sub(1).filter(|mark| *mark >= start) else {
+        return (start, levels.readable);
+    };
+    if start < mark {
+        return (start, mark.min(levels.readable));
+    }
+    (start + u64::from(!inline), levels.readable)
+}
+
 impl Endpoint {
     /// Reads what has come, in order, into `parts`; 0 at the end of the stream. EAGAIN when there
     /// is nothing yet.
@@ -86,15 +108,26 @@ impl Endpoint {
         let mut receive = view.lock_receive(call.driver().tag()).map_err(reentered)?;
         // The status before what is readable, so that an end is not seen before the last bytes.
         let levels = view.levels();
-        let start = receive.consumed();
+        let first = receive.consumed();
         // What was not read before a shutdown of reading is gone: its pages are the engine's.
-        if levels.readable <= start || call.is_shut_for_reading() {
+        if levels.readable <= first || call.is_shut_for_reading() {
+            return self.nothing_to_read(&call, &levels);
+        }
+        let (start, end) = match levels.urgent > first || receive.urgent_seen() > first {
+            true => around_mark(&call, &mut receive, &levels),
+            false => (first, levels.readable),
+        };
+        if start >= end {
+            // Only the urgent byte was there; it is passed over.
+            if take && receive.advance(start) {
+                call.ring(Direction::Receive);
+            }
             return self.nothing_to_read(&call, &levels);
         }
         let mut place = Place::default();
         let mut offset = start;
-        while offset < levels.readable {
-            let Some(span) = receive.page(offset, levels.readable) else {
+        while offset < end {
+            let Some(span) = receive.page(offset, end) else {
                 // The engine broke its word; there is nothing sane to hand out.
                 return Err(Errno::PROTO);
             };
@@ -108,6 +141,30 @@ impl Endpoint {
             call.ring(Direction::Receive);
         }
         Ok((offset - start) as usize)
+    }
+
+    /// Reads the urgent byte out of band (MSG_OOB); 0 at the end of the stream. EINVAL when there
+    /// is none, or none any more, or it stays within the stream.
+    pub fn read_urgent(&self, take: bool) -> Result<Option<u8>, Errno> {
+        let call = self.call_as(Kind::Stream)?;
+        let view = call.view();
+        let mut receive = view.lock_receive(call.driver().tag()).map_err(reentered)?;
+        let levels = view.levels();
+        let is_ahead = levels.urgent > receive.consumed();
+        if call.has_urgent_inline() || !is_ahead || view.urgent_taken() == levels.urgent {
+            return Err(Errno::INVAL);
+        }
+        if levels.readable < levels.urgent {
+            let ends = Status::PEER_CLOSED | Status::HANGUP | Status::ERROR;
+            return if levels.status.intersects(ends) { Ok(None) } else { Err(Errno::AGAIN) };
+        }
+        let span = receive.page(levels.urgent - 1, levels.urgent).ok_or(Errno::PROTO)?;
+        let mut byte = [0];
+        view.region().read_buffer(span, &mut byte);
+        if take {
+            receive.take_urgent(levels.urgent);
+        }
+        Ok(Some(byte[0]))
     }
 
     fn nothing_to_read(&self, call: &Call<'_>, levels: &Levels) -> Result<usize, Errno> {
@@ -125,6 +182,15 @@ impl Endpoint {
     /// Writes as much of `parts` as there is room for. EAGAIN when there is none or the connection
     /// does not stand yet; EPIPE after the end.
     pub fn write_vectored(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        self.send(parts, DescriptorFlags::empty())
+    }
+
+    /// The same, and the last byte is urgent (MSG_OOB).
+    pub fn write_urgent(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        self.send(parts, DescriptorFlags::URGENT)
+    }
+
+    fn send(&self, parts: &[IoSlice<'_>], kind: DescriptorFlags) -> Result<usize, Errno> {
         let call = self.call_as(Kind::Stream)?;
         let view = call.view();
         let mut levels = view.levels();
@@ -165,9 +231,10 @@ impl Endpoint {
                 };
                 let Some(carved) = carved else { break };
                 place.gather(view.region(), carved.span, parts);
-                let flags =
+                let last =
                     if carved.last { DescriptorFlags::LAST } else { DescriptorFlags::empty() };
-                send.push(DescriptorKind::Data, flags, carved.span);
+                // The mark moves along, also when not all is taken, as in the kernel.
+                send.push(DescriptorKind::Data, last | kind, carved.span);
                 done += carved.span.len as usize;
             }
             // Whoever writes less than asked waits for room without asking again: an event must

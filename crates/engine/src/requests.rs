@@ -71,6 +71,9 @@ impl Worker {
         stream.send.taken_news = true;
         let (id, shut) = (stream.id, std::mem::replace(&mut stream.send.shut, taken.fin));
         // A connection that has died meanwhile takes nothing more; its levels say so.
+        if let Some(urgent) = taken.urgent {
+            let _ = self.stack.tcp_urge(now, id, urgent);
+        }
         let _ = self.stack.tcp_written(now, id, taken.end);
         if taken.fin && !shut {
             let _ = self.stack.tcp_shutdown(now, id);

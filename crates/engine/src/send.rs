@@ -13,6 +13,8 @@ pub struct Taken {
     pub end: u64,
     /// The client has said that it writes no more.
     pub fin: bool,
+    /// What came urgently ends here.
+    pub urgent: Option<u64>,
 }
 
 /// Part of the spans that only closing connections may use, so that what a program wrote before
@@ -44,6 +46,7 @@ impl Session {
         let Role::Stream(stream) = &mut endpoint.role else { return None };
         let send = &mut stream.send;
         let mut took = false;
+        let mut urgent = None;
         let mut breach = None;
         for _ in 0..slots {
             if !closing && send.list.count() >= share(self.spans.total()) {
@@ -92,6 +95,9 @@ impl Session {
                         send.is_cut = true;
                         counters.spans_exhausted.increment();
                     }
+                    if descriptor.urgent {
+                        urgent = Some(send.list.end());
+                    }
                 }
                 _ => {
                     breach = Some(Breach::WrongKind { endpoint: index });
@@ -99,7 +105,7 @@ impl Session {
                 }
             }
         }
-        let taken = Taken { end: send.list.end(), fin: send.fin };
+        let taken = Taken { end: send.list.end(), fin: send.fin, urgent };
         if took {
             endpoint.view.publish_taken();
         }

@@ -39,12 +39,23 @@ pub fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -
 /// # Errors
 /// As of ioctl(2).
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<usize> {
-    let mut count: libc::c_int = 0;
-    // SAFETY: the request writes an int, which is live for the call.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
-    if result == 0 {
-        Ok(usize::try_from(count).unwrap_or(0))
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    asked(socket, libc::TIOCOUTQ).map(|count| usize::try_from(count).unwrap_or(0))
+}
+
+/// SIOCATMARK: whether the next byte to be read is the urgent one.
+///
+/// # Errors
+/// As of ioctl(2).
+pub fn is_at_mark(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    // asm-generic/sockios.h; not in the libc crate.
+    const SIOCATMARK: libc::Ioctl = 0x8905;
+    asked(socket, SIOCATMARK).map(|at_mark| at_mark != 0)
+}
+
+/// An int that a request asks for.
+fn asked(socket: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<libc::c_int> {
+    let mut answer: libc::c_int = 0;
+    // SAFETY: the requests asked here write an int, which is live for the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut answer) };
+    if result == 0 { Ok(answer) } else { Err(io::Error::last_os_error()) }
 }

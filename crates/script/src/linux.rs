@@ -317,6 +317,11 @@ impl Program {
                 let bytes = count.to_ne_bytes().to_vec();
                 Ok(Answer { value: 0, bytes, ..Answer::default() })
             }
+            SystemCall::AtMark { fd } => {
+                let at_mark = sockets::is_at_mark(self.file(fd)?).map_err(errno)?;
+                let bytes = i32::from(at_mark).to_ne_bytes().to_vec();
+                Ok(Answer { value: 0, bytes, ..Answer::default() })
+            }
             SystemCall::Option { fd, level, name, len } => {
                 let mut bytes = vec![0; len];
                 let len =

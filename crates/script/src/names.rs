@@ -11,6 +11,9 @@ macro_rules! numbers {
     };
 }
 
+/// Whether the next byte is the urgent one (asm-generic/sockios.h); not in the libc crate.
+pub const SIOCATMARK: i64 = 0x8905;
+
 /// The number of a constant.
 pub fn number(name: &str) -> Option<i64> {
     match name {
@@ -18,6 +21,7 @@ pub fn number(name: &str) -> Option<i64> {
         "SOL_IP" => return Some(i64::from(libc::IPPROTO_IP)),
         "SIOCINQ" => return Some(libc::FIONREAD as i64),
         "SIOCOUTQ" => return Some(libc::TIOCOUTQ as i64),
+        "SIOCATMARK" => return Some(SIOCATMARK),
         "FIONREAD" => return Some(libc::FIONREAD as i64),
         _ => {}
     }

@@ -28,6 +28,7 @@ pub enum SystemCall {
     StatusFlags { fd: i32 },
     SetStatusFlags { fd: i32, flags: i32 },
     Queued { fd: i32, unread: bool },
+    AtMark { fd: i32 },
     Option { fd: i32, level: i32, name: i32, len: usize },
     SetOption { fd: i32, level: i32, name: i32, bytes: Vec<u8> },
     Poll { fds: Vec<(i32, i16)>, timeout_ms: i32 },

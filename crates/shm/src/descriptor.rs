@@ -52,6 +52,8 @@ bitflags::bitflags! {
         const LAST = 1;
         /// The datagram goes on in the next descriptor's span, which has no header of its own.
         const MORE = 2;
+        /// The span's last byte is urgent.
+        const URGENT = 4;
     }
 }
 

@@ -65,6 +65,8 @@ pub(crate) mod endpoint {
     pub const RECEIVE_DOORBELL: usize = 80;
     pub const FLAGS: usize = 88;
     pub const WANTS: usize = 96;
+    pub const URGENT_SEEN: usize = 104;
+    pub const URGENT_TAKEN: usize = 112;
     // Written by the client: sending.
     pub const SEND_LOCK: usize = 128;
     pub const PUSHED: usize = 136;
@@ -78,7 +80,7 @@ const _: () = {
     assert!(lane::LOCK == 2 * LINE_BYTES && lane::ARMED < 2 * LINE_BYTES);
     assert!(lane::RINGS == 3 * LINE_BYTES && lane::SLEEP_RUNG < 3 * LINE_BYTES);
     assert!(endpoint::CONSUMED == LINE_BYTES && endpoint::WANTED < LINE_BYTES);
-    assert!(endpoint::SEND_LOCK == 2 * LINE_BYTES && endpoint::WANTS < 2 * LINE_BYTES);
+    assert!(endpoint::SEND_LOCK == 2 * LINE_BYTES && endpoint::URGENT_TAKEN < 2 * LINE_BYTES);
     assert!(endpoint::QUEUES == 3 * LINE_BYTES && endpoint::SEND_DOORBELL < 3 * LINE_BYTES);
     assert!(SPAN_ALIGN_BYTES as usize == LINE_BYTES);
 };

@@ -130,4 +130,6 @@ pub const REQUIRED: &[&str] = &[
     "tcp_time_wait_reuses",
     "tcp_aborts_on_data",
     "tcp_half_open_evicted",
+    "tcp_syn_cookies_sent",
+    "tcp_syn_cookies_received",
 ];

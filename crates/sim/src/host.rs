@@ -18,7 +18,7 @@ use crate::network::mac_of;
 use crate::port::{SimPort, Wires, locked};
 use crate::program::{Program, address_of, datagram_address, stream_address};
 use crate::random::Random;
-use crate::swarm::{SECOND, Swarm};
+use crate::swarm::{HostOptions, SECOND, Swarm};
 
 /// Nanoseconds that a dead program's connections have to deliver.
 pub const LINGER_NS: u64 = 20 * SECOND;
@@ -106,7 +106,8 @@ impl Host {
             part.copy_from_slice(&random.any().to_le_bytes());
         }
         let counters = Arc::new(Counters::default());
-        let tcp = TcpSettings { timestamps: options.timestamps, ..TcpSettings::default() };
+        let HostOptions { timestamps, syn_cookies, .. } = options;
+        let tcp = TcpSettings { timestamps, syn_cookies, ..TcpSettings::default() };
         let config = WorkerConfig { limits, stack_limits, tcp, seed: key, index: 0 };
         let worker = Worker::new(config, vec![setup], Arc::clone(&counters), Instant(now))
             .expect("one port is few enough");
@@ -295,7 +296,11 @@ impl Host {
 
     /// Whether there were more handshakes than its listeners could keep.
     pub fn was_crowded(&self) -> bool {
-        let signs = ["tcp_half_open_evicted", "stack_drops{reason=tcp_accept_queue_full}"];
+        let signs = [
+            "tcp_half_open_evicted",
+            "tcp_syn_cookies_received",
+            "stack_drops{reason=tcp_accept_queue_full}",
+        ];
         self.counters().iter().any(|(name, count)| signs.contains(&name.as_str()) && *count > 0)
     }
 

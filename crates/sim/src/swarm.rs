@@ -57,6 +57,8 @@ pub struct HostOptions {
     pub neighbors: u32,
     /// TCP has timestamps.
     pub timestamps: bool,
+    /// TCP answers with cookies when a SYN queue is full.
+    pub syn_cookies: bool,
 }
 
 /// Every option of a run.
@@ -154,6 +156,7 @@ impl Swarm {
                 backlog: if tiny_tables { r.between(0, 2) as u32 } else { 16 },
                 neighbors: if tiny_tables { 2 + (seed % 3) as u32 } else { 16 },
                 timestamps: true,
+                syn_cookies: true,
             })
             .collect();
         let mut swarm = Self {
@@ -184,6 +187,9 @@ impl Swarm {
         };
         for host in &mut swarm.hosts {
             host.timestamps = r.chance(1, 2);
+        }
+        for host in &mut swarm.hosts {
+            host.syn_cookies = r.chance(2, 3);
         }
         swarm
     }

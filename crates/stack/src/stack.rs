@@ -534,6 +534,12 @@ impl Stack {
         self.tcp.written(now, id, end)
     }
 
+    /// The byte before `end` of the send stream is urgent; to be said before
+    /// [`tcp_written`](Self::tcp_written) reaches so far.
+    pub fn tcp_urge(&mut self, now: Instant, id: SocketId, end: u64) -> Result<(), RequestError> {
+        self.tcp.urge(now, id, end)
+    }
+
     /// The program has read the receive stream up to `end` (bytes since the SYN).
     pub fn tcp_consumed(
         &mut self,

@@ -194,6 +194,9 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int
         .unwrap_or_else(|| unsafe { real::fcntl64(fd, command, arg) })
 }
 
+/// Whether the next byte is the urgent one (asm-generic/sockios.h); not in the libc crate.
+const SIOCATMARK: libc::c_ulong = 0x8905;
+
 /// ioctl(2). Variadic as fcntl.
 ///
 /// # Safety
@@ -217,11 +220,27 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
                     0
                 })
             }
+            SIOCATMARK if !int.is_null() => sockets.at_mark(fd).map(|at_mark| {
+                // SAFETY: SIOCATMARK takes a pointer to an int.
+                unsafe { *int = c_int::from(at_mark) };
+                0
+            }),
             _ => Verdict::Kernel,
         }
     })
     // SAFETY: arguments passed through.
     .unwrap_or_else(|| unsafe { real::ioctl(fd, request, arg) })
+}
+
+/// sockatmark(3), which calls the C library's own ioctl.
+#[unsafe(no_mangle)]
+pub extern "C" fn sockatmark(fd: c_int) -> c_int {
+    serve(fd, |sockets| sockets.at_mark(fd).map(c_int::from)).unwrap_or_else(|| {
+        let mut at_mark: c_int = 0;
+        // SAFETY: SIOCATMARK takes a pointer to an int.
+        let told = unsafe { real::ioctl(fd, SIOCATMARK as usize, (&raw mut at_mark).addr()) };
+        if told < 0 { -1 } else { at_mark }
+    })
 }
 
 /// syscall(2): passed through; calls that would miss an accelerated socket are noted once.

@@ -23,7 +23,6 @@ pub(super) enum Notice {
     Stdio,
     IoUring,
     RawCall,
-    Urgent,
     TooManyForks,
     Exec,
     Passed,

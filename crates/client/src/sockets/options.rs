@@ -62,7 +62,7 @@ fn is_asked_for(option: OptionName) -> bool {
 fn is_moot(level: i32, name: i32) -> bool {
     matches!(
         (level, name),
-        (SOCKET, libc::SO_REUSEADDR | libc::SO_REUSEPORT | libc::SO_SNDBUF | libc::SO_OOBINLINE)
+        (SOCKET, libc::SO_REUSEADDR | libc::SO_REUSEPORT | libc::SO_SNDBUF)
             | (IPV6, libc::IPV6_V6ONLY)
     )
 }
@@ -275,6 +275,12 @@ impl Sockets {
                 socket.remember_option(level, name, if on == 0 { -1 } else { seconds });
                 return Ok(());
             }
+            (SOCKET, libc::SO_OOBINLINE) => {
+                let on = i32::from(int(bytes)? != 0);
+                connection.endpoint.set_urgent_inline(on != 0)?;
+                socket.remember_option(level, name, on);
+                return Ok(());
+            }
             (TCP, libc::TCP_CONGESTION) => {
                 let code = congestion(bytes).ok_or(Errno::NOENT)?;
                 connection
@@ -358,6 +364,7 @@ impl Sockets {
             }
             (SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
             (SOCKET, libc::SO_ACCEPTCONN | libc::SO_BROADCAST) => 0,
+            (SOCKET, libc::SO_OOBINLINE) => socket.remembered(level, name).unwrap_or(0),
             (SOCKET, libc::SO_INCOMING_CPU | libc::SO_INCOMING_NAPI_ID | libc::SO_PRIORITY) => {
                 socket.remembered(level, name).unwrap_or(0)
             }
@@ -463,6 +470,11 @@ impl Sockets {
     pub(super) fn apply_remembered(&self, socket: &Socket, endpoint: &Endpoint) {
         let options = held(socket.options.lock()).clone();
         for (level, name, value) in options {
+            if (level, name) == (SOCKET, libc::SO_OOBINLINE) {
+                // Fails with the connection, whose end will be seen.
+                let _ = endpoint.set_urgent_inline(value != 0);
+                continue;
+            }
             let plain = engine_value(value);
             let (option, value) = match (level, name) {
                 (SOCKET, libc::SO_LINGER) if value >= 0 => (OptionName::Linger, plain + 1),

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use super::notices::Notice;
 use super::socket::{Connection, IN_BITS, OUT_BITS, Socket, timeout};
 use super::table::Entry;
 use super::{Era, Errno, Received, Sockets, Verdict};
@@ -89,17 +88,6 @@ impl Sockets {
         }
     }
 
-    /// EINVAL for urgent data.
-    fn refuse_urgent(&self, flags: i32) -> Result<(), Errno> {
-        if flags & libc::MSG_OOB == 0 {
-            return Ok(());
-        }
-        self.notice(Notice::Urgent, || {
-            "MSG_OOB is not supported on accelerated connections, the call fails with EINVAL".into()
-        });
-        Err(Errno::INVAL)
-    }
-
     fn receive_slowly(
         &'static self,
         era: &Era,
@@ -110,6 +98,9 @@ impl Sockets {
         flags: i32,
     ) -> Verdict<Received> {
         if let Some(connection) = socket.connection() {
+            if flags & libc::MSG_OOB != 0 {
+                return Verdict::Done(receive_urgent(connection, bufs, flags));
+            }
             return Verdict::Done(
                 self.receive_stream(era, socket, connection, bufs, flags).map(stream_bytes),
             );
@@ -128,7 +119,6 @@ impl Sockets {
         bufs: &mut [IoSliceMut<'_>],
         flags: i32,
     ) -> Result<usize, Errno> {
-        self.refuse_urgent(flags)?;
         if flags & libc::MSG_ERRQUEUE != 0 {
             return Err(Errno::AGAIN);
         }
@@ -195,16 +185,16 @@ impl Sockets {
         bufs: &[IoSlice<'_>],
         flags: i32,
     ) -> Result<usize, Errno> {
-        self.refuse_urgent(flags)?;
         let wait = may_wait(socket, flags);
+        let urgent = flags & libc::MSG_OOB != 0;
+        let write = |parts: &[IoSlice<'_>]| match urgent {
+            true => connection.endpoint.write_urgent(parts),
+            false => connection.endpoint.write_vectored(parts),
+        };
         let want: usize = bufs.iter().map(|buf| buf.len()).sum();
         let mut total = 0;
         loop {
-            let outcome = if total == 0 {
-                connection.endpoint.write_vectored(bufs)
-            } else {
-                connection.endpoint.write_vectored(&rest(bufs, total))
-            };
+            let outcome = if total == 0 { write(bufs) } else { write(&rest(bufs, total)) };
             match outcome {
                 Ok(count) => {
                     total += count;
@@ -224,6 +214,17 @@ impl Sockets {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// SIOCATMARK.
+    pub fn at_mark(&self, fd: RawFd) -> Verdict<bool> {
+        let socket = match self.called(fd) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return Verdict::Kernel,
+            Err(error) => return Verdict::Done(Err(error)),
+        };
+        let Some(connection) = socket.connection() else { return Verdict::Kernel };
+        Verdict::Done(Ok(connection.endpoint.is_at_mark()))
     }
 
     /// FIONREAD (`unread`) and SIOCOUTQ.
@@ -252,6 +253,24 @@ pub(super) fn may_wait(socket: &Socket, flags: i32) -> bool {
 
 fn stream_bytes(len: usize) -> Received {
     Received { len, ..Received::default() }
+}
+
+/// MSG_OOB on a stream: never waits.
+fn receive_urgent(
+    connection: &Connection,
+    bufs: &mut [IoSliceMut<'_>],
+    flags: i32,
+) -> Result<Received, Errno> {
+    let Some(byte) = connection.endpoint.read_urgent(flags & libc::MSG_PEEK == 0)? else {
+        return Ok(Received::default());
+    };
+    let Some(place) = bufs.iter_mut().find_map(|buf| buf.first_mut()) else {
+        return Ok(Received { flags: libc::MSG_OOB | libc::MSG_TRUNC, ..Received::default() });
+    };
+    if flags & libc::MSG_TRUNC == 0 {
+        *place = byte;
+    }
+    Ok(Received { len: 1, flags: libc::MSG_OOB, ..Received::default() })
 }
 
 /// MSG_TRUNC on a stream: takes bytes without giving them.

@@ -112,6 +112,11 @@ impl Program {
                 let bytes = (count as i32).to_ne_bytes().to_vec();
                 Ok(Answer { value: 0, bytes, ..Answer::default() })
             }
+            SystemCall::AtMark { fd } => {
+                let at_mark = or_kernel(sockets.at_mark(fd), || Err(Errno::INVAL))?;
+                let bytes = i32::from(at_mark).to_ne_bytes().to_vec();
+                Ok(Answer { value: 0, bytes, ..Answer::default() })
+            }
             SystemCall::Option { fd, level, name, len } => self.option(fd, level, name, len),
             SystemCall::SetOption { fd, level, name, bytes } => {
                 done(or_kernel(sockets.set_option(fd, level, name, &bytes), || {

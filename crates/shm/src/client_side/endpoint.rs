@@ -113,6 +113,16 @@ impl ClientEndpoint {
         self.region.word(self.base + endpoint::FLAGS).fetch_or(flags, Ordering::AcqRel)
     }
 
+    /// Takes some of the flags back.
+    pub fn lower_flags(&self, flags: u64) {
+        self.region.word(self.base + endpoint::FLAGS).fetch_and(!flags, Ordering::AcqRel);
+    }
+
+    /// One past the urgent byte that was last read out of band.
+    pub fn urgent_taken(&self) -> u64 {
+        self.look(endpoint::URGENT_TAKEN, Ordering::Acquire)
+    }
+
     /// Notes in the flags that the errors up to number `errors` have been reported; `false` when
     /// they had been already.
     pub fn report_error(&self, errors: u16) -> bool {
@@ -173,6 +183,23 @@ impl ReceiveGuard<'_> {
     /// Up to where this side has read.
     pub fn consumed(&self) -> u64 {
         self.endpoint.look(endpoint::CONSUMED, Ordering::Relaxed)
+    }
+
+    /// The engine's `urgent` when a reader last looked at it.
+    pub fn urgent_seen(&self) -> u64 {
+        self.endpoint.look(endpoint::URGENT_SEEN, Ordering::Relaxed)
+    }
+
+    /// Notes which urgent byte a reader has seen ahead.
+    pub fn see_urgent(&mut self, urgent: u64) {
+        let e = self.endpoint;
+        e.region.store(e.base + endpoint::URGENT_SEEN, urgent, Ordering::Relaxed);
+    }
+
+    /// Notes which urgent byte was read out of band.
+    pub fn take_urgent(&mut self, urgent: u64) {
+        let e = self.endpoint;
+        e.region.store(e.base + endpoint::URGENT_TAKEN, urgent, Ordering::Release);
     }
 
     /// What may be read up to.

@@ -19,6 +19,8 @@ pub struct TakenDescriptor {
     pub span: Span,
     /// Whether a datagram goes on in the next descriptor.
     pub more: bool,
+    /// Whether the span's last byte is urgent.
+    pub urgent: bool,
     /// The buffer it lies in; `None` for `Fin`.
     pub buffer: Option<u32>,
     /// Bytes of the buffer that this descriptor accounts for: its length rounded up to
@@ -100,7 +102,9 @@ impl EngineEndpoint {
         let Descriptor { kind, flags, span } = descriptor;
         if kind == DescriptorKind::Fin {
             let span = Span::default();
-            return Ok(Some(TakenDescriptor { kind, span, more: false, buffer: None, extent: 0 }));
+            let (more, urgent) = (false, false);
+            let (buffer, extent) = (None, 0);
+            return Ok(Some(TakenDescriptor { kind, span, more, urgent, buffer, extent }));
         }
         if kind == DescriptorKind::Page {
             return Err(Breach::DescriptorMalformed { word: u64::from(kind as u8) << 32 });
@@ -115,7 +119,8 @@ impl EngineEndpoint {
             span.len.next_multiple_of(SPAN_ALIGN_BYTES.min(buffer_bytes))
         };
         let more = flags.contains(DescriptorFlags::MORE);
-        Ok(Some(TakenDescriptor { kind, span, more, buffer: Some(buffer), extent }))
+        let urgent = flags.contains(DescriptorFlags::URGENT);
+        Ok(Some(TakenDescriptor { kind, span, more, urgent, buffer: Some(buffer), extent }))
     }
 
     /// Tells the client how many descriptors have been taken in all, so that it may reuse their

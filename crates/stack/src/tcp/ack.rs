@@ -150,6 +150,7 @@ impl Connection<'_> {
     fn on_progress(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>, ack: u64) {
         let hot = &mut *self.hot;
         hot.una = ack;
+        hot.urging &= ack < self.cold.urge_end;
         if hot.timed_at != NEVER {
             if ack >= hot.timed_end {
                 hot.rtt.on_sample(step.now.0.saturating_sub(hot.timed_at));

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use wire::tcp::{SeqNumber, TcpFlags, Timestamps};
 
 use super::congestion::{Congestion, Window};
+use super::TcpSettings;
 use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Step};
 use super::frto::Frto;
 use super::intervals::Intervals;
@@ -75,6 +76,7 @@ impl Hot {
             sack: false,
             nodelay: false,
             cork: false,
+            urging: false,
             tso: false,
             interactive: false,
             fin_received: false,
@@ -109,7 +111,8 @@ impl Cold {
             recover: 0,
             repaired_at: 0,
             peer_fin: None,
-            urgent: None,
+            urgent: 0,
+            urge_end: 0,
             close_wanted: false,
             retries: 0,
             stuck_since: 0,
@@ -141,10 +144,8 @@ impl Connection<'_> {
         hot.interface = route.interface;
         hot.tso = route.tso;
         hot.ts_offset = step.shared.keys.timestamp_offset(local.ip(), remote.ip());
-        let most = options.window_limit();
-        hot.rcv_limit = most.clamp(2048, RECEIVE_WINDOW_INITIAL).min(most);
+        (hot.rcv_limit, hot.rcv_scale) = initial_window(&options, &step.shared.settings);
         hot.rcv_edge = u64::from(hot.rcv_limit);
-        hot.rcv_scale = scale_for(most.max(step.shared.settings.receive_max));
         hot.received_at = step.now.0;
         hot.nodelay = options.nodelay;
         hot.cork = options.cork;
@@ -234,12 +235,20 @@ impl Connection<'_> {
                     value: self.hot.ts_now(step.now),
                     echo: self.hot.ts_recent,
                 }),
+                syn: None,
                 tos: self.cold.options.tos,
             });
             step.shared.counters.resets_sent += 1;
         }
         self.die(step, error);
     }
+}
+
+/// The receive window that a connection with these options starts with, and its shift.
+pub fn initial_window(options: &TcpOptions, settings: &TcpSettings) -> (u32, u8) {
+    let most = options.window_limit();
+    let scale = scale_for(most.max(settings.receive_max));
+    (most.clamp(2048, RECEIVE_WINDOW_INITIAL).min(most), scale)
 }
 
 /// The smallest shift with which a 16-bit field can offer about `limit` bytes (RFC 7323 section

@@ -166,6 +166,8 @@ pub struct Hot {
     pub nodelay: bool,
     /// TCP_CORK.
     pub cork: bool,
+    /// Something urgent ([`Cold::urge_end`]) is not acknowledged yet.
+    pub urging: bool,
     /// The interface cuts large segments.
     pub tso: bool,
     /// Answers follow what is received: acknowledgements can ride on them.
@@ -229,8 +231,10 @@ pub struct Cold {
     pub repaired_at: u64,
     /// Where the peer's FIN is, once announced.
     pub peer_fin: Option<u64>,
-    /// One past the urgent byte.
-    pub urgent: Option<u64>,
+    /// One past the peer's urgent byte; 0 for none.
+    pub urgent: u64,
+    /// One past our own urgent byte.
+    pub urge_end: u64,
     /// End of the written stream wants a FIN once the handshake is over.
     pub close_wanted: bool,
     /// Retransmission timeouts, or probes, in a row.
@@ -451,7 +455,7 @@ pub fn levels(hot: &Hot, cold: &Cold) -> TcpLevels {
         readable: hot.readable(),
         peer_closed: hot.fin_received,
         acked: hot.una.min(hot.written),
-        urgent: cold.urgent,
+        urgent: (cold.urgent > 0).then_some(cold.urgent),
         error: cold.error,
     }
 }

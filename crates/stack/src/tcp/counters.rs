@@ -74,6 +74,14 @@ counters! {
     time_wait_evictions,
     /// TIME-WAITs taken over by a new connection.
     time_wait_reuses,
+    /// Times that a peer announced urgent data.
+    urgent_received,
+    /// SYNs answered with a cookie because the SYN queue was full.
+    syn_cookies_sent,
+    /// Answers to SYN cookies that made a connection, or would have with room for one.
+    syn_cookies_received,
+    /// Acknowledgements that were no answer to a cookie while cookies were about.
+    syn_cookies_failed,
     /// Half-open connections displaced from a full SYN queue by newer ones.
     half_open_evicted,
     /// Connections reset because data arrived after close or was unread at close.

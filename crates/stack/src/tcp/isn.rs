@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
+use super::cookies::Ends;
 use crate::api::Instant;
 use crate::stack::Keys;
 
@@ -15,12 +16,19 @@ pub struct TcpKeys {
     isn: [u64; 2],
     port: [u64; 2],
     timestamp: [u64; 2],
+    cookies: [[u64; 2]; 2],
 }
 
 impl TcpKeys {
     /// The stack's keys in the form in which they are used.
     pub fn new(keys: &Keys) -> Self {
-        Self { isn: halves(keys.isn), port: halves(keys.port), timestamp: halves(keys.other) }
+        let timestamp = halves(keys.other);
+        Self {
+            isn: halves(keys.isn),
+            port: halves(keys.port),
+            timestamp,
+            cookies: [derived(timestamp, b"cookie 0"), derived(timestamp, b"cookie 1")],
+        }
     }
 
     /// The initial sequence number of a connection.
@@ -50,6 +58,17 @@ impl TcpKeys {
         hasher.finish() as u32
     }
 
+    /// The hash of SYN cookies, of which there are two.
+    pub fn cookie_hash(&self, Ends { local, remote }: Ends, which: usize, count: u32) -> u32 {
+        let [first, second] = self.cookies;
+        let [a, b] = if which == 0 { first } else { second };
+        let mut hasher = SipHasher13::new_with_keys(a, b);
+        local.hash(&mut hasher);
+        remote.hash(&mut hasher);
+        count.hash(&mut hasher);
+        hasher.finish() as u32
+    }
+
     /// Where the search for an ephemeral port starts: algorithm 3 of RFC 6056 (a keyed hash of
     /// the destination), to which the caller adds its counter.
     pub fn port_offset(&self, local: IpAddr, remote: SocketAddr) -> u32 {
@@ -58,6 +77,15 @@ impl TcpKeys {
         remote.hash(&mut hasher);
         hasher.finish() as u32
     }
+}
+
+/// A key for another purpose, which tells nothing about the one that it is made from.
+fn derived([a, b]: [u64; 2], purpose: &[u8; 8]) -> [u64; 2] {
+    [0u8, 1].map(|half| {
+        let mut hasher = SipHasher13::new_with_keys(a, b);
+        (purpose, half).hash(&mut hasher);
+        hasher.finish()
+    })
 }
 
 /// A 128-bit key as SipHash takes it.

@@ -43,6 +43,8 @@ pub struct Listener {
     pub half_open: u32,
     /// The same, the oldest in front, among others that are no longer half-open.
     half_open_order: VecDeque<HalfOpen>,
+    /// When it last answered a SYN with a cookie for want of room.
+    pub overflowed_at: Option<Instant>,
     /// Has an event queued.
     pub event_queued: bool,
     generation: u32,
@@ -54,9 +56,9 @@ impl Listener {
         self.queue.len() > self.backlog as usize
     }
 
-    /// Half-open connections are bounded by the backlog, too.
+    /// Half-open connections are bounded by the backlog, too; as Linux, one more than it fits.
     pub fn is_syn_queue_full(&self, limit: u32) -> bool {
-        self.half_open >= limit.min(self.backlog.max(1))
+        self.half_open >= limit.max(1) || self.half_open > self.backlog
     }
 
     /// Counts a new half-open connection. `is_half_open` tells which ids still are; asked for few
@@ -150,6 +152,7 @@ impl Listeners {
             queue: VecDeque::new(),
             half_open: 0,
             half_open_order: VecDeque::new(),
+            overflowed_at: None,
             event_queued: false,
             generation,
         };

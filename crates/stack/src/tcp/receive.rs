@@ -356,6 +356,9 @@ impl Connection<'_> {
         sink: &mut S,
     ) -> Result<(), DropReason> {
         let flags = segment.header.flags;
+        if flags.contains(TcpFlags::URG) {
+            self.on_urgent(step, start, segment.header.urgent);
+        }
         if segment.payload.is_empty() && !flags.fin() {
             return Ok(());
         }
@@ -375,22 +378,6 @@ impl Connection<'_> {
             step.shared.counters.aborts_on_data += 1;
             self.abort(step);
             return Err(DropReason::TcpClosed);
-        }
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
-        //# A TCP implementation MUST (MUST-32) inform the application layer asynchronously
-        //# whenever it receives an urgent pointer and there was previously no pending urgent data,
-        //# or whenever the urgent pointer advances in the data stream.
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4
-        //# A TCP receiver MUST process the RST and URG fields of all incoming segments, even when
-        //# the receive window is zero (MUST-66).
-        if flags.contains(TcpFlags::URG) {
-            let urgent = start.saturating_add(i64::from(segment.header.urgent));
-            if let Ok(urgent) = u64::try_from(urgent)
-                && urgent > self.hot.readable()
-            {
-                self.cold.urgent = Some(urgent);
-                step.event = true;
-            }
         }
         let low = start.max(next);
         let mut high = end.min(self.hot.rcv_edge.cast_signed());
@@ -449,6 +436,29 @@ impl Connection<'_> {
             self.apply(step, Input::Fin);
         }
         Ok(())
+    }
+
+    /// The peer says that what ends with `pointer` is urgent. As Linux: the byte before the pointer
+    /// is the urgent one, and the first where the pointer is nought; one that has been received is
+    /// not urgent any more.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+    //# A TCP implementation MUST (MUST-32) inform the application layer asynchronously
+    //# whenever it receives an urgent pointer and there was previously no pending urgent data,
+    //# or whenever the urgent pointer advances in the data stream.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4
+    //# A TCP receiver MUST process the RST and URG fields of all incoming segments, even when
+    //# the receive window is zero (MUST-66).
+    fn on_urgent(&mut self, step: &mut Step<'_>, start: i64, pointer: u16) {
+        let end = start.saturating_add(i64::from(pointer.max(1)));
+        if let Ok(end) = u64::try_from(end)
+            && end > self.hot.rcv_nxt
+            && end > self.cold.urgent
+            && !self.hot.fin_received
+        {
+            self.cold.urgent = end;
+            step.shared.counters.urgent_received += 1;
+            step.event = true;
+        }
     }
 
     /// Stores bytes; how many of them, from the first on, found room. Of bytes in order as many

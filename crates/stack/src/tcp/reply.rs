@@ -7,6 +7,17 @@ use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, TcpSegment, Timestam
 
 use crate::api::InterfaceIndex;
 
+/// What the SYN and ACK of no connection (a SYN cookie) says beside its timestamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SynOptions {
+    /// Largest segment that we take.
+    pub mss: u16,
+    /// Shift of our windows, where the peer scales its own.
+    pub window_scale: Option<u8>,
+    /// The peer understands SACK, and so do we.
+    pub sack_permitted: bool,
+}
+
 /// A segment without payload, complete in itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
@@ -26,6 +37,8 @@ pub struct Reply {
     pub window: u16,
     /// Timestamps, where the connection had them.
     pub timestamps: Option<Timestamps>,
+    /// The other options of a SYN.
+    pub syn: Option<SynOptions>,
     /// Type of service.
     pub tos: u8,
 }
@@ -65,6 +78,7 @@ impl Reply {
             flags,
             window: 0,
             timestamps: None,
+            syn: None,
             tos: 0,
         })
     }
@@ -81,6 +95,10 @@ impl Reply {
             checksum: 0,
             urgent: 0,
         };
-        (header, TcpOptions { timestamps: self.timestamps, ..TcpOptions::NONE })
+        let mut options = TcpOptions { timestamps: self.timestamps, ..TcpOptions::NONE };
+        if let Some(SynOptions { mss, window_scale, sack_permitted }) = self.syn {
+            options = TcpOptions { mss: Some(mss), window_scale, sack_permitted, ..options };
+        }
+        (header, options)
     }
 }

@@ -162,6 +162,25 @@ impl Tcp {
         .unwrap_or(Err(RequestError::Stale))
     }
 
+    /// The byte before `end` of the send stream is urgent. To be said before
+    /// [`written`](Self::written) reaches so far, so that the first segment can tell it.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+    //# However, TCP implementations MUST still include support for the urgent mechanism (MUST-30).
+    pub fn urge(&mut self, now: Instant, id: SocketId, end: u64) -> Result<(), RequestError> {
+        let index = self.slot(id)?;
+        self.with(now, index, |connection, step| {
+            let hot = &mut *connection.hot;
+            if !hot.state.may_write() || end <= hot.una || end > STREAM_MAX {
+                return Err(RequestError::State);
+            }
+            connection.cold.urge_end = end;
+            hot.urging = true;
+            step.ready = true;
+            Ok(())
+        })
+        .unwrap_or(Err(RequestError::Stale))
+    }
+
     /// The owner has read up to `end`.
     pub fn consumed(&mut self, now: Instant, id: SocketId, end: u64) -> Result<(), RequestError> {
         let index = self.slot(id)?;

@@ -80,6 +80,8 @@ impl Connection<'_> {
         let mut payload = Payload::None;
         let mut gso_bytes = None;
         let seq;
+        // Where the segment stands in the send stream, for what is said of urgent bytes.
+        let mut at = self.hot.nxt;
         match next {
             Next::Syn => {
                 seq = self.hot.iss;
@@ -91,6 +93,7 @@ impl Connection<'_> {
             }
             Next::Data { start, end, fin, .. } => {
                 seq = self.hot.seq(start);
+                at = start;
                 let len = u32::try_from(end - start).unwrap_or(0);
                 if fin {
                     flags |= TcpFlags::FIN;
@@ -113,7 +116,10 @@ impl Connection<'_> {
                     flags |= TcpFlags::PSH;
                 }
             }
-            Next::Probe => seq = self.hot.seq(self.hot.una) - 1,
+            Next::Probe => {
+                seq = self.hot.seq(self.hot.una) - 1;
+                at = self.hot.una;
+            }
             Next::Ack | Next::MtuProbe { .. } => seq = self.hot.seq(self.hot.nxt),
         }
         let syn = flags.syn();
@@ -124,6 +130,10 @@ impl Connection<'_> {
                 .then(|| Timestamps { value: self.hot.ts_now(step.now), echo: self.hot.ts_recent });
             options.sack = sack;
         }
+        let urgent = if syn { None } else { self.urgent_pointer(next, at) };
+        if urgent.is_some() {
+            flags |= TcpFlags::URG;
+        }
         let window = if syn { self.syn_window() } else { self.offer_window() };
         let header = TcpHeader {
             src_port: self.cold.local.port(),
@@ -133,7 +143,7 @@ impl Connection<'_> {
             flags,
             window,
             checksum: 0,
-            urgent: 0,
+            urgent: urgent.unwrap_or(0),
         };
         let header_bytes = header.emit(&options, out).ok()? as u16;
         self.on_sent(step, next);
@@ -150,6 +160,32 @@ impl Connection<'_> {
             ttl: self.cold.options.ttl,
             dont_fragment: self.cold.options.pmtu != PathMtuDiscovery::Dont,
         })
+    }
+
+    /// The urgent pointer of a segment that stands `at` in the send stream: it points past the
+    /// urgent byte, as Linux and nearly everybody has it.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+    //# The urgent pointer MUST point to the sequence number of the octet following the urgent
+    //# data (MUST-62).
+    //= https://www.rfc-editor.org/rfc/rfc6093#section-4
+    //# "the urgent pointer points to the sequence number of the
+    //# octet following the urgent data" (in segments with the URG control
+    //# bit set), thus accommodating virtually all existing TCP
+    //# implementations.
+    fn urgent_pointer(&self, next: Next, at: u64) -> Option<u16> {
+        if !self.hot.urging {
+            return None;
+        }
+        // A probe stands one before what is acknowledged.
+        let before = u64::from(next == Next::Probe);
+        let ahead = self.cold.urge_end.checked_sub(at)?.saturating_add(before);
+        match u16::try_from(ahead) {
+            Ok(0) => None,
+            Ok(pointer) => Some(pointer),
+            // Too far to be told exactly: as far as can be told, once all before it is under way.
+            Err(_) if at + 0xffff > self.hot.nxt => Some(u16::MAX),
+            Err(_) => None,
+        }
     }
 
     /// Bytes of payload that a segment with these blocks may carry.
@@ -204,7 +240,7 @@ impl Connection<'_> {
             *limited = true;
             return None;
         }
-        let most = if hot.tso { (room / mss).max(1) * mss } else { mss };
+        let most = if hot.tso && !hot.urging { (room / mss).max(1) * mss } else { mss };
         let within = self.within_shrunken_window(start)?.min(most);
         let end = end.min(start.saturating_add(within.min(super_segment(mss))));
         let data_end = end.min(hot.written);
@@ -293,12 +329,13 @@ impl Connection<'_> {
             let probe = Next::MtuProbe { start: hot.nxt, end: hot.nxt + bytes };
             return (bytes > 0).then_some(probe);
         }
-        let most = if hot.tso { super_segment(mss) } else { mss };
+        let tso = hot.tso && !hot.urging;
+        let most = if tso { super_segment(mss) } else { mss };
         // A large frame costs as much as a small one, so what acknowledgements free is collected
         // up to a third of the window (Linux's tcp_tso_should_defer).
         let limit = usable.min(room);
         let third = u64::from(hot.snd_wnd.min(hot.window.cwnd)) / 3;
-        if hot.tso && pipe > 0 && limit < remaining && limit < third.min(most) {
+        if tso && pipe > 0 && limit < remaining && limit < third.min(most) {
             *limited |= room < usable;
             return None;
         }
@@ -324,7 +361,7 @@ impl Connection<'_> {
     //# short segments (SHLD-7).
     fn may_send_partial(&self, closing: bool) -> bool {
         let hot = &*self.hot;
-        if closing {
+        if closing || hot.urging {
             return true;
         }
         if hot.cork {

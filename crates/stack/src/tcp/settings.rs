@@ -25,6 +25,9 @@ pub struct TcpSettings {
     pub syn_retries: u8,
     /// How often a SYN and ACK is sent again, as `tcp_synack_retries`.
     pub syn_ack_retries: u8,
+    /// Answers SYNs with cookies when a listener's SYN queue is full (RFC 4987), as
+    /// `tcp_syncookies` = 1. Without them the oldest of the waiting handshakes gives way.
+    pub syn_cookies: bool,
 }
 
 /// When the path MTU is searched for by probes (RFC 8899).
@@ -51,6 +54,7 @@ impl Default for TcpSettings {
             slow_start_after_idle: true,
             syn_retries: 6,
             syn_ack_retries: 5,
+            syn_cookies: true,
         }
     }
 }

@@ -148,6 +148,7 @@ impl Tcp {
             None => {}
         }
         let flags = segment.header.flags;
+        let is_shut = routes.refuses_connections(rx.interface);
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# A TCP implementation that supports multiple concurrent connections MUST provide an OPEN
         //# call that will functionally allow an application to LISTEN on a port while a connection
@@ -163,12 +164,7 @@ impl Tcp {
             Some(_) if !flags.ack() && !flags.rst() && (!flags.syn() || flags.fin()) => {
                 Err(DropReason::TcpOutOfWindow)
             }
-            Some(listener)
-                if flags.syn()
-                    && !flags.ack()
-                    && !flags.rst()
-                    && !routes.refuses_connections(rx.interface) =>
-            {
+            Some(listener) if flags.syn() && !flags.ack() && !flags.rst() && !is_shut => {
                 if let Some((slot, _)) = iss {
                     self.end_time_wait(slot);
                     self.shared.counters.time_wait_reuses += 1;
@@ -177,6 +173,17 @@ impl Tcp {
                 self.on_syn(now, listener, rx, &segment, routes, iss)
             }
             _ => {
+                if let Some(listener) = listener
+                    && flags.ack()
+                    && !flags.syn()
+                    && !flags.rst()
+                    && !is_shut
+                    && iss.is_none()
+                    && let Some(taken) =
+                        self.on_cookie_answer(now, listener, rx, &segment, routes, sink)
+                {
+                    return taken;
+                }
                 let back = routes.lookup_back(rx.interface, rx.remote);
                 let interface = back.map_or(rx.interface, |route| route.interface);
                 if let Some(reset) = Reply::reset(interface, local, remote, &segment) {
@@ -188,7 +195,7 @@ impl Tcp {
         }
     }
 
-    fn on_connection_segment<S: Sink>(
+    pub(super) fn on_connection_segment<S: Sink>(
         &mut self,
         now: Instant,
         index: u32,
@@ -211,55 +218,6 @@ impl Tcp {
             connection.on_segment(step, segment, rx.gso_bytes, sink)
         })
         .unwrap_or(Err(DropReason::TcpNoSocket))
-    }
-
-    /// A SYN for a listener.
-    fn on_syn(
-        &mut self,
-        now: Instant,
-        listener: SocketId,
-        rx: &SegmentRx,
-        segment: &TcpSegment<'_>,
-        routes: &Routes,
-        iss: Option<SeqNumber>,
-    ) -> Result<(), DropReason> {
-        let local = SocketAddr::new(rx.local, segment.header.dst_port);
-        let remote = SocketAddr::new(rx.remote, segment.header.src_port);
-        let syn_queue_max = self.syn_queue_max;
-        let entry = self.listeners.listener_mut(listener).ok_or(DropReason::TcpNoSocket)?;
-        if entry.is_queue_full() {
-            return Err(DropReason::TcpAcceptQueueFull);
-        }
-        if entry.is_syn_queue_full(syn_queue_max) {
-            let (hot, cold) = (&self.hot, &self.cold);
-            let oldest = entry.oldest_half_open(now, |id| is_half_open(hot, cold, listener, id));
-            // Quietly: where the SYN came from there may be nobody.
-            let oldest = oldest.ok_or(DropReason::TcpSynQueueFull)?;
-            self.on_dead(oldest.index);
-            self.shared.counters.half_open_evicted += 1;
-        }
-        let entry = self.listeners.listener(listener).ok_or(DropReason::TcpNoSocket)?;
-        let options = entry.options;
-        let route = routes.lookup_back(rx.interface, rx.remote).ok_or(DropReason::IpSource)?;
-        let index = self.allocate().ok_or(DropReason::TcpTableFull)?;
-        let iss = iss.unwrap_or_else(|| SeqNumber(self.shared.keys.isn(now, local, remote)));
-        let mut cold = Cold::new(local, remote, options, route.mtu);
-        cold.listener = Some(listener);
-        cold.half_open = true;
-        self.install(now, index, cold, TcpState::SynReceived, &route, iss, Owner::NONE);
-        if let (Some(entry), Some(new)) =
-            (self.listeners.listener_mut(listener), self.hot.get(index as usize))
-        {
-            let id = SocketId { index, generation: new.generation };
-            let (hot, cold) = (&self.hot, &self.cold);
-            entry.add_half_open(now, id, |id| is_half_open(hot, cold, listener, id));
-        }
-        self.shared.counters.passive_opens += 1;
-        self.with(now, index, |connection, step| {
-            connection.on_peer_syn(step, segment);
-            step.ready = true;
-        });
-        Ok(())
     }
 
     /// An ICMP error about a segment of ours.
@@ -546,7 +504,7 @@ impl Tcp {
         }
     }
 
-    fn on_dead(&mut self, index: u32) {
+    pub(super) fn on_dead(&mut self, index: u32) {
         let Some((flow, orphan)) = self.leave_flow(index) else { return };
         if self.flows.get(&flow) == Some(&Place::Connection(index)) {
             self.flows.remove(&flow);
@@ -723,7 +681,7 @@ impl Tcp {
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
 //# Note that a TCP implementation MUST keep track of whether a connection has reached SYN-RECEIVED
 //# state as the result of a passive OPEN or an active OPEN (MUST-11).
-fn is_half_open(hot: &[Hot], cold: &[Cold], listener: SocketId, id: SocketId) -> bool {
+pub(super) fn is_half_open(hot: &[Hot], cold: &[Cold], listener: SocketId, id: SocketId) -> bool {
     let at = id.index as usize;
     hot.get(at).is_some_and(|h| h.used && h.generation == id.generation)
         && cold.get(at).is_some_and(|c| c.half_open && c.listener == Some(listener))

@@ -3,6 +3,7 @@
 
 mod attack;
 mod closing;
+mod cookies;
 mod handshake;
 mod hostile;
 mod mtu;
@@ -18,7 +19,7 @@ mod transfer;
 use crate::stack::{Keys, Limits};
 
 /// Keys that differ by host and never by run.
-fn keys(host: u8) -> Keys {
+pub(super) fn keys(host: u8) -> Keys {
     Keys {
         isn: [host; 16],
         port: [host ^ 1; 16],

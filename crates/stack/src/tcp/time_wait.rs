@@ -223,6 +223,7 @@ impl TimeWait {
                 value: self.ts_offset.wrapping_add((now.0 / 1_000_000) as u32),
                 echo: self.ts_recent,
             }),
+            syn: None,
             tos: self.tos,
         }
     }

@@ -1,0 +1,197 @@
+//! SYNs for listeners, and acknowledgements that may be answers to SYN cookies.
+
+use std::net::SocketAddr;
+
+use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpSegment, Timestamps};
+
+use super::SegmentRx;
+use super::close::initial_window;
+use super::connection::Cold;
+use super::cookies::{self, Ends};
+use super::reply::{Reply, SynOptions};
+use super::tables::{Tcp, is_half_open};
+use crate::api::{Instant, Owner, Sink, SocketId, TcpState};
+use crate::drops::DropReason;
+use crate::route::{Route, Routes};
+
+impl Tcp {
+    /// A SYN for a listener. `iss`: our initial sequence number, where a connection in TIME-WAIT
+    /// has decided it.
+    pub(super) fn on_syn(
+        &mut self,
+        now: Instant,
+        listener: SocketId,
+        rx: &SegmentRx,
+        segment: &TcpSegment<'_>,
+        routes: &Routes,
+        iss: Option<SeqNumber>,
+    ) -> Result<(), DropReason> {
+        let local = SocketAddr::new(rx.local, segment.header.dst_port);
+        let remote = SocketAddr::new(rx.remote, segment.header.src_port);
+        let syn_queue_max = self.syn_queue_max;
+        let entry = self.listeners.listener_mut(listener).ok_or(DropReason::TcpNoSocket)?;
+        if entry.is_queue_full() {
+            return Err(DropReason::TcpAcceptQueueFull);
+        }
+        let route = routes.lookup_back(rx.interface, rx.remote).ok_or(DropReason::IpSource)?;
+        if entry.is_syn_queue_full(syn_queue_max) {
+            if self.shared.settings.syn_cookies && iss.is_none() {
+                return self.send_cookie(now, listener, &route, Ends { local, remote }, segment);
+            }
+            let (hot, cold) = (&self.hot, &self.cold);
+            let oldest = entry.oldest_half_open(now, |id| is_half_open(hot, cold, listener, id));
+            // Quietly: where the SYN came from there may be nobody.
+            let oldest = oldest.ok_or(DropReason::TcpSynQueueFull)?;
+            self.on_dead(oldest.index);
+            self.shared.counters.half_open_evicted += 1;
+        }
+        let iss = iss.unwrap_or_else(|| SeqNumber(self.shared.keys.isn(now, local, remote)));
+        let index = self.make_child(now, listener, &route, Ends { local, remote }, iss)?;
+        self.shared.counters.passive_opens += 1;
+        self.with(now, index, |connection, step| {
+            connection.on_peer_syn(step, segment);
+            step.ready = true;
+        });
+        Ok(())
+    }
+
+    /// A connection of a listener's, half-open.
+    fn make_child(
+        &mut self,
+        now: Instant,
+        listener: SocketId,
+        route: &Route,
+        Ends { local, remote }: Ends,
+        iss: SeqNumber,
+    ) -> Result<u32, DropReason> {
+        let entry = self.listeners.listener(listener).ok_or(DropReason::TcpNoSocket)?;
+        let options = entry.options;
+        let index = self.allocate().ok_or(DropReason::TcpTableFull)?;
+        let mut cold = Cold::new(local, remote, options, route.mtu);
+        cold.listener = Some(listener);
+        cold.half_open = true;
+        self.install(now, index, cold, TcpState::SynReceived, route, iss, Owner::NONE);
+        if let (Some(entry), Some(new)) =
+            (self.listeners.listener_mut(listener), self.hot.get(index as usize))
+        {
+            let id = SocketId { index, generation: new.generation };
+            let (hot, cold) = (&self.hot, &self.cold);
+            entry.add_half_open(now, id, |id| is_half_open(hot, cold, listener, id));
+        }
+        Ok(index)
+    }
+
+    /// Answers a SYN without keeping anything of it.
+    //= https://www.rfc-editor.org/rfc/rfc4987#section-3.6
+    //# SYN cookies go a step further and allocate no state at all for
+    //# connections in SYN-RECEIVED.
+    fn send_cookie(
+        &mut self,
+        now: Instant,
+        listener: SocketId,
+        route: &Route,
+        ends: Ends,
+        segment: &TcpSegment<'_>,
+    ) -> Result<(), DropReason> {
+        let entry = self.listeners.listener_mut(listener).ok_or(DropReason::TcpNoSocket)?;
+        entry.overflowed_at = Some(now);
+        let options = entry.options;
+        let Ends { local, remote } = ends;
+        let settings = self.shared.settings;
+        let mut offer = segment.options;
+        offer.timestamps = offer.timestamps.filter(|_| settings.timestamps);
+        offer.window_scale = offer.window_scale.filter(|_| settings.window_scaling);
+        offer.sack_permitted &= settings.sack;
+        if offer.timestamps.is_none() {
+            // Nothing can keep them.
+            offer.window_scale = None;
+            offer.sack_permitted = false;
+        }
+        let keys = &self.shared.keys;
+        let (window, scale) = initial_window(&options, &settings);
+        let timestamps = offer.timestamps.map(|theirs| Timestamps {
+            value: cookies::timestamp(now, keys.timestamp_offset(local.ip(), remote.ip()), &offer),
+            echo: theirs.value,
+        });
+        let irs = segment.header.seq;
+        let seq = keys.cookie(now, ends, irs, offer.mss.unwrap_or(0));
+        let mss = Cold::new(local, remote, options, route.mtu).advertised_mss();
+        self.push_reply(Reply {
+            interface: route.interface,
+            local,
+            remote,
+            seq,
+            ack: irs + 1,
+            flags: TcpFlags::SYN | TcpFlags::ACK,
+            window: window.min(65535) as u16,
+            timestamps,
+            syn: Some(SynOptions {
+                mss,
+                window_scale: offer.window_scale.map(|_| scale),
+                sack_permitted: offer.sack_permitted,
+            }),
+            tos: options.tos,
+        });
+        self.shared.counters.syn_cookies_sent += 1;
+        Ok(())
+    }
+
+    /// An acknowledgement that belongs to no connection: the answer to a cookie makes one. `None`
+    /// when it is none, and a reset is due.
+    pub(super) fn on_cookie_answer<S: Sink>(
+        &mut self,
+        now: Instant,
+        listener: SocketId,
+        rx: &SegmentRx,
+        segment: &TcpSegment<'_>,
+        routes: &Routes,
+        sink: &mut S,
+    ) -> Option<Result<(), DropReason>> {
+        let entry = self.listeners.listener(listener)?;
+        let since = now.0.saturating_sub(entry.overflowed_at?.0);
+        if since > cookies::LIFE_NS {
+            return None;
+        }
+        let is_full = entry.is_queue_full();
+        let header = &segment.header;
+        let local = SocketAddr::new(rx.local, header.dst_port);
+        let remote = SocketAddr::new(rx.remote, header.src_port);
+        let ends = Ends { local, remote };
+        let (iss, irs) = (header.ack - 1, header.seq - 1);
+        let Some(mss) = self.shared.keys.check_cookie(now, ends, irs, iss) else {
+            self.shared.counters.syn_cookies_failed += 1;
+            return None;
+        };
+        self.shared.counters.syn_cookies_received += 1;
+        let timestamps = segment.options.timestamps;
+        if timestamps.is_some() && !self.shared.settings.timestamps {
+            return None;
+        }
+        if is_full {
+            // The peer believes itself connected, and repeats its data until there is room.
+            return Some(Err(DropReason::TcpAcceptQueueFull));
+        }
+        let Some(route) = routes.lookup_back(rx.interface, rx.remote) else {
+            return Some(Err(DropReason::IpSource));
+        };
+        let index = match self.make_child(now, listener, &route, ends, iss) {
+            Ok(index) => index,
+            Err(reason) => return Some(Err(reason)),
+        };
+        self.shared.counters.passive_opens += 1;
+        let offset = self.shared.keys.timestamp_offset(local.ip(), remote.ip());
+        // The SYN as it was, or as much of it as was kept.
+        let syn = TcpSegment {
+            header: TcpHeader { seq: irs, flags: TcpFlags::SYN, ..*header },
+            options: cookies::offer(mss, timestamps, offset),
+            payload: &[],
+        };
+        self.with(now, index, |connection, step| {
+            connection.on_peer_syn(step, &syn);
+            connection.hot.syn_due = false;
+            // Here is the peer's answer; it is not waited for again.
+            connection.cold.options.defer_accept = 0;
+        });
+        Some(self.on_connection_segment(now, index, rx, segment, sink))
+    }
+}
