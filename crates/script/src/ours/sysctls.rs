@@ -39,6 +39,7 @@ fn set(tcp: &mut TcpSettings, name: &str, value: &str) -> Option<()> {
     match name.strip_prefix("net.ipv4.tcp_")? {
         "timestamps" => tcp.timestamps = on,
         "sack" => tcp.sack = on,
+        "syncookies" if value != "2" => tcp.syn_cookies = on,
         "window_scaling" => tcp.window_scaling = on,
         "slow_start_after_idle" => tcp.slow_start_after_idle = on,
         "syn_retries" => tcp.syn_retries = value.parse().ok()?,

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use wire::tcp::{SeqNumber, TcpFlags, Timestamps};
 
-use super::congestion::{Congestion, Window};
 use super::TcpSettings;
+use super::congestion::{Congestion, Window};
 use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Step};
 use super::frto::Frto;
 use super::intervals::Intervals;
