@@ -17,6 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::{CpuSet, LinkNameSpaceType};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::failure::{Explain, Failure, Result};
 
@@ -111,6 +112,8 @@ pub struct Lab {
     scratch: PathBuf,
     links: Mutex<u32>,
     serial: u32,
+    /// Locked as long as the lab is there: how others know, who may not see this process.
+    _alive: fs::File,
     guard: Child,
 }
 
@@ -119,20 +122,33 @@ static LABS: AtomicU32 = AtomicU32::new(0);
 
 const PREFIX: &str = "outboard-lab-";
 
+/// The lock's name in the scratch directory.
+const ALIVE: &str = "alive";
+
 /// What the guard runs: it waits for the end of its input, which comes when the lab's process is
-/// gone for whatever reason, and then removes what is left of the lab.
+/// gone for whatever reason, and then removes what is left of the lab. Devices that were joined
+/// outside are given back first: a namespace whose programs are gone lives on with their
+/// connections that nobody answers, for minutes.
 const GUARD: &str = r#"trap "" INT TERM HUP QUIT
 cat >/dev/null
 for n in "$1" "$2"; do
   [ -e /run/netns/$n ] || continue
   p=$(ip netns pids $n) && [ -n "$p" ] && kill -9 $p
+  [ -z "$OUTBOARD_LAB_LINKS" ] || ip -n $n -o link show |
+    sed -n 's/^[0-9]*: \([^:@]*\).* link\/ether \([0-9a-f:]*\) .*/\1 \2/p' |
+    while read -r name address; do
+      case " $OUTBOARD_LAB_LINKS " in
+        *" $address "*) ip -n $n link set "$name" down netns $$ ;;
+      esac
+    done
   ip netns del $n
 done
 rm -rf "$3"
 "#;
 
 impl Lab {
-    /// Makes the two hosts, on cores 0 and 1 (both on core 0 where there is one core only).
+    /// Makes the two hosts, on the first two cores that this process may use (both on the first
+    /// where there is one only).
     ///
     /// # Errors
     /// When not root, when `ip` is missing, or when namespaces cannot be made.
@@ -141,15 +157,21 @@ impl Lab {
         require_programs(&["ip", "setsid", "setpriv", "ethtool"])?;
         remove_leftovers();
         let serial = LABS.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{PREFIX}{}-{serial}", std::process::id());
+        // Numbers of processes repeat where process namespaces share /run/netns.
+        let now = clock_gettime(ClockId::Monotonic);
+        let unique = now.tv_sec as u64 ^ (now.tv_nsec as u64) << 20;
+        let name = format!("{PREFIX}{}-{serial}-{unique:x}", std::process::id());
         let home = fs::File::open("/proc/thread-self/ns/net")
             .explain("cannot open the network namespace", "mount /proc")?
             .into();
         let home_cores = rustix::thread::sched_getaffinity(None)
             .explain("cannot read the processor affinity", "check the container's seccomp rules")?;
         let scratch = std::env::temp_dir().join(&name);
-        fs::create_dir_all(&scratch)
-            .explain(format!("cannot create {}", scratch.display()), "make TMPDIR writable")?;
+        let advice = "make TMPDIR writable";
+        fs::create_dir(&scratch).explain(format!("cannot create {}", scratch.display()), advice)?;
+        let alive =
+            fs::File::create(scratch.join(ALIVE)).explain("cannot create a lock", advice)?;
+        alive.lock().explain("cannot lock a file", advice)?;
         let names = Side::BOTH.map(|side| format!("{name}-{}", side.letter()));
         let guard = Command::new("setsid")
             .args(["sh", "-c", GUARD, "outboard-lab-guard", &names[0], &names[1]])
@@ -159,10 +181,12 @@ impl Lab {
             .stderr(Stdio::null())
             .spawn()
             .explain("cannot start sh", "install a shell")?;
-        let second = usize::from(std::thread::available_parallelism().map_or(1, usize::from) > 1);
+        let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| home_cores.is_set(core));
+        let first = cores.next().unwrap_or_default();
         let [a, b] = names;
-        let (a, b) = (make_host(a, 0)?, make_host(b, second)?);
-        Ok(Self { hosts: [a, b], home, home_cores, scratch, links: Mutex::new(0), serial, guard })
+        let hosts = [make_host(a, first)?, make_host(b, cores.next().unwrap_or(first))?];
+        let links = Mutex::new(0);
+        Ok(Self { hosts, home, home_cores, scratch, links, serial, _alive: alive, guard })
     }
 
     /// The host on `side`.
@@ -455,10 +479,12 @@ fn remove_leftovers() {
     let Ok(entries) = fs::read_dir("/run/netns") else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(owner) = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()) else {
+        let Some((lab, _)) = name.rsplit_once('-').filter(|(lab, _)| lab.starts_with(PREFIX))
+        else {
             continue;
         };
-        if Path::new("/proc").join(owner).exists() {
+        let alive = fs::File::open(std::env::temp_dir().join(lab).join(ALIVE));
+        if alive.is_ok_and(|alive| alive.try_lock_shared().is_err()) {
             continue;
         }
         // Both names as arguments of the same script, with nothing to wait for.

@@ -101,6 +101,15 @@ fn an_engine_goes_on_when_its_interface_is_renamed() {
     assert_eq!(joined.counter("accepts"), accepts + 1);
 }
 
+/// Removes the interface $0. A device of a bus loses its driver, and gets it back as a new one.
+const REMOVE: &str = "set -e
+device=/sys/class/net/$0/device
+[ -e $device ] || exec ip link del $0
+driver=$(readlink -f $device/driver)
+device=$(basename $(readlink -f $device))
+echo $device >$driver/unbind
+echo $device >$driver/bind";
+
 #[test]
 fn an_engine_whose_interface_is_removed_ends_and_says_why() {
     let Some(_turn) = turn("an_engine_whose_interface_is_removed_ends_and_says_why") else {
@@ -110,7 +119,7 @@ fn an_engine_whose_interface_is_removed_ends_and_says_why() {
     let mut redis = joined.redis();
     assert!(joined.answers(SERVER));
     let b = joined.link.end(Side::B);
-    joined.ip(Side::B, &format!("link del {b}"));
+    joined.lab.inside(Side::B, &["sh", "-c", REMOVE, &b]).expect("it is removed");
     let engine = joined.engine.take().expect("the engine runs");
     let ended = engine.wait(PATIENCE).expect("it ends");
     assert!(!ended.status.success());

@@ -1,9 +1,8 @@
 //! Links that are made of the machine's own network devices, joined outside of it: those of a
 //! virtual machine in which the tests run.
 //!
-//! `$OUTBOARD_LAB_LINKS` names them by their hardware addresses, pair by pair. The kernel puts a
-//! device back into the first network namespace when the one that it was given to ends; until then
-//! the next laboratory waits for it.
+//! `$OUTBOARD_LAB_LINKS` names them by their hardware addresses, pair by pair. A laboratory that
+//! ends gives them back; until then the next one waits for them.
 
 use std::time::{Duration, Instant};
 
