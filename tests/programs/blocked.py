@@ -1,9 +1,10 @@
 """Blocks in every way on sockets connected to a silent server; prints how each call ended.
 
     blocked.py silent ADDRESS PORT
-    blocked.py client ADDRESS PORT
+    blocked.py client ADDRESS PORT FIFO
 
-Each line of the client: what blocked, the error's name or the events, and CLOCK_MONOTONIC.
+Each line of the client: what blocked, the error's name or the events, and CLOCK_MONOTONIC. FIFO is
+read, too: its end tells how late this program and the machine are by themselves.
 """
 import errno, select, socket, sys, threading, time
 
@@ -26,8 +27,7 @@ def fill(connection):
         connection.sendall(block)
 
 
-def polled(connection):
-    poll = select.epoll()
+def polled(poll, connection):
     poll.register(connection, select.EPOLLIN)
     (_, events), = poll.poll()
     wanted = select.EPOLLERR | select.EPOLLHUP
@@ -40,8 +40,16 @@ def main():
         listener, kept = socket.create_server((address, port)), []
         while True:
             kept.append(listener.accept()[0])
-    calls = {"recv": lambda c: c.recv(1), "send": fill, "epoll": polled}
-    threads = []
+    calls = {
+        "recv": lambda c: c.recv(1),
+        "send": fill,
+        # The events of poll(2) have the same numbers.
+        "epoll": lambda c: polled(select.epoll(), c),
+        "poll": lambda c: polled(select.poll(), c),
+        "select": lambda c: [len(ready) for ready in select.select([c], [], [])],
+    }
+    control = lambda: open(sys.argv[4], "rb").read()
+    threads = [threading.Thread(target=watch, args=("control", control))]
     for name, call in calls.items():
         connection = socket.create_connection((address, port))
         threads.append(threading.Thread(target=watch, args=(name, lambda c=connection, f=call: f(c))))

@@ -8,7 +8,11 @@ use outboard::demo::work;
 use outboard::failure::{Explain, Failure, Result};
 use outboard::lab::{Finished, Program, Side, Task, parse};
 
+use crate::joined::PATIENCE;
 use crate::world::{Arrangement, PYTHON, SERVERS, World, scripted};
+
+/// Port of the sockperf server that speaks UDP, which no listing of listeners shows.
+const SOCKPERF_UDP: u16 = 11112;
 
 /// A server, a client that loads it, and how to judge the client's output.
 struct Case {
@@ -204,9 +208,9 @@ fn cases(world: &World, seconds: u32, least_bytes: u64) -> Result<Vec<Case>> {
             // queue drops, and a machine as busy as this one drops some on the kernel, too.
             name: "sockperf UDP under load",
             ready: 0,
-            server: Task::words(&format!("sockperf server -i {address} -p 11112")),
+            server: Task::words(&format!("sockperf server -i {address} -p {SOCKPERF_UDP}")),
             client: Task::words(&format!(
-                "sockperf under-load -i {address} -p 11112 -m 64 --mps 2000 --reply-every 1 -t {seconds}"
+                "sockperf under-load -i {address} -p {SOCKPERF_UDP} -m 64 --mps 2000 --reply-every 1 -t {seconds}"
             )),
             judge: judge_datagrams,
             bears_loss: false,
@@ -262,7 +266,8 @@ pub fn run(
 fn start(world: &World, server: Task, ready: u16, servers: &mut Vec<Program>) -> Result<()> {
     if ready == 0 {
         let mut server = world.start(Side::B, server)?;
-        server.until(Duration::from_secs(20), |server| server.output().contains("sockperf: "))?;
+        let begun = |server: &Program| server.output().contains("sockperf: ");
+        server.until(PATIENCE, |server| begun(server) && world.serves(SOCKPERF_UDP))?;
         servers.push(server);
     } else if !servers.iter().any(|earlier| outboard::demo::bench::listens(earlier.pid(), ready)) {
         servers.push(world.serve(server, ready)?);

@@ -2,12 +2,13 @@
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use outboard::demo::bench::{listens, serves, start_engine};
 use outboard::failure::{Failure, Result};
 use outboard::lab::{Lab, Link, Program, Side, Task};
 use outboard::observer::Observer;
+
+use crate::joined::PATIENCE;
 
 /// Which hosts are on Outboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,11 +163,14 @@ impl World {
     /// where there is one.
     pub fn serve(&self, task: Task, port: u16) -> Result<Program> {
         let mut server = self.start(Side::B, task)?;
-        let has_engine = self.engines[usize::from(true)].is_some();
-        server.until(Duration::from_secs(20), |server| {
-            listens(server.pid(), port) && (!has_engine || serves(&self.socket(Side::B), port))
-        })?;
+        server.until(PATIENCE, |server| listens(server.pid(), port) && self.serves(port))?;
         Ok(server)
+    }
+
+    /// Whether the engine of host B has a socket at `port`, if there is an engine.
+    pub fn serves(&self, port: u16) -> bool {
+        let engine = &self.engines[usize::from(true)];
+        engine.is_none() || serves(&self.socket(Side::B), port)
     }
 }
 

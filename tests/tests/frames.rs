@@ -73,6 +73,8 @@ fn an_icmp_error_tells_a_connection_what_its_path_carries() {
     let got = ask("--raw getrange big 0 -1");
     assert!(got.ends_with("x\n"), "{} bytes came", got.len());
     assert_eq!(joined.counter("accepts"), accepts + 1, "through the engine");
+    // Not by probing, which would have found it, too.
+    assert!(joined.counter("tcp_path_mtu_reductions") > 0, "an error was heeded");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::process::Command;
 
-use outboard::lab::{self, Side, Task};
+use outboard::lab::{Side, Task};
 use outboard::observer::Observer;
 use outboard_tests::joined::{CLIENT, Joined, PATIENCE, SERVER, eventually, redis};
 use outboard_tests::turn;
@@ -83,10 +83,23 @@ fn an_engine_keeps_only_the_capability_that_it_needs_and_serves_as_its_own_user(
     let mut observer = Observer::connect(&joined.socket).expect("an engine");
     let frames = File::create(joined.lab.scratch().join("frames")).expect("a file");
     observer.capture("", 64, "", frames.as_fd()).expect("a capture");
-    let tasks = format!("/proc/{}/task", joined.engine().pid());
+    // A thread that closes what the last observer had may just begin or end.
+    let engine = joined.engine().pid();
+    eventually("threads with what they need and no more", || {
+        faults(engine).map(|fault| eprintln!("{fault}")).is_none()
+    });
+    drop(observer);
+    // It serves, finds its neighbours, and follows the kernel.
+    let _redis = joined.redis();
+    assert!(joined.answers(SERVER));
+    assert_eq!(joined.counter("accepts"), 1);
+}
+
+/// What is wrong with the rights of the engine's threads.
+fn faults(engine: i32) -> Option<String> {
     let mut seen = 0;
-    for task in std::fs::read_dir(tasks).expect("its threads").flatten() {
-        let text = std::fs::read_to_string(task.path().join("status")).expect("its status");
+    for task in std::fs::read_dir(format!("/proc/{engine}/task")).expect("its threads").flatten() {
+        let Ok(text) = std::fs::read_to_string(task.path().join("status")) else { continue };
         let field = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
             line.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
@@ -98,20 +111,20 @@ fn an_engine_keeps_only_the_capability_that_it_needs_and_serves_as_its_own_user(
             "firewall" => 1 << 12 | 1 << 13,
             _ => 0u64,
         };
-        for set in ["CapEff:", "CapPrm:"] {
-            assert_eq!(field(set), format!("{kept:016x}"), "{set} {text}");
+        for (name, expected) in [
+            ("CapEff:", format!("{kept:016x}")),
+            ("CapPrm:", format!("{kept:016x}")),
+            ("NoNewPrivs:", "1".to_owned()),
+            ("Uid:", "65534 65534 65534 65534".to_owned()),
+            ("CapBnd:", format!("{:016x}", 1 << 12 | 1 << 13)),
+        ] {
+            if field(name) != expected {
+                return Some(format!("{name} is not {expected}: {text}"));
+            }
         }
-        assert_eq!(field("NoNewPrivs:"), "1", "{text}");
-        assert_eq!(field("Uid:"), "65534 65534 65534 65534", "{text}");
-        assert_eq!(field("CapBnd:"), format!("{:016x}", 1 << 12 | 1 << 13), "{text}");
         seen += 1;
     }
-    assert!(seen >= 5, "{seen} threads");
-    drop(observer);
-    // It serves, finds its neighbours, and follows the kernel.
-    let _redis = joined.redis();
-    assert!(joined.answers(SERVER));
-    assert_eq!(joined.counter("accepts"), 1);
+    (seen < 5).then(|| format!("{seen} threads"))
 }
 
 #[test]
@@ -121,8 +134,14 @@ fn members_of_the_group_use_the_socket_within_what_their_user_may_have() {
     let settings = "user = \"nobody\"\nsocket_group = \"daemon\"\nsocket_mode = 0o660\n\
                     [limits]\nmemory_per_user = 1\n";
     with_settings(&mut joined, settings, &[]);
+    // Where another user may read them, wherever they were built.
+    let folder = joined.executable.parent().expect("it is in a folder");
+    for name in ["outboard", "liboutboard_preload.so"] {
+        std::fs::copy(folder.join(name), joined.lab.scratch().join(name)).expect("a copy");
+    }
+    let executable = joined.lab.scratch().join("outboard");
     let as_bin = |groups: &str, arguments: &[&str]| {
-        let task = Task::words("setpriv --reuid 2 --regid 2").arg(groups).arg(&joined.executable);
+        let task = Task::words("setpriv --reuid 2 --regid 2").arg(groups).arg(&executable);
         let (command, rest) = arguments.split_first().expect("a command");
         let task = task.arg(*command).arg("--socket").arg(&joined.socket).args(rest);
         joined.run(Side::B, task)
@@ -145,39 +164,36 @@ fn firewall_rules_on_an_accelerated_port_are_named_and_so_are_the_owners_of_sock
     let test = "firewall_rules_on_an_accelerated_port_are_named";
     let Some(_turn) = turn(test) else { return };
     let mut joined = Joined::without_engine();
-    let has_rules = lab::require_programs(&["nft", "iptables-nft", "iptables-legacy"]).is_ok();
-    if has_rules {
-        for words in [
-            "add table inet t",
-            "add chain inet t own { type filter hook input priority 0; }",
-            "add rule inet t own tcp dport 6379 drop",
-            "add rule inet t own tcp dport 6380 drop",
-        ] {
-            let command: Vec<&str> = ["nft"].into_iter().chain([words]).collect();
-            joined.lab.inside(Side::B, &command).expect(words);
-        }
-        for program in ["iptables-nft", "iptables-legacy"] {
-            let rule = "-A INPUT -p tcp -m tcp --dport 6379 -j DROP";
-            let command: Vec<&str> = [program].into_iter().chain(rule.split(' ')).collect();
-            joined.lab.inside(Side::B, &command).expect(program);
-        }
-    } else {
-        eprintln!("SKIPPED in {test}: rules, for nft or iptables are not installed");
+    // Whichever of the three this machine's programs and kernel have.
+    let mut expected = Vec::new();
+    let has = |words: &[&str]| joined.lab.inside(Side::B, words).is_ok();
+    let rules = [
+        "add table inet t",
+        "add chain inet t own { type filter hook input priority 0; }",
+        "add rule inet t own tcp dport 6379 drop",
+        "add rule inet t own tcp dport 6380 drop",
+    ];
+    if rules.iter().all(|rule| has(&["nft", rule])) {
+        expected.push("nftables inet t own: tcp dport 6379 drop".to_owned());
     }
+    for program in ["iptables-nft", "iptables-legacy"] {
+        let rule = "-A INPUT -p tcp -m tcp --dport 6379 -j DROP";
+        let command: Vec<&str> = [program].into_iter().chain(rule.split(' ')).collect();
+        if has(&command) {
+            let rule = rule.trim_start_matches("-A INPUT ");
+            expected.push(format!("{program} filter INPUT: {rule}"));
+        }
+    }
+    eprintln!("{} of 3 kinds of rules can be tried here", expected.len());
     joined.start_engine();
     let _redis = joined.redis();
-    if has_rules {
-        for named in [
-            "nftables inet t own: tcp dport 6379 drop",
-            "iptables-nft filter INPUT: -p tcp -m tcp --dport 6379 -j DROP",
-            "iptables-legacy filter INPUT: -p tcp -m tcp --dport 6379 -j DROP",
-        ] {
-            joined.engine_says(named);
-        }
-        let said = joined.engine().errors();
-        assert_eq!(said.matches("tcp port 6379 while it is accelerated").count(), 1, "{said}");
-        assert!(!said.contains("6380"), "{said}");
+    for named in &expected {
+        joined.engine_says(named);
     }
+    let said = joined.engine().errors();
+    let told = said.matches("tcp port 6379 while it is accelerated").count();
+    assert_eq!(told, usize::from(!expected.is_empty()), "{said}");
+    assert!(!said.contains("6380"), "{said}");
     assert!(joined.answers(SERVER), "the rule does not apply");
     let http = Task::new(PYTHON).args(["-m", "http.server", "8000", "--bind", SERVER]);
     let _http = joined.serve(http, 8000);
