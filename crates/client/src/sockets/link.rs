@@ -1,6 +1,7 @@
 //! The way to the engine: the session while there is one, its endpoints' sockets, the dispatch of
 //! its hints, and sleeping until something happens.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -25,6 +26,11 @@ const RETRY_SILENT_NS: u64 = 10_000_000_000;
 pub(super) const KEPT_BY_LISTS: Errno = Errno::PERM;
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
+
+thread_local! {
+    /// This thread is opening a session.
+    static ATTACHING: Cell<bool> = const { Cell::new(false) };
+}
 
 type Place = Mutex<Option<Arc<Socket>>>;
 
@@ -191,10 +197,30 @@ impl Sockets {
         if self.kernel.now_ns() < era.link.next_try_ns.load(Ordering::Relaxed) {
             return None;
         }
-        let Ok(_only) = era.link.attaching.try_lock() else { return era.link.current() };
+        // What a program's threads open at its start is the engine's whichever thread is first. Later
+        // ones need not wait, and a signal handler must not wait for the call that it interrupts.
+        let is_first = era.link.next_try_ns.load(Ordering::Relaxed) == 0;
+        let turn = if is_first && !ATTACHING.get() {
+            Some(held(era.link.attaching.lock()))
+        } else {
+            era.link.attaching.try_lock().ok()
+        };
+        let Some(_only) = turn else { return era.link.current() };
         if let Some(current) = era.link.current() {
             return Some(current);
         }
+        if is_first && era.link.next_try_ns.load(Ordering::Relaxed) != 0 {
+            // Another thread has just found none.
+            return None;
+        }
+        ATTACHING.set(true);
+        let session = self.open_session(era);
+        ATTACHING.set(false);
+        session
+    }
+
+    /// Opens a session, or notes when to try again.
+    fn open_session(&self, era: &Era) -> Option<Arc<Attachment>> {
         let session = match Session::attach(&self.config.socket, &self.config.program) {
             Ok(session) => session,
             Err(error) => {
