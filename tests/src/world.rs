@@ -203,6 +203,7 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "ends.py" => include_str!("../programs/ends.py"),
         "versions.py" => include_str!("../programs/versions.py"),
         "echo.py" => include_str!("../programs/echo.py"),
+        "dialogue.py" => include_str!("../programs/dialogue.py"),
         "keeper.py" => include_str!("../programs/keeper.py"),
         "prober.py" => include_str!("../programs/prober.py"),
         "datagrams.py" => include_str!("../programs/datagrams.py"),
