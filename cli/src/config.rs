@@ -17,6 +17,10 @@
 //! timestamps = true
 //! mtu_probing = "after-black-hole"
 //! syn_cookies = true
+//! ecn = "accept"
+//! congestion = "cubic"
+//! receive_max = 6291456
+//! send_max = 4194304
 //! ```
 //!
 //! Unknown keys are errors; every error names its line.
@@ -24,7 +28,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use engine::config::{EngineConfig, Limits, MtuProbing, Poll, TcpSettings};
+use engine::config::{
+    CongestionKind, EcnMode, EngineConfig, Limits, MtuProbing, Poll, TcpSettings,
+};
 use engine::rules::Rules;
 use port::PortSpec;
 use serde::Deserialize;
@@ -163,6 +169,9 @@ table! { TcpTable for TcpSettings {
     syn_retries: u8,
     syn_ack_retries: u8,
     syn_cookies: bool,
+    ecn: EcnMode,
+    congestion: CongestionKind,
+    send_max: u32,
 } }
 
 /// Settings from the file at `path`, if any, and `flags`.

@@ -80,7 +80,8 @@ const ABORTED: u64 = 1 << 61;
 const FINISHED: u64 = 1 << 60;
 const CALLS: u64 = FINISHED - 1;
 
-/// Bytes that a stream may have sent and not acknowledged, unless told otherwise.
+/// Bytes that a stream may have sent and not acknowledged at the least, unless told otherwise: what
+/// covers the way to the engine and back however near the peer is.
 const SEND_LIMIT: u64 = 1 << 20;
 
 /// A handle on an endpoint; clones are the same one. It is closed by [`Self::close`] or with the
@@ -97,6 +98,7 @@ pub(crate) struct Inner {
     /// One for each worker; of streams, one.
     parts: Vec<Part>,
     pub addresses: Mutex<Addresses>,
+    /// As the program has set it; 0 while it tunes itself.
     send_limit: AtomicU64,
     /// Calls in progress, and whether it is closed. The last call to leave a closed endpoint gives
     /// it back to the engine, so that none ever touches an area that is somebody else's by then.
@@ -159,12 +161,17 @@ impl Call<'_> {
         self.view().flags() & URGENT_INLINE != 0
     }
 
-    /// Bytes that may be written and not acknowledged, by the program's wish and by what is left.
+    /// Bytes that may be written and not acknowledged, by the program's wish, by what the path
+    /// carries and by what is left.
     pub fn send_limit(&self) -> u64 {
         let wished = self.inner.send_limit.load(Ordering::Relaxed);
         let geometry = self.view().region().geometry();
         let left = u64::from(self.driver().lane.sendable());
-        wished.min(share(left.saturating_mul(u64::from(geometry.buffer_bytes))))
+        let left = left.saturating_mul(u64::from(geometry.buffer_bytes));
+        match wished {
+            0 => room(self.view().send_room(), left),
+            wished => wished.min(share(left)),
+        }
     }
 }
 
@@ -175,6 +182,12 @@ const SHARE_LEAST: u64 = 16 << 10;
 /// the less each may, and a part always remains for who comes next.
 fn share(left: u64) -> u64 {
     (left / 32).max(SHARE_LEAST)
+}
+
+/// What a connection may hold whose send buffer tunes itself: the usual, or, where a path has shown
+/// that it carries more, a larger share.
+fn room(carried: u64, left: u64) -> u64 {
+    SEND_LIMIT.min(share(left)).max(carried.min(left / 8))
 }
 
 impl Inner {
@@ -245,7 +258,7 @@ impl Endpoint {
             kind,
             parts: parts.filter(|parts| !parts.is_empty())?,
             addresses: Mutex::new(addresses),
-            send_limit: AtomicU64::new(SEND_LIMIT),
+            send_limit: AtomicU64::new(0),
             gate: AtomicU64::new(0),
         };
         Some(Self { inner: Arc::new(inner) })
@@ -471,9 +484,9 @@ impl Endpoint {
         self.inner.send_limit.store(bytes.max(4096), Ordering::Relaxed);
     }
 
-    /// The limit of bytes written and not acknowledged.
-    pub fn send_limit(&self) -> u64 {
-        self.inner.send_limit.load(Ordering::Relaxed)
+    /// The limit of bytes written and not acknowledged that was set; `None` while it tunes itself.
+    pub fn send_limit(&self) -> Option<u64> {
+        Some(self.inner.send_limit.load(Ordering::Relaxed)).filter(|limit| *limit > 0)
     }
 
     /// Sets an option.

@@ -7,8 +7,9 @@ use std::sync::mpsc::SyncSender;
 
 use port::{Port, Protocol};
 use shm::control::Geometry;
+pub use stack::api::CongestionKind;
 pub use stack::api::{Cidr, Destination, Ipv6Mode};
-pub use stack::tcp::{MtuProbing, TcpSettings};
+pub use stack::tcp::{EcnMode, MtuProbing, TcpSettings};
 
 use crate::rules::Rules;
 use crate::trial::Trial;
@@ -171,7 +172,7 @@ impl Default for Limits {
             stock_slots: 256,
             stock_target: 64,
             send_slots: 256,
-            receive_slots: 256,
+            receive_slots: 1024,
             buffer_bytes: 8192,
             buffers: 8192,
             spans: 65536,

@@ -7,6 +7,7 @@ use shm::descriptor::Span;
 use shm::engine_side::EngineEndpoint;
 use stack::api::{SocketId, TcpOptions};
 
+use crate::promises::Promise;
 use crate::spans::SpanList;
 
 /// No buffer.
@@ -81,6 +82,8 @@ pub struct SendHalf {
     pub list: SpanList,
     /// Acknowledged, as last published.
     pub acked: u64,
+    /// Bytes worth having at hand, as last published.
+    pub room: u32,
     /// The client has said that it writes no more.
     pub fin: bool,
     /// The stack has been told so.
@@ -115,16 +118,20 @@ pub struct ReceiveHalf {
     pub is_unswept: bool,
     /// The client reads no more: bytes are dropped as they come.
     pub deaf: bool,
+    /// The window as the stack last said.
+    pub window: u32,
+    /// What of the pool this takes.
+    pub promise: Promise,
 }
 
 impl ReceiveHalf {
     /// Where the client is to ring when it has read so far: when the window should be opened.
     /// Pages that it has read meanwhile are found by [`Worker::sweep`](crate::Worker::sweep).
-    pub fn wanted(&self, recv_limit: u32) -> u64 {
+    pub fn wanted(&self) -> u64 {
         if self.consumed >= self.readable {
             return u64::MAX;
         }
-        self.consumed.saturating_add(u64::from(recv_limit / 4))
+        self.consumed.saturating_add(u64::from(self.window / 4))
     }
 }
 

@@ -78,6 +78,11 @@ impl Worker {
         };
         let mut news = false;
         let mut sent = false;
+        stream.receive.window = levels.receive_window;
+        if levels.send_room != stream.send.room {
+            stream.send.room = levels.send_room;
+            view.set_send_room(levels.send_room);
+        }
         if levels.readable > stream.receive.readable {
             stream.receive.readable = levels.readable;
             if stream.receive.deaf {
@@ -86,7 +91,7 @@ impl Worker {
                 stream.receive.consumed = levels.readable;
             } else {
                 // Before `readable`, so that whoever sees that sees this.
-                view.set_wanted(stream.receive.wanted(stream.options.window_limit()));
+                view.set_wanted(stream.receive.wanted());
                 view.set_readable(levels.readable);
                 news = true;
                 // The sweep of this turn came before this and asked for less.

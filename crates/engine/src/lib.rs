@@ -27,6 +27,7 @@ mod listener;
 mod occupancy;
 mod pool;
 pub mod privileges;
+mod promises;
 mod receive;
 mod requests;
 pub mod rules;

@@ -49,6 +49,8 @@ pub struct Pool {
     /// Buffers that sending cannot take, so that two sides that only write cannot block each
     /// other's reading for ever.
     reserve: usize,
+    /// Buffers that hold received bytes.
+    receiving: usize,
     buffer_bytes: u32,
 }
 
@@ -62,6 +64,7 @@ impl Pool {
             ],
             free: (0..count).rev().collect(),
             reserve: count as usize / 4,
+            receiving: 0,
             buffer_bytes,
         }
     }
@@ -93,6 +96,7 @@ impl Pool {
         let index = self.free.pop()?;
         let buffer = self.buffers.get_mut(index as usize)?;
         *buffer = Buffer { holder: Holder::Receiving, lane: 0, spans: 0, carved: 0 };
+        self.receiving += 1;
         Some(index)
     }
 
@@ -101,8 +105,14 @@ impl Pool {
         if let Some(buffer) = self.buffers.get_mut(index as usize) {
             assert_eq!(buffer.holder, Holder::Receiving, "a buffer is given back by its holder");
             buffer.holder = Holder::Free;
+            self.receiving -= 1;
             self.free.push(index);
         }
+    }
+
+    /// Bytes that received data has or could have: what is free and what it holds.
+    pub fn receivable_bytes(&self) -> u64 {
+        (self.free.len() + self.receiving) as u64 * u64::from(self.buffer_bytes)
     }
 
     /// A span of buffer `index` is handed to the engine by a client working on `lane`. `extent`

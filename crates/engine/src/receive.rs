@@ -171,6 +171,17 @@ impl Session {
         Some(claimed)
     }
 
+    /// Bytes of window that the pool has for a stream.
+    pub fn window_ceiling(&mut self, index: u32, now_ns: u64) -> u32 {
+        let budget = self.pool.receivable_bytes();
+        match self.endpoints.get_mut(index as usize).map(|endpoint| &mut endpoint.role) {
+            Some(Role::Stream(Stream { receive, .. })) => {
+                self.promises.ceiling(now_ns, &mut receive.promise, budget)
+            }
+            _ => 0,
+        }
+    }
+
     /// Gives every page of a stream back.
     pub fn release_pages(&mut self, receive: &mut ReceiveHalf) {
         for buffer in receive.pages.drain(..) {
@@ -303,6 +314,8 @@ mod tests {
             consumed: 1500,
             is_unswept: false,
             deaf: false,
+            window: 0,
+            promise: Default::default(),
         };
         let mut given = Vec::new();
         receive.release_read(1000, |buffer| given.push(buffer));

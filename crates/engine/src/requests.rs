@@ -87,13 +87,20 @@ impl Worker {
         let now = self.now;
         let Some(session) = self.sessions.at(place) else { return false };
         let Some(consumed) = session.learn_consumed(index) else { return false };
+        let ceiling = session.window_ceiling(index, now.0);
         let Some(Endpoint { view, role: Role::Stream(stream), .. }) =
             session.endpoints.get_mut(index as usize)
         else {
             return false;
         };
-        view.set_wanted(stream.receive.wanted(stream.options.window_limit()));
+        // A connection that has died meanwhile needs no window; its levels say so.
+        let _ = self.stack.tcp_limit_window(stream.id, ceiling);
         let _ = self.stack.tcp_consumed(now, stream.id, consumed);
+        if let Ok(levels) = self.stack.tcp_levels(stream.id) {
+            stream.receive.window = levels.receive_window;
+            session.promises.note(&mut stream.receive.promise, levels.receive_window);
+        }
+        view.set_wanted(stream.receive.wanted());
         self.recheck.push((place, index));
         true
     }
@@ -233,6 +240,11 @@ impl Worker {
             tos: wanted.tos & !3,
             ttl: if wanted.ttl == 0 { default.ttl } else { wanted.ttl },
             recv_limit: self.receive_limit(or(wanted.receive_limit, default.recv_limit)),
+            recv_tunes: wanted.receive_limit == 0,
+            congestion: wanted
+                .congestion
+                .and_then(|code| CongestionKind::ALL.get(usize::from(code)).copied())
+                .unwrap_or(default.congestion),
             user_timeout_ms: wanted.user_timeout_ms,
             ..default
         }
@@ -240,7 +252,8 @@ impl Worker {
 
     fn default_options(&self) -> TcpOptions {
         let default = TcpOptions::default();
-        TcpOptions { recv_limit: self.receive_limit(default.recv_limit), ..default }
+        let recv_limit = self.receive_limit(self.tcp.receive_max);
+        TcpOptions { recv_limit, congestion: self.tcp.congestion, ..default }
     }
 
     /// A window never reaches beyond the pages that the receive queue can name.
@@ -403,9 +416,10 @@ impl Worker {
         let Some(Role::Stream(stream)) = self.endpoint(place, index).map(|one| &one.role) else {
             return Err(Errno::BADF);
         };
-        let (id, receive_limit) = (stream.id, stream.options.recv_limit);
+        let id = stream.id;
         let info = self.stack.tcp_info(id).map_err(errno::of_request)?;
-        Ok(Reply::Info(connection_info(&info, receive_limit)))
+        let levels = self.stack.tcp_levels(id).map_err(errno::of_request)?;
+        Ok(Reply::Info(connection_info(&info, levels.receive_window)))
     }
 
     /// Listens on a socket that was checked, or joins those who do.
@@ -568,10 +582,16 @@ fn apply(
         OptionName::Ttl => {
             options.ttl = u8::try_from(number).unwrap_or(TcpOptions::default().ttl);
         }
-        OptionName::ReceiveLimit => options.recv_limit = receive_limit,
+        OptionName::ReceiveLimit => {
+            options.recv_limit = receive_limit;
+            options.recv_tunes = false;
+        }
         OptionName::Congestion => {
-            options.congestion =
-                if number == 0 { CongestionKind::Cubic } else { CongestionKind::Reno };
+            let kind = CongestionKind::ALL.get(number as usize);
+            options.congestion = *kind.ok_or(Errno::NOENT)?;
+        }
+        OptionName::MaxPacingRate => {
+            options.max_pacing_rate = if number == u32::MAX { u64::MAX } else { number.into() };
         }
         OptionName::MtuDiscover => {
             options.pmtu = match number {
@@ -638,10 +658,8 @@ fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
         OptionName::Tos => u64::from(options.tos),
         OptionName::Ttl => u64::from(options.ttl),
         OptionName::ReceiveLimit => u64::from(options.recv_limit),
-        OptionName::Congestion => match options.congestion {
-            CongestionKind::Cubic => 0,
-            CongestionKind::Reno => 1,
-        },
+        OptionName::Congestion => options.congestion as u64,
+        OptionName::MaxPacingRate => options.max_pacing_rate.min(u32::MAX.into()),
         OptionName::MtuDiscover => match options.pmtu {
             PathMtuDiscovery::Dont => 0,
             PathMtuDiscovery::Want => 1,
@@ -696,7 +714,8 @@ fn connection_info(info: &TcpInfo, receive_limit: u32) -> ConnectionInfo {
         receive_window_bytes: receive_limit.saturating_sub(bytes(info.receive_queue)),
         agreed: u8::from(info.more.timestamps)
             | u8::from(info.more.sack) << 1
-            | u8::from(info.more.scales.is_some()) << 2,
+            | u8::from(info.more.scales.is_some()) << 2
+            | u8::from(info.more.ecn) << 3,
         recovery: match info.more {
             TcpDetails { is_lossy: true, .. } => 4,
             TcpDetails { is_recovering: true, .. } => 3,

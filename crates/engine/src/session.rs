@@ -17,6 +17,7 @@ use crate::endpoint::{Endpoint, NO_BUFFER, Role};
 use crate::lane::Lane;
 use crate::linger::Orphan;
 use crate::pool::Pool;
+use crate::promises::Promises;
 use crate::spans::Spans;
 
 /// The pipe ends of a lane that the engine keeps.
@@ -105,6 +106,8 @@ pub struct Session {
     pub lanes: Vec<Lane>,
     /// The buffers.
     pub pool: Pool,
+    /// What its connections' receive windows may take of them.
+    pub promises: Promises,
     /// Descriptors of streams.
     pub spans: Spans,
     /// Endpoints, as many as were ever in use at a time.
@@ -181,6 +184,7 @@ impl Session {
             region: seed.region,
             lanes,
             pool: Pool::new(geometry.buffer_count, geometry.buffer_bytes),
+            promises: Promises::default(),
             spans: Spans::new(limits.spans),
             endpoints: Vec::new(),
             free_endpoints: Vec::new(),

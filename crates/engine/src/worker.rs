@@ -74,6 +74,7 @@ const DATAGRAMS_PER_TURN: usize = 512;
 /// One polling worker: its ports, its stack and its sessions.
 pub struct Worker {
     pub(crate) limits: Limits,
+    pub(crate) tcp: TcpSettings,
     pub(crate) index: u16,
     pub(crate) cpu: Option<u32>,
     pub(crate) now: Instant,
@@ -139,6 +140,7 @@ impl Worker {
         }
         Ok(Self {
             limits,
+            tcp: config.tcp,
             index: config.index,
             cpu: None,
             now,

@@ -57,7 +57,7 @@ fn values_are_taken_or_refused_as_the_kernel_does() {
             assert_eq!(ours, as_kernel, "{option:?} = {value}");
         }
     }
-    let request = Request::SetOption { endpoint: near, option: OptionName::Congestion, value: 2 };
+    let request = Request::SetOption { endpoint: near, option: OptionName::Congestion, value: 4 };
     let unknown = Reply::Failed { errno: Errno::NOENT.raw_os_error().unsigned_abs() };
     assert_eq!(net.ask(false, &a, request), unknown);
 }

@@ -44,6 +44,7 @@ pub fn number(name: &str) -> Option<i64> {
         SO_LINGER,
         SO_RCVBUF,
         SO_SNDBUF,
+        SO_MAX_PACING_RATE,
         SO_ERROR,
         SO_TYPE,
         SO_DOMAIN,

@@ -59,6 +59,7 @@ pub(crate) mod endpoint {
     pub const URGENT: usize = 32;
     pub const PENDING: usize = 40;
     pub const WANTED: usize = 48;
+    pub const SEND_ROOM: usize = 56;
     // Written by the client, read by the engine; and the client's own for receiving.
     pub const CONSUMED: usize = 64;
     pub const RECEIVE_LOCK: usize = 72;
@@ -79,7 +80,7 @@ const _: () = {
     assert!(lane::EVENTS_TAKEN == LINE_BYTES && lane::REACH < LINE_BYTES);
     assert!(lane::LOCK == 2 * LINE_BYTES && lane::ARMED < 2 * LINE_BYTES);
     assert!(lane::RINGS == 3 * LINE_BYTES && lane::SLEEP_RUNG < 3 * LINE_BYTES);
-    assert!(endpoint::CONSUMED == LINE_BYTES && endpoint::WANTED < LINE_BYTES);
+    assert!(endpoint::CONSUMED == LINE_BYTES && endpoint::SEND_ROOM < LINE_BYTES);
     assert!(endpoint::SEND_LOCK == 2 * LINE_BYTES && endpoint::URGENT_TAKEN < 2 * LINE_BYTES);
     assert!(endpoint::QUEUES == 3 * LINE_BYTES && endpoint::SEND_DOORBELL < 3 * LINE_BYTES);
     assert!(SPAN_ALIGN_BYTES as usize == LINE_BYTES);

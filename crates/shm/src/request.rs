@@ -95,6 +95,8 @@ pub struct ConnectOptions {
     pub receive_limit: u32,
     /// TCP_USER_TIMEOUT in milliseconds; 0 for the engine's own.
     pub user_timeout_ms: u32,
+    /// TCP_CONGESTION, as [`OptionName::Congestion`]; `None` for the engine's own.
+    pub congestion: Option<u8>,
 }
 
 macro_rules! option_names {
@@ -142,7 +144,7 @@ option_names! {
     Ttl = 12,
     /// Limit of the receive window (SO_RCVBUF), bytes.
     ReceiveLimit = 13,
-    /// TCP_CONGESTION: 0 CUBIC, 1 Reno.
+    /// TCP_CONGESTION: 0 CUBIC, 1 Reno, 2 DCTCP, 3 BBR.
     Congestion = 14,
     /// TCP_DEFER_ACCEPT, seconds.
     DeferAccept = 15,
@@ -158,6 +160,8 @@ option_names! {
     WindowClamp = 20,
     /// IP_MTU, only to be asked for.
     PathMtu = 21,
+    /// SO_MAX_PACING_RATE, bytes per second; the largest number for no limit.
+    MaxPacingRate = 30,
 }
 
 impl OptionName {
@@ -174,7 +178,7 @@ impl OptionName {
             Self::UserTimeout => number >= 0,
             // TCP_MIN_MSS and MAX_TCP_WINDOW; 0 takes the wish back.
             Self::Maxseg => number == 0 || (88..=32767).contains(&number),
-            Self::Congestion => matches!(number, 0 | 1),
+            Self::Congestion => (0..=3).contains(&number),
             Self::MtuDiscover => (0..=5).contains(&number),
             Self::SynRetries => (1..=127).contains(&number),
             Self::WindowClamp => number != 0,
@@ -186,6 +190,7 @@ impl OptionName {
             | Self::Linger
             | Self::Tos
             | Self::ReceiveLimit
+            | Self::MaxPacingRate
             | Self::DeferAccept
             | Self::Linger2
             | Self::Backlog => true,
@@ -254,7 +259,7 @@ pub struct ConnectionInfo {
     pub send_window_bytes: u32,
     /// Our window, bytes.
     pub receive_window_bytes: u32,
-    /// What was agreed on: 1 timestamps, 2 SACK, 4 scaled windows (the kernel's `TCPI_OPT_*`).
+    /// What was agreed on: 1 timestamps, 2 SACK, 4 scaled windows, 8 ECN (the kernel's `TCPI_OPT_*`).
     pub agreed: u8,
     /// The kernel's `TCP_CA_*`: 0 open, 1 disorder, 3 recovery, 4 loss.
     pub recovery: u8,
@@ -300,7 +305,8 @@ impl Request {
                     | u64::from(options.ttl) << 40
                     | u64::from(options.maxseg) << 48;
                 content[3] = u64::from(token) | u64::from(options.receive_limit) << 32;
-                content[4] = u64::from(options.user_timeout_ms);
+                let congestion = options.congestion.map_or(0, |code| u64::from(code) + 1);
+                content[4] = u64::from(options.user_timeout_ms) | congestion << 32;
                 1
             }
             Self::Accept { listener } => {
@@ -362,6 +368,7 @@ impl Request {
                     maxseg: (content[2] >> 48) as u16,
                     receive_limit: (content[3] >> 32) as u32,
                     user_timeout_ms: content[4] as u32,
+                    congestion: ((content[4] >> 32) as u8).checked_sub(1),
                 },
             },
             2 => Self::Accept { listener: endpoint },
@@ -486,6 +493,7 @@ mod tests {
             ttl: 63,
             receive_limit: 1 << 20,
             user_timeout_ms: 5000,
+            congestion: Some(3),
         };
         let mut requests = vec![
             Request::Connect { remote, token: 7, options },

@@ -328,6 +328,10 @@ pub struct TcpLevels {
     pub acked: u64,
     /// Offset one past the urgent byte, if the peer announced one.
     pub urgent: Option<u64>,
+    /// Bytes written and not acknowledged that are worth having at hand: a few windows.
+    pub send_room: u32,
+    /// Bytes that the receive window may have now.
+    pub receive_window: u32,
     /// Why the connection died, once it has.
     pub error: Option<TcpError>,
 }
@@ -402,7 +406,12 @@ pub struct TcpOptions {
     pub ttl: u8,
     /// Limit of the receive window in bytes (SO_RCVBUF).
     pub recv_limit: u32,
-    /// CUBIC or Reno (TCP_CONGESTION).
+    /// The window grows with what the path carries and the program reads; `false` once the
+    /// program has set SO_RCVBUF.
+    pub recv_tunes: bool,
+    /// SO_MAX_PACING_RATE, bytes per second; [`u64::MAX`] for none.
+    pub max_pacing_rate: u64,
+    /// TCP_CONGESTION.
     pub congestion: CongestionKind,
     /// IP_MTU_DISCOVER.
     pub pmtu: PathMtuDiscovery,
@@ -465,7 +474,9 @@ impl Default for TcpOptions {
             linger_s: None,
             tos: 0,
             ttl: 64,
-            recv_limit: 1 << 20,
+            recv_limit: 6 << 20,
+            recv_tunes: true,
+            max_pacing_rate: u64::MAX,
             congestion: CongestionKind::Cubic,
             pmtu: PathMtuDiscovery::default(),
             linger2_s: 0,
@@ -477,12 +488,33 @@ impl Default for TcpOptions {
 }
 
 /// Congestion control algorithms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum CongestionKind {
     /// RFC 9438.
+    #[default]
     Cubic,
     /// RFC 5681.
     Reno,
+    /// RFC 8257.
+    Dctcp,
+    /// BBR, version 1.
+    Bbr,
+}
+
+impl CongestionKind {
+    /// All of them; their places are their numbers in the contract with clients.
+    pub const ALL: [Self; 4] = [Self::Cubic, Self::Reno, Self::Dctcp, Self::Bbr];
+
+    /// The kernel's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "cubic",
+            Self::Reno => "reno",
+            Self::Dctcp => "dctcp",
+            Self::Bbr => "bbr",
+        }
+    }
 }
 
 /// Why a request was refused. Maps once to an errno.

@@ -550,6 +550,11 @@ impl Stack {
         self.tcp.consumed(now, id, end)
     }
 
+    /// The owner has memory for a receive window of so many bytes; one of 65,535 it always has.
+    pub fn tcp_limit_window(&mut self, id: SocketId, ceiling: u32) -> Result<(), RequestError> {
+        self.tcp.limit_window(id, ceiling)
+    }
+
     /// No more is written: sends a FIN after what was written.
     pub fn tcp_shutdown(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         self.tcp.shutdown(now, id)

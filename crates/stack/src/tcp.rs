@@ -1,6 +1,7 @@
 //! TCP: RFC 9293 with 7323 (scaled windows, timestamps), 2018 and 2883 (SACK), 8985 (losses found by
 //! time, tail probes), 9937 (rate of recovery), 5681, 9438 and 9406 (congestion control), 6298 and
-//! 5682 (timeouts), 5961 (blind attacks), 6528 and 6056 (keyed numbers).
+//! 5682 (timeouts), 3168 and 8257 (ECN, DCTCP), 5961 (blind attacks), 6528 and 6056 (keyed numbers);
+//! BBR and pacing as Linux has them.
 //!
 //! [`Tcp`] holds the tables: connections in two arrays (what every packet touches, and the
 //! rest), listeners, TIME-WAITs, the flow table, ready queues and timers. What is done to one
@@ -8,12 +9,14 @@
 //! effects come back in a [`Step`](connection::Step). Read `receive`, `ack`, `scoreboard`,
 //! `recovery`, `send`, `timers` in this order.
 
+mod account;
 mod ack;
 mod close;
 pub mod congestion;
 mod connection;
 mod cookies;
 mod counters;
+mod ecn;
 mod flow;
 mod frto;
 mod icmp;
@@ -22,9 +25,11 @@ mod intervals;
 mod isn;
 mod listener;
 mod mtu;
+mod pacing;
 mod passive;
 mod prr;
 mod rack;
+mod rate;
 mod receive;
 mod recovery;
 mod reply;
@@ -41,15 +46,17 @@ mod time_wait;
 mod timers;
 mod tlp;
 mod undo;
+mod window;
 
 pub use counters::TcpCounters;
+pub use ecn::EcnMode;
 pub use settings::{MtuProbing, TcpSettings};
 pub use state::{Input, STATES};
 pub use tables::Tcp;
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::api::{InterfaceIndex, Owner, Payload, SocketId, SocketKind, TcpState};
+use crate::api::{CongestionKind, InterfaceIndex, Owner, Payload, SocketId, SocketKind, TcpState};
 
 /// A received segment's circumstances.
 #[derive(Clone, Copy, Debug)]
@@ -199,4 +206,14 @@ pub struct TcpDetails {
     pub receive_mss: u16,
     /// Maximum segment size that was announced to the peer.
     pub advertised_mss: u16,
+    /// ECN was agreed on.
+    pub ecn: bool,
+    /// The peer has sent packets that may be marked.
+    pub ecn_seen: bool,
+    /// The congestion control.
+    pub congestion: CongestionKind,
+    /// Bytes per second that it is paced at; `None` where it is not.
+    pub pacing_rate: Option<u64>,
+    /// Bytes per second that were delivered, where this is measured.
+    pub delivery_rate: Option<u64>,
 }

@@ -39,6 +39,7 @@ fn engines(level: i32, name: i32) -> Option<OptionName> {
         (IP, libc::IP_MTU) | (IPV6, libc::IPV6_MTU) => OptionName::PathMtu,
         (SOCKET, libc::SO_KEEPALIVE) => OptionName::Keepalive,
         (SOCKET, libc::SO_RCVBUF) => OptionName::ReceiveLimit,
+        (SOCKET, libc::SO_MAX_PACING_RATE) => OptionName::MaxPacingRate,
         (IP, libc::IP_TOS) | (IPV6, libc::IPV6_TCLASS) => OptionName::Tos,
         (IP, libc::IP_TTL) | (IPV6, libc::IPV6_UNICAST_HOPS) => OptionName::Ttl,
         _ => return None,
@@ -54,6 +55,7 @@ fn is_asked_for(option: OptionName) -> bool {
             | OptionName::WindowClamp
             | OptionName::DeferAccept
             | OptionName::PathMtu
+            | OptionName::MaxPacingRate
     )
 }
 
@@ -88,7 +90,6 @@ fn is_harmless(level: i32, name: i32) -> bool {
                 | libc::SO_RCVLOWAT
                 | libc::SO_BROADCAST
                 | libc::SO_DONTROUTE
-                | libc::SO_MAX_PACING_RATE
                 | libc::SO_TXREHASH
                 | libc::SO_PREFER_BUSY_POLL
                 | libc::SO_SNDBUFFORCE
@@ -119,6 +120,17 @@ fn int(bytes: &[u8]) -> Result<i32, Errno> {
         [a, b, c, d, ..] => Ok(i32::from_ne_bytes([a, b, c, d])),
         [a] => Ok(i32::from(a)),
         _ => Err(Errno::INVAL),
+    }
+}
+
+/// The int that an option's value is. A rate may have eight bytes; one beyond 32 bits is none.
+fn option_int(level: i32, name: i32, bytes: &[u8]) -> Result<i32, Errno> {
+    match (level, name, bytes) {
+        (SOCKET, libc::SO_MAX_PACING_RATE, &[a, b, c, d, e, f, g, h, ..]) => {
+            let rate = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
+            Ok(u32::try_from(rate).unwrap_or(u32::MAX).cast_signed())
+        }
+        _ => int(bytes),
     }
 }
 
@@ -213,7 +225,7 @@ impl Sockets {
             }
             return;
         }
-        let Ok(value) = int(bytes) else { return };
+        let Ok(value) = option_int(level, name, bytes) else { return };
         if engines(level, name).is_some_and(|option| !option.admits(engine_value(value))) {
             // The kernel refuses it and changes nothing.
             return;
@@ -292,7 +304,7 @@ impl Sockets {
             _ => (),
         }
         if let Some(option) = engines(level, name).filter(|one| *one != OptionName::PathMtu) {
-            let value = int(bytes)?;
+            let value = option_int(level, name, bytes)?;
             connection.endpoint.set_option(option, engine_value(value))?;
             socket.remember_option(level, name, value);
             return Ok(());
@@ -384,10 +396,16 @@ impl Sockets {
             (SOCKET, libc::SO_MEMINFO) => return Ok(put(out, &memory_info(socket, connection))),
             (TCP, libc::TCP_MAXSEG) => i32::from(connection.endpoint.info()?.mss_bytes),
             (TCP, libc::TCP_CONGESTION) => {
-                let reno = socket.remembered(level, name) == Some(1);
+                let code = connection.endpoint.option(OptionName::Congestion)?;
+                let name = usize::try_from(code).ok().and_then(|code| ALGORITHMS.get(code));
                 let mut value = [0; 16];
-                put(&mut value, if reno { b"reno" } else { b"cubic" });
+                put(&mut value, name.ok_or(Errno::PROTO)?);
                 return Ok(put(out, &value));
+            }
+            (SOCKET, libc::SO_MAX_PACING_RATE) if out.len() >= 8 => {
+                let rate = connection.endpoint.option(OptionName::MaxPacingRate)?;
+                let rate = if rate == u64::from(u32::MAX) { u64::MAX } else { rate };
+                return Ok(put(out, &rate.to_ne_bytes()));
             }
             _ => match (socket.remembered(level, name), engines(level, name)) {
                 // -1 stands for the engine's default.
@@ -463,6 +481,9 @@ impl Sockets {
             ttl: byte(IP, libc::IP_TTL),
             receive_limit: number(SOCKET, libc::SO_RCVBUF),
             user_timeout_ms: number(TCP, libc::TCP_USER_TIMEOUT),
+            congestion: socket
+                .remembered(TCP, libc::TCP_CONGESTION)
+                .and_then(|code| u8::try_from(code).ok()),
         }
     }
 
@@ -574,9 +595,9 @@ fn memory_info(socket: &Socket, connection: &Connection) -> [u8; 36] {
 /// The engine's number of a congestion control.
 fn congestion(name: &[u8]) -> Option<i32> {
     let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-    match name.get(..end)? {
-        b"cubic" => Some(0),
-        b"reno" => Some(1),
-        _ => None,
-    }
+    let place = ALGORITHMS.iter().position(|known| name.get(..end) == Some(known))?;
+    i32::try_from(place).ok()
 }
+
+/// Names of congestion controls in the order of the engine's numbers.
+const ALGORITHMS: [&[u8]; 4] = [b"cubic", b"reno", b"dctcp", b"bbr"];

@@ -70,7 +70,17 @@ fn state_name(state: TcpState) -> &'static str {
 }
 
 fn details(info: &TcpInfo) -> Vec<String> {
-    vec![
+    let rate = |name: &str, bytes: Option<u64>| match bytes {
+        Some(u64::MAX) | None => None,
+        Some(bytes) => Some(format!("{name}:{}", bytes.saturating_mul(8))),
+    };
+    let more = [
+        info.more.ecn.then(|| "ecn".to_string()),
+        rate("pacing_rate", info.more.pacing_rate),
+        rate("delivery_rate", info.more.delivery_rate),
+    ];
+    let mut words = vec![
+        info.more.congestion.name().to_string(),
         format!("cwnd:{}", info.cwnd),
         format!("ssthresh:{}", info.ssthresh),
         format!("rtt:{:.3}/{:.3}", info.srtt_ns as f64 / 1e6, info.rttvar_ns as f64 / 1e6),
@@ -78,7 +88,9 @@ fn details(info: &TcpInfo) -> Vec<String> {
         format!("mss:{}", info.mss),
         format!("snd_wnd:{}", info.send_window),
         format!("retrans:{}", info.retransmits),
-    ]
+    ];
+    words.extend(more.into_iter().flatten());
+    words
 }
 
 /// The words for a socket; `who` is behind it, if that is known.

@@ -121,7 +121,8 @@ impl Program {
             SystemCall::SetOption { fd, level, name, bytes } => {
                 done(or_kernel(sockets.set_option(fd, level, name, &bytes), || {
                     if matches!((level, name), (libc::IPPROTO_TCP, libc::TCP_CONGESTION)) {
-                        let known = [&b"cubic"[..], b"reno"].contains(&&bytes[..]);
+                        let known =
+                            [&b"cubic"[..], b"reno", b"dctcp", b"bbr"].contains(&&bytes[..]);
                         return if known { Ok(()) } else { Err(Errno::NOENT) };
                     }
                     kernel.set_option(fd, level, name, first_int(&bytes)?)

@@ -1,7 +1,7 @@
 //! What the kernel's settings (`net.ipv4.*`) mean for our stack.
 
 use engine::TcpSettings;
-use engine::config::MtuProbing;
+use engine::config::{CongestionKind, EcnMode, MtuProbing};
 
 /// Settings by name, with dots, and their values as the kernel prints them.
 pub type Sysctls = [(String, String)];
@@ -15,7 +15,6 @@ const AS_WE_ARE: &[(&str, &str)] = &[
     ("net.ipv4.tcp_reordering", "3"),
     ("net.ipv4.tcp_rfc1337", "1"),
     ("net.ipv4.tcp_no_metrics_save", "1"),
-    ("net.ipv4.tcp_congestion_control", "cubic"),
     ("net.ipv4.tcp_frto", "2"),
     ("net.ipv4.tcp_recovery", "1"),
 ];
@@ -45,6 +44,18 @@ fn set(tcp: &mut TcpSettings, name: &str, value: &str) -> Option<()> {
         "syn_retries" => tcp.syn_retries = value.parse().ok()?,
         "synack_retries" => tcp.syn_ack_retries = value.parse().ok()?,
         "rmem" => tcp.receive_max = value.rsplit(' ').next()?.parse().ok()?,
+        "wmem" => tcp.send_max = value.rsplit(' ').next()?.parse().ok()?,
+        "congestion_control" => {
+            tcp.congestion = CongestionKind::ALL.into_iter().find(|kind| kind.name() == value)?;
+        }
+        "ecn" => {
+            tcp.ecn = match value {
+                "0" => EcnMode::Off,
+                "1" => EcnMode::On,
+                "2" => EcnMode::Accept,
+                _ => return None,
+            }
+        }
         "mtu_probing" => {
             tcp.mtu_probing = match value {
                 "0" => MtuProbing::Off,

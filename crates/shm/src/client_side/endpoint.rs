@@ -87,6 +87,11 @@ impl ClientEndpoint {
         }
     }
 
+    /// Bytes of the send stream that the engine thinks worth having at hand; 0 at the beginning.
+    pub fn send_room(&self) -> u64 {
+        self.look(endpoint::SEND_ROOM, Ordering::Relaxed)
+    }
+
     /// Up to where this side has read.
     pub fn consumed(&self) -> u64 {
         self.look(endpoint::CONSUMED, Ordering::Acquire)

@@ -238,6 +238,11 @@ impl EngineEndpoint {
         self.put(endpoint::PENDING, word, Ordering::Release);
     }
 
+    /// Publishes how many bytes of a stream are worth having at hand.
+    pub fn set_send_room(&mut self, bytes: u32) {
+        self.put(endpoint::SEND_ROOM, bytes.into(), Ordering::Relaxed);
+    }
+
     /// Asks for a doorbell when `consumed` reaches `wanted`; `u64::MAX` for never. The caller
     /// looks at [`Self::consumed`] once more after a `fence(SeqCst)`
     /// ([`EngineLane::begin_events`](super::EngineLane::begin_events)), since the client may have

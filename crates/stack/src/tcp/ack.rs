@@ -58,6 +58,8 @@ impl Connection<'_> {
         // Before the acknowledgement moves the flight.
         let flight = self.hot.flight();
         let was_lossy = self.hot.phase != Phase::Open;
+        let before = self.before_ack();
+        let is_echo = self.is_echo(header.flags);
         let delivery = self.take_delivery(step, segment, ack.cast_unsigned());
         let mut is_bare = false;
         let mut delivered = delivery.bytes;
@@ -104,10 +106,14 @@ impl Connection<'_> {
         self.on_tail_probe_ack(step, is_bare, delivery.dsack);
         self.judge_repairs(step, delivery.dsack, delivery.original);
         self.on_frto_ack(step, &delivery, acked > 0, is_bare);
+        if is_echo {
+            self.reduce_for_marks(step, delivered);
+        }
         self.judge_losses(step, acked > 0, delivered);
-        if acked > 0 && (self.hot.phase != Phase::Recovery) {
+        if acked > 0 && self.hot.phase != Phase::Recovery && self.cold.prr.is_none() {
             self.grow_window(step, acked, flight, was_lossy, delivery.rtt_ns);
         }
+        self.account_for_ack(step.now, before, &delivery, delivered, is_echo);
         if window_moved || delivery.bytes > 0 {
             step.ready = true;
         }

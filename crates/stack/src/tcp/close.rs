@@ -6,7 +6,8 @@ use wire::tcp::{SeqNumber, TcpFlags, Timestamps};
 
 use super::TcpSettings;
 use super::congestion::{Congestion, Window};
-use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Step};
+use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Step, Usage};
+use super::ecn::Ecn;
 use super::frto::Frto;
 use super::intervals::Intervals;
 use super::rack::Rack;
@@ -15,6 +16,7 @@ use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
 use super::state::Input;
 use super::tlp::Tlp;
+use super::window::Tuning;
 use crate::api::{InterfaceIndex, Owner, TcpError, TcpOptions, TcpState};
 use crate::route::Route;
 
@@ -49,6 +51,7 @@ impl Hot {
             irs: SeqNumber(0),
             window: Window { cwnd: 0, ssthresh: u32::MAX },
             rcv_limit: 0,
+            rcv_ceiling: u32::MAX,
             ts_recent: 0,
             ts_offset: 0,
             ts_recent_s: 0,
@@ -81,6 +84,8 @@ impl Hot {
             interactive: false,
             fin_received: false,
             cwnd_limited: false,
+            pace_waits: false,
+            ecn: Ecn::default(),
         }
     }
 }
@@ -124,7 +129,10 @@ impl Cold {
             deferred: false,
             challenged_at: None,
             data_at: 0,
-            tuned_at: 0,
+            tuning: Tuning::default(),
+            pacer: None,
+            rate: None,
+            usage: Usage::default(),
             retransmits: 0,
         }
     }
@@ -151,6 +159,7 @@ impl Connection<'_> {
         hot.cork = options.cork;
         hot.syn_due = true;
         hot.timestamps = step.shared.settings.timestamps;
+        self.ask_for_ecn(step.shared.settings.ecn);
         self.update_mss();
         self.hot.window = Window::initial(u32::from(self.hot.mss));
         // Also when the SYN cannot leave for lack of a neighbour, the attempt ends in time.

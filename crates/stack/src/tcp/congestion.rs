@@ -1,18 +1,26 @@
-//! How much may be in the network: Reno (RFC 5681) and CUBIC (RFC 9438) behind one interface.
+//! How much may be in the network, and how fast: Reno (RFC 5681), CUBIC (RFC 9438), DCTCP (RFC 8257)
+//! and BBR behind one interface.
 //!
-//! The window and threshold lie in [`Window`]; an algorithm moves them at the four occasions that
-//! a sender knows: something was acknowledged, a loss was found, the timer ran out, the
-//! connection was idle.
+//! The window and threshold lie in [`Window`]; an algorithm moves them at the occasions that a
+//! sender knows: something was acknowledged, a loss was found, congestion was marked, the timer
+//! ran out, the connection was idle. One that models the path (BBR) sets window and rate with
+//! every acknowledgement instead, from [`Sample`]s.
 
+mod bbr;
 mod cubic;
+mod dctcp;
 mod hystart;
 mod reno;
 
 use serde::{Deserialize, Serialize};
 
+use super::connection::Phase;
+use super::rate::RateSample;
 use crate::api::{CongestionKind, Instant};
 
+pub use bbr::Bbr;
 pub use cubic::Cubic;
+pub use dctcp::Dctcp;
 pub use reno::Reno;
 
 /// Segments of the initial window.
@@ -61,6 +69,59 @@ pub struct Ack {
     pub nxt: u64,
 }
 
+/// What one acknowledgement says about the path, for algorithms that keep an account of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// When.
+    pub now: Instant,
+    /// Maximum segment size in use.
+    pub mss: u32,
+    /// snd.una now.
+    pub una: u64,
+    /// snd.nxt.
+    pub nxt: u64,
+    /// Bytes newly known to have arrived.
+    pub acked: u64,
+    /// Bytes newly counted as lost.
+    pub lost: u64,
+    /// Smoothed round-trip time, nanoseconds; 0 before the first.
+    pub srtt_ns: u64,
+    /// The round-trip time that it measures, nanoseconds.
+    pub rtt_ns: Option<u64>,
+    /// The peer may have delayed it.
+    pub is_ack_delayed: bool,
+    /// Bytes in flight before it, and now.
+    pub prior_in_flight: u64,
+    /// See `prior_in_flight`.
+    pub in_flight: u64,
+    /// The delivery rate, where it tells one.
+    pub rate: Option<RateSample>,
+    /// Bytes delivered in all, when the last of them were, those acknowledged with an echo of
+    /// congestion, and those ever lost.
+    pub delivered: u64,
+    /// See `delivered`.
+    pub delivered_at: u64,
+    /// See `delivered`.
+    pub marked: u64,
+    /// See `delivered`.
+    pub total_lost: u64,
+    /// Time until pacing lets the next burst go, nanoseconds.
+    pub paced_ahead_ns: u64,
+    /// Where loss recovery stands after it.
+    pub phase: Phase,
+}
+
+/// What an algorithm may move.
+#[derive(Debug)]
+pub struct Control<'a> {
+    /// The window.
+    pub window: &'a mut Window,
+    /// Bytes per second.
+    pub pacing_rate: &'a mut u64,
+    /// Set where what is sent from now on must not count as what the path can carry.
+    pub limits_application: bool,
+}
+
 /// The occasions at which an algorithm acts.
 pub trait Algorithm {
     /// New data was acknowledged outside recovery while the window was the limit.
@@ -72,15 +133,34 @@ pub trait Algorithm {
     fn on_timeout(&mut self);
     /// Nothing was in flight for `idle_ns`.
     fn on_idle(&mut self, idle_ns: u64);
+    /// The peer echoes that packets were marked: the new threshold.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
+    //# If the sender receives an ECN-Echo (ECE) ACK
+    //# packet (that is, an ACK packet with the ECN-Echo flag set in the TCP
+    //# header), then the sender knows that congestion was encountered in the
+    //# network on the path from the sender to the receiver.
+    fn on_marked(&mut self, window: &Window, flight: u32, mss: u32) -> u32 {
+        self.on_loss(window, flight, mss)
+    }
+    /// An acknowledgement, whatever it says.
+    fn on_sample(&mut self, control: &mut Control<'_>, sample: &Sample) {
+        let _ = (control, sample);
+    }
+    /// A supposed loss was none.
+    fn on_undo(&mut self) {}
 }
 
 /// The algorithm of one connection.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Congestion {
     /// RFC 9438.
     Cubic(Cubic),
     /// RFC 5681.
     Reno(Reno),
+    /// RFC 8257.
+    Dctcp(Dctcp),
+    /// BBR, version 1.
+    Bbr(Box<Bbr>),
 }
 
 impl Congestion {
@@ -89,6 +169,8 @@ impl Congestion {
         match kind {
             CongestionKind::Cubic => Congestion::Cubic(Cubic::default()),
             CongestionKind::Reno => Congestion::Reno(Reno::default()),
+            CongestionKind::Dctcp => Congestion::Dctcp(Dctcp::default()),
+            CongestionKind::Bbr => Congestion::Bbr(Box::default()),
         }
     }
 
@@ -97,13 +179,61 @@ impl Congestion {
         match self {
             Congestion::Cubic(_) => CongestionKind::Cubic,
             Congestion::Reno(_) => CongestionKind::Reno,
+            Congestion::Dctcp(_) => CongestionKind::Dctcp,
+            Congestion::Bbr(_) => CongestionKind::Bbr,
         }
+    }
+
+    /// Window and rate are its own: no recovery, idle time or missing use changes them.
+    pub fn models_path(&self) -> bool {
+        matches!(self, Congestion::Bbr(_))
+    }
+
+    /// Data is to go out at a rate.
+    pub fn is_paced(&self) -> bool {
+        self.models_path()
+    }
+
+    /// It wants [`Sample`]s.
+    pub fn wants_rate(&self) -> bool {
+        matches!(self, Congestion::Bbr(_) | Congestion::Dctcp(_))
+    }
+
+    /// It is of use only where routers mark packets, and every packet may be marked.
+    pub fn needs_ecn(&self) -> bool {
+        matches!(self, Congestion::Dctcp(_))
+    }
+
+    /// How many windows the program should have at hand (Linux's sndbuf_expand).
+    pub fn windows_at_hand(&self) -> u32 {
+        if self.models_path() { 3 } else { 2 }
+    }
+
+    /// The connection stands, or the algorithm is another one from now on.
+    pub fn on_start(&mut self, control: &mut Control<'_>, sample: &Sample, min_rtt: Option<u64>) {
+        if let Congestion::Bbr(bbr) = self {
+            bbr.on_start(control, sample, min_rtt);
+        }
+    }
+
+    /// Sending begins again after a time with nothing in flight, limited by the application.
+    pub fn on_restart(&mut self, control: &mut Control<'_>, sample: &Sample) {
+        if let Congestion::Bbr(bbr) = self {
+            bbr.on_restart(control, sample);
+        }
+    }
+
+    /// A copy that [`Algorithm::on_undo`] cannot do without.
+    pub fn kept(&self) -> Option<Self> {
+        (!self.models_path()).then(|| self.clone())
     }
 
     fn algorithm(&mut self) -> &mut dyn Algorithm {
         match self {
             Congestion::Cubic(cubic) => cubic,
             Congestion::Reno(reno) => reno,
+            Congestion::Dctcp(dctcp) => dctcp,
+            Congestion::Bbr(bbr) => bbr.as_mut(),
         }
     }
 }
@@ -120,6 +250,15 @@ impl Algorithm for Congestion {
     }
     fn on_idle(&mut self, idle_ns: u64) {
         self.algorithm().on_idle(idle_ns);
+    }
+    fn on_marked(&mut self, window: &Window, flight: u32, mss: u32) -> u32 {
+        self.algorithm().on_marked(window, flight, mss)
+    }
+    fn on_sample(&mut self, control: &mut Control<'_>, sample: &Sample) {
+        self.algorithm().on_sample(control, sample);
+    }
+    fn on_undo(&mut self) {
+        self.algorithm().on_undo();
     }
 }
 
@@ -139,6 +278,30 @@ const WINDOW_MAX: u32 = 1 << 30;
 mod tests {
     use super::*;
 
+    /// An acknowledgement that says nothing.
+    pub fn sample() -> Sample {
+        Sample {
+            now: Instant(0),
+            mss: 1000,
+            una: 0,
+            nxt: 0,
+            acked: 0,
+            lost: 0,
+            srtt_ns: 0,
+            rtt_ns: None,
+            is_ack_delayed: false,
+            prior_in_flight: 0,
+            in_flight: 0,
+            rate: None,
+            delivered: 0,
+            delivered_at: 0,
+            marked: 0,
+            total_lost: 0,
+            paced_ahead_ns: 0,
+            phase: Phase::Open,
+        }
+    }
+
     #[test]
     fn the_initial_window_is_ten_segments() {
         assert_eq!(Window::initial(1460).cwnd, 14600);
@@ -148,7 +311,7 @@ mod tests {
 
     #[test]
     fn slow_start_doubles_in_a_round_trip() {
-        for kind in [CongestionKind::Cubic, CongestionKind::Reno] {
+        for kind in [CongestionKind::Cubic, CongestionKind::Reno, CongestionKind::Dctcp] {
             let mut congestion = Congestion::new(kind);
             let mut window = Window::initial(1000);
             let ack = Ack {

@@ -8,18 +8,22 @@ use wire::tcp::SeqNumber;
 use super::TcpSettings;
 use super::congestion::{Congestion, Window};
 use super::counters::TcpCounters;
+use super::ecn::Ecn;
 use super::frto::Frto;
 use super::intervals::{Intervals, Range};
 use super::isn::TcpKeys;
 use super::mtu::Search;
+use super::pacing::Pacer;
 use super::prr::Prr;
 use super::rack::Rack;
+use super::rate::Rate;
 use super::reply::Reply;
 use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
 use super::state::Input;
 use super::tlp::Tlp;
 use super::undo::Undo;
+use super::window::Tuning;
 use crate::api::{
     Instant, InterfaceIndex, Owner, SocketId, TcpError, TcpLevels, TcpOptions, TcpState,
 };
@@ -112,6 +116,8 @@ pub struct Hot {
     pub window: Window,
     /// Receive window to offer now; grows up to the option's limit.
     pub rcv_limit: u32,
+    /// Most of it that the owner has memory for.
+    pub rcv_ceiling: u32,
     /// TS.Recent.
     pub ts_recent: u32,
     /// Added to the clock for TSval.
@@ -176,11 +182,25 @@ pub struct Hot {
     pub fin_received: bool,
     /// The congestion window held something back since the last acknowledgement.
     pub cwnd_limited: bool,
+    /// Data waits for its pace.
+    pub pace_waits: bool,
+    /// What is known of ECN.
+    pub ecn: Ecn,
 }
 
 const _: () = assert!(size_of::<Hot>() <= 256, "the hot part is at most four cache lines");
 
-/// What few segments touch.
+/// How much of the congestion window has been used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Most bytes in flight since `at`, while they were less than the window.
+    pub used: u32,
+    /// When it was last used whole, or judged.
+    pub at: u64,
+}
+
+/// What few segments touch. What a connection has only while something is the matter lies behind
+/// a pointer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cold {
     /// Own address.
@@ -214,7 +234,7 @@ pub struct Cold {
     /// Whether a timeout came too early.
     pub frto: Frto,
     /// What there was before the last loss, until the loss is disproved.
-    pub undo: Option<Undo>,
+    pub undo: Option<Box<Undo>>,
     /// When the retransmission timer runs out, whatever it stands for now.
     pub rto_at: u64,
     /// When late segments count as lost, or [`NEVER`].
@@ -250,15 +270,21 @@ pub struct Cold {
     /// Largest IP packet to the peer.
     pub mtu: u16,
     /// The search for it where routers say nothing.
-    pub search: Option<Search>,
+    pub search: Option<Box<Search>>,
     /// The handshake is over for the peer, and waits for its data (TCP_DEFER_ACCEPT).
     pub deferred: bool,
     /// When the last rate-limited acknowledgement was sent (RFC 5961 section 7).
     pub challenged_at: Option<Instant>,
     /// When data was received last.
     pub data_at: u64,
-    /// `consumed` when the receive window last grew.
-    pub tuned_at: u64,
+    /// What the receive window's growth is measured by.
+    pub tuning: Tuning,
+    /// The pace, where there is one.
+    pub pacer: Option<Box<Pacer>>,
+    /// The delivery rate, where the congestion control asks for it.
+    pub rate: Option<Box<Rate>>,
+    /// How much of the congestion window is used.
+    pub usage: Usage,
     /// Segments sent again.
     pub retransmits: u64,
 }
@@ -437,6 +463,9 @@ impl Connection<'_> {
         self.hot.send_at = NEVER;
         self.hot.ack_at = NEVER;
         self.cold.keep_at = NEVER;
+        if let Some(pacer) = &mut self.cold.pacer {
+            pacer.wake = NEVER;
+        }
         self.hot.acks_owed = 0;
         self.hot.probe_due = false;
         self.hot.syn_due = false;
@@ -444,13 +473,18 @@ impl Connection<'_> {
 
     /// Earliest deadline.
     pub fn deadline(&self) -> u64 {
-        self.hot.send_at.min(self.hot.ack_at).min(self.cold.keep_at)
+        let pace = self.cold.pacer.as_ref().map_or(NEVER, |pacer| pacer.wake);
+        self.hot.send_at.min(self.hot.ack_at).min(self.cold.keep_at).min(pace)
     }
 }
 
 /// The truth for the owner.
-pub fn levels(hot: &Hot, cold: &Cold) -> TcpLevels {
+pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
+    let windows = cold.congestion.windows_at_hand();
+    let window = hot.window.cwnd.max(Window::initial(u32::from(hot.mss)).cwnd);
     TcpLevels {
+        send_room: window.saturating_mul(windows).min(settings.send_max),
+        receive_window: hot.rcv_limit.min(hot.rcv_ceiling),
         state: hot.state,
         readable: hot.readable(),
         peer_closed: hot.fin_received,

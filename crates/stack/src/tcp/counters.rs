@@ -102,6 +102,16 @@ counters! {
     path_mtu_probes,
     /// Times that large packets were suspected to vanish.
     black_holes,
+    /// Packets received that routers had marked (ECN's CE).
+    ecn_marks,
+    /// Windows reduced because peers told of marks.
+    ecn_reductions,
+    /// Times that data waited for its pace.
+    paced,
+    /// Receive windows that grew with what was read in a round trip.
+    receive_windows_grown,
+    /// Windows reduced because they had not been used for a timeout.
+    unused_windows_reduced,
     /// Handshakes that wait for the peer's first data (TCP_DEFER_ACCEPT).
     accepts_deferred,
 }

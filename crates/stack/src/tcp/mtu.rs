@@ -85,7 +85,8 @@ impl Connection<'_> {
 
     /// The largest packet to send: what the path is known to take, or what a search has found.
     pub fn packet_max(&self) -> u16 {
-        self.cold.search.map_or(self.cold.mtu, |search| search.low.min(self.cold.mtu))
+        let known = self.cold.search.as_ref();
+        known.map_or(self.cold.mtu, |search| search.low.min(self.cold.mtu))
     }
 
     /// The path takes packets of `mtu` bytes, as far as is known when something is to be sent.
@@ -145,7 +146,7 @@ impl Connection<'_> {
         let base = MSS_BASE.saturating_add(headers);
         let again_at = now.0.saturating_add(AGAIN_NS);
         let high = self.ceiling();
-        let low = match self.cold.search {
+        let low = match &self.cold.search {
             None => base,
             Some(search) => {
                 let half = search.low.saturating_sub(headers) / 2;
@@ -153,7 +154,7 @@ impl Connection<'_> {
             }
         };
         let low = low.min(high);
-        self.cold.search = Some(Search { low, high, probe: None, again_at });
+        self.cold.search = Some(Box::new(Search { low, high, probe: None, again_at }));
         self.update_mss();
     }
 
@@ -161,7 +162,7 @@ impl Connection<'_> {
     /// be more room for it first, for which other data waits (as in Linux).
     pub fn probe_bytes(&self) -> Option<u64> {
         let hot = &*self.hot;
-        let search = self.cold.search?;
+        let search = self.cold.search.as_deref()?;
         let may = search.probe.is_none()
             && search.high > search.low.saturating_add(NEAR)
             && hot.phase == Phase::Open

@@ -49,7 +49,7 @@ impl Tcp {
         let index = self.make_child(now, listener, &route, Ends { local, remote }, iss)?;
         self.shared.counters.passive_opens += 1;
         self.with(now, index, |connection, step| {
-            connection.on_peer_syn(step, segment);
+            connection.on_peer_syn(step, segment, rx.tos);
             step.ready = true;
         });
         Ok(())
@@ -187,7 +187,7 @@ impl Tcp {
             payload: &[],
         };
         self.with(now, index, |connection, step| {
-            connection.on_peer_syn(step, &syn);
+            connection.on_peer_syn(step, &syn, 0);
             connection.hot.syn_due = false;
             // Here is the peer's answer; it is not waited for again.
             connection.cold.options.defer_accept = 0;

@@ -11,6 +11,7 @@ use super::settings::MtuProbing;
 use super::state::Input;
 use crate::api::{Sink, TcpError, TcpState};
 use crate::drops::DropReason;
+use crate::tcp::SegmentRx;
 
 /// Linux's delayed acknowledgement.
 pub const DELAYED_ACK_NS: u64 = 40 * MILLISECOND;
@@ -32,12 +33,12 @@ impl Connection<'_> {
         &mut self,
         step: &mut Step<'_>,
         segment: &TcpSegment<'_>,
-        gso_bytes: Option<u16>,
+        rx: &SegmentRx,
         sink: &mut S,
     ) -> Result<(), DropReason> {
         match self.hot.state {
             TcpState::Closed | TcpState::TimeWait => return Err(DropReason::TcpNoSocket),
-            TcpState::SynSent => return self.on_segment_syn_sent(step, segment, sink),
+            TcpState::SynSent => return self.on_segment_syn_sent(step, segment, rx, sink),
             _ => {}
         }
         let start = self.check(step, segment)?;
@@ -64,7 +65,7 @@ impl Connection<'_> {
                 self.hot.ts_recent_s = seconds(step.now.0);
             }
         }
-        self.on_payload(step, segment, start, gso_bytes, sink)
+        self.on_payload(step, segment, start, rx, sink)
     }
 
     /// RFC 9293 section 3.10.7.3.
@@ -72,6 +73,7 @@ impl Connection<'_> {
         &mut self,
         step: &mut Step<'_>,
         segment: &TcpSegment<'_>,
+        rx: &SegmentRx,
         sink: &mut S,
     ) -> Result<(), DropReason> {
         let header = &segment.header;
@@ -96,7 +98,7 @@ impl Connection<'_> {
         if !header.flags.syn() {
             return Err(DropReason::TcpOutOfWindow);
         }
-        self.on_peer_syn(step, segment);
+        self.on_peer_syn(step, segment, rx.tos);
         self.hot.received_at = step.now.0;
         if header.flags.ack() {
             self.on_handshake_acked(step, segment);
@@ -114,11 +116,12 @@ impl Connection<'_> {
         if segment.payload.is_empty() && !header.flags.fin() || !header.flags.ack() {
             return Ok(());
         }
-        self.on_payload(step, segment, 0, None, sink)
+        self.on_payload(step, segment, 0, rx, sink)
     }
 
-    /// What the peer's SYN says.
-    pub fn on_peer_syn(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
+    /// What the peer's SYN says, which came with `tos`.
+    pub fn on_peer_syn(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>, tos: u8) {
+        self.agree_on_ecn(step.shared.settings.ecn, segment, tos);
         let (hot, cold) = (&mut *self.hot, &mut *self.cold);
         hot.irs = segment.header.seq;
         hot.rcv_nxt = 0;
@@ -186,6 +189,7 @@ impl Connection<'_> {
         self.cold.retries = 0;
         self.hot.syn_due = false;
         self.stop_send_timer();
+        self.start_algorithm(step.now);
         if step.shared.settings.mtu_probing == MtuProbing::Always {
             self.suspect_black_hole(step.now);
         }
@@ -352,7 +356,7 @@ impl Connection<'_> {
         step: &mut Step<'_>,
         segment: &TcpSegment<'_>,
         start: i64,
-        gso_bytes: Option<u16>,
+        rx: &SegmentRx,
         sink: &mut S,
     ) -> Result<(), DropReason> {
         let flags = segment.header.flags;
@@ -414,9 +418,13 @@ impl Connection<'_> {
             } else if let Some(known) = self.cold.received.first_overlap(low, end_stored) {
                 self.report_duplicate(step, known);
             }
-            self.measure_peer(step, len, gso_bytes);
+            self.on_marks(step, flags, rx.tos);
+            self.measure_peer(step, len, rx.gso_bytes);
             if low == self.hot.rcv_nxt {
                 self.advance(step, end_stored);
+                let stamp = segment.options.timestamps.filter(|_| self.hot.timestamps);
+                let len = rx.gso_bytes.map_or(len, u64::from).min(len);
+                self.measure_path(step.now, len, stamp.map(|stamp| stamp.echo));
             } else {
                 self.keep_for_later(step, low, end_stored)?;
             }

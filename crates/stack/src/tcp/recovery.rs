@@ -33,8 +33,12 @@ impl Connection<'_> {
             echo.is_some_and(|echo| echo.wrapping_sub(stamp).cast_signed() < 0)
         };
         let (rack, scoreboard) = (&mut cold.rack, &mut cold.scoreboard);
+        let mut rate = cold.rate.as_deref_mut();
         let mut delivery = Delivery::default();
         scoreboard.acknowledge(ack, |p| {
+            if let Some(rate) = &mut rate {
+                rate.note(p);
+            }
             //= https://www.rfc-editor.org/rfc/rfc3522#section-3.2
             delivery.original |= delivery.bytes == 0 && p.again && echo_is_older(p.at);
             rack.note(&mut delivery, p, now, echo_is_older);
@@ -55,6 +59,9 @@ impl Connection<'_> {
             let before = delivery.bytes;
             let is_complete = scoreboard.sack(left, right, |piece| {
                 // The timestamp echoed is that of what came last in order, not of this.
+                if let Some(rate) = &mut rate {
+                    rate.note(piece);
+                }
                 rack.note(&mut delivery, piece, now, |_| false);
                 segments += (piece.end - piece.start).div_ceil(mss);
             });
@@ -75,6 +82,7 @@ impl Connection<'_> {
         if self.hot.phase != Phase::Open && self.hot.una >= self.cold.recover {
             self.leave_recovery();
         }
+        self.settle_reduction();
         let before = self.cold.scoreboard.lost_bytes();
         if self.hot.sack {
             self.lose_by_time(step);
@@ -180,9 +188,19 @@ impl Connection<'_> {
             self.cold.undo = None;
             return;
         }
+        step.shared.counters.fast_recoveries += 1;
+        if self.hot.ecn.is_reducing() {
+            // For this round trip it has been done, and goes on as this recovery.
+            self.hot.ecn.end_reducing();
+            return;
+        }
         let mss = u32::from(self.hot.mss);
         let flight = u32::try_from(self.hot.flight()).unwrap_or(u32::MAX);
         self.hot.window.ssthresh = self.cold.congestion.on_loss(&self.hot.window, flight, mss);
+        self.tell_reduction();
+        if self.cold.congestion.models_path() {
+            return;
+        }
         //= https://www.rfc-editor.org/rfc/rfc9937#section-6.1
         //# This can
         //# be thought of as the sum of the following values at the start of the
@@ -191,7 +209,6 @@ impl Connection<'_> {
         //# and the bytes between SND.UNA and SND.NXT that have been marked lost.
         let unsacked = self.hot.flight().saturating_sub(self.cold.scoreboard.sacked_bytes());
         self.cold.prr = Some(Prr::new(unsacked.saturating_add(delivered)));
-        step.shared.counters.fast_recoveries += 1;
     }
 
     /// Nothing that was lost is missing any more.
@@ -215,7 +232,7 @@ impl Connection<'_> {
         self.begin_frto();
         self.cold.prr = None;
         // In fast recovery the threshold has been lowered for this loss, as in Linux.
-        if self.hot.phase == Phase::Open {
+        if self.hot.phase == Phase::Open && !self.hot.ecn.is_reducing() {
             self.keep_for_undo();
             let flight = u32::try_from(self.hot.flight()).unwrap_or(u32::MAX);
             //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
@@ -225,6 +242,8 @@ impl Connection<'_> {
             //# than the value given in equation (4):
             self.hot.window.ssthresh = self.cold.congestion.on_loss(&self.hot.window, flight, mss);
         }
+        self.hot.ecn.end_reducing();
+        self.tell_reduction();
         self.cold.congestion.on_timeout();
         if self.cold.retries > 1 || self.cold.scoreboard.is_sacked(self.hot.una) {
             //= https://www.rfc-editor.org/rfc/rfc2018#section-8

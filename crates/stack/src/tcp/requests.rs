@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use wire::tcp::SeqNumber;
 
-use super::connection::{Cold, Hot, NEVER, Phase, levels};
+use super::connection::{Cold, Connection, Hot, NEVER, Phase, levels};
 use super::flow::{Flow, Place};
 use super::listener::{LISTENER_BIT, ListenError};
 use super::tables::Tcp;
@@ -154,7 +154,8 @@ impl Tcp {
                 return Err(RequestError::State);
             }
             if end > hot.written {
-                hot.written = end;
+                connection.note_lack_of_data();
+                connection.hot.written = end;
                 step.ready = true;
             }
             Ok(())
@@ -185,6 +186,16 @@ impl Tcp {
     pub fn consumed(&mut self, now: Instant, id: SocketId, end: u64) -> Result<(), RequestError> {
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| connection.on_consumed(step, end));
+        Ok(())
+    }
+
+    /// The owner has memory for a receive window of `ceiling` bytes; it says so before
+    /// [`consumed`](Self::consumed), which may make the window larger.
+    pub fn limit_window(&mut self, id: SocketId, ceiling: u32) -> Result<(), RequestError> {
+        let index = self.slot(id)? as usize;
+        if let (Some(hot), Some(cold)) = (self.hot.get_mut(index), self.cold.get_mut(index)) {
+            Connection { id, hot, cold }.limit_window(ceiling);
+        }
         Ok(())
     }
 
@@ -275,7 +286,12 @@ impl Tcp {
         }
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| {
+            let before = connection.cold.congestion.kind();
             connection.cold.set_options(connection.hot, options);
+            connection.equip();
+            if before != options.congestion && connection.hot.state.is_synchronized() {
+                connection.start_algorithm(now);
+            }
             if !connection.hot.is_opening() && connection.hot.state != TcpState::Closed {
                 connection.update_mss();
             }
@@ -293,7 +309,7 @@ impl Tcp {
     pub fn levels(&self, id: SocketId) -> Result<TcpLevels, RequestError> {
         let index = self.slot(id)? as usize;
         match (self.hot.get(index), self.cold.get(index)) {
-            (Some(hot), Some(cold)) => Ok(levels(hot, cold)),
+            (Some(hot), Some(cold)) => Ok(levels(hot, cold, &self.shared.settings)),
             _ => Err(RequestError::Stale),
         }
     }
@@ -367,6 +383,11 @@ fn details(hot: &Hot, cold: &Cold) -> TcpDetails {
     let is_scaled = hot.snd_scale != 0 || hot.rcv_scale != 0;
     TcpDetails {
         retries: cold.retries,
+        ecn: hot.ecn.is_agreed() && !hot.is_opening(),
+        ecn_seen: hot.ecn.is_seen(),
+        congestion: cold.congestion.kind(),
+        pacing_rate: cold.pacer.as_ref().map(|pacer| pacer.rate),
+        delivery_rate: cold.rate.as_ref().map(|rate| rate.last),
         is_recovering: hot.phase == Phase::Recovery,
         is_lossy: hot.phase == Phase::Loss,
         timestamps: hot.timestamps,

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use super::intervals::Range;
+use super::rate::Snapshot;
 
 /// Pieces beyond which what is sent joins the piece before it, whose time of sending becomes the
 /// later one, and SACK blocks that would part a piece are not taken.
@@ -47,6 +48,8 @@ pub struct Piece {
     pub fate: Fate,
     /// It was sent more than once.
     pub again: bool,
+    /// What was known of the delivery rate when it was last sent.
+    pub snapshot: Snapshot,
 }
 
 impl Piece {
@@ -55,7 +58,7 @@ impl Piece {
     }
 }
 
-const _: () = assert!(size_of::<Piece>() <= 32);
+const _: () = assert!(size_of::<Piece>() <= 48);
 
 /// A time of sending; those of one time are in order of their positions.
 //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
@@ -96,6 +99,8 @@ pub struct Scoreboard {
     sacked: u64,
     /// Bytes of pieces that are lost.
     lost: u64,
+    /// Bytes that were ever found lost.
+    lost_ever: u64,
     /// No piece below it is lost.
     first_lost: u64,
     /// What was sent once and lies below it has been judged.
@@ -111,6 +116,11 @@ impl Scoreboard {
     /// Bytes that are lost and wait to be sent again.
     pub fn lost_bytes(&self) -> u64 {
         self.lost
+    }
+
+    /// Bytes that were ever found lost.
+    pub fn lost_ever(&self) -> u64 {
+        self.lost_ever
     }
 
     /// Of so many bytes outstanding, those in the network: less those that arrived and those that
@@ -137,26 +147,29 @@ impl Scoreboard {
     }
 
     /// New data was sent.
-    pub fn on_sent(&mut self, start: u64, end: u64, at: u64) {
+    pub fn on_sent(&mut self, start: u64, end: u64, at: u64, snapshot: Snapshot) {
         let is_full = self.pieces.len() >= PIECES_MAX;
         match self.pieces.back_mut() {
             Some(last) if last.fate == Fate::Sent && !last.again && (is_full || last.at == at) => {
                 last.end = end;
-                last.at = at;
+                if last.at != at {
+                    (last.at, last.snapshot) = (at, snapshot);
+                }
             }
             last => {
                 if last.is_none() {
                     self.judged = start;
                     self.first_lost = u64::MAX;
                 }
-                self.pieces.push_back(Piece { start, end, at, fate: Fate::Sent, again: false });
+                let (fate, again) = (Fate::Sent, false);
+                self.pieces.push_back(Piece { start, end, at, fate, again, snapshot });
             }
         }
     }
 
     /// Data that had been sent was sent again.
-    pub fn on_sent_again(&mut self, start: u64, end: u64, at: u64) {
-        if let Some(joined) = self.join_again(start, end, at) {
+    pub fn on_sent_again(&mut self, start: u64, end: u64, at: u64, snapshot: Snapshot) {
+        if let Some(joined) = self.join_again(start, end, at, snapshot) {
             self.watch(joined, end, at);
             return;
         }
@@ -169,7 +182,7 @@ impl Scoreboard {
                 if piece.fate == Fate::Lost {
                     self.lost -= piece.len();
                 }
-                *piece = Piece { at, fate: Fate::Sent, again: true, ..*piece };
+                *piece = Piece { at, fate: Fate::Sent, again: true, snapshot, ..*piece };
             }
         }
         self.join(first.saturating_sub(1), past);
@@ -179,7 +192,7 @@ impl Scoreboard {
 
     /// Where there are many pieces, the beginning of a lost piece that is sent again joins what
     /// was sent again before it; where that begins.
-    fn join_again(&mut self, start: u64, end: u64, at: u64) -> Option<u64> {
+    fn join_again(&mut self, start: u64, end: u64, at: u64, snapshot: Snapshot) -> Option<u64> {
         if self.pieces.len() < PIECES_MAX {
             return None;
         }
@@ -190,7 +203,7 @@ impl Scoreboard {
         if !is_part || before.fate != Fate::Sent || !before.again {
             return None;
         }
-        (before.end, before.at) = (end, at);
+        (before.end, before.at, before.snapshot) = (end, at, snapshot);
         let joined = before.start;
         self.pieces.get_mut(index)?.start = end;
         self.lost -= end - start;
@@ -332,6 +345,7 @@ impl Scoreboard {
             self.resent.pop_front();
         }
         self.lost += found.lost;
+        self.lost_ever += found.lost;
         found
     }
 
@@ -350,6 +364,7 @@ impl Scoreboard {
             if piece.fate == Fate::Sent {
                 piece.fate = Fate::Lost;
                 self.lost += piece.len();
+                self.lost_ever += piece.len();
                 self.first_lost = self.first_lost.min(piece.start);
             }
         }
@@ -368,6 +383,7 @@ impl Scoreboard {
             if piece.fate == Fate::Sent && (is_first || piece.at <= until) {
                 piece.fate = Fate::Lost;
                 self.lost += piece.len();
+                self.lost_ever += piece.len();
             }
             is_first = false;
         }
@@ -520,9 +536,9 @@ mod tests {
     #[test]
     fn a_burst_is_one_piece_until_an_acknowledgement_parts_it() {
         let mut board = Scoreboard::default();
-        board.on_sent(0, 1000, 5);
-        board.on_sent(1000, 3000, 5);
-        board.on_sent(3000, 4000, 6);
+        board.on_sent(0, 1000, 5, Snapshot::default());
+        board.on_sent(1000, 3000, 5, Snapshot::default());
+        board.on_sent(3000, 4000, 6, Snapshot::default());
         assert_eq!(board.pieces.len(), 2);
         board.sack(1000, 2000, |_| ());
         use Fate::*;
@@ -536,7 +552,7 @@ mod tests {
     fn a_full_list_takes_what_is_sent_and_refuses_to_be_parted() {
         let mut board = Scoreboard::default();
         for i in 0..PIECES_MAX as u64 + 100 {
-            board.on_sent(i * 10, i * 10 + 10, i);
+            board.on_sent(i * 10, i * 10 + 10, i, Snapshot::default());
         }
         assert_eq!(board.pieces.len(), PIECES_MAX);
         assert!(!board.sack(3, 5, |_| ()));
@@ -550,7 +566,7 @@ mod tests {
         const SEGMENT: u64 = 32;
         let mut board = Scoreboard::default();
         let end = PIECES_LIMIT as u64 * SEGMENT * 8;
-        board.on_sent(0, end, 1);
+        board.on_sent(0, end, 1, Snapshot::default());
         let mut now = 1;
         for hole in 0..PIECES_MAX as u64 {
             board.sack(hole * 256 + 224, hole * 256 + 256, |_| ());
@@ -560,7 +576,12 @@ mod tests {
             for _ in 0..round * 100 {
                 let Some(lost) = board.next_lost() else { break };
                 now += 1;
-                board.on_sent_again(lost.start, lost.end.min(lost.start + SEGMENT), now);
+                board.on_sent_again(
+                    lost.start,
+                    lost.end.min(lost.start + SEGMENT),
+                    now,
+                    Snapshot::default(),
+                );
             }
             assert!(board.pieces.len() <= PIECES_LIMIT);
         }
@@ -568,7 +589,12 @@ mod tests {
         while let Some(lost) = board.next_lost() {
             now += 1;
             sent += 1;
-            board.on_sent_again(lost.start, lost.end.min(lost.start + SEGMENT), now);
+            board.on_sent_again(
+                lost.start,
+                lost.end.min(lost.start + SEGMENT),
+                now,
+                Snapshot::default(),
+            );
         }
         assert!(sent > PIECES_MAX && board.lost_bytes() == 0, "{sent}");
         assert!(board.pieces.len() <= PIECES_LIMIT);
@@ -581,13 +607,13 @@ mod tests {
     #[test]
     fn retransmissions_of_one_time_are_judged_in_the_order_of_their_positions() {
         let mut board = Scoreboard::default();
-        board.on_sent(0, 8000, 1);
+        board.on_sent(0, 8000, 1, Snapshot::default());
         for hole in [1, 3, 5, 7] {
             board.sack(hole * 1000, hole * 1000 + 1000, |_| ());
         }
         board.lose(0, 8000);
         for hole in [4, 2, 6, 0] {
-            board.on_sent_again(hole * 1000, hole * 1000 + 1000, 10);
+            board.on_sent_again(hole * 1000, hole * 1000 + 1000, 10, Snapshot::default());
         }
         assert!(board.resent.iter().map(|r| r.start).eq([0, 2000, 4000, 6000]));
         board.sack(4000, 5000, |_| ());
@@ -599,13 +625,13 @@ mod tests {
     #[test]
     fn a_retransmission_is_found_lost_by_what_was_sent_after_it() {
         let mut board = Scoreboard::default();
-        board.on_sent(0, 4000, 1);
+        board.on_sent(0, 4000, 1, Snapshot::default());
         board.sack(1000, 4000, |_| ());
         let newest = Sending { at: 1, end: 4000 };
         assert_eq!(board.lose_sent_before(newest, 1).lost, 1000);
-        board.on_sent_again(0, 1000, 10);
+        board.on_sent_again(0, 1000, 10, Snapshot::default());
         assert_eq!(board.lose_sent_before(newest, 100), Found::default());
-        board.on_sent(4000, 5000, 11);
+        board.on_sent(4000, 5000, 11, Snapshot::default());
         board.sack(4000, 5000, |_| ());
         let found = board.lose_sent_before(Sending { at: 11, end: 5000 }, 100);
         assert_eq!(found, Found { lost: 1000, retransmissions: 1, pending: false });
@@ -660,7 +686,7 @@ mod tests {
                 match op {
                     0 | 1 => {
                         let from = naive.una + outstanding;
-                        board.on_sent(from, from + len, now);
+                        board.on_sent(from, from + len, now, Snapshot::default());
                         let byte = Byte { at: now, again: false, fate: Fate::Sent };
                         naive.bytes.extend((0..len).map(|_| byte));
                     }
@@ -702,7 +728,7 @@ mod tests {
                             prop_assert_eq!(byte.fate, Fate::Lost);
                             *byte = Byte { at: now, again: true, fate: Fate::Sent };
                         }
-                        board.on_sent_again(run.start, end, now);
+                        board.on_sent_again(run.start, end, now, Snapshot::default());
                     }
                     7 if random % 4 == 0 => {
                         board.forgive();

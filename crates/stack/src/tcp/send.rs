@@ -3,7 +3,7 @@
 use wire::tcp::{SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use super::SegmentTx;
-use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
+use super::connection::{Connection, NEVER, Phase, SendTimer, Step, Usage};
 use super::frto::Frto;
 use super::rtt::MILLISECOND;
 use super::settings::TcpSettings;
@@ -52,12 +52,17 @@ impl Next {
 
 impl Connection<'_> {
     /// Whether there is anything to send now.
-    pub fn has_something_to_send(&self) -> bool {
-        self.next(&mut false).is_some()
+    pub fn has_something_to_send(&mut self, now: Instant) -> bool {
+        self.look_at_pace(now);
+        let mut limited = false;
+        let has = self.next(&mut limited).is_some();
+        self.hot.cwnd_limited |= limited;
+        has
     }
 
     /// Writes the header of the next segment to `out` and accounts for it as sent.
     pub fn emit(&mut self, step: &mut Step<'_>, out: &mut [u8]) -> Option<SegmentTx> {
+        self.look_at_pace(step.now);
         let mut limited = false;
         let next = self.next(&mut limited);
         self.hot.cwnd_limited |= limited;
@@ -89,6 +94,7 @@ impl Connection<'_> {
                 if self.hot.state == TcpState::SynReceived {
                     flags |= TcpFlags::ACK;
                 }
+                flags |= self.ecn_of_syn();
                 options = self.syn_options(step.now, &step.shared.settings);
             }
             Next::Data { start, end, fin, .. } => {
@@ -123,6 +129,15 @@ impl Connection<'_> {
             Next::Ack | Next::MtuProbe { .. } => seq = self.hot.seq(self.hot.nxt),
         }
         let syn = flags.syn();
+        let tos = if syn {
+            self.tos_of_syn()
+        } else {
+            let has_data = !matches!(payload, Payload::None);
+            let (ecn, tos) =
+                self.ecn_of_segment(has_data && matches!(next, Next::Data { again: false, .. }));
+            flags |= ecn;
+            tos
+        };
         if !syn {
             options.timestamps = self
                 .hot
@@ -156,7 +171,7 @@ impl Connection<'_> {
             gso_bytes,
             local: self.cold.local.ip(),
             remote: self.cold.remote.ip(),
-            tos: self.cold.options.tos,
+            tos,
             ttl: self.cold.options.ttl,
             dont_fragment: self.cold.options.pmtu != PathMtuDiscovery::Dont,
         })
@@ -234,6 +249,9 @@ impl Connection<'_> {
         let super::intervals::Range { start, end } = self.next_lost()?;
         let mss = u64::from(hot.mss.max(1));
         let pipe = self.pipe();
+        if hot.pace_waits && pipe > 0 {
+            return None;
+        }
         let room = u64::from(hot.window.cwnd).saturating_sub(pipe);
         // With nothing on its way nothing would ever make more room.
         if room < mss && pipe > 0 {
@@ -241,6 +259,7 @@ impl Connection<'_> {
             return None;
         }
         let most = if hot.tso && !hot.urging { (room / mss).max(1) * mss } else { mss };
+        let most = most.min(self.burst_bytes());
         let within = self.within_shrunken_window(start)?.min(most);
         let end = end.min(start.saturating_add(within.min(super_segment(mss))));
         let data_end = end.min(hot.written);
@@ -314,7 +333,7 @@ impl Connection<'_> {
                 again: false,
             });
         }
-        if self.is_window_closed() {
+        if self.is_window_closed() || hot.pace_waits {
             return None;
         }
         let pipe = self.pipe();
@@ -329,13 +348,13 @@ impl Connection<'_> {
             let probe = Next::MtuProbe { start: hot.nxt, end: hot.nxt + bytes };
             return (bytes > 0).then_some(probe);
         }
-        let tso = hot.tso && !hot.urging;
-        let most = if tso { super_segment(mss) } else { mss };
+        let is_large = hot.tso && !hot.urging && !hot.ecn.tells_reduction();
+        let most = if is_large { super_segment(mss).min(self.burst_bytes()) } else { mss };
         // A large frame costs as much as a small one, so what acknowledgements free is collected
         // up to a third of the window (Linux's tcp_tso_should_defer).
         let limit = usable.min(room);
         let third = u64::from(hot.snd_wnd.min(hot.window.cwnd)) / 3;
-        if tso && pipe > 0 && limit < remaining && limit < third.min(most) {
+        if is_large && pipe > 0 && limit < remaining && limit < third.min(most) {
             *limited |= room < usable;
             return None;
         }
@@ -401,12 +420,13 @@ impl Connection<'_> {
             }
             Next::Data { start, end, fin, again } => {
                 let end_with_fin = end + u64::from(fin);
+                let snapshot = self.account_for_sending(now);
                 let hot = &mut *self.hot;
                 let is_head = start == hot.una;
                 if again {
                     self.forget_probe();
                     let hot = &mut *self.hot;
-                    self.cold.scoreboard.on_sent_again(start, end_with_fin, now.0);
+                    self.cold.scoreboard.on_sent_again(start, end_with_fin, now.0, snapshot);
                     if let Some(undo) = &mut self.cold.undo {
                         undo.on_sent_again(end_with_fin - start);
                     }
@@ -419,7 +439,7 @@ impl Connection<'_> {
                         self.restart_after_idle(now);
                     }
                     let hot = &mut *self.hot;
-                    self.cold.scoreboard.on_sent(start, end_with_fin, now.0);
+                    self.cold.scoreboard.on_sent(start, end_with_fin, now.0, snapshot);
                     if hot.timed_at == NEVER && hot.phase == Phase::Open {
                         hot.timed_at = now.0;
                         hot.timed_end = end_with_fin;
@@ -456,6 +476,8 @@ impl Connection<'_> {
                     self.cold.rto_at = now.0.saturating_add(hot.rtt.rto_ns());
                 }
                 self.arm_send_timer(now);
+                self.validate_window(step);
+                self.on_paced(now, end - start);
             }
             Next::Probe => self.hot.probe_due = false,
             Next::Ack | Next::MtuProbe { .. } => {}
@@ -476,11 +498,11 @@ impl Connection<'_> {
     // Decided as Linux does it (tcp_slow_start_after_idle, after RFC 2861): the window is halved
     // for each timeout of idleness, down to RW, which is the initial window; the threshold
     // remembers three quarters of what was used, so that a path that has not changed is filled
-    // again within a few round trips. RFC 7661 is not followed.
+    // again within a few round trips. RFC 7661 is not followed; see `validate_window`, too.
     fn restart_after_idle(&mut self, now: Instant) {
         use super::congestion::{Algorithm, Window};
         let hot = &mut *self.hot;
-        if hot.sent_at == 0 {
+        if hot.sent_at == 0 || self.cold.congestion.models_path() {
             return;
         }
         let (idle, rto) = (now.0.saturating_sub(hot.sent_at), hot.rtt.rto_ns().max(1));
@@ -492,6 +514,7 @@ impl Connection<'_> {
                 window.cwnd = (window.cwnd >> ((idle - 1) / rto).min(31)).max(restart);
             }
             self.cold.congestion.on_idle(idle);
+            self.cold.usage = Usage { used: 0, at: now.0 };
         }
     }
 
@@ -539,60 +562,6 @@ impl Connection<'_> {
         self.hot.mss = mss.saturating_sub(timestamps).max(32);
     }
 
-    fn syn_window(&self) -> u16 {
-        self.hot.rcv_limit.min(65535) as u16
-    }
-
-    /// The window of the next segment; moves the right edge, never back.
-    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
-    //# A TCP receiver SHOULD NOT shrink the window
-    fn offer_window(&mut self) -> u16 {
-        let edge = self.offered_edge();
-        let hot = &mut *self.hot;
-        let window = edge.saturating_sub(hot.rcv_nxt);
-        let unit = 1u64 << hot.rcv_scale;
-        // Rounded down when it opens, up when it must not shrink.
-        let field = if edge > hot.rcv_edge { window / unit } else { window.div_ceil(unit) };
-        let field = field.min(65535);
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
-        //# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
-        hot.rcv_edge = hot.rcv_edge.max(hot.rcv_nxt + field * unit);
-        field as u16
-    }
-
-    /// Where the right edge could be now.
-    fn offered_edge(&self) -> u64 {
-        let hot = &*self.hot;
-        let unread = hot.readable().saturating_sub(hot.consumed);
-        let free = u64::from(hot.rcv_limit).saturating_sub(unread);
-        // Receiver's silly window syndrome avoidance, RFC 9293 section 3.8.6.2.2.
-        let step = u64::from(hot.rcv_mss).min(u64::from(hot.rcv_limit) / 2);
-        let edge = hot.rcv_nxt + free;
-        if free >= step && edge > hot.rcv_edge { edge } else { hot.rcv_edge.max(hot.rcv_nxt) }
-    }
-
-    /// The program has read up to `end`.
-    pub fn on_consumed(&mut self, step: &mut Step<'_>, end: u64) {
-        let hot = &mut *self.hot;
-        hot.consumed = end.min(hot.readable()).max(hot.consumed);
-        // Grows with what is read, as the peer can fill what it is given.
-        if hot.consumed - self.cold.tuned_at >= u64::from(hot.rcv_limit) {
-            self.cold.tuned_at = hot.consumed;
-            let limit = self.cold.options.window_limit();
-            hot.rcv_limit = hot.rcv_limit.saturating_mul(2).min(limit).max(hot.rcv_limit);
-        }
-        if !hot.state.may_receive() {
-            return;
-        }
-        // As Linux: an update when the window can at least double, so that a steady reader
-        // costs no acknowledgements of its own.
-        let now_open = hot.rcv_edge.saturating_sub(hot.rcv_nxt);
-        let could = self.offered_edge().saturating_sub(self.hot.rcv_nxt);
-        if could >= 2 * now_open && could > now_open {
-            self.owe_ack(step);
-        }
-    }
-
     /// The peer's window does not take a whole segment, nor all there is: sender's silly window
     /// syndrome avoidance, RFC 9293 section 3.8.6.2.1; send_mss is at most half the largest
     /// window. A FIN that does not fit behind the data follows by itself.
@@ -607,6 +576,7 @@ impl Connection<'_> {
     /// Starts the probe or cork timer when something waits for it. Called when there is nothing
     /// more to send.
     pub fn settle(&mut self, now: Instant) {
+        self.await_pace();
         let hot = &*self.hot;
         if hot.flight() > 0 || hot.is_opening() || hot.nxt >= hot.send_end() {
             return;

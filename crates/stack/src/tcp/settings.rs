@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ecn::EcnMode;
+use crate::api::CongestionKind;
+
 /// What the kernel has as `net.ipv4.tcp_*`. The defaults are the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpSettings {
@@ -16,8 +19,8 @@ pub struct TcpSettings {
     pub sack: bool,
     /// Offers and accepts scaled windows (RFC 7323), as `tcp_window_scaling`.
     pub window_scaling: bool,
-    /// Bytes of receive window that the window scale option is chosen for at the least, as the
-    /// third number of `tcp_rmem`: a shift cannot be changed later, a limit can.
+    /// Bytes that a receive window which tunes itself may reach, as the third number of `tcp_rmem`;
+    /// the window scale option is chosen for them at the least, for a shift cannot be changed later.
     pub receive_max: u32,
     /// The congestion window shrinks while a connection is idle, as `tcp_slow_start_after_idle`.
     pub slow_start_after_idle: bool,
@@ -28,6 +31,13 @@ pub struct TcpSettings {
     /// Answers SYNs with cookies when a listener's SYN queue is full (RFC 4987), as
     /// `tcp_syncookies` = 1. Without them the oldest of the waiting handshakes gives way.
     pub syn_cookies: bool,
+    /// Whether ECN is asked for and agreed to, as `tcp_ecn`.
+    pub ecn: EcnMode,
+    /// The congestion control of connections that do not say, as `tcp_congestion_control`.
+    pub congestion: CongestionKind,
+    /// Bytes that a program may have written and not acknowledged on a connection whose send
+    /// buffer tunes itself, as the last of `tcp_wmem`.
+    pub send_max: u32,
 }
 
 /// When the path MTU is searched for by probes (RFC 8899).
@@ -55,6 +65,9 @@ impl Default for TcpSettings {
             syn_retries: 6,
             syn_ack_retries: 5,
             syn_cookies: true,
+            ecn: EcnMode::default(),
+            congestion: CongestionKind::default(),
+            send_max: 4 << 20,
         }
     }
 }

@@ -214,10 +214,8 @@ impl Tcp {
             // The peer will repeat it; by then there may be room.
             return Err(DropReason::TcpAcceptQueueFull);
         }
-        self.with(now, index, |connection, step| {
-            connection.on_segment(step, segment, rx.gso_bytes, sink)
-        })
-        .unwrap_or(Err(DropReason::TcpNoSocket))
+        self.with(now, index, |connection, step| connection.on_segment(step, segment, rx, sink))
+            .unwrap_or(Err(DropReason::TcpNoSocket))
     }
 
     /// An ICMP error about a segment of ours.
@@ -283,9 +281,10 @@ impl Tcp {
                 connection.on_path(mtu);
             }
             let segment = connection.emit(step, header);
-            if connection.has_something_to_send() {
+            if connection.has_something_to_send(now) {
                 step.ready = true;
             } else {
+                step.shared.counters.paced += u64::from(connection.hot.pace_waits);
                 connection.settle(now);
             }
             segment
@@ -619,6 +618,7 @@ impl Tcp {
         if let Some(cold) = self.cold.get_mut(index as usize) {
             cold.scoreboard = Default::default();
             cold.received = Default::default();
+            (cold.undo, cold.search, cold.pacer, cold.rate) = (None, None, None, None);
         }
         self.wheel.cancel(index);
         self.free.push(index);

@@ -4,6 +4,7 @@
 mod attack;
 mod closing;
 mod cookies;
+mod ecn;
 mod handshake;
 mod hostile;
 mod mtu;

@@ -85,6 +85,10 @@ impl Connection<'_> {
                 }
             }
         }
+        if let Some(pacer) = self.cold.pacer.as_deref_mut().filter(|pacer| pacer.wake <= now) {
+            pacer.wake = NEVER;
+            step.ready = true;
+        }
         if self.hot.send_timer == SendTimer::Idle {
             // Quiet for as long as the timer that ran out.
             self.cold.scoreboard.release();

@@ -4,17 +4,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::congestion::{Congestion, Window};
+use super::congestion::{Algorithm, Congestion, Window};
 use super::connection::{Connection, NEVER, Phase, Step};
 use super::intervals::Range;
 
 /// What there was before a supposed loss.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Undo {
     /// snd.una then.
     since: u64,
     window: Window,
-    congestion: Congestion,
+    congestion: Option<Congestion>,
     /// Bytes sent again since.
     resent: u64,
     /// Bytes of them that the peer has reported as duplicates.
@@ -23,7 +23,7 @@ pub struct Undo {
 
 impl Undo {
     /// Keeps what there is now.
-    pub fn new(since: u64, window: Window, congestion: Congestion) -> Self {
+    pub fn new(since: u64, window: Window, congestion: Option<Congestion>) -> Self {
         Self { since, window, congestion, resent: 0, returned: 0 }
     }
 
@@ -48,7 +48,8 @@ impl Connection<'_> {
     /// Remembers how things are before a loss changes them.
     pub fn keep_for_undo(&mut self) {
         let cold = &mut *self.cold;
-        cold.undo = Some(Undo::new(self.hot.una, self.hot.window, cold.congestion));
+        let undo = Undo::new(self.hot.una, self.hot.window, cold.congestion.kept());
+        cold.undo = Some(Box::new(undo));
     }
 
     /// Takes the reports of an acknowledgement: bytes that arrived twice, and whether what it
@@ -70,7 +71,7 @@ impl Connection<'_> {
         let sent_again = self.cold.retransmits;
         self.cold.rack.on_round(self.hot.una, self.hot.nxt, dsack.is_some(), sent_again);
         let original = original && self.hot.phase != Phase::Open;
-        let spurious = self.cold.undo.is_some_and(|undo| original || undo.is_spurious());
+        let spurious = self.cold.undo.as_ref().is_some_and(|undo| original || undo.is_spurious());
         if spurious {
             self.cold.rack.on_spurious();
             self.undo(step);
@@ -92,8 +93,11 @@ impl Connection<'_> {
         let window = &mut self.hot.window;
         window.cwnd = window.cwnd.max(undo.window.cwnd);
         window.ssthresh = window.ssthresh.max(undo.window.ssthresh);
-        if self.cold.congestion.kind() == undo.congestion.kind() {
-            self.cold.congestion = undo.congestion;
+        match undo.congestion {
+            Some(before) if before.kind() == self.cold.congestion.kind() => {
+                self.cold.congestion = before;
+            }
+            _ => self.cold.congestion.on_undo(),
         }
         step.shared.counters.undone += 1;
         step.ready = true;

@@ -1,8 +1,8 @@
 //! One end against a scripted peer. Segments are lines in the manner of packetdrill, numbers
 //! relative to each side's SYN:
 //!
-//! `P. 1:101 ack 1 win 5000 sack 201:301 ts 7` — flags (S F R P U and `.` for ACK), range of
-//! sequence numbers, and what else matters.
+//! `P. 1:101 ack 1 win 5000 sack 201:301 ts 7` — flags (S F R P U E W and `.` for ACK), range of
+//! sequence numbers, and what else matters. `[3] ` before it is the type of service.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use wire::tcp::{SackBlock, SeqNumber, TcpFlags, TcpHeader, TcpOptions as WireOpt
 use super::pair::{Host, MS};
 use crate::api::*;
 use crate::drops::DropReason;
-use crate::tcp::SegmentRx;
+use crate::tcp::{SegmentRx, TcpSettings};
 
 const INTERFACE: InterfaceIndex = InterfaceIndex(0);
 const PEER_ISN: SeqNumber = SeqNumber(u32::MAX - 1000);
@@ -41,6 +41,8 @@ pub struct Peer {
     pub remote: SocketAddr,
     pub iss: SeqNumber,
     pub last: Option<(TcpHeader, WireOptions)>,
+    /// Type of service of the last segment sent.
+    pub tos: u8,
 }
 
 impl Peer {
@@ -58,6 +60,7 @@ impl Peer {
             remote: SocketAddr::from(REMOTE),
             iss: SeqNumber(0),
             last: None,
+            tos: 0,
         }
     }
 
@@ -74,6 +77,20 @@ impl Peer {
 
     pub fn syn_sent(offer: Offer, options: TcpOptions) -> Self {
         let mut peer = Self::bare(offer);
+        peer.ask(options);
+        peer
+    }
+
+    /// With other settings than usual; our SYN beside it.
+    pub fn asking(settings: TcpSettings, options: TcpOptions) -> (Self, String) {
+        let mut peer = Self::bare(PLAIN);
+        peer.host.tcp.shared.settings = settings;
+        let syn = peer.ask(options);
+        (peer, syn)
+    }
+
+    fn ask(&mut self, options: TcpOptions) -> String {
+        let peer = self;
         let route = peer.host.routes.lookup(peer.remote.ip()).unwrap();
         let local = SocketAddr::new(peer.host.address, 4000);
         peer.local = local;
@@ -82,12 +99,11 @@ impl Peer {
             .tcp
             .connect(peer.now, peer.remote, Some(local), &route, options, Owner(2))
             .unwrap();
-        peer.learn_iss();
-        peer
+        peer.learn_iss()
     }
 
     /// Takes our SYN off the wire to know where our numbers start.
-    fn learn_iss(&mut self) -> String {
+    pub fn learn_iss(&mut self) -> String {
         let text = self.sent_raw(true);
         self.iss = self.last.expect("a SYN").0.seq;
         text
@@ -243,6 +259,10 @@ impl Peer {
 
     #[track_caller]
     fn try_send(&mut self, line: &str) -> Result<(), DropReason> {
+        let (tos, line) = match line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+            Some((tos, rest)) => (tos.parse().expect("a type of service"), rest),
+            None => (0, line),
+        };
         let (header, options, len) = self.parse(line);
         let mut bytes = vec![0; 60];
         let header_len = header.emit(&options, &mut bytes).unwrap();
@@ -253,7 +273,7 @@ impl Peer {
             local: self.local.ip(),
             remote: self.remote.ip(),
             interface: INTERFACE,
-            tos: 0,
+            tos,
             ttl: 64,
             gso_bytes: None,
         };
@@ -272,6 +292,8 @@ impl Peer {
                 'R' => TcpFlags::RST,
                 'P' => TcpFlags::PSH,
                 'U' => TcpFlags::URG,
+                'E' => TcpFlags::ECE,
+                'W' => TcpFlags::CWR,
                 '.' => TcpFlags::ACK,
                 _ => panic!("flag {letter}"),
             };
@@ -337,7 +359,7 @@ impl Peer {
         self.sent_raw(false)
     }
 
-    fn sent_raw(&mut self, first: bool) -> String {
+    pub fn sent_raw(&mut self, first: bool) -> String {
         let mut lines = Vec::new();
         let mut bytes = [0u8; 60];
         while let Some(ready) = self.host.tcp.next_ready(INTERFACE) {
@@ -355,6 +377,7 @@ impl Peer {
                 _ => 0,
             };
             self.last = Some((header, segment.options));
+            self.tos = tx.tos;
             lines.push(self.line(&header, &segment.options, len));
         }
         lines.join(" | ")
@@ -367,6 +390,8 @@ impl Peer {
             (TcpFlags::FIN, 'F'),
             (TcpFlags::RST, 'R'),
             (TcpFlags::PSH, 'P'),
+            (TcpFlags::ECE, 'E'),
+            (TcpFlags::CWR, 'W'),
             (TcpFlags::ACK, '.'),
         ] {
             if header.flags.contains(flag) {

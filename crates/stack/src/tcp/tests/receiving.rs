@@ -201,7 +201,24 @@ fn the_window_grows_as_data_is_read() {
         at += 1000;
     }
     let window = u64::from(peer.window()) << 7;
-    assert!((1_000_000..=1 << 20).contains(&window), "{window}");
+    assert!((1_000_000..=6 << 20).contains(&window), "{window}");
+    assert!(peer.levels().receive_window >= 1_000_000);
+}
+
+#[test]
+fn the_window_stays_within_what_the_owner_has_memory_for_and_what_the_program_said() {
+    let said = TcpOptions { recv_limit: 200_000, recv_tunes: false, ..TcpOptions::default() };
+    for (options, ceiling) in [(TcpOptions::default(), 200_000), (said, u32::MAX)] {
+        let mut peer = Peer::established_with(Offer { scale: Some(7), ..PLAIN }, options);
+        peer.host.tcp.limit_window(peer.id, ceiling).unwrap();
+        for at in (1u64..1_000_000).step_by(1000) {
+            peer.send(&format!("P. {at}:{} ack 1", at + 1000));
+            peer.read();
+            peer.sent();
+        }
+        assert_eq!(peer.levels().receive_window, 200_000);
+        assert!(u64::from(peer.window()) << 7 <= 200_000);
+    }
 }
 
 #[test]

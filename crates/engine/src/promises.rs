@@ -1,0 +1,92 @@
+//! How much the receive windows of a session's connections may promise together: as much as its
+//! pool can hold.
+//!
+//! Only connections that were read from within the last second or two count, so that many that are
+//! idle after a large transfer keep nobody else from growing; and nothing is looked through, for a
+//! second's sum begins anew with each of them. Every connection's first window is beyond this.
+
+/// Length of an epoch.
+const EPOCH_NS: u64 = 1_000_000_000;
+/// Part of what is left that one connection may take.
+const SHARE: u64 = 4;
+
+/// What a session's connections have promised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Promises {
+    epoch: u64,
+    /// By connections that were read from in this epoch, and in the one before.
+    active: u64,
+    before: u64,
+}
+
+/// What one connection has promised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Promise {
+    bytes: u32,
+    /// The epoch in which it was last counted, plus one.
+    counted: u64,
+}
+
+impl Promises {
+    /// The window that a connection may have, out of `budget` bytes for all.
+    pub fn ceiling(&mut self, now_ns: u64, own: &mut Promise, budget: u64) -> u32 {
+        let epoch = now_ns / EPOCH_NS;
+        if epoch != self.epoch {
+            self.before = if epoch == self.epoch + 1 { self.active } else { 0 };
+            self.active = 0;
+            self.epoch = epoch;
+        }
+        if own.counted != epoch + 1 {
+            own.counted = epoch + 1;
+            self.active += u64::from(own.bytes);
+        }
+        let promised = self.active.max(self.before);
+        let left = budget.saturating_sub(promised);
+        let most = u64::from(own.bytes) + left / SHARE;
+        // Too much was promised while others were idle: halves until it fits.
+        let most = if promised > budget { most / 2 } else { most };
+        u32::try_from(most).unwrap_or(u32::MAX)
+    }
+
+    /// A connection's window is of `bytes` now.
+    pub fn note(&mut self, own: &mut Promise, bytes: u32) {
+        if own.counted == self.epoch + 1 {
+            self.active = (self.active + u64::from(bytes)).saturating_sub(u64::from(own.bytes));
+        }
+        own.bytes = bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_together_never_promise_more_than_there_is() {
+        let (mut promises, budget) = (Promises::default(), 1 << 20);
+        let mut all = [Promise::default(); 50];
+        for round in 0..20 {
+            for own in &mut all {
+                let ceiling = promises.ceiling(round, own, budget);
+                promises.note(own, ceiling);
+            }
+            let sum: u64 = all.iter().map(|own| u64::from(own.bytes)).sum();
+            assert!(sum <= budget, "{sum}");
+        }
+        // The first has most, a quarter in the first round, and nobody goes without for ever.
+        assert!(all[0].bytes >= 1 << 18);
+    }
+
+    #[test]
+    fn what_is_idle_does_not_count_and_gives_way_when_it_awakes() {
+        let (mut promises, budget) = (Promises::default(), 1 << 20);
+        let (mut idle, mut active) = (Promise::default(), Promise::default());
+        promises.ceiling(0, &mut idle, budget);
+        promises.note(&mut idle, 1 << 20);
+        assert_eq!(promises.ceiling(EPOCH_NS, &mut active, budget), 0);
+        let later = 2 * EPOCH_NS;
+        assert_eq!(promises.ceiling(later, &mut active, budget), 1 << 18);
+        promises.note(&mut active, 1 << 18);
+        assert_eq!(promises.ceiling(later, &mut idle, budget), 1 << 19);
+    }
+}
