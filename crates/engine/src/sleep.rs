@@ -8,6 +8,7 @@ use stack::api::Instant;
 use crate::control::exchange::SessionKey;
 use crate::endpoint::{Endpoint, Role};
 use crate::lane::Lane;
+use crate::transmit::Attached;
 use crate::worker::Worker;
 
 impl Worker {
@@ -64,7 +65,8 @@ impl Worker {
         if polled_only || !self.waiting_datagrams_can_sleep() {
             return false;
         }
-        if self.ports.iter().any(|attached| attached.held.is_some()) {
+        let retries = |of: &Attached| of.port.next_deadline().is_some();
+        if self.ports.iter().any(|attached| attached.held.is_some() && !retries(attached)) {
             return false;
         }
         if self.sweep() {

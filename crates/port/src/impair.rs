@@ -56,6 +56,8 @@ pub struct Impaired<P: Port = Box<dyn Port>> {
     inner_burst: RxBurst,
     /// The burst handed out and not yet released.
     burst: Vec<Held<RxMeta>>,
+    /// The inner port had no room for what was due.
+    is_full: bool,
     counters: PortCounters,
 }
 
@@ -80,6 +82,7 @@ impl<P: Port> Impaired<P> {
             outgoing: Line::new(send.0, send.1),
             inner_burst: RxBurst::new(),
             burst: Vec::with_capacity(RxBurst::CAPACITY),
+            is_full: false,
             counters: PortCounters::default(),
         }
     }
@@ -96,10 +99,12 @@ impl<P: Port> Impaired<P> {
 
     /// Hands the inner port what is due. A frame that finds it full stays first in line.
     fn send_due(&mut self) {
+        self.is_full = false;
         while let Some(held) = self.outgoing.due(self.now_ns) {
             match self.inner.send(&held.meta, &held.bytes, &[]) {
                 Err(TxError::Full) => {
                     self.outgoing.put_back(held);
+                    self.is_full = true;
                     break;
                 }
                 // Counted by the inner port.
@@ -184,9 +189,12 @@ impl<P: Port> Port for Impaired<P> {
         }
     }
 
+    /// What is overdue because the inner port is full goes on when that port says.
     fn next_deadline(&self) -> Option<u64> {
-        let own = [self.incoming.next_due(), self.outgoing.next_due()];
-        own.into_iter().flatten().chain(self.inner.next_deadline()).min()
+        let inner = self.inner.next_deadline();
+        let waits = self.is_full && inner.is_some();
+        let outgoing = self.outgoing.next_due().filter(|_| !waits);
+        [self.incoming.next_due(), outgoing, inner].into_iter().flatten().min()
     }
 
     fn on_time(&mut self, now_ns: u64) {

@@ -128,8 +128,14 @@ fn prepare(
 }
 
 /// A socket that sends on an interface, with offloads, and receives nothing.
-pub(crate) fn sending_socket(index: u32) -> io::Result<OwnedFd> {
-    packet_socket(index, 0, false)
+/// The kernel holds frames of up to so many `bytes` (`None`: as for a packet port) that the peer
+/// has not taken.
+pub(crate) fn sending_socket(index: u32, bytes: Option<libc::c_int>) -> io::Result<OwnedFd> {
+    let fd = packet_socket(index, 0, false)?;
+    if let Some(bytes) = bytes {
+        set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)?;
+    }
+    Ok(fd)
 }
 
 /// `protocol`: the EtherType that arrives; 0 for none.

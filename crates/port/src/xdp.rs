@@ -72,6 +72,15 @@ const LOOKS_PER_COUNT: u32 = 10;
 const LONE_FRAME_BYTES_MAX: u32 = CHUNK_BYTES as u32 - 256;
 /// Drivers without a card, whose peers hand over frames that nobody has cut.
 const SOFTWARE: [&str; 6] = ["veth", "virtio_net", "macvlan", "ipvlan", "tun", "bridge"];
+/// A veth peer has room for 256 frames that its kernel has not looked at yet, and drops the others
+/// without a word; no frame counts as sent before it was looked at. So many are under way by the
+/// AF_XDP socket at most,
+const VETH_UNDER_WAY: u32 = 96;
+/// and frames to be segmented with so many bytes, of which the kernel holds twice as many and the
+/// frame that exceeds them: at most 135 segments, where they are cut before the link.
+const VETH_SEGMENTING_BYTES: libc::c_int = 64 << 10;
+/// How soon frames for which there was no room are tried again: nothing tells when there is.
+const RETRY_NS: u64 = 50_000;
 /// Room that VLAN tags may take in a frame.
 const TAG_BYTES: u32 = 4;
 
@@ -90,6 +99,8 @@ pub struct XdpFacts {
     pub connect_ports: (u16, u16),
     /// Kernel peers may leave checksums partial.
     pub is_virtual: bool,
+    /// Frames that the kernel is given at a time, before it has told that others are sent.
+    pub under_way_max: u32,
     /// Which remote addresses are served; where there are any, their map follows the memory.
     pub remotes: Vec<Remote>,
 }
@@ -148,7 +159,8 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         ),
         ..why
     })?;
-    let segmenting = packet::sending_socket(index)
+    let is_veth = driver.as_deref() == Some("veth");
+    let segmenting = packet::sending_socket(index, is_veth.then_some(VETH_SEGMENTING_BYTES))
         .map_err(|why| fail("open a packet socket", "CAP_NET_RAW", why))?;
     let description = PortDescription {
         kind: spec.kind,
@@ -178,6 +190,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
             queues: opened.queues.len() as u32,
             connect_ports: reserved.ports,
             is_virtual: matches!(driver.as_deref(), Some("veth" | "virtio_net")),
+            under_way_max: if is_veth { VETH_UNDER_WAY } else { transmit::CHUNKS as u32 },
             remotes: spec.remotes.clone(),
         }),
         notes,
@@ -404,8 +417,11 @@ pub struct XdpPort {
     waiting: Option<OwnedFd>,
     /// Held so that program, map and reservation go on: they end with the port.
     _held: Vec<OwnedFd>,
+    now_ns: u64,
     next_look_ns: u64,
     looks: u32,
+    /// A frame found no room in this turn.
+    is_full: bool,
     counters: PortCounters,
 }
 
@@ -448,17 +464,52 @@ impl XdpPort {
             info,
             queues,
             receive: Receive::new(facts.is_virtual),
-            transmit: Transmit::new(chunks_of(0) * CHUNK_BYTES),
+            transmit: Transmit::new(chunks_of(0) * CHUNK_BYTES, facts.under_way_max as usize),
             segmenting,
             large: packet::transmit::Transmit::new(),
             claims,
             remotes,
             waiting,
             _held: [link, memfd].into_iter().chain(fds).collect(),
+            now_ns: 0,
             next_look_ns: 0,
             looks: 0,
+            is_full: false,
             counters: PortCounters::default(),
         })
+    }
+
+    fn try_to_send(
+        &mut self,
+        meta: &TxMeta,
+        header: &[u8],
+        payload: &[SharedBytes<'_>],
+    ) -> Result<(), TxError> {
+        let len = copy::length(header, payload);
+        let Some(queue) = self.queues.first_mut() else { return Err(TxError::Down) };
+        if !copy::sendable(&self.info, meta, header, len) {
+            self.counters.tx_errors += 1;
+            return Err(TxError::Unsendable);
+        }
+        if meta.gso.is_none() {
+            if self.large.is_waiting() && !self.transmit.has_room_for(queue, len) {
+                self.large.flush(&self.segmenting, &mut self.counters);
+                if self.large.is_waiting() {
+                    self.counters.tx_full += 1;
+                    return Err(TxError::Full);
+                }
+            }
+            return self.transmit.send(queue, meta, header, payload, len, &mut self.counters);
+        }
+        if self.transmit.is_gathered() {
+            // Frames of a connection keep their order.
+            self.flush();
+            if self.transmit.is_gathered() {
+                self.counters.tx_full += 1;
+                return Err(TxError::Full);
+            }
+        }
+        self.large.send(&self.segmenting, meta, header, payload, len, &mut self.counters)
     }
 }
 
@@ -499,31 +550,9 @@ impl Port for XdpPort {
         header: &[u8],
         payload: &[SharedBytes<'_>],
     ) -> Result<(), TxError> {
-        let len = copy::length(header, payload);
-        let Some(queue) = self.queues.first_mut() else { return Err(TxError::Down) };
-        if !copy::sendable(&self.info, meta, header, len) {
-            self.counters.tx_errors += 1;
-            return Err(TxError::Unsendable);
-        }
-        if meta.gso.is_none() {
-            if self.large.is_waiting() && !self.transmit.has_room_for(queue, len) {
-                self.large.flush(&self.segmenting, &mut self.counters);
-                if self.large.is_waiting() {
-                    self.counters.tx_full += 1;
-                    return Err(TxError::Full);
-                }
-            }
-            return self.transmit.send(queue, meta, header, payload, len, &mut self.counters);
-        }
-        if self.transmit.is_gathered() {
-            // Frames of a connection keep their order.
-            self.flush();
-            if self.transmit.is_gathered() {
-                self.counters.tx_full += 1;
-                return Err(TxError::Full);
-            }
-        }
-        self.large.send(&self.segmenting, meta, header, payload, len, &mut self.counters)
+        let sent = self.try_to_send(meta, header, payload);
+        self.is_full |= sent == Err(TxError::Full);
+        sent
     }
 
     /// Frames to be segmented first: those gathered before them have gone already, and those
@@ -547,14 +576,16 @@ impl Port for XdpPort {
         self.counters
     }
 
-    /// At once while the kernel had no room for frames that were gathered: nothing would wake a
-    /// sleeper when it has.
+    /// Soon while the kernel had no room for a frame: nothing would wake a sleeper when it has.
     fn next_deadline(&self) -> Option<u64> {
         let queue = self.queues.first()?;
-        (self.transmit.is_waiting(queue) || self.large.is_waiting()).then_some(0)
+        let waits = self.is_full || self.transmit.is_waiting(queue) || self.large.is_waiting();
+        waits.then(|| self.now_ns.saturating_add(RETRY_NS))
     }
 
     fn on_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        self.is_full = false;
         if now_ns < self.next_look_ns {
             return;
         }

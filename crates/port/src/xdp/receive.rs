@@ -324,18 +324,20 @@ impl Receive {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::ring::{Offsets, Ring};
     use super::*;
 
-    const CHUNKS: usize = 256;
+    pub(in super::super) const CHUNKS: usize = 256;
     /// More than the longest frame has.
     const PIECES: u32 = FRAME_BYTES_MAX.div_ceil(CHUNK_BYTES) as u32 + 1;
 
     /// The kernel's side of a queue.
-    struct Kernel {
+    pub(in super::super) struct Kernel {
         fill: Ring<u64>,
         received: Ring<Descriptor>,
+        send: Ring<Descriptor>,
+        sent: Ring<u64>,
     }
 
     impl Kernel {
@@ -354,6 +356,18 @@ mod tests {
             self.received.publish();
             true
         }
+
+        /// Takes the frames that are to be sent, and tells that they are; how many.
+        pub fn send(&mut self) -> u32 {
+            let count = self.send.filled();
+            for ahead in 0..count {
+                self.sent.push(self.send.peek(ahead).addr);
+            }
+            self.send.advance(count);
+            self.send.give_back();
+            self.sent.publish();
+            count
+        }
     }
 
     /// Both sides of a ring.
@@ -364,22 +378,27 @@ mod tests {
         (map(), map())
     }
 
-    fn queue() -> (Queue, Kernel) {
+    /// A queue with so many chunks for sending.
+    pub(in super::super) fn queue_with(sending: usize) -> (Queue, Kernel) {
         let (fill, filled) = ring();
         let (received, receiving) = ring();
+        let (send, to_send) = ring();
+        let (sent, sending_done) = ring();
+        let bytes = (CHUNKS + sending) * CHUNK_BYTES;
         let (rings, fd) = (
-            Rings { fill, received: received.reading(), send: ring().0, sent: ring().0 },
-            super::super::memory::create(CHUNKS * CHUNK_BYTES).unwrap(),
+            Rings { fill, received: received.reading(), send, sent: sent.reading() },
+            super::super::memory::create(bytes).unwrap(),
         );
-        let memory = Memory::map(&fd, 0..CHUNKS * CHUNK_BYTES).unwrap();
+        let memory = Memory::map(&fd, 0..bytes).unwrap();
         let mut queue = Queue::new(fd, Some(rings), memory, CHUNKS).unwrap();
         queue.fill();
-        (queue, Kernel { fill: filled.reading(), received: receiving })
+        let (fill, send) = (filled.reading(), to_send.reading());
+        (queue, Kernel { fill, received: receiving, send, sent: sending_done })
     }
 
     #[test]
     fn after_nothing_but_too_long_frames_a_good_one_is_received() {
-        let (queue, mut kernel) = queue();
+        let (queue, mut kernel) = queue_with(0);
         let (mut queues, mut receive) = ([queue], Receive::new(false));
         let (mut burst, mut counters) = (RxBurst::new(), PortCounters::default());
         for refused in 1..=100 {

@@ -23,17 +23,20 @@ pub(super) struct Transmit {
     down: bool,
     /// Frames were gathered since the last flush.
     gathered: bool,
+    /// Chunks that the kernel may have at a time.
+    under_way_max: usize,
 }
 
 impl Transmit {
-    /// Chunks from `start` on are for sending.
-    pub(super) fn new(start: usize) -> Self {
+    /// Chunks from `start` on are for sending; the kernel gets at most `under_way_max` at a time.
+    pub(super) fn new(start: usize, under_way_max: usize) -> Self {
         let chunks = (0..CHUNKS).map(|index| (start + index * CHUNK_BYTES) as u64);
         Self {
             free: chunks.collect(),
             scratch: Vec::with_capacity(FRAME_BYTES_MAX),
             down: false,
             gathered: false,
+            under_way_max,
         }
     }
 
@@ -94,7 +97,8 @@ impl Transmit {
     }
 
     fn has_room(&self, queue: &Queue, chunks: usize) -> bool {
-        self.free.len() >= chunks && queue.rings.send.room() as usize >= chunks
+        CHUNKS - self.free.len() + chunks <= self.under_way_max
+            && queue.rings.send.room() as usize >= chunks
     }
 
     fn write_one(
@@ -178,5 +182,32 @@ impl Transmit {
         }
         queue.rings.sent.advance(sent);
         queue.rings.sent.give_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::receive::tests;
+    use super::*;
+
+    #[test]
+    fn no_more_frames_are_under_way_than_a_veth_peer_has_room_for() {
+        let (mut queue, mut kernel) = tests::queue_with(CHUNKS);
+        let mut transmit = Transmit::new(tests::CHUNKS * CHUNK_BYTES, 96);
+        let mut counters = PortCounters::default();
+        let mut send = |queue: &mut Queue| {
+            transmit.send(queue, &TxMeta::default(), &[0; 60], &[], 60, &mut counters)
+        };
+        for _ in 0..2 {
+            for _ in 0..96 {
+                assert_eq!(send(&mut queue), Ok(()));
+            }
+            // Also those that are gathered count, and those that the kernel has taken.
+            assert_eq!(send(&mut queue), Err(TxError::Full));
+            assert_eq!(send(&mut queue), Err(TxError::Full));
+            assert_eq!(kernel.send(), 96);
+        }
+        assert_eq!(send(&mut queue), Ok(()));
+        assert_eq!((counters.tx_frames, counters.tx_full), (193, 4));
     }
 }
