@@ -255,9 +255,9 @@ pub fn run(
     }
     for side in Side::BOTH {
         if arrangement.accelerates(side) {
+            eprintln!("engine of host {side:?}:\n{}", world.engine(side).errors());
             // The engine has outlived them all and still answers.
             world.observe(side)?.stats()?;
-            eprintln!("engine of host {side:?}:\n{}", world.engine(side).errors());
         }
     }
     Ok(outcomes)

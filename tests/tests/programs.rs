@@ -50,7 +50,6 @@ fn servers_on_outboard_beside_the_kernel_hold_the_load_of_kernel_clients() {
 }
 
 #[test]
-#[ignore = "open: on a busy machine nginx ended a transfer early over xdp with faults; make soak has it"]
 fn programs_on_outboard_beside_the_kernel_stay_whole_when_frames_are_lost() {
     let test = "programs_on_outboard_beside_the_kernel_stay_whole_when_frames_are_lost";
     holds(test, Arrangement::XdpBoth, Some(FAULTS));

@@ -253,6 +253,10 @@ impl Work {
     }
 }
 
+/// nginx ends a transfer that does not go on for a minute, as on a machine that stands still so
+/// long (stopped, suspended, busy with others); what is measured and tested here is the network.
+const NGINX_PATIENCE: &str = "  send_timeout 10m;\n  client_header_timeout 10m;\n";
+
 /// Writes an nginx configuration and the file it serves; returns the configuration's path.
 pub fn nginx(address: &str, port: u16, scratch: &Path) -> Result<std::path::PathBuf> {
     let directory = scratch.join("nginx");
@@ -266,6 +270,7 @@ pub fn nginx(address: &str, port: u16, scratch: &Path) -> Result<std::path::Path
         "user root;\ndaemon off;\nworker_processes 1;\npid {shown}/nginx.pid;\n\
          error_log {shown}/error.log;\nevents {{ worker_connections 4096; }}\n\
          http {{\n  access_log off;\n  keepalive_requests 1000000000;\n  sendfile on;\n\
+         {NGINX_PATIENCE}\
          client_body_temp_path {shown}/body;\n  proxy_temp_path {shown}/proxy;\n\
          fastcgi_temp_path {shown}/fastcgi;\n  uwsgi_temp_path {shown}/uwsgi;\n\
          scgi_temp_path {shown}/scgi;\n\
