@@ -241,6 +241,8 @@ pub struct Stack {
     interface_generation: u64,
     /// The neighbours' generation at which those who wait were last told.
     seen_generation: u64,
+    /// When the last look for frames ended early, as too many segments went nowhere.
+    cut_short_at: Option<Instant>,
     reassembly: Reassembly,
     path_mtus: PathMtus,
     /// Slots: first the reassemblies, then the neighbours.
@@ -288,6 +290,7 @@ impl Stack {
             autoconf: Autoconf::default(),
             interface_generation: 0,
             seen_generation: 0,
+            cut_short_at: None,
             reassembly: Reassembly::new(hash, limits.reassemblies, limits.reassemblies_per_source),
             path_mtus: PathMtus::new(hash, limits.path_mtus),
             wheel,
@@ -417,7 +420,8 @@ impl Stack {
     /// When [`on_timers`](Self::on_timers) wants to be called at the latest. Cheap.
     pub fn next_deadline(&self) -> Option<Instant> {
         let (own, tcp) = (self.wheel.next(), self.tcp.next_deadline());
-        own.into_iter().chain(tcp).chain(self.autoconf.next_deadline()).min()
+        let others = [tcp, self.autoconf.next_deadline(), self.cut_short_at];
+        own.into_iter().chain(others.into_iter().flatten()).min()
     }
 
     /// Runs timers that are due, a bounded number per call; `true` when more are due.

@@ -8,8 +8,12 @@ use outboard_stack::api::*;
 
 /// A connection from host 0 to host 1.
 fn connect(net: &mut Net) -> (SocketId, SocketId) {
+    connect_to(net, 80)
+}
+
+fn connect_to(net: &mut Net, port: u16) -> (SocketId, SocketId) {
     let now = net.now;
-    let local = net.hosts[1].at(80);
+    let local = net.hosts[1].at(port);
     let options = TcpOptions { recv_limit: 1 << 20, ..TcpOptions::default() };
     let listener = net.hosts[1].stack.tcp_listen(local, 8, options, Owner(1)).unwrap();
     let client = net.hosts[0].stack.tcp_connect(now, local, None, options, Owner(2)).unwrap();
@@ -114,6 +118,36 @@ fn a_connection_waits_without_a_word_for_its_address_to_come_back() {
         });
         assert!(all, "idle: {idle}");
     }
+}
+
+#[test]
+fn segments_that_go_nowhere_are_dealt_with_a_bounded_number_at_a_time() {
+    let mut net = Net::new(1);
+    let clients: Vec<SocketId> = (80..88).map(|port| connect_to(&mut net, port).0).collect();
+    let other = Cidr { address: "10.0.0.77".parse().unwrap(), prefix: 24 };
+    change(&mut net, 0, |config| config.addresses = vec![other]);
+    let now = net.now;
+    for client in clients {
+        net.hosts[0].write(now, client, &[7; 10_000]);
+    }
+    let nowhere = |net: &Net| {
+        let mut count = 0;
+        net.hosts[0].stack.each_counter(|name, value| {
+            count += if name.ends_with("segments_unroutable") { value } else { 0 };
+        });
+        count
+    };
+    let (mut header, mut looks) = ([0; outboard_stack::HEADER_MAX], 0);
+    loop {
+        let before = nowhere(&net);
+        assert!(net.hosts[0].stack.poll_transmit(now, INTERFACE, &mut header).is_none());
+        assert!(nowhere(&net) - before <= 32);
+        looks += 1;
+        if net.hosts[0].stack.next_deadline().is_none_or(|deadline| deadline > now) {
+            break;
+        }
+    }
+    assert!(looks > 1 && nowhere(&net) > 32, "{looks} looks, {} nowhere", nowhere(&net));
 }
 
 #[test]

@@ -20,6 +20,10 @@ use crate::tcp::{PathMtu, SegmentTx};
 /// IPv6 what follows its header.
 const UDP_PAYLOAD_MAX: [u32; 2] = [65535 - 20 - 8, 65535 - 8];
 
+/// Segments that go nowhere in one look for a frame: when an address of many connections goes, each
+/// has a window full of them.
+const NOWHERE_PER_CALL: usize = 32;
+
 /// Bytes of the IP header of a packet to this address; our packets have no options.
 fn ip_header_len(to: IpAddr) -> usize {
     if to.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
@@ -27,7 +31,8 @@ fn ip_header_len(to: IpAddr) -> usize {
 
 impl Stack {
     /// The next frame for an interface: writes its headers and says what follows them. `None`
-    /// when there is nothing more. Call it for every interface after each burst of input, and
+    /// when there is nothing more, or when many segments have gone nowhere: then there is a
+    /// [deadline](Self::next_deadline) at once. Call it for every interface after each burst of input, and
     /// for [`InterfaceIndex::LOOPBACK`], whose frames are to be given back to
     /// [`on_frame`](Self::on_frame) with [`RxChecksum::Valid`] (each call of that may cause more;
     /// bound the number per turn).
@@ -51,6 +56,8 @@ impl Stack {
         header: &mut [u8; HEADER_MAX],
     ) -> Option<Transmit> {
         self.wake_waiting();
+        self.cut_short_at = None;
+        let mut nowhere = 0;
         while let Some(frame) = self.outbox(interface)?.pop_front() {
             let written = match frame {
                 Outgoing::Arp(arp) => self.emit_arp(interface, &arp, header),
@@ -61,12 +68,18 @@ impl Stack {
                 return written;
             }
         }
-        while let Some(ready) = self.tcp.next_ready(interface) {
+        loop {
+            if nowhere == NOWHERE_PER_CALL {
+                self.cut_short_at = Some(now);
+                return None;
+            }
+            let ready = self.tcp.next_ready(interface)?;
             // As the kernel does, nothing is sent from an address that is not ours any more.
             let is_ours = self.routes.is_own(ready.local);
             let back = self.routes.lookup_back(interface, ready.remote);
             let Some(route) = back.filter(|_| is_ours) else {
                 self.tcp.unreachable(now, ready.handle, TcpError::NetUnreachable);
+                nowhere += 1;
                 continue;
             };
             match self.link_address(now, route.interface, route.next_hop) {
@@ -85,10 +98,10 @@ impl Stack {
                 Resolution::Wait | Resolution::Ask(..) => self.tcp.park(ready.handle),
                 Resolution::Failed => {
                     self.tcp.unreachable(now, ready.handle, TcpError::HostUnreachable);
+                    nowhere += 1;
                 }
             }
         }
-        None
     }
 
     /// Lets those who wait for a neighbour try again when one has become known or was given up.
