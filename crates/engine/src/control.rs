@@ -47,6 +47,7 @@ use crate::session::SessionWho;
 use crate::ss::Seen;
 use crate::stats::Counters;
 use crate::trial::Trial;
+use shm::request::LEFT_BY_LISTS;
 use shm::stats::StatsPage;
 
 /// Whether a client may see and decide what concerns all users.
@@ -670,7 +671,7 @@ impl Control {
             self.counters.left_ports.increment();
             // The errno by which a client knows that it is to go on without a word.
             Err(Refusal {
-                errno: Errno::PERM.raw_os_error(),
+                errno: LEFT_BY_LISTS.raw_os_error(),
                 reason: format!(
                     "the engine's lists leave port {} to the kernel; see [allow] and [deny] in \
                      its configuration",
@@ -703,7 +704,7 @@ impl Control {
             }
             Err(refusal) => {
                 self.discard.close(socket.into_iter().collect());
-                if refusal.errno != Errno::PERM.raw_os_error() {
+                if refusal.errno != LEFT_BY_LISTS.raw_os_error() {
                     self.counters.authority_refused.increment();
                 }
                 tracing::info!(session = session.0, "refused: {}", refusal.reason);

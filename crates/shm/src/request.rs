@@ -12,6 +12,10 @@ use crate::ring::Words;
 /// its own: it is about to end, or the kernel may have a way or a port where it has none.
 pub const LEFT_TO_KERNEL: Errno = Errno::SHUTDOWN;
 
+/// What it answers when its lists leave the socket's port to the kernel: one that the kernel gives
+/// for no other reason.
+pub const LEFT_BY_LISTS: Errno = Errno::UNATCH;
+
 /// A request to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {

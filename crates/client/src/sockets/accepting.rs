@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use shm::request::LEFT_TO_KERNEL;
+use shm::request::{LEFT_BY_LISTS, LEFT_TO_KERNEL};
 
-use super::link::{Attachment, KEPT_BY_LISTS};
+use super::link::Attachment;
 use super::notices::Notice;
 use super::socket::{Listening, OUT_BITS, Socket, held, is_kernels, plain, timeout};
 use super::table::Entry;
@@ -197,7 +197,7 @@ impl Sockets {
         };
         match self.open(era, &socket, fd, to, &attachment) {
             Ok(()) => (),
-            Err(LEFT_TO_KERNEL | KEPT_BY_LISTS) => {
+            Err(LEFT_TO_KERNEL | LEFT_BY_LISTS) => {
                 self.give_to_kernel(era, &socket);
                 return Verdict::Kernel;
             }

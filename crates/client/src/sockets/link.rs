@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
-use shm::request::LEFT_TO_KERNEL;
+use shm::request::{LEFT_BY_LISTS, LEFT_TO_KERNEL};
 
 use super::notices::Notice;
 use super::socket::{Refusal, Socket, held};
@@ -22,8 +22,6 @@ const RETRY_NS: u64 = 100_000_000;
 /// The same after an engine that let us wait in vain, so that a program does not spend its time
 /// with waiting.
 const RETRY_SILENT_NS: u64 = 10_000_000_000;
-/// The errno of what the engine's lists leave to the kernel.
-pub(super) const KEPT_BY_LISTS: Errno = Errno::PERM;
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
 
@@ -393,7 +391,7 @@ impl Sockets {
         notice: Notice,
         sentence: impl FnOnce() -> String,
     ) {
-        if error.errno != LEFT_TO_KERNEL && error.errno != KEPT_BY_LISTS {
+        if error.errno != LEFT_TO_KERNEL && error.errno != LEFT_BY_LISTS {
             self.notice(notice, sentence);
         }
     }
