@@ -91,6 +91,19 @@ struct Node {
     reports: Reports,
 }
 
+/// What came of something that a router said.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heard {
+    /// What the routes are to know is another.
+    changes: bool,
+    /// Things that found no room.
+    limited: u64,
+}
+
+const NOTHING: Heard = Heard { changes: false, limited: 0 };
+const CHANGES: Heard = Heard { changes: true, limited: 0 };
+const LIMITED: Heard = Heard { changes: false, limited: 1 };
+
 /// All interfaces with IPv6 of their own.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Autoconf {
@@ -217,7 +230,8 @@ impl Autoconf {
             .random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        ((self.random >> 32) * most) >> 32
+        // Wider than either: queries allow hours.
+        ((u128::from(self.random >> 32) * u128::from(most)) >> 32) as u64
     }
 
     fn settle(&mut self) {
@@ -283,34 +297,30 @@ impl Autoconf {
     }
 
     /// A router at `from` says what holds on the link; whether [`learnt`](Self::learnt) has changed.
+    /// `None`: the interface does not listen to routers.
     pub fn on_advertisement(
         &mut self,
         now: Instant,
         index: InterfaceIndex,
         from: Ipv6Addr,
         said: &RouterAdvertisement,
-    ) -> bool {
-        let Some(node) = self.node(index).filter(|node| node.mode == Ipv6Mode::Automatic) else {
-            return false;
-        };
+    ) -> Option<bool> {
+        let node = self.node(index).filter(|node| node.mode == Ipv6Mode::Automatic)?;
         node.solicit = None;
-        let mut limited = 0;
-        if !node.on_router(now, from, said) {
-            limited += 1;
-        }
+        let mut heard = node.on_router(now, from, said);
         if let Some(mtu) = said.mtu.and_then(|mtu| u16::try_from(mtu).ok())
             && (MTU_MIN..=node.link_mtu).contains(&mtu)
         {
-            node.mtu = Some(mtu);
+            heard.changes |= node.mtu.replace(mtu) != Some(mtu);
         }
         for prefix in said.prefixes.iter() {
-            if !node.on_prefix(now, prefix) {
-                limited += 1;
-            }
+            let one = node.on_prefix(now, prefix);
+            heard.changes |= one.changes;
+            heard.limited += one.limited;
         }
-        self.limited += limited;
+        self.limited += heard.limited;
         self.settle();
-        true
+        Some(heard.changes)
     }
 }
 
@@ -432,52 +442,41 @@ impl Node {
         changed
     }
 
-    /// RFC 4861, section 6.3.4. `false`: no room.
-    fn on_router(&mut self, now: Instant, from: Ipv6Addr, said: &RouterAdvertisement) -> bool {
+    /// RFC 4861, section 6.3.4.
+    fn on_router(&mut self, now: Instant, from: Ipv6Addr, said: &RouterAdvertisement) -> Heard {
+        let held = self.routers.iter().position(|router| router.ip == from);
         if said.lifetime_s == 0 {
-            self.routers.retain(|router| router.ip != from);
-            return true;
+            return held.map_or(NOTHING, |at| {
+                self.routers.remove(at);
+                CHANGES
+            });
         }
         let until = now.0.saturating_add(u64::from(said.lifetime_s) * SECOND);
         let new = Router { ip: from, preference: said.preference(), until, is_silent: false };
-        if let Some(router) = self.routers.iter_mut().find(|router| router.ip == from) {
+        if let Some(router) = held.and_then(|at| self.routers.get_mut(at)) {
+            let changes = router.preference != new.preference;
             *router = Router { is_silent: router.is_silent, ..new };
-            return true;
+            return Heard { changes, ..NOTHING };
         }
         if self.routers.len() >= ROUTERS_MAX {
-            return false;
+            return LIMITED;
         }
         self.routers.push(new);
-        true
+        CHANGES
     }
 
-    /// RFC 4861, section 6.3.4, and RFC 4862, section 5.5.3. `false`: no room.
-    fn on_prefix(&mut self, now: Instant, said: &PrefixInformation) -> bool {
+    /// RFC 4861, section 6.3.4, and RFC 4862, section 5.5.3.
+    fn on_prefix(&mut self, now: Instant, said: &PrefixInformation) -> Heard {
         if is_link_local(said.prefix) || said.prefix.is_multicast() || said.prefix_len > 128 {
-            return true;
+            return NOTHING;
         }
-        let mut fits = true;
-        if said.on_link {
-            let cidr = Cidr { address: said.prefix.into(), prefix: said.prefix_len };
-            let held = self.on_link.iter().position(|(known, _)| *known == cidr);
-            match held {
-                Some(at) if said.valid_s == 0 => {
-                    self.on_link.remove(at);
-                }
-                Some(at) => self.on_link[at].1 = until(now, said.valid_s),
-                None if said.valid_s == 0 => {}
-                None if self.on_link.len() < PREFIXES_MAX => {
-                    self.on_link.push((cidr, until(now, said.valid_s)));
-                }
-                None => fits = false,
-            }
-        }
+        let mut heard = if said.on_link { self.on_link_prefix(now, said) } else { NOTHING };
         //= https://www.rfc-editor.org/rfc/rfc4862#section-5.5.3
         //# If the sum of the prefix length and interface identifier length
         //# does not equal 128 bits, the Prefix Information option MUST be
         //# ignored.
         if !said.autonomous || said.preferred_s > said.valid_s || said.prefix_len != 64 {
-            return fits;
+            return heard;
         }
         let ip = address_in(said.prefix, self.mac);
         let [preferred, valid] = [said.preferred_s, said.valid_s].map(|s| until(now, s));
@@ -494,16 +493,42 @@ impl Node {
                 own.preferred_until = own.preferred_until.min(own.valid_until);
                 if own.state == AddressState::Deprecated && own.preferred_until > now.0 {
                     own.state = AddressState::Preferred;
+                    heard.changes = true;
                 }
             }
             Some(_) => {}
             None if said.valid_s == 0 => {}
             None => {
                 let cidr = Cidr { address: ip.into(), prefix: 64 };
-                fits &= self.add(now, cidr, [preferred, valid], true, 0);
+                match self.add(now, cidr, [preferred, valid], true, 0) {
+                    true => heard.changes = true,
+                    false => heard.limited += 1,
+                }
             }
         }
-        fits
+        heard
+    }
+
+    /// A prefix is on the link, or no longer.
+    fn on_link_prefix(&mut self, now: Instant, said: &PrefixInformation) -> Heard {
+        let cidr = Cidr { address: said.prefix.into(), prefix: said.prefix_len };
+        let held = self.on_link.iter().position(|(known, _)| *known == cidr);
+        match held {
+            Some(at) if said.valid_s == 0 => {
+                self.on_link.remove(at);
+                CHANGES
+            }
+            Some(at) => {
+                self.on_link[at].1 = until(now, said.valid_s);
+                NOTHING
+            }
+            None if said.valid_s == 0 => NOTHING,
+            None if self.on_link.len() < PREFIXES_MAX => {
+                self.on_link.push((cidr, until(now, said.valid_s)));
+                CHANGES
+            }
+            None => LIMITED,
+        }
     }
 }
 

@@ -9,15 +9,18 @@ use stack::{Config, HEADER_MAX, Limits, Stack};
 use wire::checksum::Sum;
 use wire::ethernet::{EtherType, EthernetHeader};
 use wire::ipv4::{Ipv4Header, Protocol};
-use wire::ipv6::walk;
+use wire::ipv6::{Ipv6Header, walk};
 use wire::tcp::{TcpFlags, TcpHeader, TcpOptions as Options};
 use wire::udp::UdpHeader;
-use wire::{MacAddr, arp, checksum, ethernet, icmpv6, ipv4, ipv6, tcp};
+use wire::{MacAddr, arp, checksum, ethernet, icmpv6, ipv4, ipv6, mld, ndp, tcp};
 
 const OWN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 const OWN: [u8; 4] = [10, 0, 0, 1];
 const OWN_V6: [u16; 8] = [0xfd00, 0, 0, 0, 0, 0, 0, 1];
+const ROUTER: [u16; 8] = [0xfe80, 0, 0, 0, 0, 0, 0, 0xff];
+/// Of ICMPv6 (RFC 4861, section 4.2).
+const ROUTER_ADVERTISEMENT: u8 = 134;
 const PEER: [u8; 4] = [10, 0, 0, 2];
 const INTERFACE: InterfaceIndex = InterfaceIndex(0);
 /// Frames that one input may cause before the stack counts as running away.
@@ -143,7 +146,7 @@ impl Run {
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
-        match input.byte() % 16 {
+        match input.byte() % 17 {
             0 => {
                 let len = usize::from(input.short()) % 2048;
                 let frame = input.bytes(len).to_vec();
@@ -162,6 +165,7 @@ impl Run {
             8..=11 => self.tcp_request(input),
             12 | 13 => self.udp_request(input),
             14 => self.keeper.refuse = input.byte() & 1 != 0,
+            16 => self.from_router(input),
             _ => {
                 self.stack = Stack::import(&self.stack.export()).expect("our own export");
                 let damaged = input.bytes(64);
@@ -310,6 +314,31 @@ impl Run {
         ethernet.emit(&mut frame).expect("room");
         packet.emit(&mut frame[14..]).expect("room");
         // A neighbour that is not a unicast station is refused as malformed; that is the point.
+        self.receive(&frame, RxFrameMeta::default());
+    }
+
+    /// What routers say: queries for groups, advertisements.
+    fn from_router(&mut self, input: &mut Input<'_>) {
+        let (kind, hop_limit) = match input.byte() % 2 {
+            0 => (mld::QUERY, mld::HOP_LIMIT),
+            _ => (ROUTER_ADVERTISEMENT, ndp::HOP_LIMIT),
+        };
+        let [src, dst] = [ROUTER.into(), ipv6::ALL_NODES];
+        let mut message = vec![kind, 0, 0, 0];
+        let len = usize::from(input.byte());
+        message.extend(input.bytes(len));
+        let pseudo = Sum::pseudo_v6(src, dst, Protocol::ICMPV6, message.len() as u32);
+        let sum = pseudo.then(Sum::of(&message)).finish();
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        let next_header = Protocol::ICMPV6;
+        let ip = Ipv6Header { traffic_class: 0, flow_label: 0, next_header, hop_limit, src, dst };
+        let mut frame = vec![0; 54];
+        let dst = MacAddr::of_multicast_v6(dst);
+        let ethernet =
+            EthernetHeader { dst, src: PEER_MAC, vlan: None, ethertype: EtherType::IPV6 };
+        ethernet.emit(&mut frame).expect("room");
+        ip.emit(message.len(), &mut frame[14..]).expect("room");
+        frame.extend(message);
         self.receive(&frame, RxFrameMeta::default());
     }
 

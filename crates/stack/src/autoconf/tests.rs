@@ -41,8 +41,9 @@ impl Bench {
         self.now = Instant(end);
     }
 
-    fn advertise(&mut self, said: RouterAdvertisement) {
-        self.autoconf.on_advertisement(self.now, IF, ROUTER, &said);
+    /// Whether it changes anything.
+    fn advertise(&mut self, said: RouterAdvertisement) -> bool {
+        self.autoconf.on_advertisement(self.now, IF, ROUTER, &said).unwrap()
     }
 
     fn state(&self, ip: &str) -> Option<AddressState> {
@@ -204,4 +205,52 @@ fn queries_are_answered_in_their_time() {
     bench.autoconf.on_query(bench.now, IF, "ff02::1:ff99:9999".parse().unwrap(), 1000);
     bench.run(1);
     assert_eq!(bench.sent.len(), 3, "both groups, and none that is not ours");
+}
+
+#[test]
+fn answers_to_a_query_are_spread_over_the_time_that_it_allows() {
+    // An ordinary querier's 10 s, the most of version 1, and the most that version 2 can say.
+    for (within_ms, least_s) in [(10_000, 1), (0xffff, 6), (0x1fff << 10, 800)] {
+        let delays = (0..64u64).map(|seed| {
+            let mut bench = Bench::new(Ipv6Mode::Static);
+            bench.run(10);
+            bench.autoconf.random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            bench.autoconf.on_query(bench.now, IF, Ipv6Addr::UNSPECIFIED, within_ms);
+            bench.autoconf.next_deadline().unwrap().0 - bench.now.0
+        });
+        let delays: Vec<u64> = delays.collect();
+        let most = u64::from(within_ms) * 1_000_000;
+        assert!(delays.iter().all(|delay| *delay < most), "{within_ms} ms");
+        for part in [0, 1] {
+            let half = part * most / 2..(part + 1) * most / 2;
+            assert!(delays.iter().any(|delay| half.contains(delay)), "{within_ms} ms, {part}");
+        }
+        let longest = delays.iter().max().copied();
+        assert!(longest > Some(least_s * SECOND), "{within_ms} ms: {longest:?}");
+    }
+}
+
+#[test]
+fn an_advertisement_that_says_nothing_new_changes_nothing() {
+    let mut bench = Bench::new(Ipv6Mode::Automatic);
+    bench.run(3);
+    let said = RouterAdvertisement { mtu: Some(1400), ..prefix(86_400, 50) };
+    for (changes, said) in [
+        (true, said),
+        (false, said),
+        (true, RouterAdvertisement { mtu: Some(1300), ..said }),
+        (true, RouterAdvertisement { lifetime_s: 0, mtu: None, ..said }),
+        (false, RouterAdvertisement { lifetime_s: 0, mtu: None, ..said }),
+        (true, said),
+    ] {
+        let before = bench.autoconf.learnt(IF);
+        assert_eq!(bench.advertise(said), changes);
+        assert_eq!(bench.autoconf.learnt(IF) != before, changes);
+    }
+    bench.run(60);
+    assert_eq!(bench.state(LEARNT), Some(AddressState::Deprecated));
+    assert!(bench.advertise(said), "the address is preferred again");
+    let gone = prefix(0, 0);
+    assert!(bench.advertise(gone), "no longer on the link");
+    assert!(!bench.advertise(gone));
 }

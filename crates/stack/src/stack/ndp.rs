@@ -169,10 +169,11 @@ impl Stack {
                     let hint = self.neighbors.hint(now, rx.interface, rx.src.into(), mac, makes);
                     self.note_neighbor(hint);
                 }
-                if !self.autoconf.on_advertisement(now, rx.interface, rx.src, &said) {
-                    return Err(DropReason::NdpNotForUs);
+                match self.autoconf.on_advertisement(now, rx.interface, rx.src, &said) {
+                    None => return Err(DropReason::NdpNotForUs),
+                    Some(true) => self.on_learnt(rx.interface),
+                    Some(false) => {}
                 }
-                self.on_learnt(rx.interface);
                 Ok(())
             }
             NdpMessage::RouterSolicitation { .. } => Err(DropReason::NdpNotForUs),
