@@ -327,6 +327,8 @@ impl Kernel {
                 facts.routes.push(to);
             }
         }
+        // As the stack wants them, so that the worker has little to sort.
+        facts.routes.sort_by_key(|to| (to.network, to.prefix));
         let are_many = facts.is_cut || facts.elsewhere.len() > ROUTES_TOLD_MAX;
         if are_many && !std::mem::replace(&mut self.has_warned_of_routes, true) {
             tracing::warn!(

@@ -1,11 +1,15 @@
 //! Which interface and next hop lead to a destination.
 
+mod ways;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 use wire::ipv6::is_link_local;
 
-use crate::api::{Cidr, Destination, InterfaceConfig, InterfaceIndex};
+use crate::api::{Cidr, InterfaceConfig, InterfaceIndex};
+
+use ways::Ways;
 
 /// Largest IP packet on the loopback interface: what an IPv4 length field can say.
 pub const LOOPBACK_MTU: u16 = u16::MAX;
@@ -71,6 +75,8 @@ pub struct Learnt {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Interface {
     config: InterfaceConfig,
+    /// The routes of the configuration.
+    ways: Ways,
     /// The IPv4 addresses of the configuration, then the IPv6 ones.
     own: Vec<Own>,
     learnt: Learnt,
@@ -78,7 +84,8 @@ struct Interface {
 
 impl Interface {
     fn new(config: InterfaceConfig) -> Self {
-        let mut new = Self { config, own: Vec::new(), learnt: Learnt::default() };
+        let ways = Ways::new(&config.routes);
+        let mut new = Self { config, ways, own: Vec::new(), learnt: Learnt::default() };
         new.collect();
         new
     }
@@ -188,8 +195,9 @@ impl Routes {
     /// Whether IPv6 destinations off the link of an interface are reached through it.
     pub fn leads_v6(&self, index: InterfaceIndex) -> bool {
         let Some(interface) = self.interfaces.get(usize::from(index.0)) else { return false };
-        let everywhere = |way: &Destination| way.prefix == 0 && way.network.is_ipv6();
-        !interface.learnt.routers.is_empty() || interface.config.routes.iter().any(everywhere)
+        // The widest there is, if any.
+        let widest = interface.ways.to(Ipv6Addr::UNSPECIFIED.into()).last();
+        !interface.learnt.routers.is_empty() || widest.is_some_and(|(prefix, _)| prefix == 0)
     }
 
     fn all(&self) -> impl Iterator<Item = (InterfaceIndex, &Interface)> {
@@ -261,12 +269,9 @@ impl Routes {
             for cidr in interface.learnt.on_link.iter().filter(|cidr| contains(cidr, remote)) {
                 consider(cidr.prefix, interface.source(remote, remote), remote);
             }
-            for way in &interface.config.routes {
-                let network = Cidr { address: way.network, prefix: way.prefix };
-                if contains(&network, remote) {
-                    let next_hop = way.gateway.unwrap_or(remote);
-                    consider(way.prefix, interface.source(remote, next_hop), next_hop);
-                }
+            for (prefix, gateway) in interface.ways.to(remote) {
+                let next_hop = gateway.unwrap_or(remote);
+                consider(prefix, interface.source(remote, next_hop), next_hop);
             }
         }
         if let Some((_, found)) = best {
@@ -297,6 +302,7 @@ impl Routes {
         let known = self.interfaces.get_mut(usize::from(index.0));
         known
             .map(|known| {
+                known.ways = Ways::new(&config.routes);
                 known.config = config;
                 known.collect();
             })
@@ -348,7 +354,7 @@ pub fn contains(cidr: &Cidr, address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Ipv6Mode;
+    use crate::api::{Destination, Ipv6Mode};
     use wire::MacAddr;
 
     fn routes() -> Routes {
