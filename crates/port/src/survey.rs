@@ -1,6 +1,10 @@
 //! What an interface offers and what a port on it would lose: for `outboard doctor`.
 
-use std::io;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::{fs, io};
+
+use wire::MacAddr;
 
 use crate::link::Link;
 use crate::xdp::{carries_vlan, driver_note};
@@ -12,6 +16,8 @@ pub struct Survey {
     pub driver: Option<String>,
     /// Largest IP packet.
     pub mtu: u16,
+    /// Its receive queues; `None` where /sys does not tell.
+    pub receive_queues: Option<usize>,
     /// The card puts segments together before any program sees them; some drivers then take none.
     pub has_lro: bool,
     /// The card cuts large TCP segments, those that an xdp port sends by its packet socket, too.
@@ -35,11 +41,12 @@ const FLAG_LRO: u32 = 1 << 15;
 /// When there is none, or it is no Ethernet interface.
 pub fn survey(name: &str) -> io::Result<Survey> {
     let link = Link::new(name)?;
-    link.mac()?;
+    let mac = link.mac()?;
     let flags = link.ethtool(GET_FLAGS).unwrap_or(0);
     let driver = link.driver();
     Ok(Survey {
         mtu: link.mtu()?,
+        receive_queues: receive_queues(name, link.index()?, mac),
         has_lro: flags & FLAG_LRO != 0,
         has_tso: link.ethtool(GET_TSO).unwrap_or(0) != 0,
         strips_vlan: link.strips_vlan(driver.as_deref()),
@@ -49,9 +56,31 @@ pub fn survey(name: &str) -> io::Result<Survey> {
     })
 }
 
+/// How many receive queues an interface has. `None` where /sys shows another network namespace.
+pub(crate) fn receive_queues(name: &str, index: u32, mac: MacAddr) -> Option<usize> {
+    let folder = Path::new("/sys/class/net").join(name);
+    let shown = |what: &str| fs::read_to_string(folder.join(what)).ok();
+    let is_same = shown("ifindex")?.trim() == index.to_string()
+        && shown("address")?.trim() == mac.to_string();
+    let queues = fs::read_dir(folder.join("queues")).ok().filter(|_| is_same)?;
+    let is_receive = |name: &OsStr| name.to_string_lossy().starts_with("rx-");
+    Some(queues.flatten().filter(|entry| is_receive(&entry.file_name())).count())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queues_are_told_of_the_interface_that_is_meant_alone() {
+        // Without /sys there is nothing to see.
+        if let Some(index) = fs::read_to_string("/sys/class/net/lo/ifindex").ok() {
+            let index = index.trim().parse().unwrap();
+            assert!(receive_queues("lo", index, MacAddr::ZERO) >= Some(1));
+            assert_eq!(receive_queues("lo", index + 1, MacAddr::ZERO), None);
+            assert_eq!(receive_queues("lo", index, MacAddr::BROADCAST), None);
+        }
+    }
 
     #[test]
     fn loopback_is_no_ethernet_interface_and_neither_is_one_that_is_not_there() {

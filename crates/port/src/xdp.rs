@@ -36,6 +36,7 @@ use crate::link::Link;
 use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, random_seed};
 use crate::packet;
 use crate::spec::{PortSpec, Remote};
+use crate::survey::receive_queues;
 
 mod claims;
 mod drivers;
@@ -62,8 +63,9 @@ use transmit::Transmit;
 use ways::Attempt;
 pub use ways::Way;
 
-/// Receive queues that are served; what arrives on others is the kernel's.
-const QUEUES_MAX: u32 = 64;
+/// Receive queues that are served. What arrived on others would be the kernel's, which would reset
+/// the engine's connections.
+pub const QUEUES_MAX: u32 = 64;
 /// How often the link's state and the kernel's counters are looked at.
 const LOOK_NS: u64 = 10_000_000;
 /// Looks at the link for each look at the counters.
@@ -147,8 +149,17 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let several_buffers = socket::take_several_buffers()
         .map_err(|why| fail("open AF_XDP sockets", "CAP_NET_RAW", why))?;
     let driver_name = driver.as_deref();
-    let interface =
-        Interface { label: &label, index, mac, mtu, driver: driver_name, several_buffers };
+    let receive_queues = receive_queues(&spec.name, index, mac);
+    let interface = Interface {
+        label: &label,
+        name: &spec.name,
+        index,
+        mac,
+        mtu,
+        driver: driver_name,
+        several_buffers,
+        receive_queues,
+    };
     let opened = ways::first_that_works(&label, &ways, &mut notes, |way| {
         interface.attempt(way, reserved.ports, &spec.remotes)
     })
@@ -239,12 +250,15 @@ fn refuse_tagged(spec: &PortSpec, label: &str) -> Result<(), OpenError> {
 /// What a port is opened on.
 struct Interface<'a> {
     label: &'a str,
+    name: &'a str,
     index: u32,
     mac: MacAddr,
     mtu: u16,
     driver: Option<&'a str>,
     /// Whether the kernel gives frames of several buffers to the sockets.
     several_buffers: bool,
+    /// How many receive queues there are, if that can be seen.
+    receive_queues: Option<usize>,
 }
 
 /// A port that works in one of the ways.
@@ -295,6 +309,7 @@ impl Interface<'_> {
         }
         let (memfd, mut queues) = open_queues(self.index, &sockets, way, self.several_buffers)
             .map_err(|why| self.failed("open AF_XDP sockets", "CAP_NET_RAW", &why))?;
+        self.refuse_unserved(queues.len())?;
         let zero_copy = queues.iter().all(|queue| socket::is_zero_copy(&queue.fd));
         let Some(first) = queues.first_mut() else {
             let why = io::Error::other("the interface has no receive queue");
@@ -310,6 +325,22 @@ impl Interface<'_> {
         };
         let mode = if way == Way::Generic { "generic" } else { "native" };
         Ok(Opened { attached, owned, remotes, memfd, queues, mode, zero_copy, untested })
+    }
+
+    /// With `served` queues all must be.
+    fn refuse_unserved(&self, served: usize) -> Result<(), Attempt<OpenError>> {
+        let Self { label, name, .. } = self;
+        let Some(queues) = self.receive_queues.filter(|queues| *queues > served) else {
+            return Ok(());
+        };
+        Err(Attempt::Failed(OpenError::new(
+            OpenErrorKind::Unsupported,
+            format!(
+                "{label} has {queues} receive queues, and AF_XDP serves the first {served} of them: \
+                 what arrives on the others would be lost to the engine; use fewer: ethtool -L \
+                 {name} combined {served}"
+            ),
+        )))
     }
 
     /// Before Linux 6.6 a frame that does not fit one buffer is lost to the sockets. A driver that
@@ -388,7 +419,7 @@ fn open_queues(
         }
         match bound {
             Ok(()) => {}
-            // There are no more queues.
+            // There are no more queues, or this one is refused: the caller knows how many there are.
             Err(why) if number > 0 && why.raw_os_error() == Some(libc::EINVAL) => break,
             Err(why) => return Err(why),
         }

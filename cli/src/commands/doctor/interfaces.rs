@@ -14,23 +14,14 @@ pub(super) fn checks() -> Vec<Check> {
     let names = table.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
     names
         .filter_map(|name| Some((name, port::survey(name).ok()?)))
-        .flat_map(|(name, survey)| {
-            of(name, &survey, receive_queues(name), carries_default_route(&routes, name))
-        })
+        .flat_map(|(name, survey)| of(name, &survey, carries_default_route(&routes, name)))
         .collect()
 }
 
-/// Receive queues, where /sys is that of our network namespace.
-fn receive_queues(name: &str) -> Option<usize> {
-    let queues = fs::read_dir(format!("/sys/class/net/{name}/queues")).ok()?;
-    let is_receive = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("rx-");
-    Some(queues.flatten().filter(|entry| is_receive(&entry.file_name())).count())
-}
-
 /// Receive queues that an xdp port serves.
-const QUEUES_SERVED: usize = 64;
+const QUEUES_SERVED: usize = port::xdp::QUEUES_MAX as usize;
 
-fn of(name: &str, survey: &Survey, queues: Option<usize>, is_default: bool) -> Vec<Check> {
+fn of(name: &str, survey: &Survey, is_default: bool) -> Vec<Check> {
     let subject = |what: &str| format!("{name}: {what}");
     let driver = survey.driver.as_deref().unwrap_or("unknown");
     let mut checks = vec![match &survey.note {
@@ -41,7 +32,7 @@ fn of(name: &str, survey: &Survey, queues: Option<usize>, is_default: bool) -> V
             "leave it so, or try mode= and load on a machine that may fail",
         ),
     }];
-    if let Some(queues) = queues {
+    if let Some(queues) = survey.receive_queues {
         checks.push(match queues {
             0..=1 => Check::good(subject("queues"), "1 receive queue"),
             2..=QUEUES_SERVED => Check::fair(
@@ -110,9 +101,10 @@ mod tests {
 
     #[test]
     fn each_finding_of_an_interface_says_what_to_do() {
-        let survey = Survey {
+        let mut survey = Survey {
             driver: Some("e1000".into()),
             mtu: 1500,
+            receive_queues: None,
             has_lro: true,
             has_tso: true,
             strips_vlan: true,
@@ -120,14 +112,15 @@ mod tests {
             note: Some("the driver e1000 is known to misbehave".into()),
         };
         for queues in [None, Some(1), Some(8), Some(100)] {
-            let checks = of("eth0", &survey, queues, true);
+            survey.receive_queues = queues;
+            let checks = of("eth0", &survey, true);
             for check in &checks {
                 assert!(check.subject.starts_with("eth0: "), "{check:?}");
                 assert_eq!(check.advice.is_none(), check.verdict == Verdict::Good, "{check:?}");
             }
             assert!(checks.iter().any(|check| check.found.contains("eth0.5")));
         }
-        let plain = of("eth0", &Survey::default(), None, false);
+        let plain = of("eth0", &Survey::default(), false);
         assert!(plain.iter().all(|check| check.verdict == Verdict::Good), "{plain:?}");
     }
 }
