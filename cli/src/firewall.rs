@@ -34,6 +34,8 @@ struct Matches {
     ports: Option<Ports>,
     /// Does more than accept or count.
     acts: bool,
+    /// Gives what goes out this machine's address in the place of another's.
+    translates: bool,
 }
 
 /// Ports that a rule names, or all but those.
@@ -131,6 +133,25 @@ impl Firewall {
         self.rules.iter().filter(|rule| rule.matches.concern(protocol, port)).collect()
     }
 
+    /// The rules by which other machines use this one's addresses.
+    pub fn translating(&self) -> Vec<&Rule> {
+        self.rules.iter().filter(|rule| rule.matches.translates).collect()
+    }
+
+    /// What such rules mean beside an engine whose own connections come from `ports`; `None` where
+    /// there are none.
+    pub fn translation(&self, ports: &str) -> Option<String> {
+        let rules = self.translating();
+        (!rules.is_empty()).then(|| {
+            format!(
+                "address translation uses this machine's ports for others, and what answers them \
+                 at {ports} goes to the engine: {}; keep translation to other ports (masquerade \
+                 to :1024-19999, --to-ports 1024-19999)",
+                listed(&rules)
+            )
+        })
+    }
+
     /// What to say when a port is accelerated; `None` when nothing concerns it.
     pub fn warning(&self, protocol: Protocol, port: u16) -> Option<String> {
         let concerning = self.concerning(protocol, port);
@@ -216,6 +237,17 @@ mod tests {
         firewall.rules.extend((0..6).map(|_| rule("policy drop", policy.clone())));
         let said = firewall.warning(Protocol::Udp, 9).expect("concerned by what names no port");
         assert!(said.contains("and 2 more"), "{said}");
+    }
+
+    #[test]
+    fn rules_that_translate_addresses_are_named() {
+        let translates = Matches { acts: true, translates: true, ..Matches::default() };
+        let mut firewall =
+            Firewall { rules: vec![rule("drop", Matches::default())], ..Firewall::default() };
+        assert_eq!(firewall.translation("ports 61000 to 62023"), None);
+        firewall.rules.push(rule("oifname eth0 masquerade", translates));
+        let said = firewall.translation("ports 61000 to 62023").expect("a rule");
+        assert!(said.contains("61000 to 62023") && said.contains("eth0 masquerade"), "{said}");
     }
 
     #[test]

@@ -321,6 +321,18 @@ fn firewall_checks(firewall: &Firewall, accelerated: &[SocketInfo]) -> Vec<Check
             advice,
         ),
     });
+    let translating = firewall.translating();
+    if !translating.is_empty() {
+        checks.push(Check::fair(
+            "address translation",
+            format!(
+                "uses this machine's ports for others, and what answers them at a port of an xdp \
+                 port's engine goes to the engine: {}",
+                listed(&translating)
+            ),
+            "keep it to other ports (masquerade to :1024-19999, --to-ports 1024-19999)",
+        ));
+    }
     for sentence in &firewall.unseen {
         let advice = "install it, or make sure of the rules by other means";
         checks.push(Check::fair(SUBJECT, sentence.clone(), advice));

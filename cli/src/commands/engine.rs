@@ -104,12 +104,17 @@ const RULES_AGE: Duration = Duration::from_secs(10);
 /// Sentences about the firewall: a program that listens at every port is not to fill the log.
 const SENTENCES_MAX: usize = 64;
 
-/// Says which rules of the firewall concern a port, once, when it is first accelerated.
+/// Says which rules translate addresses, and which rules of the firewall concern a port, once, when
+/// it is first accelerated.
 fn warn_of_firewall(heard: Receiver<Accelerated>) -> Result<()> {
     spawn("firewall", move || {
         for capability in FIREWALL.iter() {
             // Without them the programs say what they lack.
             let _ = configure_capability_in_ambient_set(capability, true);
+        }
+        let own_ports = "the ports that the engine connects from";
+        if let Some(sentence) = Firewall::read().translation(own_ports) {
+            say(&sentence);
         }
         let mut seen = BTreeSet::new();
         let mut read: Option<(Instant, Firewall)> = None;

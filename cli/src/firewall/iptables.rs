@@ -75,7 +75,10 @@ fn matches(words: &[&str]) -> Matches {
                     matches.name_ports(ranges, not);
                 }
             }
-            "-j" | "-g" => matches.acts = !matches!(value, "ACCEPT" | "RETURN" | "LOG" | "NFLOG"),
+            "-j" | "-g" => {
+                matches.acts = !matches!(value, "ACCEPT" | "RETURN" | "LOG" | "NFLOG");
+                matches.translates = matches!(value, "MASQUERADE" | "SNAT");
+            }
             _ => {}
         }
         not = false;
@@ -134,5 +137,16 @@ COMMIT
         assert_eq!(concerned(Protocol::Udp, 5999), [always[0], some, always[1]]);
         assert_eq!(concerned(Protocol::Udp, 6000), always);
         assert_eq!(rules[0].place, "iptables-nft filter INPUT");
+        assert!(rules.iter().all(|rule| !rule.matches.translates));
+    }
+
+    #[test]
+    fn rules_that_give_this_machines_address_to_others_translate() {
+        let text = "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j \
+                    MASQUERADE\n-A POSTROUTING -j SNAT --to-source 10.0.0.1\n-A PREROUTING -j DNAT \
+                    --to-destination 10.0.0.2\nCOMMIT\n";
+        let rules = rules("iptables-nft-save", text);
+        let translate: Vec<bool> = rules.iter().map(|rule| rule.matches.translates).collect();
+        assert_eq!(translate, [true, true, false]);
     }
 }

@@ -103,6 +103,7 @@ fn take_in<'a>(
     let harmless = ["accept", "return", "continue", "counter", "log", "comment"];
     let is_harmless = harmless.iter().any(|word| statement.get(*word).is_some());
     matches.acts |= !is_harmless;
+    matches.translates |= ["masquerade", "snat"].iter().any(|word| statement.get(*word).is_some());
 }
 
 fn compare(matches: &mut Matches, left: &Value, right: &Value, but: bool) {
@@ -282,5 +283,23 @@ mod tests {
         assert_eq!(concerned(Protocol::Udp, 54), [always[0], always[1], mapped]);
         assert_eq!(rules[0].place, "nftables inet t input");
         assert!(super::rules("no json", &[]).is_empty());
+        assert!(rules.iter().all(|rule| !rule.matches.translates));
+    }
+
+    #[test]
+    fn rules_that_give_this_machines_address_to_others_translate() {
+        let rule = |expression: &str| {
+            let rule = r#"{"rule": {"family": "ip", "table": "nat", "chain": "post", "expr": ["#;
+            rules(&format!("{{\"nftables\": [{rule}{expression}]}}}}]}}"), &[])
+        };
+        for (expression, translates) in [
+            (r#"{"masquerade": null}"#, true),
+            (r#"{"snat": {"addr": "10.0.0.1"}}"#, true),
+            (r#"{"dnat": {"addr": "10.0.0.1"}}"#, false),
+        ] {
+            let rules = rule(expression);
+            assert_eq!(rules.len(), 1, "{expression}");
+            assert_eq!(rules[0].matches.translates, translates, "{expression}");
+        }
     }
 }

@@ -18,16 +18,46 @@ pub(super) struct Reserved {
     pub(super) sockets: Vec<OwnedFd>,
 }
 
-/// Reserves so many ports in a row, in the range from which the kernel takes ephemeral ones.
+/// Ports below this are for services that are known by their number.
+const SERVICES: u16 = 20_000;
+
+/// Reserves so many ports in a row. They are taken from outside of the range from which the kernel
+/// takes ephemeral ones where that has room: machines behind this one's address translation take
+/// theirs from the same range, translation keeps them, and their answers would be the engine's.
 pub(super) fn block(count: u16) -> io::Result<Reserved> {
+    let seed = random_seed().map_err(|why| io::Error::other(why.sentence))?;
+    let others = ranges(&setting("ip_local_reserved_ports"));
     let (first, last) = ephemeral_range();
+    for range in places(first, last) {
+        if let Some(reserved) = block_in(range, count, seed, &others)? {
+            return Ok(reserved);
+        }
+    }
+    Err(io::Error::other(format!(
+        "no {count} ports in a row are free from {SERVICES} on and in \
+         net.ipv4.ip_local_port_range ({first} to {last}); ask for fewer with ports="
+    )))
+}
+
+/// Where ports are looked for: above the ephemeral ones, below them, and at last among them.
+fn places(first: u16, last: u16) -> impl Iterator<Item = (u16, u16)> {
+    let above = last.checked_add(1).map(|next| (next.max(SERVICES), u16::MAX));
+    let below = first.checked_sub(1).map(|before| (SERVICES, before));
+    let places = [above, below, Some((first, last))];
+    places.into_iter().flatten().filter(|(first, last)| first <= last)
+}
+
+/// So many ports in a row, none of which is in one of the ranges of `others`.
+fn block_in(
+    (first, last): (u16, u16),
+    count: u16,
+    seed: u64,
+    others: &[(u16, u16)],
+) -> io::Result<Option<Reserved>> {
     let places = u32::from(last - first) + 1;
     if u32::from(count) > places {
-        return Err(io::Error::other(format!(
-            "net.ipv4.ip_local_port_range has {places} ports, and ports={count} are asked for"
-        )));
+        return Ok(None);
     }
-    let seed = random_seed().map_err(|why| io::Error::other(why.sentence))?;
     let begin = (seed % u64::from(places)) as u32;
     let mut sockets: Vec<OwnedFd> = Vec::with_capacity(usize::from(count));
     // Once round the range, and on past the end of a run that began before it.
@@ -37,19 +67,20 @@ pub(super) fn block(count: u16) -> io::Result<Reserved> {
             sockets.clear();
         }
         let port = first + at as u16;
+        if others.iter().any(|(first, last)| (*first..=*last).contains(&port)) {
+            sockets.clear();
+            continue;
+        }
         match hold(port) {
             Ok(socket) => sockets.push(socket),
             Err(Errno::ADDRINUSE) => sockets.clear(),
             Err(why) => return Err(why.into()),
         }
         if sockets.len() == usize::from(count) {
-            return Ok(Reserved { ports: (port - (count - 1), port), sockets });
+            return Ok(Some(Reserved { ports: (port - (count - 1), port), sockets }));
         }
     }
-    Err(io::Error::other(format!(
-        "no {count} ports in a row are free in net.ipv4.ip_local_port_range; ask for fewer with \
-         ports="
-    )))
+    Ok(None)
 }
 
 /// Of both families, or of IPv4 where the kernel has no IPv6.
@@ -70,12 +101,57 @@ fn hold(port: u16) -> rustix::io::Result<OwnedFd> {
     }
 }
 
+fn setting(name: &str) -> String {
+    fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default()
+}
+
 /// The kernel's default where it does not tell.
 fn ephemeral_range() -> (u16, u16) {
-    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let text = setting("ip_local_port_range");
     let mut numbers = text.split_whitespace().filter_map(|number| number.parse().ok());
     match (numbers.next(), numbers.next()) {
         (Some(first), Some(last)) if first <= last && first > 0 => (first, last),
         _ => (32_768, 60_999),
+    }
+}
+
+/// `8080,9148-9149`, as the kernel lists ports that are kept for others.
+fn ranges(text: &str) -> Vec<(u16, u16)> {
+    let range = |text: &str| {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+    };
+    text.split(',').filter_map(range).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_looked_for_outside_of_the_ephemeral_range_first() {
+        let of = |first, last| places(first, last).collect::<Vec<_>>();
+        assert_eq!(of(32_768, 60_999), [(61_000, 65_535), (20_000, 32_767), (32_768, 60_999)]);
+        assert_eq!(of(1024, 65_535), [(1024, 65_535)]);
+        assert_eq!(of(1024, 4999), [(20_000, 65_535), (1024, 4999)]);
+        assert_eq!(of(49_152, 65_535), [(20_000, 49_151), (49_152, 65_535)]);
+        assert_eq!(ranges("8080,9148-9149\n"), [(8080, 8080), (9148, 9149)]);
+        assert_eq!(ranges("\n"), []);
+    }
+
+    #[test]
+    fn a_block_is_held_and_meets_no_connection_of_the_kernels_range_nor_what_is_kept_for_others() {
+        let reserved = block(16).unwrap();
+        assert_eq!(reserved.sockets.len(), 16);
+        let (first, last) = reserved.ports;
+        assert_eq!(last - first, 15);
+        assert_eq!(hold(first).unwrap_err(), Errno::ADDRINUSE);
+        let kernel = ephemeral_range();
+        if places(kernel.0, kernel.1).count() > 1 {
+            assert!(last < kernel.0 || first > kernel.1, "{first} to {last}");
+        }
+        let all = [(SERVICES, u16::MAX)];
+        assert!(block_in((SERVICES, u16::MAX), 1, 0, &all).unwrap().is_none());
+        assert!(block_in((61_000, 61_003), 5, 0, &[]).unwrap().is_none());
     }
 }
