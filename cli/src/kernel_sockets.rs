@@ -4,28 +4,15 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
+use engine::diag::{self, Message, TCP, field};
 use rustix::io::Errno;
-use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 use shm::control::SocketInfo;
 
 use crate::failure::{Explain, Failure, Result};
 use crate::observer::Observer;
-
-/// SOCK_DIAG_BY_FAMILY of `linux/sock_diag.h`.
-const BY_FAMILY: u16 = 20;
-// Of `linux/netlink.h`.
-const REQUEST_DUMP: u16 = 0x301;
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
-const HEADER: usize = 16;
-/// `struct inet_diag_req_v2`.
-const REQUEST: usize = 56;
-
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 
 /// Names of the kernel's states, as ss(8) prints them.
 const STATES: [&str; 13] = [
@@ -54,16 +41,11 @@ struct Found {
     inode: u32,
 }
 
-fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
-}
-
 /// An end of a connection in a `struct inet_diag_msg`; IPv4 in IPv6 is IPv4.
 fn end(message: &[u8], port: usize, address: usize) -> Option<SocketAddr> {
-    const AF_INET: u8 = 2;
     let port = u16::from_be_bytes(field(message, port)?);
     let ip: IpAddr = match message.first()? {
-        &AF_INET => Ipv4Addr::from(field::<4>(message, address)?).into(),
+        &diag::V4 => Ipv4Addr::from(field::<4>(message, address)?).into(),
         _ => Ipv6Addr::from(field::<16>(message, address)?).into(),
     };
     Some(SocketAddr::new(ip.to_canonical(), port))
@@ -90,34 +72,20 @@ fn socket(protocol: u8, message: &[u8]) -> Option<Found> {
 }
 
 /// Takes what one answer holds; `true` when it is the last.
-fn take(protocol: u8, mut messages: &[u8], sockets: &mut Vec<Found>) -> Result<bool, Errno> {
-    while let (Some(len), Some(kind)) = (field(messages, 0), field(messages, 4)) {
-        let len = u32::from_ne_bytes(len) as usize;
-        let Some(message) = messages.get(HEADER..len) else { break };
-        match u16::from_ne_bytes(kind) {
-            DONE => return Ok(true),
-            ERROR => {
-                let errno = field(message, 0).map_or(0, i32::from_ne_bytes);
-                return Err(Errno::from_raw_os_error(errno.saturating_neg()));
-            }
-            BY_FAMILY => sockets.extend(socket(protocol, message)),
-            _ => {}
+fn take(protocol: u8, answer: &[u8], sockets: &mut Vec<Found>) -> Result<bool, Errno> {
+    for message in diag::messages(answer) {
+        match message {
+            Message::Done => return Ok(true),
+            Message::Failed(errno) => return Err(errno),
+            Message::Socket(message) => sockets.extend(socket(protocol, message)),
         }
-        messages = messages.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
     Ok(false)
 }
 
 fn dump(asker: &OwnedFd, family: u8, protocol: u8, sockets: &mut Vec<Found>) -> Result<(), Errno> {
     let states = if protocol == TCP { ALL & !CLOSE } else { ALL };
-    let mut request = [0u8; HEADER + REQUEST];
-    let head = ((HEADER + REQUEST) as u32).to_ne_bytes().into_iter();
-    let head = head.chain(BY_FAMILY.to_ne_bytes()).chain(REQUEST_DUMP.to_ne_bytes()).chain([0; 8]);
-    let body = [family, protocol, 0, 0].into_iter().chain(states.to_ne_bytes());
-    for (to, from) in request.iter_mut().zip(head.chain(body)) {
-        *to = from;
-    }
-    send(asker, &request, SendFlags::empty())?;
+    send(asker, &diag::request(family, protocol, states), SendFlags::empty())?;
     let mut buffer = vec![0u8; 64 << 10];
     loop {
         let (_, len) = match recv(asker, &mut buffer[..], RecvFlags::empty()) {
@@ -132,14 +100,9 @@ fn dump(asker: &OwnedFd, family: u8, protocol: u8, sockets: &mut Vec<Found>) -> 
 
 /// The kernel's TCP and UDP sockets in the network namespace of the calling thread.
 fn all() -> Result<Vec<Found>, Errno> {
-    const AF_INET: u8 = 2;
-    const AF_INET6: u8 = 10;
-    let flags = SocketFlags::CLOEXEC;
-    let asker =
-        socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
-    bind(&asker, &SocketAddrNetlink::new(0, 0))?;
+    let asker = diag::socket(SocketFlags::empty(), 0)?;
     let mut sockets = Vec::new();
-    for (family, protocol) in [(AF_INET, TCP), (AF_INET6, TCP), (AF_INET, UDP), (AF_INET6, UDP)] {
+    for (family, protocol) in diag::KINDS {
         match dump(&asker, family, protocol, &mut sockets) {
             // Without IPv6 there is nothing to list.
             Ok(()) | Err(Errno::NOENT | Errno::AFNOSUPPORT) => {}
@@ -238,16 +201,5 @@ mod tests {
         let one = found("udp", datagrams.local_addr().expect("bound").port());
         assert_eq!(one.info.state, "UNCONN");
         assert!(one.info.local.ip().is_unspecified());
-    }
-
-    #[test]
-    fn whatever_a_message_says_about_its_length_ends_in_bounds() {
-        for len in [0u32, 3, 15, 16, 17, 88, 200, u32::MAX] {
-            let mut bytes = vec![0u8; 96];
-            bytes[..4].copy_from_slice(&len.to_ne_bytes());
-            bytes[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
-            let mut sockets = Vec::new();
-            assert_eq!(take(TCP, &bytes, &mut sockets), Ok(false));
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! What the engine claims on interfaces that its ports share with a kernel: listeners, datagram
 //! sockets, and the ports of connections whose listener is gone.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use port::{Claim, Port};
 use stack::SocketInfo;
@@ -21,17 +22,37 @@ const PLACES_PER_TURN: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Leaving {
     /// Each with whether this look has found a connection there.
-    locals: Vec<(SocketAddr, bool)>,
+    locals: BTreeMap<SocketAddr, bool>,
     /// Where this look goes on among the stack's sockets; `None` between two looks.
     place: Option<usize>,
     next_look: u64,
 }
 
 impl Leaving {
+    /// There is a connection at this address.
+    fn use_by(&mut self, local: SocketAddr) {
+        for place in [local, anywhere(local)] {
+            if let Some(used) = self.locals.get_mut(&place) {
+                *used = true;
+            }
+        }
+    }
+
     /// A listener claims the port itself.
     pub(crate) fn forget(&mut self, local: Local) {
-        self.locals.retain(|(known, _)| places(local).all(|place| place != *known));
+        for place in places(local) {
+            self.locals.remove(&place);
+        }
     }
+}
+
+/// The same port at all addresses of the family.
+fn anywhere(local: SocketAddr) -> SocketAddr {
+    let ip: IpAddr = match local {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(ip, local.port())
 }
 
 /// The addresses that a local address stands for, each family's by itself.
@@ -57,16 +78,19 @@ pub(crate) fn interface_config(setup: &PortSetup) -> InterfaceConfig {
     }
 }
 
-/// Lets claims cover these addresses.
-pub(crate) fn follow(port: &mut dyn Port, addresses: &[stack::api::Cidr], mtu: u16) {
+/// Lets claims cover these addresses. `false`: not all of them.
+#[must_use]
+pub(crate) fn follow(port: &mut dyn Port, addresses: &[stack::api::Cidr], mtu: u16) -> bool {
     let addresses: Vec<IpAddr> = addresses.iter().map(|own| own.address).collect();
     let name = port.info().name.clone();
-    if let Err(error) = port.follow(&addresses, mtu) {
+    let followed = port.follow(&addresses, mtu);
+    if let Err(error) = &followed {
         tracing::error!(
             "{name}: the kernel takes no more entries ({error}): part of what is listened to is \
              served by the kernel's half of its sockets"
         );
     }
+    followed.is_ok()
 }
 
 impl Worker {
@@ -109,11 +133,8 @@ impl Worker {
             return Ok(());
         }
         self.claim(Claim::Tcp { local, listens: false })?;
-        match self.leaving.locals.iter_mut().find(|(known, _)| *known == local) {
-            // The look that goes on may have passed the new connection's place.
-            Some((_, used)) => *used = true,
-            None => self.leaving.locals.push((local, true)),
-        }
+        // Also one that is known: the look that goes on may have passed the new connection's place.
+        self.leaving.locals.insert(local, true);
         Ok(())
     }
 
@@ -127,18 +148,14 @@ impl Worker {
             Some(place) => place,
             None if self.now.0 < self.leaving.next_look => return,
             None => {
-                self.leaving.locals.iter_mut().for_each(|(_, used)| *used = false);
+                self.leaving.locals.values_mut().for_each(|used| *used = false);
                 0
             }
         };
         let end = self.stack.socket_places().min(place.saturating_add(PLACES_PER_TURN));
         for place in place..end {
             let Some(SocketInfo::Tcp(_, info)) = self.stack.socket_at(place) else { continue };
-            for (local, used) in &mut self.leaving.locals {
-                let all = local.ip().is_unspecified() && local.is_ipv4() == info.local.is_ipv4();
-                let here = all || local.ip() == info.local.ip();
-                *used |= here && local.port() == info.local.port();
-            }
+            self.leaving.use_by(info.local);
         }
         if end < self.stack.socket_places() {
             self.leaving.place = Some(end);
@@ -146,9 +163,7 @@ impl Worker {
         }
         self.leaving.place = None;
         self.leaving.next_look = self.now.0.saturating_add(LOOK_EVERY_NS);
-        let (used, unused): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.leaving.locals).into_iter().partition(|(_, used)| *used);
-        self.leaving.locals = used;
+        let unused: Vec<_> = self.leaving.locals.extract_if(.., |_, used| !*used).collect();
         for (local, _) in unused {
             self.release_claim(Claim::Tcp { local, listens: false });
         }
@@ -163,27 +178,38 @@ impl Worker {
     /// The kernel's interface behind a port has changed.
     pub(crate) fn on_interface(&mut self, port: usize, facts: Facts) {
         let Some(attached) = self.ports.get_mut(port) else { return };
-        let Facts { addresses, gateway, routes, mtu, mac, elsewhere: _, is_cut: _ } = facts;
+        let Facts { addresses, gateway, routes, mtu, mac, .. } = facts;
         attached.gone = mac.is_none();
         let Some(before) = self.stack.routes().interface(attached.interface) else { return };
         // One that is gone keeps MTU and link address: it has no addresses either.
         let mtu = if mtu == 0 { before.mtu } else { mtu };
         let mac = mac.unwrap_or(before.mac);
+        let is_moved = before.addresses != addresses || before.mtu != mtu;
+        let InterfaceConfig { shared, ipv6, tso, tso6, uso, .. } = *before;
         let config = InterfaceConfig {
             addresses: addresses.clone(),
             gateway,
             routes,
             mtu,
             mac,
-            ..before.clone()
+            shared,
+            ipv6,
+            tso,
+            tso6,
+            uso,
         };
         self.stack.replace_interface(self.now, attached.interface, config);
-        follow(&mut *attached.port, &addresses, mtu);
+        if is_moved && !follow(&mut *attached.port, &addresses, mtu) {
+            self.counters.claims_failed.increment();
+        }
     }
 
     /// Tells the control thread of addresses that have come or gone, on ports whose interface is
     /// the engine's alone.
     pub(crate) fn tell_addresses(&mut self) {
+        if self.telling > 0 {
+            return;
+        }
         let generation = self.stack.interface_generation();
         if std::mem::replace(&mut self.told_generation, generation) == generation {
             return;
@@ -195,6 +221,7 @@ impl Worker {
                 continue;
             }
             let addresses = routes.usable(attached.interface).filter(|own| is_told(own.address));
+            self.telling += 1;
             self.answers.push(Answer::Interface {
                 port,
                 addresses: addresses.collect(),
@@ -208,4 +235,26 @@ impl Worker {
 /// Link-local addresses are good on one link only; which link, programs cannot say.
 fn is_told(address: IpAddr) -> bool {
     !matches!(address, IpAddr::V6(ip) if wire::ipv6::is_link_local(ip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_left_is_used_by_connections_at_its_address_or_at_any() {
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let mut leaving = Leaving::default();
+        for local in ["10.0.0.1:80", "0.0.0.0:81", "[::]:82", "10.0.0.2:80", "[::]:81"] {
+            leaving.locals.insert(address(local), false);
+        }
+        for local in ["10.0.0.1:80", "10.0.0.9:81", "[fd00::1]:82", "10.0.0.1:82"] {
+            leaving.use_by(address(local));
+        }
+        let used = leaving.locals.iter().filter(|(_, used)| **used).map(|(local, _)| *local);
+        let expected = ["0.0.0.0:81", "10.0.0.1:80", "[::]:82"].map(address);
+        assert_eq!(used.collect::<Vec<_>>(), expected);
+        leaving.forget(address("10.0.0.1:80").into());
+        assert_eq!(leaving.locals.len(), 4);
+    }
 }

@@ -12,6 +12,7 @@ pub mod grant;
 mod leaving;
 pub mod listing;
 pub mod questions;
+mod showing;
 pub mod socket;
 
 use std::collections::BTreeMap;
@@ -19,17 +20,17 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::thread::CapabilitySet;
 use shm::control::{
-    CONTRACT_VERSION, FromEngine, Geometry, InterfaceInfo, Peer, RemoteRule, Role, SocketInfo,
-    ToEngine,
+    CONTRACT_VERSION, FromEngine, Geometry, InterfaceInfo, Peer, RemoteRule, SocketInfo, ToEngine,
 };
 
-use self::authority::{Purpose, Refusal};
+use self::authority::Purpose;
 use self::capture::Captures;
 use self::closed::ClosedSockets;
 use self::connection::Received;
@@ -47,7 +48,6 @@ use crate::session::SessionWho;
 use crate::ss::Seen;
 use crate::stats::Counters;
 use crate::trial::Trial;
-use shm::request::LEFT_BY_LISTS;
 use shm::stats::StatsPage;
 
 /// Whether a client may see and decide what concerns all users.
@@ -68,6 +68,9 @@ fn is_settled(interfaces: &[InterfaceInfo]) -> bool {
 
 /// Connections accepted before others are served again.
 const ACCEPTS_PER_ROUND: usize = 64;
+
+/// Between two tries to get the spare descriptor back.
+const SPARE_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the thread woke for.
 struct Ready {
@@ -185,7 +188,7 @@ impl Control {
         Ok(Self {
             closed,
             kernel,
-            discard: Discard::default(),
+            discard: Discard::new(Arc::clone(&counters)),
             spare,
             listings: Listings::default(),
             questions: Questions::default(),
@@ -231,7 +234,7 @@ impl Control {
             for answer in answers {
                 self.on_answer(answer);
             }
-            if closed {
+            if closed || self.closed.due().is_some() {
                 self.on_closed_sockets();
             }
             if kernel {
@@ -239,6 +242,9 @@ impl Control {
             }
             for (id, found) in ready {
                 self.on_ready(id, found);
+            }
+            if self.spare.is_none() {
+                self.spare = rustix::io::fcntl_dupfd_cloexec(&self.socket.fd, 0).ok();
             }
             if accept {
                 self.accept();
@@ -260,7 +266,8 @@ impl Control {
         fds.push(PollFd::from_borrowed_fd(self.stop.fd(), PollFlags::IN));
         fds.push(PollFd::from_borrowed_fd(self.answers.signal().fd(), PollFlags::IN));
         // Who comes before it is known which addresses may be used waits a moment.
-        let welcome = if self.settled { PollFlags::IN } else { PollFlags::empty() };
+        let is_welcome = self.settled && self.spare.is_some();
+        let welcome = if is_welcome { PollFlags::IN } else { PollFlags::empty() };
         fds.push(PollFd::new(&self.socket.fd, welcome));
         fds.push(PollFd::from_borrowed_fd(self.closed.fd(), PollFlags::IN));
         // Without one, the same descriptor twice does no harm.
@@ -276,8 +283,11 @@ impl Control {
             };
             fds.push(PollFd::new(&connection.fd, wanted));
         }
-        // The kernel's interfaces are to be looked at again in a moment.
-        let due = self.kernel.as_ref().and_then(Kernel::due);
+        // The kernel's interfaces or sockets are to be looked at again in a moment, or a descriptor
+        // may be free again.
+        let due = self.kernel.as_ref().and_then(Kernel::due).into_iter();
+        let no_spare = self.spare.is_none().then_some(SPARE_PAUSE);
+        let due = due.chain(self.closed.due()).chain(no_spare).min();
         let limit = due.and_then(|due| Timespec::try_from(due).ok());
         poll(&mut fds, limit.as_ref())?;
         let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
@@ -303,7 +313,7 @@ impl Control {
         if closed.missed {
             self.counters.closings_missed.increment();
             tracing::warn!(
-                "the kernel dropped news of closed sockets: an endpoint may outlive its socket; \
+                "the kernel dropped news of closed sockets: looking for those that are gone; \
                  raise net.core.rmem_max"
             );
         }
@@ -341,14 +351,25 @@ impl Control {
     }
 
     fn admit(&mut self, fd: OwnedFd) {
+        let Ok(peer) = shm::control::peer(fd.as_fd()) else {
+            return self.discard.hang_up(discard::NOBODY, fd);
+        };
+        if self.discard.is_crowded(peer.uid) {
+            self.counters.control_refused.increment();
+            self.refuse(
+                &fd,
+                "the engine waits for too many descriptors of this user's to close; end the \
+                 program that passed them",
+            );
+            return self.discard.hang_up(peer.uid, fd);
+        }
         if self.connections.len() >= usize::from(self.policy.limits.control_connections)
             && !self.make_room()
         {
             self.counters.control_refused.increment();
             self.refuse(&fd, "the engine has as many control connections as its limit allows");
-            return self.discard.close(vec![fd]);
+            return self.discard.hang_up(peer.uid, fd);
         }
-        let Ok(peer) = shm::control::peer(fd.as_fd()) else { return };
         let id = self.fresh_id();
         self.connections.insert(
             id,
@@ -378,6 +399,8 @@ impl Control {
         if let Ok(fd) = accept_with(&self.socket.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             self.counters.control_refused.increment();
             self.refuse(&fd, "the engine has no descriptors left; raise its limit (ulimit -n)");
+            let uid = shm::control::peer(fd.as_fd()).map_or(discard::NOBODY, |peer| peer.uid);
+            self.discard.hang_up(uid, fd);
         }
         self.spare = rustix::io::fcntl_dupfd_cloexec(&self.socket.fd, 0).ok();
     }
@@ -428,8 +451,9 @@ impl Control {
                 Received::Nothing => return,
                 Received::HungUp => return self.drop_connection(id),
                 Received::Garbage(what, fds) => {
-                    self.discard.close(fds);
                     let Some(connection) = self.connections.get(&id) else { return };
+                    // It ends in any case.
+                    let _ = self.discard.close(connection.peer.uid, fds);
                     self.counters.control_garbage.increment();
                     tracing::warn!(pid = connection.peer.pid, "control: {what}; dropped");
                     return self.drop_connection(id);
@@ -447,13 +471,18 @@ impl Control {
         if let Some(connection) = self.connections.remove(&id) {
             self.listings.forget(id);
             // It may hold messages with descriptors in them that were never looked at.
-            self.discard.close(vec![connection.fd]);
+            let (uid, fd) = (connection.peer.uid, connection.fd);
             match connection.stage {
                 Stage::Session(key) => {
+                    self.discard.hang_up(uid, fd);
                     self.worker.send(Command::Detach(key));
                 }
-                Stage::Observer => self.captures.end(id),
-                Stage::New => {}
+                Stage::New => self.discard.hang_up(uid, fd),
+                Stage::Observer => {
+                    // A capture may hold a copy, and hangs up once all is written.
+                    let _ = self.discard.close(uid, vec![fd]);
+                    self.captures.end(id);
+                }
             }
         }
     }
@@ -461,10 +490,10 @@ impl Control {
     /// `false`: the connection is to be dropped.
     fn on_message(&mut self, id: u64, message: ToEngine, fds: Vec<OwnedFd>) -> bool {
         let Some(connection) = self.connections.get(&id) else { return false };
+        let uid = connection.peer.uid;
         match (&connection.stage, message) {
             (Stage::New, ToEngine::Hello { contract, role, program }) => {
-                self.discard.close(fds);
-                self.on_hello(id, contract, role, program)
+                self.discard.close(uid, fds) && self.on_hello(id, contract, role, program)
             }
             (Stage::Session(key), ToEngine::Listen { serial, context, backlog }) => {
                 let session = *key;
@@ -492,30 +521,28 @@ impl Control {
                 })
             }
             (Stage::Session(_), ToEngine::Interfaces { serial }) => {
-                self.discard.close(fds);
-                self.tell(id, &FromEngine::Interfaces { serial, interfaces: self.told() })
+                self.discard.close(uid, fds)
+                    && self.tell(id, &FromEngine::Interfaces { serial, interfaces: self.told() })
             }
             (Stage::Observer, ToEngine::Stats) => {
-                self.discard.close(fds);
                 self.wait_for_answer(id);
-                !self.questions.ask(id) || self.worker.send(Command::Stats)
+                self.discard.close(uid, fds)
+                    && (!self.questions.ask(id) || self.worker.send(Command::Stats))
             }
             (Stage::Observer, ToEngine::Sockets) => {
-                self.discard.close(fds);
                 self.list(id, 0);
-                true
+                self.discard.close(uid, fds)
             }
             (Stage::Observer, ToEngine::Capture { port, snap_bytes, filter }) => {
                 self.on_capture(id, &port, snap_bytes, &filter, fds)
             }
             (Stage::Observer, ToEngine::Confirm) => {
-                self.discard.close(fds);
-                self.on_confirm(id)
+                self.discard.close(uid, fds) && self.on_confirm(id)
             }
             _ => {
                 self.counters.control_garbage.increment();
                 tracing::warn!(pid = connection.peer.pid, "control: a message out of order");
-                self.discard.close(fds);
+                let _ = self.discard.close(uid, fds);
                 false
             }
         }
@@ -545,174 +572,6 @@ impl Control {
         connection.next = Next::Room { place };
         if !sockets.is_empty() && !self.tell(id, &FromEngine::Sockets { sockets, more: true }) {
             self.drop_connection(id);
-        }
-    }
-
-    fn on_hello(&mut self, id: u64, contract: u32, role: Role, program: String) -> bool {
-        let Some(connection) = self.connections.get(&id) else { return false };
-        if contract != CONTRACT_VERSION {
-            self.counters.sessions_refused.increment();
-            let reason = format!(
-                "the engine speaks contract {CONTRACT_VERSION} and the program's library contract \
-                 {contract}; install the library and the engine of the same release"
-            );
-            self.refuse(&connection.fd, &reason);
-            return false;
-        }
-        match role {
-            Role::Observer => {
-                if let Some(connection) = self.connections.get_mut(&id) {
-                    connection.stage = Stage::Observer;
-                }
-                self.connections.get(&id).is_some_and(|connection| {
-                    let page = [self.page.file()];
-                    connection::send(connection.fd.as_fd(), &FromEngine::Observing, &page).is_ok()
-                })
-            }
-            Role::Session => self.grant(id, program),
-        }
-    }
-
-    fn grant(&mut self, id: u64, program: String) -> bool {
-        let Some(connection) = self.connections.get(&id) else { return false };
-        if self.is_ending {
-            self.counters.sessions_refused.increment();
-            self.refuse(&connection.fd, "the engine is about to end; it serves nobody new");
-            return false;
-        }
-        let uid = connection.peer.uid;
-        if !self.policy.rules.admit_user(uid) {
-            self.counters.left_users.increment();
-            // A client that cannot take the answer sees the hang-up.
-            let _ = connection::send(connection.fd.as_fd(), &FromEngine::NotServed, &[]);
-            return false;
-        }
-        let limits = &self.policy.limits;
-        let of_user = self.sessions.values().filter(|who| who.uid == uid).count();
-        let memory = self.geometry.region_bytes.saturating_mul(of_user as u64 + 1);
-        if uid != 0 && memory > limits.memory_per_user {
-            self.counters.sessions_refused_memory.increment();
-            self.refuse(
-                &connection.fd,
-                "the sessions of this user have as much memory as one user may have; end one of \
-                 its programs, or raise memory_per_user under [limits]",
-            );
-            return false;
-        }
-        let full = self.sessions.len() >= usize::from(limits.sessions);
-        if full || (uid != 0 && of_user >= usize::from(limits.sessions_per_user)) {
-            self.counters.sessions_refused.increment();
-            self.refuse(
-                &connection.fd,
-                "the engine has as many sessions as its limit allows; raise it or end a program",
-            );
-            return false;
-        }
-        let key = SessionKey(id);
-        let who = SessionWho {
-            program: program.chars().filter(|c| !c.is_control()).take(64).collect(),
-            pid: connection.peer.pid,
-            uid,
-        };
-        let (seed, ends) = match grant::make(key, self.geometry, who.clone()) {
-            Ok(made) => made,
-            Err(error) => {
-                self.counters.sessions_refused.increment();
-                self.refuse(
-                    &connection.fd,
-                    &format!(
-                        "the engine cannot make the region: {error}; give it more memory or descriptors"
-                    ),
-                );
-                return false;
-            }
-        };
-        // The worker first: a client may use its lanes as soon as it has the region.
-        if !self.worker.send(Command::Attach(Box::new(seed))) {
-            return false;
-        }
-        self.sessions.insert(key, who);
-        if let Some(connection) = self.connections.get_mut(&id) {
-            connection.stage = Stage::Session(key);
-        }
-        let welcome = FromEngine::Welcome {
-            geometry: self.geometry,
-            interfaces: self.told(),
-            remotes: self.remotes.clone(),
-        };
-        self.connections.get(&id).is_some_and(|connection| {
-            connection::send(connection.fd.as_fd(), &welcome, &ends.borrow()).is_ok()
-        })
-    }
-
-    /// The one descriptor that belongs to a message; others that came with it are discarded.
-    fn only(&self, fds: Vec<OwnedFd>) -> Option<OwnedFd> {
-        let mut fds = fds.into_iter();
-        let first = fds.next();
-        self.discard.close(fds.collect());
-        first
-    }
-
-    fn on_shown(
-        &mut self,
-        id: u64,
-        session: SessionKey,
-        serial: u32,
-        purpose: Purpose,
-        fds: Vec<OwnedFd>,
-        command: impl FnOnce(exchange::Shown) -> Command,
-    ) -> bool {
-        let socket = self.only(fds);
-        let protocol = purpose.protocol();
-        let admitted = |shown: exchange::Shown| {
-            if self.policy.rules.admit_port(protocol, shown.local.address.port()) {
-                return Ok(shown);
-            }
-            self.counters.left_ports.increment();
-            // The errno by which a client knows that it is to go on without a word.
-            Err(Refusal {
-                errno: LEFT_BY_LISTS.raw_os_error(),
-                reason: format!(
-                    "the engine's lists leave port {} to the kernel; see [allow] and [deny] in \
-                     its configuration",
-                    shown.local.address.port()
-                ),
-            })
-        };
-        let checked = match &socket {
-            Some(socket) => {
-                authority::check(socket.as_fd(), purpose, self.namespace, &self.addresses)
-                    .and_then(admitted)
-            }
-            None => Err(Refusal {
-                errno: Errno::BADF.raw_os_error(),
-                reason: "no descriptor came with the request".into(),
-            }),
-        };
-        match checked {
-            Ok(shown) => {
-                // Our copy must go before the answer: a held one makes the program's restart fail
-                // with EADDRINUSE. A socket that listens or is not connected does not linger.
-                drop(socket);
-                self.closed.watch(shown.cookie);
-                self.wait_for_answer(id);
-                if let Some(connection) = self.connections.get_mut(&id) {
-                    let asked = Accelerated { protocol, local: shown.local.address };
-                    connection.asked = (purpose != Purpose::Connect).then_some(asked);
-                }
-                self.worker.send(command(shown))
-            }
-            Err(refusal) => {
-                self.discard.close(socket.into_iter().collect());
-                if refusal.errno != LEFT_BY_LISTS.raw_os_error() {
-                    self.counters.authority_refused.increment();
-                }
-                tracing::info!(session = session.0, "refused: {}", refusal.reason);
-                self.tell(
-                    id,
-                    &FromEngine::Denied { serial, errno: refusal.errno, reason: refusal.reason },
-                )
-            }
         }
     }
 
@@ -756,6 +615,7 @@ impl Control {
             Answer::AskNeighbor { port, address } => self.ask_for_neighbor(port, address),
             Answer::Interface { port, addresses, leads_v6, settled } => {
                 self.on_addresses(port, &addresses, leads_v6);
+                self.worker.send(Command::Heard);
                 self.settled |= settled;
             }
             Answer::Ending(stage) => self.on_ending(stage),

@@ -16,6 +16,7 @@ mod closing;
 pub mod config;
 pub mod control;
 mod datagram;
+pub mod diag;
 pub mod ending;
 mod endpoint;
 mod errno;

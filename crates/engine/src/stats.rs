@@ -91,6 +91,10 @@ counters! {
     control_deaf,
     /// Times that the kernel dropped news of closed sockets.
     closings_missed,
+    /// Descriptors of clients that wait to be closed.
+    discards_waiting,
+    /// Times that a user's descriptors were more than may wait to be closed: connections ended.
+    discards_refused,
     /// Control messages that were none, or out of order.
     control_garbage,
     /// Kernel sockets shown that did not entitle to their address.

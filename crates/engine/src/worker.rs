@@ -103,6 +103,8 @@ pub struct Worker {
     pub(crate) ending: Option<Ending>,
     /// What the control thread was last told of addresses, as the stack numbers it.
     pub(crate) told_generation: u64,
+    /// What it was told and has not heard yet.
+    pub(crate) telling: usize,
     /// When pages that clients have read were last looked for.
     swept_at: Instant,
     /// The port that receives first takes turns.
@@ -129,7 +131,9 @@ impl Worker {
                 .ok_or_else(|| "more ports than the engine can number".to_string())?;
             let PortSetup { mut port, addresses, .. } = setup;
             let mtu = port.info().mtu;
-            follow(&mut *port, &addresses, mtu);
+            if !follow(&mut *port, &addresses, mtu) {
+                counters.claims_failed.increment();
+            }
             ports.push(Attached {
                 port,
                 interface,
@@ -161,6 +165,7 @@ impl Worker {
             is_open: true,
             ending: None,
             told_generation: u64::MAX,
+            telling: 0,
             swept_at: now,
             first_port: 0,
         })
@@ -584,6 +589,7 @@ impl Worker {
                     self.stack.on_neighbor(now, attached.interface, address, mac);
                 }
             }
+            Command::Heard => self.telling = self.telling.saturating_sub(1),
             Command::Reach => self.each_lane(|lane| lane.view.bump_reach()),
             Command::Open(is_open) => self.set_open(is_open),
             Command::Drain { limit_ns } => self.drain(limit_ns),

@@ -130,8 +130,10 @@ impl Control {
         filter: &str,
         fds: Vec<OwnedFd>,
     ) -> bool {
-        let output = self.only(fds).map(|fd| Arc::new(File::from(fd)));
+        let (output, is_within) = self.only(id, fds);
+        let output = output.map(|fd| Arc::new(File::from(fd)));
         let Some(connection) = self.connections.get(&id) else { return false };
+        let uid = connection.peer.uid;
         let refused = match &output {
             _ if !is_master(&connection.peer) => {
                 Some("only root and the engine's own user may capture frames".to_string())
@@ -143,8 +145,10 @@ impl Control {
             None => Some("no descriptor came with the request".to_string()),
         };
         // Ours alone when nothing is written to it.
-        self.discard.close(output.and_then(Arc::into_inner).map(Into::into).into_iter().collect());
-        self.tell(id, &FromEngine::Capturing { refused })
+        let unused = output.and_then(Arc::into_inner).map(Into::into).into_iter().collect();
+        is_within
+            && self.discard.close(uid, unused)
+            && self.tell(id, &FromEngine::Capturing { refused })
     }
 }
 

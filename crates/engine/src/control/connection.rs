@@ -12,11 +12,13 @@ use rustix::net::{
 };
 use shm::control::{FromEngine, MESSAGE_BYTES_MAX, ToEngine};
 
-/// Most descriptors that a client may pass with a message.
-const FDS_IN: usize = 4;
+/// Most descriptors of a message (SCM_MAX_FD of the kernel). There is room for as many as anybody
+/// can send: those without room the kernel would close then and there, and wait for as long as it
+/// takes.
+const FDS_MAX: usize = 253;
 
-/// Most descriptors that the engine passes with a message (the kernel's limit is 253).
-const FDS_OUT: usize = 253;
+/// Descriptors that a client may pass with a message.
+const FDS_IN: usize = 4;
 
 /// What a look at the socket brought.
 pub enum Received {
@@ -33,7 +35,7 @@ pub enum Received {
 /// Takes one message, without blocking.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Received {
     buffer.resize(MESSAGE_BYTES_MAX, 0);
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_IN))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = match recvmsg(
         socket,
@@ -61,6 +63,9 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Received {
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Received::Garbage("a message is longer than the contract allows", fds);
     }
+    if fds.len() > FDS_IN {
+        return Received::Garbage("a message has more descriptors than the contract allows", fds);
+    }
     match postcard::from_bytes(buffer.get(..received.bytes).unwrap_or_default()) {
         Ok(message) => Received::Message(message, fds),
         Err(_) => Received::Garbage("a message does not decode", fds),
@@ -74,7 +79,7 @@ pub fn send(
     fds: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
     let bytes = postcard::to_stdvec(message).map_err(|_| Errno::MSGSIZE)?;
-    if bytes.len() > MESSAGE_BYTES_MAX || fds.len() > FDS_OUT {
+    if bytes.len() > MESSAGE_BYTES_MAX || fds.len() > FDS_MAX {
         tracing::warn!(
             "a message of {} bytes to a program is longer than the {MESSAGE_BYTES_MAX} that the \
              contract allows, and its connection ends; give fewer `remotes`",
@@ -82,7 +87,7 @@ pub fn send(
         );
         return Err(Errno::MSGSIZE);
     }
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OUT))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::MSGSIZE);

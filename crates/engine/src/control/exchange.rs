@@ -95,6 +95,8 @@ pub enum Command {
         /// Where it is.
         mac: MacAddr,
     },
+    /// An [`Answer::Interface`] was heard: the next one may come.
+    Heard,
     /// What programs are told of interfaces has changed: they are to ask anew.
     Reach,
     /// Whether the kernel chooses its ways as the stack does; otherwise nothing new is taken.
@@ -147,7 +149,9 @@ pub enum Answer {
         /// The neighbour.
         address: IpAddr,
     },
-    /// The addresses of a port that the engine has for itself have changed.
+    /// The addresses of a port that the engine has for itself have changed. Each is followed by
+    /// [`Command::Heard`], before which no other comes: whoever sends router advertisements could
+    /// make any number of them.
     Interface {
         /// Which of the engine's ports.
         port: usize,

@@ -1,4 +1,4 @@
-//! Making a session: the region and the wake pipes of its lanes.
+//! Letting clients in, and making their sessions: the region and the wake pipes of its lanes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -6,9 +6,10 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use shm::control::Geometry;
+use shm::control::{CONTRACT_VERSION, FromEngine, Geometry, Role};
 
-use super::exchange::SessionKey;
+use super::exchange::{Command, SessionKey};
+use super::{Control, Stage, connection};
 use crate::session::{LanePipes, SessionSeed, SessionWho};
 
 /// What the client gets of a session, beside the geometry.
@@ -54,4 +55,104 @@ pub fn make(
     }
     let geometry = *region.geometry();
     Ok((SessionSeed { key, geometry, region, pipes: Some(pipes), who }, ClientEnds { fds }))
+}
+
+impl Control {
+    /// Somebody says who it is. `false`: the connection is to be dropped.
+    pub(super) fn on_hello(&mut self, id: u64, contract: u32, role: Role, program: String) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return false };
+        if contract != CONTRACT_VERSION {
+            self.counters.sessions_refused.increment();
+            let reason = format!(
+                "the engine speaks contract {CONTRACT_VERSION} and the program's library contract \
+                 {contract}; install the library and the engine of the same release"
+            );
+            self.refuse(&connection.fd, &reason);
+            return false;
+        }
+        match role {
+            Role::Observer => {
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.stage = Stage::Observer;
+                }
+                self.connections.get(&id).is_some_and(|connection| {
+                    let page = [self.page.file()];
+                    connection::send(connection.fd.as_fd(), &FromEngine::Observing, &page).is_ok()
+                })
+            }
+            Role::Session => self.grant(id, program),
+        }
+    }
+
+    fn grant(&mut self, id: u64, program: String) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return false };
+        if self.is_ending {
+            self.counters.sessions_refused.increment();
+            self.refuse(&connection.fd, "the engine is about to end; it serves nobody new");
+            return false;
+        }
+        let uid = connection.peer.uid;
+        if !self.policy.rules.admit_user(uid) {
+            self.counters.left_users.increment();
+            // A client that cannot take the answer sees the hang-up.
+            let _ = connection::send(connection.fd.as_fd(), &FromEngine::NotServed, &[]);
+            return false;
+        }
+        let limits = &self.policy.limits;
+        let of_user = self.sessions.values().filter(|who| who.uid == uid).count();
+        let memory = self.geometry.region_bytes.saturating_mul(of_user as u64 + 1);
+        if uid != 0 && memory > limits.memory_per_user {
+            self.counters.sessions_refused_memory.increment();
+            self.refuse(
+                &connection.fd,
+                "the sessions of this user have as much memory as one user may have; end one of \
+                 its programs, or raise memory_per_user under [limits]",
+            );
+            return false;
+        }
+        let full = self.sessions.len() >= usize::from(limits.sessions);
+        if full || (uid != 0 && of_user >= usize::from(limits.sessions_per_user)) {
+            self.counters.sessions_refused.increment();
+            self.refuse(
+                &connection.fd,
+                "the engine has as many sessions as its limit allows; raise it or end a program",
+            );
+            return false;
+        }
+        let key = SessionKey(id);
+        let who = SessionWho {
+            program: program.chars().filter(|c| !c.is_control()).take(64).collect(),
+            pid: connection.peer.pid,
+            uid,
+        };
+        let (seed, ends) = match make(key, self.geometry, who.clone()) {
+            Ok(made) => made,
+            Err(error) => {
+                self.counters.sessions_refused.increment();
+                self.refuse(
+                    &connection.fd,
+                    &format!(
+                        "the engine cannot make the region: {error}; give it more memory or descriptors"
+                    ),
+                );
+                return false;
+            }
+        };
+        // The worker first: a client may use its lanes as soon as it has the region.
+        if !self.worker.send(Command::Attach(Box::new(seed))) {
+            return false;
+        }
+        self.sessions.insert(key, who);
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.stage = Stage::Session(key);
+        }
+        let welcome = FromEngine::Welcome {
+            geometry: self.geometry,
+            interfaces: self.told(),
+            remotes: self.remotes.clone(),
+        };
+        self.connections.get(&id).is_some_and(|connection| {
+            connection::send(connection.fd.as_fd(), &welcome, &ends.borrow()).is_ok()
+        })
+    }
 }

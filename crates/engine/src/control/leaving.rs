@@ -21,14 +21,16 @@ impl Control {
                 // But for those that have been let in since.
                 self.worker.send(Command::Detach(SessionKey(*id)));
             }
-            self.discard.close(ended.into_iter().map(|(_, one)| one.fd).collect());
+            for (_, one) in ended {
+                self.discard.hang_up(one.peer.uid, one.fd);
+            }
         }
     }
 
     /// Ends a session that the worker has ended already.
     pub(super) fn hang_up(&mut self, session: SessionKey) {
         if let Some(connection) = self.connections.remove(&session.0) {
-            self.discard.close(vec![connection.fd]);
+            self.discard.hang_up(connection.peer.uid, connection.fd);
         }
     }
 }

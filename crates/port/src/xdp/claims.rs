@@ -52,25 +52,28 @@ impl Claims {
         }
     }
 
-    /// The interface's addresses and largest frame are these now.
+    /// The interface's addresses and largest frame are these now. What finds no room keeps nothing
+    /// else from being brought up to date; the first failure is told.
     pub(super) fn follow(&mut self, addresses: &[IpAddr], frame_bytes_max: u32) -> io::Result<()> {
         let before = std::mem::replace(&mut self.addresses, addresses.to_vec());
         self.frame_bytes_max = frame_bytes_max;
+        let mut outcome = Ok(());
         for address in before.iter().chain(addresses) {
+            let key = owned::block_key(*address);
             match self.addresses.contains(address) {
-                true => self.owned.set(&owned::block_key(*address), WHOLLY, u32::MAX)?,
-                false => self.remove(&owned::block_key(*address)),
+                true => outcome = outcome.and(self.owned.set(&key, WHOLLY, u32::MAX)),
+                false => self.remove(&key),
             }
         }
-        let places: Vec<Place> = self.sockets.keys().copied().collect();
-        for (protocol, local) in places {
+        for (protocol, local) in self.sockets.keys() {
             for address in before.iter().chain(addresses) {
                 if local.ip().is_unspecified() || local.ip() == *address {
-                    self.show_at(protocol, SocketAddr::new(*address, local.port()))?;
+                    let place = SocketAddr::new(*address, local.port());
+                    outcome = outcome.and(self.show_at(*protocol, place));
                 }
             }
         }
-        Ok(())
+        outcome
     }
 
     /// Brings the map up to date where a claim has changed.

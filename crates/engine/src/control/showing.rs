@@ -1,0 +1,96 @@
+//! Sockets that programs show: whether they entitle to their port, and whether the lists admit it.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use shm::control::FromEngine;
+use shm::request::LEFT_BY_LISTS;
+
+use super::authority::{self, Purpose, Refusal};
+use super::exchange::{self, Command, SessionKey};
+use super::{Control, discard};
+use crate::config::Accelerated;
+
+impl Control {
+    fn uid(&self, id: u64) -> u32 {
+        self.connections.get(&id).map_or(discard::NOBODY, |one| one.peer.uid)
+    }
+
+    /// The one descriptor that belongs to a message; others that came with it are discarded.
+    /// `false`: so many that the connection is to be dropped.
+    pub(super) fn only(&self, id: u64, fds: Vec<OwnedFd>) -> (Option<OwnedFd>, bool) {
+        let mut fds = fds.into_iter();
+        let first = fds.next();
+        (first, self.discard.close(self.uid(id), fds.collect()))
+    }
+
+    /// A socket is shown. `false`: the connection is to be dropped.
+    pub(super) fn on_shown(
+        &mut self,
+        id: u64,
+        session: SessionKey,
+        serial: u32,
+        purpose: Purpose,
+        fds: Vec<OwnedFd>,
+        command: impl FnOnce(exchange::Shown) -> Command,
+    ) -> bool {
+        let (socket, is_within) = self.only(id, fds);
+        let uid = self.uid(id);
+        let protocol = purpose.protocol();
+        let admitted = |shown: exchange::Shown| {
+            if self.policy.rules.admit_port(protocol, shown.local.address.port()) {
+                return Ok(shown);
+            }
+            self.counters.left_ports.increment();
+            // The errno by which a client knows that it is to go on without a word.
+            Err(Refusal {
+                errno: LEFT_BY_LISTS.raw_os_error(),
+                reason: format!(
+                    "the engine's lists leave port {} to the kernel; see [allow] and [deny] in \
+                     its configuration",
+                    shown.local.address.port()
+                ),
+            })
+        };
+        let checked = match &socket {
+            Some(socket) => {
+                authority::check(socket.as_fd(), purpose, self.namespace, &self.addresses)
+                    .and_then(admitted)
+            }
+            None => Err(Refusal {
+                errno: Errno::BADF.raw_os_error(),
+                reason: "no descriptor came with the request".into(),
+            }),
+        };
+        match checked {
+            Ok(shown) => {
+                // Our copy must go before the answer: a held one makes the program's restart fail
+                // with EADDRINUSE. A socket that listens or is not connected does not linger.
+                drop(socket);
+                self.closed.watch(shown.cookie, purpose);
+                self.wait_for_answer(id);
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    let asked = Accelerated { protocol, local: shown.local.address };
+                    connection.asked = (purpose != Purpose::Connect).then_some(asked);
+                }
+                self.worker.send(command(shown)) && is_within
+            }
+            Err(refusal) => {
+                let is_within = self.discard.close(uid, socket.into_iter().collect()) && is_within;
+                if refusal.errno != LEFT_BY_LISTS.raw_os_error() {
+                    self.counters.authority_refused.increment();
+                }
+                tracing::info!(session = session.0, "refused: {}", refusal.reason);
+                is_within
+                    && self.tell(
+                        id,
+                        &FromEngine::Denied {
+                            serial,
+                            errno: refusal.errno,
+                            reason: refusal.reason,
+                        },
+                    )
+            }
+        }
+    }
+}
