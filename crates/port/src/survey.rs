@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn queues_are_told_of_the_interface_that_is_meant_alone() {
         // Without /sys there is nothing to see.
-        if let Some(index) = fs::read_to_string("/sys/class/net/lo/ifindex").ok() {
+        if let Ok(index) = fs::read_to_string("/sys/class/net/lo/ifindex") {
             let index = index.trim().parse().unwrap();
             assert!(receive_queues("lo", index, MacAddr::ZERO) >= Some(1));
             assert_eq!(receive_queues("lo", index + 1, MacAddr::ZERO), None);

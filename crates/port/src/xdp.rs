@@ -472,7 +472,12 @@ impl XdpPort {
         };
         let remotes = match facts.remotes.is_empty() {
             true => None,
-            false => fds.next().map(|fd| Remotes::from_fd(fd, &facts.remotes)),
+            false => {
+                let Some(fd) = fds.next() else {
+                    return Err(fail("find the descriptors", io::ErrorKind::InvalidInput.into()));
+                };
+                Some(Remotes::from_fd(fd, &facts.remotes))
+            }
         };
         let mut queues = Vec::new();
         // Linux 6.1 maps the rings of a socket only before it is bound.

@@ -12,6 +12,10 @@ use crate::interface::{PortCounters, RxBurst, RxChecksum, RxFrame, RxHandle, RxM
 
 /// A burst ends when it has this many bytes, so that it is still cached when copied on.
 const BURST_BYTES: usize = 192 * 1024;
+/// Frames that are put together begin at multiples of so many bytes.
+const ALIGNMENT: usize = 64;
+/// Room for a burst and the longest frame as its last, each with what aligns it.
+const ARENA_BYTES: usize = BURST_BYTES + FRAME_BYTES_MAX + RxBurst::CAPACITY * ALIGNMENT;
 
 /// Entries of a ring that the kernel's side is told of at a time: it reads the position for each
 /// frame, on another core as a rule.
@@ -201,7 +205,7 @@ impl Receive {
     pub(super) fn new(is_virtual: bool) -> Self {
         Self {
             burst: Vec::with_capacity(RxBurst::CAPACITY),
-            arena: vec![0; BURST_BYTES + FRAME_BYTES_MAX].into_boxed_slice(),
+            arena: vec![0; ARENA_BYTES].into_boxed_slice(),
             used: 0,
             first: 0,
             is_virtual,
@@ -279,7 +283,7 @@ impl Receive {
         }
         queue.rings.received.advance(descriptors);
         room?;
-        self.used = (start + len).next_multiple_of(64);
+        self.used = (start + len).next_multiple_of(ALIGNMENT);
         let checksum = self.checksum(self.arena.get(start..start + len)?);
         Some(Received { place: Place::Arena(start), len, checksum })
     }
