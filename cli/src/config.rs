@@ -21,6 +21,8 @@
 //! congestion = "cubic"
 //! receive_max = 6291456
 //! send_max = 4194304
+//! fast_open = 1
+//! fast_open_pause_s = 0
 //! ```
 //!
 //! Unknown keys are errors; every error names its line.
@@ -172,6 +174,8 @@ table! { TcpTable for TcpSettings {
     ecn: EcnMode,
     congestion: CongestionKind,
     send_max: u32,
+    fast_open: u32,
+    fast_open_pause_s: u32,
 } }
 
 /// Settings from the file at `path`, if any, and `flags`.

@@ -383,7 +383,7 @@ impl Endpoint {
         if !asked.contains(Readiness::OUT) {
             return readiness;
         }
-        let connected = levels.status.contains(Status::CONNECTED);
+        let connected = levels.status.intersects(Status::CONNECTED | Status::AWAITS_DATA);
         if ended || connected && (call.is_shut_for_writing() || self.can_send(call, levels)) {
             readiness |= Readiness::OUT;
         }
@@ -429,6 +429,21 @@ impl Endpoint {
     /// Whether the connection has been established.
     pub fn is_connected(&self) -> bool {
         self.call().is_ok_and(|call| call.view().levels().status.contains(Status::CONNECTED))
+    }
+
+    /// Whether its SYN waits for the first data, which goes with it.
+    pub fn awaits_data(&self) -> bool {
+        self.call().is_ok_and(|call| call.view().levels().status.contains(Status::AWAITS_DATA))
+    }
+
+    /// Gives a listener Fast Open keys of its own; the former one's cookies are believed, too.
+    pub fn set_fast_open_keys(&self, primary: u128, backup: Option<u128>) -> Result<(), Errno> {
+        let _call = self.call_as(Kind::Listener)?;
+        for part in &self.inner.parts {
+            let request = Request::SetFastOpenKeys { endpoint: part.view.index(), primary, backup };
+            self.inner.session.call(part.worker, &request)?;
+        }
+        Ok(())
     }
 
     /// Bytes that can be read at once (FIONREAD); of a datagram socket, those of the next

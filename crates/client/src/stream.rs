@@ -200,7 +200,7 @@ impl Endpoint {
         if call.is_shut_for_writing() || levels.status.intersects(Status::HANGUP | Status::ERROR) {
             return Err(Errno::PIPE);
         }
-        if !levels.status.contains(Status::CONNECTED) {
+        if !levels.status.intersects(Status::CONNECTED | Status::AWAITS_DATA) {
             return Err(call.again());
         }
         let total: usize = parts.iter().map(|part| part.len()).sum();

@@ -209,6 +209,7 @@ impl Worker {
 fn status_of(levels: &TcpLevels) -> Status {
     let mut status = Status::empty();
     match levels.state {
+        TcpState::SynSent if levels.awaits_data => status |= Status::AWAITS_DATA,
         TcpState::SynSent | TcpState::SynReceived => {}
         TcpState::Closed => status |= Status::HANGUP | Status::PEER_CLOSED | Status::CONNECTED,
         TcpState::TimeWait | TcpState::Closing | TcpState::LastAck => {

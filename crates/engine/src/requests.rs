@@ -8,7 +8,7 @@ use shm::request::{
     Addresses, ConnectOptions, ConnectionInfo, LEFT_TO_KERNEL, OptionName, Reply, Request,
 };
 use stack::api::{CongestionKind, Local, PathMtuDiscovery, TcpOptions, TcpState};
-use stack::tcp::{TcpDetails, TcpInfo};
+use stack::tcp::{FastOpenKeys, TcpDetails, TcpInfo};
 
 use crate::claims::places;
 use crate::control::authority::Refusal;
@@ -122,6 +122,9 @@ impl Worker {
             Request::ConnectDatagram { endpoint, remote } => {
                 self.connect_datagram(place, endpoint, remote)
             }
+            Request::SetFastOpenKeys { endpoint, primary, backup } => {
+                self.set_fast_open_keys(place, endpoint, primary, backup)
+            }
         };
         match reply {
             Ok(reply) => reply,
@@ -186,6 +189,9 @@ impl Worker {
         {
             return Err(Errno::INVAL);
         }
+        if wanted.fast_open && !self.stack.opens_fast() {
+            return Err(Errno::OPNOTSUPP);
+        }
         let session = self.sessions.at(place).ok_or(Errno::BADF)?;
         let local = match token {
             0 => None,
@@ -213,6 +219,11 @@ impl Worker {
         match self.stack.tcp_connect(now, remote, local, options, owner) {
             Ok(id) => {
                 self.set_role(place, index, Role::Stream(Stream::new(id, options)));
+                if let Ok(levels) = self.stack.tcp_levels(id)
+                    && levels.awaits_data
+                {
+                    self.show_levels(place, index, id, &levels);
+                }
                 let local = self.stack.tcp_info(id).map_or(remote, |info| info.local);
                 Ok(Reply::Endpoint { endpoint: index, addresses: Addresses { local, remote } })
             }
@@ -246,6 +257,8 @@ impl Worker {
                 .and_then(|code| CongestionKind::ALL.get(usize::from(code)).copied())
                 .unwrap_or(default.congestion),
             user_timeout_ms: wanted.user_timeout_ms,
+            fast_open: wanted.fast_open,
+            fast_open_no_cookie: wanted.fast_open_no_cookie,
             ..default
         }
     }
@@ -353,6 +366,25 @@ impl Worker {
             endpoint: index,
             addresses: Addresses { local: info.local, remote: remote.unwrap_or(none) },
         })
+    }
+
+    /// A listener's keys; every program at it has the same.
+    fn set_fast_open_keys(
+        &mut self,
+        place: u32,
+        index: u32,
+        primary: u128,
+        backup: Option<u128>,
+    ) -> Result<Reply, Errno> {
+        let Some(Role::Listener(of)) = self.endpoint(place, index).map(|one| &one.role) else {
+            return Err(Errno::INVAL);
+        };
+        let of = *of;
+        let id = self.listeners.at(of).ok_or(Errno::BADF)?.id;
+        let bytes = u128::to_le_bytes;
+        let keys = FastOpenKeys { primary: bytes(primary), backup: backup.map(bytes) };
+        self.stack.tcp_set_fast_open_keys(id, keys).map_err(errno::of_request)?;
+        Ok(Reply::Done)
     }
 
     fn options_of(&mut self, place: u32, index: u32) -> Result<&mut TcpOptions, Errno> {
@@ -610,6 +642,8 @@ fn apply(
         OptionName::DeferAccept => {
             options.defer_accept = timeouts_within(number.cast_signed());
         }
+        OptionName::FastOpen => options.fast_open_queue = number,
+        OptionName::FastOpenNoCookie => options.fast_open_no_cookie = number != 0,
         OptionName::Backlog | OptionName::PathMtu => return Err(Errno::OPNOTSUPP),
     }
     Ok(())
@@ -675,6 +709,8 @@ fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
         },
         OptionName::WindowClamp => u64::from(options.window_limit()),
         OptionName::DeferAccept => u64::from(timeouts_end(options.defer_accept).cast_unsigned()),
+        OptionName::FastOpen => u64::from(options.fast_open_queue),
+        OptionName::FastOpenNoCookie => u64::from(options.fast_open_no_cookie),
         OptionName::Backlog | OptionName::PathMtu => return Err(Errno::OPNOTSUPP),
     })
 }
@@ -715,7 +751,8 @@ fn connection_info(info: &TcpInfo, receive_limit: u32) -> ConnectionInfo {
         agreed: u8::from(info.more.timestamps)
             | u8::from(info.more.sack) << 1
             | u8::from(info.more.scales.is_some()) << 2
-            | u8::from(info.more.ecn) << 3,
+            | u8::from(info.more.ecn) << 3
+            | u8::from(info.more.syn_data) << 5,
         recovery: match info.more {
             TcpDetails { is_lossy: true, .. } => 4,
             TcpDetails { is_recovering: true, .. } => 3,

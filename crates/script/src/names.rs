@@ -22,6 +22,8 @@ pub fn number(name: &str) -> Option<i64> {
         "SIOCINQ" => return Some(libc::FIONREAD as i64),
         "SIOCOUTQ" => return Some(libc::TIOCOUTQ as i64),
         "SIOCATMARK" => return Some(SIOCATMARK),
+        "TCP_FASTOPEN_KEY" => return Some(33),
+        "TCP_FASTOPEN_NO_COOKIE" => return Some(34),
         "FIONREAD" => return Some(libc::FIONREAD as i64),
         _ => {}
     }
@@ -72,6 +74,7 @@ pub fn number(name: &str) -> Option<i64> {
         TCP_WINDOW_CLAMP,
         TCP_INFO,
         TCP_FASTOPEN,
+        TCP_FASTOPEN_CONNECT,
         IP_TOS,
         IP_TTL,
         IP_RECVERR,

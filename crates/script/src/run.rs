@@ -198,15 +198,9 @@ impl Runner<'_> {
     fn call(&mut self, event: &Event, call: &Call, ends: Option<u64>) -> Result<(), String> {
         let ready = self.files.ready(call)?;
         match &ready.call {
-            SystemCall::Connect { address, .. } => {
-                let index = usize::from(address.port().wrapping_sub(PORT));
-                if address.ip() == crate::system::REMOTE && index < 64 {
-                    self.flow(index);
-                    let flow = &mut self.flows[index];
-                    flow.active = true;
-                    flow.fresh = true;
-                    flow.ports.remote = address.port();
-                }
+            SystemCall::Connect { address, .. } => self.open(*address),
+            SystemCall::Send { to: Some(to), flags, .. } if flags & libc::MSG_FASTOPEN != 0 => {
+                self.open(*to);
             }
             SystemCall::Bind { address, .. } if address.port() != 0 => {
                 let index = usize::from(address.port().wrapping_sub(PORT));
@@ -257,6 +251,18 @@ impl Runner<'_> {
         Ok(())
     }
 
+    /// The host opens the conversation that goes to `address`.
+    fn open(&mut self, address: std::net::SocketAddr) {
+        let index = usize::from(address.port().wrapping_sub(PORT));
+        if address.ip() == crate::system::REMOTE && index < 64 {
+            self.flow(index);
+            let flow = &mut self.flows[index];
+            flow.active = true;
+            flow.fresh = true;
+            flow.ports.remote = address.port();
+        }
+    }
+
     /// Makes sure that a conversation is known.
     fn flow(&mut self, index: usize) {
         while self.flows.len() <= index {
@@ -301,7 +307,9 @@ impl Runner<'_> {
                         _ => {}
                     }
                 }
-                let offset = segment.seq.wrapping_sub(flow.peer_isn).wrapping_sub(1);
+                // Data on a SYN stands behind it.
+                let behind = u32::from(segment.flags & 2 == 0);
+                let offset = segment.seq.wrapping_sub(flow.peer_isn).wrapping_sub(behind);
                 let payload = frame::patterned(u64::from(offset), segment.len);
                 // A reset or a SYN where there was an end begins something new.
                 if segment.flags & 5 != 0 {
@@ -452,7 +460,8 @@ impl Runner<'_> {
     fn judge_payload(&self, index: usize, body: &Body, seen: &Seen) -> Result<(), String> {
         let (offset, bytes) = match (body, &seen.body) {
             (Body::Tcp(segment), SeenBody::Tcp(_, bytes)) if self.flows[index].isn.is_some() => {
-                (u64::from(segment.seq.wrapping_sub(1)), bytes)
+                let behind = u32::from(segment.flags & 2 == 0);
+                (u64::from(segment.seq.wrapping_sub(behind)), bytes)
             }
             (_, SeenBody::Udp(bytes)) => (0, bytes),
             _ => return Ok(()),

@@ -37,5 +37,7 @@ bitflags::bitflags! {
         const ERROR = 4;
         /// Nothing moves any more in either direction.
         const HANGUP = 8;
+        /// The connection's SYN waits for the first data, which goes with it (Fast Open).
+        const AWAITS_DATA = 16;
     }
 }

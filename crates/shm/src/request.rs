@@ -80,6 +80,15 @@ pub enum Request {
         /// The peer.
         remote: Option<SocketAddr>,
     },
+    /// Give a listener Fast Open keys of its own (TCP_FASTOPEN_KEY). Reply: [`Reply::Done`].
+    SetFastOpenKeys {
+        /// Which endpoint.
+        endpoint: u32,
+        /// The key that makes cookies.
+        primary: u128,
+        /// The one before, whose cookies are still believed.
+        backup: Option<u128>,
+    },
 }
 
 /// Options that an opened connection has from its SYN on.
@@ -101,6 +110,11 @@ pub struct ConnectOptions {
     pub user_timeout_ms: u32,
     /// TCP_CONGESTION, as [`OptionName::Congestion`]; `None` for the engine's own.
     pub congestion: Option<u8>,
+    /// The first data goes with the SYN, if the server's cookie is known (TCP_FASTOPEN_CONNECT,
+    /// MSG_FASTOPEN). EOPNOTSUPP where the engine does not.
+    pub fast_open: bool,
+    /// It does so without a cookie (TCP_FASTOPEN_NO_COOKIE).
+    pub fast_open_no_cookie: bool,
 }
 
 macro_rules! option_names {
@@ -166,6 +180,10 @@ option_names! {
     PathMtu = 21,
     /// SO_MAX_PACING_RATE, bytes per second; the largest number for no limit.
     MaxPacingRate = 30,
+    /// TCP_FASTOPEN of a listener: how many connections may wait.
+    FastOpen = 31,
+    /// TCP_FASTOPEN_NO_COOKIE of a listener.
+    FastOpenNoCookie = 32,
 }
 
 impl OptionName {
@@ -187,6 +205,8 @@ impl OptionName {
             Self::SynRetries => (1..=127).contains(&number),
             Self::WindowClamp => number != 0,
             Self::PathMtu => false,
+            Self::FastOpen => number >= 0,
+            Self::FastOpenNoCookie => matches!(number, 0 | 1),
             Self::Nodelay
             | Self::Cork
             | Self::Quickack
@@ -263,7 +283,8 @@ pub struct ConnectionInfo {
     pub send_window_bytes: u32,
     /// Our window, bytes.
     pub receive_window_bytes: u32,
-    /// What was agreed on: 1 timestamps, 2 SACK, 4 scaled windows, 8 ECN (the kernel's `TCPI_OPT_*`).
+    /// What was agreed on: 1 timestamps, 2 SACK, 4 scaled windows, 8 ECN, 32 data with the SYN (the
+    /// kernel's `TCPI_OPT_*`).
     pub agreed: u8,
     /// The kernel's `TCP_CA_*`: 0 open, 1 disorder, 3 recovery, 4 loss.
     pub recovery: u8,
@@ -305,6 +326,8 @@ impl Request {
                 content[2] = rest
                     | u64::from(options.nodelay) << 24
                     | u64::from(options.keepalive) << 25
+                    | u64::from(options.fast_open) << 26
+                    | u64::from(options.fast_open_no_cookie) << 27
                     | u64::from(options.tos) << 32
                     | u64::from(options.ttl) << 40
                     | u64::from(options.maxseg) << 48;
@@ -351,6 +374,13 @@ impl Request {
                 }
                 9
             }
+            Self::SetFastOpenKeys { endpoint, primary, backup } => {
+                content[0] = u64::from(endpoint) | u64::from(backup.is_some()) << 32;
+                let halves = |key: u128| [key as u64, (key >> 64) as u64];
+                content[1..3].copy_from_slice(&halves(primary));
+                content[3..5].copy_from_slice(&halves(backup.unwrap_or(0)));
+                12
+            }
         };
         Words { kind, serial: 0, content }
     }
@@ -367,6 +397,8 @@ impl Request {
                 options: ConnectOptions {
                     nodelay: content[2] >> 24 & 1 != 0,
                     keepalive: content[2] >> 25 & 1 != 0,
+                    fast_open: content[2] >> 26 & 1 != 0,
+                    fast_open_no_cookie: content[2] >> 27 & 1 != 0,
                     tos: (content[2] >> 32) as u8,
                     ttl: (content[2] >> 40) as u8,
                     maxseg: (content[2] >> 48) as u16,
@@ -387,6 +419,11 @@ impl Request {
                 remote: (content[0] >> 32 & 1 != 0)
                     .then(|| take_address([content[1], content[2]], content[3])),
             },
+            12 => {
+                let key = |at: usize| u128::from(content[at]) | u128::from(content[at + 1]) << 64;
+                let backup = (content[0] >> 32 & 1 != 0).then(|| key(3));
+                Self::SetFastOpenKeys { endpoint, primary: key(1), backup }
+            }
             _ => return None,
         })
     }
@@ -418,7 +455,8 @@ impl Reply {
             Self::Info(info) => {
                 let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
                 content = [
-                    u64::from(info.state)
+                    u64::from(info.state & 15)
+                        | u64::from(info.agreed >> 4) << 4
                         | u64::from(info.retransmits) << 8
                         | u64::from(info.scales) << 16
                         | u64::from(info.agreed & 15) << 24
@@ -456,7 +494,7 @@ impl Reply {
             },
             4 => Self::Value(content[0]),
             5 => Self::Info(ConnectionInfo {
-                state: content[0] as u8,
+                state: content[0] as u8 & 15,
                 retransmits: (content[0] >> 8) as u8,
                 scales: (content[0] >> 16) as u8,
                 mss_bytes: (content[0] >> 32) as u16,
@@ -469,7 +507,7 @@ impl Reply {
                 retransmitted: content[4] as u32,
                 send_window_bytes: high(content[4]),
                 receive_window_bytes: content[5] as u32,
-                agreed: (content[0] >> 24) as u8 & 15,
+                agreed: (content[0] >> 24) as u8 & 15 | content[0] as u8 & 0xf0,
                 recovery: (content[0] >> 28) as u8 & 15,
                 path_mtu_bytes: (content[0] >> 48) as u16,
                 receive_mss_bytes: (content[5] >> 32) as u16,
@@ -498,6 +536,8 @@ mod tests {
             receive_limit: 1 << 20,
             user_timeout_ms: 5000,
             congestion: Some(3),
+            fast_open: true,
+            fast_open_no_cookie: false,
         };
         let mut requests = vec![
             Request::Connect { remote, token: 7, options },
@@ -509,6 +549,8 @@ mod tests {
             Request::Info { endpoint: 6 },
             Request::ConnectDatagram { endpoint: 7, remote: Some(remote) },
             Request::ConnectDatagram { endpoint: 7, remote: None },
+            Request::SetFastOpenKeys { endpoint: 7, primary: 1 << 100 | 5, backup: None },
+            Request::SetFastOpenKeys { endpoint: 7, primary: 6, backup: Some(u128::MAX - 1) },
         ];
         for &option in OptionName::ALL {
             requests.push(Request::SetOption { endpoint: 8, option, value: u64::MAX });
@@ -539,7 +581,7 @@ mod tests {
             retransmitted: 9,
             send_window_bytes: 10,
             receive_window_bytes: 11,
-            agreed: 7,
+            agreed: 7 | 32,
             recovery: 4,
             path_mtu_bytes: 1500,
             receive_mss_bytes: 1448,

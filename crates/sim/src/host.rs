@@ -78,6 +78,7 @@ impl Host {
             reassemblies: 4,
             reassemblies_per_source: 2,
             path_mtus: 8,
+            fast_open_servers: 4,
             own_bytes: 128 * 1024,
         };
         let offloads = Offloads {

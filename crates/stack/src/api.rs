@@ -334,6 +334,8 @@ pub struct TcpLevels {
     pub receive_window: u32,
     /// Why the connection died, once it has.
     pub error: Option<TcpError>,
+    /// Its SYN waits for the first data (Fast Open).
+    pub awaits_data: bool,
 }
 
 /// RFC 9293, section 3.3.2.
@@ -425,6 +427,14 @@ pub struct TcpOptions {
     /// TCP_DEFER_ACCEPT: retransmissions of the SYN and ACK for which a listener waits for the
     /// peer's first data.
     pub defer_accept: u8,
+    /// TCP_FASTOPEN_CONNECT, or MSG_FASTOPEN: the first data goes with the SYN, once the server's
+    /// cookie is known.
+    pub fast_open: bool,
+    /// TCP_FASTOPEN_NO_COOKIE: so it does without a cookie, and a listener asks for none.
+    pub fast_open_no_cookie: bool,
+    /// TCP_FASTOPEN of a listener: connections whose data was taken before their handshake was
+    /// over; 0 for none.
+    pub fast_open_queue: u32,
 }
 
 /// IP_MTU_DISCOVER: what the size of packets follows.
@@ -483,6 +493,9 @@ impl Default for TcpOptions {
             syn_retries: 0,
             window_clamp: 0,
             defer_accept: 0,
+            fast_open: false,
+            fast_open_no_cookie: false,
+            fast_open_queue: 0,
         }
     }
 }

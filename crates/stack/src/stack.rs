@@ -23,7 +23,7 @@ use crate::neighbor::{Due, Neighbors};
 use crate::path_mtu::PathMtus;
 use crate::reassembly::Reassembly;
 use crate::route::Routes;
-use crate::tcp::{Accepted, Tcp, TcpInfo, TcpSettings};
+use crate::tcp::{Accepted, FastOpenKeys, Tcp, TcpInfo, TcpSettings};
 use crate::timer::Wheel;
 use crate::udp::Udp;
 
@@ -88,6 +88,8 @@ pub struct Limits {
     pub reassemblies_per_source: u32,
     /// Destinations whose path MTU is remembered (counter `path_mtu_evictions`).
     pub path_mtus: u32,
+    /// Servers whose Fast Open cookies are remembered (counter `tcp_fast_open_evictions`).
+    pub fast_open_servers: u32,
     /// Bytes of answers (ICMP) that wait to be transmitted.
     pub own_bytes: u32,
 }
@@ -105,6 +107,7 @@ impl Default for Limits {
             reassemblies: 16,
             reassemblies_per_source: 4,
             path_mtus: 4096,
+            fast_open_servers: 1024,
             own_bytes: 256 * 1024,
         }
     }
@@ -536,6 +539,20 @@ impl Stack {
         end: u64,
     ) -> Result<(), RequestError> {
         self.tcp.written(now, id, end)
+    }
+
+    /// Whether data may go with our SYNs.
+    pub fn opens_fast(&self) -> bool {
+        self.tcp.opens_fast()
+    }
+
+    /// Gives a listener Fast Open keys of its own (TCP_FASTOPEN_KEY).
+    pub fn tcp_set_fast_open_keys(
+        &mut self,
+        listener: SocketId,
+        keys: FastOpenKeys,
+    ) -> Result<(), RequestError> {
+        self.tcp.set_fast_open_keys(listener, keys)
     }
 
     /// The byte before `end` of the send stream is urgent; to be said before

@@ -17,6 +17,7 @@ mod connection;
 mod cookies;
 mod counters;
 mod ecn;
+mod fast_open;
 mod flow;
 mod frto;
 mod icmp;
@@ -50,6 +51,7 @@ mod window;
 
 pub use counters::TcpCounters;
 pub use ecn::EcnMode;
+pub use fast_open::FastOpenKeys;
 pub use settings::{MtuProbing, TcpSettings};
 pub use state::{Input, STATES};
 pub use tables::Tcp;
@@ -216,4 +218,6 @@ pub struct TcpDetails {
     pub pacing_rate: Option<u64>,
     /// Bytes per second that were delivered, where this is measured.
     pub delivery_rate: Option<u64>,
+    /// Data came or went with the SYN (Fast Open).
+    pub syn_data: bool,
 }

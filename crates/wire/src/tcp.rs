@@ -3,7 +3,7 @@
 mod options;
 mod seq;
 
-pub use options::{OPTIONS_LEN_MAX, SackBlock, SackBlocks, TcpOptions, Timestamps};
+pub use options::{FastOpenCookie, OPTIONS_LEN_MAX, SackBlock, SackBlocks, TcpOptions, Timestamps};
 pub use seq::SeqNumber;
 
 use crate::{Malformed, NoRoom};

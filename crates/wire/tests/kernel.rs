@@ -17,6 +17,7 @@ const SYN_OPTIONS: TcpOptions = TcpOptions {
     window_scale: Some(7),
     sack_permitted: true,
     timestamps: Some(Timestamps { value: 0x01020304, echo: 0 }),
+    fast_open: None,
     sack: SackBlocks::NONE,
 };
 

@@ -12,7 +12,7 @@ use outboard_wire::ipv6::{Fragment, Ipv6Header};
 use outboard_wire::mld::{RecordKind, Report};
 use outboard_wire::ndp::{NdpMessage, PrefixInformation, RouterAdvertisement};
 use outboard_wire::tcp::{
-    SackBlock, SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps,
+    FastOpenCookie, SackBlock, SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps,
 };
 use outboard_wire::udp::UdpHeader;
 use outboard_wire::vnet::{self, VnetHeader};
@@ -78,15 +78,26 @@ fn sack(count: std::ops::Range<usize>) -> impl Strategy<Value = SackBlocks> {
 
 /// Options that belong on a SYN.
 fn syn_options() -> impl Strategy<Value = TcpOptions> {
-    (prop::option::of(1u16..), prop::option::of(0u8..=14), any::<bool>(), timestamps()).prop_map(
-        |(mss, window_scale, sack_permitted, timestamps)| TcpOptions {
+    let agreed = (prop::option::of(0u8..=14), any::<bool>(), timestamps());
+    (prop::option::of(1u16..), agreed, prop::option::of(cookie())).prop_map(
+        |(mss, (window_scale, sack_permitted, timestamps), fast_open)| TcpOptions {
             mss,
             window_scale,
             sack_permitted,
             timestamps,
+            fast_open,
             sack: SackBlocks::NONE,
         },
     )
+}
+
+/// A Fast Open cookie, or the request for one.
+fn cookie() -> impl Strategy<Value = FastOpenCookie> {
+    let len = prop_oneof![Just(0u8), (2u8..=8).prop_map(|half| 2 * half)];
+    (len, any::<[u8; 16]>(), any::<bool>()).prop_map(|(len, mut bytes, experimental)| {
+        bytes[usize::from(len)..].fill(0);
+        FastOpenCookie { bytes, len, experimental }
+    })
 }
 
 /// Options of an established connection.

@@ -107,6 +107,7 @@ impl Run {
         let mut config = Config::new([seed; 32]);
         config.limits = Limits {
             path_mtus: 8,
+            fast_open_servers: 4,
             connections: 8,
             time_waits: 4,
             listeners: 2,

@@ -186,28 +186,49 @@ impl Sockets {
             return Verdict::Done(Err(Errno::ISCONN));
         }
         let Some(to) = to.map(plain) else { return Verdict::Kernel };
+        let fast = socket.opens_fast();
+        match self.open_to(era, &socket, fd, to, fast) {
+            Verdict::Done(Ok(())) => (),
+            verdict => return verdict,
+        }
+        let Some(connection) = socket.connection() else { return Verdict::Done(Err(Errno::INVAL)) };
+        if connection.endpoint.awaits_data() {
+            // The SYN goes with what is written first.
+            return Verdict::Done(Ok(()));
+        }
+        if socket.is_nonblocking() {
+            return Verdict::Done(Err(Errno::INPROGRESS));
+        }
+        Verdict::Done(self.finish_connect(era, &socket, connection))
+    }
+
+    /// Opens a connection through the engine, if it is the way to `to`; else the socket is the
+    /// kernel's. `fast`: the first data goes with the SYN where it can.
+    pub(super) fn open_to(
+        &self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        fd: RawFd,
+        to: SocketAddr,
+        fast: bool,
+    ) -> Verdict<()> {
         let attachment = if is_kernels(to.ip()) || to.ip().is_unspecified() {
             None
         } else {
             self.attach(era).filter(|attachment| attachment.serves(to.ip()))
         };
         let Some(attachment) = attachment else {
-            self.give_to_kernel(era, &socket);
+            self.give_to_kernel(era, socket);
             return Verdict::Kernel;
         };
-        match self.open(era, &socket, fd, to, &attachment) {
-            Ok(()) => (),
+        match self.open(era, socket, fd, (to, fast), &attachment) {
+            Ok(()) => Verdict::Done(Ok(())),
             Err(LEFT_TO_KERNEL | LEFT_BY_LISTS) => {
-                self.give_to_kernel(era, &socket);
-                return Verdict::Kernel;
+                self.give_to_kernel(era, socket);
+                Verdict::Kernel
             }
-            Err(error) => return Verdict::Done(Err(error)),
+            Err(error) => Verdict::Done(Err(error)),
         }
-        let Some(connection) = socket.connection() else { return Verdict::Done(Err(Errno::INVAL)) };
-        if socket.is_nonblocking() {
-            return Verdict::Done(Err(Errno::INPROGRESS));
-        }
-        Verdict::Done(self.finish_connect(era, &socket, connection))
     }
 
     /// Asks the engine for the connection and makes the socket one.
@@ -216,7 +237,7 @@ impl Sockets {
         era: &Era,
         socket: &Arc<Socket>,
         fd: RawFd,
-        to: SocketAddr,
+        (to, fast): (SocketAddr, bool),
         attachment: &Arc<Attachment>,
     ) -> Result<(), Errno> {
         let refused = |error: crate::RequestError| {
@@ -231,7 +252,8 @@ impl Sockets {
             self.kernel.lend(fd, &mut |kernel| outcome = attachment.session.authorize(kernel));
             token = Some(outcome.map_err(refused)?.0);
         }
-        let options = self.connect_options(socket);
+        let mut options = self.connect_options(socket);
+        options.fast_open = fast;
         let endpoint = attachment.session.connect(to, token, &options).map_err(refused)?;
         let id = endpoint.id();
         self.apply_remembered(socket, &endpoint);
@@ -252,7 +274,7 @@ impl Sockets {
         socket: &Arc<Socket>,
         connection: &super::socket::Connection,
     ) -> Result<(), Errno> {
-        if connection.established.load(Ordering::Relaxed) {
+        if connection.established.load(Ordering::Relaxed) || connection.endpoint.awaits_data() {
             return Err(Errno::ISCONN);
         }
         if let Some(error) = connection.endpoint.take_error() {
@@ -269,7 +291,7 @@ impl Sockets {
     }
 
     /// Blocks until the handshake has ended.
-    fn finish_connect(
+    pub(super) fn finish_connect(
         &'static self,
         era: &Era,
         socket: &Arc<Socket>,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::notices::Notice;
 use super::socket::{Connection, Socket, held, timeout};
 use super::{Errno, Sockets, Verdict};
-use crate::{ConnectOptions, Endpoint, OptionName};
+use crate::{ConnectOptions, Endpoint, Kind, OptionName};
 
 const SOCKET: i32 = libc::SOL_SOCKET;
 const TCP: i32 = libc::IPPROTO_TCP;
@@ -19,6 +19,9 @@ const IP: i32 = libc::IPPROTO_IP;
 const IPV6: i32 = libc::IPPROTO_IPV6;
 const RCVTIMEO_NEW: i32 = 66;
 const SNDTIMEO_NEW: i32 = 67;
+/// linux/tcp.h; not in the libc crate.
+const TCP_FASTOPEN_KEY: i32 = 33;
+const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
 
 /// The engine's name of an option whose value is an int.
 fn engines(level: i32, name: i32) -> Option<OptionName> {
@@ -35,6 +38,8 @@ fn engines(level: i32, name: i32) -> Option<OptionName> {
         (TCP, libc::TCP_SYNCNT) => OptionName::SynRetries,
         (TCP, libc::TCP_WINDOW_CLAMP) => OptionName::WindowClamp,
         (TCP, libc::TCP_DEFER_ACCEPT) => OptionName::DeferAccept,
+        (TCP, libc::TCP_FASTOPEN) => OptionName::FastOpen,
+        (TCP, TCP_FASTOPEN_NO_COOKIE) => OptionName::FastOpenNoCookie,
         (IP, libc::IP_MTU_DISCOVER) | (IPV6, libc::IPV6_MTU_DISCOVER) => OptionName::MtuDiscover,
         (IP, libc::IP_MTU) | (IPV6, libc::IPV6_MTU) => OptionName::PathMtu,
         (SOCKET, libc::SO_KEEPALIVE) => OptionName::Keepalive,
@@ -94,14 +99,8 @@ fn is_harmless(level: i32, name: i32) -> bool {
                 | libc::SO_PREFER_BUSY_POLL
                 | libc::SO_SNDBUFFORCE
                 | libc::SO_RCVBUFFORCE
-        ) | (
-            TCP,
-            libc::TCP_NOTSENT_LOWAT
-                | libc::TCP_FASTOPEN
-                | libc::TCP_FASTOPEN_CONNECT
-                | libc::TCP_THIN_LINEAR_TIMEOUTS
-                | libc::TCP_THIN_DUPACK
-        ) | (IP, libc::IP_RECVERR | libc::IP_RECVTOS | libc::IP_BIND_ADDRESS_NO_PORT)
+        ) | (TCP, libc::TCP_NOTSENT_LOWAT | libc::TCP_THIN_LINEAR_TIMEOUTS | libc::TCP_THIN_DUPACK)
+            | (IP, libc::IP_RECVERR | libc::IP_RECVTOS | libc::IP_BIND_ADDRESS_NO_PORT)
             | (
                 IPV6,
                 libc::IPV6_RECVERR
@@ -168,7 +167,24 @@ fn timeout_of(socket: &Socket, level: i32, name: i32) -> Option<&AtomicU64> {
     }
 }
 
+/// TCP_FASTOPEN_KEY's value: a key, or two.
+fn fast_open_keys(bytes: &[u8]) -> Option<(u128, Option<u128>)> {
+    let (keys, []) = bytes.as_chunks::<16>() else { return None };
+    match *keys {
+        [primary] => Some((u128::from_le_bytes(primary), None)),
+        [primary, backup] => {
+            Some((u128::from_le_bytes(primary), Some(u128::from_le_bytes(backup))))
+        }
+        _ => None,
+    }
+}
+
 impl Socket {
+    /// TCP_FASTOPEN_CONNECT.
+    pub(super) fn opens_fast(&self) -> bool {
+        self.remembered(TCP, libc::TCP_FASTOPEN_CONNECT).is_some_and(|on| on != 0)
+    }
+
     fn remember_option(&self, level: i32, name: i32, value: i32) {
         let mut options = held(self.options.lock());
         options.retain(|&(l, n, _)| (l, n) != (level, name));
@@ -216,6 +232,18 @@ impl Sockets {
         if (level, name) == (SOCKET, libc::SO_LINGER) {
             if let (Ok(on), Ok(seconds)) = (int(bytes), int(bytes.get(4..).unwrap_or_default())) {
                 socket.remember_option(level, name, if on == 0 { -1 } else { seconds.max(0) });
+            }
+            return;
+        }
+        if (level, name) == (TCP, TCP_FASTOPEN_KEY) {
+            if let Some(keys) = fast_open_keys(bytes) {
+                *held(socket.fast_open_keys.lock()) = Some(keys);
+                let listening = held(socket.listening.read());
+                if let Some((endpoint, _)) = listening.as_ref().and_then(|one| one.engine.as_ref())
+                    && endpoint.set_fast_open_keys(keys.0, keys.1).is_err()
+                {
+                    self.name_option(level, name, "has no effect towards the engine");
+                }
             }
             return;
         }
@@ -301,6 +329,14 @@ impl Sockets {
                 socket.remember_option(level, name, code);
                 return Ok(());
             }
+            // Only before there is a connection.
+            (
+                TCP,
+                libc::TCP_FASTOPEN
+                | libc::TCP_FASTOPEN_CONNECT
+                | TCP_FASTOPEN_KEY
+                | TCP_FASTOPEN_NO_COOKIE,
+            ) => return Err(Errno::INVAL),
             _ => (),
         }
         if let Some(option) = engines(level, name).filter(|one| *one != OptionName::PathMtu) {
@@ -389,6 +425,9 @@ impl Sockets {
                 put(&mut value, &i32::from(seconds >= 0).to_ne_bytes());
                 put(value.get_mut(4..).unwrap_or_default(), &seconds.max(0).to_ne_bytes());
                 return Ok(put(out, &value));
+            }
+            (TCP, libc::TCP_FASTOPEN | libc::TCP_FASTOPEN_CONNECT | TCP_FASTOPEN_NO_COOKIE) => {
+                socket.remembered(level, name).unwrap_or(0)
             }
             (TCP, libc::TCP_INFO) => return self.tcp_info(connection, out),
             // CUBIC and Reno say nothing, as in the kernel.
@@ -484,13 +523,27 @@ impl Sockets {
             congestion: socket
                 .remembered(TCP, libc::TCP_CONGESTION)
                 .and_then(|code| u8::try_from(code).ok()),
+            fast_open: false,
+            fast_open_no_cookie: number(TCP, TCP_FASTOPEN_NO_COOKIE) != 0,
         }
     }
 
     /// Applies what is not among the [`ConnectOptions`].
     pub(super) fn apply_remembered(&self, socket: &Socket, endpoint: &Endpoint) {
+        let keys = *held(socket.fast_open_keys.lock());
+        if let Some((primary, backup)) = keys
+            && endpoint.kind() == Kind::Listener
+            && endpoint.set_fast_open_keys(primary, backup).is_err()
+        {
+            self.name_option(TCP, TCP_FASTOPEN_KEY, "could not be applied");
+        }
         let options = held(socket.options.lock()).clone();
         for (level, name, value) in options {
+            // Said with the connect already, and a listener's alone.
+            let is_opening = matches!(name, libc::TCP_FASTOPEN | TCP_FASTOPEN_NO_COOKIE);
+            if level == TCP && is_opening && endpoint.kind() != Kind::Listener {
+                continue;
+            }
             if (level, name) == (SOCKET, libc::SO_OOBINLINE) {
                 // Fails with the connection, whose end will be seen.
                 let _ = endpoint.set_urgent_inline(value != 0);

@@ -86,6 +86,8 @@ pub(super) struct Socket {
     /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds, 0 for none.
     pub receive_timeout_ns: AtomicU64,
     pub send_timeout_ns: AtomicU64,
+    /// TCP_FASTOPEN_KEY: a key, and the one before.
+    pub fast_open_keys: Mutex<Option<(u128, Option<u128>)>>,
     /// Options set before the engine came in: (level, name, value).
     pub options: Mutex<Vec<(i32, i32, i32)>>,
     pub bound: AtomicBool,
@@ -113,6 +115,7 @@ impl Socket {
             receive_timeout_ns: AtomicU64::new(0),
             send_timeout_ns: AtomicU64::new(0),
             options: Mutex::new(Vec::new()),
+            fast_open_keys: Mutex::new(None),
             bound: AtomicBool::new(false),
         }
     }

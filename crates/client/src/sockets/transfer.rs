@@ -4,8 +4,9 @@ use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use super::socket::{Connection, IN_BITS, OUT_BITS, Socket, timeout};
+use super::socket::{Connection, IN_BITS, OUT_BITS, Socket, plain, timeout};
 use super::table::Entry;
 use super::{Era, Errno, Received, Sockets, Verdict};
 
@@ -169,12 +170,52 @@ impl Sockets {
         to: Option<SocketAddr>,
     ) -> Verdict<usize> {
         if let Some(connection) = socket.connection() {
+            if flags & libc::MSG_FASTOPEN != 0 {
+                let stands = connection.established.load(Ordering::Relaxed);
+                let error = if stands { Errno::ISCONN } else { Errno::ALREADY };
+                return Verdict::Done(Err(error));
+            }
             return Verdict::Done(self.send_stream(era, socket, connection, bufs, flags));
         }
         if socket.stream {
-            return Verdict::Kernel;
+            return match to {
+                Some(to) if flags & libc::MSG_FASTOPEN != 0 && !socket.is_listening() => {
+                    self.send_fast(era, socket, fd, bufs, flags, plain(to))
+                }
+                _ => Verdict::Kernel,
+            };
         }
         self.send_datagram(era, socket, fd, bufs, flags, to)
+    }
+
+    /// MSG_FASTOPEN: connects, and the data goes with the SYN where it can.
+    fn send_fast(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        fd: RawFd,
+        bufs: &[IoSlice<'_>],
+        flags: i32,
+        to: SocketAddr,
+    ) -> Verdict<usize> {
+        match self.open_to(era, socket, fd, to, true) {
+            Verdict::Done(Ok(())) => (),
+            Verdict::Done(Err(error)) => return Verdict::Done(Err(error)),
+            Verdict::Kernel => return Verdict::Kernel,
+        }
+        let Some(connection) = socket.connection() else { return Verdict::Done(Err(Errno::INVAL)) };
+        let wait = may_wait(socket, flags);
+        let rest = flags & !libc::MSG_FASTOPEN;
+        if connection.endpoint.awaits_data() {
+            return Verdict::Done(self.send_stream(era, socket, connection, bufs, rest));
+        }
+        if !wait {
+            return Verdict::Done(Err(Errno::INPROGRESS));
+        }
+        let connected = self.finish_connect(era, socket, connection);
+        Verdict::Done(
+            connected.and_then(|()| self.send_stream(era, socket, connection, bufs, rest)),
+        )
     }
 
     fn send_stream(
@@ -193,11 +234,16 @@ impl Sockets {
         };
         let want: usize = bufs.iter().map(|buf| buf.len()).sum();
         let mut total = 0;
+        // A call that may wait tells how the handshake went, as the kernel's.
+        let opens = wait && connection.endpoint.awaits_data();
         loop {
             let outcome = if total == 0 { write(bufs) } else { write(&rest(bufs, total)) };
             match outcome {
                 Ok(count) => {
                     total += count;
+                    if opens && total == count {
+                        self.finish_connect(era, socket, connection)?;
+                    }
                     if total >= want || !wait {
                         return Ok(total);
                     }

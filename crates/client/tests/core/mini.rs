@@ -327,7 +327,7 @@ impl Engine {
                 Reply::Endpoint { endpoint, addresses: Addresses { local, remote } }
             }
             Request::StopReceiving { .. } => Reply::Done,
-            Request::Info { .. } => Reply::Failed { errno: 95 },
+            Request::Info { .. } | Request::SetFastOpenKeys { .. } => Reply::Failed { errno: 95 },
         }
     }
 

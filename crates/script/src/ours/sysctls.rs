@@ -38,6 +38,8 @@ fn set(tcp: &mut TcpSettings, name: &str, value: &str) -> Option<()> {
     match name.strip_prefix("net.ipv4.tcp_")? {
         "timestamps" => tcp.timestamps = on,
         "sack" => tcp.sack = on,
+        "fastopen" => tcp.fast_open = value.parse().ok()?,
+        "fastopen_blackhole_timeout_sec" => tcp.fast_open_pause_s = value.parse().ok()?,
         "syncookies" if value != "2" => tcp.syn_cookies = on,
         "window_scaling" => tcp.window_scaling = on,
         "slow_start_after_idle" => tcp.slow_start_after_idle = on,

@@ -19,6 +19,9 @@ impl Connection<'_> {
         start: i64,
     ) -> Result<(), DropReason> {
         let header = &segment.header;
+        if self.hot.syn_unacked {
+            self.on_fast_open_acked(step, segment)?;
+        }
         if self.hot.state == TcpState::SynReceived {
             if header.ack != self.hot.iss + 1 {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4

@@ -9,6 +9,7 @@ use super::TcpSettings;
 use super::congestion::{Congestion, Window};
 use super::counters::TcpCounters;
 use super::ecn::Ecn;
+use super::fast_open::{FastOpen, Servers};
 use super::frto::Frto;
 use super::intervals::{Intervals, Range};
 use super::isn::TcpKeys;
@@ -160,6 +161,8 @@ pub struct Hot {
     pub orphan: bool,
     /// A SYN (or SYN and ACK) is to be sent.
     pub syn_due: bool,
+    /// The connection stands since its SYN (Fast Open), and its SYN and ACK is not acknowledged.
+    pub syn_unacked: bool,
     /// A window or keepalive probe is to be sent.
     pub probe_due: bool,
     /// A tail loss probe is to be sent.
@@ -273,6 +276,12 @@ pub struct Cold {
     pub search: Option<Box<Search>>,
     /// The handshake is over for the peer, and waits for its data (TCP_DEFER_ACCEPT).
     pub deferred: bool,
+    /// Fast Open, while the handshake goes on.
+    pub fast_open: Option<Box<FastOpen>>,
+    /// Fast Open was tried.
+    pub fast_opened: bool,
+    /// Data came or went with the SYN.
+    pub syn_data: bool,
     /// When the last rate-limited acknowledgement was sent (RFC 5961 section 7).
     pub challenged_at: Option<Instant>,
     /// When data was received last.
@@ -321,6 +330,8 @@ pub enum End {
 pub struct Shared {
     /// Secrets.
     pub keys: TcpKeys,
+    /// What is remembered of Fast Open's servers.
+    pub servers: Servers,
     /// What holds for all connections.
     pub settings: TcpSettings,
     /// What is counted.
@@ -343,6 +354,8 @@ pub struct Step<'a> {
     pub ready: bool,
     /// The handshake is over.
     pub established: bool,
+    /// The handshake of a connection that stood before is over.
+    pub handshake_over: bool,
     /// Whether the connection ended.
     pub end: End,
     /// A segment that belongs to no connection (any more).
@@ -358,6 +371,7 @@ impl<'a> Step<'a> {
             event: false,
             ready: false,
             established: false,
+            handshake_over: false,
             end: End::None,
             reply: None,
         }
@@ -491,5 +505,6 @@ pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
         acked: hot.una.min(hot.written),
         urgent: (cold.urgent > 0).then_some(cold.urgent),
         error: cold.error,
+        awaits_data: cold.fast_open.as_ref().is_some_and(|begun| begun.waits),
     }
 }

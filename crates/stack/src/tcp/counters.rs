@@ -74,6 +74,24 @@ counters! {
     time_wait_evictions,
     /// TIME-WAITs taken over by a new connection.
     time_wait_reuses,
+    /// SYNs of ours whose data was taken at once (Fast Open).
+    fast_open_active,
+    /// SYNs of ours whose data was not taken.
+    fast_open_active_failed,
+    /// SYNs of peers whose data was taken at once.
+    fast_open_passive,
+    /// SYNs with a cookie that was not believed.
+    fast_open_passive_failed,
+    /// SYNs with a cookie that was made with the former key.
+    fast_open_former_key,
+    /// SYNs that asked for a cookie.
+    fast_open_cookies_requested,
+    /// SYNs not taken at once because the listener's allowance was used up.
+    fast_open_overflows,
+    /// Servers of which nothing is remembered any more for want of room.
+    fast_open_evictions,
+    /// Pauses of Fast Open after connections with it timed out.
+    fast_open_pauses,
     /// Times that a peer announced urgent data.
     urgent_received,
     /// SYNs answered with a cookie because the SYN queue was full.

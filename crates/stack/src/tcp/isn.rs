@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
 use super::cookies::Ends;
+use super::fast_open::FastOpenKeys;
 use crate::api::Instant;
 use crate::stack::Keys;
 
@@ -17,6 +18,8 @@ pub struct TcpKeys {
     port: [u64; 2],
     timestamp: [u64; 2],
     cookies: [[u64; 2]; 2],
+    /// Fast Open's, of listeners that have none of their own.
+    pub fast_open: FastOpenKeys,
 }
 
 impl TcpKeys {
@@ -27,6 +30,10 @@ impl TcpKeys {
             isn: halves(keys.isn),
             port: halves(keys.port),
             timestamp,
+            fast_open: FastOpenKeys {
+                primary: bytes(derived(timestamp, b"fastopen")),
+                backup: None,
+            },
             cookies: [derived(timestamp, b"cookie 0"), derived(timestamp, b"cookie 1")],
         }
     }
@@ -86,6 +93,10 @@ fn derived([a, b]: [u64; 2], purpose: &[u8; 8]) -> [u64; 2] {
         (purpose, half).hash(&mut hasher);
         hasher.finish()
     })
+}
+
+fn bytes([low, high]: [u64; 2]) -> [u8; 16] {
+    (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
 }
 
 /// A 128-bit key as SipHash takes it.

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
+use super::fast_open::FastOpenKeys;
 use crate::api::{Instant, Local, Owner, SocketId, TcpOptions};
 
 /// Set in the index of every listener's id.
@@ -43,6 +44,12 @@ pub struct Listener {
     pub half_open: u32,
     /// The same, the oldest in front, among others that are no longer half-open.
     half_open_order: VecDeque<HalfOpen>,
+    /// Connections whose data was taken with the SYN and whose handshake goes on.
+    pub fast_open_waiting: u32,
+    /// When such connections were reset: each counts for a while.
+    pub fast_open_resets: VecDeque<Instant>,
+    /// Keys of its own.
+    pub fast_open_keys: Option<FastOpenKeys>,
     /// When it last answered a SYN with a cookie for want of room.
     pub overflowed_at: Option<Instant>,
     /// Has an event queued.
@@ -59,6 +66,26 @@ impl Listener {
     /// Half-open connections are bounded by the backlog, too; as Linux, one more than it fits.
     pub fn is_syn_queue_full(&self, limit: u32) -> bool {
         self.half_open >= limit.max(1) || self.half_open > self.backlog
+    }
+
+    /// Whether the data of one more SYN may be taken, of at most `most` whose handshake goes on or
+    /// was reset lately.
+    //= https://www.rfc-editor.org/rfc/rfc7413#section-5.1
+    //# For this reason, a TFO server needs to monitor the
+    //# connections in SYN-RCVD being reset in addition to imposing a
+    //# reasonable max queue length.
+    pub fn has_fast_open_room(&mut self, now: Instant, most: u32) -> bool {
+        let counted = self.fast_open_waiting as usize + self.fast_open_resets.len();
+        if counted < most as usize {
+            return true;
+        }
+        let is_over =
+            |at: &Instant| now.0.saturating_sub(at.0) >= super::fast_open::RESET_COUNTS_NS;
+        if !self.fast_open_resets.front().is_some_and(is_over) {
+            return false;
+        }
+        self.fast_open_resets.pop_front();
+        true
     }
 
     /// Counts a new half-open connection. `is_half_open` tells which ids still are; asked for few
@@ -152,6 +179,9 @@ impl Listeners {
             queue: VecDeque::new(),
             half_open: 0,
             half_open_order: VecDeque::new(),
+            fast_open_waiting: 0,
+            fast_open_resets: VecDeque::new(),
+            fast_open_keys: None,
             overflowed_at: None,
             event_queued: false,
             generation,

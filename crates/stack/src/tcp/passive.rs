@@ -8,23 +8,26 @@ use super::SegmentRx;
 use super::close::initial_window;
 use super::connection::Cold;
 use super::cookies::{self, Ends};
+use super::fast_open::{
+    ALL_LISTENERS, CLIENT, FastOpen, FastOpenKeys, SERVER, SERVER_NO_COOKIE, Verdict,
+};
 use super::reply::{Reply, SynOptions};
 use super::tables::{Tcp, is_half_open};
-use crate::api::{Instant, Owner, Sink, SocketId, TcpState};
+use crate::api::{Instant, Owner, RequestError, Sink, SocketId, TcpError, TcpState};
 use crate::drops::DropReason;
 use crate::route::{Route, Routes};
 
 impl Tcp {
     /// A SYN for a listener. `iss`: our initial sequence number, where a connection in TIME-WAIT
     /// has decided it.
-    pub(super) fn on_syn(
+    pub(super) fn on_syn<S: Sink>(
         &mut self,
         now: Instant,
         listener: SocketId,
         rx: &SegmentRx,
         segment: &TcpSegment<'_>,
         routes: &Routes,
-        iss: Option<SeqNumber>,
+        (iss, sink): (Option<SeqNumber>, &mut S),
     ) -> Result<(), DropReason> {
         let local = SocketAddr::new(rx.local, segment.header.dst_port);
         let remote = SocketAddr::new(rx.remote, segment.header.src_port);
@@ -42,16 +45,104 @@ impl Tcp {
             let oldest = entry.oldest_half_open(now, |id| is_half_open(hot, cold, listener, id));
             // Quietly: where the SYN came from there may be nobody.
             let oldest = oldest.ok_or(DropReason::TcpSynQueueFull)?;
-            self.on_dead(oldest.index);
+            self.on_dead(now, oldest.index);
             self.shared.counters.half_open_evicted += 1;
         }
         let iss = iss.unwrap_or_else(|| SeqNumber(self.shared.keys.isn(now, local, remote)));
         let index = self.make_child(now, listener, &route, Ends { local, remote }, iss)?;
         self.shared.counters.passive_opens += 1;
+        let verdict = self.judge_fast_open(now, listener, Ends { local, remote }, segment);
         self.with(now, index, |connection, step| {
             connection.on_peer_syn(step, segment, rx.tos);
+            match verdict {
+                Verdict::Ordinary => {}
+                Verdict::Tell(cookie) => {
+                    connection.cold.fast_open = Some(Box::new(FastOpen::told(Some(cookie))));
+                }
+                Verdict::Open(cookie) => {
+                    connection.open_fast(step, segment, rx, listener, cookie, sink);
+                }
+            }
             step.ready = true;
         });
+        Ok(())
+    }
+
+    /// Whether the data of a SYN is taken at once, as Linux decides it.
+    fn judge_fast_open(
+        &mut self,
+        now: Instant,
+        listener: SocketId,
+        Ends { local, remote }: Ends,
+        segment: &TcpSegment<'_>,
+    ) -> Verdict {
+        let switch = self.shared.settings.fast_open;
+        let counters = &mut self.shared.counters;
+        let shown = segment.options.fast_open;
+        counters.fast_open_cookies_requested += u64::from(shown.is_some_and(|c| c.len == 0));
+        if switch & SERVER == 0 || (shown.is_none() && segment.payload.is_empty()) {
+            return Verdict::Ordinary;
+        }
+        let Some(entry) = self.listeners.listener_mut(listener) else { return Verdict::Ordinary };
+        let most = match entry.options.fast_open_queue {
+            0 if switch & ALL_LISTENERS != 0 => entry.backlog,
+            most => most,
+        };
+        if most == 0 {
+            return Verdict::Ordinary;
+        }
+        if !entry.has_fast_open_room(now, most) {
+            counters.fast_open_overflows += 1;
+            return Verdict::Ordinary;
+        }
+        let keys = entry.fast_open_keys.unwrap_or(self.shared.keys.fast_open);
+        let is_bare = switch & SERVER_NO_COOKIE != 0 || entry.options.fast_open_no_cookie;
+        let verdict = match shown {
+            _ if is_bare => Verdict::Open(None),
+            None => Verdict::Ordinary,
+            Some(shown) => keys.judge(remote.ip(), local.ip(), &shown),
+        };
+        match verdict {
+            Verdict::Open(cookie) => {
+                entry.fast_open_waiting += 1;
+                counters.fast_open_passive += 1;
+                counters.fast_open_former_key += u64::from(cookie.is_some());
+            }
+            Verdict::Tell(_) => {
+                counters.fast_open_passive_failed += u64::from(shown.is_some_and(|c| c.len > 0));
+            }
+            Verdict::Ordinary => {}
+        }
+        verdict
+    }
+
+    /// A connection whose data was taken with its SYN has finished its handshake, or ended before.
+    pub(super) fn leave_fast_open(&mut self, now: Instant, index: u32) {
+        let Some(cold) = self.cold.get_mut(index as usize) else { return };
+        let Some(of) = cold.fast_open.take().and_then(|begun| begun.of) else { return };
+        // As Linux: one that a program has seen already.
+        let was_reset = cold.error == Some(TcpError::Reset) && cold.listener.is_none();
+        if let Some(listener) = self.listeners.listener_mut(of) {
+            listener.fast_open_waiting = listener.fast_open_waiting.saturating_sub(1);
+            if was_reset {
+                listener.fast_open_resets.push_back(now);
+            }
+        }
+    }
+
+    /// Whether the settings let data go with our SYNs.
+    pub fn opens_fast(&self) -> bool {
+        self.shared.settings.fast_open & CLIENT != 0
+    }
+
+    /// Gives a listener keys of its own.
+    pub fn set_fast_open_keys(
+        &mut self,
+        listener: SocketId,
+        keys: FastOpenKeys,
+    ) -> Result<(), RequestError> {
+        let entry = self.listeners.listener_mut(listener).ok_or(RequestError::Stale)?;
+        entry.fast_open_keys = Some(keys);
         Ok(())
     }
 

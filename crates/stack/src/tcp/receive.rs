@@ -77,7 +77,8 @@ impl Connection<'_> {
         sink: &mut S,
     ) -> Result<(), DropReason> {
         let header = &segment.header;
-        if header.flags.ack() && header.ack != self.hot.iss + 1 {
+        let syn_bytes = self.cold.fast_open.as_ref().map_or(0, |begun| begun.syn_bytes);
+        if header.flags.ack() && header.ack.since(self.hot.iss + 1) > syn_bytes {
             step.reply =
                 Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment);
             return Err(DropReason::TcpBadAck);
@@ -102,6 +103,9 @@ impl Connection<'_> {
         self.hot.received_at = step.now.0;
         if header.flags.ack() {
             self.on_handshake_acked(step, segment);
+            if let Some(begun) = self.cold.fast_open.take() {
+                self.on_fast_open_answer(step, segment, &begun);
+            }
             self.apply(step, Input::SynAck);
             self.hot.acks_owed = 1;
         } else {
@@ -160,10 +164,8 @@ impl Connection<'_> {
     }
 
     /// Our SYN has been acknowledged: windows and timers of an established connection.
-    fn on_handshake_acked(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
+    pub fn on_handshake_acked(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
         let hot = &mut *self.hot;
-        hot.una = 0;
-        hot.nxt = 0;
         if hot.timed_at != NEVER {
             let rtt_ns = step.now.0.saturating_sub(hot.timed_at);
             hot.rtt.on_sample(rtt_ns);
@@ -203,6 +205,12 @@ impl Connection<'_> {
         let flags = header.flags;
         let start = self.hot.receive_offset(header.seq);
         let end = start + i64::from(segment.seq_len());
+        if self.hot.syn_unacked && flags.syn() && !flags.ack() && header.seq == self.hot.irs {
+            // The peer did not get our SYN and ACK.
+            self.hot.syn_due = true;
+            step.ready = true;
+            return Err(DropReason::TcpOutOfWindow);
+        }
         if let Some(timestamps) = segment.options.timestamps.filter(|_| self.hot.timestamps) {
             let old = timestamps.value.wrapping_sub(self.hot.ts_recent).cast_signed() < 0;
             let age_s = seconds(step.now.0).wrapping_sub(self.hot.ts_recent_s);
@@ -351,7 +359,7 @@ impl Connection<'_> {
     }
 
     /// The segment's data and FIN.
-    fn on_payload<S: Sink>(
+    pub fn on_payload<S: Sink>(
         &mut self,
         step: &mut Step<'_>,
         segment: &TcpSegment<'_>,

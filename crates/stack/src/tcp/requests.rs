@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use wire::tcp::SeqNumber;
 
-use super::connection::{Cold, Connection, Hot, NEVER, Phase, levels};
+use super::connection::{Cold, Connection, Hot, NEVER, Phase, Shared, levels};
 use super::flow::{Flow, Place};
 use super::listener::{LISTENER_BIT, ListenError};
 use super::tables::Tcp;
@@ -43,8 +43,19 @@ impl Tcp {
         let local = SocketAddr::new(ip, port);
         let index = self.allocate().ok_or(RequestError::LimitReached)?;
         let iss = reused.unwrap_or_else(|| SeqNumber(self.shared.keys.isn(now, local, remote)));
-        let cold = Cold::new(local, remote, options, route.mtu);
+        let Shared { servers, settings, .. } = &self.shared;
+        let begun = servers.begin(now, remote.ip(), &options, settings.fast_open);
+        let waits = begun.is_some_and(|begun| begun.waits);
+        let mut cold = Cold::new(local, remote, options, route.mtu);
+        cold.fast_opened = begun.is_some();
+        cold.fast_open = begun.map(Box::new);
         self.install(now, index, cold, TcpState::SynSent, route, iss, owner);
+        if waits {
+            self.with(now, index, |connection, _| {
+                connection.hot.syn_due = false;
+                connection.stop_send_timer();
+            });
+        }
         self.shared.counters.active_opens += 1;
         let generation = self.hot.get(index as usize).map_or(0, |h| h.generation);
         Ok(SocketId { index, generation })
@@ -157,6 +168,7 @@ impl Tcp {
                 connection.note_lack_of_data();
                 connection.hot.written = end;
                 step.ready = true;
+                connection.release_syn(step);
             }
             Ok(())
         })
@@ -347,7 +359,10 @@ impl Tcp {
             owner: hot.owner,
             local: cold.local,
             remote: Some(cold.remote),
-            state: hot.state,
+            state: match hot.state {
+                TcpState::Established if hot.syn_unacked => TcpState::SynReceived,
+                state => state,
+            },
             receive_queue: hot.readable().saturating_sub(hot.consumed),
             send_queue: hot.written.saturating_sub(hot.una.min(hot.written)),
             cwnd: hot.window.cwnd,
@@ -398,5 +413,6 @@ fn details(hot: &Hot, cold: &Cold) -> TcpDetails {
         lost: cold.scoreboard.lost_bytes(),
         receive_mss: hot.rcv_mss,
         advertised_mss: cold.advertised_mss(),
+        syn_data: cold.syn_data,
     }
 }

@@ -91,11 +91,19 @@ impl Connection<'_> {
             Next::Syn => {
                 seq = self.hot.iss;
                 flags = TcpFlags::SYN;
-                if self.hot.state == TcpState::SynReceived {
+                if self.hot.state == TcpState::SynReceived || self.hot.syn_unacked {
                     flags |= TcpFlags::ACK;
                 }
                 flags |= self.ecn_of_syn();
                 options = self.syn_options(step.now, &step.shared.settings);
+                let len = self.syn_payload();
+                if len > 0 {
+                    let owner = self.hot.owner;
+                    payload = Payload::Stream { id: self.id, owner, offset: 0, len };
+                }
+                if let Some(begun) = &mut self.cold.fast_open {
+                    begun.syn_bytes = begun.syn_bytes.max(len);
+                }
             }
             Next::Data { start, end, fin, .. } => {
                 seq = self.hot.seq(start);
@@ -220,6 +228,9 @@ impl Connection<'_> {
             TcpState::Closed | TcpState::TimeWait => return None,
             TcpState::SynSent | TcpState::SynReceived => return hot.syn_due.then_some(Next::Syn),
             _ => {}
+        }
+        if hot.syn_unacked && hot.syn_due {
+            return Some(Next::Syn);
         }
         if let Some(data) = self.next_data(limited) {
             return Some(data);
@@ -530,7 +541,7 @@ impl Connection<'_> {
     fn syn_options(&self, now: Instant, settings: &TcpSettings) -> TcpOptions {
         let (hot, cold) = (&*self.hot, &*self.cold);
         // In a SYN and ACK only what the peer's SYN had.
-        let answering = hot.state == TcpState::SynReceived;
+        let answering = hot.state == TcpState::SynReceived || hot.syn_unacked;
         let scale_agreed = match answering {
             false => settings.window_scaling,
             true => hot.rcv_scale != 0 || hot.snd_scale != 0,
@@ -543,6 +554,7 @@ impl Connection<'_> {
                 value: hot.ts_now(now),
                 echo: if answering { hot.ts_recent } else { 0 },
             }),
+            fast_open: self.syn_cookie(),
             ..TcpOptions::NONE
         }
     }

@@ -38,6 +38,13 @@ pub struct TcpSettings {
     /// Bytes that a program may have written and not acknowledged on a connection whose send
     /// buffer tunes itself, as the last of `tcp_wmem`.
     pub send_max: u32,
+    /// Fast Open (RFC 7413), the bits of `tcp_fastopen`: 1 for data on our SYNs, 2 for listeners
+    /// that allow it (TCP_FASTOPEN), 4 for SYNs without a cookie, 0x200 for listeners without
+    /// one, 0x400 for all listeners.
+    pub fast_open: u32,
+    /// Seconds without data on our SYNs after connections with it timed out, the longer the more
+    /// often; 0 for none, as `tcp_fastopen_blackhole_timeout_sec`.
+    pub fast_open_pause_s: u32,
 }
 
 /// When the path MTU is searched for by probes (RFC 8899).
@@ -68,6 +75,8 @@ impl Default for TcpSettings {
             ecn: EcnMode::default(),
             congestion: CongestionKind::default(),
             send_max: 4 << 20,
+            fast_open: 1,
+            fast_open_pause_s: 0,
         }
     }
 }

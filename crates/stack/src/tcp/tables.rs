@@ -8,6 +8,7 @@ use wire::tcp::{SeqNumber, TcpSegment, parse};
 
 use super::connection::{Cold, Connection, End, Hot, NEVER, Shared, Step};
 use super::counters::TcpCounters;
+use super::fast_open::Servers;
 use super::flow::{Flow, FlowKey, Flows, Place};
 use super::isn::{TcpKeys, halves};
 use super::listener::{LISTENER_BIT, Listeners};
@@ -71,6 +72,7 @@ struct Effects {
     event: bool,
     ready: bool,
     established: bool,
+    handshake_over: bool,
     end: End,
     reply: Option<Reply>,
 }
@@ -84,6 +86,7 @@ impl Tcp {
             shared: Shared {
                 keys: TcpKeys::new(keys),
                 settings,
+                servers: Servers::new(limits.fast_open_servers),
                 counters: TcpCounters::default(),
                 challenges_left: 0,
                 challenge_second: NEVER,
@@ -170,7 +173,7 @@ impl Tcp {
                     self.shared.counters.time_wait_reuses += 1;
                 }
                 let iss = iss.map(|(_, number)| number);
-                self.on_syn(now, listener, rx, &segment, routes, iss)
+                self.on_syn(now, listener, rx, &segment, routes, (iss, sink))
             }
             _ => {
                 if let Some(listener) = listener
@@ -447,6 +450,7 @@ impl Tcp {
             event: step.event,
             ready: step.ready,
             established: step.established,
+            handshake_over: step.handshake_over,
             end: step.end,
             reply: step.reply,
         };
@@ -466,6 +470,9 @@ impl Tcp {
         if effects.established {
             self.queue_for_accept(index);
         }
+        if effects.handshake_over {
+            self.leave_fast_open(now, index);
+        }
         match effects.end {
             End::None => {
                 if effects.event {
@@ -475,7 +482,7 @@ impl Tcp {
                     self.mark_ready(index);
                 }
             }
-            End::Dead => self.on_dead(index),
+            End::Dead => self.on_dead(now, index),
             End::TimeWait => self.on_time_wait(now, index),
         }
     }
@@ -503,8 +510,8 @@ impl Tcp {
         }
     }
 
-    pub(super) fn on_dead(&mut self, index: u32) {
-        let Some((flow, orphan)) = self.leave_flow(index) else { return };
+    pub(super) fn on_dead(&mut self, now: Instant, index: u32) {
+        let Some((flow, orphan)) = self.leave_flow(now, index) else { return };
         if self.flows.get(&flow) == Some(&Place::Connection(index)) {
             self.flows.remove(&flow);
         }
@@ -522,7 +529,7 @@ impl Tcp {
             self.shared.counters.time_wait_evictions += 1;
             self.flows.remove(&Flow::new(oldest.local, oldest.remote));
         }
-        let Some((flow, orphan)) = self.leave_flow(index) else { return };
+        let Some((flow, orphan)) = self.leave_flow(now, index) else { return };
         let (Some(hot), Some(cold)) = (self.hot.get(index as usize), self.cold.get(index as usize))
         else {
             return;
@@ -541,7 +548,8 @@ impl Tcp {
     }
 
     /// Common to all ends: the listener's count. Yields the flow and whether nobody owns it.
-    fn leave_flow(&mut self, index: u32) -> Option<(Flow, bool)> {
+    fn leave_flow(&mut self, now: Instant, index: u32) -> Option<(Flow, bool)> {
+        self.leave_fast_open(now, index);
         let hot = self.hot.get(index as usize)?;
         let cold = self.cold.get_mut(index as usize)?;
         let flow = Flow::new(cold.local, cold.remote);

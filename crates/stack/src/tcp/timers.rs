@@ -1,7 +1,7 @@
 //! What happens when time passes: retransmission, probes, delayed acknowledgement, keepalive,
 //! giving up.
 
-use super::connection::{Connection, NEVER, SendTimer, Step};
+use super::connection::{Connection, NEVER, SendTimer, Shared, Step};
 use super::mtu::RETRIES_SUSPICIOUS;
 use super::rtt::{MILLISECOND, RTO_NS_MAX, RTO_NS_MIN, SECOND, patience_ns};
 use super::settings::{MtuProbing, TcpSettings};
@@ -107,7 +107,14 @@ impl Connection<'_> {
             self.cold.stuck_since = now.0.saturating_sub(self.hot.rtt.rto_ns());
         }
         step.shared.counters.timeouts += 1;
-        if self.is_given_up(now, &step.shared.settings) {
+        let is_given_up = self.is_given_up(now, &step.shared.settings);
+        // As Linux: at the third timeout in a row, or when it is given up before.
+        let is_suspicious = self.cold.retries == 2 || (self.cold.retries < 2 && is_given_up);
+        if self.cold.fast_opened && is_suspicious {
+            let Shared { servers, settings, counters, .. } = &mut *step.shared;
+            counters.fast_open_pauses += u64::from(servers.pause(now, settings.fast_open_pause_s));
+        }
+        if is_given_up {
             self.give_up(step);
             return;
         }
@@ -116,7 +123,7 @@ impl Connection<'_> {
         if self.hot.state != TcpState::SynSent || self.cold.retries > SYN_LINEAR_TIMEOUTS {
             self.hot.rtt.on_timeout();
         }
-        if self.hot.is_opening() {
+        if self.hot.is_opening() || self.hot.syn_unacked {
             // The peer has got it; just before the end of the patience it is reminded (as Linux).
             let defer = self.cold.options.defer_accept;
             let is_quiet = self.cold.deferred && self.cold.retries < defer.saturating_sub(1);
@@ -158,6 +165,8 @@ impl Connection<'_> {
         let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
         match self.hot.state {
             _ if user > 0 => waited >= user && self.cold.retries > 0,
+            // Linux gives them one more than other SYN and ACKs.
+            _ if self.hot.syn_unacked => self.cold.retries > settings.syn_ack_retries,
             TcpState::SynSent => {
                 let most = match self.cold.options.syn_retries {
                     0 => settings.syn_retries,

@@ -132,6 +132,12 @@ impl Connection<'_> {
     /// Sets the transmission timer for what is outstanding: for reordered segments, for a probe,
     /// or for the retransmission.
     pub fn arm_send_timer(&mut self, now: Instant) {
+        if self.hot.syn_unacked {
+            // Until then the SYN and ACK is what is sent again.
+            self.hot.send_timer = SendTimer::Retransmit;
+            self.hot.send_at = self.cold.rto_at;
+            return;
+        }
         if self.hot.flight() == 0 {
             return;
         }

@@ -523,6 +523,7 @@ pub fn small() -> Limits {
         neighbors: 8,
         reassemblies: 4,
         path_mtus: 8,
+        fast_open_servers: 4,
         reassemblies_per_source: 2,
         own_bytes: 128 * 1024,
     }

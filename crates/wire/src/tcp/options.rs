@@ -13,6 +13,12 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+const FAST_OPEN: u8 = 34;
+const EXPERIMENT: u8 = 254;
+/// What tells Fast Open from other experiments.
+const FAST_OPEN_MAGIC: [u8; 2] = [0xf9, 0x89];
+/// Bytes that a cookie may have (RFC 7413, section 2).
+const COOKIE_BYTES: core::ops::RangeInclusive<usize> = 4..=16;
 
 /// Largest shift of a window (RFC 7323, section 2.3).
 const WINDOW_SCALE_MAX: u8 = 14;
@@ -96,7 +102,45 @@ impl FromIterator<SackBlock> for SackBlocks {
     }
 }
 
-/// The options that we speak. Others (fast-open cookies among them) are skipped.
+/// A Fast Open cookie, or with no bytes the request for one (RFC 7413, section 2); only on SYNs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct FastOpenCookie {
+    /// The cookie, and zeros.
+    pub bytes: [u8; 16],
+    /// How long it is: 0 or 4 to 16, even.
+    pub len: u8,
+    /// In the option for experiments (RFC 6994), which came before one of its own.
+    pub experimental: bool,
+}
+
+impl FastOpenCookie {
+    /// The request for a cookie.
+    pub const REQUEST: FastOpenCookie =
+        FastOpenCookie { bytes: [0; 16], len: 0, experimental: false };
+
+    fn parse(value: &[u8], experimental: bool) -> Option<Self> {
+        let known = value.is_empty() || COOKIE_BYTES.contains(&value.len());
+        if !known || !value.len().is_multiple_of(2) {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        bytes.get_mut(..value.len())?.copy_from_slice(value);
+        // At most 16.
+        Some(Self { bytes, len: value.len() as u8, experimental })
+    }
+
+    /// The cookie's bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    /// Bytes of the option.
+    fn option_len(&self) -> usize {
+        usize::from(self.len.min(16)) + if self.experimental { 4 } else { 2 }
+    }
+}
+
+/// The options that we speak. Others are skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpOptions {
     /// Largest segment that the sender takes (RFC 9293, section 3.7.1); only on SYNs.
@@ -107,6 +151,8 @@ pub struct TcpOptions {
     pub sack_permitted: bool,
     /// RFC 7323, section 3.
     pub timestamps: Option<Timestamps>,
+    /// RFC 7413, section 2; only on SYNs.
+    pub fast_open: Option<FastOpenCookie>,
     /// RFC 2018, section 3.
     pub sack: SackBlocks,
 }
@@ -118,6 +164,7 @@ impl TcpOptions {
         window_scale: None,
         sack_permitted: false,
         timestamps: None,
+        fast_open: None,
         sack: SackBlocks::NONE,
     };
 
@@ -187,6 +234,10 @@ impl TcpOptions {
                     echo: u32::from_be_bytes([e0, e1, e2, e3]),
                 });
             }
+            (FAST_OPEN, cookie) if syn => self.fast_open = FastOpenCookie::parse(cookie, false),
+            (EXPERIMENT, [a, b, cookie @ ..]) if syn && [*a, *b] == FAST_OPEN_MAGIC => {
+                self.fast_open = FastOpenCookie::parse(cookie, true);
+            }
             (SACK, blocks) if !syn && blocks.len().is_multiple_of(8) => {
                 let (blocks, _) = blocks.as_chunks::<8>();
                 self.sack = blocks
@@ -217,7 +268,9 @@ impl TcpOptions {
         };
         let mss = if self.mss.is_some() { 4 } else { 0 };
         let window_scale = if self.window_scale.is_some() { 4 } else { 0 };
-        mss + timestamps + window_scale
+        let fast_open =
+            self.fast_open.as_ref().map_or(0, |cookie| cookie.option_len().next_multiple_of(4));
+        mss + timestamps + window_scale + fast_open
     }
 
     /// As many blocks as fit behind the other options.
@@ -228,7 +281,7 @@ impl TcpOptions {
     }
 
     /// Writes the options to the start of `out`, aligned and in Linux's order: MSS, SACK
-    /// permitted, timestamps, window scale, SACK. Blocks beyond 40 bytes are left out, the last
+    /// permitted, timestamps, window scale, Fast Open, SACK. Blocks beyond 40 bytes are left out, the last
     /// first. Gives the length.
     #[inline]
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
@@ -253,6 +306,23 @@ impl TcpOptions {
         }
         if let Some(shift) = self.window_scale {
             rest = put(rest, &[NOP, WINDOW_SCALE, 3, shift])?;
+        }
+        if let Some(cookie) = &self.fast_open {
+            // At most 20.
+            let len = cookie.option_len() as u8;
+            if cookie.experimental {
+                rest = put(rest, &[EXPERIMENT, len])?;
+                rest = put(rest, &FAST_OPEN_MAGIC)?;
+            } else {
+                rest = put(rest, &[FAST_OPEN, len])?;
+            }
+            let cookie = cookie.as_slice();
+            let (room, after) = rest.split_at_mut_checked(cookie.len()).ok_or(NoRoom)?;
+            room.copy_from_slice(cookie);
+            rest = after;
+            if !len.is_multiple_of(4) {
+                rest = put(rest, &[NOP, NOP])?;
+            }
         }
         let block_count = self.emitted_blocks();
         if block_count > 0 {

@@ -1,0 +1,436 @@
+//! TCP Fast Open (RFC 7413), as Linux has it: cookies that let data on a SYN be believed, and what a
+//! client remembers of servers.
+//!
+//! A passive connection whose SYN brought a valid cookie is ESTABLISHED for its program from the
+//! SYN on ([`Hot::syn_unacked`](super::connection::Hot)); its SYN and ACK stays due until it is
+//! acknowledged. An active one that knows a cookie waits for its first data before it sends its SYN.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::net::IpAddr;
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+use siphasher::sip::{SipHasher13, SipHasher24};
+use wire::tcp::{FastOpenCookie, TcpSegment};
+
+use super::SegmentRx;
+use super::congestion::Window;
+use super::connection::{Connection, NEVER, Step};
+use super::isn::halves;
+use super::reply::Reply;
+use super::rtt::SECOND;
+use super::state::Input;
+use crate::api::{Instant, Sink, SocketId, TcpOptions, TcpState};
+use crate::drops::DropReason;
+
+/// `tcp_fastopen`: data on SYNs that we send.
+pub const CLIENT: u32 = 1;
+/// Data on SYNs that we receive, by listeners that allow it.
+pub const SERVER: u32 = 2;
+/// Data on SYNs that we send, without a cookie.
+pub const CLIENT_NO_COOKIE: u32 = 4;
+/// Data on SYNs that we receive, without a cookie.
+pub const SERVER_NO_COOKIE: u32 = 0x200;
+/// Every listener allows it, for as many connections as its backlog.
+pub const ALL_LISTENERS: u32 = 0x400;
+
+/// How long a connection that was reset before its handshake was over counts among those of its
+/// listener (RFC 7413 section 5.1).
+pub const RESET_COUNTS_NS: u64 = 60 * SECOND;
+/// A pause after black holes doubles so many times at the most.
+const PAUSE_DOUBLINGS_MAX: u32 = 6;
+/// Segments of a server of which nothing is known.
+const MSS_UNKNOWN: u16 = 536;
+/// Bytes that the options of a SYN may take (Linux's MAX_TCP_OPTION_SPACE).
+const OPTIONS_MAX: u32 = 40;
+/// Bytes of our cookies.
+const COOKIE_BYTES: u8 = 8;
+
+/// What makes cookies: two 128-bit keys, of which the second one's are still believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FastOpenKeys {
+    /// Makes cookies.
+    pub primary: [u8; 16],
+    /// Made them before.
+    pub backup: Option<[u8; 16]>,
+}
+
+/// The cookie of a client at `remote` that came to `local`: the kernel's, to the bit.
+//= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.2
+//# The server is in charge of cookie generation and authentication.
+fn cookie_of(key: [u8; 16], remote: IpAddr, local: IpAddr) -> FastOpenCookie {
+    let [a, b] = halves(key);
+    let mut hasher = SipHasher24::new_with_keys(a, b);
+    match (remote, local) {
+        (IpAddr::V4(remote), IpAddr::V4(local)) => {
+            hasher.write(&remote.octets());
+            hasher.write(&local.octets());
+        }
+        (IpAddr::V6(remote), IpAddr::V6(local)) => {
+            hasher.write(&remote.octets());
+            hasher.write(&local.octets());
+        }
+        // Connections have one family.
+        _ => {}
+    }
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&hasher.finish().to_le_bytes());
+    FastOpenCookie { bytes, len: COOKIE_BYTES, experimental: false }
+}
+
+/// What a SYN's option leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// An ordinary handshake.
+    Ordinary,
+    /// An ordinary handshake whose SYN and ACK tells the client its cookie.
+    Tell(FastOpenCookie),
+    /// The data is taken at once; the client learns its new cookie, if there is one.
+    Open(Option<FastOpenCookie>),
+}
+
+impl FastOpenKeys {
+    /// Judges the cookie of a client.
+    pub fn judge(&self, remote: IpAddr, local: IpAddr, shown: &FastOpenCookie) -> Verdict {
+        let experimental = shown.experimental;
+        let fresh = FastOpenCookie { experimental, ..cookie_of(self.primary, remote, local) };
+        if shown.len == 0 {
+            return Verdict::Tell(fresh);
+        }
+        if *shown == fresh {
+            return Verdict::Open(None);
+        }
+        let is_old = self.backup.is_some_and(|key| {
+            *shown == FastOpenCookie { experimental, ..cookie_of(key, remote, local) }
+        });
+        if is_old { Verdict::Open(Some(fresh)) } else { Verdict::Tell(fresh) }
+    }
+}
+
+/// What a connection has of it while its handshake goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FastOpen {
+    /// What the SYN (or SYN and ACK) says.
+    pub cookie: Option<FastOpenCookie>,
+    /// Counts among the waiting ones of this listener.
+    pub of: Option<SocketId>,
+    /// The SYN waits for data.
+    pub waits: bool,
+    /// The SYN may carry data.
+    pub with_data: bool,
+    /// Bytes that the SYN carried.
+    pub syn_bytes: u32,
+    /// Largest segment that the server takes, as far as is remembered.
+    pub mss: u16,
+}
+
+impl FastOpen {
+    /// Of a server that tells a cookie, or nothing.
+    pub fn told(cookie: Option<FastOpenCookie>) -> Self {
+        Self { cookie, of: None, waits: false, with_data: false, syn_bytes: 0, mss: 0 }
+    }
+}
+
+/// What is remembered of a server.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Server {
+    cookie: Option<FastOpenCookie>,
+    mss: u16,
+    /// The experimental option was (1) or is not to be (2) tried.
+    tried: u8,
+}
+
+/// What clients remember, and whether data on SYNs is trusted to arrive.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Servers {
+    known: HashMap<IpAddr, Server, BuildHasherDefault<SipHasher13>>,
+    /// Those known, the oldest in front.
+    order: VecDeque<IpAddr>,
+    limit: u32,
+    /// No data on SYNs until then.
+    paused_until: Instant,
+    pauses: u32,
+}
+
+impl Servers {
+    /// Of at most `limit` servers something is remembered.
+    pub fn new(limit: u32) -> Self {
+        Self { limit: limit.max(1), ..Self::default() }
+    }
+
+    /// What a connection to `remote` with these options begins with; `None`: an ordinary SYN.
+    //= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.3
+    //# The client MUST cache cookies from servers for later Fast Open
+    //# connections.
+    pub fn begin(
+        &self,
+        now: Instant,
+        remote: IpAddr,
+        options: &TcpOptions,
+        switch: u32,
+    ) -> Option<FastOpen> {
+        if !options.fast_open || switch & CLIENT == 0 || now < self.paused_until {
+            return None;
+        }
+        let server = self.known.get(&remote);
+        let mss = server.map_or(0, |server| server.mss);
+        let cookie = server.and_then(|server| server.cookie);
+        let bare = options.fast_open_no_cookie || switch & CLIENT_NO_COOKIE != 0;
+        let with_data = bare || cookie.is_some();
+        let experimental = server.is_some_and(|server| server.tried == 1);
+        let asked = FastOpenCookie { experimental, ..FastOpenCookie::REQUEST };
+        let cookie = if bare { None } else { Some(cookie.unwrap_or(asked)) };
+        Some(FastOpen { waits: with_data, with_data, mss, ..FastOpen::told(cookie) })
+    }
+
+    /// A server has answered a SYN that began with `begun`; whether another had to be forgotten.
+    pub fn learn(
+        &mut self,
+        remote: IpAddr,
+        begun: &FastOpen,
+        told: Option<FastOpenCookie>,
+        mss: u16,
+        sent_again: bool,
+    ) -> bool {
+        let told = told.filter(|cookie| cookie.len > 0);
+        let asked = begun.cookie.filter(|cookie| cookie.len == 0);
+        // Asked for a cookie and got none: the other form of the option is tried next time.
+        let tried = match asked {
+            Some(asked) if told.is_none() && !sent_again => 1 + u8::from(asked.experimental),
+            _ => 0,
+        };
+        let is_new = !self.known.contains_key(&remote);
+        let mut evicted = false;
+        if is_new {
+            if self.order.len() >= self.limit as usize
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.known.remove(&oldest);
+                evicted = true;
+            }
+            self.order.push_back(remote);
+        }
+        let server = self.known.entry(remote).or_insert(Server { cookie: None, mss: 0, tried: 0 });
+        server.mss = mss;
+        if told.is_some() {
+            server.cookie = told;
+        } else if server.cookie.is_none() {
+            server.tried = server.tried.max(tried);
+        }
+        evicted
+    }
+
+    /// Data on a SYN, or what followed it, seems to have vanished: none is sent for a while, the
+    /// longer the more often that happens. Whether it is so (`pause_s` is not nought).
+    pub fn pause(&mut self, now: Instant, pause_s: u32) -> bool {
+        if pause_s == 0 {
+            return false;
+        }
+        let doublings = self.pauses.min(PAUSE_DOUBLINGS_MAX);
+        self.pauses = self.pauses.saturating_add(1);
+        let pause_ns = (u64::from(pause_s) * SECOND) << doublings;
+        self.paused_until = Instant(now.0.saturating_add(pause_ns));
+        true
+    }
+}
+
+impl Connection<'_> {
+    /// A SYN with a good cookie: the connection stands for its program from now on, and what came
+    /// with the SYN is taken. It counts at the listener `of` until its handshake is over.
+    //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
+    //# 4. Buffer the data and notify the application.  Set the FastOpened
+    //# flag and increment PendingFastOpenRequests.
+    pub fn open_fast<S: Sink>(
+        &mut self,
+        step: &mut Step<'_>,
+        segment: &TcpSegment<'_>,
+        rx: &SegmentRx,
+        of: SocketId,
+        cookie: Option<FastOpenCookie>,
+        sink: &mut S,
+    ) {
+        self.cold.fast_open = Some(Box::new(FastOpen { of: Some(of), ..FastOpen::told(cookie) }));
+        self.cold.fast_opened = true;
+        self.hot.syn_unacked = true;
+        self.hot.window = Window::initial(u32::from(self.hot.mss));
+        self.apply(step, Input::AckOfSyn);
+        // What the sink refuses is not acknowledged, and comes again.
+        let _ = self.on_payload(step, segment, 0, rx, sink);
+        let hot = &mut *self.hot;
+        self.cold.syn_data = hot.rcv_nxt > 0;
+        // The SYN and ACK acknowledges it.
+        hot.rcv_acked = hot.rcv_nxt;
+        hot.acks_owed = 0;
+        hot.ack_at = NEVER;
+        hot.syn_due = true;
+    }
+
+    /// The acknowledgement of the SYN and ACK of a connection that stands since its SYN.
+    pub fn on_fast_open_acked(
+        &mut self,
+        step: &mut Step<'_>,
+        segment: &TcpSegment<'_>,
+    ) -> Result<(), DropReason> {
+        let ack = self.hot.send_offset(segment.header.ack);
+        if ack < 0 || ack > self.hot.nxt.cast_signed() {
+            step.reply =
+                Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment);
+            return Err(DropReason::TcpBadAck);
+        }
+        self.hot.syn_unacked = false;
+        self.on_handshake_acked(step, segment);
+        let hot = &mut *self.hot;
+        hot.snd_wnd = u32::from(segment.header.window) << hot.snd_scale;
+        hot.max_wnd = hot.snd_wnd;
+        if hot.flight() > 0 {
+            self.cold.rto_at = step.now.0.saturating_add(hot.rtt.rto_ns());
+            self.arm_send_timer(step.now);
+        }
+        step.handshake_over = true;
+        Ok(())
+    }
+
+    /// The SYN that waited for data may go.
+    pub fn release_syn(&mut self, step: &mut Step<'_>) {
+        if self.hot.state == TcpState::SynSent
+            && let Some(begun) = &mut self.cold.fast_open
+            && std::mem::take(&mut begun.waits)
+        {
+            self.hot.syn_due = true;
+            self.restart_retransmit_timer(step.now);
+            step.event = true;
+        }
+    }
+
+    /// Bytes of data that the SYN takes along: as much as a segment holds beside all options.
+    pub fn syn_payload(&self) -> u32 {
+        let Some(begun) = self.cold.fast_open.as_ref().filter(|begun| begun.with_data) else {
+            return 0;
+        };
+        if self.hot.state != TcpState::SynSent || self.cold.retries > 0 {
+            return 0;
+        }
+        let known = if begun.mss == 0 { MSS_UNKNOWN } else { begun.mss };
+        let room = u32::from(self.cold.advertised_mss().min(known)).saturating_sub(OPTIONS_MAX);
+        u32::try_from(self.hot.written).unwrap_or(u32::MAX).min(room)
+    }
+
+    /// What our SYN (or SYN and ACK) says of Fast Open: once, so that one that is sent again gets
+    /// through where options or data on SYNs do not.
+    //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
+    //# when the SYN timer fires, the client SHOULD
+    //# retransmit a SYN packet without data and Fast Open options.
+    //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
+    //# If the SYN-ACK timer fires, the server SHOULD retransmit a SYN-ACK
+    //# segment with neither data nor Fast Open options for compatibility
+    //# reasons.
+    pub fn syn_cookie(&self) -> Option<FastOpenCookie> {
+        let begun = self.cold.fast_open.as_ref().filter(|_| self.cold.retries == 0)?;
+        begun.cookie
+    }
+
+    /// What the server's SYN and ACK says to a SYN that began with `begun`.
+    pub fn on_fast_open_answer(
+        &mut self,
+        step: &mut Step<'_>,
+        segment: &TcpSegment<'_>,
+        begun: &FastOpen,
+    ) {
+        let shared = &mut *step.shared;
+        let told = segment.options.fast_open;
+        let sent_again = self.cold.retransmits > 0;
+        let mss = self.cold.peer_mss;
+        if shared.servers.learn(self.cold.remote.ip(), begun, told, mss, sent_again) {
+            shared.counters.fast_open_evictions += 1;
+        }
+        if begun.syn_bytes == 0 {
+            return;
+        }
+        // What is not acknowledged is sent anew, as if it never had been.
+        let acked = segment.header.ack.since(self.hot.iss + 1).min(begun.syn_bytes);
+        self.hot.una = u64::from(acked);
+        self.hot.nxt = self.hot.una;
+        self.cold.syn_data = acked == begun.syn_bytes;
+        if self.cold.syn_data {
+            shared.counters.fast_open_active += 1;
+        } else {
+            shared.counters.fast_open_active_failed += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: FastOpenKeys = FastOpenKeys { primary: *b"0123456789abcdef", backup: None };
+
+    fn at(last: u8) -> IpAddr {
+        IpAddr::from([192, 168, 0, last])
+    }
+
+    fn wishing() -> TcpOptions {
+        TcpOptions { fast_open: true, ..TcpOptions::default() }
+    }
+
+    #[test]
+    fn a_cookie_is_believed_from_its_client_alone() {
+        let Verdict::Tell(cookie) = KEYS.judge(at(1), at(2), &FastOpenCookie::REQUEST) else {
+            panic!("a request is answered");
+        };
+        assert_eq!(KEYS.judge(at(1), at(2), &cookie), Verdict::Open(None));
+        assert!(matches!(KEYS.judge(at(3), at(2), &cookie), Verdict::Tell(_)));
+    }
+
+    #[test]
+    fn the_former_keys_cookies_are_believed_and_replaced() {
+        let Verdict::Tell(old) = KEYS.judge(at(1), at(2), &FastOpenCookie::REQUEST) else {
+            panic!("a request is answered");
+        };
+        let keys = FastOpenKeys { primary: [7; 16], backup: Some(KEYS.primary) };
+        let Verdict::Open(Some(fresh)) = keys.judge(at(1), at(2), &old) else {
+            panic!("an old cookie is believed");
+        };
+        assert_eq!(keys.judge(at(1), at(2), &fresh), Verdict::Open(None));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_the_oldest_goes() {
+        let mut servers = Servers::new(2);
+        let begun = servers.begin(Instant(0), at(1), &wishing(), CLIENT).unwrap();
+        assert!(!begun.waits);
+        let cookie = FastOpenCookie { len: 8, ..FastOpenCookie::REQUEST };
+        let learnt =
+            [1, 2, 3].map(|last| servers.learn(at(last), &begun, Some(cookie), 1000, false));
+        assert_eq!(learnt, [false, false, true]);
+        let knows = [1, 2, 3]
+            .map(|last| servers.begin(Instant(0), at(last), &wishing(), CLIENT).unwrap().waits);
+        assert_eq!(knows, [false, true, true]);
+    }
+
+    #[test]
+    fn a_server_that_tells_no_cookie_is_asked_in_the_other_form_once() {
+        let mut servers = Servers::new(2);
+        let mut forms = Vec::new();
+        for _ in 0..4 {
+            let begun = servers.begin(Instant(0), at(1), &wishing(), CLIENT).unwrap();
+            forms.push(begun.cookie.unwrap().experimental);
+            servers.learn(at(1), &begun, None, 1000, false);
+        }
+        assert_eq!(forms, [false, true, false, false]);
+    }
+
+    #[test]
+    fn pauses_after_black_holes_grow() {
+        let mut servers = Servers::new(2);
+        assert!(!servers.pause(Instant(0), 0));
+        assert!(servers.pause(Instant(0), 10));
+        let begins = |servers: &Servers, s: u64| {
+            servers.begin(Instant(s * SECOND), at(1), &wishing(), CLIENT).is_some()
+        };
+        assert!(!begins(&servers, 9) && begins(&servers, 10));
+        servers.pause(Instant(0), 10);
+        assert!(!begins(&servers, 19) && begins(&servers, 20));
+    }
+}
