@@ -9,6 +9,7 @@
 #   make lint    formatting, clippy, and the rules of the tree (xtask tidy)
 #   make test-vm the tests of a shared interface in a virtual machine: Debian's kernel, virtio-net
 #   make demo    the comparison with the kernel; root
+#   make congestion  goodput and fairness beside the kernel's, to docs/congestion.md; root, 5 minutes
 #   make bench   micro-benchmarks
 #   make bench-port  raw frames through an xdp port beside DPDK's testpmd; root, 4 minutes
 #   make loom    the interleavings of the shared queues
@@ -27,7 +28,7 @@ BUILT ?= target/release
 KILLS ?= 100
 export SOAK_SECONDS KILLS
 
-.PHONY: all build install test test-vm scripts run-scripts packetdrill lint demo bench bench-port sim kills soak coexist fuzz loom setup setup-build
+.PHONY: all build install test test-vm scripts run-scripts packetdrill lint demo congestion bench bench-port sim kills soak coexist fuzz loom setup setup-build
 
 all: build
 
@@ -102,6 +103,11 @@ packetdrill: setup-build
 
 demo: setup build
 	@target/release/outboard demo
+
+# Ends with an error where bbr is farther from the kernel's than a tenth; the table is written first.
+congestion: build
+	target/release/outboard congestion --kernel > target/congestion.md; \
+	    status=$$?; test -s target/congestion.md && mv target/congestion.md docs/congestion.md; exit $$status
 
 bench: setup-build
 	$(CARGO) bench --workspace --benches

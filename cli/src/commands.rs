@@ -15,6 +15,7 @@ use crate::failure::{Explain, Failure, Result};
 use crate::observer::Observer;
 
 mod ask;
+mod congestion;
 mod doctor;
 mod engine;
 pub mod run;
@@ -104,6 +105,15 @@ enum Command {
     Script(ScriptArguments),
     /// Run whole systems under virtual time, with faults, by seed
     Sim(SimArguments),
+    /// What congestion controls make of paths: goodput and fairness, in simulation
+    Congestion {
+        /// The kernel, too, through the same narrow place; as Markdown
+        #[arg(long)]
+        kernel: bool,
+        /// Cases at a time that the kernel runs
+        #[arg(long, default_value_t = 6)]
+        jobs: usize,
+    },
     /// Tell what this machine offers and lacks
     Doctor {
         /// As JSON
@@ -315,6 +325,9 @@ fn run(command: Command) -> Result<ExitCode> {
                 brief: arguments.brief,
                 sample: arguments.sample,
             });
+        }
+        Command::Congestion { kernel, jobs } => {
+            return congestion::congestion(&congestion::Tables { kernel, jobs });
         }
         Command::Sim(arguments) => {
             return sim::sim(&sim::Runs {

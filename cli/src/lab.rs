@@ -41,7 +41,7 @@ impl Side {
     /// Both.
     pub const BOTH: [Side; 2] = [Side::A, Side::B];
 
-    fn letter(self) -> char {
+    pub(crate) fn letter(self) -> char {
         match self {
             Side::A => 'a',
             Side::B => 'b',

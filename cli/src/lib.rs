@@ -1,8 +1,8 @@
 //! Outboard's command line, as a library shared with the tests.
 //!
 //! `main` parses the command line and calls the module of the command. What the demo and the
-//! tests share, two hosts on one machine, is [`lab`]. Nothing here touches a frame or a region:
-//! the command line starts engines, asks them questions and shows the answers.
+//! tests share, two hosts on one machine, is [`lab`]. Nothing here touches a region, nor a frame but
+//! for [`relay`]: the command line starts engines, asks them questions and shows the answers.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -16,5 +16,6 @@ pub mod lab;
 pub mod lists;
 pub mod observer;
 pub mod privileges;
+pub mod relay;
 pub mod systemd;
 pub mod users;

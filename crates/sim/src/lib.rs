@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adversary;
+pub mod congestion;
 pub mod connections;
 pub mod coverage;
 pub mod frames;
