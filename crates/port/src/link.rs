@@ -139,6 +139,12 @@ impl Link {
         of_card || driver == Some("veth")
     }
 
+    /// Whether it takes frames of up to 64 KiB to be segmented.
+    pub(crate) fn has_tso(&self) -> bool {
+        const GET_TSO: u32 = 0x1e;
+        self.ethtool(GET_TSO).unwrap_or(0) != 0
+    }
+
     /// The answer to a question of ethtool's that is one number.
     pub(crate) fn ethtool(&self, command: u32) -> Option<u32> {
         /// `struct ethtool_value` (linux/ethtool.h).

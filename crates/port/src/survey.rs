@@ -30,8 +30,7 @@ pub struct Survey {
     pub note: Option<String>,
 }
 
-// Commands and flags of `linux/ethtool.h`.
-const GET_TSO: u32 = 0x1e;
+// Command and flag of `linux/ethtool.h`.
 const GET_FLAGS: u32 = 0x25;
 const FLAG_LRO: u32 = 1 << 15;
 
@@ -48,7 +47,7 @@ pub fn survey(name: &str) -> io::Result<Survey> {
         mtu: link.mtu()?,
         receive_queues: receive_queues(name, link.index()?, mac),
         has_lro: flags & FLAG_LRO != 0,
-        has_tso: link.ethtool(GET_TSO).unwrap_or(0) != 0,
+        has_tso: link.has_tso(),
         strips_vlan: link.strips_vlan(driver.as_deref()),
         vlan: carries_vlan(name),
         note: driver.as_deref().and_then(driver_note),

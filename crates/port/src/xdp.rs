@@ -77,10 +77,11 @@ const SOFTWARE: [&str; 6] = ["veth", "virtio_net", "macvlan", "ipvlan", "tun", "
 /// A veth peer has room for 256 frames that its kernel has not looked at yet, and drops the others
 /// without a word; no frame counts as sent before it was looked at. So many are under way by the
 /// AF_XDP socket at most,
-const VETH_UNDER_WAY: u32 = 96;
+const VETH_UNDER_WAY: u32 = 144;
 /// and frames to be segmented with so many bytes, of which the kernel holds twice as many and the
-/// frame that exceeds them: at most 135 segments, where they are cut before the link.
-const VETH_SEGMENTING_BYTES: libc::c_int = 64 << 10;
+/// frame that exceeds them: some 90 segments. This is where they are cut before the link; where the
+/// link takes them whole, those of a packet port's share are fewer.
+const VETH_SEGMENTING_BYTES: libc::c_int = 48 << 10;
 /// How soon frames for which there was no room are tried again: nothing tells when there is.
 const RETRY_NS: u64 = 50_000;
 /// Room that VLAN tags may take in a frame.
@@ -171,7 +172,8 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         ..why
     })?;
     let is_veth = driver.as_deref() == Some("veth");
-    let segmenting = packet::sending_socket(index, is_veth.then_some(VETH_SEGMENTING_BYTES))
+    let cuts = is_veth && !link.has_tso();
+    let segmenting = packet::sending_socket(index, cuts.then_some(VETH_SEGMENTING_BYTES))
         .map_err(|why| fail("open a packet socket", "CAP_NET_RAW", why))?;
     let description = PortDescription {
         kind: spec.kind,

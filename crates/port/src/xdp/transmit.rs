@@ -193,21 +193,21 @@ mod tests {
     #[test]
     fn no_more_frames_are_under_way_than_a_veth_peer_has_room_for() {
         let (mut queue, mut kernel) = tests::queue_with(CHUNKS);
-        let mut transmit = Transmit::new(tests::CHUNKS * CHUNK_BYTES, 96);
+        let mut transmit = Transmit::new(tests::CHUNKS * CHUNK_BYTES, 100);
         let mut counters = PortCounters::default();
         let mut send = |queue: &mut Queue| {
             transmit.send(queue, &TxMeta::default(), &[0; 60], &[], 60, &mut counters)
         };
         for _ in 0..2 {
-            for _ in 0..96 {
+            for _ in 0..100 {
                 assert_eq!(send(&mut queue), Ok(()));
             }
             // Also those that are gathered count, and those that the kernel has taken.
             assert_eq!(send(&mut queue), Err(TxError::Full));
             assert_eq!(send(&mut queue), Err(TxError::Full));
-            assert_eq!(kernel.send(), 96);
+            assert_eq!(kernel.send(), 100);
         }
         assert_eq!(send(&mut queue), Ok(()));
-        assert_eq!((counters.tx_frames, counters.tx_full), (193, 4));
+        assert_eq!((counters.tx_frames, counters.tx_full), (201, 4));
     }
 }
