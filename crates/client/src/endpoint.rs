@@ -555,7 +555,11 @@ impl Endpoint {
         if self.inner.kind == Kind::Stream && !levels.status.contains(Status::CONNECTED) {
             return Err(Errno::NOTCONN);
         }
-        if how != How::Write && call.view().raise_flags(SHUT_READ) & SHUT_READ == 0 {
+        // A stream's reader only no longer waits, as in the kernel: what comes can still be read.
+        if how != How::Write
+            && call.view().raise_flags(SHUT_READ) & SHUT_READ == 0
+            && self.inner.kind != Kind::Stream
+        {
             // Under the lock: nobody may still be copying from the pages that the engine takes back.
             drop(call.view().lock_receive(call.driver().tag()).map_err(reentered)?);
             let endpoint = call.view().index();

@@ -109,8 +109,8 @@ impl Endpoint {
         // The status before what is readable, so that an end is not seen before the last bytes.
         let levels = view.levels();
         let first = receive.consumed();
-        // What was not read before a shutdown of reading is gone: its pages are the engine's.
-        if levels.readable <= first || call.is_shut_for_reading() {
+        // Also after a shutdown of reading there is what has come (as in the kernel).
+        if levels.readable <= first {
             return self.nothing_to_read(&call, &levels);
         }
         let (start, end) = match levels.urgent > first || receive.urgent_seen() > first {
@@ -190,6 +190,21 @@ impl Endpoint {
         self.send(parts, DescriptorFlags::URGENT)
     }
 
+    /// The same, with a wish: more is to follow at once, so that a partial segment may wait
+    /// (MSG_MORE); and, when all of it is taken, that what follows shares no segment with it
+    /// (MSG_EOR).
+    pub fn write_as(
+        &self,
+        parts: &[IoSlice<'_>],
+        more: bool,
+        ends_record: bool,
+    ) -> Result<usize, Errno> {
+        let mut kind = DescriptorFlags::empty();
+        kind.set(DescriptorFlags::MORE, more);
+        kind.set(DescriptorFlags::RECORD_END, ends_record);
+        self.send(parts, kind)
+    }
+
     fn send(&self, parts: &[IoSlice<'_>], kind: DescriptorFlags) -> Result<usize, Errno> {
         let call = self.call_as(Kind::Stream)?;
         let view = call.view();
@@ -231,11 +246,14 @@ impl Endpoint {
                 };
                 let Some(carved) = carved else { break };
                 place.gather(view.region(), carved.span, parts);
-                let last =
-                    if carved.last { DescriptorFlags::LAST } else { DescriptorFlags::empty() };
-                // The mark moves along, also when not all is taken, as in the kernel.
-                send.push(DescriptorKind::Data, last | kind, carved.span);
                 done += carved.span.len as usize;
+                // An urgent mark moves along, also when not all is taken, as in the kernel.
+                let mut flags = kind;
+                flags.set(DescriptorFlags::LAST, carved.last);
+                if done < total {
+                    flags.remove(DescriptorFlags::RECORD_END);
+                }
+                send.push(DescriptorKind::Data, flags, carved.span);
             }
             // Whoever writes less than asked waits for room without asking again: an event must
             // come once there is some, unless it came meanwhile.

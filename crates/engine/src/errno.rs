@@ -26,6 +26,7 @@ pub fn of_connection(error: TcpError) -> Errno {
         TcpError::TimedOut => Errno::TIMEDOUT,
         TcpError::HostUnreachable => Errno::HOSTUNREACH,
         TcpError::NetUnreachable => Errno::NETUNREACH,
+        TcpError::NoProtocol => Errno::NOPROTOOPT,
         TcpError::Aborted => Errno::CONNABORTED,
     }
 }

@@ -74,7 +74,14 @@ impl Worker {
         if let Some(urgent) = taken.urgent {
             let _ = self.stack.tcp_urge(now, id, urgent);
         }
-        let _ = self.stack.tcp_written(now, id, taken.end);
+        for &end in &session.record_ends {
+            let _ = self.stack.tcp_end_record(now, id, end);
+        }
+        let _ = if taken.more {
+            self.stack.tcp_written_more(now, id, taken.end)
+        } else {
+            self.stack.tcp_written(now, id, taken.end)
+        };
         if taken.fin && !shut {
             let _ = self.stack.tcp_shutdown(now, id);
         }
@@ -426,19 +433,28 @@ impl Worker {
         *options = changed;
         if let Some(id) = id {
             self.stack.tcp_set_options(now, id, changed).map_err(errno::of_request)?;
+            // They do something at once, to a connection alone.
+            let _ = match option {
+                OptionName::Quickack => self.stack.tcp_set_quickack(now, id, value != 0),
+                OptionName::Nodelay if value != 0 => self.stack.tcp_push(now, id),
+                _ => Ok(()),
+            };
         }
         Ok(Reply::Done)
     }
 
     fn option(&mut self, place: u32, index: u32, option: OptionName) -> Result<Reply, Errno> {
-        if option == OptionName::PathMtu {
+        if matches!(option, OptionName::PathMtu | OptionName::Quickack) {
             let Some(Role::Stream(stream)) = self.endpoint(place, index).map(|one| &one.role)
             else {
                 return Err(Errno::NOTCONN);
             };
             let id = stream.id;
             let info = self.stack.tcp_info(id).map_err(errno::of_request)?;
-            return Ok(Reply::Value(info.mtu.into()));
+            return Ok(Reply::Value(match option {
+                OptionName::PathMtu => info.mtu.into(),
+                _ => u64::from(!info.more.interactive),
+            }));
         }
         let options = self.options_of(place, index)?;
         value(options, option).map(Reply::Value)
@@ -601,7 +617,8 @@ fn apply(
     match option {
         OptionName::Nodelay => options.nodelay = number != 0,
         OptionName::Cork => options.cork = number != 0,
-        OptionName::Quickack => options.quickack = number != 0,
+        // It is about the connection's present alone, which the stack knows.
+        OptionName::Quickack => {}
         OptionName::Keepalive => options.keepalive = number != 0,
         OptionName::Keepidle => options.keepidle_s = number,
         OptionName::Keepintvl => options.keepintvl_s = number,
@@ -681,7 +698,6 @@ fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
     Ok(match option {
         OptionName::Nodelay => u64::from(options.nodelay),
         OptionName::Cork => u64::from(options.cork),
-        OptionName::Quickack => u64::from(options.quickack),
         OptionName::Keepalive => u64::from(options.keepalive),
         OptionName::Keepidle => u64::from(options.keepidle_s),
         OptionName::Keepintvl => u64::from(options.keepintvl_s),
@@ -711,7 +727,9 @@ fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
         OptionName::DeferAccept => u64::from(timeouts_end(options.defer_accept).cast_unsigned()),
         OptionName::FastOpen => u64::from(options.fast_open_queue),
         OptionName::FastOpenNoCookie => u64::from(options.fast_open_no_cookie),
-        OptionName::Backlog | OptionName::PathMtu => return Err(Errno::OPNOTSUPP),
+        OptionName::Backlog | OptionName::PathMtu | OptionName::Quickack => {
+            return Err(Errno::OPNOTSUPP);
+        }
     })
 }
 

@@ -15,6 +15,8 @@ pub struct Taken {
     pub fin: bool,
     /// What came urgently ends here.
     pub urgent: Option<u64>,
+    /// More is to follow at once (MSG_MORE).
+    pub more: bool,
 }
 
 /// Part of the spans that only closing connections may use, so that what a program wrote before
@@ -45,8 +47,9 @@ impl Session {
         let lane = endpoint.lane;
         let Role::Stream(stream) = &mut endpoint.role else { return None };
         let send = &mut stream.send;
-        let mut took = false;
+        let (mut took, mut more) = (false, false);
         let mut urgent = None;
+        self.record_ends.clear();
         let mut breach = None;
         for _ in 0..slots {
             if !closing && send.list.count() >= share(self.spans.total()) {
@@ -95,8 +98,12 @@ impl Session {
                         send.is_cut = true;
                         counters.spans_exhausted.increment();
                     }
+                    more = descriptor.more;
                     if descriptor.urgent {
                         urgent = Some(send.list.end());
+                    }
+                    if descriptor.ends_record {
+                        self.record_ends.push(send.list.end());
                     }
                 }
                 _ => {
@@ -105,7 +112,7 @@ impl Session {
                 }
             }
         }
-        let taken = Taken { end: send.list.end(), fin: send.fin, urgent };
+        let taken = Taken { end: send.list.end(), fin: send.fin, urgent, more };
         if took {
             endpoint.view.publish_taken();
         }

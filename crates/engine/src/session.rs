@@ -118,6 +118,8 @@ pub struct Session {
     pub share: UserShare,
     /// Endpoints whose descriptors wait for a span.
     pub waiting_for_span: Vec<u32>,
+    /// Where records end (MSG_EOR) among the descriptors that were taken last.
+    pub record_ends: Vec<u64>,
     /// Listening endpoints whose waiting connections are not shown for lack of buffers.
     pub waiting_to_accept: Vec<u32>,
     /// Endpoints that hold pages and were not asked to ring when they have read them.
@@ -190,6 +192,7 @@ impl Session {
             free_endpoints: Vec::new(),
             share: UserShare::default(),
             waiting_for_span: Vec::new(),
+            record_ends: Vec::new(),
             waiting_to_accept: Vec::new(),
             unswept: Vec::new(),
             orphans: Vec::new(),

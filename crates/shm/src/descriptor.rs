@@ -51,9 +51,12 @@ bitflags::bitflags! {
         /// The span's extent reaches to the buffer's end: nothing is carved behind it.
         const LAST = 1;
         /// The datagram goes on in the next descriptor's span, which has no header of its own.
+        /// Of a stream: more is to follow at once, so that a partial segment may wait for it.
         const MORE = 2;
         /// The span's last byte is urgent.
         const URGENT = 4;
+        /// What follows in the stream does not share a segment with it.
+        const RECORD_END = 8;
     }
 }
 

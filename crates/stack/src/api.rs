@@ -367,6 +367,8 @@ pub enum TcpError {
     HostUnreachable,
     /// No route (ENETUNREACH).
     NetUnreachable,
+    /// The host does not speak the protocol (ENOPROTOOPT).
+    NoProtocol,
     /// We aborted (ECONNABORTED).
     Aborted,
 }
@@ -378,8 +380,6 @@ pub struct TcpOptions {
     pub nodelay: bool,
     /// TCP_CORK.
     pub cork: bool,
-    /// TCP_QUICKACK: acknowledge at once.
-    pub quickack: bool,
     /// SO_KEEPALIVE.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
     //# If keep-alives are included, the application MUST be able to turn them on or off for each
@@ -471,7 +471,6 @@ impl Default for TcpOptions {
         Self {
             nodelay: false,
             cork: false,
-            quickack: false,
             keepalive: false,
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
             //# This interval MUST be configurable (MUST-27) and MUST default to no less than two

@@ -538,7 +538,43 @@ impl Stack {
         id: SocketId,
         end: u64,
     ) -> Result<(), RequestError> {
-        self.tcp.written(now, id, end)
+        self.tcp.written(now, id, end, false)
+    }
+
+    /// The same, and more is to follow (MSG_MORE): a partial segment may wait for it.
+    pub fn tcp_written_more(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        end: u64,
+    ) -> Result<(), RequestError> {
+        self.tcp.written(now, id, end, true)
+    }
+
+    /// What is written up to `end` does not share a segment with what follows (MSG_EOR). Said
+    /// before it is told as written.
+    pub fn tcp_end_record(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        end: u64,
+    ) -> Result<(), RequestError> {
+        self.tcp.end_record(now, id, end)
+    }
+
+    /// Sends what is held back, as when TCP_NODELAY is set, also where TCP_CORK is.
+    pub fn tcp_push(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
+        self.tcp.push(now, id)
+    }
+
+    /// TCP_QUICKACK.
+    pub fn tcp_set_quickack(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        on: bool,
+    ) -> Result<(), RequestError> {
+        self.tcp.set_quickack(now, id, on)
     }
 
     /// Whether data may go with our SYNs.

@@ -39,6 +39,7 @@ mod rtt;
 mod scoreboard;
 mod send;
 mod settings;
+mod shape;
 mod state;
 mod tables;
 #[cfg(test)]
@@ -120,8 +121,10 @@ pub struct PathMtu {
 /// What an ICMP error says about a segment of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
-    /// Destination port (or protocol) unreachable.
+    /// Destination port unreachable.
     PortUnreachable,
+    /// The host does not speak the protocol.
+    ProtocolUnreachable,
     /// Host unreachable.
     HostUnreachable,
     /// Network unreachable.
@@ -220,4 +223,6 @@ pub struct TcpDetails {
     pub delivery_rate: Option<u64>,
     /// Data came or went with the SYN (Fast Open).
     pub syn_data: bool,
+    /// Acknowledgements wait for something to ride on (the kernel's pingpong mode).
+    pub interactive: bool,
 }

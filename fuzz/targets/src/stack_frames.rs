@@ -541,7 +541,6 @@ fn options(input: &mut Input<'_>) -> TcpOptions {
     TcpOptions {
         nodelay: bits & 1 != 0,
         cork: bits & 2 != 0,
-        quickack: bits & 4 != 0,
         keepalive: bits & 8 != 0,
         keepidle_s: u32::from(input.byte()),
         linger_s: (bits & 16 != 0).then_some(0),

@@ -61,6 +61,7 @@ fn is_asked_for(option: OptionName) -> bool {
             | OptionName::DeferAccept
             | OptionName::PathMtu
             | OptionName::MaxPacingRate
+            | OptionName::Quickack
     )
 }
 
@@ -472,7 +473,7 @@ impl Sockets {
     /// linux/tcp.h, which never change.
     fn tcp_info(&self, connection: &Connection, out: &mut [u8]) -> Result<usize, Errno> {
         let info = connection.endpoint.info()?;
-        let mut value = [0_u8; 104];
+        let mut value = [0_u8; 280];
         let mss = u32::from(info.mss_bytes);
         let segments = |bytes: u32| bytes.checked_div(mss).unwrap_or(0);
         let begun = |bytes: u32| bytes.div_ceil(mss.max(1));
@@ -495,6 +496,8 @@ impl Sockets {
             (80, segments(info.cwnd_bytes)),
             (84, u32::from(info.advertised_mss_bytes)),
             (100, info.retransmitted),
+            (228, info.send_window_bytes),
+            (232, info.receive_window_bytes),
         ];
         put(
             &mut value,

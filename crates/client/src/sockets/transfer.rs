@@ -49,7 +49,7 @@ impl Sockets {
         to: Option<SocketAddr>,
     ) -> Verdict<usize> {
         let tried = self.try_connection(fd, flags, |connection, wait| {
-            (!wait).then(|| connection.endpoint.write_vectored(bufs))
+            (!wait).then(|| write(connection, bufs, flags))
         });
         match tried {
             Tried::Verdict(verdict) => verdict,
@@ -227,17 +227,16 @@ impl Sockets {
         flags: i32,
     ) -> Result<usize, Errno> {
         let wait = may_wait(socket, flags);
-        let urgent = flags & libc::MSG_OOB != 0;
-        let write = |parts: &[IoSlice<'_>]| match urgent {
-            true => connection.endpoint.write_urgent(parts),
-            false => connection.endpoint.write_vectored(parts),
-        };
         let want: usize = bufs.iter().map(|buf| buf.len()).sum();
         let mut total = 0;
         // A call that may wait tells how the handshake went, as the kernel's.
         let opens = wait && connection.endpoint.awaits_data();
         loop {
-            let outcome = if total == 0 { write(bufs) } else { write(&rest(bufs, total)) };
+            let outcome = if total == 0 {
+                write(connection, bufs, flags)
+            } else {
+                write(connection, &rest(bufs, total), flags)
+            };
             match outcome {
                 Ok(count) => {
                     total += count;
@@ -287,14 +286,27 @@ impl Sockets {
     }
 }
 
-/// Flags that change nothing in a plain transfer: MSG_MORE is a hint, SIGPIPE is the caller's.
-const QUIET: i32 =
-    libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | libc::MSG_MORE | libc::MSG_CMSG_CLOEXEC;
+/// Flags that a plain transfer takes: SIGPIPE is the caller's.
+const QUIET: i32 = libc::MSG_NOSIGNAL
+    | libc::MSG_DONTWAIT
+    | libc::MSG_MORE
+    | libc::MSG_EOR
+    | libc::MSG_CMSG_CLOEXEC;
 const RDHUP: u32 = libc::POLLRDHUP as u32;
 
 /// Whether a call may wait, by its flags and its socket's.
 pub(super) fn may_wait(socket: &Socket, flags: i32) -> bool {
     flags & libc::MSG_DONTWAIT == 0 && !socket.is_nonblocking()
+}
+
+/// Writes with what the flags wish for.
+#[inline]
+fn write(connection: &Connection, bufs: &[IoSlice<'_>], flags: i32) -> Result<usize, Errno> {
+    if flags & libc::MSG_OOB != 0 {
+        return connection.endpoint.write_urgent(bufs);
+    }
+    let (more, ends_record) = (flags & libc::MSG_MORE != 0, flags & libc::MSG_EOR != 0);
+    connection.endpoint.write_as(bufs, more, ends_record)
 }
 
 fn stream_bytes(len: usize) -> Received {

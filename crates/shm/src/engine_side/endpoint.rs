@@ -17,10 +17,12 @@ pub struct TakenDescriptor {
     pub kind: DescriptorKind,
     /// Empty for `Fin` and for a descriptor that only closes its buffer.
     pub span: Span,
-    /// Whether a datagram goes on in the next descriptor.
+    /// Whether a datagram goes on in the next descriptor; of a stream, whether more is to follow.
     pub more: bool,
     /// Whether the span's last byte is urgent.
     pub urgent: bool,
+    /// What follows in the stream does not share a segment with it.
+    pub ends_record: bool,
     /// The buffer it lies in; `None` for `Fin`.
     pub buffer: Option<u32>,
     /// Bytes of the buffer that this descriptor accounts for: its length rounded up to
@@ -102,9 +104,15 @@ impl EngineEndpoint {
         let Descriptor { kind, flags, span } = descriptor;
         if kind == DescriptorKind::Fin {
             let span = Span::default();
-            let (more, urgent) = (false, false);
-            let (buffer, extent) = (None, 0);
-            return Ok(Some(TakenDescriptor { kind, span, more, urgent, buffer, extent }));
+            return Ok(Some(TakenDescriptor {
+                kind,
+                span,
+                more: false,
+                urgent: false,
+                ends_record: false,
+                buffer: None,
+                extent: 0,
+            }));
         }
         if kind == DescriptorKind::Page {
             return Err(Breach::DescriptorMalformed { word: u64::from(kind as u8) << 32 });
@@ -120,7 +128,9 @@ impl EngineEndpoint {
         };
         let more = flags.contains(DescriptorFlags::MORE);
         let urgent = flags.contains(DescriptorFlags::URGENT);
-        Ok(Some(TakenDescriptor { kind, span, more, urgent, buffer: Some(buffer), extent }))
+        let ends_record = flags.contains(DescriptorFlags::RECORD_END);
+        let buffer = Some(buffer);
+        Ok(Some(TakenDescriptor { kind, span, more, urgent, ends_record, buffer, extent }))
     }
 
     /// Tells the client how many descriptors have been taken in all, so that it may reuse their

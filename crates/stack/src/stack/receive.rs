@@ -397,7 +397,8 @@ impl Stack {
             IcmpMessage::EchoRequest(_) => self.answer_echo(below.interface, ip, bytes),
             IcmpMessage::Unreachable { code, next_hop_mtu, quoted } => {
                 let error = match code {
-                    unreachable::PROTOCOL | unreachable::PORT => IcmpError::PortUnreachable,
+                    unreachable::PORT => IcmpError::PortUnreachable,
+                    unreachable::PROTOCOL => IcmpError::ProtocolUnreachable,
                     unreachable::FRAGMENTATION_NEEDED => IcmpError::TooBig { mtu: next_hop_mtu },
                     // RFC 1122, section 3.2.2.1, and RFC 1812, section 5.2.7.1.
                     unreachable::NET | 5 | 6 | 9 | 11 => IcmpError::NetUnreachable,
@@ -474,6 +475,7 @@ impl Stack {
             Protocol::UDP => {
                 let error = match error {
                     IcmpError::PortUnreachable => TcpError::Refused,
+                    IcmpError::ProtocolUnreachable => TcpError::NoProtocol,
                     IcmpError::HostUnreachable => TcpError::HostUnreachable,
                     IcmpError::NetUnreachable => TcpError::NetUnreachable,
                     // Of IPv6, what follows is cut to fit (RFC 8201); a datagram of one of our

@@ -6,6 +6,7 @@ use super::congestion::{Ack, Algorithm};
 use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
 use super::reply::Reply;
 use super::rtt::MILLISECOND;
+use super::shape::Hold;
 use super::state::Input;
 use crate::api::TcpState;
 use crate::drops::DropReason;
@@ -56,6 +57,11 @@ impl Connection<'_> {
         if ack < una {
             // An old acknowledgement; its data may be new all the same.
             return Ok(());
+        }
+        if self.hot.hold == Hold::More {
+            // What waited for more goes with what the acknowledgement allows (as Linux).
+            self.hot.hold = Hold::None;
+            step.ready = true;
         }
         let acked = (ack - una) as u64;
         // Before the acknowledgement moves the flight.
@@ -114,7 +120,8 @@ impl Connection<'_> {
         }
         self.judge_losses(step, acked > 0, delivered);
         if acked > 0 && self.hot.phase != Phase::Recovery && self.cold.prr.is_none() {
-            self.grow_window(step, acked, flight, was_lossy, delivery.rtt_ns);
+            // What was sacked before has been counted by then (as Linux).
+            self.grow_window(step, delivered.min(acked), flight, was_lossy, delivery.rtt_ns);
         }
         self.account_for_ack(step.now, before, &delivery, delivered, is_echo);
         if window_moved || delivery.bytes > 0 {

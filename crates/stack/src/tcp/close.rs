@@ -14,6 +14,7 @@ use super::rack::Rack;
 use super::reply::Reply;
 use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
+use super::shape::Hold;
 use super::state::Input;
 use super::tlp::Tlp;
 use super::window::Tuning;
@@ -81,6 +82,8 @@ impl Hot {
             nodelay: false,
             cork: false,
             urging: false,
+            hold: Hold::None,
+            more: false,
             tso: false,
             interactive: false,
             fin_received: false,
@@ -117,6 +120,7 @@ impl Cold {
             recover: 0,
             repaired_at: 0,
             peer_fin: None,
+            records: None,
             urgent: 0,
             urge_end: 0,
             close_wanted: false,
@@ -131,7 +135,7 @@ impl Cold {
             fast_open: None,
             fast_opened: false,
             syn_data: false,
-            challenged_at: None,
+            challenged_at: NEVER,
             data_at: 0,
             tuning: Tuning::default(),
             pacer: None,

@@ -21,6 +21,7 @@ use super::rate::Rate;
 use super::reply::Reply;
 use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
+use super::shape::{Hold, Records};
 use super::state::Input;
 use super::tlp::Tlp;
 use super::undo::Undo;
@@ -177,6 +178,10 @@ pub struct Hot {
     pub cork: bool,
     /// Something urgent ([`Cold::urge_end`]) is not acknowledged yet.
     pub urging: bool,
+    /// What is to become of what was written last.
+    pub hold: Hold,
+    /// What was written last came with MSG_MORE.
+    pub more: bool,
     /// The interface cuts large segments.
     pub tso: bool,
     /// Answers follow what is received: acknowledgements can ride on them.
@@ -254,6 +259,8 @@ pub struct Cold {
     pub repaired_at: u64,
     /// Where the peer's FIN is, once announced.
     pub peer_fin: Option<u64>,
+    /// Ends of records, once there has been one.
+    pub records: Option<Box<Records>>,
     /// One past the peer's urgent byte; 0 for none.
     pub urgent: u64,
     /// One past our own urgent byte.
@@ -282,8 +289,8 @@ pub struct Cold {
     pub fast_opened: bool,
     /// Data came or went with the SYN.
     pub syn_data: bool,
-    /// When the last rate-limited acknowledgement was sent (RFC 5961 section 7).
-    pub challenged_at: Option<Instant>,
+    /// When the last rate-limited acknowledgement was sent (RFC 5961 section 7), or [`NEVER`].
+    pub challenged_at: u64,
     /// When data was received last.
     pub data_at: u64,
     /// What the receive window's growth is measured by.

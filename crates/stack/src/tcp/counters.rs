@@ -132,4 +132,6 @@ counters! {
     unused_windows_reduced,
     /// Handshakes that wait for the peer's first data (TCP_DEFER_ACCEPT).
     accepts_deferred,
+    /// Ends of records (MSG_EOR) that were not kept, for too many of them waited.
+    records_joined,
 }

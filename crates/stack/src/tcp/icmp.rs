@@ -34,6 +34,7 @@ impl Connection<'_> {
         step.shared.counters.icmp_errors += 1;
         match error {
             IcmpError::PortUnreachable => self.on_unreachable(step, TcpError::Refused),
+            IcmpError::ProtocolUnreachable => self.on_unreachable(step, TcpError::NoProtocol),
             IcmpError::HostUnreachable => self.on_unreachable(step, TcpError::HostUnreachable),
             IcmpError::NetUnreachable => self.on_unreachable(step, TcpError::NetUnreachable),
             IcmpError::TooBig { mtu } if self.cold.options.pmtu.heeds_routers() => {

@@ -321,12 +321,10 @@ impl Connection<'_> {
     }
 
     fn may_answer_invalid(&mut self, step: &Step<'_>) -> bool {
-        let recent = self
-            .cold
-            .challenged_at
-            .is_some_and(|at| step.now.0.saturating_sub(at.0) < CHALLENGE_INTERVAL_NS);
+        let at = self.cold.challenged_at;
+        let recent = at != NEVER && step.now.0.saturating_sub(at) < CHALLENGE_INTERVAL_NS;
         if !recent {
-            self.cold.challenged_at = Some(step.now);
+            self.cold.challenged_at = step.now.0;
         }
         !recent
     }
@@ -562,7 +560,7 @@ impl Connection<'_> {
         //# application consumes new data
         let second_segment = unacked > u64::from(hot.rcv_mss);
         let quick = hot.quick > 0 && !hot.interactive;
-        if had_gap || second_segment || quick || self.cold.options.quickack {
+        if had_gap || second_segment || quick {
             self.owe_ack(step);
         } else if hot.ack_at == NEVER {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3

@@ -7,6 +7,7 @@ use wire::tcp::SeqNumber;
 use super::connection::{Cold, Connection, Hot, NEVER, Phase, Shared, levels};
 use super::flow::{Flow, Place};
 use super::listener::{LISTENER_BIT, ListenError};
+use super::shape::Hold;
 use super::tables::Tcp;
 use super::{Accepted, TcpDetails, TcpInfo};
 use crate::api::{
@@ -156,18 +157,30 @@ impl Tcp {
         Ok(())
     }
 
-    /// The send stream now reaches to `end`.
-    pub fn written(&mut self, now: Instant, id: SocketId, end: u64) -> Result<(), RequestError> {
+    /// What is written up to `end` does not share a segment with what follows.
+    pub fn end_record(&mut self, now: Instant, id: SocketId, end: u64) -> Result<(), RequestError> {
+        let index = self.slot(id)?;
+        self.with(now, index, |connection, step| connection.end_record(step, end));
+        Ok(())
+    }
+
+    /// The send stream now reaches to `end`; `more` is to follow.
+    pub fn written(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        end: u64,
+        more: bool,
+    ) -> Result<(), RequestError> {
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| {
-            let hot = &mut *connection.hot;
-            if !hot.state.may_write() || connection.cold.close_wanted || end > STREAM_MAX {
+            let may_write = connection.hot.state.may_write();
+            if !may_write || connection.cold.close_wanted || end > STREAM_MAX {
                 return Err(RequestError::State);
             }
-            if end > hot.written {
+            if end > connection.hot.written {
                 connection.note_lack_of_data();
-                connection.hot.written = end;
-                step.ready = true;
+                connection.on_written(step, end, more);
                 connection.release_syn(step);
             }
             Ok(())
@@ -308,11 +321,36 @@ impl Tcp {
                 connection.update_mss();
             }
             connection.restart_keepalive(now);
-            if options.quickack && connection.hot.ack_at != NEVER {
-                connection.owe_ack(step);
-            }
             // What Nagle or TCP_CORK held may go now.
             step.ready = true;
+        });
+        Ok(())
+    }
+
+    /// Sends what is held back, as when TCP_NODELAY is set, also where TCP_CORK is.
+    pub fn push(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
+        let index = self.slot(id)?;
+        self.with(now, index, |connection, step| {
+            connection.hot.hold = Hold::Push;
+            step.ready = true;
+        });
+        Ok(())
+    }
+
+    /// TCP_QUICKACK, which does not last: acknowledgements wait for something to ride on, or go at
+    /// once, until the traffic says otherwise.
+    pub fn set_quickack(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        on: bool,
+    ) -> Result<(), RequestError> {
+        let index = self.slot(id)?;
+        self.with(now, index, |connection, step| {
+            connection.hot.interactive = !on;
+            if on && connection.hot.ack_at != NEVER {
+                connection.owe_ack(step);
+            }
         });
         Ok(())
     }
@@ -414,5 +452,6 @@ fn details(hot: &Hot, cold: &Cold) -> TcpDetails {
         receive_mss: hot.rcv_mss,
         advertised_mss: cold.advertised_mss(),
         syn_data: cold.syn_data,
+        interactive: hot.interactive,
     }
 }

@@ -136,6 +136,11 @@ impl Scoreboard {
         outstanding.saturating_sub(self.sacked).saturating_sub(self.lost)
     }
 
+    /// The first piece.
+    pub fn first(&self) -> Option<&Piece> {
+        self.pieces.front()
+    }
+
     /// The last piece.
     pub fn last(&self) -> Option<&Piece> {
         self.pieces.back()

@@ -5,20 +5,8 @@ use wire::tcp::{SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestam
 use super::SegmentTx;
 use super::connection::{Connection, NEVER, Phase, SendTimer, Step, Usage};
 use super::frto::Frto;
-use super::rtt::MILLISECOND;
 use super::settings::TcpSettings;
 use crate::api::{Instant, PathMtuDiscovery, Payload, TcpState};
-
-/// Most payload in one frame: Linux takes large frames of up to 65,535 bytes, Ethernet, IP and TCP
-/// headers included (longer ones are cut in software).
-const SUPER_SEGMENT_MAX: u64 = 65535 - 14 - 40 - 60;
-
-/// The largest multiple of `mss` that one frame can carry.
-fn super_segment(mss: u64) -> u64 {
-    (SUPER_SEGMENT_MAX / mss.max(1)).max(1) * mss
-}
-/// How long TCP_CORK holds a partial segment back (tcp(7)).
-const CORK_NS: u64 = 200 * MILLISECOND;
 
 /// The next segment to send, decided and not yet made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +43,7 @@ impl Connection<'_> {
     pub fn has_something_to_send(&mut self, now: Instant) -> bool {
         self.look_at_pace(now);
         let mut limited = false;
-        let has = self.next(&mut limited).is_some();
+        let has = self.next(now, &mut limited).is_some();
         self.hot.cwnd_limited |= limited;
         has
     }
@@ -64,7 +52,7 @@ impl Connection<'_> {
     pub fn emit(&mut self, step: &mut Step<'_>, out: &mut [u8]) -> Option<SegmentTx> {
         self.look_at_pace(step.now);
         let mut limited = false;
-        let next = self.next(&mut limited);
+        let next = self.next(step.now, &mut limited);
         self.hot.cwnd_limited |= limited;
         let mut next = next?;
         let sack = match next {
@@ -112,11 +100,7 @@ impl Connection<'_> {
                 if fin {
                     flags |= TcpFlags::FIN;
                 }
-                if end == self.hot.written && len > 0 {
-                    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
-                    //# (1) MUST NOT buffer data indefinitely (MUST-60), and (2) MUST set the PSH
-                    //# bit in the last buffered segment (i.e., when there is no more queued data
-                    //# to be sent) (MUST-61).
+                if len > 0 && self.is_pushed(end) {
                     flags |= TcpFlags::PSH;
                 }
                 if len > 0 {
@@ -222,7 +206,7 @@ impl Connection<'_> {
         self.hot.mss.saturating_sub(bytes).max(8)
     }
 
-    fn next(&self, limited: &mut bool) -> Option<Next> {
+    fn next(&self, now: Instant, limited: &mut bool) -> Option<Next> {
         let hot = &*self.hot;
         match hot.state {
             TcpState::Closed | TcpState::TimeWait => return None,
@@ -232,7 +216,7 @@ impl Connection<'_> {
         if hot.syn_unacked && hot.syn_due {
             return Some(Next::Syn);
         }
-        if let Some(data) = self.next_data(limited) {
+        if let Some(data) = self.next_data(now, limited) {
             return Some(data);
         }
         if hot.probe_due {
@@ -241,17 +225,17 @@ impl Connection<'_> {
         (hot.acks_owed > 0).then_some(Next::Ack)
     }
 
-    fn next_data(&self, limited: &mut bool) -> Option<Next> {
+    fn next_data(&self, now: Instant, limited: &mut bool) -> Option<Next> {
         if let Some(probe) = self.next_tail_probe() {
             return Some(probe);
         }
         if self.cold.frto == Frto::Asked {
             // The question is put with new data, and lost data waits for the answer.
             let asked = self.hot.nxt > self.cold.recover;
-            let new = self.next_new(limited);
+            let new = self.next_new(now, limited);
             return if asked { new } else { new.or_else(|| self.next_again(limited)) };
         }
-        self.next_again(limited).or_else(|| self.next_new(limited))
+        self.next_again(limited).or_else(|| self.next_new(now, limited))
     }
 
     /// Lost data to be sent again.
@@ -265,14 +249,15 @@ impl Connection<'_> {
         }
         let room = u64::from(hot.window.cwnd).saturating_sub(pipe);
         // With nothing on its way nothing would ever make more room.
-        if room < mss && pipe > 0 {
+        if room < mss.min(end.min(self.record_end(start)) - start) && pipe > 0 {
             *limited = true;
             return None;
         }
         let most = if hot.tso && !hot.urging { (room / mss).max(1) * mss } else { mss };
         let most = most.min(self.burst_bytes());
         let within = self.within_shrunken_window(start)?.min(most);
-        let end = end.min(start.saturating_add(within.min(super_segment(mss))));
+        let frame = if hot.tso { self.frame_bytes() } else { mss };
+        let end = end.min(start.saturating_add(within.min(frame))).min(self.record_end(start));
         let data_end = end.min(hot.written);
         let fin = end > hot.written;
         Some(Next::Data { start: start.min(data_end), end: data_end, fin, again: true })
@@ -323,7 +308,7 @@ impl Connection<'_> {
     }
 
     /// New data, if windows, Nagle and cork allow.
-    fn next_new(&self, limited: &mut bool) -> Option<Next> {
+    fn next_new(&self, now: Instant, limited: &mut bool) -> Option<Next> {
         let hot = &*self.hot;
         let send_end = hot.send_end();
         if hot.nxt >= send_end {
@@ -360,18 +345,19 @@ impl Connection<'_> {
             return (bytes > 0).then_some(probe);
         }
         let is_large = hot.tso && !hot.urging && !hot.ecn.tells_reduction();
-        let most = if is_large { super_segment(mss).min(self.burst_bytes()) } else { mss };
-        // A large frame costs as much as a small one, so what acknowledgements free is collected
-        // up to a third of the window (Linux's tcp_tso_should_defer).
+        let most = if is_large { self.frame_bytes().min(self.burst_bytes()) } else { mss };
         let limit = usable.min(room);
-        let third = u64::from(hot.snd_wnd.min(hot.window.cwnd)) / 3;
-        if is_large && pipe > 0 && limit < remaining && limit < third.min(most) {
+        let record = remaining.min(self.record_end(hot.nxt) - hot.nxt);
+        if is_large && pipe > 0 && limit < record && self.should_wait_for_room(now, limit, most) {
             *limited |= room < usable;
             return None;
         }
-        let mut len = remaining.min(usable).min(most).min(room.max(mss));
+        let mut len = record.min(usable).min(most).min(room.max(mss));
         let tail = len % mss;
-        if tail != 0 && (len < remaining || !self.may_send_partial(closing)) {
+        // Only the last segment of all waits for more to fill it.
+        let may_be_partial =
+            || len == record && (record < remaining || self.may_send_partial(closing));
+        if tail != 0 && !may_be_partial() {
             len -= tail;
             if len == 0 {
                 return None;
@@ -383,25 +369,6 @@ impl Connection<'_> {
             return None;
         }
         Some(Next::Data { start: hot.nxt, end, fin, again: false })
-    }
-
-    /// Nagle's algorithm in Minshall's variant, and TCP_CORK, as Linux has them.
-    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
-    //# A TCP implementation SHOULD implement the Nagle algorithm to coalesce
-    //# short segments (SHLD-7).
-    fn may_send_partial(&self, closing: bool) -> bool {
-        let hot = &*self.hot;
-        if closing || hot.urging {
-            return true;
-        }
-        if hot.cork {
-            // The timer has held it long enough.
-            return hot.probe_due;
-        }
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
-        //# However, there MUST be a way for an application to disable the Nagle algorithm on an
-        //# individual connection (MUST-17).
-        hot.nodelay || hot.flight() == 0 || hot.small_end <= hot.una
     }
 
     /// Full segments, but never more than half the largest window the peer ever offered.
@@ -598,8 +565,8 @@ impl Connection<'_> {
         }
         let (timer, after) = if self.is_window_closed() {
             (SendTimer::Persist, hot.rtt.rto_ns())
-        } else if hot.cork {
-            (SendTimer::Cork, CORK_NS)
+        } else if self.is_held() {
+            (SendTimer::Cork, hot.rtt.rto_ns())
         } else {
             return;
         };

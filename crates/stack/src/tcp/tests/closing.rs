@@ -219,7 +219,7 @@ fn slots_are_reused_under_new_generations() {
     let new = peer.host.ids().last().unwrap();
     assert_eq!(new.index, old.index);
     assert_ne!(new.generation, old.generation);
-    assert_eq!(peer.host.tcp.written(peer.now, old, 5), Err(RequestError::Stale));
+    assert_eq!(peer.host.tcp.written(peer.now, old, 5, false), Err(RequestError::Stale));
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn asking_for_quick_acknowledgements_sends_the_one_that_waits() {
     }
     peer.send("P. 201:211 ack 1");
     peer.expect("");
-    peer.set_options(|options| options.quickack = true);
+    peer.quickack(true);
     peer.expect(". 1:1 ack 211");
 }
 

@@ -119,7 +119,7 @@ impl Host {
         let stream = self.sending.entry(id).or_default();
         stream.extend_from_slice(bytes);
         let end = stream.len() as u64;
-        self.tcp.written(now, id, end).expect("writable");
+        self.tcp.written(now, id, end, false).expect("writable");
     }
 
     pub fn read_all(&mut self, now: Instant, id: SocketId) -> u64 {

@@ -223,6 +223,11 @@ impl Peer {
         self.host.tcp.set_options(self.now, self.id, options).unwrap();
     }
 
+    /// TCP_QUICKACK.
+    pub fn quickack(&mut self, on: bool) {
+        self.host.tcp.set_quickack(self.now, self.id, on).unwrap();
+    }
+
     /// Lets time pass; timers run when they are due.
     pub fn wait(&mut self, ms: u64) {
         let end = self.now.0 + ms * MS;

@@ -56,12 +56,15 @@ fn every_second_full_segment_is_acknowledged() {
 }
 
 #[test]
-fn quickack_acknowledges_every_segment() {
-    let mut peer = settled();
-    peer.set_options(|o| o.quickack = true);
-    peer.sent();
-    peer.send("P. 40001:40011 ack 1");
-    peer.expect(". 1:1 ack 40011");
+fn without_quickack_a_lone_segment_waits_also_at_the_start() {
+    let mut peer = Peer::established();
+    peer.quickack(false);
+    peer.send("P. 1:11 ack 1");
+    peer.expect("");
+    peer.wait(60);
+    peer.expect(". 1:1 ack 11");
+    peer.send("P. 11:21 ack 1");
+    peer.expect(". 1:1 ack 21");
 }
 
 #[test]
