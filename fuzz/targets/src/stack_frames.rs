@@ -166,7 +166,7 @@ impl Run {
             8..=11 => self.tcp_request(input),
             12 | 13 => self.udp_request(input),
             14 => self.keeper.refuse = input.byte() & 1 != 0,
-            16 => self.from_router(input),
+            16 => self.router_says(input),
             _ => {
                 self.stack = Stack::import(&self.stack.export()).expect("our own export");
                 let damaged = input.bytes(64);
@@ -319,7 +319,7 @@ impl Run {
     }
 
     /// What routers say: queries for groups, advertisements.
-    fn from_router(&mut self, input: &mut Input<'_>) {
+    fn router_says(&mut self, input: &mut Input<'_>) {
         let (kind, hop_limit) = match input.byte() % 2 {
             0 => (mld::QUERY, mld::HOP_LIMIT),
             _ => (ROUTER_ADVERTISEMENT, ndp::HOP_LIMIT),
