@@ -63,6 +63,8 @@ struct Stream {
     endpoint: Endpoint,
     /// The end of the peer's bytes was read.
     ended: bool,
+    /// It has shut its reading, and takes what comes all the same, as it still can.
+    deaf: bool,
     aborting: bool,
 }
 
@@ -258,7 +260,8 @@ impl Program {
         ] {
             let _ = endpoint.set_option(option, value);
         }
-        let stream = Stream { connection, side, endpoint, ended: false, aborting: false };
+        let stream =
+            Stream { connection, side, endpoint, ended: false, deaf: false, aborting: false };
         self.streams.insert(id, stream);
         self.is_ready(now, id, &shared.swarm);
     }
@@ -336,8 +339,11 @@ impl Program {
                     }
                     let side = &mut shared.connections[connection].sides[1];
                     if side.is_open {
-                        if shared.swarm.adversary || shared.swarm.link.duplicate > 0 {
-                            // An old SYN, delivered late: it ends when it gets no answer.
+                        let has_cookies = shared.swarm.hosts[self.at.0].syn_cookies;
+                        if shared.swarm.adversary || shared.swarm.link.duplicate > 0 || has_cookies
+                        {
+                            // An old SYN, delivered late, or with cookies what was still under way
+                            // when this side ended: it ends when it gets no answer.
                             shared.coverage.hit("accepted twice");
                             continue;
                         }
@@ -428,8 +434,8 @@ impl Program {
             (own.ending, own.total)
         };
         let _ = now;
-        if ending == Ending::Deaf && !stream.ended && endpoint.is_connected() {
-            stream.ended = true;
+        if ending == Ending::Deaf && !stream.deaf && endpoint.is_connected() {
+            stream.deaf = true;
             if let Err(errno) = endpoint.shutdown(How::Read)
                 && errno != Errno::NOTCONN
             {
@@ -444,6 +450,7 @@ impl Program {
         while !stream.ended && reads > 0 {
             reads -= 1;
             match endpoint.read(&mut bytes) {
+                Ok(0) if stream.deaf => break,
                 Ok(0) => {
                     stream.ended = true;
                     let of = &shared.connections[connection];
@@ -523,14 +530,14 @@ impl Program {
             }
         }
         let own = &shared.connections[connection].sides[side];
-        if stream.ended && own.shut {
+        if (stream.ended || stream.deaf) && own.shut {
             endpoint.close();
             let outcome = if ending == Ending::Deaf { Outcome::Left } else { Outcome::Clean };
             self.finish(id, outcome, shared);
             return Ok(false);
         }
         let wants_out = own.written < total;
-        let ended = stream.ended;
+        let ended = stream.ended || stream.deaf;
         let readiness = endpoint.readiness();
         if readiness.contains(Readiness::ERR) {
             return Ok(true);
