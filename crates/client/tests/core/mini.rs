@@ -229,13 +229,7 @@ impl Engine {
             let granted = FromEngine::Granted { serial, endpoints: vec![endpoint], local };
             control.send(&granted, &[], Wait::Yes).unwrap();
         }
-        let listener = self.connections.iter().find(|(_, c)| c.listener).map(|(id, _)| *id);
-        if let Some(id) = listener {
-            self.connections.get_mut(&id).unwrap().area.set_pending(self.knocks, 1);
-            if self.knocks > 0 {
-                self.dirty.push(id);
-            }
-        }
+        self.show_knocks();
         while let Some(buffer) = self.free.pop() {
             if !self.lane.grant(buffer) {
                 self.free.push(buffer);
@@ -250,6 +244,16 @@ impl Engine {
             rustix::io::write(wake, &[1]).unwrap();
         }
         worked
+    }
+
+    fn show_knocks(&mut self) {
+        let listener = self.connections.iter().find(|(_, c)| c.listener).map(|(id, _)| *id);
+        if let Some(id) = listener {
+            self.connections.get_mut(&id).unwrap().area.set_pending(self.knocks, 1);
+            if self.knocks > 0 {
+                self.dirty.push(id);
+            }
+        }
     }
 
     fn open(&mut self, listener: bool, status: Status) -> u32 {
@@ -296,6 +300,8 @@ impl Engine {
             Request::Accept { .. } if self.knocks == 0 => Reply::Failed { errno: 11 },
             Request::Accept { .. } => {
                 self.knocks -= 1;
+                // Before the answer, as engines do: who has taken the last sees none waiting.
+                self.show_knocks();
                 let endpoint = self.open(false, Status::CONNECTED);
                 let remote = "10.9.0.1:50000".parse().unwrap();
                 Reply::Endpoint { endpoint, addresses: Addresses { local, remote } }
