@@ -79,12 +79,25 @@ static void *datagrams(void *unused) {
     struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons(port)};
     int fd = socket(AF_INET, SOCK_DGRAM, 0);
     if (bind(fd, (struct sockaddr *)&here, sizeof here)) exit(2);
-    static char buffer[65536];
+    static char buffer[65536], control[256];
+    int on = 1;
+    setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &on, sizeof on);
+    setsockopt(fd, IPPROTO_IP, IP_RECVTTL, &on, sizeof on);
     for (;;) {
         struct sockaddr_in from;
-        socklen_t len = sizeof from;
-        ssize_t got = recvfrom(fd, buffer, sizeof buffer, 0, (struct sockaddr *)&from, &len);
-        if (got >= 0) sendto(fd, buffer, got, 0, (struct sockaddr *)&from, len);
+        struct iovec part = {buffer, sizeof buffer};
+        struct msghdr message = {&from, sizeof from, &part, 1, control, sizeof control, 0};
+        ssize_t got = recvmsg(fd, &message, 0);
+        /* How it came is the answer to a question mark. */
+        if (got == 1 && buffer[0] == '?') {
+            int tos = -1, ttl = -1;
+            for (struct cmsghdr *at = CMSG_FIRSTHDR(&message); at; at = CMSG_NXTHDR(&message, at)) {
+                if (at->cmsg_type == IP_TOS) tos = *CMSG_DATA(at);
+                if (at->cmsg_type == IP_TTL) memcpy(&ttl, CMSG_DATA(at), sizeof ttl);
+            }
+            got = sprintf(buffer, "tos %x ttl %d", tos, ttl);
+        }
+        if (got >= 0) sendto(fd, buffer, got, 0, (struct sockaddr *)&from, sizeof from);
     }
 }
 

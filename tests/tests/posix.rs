@@ -28,10 +28,10 @@ fn compiled(lab: &Lab, name: &str) -> PathBuf {
     program
 }
 
-/// What the probe prints when it runs on `side` with the peer at `peer` on the other host's
-/// kernel, as `accelerated` says.
-fn probed(world: &World, side: Side, peer: Ipv4Addr, accelerated: bool) -> String {
-    let probe = Task::new(compiled(&world.lab, "probe")).args([peer.to_string(), PORT.to_string()]);
+/// What the program `name` prints when it runs on `side` with the peer at `peer` on the other
+/// host's kernel, as `accelerated` says.
+fn probed(world: &World, name: &str, side: Side, peer: Ipv4Addr, accelerated: bool) -> String {
+    let probe = Task::new(compiled(&world.lab, name)).args([peer.to_string(), PORT.to_string()]);
     let program = if accelerated { world.start(side, probe) } else { world.lab.start(side, probe) };
     let finished = program.and_then(|program| program.wait(PATIENCE)).expect("the probe ends");
     assert!(finished.status.success(), "{}{}", finished.output, finished.errors);
@@ -40,6 +40,7 @@ fn probed(world: &World, side: Side, peer: Ipv4Addr, accelerated: bool) -> Strin
 
 fn compare(
     test: &str,
+    program: &str,
     arrangement: Arrangement,
     side: Side,
     on_engine: Ipv4Addr,
@@ -50,8 +51,8 @@ fn compare(
     let peer = Task::new(compiled(&world.lab, "peer")).arg(PORT.to_string());
     let mut peer = world.lab.start(side.other(), peer).expect("the peer starts");
     peer.until(PATIENCE, |peer| listens(peer.pid(), PORT)).expect("the peer listens");
-    let kernel = probed(&world, side, on_kernel, false);
-    let engine = probed(&world, side, on_engine, true);
+    let kernel = probed(&world, program, side, on_kernel, false);
+    let engine = probed(&world, program, side, on_engine, true);
     let differences: Vec<String> = kernel
         .lines()
         .zip(engine.lines())
@@ -66,6 +67,7 @@ fn compare(
 fn sockets_behave_as_the_kernels_on_a_packet_port() {
     compare(
         "sockets_behave_as_the_kernels_on_a_packet_port",
+        "probe",
         Arrangement::PacketClients,
         Side::A,
         SERVERS,
@@ -77,7 +79,44 @@ fn sockets_behave_as_the_kernels_on_a_packet_port() {
 fn sockets_behave_as_the_kernels_on_a_tap() {
     compare(
         "sockets_behave_as_the_kernels_on_a_tap",
+        "probe",
         Arrangement::TapServers,
+        Side::B,
+        CLIENTS,
+        CLIENTS_KERNEL,
+    );
+}
+
+#[test]
+fn datagrams_say_what_the_kernels_say_on_a_packet_port() {
+    compare(
+        "datagrams_say_what_the_kernels_say_on_a_packet_port",
+        "ancillary",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+#[test]
+fn datagrams_say_what_the_kernels_say_on_a_tap() {
+    compare(
+        "datagrams_say_what_the_kernels_say_on_a_tap",
+        "ancillary",
+        Arrangement::TapServers,
+        Side::B,
+        CLIENTS,
+        CLIENTS_KERNEL,
+    );
+}
+
+#[test]
+fn datagrams_say_what_the_kernels_say_on_a_shared_interface() {
+    compare(
+        "datagrams_say_what_the_kernels_say_on_a_shared_interface",
+        "ancillary",
+        Arrangement::XdpServers,
         Side::B,
         CLIENTS,
         CLIENTS_KERNEL,

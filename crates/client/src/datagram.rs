@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use shm::Status;
 use shm::client_side::{Carved, Direction, ReceiveGuard};
 use shm::descriptor::{
-    DATAGRAM_HEADER_BYTES, DatagramHeader, DescriptorFlags, DescriptorKind, Span,
+    DATAGRAM_HEADER_BYTES, DatagramFlags, DatagramHeader, DescriptorFlags, DescriptorKind, Span,
 };
 
 use crate::driver::{locked, reentered};
@@ -15,8 +15,9 @@ use crate::endpoint::{Call, Endpoint, Kind, Readiness};
 use crate::session::unspecified;
 use crate::stream::Place;
 
-/// Longest payload of a datagram, in bytes (IPv4; RFC 768's length field less the header).
-const PAYLOAD_MAX: usize = 65_507;
+/// Longest payload of a datagram over IPv4, in bytes (RFC 768's length field less the headers),
+/// and over IPv6, where the IP header does not count.
+const PAYLOAD_MAX: [usize; 2] = [65_507, 65_527];
 /// A datagram's pieces are at least this long, unless it is shorter.
 const PIECE_MIN: u32 = 2048;
 
@@ -35,18 +36,44 @@ pub struct Received {
     pub tos: u8,
     /// TTL as it arrived.
     pub ttl: u8,
+    /// Through which of the engine's interfaces, plus one; 0 unknown.
+    pub interface: u32,
+    /// It is several datagrams of this size, the last maybe shorter (UDP_GRO); 0 for one.
+    pub segment_bytes: u16,
+}
+
+/// What a datagram that is to be sent says beside its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Where to; `None` for the peer that was set.
+    pub remote: Option<SocketAddr>,
+    /// From which of our addresses; `None` for the endpoint's own.
+    pub local: Option<IpAddr>,
+    /// Type of service.
+    pub tos: u8,
+    /// TTL; 0 for the engine's.
+    pub ttl: u8,
+    /// Through which of the engine's interfaces, plus one, where the address does not say; else 0.
+    pub interface: u32,
+    /// It is several datagrams of this size, the last maybe shorter (UDP_SEGMENT); 0 for one.
+    pub segment_bytes: u16,
+    /// How it is sent.
+    pub flags: DatagramFlags,
 }
 
 impl Endpoint {
     pub(crate) fn datagram_readiness(&self, call: &Call<'_>, asked: Readiness) -> Readiness {
         let view = call.view();
-        let levels = view.levels();
         let mut readiness = Readiness::empty();
+        if self.has_errors(call) {
+            readiness |= Readiness::ERR;
+        }
+        let levels = view.levels();
         if levels.readable > view.consumed() || call.is_shut_for_reading() {
             readiness |= Readiness::IN;
         }
         if levels.errno != 0 && view.reported_errors() != levels.errors {
-            readiness |= Readiness::ERR | Readiness::IN | Readiness::OUT;
+            readiness |= Readiness::ERR;
         }
         if levels.status.contains(Status::HANGUP) {
             readiness |= Readiness::HUP;
@@ -58,7 +85,8 @@ impl Endpoint {
     }
 
     pub(crate) fn next_datagram_bytes(&self, call: &Call<'_>) -> u64 {
-        let Ok(receive) = call.view().lock_receive(call.driver().tag()) else { return 0 };
+        let Ok(mut receive) = call.view().lock_receive(call.driver().tag()) else { return 0 };
+        self.sort(call, &mut receive);
         let next = receive.consumed();
         if receive.readable() <= next {
             return 0;
@@ -87,11 +115,11 @@ impl Endpoint {
     ) -> Result<Received, Errno> {
         let call = self.call_as(Kind::Datagram)?;
         let view = call.view();
-        let levels = view.levels();
-        if let Some(errno) = call.error(&levels) {
+        let mut receive = view.lock_receive(call.driver().tag()).map_err(reentered)?;
+        self.sort(&call, &mut receive);
+        if let Some(errno) = self.datagram_error(&call) {
             return Err(errno);
         }
-        let mut receive = view.lock_receive(call.driver().tag()).map_err(reentered)?;
         let start = receive.consumed();
         if receive.readable() <= start {
             return Err(call.again());
@@ -111,45 +139,45 @@ impl Endpoint {
         local: Option<IpAddr>,
         parts: &[IoSlice<'_>],
     ) -> Result<usize, Errno> {
-        self.send_segments(remote, local, parts, 0)
+        self.send_datagram(&Outgoing { remote, local, ..Outgoing::default() }, parts)
     }
 
-    /// Sends several datagrams to the same peer at once: `parts` cut into pieces of
-    /// `segment_bytes` (UDP_SEGMENT); 0 for one.
-    pub fn send_segments(
+    /// The same with everything that can be said of a datagram.
+    pub fn send_datagram(
         &self,
-        remote: Option<SocketAddr>,
-        local: Option<IpAddr>,
+        outgoing: &Outgoing,
         parts: &[IoSlice<'_>],
-        segment_bytes: u16,
     ) -> Result<usize, Errno> {
         let call = self.call_as(Kind::Datagram)?;
         let view = call.view();
-        if let Some(errno) = call.error(&view.levels()) {
+        self.has_errors(&call);
+        if let Some(errno) = self.datagram_error(&call) {
             return Err(errno);
         }
         if call.is_shut_for_writing() {
             return Err(Errno::PIPE);
         }
-        let payload: usize = parts.iter().map(|part| part.len()).sum();
-        if payload > PAYLOAD_MAX {
-            return Err(Errno::MSGSIZE);
-        }
         let own = *locked(&self.inner.addresses);
-        let remote = match remote {
+        let remote = match outgoing.remote {
             Some(remote) if remote.port() == 0 => return Err(Errno::INVAL),
             Some(remote) => remote,
             None if own.remote == unspecified(own.remote) => return Err(Errno::DESTADDRREQ),
             None => own.remote,
         };
-        let local = local.map_or(unspecified(remote), |ip| SocketAddr::new(ip, own.local.port()));
+        let payload: usize = parts.iter().map(|part| part.len()).sum();
+        if payload > PAYLOAD_MAX[usize::from(remote.ip().to_canonical().is_ipv6())] {
+            return Err(Errno::MSGSIZE);
+        }
+        let port = own.local.port();
+        let local = outgoing.local.map_or(unspecified(remote), |ip| SocketAddr::new(ip, port));
         let header = DatagramHeader {
             remote,
             local,
-            tos: 0,
-            ttl: 0,
-            interface: 0,
-            gso_bytes: segment_bytes,
+            tos: outgoing.tos,
+            ttl: outgoing.ttl,
+            interface: outgoing.interface,
+            gso_bytes: outgoing.segment_bytes,
+            flags: outgoing.flags,
             payload_bytes: payload as u32,
         };
         let total = DATAGRAM_HEADER_BYTES + payload as u32;
@@ -229,6 +257,8 @@ fn copy_datagram(
         local: header.local,
         tos: header.tos,
         ttl: header.ttl,
+        interface: header.interface,
+        segment_bytes: header.gso_bytes,
     };
     Ok((received, next))
 }

@@ -1,7 +1,7 @@
 //! Endpoints: connections, listeners and datagram sockets as a program holds them.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
@@ -11,6 +11,7 @@ use shm::descriptor::{DescriptorFlags, DescriptorKind, Span};
 use shm::request::{Addresses, ConnectionInfo, OptionName, Reply, Request};
 
 use crate::driver::{Driver, locked, reentered};
+use crate::errors::Errors;
 use crate::session::{Session, unspecified};
 
 /// An endpoint's number, unique among those of the session that are open.
@@ -100,6 +101,9 @@ pub(crate) struct Inner {
     pub addresses: Mutex<Addresses>,
     /// As the program has set it; 0 while it tunes itself.
     send_limit: AtomicU64,
+    /// Reports of errors of a datagram endpoint, once they are expected.
+    pub errors: Mutex<Errors>,
+    pub sorts: AtomicBool,
     /// Calls in progress, and whether it is closed. The last call to leave a closed endpoint gives
     /// it back to the engine, so that none ever touches an area that is somebody else's by then.
     gate: AtomicU64,
@@ -259,6 +263,8 @@ impl Endpoint {
             parts: parts.filter(|parts| !parts.is_empty())?,
             addresses: Mutex::new(addresses),
             send_limit: AtomicU64::new(0),
+            errors: Mutex::default(),
+            sorts: AtomicBool::new(false),
             gate: AtomicU64::new(0),
         };
         Some(Self { inner: Arc::new(inner) })
@@ -421,6 +427,10 @@ impl Endpoint {
     /// The error that waits, and takes it (SO_ERROR).
     pub fn take_error(&self) -> Option<Errno> {
         match self.call() {
+            Ok(call) if self.inner.kind == Kind::Datagram => {
+                self.has_errors(&call);
+                self.datagram_error(&call)
+            }
             Ok(call) => call.error(&call.view().levels()),
             Err(errno) => Some(errno),
         }

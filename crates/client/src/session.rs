@@ -156,10 +156,7 @@ impl Session {
 
     /// Whether `address` is one of the engine's own.
     pub fn owns(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        self.interfaces().interfaces.iter().any(|interface| {
-            interface.addresses.iter().any(|(own, _)| own.to_canonical() == address)
-        })
+        owns_among(&self.interfaces().interfaces, address.to_canonical())
     }
 
     /// Whether `address` is the engine's and no kernel's: then it is reached through the engine
@@ -170,6 +167,35 @@ impl Session {
         told.interfaces.iter().filter(|interface| !interface.shared).any(|interface| {
             interface.addresses.iter().any(|(own, _)| own.to_canonical() == address)
         })
+    }
+
+    /// Through which interface of the engine's a datagram to `address` goes: its number plus one,
+    /// the kernel's number of it and its MTU. `None` when the engine has no way.
+    pub fn way_to(&self, address: IpAddr) -> Option<WayOut> {
+        let address = address.to_canonical();
+        let told = self.interfaces();
+        let numbered = (1..).zip(&told.interfaces);
+        if owns_among(&told.interfaces, address) {
+            return Some(WayOut { interface: 0, kernel_index: 0, mtu: u16::MAX });
+        }
+        let best = numbered.filter_map(|(interface, of)| {
+            let (prefix, is_here) = ways(std::slice::from_ref(of), address).max()?;
+            is_here.then_some((prefix, std::cmp::Reverse(interface), of))
+        });
+        best.max_by_key(|(prefix, order, _)| (*prefix, *order)).map(
+            |(_, std::cmp::Reverse(interface), of)| WayOut {
+                interface,
+                kernel_index: of.kernel_index,
+                mtu: of.mtu,
+            },
+        )
+    }
+
+    /// The kernel's number of an interface, by ours plus one; 0 unknown.
+    pub fn kernel_index(&self, interface: u32) -> u32 {
+        let told = self.interfaces();
+        let place = (interface as usize).checked_sub(1);
+        place.and_then(|place| told.interfaces.get(place)).map_or(0, |of| of.kernel_index)
     }
 
     /// Whether the engine is there, as far as has been noticed. Once it is not, it never is again:
@@ -460,6 +486,22 @@ pub(crate) fn unspecified(like: SocketAddr) -> SocketAddr {
         SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     }
+}
+
+fn owns_among(interfaces: &[InterfaceInfo], address: IpAddr) -> bool {
+    let mut all = interfaces.iter().flat_map(|interface| &interface.addresses);
+    all.any(|(own, _)| own.to_canonical() == address)
+}
+
+/// The way that a datagram takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WayOut {
+    /// The engine's interface, plus one; 0 when it goes to the engine itself.
+    pub interface: u32,
+    /// The kernel's number of it; 0 where it has none.
+    pub kernel_index: u32,
+    /// Largest IP packet.
+    pub mtu: u16,
 }
 
 /// Good on one link only, and the kernel's interface that a program means with it is not ours.

@@ -13,11 +13,13 @@
 //! line); calls inside the C library (stdio on a socket) pass the layer by.
 
 mod accepting;
+mod ancillary;
 mod datagram;
 mod epoll;
 mod fork;
 mod kernel;
 mod link;
+mod marks;
 mod naming;
 mod notices;
 mod options;
@@ -324,10 +326,10 @@ fn process_id() -> u32 {
 impl Sockets {
     /// A message with control data was sent.
     pub fn notice_control_messages(&self, fd: RawFd) {
-        if self.socket(fd).is_some_and(|socket| socket.connection().is_some() || !socket.stream) {
+        if self.socket(fd).is_some_and(|socket| socket.connection().is_some()) {
             self.notice(Notice::ControlMessages, || {
-                "control messages (SCM_RIGHTS, UDP_SEGMENT and the like) have no effect on \
-                 accelerated sockets"
+                "control messages (SCM_RIGHTS and the like) have no effect on accelerated \
+                 connections"
                     .into()
             });
         }

@@ -1,9 +1,13 @@
 //! Datagrams into and out of the region.
 
-use shm::descriptor::{DATAGRAM_HEADER_BYTES, DatagramHeader, DescriptorKind};
-use stack::api::{DatagramMeta, SocketId};
+use shm::descriptor::{
+    DATAGRAM_HEADER_BYTES, DatagramFlags, DatagramHeader, DescriptorKind, ERROR_REPORT_BYTES,
+    ErrorReport,
+};
+use stack::api::{DatagramMeta, InterfaceIndex, SocketId, UdpErrorReport};
 
 use crate::endpoint::{Datagram, Endpoint, Role};
+use crate::errno;
 use crate::session::{Breach, Session};
 use crate::stats::Counters;
 
@@ -16,6 +20,14 @@ const BUFFERS_UNASKED: usize = 2;
 /// Most spans of one datagram: full buffers of the smallest size, and some remnants.
 const SPANS_MAX: usize = 80;
 
+/// Most bytes before a datagram's payload.
+const HEAD_MAX: usize = DATAGRAM_HEADER_BYTES as usize + ERROR_REPORT_BYTES;
+
+/// An interface as a datagram's header names it.
+fn numbered(interface: InterfaceIndex) -> u32 {
+    u32::from(interface.0.wrapping_add(1))
+}
+
 impl Session {
     /// Copies a datagram (or several coalesced ones) behind its header into the receive queue.
     /// `false`: at least one found no room.
@@ -27,28 +39,82 @@ impl Session {
         bytes: &[u8],
         counters: &Counters,
     ) -> bool {
-        let size = meta.gso_bytes.map_or(0, usize::from);
-        if size == 0 || bytes.len() <= size {
-            return self.store_one(index, id, meta, bytes, counters);
+        let size = meta.gso_bytes.filter(|size| bytes.len() > usize::from(*size)).unwrap_or(0);
+        let header = DatagramHeader {
+            remote: meta.remote,
+            local: meta.local,
+            tos: meta.tos,
+            ttl: meta.ttl,
+            interface: numbered(meta.interface),
+            gso_bytes: size,
+            flags: DatagramFlags::empty(),
+            payload_bytes: bytes.len() as u32,
+        };
+        if size == 0 || self.takes_coalesced(index) {
+            return self.store_one(index, id, &header, &[], bytes, counters);
         }
         let mut all = true;
-        for part in bytes.chunks(size) {
-            all &= self.store_one(index, id, meta, part, counters);
+        for part in bytes.chunks(size.into()) {
+            let payload_bytes = part.len() as u32;
+            let header = DatagramHeader { gso_bytes: 0, payload_bytes, ..header };
+            all &= self.store_one(index, id, &header, &[], part, counters);
         }
         all
+    }
+
+    fn takes_coalesced(&self, index: u32) -> bool {
+        match self.endpoints.get(index as usize).map(|endpoint| &endpoint.role) {
+            Some(Role::Datagram(datagram)) => datagram.takes_coalesced,
+            _ => false,
+        }
+    }
+
+    /// Puts the report of an error into the receive queue, with what came back of the datagram.
+    pub fn store_error(
+        &mut self,
+        index: u32,
+        id: SocketId,
+        report: &UdpErrorReport,
+        quoted: &[u8],
+        counters: &Counters,
+    ) -> bool {
+        let header = DatagramHeader {
+            remote: report.remote,
+            local: report.local,
+            tos: report.tos,
+            ttl: report.ttl,
+            interface: numbered(report.interface),
+            gso_bytes: 0,
+            flags: DatagramFlags::ERROR,
+            payload_bytes: (ERROR_REPORT_BYTES + quoted.len()) as u32,
+        };
+        let report = ErrorReport {
+            errno: errno::number(errno::of_datagram(report.error)),
+            kind: report.kind,
+            code: report.code,
+            info: report.info,
+            offender: (report.kind != 0).then_some(report.offender),
+        };
+        let stored = self.store_one(index, id, &header, &report.encode(), quoted, counters);
+        if stored {
+            counters.datagram_errors.increment();
+        }
+        stored
     }
 
     fn store_one(
         &mut self,
         index: u32,
         id: SocketId,
-        meta: &DatagramMeta,
+        header: &DatagramHeader,
+        report: &[u8],
         bytes: &[u8],
         counters: &Counters,
     ) -> bool {
         let geometry = *self.region.geometry();
         let slots = u64::from(geometry.receive_slots);
-        let total = DATAGRAM_HEADER_BYTES as usize + bytes.len();
+        let head_bytes = DATAGRAM_HEADER_BYTES as usize + report.len();
+        let total = head_bytes + bytes.len();
         // Each descriptor's span lies in one buffer; all but the last fill theirs.
         let parts = total.div_ceil(geometry.buffer_bytes as usize);
         let is_full = |datagram: &Datagram, pushed: u64| {
@@ -75,17 +141,13 @@ impl Session {
             counters.buffers_exhausted.increment();
             return false;
         }
-        let header = DatagramHeader {
-            remote: meta.remote,
-            local: meta.local,
-            tos: meta.tos,
-            ttl: meta.ttl,
-            interface: u32::from(meta.interface.0).wrapping_add(1),
-            gso_bytes: 0,
-            payload_bytes: bytes.len() as u32,
+        let mut head = [0; HEAD_MAX];
+        let (own, after) = head.split_at_mut(DATAGRAM_HEADER_BYTES as usize);
+        own.copy_from_slice(&header.encode());
+        for (place, byte) in after.iter_mut().zip(report) {
+            *place = *byte;
         }
-        .encode();
-        let mut ahead = header.as_slice();
+        let mut ahead = head.get(..head_bytes).unwrap_or_default();
         let mut rest = bytes;
         let mut left = total as u32;
         while left > 0 {
@@ -148,13 +210,14 @@ impl Session {
         }
     }
 
-    /// The datagram that is to be sent next: its header, and in `payload` where its bytes lie. It
-    /// stays the next one until [`Session::finish_datagram`].
+    /// The datagram that is to be sent next: its header, how many bytes of it are sent already, and
+    /// in `payload` where its bytes lie. It stays the next one until
+    /// [`Session::finish_datagram`].
     pub fn next_datagram(
         &mut self,
         index: u32,
         payload: &mut Vec<(u64, u32)>,
-    ) -> Option<(SocketId, DatagramHeader)> {
+    ) -> Option<(SocketId, DatagramHeader, u32)> {
         let endpoint = self.endpoints.get_mut(index as usize)?;
         let lane = endpoint.lane;
         let Role::Datagram(datagram) = &mut endpoint.role else { return None };
@@ -196,7 +259,7 @@ impl Session {
         if !datagram.is_whole {
             return None;
         }
-        let id = datagram.id;
+        let (id, sent_bytes) = (datagram.id, datagram.sent_bytes);
         let split = datagram
             .held
             .first()
@@ -219,7 +282,17 @@ impl Session {
             self.breached(Breach::BadDatagram { endpoint: index });
             return None;
         }
-        Some((id, header))
+        Some((id, header, sent_bytes))
+    }
+
+    /// So many bytes of the datagram of [`Session::next_datagram`] are sent, as datagrams of their
+    /// own.
+    pub fn note_datagram_sent(&mut self, index: u32, bytes: u32) {
+        if let Some(Endpoint { role: Role::Datagram(datagram), .. }) =
+            self.endpoints.get_mut(index as usize)
+        {
+            datagram.sent_bytes = bytes;
+        }
     }
 
     /// The datagram of [`Session::next_datagram`] is sent, or given up.
@@ -230,6 +303,7 @@ impl Session {
             for (_, buffer) in datagram.held.drain(..) {
                 self.pool.drop_span(buffer);
             }
+            datagram.sent_bytes = 0;
             datagram.done += 1;
             datagram.unpublished_sent = true;
         }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use shm::descriptor::Span;
 use shm::engine_side::EngineEndpoint;
-use stack::api::{SocketId, TcpOptions};
+use stack::api::{SocketId, TcpOptions, UdpOptions};
 
 use crate::promises::Promise;
 use crate::spans::SpanList;
@@ -145,6 +145,8 @@ pub struct Datagram {
     pub held: Vec<(Span, u32)>,
     /// The last span of that datagram is among them.
     pub is_whole: bool,
+    /// Bytes of it that were sent as datagrams of their own, when it is several.
+    pub sent_bytes: u32,
     /// In the worker's list of sockets with a held datagram.
     pub waits: bool,
     /// Received and not yet published.
@@ -157,6 +159,10 @@ pub struct Datagram {
     pub buffers: VecDeque<(u64, u32)>,
     /// Bytes used of the last of `buffers`.
     pub fill: u32,
+    /// As set by the client; the stack keeps its own copy.
+    pub options: UdpOptions,
+    /// Coalesced datagrams are received as they come (UDP_GRO).
+    pub takes_coalesced: bool,
 }
 
 impl Datagram {
@@ -167,12 +173,15 @@ impl Datagram {
             done: 0,
             held: Vec::new(),
             is_whole: false,
+            sent_bytes: 0,
             waits: false,
             unpublished: false,
             unpublished_sent: false,
             consumed: 0,
             buffers: VecDeque::new(),
             fill: 0,
+            options: UdpOptions::default(),
+            takes_coalesced: false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Errors of the stack as errnos.
 
 use rustix::io::Errno;
-use stack::api::{RequestError, TcpError};
+use stack::api::{RequestError, TcpError, UdpError};
 
 /// What a program sees of a refused request.
 pub fn of_request(error: RequestError) -> Errno {
@@ -28,6 +28,22 @@ pub fn of_connection(error: TcpError) -> Errno {
         TcpError::NetUnreachable => Errno::NETUNREACH,
         TcpError::NoProtocol => Errno::NOPROTOOPT,
         TcpError::Aborted => Errno::CONNABORTED,
+    }
+}
+
+/// What a program sees of a datagram that went wrong.
+pub fn of_datagram(error: UdpError) -> Errno {
+    match error {
+        UdpError::Refused => Errno::CONNREFUSED,
+        UdpError::NoProtocol => Errno::NOPROTOOPT,
+        UdpError::HostUnreachable => Errno::HOSTUNREACH,
+        UdpError::NetUnreachable => Errno::NETUNREACH,
+        UdpError::HostDown => Errno::HOSTDOWN,
+        UdpError::NoNetwork => Errno::NONET,
+        UdpError::NotSupported => Errno::OPNOTSUPP,
+        UdpError::Prohibited => Errno::ACCESS,
+        UdpError::Protocol => Errno::PROTO,
+        UdpError::TooLong => Errno::MSGSIZE,
     }
 }
 

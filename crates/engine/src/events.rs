@@ -137,7 +137,7 @@ impl Worker {
             self.sessions.at(place).and_then(|s| s.endpoints.get_mut(index as usize))
             && datagram.id == event.id
         {
-            view.raise_error(Status::ERROR, errno::number(errno::of_connection(error)));
+            view.raise_error(Status::ERROR, errno::number(errno::of_datagram(error)));
             self.sessions.note_news(place, index);
         }
     }

@@ -396,6 +396,7 @@ mod tests {
             mtu: 0,
             routes: Vec::new(),
             shared: true,
+            kernel_index: 0,
         };
         facts.tell(&mut told);
         assert!(told.has_gateway && told.routes.iter().filter(|way| way.is_here).count() == 2);

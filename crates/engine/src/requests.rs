@@ -418,6 +418,13 @@ impl Worker {
         value: u64,
     ) -> Result<Reply, Errno> {
         let now = self.now;
+        if let Some(Role::Datagram(datagram)) = self.endpoint(place, index).map(|one| &mut one.role)
+        {
+            apply_to_datagrams(datagram, option, value)?;
+            let (id, options) = (datagram.id, datagram.options);
+            self.stack.udp_set_options(id, options).map_err(errno::of_request)?;
+            return Ok(Reply::Done);
+        }
         let limit = self.receive_limit(u32::try_from(value).unwrap_or(u32::MAX));
         let id = match self.endpoint(place, index).map(|endpoint| &endpoint.role) {
             Some(Role::Stream(stream)) => Some(stream.id),
@@ -642,13 +649,7 @@ fn apply(
         OptionName::MaxPacingRate => {
             options.max_pacing_rate = if number == u32::MAX { u64::MAX } else { number.into() };
         }
-        OptionName::MtuDiscover => {
-            options.pmtu = match number {
-                1 | 2 => PathMtuDiscovery::Want,
-                3 | 4 => PathMtuDiscovery::Probe,
-                _ => PathMtuDiscovery::Dont,
-            };
-        }
+        OptionName::MtuDiscover => options.pmtu = discovery(number),
         // More than TCP_FIN_TIMEOUT_MAX is the default, as in the kernel.
         OptionName::Linger2 => {
             let seconds = number.cast_signed().max(-1);
@@ -661,7 +662,43 @@ fn apply(
         }
         OptionName::FastOpen => options.fast_open_queue = number,
         OptionName::FastOpenNoCookie => options.fast_open_no_cookie = number != 0,
-        OptionName::Backlog | OptionName::PathMtu => return Err(Errno::OPNOTSUPP),
+        OptionName::Backlog
+        | OptionName::PathMtu
+        | OptionName::ReceiveErrors
+        | OptionName::ReceiveErrors6
+        | OptionName::NoCheck6Receive
+        | OptionName::ReceiveCoalesced => return Err(Errno::OPNOTSUPP),
+    }
+    Ok(())
+}
+
+/// What a value of IP_MTU_DISCOVER asks for.
+fn discovery(number: u32) -> PathMtuDiscovery {
+    match number {
+        1 | 2 => PathMtuDiscovery::Want,
+        3 | 4 => PathMtuDiscovery::Probe,
+        _ => PathMtuDiscovery::Dont,
+    }
+}
+
+/// Options of a UDP socket; those that each datagram carries are the client's own.
+fn apply_to_datagrams(
+    datagram: &mut Datagram,
+    option: OptionName,
+    value: u64,
+) -> Result<(), Errno> {
+    if !option.admits(value) {
+        return Err(Errno::INVAL);
+    }
+    let is_on = value != 0;
+    let options = &mut datagram.options;
+    match option {
+        OptionName::ReceiveErrors => options.report_errors = is_on,
+        OptionName::ReceiveErrors6 => options.report_errors6 = is_on,
+        OptionName::NoCheck6Receive => options.no_check6 = is_on,
+        OptionName::MtuDiscover => options.pmtu = discovery(value as u32),
+        OptionName::ReceiveCoalesced => datagram.takes_coalesced = is_on,
+        _ => return Err(Errno::NOPROTOOPT),
     }
     Ok(())
 }
@@ -727,9 +764,13 @@ fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
         OptionName::DeferAccept => u64::from(timeouts_end(options.defer_accept).cast_unsigned()),
         OptionName::FastOpen => u64::from(options.fast_open_queue),
         OptionName::FastOpenNoCookie => u64::from(options.fast_open_no_cookie),
-        OptionName::Backlog | OptionName::PathMtu | OptionName::Quickack => {
-            return Err(Errno::OPNOTSUPP);
-        }
+        OptionName::Backlog
+        | OptionName::PathMtu
+        | OptionName::Quickack
+        | OptionName::ReceiveErrors
+        | OptionName::ReceiveErrors6
+        | OptionName::NoCheck6Receive
+        | OptionName::ReceiveCoalesced => return Err(Errno::OPNOTSUPP),
     })
 }
 

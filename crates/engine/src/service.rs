@@ -242,6 +242,7 @@ fn interface_info(setup: &PortSetup) -> InterfaceInfo {
         mtu: info.mtu,
         routes: setup.routes.iter().map(way).collect(),
         shared: info.shared.is_some(),
+        kernel_index: info.kernel_index,
     }
 }
 

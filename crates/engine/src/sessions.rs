@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stack::api::{DatagramMeta, Owner, Sink, SocketId};
+use stack::api::{DatagramMeta, Owner, Sink, SocketId, UdpErrorReport};
 
 use crate::config::Limits;
 use crate::control::exchange::SessionKey;
@@ -192,11 +192,36 @@ impl Sink for Sessions {
     }
 
     fn datagram(&mut self, id: SocketId, owner: Owner, meta: &DatagramMeta, bytes: &[u8]) -> bool {
+        self.store(owner, |session, index, counters| {
+            session.store_datagram(index, id, meta, bytes, counters)
+        })
+    }
+
+    fn udp_error(
+        &mut self,
+        id: SocketId,
+        owner: Owner,
+        report: &UdpErrorReport,
+        quoted: &[u8],
+    ) -> bool {
+        self.store(owner, |session, index, counters| {
+            session.store_error(index, id, report, quoted, counters)
+        })
+    }
+}
+
+impl Sessions {
+    /// Puts something into a datagram endpoint's receive queue, and lets it be seen.
+    pub fn store(
+        &mut self,
+        owner: Owner,
+        store: impl FnOnce(&mut Session, u32, &Counters) -> bool,
+    ) -> bool {
         let Holder::Endpoint { place, index } = Holder::of(owner) else { return false };
         let Some(session) = self.places.get_mut(place as usize).and_then(Option::as_mut) else {
             return false;
         };
-        let stored = session.store_datagram(index, id, meta, bytes, &self.counters);
+        let stored = store(session, index, &self.counters);
         if session.publish_datagrams(index) {
             self.note_news(place, index);
         }

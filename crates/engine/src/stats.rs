@@ -135,6 +135,8 @@ counters! {
     sharers_exhausted,
     /// Datagrams dropped because the program's receive queue is full.
     datagrams_rx_full,
+    /// Reports of errors given to datagram sockets that ask for them.
+    datagram_errors,
     /// Connects, accepts and grants refused because a session has no free endpoint.
     endpoints_exhausted,
     /// The same because its user's sessions have as many as one user may have.

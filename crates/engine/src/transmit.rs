@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use arch::SharedBytes;
 use port::{Gso, GsoKind, Port, RxBurst, TxError, TxMeta};
-use shm::descriptor::Span;
+use shm::descriptor::{DatagramFlags, Span};
 use shm::region::Region;
-use stack::api::{InterfaceIndex, Payload, RequestError, Transmit, UdpSend};
+use stack::api::{InterfaceIndex, Payload, RequestError, Transmit, UdpCut, UdpSend};
 use stack::{HEADER_MAX, Stack};
 
 use crate::endpoint::Role;
@@ -301,7 +301,7 @@ pub fn send_datagrams(
             return Datagrams::More;
         }
         let Some(session) = sessions.at(place) else { return Datagrams::Done };
-        let Some((id, datagram)) = session.next_datagram(index, &mut scratch.datagram) else {
+        let Some((id, datagram, offset)) = session.next_datagram(index, &mut scratch.datagram) else {
             return Datagrams::Done;
         };
         *left -= 1;
@@ -310,9 +310,16 @@ pub fn send_datagrams(
             remote: known(datagram.remote),
             local: Some(datagram.local.ip()).filter(|ip| !ip.is_unspecified()),
             payload_len: datagram.payload_bytes,
+            offset,
             tos: Some(datagram.tos).filter(|tos| *tos != 0),
             ttl: Some(datagram.ttl).filter(|ttl| *ttl != 0),
             gso_bytes: Some(datagram.gso_bytes).filter(|size| *size != 0),
+            cut: UdpCut {
+                not_routers: datagram.flags.contains(DatagramFlags::DONT_FRAGMENT),
+                not_us: datagram.flags.contains(DatagramFlags::WHOLE),
+                by_link: datagram.flags.contains(DatagramFlags::LINK_MTU),
+            },
+            no_checksum: datagram.flags.contains(DatagramFlags::NO_CHECKSUM),
         };
         let Scratch { bounce, datagram: whole, .. } = &mut *scratch;
         let sum = || {
@@ -323,8 +330,11 @@ pub fn send_datagrams(
         let mut frame = match stack.udp_transmit(now, id, &send, &mut header, sum) {
             Ok(frame) => frame,
             Err(RequestError::WaitNeighbor) => return Datagrams::Wait,
-            Err(_) => {
+            Err(error) => {
                 counters.datagrams_tx_failed.increment();
+                if error == RequestError::TooLong {
+                    stack.udp_too_long(now, id, &send, sessions);
+                }
                 finish(sessions, place, index);
                 continue;
             }
@@ -359,7 +369,7 @@ pub fn send_datagrams(
                     Ok(()) => {}
                     // The first fragment decides: a datagram begun is gone on with, as UDP may
                     // lose any.
-                    Err(TxError::Full) if frame.offset == 0 => {
+                    Err(TxError::Full) if frame.offset == offset => {
                         counters.tx_held.increment();
                         return Datagrams::Wait;
                     }
@@ -372,7 +382,14 @@ pub fn send_datagrams(
             }
         }
         counters.datagrams_tx.increment();
-        finish(sessions, place, index);
+        match frame.next {
+            Some(next) => {
+                if let Some(session) = sessions.at(place) {
+                    session.note_datagram_sent(index, next);
+                }
+            }
+            None => finish(sessions, place, index),
+        }
     }
     Datagrams::More
 }

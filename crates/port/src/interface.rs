@@ -17,6 +17,9 @@ pub struct PortInfo {
     pub mac: MacAddr,
     /// Largest IP packet in bytes, without the link-layer header.
     pub mtu: u16,
+    /// The kernel's number of the interface, in the namespace that the port was opened in; 0 where
+    /// there is none.
+    pub kernel_index: u32,
     /// Work the port takes over.
     pub offloads: Offloads,
     /// `Some` where the port shares its interface and addresses with the kernel: only what is

@@ -70,6 +70,7 @@ impl PortDescription {
             name: self.label.clone(),
             mac: self.mac,
             mtu: self.mtu,
+            kernel_index: self.interface_index,
             offloads: Offloads {
                 tx_checksum: true,
                 tso4: self.offloads.tso,

@@ -105,6 +105,7 @@ pub fn pair(config: &PairConfig) -> (PairPort, PairPort, PairLink) {
                 name: format!("pair:{name}"),
                 mac,
                 mtu: config.mtu,
+                kernel_index: 0,
                 offloads: config.offloads,
                 shared: None,
             },

@@ -230,6 +230,8 @@ pub struct InterfaceInfo {
     pub routes: Vec<Way>,
     /// Whether a kernel has the same addresses, so that programs reach them through it.
     pub shared: bool,
+    /// The kernel's number of the interface that the port lies on; 0 where there is none.
+    pub kernel_index: u32,
 }
 
 /// Where a network is reached.

@@ -131,8 +131,29 @@ impl Descriptor {
     }
 }
 
+bitflags::bitflags! {
+    /// Flags of a datagram.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct DatagramFlags: u16 {
+        /// Sending: routers may not cut it (IPv4's DF), as far as it is not cut here.
+        const DONT_FRAGMENT = 1;
+        /// Sending: it is not cut here either; one that is too long is refused (EMSGSIZE).
+        const WHOLE = 2;
+        /// Sending: what routers say of the path is not heeded, only the link's MTU.
+        const LINK_MTU = 4;
+        /// Sending: without a checksum (SO_NO_CHECK, UDP_NO_CHECK6_TX).
+        const NO_CHECKSUM = 8;
+        /// Sending to a group: not to ourselves (IP_MULTICAST_LOOP taken back).
+        const NO_LOOP = 16;
+        /// Received: no datagram, but an [`ErrorReport`] and what it quotes.
+        const ERROR = 32;
+    }
+}
+
 /// Bytes of a [`DatagramHeader`].
 pub const DATAGRAM_HEADER_BYTES: u32 = 48;
+/// Bytes of an [`ErrorReport`].
+pub const ERROR_REPORT_BYTES: usize = 32;
 
 /// What stands before a datagram's payload in its span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,10 +166,12 @@ pub struct DatagramHeader {
     pub tos: u8,
     /// TTL or hop limit; when sending, 0 for the socket's own.
     pub ttl: u8,
-    /// Interface index, plus one; 0 unknown.
+    /// Interface index, plus one; 0 unknown. Sending to a group or to everybody: through which.
     pub interface: u32,
     /// The payload is several datagrams of this size, the last maybe shorter; 0 for one.
     pub gso_bytes: u16,
+    /// Flags; unknown ones are dropped.
+    pub flags: DatagramFlags,
     /// Bytes of payload behind the header.
     pub payload_bytes: u32,
 }
@@ -186,6 +209,7 @@ impl DatagramHeader {
             self.interface.min(u32::from(u8::MAX)) as u8,
         ]);
         bytes[40..42].copy_from_slice(&self.gso_bytes.to_le_bytes());
+        bytes[42..44].copy_from_slice(&self.flags.bits().to_le_bytes());
         bytes[44..48].copy_from_slice(&self.payload_bytes.to_le_bytes());
         bytes
     }
@@ -206,6 +230,7 @@ impl DatagramHeader {
             ttl: bytes[38],
             interface: u32::from(bytes[39]),
             gso_bytes: u16_at(40),
+            flags: DatagramFlags::from_bits_truncate(u16_at(42)),
             payload_bytes: u32::from_le_bytes([bytes[44], bytes[45], bytes[46], bytes[47]]),
         }
     }
@@ -223,6 +248,55 @@ impl DatagramHeader {
     }
 }
 
+/// What went wrong with a datagram that was sent: stands before the bytes of it that came back, in
+/// a received datagram with [`DatagramFlags::ERROR`]. The header names where it was sent to
+/// (`remote`) and from, and how the news of it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorReport {
+    /// Errno.
+    pub errno: u32,
+    /// Type and code of the ICMP message; 0 both when we noticed ourselves.
+    pub kind: u8,
+    /// See `kind`.
+    pub code: u8,
+    /// The MTU that would have fitted, where that is what is wrong; of a parameter problem where it
+    /// is.
+    pub info: u32,
+    /// Who says so; `None` when we noticed ourselves.
+    pub offender: Option<IpAddr>,
+}
+
+impl ErrorReport {
+    /// As it lies behind the header.
+    pub fn encode(&self) -> [u8; ERROR_REPORT_BYTES] {
+        let mut bytes = [0; ERROR_REPORT_BYTES];
+        bytes[..4].copy_from_slice(&self.errno.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.info.to_le_bytes());
+        let family = self.offender.map_or(0, |one| if one.is_ipv4() { 4 } else { 6 });
+        bytes[8..11].copy_from_slice(&[family, self.kind, self.code]);
+        if let Some(offender) = self.offender {
+            bytes[16..].copy_from_slice(&mapped(offender));
+        }
+        bytes
+    }
+
+    /// From the bytes behind the header.
+    pub fn decode(bytes: &[u8; ERROR_REPORT_BYTES]) -> Self {
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let mut offender = [0; 16];
+        offender.copy_from_slice(&bytes[16..]);
+        Self {
+            errno: word(0),
+            kind: bytes[9],
+            code: bytes[10],
+            info: word(4),
+            offender: (bytes[8] != 0).then(|| unmapped(offender, bytes[8])),
+        }
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -237,9 +311,19 @@ mod tests {
                 ttl: 64,
                 interface: 3,
                 gso_bytes: 1200,
+                flags: DatagramFlags::WHOLE | DatagramFlags::ERROR,
                 payload_bytes: 5000,
             };
             assert_eq!(DatagramHeader::decode(&header.encode()), header);
+        }
+    }
+
+    #[test]
+    fn a_report_of_an_error_survives_its_encoding() {
+        for offender in [None, Some("10.0.0.1".parse().unwrap()), Some("fe80::1".parse().unwrap())]
+        {
+            let report = ErrorReport { errno: 111, kind: 3, code: 4, info: 1400, offender };
+            assert_eq!(ErrorReport::decode(&report.encode()), report);
         }
     }
 }

@@ -184,6 +184,14 @@ option_names! {
     FastOpen = 31,
     /// TCP_FASTOPEN_NO_COOKIE of a listener.
     FastOpenNoCookie = 32,
+    /// IP_RECVERR of a datagram endpoint.
+    ReceiveErrors = 40,
+    /// IPV6_RECVERR of a datagram endpoint.
+    ReceiveErrors6 = 41,
+    /// UDP_NO_CHECK6_RX.
+    NoCheck6Receive = 42,
+    /// UDP_GRO.
+    ReceiveCoalesced = 43,
 }
 
 impl OptionName {
@@ -217,6 +225,10 @@ impl OptionName {
             | Self::MaxPacingRate
             | Self::DeferAccept
             | Self::Linger2
+            | Self::ReceiveErrors
+            | Self::ReceiveErrors6
+            | Self::NoCheck6Receive
+            | Self::ReceiveCoalesced
             | Self::Backlog => true,
         }
     }

@@ -147,6 +147,7 @@ impl Host {
             routes: Vec::new(),
             mtu: self.mtu,
             shared: false,
+            kernel_index: 0,
         };
         let (worker, clock) = (Arc::clone(&self.worker), Arc::clone(&self.clock));
         let turns = AtomicU64::new(0);

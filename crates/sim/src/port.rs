@@ -68,7 +68,14 @@ impl SimPort {
         offloads: Offloads,
         wires: Arc<Mutex<Wires>>,
     ) -> Self {
-        let info = PortInfo { name: format!("sim:{host}"), mac, mtu, offloads, shared: None };
+        let info = PortInfo {
+            name: format!("sim:{host}"),
+            mac,
+            mtu,
+            kernel_index: 0,
+            offloads,
+            shared: None,
+        };
         Self { info, wires, burst: Vec::new(), counters: PortCounters::default() }
     }
 }

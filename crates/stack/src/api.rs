@@ -177,6 +177,77 @@ pub trait Sink {
 
     /// Takes a datagram. `false`: no room, it is dropped and counted.
     fn datagram(&mut self, id: SocketId, owner: Owner, meta: &DatagramMeta, bytes: &[u8]) -> bool;
+
+    /// Takes what became of a datagram of a socket that wants to know
+    /// ([`UdpOptions::report_errors`]), with the part of its payload that came back. `false`: no
+    /// room, and the error is told by an event alone.
+    fn udp_error(&mut self, _: SocketId, _: Owner, _: &UdpErrorReport, _: &[u8]) -> bool {
+        false
+    }
+}
+
+/// What went wrong with a datagram of ours. Maps once to an errno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UdpError {
+    /// Nobody has the port (ECONNREFUSED).
+    Refused,
+    /// The host does not speak UDP (ENOPROTOOPT).
+    NoProtocol,
+    /// EHOSTUNREACH; also when its hops were used up.
+    HostUnreachable,
+    /// ENETUNREACH.
+    NetUnreachable,
+    /// EHOSTDOWN.
+    HostDown,
+    /// ENONET.
+    NoNetwork,
+    /// A router could not follow its source route (EOPNOTSUPP).
+    NotSupported,
+    /// Forbidden by an administrator (EACCES; IPv6 only).
+    Prohibited,
+    /// Its headers were not understood (EPROTO).
+    Protocol,
+    /// Too long for the path and not to be cut (EMSGSIZE).
+    TooLong,
+}
+
+/// What an ICMP message says of a datagram of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpErrorReport {
+    /// What is wrong.
+    pub error: UdpError,
+    /// Type and code of the message.
+    pub kind: u8,
+    /// See `kind`.
+    pub code: u8,
+    /// The MTU that would have fitted, or the pointer of a parameter problem; else 0.
+    pub info: u32,
+    /// Who says so.
+    pub offender: IpAddr,
+    /// Where the datagram was sent to.
+    pub remote: SocketAddr,
+    /// From where.
+    pub local: SocketAddr,
+    /// Through which interface the message came.
+    pub interface: InterfaceIndex,
+    /// The message's type of service.
+    pub tos: u8,
+    /// The message's TTL.
+    pub ttl: u8,
+}
+
+/// Options of a UDP socket that are not each datagram's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UdpOptions {
+    /// Errors of IPv4 are given to [`Sink::udp_error`] (IP_RECVERR), also of a socket without a
+    /// remote.
+    pub report_errors: bool,
+    /// The same for IPv6 (IPV6_RECVERR).
+    pub report_errors6: bool,
+    /// Datagrams over IPv6 without a checksum are taken (UDP_NO_CHECK6_RX; RFC 6935).
+    pub no_check6: bool,
+    /// Whether what routers say of a path's MTU counts (IP_MTU_DISCOVER).
+    pub pmtu: PathMtuDiscovery,
 }
 
 /// A received datagram's circumstances.
@@ -238,7 +309,7 @@ pub enum Payload {
 }
 
 /// A datagram to send, as far as its headers need to know. The payload stays with the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdpSend {
     /// Where to; `None` for the remote that the socket is connected to.
     pub remote: Option<SocketAddr>,
@@ -246,13 +317,30 @@ pub struct UdpSend {
     pub local: Option<IpAddr>,
     /// Bytes of payload.
     pub payload_len: u32,
+    /// Bytes of it that are sent already: [`UdpFrame::next`] of the frame before; else 0.
+    pub offset: u32,
     /// Type of service; `None` for 0.
     pub tos: Option<u8>,
     /// Time to live; `None` for 64.
     pub ttl: Option<u8>,
-    /// The payload is several datagrams of this size (the last may be shorter), to be cut by the
-    /// port. Only on interfaces with `uso`.
+    /// The payload is several datagrams of this size (the last may be shorter): one frame where the
+    /// port cuts it, else one frame for each call, until [`UdpFrame::next`] is `None`.
     pub gso_bytes: Option<u16>,
+    /// Who may cut it when it is too long.
+    pub cut: UdpCut,
+    /// Without a checksum (over IPv6: RFC 6935).
+    pub no_checksum: bool,
+}
+
+/// Who may cut a datagram that is longer than the path takes, and how long that is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UdpCut {
+    /// Not routers (IPv4's DF), as long as it is not cut here.
+    pub not_routers: bool,
+    /// Nor we: [`RequestError::TooLong`] instead.
+    pub not_us: bool,
+    /// By the link's MTU, whatever routers have said of the path.
+    pub by_link: bool,
 }
 
 /// A frame of a datagram; the header has been written to the caller's buffer.
@@ -267,13 +355,15 @@ pub struct UdpFrame {
     /// How many bytes of it.
     pub len: u32,
     /// `(start, offset)` of the checksum left partial, relative as in [`Transmit::checksum`];
-    /// `None` on fragments, whose sum is complete.
+    /// `None` on fragments, whose sum is complete, and where there is none.
     pub checksum: Option<(u16, u16)>,
     /// Payload bytes per datagram when the port is to cut.
     pub gso_bytes: Option<u16>,
     /// `Some` when the datagram is fragmented and more follows: the state for
     /// [`udp_fragment`](crate::Stack::udp_fragment).
     pub more: Option<UdpFragments>,
+    /// Where the next datagram begins of several that the port does not cut.
+    pub next: Option<u32>,
 }
 
 /// The rest of a fragmented datagram; plain state that borrows nothing.

@@ -1,5 +1,6 @@
 //! The stack: dispatch of what comes in, collection of what goes out.
 
+mod errors;
 mod export;
 mod ipv6;
 mod ndp;
@@ -132,7 +133,7 @@ pub struct Keys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpLevels {
     /// The connected remote refused a datagram, or cannot be reached. Reading clears it.
-    pub error: Option<TcpError>,
+    pub error: Option<UdpError>,
 }
 
 /// A UDP socket for `ss`.
@@ -686,6 +687,15 @@ impl Stack {
             }
         };
         self.udp.connect(id, remote)
+    }
+
+    /// Changes a socket's options.
+    pub fn udp_set_options(
+        &mut self,
+        id: SocketId,
+        options: UdpOptions,
+    ) -> Result<(), RequestError> {
+        self.udp.set_options(id, options)
     }
 
     /// Addresses and owner of a socket.

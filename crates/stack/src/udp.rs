@@ -42,7 +42,8 @@ pub(crate) struct Socket {
     /// As it sends: the route's address when connected.
     pub local: SocketAddr,
     pub remote: Option<SocketAddr>,
-    error: Option<TcpError>,
+    pub options: UdpOptions,
+    error: Option<UdpError>,
     is_queued: bool,
 }
 
@@ -81,8 +82,8 @@ impl Udp {
         }
         let index = self.free.pop().ok_or(RequestError::LimitReached)?;
         let (bound, remote) = (local, None);
-        let (error, is_queued) = (None, false);
-        let socket = Socket { owner, bound, v6_only, local, remote, error, is_queued };
+        let (error, is_queued, options) = (None, false, UdpOptions::default());
+        let socket = Socket { owner, bound, v6_only, local, remote, options, error, is_queued };
         // There is room: the tables are as large as the list of slots.
         let _ = self.bound.insert(local, index);
         let slot = &mut self.slots[index as usize];
@@ -198,20 +199,19 @@ impl Udp {
         Some((id, socket.owner))
     }
 
-    /// An ICMP error about a datagram that we sent. Only connected sockets hear of it (RFC 1122,
-    /// section 4.1.3.3; connected, because only then it is known whose it is). `false`: nobody's.
-    pub fn on_error(&mut self, local: SocketAddr, remote: SocketAddr, error: TcpError) -> bool {
-        let Some(index) = self.connected.find(&(local, remote)) else { return false };
-        let Some(socket) = self.slots.get_mut(index as usize).and_then(|s| s.socket.as_mut())
-        else {
-            return false;
-        };
+    /// An error for a socket: told by an event, once.
+    pub fn raise(&mut self, id: SocketId, error: UdpError) {
+        let Ok(socket) = self.socket_mut(id) else { return };
         socket.error = Some(error);
-        if !socket.is_queued {
-            socket.is_queued = true;
-            self.events.push_back(index);
+        if !std::mem::replace(&mut socket.is_queued, true) {
+            self.events.push_back(id.index ^ INDEX_BIT);
         }
-        true
+    }
+
+    /// Changes a socket's options.
+    pub fn set_options(&mut self, id: SocketId, options: UdpOptions) -> Result<(), RequestError> {
+        self.socket_mut(id)?.options = options;
+        Ok(())
     }
 
     /// The next socket with news.

@@ -293,7 +293,7 @@ fn a_datagram_to_a_closed_port_is_refused_and_the_sender_hears_of_it() {
         "[fd00::2]>[fd00::1] icmp6 unreachable port [[fd00::1]:1000>[fd00::2]:2000 udp]"
     );
     let levels = net.hosts[0].stack.udp_take_levels(a).unwrap();
-    assert_eq!(levels.error, Some(TcpError::Refused));
+    assert_eq!(levels.error, Some(UdpError::Refused));
     for _ in 0..400 {
         let ip = header(&net, 0, Protocol::UDP);
         let datagram = frame(&net, 0, ip, &udp(&ip, 77, b"x"));

@@ -233,7 +233,7 @@ fn a_closed_port_is_refused_and_a_connected_socket_hears_of_it() {
     let event = net.hosts[0].events.pop().unwrap();
     assert_eq!((event.id, event.kind), (a, SocketKind::Udp));
     let levels = net.hosts[0].stack.udp_take_levels(a).unwrap();
-    assert_eq!(levels.error, Some(TcpError::Refused));
+    assert_eq!(levels.error, Some(UdpError::Refused));
     assert_eq!(net.hosts[0].stack.udp_take_levels(a).unwrap().error, None);
 }
 

@@ -422,11 +422,9 @@ impl Run {
             _ => {
                 let send = UdpSend {
                     remote,
-                    local: None,
                     payload_len: u32::from(input.short()) * 3 / 2,
-                    tos: None,
-                    ttl: None,
-                    gso_bytes: (input.byte() > 200).then(|| input.short()),
+                    gso_bytes: (input.byte() > 200).then(|| input.short().max(64)),
+                    ..UdpSend::default()
                 };
                 self.transmit_datagram(id, &send);
             }
@@ -442,8 +440,18 @@ impl Run {
         loop {
             assert!(usize::from(frame.header_bytes) <= HEADER_MAX && frame.offset == next);
             next += frame.len;
-            let Some(rest) = frame.more else { break };
-            frame = self.stack.udp_fragment(rest, &mut header).expect("the interface is there");
+            frame = match (frame.more, frame.next) {
+                (Some(rest), _) => {
+                    self.stack.udp_fragment(rest, &mut header).expect("the interface is there")
+                }
+                (None, Some(offset)) => {
+                    let send = UdpSend { offset, ..*send };
+                    let sent = self.stack.udp_transmit(self.now, id, &send, &mut header, || 0);
+                    let Ok(frame) = sent else { return };
+                    frame
+                }
+                (None, None) => break,
+            };
         }
         assert_eq!(next, send.payload_len);
     }

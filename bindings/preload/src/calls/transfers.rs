@@ -294,12 +294,11 @@ unsafe fn receive_message(
         Ok(rooms) => rooms,
         Err(error) => return Verdict::Done(Err(error)),
     };
-    let control = match message.msg_control.is_null() {
-        true => 0,
-        false => message.msg_controllen,
-    };
+    // As the kernel has it: control messages for a bad address are lost, and nothing fails.
+    let is_lost = is_impossible(message.msg_control.addr());
+    let asked = if is_lost { 0 } else { message.msg_controllen };
     // SAFETY: by the caller's promise.
-    let mut control = match unsafe { room(message.msg_control, control) } {
+    let mut control = match unsafe { room(message.msg_control, asked) } {
         Ok(control) => control,
         Err(error) => return Verdict::Done(Err(error)),
     };
@@ -309,7 +308,10 @@ unsafe fn receive_message(
             unsafe { give_name(&got, message.msg_name.cast(), &raw mut message.msg_namelen) };
         }
         message.msg_controllen = got.control_len;
-        message.msg_flags = got.flags;
+        message.msg_flags = match is_lost && !message.msg_control.is_null() {
+            true => got.flags & !libc::MSG_CTRUNC,
+            false => got.flags,
+        };
         got.len as ssize_t
     })
 }
@@ -329,8 +331,12 @@ unsafe fn send_message(
     if message.msg_controllen > 0 {
         sockets.notice_control_messages(fd);
     }
-    match outcome {
-        Ok((to, parts)) => sent(sockets.send(fd, parts, flags, to), flags),
+    // SAFETY: by the caller's promise.
+    let control = unsafe { bytes(message.msg_control, message.msg_controllen) };
+    match outcome.and_then(|outcome| Ok((outcome, control?))) {
+        Ok(((to, parts), control)) => {
+            sent(sockets.send_with(fd, parts, &control, flags, to), flags)
+        }
         Err(error) => Verdict::Done(Err(error)),
     }
 }

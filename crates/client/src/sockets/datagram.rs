@@ -6,10 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use super::ancillary::{Arrival, Control, Wishes};
 use super::link::Attachment;
+use super::marks::Switches;
 use super::socket::{Datagram, IN_BITS, OUT_BITS, Socket, held, is_kernels, plain, timeout};
 use super::transfer::may_wait;
 use super::{Era, Errno, Received, Sockets, Verdict};
+use crate::{DatagramFlags, ErrorReceived, ErrorReport, Outgoing};
 
 impl Sockets {
     /// The socket's face in the engine; made (binding the kernel's side to a free port if it is
@@ -84,22 +87,38 @@ impl Sockets {
         era: &Era,
         socket: &Arc<Socket>,
         fd: RawFd,
-        bufs: &[IoSlice<'_>],
+        (bufs, control): (&[IoSlice<'_>], &[u8]),
         flags: i32,
         to: Option<SocketAddr>,
     ) -> Verdict<usize> {
-        let endpoint = match to.map(plain) {
-            Some(to) => self.face(era, socket, fd, to.ip()).map(|(endpoint, _)| endpoint),
+        let to = to.map(plain);
+        let face = match to {
+            Some(to) => self.face(era, socket, fd, to.ip()).map(|face| (face, to)),
             None => {
                 let datagram = held(socket.datagram.read());
-                let peered = datagram.as_ref().filter(|datagram| datagram.peer.is_some());
-                peered.map(|datagram| datagram.endpoint.clone())
+                datagram.as_ref().and_then(|face| {
+                    Some(((face.endpoint.clone(), face.attachment.clone()), face.peer?))
+                })
             }
         };
-        let Some(endpoint) = endpoint else { return Verdict::Kernel };
+        let Some(((endpoint, attachment), peer)) = face else { return Verdict::Kernel };
+        let len = bufs.iter().map(|buf| buf.len()).sum();
+        let asked = said_of(socket, &attachment, control, peer, len);
+        let outgoing = match asked {
+            Ok(Way::Ours(outgoing)) => Outgoing { remote: to, ..outgoing },
+            // The kernel's side has no such peer.
+            Ok(Way::Kernels(errno)) if to.is_none() => return Verdict::Done(Err(errno)),
+            Ok(Way::Kernels(_)) => return Verdict::Kernel,
+            Err(error) => {
+                if error == Errno::MSGSIZE {
+                    report_too_long(socket, &endpoint, &attachment, peer);
+                }
+                return Verdict::Done(Err(error));
+            }
+        };
         let wait = may_wait(socket, flags);
         loop {
-            match endpoint.send_to(to.map(plain), None, bufs) {
+            match endpoint.send_datagram(&outgoing, bufs) {
                 Err(Errno::AGAIN) if wait => {
                     let limit = timeout(&socket.send_timeout_ns);
                     if let Err(error) = self.block(era, socket, OUT_BITS, 0, limit) {
@@ -109,6 +128,38 @@ impl Sockets {
                 outcome => return Verdict::Done(outcome),
             }
         }
+    }
+
+    /// recvmsg(2) with MSG_ERRQUEUE on a UDP socket; asking for it never waits.
+    fn receive_error(
+        socket: &Socket,
+        bufs: &mut [IoSliceMut<'_>],
+        control: &mut [u8],
+    ) -> Verdict<Received> {
+        let face = held(socket.datagram.read())
+            .as_ref()
+            .map(|face| (face.endpoint.clone(), face.attachment.clone()));
+        let Some((endpoint, attachment)) = face else { return Verdict::Kernel };
+        let Ok((error, copied)) = endpoint.recv_error(bufs) else { return Verdict::Kernel };
+        let mut out = Control::new(control);
+        if error.report.offender.is_some() {
+            let arrival = Arrival {
+                local: error.local,
+                tos: error.tos,
+                ttl: error.ttl,
+                interface: attachment.session.kernel_index(error.interface),
+                segment_bytes: 0,
+            };
+            out.put_arrival(socket.marks.on(), socket.v6, &arrival);
+        }
+        out.put_error(socket.v6, &error);
+        let cut = if copied < error.payload.len() { libc::MSG_TRUNC } else { 0 };
+        Verdict::Done(Ok(Received {
+            len: copied,
+            from: Some(socket.dressed(error.remote)),
+            flags: libc::MSG_ERRQUEUE | out.flags | cut,
+            control_len: out.len,
+        }))
     }
 
     pub(super) fn receive_datagram(
@@ -121,19 +172,21 @@ impl Sockets {
         flags: i32,
     ) -> Verdict<Received> {
         if flags & libc::MSG_ERRQUEUE != 0 {
-            // The kernel's queue of errors; asking for it never waits.
-            return Verdict::Kernel;
+            // What the engine has none of, the kernel's queue may have.
+            return Self::receive_error(socket, bufs, control);
         }
         let wait = may_wait(socket, flags);
         loop {
             let face = {
                 let datagram = held(socket.datagram.read());
-                datagram.as_ref().map(|face| (face.endpoint.clone(), face.peer.is_some()))
+                datagram.as_ref().map(|face| {
+                    (face.endpoint.clone(), face.attachment.clone(), face.peer.is_some())
+                })
             };
-            let peered = face.as_ref().is_some_and(|(_, peered)| *peered);
-            let got = match face {
-                Some((endpoint, _)) if flags & libc::MSG_PEEK != 0 => endpoint.peek_from(bufs),
-                Some((endpoint, _)) => endpoint.recv_from(bufs),
+            let peered = face.as_ref().is_some_and(|(_, _, peered)| *peered);
+            let got = match &face {
+                Some((endpoint, ..)) if flags & libc::MSG_PEEK != 0 => endpoint.peek_from(bufs),
+                Some((endpoint, ..)) => endpoint.recv_from(bufs),
                 // Waiting is done here, for the socket may become the engine's meanwhile: by what
                 // another thread sends, or because an engine comes.
                 None if wait => Err(Errno::AGAIN),
@@ -142,11 +195,16 @@ impl Sockets {
             match got {
                 Ok(got) => {
                     let whole = flags & libc::MSG_TRUNC != 0;
+                    let index = |of: u32| {
+                        face.as_ref().map_or(0, |(_, of_face, _)| of_face.session.kernel_index(of))
+                    };
+                    let (control_len, cut) = said_with(socket, &got, index, control);
+                    let longer = if got.full_len > got.len { libc::MSG_TRUNC } else { 0 };
                     return Verdict::Done(Ok(Received {
                         len: if whole { got.full_len } else { got.len },
                         from: Some(socket.dressed(got.remote)),
-                        flags: if got.full_len > got.len { libc::MSG_TRUNC } else { 0 },
-                        control_len: 0,
+                        flags: longer | cut,
+                        control_len,
                     }));
                 }
                 Err(Errno::AGAIN) => (),
@@ -168,4 +226,116 @@ impl Sockets {
             }
         }
     }
+}
+
+/// The control messages that the socket's options ask for.
+fn said_with(
+    socket: &Socket,
+    got: &crate::Received,
+    kernel_index: impl FnOnce(u32) -> u32,
+    control: &mut [u8],
+) -> (usize, i32) {
+    let on = socket.marks.on();
+    let mut out = Control::new(control);
+    if on.asks_for_messages() {
+        let arrival = Arrival {
+            local: got.local,
+            tos: got.tos,
+            ttl: got.ttl,
+            interface: kernel_index(got.interface),
+            segment_bytes: got.segment_bytes,
+        };
+        out.put_arrival(on, socket.v6, &arrival);
+    }
+    (out.len, out.flags)
+}
+
+/// Where what a program says of a datagram leads.
+enum Way {
+    Ours(Outgoing),
+    /// Through an interface or from an address that is not the engine's; the kernel's word where it
+    /// is not its own either.
+    Kernels(Errno),
+}
+
+/// What the socket and its program say of a datagram to `peer`.
+fn said_of(
+    socket: &Socket,
+    attachment: &Attachment,
+    control: &[u8],
+    peer: SocketAddr,
+    len: usize,
+) -> Result<Way, Errno> {
+    let (marks, to, session) = (&socket.marks, peer.ip(), &attachment.session);
+    let mut outgoing = Outgoing {
+        tos: marks.tos(to),
+        ttl: marks.ttl(to).unwrap_or(0),
+        segment_bytes: marks.segment(),
+        flags: marks.flags(to),
+        ..Outgoing::default()
+    };
+    if !control.is_empty() {
+        let wishes = Wishes::parse(control, socket.v6, to)?;
+        outgoing.local = wishes.local.filter(|local| !local.is_unspecified());
+        outgoing.tos = wishes.tos.unwrap_or(outgoing.tos);
+        outgoing.ttl = wishes.ttl.unwrap_or(outgoing.ttl);
+        outgoing.segment_bytes = wishes.segment.unwrap_or(outgoing.segment_bytes);
+        if let Some(whole) = wishes.dont_fragment {
+            outgoing.flags.set(DatagramFlags::WHOLE, whole);
+        }
+        let through = |index| session.way_to(to).is_none_or(|way| way.kernel_index == index);
+        if wishes.interface != 0 && !through(wishes.interface) {
+            return Ok(Way::Kernels(Errno::NODEV));
+        }
+        if outgoing.local.is_some_and(|local| !session.owns(local)) {
+            return Ok(Way::Kernels(Errno::NETUNREACH));
+        }
+    }
+    let headers = if to.is_ipv4() { 20 + 8 } else { 40 + 8 };
+    let mtu = || session.way_to(to).map_or(usize::MAX, |way| usize::from(way.mtu));
+    match usize::from(outgoing.segment_bytes) {
+        0 => {
+            if outgoing.flags.contains(DatagramFlags::WHOLE) && len + headers > mtu() {
+                return Err(Errno::MSGSIZE);
+            }
+        }
+        // As Linux 6.18 has it (udp_send_skb).
+        piece => {
+            if len.min(piece) + headers > mtu() {
+                return Err(Errno::MSGSIZE);
+            }
+            if len > piece * SEGMENTS_MAX || outgoing.flags.contains(DatagramFlags::NO_CHECKSUM) {
+                return Err(Errno::INVAL);
+            }
+        }
+    }
+    Ok(Way::Ours(outgoing))
+}
+
+/// UDP_MAX_SEGMENTS.
+const SEGMENTS_MAX: usize = 128;
+
+/// A socket that asks for errors gets a report of what it could not send, too.
+fn report_too_long(
+    socket: &Socket,
+    endpoint: &crate::Endpoint,
+    attachment: &Attachment,
+    peer: SocketAddr,
+) {
+    let on = socket.marks.on();
+    let switch = if peer.is_ipv4() { Switches::RECVERR } else { Switches::RECVERR6 };
+    if !on.contains(switch) {
+        return;
+    }
+    let info = attachment.session.way_to(peer.ip()).map_or(0, |way| u32::from(way.mtu));
+    let errno = Errno::MSGSIZE.raw_os_error().unsigned_abs();
+    endpoint.add_error(ErrorReceived {
+        report: ErrorReport { errno, kind: 0, code: 0, info, offender: None },
+        remote: peer,
+        local: endpoint.local(),
+        tos: 0,
+        ttl: 0,
+        interface: 0,
+        payload: Vec::new(),
+    });
 }

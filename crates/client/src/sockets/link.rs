@@ -366,6 +366,11 @@ impl Sockets {
             match self.lent(fd, |kernel| attachment.session.bind_udp(kernel)) {
                 Ok(endpoint) => {
                     granted = Some(endpoint.id());
+                    if socket.marks.apply(&endpoint).is_err() {
+                        self.notice(Notice::DatagramRefused, || {
+                            "the engine does not take a UDP socket's options".into()
+                        });
+                    }
                     *datagram = Some(super::socket::Datagram {
                         endpoint: Arc::new(endpoint),
                         attachment: attachment.clone(),

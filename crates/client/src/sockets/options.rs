@@ -115,7 +115,7 @@ fn is_harmless(level: i32, name: i32) -> bool {
     )
 }
 
-fn int(bytes: &[u8]) -> Result<i32, Errno> {
+pub(super) fn int(bytes: &[u8]) -> Result<i32, Errno> {
     match *bytes {
         [a, b, c, d, ..] => Ok(i32::from_ne_bytes([a, b, c, d])),
         [a] => Ok(i32::from(a)),
@@ -255,6 +255,9 @@ impl Sockets {
             return;
         }
         let Ok(value) = option_int(level, name, bytes) else { return };
+        if !socket.stream {
+            self.set_mark(socket, level, name, bytes);
+        }
         if engines(level, name).is_some_and(|option| !option.admits(engine_value(value))) {
             // The kernel refuses it and changes nothing.
             return;
@@ -267,14 +270,18 @@ impl Sockets {
         {
             self.name_option(level, name, "has no effect towards the engine");
         }
+    }
+
+    /// An option of a UDP socket, which its datagrams carry or which the engine has a part in.
+    fn set_mark(&self, socket: &Socket, level: i32, name: i32, bytes: &[u8]) {
+        let told = socket.marks.set(level, name, bytes);
         let datagram = held(socket.datagram.read());
-        if let (Some(option @ (OptionName::Tos | OptionName::Ttl)), Some(datagram)) =
-            (engines(level, name), datagram.as_ref())
-        {
-            let value = engine_value(value);
-            if datagram.endpoint.set_option(option, value).is_err() {
-                self.name_option(level, name, "has no effect towards the engine");
-            }
+        let (Some((option, value)), Some(datagram)) = (told, datagram.as_ref()) else { return };
+        if matches!(option, OptionName::ReceiveErrors | OptionName::ReceiveErrors6) {
+            datagram.endpoint.expect_errors();
+        }
+        if datagram.endpoint.set_option(option, value).is_err() {
+            self.name_option(level, name, "has no effect towards the engine");
         }
     }
 

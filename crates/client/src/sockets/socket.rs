@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::marks::Marks;
 use super::epoll::{Epoll, Interest};
 use super::link::Attachment;
 use super::notices::Notice;
@@ -90,6 +91,8 @@ pub(super) struct Socket {
     pub fast_open_keys: Mutex<Option<(u128, Option<u128>)>>,
     /// Options set before the engine came in: (level, name, value).
     pub options: Mutex<Vec<(i32, i32, i32)>>,
+    /// Of a UDP socket.
+    pub marks: Marks,
     pub bound: AtomicBool,
 }
 
@@ -116,6 +119,7 @@ impl Socket {
             send_timeout_ns: AtomicU64::new(0),
             options: Mutex::new(Vec::new()),
             fast_open_keys: Mutex::new(None),
+            marks: Marks::default(),
             bound: AtomicBool::new(false),
         }
     }
@@ -227,7 +231,10 @@ impl Socket {
             };
         }
         match &*held(self.datagram.read()) {
-            Some(datagram) => bits(datagram.endpoint.readiness_among(among)) & (IN_BITS | OUT_BITS),
+            Some(datagram) => {
+                bits(datagram.endpoint.readiness_among(among))
+                    & (IN_BITS | OUT_BITS | libc::POLLERR as u32)
+            }
             None => 0,
         }
     }

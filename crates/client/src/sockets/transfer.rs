@@ -48,12 +48,27 @@ impl Sockets {
         flags: i32,
         to: Option<SocketAddr>,
     ) -> Verdict<usize> {
+        self.send_with(fd, bufs, &[], flags, to)
+    }
+
+    /// sendmsg(2): with control messages, which say something of datagrams.
+    #[inline]
+    pub fn send_with(
+        &'static self,
+        fd: RawFd,
+        bufs: &[IoSlice<'_>],
+        control: &[u8],
+        flags: i32,
+        to: Option<SocketAddr>,
+    ) -> Verdict<usize> {
         let tried = self.try_connection(fd, flags, |connection, wait| {
             (!wait).then(|| write(connection, bufs, flags))
         });
         match tried {
             Tried::Verdict(verdict) => verdict,
-            Tried::Slow(era, socket) => self.send_slowly(era, &socket, fd, bufs, flags, to),
+            Tried::Slow(era, socket) => {
+                self.send_slowly(era, &socket, fd, (bufs, control), flags, to)
+            }
         }
     }
 
@@ -165,7 +180,7 @@ impl Sockets {
         era: &Era,
         socket: &Arc<Socket>,
         fd: RawFd,
-        bufs: &[IoSlice<'_>],
+        (bufs, control): (&[IoSlice<'_>], &[u8]),
         flags: i32,
         to: Option<SocketAddr>,
     ) -> Verdict<usize> {
@@ -185,7 +200,7 @@ impl Sockets {
                 _ => Verdict::Kernel,
             };
         }
-        self.send_datagram(era, socket, fd, bufs, flags, to)
+        self.send_datagram(era, socket, fd, (bufs, control), flags, to)
     }
 
     /// MSG_FASTOPEN: connects, and the data goes with the SYN where it can.

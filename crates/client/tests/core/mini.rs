@@ -42,6 +42,7 @@ fn interface() -> InterfaceInfo {
         has_gateway: false,
         routes: Vec::new(),
         shared: false,
+        kernel_index: 0,
         mtu: 1500,
     }
 }

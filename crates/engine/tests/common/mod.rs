@@ -331,6 +331,7 @@ impl Program {
             ttl: 0,
             interface: 0,
             gso_bytes: 0,
+            flags: Default::default(),
             payload_bytes: bytes.len() as u32,
         };
         let mut whole = header.encode().to_vec();

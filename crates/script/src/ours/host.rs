@@ -119,6 +119,7 @@ impl Host {
             has_gateway: false,
             mtu: self.mtu,
             shared: false,
+            kernel_index: 2,
             routes: Vec::new(),
         };
         let host = self.clone();

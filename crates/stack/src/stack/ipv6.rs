@@ -9,8 +9,9 @@ use wire::icmpv6::{self, Icmpv6Message, problem, unreachable};
 use wire::ipv4::Protocol;
 use wire::ipv6::{self, Chain, FRAGMENT_LEN, Fragment, Ipv6Header, Unreadable, walk};
 
+use super::errors::{Quoted, Told};
 use super::ndp::NdpRx;
-use super::receive::{Below, Ip, Quoted};
+use super::receive::{Below, Ip};
 use super::{IpOut, Stack};
 use crate::api::*;
 use crate::drops::DropReason;
@@ -324,24 +325,25 @@ impl Stack {
         }
     }
 
-    pub(super) fn on_icmpv6(
+    pub(super) fn on_icmpv6<S: Sink>(
         &mut self,
         now: Instant,
         below: &Below,
         ip: &Ip,
         (src, dst): (Ipv6Addr, Ipv6Addr),
         bytes: &[u8],
+        sink: &mut S,
     ) -> Result<(), DropReason> {
         let message = icmpv6::parse(src, dst, bytes).map_err(|error| match error {
             Malformed::Checksum => DropReason::IcmpChecksum,
             _ => DropReason::IcmpMalformed,
         })?;
-        match message {
+        let (code, info, for_tcp, quoted) = match message {
             Icmpv6Message::EchoRequest(Echo { data, .. }) => {
                 if src.is_unspecified() {
                     return Err(DropReason::IpSource);
                 }
-                self.answer_echo_v6(below.interface, (src, dst), ip.tos, bytes, data)
+                return self.answer_echo_v6(below.interface, (src, dst), ip.tos, bytes, data);
             }
             Icmpv6Message::Unreachable { code, quoted } => {
                 // As Linux's icmpv6_err_convert has it.
@@ -350,19 +352,20 @@ impl Stack {
                     unreachable::PORT => IcmpError::PortUnreachable,
                     _ => IcmpError::HostUnreachable,
                 };
-                self.on_icmpv6_error(now, error, quoted)
+                (code, 0, Some(error), quoted)
             }
             Icmpv6Message::PacketTooBig { mtu, quoted } => {
                 // RFC 8201, section 4: less than every link takes is not believed.
-                let mtu = u16::try_from(mtu).unwrap_or(u16::MAX).max(ipv6::MTU_MIN);
-                self.on_icmpv6_error(now, IcmpError::TooBig { mtu }, quoted)
+                let least = u16::try_from(mtu).unwrap_or(u16::MAX).max(ipv6::MTU_MIN);
+                (0, mtu, Some(IcmpError::TooBig { mtu: least }), quoted)
             }
-            Icmpv6Message::TimeExceeded { quoted, .. } => {
-                self.on_icmpv6_error(now, IcmpError::HostUnreachable, quoted)
+            Icmpv6Message::TimeExceeded { code, quoted } => {
+                (code, 0, Some(IcmpError::HostUnreachable), quoted)
             }
-            Icmpv6Message::EchoReply(_) | Icmpv6Message::ParameterProblem { .. } => {
-                Err(DropReason::IcmpNotServed)
+            Icmpv6Message::ParameterProblem { code, pointer, quoted } => {
+                (code, pointer, None, quoted)
             }
+            Icmpv6Message::EchoReply(_) => return Err(DropReason::IcmpNotServed),
             Icmpv6Message::Other { kind, code, body } => {
                 if below.interface == InterfaceIndex::LOOPBACK {
                     return Err(DropReason::NdpInvalid);
@@ -375,9 +378,24 @@ impl Stack {
                     hop_limit: ip.ttl,
                     code,
                 };
-                self.on_ndp(now, &rx, kind, body)
+                return self.on_ndp(now, &rx, kind, body);
             }
+        };
+        let kind = bytes.first().copied().unwrap_or_default();
+        let told = Told { interface: below.interface, ip, kind, code, info, for_tcp };
+        let (header, payload) =
+            ipv6::parse_quoted(quoted).map_err(|_| DropReason::IcmpMalformed)?;
+        let chain = walk(header.next_header, payload, 0).map_err(|_| DropReason::IcmpMalformed)?;
+        if chain.fragment.is_some_and(|piece| piece.offset != 0) {
+            return Err(DropReason::IcmpInvalid);
         }
+        let quoted = Quoted {
+            src: header.src.into(),
+            dst: header.dst.into(),
+            protocol: chain.protocol,
+            payload: chain.payload,
+        };
+        self.on_icmp_error(now, &told, &quoted, sink)
     }
 
     /// RFC 4443, section 4.2; a group is answered, too, as Linux does.
@@ -401,27 +419,6 @@ impl Stack {
         sent.ok_or(DropReason::ReplyLimit)?;
         self.counters.echo_replies = self.counters.echo_replies.wrapping_add(1);
         Ok(())
-    }
-
-    fn on_icmpv6_error(
-        &mut self,
-        now: Instant,
-        error: IcmpError,
-        quoted: &[u8],
-    ) -> Result<(), DropReason> {
-        let (header, payload) =
-            ipv6::parse_quoted(quoted).map_err(|_| DropReason::IcmpMalformed)?;
-        let chain = walk(header.next_header, payload, 0).map_err(|_| DropReason::IcmpMalformed)?;
-        if chain.fragment.is_some_and(|piece| piece.offset != 0) {
-            return Err(DropReason::IcmpInvalid);
-        }
-        let quoted = Quoted {
-            src: header.src.into(),
-            dst: header.dst.into(),
-            protocol: chain.protocol,
-            payload: chain.payload,
-        };
-        self.on_icmp_error(now, error, &quoted)
     }
 }
 

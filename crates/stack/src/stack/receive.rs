@@ -12,6 +12,7 @@ use wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM;
 use wire::udp::{self, CHECKSUM_OFFSET as UDP_CHECKSUM};
 use wire::{MacAddr, Malformed};
 
+use super::errors::{Quoted, Told};
 use super::{ArpOut, IpOut, Outgoing, Stack};
 use crate::api::*;
 use crate::drops::DropReason;
@@ -55,15 +56,6 @@ pub(super) struct Ip {
     pub protocol: Protocol,
     pub tos: u8,
     pub ttl: u8,
-}
-
-/// The packet that an ICMP error quotes.
-pub(super) struct Quoted<'a> {
-    pub src: IpAddr,
-    pub dst: IpAddr,
-    pub protocol: Protocol,
-    /// From layer 4 on.
-    pub payload: &'a [u8],
 }
 
 impl Stack {
@@ -275,9 +267,9 @@ impl Stack {
                 self.tcp.on_segment(now, &rx, payload, &self.routes, sink)
             }
             (Protocol::UDP, ..) => self.on_udp(now, below, ip, payload, sink),
-            (Protocol::ICMP, IpAddr::V4(_), _) => self.on_icmp(now, below, ip, payload),
+            (Protocol::ICMP, IpAddr::V4(_), _) => self.on_icmp(now, below, ip, payload, sink),
             (Protocol::ICMPV6, IpAddr::V6(src), IpAddr::V6(dst)) => {
-                self.on_icmpv6(now, &below, ip, (src, dst), payload)
+                self.on_icmpv6(now, &below, ip, (src, dst), payload, sink)
             }
             _ => Err(DropReason::ProtocolNotServed),
         }
@@ -297,15 +289,11 @@ impl Stack {
             None => udp::parse(bytes),
         };
         let (udp_header, payload) = parsed.map_err(|_| DropReason::UdpMalformed)?;
-        if udp_header.checksum != 0 || below.checksum != RxChecksum::Unknown {
+        let is_unsummed = udp_header.checksum == 0 && below.checksum == RxChecksum::Unknown;
+        if !is_unsummed {
             let covered = udp::HEADER_LEN + payload.len();
             let covered = bytes.get(..covered).unwrap_or(bytes);
             check_sum(&below, ip, covered, UDP_CHECKSUM, DropReason::UdpChecksum)?;
-        } else if ip.src.is_ipv6() {
-            //= https://www.rfc-editor.org/rfc/rfc8200#section-8.1
-            //# IPv6 receivers must discard UDP packets containing a zero checksum
-            //# and should log the error.
-            return Err(DropReason::UdpChecksum);
         }
         let local = SocketAddr::new(ip.dst, udp_header.dst_port);
         let remote = SocketAddr::new(ip.src, udp_header.src_port);
@@ -315,6 +303,13 @@ impl Stack {
             }
             return Err(DropReason::UdpNoSocket);
         };
+        if is_unsummed && ip.src.is_ipv6() && !self.udp.socket(id).is_ok_and(|s| s.options.no_check6)
+        {
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-8.1
+            //# IPv6 receivers must discard UDP packets containing a zero checksum
+            //# and should log the error.
+            return Err(DropReason::UdpChecksum);
+        }
         let meta = DatagramMeta {
             remote,
             local,
@@ -378,12 +373,13 @@ impl Stack {
         self.send_packet(interface, &ip, parts)
     }
 
-    fn on_icmp(
+    fn on_icmp<S: Sink>(
         &mut self,
         now: Instant,
         below: Below,
         ip: &Ip,
         bytes: &[u8],
+        sink: &mut S,
     ) -> Result<(), DropReason> {
         let message = icmp::parse(bytes).map_err(|error| match error {
             Malformed::Checksum => DropReason::IcmpChecksum,
@@ -393,8 +389,8 @@ impl Stack {
         if below.is_broadcast {
             return Err(DropReason::IcmpNotServed);
         }
-        match message {
-            IcmpMessage::EchoRequest(_) => self.answer_echo(below.interface, ip, bytes),
+        let (code, info, for_tcp, quoted) = match message {
+            IcmpMessage::EchoRequest(_) => return self.answer_echo(below.interface, ip, bytes),
             IcmpMessage::Unreachable { code, next_hop_mtu, quoted } => {
                 let error = match code {
                     unreachable::PORT => IcmpError::PortUnreachable,
@@ -404,15 +400,30 @@ impl Stack {
                     unreachable::NET | 5 | 6 | 9 | 11 => IcmpError::NetUnreachable,
                     _ => IcmpError::HostUnreachable,
                 };
-                self.on_icmp_error_v4(now, error, quoted)
+                let is_mtu = code == unreachable::FRAGMENTATION_NEEDED;
+                let info = if is_mtu { u32::from(next_hop_mtu) } else { 0 };
+                (code, info, Some(error), quoted)
             }
-            IcmpMessage::TimeExceeded { quoted, .. } => {
-                self.on_icmp_error_v4(now, IcmpError::HostUnreachable, quoted)
+            IcmpMessage::TimeExceeded { code, quoted } => {
+                (code, 0, Some(IcmpError::HostUnreachable), quoted)
             }
-            IcmpMessage::EchoReply(_)
-            | IcmpMessage::ParameterProblem { .. }
-            | IcmpMessage::Other { .. } => Err(DropReason::IcmpNotServed),
+            IcmpMessage::ParameterProblem { code, pointer, quoted } => {
+                (code, u32::from(pointer), None, quoted)
+            }
+            IcmpMessage::EchoReply(_) | IcmpMessage::Other { .. } => {
+                return Err(DropReason::IcmpNotServed);
+            }
+        };
+        let kind = bytes.first().copied().unwrap_or_default();
+        let told = Told { interface: below.interface, ip, kind, code, info, for_tcp };
+        let packet = ipv4::parse_quoted(quoted).map_err(|_| DropReason::IcmpMalformed)?;
+        if packet.header.fragment_offset != 0 {
+            return Err(DropReason::IcmpInvalid);
         }
+        let Ipv4Header { src, dst, protocol, .. } = packet.header;
+        let payload = packet.payload;
+        let quoted = Quoted { src: src.into(), dst: dst.into(), protocol, payload };
+        self.on_icmp_error(now, &told, &quoted, sink)
     }
 
     /// RFC 792; the reply is the request with another type.
@@ -431,70 +442,6 @@ impl Stack {
         sent.ok_or(DropReason::ReplyLimit)?;
         self.counters.echo_replies = self.counters.echo_replies.wrapping_add(1);
         Ok(())
-    }
-
-    fn on_icmp_error_v4(
-        &mut self,
-        now: Instant,
-        error: IcmpError,
-        quoted: &[u8],
-    ) -> Result<(), DropReason> {
-        let packet = ipv4::parse_quoted(quoted).map_err(|_| DropReason::IcmpMalformed)?;
-        if packet.header.fragment_offset != 0 {
-            return Err(DropReason::IcmpInvalid);
-        }
-        let Ipv4Header { src, dst, protocol, .. } = packet.header;
-        let payload = packet.payload;
-        let quoted = Quoted { src: src.into(), dst: dst.into(), protocol, payload };
-        self.on_icmp_error(now, error, &quoted)
-    }
-
-    /// Believes an ICMP error only when it quotes something that we sent (RFC 5927, section 4);
-    /// TCP compares the sequence number too.
-    pub(super) fn on_icmp_error(
-        &mut self,
-        now: Instant,
-        error: IcmpError,
-        quoted: &Quoted<'_>,
-    ) -> Result<(), DropReason> {
-        if !self.routes.is_own(quoted.src) {
-            return Err(DropReason::IcmpInvalid);
-        }
-        let (&[s0, s1, d0, d1, a, b, c, d], _) =
-            quoted.payload.split_first_chunk().ok_or(DropReason::IcmpMalformed)?;
-        let local = SocketAddr::new(quoted.src, u16::from_be_bytes([s0, s1]));
-        let remote = SocketAddr::new(quoted.dst, u16::from_be_bytes([d0, d1]));
-        match quoted.protocol {
-            Protocol::TCP => {
-                self.tcp.on_icmp(now, local, remote, u32::from_be_bytes([a, b, c, d]), error)?;
-                if let IcmpError::TooBig { mtu } = error {
-                    self.on_too_big(now, remote.ip(), mtu);
-                }
-                Ok(())
-            }
-            Protocol::UDP => {
-                let error = match error {
-                    IcmpError::PortUnreachable => TcpError::Refused,
-                    IcmpError::ProtocolUnreachable => TcpError::NoProtocol,
-                    IcmpError::HostUnreachable => TcpError::HostUnreachable,
-                    IcmpError::NetUnreachable => TcpError::NetUnreachable,
-                    // Of IPv6, what follows is cut to fit (RFC 8201); a datagram of one of our
-                    // sockets it must have been.
-                    IcmpError::TooBig { mtu } if remote.is_ipv6() => {
-                        let Some(_) = self.udp.find(local, remote) else {
-                            return Err(DropReason::IcmpNoSocket);
-                        };
-                        self.on_too_big(now, remote.ip(), mtu);
-                        return Ok(());
-                    }
-                    // Our datagrams may be cut by routers, so nothing of ours was too big.
-                    IcmpError::TooBig { .. } => return Err(DropReason::IcmpInvalid),
-                };
-                let is_heard = self.udp.on_error(local, remote, error);
-                if is_heard { Ok(()) } else { Err(DropReason::IcmpNoSocket) }
-            }
-            _ => Err(DropReason::IcmpNoSocket),
-        }
     }
 }
 

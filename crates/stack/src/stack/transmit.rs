@@ -294,6 +294,8 @@ impl Stack {
     /// and `payload_sum` is asked for the folded ones' complement sum of the whole payload
     /// (big-endian words, an odd last byte padded with zero, not complemented: what
     /// [`Sum::folded`] gives).
+    /// Several datagrams at once ([`UdpSend::gso_bytes`]) are one frame where the port cuts, else
+    /// a call for each.
     /// [`RequestError::WaitNeighbor`]: its link address is being asked for; try again when
     /// [`neighbor_generation`](Self::neighbor_generation) has changed.
     pub fn udp_transmit(
@@ -316,25 +318,34 @@ impl Stack {
             return Err(RequestError::TooLong);
         }
         let headers = (ip_header_len(dst) + udp::HEADER_LEN) as u32;
-        // Routers cut what is too long for them over IPv4 alone.
+        let cut = send.cut;
         let mtu = match dst {
-            IpAddr::V4(_) => route.mtu,
-            IpAddr::V6(_) => self.path_mtus.towards(now, dst, route.mtu),
+            // Routers cut what is too long for them over IPv4.
+            IpAddr::V4(_) if !cut.not_routers => route.mtu,
+            _ if cut.by_link => route.mtu,
+            _ => self.path_mtus.towards(now, dst, route.mtu),
         };
         let room = u32::from(mtu).saturating_sub(headers);
-        if let Some(piece) = send.gso_bytes {
-            let may_cut = self.routes.interface(route.interface).is_some_and(|i| i.uso);
-            if !may_cut || piece == 0 || u32::from(piece) > room {
-                return Err(RequestError::TooLong);
-            }
+        let left = send.payload_len.checked_sub(send.offset).ok_or(RequestError::TooLong)?;
+        let piece = send.gso_bytes.map(u32::from).filter(|piece| *piece < left);
+        let longest = piece.unwrap_or(left);
+        if (cut.not_us || piece.is_some()) && longest > room || piece == Some(0) {
+            return Err(RequestError::TooLong);
         }
+        let cuts = route.interface == InterfaceIndex::LOOPBACK
+            || self.routes.interface(route.interface).is_some_and(|i| i.uso);
+        let whole = cuts && !send.no_checksum;
+        // Here and now: everything that is left, or one piece of it.
+        let len = if whole { left } else { longest };
+        let next = (len < left).then_some(send.offset + len);
+        let gso_bytes = send.gso_bytes.filter(|_| piece.is_some() && whole);
         let mac = match self.link_address(now, route.interface, route.next_hop) {
             Resolution::Known(mac) => mac,
             Resolution::Wait | Resolution::Ask(..) => return Err(RequestError::WaitNeighbor),
             Resolution::Failed => return Err(RequestError::HostUnreachable),
         };
         self.counters.udp_sent = self.counters.udp_sent.wrapping_add(1);
-        let udp_len = send.payload_len + udp::HEADER_LEN as u32;
+        let udp_len = len + udp::HEADER_LEN as u32;
         let mut udp_header = UdpHeader {
             src_port: socket.local.port(),
             dst_port: remote.port(),
@@ -345,29 +356,32 @@ impl Stack {
         let pseudo = Sum::pseudo(src, dst, protocol, udp_len).ok_or(RequestError::NoRoute)?;
         let identification = self.identification(src, dst);
         let (tos, ttl) = (send.tos.unwrap_or(0), send.ttl.unwrap_or(64));
-        let (may_cut, fragment) = (true, None);
+        let (may_cut, fragment) = (!cut.not_routers, None);
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
-        if send.gso_bytes.is_some() || send.payload_len <= room {
-            udp_header.checksum = pseudo.folded();
+        if gso_bytes.is_some() || len <= room {
+            udp_header.checksum = if send.no_checksum { 0 } else { pseudo.folded() };
             let l4 = self
                 .emit_udp(route.interface, mac, &ip, &udp_header, udp_len, header)
                 .ok_or(RequestError::TooLong)?;
             return Ok(UdpFrame {
                 interface: route.interface,
                 header_bytes: l4 + udp::HEADER_LEN as u16,
-                offset: 0,
-                len: send.payload_len,
-                checksum: Some((l4, UDP_CHECKSUM as u16)),
-                gso_bytes: send.gso_bytes,
+                offset: send.offset,
+                len,
+                checksum: (!send.no_checksum).then_some((l4, UDP_CHECKSUM as u16)),
+                gso_bytes,
                 more: None,
+                next,
             });
         }
         let mut plain = [0; udp::HEADER_LEN];
         udp_header.emit(&mut plain).map_err(|_| RequestError::TooLong)?;
-        let payload = Sum::of_known(payload_sum(), send.payload_len as usize);
-        udp_header.checksum = pseudo.then(Sum::of(&plain)).then(payload).finish_udp();
+        if !send.no_checksum {
+            let payload = Sum::of_known(payload_sum(), send.payload_len as usize);
+            udp_header.checksum = pseudo.then(Sum::of(&plain)).then(payload).finish_udp();
+        }
         let first = fragment_room(mtu, dst);
-        let ip = IpOut { fragment: Some((0, true)), ..ip };
+        let ip = IpOut { fragment: Some((0, true)), may_cut: true, ..ip };
         let l4 = self
             .emit_udp(route.interface, mac, &ip, &udp_header, first, header)
             .ok_or(RequestError::TooLong)?;
@@ -391,6 +405,7 @@ impl Stack {
                 next: len,
                 payload_len: send.payload_len,
             }),
+            next: None,
         })
     }
 
@@ -424,20 +439,19 @@ impl Stack {
             checksum: None,
             gso_bytes: None,
             more: (len < left).then_some(UdpFragments { next, ..rest }),
+            next: None,
         })
     }
 
-    /// The address a datagram comes from: the socket's, the one asked for, or the route's.
+    /// The address a datagram comes from: the one asked for, the socket's, or the route's.
     fn udp_source(
         &self,
         bound: &SocketAddr,
         asked: Option<IpAddr>,
         route: IpAddr,
     ) -> Result<IpAddr, RequestError> {
-        if !bound.ip().is_unspecified() {
-            return Ok(bound.ip());
-        }
         match asked.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_unspecified()) {
+            None if !bound.ip().is_unspecified() => Ok(bound.ip()),
             None => Ok(route),
             Some(ip) if self.routes.is_own(ip) => Ok(ip),
             Some(_) => Err(RequestError::AddressNotAvailable),

@@ -240,14 +240,20 @@ impl Host {
         remote: Option<SocketAddr>,
         payload: &[u8],
     ) -> Result<Vec<Vec<u8>>, RequestError> {
-        let send = UdpSend {
-            remote,
-            local: None,
-            payload_len: payload.len() as u32,
-            tos: None,
-            ttl: None,
-            gso_bytes: None,
-        };
+        let payload_len = payload.len() as u32;
+        let send = UdpSend { remote, payload_len, ..UdpSend::default() };
+        self.datagram_as(now, id, &send, payload)
+    }
+
+    /// The frames of what `send` says; several datagrams that the port does not cut each have one.
+    pub fn datagram_as(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        send: &UdpSend,
+        payload: &[u8],
+    ) -> Result<Vec<Vec<u8>>, RequestError> {
+        let mut send = *send;
         let mut header = [0; HEADER_MAX];
         let sum = || checksum::Sum::of(payload).folded();
         let mut frame = self.stack.udp_transmit(now, id, &send, &mut header, sum)?;
@@ -257,8 +263,16 @@ impl Host {
             bytes.extend(&payload[frame.offset as usize..(frame.offset + frame.len) as usize]);
             complete(&mut bytes, frame.checksum);
             frames.push(bytes);
-            let Some(rest) = frame.more else { return Ok(frames) };
-            frame = self.stack.udp_fragment(rest, &mut header).expect("the interface is there");
+            frame = match (frame.more, frame.next) {
+                (Some(rest), _) => {
+                    self.stack.udp_fragment(rest, &mut header).expect("the interface is there")
+                }
+                (None, Some(next)) => {
+                    send.offset = next;
+                    self.stack.udp_transmit(now, id, &send, &mut header, sum)?
+                }
+                (None, None) => return Ok(frames),
+            };
         }
     }
 

@@ -1,0 +1,189 @@
+//! Reports of errors of a datagram endpoint (IP_RECVERR): they come in its receive queue among the
+//! datagrams, and wait here until they are asked for.
+
+use std::collections::VecDeque;
+use std::io::{IoSliceMut, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+use shm::client_side::{Direction, ReceiveGuard};
+use shm::descriptor::{DatagramFlags, DatagramHeader, ERROR_REPORT_BYTES, ErrorReport, Span};
+
+use crate::driver::locked;
+use crate::endpoint::{Call, Endpoint, Kind};
+
+/// Reports kept for a program that does not read them; the kernel keeps as many as fit SO_RCVBUF.
+const REPORTS_MAX: usize = 128;
+
+/// A report, with what came back of the datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorReceived {
+    /// What went wrong.
+    pub report: ErrorReport,
+    /// Where the datagram was sent to.
+    pub remote: SocketAddr,
+    /// From which of our addresses.
+    pub local: SocketAddr,
+    /// Type of service and TTL of the message.
+    pub tos: u8,
+    /// See `tos`.
+    pub ttl: u8,
+    /// Through which of the engine's interfaces it came, plus one; 0 unknown.
+    pub interface: u32,
+    /// The datagram's payload as far as it came back.
+    pub payload: Vec<u8>,
+}
+
+/// What was found among the datagrams.
+#[derive(Debug, Default)]
+pub(crate) struct Errors {
+    /// The receive queue was looked through so far.
+    looked: u64,
+    /// Where reports lie in it that were taken out of turn, and where what follows begins.
+    holes: VecDeque<(u64, u64)>,
+    waiting: VecDeque<ErrorReceived>,
+    /// What the next call fails with.
+    pending: Option<Errno>,
+}
+
+impl Errors {
+    fn add(&mut self, received: ErrorReceived) {
+        if received.report.kind != 0 {
+            self.pending = Some(Errno::from_raw_os_error(received.report.errno as i32));
+        }
+        if self.waiting.len() < REPORTS_MAX {
+            self.waiting.push_back(received);
+        }
+    }
+}
+
+impl Endpoint {
+    /// From now on reports are told from datagrams. Before the engine is asked for them.
+    pub fn expect_errors(&self) {
+        self.inner.sorts.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the reports out from among the datagrams that have come.
+    pub(crate) fn sort(&self, call: &Call<'_>, receive: &mut ReceiveGuard<'_>) {
+        if !self.inner.sorts.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut errors = locked(&self.inner.errors);
+        let (consumed, readable) = (receive.consumed(), receive.readable());
+        let mut at = errors.looked.max(consumed);
+        while at < readable {
+            let start = at;
+            let Some(found) = take_report(call, receive, &mut at, readable) else { break };
+            if let Some(report) = found {
+                errors.add(report);
+                errors.holes.push_back((start, at));
+            }
+        }
+        errors.looked = at;
+        let mut next = consumed;
+        while let Some((_, end)) = errors.holes.pop_front_if(|(start, _)| *start == next) {
+            next = end;
+        }
+        if next != consumed && receive.advance(next) {
+            call.ring(Direction::Receive);
+        }
+    }
+
+    /// Whether a report waits, or an error that one has left.
+    pub(crate) fn has_errors(&self, call: &Call<'_>) -> bool {
+        if !self.inner.sorts.load(Ordering::Relaxed) {
+            return false;
+        }
+        if let Ok(mut receive) = call.view().lock_receive(call.driver().tag()) {
+            self.sort(call, &mut receive);
+        }
+        let errors = locked(&self.inner.errors);
+        !errors.waiting.is_empty() || errors.pending.is_some()
+    }
+
+    /// The error that a call on a datagram endpoint fails with, once.
+    pub(crate) fn datagram_error(&self, call: &Call<'_>) -> Option<Errno> {
+        let pending = match self.inner.sorts.load(Ordering::Relaxed) {
+            true => locked(&self.inner.errors).pending.take(),
+            false => None,
+        };
+        pending.or_else(|| call.error(&call.view().levels()))
+    }
+
+    /// Adds a report of what was noticed on this side.
+    pub fn add_error(&self, received: ErrorReceived) {
+        locked(&self.inner.errors).add(received);
+    }
+
+    /// Takes the oldest report; what came back of the datagram goes to `parts` as far as there is
+    /// room, and how much did is said. EAGAIN when there is none.
+    pub fn recv_error(
+        &self,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<(ErrorReceived, usize), Errno> {
+        let call = self.call_as(Kind::Datagram)?;
+        self.has_errors(&call);
+        let mut errors = locked(&self.inner.errors);
+        let received = errors.waiting.pop_front().ok_or_else(|| call.again())?;
+        // As the kernel has it: what is read is told no more, and what is next is.
+        let next = errors.waiting.front().filter(|next| next.report.kind != 0);
+        let next = next.map(|next| Errno::from_raw_os_error(next.report.errno as i32));
+        if next.is_some() || received.report.kind != 0 {
+            errors.pending = next;
+        }
+        drop(errors);
+        let mut rest = received.payload.as_slice();
+        for part in parts {
+            let mut room: &mut [u8] = part;
+            let written = room.write(rest).unwrap_or(0);
+            rest = rest.get(written..).unwrap_or_default();
+        }
+        let copied = received.payload.len() - rest.len();
+        Ok((received, copied))
+    }
+}
+
+/// Looks at the datagram at `at`, and moves behind it. `None` when the engine broke its word or
+/// it is not there whole, `Some(None)` when it is a datagram.
+fn take_report(
+    call: &Call<'_>,
+    receive: &ReceiveGuard<'_>,
+    at: &mut u64,
+    readable: u64,
+) -> Option<Option<ErrorReceived>> {
+    let region = call.view().region();
+    let (first, mut more) = receive.datagram(*at)?;
+    *at += 1;
+    let (header, payload) = DatagramHeader::split(region, first)?;
+    let is_report = header.flags.contains(DatagramFlags::ERROR);
+    let mut bytes = Vec::new();
+    let mut keep = |span: Span| {
+        if is_report {
+            let start = bytes.len();
+            bytes.resize(start + span.len as usize, 0);
+            let filled = region.read_buffer(span, bytes.get_mut(start..).unwrap_or_default());
+            bytes.truncate(start + filled);
+        }
+    };
+    keep(payload);
+    while more && *at < readable {
+        let (span, goes_on) = receive.datagram(*at)?;
+        keep(span);
+        more = goes_on;
+        *at += 1;
+    }
+    if !is_report {
+        return Some(None);
+    }
+    let (report, payload) = bytes.split_first_chunk::<ERROR_REPORT_BYTES>()?;
+    Some(Some(ErrorReceived {
+        report: ErrorReport::decode(report),
+        remote: header.remote,
+        local: header.local,
+        tos: header.tos,
+        ttl: header.ttl,
+        interface: header.interface,
+        payload: payload.to_vec(),
+    }))
+}

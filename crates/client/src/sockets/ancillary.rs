@@ -1,0 +1,272 @@
+//! Control messages of UDP sockets: what recvmsg is given beside a datagram, and what sendmsg says
+//! of one. As bytes in the C library's layout; order, lengths and refusals are the kernel's
+//! (net/ipv4/ip_sockglue.c, net/ipv6/datagram.c, net/ipv4/udp.c).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::Errno;
+use super::marks::Switches;
+use crate::ErrorReceived;
+
+const SOCKET: i32 = libc::SOL_SOCKET;
+const IP: i32 = libc::IPPROTO_IP;
+const IPV6: i32 = libc::IPPROTO_IPV6;
+const UDP: i32 = libc::IPPROTO_UDP;
+/// `struct cmsghdr`, and what messages start at multiples of.
+const HEADER_BYTES: usize = 16;
+const ALIGN: usize = 8;
+
+/// How something arrived.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    /// Where it was sent to: of an error, where the datagram was sent from.
+    pub local: SocketAddr,
+    pub tos: u8,
+    pub ttl: u8,
+    /// The kernel's number of the interface.
+    pub interface: u32,
+    /// Several datagrams of this size; 0 for one.
+    pub segment_bytes: u16,
+}
+
+/// The room that the program gave for control messages, as it fills.
+pub(super) struct Control<'a> {
+    room: &'a mut [u8],
+    /// Bytes used.
+    pub len: usize,
+    /// MSG_CTRUNC, when there was more.
+    pub flags: i32,
+}
+
+impl<'a> Control<'a> {
+    pub fn new(room: &'a mut [u8]) -> Self {
+        Self { room, len: 0, flags: 0 }
+    }
+
+    /// The kernel's put_cmsg: a message that does not fit is cut, one whose header does not is left
+    /// out.
+    fn put(&mut self, level: i32, kind: i32, data: &[u8]) {
+        let left = self.room.len().saturating_sub(self.len);
+        if left < HEADER_BYTES {
+            self.flags |= libc::MSG_CTRUNC;
+            return;
+        }
+        let whole = HEADER_BYTES + data.len();
+        let len = whole.min(left);
+        if len < whole {
+            self.flags |= libc::MSG_CTRUNC;
+        }
+        let header = [&len.to_ne_bytes()[..], &level.to_ne_bytes(), &kind.to_ne_bytes()].concat();
+        let bytes = header.iter().chain(data);
+        let room = self.room.iter_mut().skip(self.len).take(len);
+        for (place, byte) in room.zip(bytes) {
+            *place = *byte;
+        }
+        self.len += whole.next_multiple_of(ALIGN).min(left);
+    }
+
+    fn put_int(&mut self, level: i32, kind: i32, value: i32) {
+        self.put(level, kind, &value.to_ne_bytes());
+    }
+
+    /// What the socket's options ask for.
+    pub fn put_arrival(&mut self, on: Switches, v6_socket: bool, arrival: &Arrival) {
+        if on.contains(Switches::GRO) && arrival.segment_bytes != 0 {
+            self.put_int(UDP, libc::UDP_GRO, arrival.segment_bytes.into());
+        }
+        let (local, port) = (arrival.local.ip().to_canonical(), arrival.local.port());
+        let mapped = match local {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        if v6_socket && on.contains(Switches::PKTINFO6) {
+            let info = [&mapped.octets()[..], &arrival.interface.to_ne_bytes()].concat();
+            self.put(IPV6, libc::IPV6_PKTINFO, &info);
+        }
+        match local {
+            IpAddr::V4(local) => self.put_arrival_v4(on, arrival, local, port),
+            IpAddr::V6(_) => {
+                if on.contains(Switches::RECVHOPLIMIT6) {
+                    self.put_int(IPV6, libc::IPV6_HOPLIMIT, arrival.ttl.into());
+                }
+                if on.contains(Switches::RECVTCLASS6) {
+                    self.put_int(IPV6, libc::IPV6_TCLASS, arrival.tos.into());
+                }
+                if on.contains(Switches::ORIGDSTADDR6) {
+                    self.put(IPV6, libc::IPV6_RECVORIGDSTADDR, &name_v6(mapped, port));
+                }
+            }
+        }
+    }
+
+    fn put_arrival_v4(&mut self, on: Switches, arrival: &Arrival, local: Ipv4Addr, port: u16) {
+        if on.contains(Switches::PKTINFO) {
+            let address = local.octets();
+            let info = [&arrival.interface.to_ne_bytes()[..], &address, &address].concat();
+            self.put(IP, libc::IP_PKTINFO, &info);
+        }
+        if on.contains(Switches::RECVTTL) {
+            self.put_int(IP, libc::IP_TTL, arrival.ttl.into());
+        }
+        if on.contains(Switches::RECVTOS) {
+            self.put(IP, libc::IP_TOS, &[arrival.tos]);
+        }
+        if on.contains(Switches::ORIGDSTADDR) {
+            self.put(IP, libc::IP_RECVORIGDSTADDR, &name_v4(local, port));
+        }
+    }
+
+    /// `struct sock_extended_err` and who says so.
+    pub fn put_error(&mut self, v6_socket: bool, error: &ErrorReceived) {
+        const LOCAL: u8 = 1;
+        const ICMP: u8 = 2;
+        const ICMP6: u8 = 3;
+        let report = error.report;
+        let origin = match report.offender {
+            None => LOCAL,
+            Some(IpAddr::V4(_)) => ICMP,
+            Some(IpAddr::V6(_)) => ICMP6,
+        };
+        let mut bytes = report.errno.to_ne_bytes().to_vec();
+        bytes.extend([origin, report.kind, report.code, 0]);
+        bytes.extend(report.info.to_ne_bytes());
+        bytes.extend([0; 4]);
+        match (v6_socket, report.offender) {
+            (false, Some(IpAddr::V4(from))) => bytes.extend(name_v4(from, 0)),
+            (false, _) => bytes.extend([0; 16]),
+            (true, Some(IpAddr::V4(from))) => bytes.extend(name_v6(from.to_ipv6_mapped(), 0)),
+            (true, Some(IpAddr::V6(from))) => bytes.extend(name_v6(from, 0)),
+            (true, None) => bytes.extend([0; 28]),
+        }
+        match v6_socket {
+            false => self.put(IP, libc::IP_RECVERR, &bytes),
+            true => self.put(IPV6, libc::IPV6_RECVERR, &bytes),
+        }
+    }
+}
+
+/// `struct sockaddr_in`.
+fn name_v4(ip: Ipv4Addr, port: u16) -> [u8; 16] {
+    let mut name = [0; 16];
+    name[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+    name[2..4].copy_from_slice(&port.to_be_bytes());
+    name[4..8].copy_from_slice(&ip.octets());
+    name
+}
+
+/// `struct sockaddr_in6`.
+fn name_v6(ip: Ipv6Addr, port: u16) -> [u8; 28] {
+    let mut name = [0; 28];
+    name[..2].copy_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
+    name[2..4].copy_from_slice(&port.to_be_bytes());
+    name[8..24].copy_from_slice(&ip.octets());
+    name
+}
+
+/// What a program says of one datagram, beside its socket's options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wishes {
+    pub local: Option<IpAddr>,
+    /// The kernel's number of the interface; 0 for any.
+    pub interface: u32,
+    pub tos: Option<u8>,
+    pub ttl: Option<u8>,
+    pub segment: Option<u16>,
+    pub dont_fragment: Option<bool>,
+}
+
+impl Wishes {
+    /// Reads the control messages of a datagram to an address; EINVAL as the kernel has it.
+    pub fn parse(mut control: &[u8], v6_socket: bool, to: IpAddr) -> Result<Self, Errno> {
+        let mut wishes = Self::default();
+        while let Some((header, _)) = control.split_first_chunk::<HEADER_BYTES>() {
+            let (len, kinds) = header.split_at(8);
+            let len = usize::from_ne_bytes(len.try_into().map_err(|_| Errno::INVAL)?);
+            let (level, kind) = kinds.split_at(4);
+            let (level, kind) = (whole(level)?, whole(kind)?);
+            let data = control.get(HEADER_BYTES..len).ok_or(Errno::INVAL)?;
+            match level {
+                UDP => wishes.segment = Some(match (kind, data) {
+                    (libc::UDP_SEGMENT, &[a, b]) => u16::from_ne_bytes([a, b]),
+                    _ => return Err(Errno::INVAL),
+                }),
+                SOCKET => match kind {
+                    // Descriptors and credentials are for sockets of AF_UNIX, and passed over.
+                    libc::SCM_RIGHTS | libc::SCM_CREDENTIALS => {}
+                    libc::SO_PRIORITY | libc::SO_MARK => {
+                        whole(data)?;
+                    }
+                    _ => return Err(Errno::INVAL),
+                },
+                IP if to.is_ipv4() => wishes.take_v4(kind, data)?,
+                IPV6 if v6_socket && (to.is_ipv6() || kind == libc::IPV6_PKTINFO) => {
+                    wishes.take_v6(kind, data, to.is_ipv4())?;
+                }
+                _ => {}
+            }
+            control = control.get(len.next_multiple_of(ALIGN)..).unwrap_or_default();
+        }
+        Ok(wishes)
+    }
+
+    fn take_v4(&mut self, kind: i32, data: &[u8]) -> Result<(), Errno> {
+        match kind {
+            libc::IP_PKTINFO => {
+                let &[i0, i1, i2, i3, a, b, c, d, _, _, _, _] = data else {
+                    return Err(Errno::INVAL);
+                };
+                self.interface = u32::from_ne_bytes([i0, i1, i2, i3]);
+                self.local = Some(Ipv4Addr::new(a, b, c, d).into());
+            }
+            libc::IP_TTL => {
+                let value = u8::try_from(whole(data)?).ok().filter(|value| *value > 0);
+                self.ttl = Some(value.ok_or(Errno::INVAL)?);
+            }
+            libc::IP_TOS => {
+                let value = match data {
+                    &[value] => i32::from(value),
+                    data => whole(data)?,
+                };
+                self.tos = Some(u8::try_from(value).map_err(|_| Errno::INVAL)?);
+            }
+            _ => return Err(Errno::INVAL),
+        }
+        Ok(())
+    }
+
+    fn take_v6(&mut self, kind: i32, data: &[u8], to_v4: bool) -> Result<(), Errno> {
+        match kind {
+            libc::IPV6_PKTINFO => {
+                let (address, rest) = data.split_first_chunk::<16>().ok_or(Errno::INVAL)?;
+                let local = Ipv6Addr::from(*address);
+                if to_v4 && local.to_ipv4_mapped().is_none() {
+                    return Err(Errno::INVAL);
+                }
+                let interface = rest.get(..4).ok_or(Errno::INVAL)?;
+                self.interface = whole(interface)?.cast_unsigned();
+                self.local = Some(IpAddr::V6(local).to_canonical());
+            }
+            libc::IPV6_HOPLIMIT => self.ttl = or_usual(whole(data)?)?,
+            libc::IPV6_TCLASS => self.tos = or_usual(whole(data)?)?,
+            libc::IPV6_DONTFRAG => match whole(data)? {
+                value @ (0 | 1) => self.dont_fragment = Some(value == 1),
+                _ => return Err(Errno::INVAL),
+            },
+            _ => return Err(Errno::INVAL),
+        }
+        Ok(())
+    }
+}
+
+/// A value of -1 asks for the socket's own.
+fn or_usual(value: i32) -> Result<Option<u8>, Errno> {
+    match value {
+        -1 => Ok(None),
+        value => u8::try_from(value).map(Some).map_err(|_| Errno::INVAL),
+    }
+}
+
+/// An int and nothing else.
+fn whole(data: &[u8]) -> Result<i32, Errno> {
+    data.try_into().map(i32::from_ne_bytes).map_err(|_| Errno::INVAL)
+}

@@ -1,0 +1,204 @@
+//! ICMP errors about packets of ours (RFC 792, RFC 4443), on their way to who has sent them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use wire::ipv4::Protocol;
+use wire::udp;
+
+use super::Stack;
+use super::receive::Ip;
+use crate::api::*;
+use crate::drops::DropReason;
+use crate::tcp::IcmpError;
+
+/// What a message says of a packet of ours.
+pub(super) struct Told<'a> {
+    /// Through which it came.
+    pub interface: InterfaceIndex,
+    /// The message's own header.
+    pub ip: &'a Ip,
+    /// Its type and code.
+    pub kind: u8,
+    pub code: u8,
+    /// MTU or pointer, where its type has one.
+    pub info: u32,
+    /// As TCP takes it; `None` when it does not.
+    pub for_tcp: Option<IcmpError>,
+}
+
+/// The packet that an ICMP error quotes.
+pub(super) struct Quoted<'a> {
+    pub src: IpAddr,
+    pub dst: IpAddr,
+    pub protocol: Protocol,
+    /// From layer 4 on.
+    pub payload: &'a [u8],
+}
+
+/// Types of ICMP and of ICMPv6.
+const UNREACHABLE: u8 = 3;
+const TIME_EXCEEDED: u8 = 11;
+const UNREACHABLE6: u8 = 1;
+const TOO_BIG6: u8 = 2;
+const TIME_EXCEEDED6: u8 = 3;
+/// Code of [`UNREACHABLE`]: too long and not to be cut.
+const FRAGMENTATION_NEEDED: u8 = 4;
+
+/// What a message means to a UDP socket, and whether it is told unasked (for it will not go away
+/// by itself): as Linux's `icmp_err_convert` and `udp_err` have it.
+fn meaning(told: &Told<'_>) -> Option<(UdpError, bool)> {
+    use UdpError::*;
+    if told.ip.src.is_ipv6() {
+        return Some(match (told.kind, told.code) {
+            (UNREACHABLE6, 0) => (NetUnreachable, false),
+            (UNREACHABLE6, 1 | 5 | 6) => (Prohibited, true),
+            (UNREACHABLE6, 4) => (Refused, true),
+            (UNREACHABLE6, 2 | 3) => (HostUnreachable, false),
+            // A socket that lets others cut is not concerned; see `Stack::on_udp_error`.
+            (TOO_BIG6, _) => (TooLong, true),
+            (TIME_EXCEEDED6, _) => (HostUnreachable, false),
+            (UNREACHABLE6, _) => (Protocol, false),
+            _ => (Protocol, true),
+        });
+    }
+    Some(match (told.kind, told.code) {
+        (UNREACHABLE, 0 | 11) => (NetUnreachable, false),
+        (UNREACHABLE, 1 | 12) => (HostUnreachable, false),
+        (UNREACHABLE, 2) => (NoProtocol, true),
+        (UNREACHABLE, 3) => (Refused, true),
+        (UNREACHABLE, FRAGMENTATION_NEEDED) => (TooLong, true),
+        (UNREACHABLE, 5) => (NotSupported, false),
+        (UNREACHABLE, 6 | 9) => (NetUnreachable, true),
+        (UNREACHABLE, 7) => (HostDown, true),
+        (UNREACHABLE, 8) => (NoNetwork, true),
+        (UNREACHABLE, 10 | 13..=15) => (HostUnreachable, true),
+        (UNREACHABLE, _) => return None,
+        (TIME_EXCEEDED, _) => (HostUnreachable, false),
+        _ => (Protocol, true),
+    })
+}
+
+impl Stack {
+    /// Believes an ICMP error only when it quotes something that we sent (RFC 5927, section 4);
+    /// TCP compares the sequence number too.
+    pub(super) fn on_icmp_error<S: Sink>(
+        &mut self,
+        now: Instant,
+        told: &Told<'_>,
+        quoted: &Quoted<'_>,
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        if !self.routes.is_own(quoted.src) {
+            return Err(DropReason::IcmpInvalid);
+        }
+        let (&[s0, s1, d0, d1, a, b, c, d], _) =
+            quoted.payload.split_first_chunk().ok_or(DropReason::IcmpMalformed)?;
+        let local = SocketAddr::new(quoted.src, u16::from_be_bytes([s0, s1]));
+        let remote = SocketAddr::new(quoted.dst, u16::from_be_bytes([d0, d1]));
+        match quoted.protocol {
+            Protocol::TCP => {
+                let error = told.for_tcp.ok_or(DropReason::IcmpNotServed)?;
+                self.tcp.on_icmp(now, local, remote, u32::from_be_bytes([a, b, c, d]), error)?;
+                if let IcmpError::TooBig { mtu } = error {
+                    self.on_too_big(now, remote.ip(), mtu);
+                }
+                Ok(())
+            }
+            Protocol::UDP => {
+                let payload = quoted.payload.get(udp::HEADER_LEN..).unwrap_or_default();
+                self.on_udp_error(now, told, (local, remote), payload, sink)
+            }
+            _ => Err(DropReason::IcmpNoSocket),
+        }
+    }
+
+    /// An error about a datagram. Connected sockets hear of those that stay (RFC 1122, section
+    /// 4.1.3.3; connected, because only then it is known whose it is), and of all who asks for it.
+    fn on_udp_error<S: Sink>(
+        &mut self,
+        now: Instant,
+        told: &Told<'_>,
+        (local, remote): (SocketAddr, SocketAddr),
+        payload: &[u8],
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        let (error, is_lasting) = meaning(told).ok_or(DropReason::IcmpNotServed)?;
+        let (id, owner) = self.udp.find(local, remote).ok_or(DropReason::IcmpNoSocket)?;
+        let socket = *self.udp.socket(id).map_err(|_| DropReason::IcmpNoSocket)?;
+        let options = socket.options;
+        if let (UdpError::TooLong, Some(IcmpError::TooBig { mtu })) = (error, told.for_tcp) {
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-5
+            //# It is strongly recommended that IPv6 nodes implement Path MTU
+            //# Discovery [RFC8201], in order to discover and take advantage of path
+            //# MTUs greater than 1280 octets.
+            let is_cut = options.pmtu == PathMtuDiscovery::Dont;
+            if is_cut && local.is_ipv4() {
+                // What routers may cut was not too long for any of them.
+                return Err(DropReason::IcmpInvalid);
+            }
+            if options.pmtu != PathMtuDiscovery::Probe {
+                self.on_too_big(now, remote.ip(), mtu);
+            }
+            if is_cut {
+                return Ok(());
+            }
+        }
+        let is_asked_for =
+            if local.is_ipv4() { options.report_errors } else { options.report_errors6 };
+        if !is_asked_for && !(is_lasting && socket.remote.is_some()) {
+            return Ok(());
+        }
+        let report = UdpErrorReport {
+            error,
+            kind: told.kind,
+            code: told.code,
+            info: told.info,
+            offender: told.ip.src,
+            remote,
+            local,
+            interface: told.interface,
+            tos: told.ip.tos,
+            ttl: told.ip.ttl,
+        };
+        if !(is_asked_for && sink.udp_error(id, owner, &report, payload)) {
+            self.udp.raise(id, error);
+        }
+        Ok(())
+    }
+
+    /// A datagram was too long to be sent ([`RequestError::TooLong`]): its socket learns of it,
+    /// since the caller of the program is gone by now.
+    pub fn udp_too_long<S: Sink>(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        send: &UdpSend,
+        sink: &mut S,
+    ) {
+        let Ok(&socket) = self.udp.socket(id) else { return };
+        let Some(remote) = send.remote.map(canonical).or(socket.remote) else { return };
+        let Some(route) = self.routes.lookup(remote.ip()) else { return };
+        let mtu = match send.cut.by_link {
+            true => route.mtu,
+            false => self.path_mtus.towards(now, remote.ip(), route.mtu),
+        };
+        let UdpOptions { report_errors, report_errors6, .. } = socket.options;
+        let is_asked_for = if remote.is_ipv4() { report_errors } else { report_errors6 };
+        let error = UdpError::TooLong;
+        let report = UdpErrorReport {
+            error,
+            kind: 0,
+            code: 0,
+            info: mtu.into(),
+            offender: route.source,
+            remote,
+            local: SocketAddr::new(route.source, socket.local.port()),
+            interface: route.interface,
+            tos: 0,
+            ttl: 0,
+        };
+        if !(is_asked_for && sink.udp_error(id, socket.owner, &report, &[])) {
+            self.udp.raise(id, error);
+        }
+    }
+}
