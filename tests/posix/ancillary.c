@@ -319,6 +319,19 @@ static void lengths(void) {
     close(fd);
 }
 
+/* To everybody on the link: who has not said so may not, and nobody has the port. */
+static void broadcasts(void) {
+    struct sockaddr_in all = peer;
+    all.sin_addr.s_addr |= htonl(255);
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    printf("sendto everybody %s", result(sendto(fd, "x", 1, 0, (struct sockaddr *)&all, sizeof all)));
+    printf(" connect %s\n", result(connect(fd, (struct sockaddr *)&all, sizeof all)));
+    set(fd, SOL_SOCKET, SO_BROADCAST, 1);
+    printf("allowed %s\n", result(sendto(fd, "x", 1, 0, (struct sockaddr *)&all, sizeof all)));
+    told(fd, 100, 512, 0);
+    close(fd);
+}
+
 /* How many came back, and how many bytes. */
 static void count(int fd) {
     static char buffer[70000];
@@ -384,6 +397,7 @@ int main(int argc, char **argv) {
     of_both_families();
     errors();
     lengths();
+    broadcasts();
     segments();
     return 0;
 }

@@ -151,7 +151,25 @@ impl Session {
         {
             return false;
         }
-        ways(&self.interfaces().interfaces, address).max().is_some_and(|(_, is_here)| is_here)
+        let told = self.interfaces();
+        if let Some(everybody) = broadcast_of(&told.interfaces, address) {
+            // Of a shared interface the kernel's, which brings what is sent there, too.
+            return !everybody.shared;
+        }
+        ways(&told.interfaces, address).max().is_some_and(|(_, is_here)| is_here)
+    }
+
+    /// Whether `address` stands for everybody on a link of the engine's own.
+    pub fn is_broadcast(&self, address: IpAddr) -> bool {
+        let told = self.interfaces();
+        broadcast_of(&told.interfaces, address.to_canonical()).is_some_and(|one| !one.shared)
+    }
+
+    /// Our address on one of the engine's interfaces, by its number plus one.
+    pub fn address_on(&self, interface: u32) -> Option<IpAddr> {
+        let told = self.interfaces();
+        let of = told.interfaces.get((interface as usize).checked_sub(1)?)?;
+        of.addresses.iter().map(|(own, _)| *own).find(IpAddr::is_ipv4)
     }
 
     /// Whether `address` is one of the engine's own.
@@ -486,6 +504,16 @@ pub(crate) fn unspecified(like: SocketAddr) -> SocketAddr {
         SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     }
+}
+
+/// The interface of whose link an address names everybody.
+fn broadcast_of(interfaces: &[InterfaceInfo], address: IpAddr) -> Option<&InterfaceInfo> {
+    let IpAddr::V4(to) = address else { return None };
+    let names_all = |(own, prefix): &(IpAddr, u8)| match own {
+        IpAddr::V4(own) if *prefix < 31 => to.to_bits() == own.to_bits() | (u32::MAX >> prefix),
+        _ => false,
+    };
+    interfaces.iter().find(|interface| interface.addresses.iter().any(names_all))
 }
 
 fn owns_among(interfaces: &[InterfaceInfo], address: IpAddr) -> bool {

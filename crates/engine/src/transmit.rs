@@ -301,7 +301,8 @@ pub fn send_datagrams(
             return Datagrams::More;
         }
         let Some(session) = sessions.at(place) else { return Datagrams::Done };
-        let Some((id, datagram, offset)) = session.next_datagram(index, &mut scratch.datagram) else {
+        let Some((id, datagram, offset)) = session.next_datagram(index, &mut scratch.datagram)
+        else {
             return Datagrams::Done;
         };
         *left -= 1;

@@ -223,16 +223,21 @@ impl Routes {
     /// Whether `address` is the broadcast address of one of the interface's prefixes, or
     /// 255.255.255.255.
     pub fn is_broadcast(&self, address: IpAddr) -> bool {
-        let IpAddr::V4(address) = address else { return false };
-        address == Ipv4Addr::BROADCAST
-            || self.interfaces.iter().any(|interface| {
-                interface.usable().any(|own| match own.cidr.address {
-                    IpAddr::V4(ip) if own.cidr.prefix < 31 => {
-                        u32::from(address) == u32::from(ip) | !mask(own.cidr.prefix)
-                    }
-                    _ => false,
-                })
-            })
+        address == IpAddr::V4(Ipv4Addr::BROADCAST) || self.lookup_broadcast(address).is_some()
+    }
+
+    /// The way to everybody on a link, by the broadcast address of its prefix.
+    pub fn lookup_broadcast(&self, address: IpAddr) -> Option<Route> {
+        let IpAddr::V4(to) = address else { return None };
+        self.all().find_map(|(index, interface)| {
+            let own = interface.usable().find(|own| match own.cidr.address {
+                IpAddr::V4(ip) if own.cidr.prefix < 31 => {
+                    u32::from(to) == u32::from(ip) | !mask(own.cidr.prefix)
+                }
+                _ => false,
+            })?;
+            Some(interface.route(index, own.cidr.address, address))
+        })
     }
 
     /// The way to `remote`: ourselves, a neighbour on a link (longest prefix first), or the

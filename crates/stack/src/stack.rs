@@ -682,8 +682,9 @@ impl Stack {
         let remote = match remote.map(canonical) {
             None => None,
             Some(remote) => {
-                let route = self.routes.lookup(remote.ip()).ok_or(RequestError::NoRoute)?;
-                Some((remote, route.source))
+                let route = self.routes.lookup(remote.ip());
+                let route = route.or_else(|| self.routes.lookup_broadcast(remote.ip()));
+                Some((remote, route.ok_or(RequestError::NoRoute)?.source))
             }
         };
         self.udp.connect(id, remote)

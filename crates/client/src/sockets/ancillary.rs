@@ -21,6 +21,8 @@ const ALIGN: usize = 8;
 pub(super) struct Arrival {
     /// Where it was sent to: of an error, where the datagram was sent from.
     pub local: SocketAddr,
+    /// Which of our addresses an answer comes from.
+    pub own: IpAddr,
     pub tos: u8,
     pub ttl: u8,
     /// The kernel's number of the interface.
@@ -101,8 +103,12 @@ impl<'a> Control<'a> {
 
     fn put_arrival_v4(&mut self, on: Switches, arrival: &Arrival, local: Ipv4Addr, port: u16) {
         if on.contains(Switches::PKTINFO) {
-            let address = local.octets();
-            let info = [&arrival.interface.to_ne_bytes()[..], &address, &address].concat();
+            let own = match arrival.own.to_canonical() {
+                IpAddr::V4(own) => own.octets(),
+                IpAddr::V6(_) => local.octets(),
+            };
+            let interface = arrival.interface.to_ne_bytes();
+            let info = [&interface[..], &own, &local.octets()].concat();
             self.put(IP, libc::IP_PKTINFO, &info);
         }
         if on.contains(Switches::RECVTTL) {
@@ -186,10 +192,12 @@ impl Wishes {
             let (level, kind) = (whole(level)?, whole(kind)?);
             let data = control.get(HEADER_BYTES..len).ok_or(Errno::INVAL)?;
             match level {
-                UDP => wishes.segment = Some(match (kind, data) {
-                    (libc::UDP_SEGMENT, &[a, b]) => u16::from_ne_bytes([a, b]),
-                    _ => return Err(Errno::INVAL),
-                }),
+                UDP => {
+                    wishes.segment = Some(match (kind, data) {
+                        (libc::UDP_SEGMENT, &[a, b]) => u16::from_ne_bytes([a, b]),
+                        _ => return Err(Errno::INVAL),
+                    })
+                }
                 SOCKET => match kind {
                     // Descriptors and credentials are for sockets of AF_UNIX, and passed over.
                     libc::SCM_RIGHTS | libc::SCM_CREDENTIALS => {}
@@ -269,4 +277,56 @@ fn or_usual(value: i32) -> Result<Option<u8>, Errno> {
 /// An int and nothing else.
 fn whole(data: &[u8]) -> Result<i32, Errno> {
     data.try_into().map(i32::from_ne_bytes).map_err(|_| Errno::INVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+
+    fn message(level: i32, kind: i32, data: &[u8]) -> Vec<u8> {
+        let mut room = vec![0; 256];
+        let mut control = Control::new(&mut room);
+        control.put(level, kind, data);
+        let len = control.len;
+        room.truncate(len);
+        room
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let all = [
+            message(IP, libc::IP_TOS, &[0x28]),
+            message(IP, libc::IP_TTL, &9i32.to_ne_bytes()),
+            message(UDP, libc::UDP_SEGMENT, &1200u16.to_ne_bytes()),
+            message(99, 1, b"of a level that is nobody's"),
+        ];
+        let wishes = Wishes::parse(&all.concat(), false, PEER).unwrap();
+        let wanted =
+            Wishes { tos: Some(0x28), ttl: Some(9), segment: Some(1200), ..Wishes::default() };
+        assert_eq!(wishes, wanted);
+    }
+
+    #[test]
+    fn lengths_that_cannot_be_are_refused() {
+        let good = message(IP, libc::IP_TTL, &9i32.to_ne_bytes());
+        for len in [0, 15, 17, good.len() + 1, usize::MAX] {
+            let mut bad = good.clone();
+            bad[..8].copy_from_slice(&len.to_ne_bytes());
+            assert_eq!(Wishes::parse(&bad, false, PEER), Err(Errno::INVAL), "{len}");
+        }
+        // Less than a header is no message.
+        assert_eq!(Wishes::parse(&good[..15], false, PEER), Ok(Wishes::default()));
+    }
+
+    #[test]
+    fn a_message_is_cut_to_the_room_and_told_so() {
+        for (room, len, is_cut) in [(0, 0, true), (15, 0, true), (18, 18, true), (24, 24, false)] {
+            let mut bytes = vec![0; room];
+            let mut control = Control::new(&mut bytes);
+            control.put(IP, libc::IP_TTL, &9i32.to_ne_bytes());
+            assert_eq!((control.len, control.flags != 0), (len, is_cut), "{room}");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use super::marks::Switches;
 use super::socket::{Datagram, IN_BITS, OUT_BITS, Socket, held, is_kernels, plain, timeout};
 use super::transfer::may_wait;
 use super::{Era, Errno, Received, Sockets, Verdict};
-use crate::{DatagramFlags, ErrorReceived, ErrorReport, Outgoing};
+use crate::{DatagramFlags, ErrorReceived, ErrorReport, Outgoing, Session};
 
 impl Sockets {
     /// The socket's face in the engine; made (binding the kernel's side to a free port if it is
@@ -56,6 +56,11 @@ impl Sockets {
         to: Option<SocketAddr>,
     ) -> Verdict<()> {
         let face = to.map(plain).and_then(|to| Some((to, self.face(era, socket, fd, to.ip())?)));
+        if let Some((to, (_, attachment))) = &face
+            && !may_broadcast(socket, attachment, to.ip())
+        {
+            return Verdict::Done(Err(Errno::ACCESS));
+        }
         let Some((to, (endpoint, _))) = face else {
             // Loosened, or connected to a peer of the kernel's: then only the kernel can bring
             // anything.
@@ -145,6 +150,7 @@ impl Sockets {
         if error.report.offender.is_some() {
             let arrival = Arrival {
                 local: error.local,
+                own: error.local.ip(),
                 tos: error.tos,
                 ttl: error.ttl,
                 interface: attachment.session.kernel_index(error.interface),
@@ -195,10 +201,8 @@ impl Sockets {
             match got {
                 Ok(got) => {
                     let whole = flags & libc::MSG_TRUNC != 0;
-                    let index = |of: u32| {
-                        face.as_ref().map_or(0, |(_, of_face, _)| of_face.session.kernel_index(of))
-                    };
-                    let (control_len, cut) = said_with(socket, &got, index, control);
+                    let session = face.as_ref().map(|(_, attachment, _)| &attachment.session);
+                    let (control_len, cut) = said_with(socket, &got, session, control);
                     let longer = if got.full_len > got.len { libc::MSG_TRUNC } else { 0 };
                     return Verdict::Done(Ok(Received {
                         len: if whole { got.full_len } else { got.len },
@@ -232,22 +236,31 @@ impl Sockets {
 fn said_with(
     socket: &Socket,
     got: &crate::Received,
-    kernel_index: impl FnOnce(u32) -> u32,
+    session: Option<&Arc<Session>>,
     control: &mut [u8],
 ) -> (usize, i32) {
     let on = socket.marks.on();
     let mut out = Control::new(control);
-    if on.asks_for_messages() {
+    if let Some(session) = session.filter(|_| on.asks_for_messages()) {
+        // What came for everybody is answered from the interface's address.
+        let to_all = on.contains(Switches::PKTINFO) && !session.owns(got.local.ip());
+        let own = if to_all { session.address_on(got.interface) } else { None };
         let arrival = Arrival {
             local: got.local,
+            own: own.unwrap_or(got.local.ip()),
             tos: got.tos,
             ttl: got.ttl,
-            interface: kernel_index(got.interface),
+            interface: session.kernel_index(got.interface),
             segment_bytes: got.segment_bytes,
         };
         out.put_arrival(on, socket.v6, &arrival);
     }
     (out.len, out.flags)
+}
+
+/// Whether a socket may send to an address: to everybody only who has said so (SO_BROADCAST).
+fn may_broadcast(socket: &Socket, attachment: &Attachment, to: IpAddr) -> bool {
+    socket.marks.on().contains(Switches::BROADCAST) || !attachment.session.is_broadcast(to)
 }
 
 /// Where what a program says of a datagram leads.
@@ -267,6 +280,9 @@ fn said_of(
     len: usize,
 ) -> Result<Way, Errno> {
     let (marks, to, session) = (&socket.marks, peer.ip(), &attachment.session);
+    if !may_broadcast(socket, attachment, to) {
+        return Err(Errno::ACCESS);
+    }
     let mut outgoing = Outgoing {
         tos: marks.tos(to),
         ttl: marks.ttl(to).unwrap_or(0),

@@ -141,9 +141,7 @@ impl Marks {
         let (place, admitted, value) = match (level, name) {
             (IP, libc::IP_TOS) => (&self.tos, true, value & 0xff),
             (IP, libc::IP_TTL) => (&self.ttl, value == -1 || (1..=255).contains(&value), value),
-            (IPV6, libc::IPV6_TCLASS) => {
-                (&self.tclass, (-1..=255).contains(&value), value.max(0))
-            }
+            (IPV6, libc::IPV6_TCLASS) => (&self.tclass, (-1..=255).contains(&value), value.max(0)),
             (IPV6, libc::IPV6_UNICAST_HOPS) => (&self.hops, (-1..=255).contains(&value), value),
             (IP, libc::IP_MTU_DISCOVER) => (&self.discover, (0..=5).contains(&value), value),
             (IPV6, libc::IPV6_MTU_DISCOVER) => (&self.discover6, (0..=5).contains(&value), value),

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::marks::Marks;
 use super::epoll::{Epoll, Interest};
 use super::link::Attachment;
+use super::marks::Marks;
 use super::notices::Notice;
 use super::waiter::{OUT_OF_THE_WAY, Waiter};
 use super::{Era, Kernel, Sockets, Verdict};

@@ -205,6 +205,7 @@ fn usual(stream: bool, listening: bool, level: i32, name: i32) -> Option<i32> {
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => 1,
         (libc::SOL_SOCKET, _) => 0,
         (libc::IPPROTO_IP, libc::IP_TTL) => 64,
+        (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => libc::IP_PMTUDISC_WANT,
         (libc::IPPROTO_IP, _) => 0,
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if stream => 7200,
         (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) if stream => 75,
@@ -213,6 +214,7 @@ fn usual(stream: bool, listening: bool, level: i32, name: i32) -> Option<i32> {
         (libc::IPPROTO_TCP, libc::TCP_SYNCNT) if stream => 6,
         (libc::IPPROTO_TCP, libc::TCP_LINGER2) if stream => 60,
         (libc::IPPROTO_TCP, _) if stream => 0,
+        (libc::IPPROTO_UDP, _) if !stream => 0,
         _ => return None,
     })
 }
@@ -227,6 +229,8 @@ fn admits(level: i32, name: i32, value: i32) -> bool {
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => value == 0 || (88..=32767).contains(&value),
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => value >= 0,
         (libc::IPPROTO_IP, libc::IP_TTL) => value == -1 || (1..=255).contains(&value),
+        (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => (0..=5).contains(&value),
+        (libc::IPPROTO_UDP, libc::UDP_SEGMENT) => (0..=0xffff).contains(&value),
         _ => true,
     }
 }

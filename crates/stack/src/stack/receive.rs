@@ -303,7 +303,9 @@ impl Stack {
             }
             return Err(DropReason::UdpNoSocket);
         };
-        if is_unsummed && ip.src.is_ipv6() && !self.udp.socket(id).is_ok_and(|s| s.options.no_check6)
+        if is_unsummed
+            && ip.src.is_ipv6()
+            && !self.udp.socket(id).is_ok_and(|s| s.options.no_check6)
         {
             //= https://www.rfc-editor.org/rfc/rfc8200#section-8.1
             //# IPv6 receivers must discard UDP packets containing a zero checksum

@@ -308,7 +308,13 @@ impl Stack {
     ) -> Result<UdpFrame, RequestError> {
         let socket = *self.udp.socket(id)?;
         let remote = send.remote.map(canonical).or(socket.remote).ok_or(RequestError::State)?;
-        let route = self.routes.lookup(remote.ip()).ok_or(RequestError::NoRoute)?;
+        let (route, to_all) = match self.routes.lookup(remote.ip()) {
+            Some(route) => (route, false),
+            None => {
+                let everybody = self.routes.lookup_broadcast(remote.ip());
+                (everybody.ok_or(RequestError::NoRoute)?, true)
+            }
+        };
         let src = self.udp_source(&socket.local, send.local, route.source)?;
         let dst = remote.ip();
         if src.is_ipv4() != dst.is_ipv4() {
@@ -339,7 +345,11 @@ impl Stack {
         let len = if whole { left } else { longest };
         let next = (len < left).then_some(send.offset + len);
         let gso_bytes = send.gso_bytes.filter(|_| piece.is_some() && whole);
-        let mac = match self.link_address(now, route.interface, route.next_hop) {
+        let resolution = match to_all {
+            true => Resolution::Known(MacAddr::BROADCAST),
+            false => self.link_address(now, route.interface, route.next_hop),
+        };
+        let mac = match resolution {
             Resolution::Known(mac) => mac,
             Resolution::Wait | Resolution::Ask(..) => return Err(RequestError::WaitNeighbor),
             Resolution::Failed => return Err(RequestError::HostUnreachable),
