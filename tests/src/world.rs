@@ -200,6 +200,7 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "blocked.py" => include_str!("../programs/blocked.py"),
         "bpf.py" => include_str!("../programs/bpf.py"),
         "cut.py" => include_str!("../programs/cut.py"),
+        "own.py" => include_str!("../programs/own.py"),
         "ends.py" => include_str!("../programs/ends.py"),
         "versions.py" => include_str!("../programs/versions.py"),
         "echo.py" => include_str!("../programs/echo.py"),

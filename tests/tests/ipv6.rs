@@ -73,6 +73,26 @@ fn everyday_tools_find_an_engines_address_as_they_find_a_kernels() {
 }
 
 #[test]
+fn a_program_reaches_its_engines_own_addresses_over_both_families() {
+    let Some(_turn) = turn("a_program_reaches_its_engines_own_addresses_over_both_families") else {
+        return;
+    };
+    let hosts = Packet::start();
+    let program = script(&hosts.lab, "own.py");
+    let task = Task::new(PYTHON).arg(&program).args(["10.78.0.2", SERVER]);
+    let said = hosts.says(Side::B, task);
+    let wanted: String = ["10.78.0.2", SERVER]
+        .map(|own| {
+            format!(
+                "{own} tcp whole, closed ECONNREFUSED\n{own} udp marked, in pieces \
+                 [1200, 1200, 1200, 1200, 200] closed ECONNREFUSED\n"
+            )
+        })
+        .concat();
+    assert_eq!(said, wanted);
+}
+
+#[test]
 fn programs_serve_and_fetch_over_ipv6() {
     let Some(_turn) = turn("programs_serve_and_fetch_over_ipv6") else { return };
     let hosts = Packet::start();

@@ -107,6 +107,10 @@ impl Sockets {
             }
         };
         let Some(((endpoint, attachment), peer)) = face else { return Verdict::Kernel };
+        // A peer was looked at when it was connected to.
+        if to.is_some_and(|to| !may_broadcast(socket, &attachment, to.ip())) {
+            return Verdict::Done(Err(Errno::ACCESS));
+        }
         let len = bufs.iter().map(|buf| buf.len()).sum();
         let asked = said_of(socket, &attachment, control, peer, len);
         let outgoing = match asked {
@@ -280,9 +284,6 @@ fn said_of(
     len: usize,
 ) -> Result<Way, Errno> {
     let (marks, to, session) = (&socket.marks, peer.ip(), &attachment.session);
-    if !may_broadcast(socket, attachment, to) {
-        return Err(Errno::ACCESS);
-    }
     let mut outgoing = Outgoing {
         tos: marks.tos(to),
         ttl: marks.ttl(to).unwrap_or(0),
