@@ -297,21 +297,22 @@ impl Stack {
         }
         let local = SocketAddr::new(ip.dst, udp_header.dst_port);
         let remote = SocketAddr::new(ip.src, udp_header.src_port);
-        let Some((id, owner)) = self.udp.find(local, remote) else {
+        let found = self.udp.find(local, remote);
+        if is_unsummed && ip.src.is_ipv6() {
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-8.1
+            //# IPv6 receivers must discard UDP packets containing a zero checksum
+            //# and should log the error.
+            let socket = found.and_then(|(id, _)| self.udp.socket(id).ok());
+            if !socket.is_some_and(|socket| socket.options.no_check6) {
+                return Err(DropReason::UdpChecksum);
+            }
+        }
+        let Some((id, owner)) = found else {
             if !below.is_broadcast {
                 self.refuse_datagram(now, &below, ip, bytes);
             }
             return Err(DropReason::UdpNoSocket);
         };
-        if is_unsummed
-            && ip.src.is_ipv6()
-            && !self.udp.socket(id).is_ok_and(|s| s.options.no_check6)
-        {
-            //= https://www.rfc-editor.org/rfc/rfc8200#section-8.1
-            //# IPv6 receivers must discard UDP packets containing a zero checksum
-            //# and should log the error.
-            return Err(DropReason::UdpChecksum);
-        }
         let meta = DatagramMeta {
             remote,
             local,
