@@ -145,7 +145,7 @@ impl Stack {
         }
         let is_asked_for =
             if local.is_ipv4() { options.report_errors } else { options.report_errors6 };
-        if !is_asked_for && !(is_lasting && socket.remote.is_some()) {
+        if !(is_asked_for || is_lasting && socket.remote.is_some()) {
             return Ok(());
         }
         let report = UdpErrorReport {
