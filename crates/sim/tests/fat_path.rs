@@ -69,6 +69,7 @@ impl Host {
         locked(&worker).on_command(Command::Attach(Box::new(seed)), Instant(SECOND));
         let interface = InterfaceInfo {
             name: "sim".into(),
+            kernel_index: 0,
             addresses: vec![(address(number), 24)],
             has_gateway: false,
             routes: Vec::new(),

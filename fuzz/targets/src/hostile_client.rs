@@ -11,7 +11,7 @@ use engine::stats::Counters;
 use engine::{Cidr, Limits, PortSetup, TcpSettings, Worker, WorkerConfig};
 use port::pair::{PairConfig, PairPort, pair};
 use shm::client_side::{Carved, ClientEndpoint, ClientLane, Direction};
-use shm::descriptor::{DatagramHeader, DescriptorFlags, DescriptorKind, Span};
+use shm::descriptor::{DatagramFlags, DatagramHeader, DescriptorFlags, DescriptorKind, Span};
 use shm::lock::Tag;
 use shm::region::Region;
 use shm::request::{ConnectOptions, OptionName, Reply, Request};
@@ -276,6 +276,7 @@ fn push(bad: &Client, index: u32, input: &mut Input<'_>) {
         ttl: input.byte(),
         interface: 0,
         gso_bytes: u16::from(input.below(3)) * 60,
+        flags: DatagramFlags::from_bits_retain(u16::from(input.byte())),
         payload_bytes: u32::from(input.byte()),
     };
     bad.region.write_buffer(span, &header.encode());
