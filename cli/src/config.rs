@@ -23,6 +23,7 @@
 //! send_max = 4194304
 //! fast_open = 1
 //! fast_open_pause_s = 0
+//! fast_open_key = "00112233-44556677-8899aabb-ccddeeff"
 //! ```
 //!
 //! Unknown keys are errors; every error names its line.
@@ -31,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use engine::config::{
-    CongestionKind, EcnMode, EngineConfig, Limits, MtuProbing, Poll, TcpSettings,
+    CongestionKind, EcnMode, EngineConfig, FastOpenKeys, Limits, MtuProbing, Poll, TcpSettings,
 };
 use engine::rules::Rules;
 use port::PortSpec;
@@ -123,7 +124,7 @@ macro_rules! table {
         impl $table {
             fn apply(&self, settings: &mut $settings) {
                 $(if let Some(value) = self.$name {
-                    settings.$name = value;
+                    settings.$name = value.into();
                 })*
             }
         }
@@ -176,6 +177,7 @@ table! { TcpTable for TcpSettings {
     send_max: u32,
     fast_open: u32,
     fast_open_pause_s: u32,
+    fast_open_key: FastOpenKeys,
 } }
 
 /// Settings from the file at `path`, if any, and `flags`.
@@ -311,7 +313,7 @@ mod tests {
         let text = "core = 3\npoll = \"busy\"\ndrain = 7\n\
                     ports = [\"packet:eth1,addr=10.1.0.2/16\"]\n\
                     [limits]\nsessions = 5\n[tcp]\ntimestamps = false\n\
-                    mtu_probing = \"always\"\n";
+                    mtu_probing = \"always\"\nfast_open_key = \"1-2-3-4\"\n";
         let flags = Flags { core: Some(1), ..Flags::default() };
         let settings = parse("x.toml", text, &flags).expect("parses");
         assert_eq!(settings.engine.core, Some(1));
@@ -321,6 +323,7 @@ mod tests {
         assert_eq!(settings.engine.limits.sessions_per_user, 1);
         assert!(!settings.engine.tcp.timestamps);
         assert_eq!(settings.engine.tcp.mtu_probing, MtuProbing::Always);
+        assert_eq!(settings.engine.tcp.fast_open_key, "1-2-3-4".parse().ok());
         assert_eq!(settings.ports[0].label(), "packet:eth1");
     }
 

@@ -21,7 +21,7 @@ const SECONDS: &str = "120";
 /// How the adapter begins the line that names a setting it cannot honour.
 const UNKNOWN: &str = "outboard: setting ";
 
-/// What the kernel's own runner gives to packetdrill, by family.
+/// What packetdrill's own runner and the kernel's give to it, by family.
 const FAMILIES: [(&str, &[&str]); 2] = [
     (
         "ipv4",
@@ -31,6 +31,9 @@ const FAMILIES: [(&str, &[&str]); 2] = [
             "--gateway_ip=192.168.0.1",
             "--netmask_ip=255.255.0.0",
             "--remote_ip=192.0.2.1",
+            "-DTFO_COOKIE=3021b9d889017eeb",
+            "-DTFO_COOKIE_ZERO=b7c12350a90dc8f5",
+            "-DCODE=host_unreachable",
             "-DCMSG_LEVEL_IP=SOL_IP",
             "-DCMSG_TYPE_RECVERR=IP_RECVERR",
         ],
@@ -43,6 +46,8 @@ const FAMILIES: [(&str, &[&str]); 2] = [
             "--local_ip=fd3d:0a0b:17d6::1",
             "--gateway_ip=fd3d:0a0b:17d6:8888::1",
             "--remote_ip=fd3d:fa7b:d17d::1",
+            "-DTFO_COOKIE=c1d1e9742a47a9bc",
+            "-DTFO_COOKIE_ZERO=82af1a8f9a205c34",
             "-DCMSG_LEVEL_IP=SOL_IPV6",
             "-DCMSG_TYPE_RECVERR=IPV6_RECVERR",
         ],
@@ -147,10 +152,11 @@ fn families(script: &Path) -> Vec<usize> {
     let text = std::fs::read_to_string(script).unwrap_or_default();
     let says = |word: &str| text.lines().any(|line| line.starts_with("--") && line.contains(word));
     // Only a script for IPv6 has addresses with colons; ICMP of IPv4 is none of IPv6's.
-    if says("ip_version=ipv6") || says("_ip=fd") {
+    let ends = |end: &str| script.to_string_lossy().ends_with(end);
+    if says("ip_version=ipv6") || says("_ip=fd") || ends("v6.pkt") {
         return vec![1];
     }
-    if says("_ip=") || says("ip_version=ipv4") || text.contains("[icmp") {
+    if ends("v4.pkt") || says("_ip=") || says("ip_version=ipv4") || text.contains("[icmp") {
         return vec![0];
     }
     vec![0, 1]

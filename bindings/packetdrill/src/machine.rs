@@ -137,6 +137,18 @@ impl Machine {
         }
     }
 
+    /// A command of the script has run.
+    pub fn commanded(&self, text: &str) {
+        let mut state = self.state();
+        state.surroundings.commanded(text);
+        let State { ours: Some(ours), surroundings, .. } = &mut *state else { return };
+        ours.follow(&surroundings.changed_settings());
+        if surroundings.forgets_servers(text) {
+            ours.forget_servers();
+        }
+        ours.open_port(!surroundings.is_stuck());
+    }
+
     /// Something that never waits, also while the other thread's call does.
     pub fn ask<T>(&self, body: impl FnOnce(Program) -> Result<T, Errno>) -> Result<T, Errno> {
         let mut state = self.state();

@@ -1,7 +1,7 @@
 //! Calls that packetdrill makes past its interface. Where this library is preloaded, too, they find
 //! our sockets; all others go on to the C library.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use client::sockets::Errno;
@@ -16,6 +16,27 @@ static MACHINE: OnceLock<&'static Machine> = OnceLock::new();
 pub fn serve_from(machine: &'static Machine) {
     // A process runs one script; the first machine stays.
     let _ = MACHINE.set(machine);
+}
+
+/// system(3), by which packetdrill runs a script's commands: what they have changed is followed.
+///
+/// # Safety
+/// As system(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
+    // SAFETY: the name is a C string.
+    let real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"system".as_ptr()) };
+    if real.is_null() || command.is_null() {
+        return -1;
+    }
+    // SAFETY: the C library's function of this name has this type.
+    let real: unsafe extern "C" fn(*const c_char) -> c_int = unsafe { std::mem::transmute(real) };
+    // SAFETY: the caller's string.
+    let (status, text) = unsafe { (real(command), CStr::from_ptr(command)) };
+    if let Some(machine) = MACHINE.get() {
+        machine.commanded(&text.to_string_lossy());
+    }
+    status
 }
 
 /// getsockopt(2): packetdrill reads TCP_INFO and the like for a script's assertions.

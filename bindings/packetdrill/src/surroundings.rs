@@ -9,11 +9,18 @@ use script::ours::{Numbers, Settings, sysctls};
 /// Where the kernel keeps the settings of TCP and IP.
 const FOLDERS: [&str; 2] = ["/proc/sys/net/ipv4", "/proc/sys/net/core"];
 
+/// What makes Fast Open's cookies.
+const KEY: &str = "net.ipv4.tcp_fastopen_key";
+
 /// What is known about the script before it runs.
 #[derive(Debug)]
 pub struct Surroundings {
     before: BTreeMap<String, String>,
     options: Vec<(String, String)>,
+    /// The device cuts large segments itself.
+    tso: bool,
+    /// The device's queue takes nothing.
+    stuck: bool,
 }
 
 impl Surroundings {
@@ -31,7 +38,49 @@ impl Surroundings {
         }
         // What the command line says comes last and counts more, as for packetdrill.
         options.extend(arguments.iter().filter_map(|argument| option(argument)));
-        Self { before: kernel_settings(), options }
+        // As the device that packetdrill makes for the kernel does.
+        Self { before: kernel_settings(), options, tso: true, stuck: false }
+    }
+
+    /// A command of the script has run: notes what it means for the device.
+    pub fn commanded(&mut self, text: &str) {
+        for words in text.lines().flat_map(|line| line.split(';')).map(words) {
+            match *words.as_slice() {
+                ["ethtool", "-K", _, ref features @ ..] => {
+                    for pair in features.as_chunks().0 {
+                        match *pair {
+                            ["tso" | "gso", "off"] => self.tso = false,
+                            ["tso", "on"] => self.tso = true,
+                            _ => (),
+                        }
+                    }
+                }
+                ["tc", "qdisc", "add" | "replace", .., "limit", limit] => {
+                    self.stuck = limit == "0";
+                }
+                ["tc", "qdisc", "add" | "replace", ..] => self.stuck = false,
+                _ => (),
+            }
+        }
+    }
+
+    /// Whether a command makes the kernel forget what it knows of servers.
+    pub fn forgets_servers(&self, text: &str) -> bool {
+        text.lines().any(|line| matches!(*words(line), ["ip", "tcp_metrics", "flush", ..]))
+    }
+
+    /// Whether the device takes no packet at all.
+    pub fn is_stuck(&self) -> bool {
+        self.stuck
+    }
+
+    /// The settings that the script's commands have changed so far.
+    pub fn changed_settings(&self) -> Vec<(String, String)> {
+        kernel_settings()
+            .into_iter()
+            // A key of nought may have been set or not; nobody can expect the random one.
+            .filter(|(name, value)| name == KEY || self.before.get(name) != Some(value))
+            .collect()
     }
 
     fn option(&self, name: &str) -> Option<&str> {
@@ -42,10 +91,7 @@ impl Surroundings {
     /// What the host is made with; settings that mean nothing to our stack are named on standard
     /// error.
     pub fn settings(&self) -> Settings {
-        let mut changed: Vec<(String, String)> = kernel_settings()
-            .into_iter()
-            .filter(|(name, value)| self.before.get(name) != Some(value))
-            .collect();
+        let mut changed = self.changed_settings();
         for (name, value) in sysctls::meaning(&changed).1 {
             eprintln!("outboard: setting {name}={value} means nothing here");
             changed.retain(|(known, _)| *known != name);
@@ -64,10 +110,14 @@ impl Surroundings {
             // All the world is on the link, so that no gateway needs to be known.
             addresses: vec![(local.unwrap_or(usual), 0)],
             numbers: Numbers::Real,
-            // As the device that packetdrill makes for the kernel does.
-            tso: true,
+            tso: self.tso,
         }
     }
+}
+
+/// The words of a command.
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
 }
 
 /// `--name=value`, as packetdrill's options are written.

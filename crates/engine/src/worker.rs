@@ -171,6 +171,17 @@ impl Worker {
         })
     }
 
+    /// Other settings of TCP for everything that is decided from now on.
+    pub fn set_tcp(&mut self, tcp: TcpSettings) {
+        self.tcp = tcp;
+        self.stack.set_tcp_settings(tcp);
+    }
+
+    /// Forgets what is remembered of servers for Fast Open.
+    pub fn forget_fast_open(&mut self) {
+        self.stack.forget_fast_open();
+    }
+
     /// One round: receive, serve, time, publish, send, wake.
     pub fn turn(&mut self, now: Instant) -> Activity {
         self.now = now;

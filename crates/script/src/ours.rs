@@ -110,6 +110,21 @@ impl Ours {
         self.settle();
     }
 
+    /// Takes other kernel settings while it runs.
+    pub fn follow(&mut self, sysctls: &sysctls::Sysctls) {
+        self.host.follow(sysctls);
+    }
+
+    /// Forgets what is remembered of servers, as `ip tcp_metrics flush` does.
+    pub fn forget_servers(&mut self) {
+        self.host.forget_servers();
+    }
+
+    /// Whether its port takes frames to send.
+    pub fn open_port(&mut self, open: bool) {
+        self.host.open_port(open);
+    }
+
     /// The program, for those who call it themselves.
     pub fn program(&self) -> Program {
         self.program

@@ -583,6 +583,16 @@ impl Stack {
         self.tcp.opens_fast()
     }
 
+    /// Other settings for everything that is decided from now on.
+    pub fn set_tcp_settings(&mut self, settings: TcpSettings) {
+        self.tcp.set_settings(settings);
+    }
+
+    /// Forgets what is remembered of servers for Fast Open, as `ip tcp_metrics flush` does.
+    pub fn forget_fast_open(&mut self) {
+        self.tcp.forget_servers();
+    }
+
     /// Gives a listener Fast Open keys of its own (TCP_FASTOPEN_KEY).
     pub fn tcp_set_fast_open_keys(
         &mut self,

@@ -135,6 +135,21 @@ impl Host {
         Ok(session)
     }
 
+    /// Takes other settings while it runs; those that mean nothing are left out.
+    pub fn follow(&self, sysctls: &sysctls::Sysctls) {
+        locked(&self.worker).set_tcp(sysctls::meaning(sysctls).0);
+    }
+
+    /// Forgets what is remembered of servers, as `ip tcp_metrics flush` does.
+    pub fn forget_servers(&self) {
+        locked(&self.worker).forget_fast_open();
+    }
+
+    /// Whether the port takes frames.
+    pub fn open_port(&self, open: bool) {
+        locked(&self.wires).tx_room = if open { usize::MAX } else { 0 };
+    }
+
     fn command(&self, command: Command) {
         locked(&self.worker).on_command(command, Instant(self.baton.now()));
     }

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
+use std::str::FromStr;
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
@@ -47,13 +48,61 @@ const OPTIONS_MAX: u32 = 40;
 /// Bytes of our cookies.
 const COOKIE_BYTES: u8 = 8;
 
-/// What makes cookies: two 128-bit keys, of which the second one's are still believed.
+/// What makes cookies: two 128-bit keys, of which the second one's are still believed. As text they
+/// are written as in `tcp_fastopen_key`: four hexadecimal words with hyphens, and after a comma
+/// the former key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct FastOpenKeys {
     /// Makes cookies.
     pub primary: [u8; 16],
     /// Made them before.
     pub backup: Option<[u8; 16]>,
+}
+
+impl FromStr for FastOpenKeys {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let key = |text: &str| {
+            let mut words = text.trim().split('-');
+            let mut bytes = [0; 16];
+            for place in bytes.as_chunks_mut::<4>().0 {
+                let word = words.next().filter(|word| (1..=8).contains(&word.len()))?;
+                *place = u32::from_str_radix(word, 16).ok()?.to_le_bytes();
+            }
+            words.next().is_none().then_some(bytes)
+        };
+        let (primary, backup) = match text.split_once(',') {
+            Some((primary, backup)) => (key(primary), key(backup).map(Some)),
+            None => (key(text), Some(None)),
+        };
+        primary.zip(backup).map(|(primary, backup)| Self { primary, backup }).ok_or_else(|| {
+            format!(
+                "{text:?} is no key; write four hexadecimal words with hyphens, as in \
+                 tcp_fastopen_key, and the former key after a comma"
+            )
+        })
+    }
+}
+
+impl TryFrom<String> for FastOpenKeys {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<FastOpenKeys> for String {
+    fn from(keys: FastOpenKeys) -> Self {
+        let text = |key: [u8; 16]| {
+            let words = key.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word));
+            words.map(|word| format!("{word:08x}")).collect::<Vec<_>>().join("-")
+        };
+        let backup = keys.backup.map(|key| format!(",{}", text(key)));
+        text(keys.primary) + &backup.unwrap_or_default()
+    }
 }
 
 /// The cookie of a client at `remote` that came to `local`: the kernel's, to the bit.
@@ -157,6 +206,11 @@ impl Servers {
     /// Of at most `limit` servers something is remembered.
     pub fn new(limit: u32) -> Self {
         Self { limit: limit.max(1), ..Self::default() }
+    }
+
+    /// Forgets all of it.
+    pub fn forget(&mut self) {
+        *self = Self::new(self.limit);
     }
 
     /// What a connection to `remote` with these options begins with; `None`: an ordinary SYN.
@@ -393,6 +447,35 @@ mod tests {
             panic!("an old cookie is believed");
         };
         assert_eq!(keys.judge(at(1), at(2), &fresh), Verdict::Open(None));
+    }
+
+    #[test]
+    fn cookies_are_the_kernels_for_its_key() {
+        let keys: FastOpenKeys = "a1a1a1a1-b2b2b2b2-c3c3c3c3-d4d4d4d4".parse().unwrap();
+        // Of Linux 6.18, between these addresses with this key.
+        for (remote, local, expected) in [
+            ("192.0.2.1", "192.168.0.1", [0x30, 0x21, 0xb9, 0xd8, 0x89, 0x01, 0x7e, 0xeb]),
+            (
+                "fd3d:fa7b:d17d::1",
+                "fd3d:a0b:17d6::1",
+                [0xc1, 0xd1, 0xe9, 0x74, 0x2a, 0x47, 0xa9, 0xbc],
+            ),
+        ] {
+            let (remote, local) = (remote.parse().unwrap(), local.parse().unwrap());
+            let cookie = cookie_of(keys.primary, remote, local);
+            assert_eq!(cookie.bytes[..8], expected);
+        }
+    }
+
+    #[test]
+    fn keys_are_read_as_they_are_written() {
+        let text = "00000001-b2b2b2b2-c3c3c3c3-d4d4d4d4,0a0a0a0a-0000000b-00000000-ffffffff";
+        let keys: FastOpenKeys = text.parse().unwrap();
+        assert_eq!(keys.primary[..5], [1, 0, 0, 0, 0xb2]);
+        assert_eq!(String::from(keys), text);
+        for wrong in ["", "1-2-3", "1-2-3-4-5", "1-2-3-123456789", "x-2-3-4", "1-2-3-4,", ","] {
+            assert!(wrong.parse::<FastOpenKeys>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -95,7 +95,8 @@ impl Tcp {
             counters.fast_open_overflows += 1;
             return Verdict::Ordinary;
         }
-        let keys = entry.fast_open_keys.unwrap_or(self.shared.keys.fast_open);
+        let usual = self.shared.settings.fast_open_key.unwrap_or(self.shared.keys.fast_open);
+        let keys = entry.fast_open_keys.unwrap_or(usual);
         let is_bare = switch & SERVER_NO_COOKIE != 0 || entry.options.fast_open_no_cookie;
         let verdict = match shown {
             _ if is_bare => Verdict::Open(None),

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ecn::EcnMode;
+use super::fast_open::FastOpenKeys;
 use crate::api::CongestionKind;
 
 /// What the kernel has as `net.ipv4.tcp_*`. The defaults are the kernel's.
@@ -45,6 +46,10 @@ pub struct TcpSettings {
     /// Seconds without data on our SYNs after connections with it timed out, the longer the more
     /// often; 0 for none, as `tcp_fastopen_blackhole_timeout_sec`.
     pub fast_open_pause_s: u32,
+    /// What makes Fast Open's cookies at listeners without keys of their own, as
+    /// `tcp_fastopen_key`, so that the engines behind one address believe each other's; drawn at
+    /// random where `None`.
+    pub fast_open_key: Option<FastOpenKeys>,
 }
 
 /// When the path MTU is searched for by probes (RFC 8899).
@@ -77,6 +82,7 @@ impl Default for TcpSettings {
             send_max: 4 << 20,
             fast_open: 1,
             fast_open_pause_s: 0,
+            fast_open_key: None,
         }
     }
 }

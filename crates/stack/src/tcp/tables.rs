@@ -110,6 +110,16 @@ impl Tcp {
         }
     }
 
+    /// Other settings for everything that is decided from now on.
+    pub fn set_settings(&mut self, settings: TcpSettings) {
+        self.shared.settings = settings;
+    }
+
+    /// Forgets what clients remember of servers (Fast Open).
+    pub fn forget_servers(&mut self) {
+        self.shared.servers.forget();
+    }
+
     /// What has been counted.
     pub fn counters(&self) -> &TcpCounters {
         &self.shared.counters
