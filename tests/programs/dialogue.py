@@ -45,7 +45,8 @@ def prepare(connection, side, plan):
     level = socket.IPPROTO_TCP
     if mine["nodelay"]:
         connection.setsockopt(level, socket.TCP_NODELAY, 1)
-    if mine["keepalive"]:
+    # Nobody sends a lost reset again: who has nothing more to send hears of it by asking.
+    if mine["keepalive"] or plan.reset:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(level, socket.TCP_KEEPIDLE, 1)
         connection.setsockopt(level, socket.TCP_KEEPINTVL, 5)
