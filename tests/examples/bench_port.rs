@@ -1,9 +1,11 @@
 //! Raw sending and receiving through an xdp port beside DPDK's testpmd, on the same veth pair in
-//! the same run: `bench_port LOAD [WINDOWS]`, where LOAD is the example `load` of the crate port,
-//! built. `make bench-port` builds and runs both.
+//! the same run: `bench_port LOAD [WINDOWS [ROWS]]`, where LOAD is the example `load` of the crate
+//! port, built, and ROWS a part of the rows' names. `make bench-port` builds and runs both.
 //!
 //! Windows of the two alternate, in an order that changes; shown are medians with the extremes.
-//! The frames to be received come from one sender throughout, an AF_XDP socket on the other host.
+//! The frames to be received come from one sender throughout, an AF_XDP socket on the other host,
+//! whose rate is shown. Of frames sent, a veth peer drops those that find its ring full, and the
+//! sender is not told: shown is what became of each one's frames.
 //! testpmd runs without huge pages, with native XDP and copies, as the port does on veth.
 
 use std::path::PathBuf;
@@ -54,9 +56,11 @@ impl Row {
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let usage = || Failure::new("bench_port LOAD [WINDOWS]", "run it by \"make bench-port\"");
+    let usage =
+        || Failure::new("bench_port LOAD [WINDOWS [ROWS]]", "run it by \"make bench-port\"");
     let load: PathBuf = arguments.next().ok_or_else(usage)?.into();
     let windows = arguments.next().map_or(Ok(5), |text| text.parse().map_err(|_| usage()))?;
+    let rows = arguments.next().unwrap_or_default();
     require_programs(&["dpdk-testpmd"])?;
     let lab = Lab::new()?;
     // Each for one kind of receiving: the kernel does not forget that it had a thread.
@@ -64,8 +68,8 @@ fn main() -> Result<()> {
     lab.suit(&threaded, Traffic::Requests)?;
     let bench = Bench { lab, threaded, soft, load };
     println!("frames/s, medians of {windows} windows (smallest to largest)");
-    println!("{:<52} {:>30} {:>30} {:>6} {:>11}", "", "Outboard", "testpmd", "ratio", "offered");
-    for row in ROWS {
+    println!("{:<52} {:>30} {:>30} {:>6}", "", "Outboard", "testpmd", "ratio");
+    for row in ROWS.into_iter().filter(|row| row.name().contains(&rows)) {
         bench.row(row, windows)?;
     }
     Ok(())
@@ -84,25 +88,27 @@ impl Bench {
             Direction::Send => None,
             Direction::Receive => Some(self.sender(row)?),
         };
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let (mut ours, mut theirs) = (Windows::default(), Windows::default());
         for window in 0..windows {
             if window % 2 == 0 {
-                ours.push(self.outboard(row)?);
-                theirs.push(self.testpmd(row)?);
+                self.outboard(row, &mut ours)?;
+                self.testpmd(row, &mut theirs)?;
             } else {
-                theirs.push(self.testpmd(row)?);
-                ours.push(self.outboard(row)?);
+                self.testpmd(row, &mut theirs)?;
+                self.outboard(row, &mut ours)?;
             }
         }
-        let offered = sender.map(|sender| of_outboard(&sender.output()));
-        let offered = offered.and_then(|all| median(&all)).map_or("".into(), figure);
         let middle = |values: &[f64]| median(values).unwrap_or(f64::NAN);
+        let aside = match sender {
+            Some(sender) => format!("offered {}", figure(middle(&of_outboard(&sender.output())))),
+            None => format!("arrived {} / {}", ours.arrived(), theirs.arrived()),
+        };
         println!(
-            "{:<52} {:>30} {:>30} {:>6.2} {offered:>11}",
+            "{:<52} {:>30} {:>30} {:>6.2}  {aside}",
             row.name(),
-            spread(&ours),
-            spread(&theirs),
-            middle(&ours) / middle(&theirs)
+            spread(&ours.rates),
+            spread(&theirs.rates),
+            middle(&ours.rates) / middle(&theirs.rates)
         );
         Ok(())
     }
@@ -123,7 +129,7 @@ impl Bench {
 
     /// The load through our port: frames sent to somebody, or received.
     fn task(&self, row: Row, side: Side, to: Option<&str>) -> Task {
-        let port = format!("xdp:{},ports=4", self.link(row).end(side));
+        let port = format!("xdp:{},ports=4,mode=copy", self.link(row).end(side));
         let task = Task::new(&self.load).arg(port);
         match to {
             None => task.arg("receive"),
@@ -131,13 +137,13 @@ impl Bench {
         }
     }
 
-    fn outboard(&self, row: Row) -> Result<f64> {
+    fn outboard(&self, row: Row, into: &mut Windows) -> Result<()> {
         // A station that does not exist, as testpmd's frames are for.
         let nobody = (row.direction == Direction::Send).then_some("02:00:00:00:00:00");
-        self.window(self.task(row, Side::B, nobody), of_outboard, 4)
+        self.window(row, self.task(row, Side::B, nobody), of_outboard, 4, into)
     }
 
-    fn testpmd(&self, row: Row) -> Result<f64> {
+    fn testpmd(&self, row: Row, into: &mut Windows) -> Result<()> {
         let core = self.lab.host(Side::B).core;
         let interface = self.link(row).end(Side::B);
         let device = format!("net_af_xdp0,iface={interface},start_queue=0,queue_count=1");
@@ -151,19 +157,60 @@ impl Bench {
             .args(["--total-num-mbufs=16384", "--no-lsc-interrupt"])
             .arg(format!("--forward-mode={mode}"))
             .arg(format!("--txpkts={}", row.bytes));
-        self.window(task, |output| of_testpmd(output, counter), 3)
+        self.window(row, task, |output| of_testpmd(output, counter), 3, into)
     }
 
-    /// Runs a task until it has shown so many figures; the median of all but the first.
-    fn window(&self, task: Task, read: impl Fn(&str) -> Vec<f64>, count: usize) -> Result<f64> {
+    /// Runs a task until it has shown so many figures; the median of all but the first counts.
+    fn window(
+        &self,
+        row: Row,
+        task: Task,
+        read: impl Fn(&str) -> Vec<f64>,
+        count: usize,
+        into: &mut Windows,
+    ) -> Result<()> {
+        let before = self.crossed(row)?;
         let mut program = self.lab.start(Side::B, task)?;
         program.until(PATIENCE, |program| read(&program.output()).len() >= count)?;
         let figures = read(&program.output());
         // It takes its XDP program away with it, if it is given the time.
         program.signal(Signal::TERM);
         program.wait(PATIENCE)?;
-        median(figures.get(1..).unwrap_or_default())
-            .ok_or_else(|| Failure::new("there was no figure", "run it again"))
+        let after = self.crossed(row)?;
+        let rate = median(figures.get(1..).unwrap_or_default())
+            .ok_or_else(|| Failure::new("there was no figure", "run it again"))?;
+        into.rates.push(rate);
+        into.taken += after[0] - before[0];
+        into.dropped += after[1] - before[1];
+        Ok(())
+    }
+
+    /// Frames from host B that the other end of a row's link has taken so far, and those dropped.
+    fn crossed(&self, row: Row) -> Result<[f64; 2]> {
+        let count = |side, name| {
+            let path = format!("/sys/class/net/{}/statistics/{name}", self.link(row).end(side));
+            let text = self.lab.inside(side, &["cat", &path])?;
+            text.trim()
+                .parse()
+                .map_err(|_| Failure::new(format!("{path} holds no number"), "mount /sys"))
+        };
+        Ok([count(Side::A, "rx_packets")?, count(Side::B, "tx_dropped")?])
+    }
+}
+
+/// What the windows of a row gave.
+#[derive(Debug, Default)]
+struct Windows {
+    rates: Vec<f64>,
+    /// Frames sent that the other end took, and that it had no room for.
+    taken: f64,
+    dropped: f64,
+}
+
+impl Windows {
+    /// The share of the frames sent that arrived.
+    fn arrived(&self) -> String {
+        format!("{:.0}%", self.taken / (self.taken + self.dropped) * 100.0)
     }
 }
 
