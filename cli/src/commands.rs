@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand};
 use crate::config::{self, Flags};
 use crate::demo::{self, bench, work::Work};
 use crate::failure::{Explain, Failure, Result};
+use crate::loss;
 use crate::observer::Observer;
 
 mod ask;
@@ -114,6 +115,11 @@ enum Command {
         #[arg(long, default_value_t = 6)]
         jobs: usize,
     },
+    /// Transfers over a path that loses segments, through the kernel and through Outboard by turns
+    Loss(LossArguments),
+    /// One end of a transfer whose bytes are compared
+    #[command(hide = true)]
+    LossEnd { end: loss::ends::End, address: std::net::SocketAddr, bytes: u64 },
     /// Tell what this machine offers and lacks
     Doctor {
         /// As JSON
@@ -268,6 +274,31 @@ struct DemoArguments {
     work: Vec<String>,
 }
 
+#[derive(Debug, clap::Args)]
+struct LossArguments {
+    /// Seconds of each window
+    #[arg(long, default_value_t = 60)]
+    seconds: u32,
+    /// Windows of each kind
+    #[arg(long, default_value_t = 5)]
+    windows: usize,
+    /// Cells (a congestion control at a loss) at a time
+    #[arg(long, default_value_t = 3)]
+    jobs: usize,
+    /// Percentages of segments to lose, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "0.1,1,5")]
+    losses: Vec<f64>,
+    /// Congestion controls, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "cubic,bbr,reno")]
+    congestion: Vec<String>,
+    /// Bytes to compare after a transfer without delay at each loss; 0 for none
+    #[arg(long, default_value_t = 1_000_000_000)]
+    bytes: u64,
+    /// A report as JSON instead of Markdown
+    #[arg(long)]
+    json: bool,
+}
+
 /// Parses the command line, runs the command and gives its exit status.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -341,6 +372,8 @@ fn run(command: Command) -> Result<ExitCode> {
                 require_coverage: arguments.require_coverage,
             });
         }
+        Command::Loss(arguments) => return loss::run(&loss_options(arguments)?),
+        Command::LossEnd { end, address, bytes } => loss::ends::play(end, address, bytes)?,
         Command::Doctor { json } => doctor::doctor(json)?,
         Command::CheckConfig { file } => engine::check(&file)?,
     }
@@ -365,6 +398,19 @@ fn run_settings(arguments: RunArguments) -> run::Run {
         engine_arguments,
         command: arguments.command,
     }
+}
+
+fn loss_options(arguments: LossArguments) -> Result<loss::Options> {
+    Ok(loss::Options {
+        seconds: arguments.seconds.max(1),
+        rounds: arguments.windows,
+        jobs: arguments.jobs,
+        losses_ppm: loss::losses(&arguments.losses)?,
+        kinds: loss::kinds(&arguments.congestion)?,
+        whole_bytes: arguments.bytes,
+        json: arguments.json,
+        executable: loss::own_executable()?,
+    })
 }
 
 fn demo_options(arguments: DemoArguments) -> Result<demo::Options> {

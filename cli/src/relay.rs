@@ -1,213 +1,105 @@
-//! Kernels on both sides of a narrow place: two network namespaces whose TAP devices are joined by
-//! a relay in user space, since not every kernel has netem. The narrow place is the simulation's.
+//! A path of our own between the two hosts of a [`Lab`], since not every kernel has netem: a TAP
+//! device in each host, and a thread that carries frames from one to the other through the
+//! simulation's narrow places.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use engine::config::CongestionKind;
 use port::{Port, PortSpec, RxBurst, RxChecksum, TxMeta};
-use rustix::thread::LinkNameSpaceType;
-use sim::congestion::{Case, DURATION_NS, Line, Outcome, STAGGER_NS};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use sim::congestion::Line;
 
 use crate::failure::{Explain, Failure, Result};
 use crate::lab::{Lab, Side};
 
-/// Longest sleep of the relay: what has just arrived waits no longer.
-const NAP: Duration = Duration::from_micros(200);
-/// How long a connection may take to be made.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The port that the receivers listen on.
-const PORT: u16 = 5001;
-
-/// Two hosts of the kernel's.
-pub struct Relayed {
-    lab: Lab,
-}
+/// Longest sleep of the relay, after which it looks whether to stop.
+const NAP: Duration = Duration::from_millis(20);
+/// Ethernet, IPv4 and TCP headers without options: what is certainly no payload.
+const HEADER_BYTES: usize = 54;
 
 /// A frame on its way, with what is left to do to its checksum.
-type Frame = (Vec<u8>, Option<(u16, u16)>);
+pub type Frame = (Vec<u8>, Option<(u16, u16)>);
 
-/// What one flow's receiver has counted.
-type Count = Arc<AtomicU64>;
+/// A path between the hosts; it ends when dropped, and its devices with it.
+#[derive(Debug)]
+pub struct Path {
+    devices: [String; 2],
+    stop: Arc<AtomicBool>,
+    relay: Option<JoinHandle<[Line<Frame>; 2]>>,
+}
 
-impl Relayed {
-    /// Makes the hosts.
+impl Path {
+    /// Joins the hosts: `addresses` are the devices', host A's first, and the first of `lines` is
+    /// the way from A to B. Paths that are there at the same time have different numbers.
     ///
     /// # Errors
-    /// Without root, or where namespaces cannot be made.
-    pub fn new() -> Result<Self> {
-        let lab = Lab::new()?;
-        for side in Side::BOTH {
-            for setting in [
-                "net.ipv4.tcp_no_metrics_save=1",
-                "net.ipv4.tcp_rmem=4096 131072 6291456",
-                "net.ipv6.conf.default.disable_ipv6=1",
-            ] {
-                lab.inside(side, &["sysctl", "-qw", setting])?;
-            }
-        }
-        Ok(Self { lab })
-    }
-
-    /// Runs cases, `jobs` of them at a time; their outcomes in the same order.
-    ///
-    /// # Errors
-    /// When a device cannot be made or the kernel lacks a congestion control.
-    pub fn run(&self, wanted: &[(Case, CongestionKind)], jobs: usize) -> Result<Vec<Outcome>> {
-        let next = AtomicU64::new(0);
-        let done: Mutex<Vec<(usize, Result<Outcome>)>> = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            for worker in 0..jobs.clamp(1, 100) {
-                let (next, done) = (&next, &done);
-                scope.spawn(move || {
-                    loop {
-                        let at = next.fetch_add(1, Ordering::Relaxed) as usize;
-                        let Some((case, kind)) = wanted.get(at) else { return };
-                        let outcome = self.one(worker as u8, case, kind.name());
-                        done.lock().unwrap_or_else(PoisonError::into_inner).push((at, outcome));
-                    }
-                });
-            }
-        });
-        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        done.sort_by_key(|(at, _)| *at);
-        done.into_iter().map(|(_, outcome)| outcome).collect()
-    }
-
-    fn one(&self, worker: u8, case: &Case, algorithm: &str) -> Result<Outcome> {
-        let address = |host: u8| [10, 81, worker, host];
+    /// When the devices cannot be made.
+    pub fn new(
+        lab: &Lab,
+        number: usize,
+        addresses: [Ipv4Addr; 2],
+        lines: [Line<Frame>; 2],
+    ) -> Result<Self> {
+        let devices = Side::BOTH.map(|side| format!("{}{}{number}", lab.stem(), side.letter()));
         let mut ports = Vec::new();
-        for (side, host) in Side::BOTH.into_iter().zip([1, 2]) {
-            let device = format!("{}{}{worker}", self.lab.stem(), side.letter());
-            let namespace = self.lab.host(side).namespace();
+        for ((side, device), address) in Side::BOTH.into_iter().zip(&devices).zip(addresses) {
+            let namespace = lab.host(side).namespace();
             // Faults that never happen keep the kernel from handing over large segments.
             let spec: PortSpec = format!("tap:{device},netns={namespace},impair=loss:0%")
                 .parse()
                 .map_err(|why| Failure::new(format!("{why}"), "report this"))?;
             let fds = port::open(&spec).explain("cannot make a TAP device", "run as root")?;
             ports.push(port::from_fds(fds).explain("cannot use a TAP device", "run as root")?);
-            self.lab.adopt(side, &device, address(host).into())?;
+            lab.adopt(side, device, address)?;
+            // Whole checksums, as on a wire: XDP is not told which are partial.
+            lab.inside(side, &["ethtool", "-K", device, "tx", "off"])?;
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let (narrow, back) = (case.narrow(false), case.back());
         let stopped = Arc::clone(&stop);
-        let relay = std::thread::spawn(move || relay(ports, [narrow, back], &stopped));
-        let outcome = self.flows(case, algorithm, SocketAddr::from((address(2), PORT)));
-        stop.store(true, Ordering::Relaxed);
-        // It can only have panicked, which shows in the outcome.
-        let _ = relay.join();
-        outcome
+        let relay = std::thread::spawn(move || relay(ports, lines, &stopped));
+        Ok(Self { devices, stop, relay: Some(relay) })
     }
 
-    /// Runs the flows of a case and counts what arrives.
-    fn flows(&self, case: &Case, algorithm: &str, to: SocketAddr) -> Result<Outcome> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let counts: Arc<Mutex<Vec<Count>>> = Arc::default();
-        let listener = self.inside(Side::B, || TcpListener::bind(to))?;
-        let receiving = {
-            let (stop, counts) = (Arc::clone(&stop), Arc::clone(&counts));
-            listener.set_nonblocking(true).explain("cannot listen", "report this")?;
-            std::thread::spawn(move || accept(&listener, &stop, &counts))
-        };
-        let began = Instant::now();
-        let until = |ns: u64| {
-            let due = Duration::from_nanos(ns);
-            std::thread::sleep(due.saturating_sub(began.elapsed()));
-        };
-        for flow in 0..case.flows as u64 {
-            until(flow * STAGGER_NS);
-            let stream = self.inside(Side::A, || TcpStream::connect_timeout(&to, PATIENCE))?;
-            rustix::net::sockopt::set_tcp_congestion(&stream, algorithm).explain(
-                format!("the kernel has no congestion control {algorithm}"),
-                "load its module (modprobe tcp_NAME)",
-            )?;
-            let stop = Arc::clone(&stop);
-            std::thread::spawn(move || send(stream, &stop));
-        }
-        let read = || -> Vec<u64> {
-            let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-            counts.iter().map(|count| count.load(Ordering::Relaxed)).collect()
-        };
-        until(DURATION_NS / 2);
-        let half = read();
-        until(DURATION_NS);
-        let bytes = read();
-        stop.store(true, Ordering::Relaxed);
-        // It ends by itself once told to stop.
-        let _ = receiving.join();
-        let later = bytes.iter().zip(&half).map(|(all, before)| all - before).collect();
-        Ok(Outcome { bytes, later })
+    /// The path's device in a host.
+    pub fn device(&self, side: Side) -> &str {
+        &self.devices[usize::from(side == Side::B)]
     }
 
-    /// Calls `act` in a host's namespace.
-    fn inside<T: Send>(
-        &self,
-        side: Side,
-        act: impl FnOnce() -> std::io::Result<T> + Send,
-    ) -> Result<T> {
-        let path = format!("/run/netns/{}", self.lab.host(side).namespace());
-        let namespace = std::fs::File::open(&path).explain("no namespace", "run as root")?;
-        let entered = std::thread::scope(|scope| {
-            let inside = scope.spawn(|| {
-                let network = Some(LinkNameSpaceType::Network);
-                rustix::thread::move_into_link_name_space(namespace.as_fd(), network)?;
-                act()
-            });
-            inside.join().unwrap_or_else(|_| Err(std::io::Error::other("a panic")))
-        });
-        entered.explain("a socket of the kernel's failed", "run again on an idle machine")
+    /// Ends it; the lines as they were then, unless the relay panicked.
+    pub fn end(mut self) -> Option<[Line<Frame>; 2]> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.relay.take()?.join().ok()
     }
 }
 
-fn accept(listener: &TcpListener, stop: &Arc<AtomicBool>, counts: &Mutex<Vec<Count>>) {
-    while !stop.load(Ordering::Relaxed) {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                let count = Count::default();
-                counts.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&count));
-                std::thread::spawn(move || receive(stream, &count));
-            }
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
-}
-
-fn receive(mut stream: TcpStream, count: &AtomicU64) {
-    let mut bytes = vec![0; 1 << 16];
-    while let Ok(len) = stream.read(&mut bytes)
-        && len > 0
-    {
-        count.fetch_add(len as u64, Ordering::Relaxed);
-    }
-}
-
-/// Writes until told to stop; the path goes away soon after, and the connection with it.
-fn send(mut stream: TcpStream, stop: &AtomicBool) {
-    let bytes = vec![0; 1 << 16];
-    // So that it looks whether to stop.
-    let _ = stream.set_write_timeout(Some(Duration::from_millis(100)));
-    while !stop.load(Ordering::Relaxed) {
-        match stream.write(&bytes) {
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(_) => return,
+impl Drop for Path {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(relay) = self.relay.take() {
+            // That it panicked has shown by then: nothing arrived any more.
+            let _ = relay.join();
         }
     }
 }
 
 /// Moves frames between the ports until told to stop.
-fn relay(mut ports: Vec<Box<dyn Port>>, mut lines: [Line<Frame>; 2], stop: &AtomicBool) {
+fn relay(
+    mut ports: Vec<Box<dyn Port>>,
+    mut lines: [Line<Frame>; 2],
+    stop: &AtomicBool,
+) -> [Line<Frame>; 2] {
     let began = Instant::now();
     let mut burst = RxBurst::new();
     while !stop.load(Ordering::Relaxed) {
         let now = began.elapsed().as_nanos() as u64;
+        let mut received = 0;
         for (port, line) in ports.iter_mut().zip(&mut lines) {
             port.on_time(now);
             port.receive(&mut burst);
+            received += burst.handles.len();
             for &handle in &burst.handles {
                 let frame = port.frame(handle);
                 let checksum = match frame.meta.checksum {
@@ -220,15 +112,24 @@ fn relay(mut ports: Vec<Box<dyn Port>>, mut lines: [Line<Frame>; 2], stop: &Atom
         }
         for (port, line) in ports.iter_mut().rev().zip(&mut lines) {
             while let Some((bytes, checksum)) = line.pop(now) {
-                let header_bytes = bytes.len().min(54) as u16;
+                let header_bytes = bytes.len().min(HEADER_BYTES) as u16;
                 let meta = TxMeta { checksum, gso: None, header_bytes };
                 // A frame that a full device refuses is lost, as on a wire.
                 let _ = port.send(&meta, &bytes, &[]);
             }
             port.flush();
         }
+        if received > 0 {
+            continue;
+        }
         let next = lines.iter().filter_map(Line::next).min().unwrap_or(u64::MAX);
         let wait = Duration::from_nanos(next.saturating_sub(began.elapsed().as_nanos() as u64));
-        std::thread::sleep(wait.min(NAP));
+        let wait = Timespec::try_from(wait.min(NAP)).ok();
+        let mut watched: Vec<PollFd<'_>> = ports
+            .iter()
+            .filter_map(|port| Some(PollFd::from_borrowed_fd(port.wait_fd()?, PollFlags::IN)))
+            .collect();
+        let _ = rustix::event::poll(&mut watched, wait.as_ref());
     }
+    lines
 }

@@ -7,7 +7,7 @@ use ::engine::config::CongestionKind;
 use ::sim::congestion::{Case, Outcome, run, table};
 
 use crate::failure::Result;
-use crate::relay::Relayed;
+use crate::relayed::Relayed;
 
 /// How much less goodput than the kernel's is pointed out.
 const NEAR_PERCENT: f64 = 10.0;

@@ -74,6 +74,8 @@ pub struct Iperf {
     pub bytes: u64,
     /// Datagrams lost, in percent (UDP).
     pub lost_percent: Option<f64>,
+    /// Segments sent again (TCP), where the sender's host tells.
+    pub retransmits: Option<u64>,
 }
 
 /// Reads `iperf3 --json`.
@@ -92,7 +94,8 @@ pub fn iperf3(output: &str) -> Result<Iperf> {
     };
     match (sum["bits_per_second"].as_f64(), sum["bytes"].as_u64()) {
         (Some(bits_per_second), Some(bytes)) => {
-            Ok(Iperf { bits_per_second, bytes, lost_percent: lost })
+            let retransmits = end["sum_sent"]["retransmits"].as_u64();
+            Ok(Iperf { bits_per_second, bytes, lost_percent: lost, retransmits })
         }
         _ => Err(unread("iperf3", output)),
     }
@@ -158,8 +161,9 @@ mod tests {
 
     #[test]
     fn iperf3_json_is_read_for_tcp_and_udp() {
-        let tcp = r#"{"end":{"sum_sent":{"bits_per_second":2.0,"bytes":3},"sum_received":{"bits_per_second":1.5,"bytes":2}}}"#;
+        let tcp = r#"{"end":{"sum_sent":{"bits_per_second":2.0,"bytes":3,"retransmits":7},"sum_received":{"bits_per_second":1.5,"bytes":2}}}"#;
         let read = iperf3(tcp).expect("reads");
+        assert_eq!(read.retransmits, Some(7));
         assert_eq!((read.bits_per_second, read.bytes, read.lost_percent), (1.5, 2, None));
         let udp = r#"{"end":{"sum":{"bits_per_second":9.0,"bytes":8,"lost_percent":0.5},"sum_received":{}}}"#;
         assert_eq!(iperf3(udp).expect("reads").lost_percent, Some(0.5));

@@ -1,0 +1,109 @@
+//! Two hosts, a path between them, and an engine under one of them.
+
+use std::net::Ipv4Addr;
+use std::path::{Path as FilePath, PathBuf};
+use std::time::Duration;
+
+use sim::congestion::Line;
+
+use super::Arrangement;
+use crate::demo::bench::{listens, serves, start_engine};
+use crate::failure::Result;
+use crate::lab::{Lab, Program, Side, Task};
+use crate::observer::{Observer, Stats};
+use crate::relay::{Frame, Path};
+
+/// How long a server may take to listen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// See the module; dropped, all of it ends.
+#[derive(Debug)]
+pub struct Stage<'a> {
+    lab: &'a Lab,
+    executable: &'a FilePath,
+    number: u8,
+    // Ends before the path that it lives on.
+    engine: Option<(Side, Program, PathBuf)>,
+    path: Path,
+}
+
+impl<'a> Stage<'a> {
+    /// Sets it up; stages that are there at the same time have different numbers.
+    ///
+    /// # Errors
+    /// When devices cannot be made, or the engine does not start.
+    pub fn new(
+        lab: &'a Lab,
+        executable: &'a FilePath,
+        number: usize,
+        arrangement: Arrangement,
+        lines: [Line<Frame>; 2],
+    ) -> Result<Self> {
+        let octet = (number % 250) as u8;
+        let path = Path::new(lab, number, Side::BOTH.map(|side| address(octet, side)), lines)?;
+        let mut stage = Self { lab, executable, number: octet, engine: None, path };
+        if let Some(side) = arrangement.accelerated() {
+            let socket = lab.scratch().join(format!("{number}{}.sock", side.letter()));
+            let _ = std::fs::remove_file(&socket);
+            // The same interface and address as the kernel's.
+            let port = format!("xdp:{},ports=16", stage.path.device(side));
+            let core = lab.host(side).core.to_string();
+            let arguments = ["--port", &port, "--core", &core, "--poll", "adaptive"];
+            let engine = start_engine(lab, Task::new(executable), side, &socket, &arguments)?;
+            stage.engine = Some((side, engine, socket));
+        }
+        Ok(stage)
+    }
+
+    /// A host's address on the path.
+    pub fn address(&self, side: Side) -> Ipv4Addr {
+        address(self.number, side)
+    }
+
+    /// Starts a program on a host, accelerated where an engine is.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(&self, side: Side, task: Task) -> Result<Program> {
+        match &self.engine {
+            Some((at, _, socket)) if *at == side => {
+                self.lab.start(side, task.accelerated(self.executable, socket))
+            }
+            _ => self.lab.start(side, task),
+        }
+    }
+
+    /// Starts a server on host B and waits until it listens, with the engine, too.
+    ///
+    /// # Errors
+    /// When it does not come to that.
+    pub fn serve(&self, task: Task, port: u16) -> Result<Program> {
+        let mut server = self.start(Side::B, task)?;
+        let is_served = || match &self.engine {
+            Some((Side::B, _, socket)) => serves(socket, port),
+            _ => true,
+        };
+        server.until(PATIENCE, |server| listens(server.pid(), port) && is_served())?;
+        Ok(server)
+    }
+
+    /// The engine's counters, where there is one.
+    ///
+    /// # Errors
+    /// When the engine does not answer.
+    pub fn stats(&self) -> Result<Option<Stats>> {
+        let Some((_, _, socket)) = &self.engine else { return Ok(None) };
+        Ok(Some(Observer::connect(socket)?.stats()?))
+    }
+
+    /// Ends all and tells how many segments the path has lost.
+    pub fn end(self) -> u64 {
+        let Self { engine, path, .. } = self;
+        drop(engine);
+        path.end().map_or(0, |[there, back]| there.lost + back.lost)
+    }
+}
+
+fn address(number: u8, side: Side) -> Ipv4Addr {
+    Ipv4Addr::new(10, 82, number, if side == Side::A { 1 } else { 2 })
+}
