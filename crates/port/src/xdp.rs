@@ -54,9 +54,9 @@ mod transmit;
 mod ways;
 
 use claims::Claims;
-use memory::{CHUNK_BYTES, Memory};
+use memory::{CHUNK_BYTES, HEADROOM, Memory};
 use owned::Owned;
-use receive::{Queue, Receive};
+use receive::{Layout, Queue, Receive};
 use remotes::Remotes;
 pub(crate) use socket::Rings;
 use transmit::Transmit;
@@ -70,8 +70,8 @@ pub const QUEUES_MAX: u32 = 64;
 const LOOK_NS: u64 = 10_000_000;
 /// Looks at the link for each look at the counters.
 const LOOKS_PER_COUNT: u32 = 10;
-/// Longest frame that fits one buffer: a chunk without what the kernel keeps free at its beginning.
-const LONE_FRAME_BYTES_MAX: u32 = CHUNK_BYTES as u32 - 256;
+/// Longest frame that fits one buffer.
+const LONE_FRAME_BYTES_MAX: u32 = (CHUNK_BYTES - HEADROOM) as u32;
 /// Drivers without a card, whose peers hand over frames that nobody has cut.
 const SOFTWARE: [&str; 6] = ["veth", "virtio_net", "macvlan", "ipvlan", "tun", "bridge"];
 /// A veth peer has room for 256 frames that its kernel has not looked at yet, and drops the others
@@ -102,6 +102,8 @@ pub struct XdpFacts {
     pub connect_ports: (u16, u16),
     /// Kernel peers may leave checksums partial.
     pub is_virtual: bool,
+    /// The chunks to receive into are joined ([`receive::Layout`]).
+    pub is_joined: bool,
     /// Frames that the kernel is given at a time, before it has told that others are sent.
     pub under_way_max: u32,
     /// Which remote addresses are served; where there are any, their map follows the memory.
@@ -144,11 +146,12 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     }
     let reserved = reserve::block(spec.connect_ports)
         .map_err(|why| fail("reserve TCP ports", "CAP_NET_BIND_SERVICE", why))?;
-    let (ways, known) = ways::to_try(spec.mode, driver.as_deref(), drivers::kernel());
-    let mut notes: Vec<String> =
-        known.into_iter().map(|sentence| format!("{label}: {sentence}")).collect();
     let several_buffers = socket::take_several_buffers()
         .map_err(|why| fail("open AF_XDP sockets", "CAP_NET_RAW", why))?;
+    let (ways, known) =
+        ways::to_try(spec.mode, driver.as_deref(), drivers::kernel(), several_buffers);
+    let mut notes: Vec<String> =
+        known.into_iter().map(|sentence| format!("{label}: {sentence}")).collect();
     let driver_name = driver.as_deref();
     let receive_queues = receive_queues(&spec.name, index, mac);
     let interface = Interface {
@@ -203,6 +206,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
             queues: opened.queues.len() as u32,
             connect_ports: reserved.ports,
             is_virtual: matches!(driver.as_deref(), Some("veth" | "virtio_net")),
+            is_joined: opened.layout == Layout::Joined,
             under_way_max: if is_veth { VETH_UNDER_WAY } else { transmit::CHUNKS as u32 },
             remotes: spec.remotes.clone(),
         }),
@@ -270,6 +274,7 @@ struct Opened {
     remotes: Option<Remotes>,
     memfd: OwnedFd,
     queues: Vec<Queue>,
+    layout: Layout,
     mode: &'static str,
     /// On every queue.
     zero_copy: bool,
@@ -309,8 +314,11 @@ impl Interface<'_> {
         if !self.several_buffers {
             self.refuse_long_frames(way).map_err(Attempt::Failed)?;
         }
-        let (memfd, mut queues) = open_queues(self.index, &sockets, way, self.several_buffers)
-            .map_err(|why| self.failed("open AF_XDP sockets", "CAP_NET_RAW", &why))?;
+        // In front of the stack the kernel copies.
+        let layout = if way == Way::Generic { Layout::Joined } else { Layout::Pages };
+        let (memfd, mut queues) =
+            open_queues(self.index, &sockets, way, layout, self.several_buffers)
+                .map_err(|why| self.failed("open AF_XDP sockets", "CAP_NET_RAW", &why))?;
         self.refuse_unserved(queues.len())?;
         let zero_copy = queues.iter().all(|queue| socket::is_zero_copy(&queue.fd));
         let Some(first) = queues.first_mut() else {
@@ -326,7 +334,7 @@ impl Interface<'_> {
             Err(why) => return Err(self.failed("receive", "CAP_BPF", &why)),
         };
         let mode = if way == Way::Generic { "generic" } else { "native" };
-        Ok(Opened { attached, owned, remotes, memfd, queues, mode, zero_copy, untested })
+        Ok(Opened { attached, owned, remotes, memfd, queues, layout, mode, zero_copy, untested })
     }
 
     /// With `served` queues all must be.
@@ -400,6 +408,7 @@ fn open_queues(
     index: u32,
     sockets: &Map,
     way: Way,
+    layout: Layout,
     several_buffers: bool,
 ) -> io::Result<(OwnedFd, Vec<Queue>)> {
     let memfd = memory::create(0)?;
@@ -408,7 +417,8 @@ fn open_queues(
         let range = range_of(number);
         rustix::fs::ftruncate(&memfd, range.end as u64)?;
         let memory = Memory::map(&memfd, range)?;
-        let mut queue = Queue::new(socket::create(&memory)?, None, memory, chunks_of(number))?;
+        let socket = socket::create(&memory, layout)?;
+        let mut queue = Queue::new(socket, None, memory, layout, chunks_of(number))?;
         queue.fill();
         let mut bound = socket::bind(&queue.fd, index, number, way, several_buffers);
         for _ in 0..BINDS_MAX {
@@ -481,6 +491,7 @@ impl XdpPort {
                 Some(Remotes::from_fd(fd, &facts.remotes))
             }
         };
+        let layout = if facts.is_joined { Layout::Joined } else { Layout::Pages };
         let mut queues = Vec::new();
         // Linux 6.1 maps the rings of a socket only before it is bound.
         let mut rings = rings.into_iter();
@@ -488,7 +499,8 @@ impl XdpPort {
             let memory = Memory::map(&memfd, range_of(number));
             // Its fill ring is as the opener left it: full.
             let chunks = chunks_of(number);
-            let queue = memory.and_then(|memory| Queue::new(fd, rings.next(), memory, chunks));
+            let queue =
+                memory.and_then(|memory| Queue::new(fd, rings.next(), memory, layout, chunks));
             queues.push(queue.map_err(|why| fail("map the memory of AF_XDP", why))?);
         }
         let waiting = match queues.len() {

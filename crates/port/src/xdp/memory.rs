@@ -12,6 +12,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 /// Bytes of a chunk: the largest that needs no huge pages.
 pub(super) const CHUNK_BYTES: usize = 4096;
 
+/// What the kernel keeps free at the beginning of a chunk that it receives into
+/// (XDP_PACKET_HEADROOM).
+pub(super) const HEADROOM: usize = 256;
+
 /// A new memfd of so many bytes.
 pub(super) fn create(bytes: usize) -> io::Result<OwnedFd> {
     let fd = memfd_create("outboard-umem", MemfdFlags::CLOEXEC)?;

@@ -4,7 +4,7 @@ use std::io;
 use std::mem;
 use std::os::fd::OwnedFd;
 
-use super::memory::{CHUNK_BYTES, Memory};
+use super::memory::{CHUNK_BYTES, HEADROOM, Memory};
 use super::partial;
 use super::socket::{self, CONTINUES, Descriptor, Rings};
 use crate::copy::FRAME_BYTES_MAX;
@@ -29,10 +29,46 @@ const OUT_LEAST: usize = 1024;
 /// Where a frame of the burst lies.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// In the chunk that the kernel put it in.
-    Chunk(usize, u64),
+    /// Where the kernel put it: in so many chunks of a queue, of which one continues the other.
+    Chunks { queue: usize, start: u64, count: u32, at: u64 },
     /// Put together from several chunks.
     Arena(usize),
+}
+
+/// How the chunks to receive into lie in the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// On pages of their own.
+    Pages,
+    /// So close that the bytes of one begin where those of the one before end, and a frame of several
+    /// lies in one piece: what the kernel keeps free at the beginning of a chunk is the end of the
+    /// one before. Only for a kernel that copies and keeps nothing there; chunks are unaligned.
+    Joined,
+}
+
+impl Layout {
+    /// From one chunk to the next.
+    fn stride(self) -> usize {
+        match self {
+            Self::Pages => CHUNK_BYTES,
+            Self::Joined => CHUNK_BYTES - HEADROOM,
+        }
+    }
+
+    /// Where the chunk begins that holds what the kernel describes so. Of unaligned chunks it gives
+    /// the beginning, and the distance to the bytes in the upper bits.
+    fn start_of(self, described: u64) -> u64 {
+        match self {
+            Self::Pages => described & !(CHUNK_BYTES as u64 - 1),
+            Self::Joined => described & ((1 << libc::XSK_UNALIGNED_BUF_OFFSET_SHIFT) - 1),
+        }
+    }
+}
+
+/// Where the bytes lie that the kernel describes so.
+fn place_of(described: u64) -> u64 {
+    let shift = libc::XSK_UNALIGNED_BUF_OFFSET_SHIFT;
+    (described & ((1 << shift) - 1)) + (described >> shift)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +84,9 @@ pub(super) struct Queue {
     pub(super) fd: OwnedFd,
     pub(super) rings: Rings,
     pub(super) memory: Memory,
-    /// Chunks to receive into that the kernel does not have; the last one given back is the one
-    /// still cached, and goes out first.
+    layout: Layout,
+    /// Chunks to receive into that the kernel does not have; those last given back are the ones
+    /// still cached, and go out first, in the order in which they came.
     spare: Vec<u64>,
     /// Chunks that the kernel has, frames not yet taken included.
     out: usize,
@@ -68,6 +105,7 @@ impl Queue {
         fd: OwnedFd,
         rings: Option<Rings>,
         memory: Memory,
+        layout: Layout,
         chunks: usize,
     ) -> io::Result<Self> {
         // Drivers that use our memory themselves keep as many as they like.
@@ -76,6 +114,7 @@ impl Queue {
             rings: rings.map_or_else(|| Rings::map(&fd), Ok)?,
             fd,
             memory,
+            layout,
             spare: Vec::with_capacity(chunks),
             out: chunks,
             wanted: least,
@@ -87,7 +126,7 @@ impl Queue {
     /// Gives the kernel all chunks to receive into.
     pub(super) fn fill(&mut self) {
         for chunk in 0..self.out {
-            self.rings.fill.push((chunk * CHUNK_BYTES) as u64);
+            self.rings.fill.push((chunk * self.layout.stride()) as u64);
         }
         self.rings.fill.publish();
     }
@@ -100,8 +139,9 @@ impl Queue {
             let mut frame = Vec::new();
             for ahead in 0..descriptors {
                 let Descriptor { addr, len, .. } = self.rings.received.peek(ahead);
-                frame.extend_from_slice(self.memory.bytes(addr, len as usize).unwrap_or_default());
-                self.rings.fill.push(start_of(addr));
+                let bytes = self.memory.bytes(place_of(addr), len as usize);
+                frame.extend_from_slice(bytes.unwrap_or_default());
+                self.rings.fill.push(self.layout.start_of(addr));
             }
             self.rings.received.advance(descriptors);
             frames.push(frame);
@@ -115,9 +155,33 @@ impl Queue {
     }
 
     /// Takes a chunk back; [`Queue::publish`] gives it to the kernel again.
-    fn give_back(&mut self, at: u64) {
-        self.spare.push(start_of(at));
+    fn give_back(&mut self, start: u64) {
+        self.spare.push(start);
         self.out = self.out.saturating_sub(1);
+    }
+
+    /// The same for as many as a frame has that lies in one piece, the first of which begins there.
+    fn give_back_several(&mut self, start: u64, count: u32) {
+        for index in 0..u64::from(count) {
+            self.give_back(start + index * self.layout.stride() as u64);
+        }
+    }
+
+    /// Where the first of so many chunks begins, if the next frame lies in them in one piece.
+    fn in_one_piece(&self, descriptors: u32) -> Option<u64> {
+        let stride = self.layout.stride() as u64;
+        let first = self.rings.received.peek(0);
+        let start = self.layout.start_of(first.addr);
+        let mut before = first;
+        for ahead in 1..descriptors {
+            let piece = self.rings.received.peek(ahead);
+            let follows = piece.addr == before.addr + stride && u64::from(before.len) == stride;
+            if self.layout == Layout::Pages || !follows {
+                return None;
+            }
+            before = piece;
+        }
+        Some(start)
     }
 
     /// Chunks that the kernel is to have and has not.
@@ -134,9 +198,9 @@ impl Queue {
         if lacking < BATCH as usize && !waits {
             return;
         }
-        for _ in 0..lacking {
+        let from = self.spare.len().saturating_sub(lacking);
+        for chunk in self.spare.drain(from..) {
             // There is room: the ring has as many entries as there are chunks for it.
-            let Some(chunk) = self.spare.pop() else { break };
             self.rings.fill.push(chunk);
             self.out += 1;
         }
@@ -181,11 +245,6 @@ impl Queue {
         }
         None
     }
-}
-
-/// Where the chunk begins that holds `at`.
-fn start_of(at: u64) -> u64 {
-    at & !(CHUNK_BYTES as u64 - 1)
 }
 
 /// The burst of a port.
@@ -252,15 +311,17 @@ impl Receive {
         descriptors: u32,
         len: usize,
     ) -> Option<Received> {
-        let first = queue.rings.received.peek(0);
-        if descriptors == 1 {
-            queue.rings.received.advance(1);
-            let Some(bytes) = queue.memory.bytes(first.addr, len) else {
-                queue.give_back(first.addr);
+        if let Some(start) = queue.in_one_piece(descriptors) {
+            let at = place_of(queue.rings.received.peek(0).addr);
+            queue.rings.received.advance(descriptors);
+            let frame = queue.memory.bytes(at, len).filter(|_| len <= FRAME_BYTES_MAX);
+            let Some(bytes) = frame else {
+                queue.give_back_several(start, descriptors);
                 return None;
             };
             let checksum = self.checksum(bytes);
-            return Some(Received { place: Place::Chunk(index, first.addr), len, checksum });
+            let place = Place::Chunks { queue: index, start, count: descriptors, at };
+            return Some(Received { place, len, checksum });
         }
         let start = self.used;
         let mut room = self.arena.get_mut(start..start.saturating_add(len));
@@ -270,7 +331,7 @@ impl Receive {
         for ahead in 0..descriptors {
             let Descriptor { addr, len, .. } = queue.rings.received.peek(ahead);
             if let Some(rest) = room.take()
-                && let Some(from) = queue.memory.bytes(addr, len as usize)
+                && let Some(from) = queue.memory.bytes(place_of(addr), len as usize)
                 && let Some((to, rest)) = rest.split_at_mut_checked(from.len())
             {
                 to.copy_from_slice(from);
@@ -278,8 +339,8 @@ impl Receive {
             }
         }
         for ahead in 0..descriptors {
-            let at = queue.rings.received.peek(ahead).addr;
-            queue.give_back(at);
+            let start = queue.layout.start_of(queue.rings.received.peek(ahead).addr);
+            queue.give_back(start);
         }
         queue.rings.received.advance(descriptors);
         room?;
@@ -298,7 +359,9 @@ impl Receive {
     pub(super) fn frame<'a>(&'a self, queues: &'a [Queue], handle: RxHandle) -> RxFrame<'a> {
         let found = self.burst.get(handle.0 as usize).and_then(|received| {
             let bytes = match received.place {
-                Place::Chunk(queue, at) => queues.get(queue)?.memory.bytes(at, received.len)?,
+                Place::Chunks { queue, at, .. } => {
+                    queues.get(queue)?.memory.bytes(at, received.len)?
+                }
                 Place::Arena(start) => self.arena.get(start..start + received.len)?,
             };
             Some(RxFrame { bytes, meta: RxMeta { checksum: received.checksum, gso: None } })
@@ -310,10 +373,10 @@ impl Receive {
         let had_frames = !self.burst.is_empty();
         let mut burst = mem::take(&mut self.burst);
         for received in burst.drain(..) {
-            if let Place::Chunk(index, at) = received.place
-                && let Some(queue) = queues.get_mut(index)
+            if let Place::Chunks { queue, start, count, .. } = received.place
+                && let Some(queue) = queues.get_mut(queue)
             {
-                queue.give_back(at);
+                queue.give_back_several(start, count);
             }
         }
         self.burst = burst;
@@ -338,6 +401,7 @@ pub(super) mod tests {
 
     /// The kernel's side of a queue.
     pub(in super::super) struct Kernel {
+        layout: Layout,
         fill: Ring<u64>,
         received: Ring<Descriptor>,
         send: Ring<Descriptor>,
@@ -351,10 +415,16 @@ pub(super) mod tests {
                 return false;
             }
             for piece in 1..=pieces {
-                let addr = self.fill.peek(0);
+                let (addr, len) = match self.layout {
+                    Layout::Pages => (self.fill.peek(0), CHUNK_BYTES),
+                    Layout::Joined => {
+                        let offset = (HEADROOM as u64) << libc::XSK_UNALIGNED_BUF_OFFSET_SHIFT;
+                        (self.fill.peek(0) | offset, CHUNK_BYTES - HEADROOM)
+                    }
+                };
                 self.fill.advance(1);
                 let options = if piece < pieces { CONTINUES } else { 0 };
-                self.received.push(Descriptor { addr, len: CHUNK_BYTES as u32, options });
+                self.received.push(Descriptor { addr, len: len as u32, options });
             }
             self.fill.give_back();
             self.received.publish();
@@ -384,6 +454,10 @@ pub(super) mod tests {
 
     /// A queue with so many chunks for sending.
     pub(in super::super) fn queue_with(sending: usize) -> (Queue, Kernel) {
+        queue_of(Layout::Pages, sending)
+    }
+
+    fn queue_of(layout: Layout, sending: usize) -> (Queue, Kernel) {
         let (fill, filled) = ring();
         let (received, receiving) = ring();
         let (send, to_send) = ring();
@@ -394,10 +468,33 @@ pub(super) mod tests {
             super::super::memory::create(bytes).unwrap(),
         );
         let memory = Memory::map(&fd, 0..bytes).unwrap();
-        let mut queue = Queue::new(fd, Some(rings), memory, CHUNKS).unwrap();
+        let mut queue = Queue::new(fd, Some(rings), memory, layout, CHUNKS).unwrap();
         queue.fill();
         let (fill, send) = (filled.reading(), to_send.reading());
-        (queue, Kernel { fill, received: receiving, send, sent: sending_done })
+        (queue, Kernel { layout, fill, received: receiving, send, sent: sending_done })
+    }
+
+    #[test]
+    fn a_frame_in_joined_chunks_lies_where_the_kernel_has_put_it() {
+        let (queue, mut kernel) = queue_of(Layout::Joined, 0);
+        let (mut queues, mut receive) = ([queue], Receive::new(true));
+        let (mut burst, mut counters) = (RxBurst::new(), PortCounters::default());
+        let (mut lone, mut put_together) = (0, 0);
+        // More than go round: chunks come back in the order in which they went.
+        for pieces in (1..=17).cycle().take(1000) {
+            assert!(kernel.deliver(pieces));
+            receive.receive(&mut queues, &mut burst, &mut counters);
+            let frame = receive.frame(&queues, burst.handles.pop().unwrap());
+            assert_eq!(frame.bytes.len(), pieces as usize * Layout::Joined.stride());
+            match receive.burst.last().unwrap().place {
+                Place::Chunks { count, .. } => lone += u64::from(count == pieces),
+                Place::Arena(_) => put_together += 1,
+            }
+            receive.release(&mut queues);
+        }
+        assert_eq!(lone + put_together, 1000);
+        // But for those that begin near the end and go on at the beginning.
+        assert!(put_together < 100, "{put_together} of 1000 frames were put together");
     }
 
     #[test]

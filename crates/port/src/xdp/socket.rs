@@ -5,6 +5,7 @@ use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::memory::{CHUNK_BYTES, Memory};
+use super::receive::Layout;
 use super::ring::Ring;
 use super::ways::Way;
 use crate::packet::set_option;
@@ -37,14 +38,17 @@ pub(super) fn take_several_buffers() -> io::Result<bool> {
 }
 
 /// A socket with its memory registered and its rings made, but not bound.
-pub(super) fn create(memory: &Memory) -> io::Result<OwnedFd> {
+pub(super) fn create(memory: &Memory, layout: Layout) -> io::Result<OwnedFd> {
     let fd = unbound()?;
     let registration = libc::xdp_umem_reg {
         addr: memory.address(),
         len: memory.len() as u64,
         chunk_size: CHUNK_BYTES as u32,
         headroom: 0,
-        flags: 0,
+        flags: match layout {
+            Layout::Pages => 0,
+            Layout::Joined => libc::XDP_UMEM_UNALIGNED_CHUNK_FLAG,
+        },
         tx_metadata_len: 0,
     };
     set_option(&fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)?;
