@@ -66,8 +66,12 @@ pub enum Traffic {
     /// Bulk: frames of up to 64 KiB, received in the soft interrupt of the host's core (RPS).
     Bulk,
     /// Bulk between the kernel and an XDP port: frames of up to 64 KiB, received by a pinned kernel
-    /// thread, as XDP comes before all steering.
+    /// thread.
     BulkOverXdp,
+    /// Small requests to an XDP port in front of the stack: received in the soft interrupt of the
+    /// host's core, since a thread would take turns with engine and program. (The kernel's own rates
+    /// and times are the same either way.)
+    RequestsOverXdp,
     /// What a packet port sends and takes, the kernel's stack being out of it: frames go from one
     /// end's driver into the other end's ring at once, without a receive queue in between. Each
     /// host thereby does the other's share of that work, which is the same.
@@ -249,14 +253,16 @@ impl Lab {
             let [cut, join] = match traffic {
                 Traffic::Requests => ["off", "on"],
                 Traffic::BulkOverXdp => ["on", "on"],
-                Traffic::Bulk | Traffic::Frames => ["on", "off"],
+                Traffic::Bulk | Traffic::RequestsOverXdp | Traffic::Frames => ["on", "off"],
             };
             self.inside(side, &["ethtool", "-K", &interface, "tso", cut, "gso", cut, "gro", join])?;
             match traffic {
                 Traffic::Requests | Traffic::BulkOverXdp => {
                     self.thread_receive(side, &interface)?;
                 }
-                Traffic::Bulk => self.steer_receive(side, &interface, true)?,
+                Traffic::Bulk | Traffic::RequestsOverXdp => {
+                    self.steer_receive(side, &interface, true)?;
+                }
                 Traffic::Frames => {}
             }
         }

@@ -195,7 +195,7 @@ impl Bench {
             Column::XdpServer => {
                 let traffic = match work.traffic() {
                     Traffic::Bulk => Traffic::BulkOverXdp,
-                    other => other,
+                    _ => Traffic::RequestsOverXdp,
                 };
                 self.lab.suit(&self.xdp, traffic)?;
                 let port = format!("xdp:{}", self.xdp.end(Side::B));

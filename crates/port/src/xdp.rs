@@ -9,10 +9,11 @@
 //! There is a socket on every receive queue, each with memory of its own (`memory`); frames go
 //! out through the first. AF_XDP has no segmentation offload: frames to be segmented go out
 //! through a packet socket instead, and the card or the kernel cuts them. Frames longer than a
-//! page come in several buffers, which are put together here. With a native program the kernel cuts
-//! what a veth peer sends to frames of the link; in generic mode frames may come uncut, and
-//! nothing tells where to cut them: TCP needs no telling, and datagrams longer than the link
-//! allows are left to the kernel's half of their socket.
+//! page come in several buffers, which are put together here, or, in generic mode, lie so that one
+//! continues the other (`receive::Layout`). With a native program the kernel cuts what a veth peer
+//! sends to frames of the link; in generic mode, which veth has for that by default, frames come uncut,
+//! and nothing tells where to cut them: TCP needs no telling, and datagrams longer than the link allows
+//! are left to the kernel's half of their socket.
 //!
 //! Connections that the engine opens use TCP ports that the kernel reserves for it: as many
 //! sockets as ports, bound and not listening, so that no other program gets one of them.
