@@ -66,7 +66,8 @@ fn packet_ports_conform_over_veth() {
 
 #[test]
 fn xdp_ports_conform_over_veth() {
-    in_namespace("xdp over veth", || run(xdp_and_xdp));
+    in_namespace("xdp over veth", || run(|| xdp_and_xdp("")));
+    in_namespace("xdp in veth's driver", || run(|| xdp_and_xdp(",mode=copy")));
 }
 
 #[test]
@@ -79,10 +80,12 @@ fn an_xdp_port_carries_frames_of_several_pages_through_several_queues() {
             assert!(why.contains("set the MTU to 3822 or less"), "{why}");
             return;
         }
-        let mut ports = xdp_on(["obx2", "obx3"]);
-        suite::frames_arrive_intact_and_in_order(&mut ports);
-        ports.swap();
-        suite::frames_arrive_intact_and_in_order(&mut ports);
+        for option in ["", ",mode=copy"] {
+            let mut ports = xdp_on(["obx2", "obx3"], option);
+            suite::frames_arrive_intact_and_in_order(&mut ports);
+            ports.swap();
+            suite::frames_arrive_intact_and_in_order(&mut ports);
+        }
     });
 }
 
@@ -335,7 +338,7 @@ fn an_xdp_port_says_what_it_obtained_and_has_sent_a_frame_through_it() {
         ip("link set obw0 up");
         ip("link set obw1 up");
         for (option, mode) in [
-            ("", "native, frames copied by the kernel"),
+            ("", "generic, frames copied by the kernel"),
             (",mode=zero-copy", "native, frames copied by the kernel"),
             (",mode=copy", "native, frames copied by the kernel"),
             (",mode=generic", "generic, frames copied by the kernel"),

@@ -84,20 +84,20 @@ pub fn packet_and_packet() -> Connected {
     ports
 }
 
-/// XDP ports on the two ends of a veth pair.
-pub fn xdp_and_xdp() -> Connected {
+/// XDP ports on the two ends of a veth pair, with a further option.
+pub fn xdp_and_xdp(option: &str) -> Connected {
     let _none = Command::new("ip").args(["link", "del", "obx0"]).output();
     ip("link add obx0 type veth peer name obx1");
-    xdp_on(["obx0", "obx1"])
+    xdp_on(["obx0", "obx1"], option)
 }
 
 /// XDP ports on two ends, which take all that the suite sends.
-pub fn xdp_on(ends: [&'static str; 2]) -> Connected {
+pub fn xdp_on(ends: [&'static str; 2], option: &str) -> Connected {
     for end in ends {
         ip(&format!("link set {end} up"));
     }
     let [a, b] = ends.map(|end| {
-        let mut port = port(&format!("xdp:{end},ports=4"));
+        let mut port = port(&format!("xdp:{end},ports=4{option}"));
         let address: SocketAddr = "192.0.2.2:8080".parse().unwrap();
         let mtu = port.info().mtu;
         port.follow(&[address.ip()], mtu).unwrap();
@@ -109,7 +109,8 @@ pub fn xdp_on(ends: [&'static str; 2]) -> Connected {
     ports.set_up = Some(Box::new(move |up| ends.iter().for_each(|end| set_link(end, up))));
     // The adapter completes checksums while it copies.
     ports.carries_partial = false;
-    // Large frames arrive cut: over veth the sender's kernel does that for a receiver with XDP.
+    // Large frames arrive cut, where the receiver's program is in the driver, or without a word about
+    // where to cut them.
     ports.carries_gso = false;
     ports
 }
