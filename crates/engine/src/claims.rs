@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use port::{Claim, Port};
+use port::{Claim, LinkState, Port};
 use stack::SocketInfo;
 use stack::api::{InterfaceConfig, Local, SharedAddresses};
 
@@ -93,6 +93,22 @@ pub(crate) fn follow(port: &mut dyn Port, addresses: &[stack::api::Cidr], mtu: u
     followed.is_ok()
 }
 
+/// Lets a port serve its link as it is now.
+fn follow_link(port: &mut dyn Port, link: &LinkState) {
+    if let Err(error) = port.follow_link(link) {
+        let name = port.info().name.clone();
+        let interface = name.split_once(':').map_or(name.as_str(), |(_, interface)| interface);
+        let queues = link.receive_queues.unwrap_or(0);
+        let served = u64::from(queues).saturating_sub(port.counters().rx_queues_unserved);
+        tracing::error!(
+            "{name} has {queues} receive queues now, and the engine serves the first {served} of them \
+             ({error}): what comes to its connections by the others is lost, and the kernel serves \
+             what is new there; use fewer (ethtool -L {interface} combined {served}), or start the \
+             engine again"
+        );
+    }
+}
+
 impl Worker {
     /// Takes what `local` stands for on all ports that share their interface.
     pub(crate) fn claim_local(
@@ -178,7 +194,7 @@ impl Worker {
     /// The kernel's interface behind a port has changed.
     pub(crate) fn on_interface(&mut self, port: usize, facts: Facts) {
         let Some(attached) = self.ports.get_mut(port) else { return };
-        let Facts { addresses, gateway, routes, mtu, mac, .. } = facts;
+        let Facts { addresses, gateway, routes, mtu, mac, link, .. } = facts;
         attached.gone = mac.is_none();
         let Some(before) = self.stack.routes().interface(attached.interface) else { return };
         // One that is gone keeps MTU and link address: it has no addresses either.
@@ -201,6 +217,9 @@ impl Worker {
         self.stack.replace_interface(self.now, attached.interface, config);
         if is_moved && !follow(&mut *attached.port, &addresses, mtu) {
             self.counters.claims_failed.increment();
+        }
+        if let Some(link) = link {
+            follow_link(&mut *attached.port, &link);
         }
     }
 

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use port::LinkState;
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
@@ -52,12 +53,14 @@ pub struct Facts {
     pub routes: Vec<Destination>,
     /// Networks that the main table reaches otherwise, or not at all.
     pub elsewhere: Vec<(IpAddr, u8)>,
-    /// The main table has more routes than are kept.
-    pub is_cut: bool,
+    /// Routes of the main table that are not kept, for there are more than that.
+    pub left_out: usize,
     /// Largest IP packet; 0 when the interface is gone.
     pub mtu: u16,
     /// Its link address; `None` when the interface is gone.
     pub mac: Option<MacAddr>,
+    /// What the link is like, if the kernel tells.
+    pub link: Option<LinkState>,
 }
 
 impl Facts {
@@ -71,7 +74,7 @@ impl Facts {
         // A wider way through here could cover one elsewhere that is left out.
         let is_safe = |is_ipv4: bool, prefix: u8| {
             let longest = left_out.iter().find(|(network, _)| network.is_ipv4() == is_ipv4);
-            !self.is_cut && longest.is_none_or(|(_, longest)| *longest <= prefix)
+            self.left_out == 0 && longest.is_none_or(|(_, longest)| *longest <= prefix)
         };
         interface.has_gateway = self.gateway.is_some() && is_safe(true, 0);
         let here = self.routes.iter().filter(|to| is_safe(to.network.is_ipv4(), to.prefix));
@@ -88,7 +91,7 @@ struct Tables {
     addresses: Vec<(u32, Cidr)>,
     /// Of the main table; of several to the same network, the one that the kernel takes.
     routes: Vec<Route>,
-    is_cut: bool,
+    left_out: usize,
 }
 
 /// What has changed.
@@ -166,6 +169,17 @@ impl Kernel {
         let facts = self.facts(interface_index, &tables)?;
         self.watched.push(Watched { port, interface_index, facts: facts.clone() });
         Ok(facts)
+    }
+
+    /// Routes that are not followed, and those of which programs are not told, where they are `told`
+    /// this.
+    pub fn routes_left_out(&self, told: &[InterfaceInfo]) -> (usize, usize) {
+        let left_out = self.watched.iter().map(|one| one.facts.left_out).max().unwrap_or(0);
+        let untold = self.watched.iter().filter_map(|one| {
+            let kept = one.facts.elsewhere.len() + one.facts.routes.len();
+            Some(kept.saturating_sub(told.get(one.port)?.routes.len()))
+        });
+        (left_out, untold.sum())
     }
 
     /// Puts what clients are told of the interfaces up to date.
@@ -287,7 +301,7 @@ impl Kernel {
         let mut addresses = Vec::new();
         self.ask(&mut Request::addresses(), |message| addresses.extend(message.address()))?;
         let mut routes = Vec::new();
-        let mut is_cut = false;
+        let mut left_out = 0;
         self.ask(&mut Request::routes(), |message| {
             let Some(route) = message.route().filter(|route| route.table == MAIN_TABLE) else {
                 return;
@@ -295,23 +309,24 @@ impl Kernel {
             if routes.len() < ROUTES_MAX || route.destination.prefix == 0 {
                 routes.push(route);
             } else {
-                is_cut = true;
+                left_out += 1;
             }
         })?;
         // Of several to the same network, the kernel takes the one with the lowest metric.
         routes.sort_by_key(|route| route.metric);
         let mut known = BTreeSet::new();
         routes.retain(|route| known.insert((route.destination.network, route.destination.prefix)));
-        Ok(Tables { addresses, routes, is_cut })
+        Ok(Tables { addresses, routes, left_out })
     }
 
     fn facts(&mut self, interface_index: u32, tables: &Tables) -> io::Result<Facts> {
-        let mut facts = Facts { is_cut: tables.is_cut, ..Facts::default() };
+        let mut facts = Facts { left_out: tables.left_out, ..Facts::default() };
         self.ask(&mut Request::link(interface_index), |message| {
             facts.mtu =
                 message.link_mtu().map_or(facts.mtu, |mtu| mtu.try_into().unwrap_or(u16::MAX));
             facts.mac = message.link_address();
         })?;
+        facts.link = port::link_state(interface_index).ok();
         let own = tables.addresses.iter().filter(|(index, _)| *index == interface_index);
         let own = own.map(|(_, cidr)| *cidr);
         facts.addresses.extend(
@@ -329,7 +344,7 @@ impl Kernel {
         }
         // As the stack wants them, so that the worker has little to sort.
         facts.routes.sort_by_key(|to| (to.network, to.prefix));
-        let are_many = facts.is_cut || facts.elsewhere.len() > ROUTES_TOLD_MAX;
+        let are_many = facts.left_out > 0 || facts.elsewhere.len() > ROUTES_TOLD_MAX;
         if are_many && !std::mem::replace(&mut self.has_warned_of_routes, true) {
             tracing::warn!(
                 "the kernel has more routes than programs can be told of ({ROUTES_TOLD_MAX}): what \

@@ -101,6 +101,14 @@ counters! {
     authority_refused,
     /// Ports that the kernel's tables had no room for: served by the kernel.
     claims_failed,
+    /// Routes of the kernel's main table that are not followed, for there are too many: programs
+    /// reach the links alone.
+    routes_left_out,
+    /// Routes of which programs are not told, for there are too many: what they could concern is
+    /// left to the kernel.
+    routes_untold,
+    /// Messages of programs that came with more descriptors than the engine could take.
+    descriptors_exhausted,
     /// Endpoints in use.
     endpoints,
     /// Requests served.

@@ -30,6 +30,7 @@ const NAME: &[u8; 8] = b"outboard";
 #[repr(u32)]
 pub(crate) enum MapKind {
     Hash = 1,
+    Array = 2,
     LruHash = 9,
     LpmTrie = 11,
     XskMap = 17,

@@ -15,8 +15,8 @@ use arch::SharedBytes;
 
 use crate::copy;
 use crate::interface::{
-    Claim, Port, PortCounters, PortInfo, RxBurst, RxChecksum, RxFrame, RxHandle, RxMeta, TxError,
-    TxMeta,
+    Claim, LinkState, Port, PortCounters, PortInfo, RxBurst, RxChecksum, RxFrame, RxHandle, RxMeta,
+    TxError, TxMeta,
 };
 use crate::spec::{Direction, Impairment, Parts};
 
@@ -179,14 +179,9 @@ impl<P: Port> Port for Impaired<P> {
     /// Frames as the stack sees them; what the inner port could not do is added.
     fn counters(&self) -> PortCounters {
         let inner = self.inner.counters();
-        PortCounters {
-            rx_missed: inner.rx_missed,
-            rx_partial: inner.rx_partial,
-            rx_errors: inner.rx_errors,
-            tx_full: inner.tx_full,
-            tx_errors: self.counters.tx_errors.wrapping_add(inner.tx_errors),
-            ..self.counters
-        }
+        let PortCounters { rx_frames, rx_bytes, tx_frames, tx_bytes, .. } = self.counters;
+        let tx_errors = self.counters.tx_errors.wrapping_add(inner.tx_errors);
+        PortCounters { rx_frames, rx_bytes, tx_frames, tx_bytes, tx_errors, ..inner }
     }
 
     /// What is overdue because the inner port is full goes on when that port says.
@@ -217,6 +212,10 @@ impl<P: Port> Port for Impaired<P> {
 
     fn follow(&mut self, addresses: &[IpAddr], mtu: u16) -> io::Result<()> {
         self.inner.follow(addresses, mtu)
+    }
+
+    fn follow_link(&mut self, link: &LinkState) -> io::Result<()> {
+        self.inner.follow_link(link)
     }
 }
 

@@ -63,6 +63,18 @@ pub enum Claim {
     EtherType(u16),
 }
 
+/// What of a kernel's interface may change under a port that shares it; see [`link_state`].
+///
+/// [`link_state`]: crate::link_state
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkState {
+    /// Receive queues (`ethtool -L`); `None` where their number is fixed.
+    pub receive_queues: Option<u32>,
+    /// Takes frames to be segmented as they are (`ethtool -K NAME tso on`); otherwise the kernel
+    /// cuts them before the link.
+    pub takes_large: bool,
+}
+
 /// Work that a port (or the kernel behind it) does for the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offloads {
@@ -203,6 +215,16 @@ pub struct PortCounters {
     pub rx_partial: u64,
     /// Frames left to the kernel because the lists leave their remote address out.
     pub rx_left: u64,
+    /// Receive queues now of which frames do not come to the engine.
+    pub rx_queues_unserved: u64,
+    /// Fragmented packets for the engine, by their first fragments.
+    pub fragmented: u64,
+    /// Of these, those that were forgotten for others although fragments of theirs could still
+    /// come, which then go to the kernel.
+    pub fragments_evicted: u64,
+    /// Fragmented packets that there was no room to remember: their later fragments go to the
+    /// kernel.
+    pub fragments_refused: u64,
     /// Frames that came and could not be used: truncated, malformed for the link, or tagged for
     /// a VLAN on a port that is in none.
     pub rx_errors: u64,
@@ -281,6 +303,15 @@ pub trait Port: Send {
     fn follow(&mut self, _addresses: &[IpAddr], _mtu: u16) -> io::Result<()> {
         Ok(())
     }
+
+    /// The link of the kernel's interface is so now. Only on ports that share.
+    ///
+    /// # Errors
+    /// When not all of its queues can be served: what arrives at the others is lost to connections,
+    /// while the kernel's halves of their sockets take what is new.
+    fn follow_link(&mut self, _link: &LinkState) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl<P: Port + ?Sized> Port for Box<P> {
@@ -343,5 +374,9 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn follow(&mut self, addresses: &[IpAddr], mtu: u16) -> io::Result<()> {
         (**self).follow(addresses, mtu)
+    }
+
+    fn follow_link(&mut self, link: &LinkState) -> io::Result<()> {
+        (**self).follow_link(link)
     }
 }

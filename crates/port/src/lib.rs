@@ -35,4 +35,4 @@ pub mod xdp;
 pub use interface::*;
 pub use open::{OpenError, PortFds, from_fds, open};
 pub use spec::{PortSpec, SpecError};
-pub use survey::{Survey, survey};
+pub use survey::{Survey, link_state, survey};

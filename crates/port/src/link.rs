@@ -70,6 +70,18 @@ impl Link {
         Ok(Self { socket, name: name_field(name)?, text: name.to_owned() })
     }
 
+    /// The interface with this number, whatever its name is now.
+    pub(crate) fn with_index(index: u32) -> io::Result<Self> {
+        let mut link = Self::new("")?;
+        let mut request = link.request();
+        request.ifr_ifru.ifru_ifindex = index as libc::c_int;
+        link.ioctl(libc::SIOCGIFNAME, &mut request)?;
+        link.name = request.ifr_name;
+        link.text =
+            link.name.iter().take_while(|char| **char != 0).map(|c| *c as u8 as char).collect();
+        Ok(link)
+    }
+
     fn request(&self) -> libc::ifreq {
         // SAFETY: all-zero is a value of this plain C struct.
         let mut request: libc::ifreq = unsafe { mem::zeroed() };
@@ -143,6 +155,30 @@ impl Link {
     pub(crate) fn has_tso(&self) -> bool {
         const GET_TSO: u32 = 0x1e;
         self.ethtool(GET_TSO).unwrap_or(0) != 0
+    }
+
+    /// Receive queues, now and at most. `None` where the driver has a fixed number of them.
+    pub(crate) fn channels(&self) -> Option<(u32, u32)> {
+        /// `struct ethtool_channels` (linux/ethtool.h).
+        #[repr(C)]
+        #[derive(Default)]
+        struct Channels {
+            command: u32,
+            rx_max: u32,
+            tx_max: u32,
+            other_max: u32,
+            combined_max: u32,
+            rx: u32,
+            tx: u32,
+            other: u32,
+            combined: u32,
+        }
+        const GET_CHANNELS: u32 = 0x3c;
+        let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
+        self.ask_ethtool(&mut channels)?;
+        let Channels { rx, combined, rx_max, combined_max, .. } = channels;
+        let now = rx.saturating_add(combined);
+        Some((now, rx_max.saturating_add(combined_max).max(now)))
     }
 
     /// The answer to a question of ethtool's that is one number.

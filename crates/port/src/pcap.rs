@@ -19,7 +19,7 @@ use arch::SharedBytes;
 
 use crate::copy::FRAME_BYTES_MAX;
 use crate::interface::{
-    Claim, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta,
+    Claim, LinkState, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta,
 };
 
 pub mod filter;
@@ -350,6 +350,10 @@ impl<P: Port> Port for Captured<P> {
 
     fn follow(&mut self, addresses: &[IpAddr], mtu: u16) -> io::Result<()> {
         self.inner.follow(addresses, mtu)
+    }
+
+    fn follow_link(&mut self, link: &LinkState) -> io::Result<()> {
+        self.inner.follow_link(link)
     }
 }
 

@@ -6,6 +6,7 @@ use std::{fs, io};
 
 use wire::MacAddr;
 
+use crate::interface::LinkState;
 use crate::link::Link;
 use crate::xdp::{carries_vlan, driver_note};
 
@@ -55,6 +56,19 @@ pub fn survey(name: &str) -> io::Result<Survey> {
     })
 }
 
+/// What may have changed of the interface with this number, in the calling thread's network
+/// namespace.
+///
+/// # Errors
+/// When there is none.
+pub fn link_state(index: u32) -> io::Result<LinkState> {
+    let link = Link::with_index(index)?;
+    Ok(LinkState {
+        receive_queues: link.channels().map(|(now, _)| now),
+        takes_large: link.has_tso(),
+    })
+}
+
 /// How many receive queues an interface has. `None` where /sys shows another network namespace.
 pub(crate) fn receive_queues(name: &str, index: u32, mac: MacAddr) -> Option<usize> {
     let folder = Path::new("/sys/class/net").join(name);
@@ -79,6 +93,14 @@ mod tests {
             assert_eq!(receive_queues("lo", index + 1, MacAddr::ZERO), None);
             assert_eq!(receive_queues("lo", index, MacAddr::BROADCAST), None);
         }
+    }
+
+    #[test]
+    fn the_state_of_an_interface_is_found_by_its_number() {
+        // Loopback has no queues to be set, and takes frames of any length.
+        let state = link_state(1);
+        assert!(state.is_ok_and(|state| state.receive_queues.is_none()));
+        assert!(link_state(u32::MAX >> 1).is_err());
     }
 
     #[test]

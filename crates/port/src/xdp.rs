@@ -21,17 +21,16 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
 use arch::SharedBytes;
 use rustix::event::epoll;
 use serde::{Deserialize, Serialize};
 use wire::MacAddr;
 
-use crate::bpf::{Map, MapKind, Program};
+use crate::bpf::{Map, Program};
 use crate::copy::{self, ETHERNET_BYTES};
 use crate::interface::{
-    Claim, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta,
+    Claim, LinkState, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta,
 };
 use crate::link::Link;
 use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, random_seed};
@@ -41,11 +40,13 @@ use crate::survey::receive_queues;
 
 mod claims;
 mod drivers;
+mod fragments;
 mod memory;
 mod owned;
 mod partial;
 mod probe;
 mod program;
+mod queues;
 mod receive;
 mod remotes;
 mod reserve;
@@ -55,8 +56,11 @@ mod transmit;
 mod ways;
 
 use claims::Claims;
+use fragments::{Counts, Fragments};
 use memory::{CHUNK_BYTES, HEADROOM, Memory};
 use owned::Owned;
+pub use queues::QUEUES_MAX;
+use queues::{Binding, Growth, Sockets, chunks_of, range_of};
 use receive::{Layout, Queue, Receive};
 use remotes::Remotes;
 pub(crate) use socket::Rings;
@@ -64,9 +68,6 @@ use transmit::Transmit;
 use ways::Attempt;
 pub use ways::Way;
 
-/// Receive queues that are served. What arrived on others would be the kernel's, which would reset
-/// the engine's connections.
-pub const QUEUES_MAX: u32 = 64;
 /// How often the link's state and the kernel's counters are looked at.
 const LOOK_NS: u64 = 10_000_000;
 /// Looks at the link for each look at the counters.
@@ -93,41 +94,29 @@ const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
 
 /// What is known of an XDP port beside its descriptors: the attached link, the map of what is
-/// owned, the memory, the packet socket, perhaps the map of remote addresses, then the sockets of the
-/// queues, and last those that reserve ports.
+/// owned, the memory, the maps of sockets and of counts, two packet sockets, perhaps the map of remote
+/// addresses, then the sockets of the queues, those for queues to come, and last those that reserve
+/// ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XdpFacts {
     /// Sockets on queues.
     pub queues: u32,
+    /// Sockets for queues that may be added.
+    pub spares: u32,
+    /// How the sockets are bound.
+    pub way: Way,
+    /// Whether they take frames of several buffers.
+    pub several_buffers: bool,
+    /// The link takes frames to be segmented as they are.
+    pub takes_large: bool,
     /// First and last reserved port.
     pub connect_ports: (u16, u16),
     /// Kernel peers may leave checksums partial.
     pub is_virtual: bool,
-    /// The chunks to receive into are joined ([`receive::Layout`]).
-    pub is_joined: bool,
     /// Frames that the kernel is given at a time, before it has told that others are sent.
     pub under_way_max: u32,
     /// Which remote addresses are served; where there are any, their map follows the memory.
     pub remotes: Vec<Remote>,
-}
-
-/// Chunks of a queue to receive into: room for 200 frames of 64 KiB where there are few queues.
-fn chunks_of(queue: u32) -> usize {
-    match queue {
-        0..4 => 4096,
-        4..16 => 2048,
-        _ => 1024,
-    }
-}
-
-/// Where the memory of a queue lies in the memfd; the first has the chunks for sending, too.
-fn range_of(queue: u32) -> std::ops::Range<usize> {
-    let bytes = |queue| {
-        let sending = if queue == 0 { transmit::CHUNKS } else { 0 };
-        (chunks_of(queue) + sending) * CHUNK_BYTES
-    };
-    let start = (0..queue).map(bytes).sum();
-    start..start + bytes(queue)
 }
 
 pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
@@ -176,9 +165,16 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         ..why
     })?;
     let is_veth = driver.as_deref() == Some("veth");
-    let cuts = is_veth && !link.has_tso();
-    let segmenting = packet::sending_socket(index, cuts.then_some(VETH_SEGMENTING_BYTES))
+    // The link may come to take large frames, or to take them no more.
+    let segmenting = [None, is_veth.then_some(VETH_SEGMENTING_BYTES)]
+        .map(|bytes| packet::sending_socket(index, bytes))
+        .into_iter()
+        .collect::<io::Result<Vec<OwnedFd>>>()
         .map_err(|why| fail("open a packet socket", "CAP_NET_RAW", why))?;
+    let queues = opened.queues.len() as u32;
+    let most = link.channels().map_or(queues, |(_, most)| most);
+    let spares = queues::spares(queues, most)
+        .map_err(|why| fail("open AF_XDP sockets", "CAP_NET_RAW", why))?;
     let description = PortDescription {
         kind: spec.kind,
         label: label.clone(),
@@ -204,22 +200,28 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
             },
         )),
         xdp: Some(XdpFacts {
-            queues: opened.queues.len() as u32,
+            queues,
+            spares: spares.len() as u32,
+            way: opened.way,
+            several_buffers,
+            takes_large: link.has_tso(),
             connect_ports: reserved.ports,
             is_virtual: matches!(driver.as_deref(), Some("veth" | "virtio_net")),
-            is_joined: opened.layout == Layout::Joined,
             under_way_max: if is_veth { VETH_UNDER_WAY } else { transmit::CHUNKS as u32 },
             remotes: spec.remotes.clone(),
         }),
         notes,
     };
-    let mut fds = vec![opened.attached, opened.owned.0.into_fd(), opened.memfd, segmenting];
+    let mut fds = vec![opened.attached, opened.owned.0.into_fd(), opened.memfd];
+    fds.extend([opened.sockets.0.into_fd(), opened.counts.into_fd()]);
+    fds.extend(segmenting);
     fds.extend(opened.remotes.map(|remotes| remotes.map.into_fd()));
     let mut rings = Vec::new();
     for queue in opened.queues {
         fds.push(queue.fd);
         rings.push(queue.rings);
     }
+    fds.extend(spares);
     fds.extend(reserved.sockets);
     Ok(PortFds { fds, description, rings })
 }
@@ -273,9 +275,11 @@ struct Opened {
     attached: OwnedFd,
     owned: Owned,
     remotes: Option<Remotes>,
+    sockets: Sockets,
+    counts: Map,
     memfd: OwnedFd,
     queues: Vec<Queue>,
-    layout: Layout,
+    way: Way,
     mode: &'static str,
     /// On every queue.
     zero_copy: bool,
@@ -303,23 +307,27 @@ impl Interface<'_> {
         remotes: &[Remote],
     ) -> Result<Opened, Attempt<OpenError>> {
         let maps = (|| {
-            let sockets = Map::create(MapKind::XskMap, 4, 4, QUEUES_MAX)?;
-            Ok((Owned::create()?, sockets, Remotes::create(remotes)?))
+            let remotes = Remotes::create(remotes)?;
+            Ok((Owned::create()?, Sockets::create()?, Fragments::create()?, remotes))
         })();
-        let (owned, sockets, remotes) =
+        let (owned, sockets, fragments, remotes) =
             maps.map_err(|why| self.failed("make BPF maps", "CAP_BPF", &why))?;
-        let maps = program::Maps { owned: &owned.0, sockets: &sockets, remotes: remotes.as_ref() };
-        let program = program::load(&maps, block, program::PASS, self.several_buffers)
+        let maps = program::Maps {
+            owned: &owned.0,
+            sockets: &sockets.0,
+            fragments: &fragments,
+            remotes: remotes.as_ref(),
+        };
+        let program = program::load(&maps, block, program::UNBOUND, self.several_buffers)
             .map_err(|why| self.failed("load the XDP program", "CAP_BPF or CAP_PERFMON", &why))?;
         let attached = self.attach(&program, way)?;
         if !self.several_buffers {
             self.refuse_long_frames(way).map_err(Attempt::Failed)?;
         }
-        // In front of the stack the kernel copies.
-        let layout = if way == Way::Generic { Layout::Joined } else { Layout::Pages };
-        let (memfd, mut queues) =
-            open_queues(self.index, &sockets, way, layout, self.several_buffers)
-                .map_err(|why| self.failed("open AF_XDP sockets", "CAP_NET_RAW", &why))?;
+        let Self { index, several_buffers, .. } = *self;
+        let (memfd, mut queues) = Binding { index, way, several_buffers }
+            .open_all(&sockets)
+            .map_err(|why| self.failed("open AF_XDP sockets", "CAP_NET_RAW", &why))?;
         self.refuse_unserved(queues.len())?;
         let zero_copy = queues.iter().all(|queue| socket::is_zero_copy(&queue.fd));
         let Some(first) = queues.first_mut() else {
@@ -335,7 +343,20 @@ impl Interface<'_> {
             Err(why) => return Err(self.failed("receive", "CAP_BPF", &why)),
         };
         let mode = if way == Way::Generic { "generic" } else { "native" };
-        Ok(Opened { attached, owned, remotes, memfd, queues, layout, mode, zero_copy, untested })
+        let counts = fragments.counts;
+        Ok(Opened {
+            attached,
+            owned,
+            remotes,
+            sockets,
+            counts,
+            memfd,
+            queues,
+            way,
+            mode,
+            zero_copy,
+            untested,
+        })
     }
 
     /// With `served` queues all must be.
@@ -398,53 +419,6 @@ impl Interface<'_> {
     }
 }
 
-/// Times that a queue is asked for again which an attempt before has just given back: the kernel
-/// takes a moment.
-const BINDS_MAX: u32 = 100;
-const BIND_PAUSE: Duration = Duration::from_millis(10);
-
-/// A socket on every receive queue, put into the map. Their fill rings are full before they are
-/// bound: some drivers count on it.
-fn open_queues(
-    index: u32,
-    sockets: &Map,
-    way: Way,
-    layout: Layout,
-    several_buffers: bool,
-) -> io::Result<(OwnedFd, Vec<Queue>)> {
-    let memfd = memory::create(0)?;
-    let mut queues: Vec<Queue> = Vec::new();
-    for number in 0..QUEUES_MAX {
-        let range = range_of(number);
-        rustix::fs::ftruncate(&memfd, range.end as u64)?;
-        let memory = Memory::map(&memfd, range)?;
-        let socket = socket::create(&memory, layout)?;
-        let mut queue = Queue::new(socket, None, memory, layout, chunks_of(number))?;
-        queue.fill();
-        let mut bound = socket::bind(&queue.fd, index, number, way, several_buffers);
-        for _ in 0..BINDS_MAX {
-            match &bound {
-                Err(why) if why.raw_os_error() == Some(libc::EBUSY) => {}
-                _ => break,
-            }
-            std::thread::sleep(BIND_PAUSE);
-            bound = socket::bind(&queue.fd, index, number, way, several_buffers);
-        }
-        match bound {
-            Ok(()) => {}
-            // There are no more queues, or this one is refused: the caller knows how many there are.
-            Err(why) if number > 0 && why.raw_os_error() == Some(libc::EINVAL) => break,
-            Err(why) => return Err(why),
-        }
-        let descriptor = std::os::fd::AsRawFd::as_raw_fd(&queue.fd) as u32;
-        sockets.set(&number.to_ne_bytes(), &descriptor.to_ne_bytes())?;
-        queues.push(queue);
-    }
-    // What a queue that does not exist was tried with.
-    rustix::fs::ftruncate(&memfd, range_of(queues.len() as u32).start as u64)?;
-    Ok((memfd, queues))
-}
-
 /// The running port; see the module.
 #[derive(Debug)]
 pub struct XdpPort {
@@ -452,13 +426,16 @@ pub struct XdpPort {
     queues: Vec<Queue>,
     receive: Receive,
     transmit: Transmit,
-    /// Takes frames to be segmented.
-    segmenting: OwnedFd,
+    /// Take frames to be segmented: where the link takes them, and where the kernel cuts them.
+    segmenting: [OwnedFd; 2],
+    takes_large: bool,
     large: packet::transmit::Transmit,
     claims: Claims,
     remotes: Option<Remotes>,
     /// Watches all queues, where there are several.
     waiting: Option<OwnedFd>,
+    growth: Growth,
+    counts: Counts,
     /// Held so that program, map and reservation go on: they end with the port.
     _held: Vec<OwnedFd>,
     now_ns: u64,
@@ -479,8 +456,17 @@ impl XdpPort {
         let fail = |doing: &str, why: io::Error| {
             OpenError::system(&description.label, doing, "memory", &why)
         };
-        let first = [(); 4].map(|()| fds.next());
-        let [Some(link), Some(owned), Some(memfd), Some(segmenting)] = first else {
+        let first = [(); 7].map(|()| fds.next());
+        let [
+            Some(link),
+            Some(owned),
+            Some(memfd),
+            Some(sockets),
+            Some(counts),
+            Some(whole),
+            Some(cut),
+        ] = first
+        else {
             return Err(fail("find the descriptors", io::ErrorKind::InvalidInput.into()));
         };
         let remotes = match facts.remotes.is_empty() {
@@ -492,7 +478,7 @@ impl XdpPort {
                 Some(Remotes::from_fd(fd, &facts.remotes))
             }
         };
-        let layout = if facts.is_joined { Layout::Joined } else { Layout::Pages };
+        let layout = Layout::of(facts.way);
         let mut queues = Vec::new();
         // Linux 6.1 maps the rings of a socket only before it is bound.
         let mut rings = rings.into_iter();
@@ -509,6 +495,10 @@ impl XdpPort {
             1 => None,
             _ => Some(watch(&queues).map_err(|why| fail("watch the sockets", why))?),
         };
+        let spares = (0..facts.spares).zip(&mut fds).map(|(_, fd)| fd).collect();
+        let XdpFacts { way, several_buffers, .. } = *facts;
+        let binding = Binding { index: description.interface_index, way, several_buffers };
+        let growth = Growth { binding, sockets: Sockets::from_fd(sockets), memfd, spares };
         let info = description.info();
         let claims = Claims::new(Owned::from_fd(owned), frame_bytes_max(info.mtu));
         Ok(Self {
@@ -516,18 +506,31 @@ impl XdpPort {
             queues,
             receive: Receive::new(facts.is_virtual),
             transmit: Transmit::new(chunks_of(0) * CHUNK_BYTES, facts.under_way_max as usize),
-            segmenting,
+            segmenting: [whole, cut],
+            takes_large: facts.takes_large,
             large: packet::transmit::Transmit::new(),
             claims,
             remotes,
             waiting,
-            _held: [link, memfd].into_iter().chain(fds).collect(),
+            growth,
+            counts: Counts::from_fd(counts),
+            _held: [link].into_iter().chain(fds).collect(),
             now_ns: 0,
             next_look_ns: 0,
             looks: 0,
             is_full: false,
             counters: PortCounters::default(),
         })
+    }
+
+    fn has_room_for(&self, len: usize) -> bool {
+        self.queues.first().is_some_and(|queue| self.transmit.has_room_for(queue, len))
+    }
+
+    fn flush_large(&mut self) {
+        let [whole, cut] = &self.segmenting;
+        let socket = if self.takes_large { whole } else { cut };
+        self.large.flush(socket, &mut self.counters);
     }
 
     fn try_to_send(
@@ -537,19 +540,19 @@ impl XdpPort {
         payload: &[SharedBytes<'_>],
     ) -> Result<(), TxError> {
         let len = copy::length(header, payload);
-        let Some(queue) = self.queues.first_mut() else { return Err(TxError::Down) };
         if !copy::sendable(&self.info, meta, header, len) {
             self.counters.tx_errors += 1;
             return Err(TxError::Unsendable);
         }
         if meta.gso.is_none() {
-            if self.large.is_waiting() && !self.transmit.has_room_for(queue, len) {
-                self.large.flush(&self.segmenting, &mut self.counters);
+            if self.large.is_waiting() && !self.has_room_for(len) {
+                self.flush_large();
                 if self.large.is_waiting() {
                     self.counters.tx_full += 1;
                     return Err(TxError::Full);
                 }
             }
+            let Some(queue) = self.queues.first_mut() else { return Err(TxError::Down) };
             return self.transmit.send(queue, meta, header, payload, len, &mut self.counters);
         }
         if self.transmit.is_gathered() {
@@ -560,7 +563,9 @@ impl XdpPort {
                 return Err(TxError::Full);
             }
         }
-        self.large.send(&self.segmenting, meta, header, payload, len, &mut self.counters)
+        let [whole, cut] = &self.segmenting;
+        let socket = if self.takes_large { whole } else { cut };
+        self.large.send(socket, meta, header, payload, len, &mut self.counters)
     }
 }
 
@@ -609,7 +614,7 @@ impl Port for XdpPort {
     /// Frames to be segmented first: those gathered before them have gone already, and those
     /// gathered after them wait until the kernel has taken them.
     fn flush(&mut self) {
-        self.large.flush(&self.segmenting, &mut self.counters);
+        self.flush_large();
         if self.large.is_waiting() {
             return;
         }
@@ -649,6 +654,10 @@ impl Port for XdpPort {
             self.counters.rx_missed =
                 self.queues.iter().map(|queue| socket::missed(&queue.fd)).sum();
             self.counters.rx_left = self.remotes.as_mut().map_or(0, Remotes::left);
+            self.counts.look(now_ns);
+            self.counters.fragmented = self.counts.kept();
+            self.counters.fragments_evicted = self.counts.evicted();
+            self.counters.fragments_refused = self.counts.refused();
             self.queues.iter_mut().for_each(Queue::look);
         }
     }
@@ -664,5 +673,18 @@ impl Port for XdpPort {
     fn follow(&mut self, addresses: &[IpAddr], mtu: u16) -> io::Result<()> {
         self.info.mtu = mtu;
         self.claims.follow(addresses, frame_bytes_max(mtu))
+    }
+
+    fn follow_link(&mut self, link: &LinkState) -> io::Result<()> {
+        self.takes_large = link.takes_large;
+        let wanted = link.receive_queues.unwrap_or(0);
+        if wanted <= self.queues.len() as u32 {
+            self.counters.rx_queues_unserved = 0;
+            return Ok(());
+        }
+        let served = self.growth.serve(&mut self.queues, wanted);
+        self.counters.rx_queues_unserved = u64::from(wanted) - self.queues.len() as u64;
+        self.waiting = Some(watch(&self.queues)?);
+        served
     }
 }

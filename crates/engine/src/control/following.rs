@@ -34,6 +34,7 @@ impl Control {
             }
             self.worker.send(Command::Interface { port, facts });
         }
+        self.count_routes();
         if let Some(has_rules) = rules {
             match has_rules {
                 true => tracing::warn!("{FOREIGN_RULES}"),
@@ -46,6 +47,14 @@ impl Control {
         if is_other {
             self.worker.send(Command::Reach);
         }
+    }
+
+    /// How much of the kernel's routes could not be followed.
+    pub(super) fn count_routes(&self) {
+        let Some(kernel) = &self.kernel else { return };
+        let (left_out, untold) = kernel.routes_left_out(&self.interfaces);
+        self.counters.routes_left_out.set(left_out as u64);
+        self.counters.routes_untold.set(untold as u64);
     }
 
     /// A port whose interface is the engine's alone has other addresses, or leads elsewhere.

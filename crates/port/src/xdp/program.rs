@@ -21,14 +21,30 @@
 
 use std::io;
 
+use super::fragments::{self, Fragments};
 use super::owned::{KEY_BYTES, LISTENS, TCP, UDP, WHOLLY};
 use super::remotes::{self, Remotes};
 use crate::bpf::asm::Register::*;
 use crate::bpf::asm::{Assembler, Helper, If, Instruction, Label, Register, Width};
-use crate::bpf::{Hook, Map, MapKind, Program};
+use crate::bpf::{Hook, Map, Program};
 
 /// Verdicts (`enum xdp_action`).
 pub(super) const PASS: u32 = 2;
+const DROP: u32 = 1;
+
+/// Verdicts for what is ours on a queue that has no socket: for a moment when queues are added, or
+/// the engine ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unbound {
+    /// For new connections, datagrams and fragments.
+    pub(super) new: u32,
+    /// For segments of connections that stand.
+    pub(super) standing: u32,
+}
+
+/// The kernel's half of a socket takes what is new. It would reset connections that it does not
+/// know; what is lost of them is sent again.
+pub(super) const UNBOUND: Unbound = Unbound { new: PASS, standing: DROP };
 
 const ETHERNET: i32 = 14;
 const ICMP: u8 = 1;
@@ -73,12 +89,12 @@ const TUPLE_BYTES: i32 = 12;
 /// The same of IPv6.
 const TUPLE6: i16 = -128;
 const TUPLE6_BYTES: i32 = 36;
-/// Key of a fragmented packet: addresses, identification, protocol, zero.
+/// Key of a fragmented packet.
 const FRAGMENT: i16 = -56;
-const FRAGMENT_BYTES: usize = 12;
-/// Key of a fragmented IPv6 packet: addresses, identification.
+/// Key of a fragmented IPv6 packet.
 const FRAGMENT6: i16 = -168;
-const FRAGMENT6_BYTES: usize = 36;
+/// Key of the counts of fragmented packets.
+const COUNTS: i16 = -176;
 /// The value stored for a fragmented packet that is ours.
 const ONE: i16 = -64;
 /// Key of a remote address.
@@ -86,11 +102,10 @@ const REMOTE: i16 = -88;
 /// Bits of an address in it.
 const ADDRESS_BITS: i32 = 128;
 
-/// Fragmented packets under way at a time; the oldest is forgotten.
-const FRAGMENTS_MAX: u32 = 4096;
-
 const _: () = assert!(remotes::KEY_BYTES == 20 && (REMOTE + 20) <= ONE);
-const _: () = assert!(TUPLE6 + 36 <= REMOTE && FRAGMENT6 + 36 <= TUPLE6);
+const _: () = assert!(fragments::V4_KEY_BYTES == 12 && FRAGMENT + 12 <= TUPLE);
+const _: () = assert!(fragments::V6_KEY_BYTES == 36 && FRAGMENT6 + 36 <= TUPLE6);
+const _: () = assert!(TUPLE6 + 36 <= REMOTE && COUNTS + 4 <= FRAGMENT6);
 const _: () = assert!(KEY_BYTES == 20 && KEY as i32 + KEY_BYTES as i32 <= 0);
 
 /// What the program works with.
@@ -99,6 +114,8 @@ pub(super) struct Maps<'a> {
     pub(super) owned: &'a Map,
     /// The engine's socket on each receive queue.
     pub(super) sockets: &'a Map,
+    /// Fragmented packets that are ours.
+    pub(super) fragments: &'a Fragments,
     /// Which remote addresses are served, where not all are.
     pub(super) remotes: Option<&'a Remotes>,
 }
@@ -110,36 +127,23 @@ enum Family {
     V6,
 }
 
-/// Fragmented packets that are ours, of each family.
-struct Fragments {
-    v4: Map,
-    v6: Map,
-}
-
 /// Loads the program. `block`: first and last port that the kernel reserved for the engine's
-/// active opens. `unbound`: the verdict for what is ours on a queue without a socket.
+/// active opens. `unbound`: the verdicts for what is ours on a queue without a socket.
 /// `several_buffers`: whether the sockets take frames of several buffers.
 pub(super) fn load(
     maps: &Maps<'_>,
     block: (u16, u16),
-    unbound: u32,
+    unbound: Unbound,
     several_buffers: bool,
 ) -> io::Result<Program> {
-    let fragments = Fragments {
-        v4: Map::create(MapKind::LruHash, FRAGMENT_BYTES, 8, FRAGMENTS_MAX)?,
-        v6: Map::create(MapKind::LruHash, FRAGMENT6_BYTES, 8, FRAGMENTS_MAX)?,
-    };
-    Program::load(Hook::Xdp { several_buffers }, &write(maps, &fragments, block, unbound))
+    Program::load(Hook::Xdp { several_buffers }, &write(maps, block, unbound))
 }
 
-/// Registers: R6 the context, R7 the IP header and later TCP's flags, R8 the end of the frame and
-/// later the protocol, R9 whether this is the first of several fragments.
-fn write(
-    maps: &Maps<'_>,
-    fragments: &Fragments,
-    block: (u16, u16),
-    unbound: u32,
-) -> Vec<Instruction> {
+/// Registers: R6 the context, R7 the IP header and later TCP's flags, R8 the end of the frame, later
+/// the protocol, and at last the verdict on a queue without a socket, R9 whether this is the first
+/// of several fragments.
+fn write(maps: &Maps<'_>, block: (u16, u16), unbound: Unbound) -> Vec<Instruction> {
+    let fragments = maps.fragments;
     let mut asm = Assembler::default();
     let [pass, ipv4, ipv6, ours] = [(); 4].map(|()| asm.label());
 
@@ -160,8 +164,9 @@ fn write(
     asm.swap_from_network(R3);
     asm.store(Width::Half, Fp, KEY_PORT, R3);
     lookup(&mut asm, maps.owned, KEY, pass);
+    asm.set(R8, unbound.new as i32);
     asm.place(ours);
-    give(&mut asm, maps.sockets, unbound);
+    give(&mut asm, maps.sockets);
 
     asm.place(ipv4);
     let [decide, later_fragment] = [(); 2].map(|()| asm.label());
@@ -179,9 +184,10 @@ fn write(
     transport(&mut asm, Family::V4, decide, pass);
     asm.place(later_fragment);
     lookup(&mut asm, &fragments.v4, FRAGMENT, pass);
+    asm.set(R8, unbound.new as i32);
     asm.go(ours);
     asm.place(decide);
-    verdict(&mut asm, Family::V4, maps, fragments, block, [ours, pass]);
+    verdict(&mut asm, Family::V4, maps, block, unbound, [ours, pass]);
 
     asm.place(ipv6);
     let [decide, later_fragment] = [(); 2].map(|()| asm.label());
@@ -191,9 +197,10 @@ fn write(
     transport(&mut asm, Family::V6, decide, pass);
     asm.place(later_fragment);
     lookup(&mut asm, &fragments.v6, FRAGMENT6, pass);
+    asm.set(R8, unbound.new as i32);
     asm.go(ours);
     asm.place(decide);
-    verdict(&mut asm, Family::V6, maps, fragments, block, [ours, pass]);
+    verdict(&mut asm, Family::V6, maps, block, unbound, [ours, pass]);
 
     asm.place(pass);
     asm.set(R0, PASS as i32);
@@ -207,14 +214,15 @@ fn verdict(
     asm: &mut Assembler,
     family: Family,
     maps: &Maps<'_>,
-    fragments: &Fragments,
     block: (u16, u16),
+    unbound: Unbound,
     [ours, pass]: [Label; 2],
 ) {
     let [redirect, forget] = [(); 2].map(|()| asm.label());
-    let (tuple, tuple_bytes, fragments, fragment) = match family {
-        Family::V4 => (TUPLE, TUPLE_BYTES, &fragments.v4, FRAGMENT),
-        Family::V6 => (TUPLE6, TUPLE6_BYTES, &fragments.v6, FRAGMENT6),
+    let Fragments { v4, v6, counts } = maps.fragments;
+    let (tuple, tuple_bytes, fragments, fragment, counted) = match family {
+        Family::V4 => (TUPLE, TUPLE_BYTES, v4, FRAGMENT, fragments::V4_COUNTS),
+        Family::V6 => (TUPLE6, TUPLE6_BYTES, v6, FRAGMENT6, fragments::V6_COUNTS),
     };
     // TCP to the block of ports is looked up by its address alone.
     let not_block = asm.label();
@@ -239,17 +247,20 @@ fn verdict(
     asm.copy(R1, R6);
     asm.call(Helper::XdpBuffLen);
     asm.jump_register(If::Greater, R0, R8, forget);
+    asm.set(R8, unbound.new as i32);
     asm.go(redirect);
 
     asm.place(tcp);
     let asks_kernel = asm.label();
+    asm.set(R8, unbound.standing as i32);
     asm.copy(R2, R1);
     asm.and(R2, WHOLLY as i32);
     asm.jump(If::NotEqual, R2, 0, redirect);
-    asm.and(R1, LISTENS as i32);
-    asm.jump(If::NotEqual, R1, 0, asks_kernel);
     asm.and(R7, SYN_OR_ACK);
-    asm.jump(If::Equal, R7, SYN, forget);
+    asm.jump(If::NotEqual, R7, SYN, asks_kernel);
+    asm.and(R1, LISTENS as i32);
+    asm.jump(If::Equal, R1, 0, forget);
+    asm.set(R8, unbound.new as i32);
     asm.place(asks_kernel);
     asm.copy(R1, R6);
     stack_address(asm, R2, tuple);
@@ -271,6 +282,7 @@ fn verdict(
     stack_address(asm, R3, ONE);
     asm.set(R4, 0);
     asm.call(Helper::MapUpdate);
+    count_fragmented(asm, counts, counted, ours);
     asm.go(ours);
 
     // A first fragment that is the kernel's: so are the later ones.
@@ -495,19 +507,38 @@ fn leave_out(asm: &mut Assembler, family: Family, remotes: &Remotes, kernel: Lab
     lookup(asm, &remotes.map, REMOTE, served);
     asm.load(Width::Word, R1, R0, remotes::SERVED);
     asm.jump(If::NotEqual, R1, 0, served);
-    // Two queues that count at once may count one frame for two.
-    asm.load(Width::Double, R1, R0, remotes::LEFT);
-    asm.add(R1, 1);
-    asm.store(Width::Double, R0, remotes::LEFT, R1);
+    count_one(asm, remotes::LEFT);
     asm.go(kernel);
     asm.place(served);
 }
 
-/// Returns the verdict that gives the frame to the socket of its receive queue.
-fn give(asm: &mut Assembler, sockets: &Map, unbound: u32) {
+/// Counts a fragmented packet by the outcome in R0 of remembering it. Uses R9.
+fn count_fragmented(asm: &mut Assembler, counts: &Map, at: i16, counted: Label) {
+    let refused = asm.label();
+    asm.copy(R9, R0);
+    asm.store_value(Width::Word, Fp, COUNTS, 0);
+    lookup(asm, counts, COUNTS, counted);
+    asm.jump(If::NotEqual, R9, 0, refused);
+    count_one(asm, at + fragments::KEPT);
+    asm.go(counted);
+    asm.place(refused);
+    count_one(asm, at + fragments::REFUSED);
+}
+
+/// Counts in the value that R0 points to. Two queues that count at once may count one instead of
+/// two. Uses R1.
+fn count_one(asm: &mut Assembler, at: i16) {
+    asm.load(Width::Double, R1, R0, at);
+    asm.add(R1, 1);
+    asm.store(Width::Double, R0, at, R1);
+}
+
+/// Returns the verdict that gives the frame to the socket of its receive queue, or R8 where there is
+/// none.
+fn give(asm: &mut Assembler, sockets: &Map) {
     asm.load(Width::Word, R2, R6, MD_QUEUE);
     asm.load_map(R1, sockets);
-    asm.set(R3, unbound as i32);
+    asm.copy(R3, R8);
     asm.call(Helper::RedirectMap);
     asm.exit();
 }

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use super::memory::{CHUNK_BYTES, HEADROOM, Memory};
 use super::partial;
 use super::socket::{self, CONTINUES, Descriptor, Rings};
+use super::ways::Way;
 use crate::copy::FRAME_BYTES_MAX;
 use crate::interface::{PortCounters, RxBurst, RxChecksum, RxFrame, RxHandle, RxMeta};
 
@@ -47,6 +48,11 @@ pub(super) enum Layout {
 }
 
 impl Layout {
+    /// The one for a way of receiving: in front of the stack the kernel copies.
+    pub(super) fn of(way: Way) -> Self {
+        if way == Way::Generic { Self::Joined } else { Self::Pages }
+    }
+
     /// From one chunk to the next.
     fn stride(self) -> usize {
         match self {

@@ -20,7 +20,8 @@ pub(super) const CONTINUES: u32 = libc::XDP_PKT_CONTD;
 
 pub(super) type Descriptor = libc::xdp_desc;
 
-fn unbound() -> io::Result<OwnedFd> {
+/// A socket with nothing yet. Opening one takes CAP_NET_RAW, all else takes no privileges.
+pub(super) fn open() -> io::Result<OwnedFd> {
     // SAFETY: socket takes no pointers.
     let raw = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if raw < 0 {
@@ -33,13 +34,12 @@ fn unbound() -> io::Result<OwnedFd> {
 /// Whether the kernel gives frames of several buffers to sockets (Linux 6.6). It looks at the
 /// flags of a bind before it looks for the interface, of which there is none with this index.
 pub(super) fn take_several_buffers() -> io::Result<bool> {
-    let refused = bind(&unbound()?, 0, 0, Way::ZeroCopy, true);
+    let refused = bind(&open()?, 0, 0, Way::ZeroCopy, true);
     Ok(!matches!(refused.map_err(|why| why.raw_os_error()), Err(Some(libc::EINVAL))))
 }
 
-/// A socket with its memory registered and its rings made, but not bound.
-pub(super) fn create(memory: &Memory, layout: Layout) -> io::Result<OwnedFd> {
-    let fd = unbound()?;
+/// Registers a socket's memory and makes its rings; what is left is to bind it.
+pub(super) fn prepare(fd: &OwnedFd, memory: &Memory, layout: Layout) -> io::Result<()> {
     let registration = libc::xdp_umem_reg {
         addr: memory.address(),
         len: memory.len() as u64,
@@ -51,18 +51,18 @@ pub(super) fn create(memory: &Memory, layout: Layout) -> io::Result<OwnedFd> {
         },
         tx_metadata_len: 0,
     };
-    set_option(&fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)?;
+    set_option(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)?;
     for ring in [
         libc::XDP_UMEM_FILL_RING,
         libc::XDP_UMEM_COMPLETION_RING,
         libc::XDP_RX_RING,
         libc::XDP_TX_RING,
     ] {
-        set_option(&fd, libc::SOL_XDP, ring, &RING_ENTRIES)?;
+        set_option(fd, libc::SOL_XDP, ring, &RING_ENTRIES)?;
     }
     // Less room is given without CAP_NET_ADMIN; frames then go out in smaller bursts.
-    let _ = set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER_BYTES);
-    Ok(fd)
+    let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER_BYTES);
+    Ok(())
 }
 
 /// Binds to a queue of an interface; [`Way::ZeroCopy`] takes copies where the driver needs them.

@@ -5,13 +5,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use rustix::thread::UnshareFlags;
 
 use super::super::claims::Claims;
+use super::super::fragments::Counts;
 use super::super::owned::Owned;
+use super::super::queues::Sockets;
 use super::*;
 use crate::interface::Claim;
 use crate::spec::Remote;
 
-/// Stands for "to the engine" where no socket is bound: XDP_TX.
+/// Stands for "to the engine" where no socket is bound: XDP_TX for what is new, and for the rest what
+/// the port has.
 const TO_ENGINE: u32 = 3;
+const OF_A_CONNECTION: u32 = UNBOUND.standing;
 const TO_KERNEL: u32 = PASS;
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const PEER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
@@ -24,11 +28,20 @@ struct Bench {
     program: Program,
     claims: Claims,
     remotes: Option<Remotes>,
-    _sockets: Map,
+    counts: Counts,
+    _sockets: Sockets,
 }
 
 impl Bench {
     fn verdict(&self, frame: &[u8]) -> u32 {
+        match self.verdict_without_socket(frame) {
+            OF_A_CONNECTION => TO_ENGINE,
+            verdict => verdict,
+        }
+    }
+
+    /// The same, telling what is new from what is part of a connection.
+    fn verdict_without_socket(&self, frame: &[u8]) -> u32 {
         self.program.run(frame).unwrap()
     }
 
@@ -53,14 +66,22 @@ fn bench_with(rules: &[Remote], test: &str, work: impl FnOnce(Bench) + Send) {
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
         let up = std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status();
         assert!(up.unwrap().success());
-        let sockets = Map::create(MapKind::XskMap, 4, 4, 1).unwrap();
+        let sockets = Sockets::create().unwrap();
+        let fragments = Fragments::create().unwrap();
         let owned = Owned::create().unwrap();
         let remotes = Remotes::create(rules).unwrap();
-        let maps = Maps { owned: &owned.0, sockets: &sockets, remotes: remotes.as_ref() };
-        let program = load(&maps, BLOCK, TO_ENGINE, true).unwrap_or_else(|why| panic!("{why}"));
+        let unbound = Unbound { new: TO_ENGINE, ..UNBOUND };
+        let maps = Maps {
+            owned: &owned.0,
+            sockets: &sockets.0,
+            fragments: &fragments,
+            remotes: remotes.as_ref(),
+        };
+        let program = load(&maps, BLOCK, unbound, true).unwrap_or_else(|why| panic!("{why}"));
         let mut claims = Claims::new(owned, 1518);
         claims.follow(&[HERE.into(), HERE6.into()], 1518).unwrap();
-        work(Bench { program, claims, remotes, _sockets: sockets });
+        let counts = Counts::from_fd(fragments.counts.into_fd());
+        work(Bench { program, claims, remotes, counts, _sockets: sockets });
     };
     std::thread::scope(|scope| {
         if let Err(panic) = scope.spawn(run).join() {
@@ -251,6 +272,24 @@ fn fragments_go_where_their_first_one_went() {
         assert_eq!(bench.verdict(&last), TO_ENGINE);
         assert_eq!(bench.verdict(&first(54)), TO_KERNEL, "the identification is used again");
         assert_eq!(bench.verdict(&last), TO_KERNEL);
+        bench.counts.look(1);
+        let counts = &bench.counts;
+        assert_eq!((counts.kept(), counts.evicted(), counts.refused()), (1, 0, 0));
+    });
+}
+
+#[test]
+fn on_a_queue_without_a_socket_the_kernel_gets_what_is_new_and_resets_nothing() {
+    bench("a queue without a socket", |mut bench| {
+        bench.claim(Claim::Tcp { local: anywhere(80), listens: true });
+        bench.claim(Claim::Udp(anywhere(53)));
+        bench.claim(Claim::EtherType(0x88b5));
+        for new in [tcp(1, 80, SYN), udp(53, 100), ethernet(0x88b5, &[0; 46])] {
+            assert_eq!(bench.verdict_without_socket(&new), TO_ENGINE);
+        }
+        for standing in [tcp(1, 80, ACK), tcp(1, 80, SYN | ACK), tcp(1, BLOCK.0, SYN | ACK)] {
+            assert_eq!(bench.verdict_without_socket(&standing), OF_A_CONNECTION);
+        }
     });
 }
 

@@ -1,0 +1,161 @@
+//! A socket on every receive queue, with memory of its own, also on queues that are added while the
+//! port runs (`ethtool -L`). The kernel takes none away that has a socket.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use super::memory::{self, CHUNK_BYTES, Memory};
+use super::receive::{Layout, Queue};
+use super::socket;
+use super::transmit;
+use super::ways::Way;
+use crate::bpf::{Map, MapKind};
+
+/// Receive queues that are served. What arrived on others would be the kernel's, which would reset
+/// the engine's connections.
+pub const QUEUES_MAX: u32 = 64;
+
+/// Times that a queue is asked for again which an attempt before has just given back: the kernel
+/// takes a moment.
+const BINDS_MAX: u32 = 100;
+const BIND_PAUSE: Duration = Duration::from_millis(10);
+
+/// Chunks of a queue to receive into: room for 200 frames of 64 KiB where there are few queues.
+pub(super) fn chunks_of(queue: u32) -> usize {
+    match queue {
+        0..4 => 4096,
+        4..16 => 2048,
+        _ => 1024,
+    }
+}
+
+/// Where the memory of a queue lies in the memfd; the first has the chunks for sending, too.
+pub(super) fn range_of(queue: u32) -> std::ops::Range<usize> {
+    let bytes = |queue| {
+        let sending = if queue == 0 { transmit::CHUNKS } else { 0 };
+        (chunks_of(queue) + sending) * CHUNK_BYTES
+    };
+    let start = (0..queue).map(bytes).sum();
+    start..start + bytes(queue)
+}
+
+/// The map of the sockets, by queue, which the program gives frames to.
+#[derive(Debug)]
+pub(super) struct Sockets(pub(super) Map);
+
+impl Sockets {
+    pub(super) fn create() -> io::Result<Self> {
+        Map::create(MapKind::XskMap, 4, 4, QUEUES_MAX).map(Self)
+    }
+
+    pub(super) fn from_fd(fd: OwnedFd) -> Self {
+        Self(Map::from_fd(fd, 4, 4))
+    }
+
+    fn set(&self, queue: u32, socket: &OwnedFd) -> io::Result<()> {
+        let descriptor = socket.as_raw_fd() as u32;
+        self.0.set(&queue.to_ne_bytes(), &descriptor.to_ne_bytes())
+    }
+}
+
+/// How sockets are bound to queues.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Binding {
+    /// The interface's number.
+    pub(super) index: u32,
+    pub(super) way: Way,
+    /// Whether sockets take frames of several buffers.
+    pub(super) several_buffers: bool,
+}
+
+impl Binding {
+    /// Binds a socket to a queue, with memory from the end of the memfd. Its fill ring is full before
+    /// that: some drivers count on it.
+    fn bind(&self, fd: OwnedFd, memfd: &OwnedFd, number: u32) -> io::Result<Queue> {
+        let range = range_of(number);
+        rustix::fs::ftruncate(memfd, range.end as u64)?;
+        let memory = Memory::map(memfd, range)?;
+        let layout = Layout::of(self.way);
+        socket::prepare(&fd, &memory, layout)?;
+        let mut queue = Queue::new(fd, None, memory, layout, chunks_of(number))?;
+        queue.fill();
+        socket::bind(&queue.fd, self.index, number, self.way, self.several_buffers)?;
+        Ok(queue)
+    }
+
+    /// A socket on every queue, put into the map.
+    pub(super) fn open_all(&self, sockets: &Sockets) -> io::Result<(OwnedFd, Vec<Queue>)> {
+        let memfd = memory::create(0)?;
+        let mut queues: Vec<Queue> = Vec::new();
+        for number in 0..QUEUES_MAX {
+            let mut bound = self.bind(socket::open()?, &memfd, number);
+            for _ in 0..BINDS_MAX {
+                match &bound {
+                    Err(why) if why.raw_os_error() == Some(libc::EBUSY) => {}
+                    _ => break,
+                }
+                std::thread::sleep(BIND_PAUSE);
+                bound = self.bind(socket::open()?, &memfd, number);
+            }
+            match bound {
+                Ok(queue) => {
+                    sockets.set(number, &queue.fd)?;
+                    queues.push(queue);
+                }
+                // There are no more queues, or this one is refused: the caller knows how many there
+                // are.
+                Err(why) if number > 0 && why.raw_os_error() == Some(libc::EINVAL) => break,
+                Err(why) => return Err(why),
+            }
+        }
+        // What a queue that does not exist was tried with.
+        rustix::fs::ftruncate(&memfd, range_of(queues.len() as u32).start as u64)?;
+        Ok((memfd, queues))
+    }
+}
+
+/// Sockets for queues that may be added, of an interface with so many queues `now` and at `most`. The
+/// memory that they would lock is within the limit of the process afterwards, if it may raise it.
+pub(super) fn spares(now: u32, most: u32) -> io::Result<Vec<OwnedFd>> {
+    let most = most.min(QUEUES_MAX);
+    if now < most {
+        let bytes = (range_of(most).start - range_of(now).start) as u64;
+        raise_locked_memory(bytes);
+    }
+    (now..most).map(|_| socket::open()).collect()
+}
+
+/// What was locked with CAP_IPC_LOCK does not count; what will be locked without it does.
+fn raise_locked_memory(bytes: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Memlock);
+    let at_least = |limit: Option<u64>| limit.map(|limit| limit.max(bytes));
+    let wanted = Rlimit { current: at_least(limit.current), maximum: at_least(limit.maximum) };
+    // Without CAP_SYS_RESOURCE it stays as it is: a queue that cannot be served is told then.
+    let _ = setrlimit(Resource::Memlock, wanted);
+}
+
+/// Serves queues that are added.
+#[derive(Debug)]
+pub(super) struct Growth {
+    pub(super) binding: Binding,
+    pub(super) sockets: Sockets,
+    pub(super) memfd: OwnedFd,
+    pub(super) spares: Vec<OwnedFd>,
+}
+
+impl Growth {
+    /// Serves queues until there are so many. Those that can be served are, also when it fails.
+    pub(super) fn serve(&mut self, queues: &mut Vec<Queue>, wanted: u32) -> io::Result<()> {
+        for number in queues.len() as u32..wanted {
+            let Some(spare) = self.spares.pop() else {
+                return Err(io::Error::other(format!("it serves {QUEUES_MAX} at most")));
+            };
+            let queue = self.binding.bind(spare, &self.memfd, number)?;
+            self.sockets.set(number, &queue.fd)?;
+            queues.push(queue);
+        }
+        Ok(())
+    }
+}
