@@ -69,6 +69,9 @@ fn is_settled(interfaces: &[InterfaceInfo]) -> bool {
 /// Connections accepted before others are served again.
 const ACCEPTS_PER_ROUND: usize = 64;
 
+/// Why nobody is let in, and no message taken.
+const NO_DESCRIPTORS: &str = "the engine has no descriptors left; raise its limit (ulimit -n)";
+
 /// Between two tries to get the spare descriptor back.
 const SPARE_PAUSE: Duration = Duration::from_millis(100);
 
@@ -221,6 +224,7 @@ impl Control {
             Some(_) => privileges::CONTROL,
             None => CapabilitySet::empty(),
         });
+        self.count_routes();
         while !self.stop.is_stopped() {
             let Ready { ready, accept, closed, kernel, left } = match self.wait() {
                 Ok(found) => found,
@@ -398,7 +402,7 @@ impl Control {
         self.spare = None;
         if let Ok(fd) = accept_with(&self.socket.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             self.counters.control_refused.increment();
-            self.refuse(&fd, "the engine has no descriptors left; raise its limit (ulimit -n)");
+            self.refuse(&fd, NO_DESCRIPTORS);
             let uid = shm::control::peer(fd.as_fd()).map_or(discard::NOBODY, |peer| peer.uid);
             self.discard.hang_up(uid, fd);
         }
@@ -450,6 +454,11 @@ impl Control {
             match connection::receive(connection.fd.as_fd(), &mut self.buffer) {
                 Received::Nothing => return,
                 Received::HungUp => return self.drop_connection(id),
+                Received::Crowded(fds) => {
+                    if !self.on_crowded(id, fds) {
+                        return self.drop_connection(id);
+                    }
+                }
                 Received::Garbage(what, fds) => {
                     let Some(connection) = self.connections.get(&id) else { return };
                     // It ends in any case.

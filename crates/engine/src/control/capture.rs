@@ -51,12 +51,22 @@ impl Write for Output {
 pub struct Captures {
     switches: Vec<(String, Switch)>,
     running: Vec<(u64, usize)>,
+    /// To be ended, by threads that there were none for yet.
+    ending: Vec<usize>,
+}
+
+/// Does something beside the control thread.
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Starts a thread for what may take its time.
+fn beside(work: Work) -> io::Result<()> {
+    std::thread::Builder::new().name("outboard-pcap".into()).spawn(work).map(drop)
 }
 
 impl Captures {
     /// Captures of these ports, by name.
     pub fn new(switches: Vec<(String, Switch)>) -> Self {
-        Self { switches, running: Vec::new() }
+        Self { switches, running: Vec::new(), ending: Vec::new() }
     }
 
     /// Begins to copy a port's frames to `output` as pcapng, at most `snap_bytes` of each (0 for
@@ -73,6 +83,7 @@ impl Captures {
         output: &Arc<File>,
         observer: BorrowedFd<'_>,
     ) -> Result<(), String> {
+        self.end_left(beside);
         let filter = Filter::compile(filter).map_err(|error| error.to_string())?;
         let names = || {
             let names: Vec<&str> = self.switches.iter().map(|(name, _)| name.as_str()).collect();
@@ -101,23 +112,31 @@ impl Captures {
 
     /// Ends the captures of an observer that is gone.
     pub fn end(&mut self, connection: u64) {
-        let switches = &self.switches;
-        self.running.retain(|(of, index)| {
-            if *of != connection {
-                return true;
+        let of_it = self.running.extract_if(.., |(of, _)| *of == connection);
+        self.ending.extend(of_it.map(|(_, index)| index));
+        self.end_left(beside);
+    }
+
+    /// Ends what is to be ended as far as there are threads, the rest with what begins or ends next:
+    /// until then frames are copied for nobody.
+    fn end_left(&mut self, mut beside: impl FnMut(Work) -> io::Result<()>) {
+        while let Some(index) = self.ending.pop() {
+            let Some((name, switch)) = self.switches.get(index).cloned() else { continue };
+            // Ending waits for the last write, which whoever reads the output may delay.
+            let started = beside(Box::new(move || {
+                privileges::keep_or_warn(CapabilitySet::empty());
+                if let Err(error) = switch.stop() {
+                    tracing::info!("the capture of {name} ended: {error}");
+                }
+            }));
+            if let Err(error) = started {
+                tracing::warn!(
+                    "no thread is left to end a capture ({error}), which goes on until the next one: \
+                     raise the limit (ulimit -u)"
+                );
+                return self.ending.push(index);
             }
-            if let Some((name, switch)) = switches.get(*index) {
-                let (name, switch) = (name.clone(), switch.clone());
-                // Ending waits for the last write, which whoever reads the output may delay.
-                std::thread::spawn(move || {
-                    privileges::keep_or_warn(CapabilitySet::empty());
-                    if let Err(error) = switch.stop() {
-                        tracing::info!("the capture of {name} ended: {error}");
-                    }
-                });
-            }
-            false
-        });
+        }
     }
 }
 
@@ -159,4 +178,27 @@ fn epoch_ns() -> u64 {
         (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
     };
     ns(ClockId::Realtime).wrapping_sub(ns(ClockId::Monotonic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_that_no_thread_is_left_to_end_ends_with_the_next_occasion() {
+        let (port, _peer, _link) = port::pair::pair(&port::pair::PairConfig::default());
+        let (_port, switch) = port::pcap::wrap(port);
+        let mut captures = Captures::new(vec![("pair".into(), switch)]);
+        captures.ending.push(0);
+        captures.end_left(|_| Err(io::ErrorKind::WouldBlock.into()));
+        assert_eq!(captures.ending, [0]);
+        let mut ended = 0;
+        captures.end_left(|_| {
+            ended += 1;
+            Ok(())
+        });
+        assert_eq!((ended, captures.ending.len()), (1, 0));
+        // Of an observer that captures nothing there is nothing to end.
+        captures.end(7);
+    }
 }

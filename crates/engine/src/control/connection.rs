@@ -28,21 +28,23 @@ pub enum Received {
     Nothing,
     /// The client is gone.
     HungUp,
+    /// A message waits whose descriptors the engine has no numbers for, but for these.
+    Crowded(Vec<OwnedFd>),
     /// The client sent what is no message, and maybe descriptors with it.
     Garbage(&'static str, Vec<OwnedFd>),
 }
 
 /// Takes one message, without blocking.
+///
+/// Its descriptors are looked at first: of copies that found no room, the kernel closes nothing but
+/// copies. Taken at once, it would close the last of their kind then and there.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Received {
     buffer.resize(MESSAGE_BYTES_MAX, 0);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = match recvmsg(
-        socket,
-        &mut [IoSliceMut::new(buffer)],
-        &mut ancillary,
-        RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
-    ) {
+    let mut room = [IoSliceMut::new(buffer)];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = match recvmsg(socket, &mut room, &mut ancillary, flags | RecvFlags::PEEK) {
         Ok(received) => received,
         Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
         Err(_) => return Received::HungUp,
@@ -53,6 +55,11 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Received {
             fds.extend(rights);
         }
     }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Received::Crowded(fds);
+    }
+    // What was seen is there, and ours alone to take.
+    let _ = recvmsg(socket, &mut room, &mut RecvAncillaryBuffer::default(), flags);
     if received.bytes == 0 {
         // Either the end, or an empty message, which nobody honest sends.
         return match fds.is_empty() {
@@ -60,7 +67,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Received {
             false => Received::Garbage("a message is empty", fds),
         };
     }
-    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+    if received.flags.contains(ReturnFlags::TRUNC) {
         return Received::Garbage("a message is longer than the contract allows", fds);
     }
     if fds.len() > FDS_IN {

@@ -8,7 +8,7 @@ use shm::request::LEFT_BY_LISTS;
 
 use super::authority::{self, Purpose, Refusal};
 use super::exchange::{self, Command, SessionKey};
-use super::{Control, discard};
+use super::{Control, NO_DESCRIPTORS, discard};
 use crate::config::Accelerated;
 
 impl Control {
@@ -22,6 +22,21 @@ impl Control {
         let mut fds = fds.into_iter();
         let first = fds.next();
         (first, self.discard.close(self.uid(id), fds.collect()))
+    }
+
+    /// No descriptor is left for those of a message. The spare one makes room for the one that belongs
+    /// to a message; what needs more, or finds none, ends its connection. `false`: it is to be dropped.
+    pub(super) fn on_crowded(&mut self, id: u64, fds: Vec<OwnedFd>) -> bool {
+        let is_within = self.discard.close(self.uid(id), fds);
+        if self.spare.take().is_some() && is_within {
+            return true;
+        }
+        self.counters.descriptors_exhausted.increment();
+        if let Some(connection) = self.connections.get(&id) {
+            tracing::warn!(pid = connection.peer.pid, "control: {NO_DESCRIPTORS}");
+            self.refuse(&connection.fd, NO_DESCRIPTORS);
+        }
+        false
     }
 
     /// A socket is shown. `false`: the connection is to be dropped.
