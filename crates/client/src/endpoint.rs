@@ -408,11 +408,18 @@ impl Endpoint {
             (!by_bytes || unsent <= most)
                 && view.pushed().wrapping_sub(levels.taken) < slots - slots / 4
         };
+        let mut levels = levels;
         let mut room = has_room(&levels);
-        if !room {
+        while !room {
             let target = if by_bytes { view.written().saturating_sub(most) } else { 0 };
-            view.set_wants(target.max(levels.acked + 1));
-            room = has_room(&view.levels());
+            let wish = target.max(levels.acked + 1);
+            view.set_wants(wish);
+            levels = view.levels();
+            room = has_room(&levels);
+            // What is reached by now may have been told to another thread, once and for all.
+            if levels.acked < wish {
+                break;
+            }
         }
         let lane = &call.driver().lane;
         if !lane.has_stock() {

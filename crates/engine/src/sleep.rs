@@ -138,8 +138,10 @@ impl Worker {
             let Some(session) = self.sessions.at(place) else { continue };
             for lane in &mut session.lanes {
                 let idle = now.0.saturating_sub(lane.worked_at) > self.limits.lane_idle_ns;
-                // Without pipes (in simulation) a lane is always polled.
-                if lane.polled && idle && lane.pipes.is_some() && lane.view.prepare_sleep() {
+                // Without pipes (in simulation) a lane is always polled. So is one that lacks buffers:
+                // its writers wait for them in silence.
+                let may_rest = idle && !lane.starved && lane.pipes.is_some();
+                if lane.polled && may_rest && lane.view.prepare_sleep() {
                     lane.polled = false;
                     self.counters.lanes_demoted.increment();
                 }

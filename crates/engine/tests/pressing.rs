@@ -5,6 +5,7 @@ mod common;
 
 use common::{B, Net, at, pattern, small};
 use outboard_engine::control::exchange::{Command, Shown};
+use outboard_engine::session::LanePipes;
 use shm::Status;
 use shm::request::{Reply, Request};
 use stack::api::Instant;
@@ -206,4 +207,37 @@ fn what_is_left_for_sending_is_shown_to_the_client() {
     }
     net.turn();
     assert!(a.lane.sendable() + 32 <= before, "{} of {before}", a.lane.sendable());
+}
+
+#[test]
+fn writers_that_wait_for_buffers_in_silence_get_them_however_long_it_takes() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let pipe = || std::io::pipe().unwrap();
+    // One lane; what the client would ring and hear by is held here.
+    let ((rung, _ring), (_heard, wake)) = (pipe(), pipe());
+    let pipes = vec![LanePipes { woken_by_client: rung.into(), wake_client: wake.into() }];
+    let a = net.a.attach_with_pipes(&limits, pipes);
+    let b = net.b.attach(&limits);
+    let listener = net.listen(&b, 80);
+    let pairs: Vec<_> = (0..40).map(|_| net.connected(&a, &b, listener, 80)).collect();
+    // Nobody acknowledges until the program has no buffer left to write into.
+    net.link.set_up(false);
+    let block = pattern(0, 64 << 10);
+    let mut written = 1;
+    while written > 0 {
+        written = pairs.iter().map(|(near, _)| a.write(*near, &block)).sum();
+        net.settle();
+    }
+    assert!(net.a.counters.buffers_exhausted.read() > 0, "all are in use");
+    assert!(!a.lane.has_stock());
+    a.events();
+    // Its writers wait; it says nothing for longer than lanes are polled that say nothing.
+    net.pass(10 * limits.lane_idle_ns);
+    net.a.worker.demote_idle_lanes(Instant(net.now));
+    net.link.set_up(true);
+    net.pass(5_000_000_000);
+    assert!(pairs.iter().any(|(_, far)| !b.read(*far, usize::MAX).is_empty()), "it arrives");
+    net.pass(5_000_000_000);
+    assert!(a.lane.has_stock(), "what was acknowledged can be written into again");
 }

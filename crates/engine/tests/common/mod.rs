@@ -8,7 +8,7 @@ use std::sync::Arc;
 use outboard_engine::config::Cidr;
 use outboard_engine::control::exchange::{Answer, Command, SessionKey, Shown};
 use outboard_engine::ending::Stage;
-use outboard_engine::session::{SessionSeed, SessionWho};
+use outboard_engine::session::{LanePipes, SessionSeed, SessionWho};
 use outboard_engine::stats::Counters;
 use outboard_engine::{Limits, PortSetup, Worker, WorkerConfig};
 use port::pair::{PairConfig, PairLink, pair};
@@ -97,6 +97,15 @@ impl Side {
 
     /// A program of user `uid`.
     pub fn attach_as(&mut self, uid: u32, limits: &Limits) -> Program {
+        self.attach_by(uid, limits, None)
+    }
+
+    /// A program with the lane's pipes, so that its lane need not be polled for ever.
+    pub fn attach_with_pipes(&mut self, limits: &Limits, pipes: Vec<LanePipes>) -> Program {
+        self.attach_by(0, limits, Some(pipes))
+    }
+
+    fn attach_by(&mut self, uid: u32, limits: &Limits, pipes: Option<Vec<LanePipes>>) -> Program {
         let region = Arc::new(Region::private(limits.geometry(1)).unwrap());
         let key = SessionKey(self.next_key);
         self.next_key += 1;
@@ -104,7 +113,7 @@ impl Side {
             key,
             geometry: *region.geometry(),
             region: Arc::clone(&region),
-            pipes: None,
+            pipes,
             who: SessionWho { program: "test".into(), pid: 1, uid },
         });
         Program {
