@@ -25,8 +25,10 @@ pub mod cpu;
 mod outside;
 pub mod parse;
 pub mod program;
+mod serving;
 
 pub use program::{Finished, Program, Task};
+pub use serving::{listens, serves};
 
 /// One of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,7 +3,8 @@
     blocked.py silent ADDRESS PORT
     blocked.py client ADDRESS PORT FIFO
 
-Each line of the client: what blocked, the error's name or the events, and CLOCK_MONOTONIC. FIFO is
+Above PORT the server has a listener whose queue is full, at which a connect blocks. Each line of the
+client: what blocked, the error's name or the events, and CLOCK_MONOTONIC. FIFO is
 read, too: its end tells how late this program and the machine are by themselves.
 """
 import errno, select, socket, sys, threading, time
@@ -27,6 +28,23 @@ def fill(connection):
         connection.sendall(block)
 
 
+def fill_queue(address, port):
+    """Connections of which the server's queue takes two."""
+    poll, all = select.poll(), []
+    for _ in range(16):
+        one = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        one.setblocking(False)
+        try:
+            one.connect((address, port))
+        except BlockingIOError:
+            pass
+        poll.register(one, select.POLLOUT)
+        all.append(one)
+    while sum(bool(events & select.POLLOUT) for _, events in poll.poll()) < 2:
+        time.sleep(0.01)
+    return all
+
+
 def polled(poll, connection):
     poll.register(connection, select.EPOLLIN)
     (_, events), = poll.poll()
@@ -37,7 +55,9 @@ def polled(poll, connection):
 def main():
     role, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
     if role == "silent":
-        listener, kept = socket.create_server((address, port)), []
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener, kept = socket.create_server((address, port), family=family), []
+        full = socket.create_server((address, port + 1), family=family, backlog=1)
         while True:
             kept.append(listener.accept()[0])
     calls = {
@@ -50,6 +70,9 @@ def main():
     }
     control = lambda: open(sys.argv[4], "rb").read()
     threads = [threading.Thread(target=watch, args=("control", control))]
+    queued = fill_queue(address, port + 1)
+    connect = lambda: socket.create_connection((address, port + 1))
+    threads.append(threading.Thread(target=watch, args=("connect", connect)))
     for name, call in calls.items():
         connection = socket.create_connection((address, port))
         threads.append(threading.Thread(target=watch, args=(name, lambda c=connection, f=call: f(c))))

@@ -1,13 +1,13 @@
 """Datagrams that are answered, and the answers compared.
 
     datagrams.py server ADDRESS PORT
-    datagrams.py client ADDRESS PORT SECONDS
+    datagrams.py client ADDRESS PORT SECONDS [STOP]
 
-As with DNS, each question is answered in one datagram that repeats the question's number and text
+The client ends earlier when the file STOP exists. As with DNS, each question is answered in one datagram that repeats the question's number and text
 and sets a flag; the sizes go up to several fragments. A question without an answer within a second
 is asked again, as datagrams may be lost where a queue is full: ten times, then it is an error.
 """
-import random, socket, struct, sys, time
+import os, random, socket, struct, sys, time
 
 HEADER = struct.Struct("!HH")
 ANSWER = 0x8000
@@ -27,7 +27,8 @@ def answer_to(sock, number):
 
 def main():
     role, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_DGRAM)
     if role == "server":
         sock.bind((address, port))
         print("ready", flush=True)
@@ -39,7 +40,8 @@ def main():
     sock.settimeout(1)
     draw, asked, again, moved = random.Random(port), 0, 0, 0
     end = time.monotonic() + float(sys.argv[4])
-    while time.monotonic() < end:
+    stop = sys.argv[5] if len(sys.argv) > 5 else None
+    while time.monotonic() < end and not (stop and os.path.exists(stop)):
         text = draw.randbytes(draw.choice((30, 60, 500, 1400, 4000)))
         number = asked & 0xFFFF
         for attempt in range(10):

@@ -40,7 +40,8 @@ def waiting(listener, add, wait):
 
 def main():
     how, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    listener = socket.create_server((address, port), backlog=128)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.create_server((address, port), family=family, backlog=128)
     if how == "blocking":
         while True:
             connection, _ = listener.accept()

@@ -14,13 +14,14 @@ def end():
 
 
 if where == "accept":
-    listener = socket.create_server((address, port), backlog=128)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.create_server((address, port), family=family, backlog=128)
     print("listens", flush=True)
     # Some wait in the queue, this one is accepted and has bytes unread.
     listener.accept()
     end()
 
-connection = socket.socket()
+connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
 connection.setblocking(where != "connect")
 try:
     connection.connect((address, port))
@@ -29,7 +30,7 @@ except BlockingIOError:
 if where == "attach":
     # A child that has the library attaches anew, and ends at once.
     if os.fork() == 0:
-        late = socket.socket()
+        late = socket.socket(connection.family)
         late.setblocking(False)
         try:
             late.connect((address, port))

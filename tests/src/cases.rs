@@ -269,7 +269,7 @@ fn start(world: &World, server: Task, ready: u16, servers: &mut Vec<Program>) ->
         let begun = |server: &Program| server.output().contains("sockperf: ");
         server.until(PATIENCE, |server| begun(server) && world.serves(SOCKPERF_UDP))?;
         servers.push(server);
-    } else if !servers.iter().any(|earlier| outboard::demo::bench::listens(earlier.pid(), ready)) {
+    } else if !servers.iter().any(|earlier| outboard::lab::listens(earlier.pid(), ready)) {
         servers.push(world.serve(server, ready)?);
     }
     Ok(())

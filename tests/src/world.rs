@@ -3,9 +3,8 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-use outboard::demo::bench::{listens, serves, start_engine};
 use outboard::failure::{Failure, Result};
-use outboard::lab::{Lab, Link, Program, Side, Task};
+use outboard::lab::{Lab, Link, Program, Side, Task, listens, serves};
 use outboard::observer::Observer;
 
 use crate::joined::PATIENCE;
@@ -116,7 +115,7 @@ impl World {
         let arguments = ["--port", &port, "--core", &core, "--poll", "adaptive"];
         // A dozen programs share its core.
         let engine = Task::new(&self.executable).foremost();
-        let engine = start_engine(&self.lab, engine, side, &self.socket(side), &arguments)?;
+        let engine = self.lab.start_engine(engine, side, &self.socket(side), &arguments)?;
         self.engines[usize::from(side == Side::B)] = Some(engine);
         if self.arrangement == Arrangement::TapServers {
             self.lab.adopt(Side::A, &tap, CLIENTS)?;
@@ -200,6 +199,8 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "blocked.py" => include_str!("../programs/blocked.py"),
         "bpf.py" => include_str!("../programs/bpf.py"),
         "cut.py" => include_str!("../programs/cut.py"),
+        "parked.py" => include_str!("../programs/parked.py"),
+        "writers.py" => include_str!("../programs/writers.py"),
         "own.py" => include_str!("../programs/own.py"),
         "ends.py" => include_str!("../programs/ends.py"),
         "versions.py" => include_str!("../programs/versions.py"),

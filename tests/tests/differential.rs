@@ -16,7 +16,7 @@ fn play(world: &World, address: &str, accelerated: bool) -> Vec<String> {
     let script = |role: &str| {
         scripted(&world.lab, "dialogue.py").args([role, address, &PORT.to_string(), CONNECTIONS])
     };
-    let listens = |pid| outboard::demo::bench::listens(pid, PORT);
+    let listens = |pid| outboard::lab::listens(pid, PORT);
     let server = if accelerated {
         world.serve(script("server"), PORT).expect("a server")
     } else {

@@ -12,29 +12,33 @@ use rustix::process::Signal;
 fn a_terminated_engine_lets_connections_end_while_new_ones_go_to_the_kernel() {
     let name = "a_terminated_engine_lets_connections_end_while_new_ones_go_to_the_kernel";
     let Some(_turn) = turn(name) else { return };
-    let mut joined = Joined::start();
-    let mut redis = joined.redis();
-    let mut keeper = Keeper::of_redis(&joined);
-    assert_eq!(joined.counter("accepts"), 1);
-    joined.engine().signal(Signal::TERM);
-    joined.engine_says("draining: 1 connection, 1 program attached");
-    // New ones at once, through the kernel; the one that stands goes on.
-    assert!(joined.answers(SERVER), "a new connection");
-    assert_eq!(joined.counter("accepts"), 1);
-    assert_eq!(keeper.ask("held", 0), "ok");
-    assert!(joined.engine.as_mut().is_some_and(|engine| engine.is_running()));
-    // A program that begins now is served by the kernel, and says why.
-    let engine = joined.engine().pid();
-    let late = joined.accelerated(outboard::lab::Task::words("redis-cli -h 10.78.0.1 ping"));
-    let late = joined.run(Side::B, late);
-    assert!(late.errors.contains("about to end"), "{}", late.errors);
-    assert!(std::path::Path::new(&format!("/proc/{engine}")).exists());
-    assert_eq!(keeper.end("held"), "ok");
-    let engine = joined.engine.take().expect("the engine runs");
-    let ended = engine.wait(PATIENCE).and_then(|one| one.success()).expect("it ends in order");
-    assert!(ended.errors.contains("all connections have ended"), "{}", ended.errors);
-    assert!(!joined.socket.exists());
-    assert!(redis.is_running() && joined.answers(SERVER));
+    for mut joined in Joined::over_each_family() {
+        let mut redis = joined.redis();
+        let mut keeper = Keeper::of_redis(&joined);
+        assert_eq!(joined.counter("accepts"), 1);
+        joined.engine().signal(Signal::TERM);
+        joined.engine_says("draining: 1 connection, 1 program attached");
+        // New ones at once, through the kernel; the one that stands goes on.
+        assert!(joined.answers(joined.server()), "a new connection");
+        assert_eq!(joined.counter("accepts"), 1);
+        assert_eq!(keeper.ask("held", 0), "ok");
+        assert!(joined.engine.as_mut().is_some_and(|engine| engine.is_running()));
+        // A program that begins now is served by the kernel, and says why.
+        let engine = joined.engine().pid();
+        let late = joined.accelerated(outboard::lab::Task::words(&format!(
+            "redis-cli -h {} ping",
+            joined.client()
+        )));
+        let late = joined.run(Side::B, late);
+        assert!(late.errors.contains("about to end"), "{}", late.errors);
+        assert!(std::path::Path::new(&format!("/proc/{engine}")).exists());
+        assert_eq!(keeper.end("held"), "ok");
+        let engine = joined.engine.take().expect("the engine runs");
+        let ended = engine.wait(PATIENCE).and_then(|one| one.success()).expect("it ends in order");
+        assert!(ended.errors.contains("all connections have ended"), "{}", ended.errors);
+        assert!(!joined.socket.exists());
+        assert!(redis.is_running() && joined.answers(joined.server()));
+    }
 }
 
 #[test]

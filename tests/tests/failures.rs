@@ -2,8 +2,7 @@
 
 use std::process::Command;
 
-use outboard::demo::bench::listens;
-use outboard::lab::{Side, Task};
+use outboard::lab::{Side, Task, listens};
 use outboard_tests::joined::{PATIENCE, eventually, redis_at};
 use outboard_tests::turn;
 use outboard_tests::world::{Arrangement, SERVERS, SERVERS_KERNEL, World, executable, scripted};
@@ -27,7 +26,14 @@ fn blocked_calls_end_when_the_engine_is_killed_and_programs_live_on() {
     else {
         return;
     };
-    let mut world = World::new(Arrangement::PacketBoth, None).expect("a world");
+    for arrangement in [Arrangement::PacketBoth, Arrangement::XdpBoth] {
+        eprintln!("{}", arrangement.name());
+        let world = World::new(arrangement, None).expect("a world");
+        blocked_calls_end(world);
+    }
+}
+
+fn blocked_calls_end(mut world: World) {
     let address = SERVERS.to_string();
     let silent = scripted(&world.lab, "blocked.py").args(["silent", &address, "9001"]);
     let _silent = world.serve(silent, 9001).expect("a silent server");
@@ -61,6 +67,7 @@ fn blocked_calls_end_when_the_engine_is_killed_and_programs_live_on() {
     };
     let machine = outcome("control").1 - ended;
     for (name, expected) in [
+        ("connect", "ECONNRESET"),
         ("recv", "ECONNRESET"),
         ("send", "ECONNRESET"),
         ("epoll", "EPOLLERR|EPOLLHUP"),

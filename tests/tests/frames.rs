@@ -2,7 +2,7 @@
 //! left to a card, VLAN tags. (Fragments: coexist.rs.)
 
 use outboard::lab::{Program, Side, Task};
-use outboard_tests::joined::{CLIENT, Joined, PATIENCE, SERVER};
+use outboard_tests::joined::{Behind, CLIENT, Joined, PATIENCE, SERVER};
 use outboard_tests::turn;
 use outboard_tests::world::{PYTHON, scripted};
 
@@ -37,26 +37,11 @@ fn an_icmp_error_finds_the_socket_whose_datagram_it_quotes() {
 
 /// A host behind the clients' one, which forwards to it over a link that carries less than both
 /// think: packets that are too long for it cause ICMP errors.
-fn narrow_path(joined: &Joined) -> (Program, String) {
-    let beyond = Task::words("unshare --net sh -c").arg("echo ready; exec sleep infinity");
-    let beyond = joined.start_ready(Side::A, beyond, |one| one.output().contains("ready"));
-    let pid = beyond.pid();
-    let peer = format!("peer name beyond mtu 1500 netns {pid}");
-    joined.ip(Side::A, &format!("link add narrow mtu 1500 type veth {peer}"));
-    joined.ip(Side::A, "addr add 192.0.2.1/24 dev narrow");
-    joined.ip(Side::A, "link set narrow up mtu 1280");
-    joined.lab.inside(Side::A, &["sysctl", "-qw", "net.ipv4.ip_forward=1"]).expect("sysctl");
-    let inside = format!("nsenter --net=/proc/{pid}/ns/net ");
-    for words in [
-        "addr add 192.0.2.2/24 dev beyond",
-        "link set beyond up",
-        "route add default via 192.0.2.1",
-    ] {
-        let said = joined.says(Side::A, &format!("{inside}ip {words}"));
-        assert_eq!(said, "", "{words}");
-    }
+fn narrow_path(joined: &Joined) -> Behind {
+    let beyond = Behind::start(joined, Side::A, ["192.0.2.1", "192.0.2.2"]);
+    joined.ip(Side::A, "link set inner mtu 1280");
     joined.ip(Side::B, &format!("route add 192.0.2.0/24 via {CLIENT}"));
-    (beyond, inside)
+    beyond
 }
 
 #[test]
@@ -66,8 +51,8 @@ fn an_icmp_error_tells_a_connection_what_its_path_carries() {
     };
     let joined = Joined::start();
     let _redis = joined.redis();
-    let (_beyond, inside) = narrow_path(&joined);
-    let ask = |words: &str| joined.says(Side::A, &format!("{inside}redis-cli -h {SERVER} {words}"));
+    let beyond = narrow_path(&joined);
+    let ask = |words: &str| beyond.says(&joined, &format!("redis-cli -h {SERVER} {words}"));
     assert_eq!(ask("setrange big 300000 x").trim(), "300001");
     let accepts = joined.counter("accepts");
     let got = ask("--raw getrange big 0 -1");

@@ -1,9 +1,8 @@
 //! IPv6 from the wire to unmodified programs: as servers and as clients, on a port of the engine's
 //! own and beside the kernel, and what everyday tools say of an engine's address.
 
-use outboard::demo::bench::start_engine;
 use outboard::lab::{Lab, Program, Side, Task, find};
-use outboard_tests::joined::{Joined, PATIENCE, eventually};
+use outboard_tests::joined::{Family, Joined, PATIENCE, eventually};
 use outboard_tests::turn;
 use outboard_tests::world::{PYTHON, executable, script};
 
@@ -36,7 +35,7 @@ impl Packet {
         let (socket, executable) = (lab.scratch().join("b.sock"), executable().expect("built"));
         let port = format!("packet:{},addr=10.78.0.2/24,addr={SERVER}/64", link.end(Side::B));
         let arguments = ["--port", &port, "--poll", "adaptive"];
-        let engine = start_engine(&lab, Task::new(&executable), Side::B, &socket, &arguments);
+        let engine = lab.start_engine(Task::new(&executable), Side::B, &socket, &arguments);
         Self { lab, socket, executable, _engine: engine.expect("an engine") }
     }
 
@@ -127,13 +126,9 @@ fn programs_serve_and_fetch_over_ipv6() {
 #[test]
 fn ipv6_is_served_beside_the_kernel() {
     let Some(_turn) = turn("ipv6_is_served_beside_the_kernel") else { return };
-    let mut joined = Joined::without_engine();
-    give(&joined.lab, Side::A, &joined.link.end(Side::A), CLIENT);
-    give(&joined.lab, Side::B, &joined.link.end(Side::B), SERVER);
+    let mut joined = Joined::without_engine_over(Family::V6);
     joined.start_engine();
-    let redis = Task::words("redis-server --bind 0.0.0.0 ::* --protected-mode no --dir /tmp");
-    let _redis = joined.serve_accelerated(redis, 6379);
-    eventually("the engine's listener", || joined.is_accelerated(6379));
+    let _redis = joined.redis();
     let accepts = joined.counter("accepts");
     assert!(joined.answers(SERVER), "redis over IPv6");
     assert!(joined.counter("accepts") > accepts, "the engine accepted it");

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use outboard::demo::bench::listens;
 use outboard::lab::{Lab, Side, Task};
 use outboard_tests::turn;
 use outboard_tests::world::{Arrangement, CLIENTS, CLIENTS_KERNEL, SERVERS, SERVERS_KERNEL, World};

@@ -71,6 +71,7 @@ pub fn doctor(json: bool) -> Result<()> {
     checks.extend([tap(), packet(), guard(), xdp(), namespaces(), files(), memory()]);
     checks.push(huge_pages());
     checks.extend(interfaces::checks());
+    checks.push(routing());
     checks.extend(firewall(&accelerated));
     checks.extend(service());
     checks.extend([library(), programs()]);
@@ -286,6 +287,25 @@ fn huge_pages() -> Check {
     Check::good("huge pages", "not needed")
 }
 
+/// Routing rules, which an xdp port's engine does not follow.
+fn routing() -> Check {
+    const SUBJECT: &str = "routing rules";
+    match engine::kernel::Kernel::open().map(|kernel| kernel.has_rules()) {
+        Ok(false) => Check::good(SUBJECT, "the usual three"),
+        Ok(true) => Check::fair(
+            SUBJECT,
+            "more than the usual three (ip rule): an engine beside the kernel follows the main table \
+             alone, and accelerates nothing new while they are there",
+            "remove them (ip rule del), or give the engine an interface of its own",
+        ),
+        Err(error) => Check::fair(
+            SUBJECT,
+            format!("the kernel does not tell them: {error}"),
+            "look at them (ip rule): an engine beside the kernel follows the main table alone",
+        ),
+    }
+}
+
 /// Rules of the kernel's firewall, which accelerated traffic does not pass.
 fn firewall(accelerated: &[SocketInfo]) -> Vec<Check> {
     firewall_checks(&Firewall::read(), accelerated)
@@ -462,7 +482,7 @@ mod tests {
     #[test]
     fn whatever_is_not_good_comes_with_advice() {
         let mut checks = vec![kernel(), cores(), tap(), packet(), namespaces(), files(), library()];
-        checks.extend([guard(), xdp(), memory(), huge_pages()]);
+        checks.extend([guard(), xdp(), memory(), huge_pages(), routing()]);
         checks.extend(capabilities());
         checks.extend(interfaces::checks());
         checks.extend(firewall(&[]));

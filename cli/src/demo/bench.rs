@@ -3,13 +3,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::commands::run::READY;
 use crate::failure::{Explain, Failure, Result};
 use crate::lab::cpu::{CoreTimes, Foreign};
-use crate::lab::{Lab, Link, Program, Side, Task, Traffic};
+use crate::lab::{Lab, Link, Program, Side, Task, Traffic, listens, serves};
 use crate::observer::Observer;
 
 use super::work::{Done, Metric, Work};
@@ -233,8 +232,7 @@ impl Bench {
         let socket = self.socket(side);
         let _ = std::fs::remove_file(&socket);
         let core = self.lab.host(side).core.to_string();
-        let engine = start_engine(
-            &self.lab,
+        let engine = self.lab.start_engine(
             Task::new(&self.executable),
             side,
             &socket,
@@ -260,38 +258,6 @@ fn addresses(column: Column) -> [Ipv4Addr; 2] {
         Column::TapServer => TAP,
         Column::PacketBoth => PACKET,
     }
-}
-
-/// Starts `executable` as an engine on host `side` and waits until it is ready.
-pub fn start_engine(
-    lab: &Lab,
-    executable: Task,
-    side: Side,
-    socket: &Path,
-    arguments: &[&str],
-) -> Result<Program> {
-    let task = executable.arg("engine").arg("--socket").arg(socket).args(arguments);
-    let mut engine = lab.start(side, task)?;
-    engine.until(Duration::from_secs(60), |engine| engine.output().contains(READY))?;
-    Ok(engine)
-}
-
-/// Whether some socket in the network namespace of process `pid` listens on TCP port `port`.
-pub fn listens(pid: i32, port: u16) -> bool {
-    let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
-    let local = format!(":{port:04X}");
-    table.lines().any(|line| {
-        let mut fields = line.split_whitespace().skip(1);
-        fields.next().is_some_and(|address| address.ends_with(&local))
-            && fields.nth(1) == Some("0A")
-    })
-}
-
-/// Whether the engine at `socket` has a socket at `port`. A program's listener is the kernel's first
-/// and the engine's a moment later.
-pub fn serves(socket: &Path, port: u16) -> bool {
-    let sockets = Observer::connect(socket).and_then(|mut observer| observer.sockets());
-    sockets.is_ok_and(|all| all.iter().any(|one| one.local.port() == port))
 }
 
 /// The column called `name`.

@@ -1,6 +1,7 @@
 //! Every Ethernet interface: what its driver, queues and offloads mean for a port.
 
 use std::fs;
+use std::process::Command;
 
 use port::Survey;
 
@@ -15,6 +16,30 @@ pub(super) fn checks() -> Vec<Check> {
     names
         .filter_map(|name| Some((name, port::survey(name).ok()?)))
         .flat_map(|(name, survey)| of(name, &survey, carries_default_route(&routes, name)))
+        .chain(slow_programs())
+        .collect()
+}
+
+/// Interfaces whose XDP program, whoever's it is, runs in front of the kernel's stack.
+fn slow_programs() -> Vec<Check> {
+    // Without the program that shows it, nothing is known.
+    let shown = Command::new("ip").args(["-o", "link", "show"]).output();
+    let shown = shown.map(|output| output.stdout).unwrap_or_default();
+    slow_programs_in(&String::from_utf8_lossy(&shown))
+}
+
+fn slow_programs_in(shown: &str) -> Vec<Check> {
+    let slow = shown.lines().filter(|line| line.split(' ').any(|word| word == "xdpgeneric"));
+    let names = slow.filter_map(|line| line.split(": ").nth(1)?.split('@').next());
+    names
+        .map(|name| {
+            Check::fair(
+                format!("{name}: XDP program"),
+                "runs in generic mode, behind the driver: frames are copied before it sees them",
+                "use a driver with native XDP, or leave mode=generic out where the engine says that \
+                 it works",
+            )
+        })
         .collect()
 }
 
@@ -98,6 +123,15 @@ fn of(name: &str, survey: &Survey, is_default: bool) -> Vec<Check> {
 mod tests {
     use super::super::Verdict;
     use super::*;
+
+    #[test]
+    fn a_program_in_generic_mode_is_told_of_by_its_interfaces_name() {
+        let shown = "2: a0@if3: <UP> mtu 1500 xdpgeneric qdisc noqueue \\    link/ether 02:00\n\
+            3: b0: <UP> mtu 1500 xdp qdisc noqueue \\    link/ether 02:01\n";
+        let checks = slow_programs_in(shown);
+        let subjects: Vec<&str> = checks.iter().map(|check| &*check.subject).collect();
+        assert_eq!(subjects, ["a0: XDP program"]);
+    }
 
     #[test]
     fn each_finding_of_an_interface_says_what_to_do() {

@@ -1,0 +1,63 @@
+//! An engine that has run out of something goes on, and says what it lacks.
+
+use outboard::lab::{Side, Task};
+use outboard::observer::Observer;
+use outboard_tests::joined::{Joined, PATIENCE, SERVER, eventually};
+use outboard_tests::turn;
+use outboard_tests::world::PYTHON;
+
+/// Listens at a port, and for every file that appears at the next.
+const LISTENS: &str = "
+import os, socket, sys, time
+held = []
+for turn in range(3):
+    while turn and not os.path.exists(sys.argv[2] + str(turn)):
+        time.sleep(0.01)
+    held.append(socket.create_server((sys.argv[1], 7000 + turn)))
+    print('listens', turn, flush=True)
+held[0].accept()
+";
+
+#[test]
+fn an_engine_without_free_descriptors_refuses_in_words_and_serves_who_is_attached() {
+    let name = "an_engine_without_free_descriptors_refuses_in_words_and_serves_who_is_attached";
+    let Some(_turn) = turn(name) else { return };
+    let mut joined = Joined::without_engine();
+    let engine = Task::new("prlimit").arg("--nofile=96:96").arg(&joined.executable);
+    let port = format!("xdp:{},ports=16", joined.link.end(Side::B));
+    let arguments = ["--port", &port, "--poll", "adaptive"];
+    let engine = joined.lab.start_engine(engine, Side::B, &joined.socket, &arguments);
+    joined.engine = Some(engine.expect("an engine"));
+    let mut watch = Observer::connect(&joined.socket).expect("an engine");
+    let mark = joined.lab.scratch().join("go");
+    let go = |turn: u32| std::fs::write(format!("{}{turn}", mark.display()), "").expect("a file");
+    let server = joined.accelerated(Task::new(PYTHON).args(["-c", LISTENS, SERVER]).arg(&mark));
+    let mut server = joined.start_ready(Side::B, server, |one| one.output().contains("listens 0"));
+    let mut serves = |port: u16| {
+        let sockets = watch.sockets().expect("the engine answers");
+        sockets.iter().any(|one| one.local.port() == port && one.remote.is_none())
+    };
+    eventually("the first listener", || serves(7000));
+    // Whoever else comes takes what is left.
+    let mut held = Vec::new();
+    let refused = loop {
+        match Observer::connect(&joined.socket) {
+            Ok(observer) => held.push(observer),
+            Err(failure) => break failure.to_string(),
+        }
+        assert!(held.len() < 96, "there is a limit");
+    };
+    assert!(refused.contains("no descriptors left"), "{refused}");
+    // What a program shows is looked at and closed again: there is a number for that.
+    go(1);
+    server.until(PATIENCE, |one| one.output().contains("listens 1")).expect("it listens");
+    eventually("a listener that comes now", || serves(7001));
+    let stats = || Observer::connect(&joined.socket).and_then(|mut one| one.stats());
+    assert!(stats().is_err(), "there is still none for others");
+    drop(held);
+    eventually("descriptors for others", || stats().is_ok());
+    go(2);
+    eventually("one more listener", || serves(7002));
+    assert_eq!(joined.counter("descriptors_exhausted"), 0);
+    assert!(joined.counter("control_refused") > 0);
+}

@@ -1,0 +1,125 @@
+//! What changes of the link under an engine beside the kernel: receive queues, offloads.
+
+use outboard::lab::{Side, Task};
+use outboard_tests::joined::{Joined, Keeper, SERVER, eventually};
+use outboard_tests::turn;
+use outboard_tests::world::PYTHON;
+
+/// Opens so many connections to redis, and uses them in turns, until a file appears. Says how often
+/// each was used when all have been.
+const MANY: &str = "
+import os, socket, sys
+address, count, stop = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+held = [socket.create_connection((address, 6379), 60) for _ in range(count)]
+print('open', flush=True)
+turns = 0
+while not os.path.exists(stop):
+    for one in held:
+        one.sendall(b'PING\\r\\n')
+    for one in held:
+        answer = b''
+        while len(answer) < 7:
+            block = one.recv(7 - len(answer))
+            assert block, 'a connection has ended'
+            answer += block
+    turns += 1
+    print('turn', turns, flush=True)
+";
+
+#[test]
+fn queues_that_are_added_are_served_and_none_is_taken_away() {
+    let Some(_turn) = turn("queues_that_are_added_are_served_and_none_is_taken_away") else {
+        return;
+    };
+    let mut joined = Joined::without_engine();
+    let [a, b] = Side::BOTH.map(|side| joined.link.end(side));
+    let set = |joined: &Joined, side: Side, words: &str| {
+        let end = joined.link.end(side);
+        let line: Vec<&str> = ["ethtool", "-L", &end].into_iter().chain(words.split(' ')).collect();
+        joined.lab.inside(side, &line)
+    };
+    let driver = joined.says(Side::B, &format!("ethtool -i {b}"));
+    if !driver.contains("driver: veth") {
+        // virtio_net, as others, changes nothing while it has a program.
+        joined.start_engine();
+        let _redis = joined.redis();
+        let mut keeper = Keeper::of_redis(&joined);
+        eprintln!("{:?}", set(&joined, Side::B, "combined 1"));
+        assert_eq!(keeper.ask("held", 0), "ok");
+        assert!(joined.answers(SERVER));
+        return;
+    }
+    // A link of its own, whose ends have more queues than cores.
+    joined.ip(Side::B, &format!("link del {b}"));
+    let [host_a, host_b] = Side::BOTH.map(|side| joined.lab.host(side).namespace().to_owned());
+    joined.ip(
+        Side::B,
+        &format!(
+            "link add {a} netns {host_a} numtxqueues 3 numrxqueues 3 type veth peer name {b} netns \
+             {host_b} numtxqueues 3 numrxqueues 3"
+        ),
+    );
+    for (side, address) in [(Side::A, joined.client()), (Side::B, SERVER)] {
+        set(&joined, side, "rx 1 tx 1").expect("one queue");
+        joined.ip(side, &format!("link set {} up", joined.link.end(side)));
+        joined.add_address(side, address);
+    }
+    joined.start_engine();
+    joined.engine_says("1 receive queue,");
+    let unserved = format!("port_rx_queues_unserved{{port=xdp:{b}}}");
+    let _redis = joined.redis();
+    let stop = joined.lab.scratch().join("stop");
+    let many = Task::new(PYTHON).args(["-c", MANY, SERVER, "32"]).arg(&stop);
+    let mut many = joined.start_ready(Side::A, many, |one| one.output().contains("open"));
+    assert_eq!(joined.counter("accepts"), 32);
+    let mut turns = 0;
+    let mut go_on = |many: &mut outboard::lab::Program| {
+        turns = 1 + many.output().matches("turn").count().max(turns);
+        let go = format!("turn {turns}\n");
+        many.until(outboard_tests::joined::PATIENCE, |one| one.output().contains(&go)).expect("it");
+    };
+    for queues in [2, 3] {
+        // First the receiver, as veth wants it; then the sender spreads its frames.
+        set(&joined, Side::B, &format!("rx {queues}")).expect("more queues to receive");
+        set(&joined, Side::A, &format!("tx {queues}")).expect("more queues to send");
+        go_on(&mut many);
+        go_on(&mut many);
+        assert_eq!(joined.counter(&unserved), 0);
+        let accepts = joined.counter("accepts");
+        for _ in 0..8 {
+            assert!(joined.answers(SERVER));
+        }
+        assert_eq!(joined.counter("accepts"), accepts + 8, "new ones on all {queues} queues");
+    }
+    // What has a socket stays.
+    set(&joined, Side::A, "tx 1").expect("fewer to send");
+    assert!(set(&joined, Side::B, "rx 1").is_err(), "the kernel refuses");
+    go_on(&mut many);
+    std::fs::write(&stop, "").expect("a file");
+    let ended = many.wait(outboard_tests::joined::PATIENCE).and_then(|one| one.success());
+    ended.expect("no connection has ended");
+}
+
+#[test]
+fn bulk_goes_on_when_the_link_takes_large_frames_no_more_and_again() {
+    let Some(_turn) = turn("bulk_goes_on_when_the_link_takes_large_frames_no_more") else { return };
+    let joined = Joined::start();
+    let _redis = joined.redis();
+    let b = joined.link.end(Side::B);
+    let set = format!("redis-cli -h {SERVER} setrange big 2000000 x");
+    assert_eq!(joined.says(Side::A, &set).trim(), "2000001");
+    let retransmitted = || joined.counter("tcp_retransmitted_segments");
+    for tso in ["on", "off", "on", "off"] {
+        let words = ["ethtool", "-K", &b, "tso", tso, "gso", tso];
+        joined.lab.inside(Side::B, &words).expect("an offload");
+        let before = retransmitted();
+        eventually("bulk without a loss", || {
+            let before = retransmitted();
+            let got =
+                joined.says(Side::A, &format!("redis-cli -h {SERVER} --raw getrange big 0 -1"));
+            assert!(got.ends_with("x\n") && got.len() == 2_000_002, "{} bytes came", got.len());
+            retransmitted() == before
+        });
+        eprintln!("tso {tso}: {} segments sent again", retransmitted() - before);
+    }
+}
