@@ -141,8 +141,13 @@ fn give(
             let Scratch { places, bounce, .. } = scratch;
             match locate(sessions, payload, places) {
                 Some(region) => {
-                    counters.stream_tx_bytes.add(u64::from(*len));
-                    with_pieces(region, places, bounce, |pieces| port.send(&meta, header, pieces))
+                    let given = with_pieces(region, places, bounce, |pieces| {
+                        port.send(&meta, header, pieces)
+                    });
+                    if given.is_ok() {
+                        counters.stream_tx_bytes.add(u64::from(*len));
+                    }
+                    given
                 }
                 None => {
                     counters.tx_stale.increment();

@@ -116,24 +116,25 @@ impl Binding {
 }
 
 /// Sockets for queues that may be added, of an interface with so many queues `now` and at `most`. The
-/// memory that they would lock is within the limit of the process afterwards, if it may raise it.
+/// process may lock the memory that they will need, if it may give itself that right.
 pub(super) fn spares(now: u32, most: u32) -> io::Result<Vec<OwnedFd>> {
-    let most = most.min(QUEUES_MAX);
-    if now < most {
-        let bytes = (range_of(most).start - range_of(now).start) as u64;
-        raise_locked_memory(bytes);
+    let spares = now..most.min(QUEUES_MAX);
+    if !spares.is_empty() {
+        lift_locked_memory();
     }
-    (now..most).map(|_| socket::open()).collect()
+    spares.map(|_| socket::open()).collect()
 }
 
-/// What was locked with CAP_IPC_LOCK does not count; what will be locked without it does.
-fn raise_locked_memory(bytes: u64) {
+/// What is locked with CAP_IPC_LOCK does not count; what will be locked without it does, together with
+/// that of all processes of the user.
+fn lift_locked_memory() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Memlock);
-    let at_least = |limit: Option<u64>| limit.map(|limit| limit.max(bytes));
-    let wanted = Rlimit { current: at_least(limit.current), maximum: at_least(limit.maximum) };
-    // Without CAP_SYS_RESOURCE it stays as it is: a queue that cannot be served is told then.
-    let _ = setrlimit(Resource::Memlock, wanted);
+    let unlimited = Rlimit { current: None, maximum: None };
+    if setrlimit(Resource::Memlock, unlimited).is_err() {
+        // Without CAP_SYS_RESOURCE: a queue that cannot be served is told of when it comes.
+        let _ = setrlimit(Resource::Memlock, Rlimit { current: limit.maximum, ..limit });
+    }
 }
 
 /// Serves queues that are added.
