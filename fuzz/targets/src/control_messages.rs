@@ -34,6 +34,8 @@ pub fn run(data: &[u8]) {
             assert_eq!(passed.len(), fds.len());
         }
         Received::Garbage(..) => {}
+        // Whoever runs this has used up its descriptors.
+        Received::Crowded(_) => return,
         Received::HungUp => assert!(message.is_empty() && fds.is_empty()),
         Received::Nothing => panic!("a message was sent"),
     }
