@@ -7,9 +7,8 @@ use std::time::Duration;
 use sim::congestion::Line;
 
 use super::Arrangement;
-use crate::demo::bench::{listens, serves, start_engine};
 use crate::failure::Result;
-use crate::lab::{Lab, Program, Side, Task};
+use crate::lab::{Lab, Program, Side, Task, listens, serves};
 use crate::observer::{Observer, Stats};
 use crate::relay::{Frame, Path};
 
@@ -49,7 +48,7 @@ impl<'a> Stage<'a> {
             let port = format!("xdp:{},ports=16", stage.path.device(side));
             let core = lab.host(side).core.to_string();
             let arguments = ["--port", &port, "--core", &core, "--poll", "adaptive"];
-            let engine = start_engine(lab, Task::new(executable), side, &socket, &arguments)?;
+            let engine = lab.start_engine(Task::new(executable), side, &socket, &arguments)?;
             stage.engine = Some((side, engine, socket));
         }
         Ok(stage)
