@@ -21,6 +21,7 @@
 //! congestion = "cubic"
 //! receive_max = 6291456
 //! send_max = 4194304
+//! unsent_low_water = 4294967295
 //! fast_open = 1
 //! fast_open_pause_s = 0
 //! fast_open_key = "00112233-44556677-8899aabb-ccddeeff"
@@ -175,6 +176,7 @@ table! { TcpTable for TcpSettings {
     ecn: EcnMode,
     congestion: CongestionKind,
     send_max: u32,
+    unsent_low_water: u32,
     fast_open: u32,
     fast_open_pause_s: u32,
     fast_open_key: FastOpenKeys,

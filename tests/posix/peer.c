@@ -64,6 +64,10 @@ static void *serve(void *argument) {
     case 'r': setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard); break;
     case 'h': write(fd, "bye", 3); shutdown(fd, SHUT_WR); while (read(fd, &byte, 1) > 0) {} break;
     case 'c': write(fd, "bye", 3); break;
+    case 's': /* slow to begin */
+        usleep(300000);
+        while (recv(fd, (char[65536]){0}, 65536, 0) > 0) {}
+        break;
     case 'q': while (read(fd, &byte, 1) > 0) {} break;
     case 't': /* a trickle: the bytes come one by one */
         for (int i = 0; i < 5; i++) { usleep(20000); write(fd, "12345" + i, 1); }

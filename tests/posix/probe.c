@@ -2,118 +2,17 @@
    depends on the machine: run on kernel sockets and under the library, it must print the same.
    Usage: probe PEER-ADDRESS PORT */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
+#include "probing.h"
 #include <pthread.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
-static struct sockaddr_in peer;
-static const char *check;
 static volatile int pipes;
-
-static void say(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    printf("%s: ", check);
-    vprintf(format, arguments);
-    printf("\n");
-    fflush(stdout);
-    va_end(arguments);
-}
-
-/* The same in parts, so that what they show is done in this order (C leaves the order of a call's
-   arguments open). */
-static void begin(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    printf("%s: ", check);
-    vprintf(format, arguments);
-    va_end(arguments);
-}
-
-static void more(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vprintf(format, arguments);
-    va_end(arguments);
-}
-
-static void finish(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vprintf(format, arguments);
-    printf("\n");
-    fflush(stdout);
-    va_end(arguments);
-}
-
-/* A result with its errno where it failed. */
-static const char *result(long value) {
-    static char text[4][64];
-    static int turn;
-    char *place = text[turn = (turn + 1) % 4];
-    if (value < 0) snprintf(place, 64, "%s", strerrorname_np(errno));
-    else snprintf(place, 64, "%ld", value);
-    return place;
-}
-
-static const char *bits(int events) {
-    static char text[4][64];
-    static int turn;
-    char *place = text[turn = (turn + 1) % 4];
-    snprintf(place, 64, "%s%s%s%s%s%s", events & POLLIN ? "IN " : "", events & POLLPRI ? "PRI " : "",
-             events & POLLOUT ? "OUT " : "", events & POLLERR ? "ERR " : "",
-             events & POLLHUP ? "HUP " : "", events & POLLRDHUP ? "RDHUP " : "");
-    return place;
-}
-
-static int poll_one(int fd, int events, int ms) {
-    struct pollfd entry = {fd, events, 0};
-    int ready = poll(&entry, 1, ms);
-    return ready < 0 ? -1 : ready == 0 ? 0 : entry.revents;
-}
-
-static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
-
-/* A connection whose other end does as `what` says. */
-static int open_to(char what) {
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(fd, (struct sockaddr *)&peer, sizeof peer)) {
-        say("cannot connect: %s", strerrorname_np(errno));
-        exit(1);
-    }
-    int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    write(fd, &what, 1);
-    return fd;
-}
-
-static int int_option(int fd, int level, int name) {
-    int value = -1;
-    socklen_t len = sizeof value;
-    if (getsockopt(fd, level, name, &value, &len)) return -errno;
-    return value;
-}
 
 static long elapsed_ms(struct timespec began) {
     struct timespec now;
@@ -338,13 +237,6 @@ static void timeouts(void) {
     begin("select to write %s", result(select(fd + 1, NULL, &set, NULL, NULL)));
     finish(" set %d", FD_ISSET(fd, &set) != 0);
     close(fd);
-}
-
-static int wait_one(int epoll, int ms) {
-    struct epoll_event events[8];
-    int count = epoll_wait(epoll, events, 8, ms), all = 0;
-    for (int i = 0; i < count; i++) all |= events[i].events;
-    return count <= 0 ? count : all;
 }
 
 static void epolls(void) {
@@ -825,21 +717,12 @@ static void signals(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 3) return 2;
-    peer.sin_family = AF_INET;
-    peer.sin_port = htons(atoi(argv[2]));
-    inet_pton(AF_INET, argv[1], &peer.sin_addr);
-    signal(SIGPIPE, SIG_IGN);
-    static const struct { const char *name; void (*run)(void); } checks[] = {
+    static const struct check checks[] = {
         {"options", options}, {"transfer", transfer}, {"endings", endings},
         {"connecting", connecting}, {"timeouts", timeouts}, {"epoll", epolls},
         {"duplicates", duplicates}, {"listeners", listeners}, {"forks", forks},
         {"threads", threads}, {"datagrams", datagrams}, {"signals", signals},
         {"urgent", urgent},
     };
-    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
-        check = checks[i].name;
-        checks[i].run();
-    }
-    return 0;
+    return run_checks(argc, argv, checks, sizeof checks / sizeof *checks);
 }

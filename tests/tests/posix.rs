@@ -87,6 +87,30 @@ fn sockets_behave_as_the_kernels_on_a_tap() {
 }
 
 #[test]
+fn streams_say_what_the_kernels_say_on_a_packet_port() {
+    compare(
+        "streams_say_what_the_kernels_say_on_a_packet_port",
+        "streams",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+#[test]
+fn streams_say_what_the_kernels_say_on_a_tap() {
+    compare(
+        "streams_say_what_the_kernels_say_on_a_tap",
+        "streams",
+        Arrangement::TapServers,
+        Side::B,
+        CLIENTS,
+        CLIENTS_KERNEL,
+    );
+}
+
+#[test]
 fn datagrams_say_what_the_kernels_say_on_a_packet_port() {
     compare(
         "datagrams_say_what_the_kernels_say_on_a_packet_port",

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_long, c_longlong, c_uint, c_ulong, c_void};
 use std::net::SocketAddr;
 
-use client::sockets::{EpollEvent, Errno};
+use client::sockets::{EpollEvent, Errno, Queue};
 use libc::{
     epoll_event, iovec, loff_t, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t,
     timeval,
@@ -328,16 +328,13 @@ unsafe extern "C" fn fcntl(u: Userdata, fd: c_int, command: c_int, argument: c_l
 }
 
 unsafe extern "C" fn ioctl(u: Userdata, fd: c_int, request: c_ulong, out: *mut c_void) -> c_int {
-    // SIOCINQ is FIONREAD and SIOCOUTQ is TIOCOUTQ; FIONBIO reads what the others write.
-    let outcome = match request {
-        libc::FIONREAD | libc::TIOCOUTQ => {
-            let unread = request == libc::FIONREAD;
-            system_call(u, SystemCall::Queued { fd, unread }).and_then(|answer| {
-                // SAFETY: packetdrill gives room for an int.
-                unsafe { memory::write(&answer.bytes, out, size_of::<c_int>()) }
-            })
-        }
-        libc::FIONBIO => {
+    let outcome = match (request, Queue::asked_by(request)) {
+        (_, Some(queue)) => system_call(u, SystemCall::Queued { fd, queue }).and_then(|answer| {
+            // SAFETY: packetdrill gives room for an int.
+            unsafe { memory::write(&answer.bytes, out, size_of::<c_int>()) }
+        }),
+        // It reads what the others write.
+        (libc::FIONBIO, None) => {
             // SAFETY: packetdrill gives an int.
             let wanted = unsafe { memory::read(out, size_of::<c_int>()) };
             wanted.and_then(|wanted| {

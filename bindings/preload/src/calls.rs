@@ -1,6 +1,7 @@
 //! The exported C functions, by subject.
 
 mod descriptors;
+mod moving;
 mod programs;
 mod streams;
 mod transfers;

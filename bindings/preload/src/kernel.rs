@@ -229,6 +229,21 @@ impl Kernel for Raw {
             .map(drop)
     }
 
+    fn raw_option(&self, fd: RawFd, level: i32, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
+        let mut len = socklen_t::try_from(out.len()).unwrap_or(socklen_t::MAX);
+        // SAFETY: `len` writable bytes at `out`.
+        check(|| unsafe {
+            real::getsockopt(fd, level, name, out.as_mut_ptr().cast(), &raw mut len)
+        })?;
+        Ok(len as usize)
+    }
+
+    fn set_raw_option(&self, fd: RawFd, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
+        let len = socklen_t::try_from(value.len()).unwrap_or(socklen_t::MAX);
+        // SAFETY: `len` readable bytes at `value`.
+        check(|| unsafe { real::setsockopt(fd, level, name, value.as_ptr().cast(), len) }).map(drop)
+    }
+
     fn status_flags(&self, fd: RawFd) -> Result<i32, Errno> {
         // SAFETY: no memory is passed.
         check(|| unsafe { real::fcntl(fd, libc::F_GETFL, 0) })
@@ -262,9 +277,10 @@ impl Kernel for Raw {
         let _ = check(|| unsafe { real::read(fd, (&raw mut count).cast(), 8) });
     }
 
-    fn inert(&self) -> Result<RawFd, Errno> {
+    fn inert(&self, v6: bool) -> Result<RawFd, Errno> {
+        let domain = if v6 { libc::AF_INET6 } else { libc::AF_INET };
         // SAFETY: no memory is passed.
-        check(|| unsafe { real::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })
+        check(|| unsafe { real::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })
     }
 
     fn lend(&self, fd: RawFd, body: &mut dyn FnMut(BorrowedFd<'_>)) {

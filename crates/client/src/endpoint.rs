@@ -56,6 +56,8 @@ bitflags::bitflags! {
         const ERR = 16;
         /// Urgent data lies ahead.
         const PRI = 32;
+        /// Times that were asked for wait to be taken ([`Endpoint::take_stamp`]).
+        const STAMPS = 64;
     }
 }
 
@@ -101,6 +103,8 @@ pub(crate) struct Inner {
     pub addresses: Mutex<Addresses>,
     /// As the program has set it; 0 while it tunes itself.
     send_limit: AtomicU64,
+    /// Bytes that must have come before reading is announced.
+    low_water: AtomicU64,
     /// Reports of errors of a datagram endpoint, once they are expected.
     pub errors: Mutex<Errors>,
     pub sorts: AtomicBool,
@@ -147,6 +151,11 @@ impl Call<'_> {
         self.driver().ring(self.view().index(), direction);
     }
 
+    /// Asks the engine.
+    pub fn ask(&self, request: &Request) -> Result<Reply, Errno> {
+        self.inner.session.call(self.inner.primary().worker, request)
+    }
+
     /// The error that waits, if it has not been reported.
     pub fn error(&self, levels: &Levels) -> Option<Errno> {
         (levels.errno != 0 && self.view().report_error(levels.errors))
@@ -177,6 +186,13 @@ impl Call<'_> {
             wished => wished.min(share(left)),
         }
     }
+}
+
+/// Bytes that a read would bring. A byte out of band alone is nothing to read.
+fn come(call: &Call<'_>, levels: &Levels) -> u64 {
+    let consumed = call.view().consumed();
+    let at_mark = levels.urgent == consumed + 1 && !call.has_urgent_inline();
+    levels.readable.saturating_sub(consumed + u64::from(at_mark))
 }
 
 /// A connection may always hold this much: enough to go on.
@@ -263,6 +279,7 @@ impl Endpoint {
             parts: parts.filter(|parts| !parts.is_empty())?,
             addresses: Mutex::new(addresses),
             send_limit: AtomicU64::new(0),
+            low_water: AtomicU64::new(1),
             errors: Mutex::default(),
             sorts: AtomicBool::new(false),
             gate: AtomicU64::new(0),
@@ -371,9 +388,13 @@ impl Endpoint {
         if ended || peer_closed || shut_read {
             readiness |= Readiness::IN | Readiness::RDHUP;
         }
-        // A byte out of band alone is nothing to read.
-        let at_mark = levels.urgent == consumed + 1 && !call.has_urgent_inline();
-        if levels.readable > consumed + u64::from(at_mark) {
+        let come = come(call, &levels);
+        // No more comes into a window that is used up, however much the program wants to have.
+        let least = match levels.status.contains(Status::WINDOW_USED) {
+            true => 1,
+            false => self.low_water(),
+        };
+        if come >= least {
             readiness |= Readiness::IN;
         }
         let has_come = levels.urgent > consumed && levels.readable >= levels.urgent;
@@ -386,6 +407,7 @@ impl Endpoint {
         if levels.errno != 0 && view.reported_errors() != levels.errors {
             readiness |= Readiness::ERR;
         }
+        readiness.set(Readiness::STAMPS, levels.status.contains(Status::STAMPS_WAIT));
         if !asked.contains(Readiness::OUT) {
             return readiness;
         }
@@ -394,6 +416,35 @@ impl Endpoint {
             readiness |= Readiness::OUT;
         }
         readiness
+    }
+
+    /// Bytes that must have come before reading is announced, and that a blocking read waits for
+    /// (SO_RCVLOWAT).
+    pub fn low_water(&self) -> u64 {
+        self.inner.low_water.load(Ordering::Relaxed)
+    }
+
+    /// Sets them; at least one. The window grows until it holds so many, where it tunes itself.
+    pub fn set_low_water(&self, bytes: u64) -> Result<(), Errno> {
+        self.inner.low_water.store(bytes.max(1), Ordering::Relaxed);
+        self.set_option(OptionName::ReceiveLowWater, bytes.max(1))
+    }
+
+    /// Whether one who has seen `seen` bytes, and waits for more, has something to do: more have
+    /// come, or none will.
+    pub fn is_beyond(&self, seen: u64) -> bool {
+        let Ok(call) = self.call() else { return true };
+        let levels = call.view().levels();
+        let ends = Status::PEER_CLOSED | Status::HANGUP | Status::ERROR;
+        come(&call, &levels) > seen || levels.status.intersects(ends) || call.is_shut_for_reading()
+    }
+
+    /// What TCP_INQ tells after a read: the bytes that wait, one more once the peer has closed.
+    pub fn queue_hint(&self) -> u64 {
+        let Ok(call) = self.call() else { return 0 };
+        let levels = call.view().levels();
+        let waiting = levels.readable.saturating_sub(call.view().consumed());
+        waiting + u64::from(levels.status.contains(Status::PEER_CLOSED))
     }
 
     /// Whether there is room to send, asking for an event if not.
@@ -420,6 +471,11 @@ impl Endpoint {
             if levels.acked < wish {
                 break;
             }
+        }
+        if by_bytes && levels.status.contains(Status::UNSENT_LIMITED) {
+            // The engine tells by itself when half of it is gone.
+            let (sent, most, _) = view.unsent_limit();
+            room &= view.written().saturating_sub(sent) * 2 < u64::from(most);
         }
         let lane = &call.driver().lane;
         if !lane.has_stock() {
@@ -483,12 +539,28 @@ impl Endpoint {
         }
     }
 
-    /// Bytes written and not yet acknowledged by the peer (SIOCOUTQ); datagrams not yet sent.
+    /// Bytes written and not yet acknowledged by the peer (SIOCOUTQ); datagrams not yet sent. An
+    /// end of the stream that the peer has not acknowledged counts as one byte.
+    pub fn unacknowledged_bytes(&self) -> u64 {
+        match self.call() {
+            Ok(call) if !call.is_shut_for_writing() || self.inner.kind != Kind::Stream => {
+                let view = call.view();
+                view.written().saturating_sub(view.levels().acked)
+            }
+            Ok(call) => self.not_yet(&call, OptionName::AckedEnd),
+            Err(_) => 0,
+        }
+    }
+
+    /// Bytes of a stream that are not yet sent (SIOCOUTQNSD).
     pub fn unsent_bytes(&self) -> u64 {
-        self.call().map_or(0, |call| {
-            let view = call.view();
-            view.written().saturating_sub(view.levels().acked)
-        })
+        self.call_as(Kind::Stream).map_or(0, |call| self.not_yet(&call, OptionName::SentEnd))
+    }
+
+    /// What of the written stream, with its end, lies behind what an option tells.
+    fn not_yet(&self, call: &Call<'_>, option: OptionName) -> u64 {
+        let end = call.view().written() + u64::from(call.is_shut_for_writing());
+        end.saturating_sub(self.option(option).unwrap_or(end))
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
@@ -536,7 +608,7 @@ impl Endpoint {
     pub fn option(&self, option: OptionName) -> Result<u64, Errno> {
         let call = self.call()?;
         let request = Request::Option { endpoint: call.view().index(), option };
-        match self.inner.session.call(self.inner.primary().worker, &request)? {
+        match call.ask(&request)? {
             Reply::Value(value) => Ok(value),
             _ => Err(Errno::PROTO),
         }
@@ -546,7 +618,7 @@ impl Endpoint {
     pub fn info(&self) -> Result<ConnectionInfo, Errno> {
         let call = self.call_as(Kind::Stream)?;
         let request = Request::Info { endpoint: call.view().index() };
-        match self.inner.session.call(self.inner.primary().worker, &request)? {
+        match call.ask(&request)? {
             Reply::Info(info) => Ok(info),
             _ => Err(Errno::PROTO),
         }

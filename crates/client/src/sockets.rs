@@ -17,14 +17,17 @@ mod ancillary;
 mod datagram;
 mod epoll;
 mod fork;
+mod kept;
 mod kernel;
 mod link;
 mod marks;
 mod naming;
 mod notices;
 mod options;
+mod own_options;
 mod poll;
 mod socket;
+mod streams;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -38,6 +41,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use kernel::{EpollEvent, Kernel, PollFd, Received, SigMask};
 pub use rustix::io::Errno;
+pub use transfer::Queue;
 
 use epoll::Epoll;
 use link::Link;
@@ -339,15 +343,6 @@ impl Sockets {
     pub fn notice_unseekable(&self) {
         self.notice(Notice::Unseekable, || {
             "sendfile from a pipe to an accelerated connection is not supported (EINVAL)".into()
-        });
-    }
-
-    /// splice(2) with an accelerated connection.
-    pub fn notice_splice(&self) {
-        self.notice(Notice::Splice, || {
-            "splice with an accelerated connection is not supported (EINVAL); the program should \
-             fall back to read and write"
-                .into()
         });
     }
 

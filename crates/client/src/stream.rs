@@ -4,12 +4,26 @@ use std::io::{IoSlice, IoSliceMut};
 
 use rustix::io::Errno;
 use shm::Status;
-use shm::client_side::{Direction, Levels, ReceiveGuard};
+use shm::client_side::{Direction, Levels, ReceiveGuard, SendGuard};
 use shm::descriptor::{DescriptorFlags, DescriptorKind, Span};
 use shm::region::Region;
+use shm::request::{OptionName, Reply, Request, Stamp};
 
 use crate::driver::reentered;
 use crate::endpoint::{Call, Endpoint, Kind};
+
+/// What a program wishes for what it writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// More is to follow at once, so that a partial segment may wait (MSG_MORE).
+    pub more: bool,
+    /// When all of it is taken, what follows shares no segment with it (MSG_EOR).
+    pub ends_record: bool,
+    /// What is to be told of the last byte: the bits of a [`Stamp`].
+    pub stamps: u8,
+    /// Of the last byte that is taken, if not all are.
+    pub stamps_part: bool,
+}
 
 /// Where the next byte goes to or comes from in a list of slices.
 #[derive(Default)]
@@ -199,13 +213,65 @@ impl Endpoint {
         more: bool,
         ends_record: bool,
     ) -> Result<usize, Errno> {
+        self.write_stamped(parts, Wish { more, ends_record, ..Wish::default() })
+    }
+
+    /// The same with everything that can be wished for.
+    pub fn write_stamped(&self, parts: &[IoSlice<'_>], wish: Wish) -> Result<usize, Errno> {
         let mut kind = DescriptorFlags::empty();
-        kind.set(DescriptorFlags::MORE, more);
-        kind.set(DescriptorFlags::RECORD_END, ends_record);
-        self.send(parts, kind)
+        kind.set(DescriptorFlags::MORE, wish.more);
+        kind.set(DescriptorFlags::RECORD_END, wish.ends_record);
+        let asked = u32::from(wish.stamps) << DescriptorFlags::STAMP_SHIFT;
+        let stamps = DescriptorFlags::from_bits_truncate(asked as u8) & DescriptorFlags::STAMPS;
+        if stamps.is_empty() {
+            return self.send(parts, kind);
+        }
+        self.send_stamped(parts, kind, stamps, wish.stamps_part)
+    }
+
+    /// Takes the oldest of the times that were asked for; EAGAIN when there is none.
+    pub fn take_stamp(&self) -> Result<Stamp, Errno> {
+        let call = self.call_as(Kind::Stream)?;
+        if !call.view().levels().status.contains(Status::STAMPS_WAIT) {
+            return Err(call.again());
+        }
+        match call.ask(&Request::TakeStamp { endpoint: call.view().index() })? {
+            Reply::Stamp(stamp) => Ok(stamp),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// When the byte came that lies `ahead` bytes before the next to be read counted backwards:
+    /// 0 is the one read last. Nanoseconds of the monotonic clock; `None` where it is not known
+    /// ([`OptionName::ReceiveStamps`]).
+    pub fn arrival(&self, ahead: u64) -> Option<u64> {
+        let call = self.call_as(Kind::Stream).ok()?;
+        let end = call.view().consumed() + ahead;
+        let request = Request::Arrival { endpoint: call.view().index(), end };
+        match call.ask(&request) {
+            Ok(Reply::Value(at_ns)) => Some(at_ns).filter(|at_ns| *at_ns != 0),
+            _ => None,
+        }
+    }
+
+    /// How much of the stream is acknowledged, and how much is written.
+    pub fn send_ends(&self) -> (u64, u64) {
+        let Ok(call) = self.call_as(Kind::Stream) else { return (0, 0) };
+        (call.view().levels().acked, call.view().written())
     }
 
     fn send(&self, parts: &[IoSlice<'_>], kind: DescriptorFlags) -> Result<usize, Errno> {
+        self.send_stamped(parts, kind, DescriptorFlags::empty(), false)
+    }
+
+    /// Writes; the last byte, if all is taken or `part` is said, is asked about by `stamps`.
+    fn send_stamped(
+        &self,
+        parts: &[IoSlice<'_>],
+        kind: DescriptorFlags,
+        stamps: DescriptorFlags,
+        part: bool,
+    ) -> Result<usize, Errno> {
         let call = self.call_as(Kind::Stream)?;
         let view = call.view();
         let mut levels = view.levels();
@@ -229,17 +295,25 @@ impl Endpoint {
         }
         let mut place = Place::default();
         let mut done = 0;
+        // What is asked about is the last span, which is known once nothing follows.
+        let mut last: Option<(DescriptorFlags, Span)> = None;
         'filling: loop {
             let limit = call.send_limit();
             // The last slot is left for the end of the stream.
-            while done < total && send.room() > 1 {
+            while done < total && send.room() > 1 + u32::from(last.is_some()) {
                 if send.written().saturating_sub(levels.acked) >= limit {
                     levels = view.levels();
                     if send.written().saturating_sub(levels.acked) >= limit {
                         break;
                     }
                 }
-                let wanted = u32::try_from(total - done).unwrap_or(u32::MAX);
+                let mut wanted = u32::try_from(total - done).unwrap_or(u32::MAX);
+                if levels.status.contains(Status::UNSENT_LIMITED) {
+                    match self.ahead(&call, &send) {
+                        0 => break,
+                        ahead => wanted = wanted.min(ahead),
+                    }
+                }
                 let carved = {
                     let Ok(mut lane) = driver.lane.lock(driver.tag()) else { break 'filling };
                     lane.carve(wanted, 1)
@@ -253,7 +327,11 @@ impl Endpoint {
                 if done < total {
                     flags.remove(DescriptorFlags::RECORD_END);
                 }
-                send.push(DescriptorKind::Data, flags, carved.span);
+                if stamps.is_empty() {
+                    send.push(DescriptorKind::Data, flags, carved.span);
+                } else if let Some((flags, span)) = last.replace((flags, carved.span)) {
+                    send.push(DescriptorKind::Data, flags, span);
+                }
             }
             // Whoever writes less than asked waits for room without asking again: an event must
             // come once there is some, unless it came meanwhile.
@@ -261,11 +339,46 @@ impl Endpoint {
                 break;
             }
         }
+        if let Some((mut flags, span)) = last {
+            flags.set(stamps, done == total || part);
+            send.push(DescriptorKind::Data, flags, span);
+        }
         if done == 0 {
             return Err(call.again());
         }
         call.ring(Direction::Send);
         Ok(done)
+    }
+
+    /// How much more may be written ahead of what is sent, where that is limited: as the kernel
+    /// fills frames, what is begun is filled up, and another one begun while there is less than
+    /// the limit.
+    fn ahead(&self, call: &Call<'_>, send: &SendGuard<'_>) -> u32 {
+        let may_write = || {
+            let (sent, most, frame) = call.view().unsent_limit();
+            let unsent = send.written().saturating_sub(sent);
+            let frame = u64::from(frame.max(1));
+            let begun = unsent % frame;
+            let room = match (begun, unsent < u64::from(most)) {
+                (0, true) => frame,
+                (0, false) => 0,
+                (begun, _) => frame - begun,
+            };
+            room as u32
+        };
+        match may_write() {
+            0 => {
+                // What has been written so far may have gone meanwhile.
+                call.ring(Direction::Send);
+                let request =
+                    Request::Option { endpoint: call.view().index(), option: OptionName::SentEnd };
+                if call.ask(&request).is_err() {
+                    return 0;
+                }
+                may_write()
+            }
+            room => room,
+        }
     }
 
     /// [`Self::write_vectored`] from one slice.

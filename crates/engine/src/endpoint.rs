@@ -76,7 +76,6 @@ impl Stream {
 }
 
 /// Bytes from the client on their way out.
-#[derive(Default)]
 pub struct SendHalf {
     /// What is not acknowledged yet.
     pub list: SpanList,
@@ -84,6 +83,12 @@ pub struct SendHalf {
     pub acked: u64,
     /// Bytes worth having at hand, as last published.
     pub room: u32,
+    /// Sent, as far as is kept count of: where `unsent_most` is a limit.
+    pub sent: u64,
+    /// Bytes that may be written and not sent, as last published; [`u32::MAX`] for no limit.
+    pub unsent_most: u32,
+    /// The client knows that it may write more, by an event since it last wrote.
+    pub room_told: bool,
     /// The client has said that it writes no more.
     pub fin: bool,
     /// The stack has been told so.
@@ -96,6 +101,39 @@ pub struct SendHalf {
     pub at_share: bool,
     /// In the session's list of endpoints whose descriptors had to wait for a span.
     pub waits_for_span: bool,
+}
+
+impl Default for SendHalf {
+    fn default() -> Self {
+        Self {
+            list: SpanList::default(),
+            acked: 0,
+            room: 0,
+            sent: 0,
+            unsent_most: u32::MAX,
+            room_told: false,
+            fin: false,
+            shut: false,
+            is_cut: false,
+            taken_news: false,
+            at_share: false,
+            waits_for_span: false,
+        }
+    }
+}
+
+impl SendHalf {
+    /// Whether a client whose writing ahead is limited may write more, and has not been told so since
+    /// it last wrote.
+    pub fn has_new_room(&mut self) -> bool {
+        if self.unsent_most == u32::MAX || self.room_told {
+            return false;
+        }
+        // As the kernel: woken when half of it is gone.
+        let unsent = self.list.end().saturating_sub(self.sent);
+        self.room_told = unsent * 2 < u64::from(self.unsent_most);
+        self.room_told
+    }
 }
 
 /// Bytes from the peer on their way in.
@@ -122,6 +160,8 @@ pub struct ReceiveHalf {
     pub window: u32,
     /// What of the pool this takes.
     pub promise: Promise,
+    /// When bytes came, where that is asked for.
+    pub arrivals: Option<Box<Arrivals>>,
 }
 
 impl ReceiveHalf {
@@ -132,6 +172,31 @@ impl ReceiveHalf {
             return u64::MAX;
         }
         self.consumed.saturating_add(u64::from(self.window / 4))
+    }
+}
+
+/// Times kept for one connection; beyond them the newest bytes count as come with those before.
+const ARRIVALS_MAX: usize = 4096;
+
+/// When the bytes of a receive stream came: the end of what came at a time, and the time.
+#[derive(Debug, Default)]
+pub struct Arrivals(VecDeque<(u64, u64)>);
+
+impl Arrivals {
+    /// Bytes up to `end` have come now. Those before `consumed` are not asked about any more.
+    pub fn note(&mut self, end: u64, now_ns: u64, consumed: u64) {
+        while self.0.pop_front_if(|(end, _)| *end < consumed).is_some() {}
+        let is_full = self.0.len() == ARRIVALS_MAX;
+        match self.0.back_mut() {
+            Some(last) if is_full || last.1 == now_ns => last.0 = end,
+            _ => self.0.push_back((end, now_ns)),
+        }
+    }
+
+    /// When the byte before `end` came; 0 where that is not known.
+    pub fn of(&self, end: u64) -> u64 {
+        let at = self.0.partition_point(|(known, _)| *known < end);
+        self.0.get(at).map_or(0, |(_, at_ns)| *at_ns)
     }
 }
 

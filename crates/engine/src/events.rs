@@ -64,7 +64,7 @@ impl Worker {
 
     /// Writes a connection's levels to its endpoint, and notes the news if there are any.
     pub(crate) fn show_levels(&mut self, place: u32, index: u32, id: SocketId, levels: &TcpLevels) {
-        let now = self.now;
+        let (now, unsent_most) = (self.now, self.tcp.unsent_low_water);
         let Some(session) = self.sessions.at(place) else { return };
         match session.endpoints.get(index as usize) {
             Some(Endpoint { role: Role::Stream(stream), .. }) if stream.id == id => {}
@@ -85,6 +85,9 @@ impl Worker {
         }
         if levels.readable > stream.receive.readable {
             stream.receive.readable = levels.readable;
+            if let Some(arrivals) = &mut stream.receive.arrivals {
+                arrivals.note(levels.readable, now.0, stream.receive.consumed);
+            }
             if stream.receive.deaf {
                 // Failing is as good: then there is nothing to make room for.
                 let _ = self.stack.tcp_consumed(now, id, levels.readable);
@@ -113,7 +116,21 @@ impl Worker {
             view.set_urgent(urgent);
             news = true;
         }
-        let status = status_of(levels);
+        let unsent_most = match stream.options.unsent_low_water {
+            0 => unsent_most,
+            most => most,
+        };
+        let mut status = status_of(levels);
+        if unsent_most != u32::MAX {
+            status |= Status::UNSENT_LIMITED;
+            view.limit_unsent(unsent_most, levels.frame_bytes);
+            stream.send.sent = stream.send.sent.max(levels.sent);
+            view.set_sent(stream.send.sent);
+        }
+        if unsent_most != stream.send.unsent_most {
+            stream.send.unsent_most = unsent_most;
+            news = true;
+        }
         if status != stream.status {
             stream.status = status;
             let error = levels.error.map_or(0, |error| errno::number(errno::of_connection(error)));
@@ -187,7 +204,8 @@ impl Worker {
                 let told = std::mem::take(&mut stream.urgent_news);
                 let taken = std::mem::take(&mut stream.send.taken_news);
                 let due = endpoint.view.is_wish_due(stream.send.acked, taken);
-                if !told && !due {
+                let room = stream.send.has_new_room();
+                if !told && !due && !room {
                     continue;
                 }
             }
@@ -223,5 +241,7 @@ fn status_of(levels: &TcpLevels) -> Status {
     if levels.error.is_some() {
         status |= Status::ERROR;
     }
+    status.set(Status::WINDOW_USED, levels.window_used);
+    status.set(Status::STAMPS_WAIT, levels.stamps > 0);
     status
 }

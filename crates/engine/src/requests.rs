@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use port::Claim;
 use rustix::io::Errno;
 use shm::request::{
-    Addresses, ConnectOptions, ConnectionInfo, LEFT_TO_KERNEL, OptionName, Reply, Request,
+    Addresses, ConnectOptions, ConnectionInfo, LEFT_TO_KERNEL, OptionName, Reply, Request, Stamp,
 };
-use stack::api::{CongestionKind, Local, PathMtuDiscovery, TcpOptions, TcpState};
+use stack::api::{CongestionKind, Local, PathMtuDiscovery, TcpLevels, TcpOptions, TcpState};
 use stack::tcp::{FastOpenKeys, TcpDetails, TcpInfo};
 
 use crate::claims::places;
@@ -69,6 +69,7 @@ impl Worker {
             return;
         };
         stream.send.taken_news = true;
+        stream.send.room_told = false;
         let (id, shut) = (stream.id, std::mem::replace(&mut stream.send.shut, taken.fin));
         // A connection that has died meanwhile takes nothing more; its levels say so.
         if let Some(urgent) = taken.urgent {
@@ -76,6 +77,9 @@ impl Worker {
         }
         for &end in &session.record_ends {
             let _ = self.stack.tcp_end_record(now, id, end);
+        }
+        for &(end, kinds) in &session.stamps {
+            let _ = self.stack.tcp_stamp(now, id, end, kinds);
         }
         let _ = if taken.more {
             self.stack.tcp_written_more(now, id, taken.end)
@@ -129,6 +133,8 @@ impl Worker {
             Request::ConnectDatagram { endpoint, remote } => {
                 self.connect_datagram(place, endpoint, remote)
             }
+            Request::TakeStamp { endpoint } => self.take_stamp(place, endpoint),
+            Request::Arrival { endpoint, end } => self.arrival(place, endpoint, end),
             Request::SetFastOpenKeys { endpoint, primary, backup } => {
                 self.set_fast_open_keys(place, endpoint, primary, backup)
             }
@@ -434,6 +440,9 @@ impl Worker {
             }
             _ => None,
         };
+        if option == OptionName::ReceiveStamps {
+            return self.remember_arrivals(place, index, value != 0);
+        }
         let options = self.options_of(place, index)?;
         let mut changed = *options;
         apply(&mut changed, option, value, limit)?;
@@ -446,6 +455,11 @@ impl Worker {
                 OptionName::Nodelay if value != 0 => self.stack.tcp_push(now, id),
                 _ => Ok(()),
             };
+            if matches!(option, OptionName::ReceiveLowWater | OptionName::UnsentLowWater)
+                && let Ok(levels) = self.stack.tcp_levels(id)
+            {
+                self.show_levels(place, index, id, &levels);
+            }
         }
         Ok(Reply::Done)
     }
@@ -463,8 +477,51 @@ impl Worker {
                 _ => u64::from(!info.more.interactive),
             }));
         }
+        if matches!(option, OptionName::SentEnd | OptionName::AckedEnd) {
+            let levels = self.levels_of(place, index)?;
+            let is_sent = option == OptionName::SentEnd;
+            return Ok(Reply::Value(if is_sent { levels.sent } else { levels.acked_all }));
+        }
         let options = self.options_of(place, index)?;
         value(options, option).map(Reply::Value)
+    }
+
+    /// Remembers when bytes come from now on, of a connection; those that a listener accepts are
+    /// asked for each by itself.
+    fn remember_arrivals(&mut self, place: u32, index: u32, on: bool) -> Result<Reply, Errno> {
+        if let Some(Role::Stream(stream)) = self.endpoint(place, index).map(|one| &mut one.role) {
+            stream.receive.arrivals = on.then(Box::default);
+        }
+        Ok(Reply::Done)
+    }
+
+    fn take_stamp(&mut self, place: u32, index: u32) -> Result<Reply, Errno> {
+        let Some(Role::Stream(stream)) = self.endpoint(place, index).map(|one| &one.role) else {
+            return Err(Errno::BADF);
+        };
+        let id = stream.id;
+        let stamp = self.stack.tcp_take_stamp(id).map_err(errno::of_request)?;
+        let levels = self.stack.tcp_levels(id).map_err(errno::of_request)?;
+        self.show_levels(place, index, id, &levels);
+        let stamp = stamp.ok_or(Errno::AGAIN)?;
+        Ok(Reply::Stamp(Stamp { kind: stamp.kind, end: stamp.end, at_ns: stamp.at_ns }))
+    }
+
+    fn arrival(&mut self, place: u32, index: u32, end: u64) -> Result<Reply, Errno> {
+        let Some(Role::Stream(stream)) = self.endpoint(place, index).map(|one| &one.role) else {
+            return Err(Errno::BADF);
+        };
+        let arrivals = stream.receive.arrivals.as_ref();
+        Ok(Reply::Value(arrivals.map_or(0, |arrivals| arrivals.of(end))))
+    }
+
+    /// Where a connection stands.
+    fn levels_of(&mut self, place: u32, index: u32) -> Result<TcpLevels, Errno> {
+        let Some(Role::Stream(stream)) = self.endpoint(place, index).map(|one| &one.role) else {
+            return Err(Errno::NOTCONN);
+        };
+        let id = stream.id;
+        self.stack.tcp_levels(id).map_err(errno::of_request)
     }
 
     fn info(&mut self, place: u32, index: u32) -> Result<Reply, Errno> {
@@ -662,8 +719,13 @@ fn apply(
         }
         OptionName::FastOpen => options.fast_open_queue = number,
         OptionName::FastOpenNoCookie => options.fast_open_no_cookie = number != 0,
+        OptionName::ReceiveLowWater => options.recv_low_water = number.max(1),
+        OptionName::UnsentLowWater => options.unsent_low_water = number,
         OptionName::Backlog
         | OptionName::PathMtu
+        | OptionName::SentEnd
+        | OptionName::AckedEnd
+        | OptionName::ReceiveStamps
         | OptionName::ReceiveErrors
         | OptionName::ReceiveErrors6
         | OptionName::NoCheck6Receive
@@ -764,8 +826,13 @@ fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
         OptionName::DeferAccept => u64::from(timeouts_end(options.defer_accept).cast_unsigned()),
         OptionName::FastOpen => u64::from(options.fast_open_queue),
         OptionName::FastOpenNoCookie => u64::from(options.fast_open_no_cookie),
+        OptionName::ReceiveLowWater => u64::from(options.recv_low_water),
+        OptionName::UnsentLowWater => u64::from(options.unsent_low_water),
         OptionName::Backlog
         | OptionName::PathMtu
+        | OptionName::SentEnd
+        | OptionName::AckedEnd
+        | OptionName::ReceiveStamps
         | OptionName::Quickack
         | OptionName::ReceiveErrors
         | OptionName::ReceiveErrors6

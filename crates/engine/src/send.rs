@@ -50,6 +50,7 @@ impl Session {
         let (mut took, mut more) = (false, false);
         let mut urgent = None;
         self.record_ends.clear();
+        self.stamps.clear();
         let mut breach = None;
         for _ in 0..slots {
             if !closing && send.list.count() >= share(self.spans.total()) {
@@ -104,6 +105,9 @@ impl Session {
                     }
                     if descriptor.ends_record {
                         self.record_ends.push(send.list.end());
+                    }
+                    if descriptor.stamps != 0 {
+                        self.stamps.push((send.list.end(), descriptor.stamps));
                     }
                 }
                 _ => {

@@ -120,6 +120,8 @@ pub struct Session {
     pub waiting_for_span: Vec<u32>,
     /// Where records end (MSG_EOR) among the descriptors that were taken last.
     pub record_ends: Vec<u64>,
+    /// Bytes to be told of (SO_TIMESTAMPING) among the same descriptors, and what.
+    pub stamps: Vec<(u64, u8)>,
     /// Listening endpoints whose waiting connections are not shown for lack of buffers.
     pub waiting_to_accept: Vec<u32>,
     /// Endpoints that hold pages and were not asked to ring when they have read them.
@@ -193,6 +195,7 @@ impl Session {
             share: UserShare::default(),
             waiting_for_span: Vec::new(),
             record_ends: Vec::new(),
+            stamps: Vec::new(),
             waiting_to_accept: Vec::new(),
             unswept: Vec::new(),
             orphans: Vec::new(),

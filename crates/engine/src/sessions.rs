@@ -7,6 +7,7 @@ use stack::api::{DatagramMeta, Owner, Sink, SocketId, UdpErrorReport};
 
 use crate::config::Limits;
 use crate::control::exchange::SessionKey;
+use crate::endpoint::Role;
 use crate::receive::Stash;
 use crate::session::Session;
 use crate::stats::Counters;
@@ -159,6 +160,18 @@ impl Sessions {
         {
             endpoint.has_news = true;
             self.news.push((place, index));
+        }
+    }
+}
+
+impl Sessions {
+    /// More of a stream whose client is limited by what is sent has been sent.
+    pub fn note_sent(&mut self, place: u32, index: u32) {
+        if let Some(endpoint) = self.at(place).and_then(|s| s.endpoints.get_mut(index as usize))
+            && let Role::Stream(stream) = &endpoint.role
+        {
+            endpoint.view.set_sent(stream.send.sent);
+            self.note_news(place, index);
         }
     }
 }

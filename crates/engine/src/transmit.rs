@@ -39,6 +39,8 @@ pub struct Scratch {
     datagram: Vec<(u64, u32)>,
     bounce: Vec<u8>,
     loopback: Vec<u8>,
+    /// The endpoint of the stream located last, where it is kept count of what is sent.
+    counted: Option<(u32, u32)>,
 }
 
 /// What became of a frame.
@@ -93,9 +95,11 @@ fn locate<'a>(
     sessions: &'a mut Sessions,
     payload: &Payload,
     places: &mut Vec<(u64, u32)>,
+    counted: &mut Option<(u32, u32)>,
 ) -> Option<&'a Region> {
     let Payload::Stream { id, owner, offset, len } = *payload else { return None };
     places.clear();
+    *counted = None;
     let (place, which) = match Holder::of(owner) {
         Holder::Endpoint { place, index } => (place, Ok(index)),
         Holder::Orphan { place, orphan } => (place, Err(orphan)),
@@ -104,7 +108,13 @@ fn locate<'a>(
     let Session { endpoints, orphans, spans, region, .. } = sessions.at(place)?;
     let (of, list) = match which {
         Ok(index) => match &mut endpoints.get_mut(index as usize)?.role {
-            Role::Stream(stream) => (stream.id, &mut stream.send.list),
+            Role::Stream(stream) => {
+                if stream.send.unsent_most != u32::MAX {
+                    stream.send.sent = stream.send.sent.max(offset + u64::from(len));
+                    *counted = Some((place, index));
+                }
+                (stream.id, &mut stream.send.list)
+            }
             _ => return None,
         },
         Err(orphan) => {
@@ -138,8 +148,8 @@ fn give(
             port.send(&meta, header, &[bytes])
         }
         payload @ Payload::Stream { len, .. } => {
-            let Scratch { places, bounce, .. } = scratch;
-            match locate(sessions, payload, places) {
+            let Scratch { places, bounce, counted, .. } = scratch;
+            match locate(sessions, payload, places, counted) {
                 Some(region) => {
                     let given = with_pieces(region, places, bounce, |pieces| {
                         port.send(&meta, header, pieces)
@@ -156,6 +166,9 @@ fn give(
             }
         }
     };
+    if let Some((place, index)) = scratch.counted.take() {
+        sessions.note_sent(place, index);
+    }
     match sent {
         Ok(()) => Sent::Yes,
         Err(TxError::Full) => {
@@ -233,15 +246,19 @@ pub fn loop_back(
                 true
             }
             payload @ Payload::Stream { .. } => {
-                match locate(sessions, payload, &mut scratch.places) {
+                let Scratch { places, counted, .. } = scratch;
+                match locate(sessions, payload, places, counted) {
                     Some(region) => {
-                        append(region, &scratch.places, &mut frame);
+                        append(region, places, &mut frame);
                         true
                     }
                     None => false,
                 }
             }
         };
+        if let Some((place, index)) = scratch.counted.take() {
+            sessions.note_sent(place, index);
+        }
         if whole {
             deliver(stack, sessions, now, &frame, transmit.gso_bytes);
         } else {

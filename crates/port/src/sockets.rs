@@ -42,6 +42,16 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<usize> {
     asked(socket, libc::TIOCOUTQ).map(|count| usize::try_from(count).unwrap_or(0))
 }
 
+/// SIOCOUTQNSD: bytes written and not sent.
+///
+/// # Errors
+/// As of ioctl(2).
+pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    // linux/sockios.h; not in the libc crate.
+    const SIOCOUTQNSD: libc::Ioctl = 0x894b;
+    asked(socket, SIOCOUTQNSD).map(|count| usize::try_from(count).unwrap_or(0))
+}
+
 /// SIOCATMARK: whether the next byte to be read is the urgent one.
 ///
 /// # Errors

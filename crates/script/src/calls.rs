@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
+use client::sockets::Queue;
+
 use crate::frame;
 use crate::names;
 use crate::script::{Call, Value};
@@ -148,7 +150,12 @@ impl Files {
                 let request = number(call, 1)?;
                 match request == names::SIOCATMARK {
                     true => SystemCall::AtMark { fd },
-                    false => SystemCall::Queued { fd, unread: request == libc::FIONREAD as i64 },
+                    false => {
+                        let queue = Queue::asked_by(request.unsigned_abs());
+                        let queue =
+                            queue.ok_or_else(|| format!("ioctl {request} is not spoken"))?;
+                        SystemCall::Queued { fd, queue }
+                    }
                 }
             }
             "getsockopt" => {

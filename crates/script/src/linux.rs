@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use client::sockets::Queue;
 use port::{Port, PortSpec, RxBurst, RxChecksum, TxMeta, sockets};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -307,12 +308,12 @@ impl Program {
                 let flags = rustix::fs::OFlags::from_bits_retain(flags.cast_unsigned());
                 rustix::fs::fcntl_setfl(self.file(fd)?, flags).map(|()| Answer::of(0))
             }
-            SystemCall::Queued { fd, unread } => {
+            SystemCall::Queued { fd, queue } => {
                 let file = self.file(fd)?;
-                let count = if unread {
-                    rustix::io::ioctl_fionread(file)? as i32
-                } else {
-                    sockets::unacknowledged(file).map_err(errno)? as i32
+                let count = match queue {
+                    Queue::Unread => rustix::io::ioctl_fionread(file)? as i32,
+                    Queue::Unacknowledged => sockets::unacknowledged(file).map_err(errno)? as i32,
+                    Queue::Unsent => sockets::unsent(file).map_err(errno)? as i32,
                 };
                 let bytes = count.to_ne_bytes().to_vec();
                 Ok(Answer { value: 0, bytes, ..Answer::default() })

@@ -1,5 +1,6 @@
 //! Names of numbers: constants of the C library, and of errors.
 
+use client::sockets::Queue;
 use rustix::io::Errno;
 
 macro_rules! numbers {
@@ -21,6 +22,7 @@ pub fn number(name: &str) -> Option<i64> {
         "SOL_IP" => return Some(i64::from(libc::IPPROTO_IP)),
         "SIOCINQ" => return Some(libc::FIONREAD as i64),
         "SIOCOUTQ" => return Some(libc::TIOCOUTQ as i64),
+        "SIOCOUTQNSD" => return Some(Queue::SIOCOUTQNSD.cast_signed()),
         "SIOCATMARK" => return Some(SIOCATMARK),
         "TCP_FASTOPEN_KEY" => return Some(33),
         "TCP_FASTOPEN_NO_COOKIE" => return Some(34),

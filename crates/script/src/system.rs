@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use client::sockets::Queue;
 use rustix::io::Errno;
 use wire::MacAddr;
 
@@ -27,7 +28,7 @@ pub enum SystemCall {
     Shutdown { fd: i32, how: i32 },
     StatusFlags { fd: i32 },
     SetStatusFlags { fd: i32, flags: i32 },
-    Queued { fd: i32, unread: bool },
+    Queued { fd: i32, queue: Queue },
     AtMark { fd: i32 },
     Option { fd: i32, level: i32, name: i32, len: usize },
     SetOption { fd: i32, level: i32, name: i32, bytes: Vec<u8> },

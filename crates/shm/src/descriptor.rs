@@ -57,7 +57,20 @@ bitflags::bitflags! {
         const URGENT = 4;
         /// What follows in the stream does not share a segment with it.
         const RECORD_END = 8;
+        /// When the span's last byte is put into a segment is to be told.
+        const STAMP_SCHEDULED = 16;
+        /// When it is given to the port.
+        const STAMP_SENT = 32;
+        /// When it is acknowledged.
+        const STAMP_ACKED = 64;
     }
+}
+
+impl DescriptorFlags {
+    /// All that ask about times; four bits above are what a [`Stamp`](crate::request::Stamp) says.
+    pub const STAMPS: Self = Self::STAMP_SCHEDULED.union(Self::STAMP_SENT).union(Self::STAMP_ACKED);
+    /// How far [`Self::STAMPS`] lie above the bits of a [`Stamp`](crate::request::Stamp).
+    pub const STAMP_SHIFT: u32 = 4;
 }
 
 /// A descriptor as copied from its slot, once.

@@ -73,7 +73,10 @@ pub(crate) mod endpoint {
     pub const PUSHED: usize = 136;
     pub const WRITTEN: usize = 144;
     pub const SEND_DOORBELL: usize = 152;
-    pub const QUEUES: usize = 192;
+    // Written by the engine, of connections that ask for it.
+    pub const SENT: usize = 192;
+    pub const UNSENT_LIMIT: usize = 200;
+    pub const QUEUES: usize = 256;
 }
 
 const _: () = {
@@ -82,7 +85,8 @@ const _: () = {
     assert!(lane::RINGS == 3 * LINE_BYTES && lane::SLEEP_RUNG < 3 * LINE_BYTES);
     assert!(endpoint::CONSUMED == LINE_BYTES && endpoint::SEND_ROOM < LINE_BYTES);
     assert!(endpoint::SEND_LOCK == 2 * LINE_BYTES && endpoint::URGENT_TAKEN < 2 * LINE_BYTES);
-    assert!(endpoint::QUEUES == 3 * LINE_BYTES && endpoint::SEND_DOORBELL < 3 * LINE_BYTES);
+    assert!(endpoint::SENT == 3 * LINE_BYTES && endpoint::SEND_DOORBELL < 3 * LINE_BYTES);
+    assert!(endpoint::QUEUES == 4 * LINE_BYTES && endpoint::UNSENT_LIMIT < 4 * LINE_BYTES);
     assert!(SPAN_ALIGN_BYTES as usize == LINE_BYTES);
 };
 

@@ -39,5 +39,13 @@ bitflags::bitflags! {
         const HANGUP = 8;
         /// The connection's SYN waits for the first data, which goes with it (Fast Open).
         const AWAITS_DATA = 16;
+        /// Of a program that wants to read much at once (SO_RCVLOWAT): the window is used up, so
+        /// that no more comes before it reads.
+        const WINDOW_USED = 32;
+        /// How much may be written and not sent is limited (TCP_NOTSENT_LOWAT); the third line
+        /// says to what.
+        const UNSENT_LIMITED = 64;
+        /// Times of bytes that were asked about wait to be taken (`TakeStamp`).
+        const STAMPS_WAIT = 128;
     }
 }

@@ -80,6 +80,20 @@ pub enum Request {
         /// The peer.
         remote: Option<SocketAddr>,
     },
+    /// Take the oldest of the times that were asked for. Reply: [`Reply::Stamp`], or
+    /// [`Reply::Failed`] with EAGAIN.
+    TakeStamp {
+        /// Which endpoint.
+        endpoint: u32,
+    },
+    /// Ask when the byte before `end` of the receive stream came
+    /// ([`OptionName::ReceiveStamps`]). Reply: [`Reply::Value`], 0 where it is not known.
+    Arrival {
+        /// Which endpoint.
+        endpoint: u32,
+        /// One past the byte's offset.
+        end: u64,
+    },
     /// Give a listener Fast Open keys of its own (TCP_FASTOPEN_KEY). Reply: [`Reply::Done`].
     SetFastOpenKeys {
         /// Which endpoint.
@@ -184,6 +198,16 @@ option_names! {
     FastOpen = 31,
     /// TCP_FASTOPEN_NO_COOKIE of a listener.
     FastOpenNoCookie = 32,
+    /// SO_RCVLOWAT: bytes that the window is to hold at the least.
+    ReceiveLowWater = 33,
+    /// TCP_NOTSENT_LOWAT: bytes; 0 for the engine's own.
+    UnsentLowWater = 34,
+    /// Where the stream ends that has been sent, a FIN counted as one byte; only to be asked for.
+    SentEnd = 35,
+    /// The same of what is acknowledged.
+    AckedEnd = 36,
+    /// When bytes come is remembered (SO_TIMESTAMP and its kin).
+    ReceiveStamps = 37,
     /// IP_RECVERR of a datagram endpoint.
     ReceiveErrors = 40,
     /// IPV6_RECVERR of a datagram endpoint.
@@ -212,7 +236,7 @@ impl OptionName {
             Self::MtuDiscover => (0..=5).contains(&number),
             Self::SynRetries => (1..=127).contains(&number),
             Self::WindowClamp => number != 0,
-            Self::PathMtu => false,
+            Self::PathMtu | Self::SentEnd | Self::AckedEnd => false,
             Self::FastOpen => number >= 0,
             Self::FastOpenNoCookie => matches!(number, 0 | 1),
             Self::Nodelay
@@ -225,6 +249,9 @@ impl OptionName {
             | Self::MaxPacingRate
             | Self::DeferAccept
             | Self::Linger2
+            | Self::ReceiveLowWater
+            | Self::UnsentLowWater
+            | Self::ReceiveStamps
             | Self::ReceiveErrors
             | Self::ReceiveErrors6
             | Self::NoCheck6Receive
@@ -255,6 +282,19 @@ pub enum Reply {
     Value(u64),
     /// A connection's numbers.
     Info(ConnectionInfo),
+    /// Something happened to a byte.
+    Stamp(Stamp),
+}
+
+/// When something happened to a byte of a send stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// 1 put into a segment, 2 given to the port, 4 acknowledged.
+    pub kind: u8,
+    /// One past the byte's offset in the send stream.
+    pub end: u64,
+    /// When, nanoseconds of the monotonic clock.
+    pub at_ns: u64,
 }
 
 /// Both ends of a connection or datagram endpoint.
@@ -386,6 +426,14 @@ impl Request {
                 }
                 9
             }
+            Self::TakeStamp { endpoint } => {
+                content[0] = u64::from(endpoint);
+                13
+            }
+            Self::Arrival { endpoint, end } => {
+                content[..2].copy_from_slice(&[u64::from(endpoint), end]);
+                14
+            }
             Self::SetFastOpenKeys { endpoint, primary, backup } => {
                 content[0] = u64::from(endpoint) | u64::from(backup.is_some()) << 32;
                 let halves = |key: u128| [key as u64, (key >> 64) as u64];
@@ -436,6 +484,8 @@ impl Request {
                 let backup = (content[0] >> 32 & 1 != 0).then(|| key(3));
                 Self::SetFastOpenKeys { endpoint, primary: key(1), backup }
             }
+            13 => Self::TakeStamp { endpoint },
+            14 => Self::Arrival { endpoint, end: content[1] },
             _ => return None,
         })
     }
@@ -463,6 +513,10 @@ impl Reply {
             Self::Value(value) => {
                 content[0] = value;
                 4
+            }
+            Self::Stamp(stamp) => {
+                content[..3].copy_from_slice(&[u64::from(stamp.kind), stamp.end, stamp.at_ns]);
+                6
             }
             Self::Info(info) => {
                 let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -505,6 +559,7 @@ impl Reply {
                 },
             },
             4 => Self::Value(content[0]),
+            6 => Self::Stamp(Stamp { kind: content[0] as u8, end: content[1], at_ns: content[2] }),
             5 => Self::Info(ConnectionInfo {
                 state: content[0] as u8 & 15,
                 retransmits: (content[0] >> 8) as u8,
@@ -563,6 +618,8 @@ mod tests {
             Request::ConnectDatagram { endpoint: 7, remote: None },
             Request::SetFastOpenKeys { endpoint: 7, primary: 1 << 100 | 5, backup: None },
             Request::SetFastOpenKeys { endpoint: 7, primary: 6, backup: Some(u128::MAX - 1) },
+            Request::TakeStamp { endpoint: 8 },
+            Request::Arrival { endpoint: 8, end: 1 << 40 },
         ];
         for &option in OptionName::ALL {
             requests.push(Request::SetOption { endpoint: 8, option, value: u64::MAX });
@@ -607,6 +664,7 @@ mod tests {
             Reply::Endpoint { endpoint: 9, addresses },
             Reply::Value(1 << 40),
             Reply::Info(info),
+            Reply::Stamp(Stamp { kind: 4, end: 1 << 33, at_ns: u64::MAX }),
         ] {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }

@@ -167,7 +167,7 @@ impl Program {
                 stream.endpoint.id(),
                 stream.endpoint.readiness(),
                 stream.endpoint.readable_bytes(),
-                stream.endpoint.unsent_bytes(),
+                stream.endpoint.unacknowledged_bytes(),
             ));
         }
         text

@@ -426,6 +426,17 @@ pub struct TcpLevels {
     pub error: Option<TcpError>,
     /// Its SYN waits for the first data (Fast Open).
     pub awaits_data: bool,
+    /// The window that was offered is used up, where the program waits for much at once
+    /// ([`TcpOptions::recv_low_water`]).
+    pub window_used: bool,
+    /// End of the send stream as far as it has been sent; a FIN counts as one byte.
+    pub sent: u64,
+    /// The same of what is acknowledged.
+    pub acked_all: u64,
+    /// Bytes of the send stream that share a frame, by the peer's window.
+    pub frame_bytes: u32,
+    /// Times of bytes asked about that wait to be taken.
+    pub stamps: u32,
 }
 
 /// RFC 9293, section 3.3.2.
@@ -501,6 +512,11 @@ pub struct TcpOptions {
     /// The window grows with what the path carries and the program reads; `false` once the
     /// program has set SO_RCVBUF.
     pub recv_tunes: bool,
+    /// SO_RCVLOWAT: bytes that the window is to hold at the least, where it tunes itself.
+    pub recv_low_water: u32,
+    /// TCP_NOTSENT_LOWAT: bytes that may be written and not sent; 0 for what the owner has for
+    /// all. The owner sees to it.
+    pub unsent_low_water: u32,
     /// SO_MAX_PACING_RATE, bytes per second; [`u64::MAX`] for none.
     pub max_pacing_rate: u64,
     /// TCP_CONGESTION.
@@ -575,6 +591,8 @@ impl Default for TcpOptions {
             ttl: 64,
             recv_limit: 6 << 20,
             recv_tunes: true,
+            recv_low_water: 1,
+            unsent_low_water: 0,
             max_pacing_rate: u64::MAX,
             congestion: CongestionKind::Cubic,
             pmtu: PathMtuDiscovery::default(),

@@ -24,6 +24,7 @@ use crate::neighbor::{Due, Neighbors};
 use crate::path_mtu::PathMtus;
 use crate::reassembly::Reassembly;
 use crate::route::Routes;
+use crate::tcp::Stamp;
 use crate::tcp::{Accepted, FastOpenKeys, Tcp, TcpInfo, TcpSettings};
 use crate::timer::Wheel;
 use crate::udp::Udp;
@@ -561,6 +562,22 @@ impl Stack {
         end: u64,
     ) -> Result<(), RequestError> {
         self.tcp.end_record(now, id, end)
+    }
+
+    /// Asks when the byte before `end` is sent and acknowledged; said before it is told as written.
+    pub fn tcp_stamp(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        end: u64,
+        kinds: u8,
+    ) -> Result<(), RequestError> {
+        self.tcp.stamp(now, id, end, kinds)
+    }
+
+    /// Takes the oldest of the times that were asked for.
+    pub fn tcp_take_stamp(&mut self, id: SocketId) -> Result<Option<Stamp>, RequestError> {
+        self.tcp.take_stamp(id)
     }
 
     /// Sends what is held back, as when TCP_NODELAY is set, also where TCP_CORK is.

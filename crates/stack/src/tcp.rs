@@ -40,6 +40,7 @@ mod scoreboard;
 mod send;
 mod settings;
 mod shape;
+mod stamps;
 mod state;
 mod tables;
 #[cfg(test)]
@@ -54,6 +55,7 @@ pub use counters::TcpCounters;
 pub use ecn::EcnMode;
 pub use fast_open::FastOpenKeys;
 pub use settings::{MtuProbing, TcpSettings};
+pub use stamps::{ACKED, SCHEDULED, SENT, Stamp};
 pub use state::{Input, STATES};
 pub use tables::Tcp;
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
-use client::sockets::{Errno, Verdict};
+use client::sockets::{Errno, Queue, Verdict};
 
 use crate::boundary::{answer, serve};
 use crate::real;
@@ -211,21 +211,19 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
                 let on = unsafe { *int } != 0;
                 sockets.set_nonblocking(fd, on).map(|()| 0)
             }
-            // TIOCINQ and TIOCOUTQ are SIOCINQ and SIOCOUTQ.
-            libc::FIONREAD | libc::TIOCOUTQ if !int.is_null() => {
-                let unread = request as libc::c_ulong == libc::FIONREAD;
-                sockets.queued(fd, unread).map(|count| {
-                    // SAFETY: both take a pointer to an int.
-                    unsafe { *int = c_int::try_from(count).unwrap_or(c_int::MAX) };
-                    0
-                })
-            }
             SIOCATMARK if !int.is_null() => sockets.at_mark(fd).map(|at_mark| {
                 // SAFETY: SIOCATMARK takes a pointer to an int.
                 unsafe { *int = c_int::from(at_mark) };
                 0
             }),
-            _ => Verdict::Kernel,
+            request => match Queue::asked_by(request).filter(|_| !int.is_null()) {
+                Some(queue) => sockets.queued(fd, queue).map(|count| {
+                    // SAFETY: all of them take a pointer to an int.
+                    unsafe { *int = c_int::try_from(count).unwrap_or(c_int::MAX) };
+                    0
+                }),
+                None => Verdict::Kernel,
+            },
         }
     })
     // SAFETY: arguments passed through.

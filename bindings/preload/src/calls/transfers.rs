@@ -6,7 +6,7 @@ use std::io::{IoSlice, IoSliceMut};
 use client::sockets::{Errno, Received, Sockets, Verdict};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
-use crate::boundary::{answer, serve};
+use crate::boundary::serve;
 use crate::{addresses, real};
 
 /// Most parts of one vectored call (IOV_MAX).
@@ -89,7 +89,7 @@ unsafe fn parts<'a>(iov: *const iovec, count: usize) -> Result<&'a [IoSlice<'a>]
     Ok(unsafe { std::slice::from_raw_parts(iov.cast::<IoSlice<'a>>(), count) })
 }
 
-fn sent(outcome: Verdict<usize>, flags: c_int) -> Verdict<ssize_t> {
+pub(super) fn sent(outcome: Verdict<usize>, flags: c_int) -> Verdict<ssize_t> {
     if let Verdict::Done(Err(Errno::PIPE)) = outcome
         && flags & libc::MSG_NOSIGNAL == 0
     {
@@ -661,29 +661,4 @@ unsafe fn copy_file(
         }
         sent(Verdict::Done(outcome.map(|()| 0)), 0)
     })
-}
-
-/// splice(2): not towards or from accelerated sockets.
-///
-/// # Safety
-/// As the C function's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn splice(
-    input: c_int,
-    in_offset: *mut off_t,
-    out: c_int,
-    out_offset: *mut off_t,
-    len: size_t,
-    flags: c_uint,
-) -> ssize_t {
-    if let Some(sockets) = crate::sockets()
-        && [input, out].into_iter().any(|fd| sockets.accelerated(fd))
-    {
-        return answer(|| {
-            sockets.notice_splice();
-            Err(Errno::INVAL)
-        });
-    }
-    // SAFETY: arguments passed through.
-    unsafe { real::splice(input, in_offset, out, out_offset, len, flags) }
 }

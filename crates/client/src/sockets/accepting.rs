@@ -148,7 +148,8 @@ impl Sockets {
             }
         };
         let remote = listener.dressed(accepted.remote);
-        let socket = Arc::new(Socket::new(listener.v6, true, flags & libc::SOCK_NONBLOCK != 0));
+        let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+        let socket = Arc::new(Socket::accepted(listener.v6, nonblocking));
         self.inherit_options(listener, &socket, &accepted.endpoint);
         let id = accepted.endpoint.id();
         socket.become_connection(accepted.endpoint, attachment.clone());
@@ -163,7 +164,7 @@ impl Sockets {
     /// The descriptor that connections' numbers are duplicates of.
     fn inert(&self, era: &Era) -> Result<RawFd, Errno> {
         era.link.inert(|| {
-            let fd = self.lift(self.kernel.inert()?);
+            let fd = self.lift(self.kernel.inert(false)?);
             self.hide(era, fd);
             Ok(fd)
         })

@@ -6,6 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::Errno;
 use super::marks::Switches;
+use super::own_options::{SO_TIMESTAMP_NEW, SO_TIMESTAMPING_NEW, SO_TIMESTAMPNS_NEW, TCP_INQ};
+use super::streams::Asked;
+use super::streams::timestamping::RECORDS;
 use crate::ErrorReceived;
 
 const SOCKET: i32 = libc::SOL_SOCKET;
@@ -122,6 +125,87 @@ impl<'a> Control<'a> {
         }
     }
 
+    /// What TCP_INQ asks for.
+    pub fn put_queue_hint(&mut self, waiting: i32) {
+        self.put_int(libc::IPPROTO_TCP, TCP_INQ, waiting);
+    }
+
+    /// When what is read came, as SO_TIMESTAMP and its kin ask for it.
+    pub fn put_arrival_time(&mut self, asked: Asked, at_ns: u64) {
+        if asked.contains(Asked::TIME) {
+            let is_new = asked.contains(Asked::TIME_NEW);
+            let (seconds, nanoseconds) = parted(at_ns);
+            match asked.contains(Asked::NANOSECONDS) {
+                true => {
+                    let kind = if is_new { SO_TIMESTAMPNS_NEW } else { libc::SO_TIMESTAMPNS };
+                    self.put_pair(kind, seconds, nanoseconds);
+                }
+                false => {
+                    let kind = if is_new { SO_TIMESTAMP_NEW } else { libc::SO_TIMESTAMP };
+                    self.put_pair(kind, seconds, nanoseconds / 1000);
+                }
+            }
+        }
+        if asked.contains(Asked::TIMES) {
+            self.put_times(asked.contains(Asked::TIMES_NEW), at_ns);
+        }
+    }
+
+    fn put_pair(&mut self, kind: i32, first: u64, second: u64) {
+        self.put(SOCKET, kind, &[first.to_ne_bytes(), second.to_ne_bytes()].concat());
+    }
+
+    /// What SO_TIMESTAMPING tells: three times, of which only the first, the software's, is ours.
+    pub fn put_times(&mut self, is_new: bool, at_ns: u64) {
+        let (seconds, nanoseconds) = parted(at_ns);
+        let words = [seconds, nanoseconds, 0, 0, 0, 0].map(u64::to_ne_bytes);
+        let kind = if is_new { SO_TIMESTAMPING_NEW } else { libc::SO_TIMESTAMPING };
+        self.put(SOCKET, kind, &words.concat());
+    }
+
+    /// `struct sock_extended_err` of a byte's time; `kind` as of a [`Stamp`](crate::Stamp).
+    pub fn put_stamp(&mut self, v6_socket: bool, kind: u8, count: u32) {
+        const TIMESTAMPING: u8 = 4;
+        // SCM_TSTAMP_SCHED, SCM_TSTAMP_SND and SCM_TSTAMP_ACK.
+        let what: u32 = match kind {
+            1 => 1,
+            2 => 0,
+            _ => 2,
+        };
+        let mut bytes = libc::ENOMSG.to_ne_bytes().to_vec();
+        bytes.extend([TIMESTAMPING, 0, 0, 0]);
+        bytes.extend(what.to_ne_bytes());
+        bytes.extend(count.to_ne_bytes());
+        self.put_extended(v6_socket, bytes);
+    }
+
+    /// `struct sock_extended_err` of calls with MSG_ZEROCOPY whose bytes were copied.
+    pub fn put_zerocopy(&mut self, v6_socket: bool, first: u32, last: u32) {
+        const ZEROCOPY: u8 = 5;
+        const COPIED: u8 = 1;
+        let mut bytes = 0_i32.to_ne_bytes().to_vec();
+        bytes.extend([ZEROCOPY, 0, COPIED, 0]);
+        bytes.extend(first.to_ne_bytes());
+        bytes.extend(last.to_ne_bytes());
+        self.put_extended(v6_socket, bytes);
+    }
+
+    /// An error that nobody in the network has reported.
+    fn put_extended(&mut self, v6_socket: bool, mut error: Vec<u8>) {
+        match v6_socket {
+            false => error.extend([0; 16]),
+            true => error.extend([0; 28]),
+        }
+        self.put_whole_error(v6_socket, &error);
+    }
+
+    fn put_whole_error(&mut self, v6_socket: bool, error: &[u8]) {
+        match v6_socket {
+            false => self.put(IP, libc::IP_RECVERR, error),
+            true => self.put(IPV6, libc::IPV6_RECVERR, error),
+        }
+    }
+
     /// `struct sock_extended_err` and who says so.
     pub fn put_error(&mut self, v6_socket: bool, error: &ErrorReceived) {
         const LOCAL: u8 = 1;
@@ -144,11 +228,43 @@ impl<'a> Control<'a> {
             (true, Some(IpAddr::V6(from))) => bytes.extend(name_v6(from, 0)),
             (true, None) => bytes.extend([0; 28]),
         }
-        match v6_socket {
-            false => self.put(IP, libc::IP_RECVERR, &bytes),
-            true => self.put(IPV6, libc::IPV6_RECVERR, &bytes),
-        }
+        self.put_whole_error(v6_socket, &bytes);
     }
+}
+
+/// Seconds and nanoseconds.
+fn parted(ns: u64) -> (u64, u64) {
+    (ns / 1_000_000_000, ns % 1_000_000_000)
+}
+
+/// What a program says of one call's bytes on a stream: SCM_TIMESTAMPING. EINVAL as the kernel has it.
+pub(super) fn stamps_anew(mut control: &[u8]) -> Result<Option<u32>, Errno> {
+    let mut anew = None;
+    while let Some((level, kind, data, len)) = next_message(control)? {
+        if (level, kind) == (SOCKET, libc::SO_TIMESTAMPING)
+            || (level, kind) == (SOCKET, SO_TIMESTAMPING_NEW)
+        {
+            let flags = whole(data)?.cast_unsigned();
+            if flags & !RECORDS != 0 {
+                return Err(Errno::INVAL);
+            }
+            anew = Some(flags);
+        }
+        control = control.get(len.next_multiple_of(ALIGN)..).unwrap_or_default();
+    }
+    Ok(anew)
+}
+
+/// The first of some control messages: level, kind, data, and its length in all.
+type Message<'a> = (i32, i32, &'a [u8], usize);
+
+fn next_message(control: &[u8]) -> Result<Option<Message<'_>>, Errno> {
+    let Some((header, _)) = control.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let (len, kinds) = header.split_at(8);
+    let len = usize::from_ne_bytes(len.try_into().map_err(|_| Errno::INVAL)?);
+    let (level, kind) = kinds.split_at(4);
+    let data = control.get(HEADER_BYTES..len).ok_or(Errno::INVAL)?;
+    Ok(Some((whole(level)?, whole(kind)?, data, len)))
 }
 
 /// `struct sockaddr_in`.
@@ -185,12 +301,7 @@ impl Wishes {
     /// Reads the control messages of a datagram to an address; EINVAL as the kernel has it.
     pub fn parse(mut control: &[u8], v6_socket: bool, to: IpAddr) -> Result<Self, Errno> {
         let mut wishes = Self::default();
-        while let Some((header, _)) = control.split_first_chunk::<HEADER_BYTES>() {
-            let (len, kinds) = header.split_at(8);
-            let len = usize::from_ne_bytes(len.try_into().map_err(|_| Errno::INVAL)?);
-            let (level, kind) = kinds.split_at(4);
-            let (level, kind) = (whole(level)?, whole(kind)?);
-            let data = control.get(HEADER_BYTES..len).ok_or(Errno::INVAL)?;
+        while let Some((level, kind, data, len)) = next_message(control)? {
             match level {
                 UDP => {
                     wishes.segment = Some(match (kind, data) {

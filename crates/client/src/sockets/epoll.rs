@@ -199,7 +199,7 @@ impl Epoll {
             if asked & !(EDGE | ONESHOT) == 0 {
                 continue; // One-shot and used up.
             }
-            let events = interest.socket.engine_bits(asked) & (asked | ALWAYS);
+            let events = interest.socket.polled_bits(asked) & (asked | ALWAYS);
             if events == 0 {
                 continue;
             }
@@ -235,7 +235,7 @@ impl Epoll {
             let asked = interest.events.load(Ordering::Relaxed);
             !interest.removed.load(Ordering::Relaxed)
                 && asked & !(EDGE | ONESHOT) != 0
-                && interest.socket.engine_bits(asked) & (asked | ALWAYS) != 0
+                && interest.socket.polled_bits(asked) & (asked | ALWAYS) != 0
         })
     }
 

@@ -93,6 +93,19 @@ pub trait Kernel: Sync {
     ) -> Result<usize, Errno>;
     fn option(&self, fd: RawFd, level: i32, name: i32) -> Result<i32, Errno>;
     fn set_option(&self, fd: RawFd, level: i32, name: i32, value: i32) -> Result<(), Errno>;
+    /// getsockopt(2) with a value of any kind; its length.
+    fn raw_option(&self, fd: RawFd, level: i32, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
+        let value = self.option(fd, level, name)?.to_ne_bytes();
+        for (place, byte) in out.iter_mut().zip(value) {
+            *place = byte;
+        }
+        Ok(value.len().min(out.len()))
+    }
+    /// setsockopt(2) with a value of any kind.
+    fn set_raw_option(&self, fd: RawFd, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
+        let first = value.first_chunk().ok_or(Errno::INVAL)?;
+        self.set_option(fd, level, name, i32::from_ne_bytes(*first))
+    }
     /// F_GETFL.
     fn status_flags(&self, fd: RawFd) -> Result<i32, Errno>;
     /// F_DUPFD or F_DUPFD_CLOEXEC at or above a number.
@@ -105,7 +118,7 @@ pub trait Kernel: Sync {
     /// Empties an eventfd.
     fn drain_event(&self, fd: RawFd);
     /// A new unconnected TCP socket, closed on exec.
-    fn inert(&self) -> Result<RawFd, Errno>;
+    fn inert(&self, v6: bool) -> Result<RawFd, Errno>;
     /// Lends the descriptor for the length of a call.
     fn lend(&self, fd: RawFd, body: &mut dyn FnMut(BorrowedFd<'_>));
     /// Whether a blocking call interrupted by a signal would be begun again by the kernel, that is:
@@ -113,6 +126,11 @@ pub trait Kernel: Sync {
     fn restarts_after_signal(&self) -> bool;
     /// Writes one line (without its end) to the program's standard error.
     fn log(&self, line: &str);
+    /// Nanoseconds since 1970.
+    fn calendar_ns(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+    }
     /// Monotonic time in nanoseconds, by which timeouts are counted. Only a simulation has one of
     /// its own.
     fn now_ns(&self) -> u64 {

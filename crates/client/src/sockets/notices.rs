@@ -19,7 +19,6 @@ pub(super) enum Notice {
     DatagramRefused,
     ControlMessages,
     Unseekable,
-    Splice,
     Stdio,
     IoUring,
     RawCall,

@@ -1,14 +1,15 @@
 //! Socket options and descriptor flags.
 //!
 //! A socket with a kernel side sets every option there, and those that the engine knows are
-//! remembered for the connection to come. On a connection, an option is the engine's, or has no
-//! effect (one logged line), or is refused with ENOPROTOOPT (one logged line).
+//! remembered for the connection to come. On a connection, an option is the engine's, or a kernel socket
+//! keeps it without effect (one logged line; `kept.rs`).
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::notices::Notice;
+use super::own_options::{SO_TIMESTAMPING_NEW, is_about_time, is_own, usual};
 use super::socket::{Connection, Socket, held, timeout};
 use super::{Errno, Sockets, Verdict};
 use crate::{ConnectOptions, Endpoint, Kind, OptionName};
@@ -38,6 +39,7 @@ fn engines(level: i32, name: i32) -> Option<OptionName> {
         (TCP, libc::TCP_SYNCNT) => OptionName::SynRetries,
         (TCP, libc::TCP_WINDOW_CLAMP) => OptionName::WindowClamp,
         (TCP, libc::TCP_DEFER_ACCEPT) => OptionName::DeferAccept,
+        (TCP, libc::TCP_NOTSENT_LOWAT) => OptionName::UnsentLowWater,
         (TCP, libc::TCP_FASTOPEN) => OptionName::FastOpen,
         (TCP, TCP_FASTOPEN_NO_COOKIE) => OptionName::FastOpenNoCookie,
         (IP, libc::IP_MTU_DISCOVER) | (IPV6, libc::IPV6_MTU_DISCOVER) => OptionName::MtuDiscover,
@@ -75,43 +77,21 @@ fn is_moot(level: i32, name: i32) -> bool {
     )
 }
 
+/// Options that a program may set on a connection of the kernel's as well without seeing anything of it.
+fn is_silent(level: i32, name: i32) -> bool {
+    matches!(
+        (level, name),
+        (SOCKET, libc::SO_DEBUG | libc::SO_BROADCAST | libc::SO_NO_CHECK | libc::SO_TXREHASH)
+            | (TCP, libc::TCP_THIN_LINEAR_TIMEOUTS | libc::TCP_THIN_DUPACK)
+            | (IP, libc::IP_BIND_ADDRESS_NO_PORT | libc::IP_FREEBIND | libc::IP_TRANSPARENT)
+    )
+}
+
 /// Options that choose a way of the kernel's, which only the kernel can follow.
 fn chooses_a_way(level: i32, name: i32) -> bool {
     matches!(
         (level, name),
         (SOCKET, libc::SO_MARK | libc::SO_BINDTODEVICE | libc::SO_BINDTOIFINDEX)
-    )
-}
-
-/// Options that are taken without effect and named once.
-fn is_harmless(level: i32, name: i32) -> bool {
-    matches!(
-        (level, name),
-        (
-            SOCKET,
-            libc::SO_PRIORITY
-                | libc::SO_MARK
-                | libc::SO_BUSY_POLL
-                | libc::SO_INCOMING_CPU
-                | libc::SO_RCVLOWAT
-                | libc::SO_BROADCAST
-                | libc::SO_DONTROUTE
-                | libc::SO_TXREHASH
-                | libc::SO_PREFER_BUSY_POLL
-                | libc::SO_SNDBUFFORCE
-                | libc::SO_RCVBUFFORCE
-        ) | (TCP, libc::TCP_NOTSENT_LOWAT | libc::TCP_THIN_LINEAR_TIMEOUTS | libc::TCP_THIN_DUPACK)
-            | (IP, libc::IP_RECVERR | libc::IP_RECVTOS | libc::IP_BIND_ADDRESS_NO_PORT)
-            | (
-                IPV6,
-                libc::IPV6_RECVERR
-                    | libc::IPV6_RECVTCLASS
-                    | libc::IPV6_RECVPKTINFO
-                    | libc::IPV6_RECVHOPLIMIT
-                    | libc::IPV6_AUTOFLOWLABEL
-                    | libc::IPV6_FLOWINFO_SEND
-                    | libc::IPV6_ADDR_PREFERENCES
-            )
     )
 }
 
@@ -192,7 +172,7 @@ impl Socket {
         options.push((level, name, value));
     }
 
-    fn remembered(&self, level: i32, name: i32) -> Option<i32> {
+    pub(super) fn remembered(&self, level: i32, name: i32) -> Option<i32> {
         let options = held(self.options.lock());
         options.iter().find(|&&(l, n, _)| (l, n) == (level, name)).map(|&(_, _, value)| value)
     }
@@ -251,6 +231,15 @@ impl Sockets {
         if (level, name) == (TCP, libc::TCP_CONGESTION) {
             if let Some(code) = congestion(bytes) {
                 socket.remember_option(level, name, code);
+            }
+            return;
+        }
+        if is_about_time(level, name) || socket.stream && is_own(level, name) {
+            // What is refused here the kernel refuses, too.
+            if let Ok(value) = socket.own_value(level, name, bytes)
+                && socket.follow_own(None, (level, name, value)).is_ok()
+            {
+                socket.remember_option(level, name, value);
             }
             return;
         }
@@ -345,26 +334,39 @@ impl Sockets {
                 | TCP_FASTOPEN_KEY
                 | TCP_FASTOPEN_NO_COOKIE,
             ) => return Err(Errno::INVAL),
+            _ if is_own(level, name) => {
+                let mut value = socket.own_value(level, name, bytes)?;
+                if name == libc::SO_RCVLOWAT
+                    && let Ok(Some(rounded)) = self.keep_option(socket, level, name, bytes)
+                {
+                    value = rounded;
+                }
+                socket.follow_own(Some(&connection.endpoint), (level, name, value))?;
+                socket.remember_option(level, name, value);
+                return Ok(());
+            }
             _ => (),
         }
         if let Some(option) = engines(level, name).filter(|one| *one != OptionName::PathMtu) {
+            if level != IP && bytes.len() < 4 {
+                return Err(Errno::INVAL);
+            }
             let value = option_int(level, name, bytes)?;
             connection.endpoint.set_option(option, engine_value(value))?;
             socket.remember_option(level, name, value);
             return Ok(());
         }
-        let value = int(bytes).unwrap_or(0);
         if is_moot(level, name) {
-            socket.remember_option(level, name, value);
+            socket.remember_option(level, name, int(bytes)?);
             return Ok(());
         }
-        if is_harmless(level, name) {
+        if let Some(value) = self.keep_option(socket, level, name, bytes)? {
             socket.remember_option(level, name, value);
+        }
+        if !is_silent(level, name) {
             self.name_option(level, name, "is accepted without effect");
-            return Ok(());
         }
-        self.name_option(level, name, "is not supported (ENOPROTOOPT)");
-        Err(Errno::NOPROTOOPT)
+        Ok(())
     }
 
     /// getsockopt(2); the answer's length.
@@ -421,9 +423,6 @@ impl Sockets {
             (SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
             (SOCKET, libc::SO_ACCEPTCONN | libc::SO_BROADCAST) => 0,
             (SOCKET, libc::SO_OOBINLINE) => socket.remembered(level, name).unwrap_or(0),
-            (SOCKET, libc::SO_INCOMING_CPU | libc::SO_INCOMING_NAPI_ID | libc::SO_PRIORITY) => {
-                socket.remembered(level, name).unwrap_or(0)
-            }
             (SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF) => {
                 socket.remembered(level, name).map_or(1 << 20, |value| value.saturating_mul(2))
             }
@@ -436,6 +435,15 @@ impl Sockets {
             }
             (TCP, libc::TCP_FASTOPEN | libc::TCP_FASTOPEN_CONNECT | TCP_FASTOPEN_NO_COOKIE) => {
                 socket.remembered(level, name).unwrap_or(0)
+            }
+            (SOCKET, libc::SO_TIMESTAMPING | SO_TIMESTAMPING_NEW) => {
+                // With the number of a clock, which is always none.
+                let flags = u64::from(socket.streams.timestamping());
+                return Ok(put(out, &flags.to_le_bytes()));
+            }
+            _ if is_about_time(level, name) => i32::from(socket.streams.tells_time(name)),
+            _ if is_own(level, name) => {
+                socket.remembered(level, name).unwrap_or_else(|| usual(level, name))
             }
             (TCP, libc::TCP_INFO) => return self.tcp_info(connection, out),
             // CUBIC and Reno say nothing, as in the kernel.
@@ -456,9 +464,8 @@ impl Sockets {
             }
             _ => match (socket.remembered(level, name), engines(level, name)) {
                 // -1 stands for the engine's default.
-                (Some(value), option)
-                    if !option.is_some_and(is_asked_for)
-                        && (option != Some(OptionName::Ttl) || value != -1) =>
+                (Some(value), Some(option))
+                    if !is_asked_for(option) && (option != OptionName::Ttl || value != -1) =>
                 {
                     value
                 }
@@ -466,11 +473,8 @@ impl Sockets {
                     let value = connection.endpoint.option(option)?;
                     u32::try_from(value).map_or(i32::MAX, u32::cast_signed)
                 }
-                (_, None) if is_moot(level, name) || is_harmless(level, name) => 0,
-                (_, None) => {
-                    self.name_option(level, name, "cannot be asked for (ENOPROTOOPT)");
-                    return Err(Errno::NOPROTOOPT);
-                }
+                (value, None) if is_moot(level, name) => value.unwrap_or(0),
+                (_, None) => return self.kept_option(socket, level, name, out),
             },
         };
         Ok(put(out, &value.to_ne_bytes()))
@@ -552,6 +556,12 @@ impl Sockets {
             // Said with the connect already, and a listener's alone.
             let is_opening = matches!(name, libc::TCP_FASTOPEN | TCP_FASTOPEN_NO_COOKIE);
             if level == TCP && is_opening && endpoint.kind() != Kind::Listener {
+                continue;
+            }
+            if is_own(level, name) {
+                if socket.follow_own(Some(endpoint), (level, name, value)).is_err() {
+                    self.name_option(level, name, "could not be applied");
+                }
                 continue;
             }
             if (level, name) == (SOCKET, libc::SO_OOBINLINE) {
@@ -646,7 +656,7 @@ fn memory_info(socket: &Socket, connection: &Connection) -> [u8; 36] {
         (0, connection.endpoint.readable_bytes()),
         (4, u64::from(limit(libc::SO_RCVBUF).unsigned_abs())),
         (12, u64::from(limit(libc::SO_SNDBUF).unsigned_abs())),
-        (20, connection.endpoint.unsent_bytes()),
+        (20, connection.endpoint.unacknowledged_bytes()),
     ];
     for (at, word) in words {
         let word = u32::try_from(word).unwrap_or(u32::MAX);

@@ -36,7 +36,7 @@ impl Subject {
     fn bits(&self, asked: u32) -> u32 {
         match self {
             Subject::Kernel => 0,
-            Subject::Socket(socket) => socket.engine_bits(asked),
+            Subject::Socket(socket) => socket.polled_bits(asked),
             Subject::Epoll(epoll) if epoll.is_ready() => super::socket::IN_BITS,
             Subject::Epoll(_) => 0,
             Subject::Foreign => libc::POLLNVAL as u32,
@@ -194,6 +194,19 @@ impl Sockets {
         kernel_events: i16,
         timeout: Option<Duration>,
     ) -> Result<(), Errno> {
+        let is_ready = || socket.engine_bits(bits) & (bits | ALWAYS) != 0;
+        self.block_until(era, socket, &is_ready, kernel_events, timeout)
+    }
+
+    /// The same until `is_ready`, which only news of the engine's can change.
+    pub(super) fn block_until(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        is_ready: &dyn Fn() -> bool,
+        kernel_events: i16,
+        timeout: Option<Duration>,
+    ) -> Result<(), Errno> {
         let deadline = Deadline::after(self.kernel, timeout);
         let waiter = self.own_waiter(era)?;
         let subjects = [Subject::Socket(socket.clone())];
@@ -202,7 +215,7 @@ impl Sockets {
         loop {
             let attachment = self.attachment_of(era, socket);
             waiter.clear();
-            if socket.engine_bits(bits) & (bits | ALWAYS) != 0 {
+            if is_ready() {
                 return Ok(());
             }
             if let Some(attachment) = &attachment
@@ -234,7 +247,7 @@ impl Sockets {
                 Err(Errno::INTR) if timeout.is_none() && self.kernel.restarts_after_signal() => (),
                 Err(error) => return Err(error),
             }
-            if socket.engine_bits(bits) & (bits | ALWAYS) != 0 {
+            if is_ready() {
                 return Ok(());
             }
             if deadline.has_passed() {

@@ -10,6 +10,7 @@ use super::epoll::{Epoll, Interest};
 use super::link::Attachment;
 use super::marks::Marks;
 use super::notices::Notice;
+use super::streams::StreamMarks;
 use super::waiter::{OUT_OF_THE_WAY, Waiter};
 use super::{Era, Kernel, Sockets, Verdict};
 use crate::{Endpoint, Readiness};
@@ -93,7 +94,13 @@ pub(super) struct Socket {
     pub options: Mutex<Vec<(i32, i32, i32)>>,
     /// Of a UDP socket.
     pub marks: Marks,
+    /// Of a TCP socket.
+    pub streams: StreamMarks,
     pub bound: AtomicBool,
+    /// Its numbers stand for no kernel socket of its own.
+    accepted: bool,
+    /// The one that keeps its options, if it has needed one.
+    pub keeper: Mutex<Option<RawFd>>,
 }
 
 /// Unwraps a lock whose holder panicked: every value behind these locks is whole between any two
@@ -120,8 +127,21 @@ impl Socket {
             options: Mutex::new(Vec::new()),
             fast_open_keys: Mutex::new(None),
             marks: Marks::default(),
+            streams: StreamMarks::default(),
             bound: AtomicBool::new(false),
+            accepted: false,
+            keeper: Mutex::new(None),
         }
+    }
+
+    /// One for a connection that a listener has accepted.
+    pub fn accepted(v6: bool, nonblocking: bool) -> Self {
+        Self { accepted: true, ..Self::new(v6, true, nonblocking) }
+    }
+
+    /// Whether it was accepted from the engine.
+    pub fn was_accepted(&self) -> bool {
+        self.accepted
     }
 
     /// The connection, if the socket has become one of the engine's.
@@ -211,16 +231,28 @@ impl Socket {
         }
     }
 
-    /// What poll would say of the engine's side to one who asks for `asked` (POLL* bits, which are
-    /// EPOLL*'s too).
+    /// What the engine's side says to one who asks for `asked` (POLL* bits, which are EPOLL*'s too):
+    /// what calls wait for.
     pub fn engine_bits(&self, asked: u32) -> u32 {
+        self.bits_of(asked, false)
+    }
+
+    /// The same as poll says it: with what waits in the error queue.
+    pub fn polled_bits(&self, asked: u32) -> u32 {
+        self.bits_of(asked, true)
+    }
+
+    fn bits_of(&self, asked: u32, polled: bool) -> u32 {
         let among = if asked & OUT_BITS == 0 {
             Readiness::all().difference(Readiness::OUT)
         } else {
             Readiness::all()
         };
         if let Some(connection) = self.connection() {
-            return bits(connection.endpoint.readiness_among(among));
+            let readiness = connection.endpoint.readiness_among(among);
+            let reports = self.streams.has_reports() || readiness.contains(Readiness::STAMPS);
+            let error = if polled && reports { libc::POLLERR as u32 } else { 0 };
+            return bits(readiness) | error;
         }
         if self.stream {
             let listening = held(self.listening.read());
@@ -325,6 +357,10 @@ impl Sockets {
         if let Some(datagram) = datagram {
             datagram.attachment.forget(datagram.endpoint.id());
             datagram.endpoint.close();
+        }
+        if let Some(keeper) = held(socket.keeper.lock()).take() {
+            era.table.take(keeper);
+            self.kernel.close(keeper);
         }
         era.link.forget(socket);
         socket.notify(self.kernel);

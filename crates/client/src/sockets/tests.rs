@@ -148,7 +148,7 @@ impl Kernel for Notebook {
     fn drain_event(&self, fd: RawFd) {
         self.note(format!("drain {fd}"));
     }
-    fn inert(&self) -> Result<RawFd, Errno> {
+    fn inert(&self, _: bool) -> Result<RawFd, Errno> {
         Ok(self.fresh())
     }
     fn lend(&self, _: RawFd, _: &mut dyn FnMut(BorrowedFd<'_>)) {}

@@ -6,9 +6,39 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::socket::{Connection, IN_BITS, OUT_BITS, Socket, plain, timeout};
+use super::ancillary::stamps_anew;
+use super::link::Deadline;
+use super::socket::{Connection, OUT_BITS, Socket, plain, timeout};
+use super::streams::{receive_report, said_with};
 use super::table::Entry;
 use super::{Era, Errno, Received, Sockets, Verdict};
+use crate::Wish;
+
+/// A connection's bytes that wait for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// To be read.
+    Unread,
+    /// Written and not acknowledged.
+    Unacknowledged,
+    /// Of these, not yet sent.
+    Unsent,
+}
+
+impl Queue {
+    /// linux/sockios.h; not in the libc crate.
+    pub const SIOCOUTQNSD: u64 = 0x894b;
+
+    /// The one that a request of ioctl(2) asks for; TIOCINQ and TIOCOUTQ are SIOCINQ and SIOCOUTQ.
+    pub fn asked_by(request: u64) -> Option<Self> {
+        match request {
+            libc::FIONREAD => Some(Self::Unread),
+            libc::TIOCOUTQ => Some(Self::Unacknowledged),
+            Self::SIOCOUTQNSD => Some(Self::Unsent),
+            _ => None,
+        }
+    }
+}
 
 /// What a first, non-blocking try came to.
 enum Tried<T> {
@@ -27,12 +57,18 @@ impl Sockets {
         control: &mut [u8],
         flags: i32,
     ) -> Verdict<Received> {
-        let tried = self.try_connection(fd, flags, |connection, wait| {
-            match connection.endpoint.read_vectored(bufs) {
-                Err(Errno::AGAIN) if wait => None,
-                outcome => Some(outcome.map(stream_bytes)),
-            }
-        });
+        let tried =
+            self.try_connection(fd, flags, |socket, connection, wait| {
+                if wait && connection.endpoint.low_water() > 1 {
+                    return None;
+                }
+                match connection.endpoint.read_vectored(bufs) {
+                    Err(Errno::AGAIN) if wait => None,
+                    outcome => Some(outcome.map(|len| {
+                        said_with(socket, connection, self.kernel, (len, flags), control)
+                    })),
+                }
+            });
         match tried {
             Tried::Verdict(verdict) => verdict,
             Tried::Slow(era, socket) => self.receive_slowly(era, &socket, fd, bufs, control, flags),
@@ -61,8 +97,10 @@ impl Sockets {
         flags: i32,
         to: Option<SocketAddr>,
     ) -> Verdict<usize> {
-        let tried = self.try_connection(fd, flags, |connection, wait| {
-            (!wait).then(|| write(connection, bufs, flags))
+        let tried = self.try_connection(fd, flags, |socket, connection, wait| {
+            let plain = !wait && control.is_empty();
+            let wish = Wish { stamps: socket.streams.stamps(None), ..wish(flags, false) };
+            plain.then(|| write(connection, bufs, flags, wish))
         });
         match tried {
             Tried::Verdict(verdict) => verdict,
@@ -79,13 +117,15 @@ impl Sockets {
         &'static self,
         fd: RawFd,
         flags: i32,
-        first: impl FnOnce(&Connection, bool) -> Option<Result<T, Errno>>,
+        first: impl FnOnce(&Socket, &Connection, bool) -> Option<Result<T, Errno>>,
     ) -> Tried<T> {
         let Some(era) = self.era() else { return Tried::Verdict(Verdict::Kernel) };
         let tried = era.table.with(fd, |entry| match entry {
             Entry::Socket(socket) => {
                 let plain = socket.connection().filter(|_| flags & !QUIET == 0);
-                match plain.and_then(|connection| first(connection, may_wait(socket, flags))) {
+                let tried =
+                    plain.and_then(|connection| first(socket, connection, may_wait(socket, flags)));
+                match tried {
                     Some(outcome) => Some(Tried::Verdict(Verdict::Done(outcome))),
                     None => Some(Tried::Slow(era, socket.clone())),
                 }
@@ -117,8 +157,12 @@ impl Sockets {
             if flags & libc::MSG_OOB != 0 {
                 return Verdict::Done(receive_urgent(connection, bufs, flags));
             }
+            if flags & libc::MSG_ERRQUEUE != 0 {
+                return Verdict::Done(receive_report(socket, connection, self.kernel, control));
+            }
+            let read = self.receive_stream(era, socket, connection, bufs, flags);
             return Verdict::Done(
-                self.receive_stream(era, socket, connection, bufs, flags).map(stream_bytes),
+                read.map(|len| said_with(socket, connection, self.kernel, (len, flags), control)),
             );
         }
         if socket.stream {
@@ -135,14 +179,16 @@ impl Sockets {
         bufs: &mut [IoSliceMut<'_>],
         flags: i32,
     ) -> Result<usize, Errno> {
-        if flags & libc::MSG_ERRQUEUE != 0 {
-            return Err(Errno::AGAIN);
-        }
         let wait = may_wait(socket, flags);
         let peek = flags & libc::MSG_PEEK != 0;
-        let all = flags & libc::MSG_WAITALL != 0 && !peek;
         let want: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let mut total = 0;
+        // What has to be there before the call returns, if it may wait.
+        let least = match flags & libc::MSG_WAITALL != 0 {
+            true => want,
+            false => want.min(usize::try_from(connection.endpoint.low_water()).unwrap_or(want)),
+        };
+        let deadline = Deadline::after(self.kernel, timeout(&socket.receive_timeout_ns));
+        let (mut total, mut seen) = (0, 0);
         loop {
             let outcome = if flags & libc::MSG_TRUNC != 0 && !peek {
                 discard(connection, want - total)
@@ -155,21 +201,28 @@ impl Sockets {
             };
             match outcome {
                 Ok(0) => return Ok(total),
+                // What is looked at comes again: no more of it means that the stream has ended.
+                Ok(count) if peek && (!wait || count >= least || count <= seen) => {
+                    return Ok(count);
+                }
+                Ok(count) if peek => seen = count,
                 Ok(count) => {
                     total += count;
-                    if !all || total >= want {
+                    if total >= least {
                         return Ok(total);
                     }
                 }
-                Err(Errno::AGAIN) if wait => {
-                    let limit = timeout(&socket.receive_timeout_ns);
-                    match self.block(era, socket, IN_BITS | RDHUP, 0, limit) {
-                        Ok(()) => (),
-                        Err(_) if total > 0 => return Ok(total),
-                        Err(error) => return Err(error),
-                    }
-                }
+                Err(Errno::AGAIN) if wait => (),
                 Err(_) if total > 0 => return Ok(total),
+                Err(error) => return Err(error),
+            }
+            if total > 0 && !wait {
+                continue;
+            }
+            let is_ready = || connection.endpoint.is_beyond(seen as u64);
+            match self.block_until(era, socket, &is_ready, 0, deadline.left()) {
+                Ok(()) => (),
+                Err(_) if total.max(seen) > 0 => return Ok(total.max(seen)),
                 Err(error) => return Err(error),
             }
         }
@@ -190,17 +243,33 @@ impl Sockets {
                 let error = if stands { Errno::ISCONN } else { Errno::ALREADY };
                 return Verdict::Done(Err(error));
             }
-            return Verdict::Done(self.send_stream(era, socket, connection, bufs, flags));
+            let sent = stamps_anew(control).and_then(|anew| {
+                let stamps = socket.streams.stamps(anew);
+                self.send_stream(era, socket, connection, (bufs, stamps), flags)
+            });
+            return self.reported(socket, flags, Verdict::Done(sent));
         }
         if socket.stream {
             return match to {
                 Some(to) if flags & libc::MSG_FASTOPEN != 0 && !socket.is_listening() => {
-                    self.send_fast(era, socket, fd, bufs, flags, plain(to))
+                    let sent = self.send_fast(era, socket, fd, bufs, flags, plain(to));
+                    self.reported(socket, flags, sent)
                 }
                 _ => Verdict::Kernel,
             };
         }
         self.send_datagram(era, socket, fd, (bufs, control), flags, to)
+    }
+
+    /// Reports what MSG_ZEROCOPY has sent, if it has.
+    fn reported(&self, socket: &Socket, flags: i32, sent: Verdict<usize>) -> Verdict<usize> {
+        if flags & libc::MSG_ZEROCOPY != 0
+            && matches!(sent, Verdict::Done(Ok(count)) if count > 0)
+            && socket.streams.add_zerocopy()
+        {
+            socket.notify(self.kernel);
+        }
+        sent
     }
 
     /// MSG_FASTOPEN: connects, and the data goes with the SYN where it can.
@@ -222,14 +291,15 @@ impl Sockets {
         let wait = may_wait(socket, flags);
         let rest = flags & !libc::MSG_FASTOPEN;
         if connection.endpoint.awaits_data() {
-            return Verdict::Done(self.send_stream(era, socket, connection, bufs, rest));
+            let stamps = socket.streams.stamps(None);
+            return Verdict::Done(self.send_stream(era, socket, connection, (bufs, stamps), rest));
         }
         if !wait {
             return Verdict::Done(Err(Errno::INPROGRESS));
         }
         let connected = self.finish_connect(era, socket, connection);
         Verdict::Done(
-            connected.and_then(|()| self.send_stream(era, socket, connection, bufs, rest)),
+            connected.and_then(|()| self.send_stream(era, socket, connection, (bufs, 0), rest)),
         )
     }
 
@@ -238,19 +308,20 @@ impl Sockets {
         era: &Era,
         socket: &Arc<Socket>,
         connection: &Connection,
-        bufs: &[IoSlice<'_>],
+        (bufs, stamps): (&[IoSlice<'_>], u8),
         flags: i32,
     ) -> Result<usize, Errno> {
         let wait = may_wait(socket, flags);
+        let wish = Wish { stamps, ..wish(flags, wait) };
         let want: usize = bufs.iter().map(|buf| buf.len()).sum();
         let mut total = 0;
         // A call that may wait tells how the handshake went, as the kernel's.
         let opens = wait && connection.endpoint.awaits_data();
         loop {
             let outcome = if total == 0 {
-                write(connection, bufs, flags)
+                write(connection, bufs, flags, wish)
             } else {
-                write(connection, &rest(bufs, total), flags)
+                write(connection, &rest(bufs, total), flags, wish)
             };
             match outcome {
                 Ok(count) => {
@@ -287,8 +358,8 @@ impl Sockets {
         Verdict::Done(Ok(connection.endpoint.is_at_mark()))
     }
 
-    /// FIONREAD (`unread`) and SIOCOUTQ.
-    pub fn queued(&self, fd: RawFd, unread: bool) -> Verdict<usize> {
+    /// FIONREAD (SIOCINQ), SIOCOUTQ and SIOCOUTQNSD.
+    pub fn queued(&self, fd: RawFd, queue: Queue) -> Verdict<usize> {
         let socket = match self.called(fd) {
             Ok(Some(socket)) => socket,
             Ok(None) => return Verdict::Kernel,
@@ -296,7 +367,11 @@ impl Sockets {
         };
         let Some(connection) = socket.connection() else { return Verdict::Kernel };
         let endpoint = &connection.endpoint;
-        let count = if unread { endpoint.readable_bytes() } else { endpoint.unsent_bytes() };
+        let count = match queue {
+            Queue::Unread => endpoint.readable_bytes(),
+            Queue::Unacknowledged => endpoint.unacknowledged_bytes(),
+            Queue::Unsent => endpoint.unsent_bytes(),
+        };
         Verdict::Done(Ok(usize::try_from(count).unwrap_or(usize::MAX)))
     }
 }
@@ -307,7 +382,6 @@ const QUIET: i32 = libc::MSG_NOSIGNAL
     | libc::MSG_MORE
     | libc::MSG_EOR
     | libc::MSG_CMSG_CLOEXEC;
-const RDHUP: u32 = libc::POLLRDHUP as u32;
 
 /// Whether a call may wait, by its flags and its socket's.
 pub(super) fn may_wait(socket: &Socket, flags: i32) -> bool {
@@ -316,16 +390,22 @@ pub(super) fn may_wait(socket: &Socket, flags: i32) -> bool {
 
 /// Writes with what the flags wish for.
 #[inline]
-fn write(connection: &Connection, bufs: &[IoSlice<'_>], flags: i32) -> Result<usize, Errno> {
+fn write(
+    connection: &Connection,
+    bufs: &[IoSlice<'_>],
+    flags: i32,
+    wish: Wish,
+) -> Result<usize, Errno> {
     if flags & libc::MSG_OOB != 0 {
         return connection.endpoint.write_urgent(bufs);
     }
-    let (more, ends_record) = (flags & libc::MSG_MORE != 0, flags & libc::MSG_EOR != 0);
-    connection.endpoint.write_as(bufs, more, ends_record)
+    connection.endpoint.write_stamped(bufs, wish)
 }
 
-fn stream_bytes(len: usize) -> Received {
-    Received { len, ..Received::default() }
+/// What a call's flags wish for; one that waits goes on until all is taken.
+fn wish(flags: i32, waits: bool) -> Wish {
+    let (more, ends_record) = (flags & libc::MSG_MORE != 0, flags & libc::MSG_EOR != 0);
+    Wish { more, ends_record, stamps: 0, stamps_part: !waits }
 }
 
 /// MSG_OOB on a stream: never waits.

@@ -40,7 +40,7 @@ enum File {
     },
     /// An eventfd with its count.
     Event(u64),
-    /// Duplicates of the layer's inert descriptor: connections of the engine.
+    /// An epoll set, which nothing is read from.
     Inert,
 }
 
@@ -203,7 +203,7 @@ fn usual(stream: bool, listening: bool, level: i32, name: i32) -> Option<i32> {
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => 131_072,
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => 16_384,
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => 1,
-        (libc::SOL_SOCKET, _) => 0,
+        (libc::SOL_SOCKET, 1..=90) => 0,
         (libc::IPPROTO_IP, libc::IP_TTL) => 64,
         (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => libc::IP_PMTUDISC_WANT,
         (libc::IPPROTO_IP, _) => 0,
@@ -213,7 +213,7 @@ fn usual(stream: bool, listening: bool, level: i32, name: i32) -> Option<i32> {
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) if stream => 536,
         (libc::IPPROTO_TCP, libc::TCP_SYNCNT) if stream => 6,
         (libc::IPPROTO_TCP, libc::TCP_LINGER2) if stream => 60,
-        (libc::IPPROTO_TCP, _) if stream => 0,
+        (libc::IPPROTO_TCP, 1..=45) if stream => 0,
         (libc::IPPROTO_UDP, _) if !stream => 0,
         _ => return None,
     })
@@ -427,7 +427,16 @@ impl Kernel for InMemory {
         let mut files = locked(&self.files);
         let file = match files.by_number.get(&fd) {
             Some(File::Event(count)) => File::Event(*count),
-            Some(_) => File::Inert,
+            Some(File::Socket { stream, v6, options, .. }) => File::Socket {
+                stream: *stream,
+                v6: *v6,
+                local: None,
+                peer: None,
+                listening: false,
+                flags: 0,
+                options: options.clone(),
+            },
+            Some(File::Inert) => File::Inert,
             None => return Err(Errno::BADF),
         };
         self.add(&mut files, at_least.max(3), file)
@@ -455,8 +464,17 @@ impl Kernel for InMemory {
         }
     }
 
-    fn inert(&self) -> Result<RawFd, Errno> {
-        self.add(&mut locked(&self.files), 900, File::Inert)
+    fn inert(&self, v6: bool) -> Result<RawFd, Errno> {
+        let socket = File::Socket {
+            stream: true,
+            v6,
+            local: None,
+            peer: None,
+            listening: false,
+            flags: 0,
+            options: BTreeMap::new(),
+        };
+        self.add(&mut locked(&self.files), 900, socket)
     }
 
     fn lend(&self, fd: RawFd, body: &mut dyn FnMut(BorrowedFd<'_>)) {
@@ -472,6 +490,11 @@ impl Kernel for InMemory {
     fn log(&self, _: &str) {}
 
     fn now_ns(&self) -> u64 {
+        self.baton.now()
+    }
+
+    fn calendar_ns(&self) -> u64 {
+        // What the script's program is told of the time of day, too.
         self.baton.now()
     }
 }

@@ -105,8 +105,8 @@ impl Program {
                     kernel.set_status_flags(fd, flags)
                 }))
             }
-            SystemCall::Queued { fd, unread } => {
-                let count = or_kernel(sockets.queued(fd, unread), || {
+            SystemCall::Queued { fd, queue } => {
+                let count = or_kernel(sockets.queued(fd, queue), || {
                     if kernel.is_open(fd) { Ok(0) } else { Err(Errno::BADF) }
                 })?;
                 let bytes = (count as i32).to_ne_bytes().to_vec();

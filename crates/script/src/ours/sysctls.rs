@@ -48,6 +48,7 @@ fn set(tcp: &mut TcpSettings, name: &str, value: &str) -> Option<()> {
         "synack_retries" => tcp.syn_ack_retries = value.parse().ok()?,
         "rmem" => tcp.receive_max = value.rsplit(' ').next()?.parse().ok()?,
         "wmem" => tcp.send_max = value.rsplit(' ').next()?.parse().ok()?,
+        "notsent_lowat" => tcp.unsent_low_water = value.parse().ok()?,
         "congestion_control" => {
             tcp.congestion = CongestionKind::ALL.into_iter().find(|kind| kind.name() == value)?;
         }

@@ -92,6 +92,13 @@ impl ClientEndpoint {
         self.look(endpoint::SEND_ROOM, Ordering::Relaxed)
     }
 
+    /// Up to where the stream has been sent, and of how many bytes it may be written ahead of
+    /// that, by frames of how many; only where the status is [`Status::UNSENT_LIMITED`].
+    pub fn unsent_limit(&self) -> (u64, u32, u32) {
+        let limit = self.look(endpoint::UNSENT_LIMIT, Ordering::Acquire);
+        (self.look(endpoint::SENT, Ordering::Acquire), limit as u32, (limit >> 32) as u32)
+    }
+
     /// Up to where this side has read.
     pub fn consumed(&self) -> u64 {
         self.look(endpoint::CONSUMED, Ordering::Acquire)

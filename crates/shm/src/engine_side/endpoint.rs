@@ -23,6 +23,8 @@ pub struct TakenDescriptor {
     pub urgent: bool,
     /// What follows in the stream does not share a segment with it.
     pub ends_record: bool,
+    /// What is to be told of the span's last byte: bits as of a [`Stamp`](crate::request::Stamp).
+    pub stamps: u8,
     /// The buffer it lies in; `None` for `Fin`.
     pub buffer: Option<u32>,
     /// Bytes of the buffer that this descriptor accounts for: its length rounded up to
@@ -110,6 +112,7 @@ impl EngineEndpoint {
                 more: false,
                 urgent: false,
                 ends_record: false,
+                stamps: 0,
                 buffer: None,
                 extent: 0,
             }));
@@ -129,8 +132,9 @@ impl EngineEndpoint {
         let more = flags.contains(DescriptorFlags::MORE);
         let urgent = flags.contains(DescriptorFlags::URGENT);
         let ends_record = flags.contains(DescriptorFlags::RECORD_END);
+        let stamps = (flags & DescriptorFlags::STAMPS).bits() >> DescriptorFlags::STAMP_SHIFT;
         let buffer = Some(buffer);
-        Ok(Some(TakenDescriptor { kind, span, more, urgent, ends_record, buffer, extent }))
+        Ok(Some(TakenDescriptor { kind, span, more, urgent, ends_record, stamps, buffer, extent }))
     }
 
     /// Tells the client how many descriptors have been taken in all, so that it may reuse their
@@ -251,6 +255,18 @@ impl EngineEndpoint {
     /// Publishes how many bytes of a stream are worth having at hand.
     pub fn set_send_room(&mut self, bytes: u32) {
         self.put(endpoint::SEND_ROOM, bytes.into(), Ordering::Relaxed);
+    }
+
+    /// Publishes up to where the stream has been sent; only where [`Self::limit_unsent`] was called.
+    pub fn set_sent(&mut self, sent: u64) {
+        self.put(endpoint::SENT, sent, Ordering::Release);
+    }
+
+    /// Tells a client that is [limited](Status::UNSENT_LIMITED) of how many bytes it may write ahead
+    /// of what is sent, and how many share a frame.
+    pub fn limit_unsent(&mut self, most: u32, frame_bytes: u32) {
+        let word = u64::from(most) | u64::from(frame_bytes) << 32;
+        self.put(endpoint::UNSENT_LIMIT, word, Ordering::Release);
     }
 
     /// Asks for a doorbell when `consumed` reaches `wanted`; `u64::MAX` for never. The caller

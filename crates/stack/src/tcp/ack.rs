@@ -167,6 +167,9 @@ impl Connection<'_> {
         let hot = &mut *self.hot;
         hot.una = ack;
         hot.urging &= ack < self.cold.urge_end;
+        if let Some(stamps) = &mut self.cold.stamps {
+            stamps.on_acked(ack, step.now.0);
+        }
         if hot.timed_at != NEVER {
             if ack >= hot.timed_end {
                 hot.rtt.on_sample(step.now.0.saturating_sub(hot.timed_at));

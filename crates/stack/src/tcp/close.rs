@@ -142,6 +142,7 @@ impl Cold {
             rate: None,
             usage: Usage::default(),
             retransmits: 0,
+            stamps: None,
         }
     }
 }

@@ -22,6 +22,7 @@ use super::reply::Reply;
 use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
 use super::shape::{Hold, Records};
+use super::stamps::Stamps;
 use super::state::Input;
 use super::tlp::Tlp;
 use super::undo::Undo;
@@ -303,6 +304,8 @@ pub struct Cold {
     pub usage: Usage,
     /// Segments sent again.
     pub retransmits: u64,
+    /// When bytes were sent and acknowledged, where somebody asks.
+    pub stamps: Option<Box<Stamps>>,
 }
 
 const _: () = assert!(
@@ -440,7 +443,9 @@ impl Cold {
             self.congestion = Congestion::new(options.congestion);
         }
         self.options = options;
-        hot.rcv_limit = hot.rcv_limit.min(options.window_limit());
+        let limit = options.window_limit();
+        let least = if options.recv_tunes { options.recv_low_water } else { 0 };
+        hot.rcv_limit = hot.rcv_limit.max(least).min(limit);
         hot.nodelay = options.nodelay;
         hot.cork = options.cork;
     }
@@ -513,5 +518,23 @@ pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
         urgent: (cold.urgent > 0).then_some(cold.urgent),
         error: cold.error,
         awaits_data: cold.fast_open.as_ref().is_some_and(|begun| begun.waits),
+        window_used: cold.options.recv_low_water > 1
+            && hot.rcv_edge.saturating_sub(hot.rcv_nxt) <= u64::from(hot.rcv_mss),
+        sent: hot.nxt,
+        acked_all: hot.una,
+        frame_bytes: frame_of(hot),
+        stamps: cold.stamps.as_ref().map_or(0, |stamps| stamps.waiting()),
     }
+}
+
+/// Bytes that the program's writes are gathered in before they are sent: what one frame takes, but not
+/// more than half of the largest window that the peer has offered (Linux's tcp_xmit_size_goal).
+fn frame_of(hot: &Hot) -> u32 {
+    /// TCP_MSS_DEFAULT: smaller windows are not halved.
+    const SMALL: u32 = 536;
+    let mss = u32::from(hot.mss.max(1));
+    let most = super::shape::FRAME_BYTES as u32;
+    let window = if hot.max_wnd > SMALL { hot.max_wnd / 2 } else { hot.max_wnd };
+    let room = if window > 0 { most.min(window) } else { most };
+    (room / mss).max(1) * mss
 }

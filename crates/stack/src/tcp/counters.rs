@@ -134,4 +134,6 @@ counters! {
     accepts_deferred,
     /// Ends of records (MSG_EOR) that were not kept, for too many of them waited.
     records_joined,
+    /// Bytes whose times were asked for (SO_TIMESTAMPING) and not kept, for too many of them waited.
+    stamps_forgotten,
 }

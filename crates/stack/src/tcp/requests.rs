@@ -8,6 +8,7 @@ use super::connection::{Cold, Connection, Hot, NEVER, Phase, Shared, levels};
 use super::flow::{Flow, Place};
 use super::listener::{LISTENER_BIT, ListenError};
 use super::shape::Hold;
+use super::stamps::Stamp;
 use super::tables::Tcp;
 use super::{Accepted, TcpDetails, TcpInfo};
 use crate::api::{
@@ -162,6 +163,27 @@ impl Tcp {
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| connection.end_record(step, end));
         Ok(())
+    }
+
+    /// Asks when the byte before `end`, which is not written yet, is sent and acknowledged:
+    /// [`SCHEDULED`](super::SCHEDULED), [`SENT`](super::SENT), [`ACKED`](super::ACKED) together.
+    pub fn stamp(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        end: u64,
+        kinds: u8,
+    ) -> Result<(), RequestError> {
+        let index = self.slot(id)?;
+        self.with(now, index, |connection, step| connection.stamp(step, end, kinds));
+        Ok(())
+    }
+
+    /// Takes the oldest of the times that were asked for.
+    pub fn take_stamp(&mut self, id: SocketId) -> Result<Option<Stamp>, RequestError> {
+        let index = self.slot(id)? as usize;
+        let stamps = self.cold.get_mut(index).and_then(|cold| cold.stamps.as_mut());
+        Ok(stamps.and_then(|stamps| stamps.take()))
     }
 
     /// The send stream now reaches to `end`; `more` is to follow.

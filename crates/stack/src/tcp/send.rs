@@ -423,6 +423,9 @@ impl Connection<'_> {
                         hot.timed_end = end_with_fin;
                     }
                     hot.nxt = end_with_fin;
+                    if let Some(stamps) = &mut self.cold.stamps {
+                        step.event |= stamps.on_sent(start, end, now.0);
+                    }
                     if !(end - start).is_multiple_of(u64::from(hot.mss.max(1))) {
                         hot.small_end = end;
                     }

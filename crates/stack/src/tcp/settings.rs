@@ -39,6 +39,9 @@ pub struct TcpSettings {
     /// Bytes that a program may have written and not acknowledged on a connection whose send
     /// buffer tunes itself, as the last of `tcp_wmem`.
     pub send_max: u32,
+    /// Bytes that a program may have written and not sent where TCP_NOTSENT_LOWAT does not say so,
+    /// as `tcp_notsent_lowat`; the largest number for no limit.
+    pub unsent_low_water: u32,
     /// Fast Open (RFC 7413), the bits of `tcp_fastopen`: 1 for data on our SYNs, 2 for listeners
     /// that allow it (TCP_FASTOPEN), 4 for SYNs without a cookie, 0x200 for listeners without
     /// one, 0x400 for all listeners.
@@ -80,6 +83,7 @@ impl Default for TcpSettings {
             ecn: EcnMode::default(),
             congestion: CongestionKind::default(),
             send_max: 4 << 20,
+            unsent_low_water: u32::MAX,
             fast_open: 1,
             fast_open_pause_s: 0,
             fast_open_key: None,

@@ -15,7 +15,7 @@ const RECORDS_MAX: usize = 1024;
 const SEGMENTS_MIN: u64 = 2;
 /// Most payload in one frame: Linux takes large frames of up to 65,535 bytes, Ethernet, IP and TCP
 /// headers included (longer ones are cut in software).
-const FRAME_BYTES: u64 = 65535 - 14 - 40 - 60;
+pub const FRAME_BYTES: u64 = 65535 - 14 - 40 - 60;
 
 /// The program's wish for what it wrote last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,0 +1,113 @@
+/* Every option of a TCP socket by its number: what it is, and what setting it comes to. Prints the same on
+   kernel sockets and under the library, but for what is a machine's or a moment's, which is left out.
+   Usage: options PEER-ADDRESS PORT (of the program peer) */
+#define _GNU_SOURCE
+#include "probing.h"
+#include <linux/sock_diag.h>
+
+/* Values that differ from one socket or machine to the next: only whether they are told counts. */
+static int is_moments(int level, int name) {
+    if (level == SOL_SOCKET)
+        return name == SO_SNDBUF || name == SO_RCVBUF || name == SO_INCOMING_CPU || name == 57 /* COOKIE */
+               || name == 71 /* NETNS_COOKIE */ || name == 56 /* INCOMING_NAPI_ID */ || name == 55 /* MEMINFO */
+               || name == 17 /* PEERCRED */ || name == 28 /* PEERNAME */;
+    if (level == IPPROTO_TCP)
+        return name == TCP_INFO || name == TCP_CONGESTION || name == 26 /* CC_INFO */ || name == 24 /* TIMESTAMP */
+               || name == TCP_MAXSEG || name == TCP_WINDOW_CLAMP || name == TCP_QUICKACK || name == 35;
+    return (level == IPPROTO_IP && name == IP_MTU) || (level == IPPROTO_IPV6 && name == 24);
+}
+
+/* Options that would change what the check itself stands on. */
+static int is_left_out(int level, int name) {
+    return level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO || name == SO_LINGER || name == 25);
+}
+
+static void show(int fd, int level, int name, const char *what) {
+    unsigned char value[256] = {0};
+    socklen_t len = sizeof value;
+    if (getsockopt(fd, level, name, value, &len)) {
+        more(" %s %s", what, strerrorname_np(errno));
+        return;
+    }
+    if (is_moments(level, name)) {
+        more(" %s told", what);
+        return;
+    }
+    int number = 0;
+    memcpy(&number, value, sizeof number);
+    more(" %s %d in %d", what, number, (int)len);
+}
+
+static void table(int fd, const char *kind, int level, int last) {
+    static const int values[] = {1, 0, 2, -1, 70000};
+    for (int name = 1; name <= last; name++) {
+        if (is_left_out(level, name)) continue;
+        begin("%s level %d option %d", kind, level, name);
+        show(fd, level, name, "is");
+        for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+            more(" set %d %s", values[i], result(setsockopt(fd, level, name, &values[i], sizeof values[i])));
+            show(fd, level, name, "is");
+        }
+        char byte = 1;
+        finish(" by a byte %s", result(setsockopt(fd, level, name, &byte, 1)));
+    }
+}
+
+static void tables(int fd, const char *kind) {
+    table(fd, kind, SOL_SOCKET, 90);
+    table(fd, kind, IPPROTO_TCP, 45);
+    table(fd, kind, IPPROTO_IP, 60);
+}
+
+static void connected(void) {
+    int fd = open_to('q');
+    tables(fd, "connected");
+    close(fd);
+}
+
+static void accepted(void) {
+    int control, on = 1;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in here = {.sin_family = AF_INET};
+    bind(listener, (struct sockaddr *)&here, sizeof here);
+    listen(listener, 8);
+    setsockopt(listener, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    socklen_t len = sizeof here;
+    getsockname(listener, (struct sockaddr *)&here, &len);
+    control = open_to('b');
+    write(control, &here.sin_port, 2);
+    int fd = accept(listener, NULL, NULL);
+    tables(fd, "accepted");
+    close(fd);
+    close(control);
+    close(listener);
+}
+
+/* Set before there is a connection. */
+static void before(void) {
+    static const struct { int level, name, value; } all[] = {
+        {SOL_SOCKET, SO_PRIORITY, 3}, {SOL_SOCKET, SO_RCVLOWAT, 5}, {SOL_SOCKET, SO_OOBINLINE, 1},
+        {SOL_SOCKET, SO_KEEPALIVE, 1}, {SOL_SOCKET, SO_DONTROUTE, 0}, {SOL_SOCKET, SO_REUSEADDR, 1},
+        {SOL_SOCKET, 42, 7}, {SOL_SOCKET, 60, 1}, {IPPROTO_TCP, TCP_NODELAY, 1}, {IPPROTO_TCP, TCP_SYNCNT, 3},
+        {IPPROTO_TCP, TCP_KEEPIDLE, 30}, {IPPROTO_TCP, TCP_LINGER2, 7}, {IPPROTO_TCP, TCP_USER_TIMEOUT, 9000},
+        {IPPROTO_TCP, TCP_NOTSENT_LOWAT, 5000}, {IPPROTO_TCP, 36, 1}, {IPPROTO_TCP, 16, 1}, {IPPROTO_TCP, 17, 1},
+        {IPPROTO_TCP, TCP_DEFER_ACCEPT, 5}, {IPPROTO_IP, IP_TOS, 0x10}, {IPPROTO_IP, IP_TTL, 33},
+        {IPPROTO_IP, IP_MTU_DISCOVER, 0}, {IPPROTO_IP, IP_RECVTOS, 1}, {IPPROTO_TCP, 27, 1},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        begin("before level %d option %d set %d", all[i].level, all[i].name, all[i].value);
+        more(" %s", result(setsockopt(fd, all[i].level, all[i].name, &all[i].value, sizeof(int))));
+        connect(fd, (struct sockaddr *)&peer, sizeof peer);
+        show(fd, all[i].level, all[i].name, "is");
+        finish("");
+        close(fd);
+    }
+}
+
+int main(int argc, char **argv) {
+    static const struct check checks[] = {
+        {"connected", connected}, {"accepted", accepted}, {"before", before},
+    };
+    return run_checks(argc, argv, checks, sizeof checks / sizeof *checks);
+}

@@ -1,0 +1,133 @@
+/* What the dual-run checks share: the peer, lines that say what was seen, and small helpers. A program
+   that includes this defines _GNU_SOURCE first and is run as PROGRAM PEER-ADDRESS PORT. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define UNUSED __attribute__((unused))
+
+static struct sockaddr_in peer;
+static const char *check;
+
+UNUSED static void say(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    printf("%s: ", check);
+    vprintf(format, arguments);
+    printf("\n");
+    fflush(stdout);
+    va_end(arguments);
+}
+
+/* The same in parts, so that what they show is done in this order (C leaves the order of a call's
+   arguments open). */
+UNUSED static void begin(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    printf("%s: ", check);
+    vprintf(format, arguments);
+    va_end(arguments);
+}
+
+UNUSED static void more(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+}
+
+UNUSED static void finish(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    printf("\n");
+    fflush(stdout);
+    va_end(arguments);
+}
+
+/* A result with its errno where it failed. */
+UNUSED static const char *result(long value) {
+    static char text[4][64];
+    static int turn;
+    char *place = text[turn = (turn + 1) % 4];
+    if (value < 0) snprintf(place, 64, "%s", strerrorname_np(errno));
+    else snprintf(place, 64, "%ld", value);
+    return place;
+}
+
+UNUSED static const char *bits(int events) {
+    static char text[4][64];
+    static int turn;
+    char *place = text[turn = (turn + 1) % 4];
+    snprintf(place, 64, "%s%s%s%s%s%s", events & POLLIN ? "IN " : "", events & POLLPRI ? "PRI " : "",
+             events & POLLOUT ? "OUT " : "", events & POLLERR ? "ERR " : "",
+             events & POLLHUP ? "HUP " : "", events & POLLRDHUP ? "RDHUP " : "");
+    return place;
+}
+
+UNUSED static int poll_one(int fd, int events, int ms) {
+    struct pollfd entry = {fd, events, 0};
+    int ready = poll(&entry, 1, ms);
+    return ready < 0 ? -1 : ready == 0 ? 0 : entry.revents;
+}
+
+UNUSED static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+/* A connection whose other end does as `what` says. */
+UNUSED static int open_to(char what) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, (struct sockaddr *)&peer, sizeof peer)) {
+        say("cannot connect: %s", strerrorname_np(errno));
+        exit(1);
+    }
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    write(fd, &what, 1);
+    return fd;
+}
+
+UNUSED static int int_option(int fd, int level, int name) {
+    int value = -1;
+    socklen_t len = sizeof value;
+    if (getsockopt(fd, level, name, &value, &len)) return -errno;
+    return value;
+}
+
+UNUSED static int wait_one(int epoll, int ms) {
+    struct epoll_event events[8];
+    int count = epoll_wait(epoll, events, 8, ms), all = 0;
+    for (int i = 0; i < count; i++) all |= events[i].events;
+    return count <= 0 ? count : all;
+}
+
+struct check {
+    const char *name;
+    void (*run)(void);
+};
+
+/* Runs the checks against the peer that the arguments name. */
+UNUSED static int run_checks(int argc, char **argv, const struct check *checks, size_t count) {
+    if (argc != 3) return 2;
+    peer.sin_family = AF_INET;
+    peer.sin_port = htons(atoi(argv[2]));
+    inet_pton(AF_INET, argv[1], &peer.sin_addr);
+    signal(SIGPIPE, SIG_IGN);
+    for (size_t i = 0; i < count; i++) {
+        check = checks[i].name;
+        checks[i].run();
+    }
+    return 0;
+}
