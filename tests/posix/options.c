@@ -19,7 +19,11 @@ static int is_moments(int level, int name) {
 
 /* Options that would change what the check itself stands on. */
 static int is_left_out(int level, int name) {
-    return level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO || name == SO_LINGER || name == 25);
+    /* Root may take a connection apart (TCP_REPAIR), but not the engine's; SO_PEERNAME depends on the room. */
+    if (level == IPPROTO_TCP) return name == 19 || name == 22;
+    /* What a route, a SYN or another option has left there. */
+    if (level == IPPROTO_IP) return name == 52 || name == IP_MTU || name == IP_MULTICAST_TTL;
+    return level == SOL_SOCKET && (name == SO_RCVTIMEO || name == 28 || name == 68 || name == SO_SNDTIMEO || name == SO_LINGER || name == 25);
 }
 
 static void show(int fd, int level, int name, const char *what) {

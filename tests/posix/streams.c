@@ -286,6 +286,21 @@ static void show_messages(struct msghdr *message, long long *last) {
     }
 }
 
+/* The kernel begins to note times a while after the first socket asks. Keeps such a socket. */
+static int with_times_noted(void) {
+    int fd = open_to('e'), on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_TIMESTAMP_OLD, &on, sizeof on);
+    for (int turn = 0; turn < 1000; turn++) {
+        char control[64], byte;
+        struct iovec part = {&byte, 1};
+        struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+        write(fd, "t", 1);
+        if (recvmsg(fd, &message, 0) != 1 || message.msg_controllen > 0) break;
+        usleep(1000);
+    }
+    return fd;
+}
+
 static void read_with_time(int fd, const char *what, int flags) {
     char control[256];
     long long last = 0;
@@ -301,7 +316,7 @@ static void read_with_time(int fd, const char *what, int flags) {
 
 static void times_of_bytes_read(void) {
     static const int names[] = {SO_TIMESTAMP_OLD, SO_TIMESTAMPNS_OLD, SO_TIMESTAMP_NEW, SO_TIMESTAMPNS_NEW};
-    int fd = open_to('e'), off = 0;
+    int noted = with_times_noted(), fd = open_to('e'), off = 0;
     read_with_time(fd, "none", 0);
     for (int i = 0; i < 4; i++) {
         set(fd, SOL_SOCKET, names[i], 5);
@@ -318,6 +333,7 @@ static void times_of_bytes_read(void) {
     set(fd, SOL_SOCKET, SO_TIMESTAMPING_OLD, SOF_TIMESTAMPING_RAW_HARDWARE | SOF_TIMESTAMPING_RX_HARDWARE);
     read_with_time(fd, "hardware", 0);
     close(fd);
+    close(noted);
 }
 
 static void show_reports(int fd, int count) {

@@ -111,6 +111,18 @@ fn streams_say_what_the_kernels_say_on_a_tap() {
 }
 
 #[test]
+fn options_are_taken_and_told_as_the_kernels_on_a_packet_port() {
+    compare(
+        "options_are_taken_and_told_as_the_kernels_on_a_packet_port",
+        "options",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+#[test]
 fn datagrams_say_what_the_kernels_say_on_a_packet_port() {
     compare(
         "datagrams_say_what_the_kernels_say_on_a_packet_port",

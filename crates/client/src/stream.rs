@@ -241,9 +241,9 @@ impl Endpoint {
         }
     }
 
-    /// When the byte came that lies `ahead` bytes before the next to be read counted backwards:
-    /// 0 is the one read last. Nanoseconds of the monotonic clock; `None` where it is not known
-    /// ([`OptionName::ReceiveStamps`]).
+    /// When the byte came that lies before the place `ahead` bytes behind what has been read: 0 asks
+    /// about the byte that was read last. Nanoseconds of the monotonic clock; `None` where it is not
+    /// known ([`OptionName::ReceiveStamps`]).
     pub fn arrival(&self, ahead: u64) -> Option<u64> {
         let call = self.call_as(Kind::Stream).ok()?;
         let end = call.view().consumed() + ahead;

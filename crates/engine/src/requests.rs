@@ -707,10 +707,10 @@ fn apply(
             options.max_pacing_rate = if number == u32::MAX { u64::MAX } else { number.into() };
         }
         OptionName::MtuDiscover => options.pmtu = discovery(number),
-        // More than TCP_FIN_TIMEOUT_MAX is the default, as in the kernel.
+        // As the kernel of today; older ones took the default for more.
         OptionName::Linger2 => {
             let seconds = number.cast_signed().max(-1);
-            options.linger2_s = if seconds > FIN_TIMEOUT_S_MAX { 0 } else { seconds };
+            options.linger2_s = seconds.min(FIN_TIMEOUT_S_MAX);
         }
         OptionName::SynRetries => options.syn_retries = number as u8,
         OptionName::WindowClamp => options.window_clamp = number.max(WINDOW_CLAMP_MIN),

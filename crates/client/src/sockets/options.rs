@@ -23,6 +23,8 @@ const SNDTIMEO_NEW: i32 = 67;
 /// linux/tcp.h; not in the libc crate.
 const TCP_FASTOPEN_KEY: i32 = 33;
 const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
+const TCP_REPAIR: i32 = 19;
+const TCP_QUEUE_SEQ: i32 = 21;
 
 /// The engine's name of an option whose value is an int.
 fn engines(level: i32, name: i32) -> Option<OptionName> {
@@ -93,6 +95,32 @@ fn chooses_a_way(level: i32, name: i32) -> bool {
         (level, name),
         (SOCKET, libc::SO_MARK | libc::SO_BINDTODEVICE | libc::SO_BINDTOIFINDEX)
     )
+}
+
+/// Whether an option's value has four bytes at the least: all but those of IP, which may have one, and
+/// names.
+fn is_four_bytes(level: i32, name: i32) -> bool {
+    let is_name = matches!(
+        (level, name),
+        (TCP, libc::TCP_CONGESTION | libc::TCP_ULP) | (SOCKET, libc::SO_BINDTODEVICE)
+    );
+    level != IP && !is_name
+}
+
+/// What the kernel tells of a value that was set: flags are 0 or 1, and ECN's bits of the type of
+/// service are TCP's own.
+fn told_of(level: i32, name: i32, value: i32) -> i32 {
+    match (level, name) {
+        (
+            SOCKET,
+            libc::SO_REUSEADDR | libc::SO_REUSEPORT | libc::SO_KEEPALIVE | libc::SO_OOBINLINE,
+        )
+        | (TCP, libc::TCP_NODELAY | libc::TCP_CORK)
+        | (IPV6, libc::IPV6_V6ONLY) => i32::from(value != 0),
+        (IP, libc::IP_TOS) => value & 0xfc,
+        (IPV6, libc::IPV6_TCLASS) => value.max(0) & 0xfc,
+        _ => value,
+    }
 }
 
 pub(super) fn int(bytes: &[u8]) -> Result<i32, Errno> {
@@ -251,7 +279,7 @@ impl Sockets {
             // The kernel refuses it and changes nothing.
             return;
         }
-        socket.remember_option(level, name, value);
+        socket.remember_option(level, name, told_of(level, name, value));
         let listener =
             held(socket.listening.read()).as_ref().and_then(|listening| listening.engine.clone());
         if let (Some(option), Some((endpoint, _))) = (engines(level, name), listener)
@@ -303,6 +331,9 @@ impl Sockets {
         name: i32,
         bytes: &[u8],
     ) -> Result<(), Errno> {
+        if bytes.len() < 4 && is_four_bytes(level, name) {
+            return Err(Errno::INVAL);
+        }
         match (level, name) {
             (SOCKET, libc::SO_LINGER) => {
                 let on = int(bytes)?;
@@ -334,12 +365,17 @@ impl Sockets {
                 | TCP_FASTOPEN_KEY
                 | TCP_FASTOPEN_NO_COOKIE,
             ) => return Err(Errno::INVAL),
+            // As to one without the rights.
+            (TCP, TCP_REPAIR | TCP_QUEUE_SEQ) => {
+                self.name_option(level, name, "is refused (EPERM)");
+                return Err(Errno::PERM);
+            }
             _ if is_own(level, name) => {
                 let mut value = socket.own_value(level, name, bytes)?;
                 if name == libc::SO_RCVLOWAT
                     && let Ok(Some(rounded)) = self.keep_option(socket, level, name, bytes)
                 {
-                    value = rounded;
+                    value = value.min(rounded);
                 }
                 socket.follow_own(Some(&connection.endpoint), (level, name, value))?;
                 socket.remember_option(level, name, value);
@@ -348,16 +384,13 @@ impl Sockets {
             _ => (),
         }
         if let Some(option) = engines(level, name).filter(|one| *one != OptionName::PathMtu) {
-            if level != IP && bytes.len() < 4 {
-                return Err(Errno::INVAL);
-            }
             let value = option_int(level, name, bytes)?;
             connection.endpoint.set_option(option, engine_value(value))?;
-            socket.remember_option(level, name, value);
+            socket.remember_option(level, name, told_of(level, name, value));
             return Ok(());
         }
         if is_moot(level, name) {
-            socket.remember_option(level, name, int(bytes)?);
+            socket.remember_option(level, name, told_of(level, name, int(bytes)?));
             return Ok(());
         }
         if let Some(value) = self.keep_option(socket, level, name, bytes)? {
@@ -421,7 +454,7 @@ impl Sockets {
                 }
             }
             (SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
-            (SOCKET, libc::SO_ACCEPTCONN | libc::SO_BROADCAST) => 0,
+            (SOCKET, libc::SO_ACCEPTCONN) => 0,
             (SOCKET, libc::SO_OOBINLINE) => socket.remembered(level, name).unwrap_or(0),
             (SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF) => {
                 socket.remembered(level, name).map_or(1 << 20, |value| value.saturating_mul(2))

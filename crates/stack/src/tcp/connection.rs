@@ -518,8 +518,7 @@ pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
         urgent: (cold.urgent > 0).then_some(cold.urgent),
         error: cold.error,
         awaits_data: cold.fast_open.as_ref().is_some_and(|begun| begun.waits),
-        window_used: cold.options.recv_low_water > 1
-            && hot.rcv_edge.saturating_sub(hot.rcv_nxt) <= u64::from(hot.rcv_mss),
+        window_used: cold.options.recv_low_water > 1 && is_window_used(hot),
         sent: hot.nxt,
         acked_all: hot.una,
         frame_bytes: frame_of(hot),
@@ -537,4 +536,10 @@ fn frame_of(hot: &Hot) -> u32 {
     let window = if hot.max_wnd > SMALL { hot.max_wnd / 2 } else { hot.max_wnd };
     let room = if window > 0 { most.min(window) } else { most };
     (room / mss).max(1) * mss
+}
+
+/// Whether the unread bytes leave no room for another segment, however often the window is offered.
+fn is_window_used(hot: &Hot) -> bool {
+    let unread = hot.readable().saturating_sub(hot.consumed);
+    u64::from(hot.rcv_limit.min(hot.rcv_ceiling)).saturating_sub(unread) <= u64::from(hot.rcv_mss)
 }
