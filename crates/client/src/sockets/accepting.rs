@@ -22,7 +22,10 @@ impl Sockets {
             (_, Err(error)) => return Verdict::Done(Err(error)),
             _ => return Verdict::Kernel,
         };
-        if socket.connection().is_some() || !socket.stream {
+        if socket.connection().is_some() {
+            return Verdict::Done(Err(Errno::INVAL));
+        }
+        if !socket.stream {
             return Verdict::Kernel;
         }
         if let Err(error) = self.kernel.listen(fd, backlog) {

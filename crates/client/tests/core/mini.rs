@@ -334,7 +334,10 @@ impl Engine {
                 Reply::Endpoint { endpoint, addresses: Addresses { local, remote } }
             }
             Request::StopReceiving { .. } => Reply::Done,
-            Request::Info { .. } | Request::SetFastOpenKeys { .. } => Reply::Failed { errno: 95 },
+            Request::Info { .. }
+            | Request::SetFastOpenKeys { .. }
+            | Request::TakeStamp { .. }
+            | Request::Arrival { .. } => Reply::Failed { errno: 95 },
         }
     }
 
