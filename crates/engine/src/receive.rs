@@ -317,6 +317,8 @@ mod tests {
             deaf: false,
             window: 0,
             promise: Default::default(),
+
+            arrivals: None,
         };
         let mut given = Vec::new();
         receive.release_read(1000, |buffer| given.push(buffer));
