@@ -15,7 +15,7 @@
 #   make bench   micro-benchmarks
 #   make bench-port  raw frames through an xdp port beside DPDK's testpmd; root, 4 minutes
 #   make loom    the interleavings of the shared queues
-#   make fuzz    every fuzz target, FUZZ_SECONDS each (60)
+#   make fuzz    every fuzz target, FUZZ_SECONDS each (60), noted in docs/fuzz.md
 #   make sim     whole systems under virtual time, seeds SIM_SEEDS (1..2000)
 #   make kills   the engine killed KILLS (100) times under load; root
 #   make soak    real programs, SOAK_SECONDS each (600)

@@ -1,11 +1,16 @@
 //! Builds the fuzz targets with the nightly compiler and runs them. Does what cargo-fuzz does, so
-//! that nothing needs to be installed.
+//! that nothing needs to be installed. What was run is noted in `docs/fuzz.md` ([`log`]).
+
+mod log;
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
 use crate::succeed;
+use log::{Log, Ran};
 
 /// Coverage counters, comparisons traced, addresses checked: cargo-fuzz's flags.
 const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
@@ -14,28 +19,22 @@ const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Zsanitizer=address -Cdebug-assertions -Ccodegen-units=1";
+/// Lines of a fuzzer that ended with a finding which are shown.
+const LINES_SHOWN: usize = 60;
 
-/// Runs the targets named in `arguments`, or all; `--seconds N` each.
+/// What to run.
+struct Plan {
+    names: Vec<String>,
+    /// Wall-clock seconds of each target.
+    seconds: u64,
+    /// Targets that run at a time.
+    jobs: usize,
+}
+
+/// Runs the targets named in `arguments`, or all; `--seconds N` each, `--jobs N` at a time.
 pub fn run(root: &Path, arguments: impl Iterator<Item = String>) -> Result<(), String> {
-    let (mut names, mut seconds) = (Vec::new(), 60u64);
-    let mut arguments = arguments;
-    while let Some(argument) = arguments.next() {
-        if argument == "--seconds" {
-            seconds = arguments
-                .next()
-                .and_then(|text| text.parse().ok())
-                .ok_or("--seconds wants a number: cargo xtask fuzz --seconds 60")?;
-        } else {
-            names.push(argument);
-        }
-    }
     let folder = root.join("fuzz");
-    let known = targets(&folder)?;
-    if let Some(name) = names.iter().find(|name| !known.contains(name)) {
-        return Err(format!("no fuzz target {name}; there are: {}", known.join(", ")));
-    }
-    let names = if names.is_empty() { known } else { names };
-
+    let plan = plan(arguments, targets(&folder)?)?;
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     println!("building the fuzz targets with the nightly compiler");
     succeed(
@@ -47,38 +46,101 @@ pub fn run(root: &Path, arguments: impl Iterator<Item = String>) -> Result<(), S
             .env("RUSTFLAGS", RUSTFLAGS),
     )
     .map_err(|error| format!("{error}; is nightly there? rustup toolchain install nightly"))?;
+    let binaries = folder.join("target").join(&triple).join("release");
+    let log = Log::of(root)?;
 
-    for name in names {
-        // New inputs go to target/, so that the committed corpus stays small.
-        let grown = folder.join("target/corpus").join(&name);
-        let artifacts = folder.join("artifacts").join(&name);
-        for made in [&grown, &artifacts] {
-            fs::create_dir_all(made).map_err(|error| format!("{}: {error}", made.display()))?;
+    let waiting = Mutex::new(plan.names.into_iter().rev().collect::<Vec<_>>());
+    let findings = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..plan.jobs {
+            scope.spawn(|| {
+                loop {
+                    let next = waiting.lock().ok().and_then(|mut names| names.pop());
+                    let Some(name) = next else { return };
+                    println!("fuzzing {name} for {} s", plan.seconds);
+                    let outcome = fuzz(&folder, &binaries, &name, plan.seconds)
+                        .and_then(|ran| log.add(&name, &ran).map(|()| ran.finding));
+                    let fault = outcome.unwrap_or_else(Some);
+                    if let (Some(fault), Ok(mut all)) = (fault, findings.lock()) {
+                        all.push(fault);
+                    }
+                }
+            });
         }
-        println!("fuzzing {name} for {seconds} s");
-        let binary = folder.join("target").join(&triple).join("release").join(&name);
-        succeed(
-            Command::new(binary)
-                .arg(grown)
-                .arg(folder.join("corpus").join(&name))
-                .arg(format!("-max_total_time={seconds}"))
-                .arg(format!("-artifact_prefix={}/", artifacts.display()))
-                .args(["-print_final_stats=0", "-verbosity=0", "-timeout=10"]),
-        )
-        .map_err(|error| {
-            format!(
-                "{error}\nthe input lies in {}; put it into fuzz/corpus/{name} with the fix, so \
-                 that cargo test replays it",
-                artifacts.display()
-            )
-        })?;
+    });
+    let findings = findings.into_inner().map_err(|error| error.to_string())?;
+    if findings.is_empty() { Ok(()) } else { Err(findings.join("\n")) }
+}
+
+fn plan(arguments: impl Iterator<Item = String>, known: Vec<String>) -> Result<Plan, String> {
+    let mut plan = Plan { names: Vec::new(), seconds: 60, jobs: 1 };
+    let mut arguments = arguments;
+    while let Some(argument) = arguments.next() {
+        let mut number = || {
+            let text = arguments.next();
+            let wanted = || format!("{argument} wants a number: cargo xtask fuzz {argument} 60");
+            text.and_then(|text| text.parse::<u64>().ok()).ok_or_else(wanted)
+        };
+        match argument.as_str() {
+            "--seconds" => plan.seconds = number()?,
+            "--jobs" => plan.jobs = number()?.clamp(1, 64) as usize,
+            _ => plan.names.push(argument),
+        }
     }
-    Ok(())
+    if let Some(name) = plan.names.iter().find(|name| !known.contains(name)) {
+        return Err(format!("no fuzz target {name}; there are: {}", known.join(", ")));
+    }
+    if plan.names.is_empty() {
+        plan.names = known;
+    }
+    Ok(plan)
+}
+
+/// Runs one target. A finding is part of the outcome, with a sentence that says where it lies.
+fn fuzz(folder: &Path, binaries: &Path, name: &str, seconds: u64) -> Result<Ran, String> {
+    // New inputs go to target/, so that the committed corpus stays small.
+    let grown = folder.join("target/corpus").join(name);
+    let artifacts = folder.join("artifacts").join(name);
+    for made in [&grown, &artifacts] {
+        fs::create_dir_all(made).map_err(|error| format!("{}: {error}", made.display()))?;
+    }
+    let mut child = Command::new(binaries.join(name))
+        .arg(&grown)
+        .arg(folder.join("corpus").join(name))
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .args(["-print_final_stats=1", "-timeout=10"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("{name} could not be started: {error}"))?;
+    let mut ran = Ran::default();
+    let mut lines = Vec::new();
+    if let Some(output) = child.stderr.take() {
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            ran.read(&line);
+            lines.push(line);
+            if lines.len() > 2 * LINES_SHOWN {
+                lines.drain(..LINES_SHOWN);
+            }
+        }
+    }
+    let (status, cpu_seconds) = log::timed_wait(&mut child)?;
+    ran.cpu_seconds = cpu_seconds;
+    if !status.success() {
+        lines.iter().skip(lines.len().saturating_sub(LINES_SHOWN)).for_each(|l| println!("{l}"));
+        ran.finding = Some(format!(
+            "{name} ended with {status}: the input lies in {}; put it into fuzz/corpus/{name} with \
+             the fix, so that cargo test replays it",
+            artifacts.display()
+        ));
+    }
+    Ok(ran)
 }
 
 /// The targets, by the files in `fuzz_targets`.
 fn targets(folder: &Path) -> Result<Vec<String>, String> {
-    let folder = folder.join("fuzz_targets");
+    let folder: PathBuf = folder.join("fuzz_targets");
     let entries =
         fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut names: Vec<String> = entries

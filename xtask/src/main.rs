@@ -13,10 +13,15 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
   tidy                                 the rules of the tree
-  rfc [TEXTS]                          clauses of RFC 9293 cited by code and tests; with a folder of
-                                       RFC texts (rfc9293.txt), whether quotations are true
+  rfc [TEXTS] [--report] [--missing NUMBER] [--extract NUMBER]
+                                       clauses of RFCs cited by code and tests; with a folder of RFC
+                                       texts (rfc9293.txt), whether quotations and lists are true.
+                                       --report writes docs/rfc/README.md, --missing shows one RFC,
+                                       --extract writes its list anew from its text
   loom                                 interleavings of the shared queues
-  fuzz [TARGET...] [--seconds N]       fuzz targets, all of them unless named; 60 seconds each
+  fuzz [TARGET...] [--seconds N] [--jobs N]
+                                       fuzz targets, all of them unless named; 60 seconds each, one
+                                       at a time; docs/fuzz.md tells what was run
   packetdrill DIR...                   packetdrill scripts against the stack";
 
 fn main() -> ExitCode {
@@ -24,7 +29,7 @@ fn main() -> ExitCode {
     let command = arguments.next();
     let result = match command.as_deref() {
         Some("tidy") => tidy::run(&root()),
-        Some("rfc") => rfc::run(&root(), arguments.next().as_deref().map(Path::new)),
+        Some("rfc") => rfc::run(&root(), arguments),
         Some("loom") => loom::run(&root()),
         Some("fuzz") => fuzz::run(&root(), arguments),
         Some("packetdrill") => packetdrill::run(&root(), arguments),

@@ -1,4 +1,4 @@
-//! Which clauses of an RFC are cited at code and at tests, in duvet's form:
+//! Which clauses of RFCs are cited at code and at tests, in duvet's form:
 //!
 //! ```text
 //! //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
@@ -6,182 +6,191 @@
 //! //# the clause, word for word
 //! ```
 //!
-//! `docs/rfc/rfc9293.txt` has the clauses. One that is cited nowhere, or only at one side, needs
-//! a line in `docs/rfc/exceptions.txt` with the reason; one that is not needed any more is a
-//! fault, too. A quotation that is not in the RFC is a fault where its text is at hand.
+//! `docs/rfc/rfcNNNN.txt` has the clauses ([`list`]): every sentence of the RFC that demands
+//! something. One that is cited nowhere, or only at one side, needs the reason behind it; a reason
+//! that is not needed any more is a fault, too. Where the RFCs' texts are at hand, a quotation that
+//! is not in its RFC is a fault, and so is a list that is not what its RFC says.
+
+mod citations;
+mod list;
+mod text;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use crate::tidy::Tree;
+use citations::Citation;
+use list::{Kind, List};
 
-/// The RFC whose clauses are followed to the end.
-const NUMBER: &str = "9293";
+/// What `--report` writes.
+const REPORT: &str = "docs/rfc/README.md";
 
-/// A clause.
-struct Clause {
-    label: String,
-    section: String,
-    words: String,
+const REPORT_HEAD: &str = "\
+# Clauses of RFCs, cited at code and at tests
+
+Written by `cargo xtask rfc --report`; `make lint` checks it. A clause is a sentence of an RFC that
+demands something: MUST when it says MUST, SHALL or REQUIRED, otherwise SHOULD. `rfcNNNN.txt` has
+those of an RFC. It is cited when its words stand at the code that does it and at a test that shows
+it, in [duvet](https://github.com/awslabs/duvet)'s form. Whatever is not has its reason in the list:
+
+- *not ours*: it speaks of something that a host, TCP or this engine is not or does not have;
+- *shown otherwise*: it is done, and the side without citation cannot cite it, for the reason given;
+- *otherwise*: we do something else on purpose, mostly what Linux does;
+- *open*: it ought to be done, and is not.
+
+RFCs that demand nothing in these words (768, 791, 792, 826, 1337, 4987, 6937) have no list.
+
+";
+
+/// How the clauses of one level stand.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    all: usize,
+    cited: usize,
+    kinds: [usize; 4],
 }
 
-/// A quotation at code or a test.
-struct Citation {
-    place: String,
-    rfc: String,
-    section: String,
-    is_test: bool,
-    words: String,
+/// How the clauses of an RFC stand: MUST, then SHOULD.
+struct Outcome {
+    number: String,
+    title: String,
+    tallies: [Tally; 2],
 }
 
-/// What is missing for a clause, with the reason why that is right.
-struct Exception {
-    label: String,
-    side: String,
-    reason: String,
-}
-
-/// Single spaces, and words that a line break has cut at their hyphen made whole.
-fn squeezed(text: &str) -> String {
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    text.replace("- ", "-").to_lowercase()
+/// What `cargo xtask rfc` was asked for.
+#[derive(Default)]
+struct Request {
+    texts: Option<String>,
+    report: bool,
+    extract: Option<String>,
+    show: Option<String>,
 }
 
 /// Prints the report; a sentence for every fault.
-pub fn run(root: &Path, texts: Option<&Path>) -> Result<(), String> {
+pub fn run(root: &Path, arguments: impl Iterator<Item = String>) -> Result<(), String> {
+    let mut arguments = arguments;
+    let mut request = Request::default();
+    while let Some(argument) = arguments.next() {
+        let mut number = || arguments.next().ok_or(format!("{argument} wants an RFC's number"));
+        match argument.as_str() {
+            "--report" => request.report = true,
+            "--extract" => request.extract = Some(number()?),
+            "--missing" => request.show = Some(number()?),
+            _ => request.texts = Some(argument),
+        }
+    }
+    let texts = request.texts.as_deref().map(Path::new);
+    if let Some(number) = &request.extract {
+        let texts =
+            texts.ok_or("--extract needs the folder of RFC texts: cargo xtask rfc TEXTS")?;
+        return extract(root, number, texts);
+    }
     let tree = Tree::of(root)?;
-    let citations = citations(&tree);
-    let clauses = clauses(&read(&root.join(format!("docs/rfc/rfc{NUMBER}.txt")))?)?;
-    let exceptions = exceptions(&read(&root.join("docs/rfc/exceptions.txt"))?)?;
-    let mut faults = compare(&clauses, &citations, &exceptions);
+    let citations = citations::of(&tree);
+    let mut faults = Vec::new();
+    let mut outcomes = Vec::new();
+    for list in list::all(&root.join("docs/rfc"))? {
+        let (outcome, found) = compare(&list, &citations);
+        if request.show.as_ref().is_none_or(|number| *number == list.number) {
+            faults.extend(found);
+        }
+        outcomes.push(outcome);
+        if let Some(text) = texts.and_then(|texts| text_of(texts, &list.number)) {
+            faults.extend(list.differs_from(&text));
+        }
+    }
     if let Some(texts) = texts {
         faults.extend(misquoted(&citations, texts));
+    }
+    print!("{}", table(&outcomes));
+    let report = format!("{REPORT_HEAD}{}", table(&outcomes));
+    if request.report {
+        fs::write(root.join(REPORT), report).map_err(|why| format!("{REPORT}: {why}"))?;
+    } else if fs::read_to_string(root.join(REPORT)).ok() != Some(report) {
+        faults.push(format!("{REPORT} is not what was found: cargo xtask rfc --report"));
     }
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|why| format!("cannot read {}: {why}", path.display()))
+fn text_of(texts: &Path, number: &str) -> Option<String> {
+    fs::read_to_string(texts.join(format!("rfc{number}.txt"))).ok()
 }
 
-fn clauses(text: &str) -> Result<Vec<Clause>, String> {
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(|line| {
-            let mut parts = line.splitn(3, ' ').map(str::to_owned);
-            let fault = || format!("`{line}`: label, section and words are needed");
-            Ok(Clause {
-                label: parts.next().ok_or_else(fault)?,
-                section: parts.next().ok_or_else(fault)?,
-                words: squeezed(&parts.next().ok_or_else(fault)?),
-            })
-        })
-        .collect()
+/// Writes the list of an RFC anew from its text; reasons that are there are kept.
+fn extract(root: &Path, number: &str, texts: &Path) -> Result<(), String> {
+    let text = text_of(texts, number).ok_or(format!("there is no text of RFC {number}"))?;
+    let path = root.join(format!("docs/rfc/rfc{number}.txt"));
+    let before = fs::read_to_string(&path).unwrap_or_default();
+    let mut list = List::parse(number, &before)?;
+    list.take_from(&text);
+    fs::write(&path, list.render()).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// `MUST-9 code: reason`, where the side is `code`, `test` or `both`.
-fn exceptions(text: &str) -> Result<Vec<Exception>, String> {
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(|line| {
-            let fault = || format!("`{line}`: the form is `MUST-9 code: reason`");
-            let (named, reason) = line.split_once(": ").ok_or_else(fault)?;
-            let (label, side) = named.split_once(' ').ok_or_else(fault)?;
-            if !["code", "test", "both"].contains(&side) || reason.trim().is_empty() {
-                return Err(fault());
-            }
-            let [label, side, reason] = [label, side, reason].map(str::to_owned);
-            Ok(Exception { label, side, reason })
-        })
-        .collect()
-}
-
-/// Every citation of the sources and the packet scripts.
-fn citations(tree: &Tree) -> Vec<Citation> {
-    let mut all = Vec::new();
-    for file in tree.with_extension(".rs").chain(tree.with_extension(".pkt")) {
-        let mut open: Option<Citation> = None;
-        for (number, line) in file.text.lines().enumerate() {
-            let line = line.trim();
-            if let Some(url) = line.strip_prefix("//= https://www.rfc-editor.org/rfc/rfc") {
-                all.extend(open.take());
-                let (rfc, section) = url.split_once("#section-").unwrap_or((url, ""));
-                open = Some(Citation {
-                    place: format!("{}:{}", file.path, number + 1),
-                    rfc: rfc.to_owned(),
-                    section: section.to_owned(),
-                    is_test: false,
-                    words: String::new(),
-                });
-            } else if let (Some(citation), "//= type=test") = (&mut open, line) {
-                citation.is_test = true;
-            } else if let (Some(citation), Some(words)) = (&mut open, line.strip_prefix("//#")) {
-                citation.words.push_str(words);
-                citation.words.push(' ');
-            } else {
-                all.extend(open.take());
-            }
-        }
-        all.extend(open);
-    }
-    for citation in &mut all {
-        citation.words = squeezed(&citation.words);
-    }
-    all
-}
-
-fn compare(clauses: &[Clause], citations: &[Citation], exceptions: &[Exception]) -> Vec<String> {
+/// How a list's clauses stand, and what is wrong.
+fn compare(list: &List, citations: &[Citation]) -> (Outcome, Vec<String>) {
     let mut faults = Vec::new();
-    let [mut whole, mut excepted] = [0; 2];
-    for clause in clauses {
-        let label = format!("({})", clause.label.to_lowercase());
-        let is_cited = |is_test: bool| {
-            citations.iter().any(|citation| {
-                citation.rfc == NUMBER
-                    && citation.section == clause.section
-                    && citation.is_test == is_test
-                    && !citation.words.is_empty()
-                    && (clause.words.contains(&citation.words) || citation.words.contains(&label))
-            })
-        };
-        let excused = |side: &str| {
-            let found =
-                |e: &&Exception| e.label == clause.label && (e.side == side || e.side == "both");
-            exceptions.iter().find(found)
-        };
-        let mut missing = false;
+    let mut tallies = [Tally::default(); 2];
+    let cited: Vec<&Citation> = citations.iter().filter(|c| c.rfc == list.number).collect();
+    for clause in &list.clauses {
+        let tally = &mut tallies[usize::from(!clause.is_must)];
+        tally.all += 1;
+        let mut kind = None;
         for (side, is_test) in [("code", false), ("test", true)] {
-            match (is_cited(is_test), excused(side)) {
-                (true, None) => {}
-                (false, Some(exception)) => {
-                    missing = true;
-                    println!("{} {side}: {}", clause.label, exception.reason);
-                }
-                (false, None) => faults.push(format!(
-                    "{} (section {}) is cited by no {side}: `{}`",
-                    clause.label, clause.section, clause.words
+            let is_cited = cited.iter().any(|c| c.is_test == is_test && clause.is_cited_by(c));
+            let own = clause.reason(side);
+            match (is_cited, own.or_else(|| list.reason_of_section(&clause.section))) {
+                (true, Some(_)) if own.is_some() => faults.push(format!(
+                    "RFC {} {} is cited by {side}, so that its reason is needed no more",
+                    list.number, clause.label
                 )),
-                (true, Some(_)) => faults.push(format!(
-                    "{} is cited by {side}, so that its exception is needed no more",
-                    clause.label
+                (true, _) => {}
+                (false, Some(reason)) => kind = kind.max(Some(reason.kind)),
+                (false, None) => faults.push(format!(
+                    "RFC {} {} (section {}) is cited by no {side}: `{}`",
+                    list.number, clause.label, clause.section, clause.words
                 )),
             }
         }
-        if missing { excepted += 1 } else { whole += 1 }
-    }
-    for exception in exceptions {
-        if !clauses.iter().any(|clause| clause.label == exception.label) {
-            faults.push(format!("{} is excepted and no clause", exception.label));
+        match kind {
+            None => tally.cited += 1,
+            Some(kind) => tally.kinds[kind as usize] += 1,
         }
     }
-    if faults.is_empty() {
-        println!(
-            "RFC {NUMBER}: {} clauses, {whole} cited by code and test, {excepted} excepted",
-            clauses.len()
-        );
+    faults.extend(list.idle_sections());
+    (Outcome { number: list.number.clone(), title: list.title.clone(), tallies }, faults)
+}
+
+/// The table of the report.
+fn table(outcomes: &[Outcome]) -> String {
+    let mut text = String::from("| RFC | clauses | cited |");
+    for kind in Kind::ALL {
+        let _ = write!(text, " {} |", kind.name());
     }
-    faults
+    text.push_str("\n|---|--:|--:|--:|--:|--:|--:|\n");
+    let mut sums = [Tally::default(); 2];
+    let mut line = |name: &str, level: &str, tally: &Tally| {
+        let _ = write!(text, "| {name} {level} | {} | {} |", tally.all, tally.cited);
+        for count in tally.kinds {
+            let _ = write!(text, " {count} |");
+        }
+        text.push('\n');
+    };
+    for outcome in outcomes {
+        let name = format!("{} {}", outcome.number, outcome.title);
+        for ((tally, sum), level) in outcome.tallies.iter().zip(&mut sums).zip(["MUST", "SHOULD"]) {
+            sum.all += tally.all;
+            sum.cited += tally.cited;
+            sum.kinds.iter_mut().zip(tally.kinds).for_each(|(sum, count)| *sum += count);
+            if tally.all > 0 {
+                line(&name, level, tally);
+            }
+        }
+    }
+    line("all", "MUST", &sums[0]);
+    line("all", "SHOULD", &sums[1]);
+    text
 }
 
 /// Quotations that are not in their RFC's text, for RFCs whose text is there.
@@ -190,18 +199,8 @@ fn misquoted(citations: &[Citation], texts: &Path) -> Vec<String> {
     let mut faults = Vec::new();
     for citation in citations {
         let text = read.entry(citation.rfc.clone()).or_insert_with(|| {
-            let path = texts.join(format!("rfc{}.txt", citation.rfc));
-            fs::read_to_string(path).ok().map(|text| {
-                // Some RFCs mark what they quote themselves with bars.
-                let is_of_page = |line: &&str| line.ends_with(']') && line.contains("[Page ");
-                let is_heading = |line: &&str| line.starts_with(&format!("RFC {} ", citation.rfc));
-                let lines = text.lines().filter(|line| !is_of_page(line) && !is_heading(line));
-                let lines = lines.map(|line| match line.trim().strip_prefix('|') {
-                    Some(quoted) => quoted.trim_end_matches('|'),
-                    None => line,
-                });
-                squeezed(&lines.collect::<Vec<_>>().join("\n"))
-            })
+            let text = text_of(texts, &citation.rfc)?;
+            Some(text::squeezed(&text::without_pages(&citation.rfc, &text).join("\n")))
         });
         let Some(text) = text else { continue };
         if !text.contains(&citation.words) {
@@ -218,25 +217,39 @@ mod tests {
     fn citation(is_test: bool, words: &str) -> Citation {
         Citation {
             place: "a.rs:1".into(),
-            rfc: NUMBER.into(),
+            rfc: "9293".into(),
             section: "3.1".into(),
             is_test,
-            words: squeezed(words),
+            words: text::squeezed(words),
         }
+    }
+
+    fn faults(text: &str, citations: &[Citation]) -> Vec<String> {
+        compare(&List::parse("9293", text).unwrap(), citations).1
     }
 
     #[test]
     fn a_clause_needs_both_sides_or_a_reason() {
-        let clauses =
-            clauses("MUST-2 3.1 The sender MUST half-\nclose".replace('\n', " ").as_str());
-        let clauses = clauses.unwrap();
-        let both = [citation(false, "sender MUST"), citation(true, "The sender\n MUST half-close")];
-        assert!(compare(&clauses, &both, &[]).is_empty());
-        assert_eq!(compare(&clauses, &both[..1], &[]).len(), 1);
-        let reason = exceptions("MUST-2 test: seen by no test").unwrap();
-        assert!(compare(&clauses, &both[..1], &reason).is_empty());
-        assert_eq!(compare(&clauses, &both, &reason).len(), 1, "a stale exception");
-        assert!(exceptions("MUST-2 nobody: x").is_err());
-        assert!(exceptions("MUST-2 test:").is_err());
+        let clause = "MUST-2 3.1 The sender MUST half-close its side of it\n";
+        let both = [
+            citation(false, "The sender MUST half-close"),
+            citation(true, "The sender\n MUST half- close its side"),
+        ];
+        assert!(faults(clause, &both).is_empty());
+        assert_eq!(faults(clause, &both[..1]).len(), 1);
+        let excepted = format!("{clause}  not ours, test: seen by no test\n");
+        assert!(faults(&excepted, &both[..1]).is_empty());
+        assert_eq!(faults(&excepted, &both).len(), 1, "a stale exception");
+        assert!(List::parse("9293", &format!("{clause}  nobody, test: x\n")).is_err());
+        assert!(List::parse("9293", &format!("{clause}  open, test:\n")).is_err());
+    }
+
+    #[test]
+    fn a_section_can_have_a_reason_for_all_that_is_not_cited() {
+        let text = "section 3 not ours: we are no router\nMUST-2 3.1 A router MUST route packets\n";
+        assert!(faults(text, &[]).is_empty());
+        assert!(faults(text, &[citation(false, "A router MUST route packets")]).is_empty());
+        let idle = text.replace("section 3 ", "section 4 ");
+        assert_eq!(faults(&idle, &[]).len(), 2 + 1, "both sides, and a reason for nothing");
     }
 }

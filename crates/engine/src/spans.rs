@@ -227,4 +227,78 @@ mod tests {
         spans.clear(&mut list, |buffer| freed.push(buffer));
         assert_eq!((freed, spans.free()), (vec![7, 8, 9], 2));
     }
+
+    /// Two streams that share the slab, against lists of where each byte lies.
+    #[test]
+    fn streams_are_where_a_list_of_their_bytes_says() {
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = move |below: u64| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed % below
+        };
+        let mut spans = Spans::new(12);
+        let mut lists = [SpanList::default(); 2];
+        // The place of every byte; where each span ends, and its buffer; what is acknowledged.
+        let mut streams: [Vec<u64>; 2] = Default::default();
+        let mut ends: [std::collections::VecDeque<(u64, u32)>; 2] = Default::default();
+        let mut acked = [0u64; 2];
+        let (mut taken, mut place) = (0, 0);
+        for round in 0..20_000 {
+            let which = random(2) as usize;
+            let (list, stream) = (&mut lists[which], &mut streams[which]);
+            let ends = &mut ends[which];
+            match random(4) {
+                0 | 1 => {
+                    // Behind what came last, or somewhere else.
+                    place += if random(2) == 0 { 0 } else { 64 - place % 64 };
+                    let len = (1 + random(40)).min(64 - place % 64);
+                    let buffer = (place / 64) as u32;
+                    let before = spans.free();
+                    match spans.push(list, place, len as u32, buffer) {
+                        Ok(is_new) => {
+                            assert_eq!(before - spans.free(), u32::from(is_new));
+                            taken += u32::from(is_new);
+                            stream.extend(place..place + len);
+                            place += len;
+                            let end = (stream.len() as u64, buffer);
+                            match ends.back_mut().filter(|_| !is_new) {
+                                Some(last) => *last = end,
+                                None => ends.push_back(end),
+                            }
+                        }
+                        Err(Exhausted) => assert_eq!(before, 0),
+                    }
+                }
+                2 => {
+                    acked[which] += random(stream.len() as u64 - acked[which] + 1);
+                    let mut freed = Vec::new();
+                    spans.free_before(list, acked[which], |buffer| freed.push(buffer));
+                    taken -= freed.len() as u32;
+                    let mut wanted = Vec::new();
+                    while ends.front().is_some_and(|(end, _)| *end <= acked[which]) {
+                        wanted.extend(ends.pop_front().map(|(_, buffer)| buffer));
+                    }
+                    assert_eq!(freed, wanted, "round {round}");
+                }
+                _ => {
+                    let left = stream.len() as u64 - acked[which];
+                    let offset = acked[which] + random(left + 1);
+                    let len = random(stream.len() as u64 - offset + 3);
+                    let mut found = Vec::new();
+                    let is_there = spans.pieces(list, offset, len as u32, |place, len| {
+                        found.extend(place..place + u64::from(len));
+                    });
+                    let end = offset + len;
+                    assert_eq!(is_there, end <= stream.len() as u64, "round {round}");
+                    if is_there {
+                        assert_eq!(found, stream[offset as usize..end as usize], "round {round}");
+                    }
+                }
+            }
+            assert_eq!(list.end(), stream.len() as u64);
+            assert_eq!(spans.total() - spans.free(), taken);
+        }
+    }
 }

@@ -314,14 +314,30 @@ pub struct UdpSend {
     /// Where to; `None` for the remote that the socket is connected to.
     pub remote: Option<SocketAddr>,
     /// From which own address, for a socket bound to all of them; `None` lets the route choose.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.5
+    //# An application program MUST be able to specify the IP source address to be used for sending
+    //# a UDP datagram or to leave it unspecified (in which case the networking software will choose
+    //# an appropriate source address).
     pub local: Option<IpAddr>,
     /// Bytes of payload.
     pub payload_len: u32,
     /// Bytes of it that are sent already: [`UdpFrame::next`] of the frame before; else 0.
     pub offset: u32,
     /// Type of service; `None` for 0.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.6
+    //# The IP layer MUST provide a means for the transport layer to set the TOS field of every
+    //# datagram that is sent; the default is all zero bits.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.4
+    //# An application-layer program MUST be able to set the TTL and TOS values as well as IP
+    //# options for sending a UDP datagram, and these values must be passed transparently to the IP
+    //# layer.
     pub tos: Option<u8>,
     /// Time to live; `None` for 64.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.7
+    //# The IP layer MUST provide a means for the transport layer to set the TTL field of every
+    //# datagram that is sent.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.7
+    //# When a fixed TTL value is used, it MUST be configurable.
     pub ttl: Option<u8>,
     /// The payload is several datagrams of this size (the last may be shorter): one frame where the
     /// port cuts it, else one frame for each call, until [`UdpFrame::next`] is `None`.
@@ -329,6 +345,9 @@ pub struct UdpSend {
     /// Who may cut it when it is too long.
     pub cut: UdpCut,
     /// Without a checksum (over IPv6: RFC 6935).
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.4
+    //# An application MAY optionally be able to control whether a UDP checksum will be generated,
+    //# but it MUST default to checksumming on.
     pub no_checksum: bool,
 }
 
@@ -600,6 +619,11 @@ impl Default for TcpOptions {
             syn_retries: 0,
             window_clamp: 0,
             defer_accept: 0,
+            //= https://www.rfc-editor.org/rfc/rfc7413#section-2
+            //# Therefore, TCP implementations MUST NOT use TFO by default, but only use TFO if
+            //# requested explicitly by the application on a per-service-port basis.
+            //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2
+            //# It MUST be turned on explicitly by the application.
             fast_open: false,
             fast_open_no_cookie: false,
             fast_open_queue: 0,

@@ -1,4 +1,15 @@
 //! The life of an interface's IPv6 addresses: duplicate address detection and what routers
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.5
+//# Creation of global addresses as described in this section SHOULD be locally configurable.
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.5
+//# However, the processing described below MUST be enabled by default.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.6
+//# 1) Routers that are reachable or probably reachable (i.e., in any state other than INCOMPLETE)
+//# SHOULD be preferred over routers whose reachability is unknown or suspect (i.e., in the
+//# INCOMPLETE state, or for which no Neighbor Cache entry exists).
+//= https://www.rfc-editor.org/rfc/rfc4861#section-5.1
+//# Received Router Advertisements SHOULD NOT modify the invalidation timer for the link-local
+//# prefix.
 //! advertise (RFC 4862), solicitation of routers (RFC 4861, section 6.3.7; RFC 7559), and the
 //! groups that are told of (RFC 3810). Values are Linux's defaults.
 //!
@@ -159,6 +170,14 @@ impl Autoconf {
         let own = address_in(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), mac);
         let link_local = Cidr { address: own.into(), prefix: 64 };
         self.nodes.push(node);
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
+        //# Before a host sends an initial solicitation, it SHOULD delay the transmission for a
+        //# random amount of time between 0 and MAX_RTR_SOLICITATION_DELAY.
+        //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.2
+        //# If the Neighbor Solicitation is going to be the first message sent from an interface
+        //# after interface (re)initialization, the node SHOULD delay joining the solicited-node
+        //# multicast address by a random delay between 0 and MAX_RTR_SOLICITATION_DELAY as
+        //# specified in [RFC4861].
         let delay = self.delay(START_DELAY_NS);
         if let Some(node) = self.nodes.last_mut() {
             for cidr in std::iter::once(&link_local).chain(addresses) {
@@ -193,11 +212,17 @@ impl Autoconf {
     }
 
     /// Whether a group is listened to: that of all nodes, and those in which our addresses are
-    /// asked for.
+    /// asked for, from the beginning on.
+    //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.2
+    //# In order to improve the robustness of the Duplicate Address Detection algorithm, an
+    //# interface MUST receive and process datagrams sent to the all-nodes multicast address or
+    //# solicited-node multicast address of the tentative address during the delay period.
     pub fn listens(&self, index: InterfaceIndex, group: Ipv6Addr) -> bool {
         let joined = |node: &Node| {
             group == wire::ipv6::ALL_NODES
-                || node.addresses.iter().any(|own| own.is_told() && solicited_node(own.ip) == group)
+                || node.addresses.iter().any(|own| {
+                    own.state != AddressState::Duplicate && solicited_node(own.ip) == group
+                })
         };
         self.nodes.iter().any(|node| node.index == index && joined(node))
     }
@@ -261,6 +286,9 @@ impl Autoconf {
 
     /// Somebody else has an address of ours, or probes for it: whether it was tentative and is
     /// given up.
+    //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.5
+    //# A tentative address that is determined to be a duplicate as described above MUST NOT be
+    //# assigned to an interface
     pub fn on_conflict(&mut self, index: InterfaceIndex, ip: Ipv6Addr) -> bool {
         let own = self.node(index).and_then(|node| node.addresses.iter_mut().find(|a| a.ip == ip));
         let Some(own) = own.filter(|own| own.state == AddressState::Tentative) else {
@@ -280,7 +308,19 @@ impl Autoconf {
             .is_some_and(|router| std::mem::replace(&mut router.is_silent, is_silent) != is_silent)
     }
 
+    /// A neighbour says that it is no router (any more); whether it was taken for one.
+    pub fn on_no_router(&mut self, index: InterfaceIndex, ip: Ipv6Addr) -> bool {
+        let Some(node) = self.node(index) else { return false };
+        let before = node.routers.len();
+        node.routers.retain(|router| router.ip != ip);
+        let was_router = node.routers.len() < before;
+        self.settle();
+        was_router
+    }
+
     /// Somebody wants to know which groups are listened to.
+    //= https://www.rfc-editor.org/rfc/rfc3810#section-6.3
+    //# MUST NOT send a Report immediately upon reception of a General Query.
     pub fn on_query(
         &mut self,
         now: Instant,
@@ -306,8 +346,17 @@ impl Autoconf {
         said: &RouterAdvertisement,
     ) -> Option<bool> {
         let node = self.node(index).filter(|node| node.mode == Ipv6Mode::Automatic)?;
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
+        //# Once the host sends a Router Solicitation, and receives a valid Router Advertisement
+        //# with a non-zero Router Lifetime, the host MUST desist from sending additional
+        //# solicitations on that interface, until the next time one of the above events occurs.
         node.solicit = None;
         let mut heard = node.on_router(now, from, said);
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+        //# In particular, a host MUST NOT interpret the unspecified value as meaning change back to
+        //# the default value that was in use before the first Router Advertisement was received.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+        //# If the MTU option is present, hosts SHOULD copy the option's value into LinkMTU
         if let Some(mtu) = said.mtu.and_then(|mtu| u16::try_from(mtu).ok())
             && (MTU_MIN..=node.link_mtu).contains(&mtu)
         {
@@ -373,6 +422,15 @@ impl Node {
         if self.addresses.len() >= ADDRESSES_MAX {
             return false;
         }
+        //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4
+        //# Duplicate Address Detection MUST be performed on all unicast addresses prior to
+        //# assigning them to an interface
+        //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4
+        //# - Each individual unicast address SHOULD be tested for uniqueness.
+        //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4
+        //# Whereas this document does not invalidate such implementations, this kind of
+        //# "optimization" is NOT RECOMMENDED, and new implementations MUST NOT do that
+        //# optimization.
         let (state, probe) = (AddressState::Tentative, Some((now.0.saturating_add(delay), false)));
         self.addresses.push(Address {
             cidr,
@@ -398,6 +456,16 @@ impl Node {
             match own.probe.filter(|(due, _)| *due <= now.0) {
                 Some((_, false)) => {
                     // RFC 4862, section 5.4.2: the group is joined first.
+                    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.1
+                    //# When a multicast-capable interface becomes enabled, the node MUST join the
+                    //# all-nodes multicast address
+                    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.1
+                    //# In such cases the node MUST join and leave the solicited-node multicast
+                    //# address corresponding to the new and old addresses, respectively.
+                    //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.2
+                    //# Before sending a Neighbor Solicitation, an interface MUST join the all-nodes
+                    //# multicast address and the solicited-node multicast address of the tentative
+                    //# address.
                     self.reports.join(now, solicited_node(own.ip), pause);
                     act(Action::Report(self.index, Told::Joins, solicited_node(own.ip)));
                     act(Action::Probe(self.index, own.ip));
@@ -415,11 +483,16 @@ impl Node {
                 changed = true;
             }
         }
-        for gone in self.addresses.extract_if(.., |own| own.valid_until <= now.0) {
+        let is_over = |own: &mut Address| own.valid_until <= now.0;
+        for gone in self.addresses.extract_if(.., is_over).collect::<Vec<_>>() {
             changed = true;
-            if gone.is_told() {
-                self.reports.leave(solicited_node(gone.ip));
-                act(Action::Report(self.index, Told::Leaves, solicited_node(gone.ip)));
+            let group = solicited_node(gone.ip);
+            //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.1
+            //# a node MUST NOT leave the solicited-node multicast group until all assigned
+            //# addresses corresponding to that multicast address have been removed.
+            if gone.is_told() && !self.groups().any(|other| other == group) {
+                self.reports.leave(group);
+                act(Action::Report(self.index, Told::Leaves, group));
             }
         }
         let before = self.on_link.len() + self.routers.len();
@@ -430,6 +503,13 @@ impl Node {
             self.solicit = Some((now.0, SOLICIT_NS));
         }
         if let Some((_, after)) = self.solicit.filter(|(due, _)| *due <= now.0) {
+            //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
+            //# To obtain Router Advertisements quickly, a host SHOULD transmit up to
+            //# MAX_RTR_SOLICITATIONS Router Solicitation messages, each separated by at least
+            //# RTR_SOLICITATION_INTERVAL seconds.
+            //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
+            //# Moreover, a host SHOULD send at least one solicitation in the case where an
+            //# advertisement is received prior to having sent a solicitation.
             act(Action::SolicitRouters(self.index));
             let next = now.0.saturating_add(after).saturating_add(pause / 10);
             self.solicit = Some((next, (after * 2).min(SOLICIT_MAX_NS)));
@@ -443,6 +523,12 @@ impl Node {
     }
 
     /// RFC 4861, section 6.3.4.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+    //# Hosts accept the union of all received information; the receipt of a Router Advertisement
+    //# MUST NOT invalidate all information received in a previous advertisement or from another
+    //# source.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+    //# However, a host MUST retain at least two router addresses and SHOULD retain more.
     fn on_router(&mut self, now: Instant, from: Ipv6Addr, said: &RouterAdvertisement) -> Heard {
         let held = self.routers.iter().position(|router| router.ip == from);
         if said.lifetime_s == 0 {
@@ -470,6 +556,18 @@ impl Node {
         if is_link_local(said.prefix) || said.prefix.is_multicast() || said.prefix_len > 128 {
             return NOTHING;
         }
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-4.6.2
+        //# In other words, if the L flag is not set a host MUST NOT conclude that an address
+        //# derived from the prefix is off-link.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-4.6.2
+        //# That is, it MUST NOT update a previous indication that the address is on-link.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-4.6.2
+        //# A router SHOULD NOT send a prefix option for the link-local prefix and a host SHOULD
+        //# ignore such a prefix option.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+        //# Note, however, that a Prefix Information option with the on-link flag set to zero
+        //# conveys no information concerning on-link determination and MUST NOT be interpreted to
+        //# mean that addresses covered by the prefix are off-link.
         let mut heard = if said.on_link { self.on_link_prefix(now, said) } else { NOTHING };
         //= https://www.rfc-editor.org/rfc/rfc4862#section-5.5.3
         //# If the sum of the prefix length and interface identifier length
@@ -482,6 +580,9 @@ impl Node {
         let [preferred, valid] = [said.preferred_s, said.valid_s].map(|s| until(now, s));
         match self.addresses.iter_mut().find(|own| own.ip == ip) {
             Some(own) if own.is_learnt => {
+                //= https://www.rfc-editor.org/rfc/rfc4862#section-5.6
+                //# In any case, if there is no security difference, the most recently obtained
+                //# values SHOULD have precedence over information learned earlier.
                 own.preferred_until = preferred;
                 let left = own.valid_until.saturating_sub(now.0);
                 let told = valid.saturating_sub(now.0);

@@ -1,4 +1,10 @@
 //! Who has which address on the link: the neighbour table behind ARP (RFC 826; RFC 1122, section
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+//# If address resolution fails, the entry SHOULD be deleted, so that subsequent traffic to that
+//# neighbor invokes the next-hop determination procedure again.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+//# If no response is received after waiting RetransTimer milliseconds after sending the
+//# MAX_UNICAST_SOLICIT solicitations, retransmissions cease and the entry SHOULD be deleted.
 //! 2.3.2 on ageing and floods) and behind neighbour discovery (RFC 4861, section 7.3).
 //!
 //! An entry is made only when we ask, or when somebody asks for us; it is changed by any ARP that
@@ -21,6 +27,9 @@ use crate::flow::{FlowTable, KeyedHash};
 
 const SECOND: u64 = 1_000_000_000;
 /// Between questions; never more often than RFC 1122 allows (one a second).
+//= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.1
+//# A mechanism to prevent ARP flooding (repeatedly sending an ARP Request for the same IP address,
+//# at a high rate) MUST be included.
 const RETRY_NS: u64 = SECOND;
 const TRIES: u8 = 3;
 const FAILED_NS: u64 = SECOND;
@@ -128,11 +137,26 @@ impl Neighbors {
             entry.is_used = true;
             return match entry.state {
                 State::Known(mac) | State::Confirming(mac, _) => Resolution::Known(mac),
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
+                //# the sender MUST, for each neighbor, retain a small queue of packets waiting for
+                //# address resolution to complete.
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
+                //# The queue MUST hold at least one packet, and MAY contain more.
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
+                //# However, the number of queued packets per neighbor SHOULD be limited to some
+                //# small value.
+                //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.2
+                //# The link layer SHOULD save (rather than discard) at least one (the latest)
+                //# packet of each set of packets destined to the same unresolved IP address, and
+                //# transmit the saved packet when the address has been resolved.
                 State::Asking(_) => Resolution::Wait,
                 State::Failed => Resolution::Failed,
             };
         }
         match self.insert(key, State::Asking(1), true) {
+            //= https://www.rfc-editor.org/rfc/rfc1122#section-2.4
+            //# The link layer MUST NOT report a Destination Unreachable error to IP solely because
+            //# there is no ARP cache entry for a destination.
             Some(slot) => Resolution::Ask(slot, Instant(now.0.saturating_add(RETRY_NS))),
             // Within three seconds one of those that are being asked is known or has failed, and
             // the generation changes.
@@ -172,6 +196,28 @@ impl Neighbors {
 
     /// A message of neighbour discovery came from `from` and says that it is at `mac`, which
     /// nobody has confirmed. `makes`: also when it is not known yet. As [`learn`](Self::learn).
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+    //# If a Neighbor Cache entry is created for the router, its reachability state MUST be set to
+    //# STALE as specified in Section 7.3.3.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+    //# If a cache entry already exists and is updated with a different link-layer address, the
+    //# reachability state MUST also be set to STALE.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
+    //# If the Source Address is not the unspecified address and, on link layers that have
+    //# addresses, the solicitation includes a Source Link-Layer Address option, then the recipient
+    //# SHOULD create or update the Neighbor Cache entry for the IP Source Address of the
+    //# solicitation.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
+    //# If an entry does not already exist, the node SHOULD create a new one and set its
+    //# reachability state to STALE as specified in Section 7.3.3.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
+    //# If an entry already exists, and the cached link-layer address differs from the one in the
+    //# received Source Link-Layer option, the cached address should be replaced by the received
+    //# address, and the entry's reachability state MUST be set to STALE.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+    //# In addition, should a cached link-layer address be modified due to receiving one of the
+    //# above messages, the state SHOULD also be set to STALE to provide prompt verification that
+    //# the path to the new link-layer address is working.
     pub fn hint(
         &mut self,
         now: Instant,
@@ -198,6 +244,20 @@ impl Neighbors {
 
     /// A neighbour advertisement about `from` (RFC 4861, section 7.2.5). As
     /// [`learn`](Self::learn); nothing is made.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+    //# If no entry exists, the advertisement SHOULD be silently discarded.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+    //# If the link layer has addresses and no Target Link-Layer Address option is included, the
+    //# receiving node SHOULD silently discard the received advertisement.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+    //# If the Override flag is set, or the supplied link-layer address is the same as that in the
+    //# cache, or no Target Link-Layer Address option was supplied, the received advertisement MUST
+    //# update the Neighbor Cache entry as follows:
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+    //# - If the Solicited flag is set, the state of the entry MUST be set to REACHABLE.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+    //# If the Solicited flag is zero and the link-layer address was updated with a different
+    //# address, the state MUST be set to STALE.
     pub fn advertise(
         &mut self,
         now: Instant,
@@ -214,6 +274,8 @@ impl Neighbors {
         };
         let told = mac.or(known)?;
         let (is_new, is_other) = (known.is_none(), known.is_some_and(|known| known != told));
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+        //# Otherwise, the received advertisement should be ignored and MUST NOT update the cache.
         if is_other && !overrides {
             // Not believed, but doubted: the known owner is asked soon.
             entry.is_used = true;
@@ -223,6 +285,9 @@ impl Neighbors {
         if !solicited && !is_new && !is_other {
             return None;
         }
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+        //# - The link-layer address in the Target Link-Layer Address option MUST be inserted in the
+        //# cache (if one is supplied and differs from the already recorded address).
         entry.state = State::Known(told);
         if is_new || is_other {
             self.generation = self.generation.wrapping_add(1);
@@ -232,6 +297,9 @@ impl Neighbors {
     }
 
     /// The timer of a slot has expired.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.1
+    //# An implementation of the Address Resolution Protocol (ARP) [LINK:2] MUST provide a mechanism
+    //# to flush out-of-date cache entries.
     pub fn on_timer(&mut self, now: Instant, slot: u32) -> Due {
         let Some(entry) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else {
             return Due::Gone;
@@ -239,6 +307,16 @@ impl Neighbors {
         let (interface, address) = entry.key;
         let retry = Instant(now.0.saturating_add(RETRY_NS));
         match entry.state {
+            //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
+            //# While awaiting a response, the sender SHOULD retransmit Neighbor Solicitation
+            //# messages approximately every RetransTimer milliseconds, even in the absence of
+            //# additional traffic to the neighbor.
+            //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
+            //# Retransmissions MUST be rate-limited to at most one solicitation per neighbor every
+            //# RetransTimer milliseconds.
+            //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+            //# A node MUST NOT send Neighbor Solicitations to the same neighbor more frequently
+            //# than once every RetransTimer milliseconds.
             State::Asking(tries) if tries < TRIES => {
                 entry.state = State::Asking(tries + 1);
                 Due::Ask(interface, address, None, retry)
@@ -327,6 +405,27 @@ mod tests {
         Neighbors::new(KeyedHash::new([1; 16]), count)
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
+    //= type=test
+    //# While awaiting a response, the sender SHOULD retransmit Neighbor Solicitation messages
+    //# approximately every RetransTimer milliseconds, even in the absence of additional traffic to
+    //# the neighbor.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
+    //= type=test
+    //# Retransmissions MUST be rate-limited to at most one solicitation per neighbor every
+    //# RetransTimer milliseconds.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+    //= type=test
+    //# If address resolution fails, the entry SHOULD be deleted, so that subsequent traffic to that
+    //# neighbor invokes the next-hop determination procedure again.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+    //= type=test
+    //# A node MUST NOT send Neighbor Solicitations to the same neighbor more frequently than once
+    //# every RetransTimer milliseconds.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.1
+    //= type=test
+    //# A mechanism to prevent ARP flooding (repeatedly sending an ARP Request for the same IP
+    //# address, at a high rate) MUST be included.
     #[test]
     fn three_questions_go_out_a_second_apart_before_it_fails() {
         let mut n = table(4);
@@ -342,6 +441,14 @@ mod tests {
         assert_eq!(n.resolve(at(4), IF, A), Resolution::Ask(0, at(5)));
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+    //= type=test
+    //# If no response is received after waiting RetransTimer milliseconds after sending the
+    //# MAX_UNICAST_SOLICIT solicitations, retransmissions cease and the entry SHOULD be deleted.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.1
+    //= type=test
+    //# An implementation of the Address Resolution Protocol (ARP) [LINK:2] MUST provide a mechanism
+    //# to flush out-of-date cache entries.
     #[test]
     fn an_entry_in_use_is_confirmed_with_its_owner() {
         let mut n = table(4);
@@ -398,6 +505,22 @@ mod tests {
         assert!(n.evictions() > 900);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+    //= type=test
+    //# If the Override flag is set, or the supplied link-layer address is the same as that in the
+    //# cache, or no Target Link-Layer Address option was supplied, the received advertisement MUST
+    //# update the Neighbor Cache entry as follows:
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+    //= type=test
+    //# - The link-layer address in the Target Link-Layer Address option MUST be inserted in the
+    //# cache (if one is supplied and differs from the already recorded address).
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+    //= type=test
+    //# - If the Solicited flag is set, the state of the entry MUST be set to REACHABLE.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+    //= type=test
+    //# If the link layer has addresses and no Target Link-Layer Address option is included, the
+    //# receiving node SHOULD silently discard the received advertisement.
     #[test]
     fn an_advertisement_that_was_asked_for_is_believed_for_half_a_minute() {
         let mut n = table(4);
@@ -411,6 +534,9 @@ mod tests {
         assert_eq!(n.advertise(at(30), IF, A, None, (true, false)), Some((0, at(60))));
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+    //= type=test
+    //# Otherwise, the received advertisement should be ignored and MUST NOT update the cache.
     #[test]
     fn an_advertisement_that_does_not_override_only_raises_doubt() {
         let mut n = table(4);
@@ -425,6 +551,34 @@ mod tests {
         assert_eq!(n.resolve(at(7), IF, A), Resolution::Known(other));
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+    //= type=test
+    //# If a Neighbor Cache entry is created for the router, its reachability state MUST be set to
+    //# STALE as specified in Section 7.3.3.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+    //= type=test
+    //# If a cache entry already exists and is updated with a different link-layer address, the
+    //# reachability state MUST also be set to STALE.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
+    //= type=test
+    //# If the Source Address is not the unspecified address and, on link layers that have
+    //# addresses, the solicitation includes a Source Link-Layer Address option, then the recipient
+    //# SHOULD create or update the Neighbor Cache entry for the IP Source Address of the
+    //# solicitation.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
+    //= type=test
+    //# If an entry does not already exist, the node SHOULD create a new one and set its
+    //# reachability state to STALE as specified in Section 7.3.3.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
+    //= type=test
+    //# If an entry already exists, and the cached link-layer address differs from the one in the
+    //# received Source Link-Layer option, the cached address should be replaced by the received
+    //# address, and the entry's reachability state MUST be set to STALE.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+    //= type=test
+    //# In addition, should a cached link-layer address be modified due to receiving one of the
+    //# above messages, the state SHOULD also be set to STALE to provide prompt verification that
+    //# the path to the new link-layer address is working.
     #[test]
     fn what_a_question_says_of_its_sender_is_confirmed_when_it_is_used() {
         let mut n = table(4);

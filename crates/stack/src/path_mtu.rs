@@ -17,6 +17,31 @@ use crate::flow::KeyedHash;
 //# value has not been decreased for a while (on the order of 10
 //# minutes), the PMTU estimate should be set to the first-hop data-link
 //# MTU
+//= https://www.rfc-editor.org/rfc/rfc8201#section-3
+//# Therefore, attempts to detect increases in a path's PMTU should be done infrequently.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//# Nodes may detect increases in PMTU, but because doing so requires sending packets larger than
+//# the current estimated PMTU, and because the likelihood is that the PMTU will not have increased,
+//# this must be done at infrequent intervals.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//# An attempt to detect an increase (by sending a packet larger than the current estimate) must not
+//# be done less than 5 minutes after a Packet Too Big message has been received for the given path.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//# The recommended setting for this timer is twice its minimum value (10 minutes).
+//= https://www.rfc-editor.org/rfc/rfc8201#section-5.3
+//# No such mechanism exists for realizing that a stale PMTU value is too small, so an
+//# implementation should "age" cached values.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-5.3
+//# When a PMTU value has not been decreased for a while (on the order of 10 minutes), it should
+//# probe to find if a larger PMTU is supported.
+//= https://www.rfc-editor.org/rfc/rfc1191#section-3
+//# Hosts MAY detect increases in Path MTU, but because doing so requires sending datagrams larger
+//# than the current estimated PMTU, and because the likelihood is that the PMTU will not have
+//# increased, this MUST be done at infrequent intervals.
+//= https://www.rfc-editor.org/rfc/rfc1191#section-3
+//# An attempt to detect an increase (by sending a datagram larger than the current estimate) MUST
+//# NOT be done less than 5 minutes after a Datagram Too Big message has been received for the given
+//# destination, or less than 1 minute after a previous, successful attempted increase.
 pub const LIFE_NS: u64 = 600 * 1_000_000_000;
 /// Below this a path MTU over IPv4 is not believed (Linux's `min_pmtu`).
 const MTU_MIN_V4: u16 = 552;
@@ -34,15 +59,47 @@ const PLATEAUS: [u16; 7] = [32000, 17914, 8166, 4352, 2002, 1492, 576];
 
 /// The path MTU after a router has said that a packet was too big for its next link, which takes
 /// `told` bytes (0: it does not say); `None` when that makes nothing smaller.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//# When a node receives a Packet Too Big message, it must reduce its estimate of the PMTU for the
+//# relevant path, based on the value of the MTU field in the message.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//# A node must not increase its estimate of the Path MTU in response to the contents of a Packet
+//# Too Big message.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-6
+//# In response, the victim node should never set its PMTU estimate below the IPv6 minimum link MTU.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-6
+//# A node, however, must not raise its estimate of the PMTU based on a Packet Too Big message, so
+//# it should not be vulnerable to this attack.
+//= https://www.rfc-editor.org/rfc/rfc1191#section-3
+//# When a host receives a Datagram Too Big message, it MUST reduce its estimate of the PMTU for the
+//# relevant path, based on the value of the Next-Hop MTU field in the message (see section 4).
+//= https://www.rfc-editor.org/rfc/rfc1191#section-3
+//# Hosts MUST be able to deal with Datagram Too Big messages that do not include the next-hop MTU,
+//# since it is not feasible to upgrade all the routers in the Internet in any finite time.
+//= https://www.rfc-editor.org/rfc/rfc1191#section-3
+//# A host MUST never reduce its estimate of the Path MTU below 68 octets.
+//= https://www.rfc-editor.org/rfc/rfc1191#section-3
+//# A host MUST not increase its estimate of the Path MTU in response to the contents of a Datagram
+//# Too Big message.
 pub fn reduced(current: u16, told: u16, remote: IpAddr) -> Option<u16> {
     let told = match told {
         0 => PLATEAUS.into_iter().find(|&plateau| plateau < current).unwrap_or(0),
         told => told,
     };
     let least = if remote.is_ipv4() { MTU_MIN_V4 } else { MTU_MIN_V6 };
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+    //# A PTB message MUST NOT be used to increase the PLPMTU [RFC8201] but could trigger a probe to
+    //# test for a larger PLPMTU.
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+    //# A PL_PTB_SIZE that is greater than that currently probed SHOULD be ignored.
     Some(told.max(least)).filter(|&mtu| mtu < current)
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8201#section-5.2
+//# Ideally, a PMTU value should be associated with a specific path traversed by packets exchanged
+//# between the source and destination nodes.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-5.2
+//# Rather, a node must associate a PMTU value with some local representation of a path.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Entry {
     remote: IpAddr,
@@ -123,6 +180,44 @@ mod tests {
         PathMtus::new(KeyedHash::new([7; 16]), 8)
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-3
+    //= type=test
+    //# Therefore, attempts to detect increases in a path's PMTU should be done infrequently.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-4
+    //= type=test
+    //# Nodes may detect increases in PMTU, but because doing so requires sending packets larger
+    //# than the current estimated PMTU, and because the likelihood is that the PMTU will not have
+    //# increased, this must be done at infrequent intervals.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-4
+    //= type=test
+    //# An attempt to detect an increase (by sending a packet larger than the current estimate) must
+    //# not be done less than 5 minutes after a Packet Too Big message has been received for the
+    //# given path.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-4
+    //= type=test
+    //# The recommended setting for this timer is twice its minimum value (10 minutes).
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-5.3
+    //= type=test
+    //# No such mechanism exists for realizing that a stale PMTU value is too small, so an
+    //# implementation should "age" cached values.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-5.3
+    //= type=test
+    //# When a PMTU value has not been decreased for a while (on the order of 10 minutes), it should
+    //# probe to find if a larger PMTU is supported.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-5.2
+    //= type=test
+    //# Rather, a node must associate a PMTU value with some local representation of a path.
+    //= https://www.rfc-editor.org/rfc/rfc1191#section-3
+    //= type=test
+    //# Hosts MAY detect increases in Path MTU, but because doing so requires sending datagrams
+    //# larger than the current estimated PMTU, and because the likelihood is that the PMTU will not
+    //# have increased, this MUST be done at infrequent intervals.
+    //= https://www.rfc-editor.org/rfc/rfc1191#section-3
+    //= type=test
+    //# An attempt to detect an increase (by sending a datagram larger than the current estimate)
+    //# MUST NOT be done less than 5 minutes after a Datagram Too Big message has been received for
+    //# the given destination, or less than 1 minute after a previous, successful attempted
+    //# increase.
     #[test]
     fn a_path_mtu_holds_for_its_destination_and_ends_after_ten_minutes() {
         let mut cache = cache();
@@ -135,6 +230,25 @@ mod tests {
         assert_eq!(cache.towards(Instant(SECOND + LIFE_NS), remote(1), 1500), 1500);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-4
+    //= type=test
+    //# A node must not increase its estimate of the Path MTU in response to the contents of a
+    //# Packet Too Big message.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-6
+    //= type=test
+    //# A node, however, must not raise its estimate of the PMTU based on a Packet Too Big message,
+    //# so it should not be vulnerable to this attack.
+    //= https://www.rfc-editor.org/rfc/rfc1191#section-3
+    //= type=test
+    //# A host MUST not increase its estimate of the Path MTU in response to the contents of a
+    //# Datagram Too Big message.
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+    //= type=test
+    //# A PTB message MUST NOT be used to increase the PLPMTU [RFC8201] but could trigger a probe to
+    //# test for a larger PLPMTU.
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+    //= type=test
+    //# A PL_PTB_SIZE that is greater than that currently probed SHOULD be ignored.
     #[test]
     fn nothing_makes_a_path_wider_before_its_time() {
         let mut cache = cache();
@@ -144,6 +258,17 @@ mod tests {
         assert_eq!(cache.towards(Instant(3), remote(1), 1500), 1000);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-4
+    //= type=test
+    //# A node must not reduce its estimate of the Path MTU below the IPv6 minimum link MTU on
+    //# receipt of a Packet Too Big message.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-6
+    //= type=test
+    //# In response, the victim node should never set its PMTU estimate below the IPv6 minimum link
+    //# MTU.
+    //= https://www.rfc-editor.org/rfc/rfc1191#section-3
+    //= type=test
+    //# A host MUST never reduce its estimate of the Path MTU below 68 octets.
     #[test]
     fn no_path_is_believed_narrower_than_its_family_allows() {
         assert_eq!(reduced(1500, 68, remote(1)), Some(552));
@@ -153,6 +278,10 @@ mod tests {
         assert_eq!(reduced(1280, 1000, v6), None);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc1191#section-3
+    //= type=test
+    //# Hosts MUST be able to deal with Datagram Too Big messages that do not include the next-hop
+    //# MTU, since it is not feasible to upgrade all the routers in the Internet in any finite time.
     #[test]
     fn a_router_that_does_not_say_is_met_a_plateau_lower() {
         assert_eq!(reduced(1500, 0, remote(1)), Some(1492));

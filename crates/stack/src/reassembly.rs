@@ -18,6 +18,9 @@ use crate::flow::{FlowTable, KeyedHash};
 /// Most bytes of payload an IPv4 packet with a plain header has.
 const PAYLOAD_MAX_V4: usize = 65535 - 20;
 /// The same for IPv6, and so for any packet.
+//= https://www.rfc-editor.org/rfc/rfc8200#section-5
+//# A node must be able to accept a fragmented packet that, after reassembly, is as large as 1500
+//# octets.
 pub const PAYLOAD_MAX: usize = 65535;
 /// Fragment offsets count in these.
 const UNIT: usize = 8;
@@ -42,6 +45,34 @@ pub struct Piece {
     pub offset: u16,
     /// It is not the last.
     pub more: bool,
+    /// Its ECN field.
+    pub ecn: u8,
+}
+
+/// ECN fields that may be marked, and the mark (RFC 3168, section 5).
+const ECT_0: u8 = 2;
+const CE: u8 = 3;
+
+/// The ECN field of a whole whose fragments had these (bits of the codepoints); `None` where some
+/// could be marked and others not, which no honest sender makes. As the kernel's ip_frag_ecn_table.
+//= https://www.rfc-editor.org/rfc/rfc3168#section-5.3
+//# Reassembly of a fragmented packet MUST NOT lose indications of congestion.
+//= https://www.rfc-editor.org/rfc/rfc3168#section-5.3
+//# In other words, if any fragment of an IP packet to be reassembled has the CE codepoint set, then
+//# one of two actions MUST be taken:
+//= https://www.rfc-editor.org/rfc/rfc3168#section-5.3
+//# However, this MUST NOT occur if any of the other fragments contributing to this reassembly
+//# carries the Not-ECT codepoint.
+//= https://www.rfc-editor.org/rfc/rfc3168#section-5.3
+//# Reassembly of a fragmented packet MUST NOT change the ECN codepoint when all of the fragments
+//# carry the same codepoint.
+fn joined_ecn(seen: u8) -> Option<u8> {
+    match seen {
+        seen if seen.is_power_of_two() => Some(seen.trailing_zeros() as u8),
+        seen if seen & 1 != 0 => None,
+        seen if seen & 1 << CE != 0 => Some(CE),
+        _ => Some(ECT_0),
+    }
 }
 
 impl Piece {
@@ -54,6 +85,7 @@ impl Piece {
             identification: header.identification.into(),
             offset: header.fragment_offset,
             more: header.more_fragments,
+            ecn: header.tos & 3,
         }
     }
 
@@ -66,6 +98,7 @@ impl Piece {
             identification: fragment.identification,
             offset: fragment.offset,
             more: fragment.more,
+            ecn: header.traffic_class & 3,
         }
     }
 
@@ -107,6 +140,8 @@ struct Slot {
     total: Option<u32>,
     /// What the first fragment says that the whole carries.
     protocol: Protocol,
+    /// ECN fields of its fragments, a bit for each.
+    ecn_seen: u8,
     /// It was given up, and what still comes of it is dropped.
     is_spoilt: bool,
 }
@@ -129,6 +164,8 @@ pub struct Whole {
     pub bytes: Vec<u8>,
     /// What the first one said is in it.
     pub protocol: Protocol,
+    /// Its ECN field.
+    pub ecn: u8,
     slot: u32,
 }
 
@@ -142,6 +179,7 @@ impl Reassembly {
             units: 0,
             total: None,
             protocol: Protocol::default(),
+            ecn_seen: 0,
             is_spoilt: false,
         };
         Self {
@@ -154,6 +192,11 @@ impl Reassembly {
     }
 
     /// Takes a fragment.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.2
+    //# The IP layer MUST implement reassembly of IP datagrams.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.2
+    //# EMTU_R MUST be greater than or equal to 576, SHOULD be either configurable or indefinite,
+    //# and SHOULD be greater than or equal to the MTU of the connected network(s).
     pub fn on_fragment(&mut self, piece: &Piece, payload: &[u8]) -> Result<Progress, DropReason> {
         let offset = usize::from(piece.offset);
         let end = offset.saturating_add(payload.len());
@@ -174,7 +217,17 @@ impl Reassembly {
         if offset == 0 {
             held.protocol = piece.protocol;
         }
+        held.ecn_seen |= 1 << (piece.ecn & 3);
+        let is_odd = joined_ecn(held.ecn_seen).is_none();
         match held.add(offset, payload, !piece.more) {
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+            //# o If any of the fragments being reassembled overlap with any other fragments being
+            //# reassembled for the same packet, reassembly of that packet must be abandoned and all
+            //# the fragments that have been received for that packet must be discarded, and no ICMP
+            //= https://www.rfc-editor.org/rfc/rfc5722#section-4
+            //# When reassembling an IPv6 datagram, if one or more its constituent fragments is
+            //# determined to be an overlapping fragment, the entire datagram (and any constituent
+            //# fragments, including those not yet received) MUST be silently discarded.
             Err(reason) if is_v6 => {
                 held.is_spoilt = true;
                 Err(reason)
@@ -182,6 +235,10 @@ impl Reassembly {
             Err(reason) => {
                 self.free(slot);
                 Err(reason)
+            }
+            Ok(true) if is_odd => {
+                self.free(slot);
+                Err(DropReason::FragmentMalformed)
             }
             Ok(true) => Ok(Progress::Complete(slot)),
             Ok(false) if is_new => Ok(Progress::Started(slot)),
@@ -207,8 +264,9 @@ impl Reassembly {
     pub fn take(&mut self, slot: u32) -> Whole {
         let held = &mut self.slots[slot as usize];
         let (bytes, protocol) = (std::mem::take(&mut held.bytes), held.protocol);
+        let ecn = joined_ecn(held.ecn_seen).unwrap_or(0);
         self.free(slot);
-        Whole { bytes, protocol, slot }
+        Whole { bytes, protocol, ecn, slot }
     }
 
     /// Returns the buffer of [`take`](Self::take) to its slot.
@@ -227,7 +285,7 @@ impl Reassembly {
             let units = (0..WORDS * 64).take_while(|&unit| held.has(unit)).count();
             let first = held.bytes.get(..(units * UNIT).min(held.bytes.len())).unwrap_or_default();
             let protocol = held.protocol;
-            let piece = Piece { src, dst, protocol, identification, offset: 0, more: true };
+            let piece = Piece { src, dst, protocol, identification, offset: 0, more: true, ecn: 0 };
             tell(&Expired { piece, first });
         }
         self.free(slot);
@@ -241,6 +299,7 @@ impl Reassembly {
         held.present.fill(0);
         held.units = 0;
         held.total = None;
+        held.ecn_seen = 0;
         held.is_spoilt = false;
         self.free.push(slot);
         self.by_key.remove(&key);
@@ -284,6 +343,8 @@ impl Slot {
         }
         if held != 0 {
             // A network may repeat a packet; the same bytes again say nothing new.
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+            //# It should be noted that fragments may be duplicated in the network.
             let is_repeat = held == last - first
                 && self.bytes.get(offset..end).is_some_and(|bytes| bytes == payload)
                 && !is_new_total;
@@ -333,7 +394,7 @@ mod tests {
 
     fn v6(offset: u16, more: bool, protocol: Protocol) -> Piece {
         let (src, dst) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
-        Piece { src, dst, protocol, identification: 7, offset, more }
+        Piece { src, dst, protocol, identification: 7, offset, more, ecn: 0 }
     }
 
     #[test]
@@ -346,6 +407,16 @@ mod tests {
         assert_eq!((&*whole.bytes, whole.protocol), (&b"01234567end"[..], Protocol::UDP));
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+    //= type=test
+    //# o If any of the fragments being reassembled overlap with any other fragments being
+    //# reassembled for the same packet, reassembly of that packet must be abandoned and all the
+    //# fragments that have been received for that packet must be discarded, and no ICMP
+    //= https://www.rfc-editor.org/rfc/rfc5722#section-4
+    //= type=test
+    //# When reassembling an IPv6 datagram, if one or more its constituent fragments is determined
+    //# to be an overlapping fragment, the entire datagram (and any constituent fragments, including
+    //# those not yet received) MUST be silently discarded.
     #[test]
     fn nothing_more_is_taken_of_an_ipv6_packet_whose_fragments_overlapped() {
         let mut r = reassembly();
@@ -384,6 +455,36 @@ mod tests {
         assert_eq!(r.len(), 0);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-5.3
+    //= type=test
+    //# Reassembly of a fragmented packet MUST NOT lose indications of congestion.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-5.3
+    //= type=test
+    //# In other words, if any fragment of an IP packet to be reassembled has the CE codepoint set,
+    //# then one of two actions MUST be taken:
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-5.3
+    //= type=test
+    //# However, this MUST NOT occur if any of the other fragments contributing to this reassembly
+    //# carries the Not-ECT codepoint.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-5.3
+    //= type=test
+    //# Reassembly of a fragmented packet MUST NOT change the ECN codepoint when all of the fragments
+    //# carry the same codepoint.
+    #[test]
+    fn a_mark_on_a_fragment_is_a_mark_on_the_whole() {
+        let cases = [(0, 0, Some(0)), (1, 1, Some(1)), (2, 2, Some(2)), (3, 3, Some(3))];
+        let mixed = [(2, 3, Some(3)), (3, 1, Some(3)), (1, 2, Some(2)), (0, 3, None), (2, 0, None)];
+        for (first, second, whole) in cases.into_iter().chain(mixed) {
+            let mut r = reassembly();
+            let piece = |offset, more, ecn| Piece { ecn, ..header(1, 7, offset, more) };
+            r.on_fragment(&piece(0, true, first), &[0; 8]).unwrap();
+            match (r.on_fragment(&piece(8, false, second), &[0; 8]), whole) {
+                (Ok(Progress::Complete(slot)), Some(ecn)) => assert_eq!(r.take(slot).ecn, ecn),
+                odd => assert_eq!(odd, (Err(DropReason::FragmentMalformed), None)),
+            }
+        }
+    }
+
     #[test]
     fn an_overlap_ends_the_datagram() {
         let mut r = reassembly();
@@ -393,6 +494,9 @@ mod tests {
         assert_eq!(r.len(), 0);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+    //= type=test
+    //# It should be noted that fragments may be duplicated in the network.
     #[test]
     fn a_repeated_fragment_is_harmless() {
         let mut r = reassembly();

@@ -54,6 +54,13 @@ pub struct Own {
 }
 
 impl Own {
+    //= https://www.rfc-editor.org/rfc/rfc4862#section-5.5.4
+    //# IP and higher layers (e.g., TCP, UDP) MUST continue to accept and process datagrams destined
+    //# to a deprecated address as normal since a deprecated address is still a valid address for
+    //# the interface.
+    //= https://www.rfc-editor.org/rfc/rfc4862#section-5.5.4
+    //# An invalid address MUST NOT be used as a source address in outgoing communications and MUST
+    //# NOT be recognized as a destination on a receiving interface.
     fn is_usable(&self) -> bool {
         matches!(self.state, AddressState::Preferred | AddressState::Deprecated)
     }
@@ -120,6 +127,10 @@ impl Interface {
 
     /// RFC 6724, section 5: the rules that can tell addresses of one interface apart (scope,
     /// deprecated, longest matching prefix).
+    //= https://www.rfc-editor.org/rfc/rfc4862#section-5.5.4
+    //# A deprecated address SHOULD continue to be used as a source address in existing
+    //# communications, but SHOULD NOT be used to initiate new communications if an alternate
+    //# (non-deprecated) address of sufficient scope can easily be used instead.
     fn source_v6(&self, remote: Ipv6Addr) -> Option<Ipv6Addr> {
         let candidates = self.usable().filter_map(|own| match own.cidr.address {
             IpAddr::V6(ip) if is_link_local(ip) == is_link_local(remote) => Some((own, ip)),
@@ -222,11 +233,16 @@ impl Routes {
 
     /// Whether `address` is the broadcast address of one of the interface's prefixes, or
     /// 255.255.255.255.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.6
+    //# A host MUST recognize any of these forms in the destination address of an incoming datagram.
     pub fn is_broadcast(&self, address: IpAddr) -> bool {
         address == IpAddr::V4(Ipv4Addr::BROADCAST) || self.lookup_broadcast(address).is_some()
     }
 
     /// The way to everybody on a link, by the broadcast address of its prefix.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.6
+    //# When a host sends a datagram to a link-layer broadcast address, the IP destination address
+    //# MUST be a legal IP broadcast or IP multicast address.
     pub fn lookup_broadcast(&self, address: IpAddr) -> Option<Route> {
         let IpAddr::V4(to) = address else { return None };
         self.all().find_map(|(index, interface)| {
@@ -242,6 +258,24 @@ impl Routes {
 
     /// The way to `remote`: ourselves, a neighbour on a link (longest prefix first), or the
     /// first gateway that reaches its family.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
+    //# A host MUST support the subnet extensions to IP [IP:3].
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.1.1
+    //# To decide if the destination is on a connected network, the following algorithm MUST be used
+    //# [see IP:3]:
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.1.2
+    //# When there is no route cache entry for the destination host address (and the destination is
+    //# not on the connected network), the IP layer MUST pick a gateway from its list of "default"
+    //# gateways.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.1.1
+    //# The host IP layer MUST operate correctly in a minimal network environment, and in
+    //# particular, when there are no gateways.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.4.2
+    //# (2) An application MUST be able to explicitly specify the source address for initiating a
+    //# connection or a request.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.4.2
+    //# (3) In the absence of such a specification, the networking software MUST choose a source
+    //# address.
     pub fn lookup(&self, remote: IpAddr) -> Option<Route> {
         if self.is_own(remote) {
             return Some(Route {
@@ -392,6 +426,13 @@ mod tests {
         Some((found.interface.0, found.next_hop.to_string()))
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
+    //= type=test
+    //# A host MUST support the subnet extensions to IP [IP:3].
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.1.1
+    //= type=test
+    //# To decide if the destination is on a connected network, the following algorithm MUST be used
+    //# [see IP:3]:
     #[test]
     fn the_longest_prefix_wins() {
         assert_eq!(way("10.0.0.9"), Some((0, "10.0.0.9".into())));
@@ -413,6 +454,11 @@ mod tests {
         assert!(!routes.replace(InterfaceIndex(7), config));
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.1.2
+    //= type=test
+    //# When there is no route cache entry for the destination host address (and the destination is
+    //# not on the connected network), the IP layer MUST pick a gateway from its list of "default"
+    //# gateways.
     #[test]
     fn destinations_off_the_link_go_to_the_gateway() {
         assert_eq!(way("8.8.8.8"), Some((0, "10.0.0.1".into())));
@@ -451,6 +497,11 @@ mod tests {
         routes
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc4862#section-5.5.4
+    //= type=test
+    //# A deprecated address SHOULD continue to be used as a source address in existing
+    //# communications, but SHOULD NOT be used to initiate new communications if an alternate
+    //# (non-deprecated) address of sufficient scope can easily be used instead.
     #[test]
     fn the_source_address_fits_the_destination() {
         let routes = with_v6();
@@ -471,6 +522,11 @@ mod tests {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc4862#section-5.5.4
+    //= type=test
+    //# IP and higher layers (e.g., TCP, UDP) MUST continue to accept and process datagrams destined
+    //# to a deprecated address as normal since a deprecated address is still a valid address for
+    //# the interface.
     #[test]
     fn a_tentative_address_is_not_ours_yet() {
         let routes = with_v6();

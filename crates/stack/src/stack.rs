@@ -1,4 +1,10 @@
 //! The stack: dispatch of what comes in, collection of what goes out.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
+//# When a host sends any datagram, the IP source address MUST be one of its own IP addresses (but
+//# not a broadcast or multicast address).
+//= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.6
+//# When a host sends a UDP datagram, the source address MUST be (one of) the IP address(es) of the
+//# host.
 
 mod errors;
 mod export;
@@ -858,6 +864,9 @@ impl Stack {
     }
 
     /// The next IP identification between two addresses.
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+    //# The Identification must be different than that of any other fragmented packet sent recently*
+    //# with the same Source Address and Destination Address.
     fn identification(&mut self, from: IpAddr, to: IpAddr) -> u32 {
         let count = self.identifications.len().max(1);
         let index = self.hash.hash_one((from, to)) as usize % count;

@@ -79,6 +79,44 @@ fn bind(net: &mut Net, host: usize, port: u16) -> SocketId {
     net.hosts[host].stack.udp_bind(local, Owner(7)).unwrap()
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4861#section-4.3
+//= type=test
+//# Otherwise, on link layers that have addresses this option MUST be included in multicast
+//# solicitations and SHOULD be included in unicast solicitations.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
+//= type=test
+//# If the solicitation is being sent to a solicited-node multicast address, the sender MUST include
+//# its link-layer address (if it has one) as a Source Link-Layer Address option.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
+//= type=test
+//# the sender MUST, for each neighbor, retain a small queue of packets waiting for address
+//# resolution to complete.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
+//= type=test
+//# The queue MUST hold at least one packet, and MAY contain more.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-4.4
+//= type=test
+//# It SHOULD be set in other solicited advertisements and in unsolicited advertisements.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-4.4
+//= type=test
+//# This option MUST be included on link layers that have addresses when responding to multicast
+//# solicitations.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-4.4
+//= type=test
+//# The option MUST be included for multicast solicitations in order to avoid infinite Neighbor
+//# Solicitation "recursion" when the peer node does not have a cache entry to return a Neighbor
+//# Advertisements message.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.4
+//= type=test
+//# If the solicitation's IP Destination Address is a multicast address, the Target Link-Layer
+//# option MUST be included in the advertisement.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.4
+//= type=test
+//# Otherwise, the Override flag SHOULD be set to one.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.4
+//= type=test
+//# Otherwise, the node MUST set the Solicited flag to one and unicast the advertisement to the
+//# Source Address of the solicitation.
 #[test]
 fn a_datagram_waits_for_neighbour_discovery_and_arrives() {
     let mut net = Net::v6(1, 1500, false);
@@ -99,6 +137,17 @@ fn a_datagram_waits_for_neighbour_discovery_and_arrives() {
     assert_eq!((bytes.as_slice(), meta.remote), (b"hello".as_slice(), net.hosts[0].at(1000)));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4861#section-4.3
+//= type=test
+//# MUST NOT be included when the source IP address is the unspecified address.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.1
+//= type=test
+//# When a multicast-capable interface becomes enabled, the node MUST join the all-nodes multicast
+//# address
+//= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.13
+//= type=test
+//# An MLDv2 Report MUST be sent with a valid IPv6 link-local source address, or the unspecified
+//# address (::), if the sending interface has not acquired a valid link-local address yet.
 #[test]
 fn an_address_is_probed_for_and_told_of_before_it_is_used() {
     let mut net = Net::new(1);
@@ -116,6 +165,20 @@ fn an_address_is_probed_for_and_told_of_before_it_is_used() {
     assert!(unheard >= 4, "two groups and two probes at least: {unheard}");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4861#section-4.4
+//= type=test
+//# It MUST NOT be set in multicast advertisements or in unsolicited unicast advertisements.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.4
+//= type=test
+//# If the source of the solicitation is the unspecified address, the node MUST set the Solicited
+//# flag to zero and multicast the advertisement to the all-nodes address.
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.3
+//= type=test
+//# In all cases, a node MUST NOT respond to a Neighbor Solicitation for a tentative address.
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.5
+//= type=test
+//# A tentative address that is determined to be a duplicate as described above MUST NOT be assigned
+//# to an interface
 #[test]
 fn one_of_two_hosts_with_an_address_gives_it_up() {
     let mut net = Net::v6(1, 1500, false);
@@ -149,6 +212,19 @@ fn a_neighbour_that_does_not_answer_is_unreachable() {
     assert_eq!(asked, 3);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.1.2
+//= type=test
+//# A node MUST silently discard any received Router Advertisement messages that do not satisfy all
+//# of the following validity checks:
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+//= type=test
+//# the link-layer address SHOULD be recorded in the Neighbor Cache entry for the router
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+//= type=test
+//# If the MTU option is present, hosts SHOULD copy the option's value into LinkMTU
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.5
+//= type=test
+//# Creation of global addresses as described in this section SHOULD be locally configurable.
 #[test]
 fn routers_give_addresses_routes_and_an_mtu() {
     let mut net = Net::v6(1, 1500, false);
@@ -198,6 +274,68 @@ fn routers_give_addresses_routes_and_an_mtu() {
     assert_eq!(net.hosts[1].stack.counters().dropped(DropReason::NdpNotForUs), 1);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+//= type=test
+//# - The IsRouter flag in the cache entry MUST be set based on the Router flag in the received
+//# advertisement.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+//= type=test
+//# In those cases where the IsRouter flag changes from TRUE to FALSE as a result of this update,
+//# the node MUST remove that router from the Default Router List and update the Destination Cache
+//# entries for all destinations using that neighbor as a router as specified in Section 7.3.3.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+//= type=test
+//# a node MUST compare the Router flag field in all received Neighbor Advertisement messages
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+//= type=test
+//# When a node detects that a neighbor has changed from being a router to being a host, the node
+//# MUST remove that router from the Default Router List and update the Destination Cache as
+//# described in Section 6.3.5.
+#[test]
+fn a_neighbour_that_says_it_is_no_router_is_none() {
+    let mut net = Net::v6(1, 1500, false);
+    net.hosts[0] = Host::with_ipv6(1, 1500, false, small(), Ipv6Mode::Automatic);
+    net.run_for(3 * SECOND);
+    let mut ip = header(&net, 0, Protocol::ICMPV6);
+    (ip.src, ip.dst, ip.hop_limit) = (ROUTER, ALL_NODES, 255);
+    let said = RouterAdvertisement {
+        lifetime_s: 1800,
+        source: Some(ROUTER_MAC),
+        ..RouterAdvertisement::default()
+    };
+    let said = ndp(&net, 0, ip, &NdpMessage::RouterAdvertisement(said));
+    let far = "2001:db8:9::1".parse().unwrap();
+    for (router, leads) in [(true, true), (false, false)] {
+        receive(&mut net, 0, &said);
+        let told = NdpMessage::NeighborAdvertisement {
+            router,
+            solicited: false,
+            overrides: true,
+            target: ROUTER,
+            link_address: Some(MacAddr([2, 0, 0, 0, 0, u8::from(router) + 7])),
+        };
+        let told = ndp(&net, 0, ip, &told);
+        receive(&mut net, 0, &told);
+        assert_eq!(net.hosts[0].stack.routes().lookup(far).is_some(), leads);
+    }
+}
+
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+//= type=test
+//# The lengths of the fragments must be chosen such that the resulting fragment packets fit within
+//# the MTU of the path to the packet's destination(s).
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+//= type=test
+//# Fragments must not be created that overlap with any other fragments created from the original
+//# packet.
+//= https://www.rfc-editor.org/rfc/rfc8200#section-5
+//= type=test
+//# A node must be able to accept a fragmented packet that, after reassembly, is as large as 1500
+//# octets.
+//= https://www.rfc-editor.org/rfc/rfc5722#section-4
+//= type=test
+//# IPv6 nodes transmitting datagrams that need to be fragmented MUST NOT create overlapping
+//# fragments.
 #[test]
 fn large_datagrams_travel_in_fragments() {
     for len in [1452usize, 1453, 3000, 9001, 65527] {
@@ -227,6 +365,15 @@ fn fragment(net: &Net, offset: u16, more: bool, payload: &[u8]) -> Vec<u8> {
     frame(net, 0, header(net, 0, Protocol::FRAGMENT), &bytes)
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+//= type=test
+//# of the reception of the first-arriving fragment of that packet, reassembly of that packet must
+//# be abandoned and all the fragments that have been received for that packet must be discarded.
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+//= type=test
+//# If the first fragment (i.e., the one with a Fragment Offset of zero) has been received, an ICMP
+//# Time Exceeded -- Fragment Reassembly Time Exceeded message should be sent to the source of that
+//# fragment.
 #[test]
 fn a_datagram_that_lost_a_fragment_is_given_up_and_its_sender_told() {
     let mut net = Net::v6(1, 1500, false);
@@ -241,6 +388,26 @@ fn a_datagram_that_lost_a_fragment_is_given_up_and_its_sender_told() {
     assert!(net.transcript.iter().any(told), "{:?}", net.transcript);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+//= type=test
+//# field, is not a multiple of 8 octets and the M flag of that fragment is 1, then that fragment
+//# must be discarded and an ICMP Parameter Problem, Code 0, message should be sent to the source of
+//# the fragment, pointing to the Payload Length field of the fragment
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+//= type=test
+//# of the packet reassembled from that fragment would exceed 65,535 octets, then that fragment must
+//# be discarded and an ICMP Parameter Problem, Code 0, message should be sent to the source of the
+//# fragment, pointing to the Fragment Offset field of the fragment
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+//= type=test
+//# o If the first fragment does not include all headers through an Upper-Layer header, then that
+//# fragment should be discarded and an ICMP Parameter Problem, Code 3, message should be sent to
+//# the source of the fragment, with the Pointer field set to zero.
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+//= type=test
+//# o If any of the fragments being reassembled overlap with any other fragments being reassembled
+//# for the same packet, reassembly of that packet must be abandoned and all the fragments that have
+//# been received for that packet must be discarded, and no ICMP
 #[test]
 fn overlapping_fragments_and_those_cut_wrong_are_refused() {
     let mut net = Net::v6(1, 1500, false);
@@ -261,6 +428,38 @@ fn overlapping_fragments_and_those_cut_wrong_are_refused() {
     assert!(told.iter().any(|line| line.contains("parameter-problem 0 at 42")), "{told:?}");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4443#section-2.2
+//= type=test
+//# the Source Address of the ICMPv6 packet MUST be a unicast address belonging to the node.
+//= https://www.rfc-editor.org/rfc/rfc4443#section-2.2
+//= type=test
+//# The address SHOULD be chosen according to the rules that would be used to select the source
+//# address for any other packet originated by the node, given the destination address of the
+//# packet.
+//= https://www.rfc-editor.org/rfc/rfc4443#section-4.1
+//= type=test
+//# Every node MUST implement an ICMPv6 Echo responder function that receives Echo Requests and
+//# originates corresponding Echo Replies.
+//= https://www.rfc-editor.org/rfc/rfc4443#section-4.2
+//= type=test
+//# Every node MUST implement an ICMPv6 Echo responder function that receives Echo Requests and
+//# originates corresponding Echo Replies.
+//= https://www.rfc-editor.org/rfc/rfc4443#section-4.2
+//= type=test
+//# The source address of an Echo Reply sent in response to a unicast Echo Request message MUST be
+//# the same as the destination address of that Echo Request message.
+//= https://www.rfc-editor.org/rfc/rfc4443#section-4.2
+//= type=test
+//# An Echo Reply SHOULD be sent in response to an Echo Request message sent to an IPv6 multicast or
+//# anycast address.
+//= https://www.rfc-editor.org/rfc/rfc4443#section-4.2
+//= type=test
+//# In this case, the source address of the reply MUST be a unicast address belonging to the
+//# interface on which the Echo Request message was received.
+//= https://www.rfc-editor.org/rfc/rfc4443#section-4.2
+//= type=test
+//# The data received in the ICMPv6 Echo Request message MUST be returned entirely and unmodified in
+//# the ICMPv6 Echo Reply message.
 #[test]
 fn pings_are_answered_also_large_ones_and_those_to_a_group() {
     let mut net = Net::v6(1, 1500, false);
@@ -279,6 +478,27 @@ fn pings_are_answered_also_large_ones_and_those_to_a_group() {
     assert_eq!(net.hosts[0].stack.counters().echo_replies, 2);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4443#section-2.2
+//= type=test
+//# If the message is a response to a message sent to one of the node's unicast addresses, the
+//# Source Address of the reply MUST be that same address.
+//= https://www.rfc-editor.org/rfc/rfc4443#section-2.2
+//= type=test
+//# If the node has more than one unicast address, it MUST choose the Source Address of the message
+//# as follows:
+//= https://www.rfc-editor.org/rfc/rfc4443#section-3.1
+//= type=test
+//# A destination node SHOULD originate a Destination Unreachable message with Code 4 in response to
+//# a packet for which the transport protocol (e.g., UDP) has no listener, if that transport
+//# protocol has no alternative means to inform the sender.
+//= https://www.rfc-editor.org/rfc/rfc4443#section-3.1
+//= type=test
+//# A node receiving the ICMPv6 Destination Unreachable message MUST notify the upper-layer process
+//# if the relevant process can be identified (see Section 2.4, (d)).
+//= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+//= type=test
+//# (f) Finally, in order to limit the bandwidth and forwarding costs incurred by originating ICMPv6
+//# error messages, an IPv6 node MUST limit the rate of ICMPv6 error messages it originates.
 #[test]
 fn a_datagram_to_a_closed_port_is_refused_and_the_sender_hears_of_it() {
     let mut net = Net::v6(1, 1500, false);
@@ -302,6 +522,18 @@ fn a_datagram_to_a_closed_port_is_refused_and_the_sender_hears_of_it() {
     assert!(net.hosts[0].stack.counters().dropped(DropReason::ReplyLimit) > 300);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+//= type=test
+//# (e) An ICMPv6 error message MUST NOT be originated as a result of receiving the following:
+//= https://www.rfc-editor.org/rfc/rfc4443#section-3.4
+//= type=test
+//# it MUST discard the packet and SHOULD originate an ICMPv6 Parameter Problem message to the
+//# packet's source
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4
+//= type=test
+//# If, as a result of processing a header, the destination node is required to proceed to the next
+//# header but the Next Header value in the current header is unrecognized by the node, it should
+//# discard the packet and send an ICMP Parameter Problem message
 #[test]
 fn headers_that_are_not_understood_are_told_of() {
     let mut net = Net::v6(1, 1500, false);
@@ -323,6 +555,29 @@ fn headers_that_are_not_understood_are_told_of() {
     assert!(answers(&mut net, &packet).is_empty(), "nobody answers what went to a group");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.1.1
+//= type=test
+//# A node MUST silently discard any received Neighbor Solicitation messages that do not satisfy all
+//# of the following validity checks:
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.1
+//= type=test
+//# A node MUST silently discard any Neighbor Solicitation or Advertisement message that does not
+//# pass the validity checks specified in [RFC4861].
+//= https://www.rfc-editor.org/rfc/rfc8200#section-8.1
+//= type=test
+//# IPv6 receivers must discard UDP packets containing a zero checksum and should log the error.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//= type=test
+//# If a node receives a Packet Too Big message reporting a next-hop MTU that is less than the IPv6
+//# minimum link MTU, it must discard it.
+//= https://www.rfc-editor.org/rfc/rfc3810#section-5.1.2
+//= type=test
+//# When a packet is received, the checksum MUST be verified before processing it.
+//= https://www.rfc-editor.org/rfc/rfc3810#section-5.1.14
+//= type=test
+//# If a node (router or host) receives a Query message with the IPv6 Source Address set to the
+//# unspecified address (::), or any other address that is not a valid IPv6 link-local address, it
+//# MUST silently discard the message and SHOULD log a warning.
 #[test]
 fn bad_packets_are_counted_by_reason() {
     let mut net = Net::v6(1, 1500, false);
@@ -357,11 +612,25 @@ fn bad_packets_are_counted_by_reason() {
     icmp_ip.next_header = Protocol::ICMPV6;
     let packet = frame(&net, 0, icmp_ip, &[128, 0, 1, 2, 0, 0, 0, 0]);
     expect_drop(&mut net, &packet, DropReason::IcmpChecksum);
+    let small = Icmpv6Message::PacketTooBig { mtu: 1279, quoted: &[0; 48] };
+    let packet = icmp(&net, 0, icmp_ip, &small);
+    expect_drop(&mut net, &packet, DropReason::IcmpInvalid);
     let query = Icmpv6Message::Other { kind: mld::QUERY, code: 0, body: &[0; 20] };
     let packet = icmp(&net, 0, Ipv6Header { dst: ALL_NODES, ..icmp_ip }, &query);
     expect_drop(&mut net, &packet, DropReason::NdpInvalid);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.1.2
+//= type=test
+//# A node MUST silently discard any received Neighbor Advertisement messages that do not satisfy
+//# all of the following validity checks:
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+//= type=test
+//# If no entry exists, the advertisement SHOULD be silently discarded.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2
+//= type=test
+//# These messages MUST NOT create or update neighbor cache entries, except with respect to the
+//# IsRouter flag as specified in Sections 6.3.4 and 7.2.5.
 #[test]
 fn an_advertisement_that_nobody_asked_for_is_not_learnt() {
     let mut net = Net::v6(1, 1500, false);
@@ -432,6 +701,15 @@ fn transfer(net: &mut Net, len: usize) {
     assert_eq!(net.hosts[1].store.streams[&server], data);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8200#section-8.3
+//= type=test
+//# When computing the maximum payload size available for upper-layer data, an upper-layer protocol
+//# must take into account the larger size of the IPv6 header relative to the IPv4 header.
+//= https://www.rfc-editor.org/rfc/rfc8200#section-8.3
+//= type=test
+//# When using TCP over IPv6, the MSS must be computed as the maximum packet size minus 60 octets,
+//# because the minimum-length IPv6 header (i.e., an IPv6 header with no extension headers) is 20
+//# octets longer than a minimum-length IPv4 header.
 #[test]
 fn a_connection_carries_its_bytes_with_and_without_segmentation_by_the_port() {
     for tso in [false, true] {
@@ -449,6 +727,29 @@ fn a_connection_survives_a_bad_network() {
     transfer(&mut net, 200_000);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4443#section-3.2
+//= type=test
+//# An incoming Packet Too Big message MUST be passed to the upper-layer process if the relevant
+//# process can be identified (see Section 2.4, (d)).
+//= https://www.rfc-editor.org/rfc/rfc8200#section-5
+//= type=test
+//# It is strongly recommended that IPv6 nodes implement Path MTU Discovery [RFC8201], in order to
+//# discover and take advantage of path MTUs greater than 1280 octets.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//= type=test
+//# When a node receives a Packet Too Big message, it must reduce its estimate of the PMTU for the
+//# relevant path, based on the value of the MTU field in the message.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//= type=test
+//# After receiving a Packet Too Big message, a node must attempt to avoid eliciting more such
+//# messages in the near future.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//= type=test
+//# The node must reduce the size of the packets it is sending along the path.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//= type=test
+//# Because each of these messages (and the dropped packets they respond to) consume network
+//# resources, nodes using Path MTU Discovery must detect decreases in PMTU as fast as possible.
 #[test]
 fn a_router_that_takes_less_makes_segments_smaller() {
     let mut net = Net::v6(4, 1500, false);

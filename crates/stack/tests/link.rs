@@ -58,6 +58,22 @@ fn bind(net: &mut Net, host: usize, port: u16) -> SocketId {
     net.hosts[host].stack.udp_bind(local, Owner(7)).unwrap()
 }
 
+//= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.2
+//= type=test
+//# The link layer SHOULD save (rather than discard) at least one (the latest) packet of each set of
+//# packets destined to the same unresolved IP address, and transmit the saved packet when the
+//# address has been resolved.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.3
+//= type=test
+//# o MUST be able to send and receive packets using RFC-894 encapsulation;
+//= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.3
+//= type=test
+//# Address translation from Internet addresses to link-layer addresses on Ethernet and IEEE 802
+//# networks MUST be managed by the Address Resolution Protocol (ARP).
+//= https://www.rfc-editor.org/rfc/rfc1122#section-2.4
+//= type=test
+//# The link layer MUST NOT report a Destination Unreachable error to IP solely because there is no
+//# ARP cache entry for a destination.
 #[test]
 fn a_datagram_waits_for_arp_and_arrives() {
     let mut net = Net::new(1);
@@ -144,6 +160,18 @@ fn somebody_else_with_our_address_is_noticed() {
     expect_drop(&mut net, &broadcast(&packet), DropReason::ArpConflict);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.2
+//= type=test
+//# The IP layer MUST implement reassembly of IP datagrams.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.2
+//= type=test
+//# EMTU_R MUST be greater than or equal to 576, SHOULD be either configurable or indefinite, and
+//# SHOULD be greater than or equal to the MTU of the connected network(s).
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.3
+//= type=test
+//# A host MUST implement a mechanism to allow the transport layer to learn MMS_S, the maximum
+//# transport-layer message size that may be sent for a given {source, destination, TOS} triplet
+//# (see GET_MAXSIZES call in Section 3.4).
 #[test]
 fn large_datagrams_travel_in_fragments() {
     for len in [1472usize, 1473, 3000, 9001, 65507] {
@@ -164,6 +192,12 @@ fn large_datagrams_travel_in_fragments() {
     assert_eq!(net.datagram(0, a, Some(to), &[0; 65508]), Err(RequestError::TooLong));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.2
+//= type=test
+//# There MUST be a reassembly timeout.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.2
+//= type=test
+//# The reassembly timeout value SHOULD be a fixed value, not set from the remaining TTL.
 #[test]
 fn a_datagram_that_lost_a_fragment_is_given_up_in_time() {
     let mut net = Net::new(1);
@@ -177,6 +211,21 @@ fn a_datagram_that_lost_a_fragment_is_given_up_in_time() {
     assert_eq!(net.hosts[0].stack.counters().dropped(DropReason::FragmentTimeout), 1);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.6
+//= type=test
+//# Every host MUST implement an ICMP Echo server function that receives Echo Requests and sends
+//# corresponding Echo Replies.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.6
+//= type=test
+//# The IP source address in an ICMP Echo Reply MUST be the same as the specific-destination address
+//# (defined in Section 3.2.1.3) of the corresponding ICMP Echo Request message.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.6
+//= type=test
+//# Data received in an ICMP Echo Request MUST be entirely included in the resulting Echo Reply.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.6
+//= type=test
+//# However, if sending the Echo Reply requires intentional fragmentation that is not implemented,
+//# the datagram MUST be truncated to maximum transmission size (see Section 3.3.3) and sent.
 #[test]
 fn echo_requests_of_every_size_are_answered() {
     for len in [0usize, 56, 1472, 1473, 8000, 65000] {
@@ -221,6 +270,24 @@ fn echo_requests_of_every_size_are_answered() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
+//= type=test
+//# this header and data MUST be unchanged from the received datagram.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.1
+//= type=test
+//# A host SHOULD generate Destination Unreachable messages with code:
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.8
+//= type=test
+//# Wherever practical, hosts MUST return ICMP error datagrams on detection of an error, except in
+//# those cases where returning an ICMP error message is specifically prohibited.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.1
+//= type=test
+//# If a datagram arrives addressed to a UDP port for which there is no pending LISTEN call, UDP
+//# SHOULD send an ICMP Port Unreachable message.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.4
+//= type=test
+//# The transport layer MUST be able to send certain ICMP messages: Port Unreachable or any of the
+//# query-type messages.
 #[test]
 fn a_closed_port_is_refused_and_a_connected_socket_hears_of_it() {
     let mut net = Net::new(1);
@@ -331,6 +398,28 @@ fn a_partial_checksum_is_believed_only_when_exact() {
     assert_eq!(net.hosts[0].stack.counters().dropped(DropReason::PartialChecksum), 3);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
+//= type=test
+//# A TCP implementation MUST silently discard an incoming SYN segment that is address
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
+//= type=test
+//# An incoming SYN with an invalid source address MUST be ignored either by TCP or by the IP layer
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.1
+//= type=test
+//# However, for diagnosis of problems a host SHOULD provide the capability of logging the error
+//# (see Section 1.2.3), including the contents of the silently-discarded datagram, and SHOULD
+//# record the event in a statistics counter.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.2
+//= type=test
+//# A host MUST verify the IP header checksum on every received datagram and silently discard every
+//# datagram that has a bad checksum.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
+//= type=test
+//# A host MUST silently discard an incoming datagram that is not destined for the host.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
+//= type=test
+//# A host MUST silently discard an incoming datagram containing an IP source address that is
+//# invalid by the rules of this section.
 #[test]
 fn everything_wrong_with_a_frame_has_its_own_counter() {
     let mut net = Net::new(1);
@@ -367,6 +456,9 @@ fn everything_wrong_with_a_frame_has_its_own_counter() {
     let ip = Ipv4Header { dst: [10, 0, 0, 9].into(), ..header(&net, 0, Protocol::UDP) };
     let foreign = frame(&net, 0, ip, &[0; 8]);
     expect_drop(&mut net, &foreign, DropReason::IpDestination);
+    let ip = Ipv4Header { dst: [10, 0, 0, 255].into(), ..header(&net, 0, Protocol::TCP) };
+    let syn_to_all = frame(&net, 0, ip, &[0; 20]);
+    expect_drop(&mut net, &syn_to_all, DropReason::IpDestination);
     let other = frame(&net, 0, header(&net, 0, Protocol(99)), &[0; 8]);
     expect_drop(&mut net, &other, DropReason::ProtocolNotServed);
     receive(&mut net, 0, &good, RxFrameMeta::default());

@@ -171,6 +171,10 @@ fn a_closed_port_refuses_the_connect() {
     assert_eq!((event.owner, event.kind), (Owner(2), SocketKind::Connection));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.1.1
+//= type=test
+//# The host IP layer MUST operate correctly in a minimal network environment, and in particular,
+//# when there are no gateways.
 #[test]
 fn there_is_no_way_to_other_networks_without_a_gateway() {
     let mut stack = Stack::new(outboard_stack::Config::new([1; 32]));

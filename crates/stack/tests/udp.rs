@@ -64,6 +64,21 @@ fn who_may_cut_a_datagram_is_said_in_its_header() {
     assert_eq!(sent(send, &[7; 1473]), Err(RequestError::TooLong));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.6
+//= type=test
+//# The IP layer MUST provide a means for the transport layer to set the TOS field of every datagram
+//# that is sent; the default is all zero bits.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.7
+//= type=test
+//# The IP layer MUST provide a means for the transport layer to set the TTL field of every datagram
+//# that is sent.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.7
+//= type=test
+//# When a fixed TTL value is used, it MUST be configurable.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.4
+//= type=test
+//# An application-layer program MUST be able to set the TTL and TOS values as well as IP options
+//# for sending a UDP datagram, and these values must be passed transparently to the IP layer.
 #[test]
 fn a_datagram_may_go_without_a_checksum() {
     let send = UdpSend { no_checksum: true, tos: Some(0x28), ttl: Some(9), ..UdpSend::default() };
@@ -73,6 +88,21 @@ fn a_datagram_may_go_without_a_checksum() {
     assert_eq!(payload, b"unsummed");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.5
+//= type=test
+//# When a UDP datagram is received, its specific-destination address MUST be passed up to the
+//# application layer.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.4
+//= type=test
+//# Since this may be a broadcast or multicast address, the SpecDest parameter (not shown in
+//# RFC-791) MUST be passed.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.6
+//= type=test
+//# When a host sends a datagram to a link-layer broadcast address, the IP destination address MUST
+//# be a legal IP broadcast or IP multicast address.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.6
+//= type=test
+//# A host MUST recognize any of these forms in the destination address of an incoming datagram.
 #[test]
 fn a_broadcast_goes_to_everybody_on_the_link_and_is_received() {
     let mut net = Net::new(1);

@@ -58,6 +58,10 @@ impl Sum {
     }
 
     /// The same for IPv6 (RFC 8200, section 8.1).
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-8.1
+    //# Any transport or other upper-layer protocol that includes the addresses from the IP header
+    //# in its checksum computation must be modified for use over IPv6, to include the 128-bit IPv6
+    //# addresses instead of 32-bit IPv4 addresses.
     pub fn pseudo_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: Protocol, len: u32) -> Self {
         let words =
             src.segments().iter().chain(&dst.segments()).map(|&word| u64::from(word)).sum::<u64>()

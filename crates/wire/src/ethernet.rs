@@ -136,6 +136,8 @@ pub const VLAN_LEN: usize = 4;
 
 /// Splits a frame into header and payload. The payload may be followed by padding: the IP
 /// header's length says where the packet ends.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.3
+//# o MUST be able to send and receive packets using RFC-894 encapsulation;
 #[inline]
 pub fn parse(frame: &[u8]) -> Result<(EthernetHeader, &[u8]), Malformed> {
     let (dst, rest) = frame.split_first_chunk::<6>().ok_or(Malformed::Short)?;

@@ -35,6 +35,12 @@ pub struct Query {
 pub fn parse_query(body: &[u8]) -> Result<Query, Malformed> {
     let (&[r0, r1, _, _], rest) = body.split_first_chunk().ok_or(Malformed::Short)?;
     let (&group, rest) = rest.split_first_chunk::<16>().ok_or(Malformed::Short)?;
+    //= https://www.rfc-editor.org/rfc/rfc3810#section-8.1
+    //# Query messages that do not match any of the above conditions (e.g., a Query of length 26
+    //# octets) MUST be silently ignored.
+    if matches!(rest.len(), 1..4) {
+        return Err(Malformed::Length);
+    }
     let code = u16::from_be_bytes([r0, r1]);
     // RFC 3810, section 5.1.3: with version 2 a floating-point number from 32768 on.
     let response_ms = if rest.len() < 4 || code < 32768 {
@@ -114,6 +120,17 @@ mod tests {
         assert_eq!(parse_query(&body).unwrap().response_ms, 0x1fff << 10);
         assert_eq!(parse_query(&body[..20]).unwrap().response_ms, 0xffff);
         assert_eq!(parse_query(&body[..19]), Err(Malformed::Short));
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc3810#section-8.1
+    //= type=test
+    //# Query messages that do not match any of the above conditions (e.g., a Query of length 26
+    //# octets) MUST be silently ignored.
+    #[test]
+    fn a_query_is_of_version_1_or_2_by_its_length() {
+        for (len, is_one) in [(19, false), (20, true), (21, false), (23, false), (24, true)] {
+            assert_eq!(parse_query(&[0; 24][..len]).is_ok(), is_one, "{len}");
+        }
     }
 
     #[test]

@@ -136,6 +136,27 @@ impl RouterAdvertisement {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4861#section-4.6.1
+//# These options MUST be silently ignored for other Neighbor Discovery messages.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-4.6.2
+//# The Prefix Information option appears in Router Advertisement packets and MUST be silently
+//# ignored for other messages.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-4.6.3
+//# This option MUST be silently ignored for other Neighbor Discovery messages.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.1.2
+//# The contents of any defined options that are not specified to be used with Router Advertisement
+//# messages MUST be ignored and the packet processed as normal
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.1.1
+//# The contents of any defined options that are not specified to be used with Neighbor Solicitation
+//# messages MUST be ignored and the packet processed as normal
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.1.2
+//# The contents of any defined options that are not specified to be used with Neighbor
+//# Advertisement messages MUST be ignored and the packet processed as normal
+//= https://www.rfc-editor.org/rfc/rfc4861#section-9
+//# All options specified in this document MUST be recognized.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-9
+//# Options in Neighbor Discovery packets can appear in any order; receivers MUST be prepared to
+//# process them independently of their order.
 #[derive(Clone, Copy, Default)]
 struct Options {
     source: Option<MacAddr>,
@@ -147,6 +168,30 @@ struct Options {
 impl Options {
     //= https://www.rfc-editor.org/rfc/rfc4861#section-4.6
     //# Nodes MUST silently discard an ND packet that contains an option with length zero.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-4.1
+    //# Receivers MUST silently ignore any options they do not recognize and continue processing the
+    //# message.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-4.3
+    //# Receivers MUST silently ignore any options they do not recognize and continue processing the
+    //# message.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-4.4
+    //# Receivers MUST silently ignore any options they do not recognize and continue processing the
+    //# message.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-6.1.2
+    //# The contents of the Reserved field, and of any unrecognized options, MUST be ignored.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.1.1
+    //# The contents of the Reserved field, and of any unrecognized options, MUST be ignored.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.1.2
+    //# The contents of the Reserved field, and of any unrecognized options, MUST be ignored.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-9
+    //# In order to ensure that future extensions properly coexist with current implementations, all
+    //# nodes MUST silently ignore any options they do not recognize in received ND packets and
+    //# continue processing the packet.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-9
+    //# A node MUST NOT ignore valid options just because the ND message contains unrecognized ones.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-9
+    //# Receivers MUST silently ignore any options they do not recognize and continue processing the
+    //# message.
     fn parse(mut bytes: &[u8]) -> Result<Self, Malformed> {
         let mut options = Self::default();
         while let &[kind, units, ..] = bytes {
@@ -239,6 +284,12 @@ fn target(bytes: &[u8]) -> Result<(Ipv6Addr, &[u8]), Malformed> {
 
 impl NdpMessage {
     /// Writes the whole ICMPv6 message, checksum done, to the start of `out`; its length.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-4.1
+    //# It MUST be initialized to zero by the sender and MUST be ignored by the receiver.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-4.3
+    //# It MUST be initialized to zero by the sender and MUST be ignored by the receiver.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-4.4
+    //# It MUST be initialized to zero by the sender and MUST be ignored by the receiver.
     pub fn emit(&self, src: Ipv6Addr, dst: Ipv6Addr, out: &mut [u8]) -> Result<usize, NoRoom> {
         let room = out.len();
         let rest = match *self {
@@ -308,6 +359,24 @@ impl RouterAdvertisement {
 mod tests {
     use super::*;
 
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-4.3
+    //= type=test
+    //# Receivers MUST silently ignore any options they do not recognize and continue processing the
+    //# message.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-4.6
+    //= type=test
+    //# Nodes MUST silently discard an ND packet that contains an option with length zero.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.1.1
+    //= type=test
+    //# The contents of the Reserved field, and of any unrecognized options, MUST be ignored.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-9
+    //= type=test
+    //# In order to ensure that future extensions properly coexist with current implementations, all
+    //# nodes MUST silently ignore any options they do not recognize in received ND packets and
+    //# continue processing the packet.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-9
+    //= type=test
+    //# A node MUST NOT ignore valid options just because the ND message contains unrecognized ones.
     #[test]
     fn an_option_without_length_spoils_the_message() {
         let mut body = [0; 28];

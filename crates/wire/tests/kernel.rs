@@ -50,6 +50,9 @@ fn an_acknowledgement_with_blocks_is_aligned() {
     assert_eq!(TcpOptions::parse(&bytes, false), options);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+//= type=test
+//# A Window Scale option in a segment without a SYN bit MUST be ignored.
 #[test]
 fn options_of_a_syn_are_ignored_elsewhere() {
     let options = TcpOptions::parse(&emitted(&SYN_OPTIONS), false);
@@ -60,6 +63,26 @@ fn options_of_a_syn_are_ignored_elsewhere() {
 fn unknown_kinds_and_fast_open_cookies_are_skipped() {
     let bytes = [34, 6, 1, 2, 3, 4, 254, 4, 0xf9, 0x89, 30, 3, 0, 2, 4, 5, 0xb4];
     assert_eq!(TcpOptions::parse(&bytes, true).mss, Some(1460));
+}
+
+//= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.1
+//= type=test
+//# The number MUST be even.
+//= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.1
+//= type=test
+//# Options with invalid Length values or without the SYN flag set MUST be ignored.
+#[test]
+fn a_cookie_is_of_even_length_and_on_a_syn() {
+    let with = |len: usize, syn| {
+        let bytes = [&[34, 2 + len as u8][..], &[7; 20][..len], &[1, 1]].concat();
+        TcpOptions::parse(&bytes, syn).fast_open.map(|cookie| cookie.len)
+    };
+    for len in [1, 2, 3, 5, 7, 9, 15, 17, 18] {
+        assert_eq!(with(len, true), None, "{len}");
+    }
+    for len in [0, 4, 8, 16] {
+        assert_eq!((with(len, true), with(len, false)), (Some(len as u8), None));
+    }
 }
 
 #[test]
@@ -83,6 +106,13 @@ fn nothing_behind_the_end_of_options_is_read() {
     assert_eq!(TcpOptions::parse(&[1, 0, 2, 4, 5, 0xb4], true), TcpOptions::NONE);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+//= type=test
+//# Thus, the shift count MUST be limited to 14 (which allows windows of 2^30 = 1 GiB).
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+//= type=test
+//# If a Window Scale option is received with a shift.cnt value larger than 14, the TCP SHOULD log
+//# the error but MUST use 14 instead of the specified value.
 #[test]
 fn a_shift_above_14_counts_as_14_and_an_mss_of_0_as_none() {
     let options = TcpOptions::parse(&[3, 3, 200, 2, 4, 0, 0], true);
@@ -115,6 +145,9 @@ fn a_header_that_linux_sent_verifies() {
     assert_eq!(again, header);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.1
+//= type=test
+//# A datagram whose version number is not 4 MUST be silently discarded.
 #[test]
 fn every_way_to_be_a_bad_ipv4_header_has_its_reason() {
     let header = Ipv4Header { protocol: Protocol::TCP, ..Ipv4Header::default() };

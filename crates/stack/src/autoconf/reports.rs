@@ -8,6 +8,8 @@ use super::NEVER;
 use crate::api::Instant;
 
 /// How often a change is told (the robustness variable's default).
+//= https://www.rfc-editor.org/rfc/rfc3810#section-9.1
+//# The value of the Robustness Variable MUST NOT be zero, and SHOULD NOT be one.
 const TIMES: u8 = 2;
 
 /// What is told of a group.

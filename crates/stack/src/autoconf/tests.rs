@@ -73,11 +73,39 @@ fn prefix(valid_s: u32, preferred_s: u32) -> RouterAdvertisement {
 
 const LEARNT: &str = "2001:db8::ff:fe00:1";
 
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.1
+//= type=test
+//# In such cases the node MUST join and leave the solicited-node multicast address corresponding to
+//# the new and old addresses, respectively.
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.4
+//= type=test
+//# Duplicate Address Detection MUST be performed on all unicast addresses prior to assigning them
+//# to an interface
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.4
+//= type=test
+//# - Each individual unicast address SHOULD be tested for uniqueness.
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.4
+//= type=test
+//# Whereas this document does not invalidate such implementations, this kind of "optimization" is
+//# NOT RECOMMENDED, and new implementations MUST NOT do that optimization.
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.2
+//= type=test
+//# Before sending a Neighbor Solicitation, an interface MUST join the all-nodes multicast address
+//# and the solicited-node multicast address of the tentative address.
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.2
+//= type=test
+//# In order to improve the robustness of the Duplicate Address Detection algorithm, an interface
+//# MUST receive and process datagrams sent to the all-nodes multicast address or solicited-node
+//# multicast address of the tentative address during the delay period.
+//= https://www.rfc-editor.org/rfc/rfc3810#section-9.1
+//= type=test
+//# The value of the Robustness Variable MUST NOT be zero, and SHOULD NOT be one.
 #[test]
 fn addresses_are_used_when_nobody_answered_a_probe() {
     let mut bench = Bench::new(Ipv6Mode::Static);
     assert_eq!(bench.state("fe80::ff:fe00:1"), Some(AddressState::Tentative));
     assert!(!bench.autoconf.is_settled());
+    assert!(bench.autoconf.listens(IF, solicited_node("fd00::2".parse().unwrap())));
     bench.run(2);
     for ip in ["fe80::ff:fe00:1", "fd00::2"] {
         let ip: Ipv6Addr = ip.parse().unwrap();
@@ -103,6 +131,15 @@ fn an_address_that_somebody_has_is_not_used() {
     assert!(!bench.autoconf.on_conflict(IF, "fe80::ff:fe00:1".parse().unwrap()), "it is in use");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
+//= type=test
+//# To obtain Router Advertisements quickly, a host SHOULD transmit up to MAX_RTR_SOLICITATIONS
+//# Router Solicitation messages, each separated by at least RTR_SOLICITATION_INTERVAL seconds.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
+//= type=test
+//# Once the host sends a Router Solicitation, and receives a valid Router Advertisement with a
+//# non-zero Router Lifetime, the host MUST desist from sending additional solicitations on that
+//# interface, until the next time one of the above events occurs.
 #[test]
 fn routers_are_solicited_ever_more_rarely_until_one_answers() {
     let mut bench = Bench::new(Ipv6Mode::Automatic);
@@ -115,6 +152,14 @@ fn routers_are_solicited_ever_more_rarely_until_one_answers() {
     assert_eq!(bench.solicitations(), 5);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.5.4
+//= type=test
+//# An invalid address MUST NOT be used as a source address in outgoing communications and MUST NOT
+//# be recognized as a destination on a receiving interface.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.1
+//= type=test
+//# a node MUST NOT leave the solicited-node multicast group until all assigned addresses
+//# corresponding to that multicast address have been removed.
 #[test]
 fn an_advertised_prefix_makes_an_address_that_fades_and_ends() {
     let mut bench = Bench::new(Ipv6Mode::Automatic);
@@ -131,10 +176,17 @@ fn an_advertised_prefix_makes_an_address_that_fades_and_ends() {
     bench.run(101);
     assert_eq!(bench.state(LEARNT), None);
     assert!(bench.autoconf.learnt(IF).on_link.is_empty());
+    // The link-local address ends with the same bytes, and keeps their group.
+    let leaves = |sent: &Action| matches!(sent, Action::Report(_, Told::Leaves, _));
+    assert!(!bench.sent.iter().any(leaves), "{:?}", bench.sent);
     bench.run(1800);
     assert!(bench.autoconf.learnt(IF).routers.is_empty());
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.6
+//= type=test
+//# In any case, if there is no security difference, the most recently obtained values SHOULD have
+//# precedence over information learned earlier.
 #[test]
 fn one_advertisement_does_not_end_an_address_at_once() {
     let mut bench = Bench::new(Ipv6Mode::Automatic);
@@ -177,6 +229,18 @@ fn what_a_lying_router_says_is_bounded_and_counted() {
     assert!(bench.autoconf.counts().1 > 150);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+//= type=test
+//# However, a host MUST retain at least two router addresses and SHOULD retain more.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.6
+//= type=test
+//# 1) Routers that are reachable or probably reachable (i.e., in any state other than INCOMPLETE)
+//# SHOULD be preferred over routers whose reachability is unknown or suspect (i.e., in the
+//# INCOMPLETE state, or for which no Neighbor Cache entry exists).
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.5
+//= type=test
+//# When removing a router from the Default Router list, the node MUST update the Destination Cache
+//# in such a way that all entries using the router perform next-hop determination again
 #[test]
 fn the_router_that_answers_and_is_preferred_comes_first() {
     let mut bench = Bench::new(Ipv6Mode::Automatic);
@@ -207,6 +271,9 @@ fn queries_are_answered_in_their_time() {
     assert_eq!(bench.sent.len(), 3, "both groups, and none that is not ours");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc3810#section-6.3
+//= type=test
+//# MUST NOT send a Report immediately upon reception of a General Query.
 #[test]
 fn answers_to_a_query_are_spread_over_the_time_that_it_allows() {
     // An ordinary querier's 10 s, the most of version 1, and the most that version 2 can say.
@@ -230,6 +297,14 @@ fn answers_to_a_query_are_spread_over_the_time_that_it_allows() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+//= type=test
+//# Hosts accept the union of all received information; the receipt of a Router Advertisement MUST
+//# NOT invalidate all information received in a previous advertisement or from another source.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+//= type=test
+//# In particular, a host MUST NOT interpret the unspecified value as meaning change back to the
+//# default value that was in use before the first Router Advertisement was received.
 #[test]
 fn an_advertisement_that_says_nothing_new_changes_nothing() {
     let mut bench = Bench::new(Ipv6Mode::Automatic);

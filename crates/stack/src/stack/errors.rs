@@ -81,6 +81,22 @@ fn meaning(told: &Told<'_>) -> Option<(UdpError, bool)> {
 impl Stack {
     /// Believes an ICMP error only when it quotes something that we sent (RFC 5927, section 4);
     /// TCP compares the sequence number too.
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-3.1
+    //# A node receiving the ICMPv6 Destination Unreachable message MUST notify the upper-layer
+    //# process if the relevant process can be identified (see Section 2.4, (d)).
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-3.2
+    //# An incoming Packet Too Big message MUST be passed to the upper-layer process if the relevant
+    //# process can be identified (see Section 2.4, (d)).
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-3.3
+    //# An incoming Time Exceeded message MUST be passed to the upper-layer process if the relevant
+    //# process can be identified (see Section 2.4, (d)).
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-3.4
+    //# A node receiving this ICMPv6 message MUST notify the upper-layer process if the relevant
+    //# process can be identified (see Section 2.4, (d)).
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-4
+    //# Nodes should appropriately validate the payload of ICMPv6 PTB messages to ensure these are
+    //# received in response to transmitted traffic (i.e., a reported error condition that
+    //# corresponds to an IPv6 packet actually sent by the application) per [ICMPv6].
     pub(super) fn on_icmp_error<S: Sink>(
         &mut self,
         now: Instant,
@@ -114,6 +130,9 @@ impl Stack {
 
     /// An error about a datagram. Connected sockets hear of those that stay (RFC 1122, section
     /// 4.1.3.3; connected, because only then it is known whose it is), and of all who asks for it.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.3
+    //# UDP MUST pass to the application layer all ICMP error messages that it receives from the IP
+    //# layer.
     fn on_udp_error<S: Sink>(
         &mut self,
         now: Instant,

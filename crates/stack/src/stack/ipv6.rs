@@ -1,4 +1,6 @@
 //! What comes in over IPv6 (RFC 8200), and ICMPv6 (RFC 4443).
+//= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+//# (e) An ICMPv6 error message MUST NOT be originated as a result of receiving the following:
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -20,8 +22,15 @@ use crate::route::is_unicast;
 use crate::tcp::IcmpError;
 
 /// How long the fragments of a packet may take (RFC 8200, section 4.5).
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+//# of the reception of the first-arriving fragment of that packet, reassembly of that packet must
+//# be abandoned and all the fragments that have been received for that packet must be discarded.
 const REASSEMBLY_NS: u64 = 60_000_000_000;
 /// An error is no longer than the packet that every link takes (RFC 4443, section 2.4, c).
+//= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+//# (c) Every ICMPv6 error message (type < 128) MUST include as much of the IPv6 offending
+//# (invoking) packet (the packet that caused the error) as possible without making the error
+//# message packet exceed the minimum IPv6 MTU [IPv6].
 const QUOTED_MAX: usize = ipv6::MTU_MIN as usize - ipv6::HEADER_LEN - icmpv6::HEADER_LEN;
 /// Hop limit of messages.
 const HOP_LIMIT: u8 = 64;
@@ -56,6 +65,9 @@ impl Stack {
         if !is_ours {
             return Err(DropReason::IpDestination);
         }
+        //= https://www.rfc-editor.org/rfc/rfc8200#section-3
+        //# A node that is the destination of a packet should not discard a packet with Hop Limit
+        //# equal to zero; it should process the packet normally.
         let chain = match walk(header.next_header, payload, 0) {
             Ok(chain) => chain,
             Err(why) => return Err(self.on_unreadable(now, &below, &header, bytes, why)),
@@ -94,6 +106,10 @@ impl Stack {
             ttl: header.hop_limit,
         };
         let taken = self.on_payload(now, *below, &ip, chain.payload, sink);
+        //= https://www.rfc-editor.org/rfc/rfc8200#section-4
+        //# If, as a result of processing a header, the destination node is required to proceed to
+        //# the next header but the Next Header value in the current header is unrecognized by the
+        //# node, it should discard the packet and send an ICMP Parameter Problem message
         if taken == Err(DropReason::ProtocolNotServed) {
             let code = problem::NEXT_HEADER;
             let pointer = u32::from(chain.named_at);
@@ -131,10 +147,18 @@ impl Stack {
             //# the fragment packet.
             return tell(self, problem::FIELD, 4);
         }
+        //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+        //# of the packet reassembled from that fragment would exceed 65,535 octets, then that
+        //# fragment must be discarded and an ICMP Parameter Problem, Code 0, message should be sent
+        //# to the source of the fragment, pointing to the Fragment Offset field of the fragment
         if usize::from(fragment.offset) + len > 65535 {
             let at = ipv6::HEADER_LEN + usize::from(chain.headers_len) - FRAGMENT_LEN + 2;
             return tell(self, problem::FIELD, at);
         }
+        //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+        //# o If the first fragment does not include all headers through an Upper-Layer header, then
+        //# that fragment should be discarded and an ICMP Parameter Problem, Code 3, message should
+        //# be sent to the source of the fragment, with the Pointer field set to zero.
         if fragment.offset == 0 && !has_all_headers(fragment.next_header, chain.payload) {
             return tell(self, problem::FIRST_FRAGMENT, 0);
         }
@@ -143,6 +167,8 @@ impl Stack {
             return Ok(());
         };
         let below = below.reassembled();
+        let traffic_class = header.traffic_class & !3 | whole.ecn;
+        let header = &Ipv6Header { traffic_class, ..*header };
         let result = match walk(whole.protocol, &whole.bytes, usize::from(chain.headers_len)) {
             Ok(inner) if inner.fragment.is_none() => {
                 self.on_whole(now, &below, header, &inner, bytes, sink)
@@ -155,6 +181,9 @@ impl Stack {
     }
 
     /// Headers that are not understood; the sender is told where that is asked for.
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-3.4
+    //# it MUST discard the packet and SHOULD originate an ICMPv6 Parameter Problem message to the
+    //# packet's source
     fn on_unreadable(
         &mut self,
         now: Instant,
@@ -193,6 +222,10 @@ impl Stack {
         if to.is_unspecified() || to.is_multicast() {
             return false;
         }
+        //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+        //# (f) Finally, in order to limit the bandwidth and forwarding costs incurred by
+        //# originating ICMPv6 error messages, an IPv6 node MUST limit the rate of ICMPv6 error
+        //# messages it originates.
         if !self.unreachables.take(now) {
             self.counters.drop(DropReason::ReplyLimit);
             return false;
@@ -213,6 +246,24 @@ impl Stack {
 
     /// The address in whose name something sent to `about` is answered: itself, unless it is a
     /// group.
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-2.2
+    //# If the node has more than one unicast address, it MUST choose the Source Address of the
+    //# message as follows:
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-2.2
+    //# If the message is a response to a message sent to one of the node's unicast addresses, the
+    //# Source Address of the reply MUST be that same address.
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-2.2
+    //# the Source Address of the ICMPv6 packet MUST be a unicast address belonging to the node.
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-2.2
+    //# The address SHOULD be chosen according to the rules that would be used to select the source
+    //# address for any other packet originated by the node, given the destination address of the
+    //# packet.
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-4.2
+    //# The source address of an Echo Reply sent in response to a unicast Echo Request message MUST
+    //# be the same as the destination address of that Echo Request message.
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-4.2
+    //# In this case, the source address of the reply MUST be a unicast address belonging to the
+    //# interface on which the Echo Request message was received.
     fn answers_as(
         &self,
         interface: InterfaceIndex,
@@ -255,6 +306,10 @@ impl Stack {
     }
 
     /// Answers a datagram to a closed port (RFC 4443, section 3.1), within the allowance.
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-3.1
+    //# A destination node SHOULD originate a Destination Unreachable message with Code 4 in
+    //# response to a packet for which the transport protocol (e.g., UDP) has no listener, if that
+    //# transport protocol has no alternative means to inform the sender.
     pub(super) fn refuse_datagram_v6(
         &mut self,
         now: Instant,
@@ -325,6 +380,12 @@ impl Stack {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-2
+    //# ICMPv6 is an integral part of IPv6, and the base protocol (all the messages and behavior
+    //# required by this specification) MUST be fully implemented by every IPv6 node.
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+    //# Implementations MUST observe the following rules when processing ICMPv6 messages (from
+    //# [RFC-1122]):
     pub(super) fn on_icmpv6<S: Sink>(
         &mut self,
         now: Instant,
@@ -334,6 +395,18 @@ impl Stack {
         bytes: &[u8],
         sink: &mut S,
     ) -> Result<(), DropReason> {
+        //= https://www.rfc-editor.org/rfc/rfc3810#section-5.1.2
+        //# When a packet is received, the checksum MUST be verified before processing it.
+        //= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.2
+        //# When a packet is received, the checksum MUST be verified before processing it.
+        //= https://www.rfc-editor.org/rfc/rfc3810#section-5.1.12
+        //# additional octets of data present, beyond the fields described here, MLDv2
+        //# implementations MUST include those octets in the computation to verify the received MLD
+        //# Checksum, but MUST otherwise ignore those additional octets.
+        //= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.11
+        //# additional octets of data present, beyond the last Multicast Address Record, MLDv2
+        //# implementations MUST include those octets in the computation to verify the received MLD
+        //# Checksum, but MUST otherwise ignore those additional octets.
         let message = icmpv6::parse(src, dst, bytes).map_err(|error| match error {
             Malformed::Checksum => DropReason::IcmpChecksum,
             _ => DropReason::IcmpMalformed,
@@ -355,9 +428,17 @@ impl Stack {
                 (code, 0, Some(error), quoted)
             }
             Icmpv6Message::PacketTooBig { mtu, quoted } => {
-                // RFC 8201, section 4: less than every link takes is not believed.
-                let least = u16::try_from(mtu).unwrap_or(u16::MAX).max(ipv6::MTU_MIN);
-                (0, mtu, Some(IcmpError::TooBig { mtu: least }), quoted)
+                //= https://www.rfc-editor.org/rfc/rfc8201#section-4
+                //# If a node receives a Packet Too Big message reporting a next-hop MTU that is
+                //# less than the IPv6 minimum link MTU, it must discard it.
+                //= https://www.rfc-editor.org/rfc/rfc8201#section-4
+                //# A node must not reduce its estimate of the Path MTU below the IPv6 minimum link
+                //# MTU on receipt of a Packet Too Big message.
+                if mtu < u32::from(ipv6::MTU_MIN) {
+                    return Err(DropReason::IcmpInvalid);
+                }
+                let narrow = u16::try_from(mtu).unwrap_or(u16::MAX);
+                (0, mtu, Some(IcmpError::TooBig { mtu: narrow }), quoted)
             }
             Icmpv6Message::TimeExceeded { code, quoted } => {
                 (code, 0, Some(IcmpError::HostUnreachable), quoted)
@@ -399,6 +480,18 @@ impl Stack {
     }
 
     /// RFC 4443, section 4.2; a group is answered, too, as Linux does.
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-4.1
+    //# Every node MUST implement an ICMPv6 Echo responder function that receives Echo Requests and
+    //# originates corresponding Echo Replies.
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-4.2
+    //# Every node MUST implement an ICMPv6 Echo responder function that receives Echo Requests and
+    //# originates corresponding Echo Replies.
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-4.2
+    //# An Echo Reply SHOULD be sent in response to an Echo Request message sent to an IPv6
+    //# multicast or anycast address.
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-4.2
+    //# The data received in the ICMPv6 Echo Request message MUST be returned entirely and
+    //# unmodified in the ICMPv6 Echo Reply message.
     fn answer_echo_v6(
         &mut self,
         interface: InterfaceIndex,

@@ -1,4 +1,7 @@
 //! Neighbour discovery (RFC 4861), the life of own addresses (RFC 4862) and reports of groups
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.1
+//# A node MUST silently discard any Neighbor Solicitation or Advertisement message that does not
+//# pass the validity checks specified in [RFC4861].
 //! (RFC 3810): what comes in, what is asked, and the frames of it.
 
 use std::hash::BuildHasher;
@@ -58,6 +61,9 @@ impl Stack {
     }
 
     /// What is known of an interface has changed.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.5
+    //# When removing a router from the Default Router list, the node MUST update the Destination
+    //# Cache in such a way that all entries using the router perform next-hop determination again
     fn on_learnt(&mut self, index: InterfaceIndex) {
         self.routes.set_learnt(index, self.autoconf.learnt(index));
         self.interface_generation = self.interface_generation.wrapping_add(1);
@@ -93,6 +99,10 @@ impl Stack {
                 let src = self.link_local(interface).unwrap_or(Ipv6Addr::UNSPECIFIED);
                 (interface, NdpOut::to_group(src, ALL_ROUTERS, NdpWhat::SolicitRouters))
             }
+            //= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.13
+            //# An MLDv2 Report MUST be sent with a valid IPv6 link-local source address, or the
+            //# unspecified address (::), if the sending interface has not acquired a valid
+            //# link-local address yet.
             Action::Report(interface, told, group) => {
                 // RFC 3590: from nobody while the link-local address is tentative.
                 let src = self.link_local(interface).unwrap_or(Ipv6Addr::UNSPECIFIED);
@@ -119,6 +129,10 @@ impl Stack {
         known: Option<MacAddr>,
     ) {
         let Some(route) = self.routes.lookup_back(interface, target.into()) else { return };
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
+        //# If the source address of the packet prompting the solicitation is the same as one of the
+        //# addresses assigned to the outgoing interface, that address SHOULD be placed in the IP
+        //# Source Address of the outgoing solicitation.
         let IpAddr::V6(src) = route.source else { return };
         let what = NdpWhat::Solicit(target);
         let out = match known {
@@ -140,6 +154,9 @@ impl Stack {
             return self.on_mld_query(now, rx, body);
         }
         let message = ndp::parse(kind, body).map_err(|error| match error {
+            //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+            //# (b) If an ICMPv6 informational message of unknown type is received, it MUST be
+            //# silently discarded.
             Malformed::Unsupported => DropReason::IcmpNotServed,
             _ => DropReason::NdpInvalid,
         })?;
@@ -154,17 +171,51 @@ impl Stack {
                 self.on_solicitation(now, rx, target, source)
             }
             NdpMessage::NeighborAdvertisement {
+                router,
                 solicited,
                 overrides,
                 target,
                 link_address,
-                ..
-            } => self.on_advertisement(now, rx, target, link_address, (solicited, overrides)),
+            } => {
+                self.on_advertisement(now, rx, target, link_address, (solicited, overrides))?;
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+                //# - The IsRouter flag in the cache entry MUST be set based on the Router flag in
+                //# the received advertisement.
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+                //# In those cases where the IsRouter flag changes from TRUE to FALSE as a result of
+                //# this update, the node MUST remove that router from the Default Router List and
+                //# update the Destination Cache entries for all destinations using that neighbor as
+                //# a router as specified in Section 7.3.3.
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+                //# a node MUST compare the Router flag field in all received Neighbor Advertisement
+                //# messages
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+                //# When a node detects that a neighbor has changed from being a router to being a
+                //# host, the node MUST remove that router from the Default Router List and update
+                //# the Destination Cache as described in Section 6.3.5.
+                if !router && self.autoconf.on_no_router(rx.interface, target) {
+                    self.on_learnt(rx.interface);
+                }
+                Ok(())
+            }
+            //= https://www.rfc-editor.org/rfc/rfc4861#section-6.1.2
+            //# A node MUST silently discard any received Router Advertisement messages that do not
+            //# satisfy all of the following validity checks:
+            //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2
+            //# These messages MUST NOT create or update neighbor cache entries, except with respect
+            //# to the IsRouter flag as specified in Sections 6.3.4 and 7.2.5.
+            //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.1
+            //# Receipt of other Neighbor Discovery messages, such as Router Advertisements and
+            //# Neighbor Advertisement with the Solicited flag set to zero, MUST NOT be treated as a
+            //# reachability confirmation.
             NdpMessage::RouterAdvertisement(said) => {
                 if !is_link_local(rx.src) {
                     return Err(DropReason::NdpInvalid);
                 }
                 if let Some(mac) = said.source.filter(MacAddr::is_unicast) {
+                    //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+                    //# the link-layer address SHOULD be recorded in the Neighbor Cache entry for
+                    //# the router
                     let makes = said.lifetime_s > 0;
                     let hint = self.neighbors.hint(now, rx.interface, rx.src.into(), mac, makes);
                     self.note_neighbor(hint);
@@ -189,14 +240,28 @@ impl Stack {
         source: Option<MacAddr>,
     ) -> Result<(), DropReason> {
         let is_probe = rx.src.is_unspecified();
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-4.3
+        //# It MUST NOT be a multicast address.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-7.1.1
+        //# A node MUST silently discard any received Neighbor Solicitation messages that do not
+        //# satisfy all of the following validity checks:
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
+        //# If the Source Address is the unspecified address, the node MUST NOT create or update the
+        //# Neighbor Cache entry.
         if target.is_multicast()
             || (is_probe && (source.is_some() || rx.dst != solicited_node(target)))
             || source.is_some_and(|mac| !mac.is_unicast())
         {
             return Err(DropReason::NdpInvalid);
         }
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
+        //# A valid Neighbor Solicitation that does not meet any of the following requirements MUST
+        //# be silently discarded:
         match self.autoconf.state(rx.interface, target) {
             Some(AddressState::Preferred | AddressState::Deprecated) => {}
+            //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.3
+            //# In all cases, a node MUST NOT respond to a Neighbor Solicitation for a tentative
+            //# address.
             Some(AddressState::Tentative) if is_probe => {
                 let own = self.routes.interface(rx.interface).map(|config| config.mac);
                 if own == Some(rx.link_source) {
@@ -218,6 +283,16 @@ impl Stack {
             // Also where it does not say so, the frame came from there.
             (source.unwrap_or(rx.link_source), rx.src)
         };
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-4.4
+        //# It MUST NOT be set in multicast advertisements or in unsolicited unicast advertisements.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-4.4
+        //# It SHOULD be set in other solicited advertisements and in unsolicited advertisements.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.4
+        //# If the source of the solicitation is the unspecified address, the node MUST set the
+        //# Solicited flag to zero and multicast the advertisement to the all-nodes address.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.4
+        //# Otherwise, the node MUST set the Solicited flag to one and unicast the advertisement to
+        //# the Source Address of the solicitation.
         let what = NdpWhat::Advertise { target, solicited: !is_probe };
         self.push_out(rx.interface, Outgoing::Ndp(NdpOut { to, src: target, dst, what }));
         Ok(())
@@ -232,6 +307,11 @@ impl Stack {
         flags: (bool, bool),
     ) -> Result<(), DropReason> {
         let (solicited, _) = flags;
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-4.4
+        //# The Target Address MUST NOT be a multicast address.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-7.1.2
+        //# A node MUST silently discard any received Neighbor Advertisement messages that do not
+        //# satisfy all of the following validity checks:
         if target.is_multicast()
             || (solicited && rx.dst.is_multicast())
             || mac.is_some_and(|mac| !mac.is_unicast())
@@ -259,6 +339,12 @@ impl Stack {
     }
 
     fn on_mld_query(&mut self, now: Instant, rx: &NdpRx, body: &[u8]) -> Result<(), DropReason> {
+        //= https://www.rfc-editor.org/rfc/rfc3810#section-5.1.14
+        //# it MUST silently discard the message and SHOULD log a warning.
+        //= https://www.rfc-editor.org/rfc/rfc3810#section-5.1.15
+        //# *However*, a node MUST accept and process any Query whose IP Destination Address field
+        //# contains *any* of the addresses (unicast or multicast) assigned to the interface on
+        //# which the Query arrives.
         let query = mld::parse_query(body).map_err(|_| DropReason::NdpInvalid)?;
         if rx.hop_limit != mld::HOP_LIMIT || !is_link_local(rx.src) {
             return Err(DropReason::NdpInvalid);
@@ -277,6 +363,24 @@ impl Stack {
         let NdpOut { to, src, dst, what } = *out;
         let ethernet = EthernetHeader { dst: to, src: mac, vlan: None, ethertype: EtherType::IPV6 };
         let start = ethernet.emit(header).ok()?;
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-4.1
+        //# MUST NOT be included if the Source Address is the unspecified address.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-4.1
+        //# Otherwise, it SHOULD be included on link layers that have addresses.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-4.3
+        //# MUST NOT be included when the source IP address is the unspecified address.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-4.3
+        //# Otherwise, on link layers that have addresses this option MUST be included in multicast
+        //# solicitations and SHOULD be included in unicast solicitations.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
+        //# The Source Link-Layer Address option SHOULD be set to the host's link-layer address, if
+        //# the IP source address is not the unspecified address.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
+        //# If the solicitation is being sent to a solicited-node multicast address, the sender MUST
+        //# include its link-layer address (if it has one) as a Source Link-Layer Address option.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
+        //# Otherwise, the sender SHOULD include its link-layer address (if it has one) as a Source
+        //# Link-Layer Address option.
         let source = (!src.is_unspecified()).then_some(mac);
         let (counter, message) = match what {
             NdpWhat::Solicit(target) => {
@@ -284,6 +388,24 @@ impl Stack {
                 (&mut self.counters.ndp_solicitations, message)
             }
             NdpWhat::Advertise { target, solicited } => {
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-4.4
+                //# This option MUST be included on link layers that have addresses when responding
+                //# to multicast solicitations.
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-4.4
+                //# When responding to a unicast Neighbor Solicitation this option SHOULD be
+                //# included.
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-4.4
+                //# The option MUST be included for multicast solicitations in order to avoid
+                //# infinite Neighbor Solicitation "recursion" when the peer node does not have a
+                //# cache entry to return a Neighbor Advertisements message.
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.4
+                //# If the solicitation's IP Destination Address is a multicast address, the Target
+                //# Link-Layer option MUST be included in the advertisement.
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.4
+                //# Furthermore, if the node is a router, it MUST set the Router flag to one;
+                //# otherwise, it MUST set the flag to zero.
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.4
+                //# Otherwise, the Override flag SHOULD be set to one.
                 let (router, link_address) = (false, Some(mac));
                 let overrides = true;
                 let message = NdpMessage::NeighborAdvertisement {
@@ -310,6 +432,17 @@ impl Stack {
         put_packet(start, &ip, &[bytes.get(..len)?], header)
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc3810#section-5
+    //# All MLDv2 messages described in this document MUST be sent with a link-local IPv6 Source
+    //# Address, an IPv6 Hop Limit of 1, and an IPv6 Router Alert option [RFC2711] in a Hop-by-Hop
+    //# Options header.
+    //= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.10
+    //# Therefore, implementations of MLDv2 MUST NOT include any auxiliary data (i.e., MUST set the
+    //# Aux Data Len field to zero) in any transmitted Multicast Address Record, and MUST ignore any
+    //# such data present in any received Multicast Address Record.
+    //= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.11
+    //# When sending a Report, an MLDv2 implementation MUST NOT include additional octets beyond the
+    //# last Multicast Address Record.
     fn emit_report(
         &mut self,
         start: usize,

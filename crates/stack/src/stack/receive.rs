@@ -22,6 +22,10 @@ use crate::tcp::{IcmpError, SegmentRx};
 
 /// How long the fragments of a datagram may take, as Linux has it (RFC 1122, section 3.3.2,
 /// wants 60 to 120 s, which gives an attacker more of our buffers).
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.2
+//# There MUST be a reassembly timeout.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.2
+//# The reassembly timeout value SHOULD be a fixed value, not set from the remaining TTL.
 const REASSEMBLY_NS: u64 = 30_000_000_000;
 /// Bytes of the offending packet's payload that an ICMP error quotes: with it the error is at
 /// most 576 bytes (RFC 1812, section 4.3.2.3).
@@ -71,6 +75,10 @@ impl Stack {
     ) {
         self.counters.rx_frames = self.counters.rx_frames.wrapping_add(1);
         if let Err(reason) = self.on_ethernet(now, interface, frame, meta, sink) {
+            //= https://www.rfc-editor.org/rfc/rfc1122#section-3.1
+            //# However, for diagnosis of problems a host SHOULD provide the capability of logging
+            //# the error (see Section 1.2.3), including the contents of the silently-discarded
+            //# datagram, and SHOULD record the event in a statistics counter.
             self.counters.drop(reason);
         }
     }
@@ -102,6 +110,10 @@ impl Stack {
         let below = Below {
             interface,
             link_source: header.src,
+            //= https://www.rfc-editor.org/rfc/rfc1122#section-2.4
+            //# The packet receive interface between the IP layer and the link layer MUST include a
+            //# flag to indicate whether the incoming packet was addressed to a link-layer broadcast
+            //# address.
             is_broadcast: header.dst.is_multicast(),
             checksum: meta.checksum,
             gso_bytes: meta.gso_bytes,
@@ -116,6 +128,9 @@ impl Stack {
     }
 
     /// RFC 826, "Packet Reception", with entries made only for those who ask for us.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.3
+    //# Address translation from Internet addresses to link-layer addresses on Ethernet and IEEE 802
+    //# networks MUST be managed by the Address Resolution Protocol (ARP).
     fn on_arp(
         &mut self,
         now: Instant,
@@ -172,6 +187,11 @@ impl Stack {
         bytes: &[u8],
         sink: &mut S,
     ) -> Result<(), DropReason> {
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.1
+        //# A datagram whose version number is not 4 MUST be silently discarded.
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.2
+        //# A host MUST verify the IP header checksum on every received datagram and silently
+        //# discard every datagram that has a bad checksum.
         let packet = ipv4::parse(bytes).map_err(|error| match error {
             Malformed::Checksum => DropReason::IpChecksum,
             _ => DropReason::IpMalformed,
@@ -180,6 +200,9 @@ impl Stack {
         let (src, dst) = (IpAddr::V4(header.src), IpAddr::V4(header.dst));
         let from_ourselves = below.interface == InterfaceIndex::LOOPBACK;
         // RFC 1122, section 3.2.1.3: no host has such a source; and nobody else has ours.
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
+        //# A host MUST silently discard an incoming datagram containing an IP source address that
+        //# is invalid by the rules of this section.
         if !is_unicast(src)
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
             //# An incoming SYN with an invalid source address MUST be ignored either by TCP or by
@@ -190,6 +213,8 @@ impl Stack {
             return Err(DropReason::IpSource);
         }
         let to_all = !self.routes.is_own(dst);
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
+        //# A host MUST silently discard an incoming datagram that is not destined for the host.
         if to_all && !self.routes.is_broadcast(dst) {
             return Err(DropReason::IpDestination);
         }
@@ -201,6 +226,8 @@ impl Stack {
             l4_start: below.l4_start + ipv4::HEADER_LEN + packet.options.len(),
             ..below
         };
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.7
+        //# A host MUST NOT discard a datagram just because it was received with TTL less than 2.
         let Ipv4Header { protocol, tos, ttl, .. } = header;
         let ip = Ip { src, dst, protocol, tos, ttl };
         if !header.is_fragment() {
@@ -211,6 +238,7 @@ impl Stack {
         let Some(whole) = self.reassemble(now, &piece, packet.payload, within)? else {
             return Ok(());
         };
+        let ip = Ip { tos: ip.tos & !3 | whole.ecn, ..ip };
         let result = self.on_payload(now, below.reassembled(), &ip, &whole.bytes, sink);
         self.reassembly.give(whole);
         result
@@ -238,6 +266,14 @@ impl Stack {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.1
+    //# The Internet layer of host software MUST implement both IP and ICMP.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
+    //# In those cases where the Internet layer is required to pass an ICMP error message to the
+    //# transport layer, the IP protocol number MUST be extracted from the original header and used
+    //# to select the appropriate transport protocol entity to handle the error.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.4
+    //# The IP layer MUST pass certain ICMP messages up to the appropriate transport-layer routine.
     pub(super) fn on_payload<S: Sink>(
         &mut self,
         now: Instant,
@@ -293,6 +329,11 @@ impl Stack {
         if !is_unsummed {
             let covered = udp::HEADER_LEN + payload.len();
             let covered = bytes.get(..covered).unwrap_or(bytes);
+            //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.4
+            //# A host MUST implement the facility to generate and validate UDP checksums.
+            //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.4
+            //# If a UDP datagram is received with a checksum that is non-zero and invalid, UDP MUST
+            //# silently discard the datagram.
             check_sum(&below, ip, covered, UDP_CHECKSUM, DropReason::UdpChecksum)?;
         }
         let local = SocketAddr::new(ip.dst, udp_header.dst_port);
@@ -308,11 +349,21 @@ impl Stack {
             }
         }
         let Some((id, owner)) = found else {
+            //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
+            //# An ICMP error message MUST NOT be sent as the result of receiving:
             if !below.is_broadcast {
                 self.refuse_datagram(now, &below, ip, bytes);
             }
             return Err(DropReason::UdpNoSocket);
         };
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.6
+        //# The IP layer SHOULD pass received TOS values up to the transport layer.
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.5
+        //# When a UDP datagram is received, its specific-destination address MUST be passed up to
+        //# the application layer.
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.4
+        //# Since this may be a broadcast or multicast address, the SpecDest parameter (not shown in
+        //# RFC-791) MUST be passed.
         let meta = DatagramMeta {
             remote,
             local,
@@ -329,6 +380,23 @@ impl Stack {
     }
 
     /// Answers a datagram to a closed port (RFC 1122, section 4.1.3.1), within the allowance.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
+    //# Every ICMP error message includes the Internet header and at least the first 8 data octets
+    //# of the datagram that triggered the error; more than 8 octets MAY be sent; this header and
+    //# data MUST be unchanged from the received datagram.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
+    //# An ICMP error message SHOULD be sent with normal (i.e., zero) TOS bits.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.1
+    //# A host SHOULD generate Destination Unreachable messages with code:
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.8
+    //# Wherever practical, hosts MUST return ICMP error datagrams on detection of an error, except
+    //# in those cases where returning an ICMP error message is specifically prohibited.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.1
+    //# If a datagram arrives addressed to a UDP port for which there is no pending LISTEN call, UDP
+    //# SHOULD send an ICMP Port Unreachable message.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.4
+    //# The transport layer MUST be able to send certain ICMP messages: Port Unreachable or any of
+    //# the query-type messages.
     fn refuse_datagram(&mut self, now: Instant, below: &Below, ip: &Ip, payload: &[u8]) {
         let (src, dst) = match (ip.src, ip.dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => (src, dst),
@@ -362,6 +430,9 @@ impl Stack {
     }
 
     /// Sends an ICMP message back to where `ip` came from.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.4.2
+    //# (1) If the datagram is sent in response to a received datagram, the source address for the
+    //# response SHOULD be the specific-destination address of the request.
     fn answer_icmp(
         &mut self,
         interface: InterfaceIndex,
@@ -376,6 +447,15 @@ impl Stack {
         self.send_packet(interface, &ip, parts)
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
+    //# If an ICMP message of unknown type is received, it MUST be silently discarded.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.1
+    //# A Destination Unreachable message that is received MUST be reported to the transport layer.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.4
+    //# An incoming Time Exceeded message MUST be passed to the transport layer.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.5
+    //# An incoming Parameter Problem message MUST be passed to the transport layer, and it MAY be
+    //# reported to the user.
     fn on_icmp<S: Sink>(
         &mut self,
         now: Instant,
@@ -430,6 +510,18 @@ impl Stack {
     }
 
     /// RFC 792; the reply is the request with another type.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.6
+    //# Every host MUST implement an ICMP Echo server function that receives Echo Requests and sends
+    //# corresponding Echo Replies.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.6
+    //# The IP source address in an ICMP Echo Reply MUST be the same as the specific-destination
+    //# address (defined in Section 3.2.1.3) of the corresponding ICMP Echo Request message.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.6
+    //# Data received in an ICMP Echo Request MUST be entirely included in the resulting Echo Reply.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.6
+    //# However, if sending the Echo Reply requires intentional fragmentation that is not
+    //# implemented, the datagram MUST be truncated to maximum transmission size (see Section 3.3.3)
+    //# and sent.
     fn answer_echo(
         &mut self,
         interface: InterfaceIndex,

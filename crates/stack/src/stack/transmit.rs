@@ -340,6 +340,9 @@ impl Stack {
         }
         let cuts = route.interface == InterfaceIndex::LOOPBACK
             || self.routes.interface(route.interface).is_some_and(|i| i.uso);
+        //= https://www.rfc-editor.org/rfc/rfc8200#section-8.1
+        //# whenever originating a UDP packet, an IPv6 node must compute a UDP checksum over the
+        //# packet and the pseudo-header
         let whole = cuts && !send.no_checksum;
         // Here and now: everything that is left, or one piece of it.
         let len = if whole { left } else { longest };
@@ -420,6 +423,19 @@ impl Stack {
     }
 
     /// Writes the headers of the next fragment. `None` when the interface is gone.
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+    //# The lengths of the fragments must be chosen such that the resulting fragment packets fit
+    //# within the MTU of the path to the packet's destination(s).
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+    //# Fragments must not be created that overlap with any other fragments created from the
+    //# original packet.
+    //= https://www.rfc-editor.org/rfc/rfc5722#section-4
+    //# IPv6 nodes transmitting datagrams that need to be fragmented MUST NOT create overlapping
+    //# fragments.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.3
+    //# A host MUST implement a mechanism to allow the transport layer to learn MMS_S, the maximum
+    //# transport-layer message size that may be sent for a given {source, destination, TOS} triplet
+    //# (see GET_MAXSIZES call in Section 3.4).
     pub fn udp_fragment(
         &mut self,
         rest: UdpFragments,

@@ -1,4 +1,15 @@
 //! What an acknowledgement means: windows, round-trip times, and that our FIN arrived.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+//# TCP stacks that implement this mitigation MUST add an additional input check to any incoming
+//# segment.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+//# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and
+//# an ACK sent back.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//# TCP stacks that implement RFC 5961 MUST add an input check
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and
+//# an ACK sent back.
 
 use wire::tcp::TcpSegment;
 
@@ -116,6 +127,9 @@ impl Connection<'_> {
         self.judge_repairs(step, delivery.dsack, delivery.original);
         self.on_frto_ack(step, &delivery, acked > 0, is_bare);
         if is_echo {
+            //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
+            //# The sending TCP SHOULD NOT increase the congestion window in response to the receipt
+            //# of an ECN-Echo ACK packet.
             self.reduce_for_marks(step, delivered);
         }
         self.judge_losses(step, acked > 0, delivered);
@@ -142,6 +156,9 @@ impl Connection<'_> {
         if segment.header.flags.syn() {
             return false;
         }
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+        //# The window field (SEG.WND) in the header of every incoming segment, with the exception
+        //# of <SYN> segments, MUST be left-shifted by Snd.Wind.Shift bits before updating SND.WND:
         let window = u32::from(segment.header.window) << hot.snd_scale.min(14);
         let start = start.max(0).cast_unsigned();
         let newer = ack > hot.una.cast_signed()
@@ -155,6 +172,9 @@ impl Connection<'_> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# However, a sending TCP peer MUST be robust against window shrinking, which may cause
         //# the "usable window" (see Section 3.8.6.2.1) to become negative (MUST-34).
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+        //# Implementations MUST ensure that they handle a shrinking window, as specified in Section
+        //# 4.2.2.16 of [RFC1122].
         hot.snd_wnd = window;
         if window > hot.max_wnd {
             hot.max_wnd = window;
@@ -170,6 +190,12 @@ impl Connection<'_> {
         if let Some(stamps) = &mut self.cold.stamps {
             stamps.on_acked(ack, step.now.0);
         }
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-4.2
+        //# When multiple RTTMs per RTT are available to update the RTT estimator, an implementation
+        //# SHOULD try to adhere to the spirit of the history specified in [RFC6298].
+        //= https://www.rfc-editor.org/rfc/rfc6298#section-3
+        //# A TCP implementation MUST take at least one RTT measurement per RTT (unless that is not
+        //# possible per Karn's algorithm).
         if hot.timed_at != NEVER {
             if ack >= hot.timed_end {
                 hot.rtt.on_sample(step.now.0.saturating_sub(hot.timed_at));
@@ -202,6 +228,10 @@ impl Connection<'_> {
             //= https://www.rfc-editor.org/rfc/rfc6298#section-5
             //# When an ACK is received that acknowledges new data, restart the
             //# retransmission timer so that it will expire after RTO seconds
+            //= https://www.rfc-editor.org/rfc/rfc6928#section-9
+            //# To minimize spurious retransmissions, implementations MUST follow RFC 6298 [RFC6298]
+            //# to restart the retransmission timer with the current value of RTO for each ACK
+            //# received that acknowledges new data.
             self.cold.rto_at = step.now.0.saturating_add(self.hot.rtt.rto_ns());
         }
         if self.hot.state.has_closed() && ack > self.hot.written {
@@ -213,6 +243,9 @@ impl Connection<'_> {
     }
 
     /// Opens the congestion window, if it was in full use.
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+    //# Implementations that use _cwnd_ MUST use other measures to prevent _cwnd_ from growing when
+    //# the volume of bytes in flight is smaller than _cwnd_.
     fn grow_window(
         &mut self,
         step: &Step<'_>,

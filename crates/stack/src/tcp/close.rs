@@ -1,4 +1,7 @@
 //! How connections are opened, closed and aborted by their owner.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.2
+//# If an <RST> is being generated because of a user abort, and Snd.TS.OK is set, then a Timestamps
+//# option SHOULD be included in the <RST>.
 
 use std::net::SocketAddr;
 
@@ -204,6 +207,10 @@ impl Connection<'_> {
         if matches!(self.hot.state, TcpState::Closed | TcpState::TimeWait) {
             return;
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+        //# If such a host issues a CLOSE call while received data is still pending in the TCP
+        //# connection, or if new data is received after CLOSE is called, its TCP implementation
+        //# SHOULD send a RST to show that data was lost (SHLD-3).
         let unread = self.hot.readable() > self.hot.consumed;
         if self.hot.state == TcpState::SynSent {
             self.apply(step, Input::Close);
@@ -271,6 +278,8 @@ pub fn initial_window(options: &TcpOptions, settings: &TcpSettings) -> (u32, u8)
 
 /// The smallest shift with which a 16-bit field can offer about `limit` bytes (RFC 7323 section
 /// 2.3), as Linux chooses it.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+//# Thus, the shift count MUST be limited to 14 (which allows windows of 2^30 = 1 GiB).
 fn scale_for(limit: u32) -> u8 {
     (limit.max(1).ilog2().saturating_sub(15)).min(14) as u8
 }

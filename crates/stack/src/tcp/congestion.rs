@@ -39,6 +39,9 @@ pub struct Window {
 
 impl Window {
     /// The initial window (RFC 6928).
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+    //# The initial value of ssthresh SHOULD be set arbitrarily high (e.g., to the size of the
+    //# largest possible advertised window), but ssthresh MUST be reduced in response to congestion.
     pub fn initial(mss: u32) -> Self {
         let cwnd = (INITIAL_SEGMENTS * mss).min((2 * mss).max(14600));
         Self { cwnd, ssthresh: u32::MAX }
@@ -139,6 +142,9 @@ pub trait Algorithm {
     //# packet (that is, an ACK packet with the ECN-Echo flag set in the TCP
     //# header), then the sender knows that congestion was encountered in the
     //# network on the path from the sender to the receiver.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-5
+    //# the congestion control algorithms followed at the end-systems MUST be essentially the same
+    //# as the congestion control response to a *single* dropped packet
     fn on_marked(&mut self, window: &Window, flight: u32, mss: u32) -> u32 {
         self.on_loss(window, flight, mss)
     }
@@ -264,6 +270,9 @@ impl Algorithm for Congestion {
 
 /// Slow start with appropriate byte counting, as far as the threshold: RFC 5681 with RFC 3465's
 /// L taken as Linux does (all that was acknowledged). Yields the bytes left for avoidance.
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+//# The slow start and congestion avoidance algorithms MUST be used by a TCP sender to control the
+//# amount of outstanding data being injected into the network.
 fn slow_start(window: &mut Window, bytes: u32) -> u32 {
     let room = window.ssthresh.saturating_sub(window.cwnd);
     let used = bytes.min(room);
@@ -302,13 +311,21 @@ mod tests {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+    //= type=test
+    //# The initial value of ssthresh SHOULD be set arbitrarily high (e.g., to the size of the
+    //# largest possible advertised window), but ssthresh MUST be reduced in response to congestion.
     #[test]
     fn the_initial_window_is_ten_segments() {
         assert_eq!(Window::initial(1460).cwnd, 14600);
         assert_eq!(Window::initial(536).cwnd, 5360);
         assert_eq!(Window::initial(8960).cwnd, 17920);
+        assert_eq!(Window::initial(1460).ssthresh, u32::MAX);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.10
+    //= type=test
+    //# When _cwnd_ is no more than _ssthresh_, CUBIC MUST employ a slow start algorithm.
     #[test]
     fn slow_start_doubles_in_a_round_trip() {
         for kind in [CongestionKind::Cubic, CongestionKind::Reno, CongestionKind::Dctcp] {

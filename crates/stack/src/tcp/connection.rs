@@ -83,6 +83,8 @@ pub struct Hot {
     /// rcv.nxt; includes the peer's FIN once received.
     pub rcv_nxt: u64,
     /// Right edge of the window as advertised; never moves back.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+    //# the receiver SHOULD track the actual maximum window sequence number
     pub rcv_edge: u64,
     /// rcv.nxt in the last segment sent (Last.ACK.sent of RFC 7323).
     pub rcv_acked: u64,
@@ -108,6 +110,9 @@ pub struct Hot {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
     //# The window size MUST be treated as an unsigned number, or else large window sizes will
     //# appear like negative windows and TCP will not work (MUST-1).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //# It is RECOMMENDED that implementations will reserve 32-bit fields for the send and receive
+    //# window sizes in the connection record and do all window computations with 32 bits (REC-1).
     pub snd_wnd: u32,
     /// Largest snd.wnd seen.
     pub max_wnd: u32,
@@ -431,6 +436,15 @@ impl Hot {
     }
 
     /// TSval now: a millisecond a tick.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-4.1
+    //# Values of this clock MUST be at least approximately proportional to real time, in order to
+    //# measure actual RTT.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-5.4
+    //# It MUST tick at least once for each 2^31 bytes sent.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-5.4
+    //# the clock SHOULD tick at least once per window's worth of data
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-5.4
+    //# The recycling time of the timestamp clock MUST be greater than MSL seconds.
     pub fn ts_now(&self, now: Instant) -> u32 {
         self.ts_offset.wrapping_add((now.0 / 1_000_000) as u32)
     }
@@ -438,6 +452,9 @@ impl Hot {
 
 impl Cold {
     /// Recomputes what of the options is needed per packet.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
+    //# It is not required, but the application SHOULD be able to change the Differentiated Services
+    //# field during the connection lifetime (SHLD-21).
     pub fn set_options(&mut self, hot: &mut Hot, options: TcpOptions) {
         if options.congestion != self.congestion.kind() {
             self.congestion = Congestion::new(options.congestion);
@@ -514,6 +531,10 @@ pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
         state: hot.state,
         readable: hot.readable(),
         peer_closed: hot.fin_received,
+        //= https://www.rfc-editor.org/rfc/rfc2018#section-8
+        //# Since the data receiver may later discard data reported in a SACK option, the sender
+        //# MUST NOT discard data before it is acknowledged by the Acknowledgment Number field in
+        //# the TCP header.
         acked: hot.una.min(hot.written),
         urgent: (cold.urgent > 0).then_some(cold.urgent),
         error: cold.error,

@@ -18,6 +18,8 @@ const MASK: u8 = 3;
 //# When only one ECT codepoint
 //# is needed by a sender for all packets sent on a TCP connection,
 //# ECT(0) SHOULD be used.
+//= https://www.rfc-editor.org/rfc/rfc3168#section-5
+//# Protocols and senders that only require a single ECT codepoint SHOULD use ECT(0).
 const ECT0: u8 = 2;
 const CE: u8 = 3;
 /// Acknowledgements sent at once for a marked packet, as in Linux.
@@ -101,6 +103,13 @@ impl Connection<'_> {
     //# If a host has received an ECN-setup SYN packet, then it MAY send
     //# an ECN-setup SYN-ACK packet.  Otherwise, it MUST NOT send an
     //# ECN-setup SYN-ACK packet.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+    //# A TCP endpoint SHOULD implement ECN as described in RFC 3168 (SHLD-8).
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+    //# If a host has received at least one non-ECN-setup SYN or non-ECN-setup SYN-ACK packet, then
+    //# it SHOULD NOT set ECT on data packets.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+    //# Receivers MUST correctly handle all forms of the non-ECN-setup SYN and SYN-ACK packets.
     pub fn agree_on_ecn(&mut self, mode: EcnMode, segment: &TcpSegment<'_>, tos: u8) {
         let flags = segment.header.flags;
         let (ece, cwr) = (flags.contains(TcpFlags::ECE), flags.contains(TcpFlags::CWR));
@@ -117,6 +126,10 @@ impl Connection<'_> {
     }
 
     /// ECN's flags of a SYN or SYN and ACK.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+    //# * A host that is not willing to use ECN on a TCP connection SHOULD clear both the ECE and
+    //# CWR flags in all non-ECN-setup SYN and/or SYN-ACK packets that it sends to indicate this
+    //# unwillingness.
     pub fn ecn_of_syn(&self) -> TcpFlags {
         let hot = &*self.hot;
         if !hot.ecn.is_agreed() {
@@ -143,6 +156,21 @@ impl Connection<'_> {
     //# either ECT codepoint (ECT(0) or ECT(1)) in the IP header for
     //# retransmitted data packets
     // DCTCP sets it in all of them, as RFC 8257 section 4.1 recommends and Linux does.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
+    //# TCP implementations SHOULD pass the current Differentiated Services field value without
+    //# change to the IP layer, when it sends segments on the connection (SHLD-22).
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-5.2
+    //# To ensure the reliable delivery of the congestion indication of the CE codepoint, an ECT
+    //# codepoint MUST NOT be set in a packet unless the loss of that packet in the network would be
+    //# detected by the end nodes and interpreted as an indication of congestion.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-5.2
+    //# We believe that this aspect is still the subject of research, so this document specifies
+    //# that at this time, "pure" ACK packets MUST NOT indicate ECN-Capability.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.5
+    //# a legitimate TCP data sender MUST NOT set an ECT codepoint on retransmitted data packets
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.6
+    //# Therefore, the TCP data sender MUST NOT set either an ECT codepoint or the CWR bit on window
+    //# probe packets.
     pub fn ecn_of_segment(&mut self, new: bool) -> (TcpFlags, u8) {
         let hot = &mut *self.hot;
         let plain = self.cold.options.tos;
@@ -150,6 +178,8 @@ impl Connection<'_> {
             return (TcpFlags::NONE, plain);
         }
         let mut flags = TcpFlags::NONE;
+        //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
+        //# Thus, the CWR bit in the TCP header SHOULD NOT be set on retransmitted packets.
         if new && hot.ecn.tells_reduction() {
             //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
             //# When the TCP data sender is ready to set the CWR bit after reducing
@@ -166,6 +196,10 @@ impl Connection<'_> {
     }
 
     /// The type of service of a SYN: only DCTCP's may be marked.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+    //# * A host MUST NOT set ECT on SYN or SYN-ACK packets.
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.6
+    //# for DCTCP connections, the sender SHOULD set ECT for SYN, SYN-ACK, and RST packets.
     pub fn tos_of_syn(&self) -> u8 {
         let may_be_marked = self.hot.ecn.is_agreed() && self.cold.congestion.needs_ecn();
         let plain = self.cold.options.tos;
@@ -177,6 +211,9 @@ impl Connection<'_> {
     //# When TCP receives a CE data packet at the destination end-system, the
     //# TCP data receiver sets the ECN-Echo flag in the TCP header of the
     //# subsequent ACK packet.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+    //# if that host receives TCP data packets with ECT and CE codepoints set in the IP header, then
+    //# that host MUST process these packets as specified for an ECN-capable connection.
     pub fn on_marks(&mut self, step: &mut Step<'_>, flags: TcpFlags, tos: u8) {
         if !self.hot.ecn.is_agreed() {
             return;
@@ -224,6 +261,10 @@ impl Connection<'_> {
     //# To avoid this, an implementation MAY choose to send two
     //# ACKs: one for previously unacknowledged packets and another
     //# acknowledging the most recently received packet.
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.2
+    //# When sending an ACK, the ECE flag MUST be set if and only if DCTCP.CE is true.
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.2
+    //# When receiving packets, the CE codepoint MUST be processed as follows:
     fn echo_exactly(&mut self, step: &mut Step<'_>, marked: bool) {
         if self.hot.ecn.has(Ecn::ECHOES) == marked {
             return;
@@ -295,6 +336,9 @@ impl Connection<'_> {
     //# response to an ECN Notification), the TCP sender sets the CWR flag in
     //# the TCP header of the first new data packet sent after the window
     //# reduction.
+    //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+    //# * If a host ever sets the ECT codepoint on a data packet, then that host MUST correctly
+    //# set/clear the CWR TCP bit on all subsequent packets in the connection.
     pub fn tell_reduction(&mut self) {
         let agreed = self.hot.ecn.is_agreed();
         self.hot.ecn.put(Ecn::REDUCED, agreed);

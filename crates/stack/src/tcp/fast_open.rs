@@ -1,4 +1,8 @@
 //! TCP Fast Open (RFC 7413), as Linux has it: cookies that let data on a SYN be believed, and what a
+//= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.1
+//# Any client attempting TFO MUST first request a cookie from the server with the following steps:
+//= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
+//# To open a TFO connection, the client MUST have obtained a cookie from the server:
 //! client remembers of servers.
 //!
 //! A passive connection whose SYN brought a valid cookie is ESTABLISHED for its program from the
@@ -108,6 +112,8 @@ impl From<FastOpenKeys> for String {
 /// The cookie of a client at `remote` that came to `local`: the kernel's, to the bit.
 //= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.2
 //# The server is in charge of cookie generation and authentication.
+//= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.2
+//# The cookie SHOULD be a MAC tag with the following properties.
 fn cookie_of(key: [u8; 16], remote: IpAddr, local: IpAddr) -> FastOpenCookie {
     let [a, b] = halves(key);
     let mut hasher = SipHasher24::new_with_keys(a, b);
@@ -307,6 +313,9 @@ impl Connection<'_> {
         self.cold.fast_open = Some(Box::new(FastOpen { of: Some(of), ..FastOpen::told(cookie) }));
         self.cold.fast_opened = true;
         self.hot.syn_unacked = true;
+        //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
+        //# If the FastOpened flag is set, the server MUST follow [RFC5681] (based on [RFC3390]) to
+        //# set the initial congestion window for sending more data packets.
         self.hot.window = Window::initial(u32::from(self.hot.mss));
         self.apply(step, Input::AckOfSyn);
         // What the sink refuses is not acknowledged, and comes again.
@@ -385,6 +394,10 @@ impl Connection<'_> {
     }
 
     /// What the server's SYN and ACK says to a SYN that began with `begun`.
+    //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
+    //# The client SHOULD perform the following steps upon receiving the SYN-ACK:
+    //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
+    //# The client SHOULD retransmit any unacknowledged data in the first ACK packet in step 2.
     pub fn on_fast_open_answer(
         &mut self,
         step: &mut Step<'_>,
@@ -428,6 +441,9 @@ mod tests {
         TcpOptions { fast_open: true, ..TcpOptions::default() }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.2
+    //= type=test
+    //# The cookie SHOULD be a MAC tag with the following properties.
     #[test]
     fn a_cookie_is_believed_from_its_client_alone() {
         let Verdict::Tell(cookie) = KEYS.judge(at(1), at(2), &FastOpenCookie::REQUEST) else {

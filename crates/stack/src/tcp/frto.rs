@@ -27,11 +27,16 @@ impl Connection<'_> {
     //# when a retransmission timeout occurs.
     pub fn begin_frto(&mut self) {
         // A second timeout for the same segment begins it again.
+        //= https://www.rfc-editor.org/rfc/rfc5682#section-3.1
+        //# If the retransmission timer expires again during the execution of the SACK-enhanced
+        //# F-RTO algorithm, the TCP sender MUST re-start the algorithm processing from step 1.
         let may = self.hot.sack && (self.hot.phase == Phase::Open || self.cold.retries > 1);
         self.cold.frto = if may { Frto::Repeated } else { Frto::Off };
     }
 
     /// An acknowledgement after a timeout. `bare`: it says nothing new.
+    //= https://www.rfc-editor.org/rfc/rfc5682#section-3.1
+    //# If the sender applies the SACK-enhanced F-RTO algorithm, it MUST follow the steps below.
     pub fn on_frto_ack(
         &mut self,
         step: &mut Step<'_>,

@@ -22,6 +22,26 @@ impl Connection<'_> {
         //# These implementations check that the TCP sequence number contained in
         //# the payload of the ICMP error message is within the range
         //# SND.UNA =< SEG.SEQ < SND.NXT.
+        //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+        //# Any received PTB message MUST be validated before it is used to update the PLPMTU
+        //# discovery information [RFC8201].
+        //= https://www.rfc-editor.org/rfc/rfc8899#section-4.6.1
+        //# * A PL that supports PTB messages MUST validate these messages before they are further
+        //# processed.
+        //= https://www.rfc-editor.org/rfc/rfc8899#section-4.6.1
+        //# The PL MUST check the protocol information in the quoted packet carried in an ICMP PTB
+        //# message payload to validate the message originated from the sending node.
+        //= https://www.rfc-editor.org/rfc/rfc8899#section-4.6.1
+        //# The validation SHOULD utilize information that is not simple for an off-path attacker to
+        //# determine [BCP145].
+        //= https://www.rfc-editor.org/rfc/rfc8899#section-4.6.1
+        //# A PTB message that does not complete the validation MUST NOT be further utilized by the
+        //# DPLPMTUD method, as discussed in the Security Considerations section (Section 8).
+        //= https://www.rfc-editor.org/rfc/rfc8899#section-8
+        //# A node supporting DPLPMTUD MUST therefore appropriately validate the payload of PTB
+        //# messages to ensure these are received in response to transmitted traffic (i.e., a
+        //# reported error condition that corresponds to a datagram actually sent by the path layer,
+        //# see Section 4.6.1).
         let outstanding = if self.hot.is_opening() {
             sequence == self.hot.iss
         } else {
@@ -50,6 +70,17 @@ impl Connection<'_> {
     //# conditions, TCP MUST NOT abort the connection, and it
     //# SHOULD make the information available to the
     //# application.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.1
+    //# The transport layer SHOULD use the information appropriately; for example, see Sections
+    //# 4.1.3.3, 4.2.3.9, and 4.2.4 below.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.1
+    //# A transport protocol that has its own mechanism for notifying the sender that a port is
+    //# unreachable (e.g., TCP, which sends RST segments) MUST nevertheless accept an ICMP Port
+    //# Unreachable for the same purpose.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.1
+    //# A Destination Unreachable message that is received with code 0 (Net), 1 (Host), or 5 (Bad
+    //# Source Route) may result from a routing transient and MUST therefore be interpreted as only
+    //# a hint, not proof, that the specified destination is unreachable [IP:11].
     pub fn on_unreachable(&mut self, step: &mut Step<'_>, error: TcpError) {
         if self.hot.is_opening() {
             self.die(step, error);

@@ -48,6 +48,14 @@ impl TcpKeys {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
     //# F() MUST NOT be computable from the outside (MUST-9), or an attacker could still guess at
     //# sequence numbers from the ISN used for some other connection.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+    //# F() is a pseudorandom function (PRF) of the connection's identifying parameters ("localip,
+    //# localport, remoteip, remoteport") and a secret key ("secretkey")
+    //= https://www.rfc-editor.org/rfc/rfc6528#section-3
+    //# TCP SHOULD generate its Initial Sequence Numbers with the expression:
+    //= https://www.rfc-editor.org/rfc/rfc6528#section-3
+    //# F() MUST NOT be computable from the outside, or an attacker could still guess at sequence
+    //# numbers from the ISN used for some other connection.
     pub fn isn(&self, now: Instant, local: SocketAddr, remote: SocketAddr) -> u32 {
         let mut hasher = SipHasher13::new_with_keys(self.isn[0], self.isn[1]);
         local.hash(&mut hasher);
@@ -58,6 +66,12 @@ impl TcpKeys {
 
     /// Where a connection's timestamp clock starts: the same for a pair of addresses, so that
     /// successive connections between them do not go back in time (RFC 7323 section 5.4).
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-7
+    //# It is therefore RECOMMENDED to generate a random, per-connection offset to be used with the
+    //# clock source when generating the Timestamps option value (see Section 5.4).
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-7.1
+    //# It is therefore RECOMMENDED to generate a random, per-connection offset to be used with the
+    //# clock source when generating the Timestamps option value (see Section 5.4).
     pub fn timestamp_offset(&self, local: IpAddr, remote: IpAddr) -> u32 {
         let mut hasher = SipHasher13::new_with_keys(self.timestamp[0], self.timestamp[1]);
         local.hash(&mut hasher);
@@ -122,6 +136,17 @@ mod tests {
     //= https://www.rfc-editor.org/rfc/rfc6528#section-3
     //= type=test
     //# ISN = M + F(localip, localport, remoteip, remoteport, secretkey)
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+    //= type=test
+    //# F() is a pseudorandom function (PRF) of the connection's identifying parameters ("localip,
+    //# localport, remoteip, remoteport") and a secret key ("secretkey")
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+    //= type=test
+    //# A TCP implementation MUST use the above type of "clock" for clock-driven selection of
+    //# initial sequence numbers (MUST-8)
+    //= https://www.rfc-editor.org/rfc/rfc6528#section-3
+    //= type=test
+    //# TCP SHOULD generate its Initial Sequence Numbers with the expression:
     #[test]
     fn isns_of_one_connection_advance_with_time_and_of_others_are_unrelated() {
         let seven = keys(7);
@@ -131,5 +156,23 @@ mod tests {
         let other = seven.isn(Instant(0), address(1), address(3));
         assert_ne!(other.wrapping_sub(first) & 0xffff_0000, 0);
         assert_ne!(keys(8).isn(Instant(0), address(1), address(2)), first);
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-7
+    //= type=test
+    //# It is therefore RECOMMENDED to generate a random, per-connection offset to be used with the
+    //# clock source when generating the Timestamps option value (see Section 5.4).
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-7.1
+    //= type=test
+    //# It is therefore RECOMMENDED to generate a random, per-connection offset to be used with the
+    //# clock source when generating the Timestamps option value (see Section 5.4).
+    #[test]
+    fn timestamp_clocks_start_anywhere() {
+        let ip = |last| IpAddr::from([10, 0, 0, last]);
+        let starts: Vec<u32> = (2..6).map(|at| keys(7).timestamp_offset(ip(1), ip(at))).collect();
+        for (at, start) in starts.iter().enumerate() {
+            let far = |other: &u32| start.abs_diff(*other) > 1 << 16;
+            assert!(starts.iter().skip(at + 1).all(far), "{starts:?}");
+        }
     }
 }

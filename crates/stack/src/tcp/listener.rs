@@ -74,6 +74,9 @@ impl Listener {
     //# For this reason, a TFO server needs to monitor the
     //# connections in SYN-RCVD being reset in addition to imposing a
     //# reasonable max queue length.
+    //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2
+    //# If this variable goes over a preset system limit, the server MUST disable TFO for all new
+    //# connection requests until PendingFastOpenRequests drops below the system limit.
     pub fn has_fast_open_room(&mut self, now: Instant, most: u32) -> bool {
         let counted = self.fast_open_waiting as usize + self.fast_open_resets.len();
         if counted < most as usize {

@@ -74,6 +74,17 @@ impl Cold {
 }
 
 impl Connection<'_> {
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-8.3
+    //# When computing the maximum payload size available for upper-layer data, an upper-layer
+    //# protocol must take into account the larger size of the IPv6 header relative to the IPv4
+    //# header.
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-8.3
+    //# When using TCP over IPv6, the MSS must be computed as the maximum packet size minus 60
+    //# octets, because the minimum-length IPv6 header (i.e., an IPv6 header with no extension
+    //# headers) is 20 octets longer than a minimum-length IPv4 header.
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-5
+    //# A PL MUST adjust the MPS indicated by DPLPMTUD to account for any additional overhead
+    //# introduced by the PL.
     fn headers(&self) -> u16 {
         self.cold.fixed_headers() + if self.hot.timestamps { 12 } else { 0 }
     }
@@ -84,22 +95,49 @@ impl Connection<'_> {
     }
 
     /// The largest packet to send: what the path is known to take, or what a search has found.
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+    //# A PL MUST NOT send a datagram (other than a probe packet) with a size at the PL that is
+    //# larger than the current PLPMTU.
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+    //# 5. PMTU parameters: A DPLPMTUD sender is RECOMMENDED to utilize information about the
+    //# maximum size of packet that can be transmitted by the sender on the local link (e.g., the
+    //# local link MTU).
     pub fn packet_max(&self) -> u16 {
         let known = self.cold.search.as_ref();
         known.map_or(self.cold.mtu, |search| search.low.min(self.cold.mtu))
     }
 
     /// The path takes packets of `mtu` bytes, as far as is known when something is to be sent.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-3
+    //# Note that Path MTU Discovery must be performed even in cases where a node "thinks" a
+    //# destination is attached to the same link as itself, as it might have a PMTU lower than the
+    //# link MTU.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-5.2
+    //# The packetization layers must be notified about decreases in the PMTU.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-5.2
+    //# Any packetization layer instance (for example, a TCP connection) that is actively using the
+    //# path must be notified if the PMTU estimate is decreased.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-5.2
+    //# Note: even if the Packet Too Big message contains an Original Packet Header that refers to a
+    //# UDP packet, the TCP layer must be notified if any of its connections use the given path.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-5.5
+    //# Subsequent segments, when transmitted for the first time, should be no larger than allowed
+    //# by the Path MTU.
     pub fn on_path(&mut self, known: PathMtu) {
         let heeds = self.cold.options.pmtu.heeds_routers();
         let mtu = if heeds { known.path } else { known.link };
         if mtu != self.cold.mtu {
             self.cold.mtu = mtu;
+            //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+            //# An update to the PLPMTU (or MPS) MUST NOT increase the congestion window measured in
+            //# bytes [RFC4821].
             self.update_mss();
         }
     }
 
     /// RFC 1191: smaller segments from now on, and what was too big again.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-5.7
+    //# any TCP implementation that implements PAWS MUST also implement Path MTU Discovery.
     pub fn on_too_big(&mut self, step: &mut Step<'_>, told: u16) {
         if let Some(mtu) = reduced(self.cold.mtu, told, self.cold.remote.ip()) {
             step.shared.counters.path_mtu_reductions += 1;
@@ -117,6 +155,36 @@ impl Connection<'_> {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-4
+    //# After receiving a Packet Too Big message, a node must attempt to avoid eliciting more such
+    //# messages in the near future.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-4
+    //# The node must reduce the size of the packets it is sending along the path.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-4
+    //# Because each of these messages (and the dropped packets they respond to) consume network
+    //# resources, nodes using Path MTU Discovery must detect decreases in PMTU as fast as possible.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-5.2
+    //# Also, the instance that sent the packet that elicited the Packet Too Big message should be
+    //# notified that its packet has been dropped, even if the PMTU estimate has not changed, so
+    //# that it may retransmit the dropped data.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-5.4
+    //# The packet size used in the retransmission should be no larger than the new PMTU.
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-5.4
+    //# A loss caused by a PMTU probe indicated by the reception of a Packet Too Big message must
+    //# not be considered as a congestion notification
+    //= https://www.rfc-editor.org/rfc/rfc1191#section-3
+    //# We do require that after receiving a Datagram Too Big message, a host MUST attempt to avoid
+    //# eliciting more such messages in the near future.
+    //= https://www.rfc-editor.org/rfc/rfc1191#section-3
+    //# Clearly, the former strategy may continue to elicit Datagram Too Big messages for a while,
+    //# but since each of these messages (and the dropped datagrams they respond to) consume
+    //# Internet resources, the host MUST force the PMTU Discovery process to converge.
+    //= https://www.rfc-editor.org/rfc/rfc1191#section-3
+    //# Hosts using PMTU Discovery MUST detect decreases in Path MTU as fast as possible.
+    //= https://www.rfc-editor.org/rfc/rfc1191#section-6.4
+    //# Note: One MUST not retransmit in response to every Datagram Too Big message, since a burst
+    //# of several oversized segments will give rise to several such messages and hence several
+    //# retransmissions of the same data.
     fn shrink_mtu(&mut self, step: &mut Step<'_>, mtu: u16) {
         let was = self.hot.mss;
         self.cold.mtu = mtu;
@@ -160,6 +228,18 @@ impl Connection<'_> {
 
     /// How much new data the next probe is to carry, when it is time for one; 0 when there must
     /// be more room for it first, for which other data waits (as in Linux).
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+    //# 2. Probe packets: The network interface below the PL is REQUIRED to provide a way to
+    //# transmit a probe packet that is larger than the PLPMTU.
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+    //# When the transmission of probe packets is not controlled by the congestion controller, the
+    //# interval between probe packets MUST be at least one RTT.
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-5.3.2
+    //# Implementations SHOULD select the set of probe packet sizes to maximize the gain in PLPMTU
+    //# from each search step.
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-8
+    //# To avoid excessive load, the interval between individual probe packets MUST be at least one
+    //# RTT, and the interval between rounds of probing is determined by the PMTU_RAISE_TIMER.
     pub fn probe_bytes(&self) -> Option<u64> {
         let hot = &*self.hot;
         let search = self.cold.search.as_deref()?;
@@ -209,6 +289,14 @@ impl Connection<'_> {
     }
 
     /// snd.una has moved: a probe within arrived. A search that is over begins again in time.
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+    //# 3. Reception feedback: The destination PL endpoint is REQUIRED to provide a feedback method
+    //# that indicates to the DPLPMTUD sender when a probe packet has been received by the
+    //# destination PL endpoint.
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-4.1
+    //# Probe messages sent by a PL MUST contain enough information to uniquely identify the probe
+    //# within the Maximum Segment Lifetime (e.g., including a unique identifier from the PL or the
+    //# DPLPMTUD implementation), while being robust to reordering and replay
     pub fn on_probe_acked(&mut self, now: Instant) {
         if self.cold.search.is_none() {
             return;
@@ -228,6 +316,16 @@ impl Connection<'_> {
     }
 
     /// Whether what is lost is a probe, of which nothing but its size was wrong: the window stays.
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+    //# If a probe packet contains user data requiring retransmission in case of loss, the PL (or
+    //# layers above) is REQUIRED to arrange any retransmission and/or repair of any resulting loss.
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+    //# The PL is REQUIRED to be robust in the case where probe packets are lost due to other
+    //# reasons (including link transmission error, congestion).
+    //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+    //# Loss of a probe packet SHOULD NOT be treated as an indication of congestion and SHOULD NOT
+    //# trigger a congestion control reaction [RFC4821] because this could result in unnecessary
+    //# reduction of the sending rate.
     pub fn lost_a_probe(&mut self) -> bool {
         let una = self.hot.una;
         let Some(search) = &mut self.cold.search else { return false };

@@ -1,4 +1,7 @@
 //! SYNs for listeners, and acknowledgements that may be answers to SYN cookies.
+//= https://www.rfc-editor.org/rfc/rfc7413#section-4.2
+//# When this flag is off, the server does not perform any TFO-related operations and MUST ignore
+//# all cookie options.
 
 use std::net::SocketAddr;
 

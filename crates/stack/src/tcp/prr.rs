@@ -36,6 +36,11 @@ impl Prr {
         Self { recover_bytes: recover_bytes.max(1), delivered: 0, out: 0 }
     }
 
+    /// RecoverFS: bytes that could yet be delivered when it began.
+    pub fn recover_bytes(&self) -> u64 {
+        self.recover_bytes
+    }
+
     /// Bytes of those in flight at the beginning that have not been delivered yet.
     pub fn undelivered(&self) -> u64 {
         self.recover_bytes.saturating_sub(self.delivered)
@@ -51,6 +56,10 @@ impl Prr {
     /// The congestion window after an acknowledgement.
     //= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
     //# The full sequence of per-ACK PRR algorithm steps is as follows:
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-4.3
+    //# until all lost segments in the window of data in question are repaired, the number of
+    //# segments transmitted in each RTT MUST be no more than half the number of outstanding
+    //# segments when the loss was detected
     pub fn window(&mut self, progress: Progress, ssthresh: u32, mss: u32) -> u32 {
         let (ssthresh, mss) = (u64::from(ssthresh), u64::from(mss));
         let Progress { delivered, in_flight, is_safe } = progress;
@@ -91,6 +100,15 @@ mod tests {
     }
 
     /// The first example of RFC 9937 section 8: one of twenty segments is lost, Reno halves.
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-4.3
+    //= type=test
+    //# until all lost segments in the window of data in question are repaired, the number of
+    //# segments transmitted in each RTT MUST be no more than half the number of outstanding
+    //# segments when the loss was detected
+    //= https://www.rfc-editor.org/rfc/rfc9937#section-6.1
+    //= type=test
+    //# At the beginning of a congestion control response episode initiated by the congestion
+    //# control algorithm, a data sender using PRR MUST initialize the PRR state.
     #[test]
     fn one_loss_lets_a_segment_go_for_every_second_that_arrives() {
         let mut prr = Prr::new(20 * MSS);
@@ -102,6 +120,10 @@ mod tests {
         assert_eq!(in_flight, 10 * MSS);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-9.3
+    //= type=test
+    //# A segment marked as lost by RACK-TLP MUST NOT be retransmitted until congestion control
+    //# deems this appropriate.
     #[test]
     fn after_a_burst_of_losses_no_more_is_sent_than_arrives_unless_all_goes_well() {
         for (is_safe, each) in [(false, 1), (true, 2)] {

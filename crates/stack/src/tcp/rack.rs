@@ -185,6 +185,15 @@ impl Rack {
     }
 
     /// RACK.reo_wnd.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
+    //# 1. The reordering window SHOULD be set to zero if no reordering has been observed on the
+    //# connection so far, and either (a) three segments have been SACKed since the last recovery or
+    //# (b) the sender is already in fast or RTO recovery.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
+    //# Otherwise, the reordering window SHOULD start from a small fraction of the round-trip time
+    //# or zero if no round-trip time estimate is available.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
+    //# 3. The RACK reordering window MUST be bounded, and this bound SHOULD be SRTT.
     fn window_ns(&self, srtt_ns: u64, is_recovering: bool, dup_acks: u8) -> u64 {
         //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
         //# Furthermore, when no reordering has been observed, the RACK.reo_wnd
@@ -203,6 +212,12 @@ impl Rack {
     /// retransmissions: widens the window once in a round trip.
     //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
     //# RACK_update_reo_wnd():
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
+    //# The RACK reordering window SHOULD adaptively increase (using the algorithm in "Step 4:
+    //# Update RACK reordering window" below) if the sender receives a Duplicate Selective
+    //# Acknowledgment (DSACK) option [RFC2883].
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-4
+    //# 3. RACK DSACK-based reordering window adaptation is RECOMMENDED but is not required.
     pub fn on_round(&mut self, una: u64, nxt: u64, dsack: bool, sent_again: u64) {
         if self.dsack_round.is_some_and(|round| una >= round) {
             self.dsack_round = None;
@@ -244,6 +259,11 @@ mod tests {
 
     const MS: u64 = MILLISECOND;
 
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+    //= type=test
+    //# The sender SHOULD track a windowed min-filtered estimate of recent RTT measurements that can
+    //# adapt when migrating to significantly longer paths rather than tracking a simple global
+    //# minimum of all RTT measurements.
     #[test]
     fn an_old_minimum_is_forgotten() {
         let mut rack = Rack::default();
@@ -260,6 +280,18 @@ mod tests {
     //= type=test
     //# When the reordering window is not set to 0, it starts with a
     //# conservative RACK.reo_wnd of RACK.min_RTT/4.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
+    //= type=test
+    //# The reordering window SHOULD be set to zero if no reordering has been observed on the
+    //# connection so far, and either (a) three segments have been SACKed since the last recovery or
+    //# (b) the sender is already in fast or RTO recovery.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
+    //= type=test
+    //# Otherwise, the reordering window SHOULD start from a small fraction of the round-trip time
+    //# or zero if no round-trip time estimate is available.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
+    //= type=test
+    //# 3. The RACK reordering window MUST be bounded, and this bound SHOULD be SRTT.
     #[test]
     fn the_window_is_a_quarter_of_the_round_trip_unless_a_loss_is_plain() {
         let mut rack = Rack::default();
@@ -277,6 +309,14 @@ mod tests {
     //# RACK persists using the inflated RACK.reo_wnd for up to 16 loss
     //# recoveries, after which it resets RACK.reo_wnd to its starting value,
     //# min_RTT / 4.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
+    //= type=test
+    //# The RACK reordering window SHOULD adaptively increase (using the algorithm in "Step 4:
+    //# Update RACK reordering window" below) if the sender receives a Duplicate Selective
+    //# Acknowledgment (DSACK) option [RFC2883].
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-4
+    //= type=test
+    //# 3. RACK DSACK-based reordering window adaptation is RECOMMENDED but is not required.
     #[test]
     fn duplicates_widen_the_window_once_in_a_round_trip_and_for_a_while() {
         let mut rack = Rack::default();

@@ -1,4 +1,32 @@
 //! Segments that arrive for a connection: RFC 9293 section 3.10.7.3 and 3.10.7.4 in their order,
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//# In all other cases, where the SEQ-field does not match and is outside the window, the receiver
+//# MUST silently discard the segment.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//# In all other cases the receiver MUST silently discard the segment.
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+//# In addition, a TCP receiver SHOULD send an immediate ACK when the incoming segment fills in all
+//# or part of a gap in the sequence space.
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+//# The delayed ACK algorithm specified in [RFC1122] SHOULD be used by a TCP receiver.
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+//# an ACK SHOULD be generated for at least every second full-sized segment
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+//# To provide feedback to senders recovering from losses, the receiver SHOULD send an immediate ACK
+//# when it receives a data segment that fills in all or part of a gap in the sequence space.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+//# A TCP MUST NOT abort a TCP connection because any segment lacks an expected TSopt.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+//# If a TSopt is received on a connection where TSopt was not negotiated in the initial three-way
+//# handshake, the TSopt MUST be ignored and the packet processed normally.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+//# If the PAWS algorithm is used, the following processing MUST be performed on all incoming
+//# segments for a synchronized connection.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+//# PAWS processing MUST take precedence over the regular TCP acceptability check
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+//# the timestamp MUST be checked only when a segment first arrives at the receiver, regardless of
+//# whether it is in sequence or it must be queued for later delivery.
 //! with the checks of RFC 5961 and 7323.
 
 use wire::tcp::{SackBlock, SackBlocks, TcpFlags, TcpSegment};
@@ -14,6 +42,11 @@ use crate::drops::DropReason;
 use crate::tcp::SegmentRx;
 
 /// Linux's delayed acknowledgement.
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+//# When using delayed ACKs, a TCP receiver MUST NOT excessively delay acknowledgments.
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+//# Finally, we repeat that an ACK MUST NOT be delayed for more than 500 ms waiting on a second
+//# full-sized segment to arrive.
 pub const DELAYED_ACK_NS: u64 = 40 * MILLISECOND;
 /// Acknowledgements sent at once when a connection is new or awakes.
 pub const QUICK_ACKS: u8 = 16;
@@ -58,6 +91,19 @@ impl Connection<'_> {
             //# SEG.TSval >= TS.Recent and SEG.SEQ <= Last.ACK.sent
             //#
             //# then SEG.TSval is copied to TS.Recent; otherwise, it is ignored.
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+            //# The exact rules on which TSval MUST be echoed are given in Section 4.3.
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
+            //# Thus, when delayed ACKs are in use, the receiver SHOULD reply with the TSval field
+            //# from the earliest unacknowledged segment.
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
+            //# An <ACK> for an out-of-order segment SHOULD, therefore, contain the timestamp from
+            //# the most recent segment that advanced RCV.NXT.
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
+            //# Thus, the timestamp from the latest segment (which filled the hole) MUST be echoed.
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-5.2
+            //# The choice of incoming timestamps to be saved for this comparison MUST guarantee a
+            //# value that is monotonically non-decreasing.
             if start <= self.hot.rcv_acked.cast_signed()
                 && timestamps.value.wrapping_sub(self.hot.ts_recent).cast_signed() >= 0
             {
@@ -140,11 +186,18 @@ impl Connection<'_> {
         //# Scale options in their <SYN> segments to enable window scaling in
         //# either direction.
         let settings = &step.shared.settings;
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+        //# Upon receiving a <SYN> segment with a Window Scale option containing shift.cnt = S, a
+        //# TCP MUST set Snd.Wind.Shift to S and MUST set Rcv.Wind.Shift to R
         match options.window_scale.filter(|_| settings.window_scaling) {
             Some(scale) => hot.snd_scale = scale,
             None => hot.rcv_scale = 0,
         }
         hot.sack = options.sack_permitted && settings.sack;
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+        //# When the ACK bit is not set, the receiver MUST ignore the value of the TSecr field.
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+        //# The TCP SHOULD remember this state by setting a flag, referred to as Snd.TS.OK, to one.
         hot.timestamps &= options.timestamps.is_some();
         if let Some(timestamps) = options.timestamps.filter(|_| hot.timestamps) {
             hot.ts_recent = timestamps.value;
@@ -179,7 +232,17 @@ impl Connection<'_> {
                 self.cold.tlp.on_measured();
             }
         }
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+        //# As specified in [RFC3390], the SYN/ACK and the acknowledgment of the SYN/ACK MUST NOT
+        //# increase the size of the congestion window.
         hot.window = super::congestion::Window::initial(u32::from(hot.mss));
+        //= https://www.rfc-editor.org/rfc/rfc6928#section-2
+        //# If the SYN or SYN/ACK is lost, the initial window used by a sender after a correctly
+        //# transmitted SYN MUST be one segment consisting of MSS bytes.
+        //= https://www.rfc-editor.org/rfc/rfc6928#section-2
+        //# For this reason, it is RECOMMENDED that implementations refrain from resetting the
+        //# initial window to 1 segment, unless there have been more than one SYN or SYN/ACK
+        //# retransmissions or true loss detection has been made.
         if self.cold.retries > 1 {
             //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
             //# if the SYN or SYN/ACK is lost, the initial window used by a
@@ -200,6 +263,13 @@ impl Connection<'_> {
 
     /// Sequence number, reset, SYN: everything that comes before the acknowledgement. Yields the
     /// receive offset of the first byte.
+    //= https://www.rfc-editor.org/rfc/rfc5961#section-1.1
+    //# The mitigations suggested in this document SHOULD be implemented in devices that regularly
+    //# need to maintain TCP connections of the kind most vulnerable to the attacks described in
+    //# this document.
+    //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+    //# Instead, implementations SHOULD implement the following steps in place of those specified in
+    //# [RFC0793] (as listed above).
     fn check(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) -> Result<i64, DropReason> {
         let header = &segment.header;
         let flags = header.flags;
@@ -219,6 +289,10 @@ impl Connection<'_> {
             //#      SEG.TSval < TS.Recent, TS.Recent is valid (see later
             //#      discussion), and if the RST bit is not set, then treat the
             //#      arriving segment as not acceptable
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-5.2
+            //# When an <RST> segment is received, it MUST NOT be subjected to the PAWS check by
+            //# verifying an acceptable value in SEG.TSval, and information from the Timestamps
+            //# option MUST NOT be used to update connection state information.
             if old && !flags.rst() && age_s < TS_RECENT_LIFE_S {
                 self.acknowledge_invalid(step, segment);
                 return Err(DropReason::TcpPaws);
@@ -248,6 +322,18 @@ impl Connection<'_> {
                 step.ready = true;
                 return Err(DropReason::TcpOutOfWindow);
             }
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+            //# if the SYN bit is set, irrespective of the sequence number, TCP endpoints MUST send
+            //# a "challenge ACK" to the remote peer
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+            //# o After sending the acknowledgment, TCP implementations MUST drop the unacceptable
+            //# segment and stop processing further.
+            //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+            //# Instead, the handling of the SYN in the synchronized state SHOULD be performed as
+            //# follows:
+            //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+            //# After sending the acknowledgment, TCP MUST drop the unacceptable segment and stop
+            //# processing further.
             if !(crossing && flags.ack()) {
                 //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
                 //# 1) If the SYN bit is set, irrespective of the sequence number, TCP
@@ -265,6 +351,24 @@ impl Connection<'_> {
     //# If the local TCP connection is closed by the remote side due to a FIN or RST received from
     //# the remote side, then the local application MUST be informed whether it closed normally or
     //# was aborted (MUST-12).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5.3
+    //# TCP implementations SHOULD allow a received RST segment to include data (SHLD-2).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+    //# 2) If the RST bit is set and the sequence number exactly matches the next expected sequence
+    //# number (RCV.NXT), then TCP endpoints MUST reset the connection in the manner prescribed
+    //# below according to the connection state.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+    //# 3) If the RST bit is set and the sequence number does not exactly match the next expected
+    //# sequence value, yet is within the current receive window, TCP endpoints MUST send an
+    //# acknowledgment (challenge ACK):
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+    //# After sending the challenge ACK, TCP endpoints MUST drop the unacceptable segment and stop
+    //# processing the incoming packet further.
+    //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+    //# After sending the challenge ACK, TCP MUST drop the unacceptable segment and stop processing
+    //# the incoming packet further.
+    //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+    //# Upon receipt of a valid RST, the local TCP endpoint MUST terminate its connection.
     fn on_reset(&mut self, step: &mut Step<'_>, exact: bool) -> Result<i64, DropReason> {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
         //# 2) If the RST bit is set and the sequence number exactly matches the
@@ -320,6 +424,8 @@ impl Connection<'_> {
         self.owe_ack(step);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc5961#section-7
+    //# An implementation SHOULD include an ACK throttling mechanism to be conservative.
     fn may_answer_invalid(&mut self, step: &Step<'_>) -> bool {
         let at = self.cold.challenged_at;
         let recent = at != NEVER && step.now.0.saturating_sub(at) < CHALLENGE_INTERVAL_NS;
@@ -515,6 +621,18 @@ impl Connection<'_> {
     }
 
     /// Bytes beyond a gap have been stored in place; only where they are is remembered.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+    //# Segments with higher beginning sequence numbers SHOULD be held for later processing
+    //# (SHLD-31).
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+    //# Out-of-order data segments SHOULD be acknowledged immediately, in order to accelerate loss
+    //# recovery.
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+    //# To trigger the fast retransmit algorithm, the receiver SHOULD send an immediate duplicate
+    //# ACK when it receives a data segment above a gap in the sequence space.
+    //= https://www.rfc-editor.org/rfc/rfc6582#section-5
+    //# [RFC5681] specifies that "Out-of-order data segments SHOULD be acknowledged immediately, in
+    //# order to accelerate loss recovery".
     fn keep_for_later(
         &mut self,
         step: &mut Step<'_>,
@@ -540,6 +658,9 @@ impl Connection<'_> {
         //# of-order segment arrives.
         self.hot.quick = self.hot.quick.max(QUICK_ACKS);
         self.hot.interactive = false;
+        //= https://www.rfc-editor.org/rfc/rfc2018#section-4
+        //# The receiver SHOULD send an ACK for every valid segment that arrives containing new
+        //# data, and each of these "duplicate" ACKs SHOULD bear a SACK option.
         if self.hot.sack {
             self.owe_ack(step);
         } else {
@@ -551,6 +672,11 @@ impl Connection<'_> {
     }
 
     /// Decides when in-order data is acknowledged.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+    //# A TCP endpoint SHOULD implement a delayed ACK (SHLD-18)
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+    //# An ACK SHOULD be generated for at least every second full-sized segment or 2*RMSS bytes of
+    //# new data
     fn schedule_ack(&mut self, step: &mut Step<'_>, had_gap: bool) {
         let hot = &mut *self.hot;
         let unacked = hot.rcv_nxt - hot.rcv_acked;
@@ -607,6 +733,30 @@ impl Connection<'_> {
     }
 
     /// The SACK option of the next acknowledgement.
+    //= https://www.rfc-editor.org/rfc/rfc2018#section-4
+    //# If the data receiver generates SACK options under any circumstance, it SHOULD generate them
+    //# under all permitted circumstances.
+    //= https://www.rfc-editor.org/rfc/rfc2018#section-4
+    //# If the data receiver has not received a SACK-Permitted option for a given connection, it
+    //# MUST NOT send SACK options on that connection.
+    //= https://www.rfc-editor.org/rfc/rfc2018#section-4
+    //# If sent at all, SACK options SHOULD be included in all ACKs which do not ACK the highest
+    //# sequence number in the data receiver's queue.
+    //= https://www.rfc-editor.org/rfc/rfc2018#section-4
+    //# * The data receiver SHOULD include as many distinct SACK blocks as possible in the SACK
+    //# option.
+    //= https://www.rfc-editor.org/rfc/rfc2018#section-4
+    //# * The SACK option SHOULD be filled out by repeating the most recently reported SACK blocks
+    //# (based on first SACK blocks in previous SACK options) that are not subsets of a SACK block
+    //# already included in the SACK option being constructed.
+    //= https://www.rfc-editor.org/rfc/rfc2018#section-8
+    //# * The first SACK block MUST reflect the newest segment.
+    //= https://www.rfc-editor.org/rfc/rfc2883#section-3
+    //# MUST specify the contiguous block of data containing the segment which triggered this ACK,
+    //# unless that segment advanced the Acknowledgment Number field in the header."
+    //= https://www.rfc-editor.org/rfc/rfc2883#section-3
+    //# RFC 2018 further specifies that "if sent at all, SACK options SHOULD be included in all ACKs
+    //# which do not ACK the highest sequence number in the data receiver's queue."
     pub fn sack_blocks(&mut self) -> SackBlocks {
         let mut blocks = SackBlocks::NONE;
         if !self.hot.sack {

@@ -57,6 +57,9 @@ impl Connection<'_> {
             }
             let (left, right) = (left.cast_unsigned(), right.cast_unsigned());
             let before = delivery.bytes;
+            //= https://www.rfc-editor.org/rfc/rfc2018#section-5
+            //# When receiving an ACK containing a SACK option, the data sender SHOULD record the
+            //# selective acknowledgment for future reference.
             let is_complete = scoreboard.sack(left, right, |piece| {
                 // The timestamp echoed is that of what came last in order, not of this.
                 if let Some(rate) = &mut rate {
@@ -78,6 +81,12 @@ impl Connection<'_> {
 
     /// After an acknowledgement: ends, enters or deepens the recovery.
     /// `delivered`: bytes that it says to have arrived.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-4
+    //# The connection MUST use selective acknowledgment (SACK) options [RFC2018], and the sender
+    //# MUST keep SACK scoreboard information on a per-connection basis
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-9.2
+    //# the algorithm [RFC6675] MUST NOT be used with RACK-TLP; instead, a modified recovery
+    //# algorithm that carefully addresses such a case is needed.
     pub fn judge_losses(&mut self, step: &mut Step<'_>, progress: bool, delivered: u64) {
         if self.hot.phase != Phase::Open && self.hot.una >= self.cold.recover {
             self.leave_recovery();
@@ -98,6 +107,11 @@ impl Connection<'_> {
     }
 
     /// The window of a recovery.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-9.3
+    //# The Proportional Rate Reduction (PRR) algorithm [RFC6937] is RECOMMENDED for the specific
+    //# congestion control actions taken upon the losses detected by RACK-TLP.
+    //= https://www.rfc-editor.org/rfc/rfc9937#section-5
+    //# it is RECOMMENDED that PRR is implemented together with RACK-TLP loss recovery
     fn reduce_window(&mut self, delivered: u64, progress: bool, loses: bool) {
         let (in_flight, mss) = (self.pipe(), u32::from(self.hot.mss));
         let Some(prr) = &mut self.cold.prr else { return };
@@ -125,6 +139,8 @@ impl Connection<'_> {
     //# When an ACK
     //# is received or the RACK reordering timer expires, call
     //# RACK_detect_loss_and_arm_timer().
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-1
+    //# it is RECOMMENDED as an alternative to that earlier approach.
     fn lose_by_time(&mut self, step: &mut Step<'_>) {
         let patience_ns = self.patience_ns();
         let rack = &self.cold.rack;
@@ -153,6 +169,9 @@ impl Connection<'_> {
         self.arm_send_timer(step.now);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+    //# The TCP sender SHOULD use the "fast retransmit" algorithm to detect and repair loss, based
+    //# on incoming duplicate ACKs.
     fn lose_by_duplicates(&mut self, progress: bool) {
         let hot = &mut *self.hot;
         let lost = match hot.phase {
@@ -172,6 +191,9 @@ impl Connection<'_> {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+    //# In the case of packet loss, the sender MUST reduce _cwnd_ and _ssthresh_ immediately upon
+    //# entering loss recovery, similar to [RFC5681] (and [RFC6675]).
     fn enter_recovery(&mut self, step: &mut Step<'_>, delivered: u64) {
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5
         //# RecoveryPoint = HighData
@@ -196,6 +218,11 @@ impl Connection<'_> {
         }
         let mss = u32::from(self.hot.mss);
         let flight = u32::try_from(self.hot.flight()).unwrap_or(u32::MAX);
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+        //# a TCP MUST set ssthresh to no more than the value given in equation (4).
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-4.3
+        //# when the first loss in a window of data is detected, ssthresh MUST be set to no more
+        //# than the value given by equation (4).
         self.hot.window.ssthresh = self.cold.congestion.on_loss(&self.hot.window, flight, mss);
         self.tell_reduction();
         if self.cold.congestion.models_path() {
@@ -212,6 +239,9 @@ impl Connection<'_> {
     }
 
     /// Nothing that was lost is missing any more.
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-4.3
+    //# after all loss in the given window of segments has been successfully retransmitted, cwnd
+    //# MUST be set to no more than ssthresh
     pub fn leave_recovery(&mut self) {
         self.hot.phase = Phase::Open;
         self.hot.dup_acks = 0;
@@ -250,6 +280,12 @@ impl Connection<'_> {
             //# After a retransmit timeout the data sender SHOULD turn off all of the
             //# SACKed bits
             // Once is taken as congestion (RFC 6675 section 5.1), twice as a peer that reneged.
+            //= https://www.rfc-editor.org/rfc/rfc2018#section-5
+            //# After a retransmit timeout the data sender SHOULD turn off all of the SACKed bits,
+            //# since the timeout might indicate that the data receiver has reneged.
+            //= https://www.rfc-editor.org/rfc/rfc2018#section-5
+            //# The data sender MUST retransmit the segment at the left edge of the window after a
+            //# retransmit timeout, whether or not the SACKed bit is on for that segment.
             self.cold.scoreboard.forget_sacks();
         }
         let recent = if self.hot.sack { self.patience_ns() } else { 0 };
@@ -261,6 +297,10 @@ impl Connection<'_> {
         // Beside what was sent so lately that it does not count as lost.
         self.hot.dup_acks = 0;
         let in_flight = u32::try_from(self.pipe()).unwrap_or(u32::MAX);
+        //= https://www.rfc-editor.org/rfc/rfc8257#section-3.5
+        //# Just as specified in [RFC5681], upon a timeout, the cwnd MUST be set to no more than the
+        //# loss window (1 full-sized segment), regardless of previous cwnd reductions in a given
+        //# window of data.
         self.hot.window.cwnd = in_flight.saturating_add(mss);
         self.hot.phase = Phase::Loss;
         self.hot.tail_due = false;
@@ -273,12 +313,36 @@ impl Connection<'_> {
     }
 
     /// Bytes that are in the network by our count.
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+    //# On the first and second duplicate ACKs received at a sender, a TCP SHOULD send a segment of
+    //# previously unsent data
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+    //# Further, the TCP sender MUST NOT change cwnd to reflect these two segments [RFC3042].
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+    //# a sender using SACK [RFC2018] MUST NOT send new data unless the incoming duplicate
+    //# acknowledgment contains new SACK information.
+    //= https://www.rfc-editor.org/rfc/rfc3042#section-2
+    //# it SHOULD use the Limited Transmit algorithm, which calls for a TCP sender to transmit new
+    //# data upon the arrival of the first two consecutive duplicate ACKs
+    //= https://www.rfc-editor.org/rfc/rfc3042#section-2
+    //# The congestion window (cwnd) MUST NOT be changed when these new segments are transmitted.
+    //= https://www.rfc-editor.org/rfc/rfc3042#section-2
+    //# the data sender MUST NOT send new segments in response to duplicate ACKs that contain no new
+    //# SACK information, as a misbehaving receiver can generate such ACKs to trigger inappropriate
+    //# transmission of data segments.
     pub fn pipe(&self) -> u64 {
         let in_flight = self.cold.scoreboard.in_flight(self.hot.flight());
         if self.hot.sack {
             return in_flight;
         }
         let arrived = u64::from(self.hot.dup_acks) * u64::from(self.hot.mss);
+        //= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
+        //# For non-SACK-enabled connections, instead of subtracting out bytes
+        //# SACKed in the SACK scoreboard, senders MUST subtract out:
+        //# min(RecoverFS, 1 SMSS for each preceding duplicate ACK in the fast
+        //# recovery episode)
+        let most = self.cold.prr.as_ref().map_or(u64::MAX, |prr| prr.recover_bytes());
+        let arrived = arrived.min(most);
         in_flight.saturating_sub(arrived)
     }
 
@@ -298,6 +362,10 @@ fn dsack(hot: &Hot, blocks: &[SackBlock], ack: u64) -> Option<Range> {
         let end = u64::try_from(right).ok().filter(|&end| end > start && end <= hot.nxt)?;
         Some(Range { start, end })
     };
+    //= https://www.rfc-editor.org/rfc/rfc2883#section-5
+    //# An implementation MUST NOT compare the sequence space in the SACK block to the TCP state
+    //# variable snd.una (which carries the total cumulative ACK), as this may result in the wrong
+    //# conclusion if ACK packets are reordered.
     let first = range(blocks.first()?)?;
     let is_within = blocks
         .get(1)

@@ -76,6 +76,11 @@ impl Tcp {
     ) -> Result<(u16, Option<SeqNumber>), RequestError> {
         let (first, last) = range.unwrap_or(self.ports);
         let count = u32::from(last.saturating_sub(first)) + 1;
+        //= https://www.rfc-editor.org/rfc/rfc6056#section-3.3
+        //# Ephemeral port selection algorithms SHOULD obfuscate the selection of their ephemeral
+        //# ports, since this helps to mitigate a number of attacks that depend on the attacker's
+        //# ability to guess or know the five-tuple that identifies the transport-protocol instance
+        //# to be attacked.
         let offset = self.shared.keys.port_offset(ip, remote);
         for _ in 0..PORT_TRIES.min(count) {
             let step = offset.wrapping_add(self.next_port) % count;
@@ -83,6 +88,10 @@ impl Tcp {
             // Within first..=last by the modulus.
             let port = first.wrapping_add(step as u16);
             let local = SocketAddr::new(ip, port);
+            //= https://www.rfc-editor.org/rfc/rfc6056#section-3.2
+            //# As a result, port numbers that may be needed for providing a particular service at
+            //# the local host SHOULD NOT be included in the pool of port numbers available for
+            //# ephemeral port randomization.
             if self.listeners.uses(local) {
                 continue;
             }
@@ -214,6 +223,9 @@ impl Tcp {
     /// [`written`](Self::written) reaches so far, so that the first segment can tell it.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
     //# However, TCP implementations MUST still include support for the urgent mechanism (MUST-30).
+    //= https://www.rfc-editor.org/rfc/rfc6093#section-5
+    //# However, TCP implementations MUST still include support for the urgent mechanism such that
+    //# existing applications can still use it.
     pub fn urge(&mut self, now: Instant, id: SocketId, end: u64) -> Result<(), RequestError> {
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| {

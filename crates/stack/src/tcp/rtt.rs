@@ -36,6 +36,16 @@ impl Rtt {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
     //# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for
     //# taking RTT samples (MUST-18).
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //# (2.2) When the first RTT measurement R is made, the host MUST set
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //# (2.3) When a subsequent RTT measurement R' is made, a host MUST set
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //# That is, updating RTTVAR and SRTT MUST be computed in the above order.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //# The above SHOULD be computed using alpha=1/8 and beta=1/4 (as suggested in [JK88]).
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-3
+    //# TCP MUST use Karn's algorithm [KP87] for taking RTT samples.
     pub fn on_sample(&mut self, rtt_ns: u64) {
         let sample = u32::try_from(rtt_ns / 1000).unwrap_or(u32::MAX / 8).min(u32::MAX / 8);
         if self.measured {
@@ -89,6 +99,11 @@ impl Rtt {
     }
 
     /// Retransmission timeout in nanoseconds, doublings included.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //# After the computation, a host MUST update RTO <- SRTT + max (G, K*RTTVAR)
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-4
+    //# if the K*RTTVAR term in the RTO calculation equals zero, the variance term MUST be rounded
+    //# to G seconds
     pub fn rto_ns(&self) -> u64 {
         let base = if self.measured {
             let variance = (4 * u64::from(self.rttvar_us) * 1000).max(RTO_NS_MIN);
@@ -152,6 +167,25 @@ mod tests {
         assert_eq!(rtt.rto_ns(), RTO_NS_MAX);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //= type=test
+    //# (2.2) When the first RTT measurement R is made, the host MUST set
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //= type=test
+    //# (2.3) When a subsequent RTT measurement R' is made, a host MUST set
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //= type=test
+    //# That is, updating RTTVAR and SRTT MUST be computed in the above order.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //= type=test
+    //# The above SHOULD be computed using alpha=1/8 and beta=1/4 (as suggested in [JK88]).
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //= type=test
+    //# After the computation, a host MUST update RTO <- SRTT + max (G, K*RTTVAR)
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-4
+    //= type=test
+    //# if the K*RTTVAR term in the RTO calculation equals zero, the variance term MUST be rounded
+    //# to G seconds
     #[test]
     fn the_estimate_follows_the_samples_and_keeps_the_floor() {
         let mut rtt = Rtt::default();

@@ -36,6 +36,9 @@ pub enum Fate {
 }
 
 /// Bytes with one history.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-4
+//# the sender MUST store its most recent transmission time with a timestamp whose granularity is
+//# finer than 1/4 of the minimum RTT of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
     /// First position.

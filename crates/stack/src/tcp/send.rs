@@ -114,6 +114,8 @@ impl Connection<'_> {
                     flags |= TcpFlags::PSH;
                 }
             }
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+            //# An implementation SHOULD send a keep-alive segment with no data (SHLD-12)
             Next::Probe => {
                 seq = self.hot.seq(self.hot.una) - 1;
                 at = self.hot.una;
@@ -131,6 +133,11 @@ impl Connection<'_> {
             tos
         };
         if !syn {
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+            //# When the ACK bit is set in an outgoing segment, the sender MUST echo a recently
+            //# received TSval sent by the remote TCP in the TSval field of a Timestamps option.
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+            //# the TSopt MUST be sent in every non-<RST> segment for the duration of the connection
             options.timestamps = self
                 .hot
                 .timestamps
@@ -165,6 +172,9 @@ impl Connection<'_> {
             remote: self.cold.remote.ip(),
             tos,
             ttl: self.cold.options.ttl,
+            //= https://www.rfc-editor.org/rfc/rfc8899#section-3
+            //# In IPv4, a probe packet MUST be sent with the Don't Fragment (DF) bit set in the IP
+            //# header and without network layer endpoint fragmentation.
             dont_fragment: self.cold.options.pmtu != PathMtuDiscovery::Dont,
         })
     }
@@ -197,6 +207,9 @@ impl Connection<'_> {
 
     /// Bytes of payload that a segment with these blocks may carry.
     //= https://www.rfc-editor.org/rfc/rfc6691#section-2
+    //= https://www.rfc-editor.org/rfc/rfc6691#section-2
+    //# the sender MUST reduce the TCP data length to account for any IP or TCP options that it is
+    //# including in the packets that it sends.
     fn segment_max(&self, sack: &SackBlocks) -> u16 {
         // Kind, length and two bytes of padding before the blocks.
         let bytes = match sack.as_slice().len() {
@@ -247,6 +260,9 @@ impl Connection<'_> {
         if hot.pace_waits && pipe > 0 {
             return None;
         }
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-9.3
+        //# A segment marked as lost by RACK-TLP MUST NOT be retransmitted until congestion control
+        //# deems this appropriate.
         let room = u64::from(hot.window.cwnd).saturating_sub(pipe);
         // With nothing on its way nothing would ever make more room.
         if room < mss.min(end.min(self.record_end(start)) - start) && pipe > 0 {
@@ -292,6 +308,9 @@ impl Connection<'_> {
         let unsent = hot.send_end().saturating_sub(hot.nxt);
         let (start, end, again) = match unsent.min(usable).min(u64::from(self.send_mss())) {
             0 => {
+                //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+                //# If such an unsent segment is not available, then the sender SHOULD retransmit
+                //# the highest-sequence segment sent so far and set TLP.is_retrans to true.
                 let last = self.last_sent()?;
                 let within = self.within_shrunken_window(last.start)?;
                 (last.start, last.end.min(last.start.saturating_add(within)), true)
@@ -315,7 +334,16 @@ impl Connection<'_> {
             return None;
         }
         let closing = send_end > hot.written;
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+        //# 3) The initial transmission MUST be within the window announced by the most recent
+        //# <ACK>.
         let edge = hot.una.saturating_add(u64::from(hot.snd_wnd));
+        //= https://www.rfc-editor.org/rfc/rfc9937#section-3
+        //# At any given time, a connection MUST NOT send data with a sequence number higher than
+        //# the sum of SND.UNA and rwnd.
+        //= https://www.rfc-editor.org/rfc/rfc9406#section-3
+        //# At any given time, a TCP MUST NOT send data with a sequence number higher than the sum
+        //# of the highest acknowledged sequence number and the minimum of the cwnd and rwnd.
         let usable = edge.saturating_sub(hot.nxt);
         let remaining = hot.written.saturating_sub(hot.nxt);
         let mss = u64::from(self.send_mss());
@@ -333,7 +361,15 @@ impl Connection<'_> {
             return None;
         }
         let pipe = self.pipe();
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-2
+        //# At any given time, a TCP MUST NOT send data with a sequence number higher than the sum
+        //# of the highest acknowledged sequence number and the minimum of cwnd and rwnd.
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-3
+        //# a TCP MUST NOT be more aggressive than the following algorithms allow
         let room = u64::from(hot.window.cwnd).saturating_sub(pipe);
+        //= https://www.rfc-editor.org/rfc/rfc9937#section-3
+        //# At any given time, a connection MUST NOT send data if inflight (see below) matches or
+        //# exceeds cwnd.
         if room < remaining.min(mss) && pipe > 0 {
             *limited = true;
             return None;
@@ -352,6 +388,12 @@ impl Connection<'_> {
             *limited |= room < usable;
             return None;
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+        //# The transmitter SHOULD collapse successive bits when it packetizes data, to send the
+        //# largest possible segment (SHLD-27).
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+        //# However, a TCP implementation SHOULD send a maximum-sized segment whenever possible
+        //# (SHLD-28) to improve performance (see Section 3.8.6.2.1).
         let mut len = record.min(usable).min(most).min(room.max(mss));
         let tail = len % mss;
         // Only the last segment of all waits for more to fill it.
@@ -404,10 +446,16 @@ impl Connection<'_> {
                 if again {
                     self.forget_probe();
                     let hot = &mut *self.hot;
+                    //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+                    //# The sender MUST follow the RACK transmission procedures in the "Upon
+                    //# Transmitting a Data Segment" section upon sending either a retransmission or
+                    //# a new data loss probe.
                     self.cold.scoreboard.on_sent_again(start, end_with_fin, now.0, snapshot);
                     if let Some(undo) = &mut self.cold.undo {
                         undo.on_sent_again(end_with_fin - start);
                     }
+                    //= https://www.rfc-editor.org/rfc/rfc6298#section-3
+                    //# RTT samples MUST NOT be made using segments that were retransmitted
                     self.cold.retransmits += 1;
                     step.shared.counters.retransmits += 1;
                     // Karn: what was sent twice is not timed.
@@ -448,6 +496,13 @@ impl Connection<'_> {
                 //# Every time a packet containing data is sent (including a
                 //# retransmission), if the timer is not running, start it running
                 //# so that it will expire after RTO seconds
+                //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+                //# An implementation MUST manage the retransmission timer(s) in such a way that a
+                //# segment is never retransmitted too early, i.e., less than one RTO after the
+                //# previous transmission of that segment.
+                //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+                //# The following is the RECOMMENDED algorithm for managing the retransmission
+                //# timer:
                 let is_running = matches!(
                     hot.send_timer,
                     SendTimer::Retransmit | SendTimer::Reorder | SendTimer::TailProbe
@@ -508,6 +563,24 @@ impl Connection<'_> {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.2
     //# This field may be sent in the initial connection request (i.e., in segments with the SYN
     //# control bit set) and MUST NOT be sent in other segments (MUST-65).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+    //# TCP implementations SHOULD send an MSS Option in every SYN segment when its receive MSS
+    //# differs from the default 536 for IPv4 or 1220 for IPv6 (SHLD-5), and MAY send it always
+    //# (MAY-3).
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+    //# Thus, a TCP that is prepared to scale windows SHOULD send the option, even if its own scale
+    //# factor is 1 and the exponent 0.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+    //# o If a TCP receives a <SYN> segment containing a Window Scale option, it SHOULD send its own
+    //# Window Scale option in the <SYN,ACK> segment.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+    //# o The Window Scale option MUST be sent with shift.cnt = R, where R is the value that the TCP
+    //# would like to use for its receive window.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+    //# If the ACK bit is not set in the outgoing TCP header, the sender of that segment SHOULD set
+    //# the TSecr field to zero.
+    //= https://www.rfc-editor.org/rfc/rfc2018#section-2
+    //# It MUST NOT be sent on non-SYN segments.
     fn syn_options(&self, now: Instant, settings: &TcpSettings) -> TcpOptions {
         let (hot, cold) = (&*self.hot, &*self.cold);
         // In a SYN and ACK only what the peer's SYN had.
@@ -537,6 +610,14 @@ impl Connection<'_> {
     //# MUST be the smaller (MUST-16) of the send MSS (that reflects the available reassembly
     //# buffer size at the remote host, the EMTU_R [19]) and the largest transmission size
     //# permitted by the IP layer (EMTU_S [19]):
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-5.4
+    //# A packetization layer (e.g., TCP) must use the PMTU for the path(s) in use by a connection;
+    //# it should not send segments that would result in packets larger than the PMTU, except to
+    //# probe during PMTU Discovery (this probe packet must not be fragmented to the PMTU).
+    //= https://www.rfc-editor.org/rfc/rfc8201#section-5.4
+    //# A TCP implementation must also store the Maximum Segment Size (MSS) value received from its
+    //# peer, which represents the EMTU_R, the largest packet that can be reassembled by the
+    //# receiver, and must not send any segment larger than this MSS, regardless of the PMTU.
     pub fn update_mss(&mut self) {
         let timestamps = if self.hot.timestamps { 12 } else { 0 };
         let packet = self.packet_max().saturating_sub(self.cold.fixed_headers());
@@ -557,6 +638,9 @@ impl Connection<'_> {
 
     /// Starts the probe or cork timer when something waits for it. Called when there is nothing
     /// more to send.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+    //# The transmitting host SHOULD send the first zero-window probe when a zero window has existed
+    //# for the retransmission timeout period (SHLD-29)
     pub fn settle(&mut self, now: Instant) {
         self.await_pace();
         let hot = &*self.hot;

@@ -161,6 +161,13 @@ impl TimeWaits {
     }
 
     /// A segment for an entry.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+    //# This algorithm for reducing TIME-WAIT is a Best Current Practice that SHOULD be implemented
+    //# since Timestamp Options are commonly used, and using them to reduce TIME-WAIT provides
+    //# benefits for busy Internet servers (SHLD-4).
+    //= https://www.rfc-editor.org/rfc/rfc6191#section-2
+    //# Processing of SYN segments received for connections in the TIME-WAIT state SHOULD occur as
+    //# follows:
     pub fn on_segment(&mut self, now: Instant, slot: u32, segment: &TcpSegment<'_>) -> Verdict {
         let Some(Some(entry)) = self.slots.get_mut(slot as usize) else { return Verdict::Drop };
         let header = &segment.header;

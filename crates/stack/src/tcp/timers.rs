@@ -8,6 +8,8 @@ use super::settings::{MtuProbing, TcpSettings};
 use crate::api::{Instant, TcpError, TcpState};
 
 /// tcp_retries2: 924.6 s.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+//# The value of R2 SHOULD correspond to at least 100 seconds (SHLD-11).
 const RETRIES: u32 = 15;
 /// tcp_orphan_retries as Linux takes 0: a connection that no program owns.
 const ORPHAN_RETRIES: u32 = 8;
@@ -134,6 +136,8 @@ impl Connection<'_> {
             }
         } else {
             let probing = step.shared.settings.mtu_probing;
+            //= https://www.rfc-editor.org/rfc/rfc8899#section-4.3
+            //# A DPLPMTUD method MUST NOT rely solely on this method.
             let is_suspicious = self.cold.retries >= RETRIES_SUSPICIOUS && self.hot.snd_wnd > 0;
             if is_suspicious && probing != MtuProbing::Off {
                 step.shared.counters.black_holes += 1;

@@ -66,6 +66,8 @@ impl Connection<'_> {
     //# Summarizing these considerations in pseudocode form, a sender SHOULD
     //# use the following logic to select the duration of a PTO:
     pub fn probe_timeout_ns(&self) -> u64 {
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-7.2
+        //# Second, when there is no SRTT estimate available, the PTO SHOULD be 1 second.
         let Some(srtt_ns) = self.hot.rtt.srtt_ns() else { return SECOND };
         let is_single = self.hot.flight() <= u64::from(self.hot.mss);
         2 * srtt_ns + if is_single { ACK_DELAY_NS_MAX } else { MARGIN_NS }
@@ -76,6 +78,10 @@ impl Connection<'_> {
     //# When the PTO timer expires, the sender MUST check whether both of the
     //# following conditions are met before sending a loss probe:
     pub fn on_probe_timeout(&mut self, step: &mut Step<'_>) {
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+        //# If either one of these two conditions is not met, then the sender MUST skip sending a
+        //# loss probe and MUST proceed to re-arm the RTO timer, as specified at the end of this
+        //# section.
         if self.wants_tail_probe() && self.cold.tlp.measured {
             self.hot.tail_due = true;
             step.shared.counters.tail_probes += 1;
@@ -112,6 +118,10 @@ impl Connection<'_> {
         let Some(end) = self.cold.tlp.end.filter(|&end| self.hot.una >= end) else { return };
         if !self.cold.tlp.is_again || dsack.is_some_and(|d| d.end == end) {
             self.cold.tlp.reset();
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-7.4.2
+        //# If the TLP sender does not receive such an indication, then it MUST assume that the
+        //# original data segment, the TLP retransmission, or a corresponding ACK was lost for
+        //# congestion control purposes.
         } else if self.hot.una > end {
             self.cold.tlp.reset();
             //= https://www.rfc-editor.org/rfc/rfc8985#section-7.4.2
@@ -131,6 +141,13 @@ impl Connection<'_> {
 
     /// Sets the transmission timer for what is outstanding: for reordered segments, for a probe,
     /// or for the retransmission.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+    //# For timely loss detection, it is RECOMMENDED that the sender install a reordering timer.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-7.2
+    //# The sender SHOULD start or restart a loss probe PTO timer after transmitting new data
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-8
+    //# When arming a RACK reordering timer or TLP PTO timer, the sender SHOULD cancel any other
+    //# pending timers.
     pub fn arm_send_timer(&mut self, now: Instant) {
         if self.hot.syn_unacked {
             // Until then the SYN and ACK is what is sent again.

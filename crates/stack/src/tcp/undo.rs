@@ -83,6 +83,9 @@ impl Connection<'_> {
     //# Once the previously declared packet loss is confirmed to be spurious,
     //# CUBIC MAY restore the original values of the above-mentioned
     //# variables as follows
+    //= https://www.rfc-editor.org/rfc/rfc5682#section-4
+    //# If no specific response algorithm is implemented, the TCP SHOULD respond to spurious timeout
+    //# conservatively, applying the TCP congestion control specification [APB09].
     pub fn undo(&mut self, step: &mut Step<'_>) {
         let Some(undo) = self.cold.undo.take() else { return };
         if self.hot.phase != Phase::Open {
@@ -90,6 +93,10 @@ impl Connection<'_> {
             self.leave_recovery();
             self.cold.reorder_at = NEVER;
         }
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.9.2
+        //# In rare cases, when the detection happens long after a spurious fast retransmit event
+        //# and the current _cwnd_ is already higher than _cwnd_prior_, CUBIC SHOULD continue to use
+        //# the current and the most recent values of these variables.
         let window = &mut self.hot.window;
         window.cwnd = window.cwnd.max(undo.window.cwnd);
         window.ssthresh = window.ssthresh.max(undo.window.ssthresh);

@@ -136,6 +136,9 @@ impl Connection<'_> {
     }
 
     /// The window of a SYN, which is never scaled.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+    //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT
+    //# be scaled.
     pub fn syn_window(&self) -> u16 {
         self.hot.rcv_limit.min(65535) as u16
     }
@@ -143,6 +146,12 @@ impl Connection<'_> {
     /// The window of the next segment; moves the right edge, never back.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
     //# A TCP receiver SHOULD NOT shrink the window
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+    //# The window field (SEG.WND) of every outgoing segment, with the exception of <SYN> segments,
+    //# MUST be right-shifted by Rcv.Wind.Shift bits:
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+    //# The receiver MUST honor, as in window, any segment that would have been in window for any
+    //# <ACK> sent by the receiver.
     pub fn offer_window(&mut self) -> u16 {
         let edge = self.offered_edge();
         let hot = &mut *self.hot;

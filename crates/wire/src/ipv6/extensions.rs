@@ -1,4 +1,21 @@
 //! The extension headers of a packet (RFC 8200, section 4): walked once from front to back,
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.4
+//# If, while processing a received packet, a node encounters a Routing header with an unrecognized
+//# Routing Type value, the required behavior of the node depends on the value of the Segments Left
+//# field, as follows:
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.4
+//# If Segments Left is zero, the node must ignore the Routing header and proceed to process the
+//# next header in the packet, whose type is identified by the Next Header field in the Routing
+//# header.
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4
+//# The Hop-by-Hop Options header, when present, must immediately follow the IPv6 header.
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4
+//# The same action should be taken if a node encounters a Next Header value of zero in any header
+//# other than an IPv6 header.
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.1
+//# IPv6 nodes must accept and attempt to process extension headers in any order and occurring any
+//# number of times in the same packet, except for the Hop-by-Hop Options header, which is
+//# restricted to appear immediately after an IPv6 header only.
 //! within the packet's bounds and a bound on their number.
 
 use crate::ipv4::Protocol;
@@ -124,6 +141,12 @@ fn option_problem(kind: u8, pointer: usize) -> Result<(), Unreadable> {
 
 /// Reads the options of a hop-by-hop or destination options header that lies `at` bytes into
 /// the packet; whether one is a router alert.
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.2
+//# The sequence of options within a header must be processed strictly in the order they appear in
+//# the header; a receiver must not, for example, scan through the header looking for a particular
+//# kind of option and process that option prior to processing all preceding ones.
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4.2
+//# These padding options must be recognized by all IPv6 implementations:
 fn options(header: &[u8], at: usize) -> Result<bool, Unreadable> {
     let short = Unreadable::Malformed(Malformed::Length);
     let mut router_alert = false;
@@ -171,6 +194,10 @@ fn is_upper(protocol: Protocol) -> bool {
     !matches!(protocol.0, HOP_BY_HOP | ROUTING | FRAGMENT | NO_NEXT | DESTINATION)
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4
+//# Therefore, extension headers must be processed strictly in the order they appear in the packet;
+//# a receiver must not, for example, scan through a packet looking for a particular kind of
+//# extension header and process that header prior to processing all preceding ones.
 fn walk_headers(first: Protocol, payload: &[u8], skipped: usize) -> Result<Chain<'_>, Unreadable> {
     let short = Unreadable::Malformed(Malformed::Short);
     let (mut protocol, mut rest) = (first, payload);
@@ -190,12 +217,23 @@ fn walk_headers(first: Protocol, payload: &[u8], skipped: usize) -> Result<Chain
         if is_upper(protocol) {
             return Ok(chain(protocol, named_at, None));
         }
+        //= https://www.rfc-editor.org/rfc/rfc8200#section-4.7
+        //# If the Payload Length field of the IPv6 header indicates the presence of octets past the
+        //# end of a header whose Next Header field contains 59, those octets must be ignored and
+        //# passed on unchanged if the packet is forwarded.
         if protocol.0 == NO_NEXT {
             return Err(Unreadable::Silent);
         }
         if protocol.0 == FRAGMENT {
             let fragment = Fragment::parse(rest).ok_or(short)?;
             let (_, behind) = rest.split_at_checked(FRAGMENT_LEN).ok_or(short)?;
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+            //# Fragment Offset field and the M flag are zero), then it does not need any further
+            //# reassembly and should be processed as a fully reassembled packet (i.e., updating
+            //# Next Header, adjust Payload Length, removing the Fragment header, etc.).
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+            //# Any other fragments that match this packet (i.e., the same IPv6 Source Address, IPv6
+            //# Destination Address, and Fragment Identification) should be processed independently.
             if !fragment.is_whole() {
                 let headers_len = headers_len + FRAGMENT_LEN as u16;
                 let found = chain(fragment.next_header, at, Some(fragment));
@@ -255,6 +293,34 @@ mod tests {
         bytes
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4
+    //= type=test
+    //# Therefore, extension headers must be processed strictly in the order they appear in the
+    //# packet; a receiver must not, for example, scan through a packet looking for a particular
+    //# kind of extension header and process that header prior to processing all preceding ones.
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.1
+    //= type=test
+    //# IPv6 nodes must accept and attempt to process extension headers in any order and occurring
+    //# any number of times in the same packet, except for the Hop-by-Hop Options header, which is
+    //# restricted to appear immediately after an IPv6 header only.
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.2
+    //= type=test
+    //# The sequence of options within a header must be processed strictly in the order they appear
+    //# in the header; a receiver must not, for example, scan through the header looking for a
+    //# particular kind of option and process that option prior to processing all preceding ones.
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.2
+    //= type=test
+    //# These padding options must be recognized by all IPv6 implementations:
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+    //= type=test
+    //# Fragment Offset field and the M flag are zero), then it does not need any further reassembly
+    //# and should be processed as a fully reassembled packet (i.e., updating Next Header, adjust
+    //# Payload Length, removing the Fragment header, etc.).
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.4
+    //= type=test
+    //# If Segments Left is zero, the node must ignore the Routing header and proceed to process the
+    //# next header in the packet, whose type is identified by the Next Header field in the Routing
+    //# header.
     #[test]
     fn headers_in_any_order_lead_to_what_is_carried() {
         let mut packet = options_header(DESTINATION, &[ROUTER_ALERT, 2, 0, 0]);
@@ -285,6 +351,11 @@ mod tests {
         assert_eq!((chain.protocol, chain.headers_len), (Protocol(60), 8));
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.2
+    //= type=test
+    //# The Option Type identifiers are internally encoded such that their highest-order 2 bits
+    //# specify the action that must be taken if the processing IPv6 node does not recognize the
+    //# Option Type:
     #[test]
     fn an_unknown_option_is_treated_as_its_type_says() {
         let with =
@@ -297,6 +368,16 @@ mod tests {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.4
+    //= type=test
+    //# If, while processing a received packet, a node encounters a Routing header with an
+    //# unrecognized Routing Type value, the required behavior of the node depends on the value of
+    //# the Segments Left field, as follows:
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.4
+    //= type=test
+    //# If Segments Left is non-zero, the node must discard the packet and send an ICMP Parameter
+    //# Problem, Code 0, message to the packet's Source Address, pointing to the unrecognized
+    //# Routing Type.
     #[test]
     fn a_routing_header_that_is_not_used_up_is_a_problem() {
         let packet = [6, 0, 0, 1, 0, 0, 0, 0];
@@ -304,6 +385,13 @@ mod tests {
         assert_eq!(walk(Protocol(ROUTING), &packet, 0), Err(expected));
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4
+    //= type=test
+    //# The Hop-by-Hop Options header, when present, must immediately follow the IPv6 header.
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4
+    //= type=test
+    //# The same action should be taken if a node encounters a Next Header value of zero in any
+    //# header other than an IPv6 header.
     #[test]
     fn hop_by_hop_options_come_first_or_are_a_problem() {
         let mut packet = options_header(HOP_BY_HOP, &[]);
@@ -322,6 +410,11 @@ mod tests {
         assert_eq!(walk(Protocol(DESTINATION), &over, 0), Err(Unreadable::Order));
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.7
+    //= type=test
+    //# If the Payload Length field of the IPv6 header indicates the presence of octets past the end
+    //# of a header whose Next Header field contains 59, those octets must be ignored and passed on
+    //# unchanged if the packet is forwarded.
     #[test]
     fn headers_cut_anywhere_are_malformed() {
         let packet = options_header(6, &[PAD_N, 4, 0, 0, 0, 0]);

@@ -1,4 +1,8 @@
 //! TCP options: read as tolerantly as Linux reads them, written in its order and alignment.
+//= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.1
+//# The number MUST be even.
+//= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.1
+//# Options with invalid Length values or without the SYN flag set MUST be ignored.
 
 use super::SeqNumber;
 use crate::{NoRoom, put};
@@ -13,6 +17,8 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+//= https://www.rfc-editor.org/rfc/rfc7413#section-9
+//# Current and new implementations SHOULD use option (34).
 const FAST_OPEN: u8 = 34;
 const EXPERIMENT: u8 = 254;
 /// What tells Fast Open from other experiments.
@@ -21,6 +27,9 @@ const FAST_OPEN_MAGIC: [u8; 2] = [0xf9, 0x89];
 const COOKIE_BYTES: core::ops::RangeInclusive<usize> = 4..=16;
 
 /// Largest shift of a window (RFC 7323, section 2.3).
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+//# If a Window Scale option is received with a shift.cnt value larger than 14, the TCP SHOULD log
+//# the error but MUST use 14 instead of the specified value.
 const WINDOW_SCALE_MAX: u8 = 14;
 
 /// RFC 7323, section 3.2.
@@ -216,6 +225,16 @@ impl TcpOptions {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
     //# A TCP implementation MUST (MUST-6) ignore without error any TCP Option it does not
     //# implement, assuming that the option has a length field.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+    //# A Window Scale option in a segment without a SYN bit MUST be ignored.
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3
+    //# A TCP implementation that does not support the UTO option MUST silently ignore it [RFC1122],
+    //# thus ensuring interoperability.
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-4.1
+    //# A TCP implementation that does not support the TCP User Timeout Option MUST silently ignore
+    //# it [RFC1122], thus ensuring interoperability.
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3.4
+    //# Current TCP implementations MUST NOT send it and MUST ignore it upon reception.
     fn take(&mut self, kind: u8, value: &[u8], syn: bool) {
         match (kind, value) {
             (MSS, &[m0, m1]) if syn => {

@@ -73,3 +73,34 @@ impl core::fmt::Display for SeqNumber {
         self.0.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Within half of the circle the order is that of the distances.
+        #[test]
+        fn the_order_is_that_of_positions_wherever_the_numbers_wrap(
+            base: u32, a in 0..1_u32 << 30, b in 0..1_u32 << 30, len: u32
+        ) {
+            let (start, first, second) =
+                (SeqNumber(base), SeqNumber(base) + a, SeqNumber(base) + b);
+            prop_assert_eq!(first.lt(second), a < b);
+            prop_assert_eq!(first.le(second), a <= b);
+            prop_assert_eq!(first.gt(second), a > b);
+            prop_assert_eq!(first.ge(second), a >= b);
+            prop_assert_eq!(first.max(second), start + a.max(b));
+            prop_assert_eq!(first.min(second), start + a.min(b));
+            prop_assert_eq!(i64::from(first.offset_from(second)), i64::from(a) - i64::from(b));
+            prop_assert_eq!(first.since(start), a);
+            prop_assert_eq!(first.is_within(start, len), a < len);
+            prop_assert_eq!(first - a, start);
+            let mut moved = start;
+            moved += a;
+            prop_assert_eq!(moved, first);
+        }
+    }
+}

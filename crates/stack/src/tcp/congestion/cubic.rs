@@ -11,6 +11,11 @@ use crate::api::Instant;
 //# The parameter β__cubic_ SHOULD be set to 0.7
 const BETA: f64 = 0.7;
 /// Scale of the cubic (RFC 9438 section 5.1).
+//= https://www.rfc-editor.org/rfc/rfc9438#section-5.1
+//# it is NOT RECOMMENDED to set _C_ to a very low value like 0.04, since CUBIC with a low _C_
+//# cannot efficiently use the bandwidth in fast and long-distance networks.
+//= https://www.rfc-editor.org/rfc/rfc9438#section-5.1
+//# Therefore, _C_ SHOULD be set to 0.4.
 const C: f64 = 0.4;
 /// Growth of the window in the region where Reno would be faster (RFC 9438 section 4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
@@ -41,6 +46,12 @@ impl Algorithm for Cubic {
         //# start (when the ssthresh is at its initial value of arbitrarily high
         //# per [RFC5681]) and fall back to using standard slow start for the
         //# remainder of the connection lifetime.
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.10
+        //# When _cwnd_ is no more than _ssthresh_, CUBIC MUST employ a slow start algorithm.
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.10
+        //# In general, CUBIC SHOULD use the HyStart++ slow start algorithm [RFC9406] or MAY use the
+        //# Reno TCP slow start algorithm [RFC5681] in the rare cases when HyStart++ is not
+        //# suitable.
         if window.ssthresh == u32::MAX {
             self.hystart.on_ack(window, ack);
             return;
@@ -59,6 +70,10 @@ impl Algorithm for Cubic {
                     self.w_max = cwnd;
                 }
                 self.k = cube_root((self.w_max - cwnd) / C);
+                //= https://www.rfc-editor.org/rfc/rfc9438#section-4.8
+                //# In addition, for the Reno-friendly region, _W_est_ SHOULD be set to the
+                //# congestion window size at the beginning of the current congestion avoidance
+                //# stage.
                 self.w_est = cwnd;
                 self.fraction = 0.0;
                 ack.now
@@ -77,9 +92,16 @@ impl Algorithm for Cubic {
         self.w_est += alpha * acked / cwnd;
         // Figure 1: W_cubic(t) = C * (t - K)^3 + W_max.
         let cubic = |t: f64| C * (t - self.k) * (t - self.k) * (t - self.k) + self.w_max;
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.3
+        //# If so, CUBIC is in the Reno-friendly region and _cwnd_ SHOULD be set to _W_est_ at each
+        //# reception of a new ACK.
         if cubic(t) < self.w_est {
             self.fraction += (self.w_est - cwnd).max(0.0);
         } else {
+            //= https://www.rfc-editor.org/rfc/rfc9438#section-4.4
+            //# In this region, _cwnd_ MUST be incremented by
+            //= https://www.rfc-editor.org/rfc/rfc9438#section-4.5
+            //# In this region, _cwnd_ MUST be incremented by
             let target = cubic(t + rtt).clamp(cwnd, 1.5 * cwnd);
             self.fraction += (target - cwnd) / cwnd * acked;
         }
@@ -91,6 +113,9 @@ impl Algorithm for Cubic {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.7
+    //# To speed up this bandwidth release by existing flows, the following fast convergence
+    //# mechanism SHOULD be implemented.
     fn on_loss(&mut self, window: &Window, flight: u32, mss: u32) -> u32 {
         let cwnd = f64::from(window.cwnd) / f64::from(mss.max(1));
         // Fast convergence, RFC 9438 section 4.7.
@@ -111,6 +136,9 @@ impl Algorithm for Cubic {
         self.w_max = 0.0;
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.2
+    //# The elapsed time _t_ in Figure 1 MUST NOT include periods during which _cwnd_ has not been
+    //# updated due to application-limited behavior (see Section 5.8).
     fn on_idle(&mut self, idle_ns: u64) {
         // Time in which nothing was sent does not count (RFC 9438 section 5.8).
         if let Some(epoch) = &mut self.epoch {
@@ -171,6 +199,23 @@ mod tests {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.4
+    //= type=test
+    //# In this region, _cwnd_ MUST be incremented by
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.5
+    //= type=test
+    //# In this region, _cwnd_ MUST be incremented by
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+    //= type=test
+    //# The parameter β__cubic_ SHOULD be set to 0.7, which is different from the multiplicative
+    //# decrease factor used in [RFC5681] (and [RFC6675]) during fast recovery.
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-5.1
+    //= type=test
+    //# it is NOT RECOMMENDED to set _C_ to a very low value like 0.04, since CUBIC with a low _C_
+    //# cannot efficiently use the bandwidth in fast and long-distance networks.
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-5.1
+    //= type=test
+    //# Therefore, _C_ SHOULD be set to 0.4.
     #[test]
     fn the_window_returns_to_its_former_size_after_k() {
         let mut cubic = Cubic::default();
@@ -187,6 +232,10 @@ mod tests {
         assert!(window.cwnd > 1_060_000, "{}", window.cwnd);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.8
+    //= type=test
+    //# In addition, for the Reno-friendly region, _W_est_ SHOULD be set to the congestion window
+    //# size at the beginning of the current congestion avoidance stage.
     #[test]
     fn after_a_timeout_the_window_stands_on_its_plateau() {
         let mut cubic = Cubic::default();
@@ -196,8 +245,55 @@ mod tests {
         window.cwnd = window.ssthresh;
         run(&mut cubic, &mut window, 0.0, 0.3);
         assert_eq!((cubic.k, cubic.w_max), (0.0, 70.0));
+        assert!((70.0..73.0).contains(&cubic.w_est), "{}", cubic.w_est);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.3
+    //= type=test
+    //# If so, CUBIC is in the Reno-friendly region and _cwnd_ SHOULD be set to _W_est_ at each
+    //# reception of a new ACK.
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.3
+    //= type=test
+    //# the sender SHOULD set α__cubic_ to 1 to ensure that it can achieve the same congestion
+    //# window increment rate as Reno
+    #[test]
+    fn where_reno_would_be_faster_the_window_grows_as_renos() {
+        let mut cubic = Cubic::default();
+        let mut window = Window { cwnd: 10_000, ssthresh: 1 };
+        window.ssthresh = cubic.on_loss(&window, 10_000, 1000);
+        window.cwnd = window.ssthresh;
+        // About half a segment in a round trip up to where the loss was, then one.
+        run(&mut cubic, &mut window, 0.0, 0.5);
+        assert!((9_000..=10_500).contains(&window.cwnd), "{}", window.cwnd);
+        run(&mut cubic, &mut window, 0.5, 2.0);
+        assert!((26_000..34_000).contains(&window.cwnd), "{}", window.cwnd);
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.2
+    //= type=test
+    //# The elapsed time _t_ in Figure 1 MUST NOT include periods during which _cwnd_ has not been
+    //# updated due to application-limited behavior (see Section 5.8).
+    #[test]
+    fn idle_time_does_not_count() {
+        let [mut busy, mut idle] = [Cubic::default(), Cubic::default()];
+        let windows = [&mut busy, &mut idle].map(|cubic| {
+            let mut window = Window { cwnd: 1_000_000, ssthresh: 1 };
+            window.ssthresh = cubic.on_loss(&window, 1_000_000, 1000);
+            window.cwnd = window.ssthresh;
+            run(cubic, &mut window, 0.0, 2.0);
+            window
+        });
+        let [mut of_busy, mut of_idle] = windows;
+        run(&mut busy, &mut of_busy, 2.0, 2.0);
+        idle.on_idle(60_000_000_000);
+        run(&mut idle, &mut of_idle, 62.0, 2.0);
+        assert!(of_busy.cwnd.abs_diff(of_idle.cwnd) < 2000, "{of_busy:?} {of_idle:?}");
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.7
+    //= type=test
+    //# To speed up this bandwidth release by existing flows, the following fast convergence
+    //# mechanism SHOULD be implemented.
     #[test]
     fn fast_convergence_lets_a_newcomer_in() {
         let mut cubic = Cubic::default();

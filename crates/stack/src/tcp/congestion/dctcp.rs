@@ -44,6 +44,10 @@ impl Algorithm for Dctcp {
     //# A DCTCP sender MUST react to loss episodes in the same way as
     //# conventional TCP, including fast retransmit and fast recovery
     //# algorithms, as specified in [RFC5681].
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.5
+    //# For cases where the packet loss is inferred and not explicitly signaled by ECN, the cwnd and
+    //# other state variables like ssthresh MUST be changed in the same way that a conventional TCP
+    //# would have changed them.
     fn on_loss(&mut self, window: &Window, _flight: u32, mss: u32) -> u32 {
         (window.cwnd / 2).max(2 * mss)
     }
@@ -58,6 +62,9 @@ impl Algorithm for Dctcp {
 
     //= https://www.rfc-editor.org/rfc/rfc8257#section-3.3
     //# cwnd = cwnd * (1 - DCTCP.Alpha / 2)
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.3
+    //# 9. Rather than always halving the congestion window as described in [RFC3168], the sender
+    //# SHOULD update cwnd as follows:
     fn on_marked(&mut self, window: &Window, _flight: u32, mss: u32) -> u32 {
         let cwnd = u64::from(window.cwnd);
         let less = cwnd * self.alpha / (2 * ONE);
@@ -66,6 +73,11 @@ impl Algorithm for Dctcp {
 
     //= https://www.rfc-editor.org/rfc/rfc8257#section-3.3
     //# DCTCP.Alpha = DCTCP.Alpha * (1 - g) + g * M
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.3
+    //# The current estimate is stored in a new TCP state variable, DCTCP.Alpha, which is
+    //# initialized to 1 and SHOULD be updated as follows:
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.3
+    //# The congestion estimator on the sender MUST process acceptable ACKs as follows:
     fn on_sample(&mut self, _control: &mut Control<'_>, sample: &Sample) {
         if sample.una < self.window_end {
             return;
@@ -107,6 +119,20 @@ mod tests {
     //= https://www.rfc-editor.org/rfc/rfc8257#section-3.3
     //= type=test
     //# DCTCP.Alpha = DCTCP.Alpha * (1 - g) + g * M
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.3
+    //= type=test
+    //# The current estimate is stored in a new TCP state variable, DCTCP.Alpha, which is
+    //# initialized to 1 and SHOULD be updated as follows:
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.3
+    //= type=test
+    //# The congestion estimator on the sender MUST process acceptable ACKs as follows:
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-4.2
+    //= type=test
+    //# A scaling implementation SHOULD ensure that DCTCP.Alpha is able to reach 0 once it falls
+    //# below the smallest shifted value (16 in the above example).
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-4.2
+    //= type=test
+    //# So, DCTCP.Alpha MUST be clamped after an update.
     #[test]
     fn alpha_follows_the_share_that_is_marked() {
         let mut dctcp = Dctcp::default();
@@ -119,11 +145,28 @@ mod tests {
             round(&mut dctcp, &mut window, 100_000, 0);
         }
         assert_eq!(dctcp.alpha, 0);
+        for _ in 0..200 {
+            round(&mut dctcp, &mut window, 100_000, 200_000);
+            assert!(dctcp.alpha <= ONE);
+        }
     }
 
     //= https://www.rfc-editor.org/rfc/rfc8257#section-3.3
     //= type=test
     //# cwnd = cwnd * (1 - DCTCP.Alpha / 2)
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.3
+    //= type=test
+    //# 9. Rather than always halving the congestion window as described in [RFC3168], the sender
+    //# SHOULD update cwnd as follows:
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.5
+    //= type=test
+    //# A DCTCP sender MUST react to loss episodes in the same way as conventional TCP, including
+    //# fast retransmit and fast recovery algorithms, as specified in [RFC5681].
+    //= https://www.rfc-editor.org/rfc/rfc8257#section-3.5
+    //= type=test
+    //# For cases where the packet loss is inferred and not explicitly signaled by ECN, the cwnd and
+    //# other state variables like ssthresh MUST be changed in the same way that a conventional TCP
+    //# would have changed them.
     #[test]
     fn the_window_shrinks_by_half_of_the_share() {
         let window = Window { cwnd: 100_000, ssthresh: 1 };

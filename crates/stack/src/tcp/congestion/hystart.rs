@@ -14,6 +14,10 @@ const RTT_DIVISOR: u32 = 8;
 /// N_RTT_SAMPLE.
 const SAMPLES: u8 = 8;
 /// CSS_GROWTH_DIVISOR.
+//= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
+//# It is RECOMMENDED that a HyStart++ implementation use the following constants:
+//= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
+//# The minimum value of CSS_GROWTH_DIVISOR MUST be at least 2.
 const GROWTH_DIVISOR: u32 = 4;
 /// CSS_ROUNDS.
 const ROUNDS: u8 = 5;
@@ -54,6 +58,8 @@ impl HyStart {
     //# cwnd = cwnd + min(N, L * SMSS)
     // L is infinite: one acknowledgement of a large frame may stand for 45 segments, and growing
     // by 8 of them would not be slow start any more. Linux does the same.
+    //= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
+    //# A paced TCP implementation SHOULD use L = infinity.
     pub fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
         let is_conservative = self.baseline_us != u32::MAX;
         let growth = if is_conservative { ack.bytes / GROWTH_DIVISOR } else { ack.bytes };
@@ -63,6 +69,9 @@ impl HyStart {
             self.current_us = self.current_us.min(rtt_us);
             self.samples = self.samples.saturating_add(1);
         }
+        //= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
+        //# While all TCP implementations are REQUIRED to take at least one RTT sample each round,
+        //# implementations of HyStart++ are RECOMMENDED to take at least N_RTT_SAMPLE RTT samples.
         if self.samples >= SAMPLES && self.current_us != u32::MAX {
             if is_conservative {
                 //= https://www.rfc-editor.org/rfc/rfc9406#section-4.2
@@ -133,6 +142,20 @@ mod tests {
     //= type=test
     //# If CSS_ROUNDS rounds are complete, enter congestion avoidance by
     //# setting the ssthresh to the current cwnd.
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.10
+    //= type=test
+    //# In general, CUBIC SHOULD use the HyStart++ slow start algorithm [RFC9406] or MAY use the
+    //# Reno TCP slow start algorithm [RFC5681] in the rare cases when HyStart++ is not suitable.
+    //= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
+    //= type=test
+    //# It is RECOMMENDED that a HyStart++ implementation use the following constants:
+    //= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
+    //= type=test
+    //# While all TCP implementations are REQUIRED to take at least one RTT sample each round,
+    //# implementations of HyStart++ are RECOMMENDED to take at least N_RTT_SAMPLE RTT samples.
+    //= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
+    //= type=test
+    //# The minimum value of CSS_GROWTH_DIVISOR MUST be at least 2.
     #[test]
     fn a_growing_round_trip_time_ends_slow_start_in_five_rounds() {
         let (mut hystart, mut window, mut at) = (HyStart::default(), Window::initial(1000), 0);

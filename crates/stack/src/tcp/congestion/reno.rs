@@ -22,6 +22,13 @@ impl Algorithm for Reno {
         //# to count the number of bytes that have been acknowledged by ACKs for
         //# new data.
         self.acked = self.acked.saturating_add(left);
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+        //# SHOULD increment cwnd per equation (2) once per RTT
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+        //# MUST NOT increment cwnd by more than SMSS bytes
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+        //# Note that during congestion avoidance, cwnd MUST NOT be increased by more than SMSS
+        //# bytes per RTT.
         while self.acked >= window.cwnd {
             self.acked -= window.cwnd;
             window.cwnd = window.cwnd.saturating_add(ack.mss).min(WINDOW_MAX);
@@ -47,6 +54,20 @@ mod tests {
     use super::*;
     use crate::api::Instant;
 
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+    //= type=test
+    //# SHOULD increment cwnd per equation (2) once per RTT
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+    //= type=test
+    //# MUST NOT increment cwnd by more than SMSS bytes
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+    //= type=test
+    //# The RECOMMENDED way to increase cwnd during congestion avoidance is to count the number of
+    //# bytes that have been acknowledged by ACKs for new data.
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+    //= type=test
+    //# Note that during congestion avoidance, cwnd MUST NOT be increased by more than SMSS bytes
+    //# per RTT.
     #[test]
     fn avoidance_adds_a_segment_in_a_round_trip() {
         let mut reno = Reno::default();
@@ -69,6 +90,11 @@ mod tests {
     //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
     //= type=test
     //# ssthresh = max (FlightSize / 2, 2*SMSS)            (4)
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+    //= type=test
+    //# When a TCP sender detects segment loss using the retransmission timer and the given segment
+    //# has not yet been resent by way of the retransmission timer, the value of ssthresh MUST be
+    //# set to no more than the value given in equation (4):
     #[test]
     fn a_loss_halves_the_flight_but_leaves_two_segments() {
         let window = Window { cwnd: 10_000, ssthresh: 10_000 };

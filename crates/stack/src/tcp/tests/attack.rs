@@ -9,6 +9,13 @@ use crate::tcp::IcmpError;
 //= type=test
 //# 1) If the RST bit is set and the sequence number is outside the
 //#    current receive window, silently drop the segment.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# In all other cases, where the SEQ-field does not match and is outside the window, the receiver
+//# MUST silently discard the segment.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# In all other cases the receiver MUST silently discard the segment.
 #[test]
 fn a_reset_outside_the_window_is_dropped_silently() {
     let mut peer = Peer::established();
@@ -22,6 +29,18 @@ fn a_reset_outside_the_window_is_dropped_silently() {
 //# 2) If the RST bit is set and the sequence number exactly matches the
 //#    next expected sequence number (RCV.NXT), then TCP MUST reset the
 //#    connection.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//= type=test
+//# 2) If the RST bit is set and the sequence number exactly matches the next expected sequence
+//# number (RCV.NXT), then TCP endpoints MUST reset the connection in the manner prescribed below
+//# according to the connection state.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# If the RST bit is set and the sequence number exactly matches the next expected sequence number
+//# (RCV.NXT), then TCP MUST reset the connection.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+//= type=test
+//# Upon receipt of a valid RST, the local TCP endpoint MUST terminate its connection.
 #[test]
 fn an_exact_reset_ends_the_connection() {
     let mut peer = Peer::established();
@@ -30,11 +49,49 @@ fn an_exact_reset_ends_the_connection() {
     assert_eq!(peer.levels().error, Some(TcpError::Reset));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.5.3
+//= type=test
+//# TCP implementations SHOULD allow a received RST segment to include data (SHLD-2).
+#[test]
+fn a_reset_may_carry_data_which_is_not_taken() {
+    let mut peer = Peer::established();
+    peer.send("R 1:101");
+    peer.state(TcpState::Closed);
+    assert_eq!((peer.levels().error, peer.received()), (Some(TcpError::Reset), 0));
+}
+
 //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
 //= type=test
 //# match the next expected sequence value, yet is within the current
 //# receive window (RCV.NXT < SEG.SEQ < RCV.NXT+RCV.WND), TCP MUST
 //# send an acknowledgment (challenge ACK):
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//= type=test
+//# 3) If the RST bit is set and the sequence number does not exactly match the next expected
+//# sequence value, yet is within the current receive window, TCP endpoints MUST send an
+//# acknowledgment (challenge ACK):
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//= type=test
+//# After sending the challenge ACK, TCP endpoints MUST drop the unacceptable segment and stop
+//# processing the incoming packet further.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-1.1
+//= type=test
+//# The mitigations suggested in this document SHOULD be implemented in devices that regularly need
+//# to maintain TCP connections of the kind most vulnerable to the attacks described in this
+//# document.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# Instead, implementations SHOULD implement the following steps in place of those specified in
+//# [RFC0793] (as listed above).
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# If the RST bit is set and the sequence number does not exactly match the next expected sequence
+//# value, yet is within the current receive window (RCV.NXT < SEG.SEQ < RCV.NXT+RCV.WND), TCP MUST
+//# send an acknowledgment (challenge ACK):
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# After sending the challenge ACK, TCP MUST drop the unacceptable segment and stop processing the
+//# incoming packet further.
 #[test]
 fn a_reset_within_the_window_is_challenged() {
     let mut peer = Peer::established();
@@ -48,6 +105,25 @@ fn a_reset_within_the_window_is_challenged() {
 //# 1) If the SYN bit is set, irrespective of the sequence number, TCP
 //#    MUST send an ACK (also referred to as challenge ACK) to the remote
 //#    peer:
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//= type=test
+//# if the SYN bit is set, irrespective of the sequence number, TCP endpoints MUST send a "challenge
+//# ACK" to the remote peer
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//= type=test
+//# o After sending the acknowledgment, TCP implementations MUST drop the unacceptable segment and
+//# stop processing further.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+//= type=test
+//# Instead, the handling of the SYN in the synchronized state SHOULD be performed as follows:
+//= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+//= type=test
+//# If the SYN bit is set, irrespective of the sequence number, TCP MUST send an ACK (also referred
+//# to as challenge ACK) to the remote peer:
+//= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+//= type=test
+//# After sending the acknowledgment, TCP MUST drop the unacceptable segment and stop processing
+//# further.
 #[test]
 fn a_syn_on_an_established_connection_is_challenged() {
     for line in ["S 0:0", "S 100:100", "S 1:1"] {
@@ -61,6 +137,9 @@ fn a_syn_on_an_established_connection_is_challenged() {
 //= https://www.rfc-editor.org/rfc/rfc5961#section-7
 //= type=test
 //# challenge ACKs, an ACK throttling mechanism is suggested as follows:
+//= https://www.rfc-editor.org/rfc/rfc5961#section-7
+//= type=test
+//# An implementation SHOULD include an ACK throttling mechanism to be conservative.
 #[test]
 fn challenges_are_limited() {
     let mut peer = Peer::established();
@@ -80,6 +159,21 @@ fn challenges_are_limited() {
 //= type=test
 //# All incoming segments whose ACK value doesn't satisfy the
 //# above condition MUST be discarded and an ACK sent back.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//= type=test
+//# TCP stacks that implement RFC 5961 MUST add an input check
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//= type=test
+//# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and
+//# an ACK sent back.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+//= type=test
+//# TCP stacks that implement this mitigation MUST add an additional input check to any incoming
+//# segment.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+//= type=test
+//# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and
+//# an ACK sent back.
 #[test]
 fn data_with_a_far_acknowledgement_is_discarded() {
     let mut peer = Peer::established();
@@ -125,16 +219,31 @@ fn established_stamped() -> Peer {
 //#      SEG.TSval < TS.Recent, TS.Recent is valid (see later
 //#      discussion), and if the RST bit is not set, then treat the
 //#      arriving segment as not acceptable
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+//= type=test
+//# If the PAWS algorithm is used, the following processing MUST be performed on all incoming
+//# segments for a synchronized connection.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+//= type=test
+//# PAWS processing MUST take precedence over the regular TCP acceptability check
 #[test]
 fn an_old_duplicate_is_known_by_its_timestamp() {
     let mut peer = established_stamped();
     peer.send_refused("P. 1:11 ack 1 ts 900", DropReason::TcpPaws);
     peer.expect(". 1:1 ack 1");
     assert_eq!(peer.received(), 0);
+    // Before anything else is looked at.
+    peer.send_refused("P. 70000:70010 ack 1 ts 900", DropReason::TcpPaws);
+    peer.expect(". 1:1 ack 1");
     peer.send("P. 1:11 ack 1 ts 1002");
     assert_eq!(peer.received(), 10);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.2
+//= type=test
+//# When an <RST> segment is received, it MUST NOT be subjected to the PAWS check by verifying an
+//# acceptable value in SEG.TSval, and information from the Timestamps option MUST NOT be used to
+//# update connection state information.
 #[test]
 fn a_reset_needs_no_new_timestamp() {
     let mut peer = established_stamped();
@@ -142,6 +251,16 @@ fn a_reset_needs_no_new_timestamp() {
     peer.state(TcpState::Closed);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+//= type=test
+//# The exact rules on which TSval MUST be echoed are given in Section 4.3.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
+//= type=test
+//# An <ACK> for an out-of-order segment SHOULD, therefore, contain the timestamp from the most
+//# recent segment that advanced RCV.NXT.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
+//= type=test
+//# Thus, the timestamp from the latest segment (which filled the hole) MUST be echoed.
 #[test]
 fn the_timestamp_of_a_segment_above_a_gap_is_not_echoed() {
     let mut peer = established_stamped();
@@ -151,6 +270,22 @@ fn the_timestamp_of_a_segment_above_a_gap_is_not_echoed() {
     peer.send(". 1:11 ack 1 ts 1999");
     peer.expect(". 1:1 ack 21");
     assert_eq!(peer.last.unwrap().1.timestamps.unwrap().echo, 1999);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
+//= type=test
+//# Thus, when delayed ACKs are in use, the receiver SHOULD reply with the TSval field from the
+//# earliest unacknowledged segment.
+#[test]
+fn a_delayed_acknowledgement_echoes_the_first_of_the_segments_that_waited() {
+    let mut peer = established_stamped();
+    peer.quickack(false);
+    peer.send("P. 1:11 ack 1 ts 2000");
+    peer.send("P. 11:21 ack 1 ts 2007");
+    peer.expect("");
+    peer.wait(60);
+    peer.expect(". 1:1 ack 21");
+    assert_eq!(peer.last.unwrap().1.timestamps.unwrap().echo, 2000);
 }
 
 #[test]
@@ -166,6 +301,36 @@ fn after_twenty_four_days_an_old_timestamp_proves_nothing() {
 //# These implementations check that the TCP sequence number contained in
 //# the payload of the ICMP error message is within the range
 //# SND.UNA =< SEG.SEQ < SND.NXT.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//= type=test
+//# Nodes should appropriately validate the payload of ICMPv6 PTB messages to ensure these are
+//# received in response to transmitted traffic (i.e., a reported error condition that corresponds
+//# to an IPv6 packet actually sent by the application) per [ICMPv6].
+//= https://www.rfc-editor.org/rfc/rfc8899#section-3
+//= type=test
+//# Any received PTB message MUST be validated before it is used to update the PLPMTU discovery
+//# information [RFC8201].
+//= https://www.rfc-editor.org/rfc/rfc8899#section-4.6.1
+//= type=test
+//# * A PL that supports PTB messages MUST validate these messages before they are further
+//# processed.
+//= https://www.rfc-editor.org/rfc/rfc8899#section-4.6.1
+//= type=test
+//# The PL MUST check the protocol information in the quoted packet carried in an ICMP PTB message
+//# payload to validate the message originated from the sending node.
+//= https://www.rfc-editor.org/rfc/rfc8899#section-4.6.1
+//= type=test
+//# The validation SHOULD utilize information that is not simple for an off-path attacker to
+//# determine [BCP145].
+//= https://www.rfc-editor.org/rfc/rfc8899#section-4.6.1
+//= type=test
+//# A PTB message that does not complete the validation MUST NOT be further utilized by the DPLPMTUD
+//# method, as discussed in the Security Considerations section (Section 8).
+//= https://www.rfc-editor.org/rfc/rfc8899#section-8
+//= type=test
+//# A node supporting DPLPMTUD MUST therefore appropriately validate the payload of PTB messages to
+//# ensure these are received in response to transmitted traffic (i.e., a reported error condition
+//# that corresponds to a datagram actually sent by the path layer, see Section 4.6.1).
 #[test]
 fn icmp_about_what_is_not_in_flight_is_refused() {
     let mut peer = Peer::established();
@@ -182,6 +347,24 @@ fn icmp_about_what_is_not_in_flight_is_refused() {
     peer.state(TcpState::Established);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.8
+//= type=test
+//# There MUST be a mechanism for reporting soft TCP error conditions to the application (MUST-47).
+#[test]
+fn a_soft_error_is_told_once_the_connection_times_out() {
+    let mut peer = Peer::established();
+    peer.write(100);
+    peer.sent();
+    let error = IcmpError::HostUnreachable;
+    peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, (peer.iss + 1).0, error).unwrap();
+    assert_eq!(peer.levels().error, None);
+    for _ in 0..120 {
+        peer.wait(10_000);
+        peer.sent();
+    }
+    assert_eq!(peer.levels().error, Some(TcpError::HostUnreachable));
+}
+
 #[test]
 fn an_unreachable_host_ends_an_attempt() {
     let mut peer = Peer::syn_sent(PLAIN, TcpOptions::default());
@@ -190,6 +373,37 @@ fn an_unreachable_host_ends_an_attempt() {
     assert_eq!(peer.levels().error, Some(TcpError::HostUnreachable));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.7
+//= type=test
+//# any TCP implementation that implements PAWS MUST also implement Path MTU Discovery.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-5.2
+//= type=test
+//# Also, the instance that sent the packet that elicited the Packet Too Big message should be
+//# notified that its packet has been dropped, even if the PMTU estimate has not changed, so that it
+//# may retransmit the dropped data.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-5.4
+//= type=test
+//# The packet size used in the retransmission should be no larger than the new PMTU.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-5.4
+//= type=test
+//# A loss caused by a PMTU probe indicated by the reception of a Packet Too Big message must not be
+//# considered as a congestion notification
+//= https://www.rfc-editor.org/rfc/rfc1191#section-3
+//= type=test
+//# When a host receives a Datagram Too Big message, it MUST reduce its estimate of the PMTU for the
+//# relevant path, based on the value of the Next-Hop MTU field in the message (see section 4).
+//= https://www.rfc-editor.org/rfc/rfc1191#section-3
+//= type=test
+//# We do require that after receiving a Datagram Too Big message, a host MUST attempt to avoid
+//# eliciting more such messages in the near future.
+//= https://www.rfc-editor.org/rfc/rfc1191#section-3
+//= type=test
+//# Clearly, the former strategy may continue to elicit Datagram Too Big messages for a while, but
+//# since each of these messages (and the dropped datagrams they respond to) consume Internet
+//# resources, the host MUST force the PMTU Discovery process to converge.
+//= https://www.rfc-editor.org/rfc/rfc1191#section-3
+//= type=test
+//# Hosts using PMTU Discovery MUST detect decreases in Path MTU as fast as possible.
 #[test]
 fn too_big_makes_smaller_segments_without_slowing_down() {
     let mut peer = Peer::established();

@@ -76,6 +76,10 @@ fn a_fin_out_of_order_waits_for_what_comes_before_it() {
 //# The only thing that can arrive in this state is a
 //# retransmission of the remote FIN.  Acknowledge it, and restart
 //# the 2 MSL timeout.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+//= type=test
+//# When a connection is closed actively, it MUST linger in the TIME-WAIT state for a time 2xMSL
+//# (Maximum Segment Lifetime) (MUST-13).
 #[test]
 fn a_repeated_fin_in_time_wait_is_acknowledged_and_prolongs_it() {
     let mut peer = Peer::time_wait();
@@ -131,6 +135,11 @@ fn data_after_close_is_reset() {
     assert!(peer.is_gone());
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+//= type=test
+//# If such a host issues a CLOSE call while received data is still pending in the TCP connection,
+//# or if new data is received after CLOSE is called, its TCP implementation SHOULD send a RST to
+//# show that data was lost (SHLD-3).
 #[test]
 fn unread_data_at_close_is_reset() {
     let mut peer = Peer::established();

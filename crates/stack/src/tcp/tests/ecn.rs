@@ -27,6 +27,16 @@ fn agreed() -> Peer {
 //# If a host has received an ECN-setup SYN packet, then it MAY send
 //# an ECN-setup SYN-ACK packet.  Otherwise, it MUST NOT send an
 //# ECN-setup SYN-ACK packet.
+//= https://www.rfc-editor.org/rfc/rfc3168#section-5
+//= type=test
+//# Protocols and senders that only require a single ECT codepoint SHOULD use ECT(0).
+//= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+//= type=test
+//# Receivers MUST correctly handle all forms of the non-ECN-setup SYN and SYN-ACK packets.
+//= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
+//= type=test
+//# When only one ECT codepoint is needed by a sender for all packets sent on a TCP connection,
+//# ECT(0) SHOULD be used.
 #[test]
 fn ecn_is_agreed_to_where_it_is_asked_for() {
     for (mode, syn, agrees) in [
@@ -45,6 +55,12 @@ fn ecn_is_agreed_to_where_it_is_asked_for() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+//= type=test
+//# * A host MUST NOT set ECT on SYN or SYN-ACK packets.
+//= https://www.rfc-editor.org/rfc/rfc8257#section-3.6
+//= type=test
+//# for DCTCP connections, the sender SHOULD set ECT for SYN, SYN-ACK, and RST packets.
 #[test]
 fn our_syn_asks_when_it_is_to_and_its_repetition_does_not() {
     for (mode, congestion, asks) in [
@@ -56,6 +72,8 @@ fn our_syn_asks_when_it_is_to_and_its_repetition_does_not() {
         let settings = TcpSettings { ecn: mode, ..TcpSettings::default() };
         let (mut peer, syn) = Peer::asking(settings, options);
         assert_eq!(syn.starts_with("SEW"), asks, "{syn}");
+        let may_be_marked = congestion == CongestionKind::Dctcp;
+        assert_eq!(peer.tos, if may_be_marked { 2 } else { 0 });
         peer.wait(1100);
         assert!(peer.sent_raw(true).starts_with("S "), "the repetition does not ask");
         peer.send("SE. 0:0 ack 1");
@@ -71,6 +89,18 @@ fn our_syn_asks_when_it_is_to_and_its_repetition_does_not() {
 //# When TCP receives a CE data packet at the destination end-system, the
 //# TCP data receiver sets the ECN-Echo flag in the TCP header of the
 //# subsequent ACK packet.
+//= https://www.rfc-editor.org/rfc/rfc3168#section-5.2
+//= type=test
+//# We believe that this aspect is still the subject of research, so this document specifies that at
+//# this time, "pure" ACK packets MUST NOT indicate ECN-Capability.
+//= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+//= type=test
+//# if that host receives TCP data packets with ECT and CE codepoints set in the IP header, then
+//# that host MUST process these packets as specified for an ECN-capable connection.
+//= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.4
+//= type=test
+//# pure acknowledgement packets (e.g., packets that do not contain any accompanying data) MUST be
+//# sent with the not-ECT codepoint.
 #[test]
 fn a_mark_is_echoed_until_the_sender_says_that_it_has_reduced() {
     let mut peer = agreed();
@@ -96,6 +126,24 @@ fn a_mark_is_echoed_until_the_sender_says_that_it_has_reduced() {
 //# When the TCP data sender is ready to set the CWR bit after reducing
 //# the congestion window, it SHOULD set the CWR bit only on the first
 //# new data packet that it transmits.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+//= type=test
+//# A TCP endpoint SHOULD implement ECN as described in RFC 3168 (SHLD-8).
+//= https://www.rfc-editor.org/rfc/rfc3168#section-5
+//= type=test
+//# the congestion control algorithms followed at the end-systems MUST be essentially the same as
+//# the congestion control response to a *single* dropped packet
+//= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
+//= type=test
+//# * If a host ever sets the ECT codepoint on a data packet, then that host MUST correctly
+//# set/clear the CWR TCP bit on all subsequent packets in the connection.
+//= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
+//= type=test
+//# The sending TCP SHOULD NOT increase the congestion window in response to the receipt of an
+//# ECN-Echo ACK packet.
+//= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
+//= type=test
+//# Thus, the CWR bit in the TCP header SHOULD NOT be set on retransmitted packets.
 #[test]
 fn an_echo_reduces_the_window_once_and_the_next_new_data_says_so() {
     let mut peer = agreed();
@@ -121,6 +169,14 @@ fn an_echo_reduces_the_window_once_and_the_next_new_data_says_so() {
 //# This document specifies ECN-capable TCP implementations MUST NOT set
 //# either ECT codepoint (ECT(0) or ECT(1)) in the IP header for
 //# retransmitted data packets
+//= https://www.rfc-editor.org/rfc/rfc3168#section-5.2
+//= type=test
+//# To ensure the reliable delivery of the congestion indication of the CE codepoint, an ECT
+//# codepoint MUST NOT be set in a packet unless the loss of that packet in the network would be
+//# detected by the end nodes and interpreted as an indication of congestion.
+//= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.5
+//= type=test
+//# a legitimate TCP data sender MUST NOT set an ECT codepoint on retransmitted data packets
 #[test]
 fn what_is_sent_again_is_not_marked() {
     let mut peer = agreed();
@@ -138,6 +194,12 @@ fn what_is_sent_again_is_not_marked() {
 //# To avoid this, an implementation MAY choose to send two
 //# ACKs: one for previously unacknowledged packets and another
 //# acknowledging the most recently received packet.
+//= https://www.rfc-editor.org/rfc/rfc8257#section-3.2
+//= type=test
+//# When sending an ACK, the ECE flag MUST be set if and only if DCTCP.CE is true.
+//= https://www.rfc-editor.org/rfc/rfc8257#section-3.2
+//= type=test
+//# When receiving packets, the CE codepoint MUST be processed as follows:
 #[test]
 fn dctcp_tells_marked_bytes_from_others() {
     let (mut peer, _) = server(EcnMode::Accept, CongestionKind::Dctcp, "SEW 0:0");
@@ -161,6 +223,21 @@ fn dctcp_tells_marked_bytes_from_others() {
     peer.expect("E. 1:1 ack 44001");
     send(&mut peer, 2);
     peer.expect(". 1:1 ack 45001");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.6
+//= type=test
+//# Therefore, the TCP data sender MUST NOT set either an ECT codepoint or the CWR bit on window
+//# probe packets.
+#[test]
+fn a_window_probe_is_not_marked() {
+    let mut peer = agreed();
+    peer.send("E. 1:1 ack 1 win 0");
+    peer.write(100);
+    peer.expect("");
+    peer.wait(202);
+    peer.expect(". 0:0 ack 1");
+    assert_eq!(peer.tos, 0);
 }
 
 #[test]

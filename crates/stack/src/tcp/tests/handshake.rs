@@ -124,6 +124,18 @@ fn an_acknowledgement_to_a_listener_is_reset() {
     peer.expect("R 100:100");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+//= type=test
+//# TCP implementations SHOULD send an MSS Option in every SYN segment when its receive MSS differs
+//# from the default 536 for IPv4 or 1220 for IPv6 (SHLD-5), and MAY send it always (MAY-3).
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+//= type=test
+//# If a TCP receives a <SYN> segment containing a Window Scale option, it SHOULD send its own
+//# Window Scale option in the <SYN,ACK> segment.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+//= type=test
+//# The Window Scale option MUST be sent with shift.cnt = R, where R is the value that the TCP would
+//# like to use for its receive window.
 #[test]
 fn the_offer_of_the_syn_and_ack_is_what_the_peer_understands() {
     let all = Offer { scale: Some(7), timestamps: true, ..PLAIN };
@@ -146,13 +158,30 @@ fn the_offer_of_the_syn_and_ack_is_what_the_peer_understands() {
 //# If an MSS Option is not received at connection setup, TCP
 //# implementations MUST assume a default send MSS of 536 (576 - 40) for
 //# IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.2
+//= type=test
+//# This field may be sent in the initial connection request (i.e., in segments with the SYN control
+//# bit set) and MUST NOT be sent in other segments (MUST-65)
 #[test]
 fn without_an_mss_option_segments_carry_536_bytes() {
     let mut peer = Peer::established_with(Offer { mss: None, ..PLAIN }, options());
     peer.write(1000);
     peer.expect(". 1:537 ack 1 | P. 537:1001 ack 1");
+    assert_eq!(peer.last.unwrap().1.mss, None, "only SYNs tell a size");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+//= type=test
+//# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT be
+//# scaled.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+//= type=test
+//# Upon receiving a <SYN> segment with a Window Scale option containing shift.cnt = S, a TCP MUST
+//# set Snd.Wind.Shift to S and MUST set Rcv.Wind.Shift to R
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+//= type=test
+//# The window field (SEG.WND) in the header of every incoming segment, with the exception of <SYN>
+//# segments, MUST be left-shifted by Snd.Wind.Shift bits before updating SND.WND:
 #[test]
 fn the_window_of_a_syn_is_not_scaled_and_later_ones_are() {
     let small = Offer { scale: Some(4), window: 100, ..PLAIN };
@@ -231,6 +260,21 @@ fn ephemeral_ports_differ_between_connections_and_lie_in_the_range() {
         assert!(local.port() >= 49152);
         assert!(ports.insert(local.port()));
     }
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+//= type=test
+//# OPEN call that will functionally allow an application to LISTEN on a port while a connection
+//# block with the same local port is in SYN-SENT or SYN-RECEIVED state (MUST-42)
+#[test]
+fn a_port_can_be_listened_on_while_a_connection_from_it_is_opened() {
+    let mut peer = Peer::syn_sent(PLAIN, options());
+    let (local, crossing) = (peer.local, "S 0:0");
+    peer.host.tcp.listen(local, 8, options(), Owner(2)).unwrap();
+    peer.state(TcpState::SynSent);
+    peer.send(crossing);
+    peer.state(TcpState::SynReceived);
+    peer.expect("S. 0:0 ack 1");
 }
 
 #[test]

@@ -26,6 +26,21 @@ fn a_router_that_does_not_say_its_mtu_makes_segments_a_plateau_smaller() {
 //# value has not been decreased for a while (on the order of 10
 //# minutes), the PMTU estimate should be set to the first-hop data-link
 //# MTU
+//= https://www.rfc-editor.org/rfc/rfc8201#section-5.2
+//= type=test
+//# The packetization layers must be notified about decreases in the PMTU.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-5.2
+//= type=test
+//# Any packetization layer instance (for example, a TCP connection) that is actively using the path
+//# must be notified if the PMTU estimate is decreased.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-5.2
+//= type=test
+//# Note: even if the Packet Too Big message contains an Original Packet Header that refers to a UDP
+//# packet, the TCP layer must be notified if any of its connections use the given path.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-5.5
+//= type=test
+//# Subsequent segments, when transmitted for the first time, should be no larger than allowed by
+//# the Path MTU.
 #[test]
 fn a_connection_follows_what_others_have_learnt_and_when_it_is_forgotten() {
     let mut peer = Peer::established_with(ETHERNET, TcpOptions::default());
@@ -60,6 +75,13 @@ fn a_socket_that_wants_no_path_mtu_discovery_lets_routers_cut() {
 //= type=test
 //# Black hole detection is triggered by an indication that the network
 //# path could be unable to support the current PLPMTU size.
+//= https://www.rfc-editor.org/rfc/rfc8899#section-3
+//= type=test
+//# A PL MUST NOT send a datagram (other than a probe packet) with a size at the PL that is larger
+//# than the current PLPMTU.
+//= https://www.rfc-editor.org/rfc/rfc8899#section-4.3
+//= type=test
+//# A DPLPMTUD method MUST NOT rely solely on this method.
 #[test]
 fn three_timeouts_in_a_row_make_small_segments() {
     let mut peer = Peer::established_with(ETHERNET, TcpOptions::default());
@@ -78,6 +100,28 @@ fn three_timeouts_in_a_row_make_small_segments() {
     assert_eq!(peer.host.tcp.counters().black_holes, 2);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8201#section-5.4
+//= type=test
+//# A packetization layer (e.g., TCP) must use the PMTU for the path(s) in use by a connection; it
+//# should not send segments that would result in packets larger than the PMTU, except to probe
+//# during PMTU Discovery (this probe packet must not be fragmented to the PMTU).
+//= https://www.rfc-editor.org/rfc/rfc8899#section-3
+//= type=test
+//# If a probe packet contains user data requiring retransmission in case of loss, the PL (or layers
+//# above) is REQUIRED to arrange any retransmission and/or repair of any resulting loss.
+//= https://www.rfc-editor.org/rfc/rfc8899#section-3
+//= type=test
+//# The PL is REQUIRED to be robust in the case where probe packets are lost due to other reasons
+//# (including link transmission error, congestion).
+//= https://www.rfc-editor.org/rfc/rfc8899#section-3
+//= type=test
+//# Loss of a probe packet SHOULD NOT be treated as an indication of congestion and SHOULD NOT
+//# trigger a congestion control reaction [RFC4821] because this could result in unnecessary
+//# reduction of the sending rate.
+//= https://www.rfc-editor.org/rfc/rfc8899#section-5.3.2
+//= type=test
+//# Implementations SHOULD select the set of probe packet sizes to maximize the gain in PLPMTU from
+//# each search step.
 #[test]
 fn a_path_that_swallows_large_packets_is_found_out_and_filled() {
     for limit in [1200, 1400] {
@@ -97,6 +141,15 @@ fn a_path_that_swallows_large_packets_is_found_out_and_filled() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8899#section-3
+//= type=test
+//# 5. PMTU parameters: A DPLPMTUD sender is RECOMMENDED to utilize information about the maximum
+//# size of packet that can be transmitted by the sender on the local link (e.g., the local link
+//# MTU).
+//= https://www.rfc-editor.org/rfc/rfc8899#section-5
+//= type=test
+//# A PL MUST adjust the MPS indicated by DPLPMTUD to account for any additional overhead introduced
+//# by the PL.
 #[test]
 fn a_search_that_is_always_on_leaves_a_wide_path_its_size() {
     let mut net = Pair::new(1, Faults { delay_ns: MS, ..Faults::default() });

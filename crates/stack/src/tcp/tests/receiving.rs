@@ -31,6 +31,16 @@ fn a_new_connection_acknowledges_at_once() {
 //= type=test
 //# in particular, the delay MUST be
 //# less than 0.5 seconds (MUST-40).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+//= type=test
+//# A TCP endpoint SHOULD implement a delayed ACK (SHLD-18)
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+//= type=test
+//# When using delayed ACKs, a TCP receiver MUST NOT excessively delay acknowledgments.
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+//= type=test
+//# Finally, we repeat that an ACK MUST NOT be delayed for more than 500 ms waiting on a second
+//# full-sized segment to arrive.
 #[test]
 fn a_lone_segment_is_acknowledged_after_forty_milliseconds() {
     let mut peer = settled();
@@ -46,6 +56,16 @@ fn a_lone_segment_is_acknowledged_after_forty_milliseconds() {
 //= type=test
 //# A TCP receiver MUST NOT generate more than one ACK for every incoming
 //# segment
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+//= type=test
+//# An ACK SHOULD be generated for at least every second full-sized segment or 2*RMSS bytes of new
+//# data
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+//= type=test
+//# The delayed ACK algorithm specified in [RFC1122] SHOULD be used by a TCP receiver.
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+//= type=test
+//# an ACK SHOULD be generated for at least every second full-sized segment
 #[test]
 fn every_second_full_segment_is_acknowledged() {
     let mut peer = settled();
@@ -81,6 +101,25 @@ fn an_answer_carries_the_acknowledgement() {
 //= type=test
 //# A TCP receiver SHOULD send an immediate duplicate ACK when an out-
 //# of-order segment arrives.
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+//= type=test
+//# A TCP receiver SHOULD send an immediate duplicate ACK when an out-of-order segment arrives.
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+//= type=test
+//# Out-of-order data segments SHOULD be acknowledged immediately, in order to accelerate loss
+//# recovery.
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+//= type=test
+//# To trigger the fast retransmit algorithm, the receiver SHOULD send an immediate duplicate ACK
+//# when it receives a data segment above a gap in the sequence space.
+//= https://www.rfc-editor.org/rfc/rfc2018#section-4
+//= type=test
+//# If the data receiver generates SACK options under any circumstance, it SHOULD generate them
+//# under all permitted circumstances.
+//= https://www.rfc-editor.org/rfc/rfc2018#section-4
+//= type=test
+//# The receiver SHOULD send an ACK for every valid segment that arrives containing new data, and
+//# each of these "duplicate" ACKs SHOULD bear a SACK option.
 #[test]
 fn segments_out_of_order_are_acknowledged_at_once_with_what_was_received() {
     let mut peer = settled();
@@ -95,6 +134,22 @@ fn segments_out_of_order_are_acknowledged_at_once_with_what_was_received() {
 //# The first SACK block (i.e., the one immediately following the
 //# kind and length fields in the option) MUST specify the contiguous
 //# block of data containing the segment which triggered this ACK,
+//= https://www.rfc-editor.org/rfc/rfc2018#section-4
+//= type=test
+//# The first SACK block (i.e., the one immediately following the kind and length fields in the
+//# option) MUST specify the contiguous block of data containing the segment which triggered this
+//# ACK
+//= https://www.rfc-editor.org/rfc/rfc2018#section-4
+//= type=test
+//# * The data receiver SHOULD include as many distinct SACK blocks as possible in the SACK option.
+//= https://www.rfc-editor.org/rfc/rfc2018#section-4
+//= type=test
+//# * The SACK option SHOULD be filled out by repeating the most recently reported SACK blocks
+//# (based on first SACK blocks in previous SACK options) that are not subsets of a SACK block
+//# already included in the SACK option being constructed.
+//= https://www.rfc-editor.org/rfc/rfc2018#section-8
+//= type=test
+//# * The first SACK block MUST reflect the newest segment.
 #[test]
 fn the_first_sack_block_has_the_newest_segment() {
     let mut peer = Peer::established();
@@ -106,6 +161,19 @@ fn the_first_sack_block_has_the_newest_segment() {
     peer.expect(". 1:1 ack 1 sack 2001:5001 10001:11001 8001:9001 6001:7001");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+//= type=test
+//# A TCP receiver MUST NOT generate more than one ACK for every incoming segment, other than to
+//# update the offered window as the receiving application consumes new data (see [RFC813] and page
+//# 42 of [RFC793]).
+//= https://www.rfc-editor.org/rfc/rfc2018#section-4
+//= type=test
+//# If the data receiver has not received a SACK-Permitted option for a given connection, it MUST
+//# NOT send SACK options on that connection.
+//= https://www.rfc-editor.org/rfc/rfc6582#section-5
+//= type=test
+//# [RFC5681] specifies that "Out-of-order data segments SHOULD be acknowledged immediately, in
+//# order to accelerate loss recovery".
 #[test]
 fn without_sack_every_segment_out_of_order_gets_its_duplicate() {
     let mut peer = Peer::established_with(Offer { sack: false, ..PLAIN }, TcpOptions::default());
@@ -115,6 +183,17 @@ fn without_sack_every_segment_out_of_order_gets_its_duplicate() {
     peer.expect(". 1:1 ack 1 | . 1:1 ack 1 | . 1:1 ack 1");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//= type=test
+//# Segments with higher beginning sequence numbers SHOULD be held for later processing (SHLD-31).
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+//= type=test
+//# In addition, a TCP receiver SHOULD send an immediate ACK when the incoming segment fills in all
+//# or part of a gap in the sequence space.
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+//= type=test
+//# To provide feedback to senders recovering from losses, the receiver SHOULD send an immediate ACK
+//# when it receives a data segment that fills in all or part of a gap in the sequence space.
 #[test]
 fn a_filled_gap_is_acknowledged_at_once_and_everything_is_readable() {
     let mut peer = settled();
@@ -153,6 +232,17 @@ fn bytes_beyond_the_window_are_cut_off() {
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
 //= type=test
 //# A TCP receiver SHOULD NOT shrink the window
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+//= type=test
+//# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the left
+//# (SHLD-14).
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+//= type=test
+//# The receiver MUST honor, as in window, any segment that would have been in window for any <ACK>
+//# sent by the receiver.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+//= type=test
+//# the receiver SHOULD track the actual maximum window sequence number
 #[test]
 fn the_window_closes_as_data_waits_and_never_shrinks() {
     let mut peer = Peer::established();
@@ -173,6 +263,9 @@ fn the_window_closes_as_data_waits_and_never_shrinks() {
 }
 
 /// Receiver's silly window syndrome avoidance, RFC 9293 section 3.8.6.2.2.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
+//= type=test
+//# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
 #[test]
 fn a_closed_window_opens_when_it_can_double() {
     let mut peer = Peer::established();
@@ -193,6 +286,10 @@ fn a_closed_window_opens_when_it_can_double() {
     assert_eq!(peer.window(), 40_000);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+//= type=test
+//# The window field (SEG.WND) of every outgoing segment, with the exception of <SYN> segments, MUST
+//# be right-shifted by Rcv.Wind.Shift bits:
 #[test]
 fn the_window_grows_as_data_is_read() {
     let mut peer = Peer::established_with(Offer { scale: Some(7), ..PLAIN }, TcpOptions::default());
@@ -285,6 +382,14 @@ fn of_a_segment_that_finds_no_room_as_much_as_possible_is_taken() {
 //# If the duplicate segment is part of a larger block
 //# of non-contiguous data in the receiver's data queue, then the
 //# following SACK block should be used to specify this larger block.
+//= https://www.rfc-editor.org/rfc/rfc2883#section-3
+//= type=test
+//# MUST specify the contiguous block of data containing the segment which triggered this ACK,
+//# unless that segment advanced the Acknowledgment Number field in the header."
+//= https://www.rfc-editor.org/rfc/rfc2883#section-3
+//= type=test
+//# RFC 2018 further specifies that "if sent at all, SACK options SHOULD be included in all ACKs
+//# which do not ACK the highest sequence number in the data receiver's queue."
 #[test]
 fn duplicates_are_reported_as_in_the_examples_of_rfc_2883() {
     // Example 2: a duplicate below, while something is missing.

@@ -31,6 +31,16 @@ fn three_segments_sacked_mean_loss() {
 //# consequence, the sender also enters fast recovery when there are any
 //# number of SACKed segments, as long as the reorder window has passed
 //# for some non-SACKed segments.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-1
+//= type=test
+//# it is RECOMMENDED as an alternative to that earlier approach.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-4
+//= type=test
+//# the sender MUST store its most recent transmission time with a timestamp whose granularity is
+//# finer than 1/4 of the minimum RTT of the connection.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+//= type=test
+//# For timely loss detection, it is RECOMMENDED that the sender install a reordering timer.
 #[test]
 fn one_segment_sacked_means_loss_after_a_quarter_of_the_round_trip() {
     let mut peer = Peer::distant();
@@ -46,6 +56,10 @@ fn one_segment_sacked_means_loss_after_a_quarter_of_the_round_trip() {
     assert_eq!(peer.host.tcp.counters().fast_recoveries, 1);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8985#section-9.2
+//= type=test
+//# the algorithm [RFC6675] MUST NOT be used with RACK-TLP; instead, a modified recovery algorithm
+//# that carefully addresses such a case is needed.
 #[test]
 fn a_segment_that_was_only_late_is_not_sent_again() {
     let mut peer = ten_sent(20_000);
@@ -60,6 +74,14 @@ fn a_segment_that_was_only_late_is_not_sent_again() {
     assert!(peer.sent().contains(". 3001:4001"));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8985#section-4
+//= type=test
+//# The connection MUST use selective acknowledgment (SACK) options [RFC2018], and the sender MUST
+//# keep SACK scoreboard information on a per-connection basis
+//= https://www.rfc-editor.org/rfc/rfc2018#section-5
+//= type=test
+//# When receiving an ACK containing a SACK option, the data sender SHOULD record the selective
+//# acknowledgment for future reference.
 #[test]
 fn every_hole_is_sent_once() {
     let mut peer = ten_sent(0);
@@ -77,6 +99,11 @@ fn every_hole_is_sent_once() {
     assert_eq!(peer.host.tcp.counters().fast_recoveries, 1);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
+//= type=test
+//# SACK-enabled connections using RACK-TLP loss detection [RFC8985] or other loss detection
+//# algorithms MUST calculate inflight by starting with SND.NXT - SND.UNA, subtracting out bytes
+//# SACKed in the scoreboard, subtracting out bytes marked lost in the scoreboard,
 #[test]
 fn recovery_sends_new_data_when_the_network_has_room() {
     let mut peer = ten_sent(20_000);
@@ -123,6 +150,21 @@ fn a_retransmission_does_not_repeat_itself() {
 //= https://www.rfc-editor.org/rfc/rfc8985#section-7.2
 //= type=test
 //# First, the default PTO interval is 2*SRTT.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.2
+//= type=test
+//# The sender SHOULD start or restart a loss probe PTO timer after transmitting new data
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.2
+//= type=test
+//# Summarizing these considerations in pseudocode form, a sender SHOULD use the following logic to
+//# select the duration of a PTO:
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+//= type=test
+//# If such an unsent segment is not available, then the sender SHOULD retransmit the
+//# highest-sequence segment sent so far and set TLP.is_retrans to true.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+//= type=test
+//# The sender MUST follow the RACK transmission procedures in the "Upon Transmitting a Data
+//# Segment" section upon sending either a retransmission or a new data loss probe.
 #[test]
 fn a_lost_tail_is_found_by_a_probe_after_two_round_trips() {
     let mut peer = Peer::distant();
@@ -165,6 +207,14 @@ fn a_probe_is_new_data_if_there_is_any() {
 //# After attempting to send a loss probe, regardless of whether a loss
 //# probe was sent, the sender MUST re-arm the RTO timer, not the PTO
 //# timer, if the FlightSize is not zero.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+//= type=test
+//# When the PTO timer expires, the sender MUST check whether both of the following conditions are
+//# met before sending a loss probe:
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+//= type=test
+//# If either one of these two conditions is not met, then the sender MUST skip sending a loss probe
+//# and MUST proceed to re-arm the RTO timer, as specified at the end of this section.
 #[test]
 fn a_probe_without_answer_is_followed_by_the_timeout() {
     let mut peer = Peer::distant();
@@ -202,6 +252,11 @@ fn a_single_segment_is_probed_instead_of_the_first_timeout() {
 //# The sender then
 //# SHOULD invoke a congestion control response equivalent to a fast
 //# recovery.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.4.2
+//= type=test
+//# If the TLP sender does not receive such an indication, then it MUST assume that the original
+//# data segment, the TLP retransmission, or a corresponding ACK was lost for congestion control
+//# purposes.
 #[test]
 fn a_probe_that_repaired_a_loss_costs_a_part_of_the_window() {
     for (answers, cwnd) in [
@@ -247,6 +302,10 @@ fn first_is_late() -> Peer {
 //= type=test
 //# Upon receiving an ACK, a TCP implementation MAY detect spurious fast
 //# retransmits either using TCP Timestamps or via D-SACK [RFC2883].
+//= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+//= type=test
+//# In the case of packet loss, the sender MUST reduce _cwnd_ and _ssthresh_ immediately upon
+//# entering loss recovery, similar to [RFC5681] (and [RFC6675]).
 #[test]
 fn a_loss_that_was_none_costs_nothing_once_the_duplicate_is_reported() {
     let mut peer = first_is_late();
@@ -318,6 +377,10 @@ fn timed_out(more: usize) -> Peer {
 //# The retransmission timeout can be declared spurious,
 //# because the segment acknowledged with this ACK was transmitted
 //# before the timeout.
+//= https://www.rfc-editor.org/rfc/rfc5682#section-4
+//= type=test
+//# If no specific response algorithm is implemented, the TCP SHOULD respond to spurious timeout
+//# conservatively, applying the TCP congestion control specification [APB09].
 #[test]
 fn a_timeout_that_came_too_early_costs_nothing() {
     let mut peer = timed_out(20_000);
@@ -336,6 +399,9 @@ fn a_timeout_that_came_too_early_costs_nothing() {
 //# b) Else, if the Cumulative Acknowledgment field does not cover
 //#    "RecoveryPoint" but is larger than SND.UNA, transmit up to two
 //#    new (previously unsent) segments and proceed to step 3.
+//= https://www.rfc-editor.org/rfc/rfc5682#section-3.1
+//= type=test
+//# If the sender applies the SACK-enhanced F-RTO algorithm, it MUST follow the steps below.
 #[test]
 fn after_a_timeout_new_data_asks_whether_anything_was_lost() {
     let mut peer = timed_out(20_000);
@@ -357,6 +423,13 @@ fn a_timeout_without_new_data_to_ask_with_repeats_the_old() {
 }
 
 /// RFC 9937: twenty segments in flight, one lost; the window shrinks while the others arrive.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-9.3
+//= type=test
+//# The Proportional Rate Reduction (PRR) algorithm [RFC6937] is RECOMMENDED for the specific
+//# congestion control actions taken upon the losses detected by RACK-TLP.
+//= https://www.rfc-editor.org/rfc/rfc9937#section-5
+//= type=test
+//# it is RECOMMENDED that PRR is implemented together with RACK-TLP loss recovery
 #[test]
 fn the_window_of_a_recovery_shrinks_evenly() {
     let mut peer = Peer::distant();
@@ -380,6 +453,26 @@ fn the_window_of_a_recovery_shrinks_evenly() {
     assert!(counts.iter().all(|&count| count <= 1), "{counts:?}");
     peer.send(". 1:1 ack 30001");
     assert!((14_000..16_000).contains(&peer.info().cwnd), "{}", peer.info().cwnd);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
+//= type=test
+//# senders MUST subtract out: min(RecoverFS, 1 SMSS for each preceding duplicate ACK in the fast
+//# recovery episode)
+#[test]
+fn without_sack_more_duplicates_than_were_under_way_let_no_more_out() {
+    let plain = Offer { sack: false, ..PLAIN };
+    let mut peer = Peer::established_with(plain, crate::api::TcpOptions::default());
+    peer.write(200_000);
+    peer.sent();
+    let mut count = 0;
+    for _ in 0..200 {
+        peer.send(". 1:1 ack 1");
+        let sent = peer.sent();
+        count += if sent.is_empty() { 0 } else { sent.split(" | ").count() };
+    }
+    // Two of limited transmit, the one that is lost, and at most as much as the threshold again.
+    assert!((3..=12).contains(&count), "{count}");
 }
 
 /// Whatever a peer acknowledges, in whatever order and at whatever time, the books balance: a

@@ -3,6 +3,21 @@
 use super::peer::*;
 use crate::api::*;
 
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3
+//= type=test
+//# a TCP MUST NOT be more aggressive than the following algorithms allow
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+//= type=test
+//# The slow start and congestion avoidance algorithms MUST be used by a TCP sender to control the
+//# amount of outstanding data being injected into the network.
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+//= type=test
+//# As specified in [RFC3390], the SYN/ACK and the acknowledgment of the SYN/ACK MUST NOT increase
+//# the size of the congestion window.
+//= https://www.rfc-editor.org/rfc/rfc9937#section-3
+//= type=test
+//# At any given time, a connection MUST NOT send data if inflight (see below) matches or exceeds
+//# cwnd.
 #[test]
 fn ten_segments_go_out_at_first() {
     let mut peer = Peer::established();
@@ -75,6 +90,21 @@ fn cork_holds_for_two_hundred_milliseconds_at_most() {
     peer.expect("P. 1:101 ack 1");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+//= type=test
+//# The initial transmission MUST be within the window announced by the most recent <ACK>.
+//= https://www.rfc-editor.org/rfc/rfc5681#section-2
+//= type=test
+//# At any given time, a TCP MUST NOT send data with a sequence number higher than the sum of the
+//# highest acknowledged sequence number and the minimum of cwnd and rwnd.
+//= https://www.rfc-editor.org/rfc/rfc9937#section-3
+//= type=test
+//# At any given time, a connection MUST NOT send data with a sequence number higher than the sum of
+//# SND.UNA and rwnd.
+//= https://www.rfc-editor.org/rfc/rfc9406#section-3
+//= type=test
+//# At any given time, a TCP MUST NOT send data with a sequence number higher than the sum of the
+//# highest acknowledged sequence number and the minimum of the cwnd and rwnd.
 #[test]
 fn the_peers_window_is_kept() {
     let mut peer = Peer::established();
@@ -90,6 +120,13 @@ fn the_peers_window_is_kept() {
 //= type=test
 //# a sending TCP peer MUST
 //# be robust against window shrinking
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+//= type=test
+//# the sender SHOULD NOT send new data (SHLD-15)
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+//= type=test
+//# Implementations MUST ensure that they handle a shrinking window, as specified in Section
+//# 4.2.2.16 of [RFC1122].
 #[test]
 fn a_shrunken_window_stops_new_data() {
     let mut peer = Peer::established();
@@ -106,6 +143,10 @@ fn a_shrunken_window_stops_new_data() {
 //= type=test
 //# The fast retransmit algorithm uses
 //# the arrival of 3 duplicate ACKs
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+//= type=test
+//# The TCP sender SHOULD use the "fast retransmit" algorithm to detect and repair loss, based on
+//# incoming duplicate ACKs.
 #[test]
 fn three_duplicates_bring_the_lost_segment_again() {
     let mut peer = Peer::established_with(Offer { sack: false, ..PLAIN }, TcpOptions::default());
@@ -124,6 +165,16 @@ fn three_duplicates_bring_the_lost_segment_again() {
 //# it SHOULD use the Limited Transmit algorithm, which calls for a TCP
 //# sender to transmit new data upon the arrival of the first two
 //# consecutive duplicate ACKs
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+//= type=test
+//# On the first and second duplicate ACKs received at a sender, a TCP SHOULD send a segment of
+//# previously unsent data
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+//= type=test
+//# Further, the TCP sender MUST NOT change cwnd to reflect these two segments [RFC3042].
+//= https://www.rfc-editor.org/rfc/rfc3042#section-2
+//= type=test
+//# The congestion window (cwnd) MUST NOT be changed when these new segments are transmitted.
 #[test]
 fn the_first_two_duplicates_let_new_segments_out() {
     let mut peer = Peer::established_with(Offer { sack: false, ..PLAIN }, TcpOptions::default());
@@ -133,6 +184,57 @@ fn the_first_two_duplicates_let_new_segments_out() {
     peer.expect(". 10001:11001 ack 1");
     peer.send(". 1:1 ack 1");
     peer.expect(". 11001:12001 ack 1");
+    assert_eq!(peer.info().cwnd, 10_000);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+//= type=test
+//# a sender using SACK [RFC2018] MUST NOT send new data unless the incoming duplicate
+//# acknowledgment contains new SACK information.
+//= https://www.rfc-editor.org/rfc/rfc3042#section-2
+//= type=test
+//# the data sender MUST NOT send new segments in response to duplicate ACKs that contain no new
+//# SACK information, as a misbehaving receiver can generate such ACKs to trigger inappropriate
+//# transmission of data segments.
+#[test]
+fn with_sack_a_duplicate_that_says_nothing_new_lets_nothing_out() {
+    let mut peer = Peer::distant();
+    peer.write(20_000);
+    peer.sent();
+    peer.wait(40);
+    peer.send(". 1:1 ack 1 sack 1001:2001");
+    peer.expect(". 10001:11001 ack 1");
+    for _ in 0..2 {
+        peer.send(". 1:1 ack 1 sack 1001:2001");
+        peer.expect("");
+    }
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+//= type=test
+//# a TCP MUST set ssthresh to no more than the value given in equation (4).
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.3
+//= type=test
+//# when the first loss in a window of data is detected, ssthresh MUST be set to no more than the
+//# value given by equation (4).
+//= https://www.rfc-editor.org/rfc/rfc5681#section-4.3
+//= type=test
+//# after all loss in the given window of segments has been successfully retransmitted, cwnd MUST be
+//# set to no more than ssthresh
+#[test]
+fn a_loss_halves_what_reno_has_under_way() {
+    let options = TcpOptions { congestion: CongestionKind::Reno, ..TcpOptions::default() };
+    let mut peer = Peer::established_with(Offer { sack: false, ..PLAIN }, options);
+    peer.write(10_000);
+    peer.sent();
+    for _ in 0..3 {
+        peer.send(". 1:1 ack 1");
+    }
+    peer.expect(". 1:1001 ack 1");
+    assert_eq!(peer.info().ssthresh, 5000);
+    peer.send(". 1:1 ack 10001");
+    // The threshold, and what avoidance adds for this acknowledgement.
+    assert_eq!(peer.info().cwnd, 6000);
 }
 
 //= https://www.rfc-editor.org/rfc/rfc6582#section-3.2
@@ -195,6 +297,10 @@ fn after_an_idle_time_the_window_starts_again() {
     assert_eq!(peer.sent().split(" | ").count(), 10);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+//= type=test
+//# Implementations that use _cwnd_ MUST use other measures to prevent _cwnd_ from growing when the
+//# volume of bytes in flight is smaller than _cwnd_.
 #[test]
 fn an_idle_application_does_not_grow_the_window() {
     let mut peer = Peer::established();
@@ -207,6 +313,14 @@ fn an_idle_application_does_not_grow_the_window() {
 }
 
 /// RFC 6691 section 2.
+//= https://www.rfc-editor.org/rfc/rfc2018#section-4
+//= type=test
+//# If sent at all, SACK options SHOULD be included in all ACKs which do not ACK the highest
+//# sequence number in the data receiver's queue.
+//= https://www.rfc-editor.org/rfc/rfc6691#section-2
+//= type=test
+//# the sender MUST reduce the TCP data length to account for any IP or TCP options that it is
+//# including in the packets that it sends.
 #[test]
 fn data_makes_room_for_sack_blocks_within_the_mtu() {
     let mut peer = Peer::established();

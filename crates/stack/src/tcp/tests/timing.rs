@@ -6,6 +6,11 @@ use crate::api::*;
 //= https://www.rfc-editor.org/rfc/rfc6298#section-5
 //= type=test
 //# The host MUST set RTO <- RTO * 2 ("back off the timer").
+//= https://www.rfc-editor.org/rfc/rfc6298#section-5
+//= type=test
+//# An implementation MUST manage the retransmission timer(s) in such a way that a segment is never
+//# retransmitted too early, i.e., less than one RTO after the previous transmission of that
+//# segment.
 #[test]
 fn a_lost_segment_is_sent_again_after_the_timeout_and_then_ever_later() {
     let mut peer = Peer::established_with(Offer { sack: false, ..PLAIN }, TcpOptions::default());
@@ -31,6 +36,10 @@ fn a_lost_segment_is_sent_again_after_the_timeout_and_then_ever_later() {
 //# Furthermore, upon a timeout (as specified in [RFC2988]) cwnd MUST be
 //# set to no more than the loss window, LW, which equals 1 full-sized
 //# segment (regardless of the value of IW).
+//= https://www.rfc-editor.org/rfc/rfc8257#section-3.5
+//= type=test
+//# Just as specified in [RFC5681], upon a timeout, the cwnd MUST be set to no more than the loss
+//# window (1 full-sized segment), regardless of previous cwnd reductions in a given window of data.
 #[test]
 fn after_a_timeout_one_segment_goes_and_the_rest_follows_acknowledgements() {
     let mut peer = Peer::established_with(Offer { sack: false, ..PLAIN }, TcpOptions::default());
@@ -61,6 +70,18 @@ fn after_a_timeout_what_was_sacked_is_not_sent_again() {
 //= type=test
 //# The data sender MUST retransmit the segment at the left
 //# edge of the window after a retransmit timeout, whether or not the
+//= https://www.rfc-editor.org/rfc/rfc2018#section-5
+//= type=test
+//# After a retransmit timeout the data sender SHOULD turn off all of the SACKed bits, since the
+//# timeout might indicate that the data receiver has reneged.
+//= https://www.rfc-editor.org/rfc/rfc2018#section-5
+//= type=test
+//# The data sender MUST retransmit the segment at the left edge of the window after a retransmit
+//# timeout, whether or not the SACKed bit is on for that segment.
+//= https://www.rfc-editor.org/rfc/rfc2018#section-8
+//= type=test
+//# Since the data receiver may later discard data reported in a SACK option, the sender MUST NOT
+//# discard data before it is acknowledged by the Acknowledgment Number field in the TCP header.
 #[test]
 fn a_peer_that_reneges_gets_everything_again() {
     let mut peer = Peer::established();
@@ -102,6 +123,19 @@ fn a_lost_syn_is_sent_again_ten_times_before_giving_up() {
 //= type=test
 //# MUST be re-initialized to 3 seconds when data transmission
 //# begins (i.e., after the three-way handshake completes).
+//= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
+//= type=test
+//# Further, if the SYN or SYN/ACK is lost, the initial window used by a sender after a correctly
+//# transmitted SYN MUST be one segment consisting of at most SMSS bytes.
+//= https://www.rfc-editor.org/rfc/rfc6928#section-2
+//= type=test
+//# If the SYN or SYN/ACK is lost, the initial window used by a sender after a correctly transmitted
+//# SYN MUST be one segment consisting of MSS bytes.
+//= https://www.rfc-editor.org/rfc/rfc6928#section-2
+//= type=test
+//# For this reason, it is RECOMMENDED that implementations refrain from resetting the initial
+//# window to 1 segment, unless there have been more than one SYN or SYN/ACK retransmissions or true
+//# loss detection has been made.
 #[test]
 fn after_a_repeated_syn_timeouts_begin_at_three_seconds_with_one_segment() {
     let mut peer = Peer::syn_sent(PLAIN, TcpOptions::default());
@@ -114,6 +148,13 @@ fn after_a_repeated_syn_timeouts_begin_at_three_seconds_with_one_segment() {
     assert_eq!(peer.info().rto_ns, 3_000_000_000);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+//= type=test
+//# The value of R2 SHOULD correspond to at least 100 seconds (SHLD-11).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+//= type=test
+//# The following procedure MUST be used to handle excessive retransmissions of data segments
+//# (MUST-20):
 #[test]
 fn an_established_connection_is_given_up_after_fifteen_minutes() {
     let mut peer = Peer::established();
@@ -147,6 +188,10 @@ fn the_user_timeout_is_kept() {
 //= type=test
 //# SHOULD increase exponentially the interval
 //# between successive probes (SHLD-30).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+//= type=test
+//# The transmitting host SHOULD send the first zero-window probe when a zero window has existed for
+//# the retransmission timeout period (SHLD-29)
 #[test]
 fn a_closed_window_is_probed() {
     let mut peer = Peer::established();
@@ -214,6 +259,9 @@ fn a_peer_that_does_not_answer_probes_is_given_up() {
     assert_eq!(peer.levels().error, Some(TcpError::TimedOut));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
+//= type=test
+//# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
 #[test]
 fn a_window_smaller_than_a_segment_is_used_when_the_timer_says_so() {
     let mut peer = Peer::established();
@@ -231,6 +279,9 @@ fn a_window_smaller_than_a_segment_is_used_when_the_timer_says_so() {
 //# Keep-alive packets MUST only be sent when no sent data is
 //# outstanding, and no data or acknowledgment packets have been received
 //# for the connection within an interval (MUST-26).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+//= type=test
+//# An implementation SHOULD send a keep-alive segment with no data (SHLD-12)
 #[test]
 fn keepalives_ask_and_then_give_up() {
     let mut peer = Peer::established();
@@ -310,6 +361,12 @@ fn an_imported_connection_goes_on() {
 
 /// A lost acknowledgement once made the timeout as long as the wait it had caused: the echo of
 /// the first copy was taken for a round trip (found at 20% loss, where timeouts reached 120 s).
+//= https://www.rfc-editor.org/rfc/rfc6298#section-3
+//= type=test
+//# TCP MUST use Karn's algorithm [KP87] for taking RTT samples.
+//= https://www.rfc-editor.org/rfc/rfc6298#section-3
+//= type=test
+//# RTT samples MUST NOT be made using segments that were retransmitted
 #[test]
 fn the_echo_of_what_was_sent_before_the_repair_is_no_round_trip() {
     let stamped = Offer { timestamps: true, ..PLAIN };
@@ -335,6 +392,10 @@ fn the_echo_of_what_was_sent_before_the_repair_is_no_round_trip() {
 //# retransmit old data beyond SND.UNA+SND.WND (MAY-7), but SHOULD NOT
 //# time out the connection if data beyond the right window edge is not
 //# acknowledged (SHLD-17).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+//= type=test
+//# SHOULD retransmit normally the old unacknowledged data between SND.UNA and SND.UNA+SND.WND
+//# (SHLD-16)
 #[test]
 fn a_window_taken_back_over_data_under_way_is_probed_as_long_as_the_peer_answers() {
     let mut peer = Peer::established();
