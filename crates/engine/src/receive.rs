@@ -317,7 +317,6 @@ mod tests {
             deaf: false,
             window: 0,
             promise: Default::default(),
-
             arrivals: None,
         };
         let mut given = Vec::new();

@@ -111,6 +111,8 @@ drop_reasons! {
     TcpAcceptQueueFull => "tcp_accept_queue_full",
     /// An acknowledgement of the handshake, where the listener waits for data (TCP_DEFER_ACCEPT).
     TcpDeferred => "tcp_deferred",
+    /// Signed (RFC 2385), where no key has been agreed on.
+    TcpSigned => "tcp_signed",
     /// The connection table is full.
     TcpTableFull => "tcp_table_full",
     /// The owner has no room for the payload.

@@ -18,6 +18,7 @@ const SYN_OPTIONS: TcpOptions = TcpOptions {
     sack_permitted: true,
     timestamps: Some(Timestamps { value: 0x01020304, echo: 0 }),
     fast_open: None,
+    signed: false,
     sack: SackBlocks::NONE,
 };
 
@@ -99,6 +100,17 @@ fn a_known_kind_of_the_wrong_length_is_skipped() {
     let bytes = [2, 3, 5, 3, 4, 7, 7, 8, 4, 0, 0, 5, 9, 0, 0, 0, 0, 0, 0, 0, 3, 3, 2];
     let options = TcpOptions::parse(&bytes, true);
     assert_eq!(options, TcpOptions { window_scale: Some(2), ..TcpOptions::NONE });
+}
+
+#[test]
+fn a_signature_is_noted_if_it_has_sixteen_bytes() {
+    for (len, is_signed) in [(18, true), (17, false), (2, false)] {
+        let mut bytes = vec![19, len];
+        bytes.resize(usize::from(len), 7);
+        for syn in [false, true] {
+            assert_eq!(TcpOptions::parse(&bytes, syn).signed, is_signed, "{len} bytes");
+        }
+    }
 }
 
 #[test]

@@ -86,6 +86,7 @@ fn syn_options() -> impl Strategy<Value = TcpOptions> {
             sack_permitted,
             timestamps,
             fast_open,
+            signed: false,
             sack: SackBlocks::NONE,
         },
     )

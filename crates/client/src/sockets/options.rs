@@ -23,6 +23,9 @@ const SNDTIMEO_NEW: i32 = 67;
 /// linux/tcp.h; not in the libc crate.
 const TCP_FASTOPEN_KEY: i32 = 33;
 const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
+const TCP_MD5SIG: i32 = 14;
+const TCP_MD5SIG_EXT: i32 = 32;
+const TCP_AO_ADD_KEY: i32 = 38;
 const TCP_REPAIR: i32 = 19;
 const TCP_QUEUE_SEQ: i32 = 21;
 
@@ -89,12 +92,18 @@ fn is_silent(level: i32, name: i32) -> bool {
     )
 }
 
-/// Options that choose a way of the kernel's, which only the kernel can follow.
-fn chooses_a_way(level: i32, name: i32) -> bool {
-    matches!(
-        (level, name),
-        (SOCKET, libc::SO_MARK | libc::SO_BINDTODEVICE | libc::SO_BINDTOIFINDEX)
-    )
+/// Options that choose a way of the kernel's, or have segments signed: only the kernel can follow.
+fn is_for_kernel(level: i32, name: i32) -> bool {
+    signs(level, name)
+        || matches!(
+            (level, name),
+            (SOCKET, libc::SO_MARK | libc::SO_BINDTODEVICE | libc::SO_BINDTOIFINDEX)
+        )
+}
+
+/// Keys to sign segments with.
+fn signs(level: i32, name: i32) -> bool {
+    level == TCP && matches!(name, TCP_MD5SIG | TCP_MD5SIG_EXT | TCP_AO_ADD_KEY)
 }
 
 /// Whether an option's value has four bytes at the least: all but those of IP, which may have one, and
@@ -224,7 +233,11 @@ impl Sockets {
         match socket.connection() {
             None => {
                 self.set_before(&socket, level, name, bytes);
-                if chooses_a_way(level, name) && bytes.iter().any(|byte| *byte != 0) {
+                if is_for_kernel(level, name) && bytes.iter().any(|byte| *byte != 0) {
+                    if signs(level, name) {
+                        // Nobody without the key may come in on the other side.
+                        self.leave_engine(&socket);
+                    }
                     self.leave_for_its_way(&socket);
                 }
                 Verdict::Kernel
@@ -307,8 +320,8 @@ impl Sockets {
     fn leave_for_its_way(&self, socket: &Arc<Socket>) {
         let Some(era) = self.era().filter(|_| !socket.has_engine_side()) else { return };
         self.notice(Notice::OwnWay, || {
-            "a socket with a mark or a device of its own (SO_MARK, SO_BINDTODEVICE) goes through the \
-             kernel, which alone knows the ways that such sockets take"
+            "a socket with a mark, a device or keys of its own (SO_MARK, SO_BINDTODEVICE, TCP_MD5SIG) \
+             goes through the kernel, which alone can follow them"
                 .into()
         });
         self.give_to_kernel(era, socket);
@@ -365,6 +378,11 @@ impl Sockets {
                 | TCP_FASTOPEN_KEY
                 | TCP_FASTOPEN_NO_COOKIE,
             ) => return Err(Errno::INVAL),
+            _ if signs(level, name) => {
+                self.keep_option(socket, level, name, bytes)?;
+                self.name_option(level, name, "is refused (ENOPROTOOPT)");
+                return Err(Errno::NOPROTOOPT);
+            }
             // As to one without the rights.
             (TCP, TCP_REPAIR | TCP_QUEUE_SEQ) => {
                 self.name_option(level, name, "is refused (EPERM)");

@@ -450,6 +450,18 @@ impl Sockets {
         }
     }
 
+    /// Ends the engine's side of a listener for good.
+    pub(super) fn leave_engine(&self, socket: &Socket) {
+        let engine = held(socket.listening.write()).as_mut().and_then(|listening| {
+            listening.refused = Some(Refusal::ForGood);
+            listening.engine.take()
+        });
+        if let Some((endpoint, attachment)) = engine {
+            attachment.forget(endpoint.id());
+            endpoint.close();
+        }
+    }
+
     /// shutdown(2).
     pub fn shutdown(&self, fd: RawFd, how: i32) -> Verdict<()> {
         let socket = match self.called(fd) {
@@ -459,14 +471,7 @@ impl Sockets {
         };
         let Some(connection) = socket.connection() else {
             // A listener that is shut down listens no more, on either side.
-            let engine = held(socket.listening.write()).as_mut().and_then(|listening| {
-                listening.refused = Some(Refusal::ForGood);
-                listening.engine.take()
-            });
-            if let Some((endpoint, attachment)) = engine {
-                attachment.forget(endpoint.id());
-                endpoint.close();
-            }
+            self.leave_engine(&socket);
             return Verdict::Kernel;
         };
         let how = match how {

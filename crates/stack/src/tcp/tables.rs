@@ -142,8 +142,15 @@ impl Tcp {
         let segment = parse(segment).map_err(|_| DropReason::TcpMalformed)?;
         let local = SocketAddr::new(rx.local, segment.header.dst_port);
         let remote = SocketAddr::new(rx.remote, segment.header.src_port);
+        let place = self.flows.get(&Flow::new(local, remote)).copied();
+        // As Linux: what is signed is not believed by who has no key for it.
+        if segment.options.signed
+            && (matches!(place, Some(Place::Connection(_))) || self.listeners.find(local).is_some())
+        {
+            return Err(DropReason::TcpSigned);
+        }
         let mut iss = None;
-        match self.flows.get(&Flow::new(local, remote)).copied() {
+        match place {
             Some(Place::Connection(index)) => {
                 return self.on_connection_segment(now, index, rx, &segment, sink);
             }

@@ -17,6 +17,7 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+const SIGNATURE: u8 = 19;
 //= https://www.rfc-editor.org/rfc/rfc7413#section-9
 //# Current and new implementations SHOULD use option (34).
 const FAST_OPEN: u8 = 34;
@@ -162,6 +163,8 @@ pub struct TcpOptions {
     pub timestamps: Option<Timestamps>,
     /// RFC 7413, section 2; only on SYNs.
     pub fast_open: Option<FastOpenCookie>,
+    /// The segment is signed (RFC 2385); never written.
+    pub signed: bool,
     /// RFC 2018, section 3.
     pub sack: SackBlocks,
 }
@@ -174,6 +177,7 @@ impl TcpOptions {
         sack_permitted: false,
         timestamps: None,
         fast_open: None,
+        signed: false,
         sack: SackBlocks::NONE,
     };
 
@@ -253,6 +257,7 @@ impl TcpOptions {
                     echo: u32::from_be_bytes([e0, e1, e2, e3]),
                 });
             }
+            (SIGNATURE, [_, ..]) if value.len() == 16 => self.signed = true,
             (FAST_OPEN, cookie) if syn => self.fast_open = FastOpenCookie::parse(cookie, false),
             (EXPERIMENT, [a, b, cookie @ ..]) if syn && [*a, *b] == FAST_OPEN_MAGIC => {
                 self.fast_open = FastOpenCookie::parse(cookie, true);
