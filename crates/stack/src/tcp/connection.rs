@@ -31,6 +31,9 @@ use crate::api::{
     Instant, InterfaceIndex, Owner, SocketId, TcpError, TcpLevels, TcpOptions, TcpState,
 };
 
+/// Bytes of window beyond SO_RCVLOWAT, so that it is not used up before so much has come: several
+/// segments, as the last may not fit.
+const LOW_WATER_SLACK: u32 = 16 << 10;
 /// A deadline that is not set.
 pub const NEVER: u64 = u64::MAX;
 
@@ -461,7 +464,9 @@ impl Cold {
         }
         self.options = options;
         let limit = options.window_limit();
-        let least = if options.recv_tunes { options.recv_low_water } else { 0 };
+        let low_water = options.recv_low_water.saturating_add(LOW_WATER_SLACK);
+        let grows = options.recv_tunes && options.recv_low_water > 1;
+        let least = if grows { low_water } else { 0 };
         hot.rcv_limit = hot.rcv_limit.max(least).min(limit);
         hot.nodelay = options.nodelay;
         hot.cork = options.cork;
