@@ -69,7 +69,7 @@ def server(address, port, stop):
 
 class Reader:
     def __init__(self, draw, number, address, port):
-        self.how, self.count, self.at = HOWS[number % len(HOWS)], draw.randrange(1 << 19, 1 << 21), draw.randrange(MODULUS)
+        self.how, self.count, self.at = HOWS[number % len(HOWS)], draw.randrange(1 << 17, 1 << 20), draw.randrange(MODULUS)
         self.name = f"connection {number} ({self.how}, {self.count} bytes)"
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self.socket = socket.socket(family)

@@ -16,11 +16,13 @@ struct Finding {
 
 /// What the doctor finds on host B, started behind these words.
 fn findings(joined: &Joined, behind: &str) -> Vec<Finding> {
-    let line = format!("{behind} {} doctor --json", joined.executable.display());
-    let task = Task::words(line.trim()).env("OUTBOARD_SOCKET", &joined.socket);
-    let finished = joined.run(Side::B, task);
-    let told: serde_json::Value = serde_json::from_str(&finished.output)
-        .unwrap_or_else(|error| panic!("{error}: {}{}", finished.output, finished.errors));
+    let (socket, executable) = (joined.socket.display(), joined.executable.display());
+    let line = format!("env OUTBOARD_SOCKET={socket} {behind} {executable} doctor --json");
+    // With the host's own /sys.
+    let said = joined.lab.inside(Side::B, &line.split_whitespace().collect::<Vec<_>>());
+    let said = said.expect("a report");
+    let told: serde_json::Value =
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
     let text = |finding: &serde_json::Value, name: &str| {
         finding.get(name).and_then(|value| value.as_str()).map(str::to_owned)
     };
@@ -115,7 +117,18 @@ fn what_the_link_and_its_surroundings_lack_for_an_engine_is_found() {
         eprintln!("no VLAN interface can be made here: {made}");
     }
     joined.start_engine_on("ports=16,mode=generic", &[]);
-    expect(&findings(&joined, ""), &format!("{b}: XDP program"), "fair", "generic mode");
+    let driver = joined.says(Side::B, &format!("ethtool -i {b}"));
+    let verdict = if driver.contains("driver: veth") { "good" } else { "fair" };
+    expect(&findings(&joined, ""), &format!("{b}: XDP program"), verdict, "generic mode");
+    let plain = ["ip", "link", "add", "plain", "type", "dummy"];
+    if joined.lab.inside(Side::B, &plain).is_ok() {
+        joined.ip(Side::B, "link set plain up");
+        let (task, socket) = (Task::new(&joined.executable), joined.lab.scratch().join("c.sock"));
+        let arguments = ["--port", "xdp:plain,ports=16"];
+        let other = joined.lab.start_engine(task, Side::B, &socket, &arguments).expect("an engine");
+        expect(&findings(&joined, ""), "plain: XDP program", "fair", "generic mode");
+        drop(other);
+    }
     // What it serves, and who else would have a say in it.
     let rules = [
         "add table inet t",
