@@ -173,8 +173,8 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         .map_err(|why| fail("open a packet socket", "CAP_NET_RAW", why))?;
     let queues = opened.queues.len() as u32;
     let most = link.channels().map_or(queues, |(_, most)| most);
-    let spares = queues::spares(queues, most)
-        .map_err(|why| fail("open AF_XDP sockets", "CAP_NET_RAW", why))?;
+    let binding = Binding { index, way: opened.way, several_buffers };
+    let spares = binding.spares(&opened.memfd, queues, most);
     let description = PortDescription {
         kind: spec.kind,
         label: label.clone(),
@@ -217,11 +217,10 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     fds.extend(segmenting);
     fds.extend(opened.remotes.map(|remotes| remotes.map.into_fd()));
     let mut rings = Vec::new();
-    for queue in opened.queues {
+    for queue in opened.queues.into_iter().chain(spares) {
         fds.push(queue.fd);
         rings.push(queue.rings);
     }
-    fds.extend(spares);
     fds.extend(reserved.sockets);
     Ok(PortFds { fds, description, rings })
 }
@@ -495,10 +494,14 @@ impl XdpPort {
             1 => None,
             _ => Some(watch(&queues).map_err(|why| fail("watch the sockets", why))?),
         };
-        let spares = (0..facts.spares).zip(&mut fds).map(|(_, fd)| fd).collect();
         let XdpFacts { way, several_buffers, .. } = *facts;
         let binding = Binding { index: description.interface_index, way, several_buffers };
-        let growth = Growth { binding, sockets: Sockets::from_fd(sockets), memfd, spares };
+        let spares: io::Result<_> = (0..facts.spares)
+            .zip(&mut fds)
+            .map(|(at, fd)| binding.spare(&memfd, facts.queues + at, fd, rings.next()))
+            .collect();
+        let spares = spares.map_err(|why| fail("map the memory of AF_XDP", why))?;
+        let growth = Growth { binding, sockets: Sockets::from_fd(sockets), spares };
         let info = description.info();
         let claims = Claims::new(Owned::from_fd(owned), frame_bytes_max(info.mtu));
         Ok(Self {
@@ -514,7 +517,7 @@ impl XdpPort {
             waiting,
             growth,
             counts: Counts::from_fd(counts),
-            _held: [link].into_iter().chain(fds).collect(),
+            _held: [link, memfd].into_iter().chain(fds).collect(),
             now_ns: 0,
             next_look_ns: 0,
             looks: 0,

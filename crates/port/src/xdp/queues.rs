@@ -1,13 +1,14 @@
 //! A socket on every receive queue, with memory of its own, also on queues that are added while the
 //! port runs (`ethtool -L`). The kernel takes none away that has a socket.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use super::memory::{self, CHUNK_BYTES, Memory};
 use super::receive::{Layout, Queue};
-use super::socket;
+use super::socket::{self, Rings};
 use super::transmit;
 use super::ways::Way;
 use crate::bpf::{Map, MapKind};
@@ -15,6 +16,11 @@ use crate::bpf::{Map, MapKind};
 /// Receive queues that are served. What arrived on others would be the kernel's, which would reset
 /// the engine's connections.
 pub const QUEUES_MAX: u32 = 64;
+
+/// Queues that are made ready for when an interface may have more than it has,
+const SPARES_MAX: u32 = 8;
+/// and chunks of each to receive into: memory that is locked although it may never be used.
+const SPARE_CHUNKS: usize = 1024;
 
 /// Times that a queue is asked for again which an attempt before has just given back: the kernel
 /// takes a moment.
@@ -70,18 +76,44 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    /// Binds a socket to a queue, with memory from the end of the memfd. Its fill ring is full before
-    /// that: some drivers count on it.
-    fn bind(&self, fd: OwnedFd, memfd: &OwnedFd, number: u32) -> io::Result<Queue> {
+    /// A socket with so many chunks to receive into from the place of a queue in the memfd, and all of
+    /// them in its fill ring: some drivers count on that when it is bound.
+    fn prepare(&self, memfd: &OwnedFd, number: u32, chunks: usize) -> io::Result<Queue> {
         let range = range_of(number);
         rustix::fs::ftruncate(memfd, range.end as u64)?;
-        let memory = Memory::map(memfd, range)?;
+        let end = range.end - (chunks_of(number) - chunks) * CHUNK_BYTES;
+        let memory = Memory::map(memfd, range.start..end)?;
         let layout = Layout::of(self.way);
+        let fd = socket::open()?;
         socket::prepare(&fd, &memory, layout)?;
-        let mut queue = Queue::new(fd, None, memory, layout, chunks_of(number))?;
+        let mut queue = Queue::new(fd, None, memory, layout, chunks)?;
         queue.fill();
-        socket::bind(&queue.fd, self.index, number, self.way, self.several_buffers)?;
         Ok(queue)
+    }
+
+    fn bind(&self, queue: &Queue, number: u32) -> io::Result<()> {
+        socket::bind(&queue.fd, self.index, number, self.way, self.several_buffers)
+    }
+
+    /// Sockets for queues that may be added, of an interface with so many queues `now` and at `most`.
+    /// Their memory is locked at once, for which the privileges of the start are needed; what is
+    /// refused is told when such a queue comes.
+    pub(super) fn spares(&self, memfd: &OwnedFd, now: u32, most: u32) -> Vec<Queue> {
+        let numbers = now..most.min(QUEUES_MAX).min(now + SPARES_MAX);
+        numbers.map_while(|number| self.prepare(memfd, number, SPARE_CHUNKS).ok()).collect()
+    }
+
+    /// The same in the running port, made of their descriptors.
+    pub(super) fn spare(
+        &self,
+        memfd: &OwnedFd,
+        number: u32,
+        fd: OwnedFd,
+        rings: Option<Rings>,
+    ) -> io::Result<Queue> {
+        let start = range_of(number).start;
+        let memory = Memory::map(memfd, start..start + SPARE_CHUNKS * CHUNK_BYTES)?;
+        Queue::new(fd, rings, memory, Layout::of(self.way), SPARE_CHUNKS)
     }
 
     /// A socket on every queue, put into the map.
@@ -89,17 +121,18 @@ impl Binding {
         let memfd = memory::create(0)?;
         let mut queues: Vec<Queue> = Vec::new();
         for number in 0..QUEUES_MAX {
-            let mut bound = self.bind(socket::open()?, &memfd, number);
+            let queue = self.prepare(&memfd, number, chunks_of(number))?;
+            let mut bound = self.bind(&queue, number);
             for _ in 0..BINDS_MAX {
                 match &bound {
                     Err(why) if why.raw_os_error() == Some(libc::EBUSY) => {}
                     _ => break,
                 }
                 std::thread::sleep(BIND_PAUSE);
-                bound = self.bind(socket::open()?, &memfd, number);
+                bound = self.bind(&queue, number);
             }
             match bound {
-                Ok(queue) => {
+                Ok(()) => {
                     sockets.set(number, &queue.fd)?;
                     queues.push(queue);
                 }
@@ -115,47 +148,25 @@ impl Binding {
     }
 }
 
-/// Sockets for queues that may be added, of an interface with so many queues `now` and at `most`. The
-/// process may lock the memory that they will need, if it may give itself that right.
-pub(super) fn spares(now: u32, most: u32) -> io::Result<Vec<OwnedFd>> {
-    let spares = now..most.min(QUEUES_MAX);
-    if !spares.is_empty() {
-        lift_locked_memory();
-    }
-    spares.map(|_| socket::open()).collect()
-}
-
-/// What is locked with CAP_IPC_LOCK does not count; what will be locked without it does, together with
-/// that of all processes of the user.
-fn lift_locked_memory() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Memlock);
-    let unlimited = Rlimit { current: None, maximum: None };
-    if setrlimit(Resource::Memlock, unlimited).is_err() {
-        // Without CAP_SYS_RESOURCE: a queue that cannot be served is told of when it comes.
-        let _ = setrlimit(Resource::Memlock, Rlimit { current: limit.maximum, ..limit });
-    }
-}
-
 /// Serves queues that are added.
 #[derive(Debug)]
 pub(super) struct Growth {
     pub(super) binding: Binding,
     pub(super) sockets: Sockets,
-    pub(super) memfd: OwnedFd,
-    pub(super) spares: Vec<OwnedFd>,
+    /// For the queues to come, in their order.
+    pub(super) spares: VecDeque<Queue>,
 }
 
 impl Growth {
     /// Serves queues until there are so many. Those that can be served are, also when it fails.
     pub(super) fn serve(&mut self, queues: &mut Vec<Queue>, wanted: u32) -> io::Result<()> {
         for number in queues.len() as u32..wanted {
-            let Some(spare) = self.spares.pop() else {
-                return Err(io::Error::other(format!("it serves {QUEUES_MAX} at most")));
+            let Some(spare) = self.spares.front() else {
+                return Err(io::Error::other("more than were made ready for at the start"));
             };
-            let queue = self.binding.bind(spare, &self.memfd, number)?;
-            self.sockets.set(number, &queue.fd)?;
-            queues.push(queue);
+            self.binding.bind(spare, number)?;
+            self.sockets.set(number, &spare.fd)?;
+            queues.extend(self.spares.pop_front());
         }
         Ok(())
     }
