@@ -5,7 +5,7 @@ use outboard_port::impair::Impaired;
 use outboard_port::pair::{PairConfig, pair};
 use outboard_port::pcap;
 use outboard_port::spec::Impairment;
-use outboard_port::{Offloads, OpenError, Port, from_fds, open};
+use outboard_port::{LinkState, Offloads, OpenError, Port, from_fds, open};
 
 mod suite;
 
@@ -85,6 +85,45 @@ fn an_xdp_port_carries_frames_of_several_pages_through_several_queues() {
             suite::frames_arrive_intact_and_in_order(&mut ports);
             ports.swap();
             suite::frames_arrive_intact_and_in_order(&mut ports);
+        }
+    });
+}
+
+#[test]
+fn an_xdp_port_serves_queues_that_are_added() {
+    in_namespace("xdp with more queues", || {
+        let set = |end: &str, way: &str, count: &str| {
+            let mut command = std::process::Command::new("ethtool");
+            let asked = command.args(["-L", end, way, count]).output();
+            asked.is_ok_and(|output| output.status.success())
+        };
+        for option in ["", ",mode=copy"] {
+            let end = "numrxqueues 3 numtxqueues 3";
+            ip(&format!("link add obx9 {end} type veth peer name obx10 {end}"));
+            let ends = ["obx9", "obx10"];
+            let is_set = ends.iter().all(|end| set(end, "rx", "1") && set(end, "tx", "1"));
+            if !is_set {
+                eprintln!("SKIPPED queues that are added: ethtool sets none here");
+                return;
+            }
+            let mut ports = xdp_on(ends, option);
+            for way in ["rx", "tx"] {
+                assert!(ends.iter().all(|end| set(end, way, "3")), "{way}{option}");
+            }
+            for port in [&mut ports.a, &mut ports.b] {
+                let link = LinkState { receive_queues: Some(3), takes_large: true };
+                port.follow_link(&link).unwrap();
+                assert_eq!(port.counters().rx_queues_unserved, 0);
+                // More than there are.
+                let link = LinkState { receive_queues: Some(4), takes_large: true };
+                assert!(port.follow_link(&link).is_err());
+                assert_eq!(port.counters().rx_queues_unserved, 1);
+            }
+            suite::frames_arrive_intact_and_in_order(&mut ports);
+            ports.swap();
+            suite::frames_arrive_intact_and_in_order(&mut ports);
+            drop(ports);
+            ip("link del obx9");
         }
     });
 }
