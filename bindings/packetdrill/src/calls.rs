@@ -15,6 +15,9 @@ use crate::interface::{PacketdrillInterface, Userdata};
 use crate::machine::Machine;
 use crate::memory;
 
+/// Bytes that are spliced or sent from a file at once, as much as a pipe holds.
+const PIPE_BYTES: usize = 65536;
+
 /// The table for a machine.
 pub fn table(userdata: Userdata) -> PacketdrillInterface {
     PacketdrillInterface {
@@ -258,6 +261,18 @@ fn send_bytes(
     count(sent.map(|answer| answer.value.unsigned_abs() as usize))
 }
 
+/// Where to; a connection cannot be opened to no address at all.
+fn destination(
+    to: Result<Option<SocketAddr>, Errno>,
+    len: socklen_t,
+    flags: c_int,
+) -> Result<Option<SocketAddr>, Errno> {
+    match to {
+        Ok(None) if len > 0 && flags & libc::MSG_FASTOPEN != 0 => Err(Errno::OPNOTSUPP),
+        to => to,
+    }
+}
+
 unsafe extern "C" fn write(u: Userdata, fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: the same promise.
     unsafe { send(u, fd, from, len, 0) }
@@ -294,7 +309,7 @@ unsafe extern "C" fn sendto(
 ) -> ssize_t {
     // SAFETY: packetdrill's buffer and address are as sendto(2) demands.
     let (bytes, to) = unsafe { (memory::read(from, len), memory::address(to, to_len)) };
-    send_bytes(u, fd, bytes, flags, to)
+    send_bytes(u, fd, bytes, flags, destination(to, to_len, flags))
 }
 
 unsafe extern "C" fn sendmsg(
@@ -508,18 +523,77 @@ unsafe extern "C" fn epoll_wait(
     }))
 }
 
-unsafe extern "C" fn pipe(_: Userdata, _: *mut c_int) -> c_int {
-    memory::answer(Err(Errno::NOSYS))
+/// Whether a number is a socket of ours.
+pub fn is_ours(machine: &Machine, fd: c_int) -> bool {
+    let asked = machine.ask(|program| program.call(SystemCall::StatusFlags { fd }));
+    asked != Err(Errno::BADF)
 }
 
+/// A pipe of the kernel's.
+unsafe extern "C" fn pipe(_: Userdata, ends: *mut c_int) -> c_int {
+    // SAFETY: packetdrill gives room for two.
+    unsafe { libc::pipe(ends) }
+}
+
+/// From a socket to a pipe, or from a pipe to a socket.
 unsafe extern "C" fn splice(
-    _: Userdata,
-    _: c_int,
+    u: Userdata,
+    from: c_int,
     _: *mut loff_t,
-    _: c_int,
+    to: c_int,
     _: *mut loff_t,
-    _: size_t,
-    _: c_uint,
+    len: size_t,
+    flags: c_uint,
 ) -> ssize_t {
-    memory::answer(Err(Errno::NOSYS))
+    let mut bytes = vec![0_u8; len.min(PIPE_BYTES)];
+    if is_ours(machine(u), from) {
+        let at_mark = system_call(u, SystemCall::AtMark { fd: from });
+        if at_mark.is_ok_and(|answer| answer.bytes.first() == Some(&1)) {
+            // The urgent byte is not spliced.
+            return 0;
+        }
+        let wait = if flags & libc::SPLICE_F_NONBLOCK == 0 { 0 } else { libc::MSG_DONTWAIT };
+        return count(receive(u, from, (bytes.len(), 0), wait).and_then(|message| {
+            let (start, len) = (message.bytes.as_ptr(), message.bytes.len());
+            // SAFETY: the bytes are ours, and so many.
+            let written = unsafe { libc::write(to, start.cast(), len) };
+            usize::try_from(written).map_err(|_| Errno::IO)
+        }));
+    }
+    // SAFETY: the buffer is ours, and has so much room.
+    let got = unsafe { libc::read(from, bytes.as_mut_ptr().cast(), bytes.len()) };
+    let Ok(got) = usize::try_from(got) else { return -1 };
+    bytes.truncate(got);
+    let more = if flags & libc::SPLICE_F_MORE == 0 { 0 } else { libc::MSG_MORE };
+    send_bytes(u, to, Ok(bytes), more, Ok(None))
+}
+
+/// sendfile(2) to a socket of ours.
+///
+/// # Safety
+/// `offset` is null or points to one.
+pub unsafe fn send_file(
+    machine: &Machine,
+    to: c_int,
+    from: c_int,
+    offset: *mut libc::off_t,
+    len: size_t,
+) -> ssize_t {
+    let mut bytes = vec![0_u8; len.min(PIPE_BYTES)];
+    // SAFETY: the buffer is ours and has so much room; the offset is as sendfile(2) demands.
+    let got = unsafe {
+        match offset.as_mut() {
+            None => libc::read(from, bytes.as_mut_ptr().cast(), bytes.len()),
+            Some(at) => {
+                let got = libc::pread(from, bytes.as_mut_ptr().cast(), bytes.len(), *at);
+                *at += got.max(0) as libc::off_t;
+                got
+            }
+        }
+    };
+    let Ok(got) = usize::try_from(got) else { return -1 };
+    bytes.truncate(got);
+    let call = SystemCall::Send { fd: to, bytes, flags: 0, to: None };
+    let sent = machine.call(move |program| program.call(call));
+    count(sent.map(|answer| answer.value.unsigned_abs() as usize))
 }

@@ -6,6 +6,7 @@
 //! thread has looked at the clock, so that the moment is told rightly.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
@@ -20,6 +21,9 @@ use crate::surroundings::Surroundings;
 const LOOK_NS: u64 = 1_000;
 /// How long a packet is waited for. Retransmissions end within 15 minutes and a bit.
 const PATIENCE_NS: u64 = 2_000_000_000_000;
+
+/// How often it is looked whether the other thread sleeps.
+const LOOKS_MAX: usize = 100_000;
 
 /// A thread's call.
 #[derive(Debug)]
@@ -40,6 +44,8 @@ struct State {
     ahead_ns: u64,
     packets: VecDeque<(u64, Vec<u8>)>,
     blocked: Option<Blocked>,
+    /// The other thread's folder below /proc.
+    second: Option<PathBuf>,
 }
 
 /// The machine under test.
@@ -58,6 +64,7 @@ impl Machine {
             ahead_ns: 1_000_000_000,
             packets: VecDeque::new(),
             blocked: None,
+            second: None,
         };
         Self {
             state: Mutex::new(state),
@@ -112,6 +119,7 @@ impl Machine {
                 return outcome;
             }
             state.blocked = Some(Blocked::Pending);
+            state.second = std::fs::read_link("/proc/thread-self").ok();
             loop {
                 match state.blocked.take() {
                     Some(Blocked::Ended(outcome)) => {
@@ -147,6 +155,7 @@ impl Machine {
             ours.forget_servers();
         }
         ours.open_port(!surroundings.is_stuck());
+        ours.cut_frames(!surroundings.has_tso());
     }
 
     /// Something that never waits, also while the other thread's call does.
@@ -188,6 +197,11 @@ impl Machine {
                 while state.blocked.is_some() {
                     state = self.wait(state);
                 }
+                if let Some(thread) = state.second.clone() {
+                    drop(state);
+                    until_at_rest(&thread);
+                    state = self.state();
+                }
                 continue;
             }
             if state.now() >= until || enough(&state) {
@@ -215,7 +229,11 @@ impl Machine {
         let mut state = self.state();
         let mut bytes = frame::packet_frame(packet);
         frame::address_to(&mut bytes, MAC);
-        state.ours()?.inject(bytes);
+        let segment = state.surroundings.segment_bytes();
+        match segment.filter(|&len| frame::payload_len(packet) > usize::from(len)) {
+            Some(len) => state.ours()?.inject_coalesced(bytes, len),
+            None => state.ours()?.inject(bytes),
+        }
         // What follows from it at once happens before the script goes on.
         let now = state.now();
         drop(self.pass(state, now, &|_| false));
@@ -231,15 +249,30 @@ impl Machine {
     }
 }
 
+/// Waits until a thread of this process sleeps: packetdrill's second one then has dealt with the
+/// end of its call, as it would have long before anything else happens in real time.
+fn until_at_rest(thread: &Path) {
+    let path = Path::new("/proc").join(thread).join("stat");
+    for _ in 0..LOOKS_MAX {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        // The state follows the name, which ends with the last parenthesis.
+        if text.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('S')) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
 impl State {
     /// The host, made when it is first needed.
     fn ours(&mut self) -> Result<&mut Ours, Errno> {
         if self.ours.is_none() {
             let settings = self.surroundings.settings();
-            let ours = Ours::new(&settings).map_err(|why| {
+            let mut ours = Ours::new(&settings).map_err(|why| {
                 eprintln!("outboard: no host for this script: {}", why.0);
                 Errno::NOSYS
             })?;
+            ours.cut_frames(!self.surroundings.has_tso());
             // The script's clock runs on from where it was.
             let now = self.ahead_ns;
             self.ahead_ns = now.wrapping_sub(ours.now());

@@ -39,6 +39,41 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     status
 }
 
+/// sendfile(2), which packetdrill calls itself.
+///
+/// # Safety
+/// As sendfile(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(
+    to: c_int,
+    from: c_int,
+    offset: *mut libc::off_t,
+    len: libc::size_t,
+) -> libc::ssize_t {
+    if let Some(machine) = MACHINE.get().filter(|machine| calls::is_ours(machine, to)) {
+        // SAFETY: the caller's offset is as sendfile(2) demands.
+        return unsafe { calls::send_file(machine, to, from, offset, len) };
+    }
+    // SAFETY: the same arguments.
+    let sent = unsafe { libc::syscall(libc::SYS_sendfile, to, from, offset, len) };
+    sent as libc::ssize_t
+}
+
+/// The same under the name that it has where offsets have 64 bits.
+///
+/// # Safety
+/// As sendfile(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile64(
+    to: c_int,
+    from: c_int,
+    offset: *mut libc::off_t,
+    len: libc::size_t,
+) -> libc::ssize_t {
+    // SAFETY: the same arguments.
+    unsafe { sendfile(to, from, offset, len) }
+}
+
 /// getsockopt(2): packetdrill reads TCP_INFO and the like for a script's assertions.
 ///
 /// # Safety

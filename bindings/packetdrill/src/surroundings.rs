@@ -69,6 +69,16 @@ impl Surroundings {
         text.lines().any(|line| matches!(*words(line), ["ip", "tcp_metrics", "flush", ..]))
     }
 
+    /// Whether the device cuts large segments itself.
+    pub fn has_tso(&self) -> bool {
+        self.tso
+    }
+
+    /// Payload of the segments that a larger packet of the script stands for.
+    pub fn segment_bytes(&self) -> Option<u16> {
+        self.option("mss").and_then(|text| text.parse().ok())
+    }
+
     /// Whether the device takes no packet at all.
     pub fn is_stuck(&self) -> bool {
         self.stuck
@@ -110,7 +120,9 @@ impl Surroundings {
             // All the world is on the link, so that no gateway needs to be known.
             addresses: vec![(local.unwrap_or(usual), 0)],
             numbers: Numbers::Real,
-            tso: self.tso,
+            // As the device that packetdrill makes for the kernel has it; where commands have
+            // switched it off, large frames are cut behind the stack.
+            tso: true,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Frames out of packets, and back.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use wire::checksum::Sum;
 use wire::ethernet::{self, EtherType, EthernetHeader};
@@ -342,6 +342,76 @@ pub fn packet_of(frame: &[u8]) -> Option<&[u8]> {
         }
         _ => None,
     }
+}
+
+/// Bytes of payload of a packet's TCP segment, from its IP header on; 0 where there is none.
+pub fn payload_len(packet: &[u8]) -> usize {
+    let (ip_len, protocol) = match packet.first().map(|first| first >> 4) {
+        Some(4) => (usize::from(packet[0] & 15) * 4, packet.get(9)),
+        Some(6) => (40, packet.get(6)),
+        _ => return 0,
+    };
+    if protocol != Some(&6) {
+        return 0;
+    }
+    let tcp_len = packet.get(ip_len + 12).map_or(0, |offset| usize::from(offset >> 4) * 4);
+    packet.len().saturating_sub(ip_len + tcp_len)
+}
+
+/// Cuts a large TCP frame into segments of `size` bytes of payload, with complete checksums. One
+/// that is none stays as it is.
+pub fn cut(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
+    let whole = || vec![bytes.to_vec()];
+    let Ok((header, packet)) = ethernet::parse(bytes) else { return whole() };
+    let ip_at = bytes.len() - packet.len();
+    let is_v4 = header.ethertype == EtherType::IPV4;
+    let ip_len = match packet.first() {
+        Some(first) if is_v4 => usize::from(first & 15) * 4,
+        _ => 40,
+    };
+    let tcp_at = ip_at + ip_len;
+    let Some(offset) = bytes.get(tcp_at + 12) else { return whole() };
+    let header_bytes = tcp_at + usize::from(offset >> 4) * 4;
+    let (Some(head), Some(payload)) = (bytes.get(..header_bytes), bytes.get(header_bytes..)) else {
+        return whole();
+    };
+    let parts: Vec<&[u8]> = payload.chunks(size.max(1)).collect();
+    let mut cut = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        let mut frame = [head, part].concat();
+        let len = frame.len();
+        let (ip, segment) = frame.split_at_mut(tcp_at);
+        let ip = &mut ip[ip_at..];
+        let seq = u32::from_be_bytes([segment[4], segment[5], segment[6], segment[7]]);
+        segment[4..8].copy_from_slice(&seq.wrapping_add((index * size) as u32).to_be_bytes());
+        // FIN and PSH are the last one's, CWR is the first one's.
+        segment[13] &= if index + 1 < parts.len() { !0x09 } else { 0xff };
+        segment[13] &= if index > 0 { !0x80 } else { 0xff };
+        segment[16..18].fill(0);
+        let tcp_len = (len - tcp_at) as u32;
+        let pseudo = if is_v4 {
+            let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
+            let (src, dst) = (address(12), address(16));
+            ip[2..4].copy_from_slice(&((len - ip_at) as u16).to_be_bytes());
+            ip[10..12].fill(0);
+            let sum = Sum::of(ip).finish();
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            Sum::pseudo_v4(src, dst, Protocol::TCP, tcp_len)
+        } else {
+            let address = |at: usize| {
+                let mut octets = [0; 16];
+                octets.copy_from_slice(&ip[at..at + 16]);
+                Ipv6Addr::from(octets)
+            };
+            let (src, dst) = (address(8), address(24));
+            ip[4..6].copy_from_slice(&(tcp_len as u16).to_be_bytes());
+            Sum::pseudo_v6(src, dst, Protocol::TCP, tcp_len)
+        };
+        let sum = pseudo.then(Sum::of(segment)).finish();
+        segment[16..18].copy_from_slice(&sum.to_be_bytes());
+        cut.push(frame);
+    }
+    if cut.is_empty() { whole() } else { cut }
 }
 
 /// What came out of the host.

@@ -113,11 +113,23 @@ impl Ours {
     /// Takes other kernel settings while it runs.
     pub fn follow(&mut self, sysctls: &sysctls::Sysctls) {
         self.host.follow(sysctls);
+        self.program.follow(sysctls);
     }
 
     /// Forgets what is remembered of servers, as `ip tcp_metrics flush` does.
     pub fn forget_servers(&mut self) {
         self.host.forget_servers();
+    }
+
+    /// Whether large segments leave as they are, as a device that cuts them itself takes them.
+    pub fn cut_frames(&mut self, cut: bool) {
+        self.host.cut_frames(cut);
+    }
+
+    /// A frame arrives that stands for several segments of so many bytes.
+    pub fn inject_coalesced(&mut self, mut frame: Vec<u8>, segment_bytes: u16) {
+        frame::address_to(&mut frame, host::MAC);
+        self.host.arrive_coalesced(frame, segment_bytes);
     }
 
     /// Whether its port takes frames to send.

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use client::Session;
@@ -10,10 +11,10 @@ use engine::control::exchange::{Answer, Command, SessionKey, Shown};
 use engine::session::{SessionSeed, SessionWho};
 use engine::stats::Counters;
 use engine::{Cidr, Limits, PortSetup, Worker, WorkerConfig};
-use port::{Offloads, RxChecksum, RxMeta};
+use port::{Gso, GsoKind, Offloads, RxChecksum, RxMeta, TxMeta};
 use shm::control::{FromEngine, InterfaceInfo, Socket, ToEngine, Wait};
 use shm::region::Region;
-use sim::port::{Arrived, SimPort, Wires, locked};
+use sim::port::{Arrived, Sent, SimPort, Wires, locked};
 use stack::api::Instant;
 use wire::MacAddr;
 
@@ -40,6 +41,8 @@ pub struct Host {
     limits: Limits,
     mtu: u16,
     addresses: Vec<(IpAddr, u8)>,
+    /// Large frames are cut on their way out, as the kernel does it for a device.
+    cuts: AtomicBool,
 }
 
 impl Host {
@@ -102,7 +105,13 @@ impl Host {
             limits,
             mtu: settings.mtu,
             addresses: settings.addresses.clone(),
+            cuts: AtomicBool::new(false),
         })
+    }
+
+    /// Whether large frames are cut on their way out.
+    pub fn cut_frames(&self, cut: bool) {
+        self.cuts.store(cut, Ordering::Relaxed);
     }
 
     /// Gives the program its session.
@@ -215,10 +224,30 @@ impl Host {
         locked(&self.wires).arrived.push_back(Arrived { bytes, meta });
     }
 
+    /// A frame comes in that stands for several segments of so many bytes.
+    pub fn arrive_coalesced(&self, bytes: Vec<u8>, segment_bytes: u16) {
+        let is_v6 = bytes.get(12..14) == Some(&[0x86, 0xdd]);
+        let kind = if is_v6 { GsoKind::Tcp6 } else { GsoKind::Tcp4 };
+        let gso = Some(Gso { size: segment_bytes, kind });
+        let meta = RxMeta { checksum: RxChecksum::Unknown, gso };
+        locked(&self.wires).arrived.push_back(Arrived { bytes, meta });
+    }
+
     /// Frames that went out, as they are on a wire.
     pub fn take_sent(&self) -> Vec<Vec<u8>> {
         let sent = std::mem::take(&mut locked(&self.wires).sent);
-        sent.into_iter()
+        let cuts = self.cuts.load(Ordering::Relaxed);
+        let whole = sent.into_iter().flat_map(|mut sent| match sent.meta.gso {
+            Some(gso) if cuts => crate::frame::cut(&sent.bytes, gso.size.into())
+                .into_iter()
+                .map(|bytes| Sent { bytes, meta: TxMeta::default() })
+                .collect(),
+            _ => {
+                sent.meta.gso = None;
+                vec![sent]
+            }
+        });
+        whole
             .map(|mut sent| {
                 if let Some((start, offset)) = sent.meta.checksum {
                     let (start, offset) = (usize::from(start), usize::from(offset));

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use client::sockets::{EpollEvent, Errno, Kernel, PollFd, Received, SigMask};
 use sim::port::locked;
 
-use super::Settings;
 use super::baton::Baton;
+use super::{Settings, sysctls};
 
 /// What numbers descriptors have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct InMemory {
     baton: Arc<Baton>,
     addresses: Vec<IpAddr>,
     numbers: Numbers,
+    /// Data may go with SYNs.
+    opens_fast: AtomicBool,
     /// Something real to lend.
     token: OwnedFd,
 }
@@ -93,7 +96,22 @@ impl InMemory {
             .expect("a descriptor can be had");
         let files = Files { next_port: FREE_PORTS, ..Files::default() };
         let addresses = settings.addresses.iter().map(|(address, _)| *address).collect();
-        Self { files: Mutex::new(files), baton, addresses, numbers: settings.numbers, token }
+        let tcp = sysctls::meaning(&settings.sysctls).0;
+        let opens_fast = AtomicBool::new(tcp.fast_open & 1 != 0);
+        Self {
+            files: Mutex::new(files),
+            baton,
+            addresses,
+            numbers: settings.numbers,
+            opens_fast,
+            token,
+        }
+    }
+
+    /// Takes other settings while it runs.
+    pub fn follow(&self, sysctls: &sysctls::Sysctls) {
+        let opens_fast = sysctls::meaning(sysctls).0.fast_open & 1 != 0;
+        self.opens_fast.store(opens_fast, Ordering::Relaxed);
     }
 
     /// A file under a new number.
@@ -406,6 +424,10 @@ impl Kernel for InMemory {
                 }
                 if !admits(level, name, value) {
                     return Err(Errno::INVAL);
+                }
+                let opens = (level, name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT);
+                if opens && !self.opens_fast.load(Ordering::Relaxed) {
+                    return Err(Errno::OPNOTSUPP);
                 }
                 options.insert((level, name), value);
                 Ok(())

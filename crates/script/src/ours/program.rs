@@ -44,9 +44,13 @@ fn or_kernel<T>(
     }
 }
 
-fn first_int(bytes: &[u8]) -> Result<i32, Errno> {
-    let word = bytes.get(..4).and_then(|word| word.try_into().ok());
-    word.map(i32::from_ne_bytes).ok_or(Errno::INVAL)
+/// An option's int; those of IP may have a single byte.
+fn first_int(level: i32, bytes: &[u8]) -> Result<i32, Errno> {
+    match (bytes.first_chunk(), bytes.first()) {
+        (Some(word), _) => Ok(i32::from_ne_bytes(*word)),
+        (None, Some(byte)) if level == libc::IPPROTO_IP => Ok(i32::from(*byte)),
+        _ => Err(Errno::INVAL),
+    }
 }
 
 impl Program {
@@ -125,7 +129,7 @@ impl Program {
                             [&b"cubic"[..], b"reno", b"dctcp", b"bbr"].contains(&&bytes[..]);
                         return if known { Ok(()) } else { Err(Errno::NOENT) };
                     }
-                    kernel.set_option(fd, level, name, first_int(&bytes)?)
+                    kernel.set_option(fd, level, name, first_int(level, &bytes)?)
                 }))
             }
             SystemCall::Poll { fds, timeout_ms } => self.poll(&fds, timeout_ms),
@@ -152,6 +156,11 @@ impl Program {
         bytes.truncate(got.len);
         control.truncate(got.control_len);
         Ok(Message { len: got.len, bytes, control, flags: got.flags, from: got.from })
+    }
+
+    /// The kernel takes other settings.
+    pub(super) fn follow(&self, sysctls: &super::sysctls::Sysctls) {
+        self.kernel.follow(sysctls);
     }
 
     /// connect(2) to no address at all, which ends a connection.

@@ -17,6 +17,7 @@ const AS_WE_ARE: &[(&str, &str)] = &[
     ("net.ipv4.tcp_no_metrics_save", "1"),
     ("net.ipv4.tcp_frto", "2"),
     ("net.ipv4.tcp_recovery", "1"),
+    ("net.ipv4.tcp_tso_win_divisor", "3"),
 ];
 
 /// What TCP is set to, and what of the settings means nothing to our stack.
