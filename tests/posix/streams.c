@@ -107,7 +107,8 @@ static void unsent_low_water(void) {
     long total = 0;
     for (ssize_t put; (put = write(fd, bytes, 4096)) > 0;) total += put;
     say("full %s", strerrorname_np(errno));
-    int ahead = queued(fd, SIOCOUTQNSD), outstanding = queued(fd, SIOCOUTQ);
+    /* In this order: what is acknowledged in between makes both less. */
+    int outstanding = queued(fd, SIOCOUTQ), ahead = queued(fd, SIOCOUTQNSD);
     begin("ahead %d", ahead >= 16384 && ahead < 16384 + 2 * 65536);
     finish(" of %d", outstanding >= ahead && outstanding <= total);
     say("writable %s", bits(poll_one(fd, POLLOUT, 0)));

@@ -14,13 +14,17 @@ struct Finding {
     advice: Option<String>,
 }
 
+/// What `outboard doctor` says on host B, started behind these words, with the host's own /sys.
+fn said(joined: &Joined, behind: &str, how: &str) -> String {
+    let (socket, executable) = (joined.socket.display(), joined.executable.display());
+    let line = format!("env OUTBOARD_SOCKET={socket} {behind} {executable} doctor {how}");
+    let line: Vec<&str> = line.split_whitespace().collect();
+    joined.lab.inside(Side::B, &line).expect("a report")
+}
+
 /// What the doctor finds on host B, started behind these words.
 fn findings(joined: &Joined, behind: &str) -> Vec<Finding> {
-    let (socket, executable) = (joined.socket.display(), joined.executable.display());
-    let line = format!("env OUTBOARD_SOCKET={socket} {behind} {executable} doctor --json");
-    // With the host's own /sys.
-    let said = joined.lab.inside(Side::B, &line.split_whitespace().collect::<Vec<_>>());
-    let said = said.expect("a report");
+    let said = said(joined, behind, "--json");
     let told: serde_json::Value =
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
     let text = |finding: &serde_json::Value, name: &str| {
@@ -57,7 +61,7 @@ fn a_doctor_finds_nothing_lacking_where_an_engine_runs_and_says_so_in_words() {
     expect(&found, "routing rules", "good", "usual");
     let lacking: Vec<_> = found.iter().filter(|finding| finding.verdict == "lacking").collect();
     assert!(lacking.is_empty(), "{lacking:?}");
-    let words = joined.run(Side::B, Task::new(&joined.executable).arg("doctor")).output;
+    let words = said(&joined, "", "");
     for finding in &found {
         assert!(words.contains(&finding.subject), "{}: {words}", finding.subject);
     }

@@ -71,7 +71,7 @@ fn queues_that_are_added_are_served_and_none_is_taken_away() {
     let stop = joined.lab.scratch().join("stop");
     let many = Task::new(PYTHON).args(["-c", MANY, SERVER, "32"]).arg(&stop);
     let mut many = joined.start_ready(Side::A, many, |one| one.output().contains("open"));
-    assert_eq!(joined.counter("accepts"), 32);
+    eventually("acceptance of all by the engine", || joined.counter("accepts") == 32);
     let mut turns = 0;
     let mut go_on = |many: &mut outboard::lab::Program| {
         turns = 1 + many.output().matches("turn").count().max(turns);
