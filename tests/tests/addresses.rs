@@ -46,22 +46,25 @@ fn an_address_that_is_replaced_takes_its_listeners_and_connections_along() {
         let b = joined.link.end(Side::B);
         let mut keeper = Keeper::of_redis(&joined);
         let (server, second) = (joined.server(), joined.spare_address());
-        // The same address with another prefix (of IPv6, an address has one), and the old one away.
-        if joined.family == Family::V4 {
-            joined.ip(Side::B, &format!("addr add {server}/25 dev {b}"));
-            joined.remove_address(Side::B, server);
-            joined.add_address(Side::B, server);
-            joined.ip(Side::B, &format!("addr del {server}/25 dev {b}"));
-        } else {
-            joined.ip(Side::B, &format!("addr replace {server}/64 dev {b} preferred_lft 0"));
-        }
+        // The same address with another prefix, and the old one away; of IPv6 an address has one.
+        let prefix = match joined.family {
+            Family::V4 => {
+                joined.ip(Side::B, &format!("addr add {server}/25 dev {b}"));
+                joined.remove_address(Side::B, server);
+                25
+            }
+            Family::V6 => {
+                joined.ip(Side::B, &format!("addr replace {server}/64 dev {b} preferred_lft 0"));
+                64
+            }
+        };
         assert_eq!(keeper.ask("held", 0), "ok");
         let accepts = joined.counter("accepts");
         assert!(joined.answers(server));
         assert_eq!(joined.counter("accepts"), accepts + 1, "still the engine's");
         // Another address altogether: the same listener has it.
         joined.add_address(Side::B, second);
-        joined.remove_address(Side::B, server);
+        joined.ip(Side::B, &format!("addr del {server}/{prefix} dev {b}"));
         eventually("acceleration at the new address", || {
             let accepts = joined.counter("accepts");
             assert!(joined.answers(second), "one of the two halves serves");
