@@ -65,7 +65,7 @@ static void *serve(void *argument) {
     case 'h': write(fd, "bye", 3); shutdown(fd, SHUT_WR); while (read(fd, &byte, 1) > 0) {} break;
     case 'c': write(fd, "bye", 3); break;
     case 's': /* slow to begin */
-        usleep(300000);
+        usleep(1500000);
         while (recv(fd, (char[65536]){0}, 65536, 0) > 0) {}
         break;
     case 'q': while (read(fd, &byte, 1) > 0) {} break;

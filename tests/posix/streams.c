@@ -105,11 +105,17 @@ static void unsent_low_water(void) {
     set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 16384);
     nonblocking(fd);
     long total = 0;
-    for (ssize_t put; (put = write(fd, bytes, 4096)) > 0;) total += put;
-    say("full %s", strerrorname_np(errno));
+    int error;
+    /* Until the peer's window is full, more is sent whenever something is acknowledged. */
+    do {
+        for (ssize_t put; (put = write(fd, bytes, 4096)) > 0;) total += put;
+        error = errno;
+    } while (poll_one(fd, POLLOUT, 200));
+    say("full %s", strerrorname_np(error));
     /* In this order: what is acknowledged in between makes both less. */
     int outstanding = queued(fd, SIOCOUTQ), ahead = queued(fd, SIOCOUTQNSD);
-    begin("ahead %d", ahead >= 16384 && ahead < 16384 + 2 * 65536);
+    /* Not writable, so half of the mark at the least; and at most the mark and a frame beyond. */
+    begin("ahead %d", ahead * 2 >= 16384 && ahead < 16384 + 2 * 65536);
     finish(" of %d", outstanding >= ahead && outstanding <= total);
     say("writable %s", bits(poll_one(fd, POLLOUT, 0)));
     say("later %s", bits(poll_one(fd, POLLOUT, 10000)));
