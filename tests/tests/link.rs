@@ -79,8 +79,9 @@ fn queues_that_are_added_are_served_and_none_is_taken_away() {
         many.until(outboard_tests::joined::PATIENCE, |one| one.output().contains(&go)).expect("it");
     };
     for queues in [2, 3] {
-        // First the receiver, as veth wants it; then the sender spreads its frames.
-        set(&joined, Side::B, &format!("rx {queues}")).expect("more queues to receive");
+        // First the receiver, as veth wants it; then the sender spreads its frames. Both directions at
+        // once: with fewer queues to send, the kernel takes those with a socket for taken away.
+        set(&joined, Side::B, &format!("rx {queues} tx {queues}")).expect("more queues to receive");
         set(&joined, Side::A, &format!("tx {queues}")).expect("more queues to send");
         go_on(&mut many);
         go_on(&mut many);
