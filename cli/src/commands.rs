@@ -285,6 +285,9 @@ struct LossArguments {
     /// Cells (a congestion control at a loss) at a time
     #[arg(long, default_value_t = 3)]
     jobs: usize,
+    /// Milliseconds that the path delays data
+    #[arg(long, default_value_t = 20)]
+    delay: u32,
     /// Percentages of segments to lose, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "0.1,1,5")]
     losses: Vec<f64>,
@@ -405,6 +408,7 @@ fn loss_options(arguments: LossArguments) -> Result<loss::Options> {
         seconds: arguments.seconds.max(1),
         rounds: arguments.windows,
         jobs: arguments.jobs,
+        delay_ms: arguments.delay,
         losses_ppm: loss::losses(&arguments.losses)?,
         kinds: loss::kinds(&arguments.congestion)?,
         whole_bytes: arguments.bytes,

@@ -29,10 +29,6 @@ pub use stage::Stage;
 
 /// Bits per second that the path takes, so that BBR has something to find.
 const RATE: u64 = 100_000_000;
-/// What the path delays data, nanoseconds; acknowledgements are not delayed.
-const DELAY_NS: u64 = 20_000_000;
-/// Bytes before the narrow place: what the path holds.
-const BUFFER_BYTES: u64 = RATE / 8 * DELAY_NS / 1_000_000_000;
 /// Beyond a window's own time, for connections to be made and results to be told.
 const MARGIN: Duration = Duration::from_secs(60);
 /// Times that a window that failed is repeated.
@@ -107,6 +103,8 @@ pub struct Options {
     pub rounds: usize,
     /// Cells at a time.
     pub jobs: usize,
+    /// What the path delays data, milliseconds; acknowledgements are not delayed.
+    pub delay_ms: u32,
     /// Segments lost of a million, each a column of cells.
     pub losses_ppm: Vec<u32>,
     /// Congestion controls.
@@ -153,8 +151,10 @@ pub fn lab() -> Result<Lab> {
 }
 
 /// The ways there and back of a round's windows.
-fn lines(cell: &Cell, round: usize) -> [Line<crate::relay::Frame>; 2] {
-    let mut there = Line::new(RATE, DELAY_NS, BUFFER_BYTES);
+fn lines(cell: &Cell, delay_ms: u32, round: usize) -> [Line<crate::relay::Frame>; 2] {
+    let delay_ms = u64::from(delay_ms);
+    // As much room before the narrow place as the path holds.
+    let mut there = Line::new(RATE, delay_ms * 1_000_000, RATE / 8000 * delay_ms.max(1));
     there.lose(cell.loss_ppm, round as u64 + 1);
     [there, Line::new(u64::MAX, 0, u64::MAX)]
 }
@@ -186,11 +186,10 @@ fn windows(lab: &Lab, options: &Options) -> Result<Vec<Window>> {
             scope.spawn(move || {
                 while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
                     for round in 0..options.rounds {
+                        // Another order in each round and beside each other cell, so that neither
+                        // a drift nor what runs at the same time favours anybody.
                         let mut order = Arrangement::ALL;
-                        // Every other round in the opposite order, so that a drift favours nobody.
-                        if round % 2 == 1 {
-                            order.reverse();
-                        }
+                        order.rotate_left((lane + round) % Arrangement::ALL.len());
                         for arrangement in order {
                             let outcome =
                                 again(|| window(lab, options, lane, cell, arrangement, round));
@@ -228,7 +227,8 @@ fn window(
     arrangement: Arrangement,
     round: usize,
 ) -> Result<Window> {
-    let stage = Stage::new(lab, &options.executable, lane, arrangement, lines(cell, round))?;
+    let stage =
+        Stage::new(lab, &options.executable, arrangement, lines(cell, options.delay_ms, round))?;
     let (address, port) = (stage.address(Side::B), PORT + lane as u16);
     let seconds = options.seconds;
     let server = format!("iperf3 --server --one-off --bind {address} --port {port}");
@@ -321,7 +321,7 @@ mod tests {
     fn windows_of_a_round_lose_the_same_segments() {
         let cell = Cell { kind: CongestionKind::Cubic, loss_ppm: 50_000 };
         let lost = |round| {
-            let [mut there, _] = lines(&cell, round);
+            let [mut there, _] = lines(&cell, 20, round);
             let arrive = (0..1000u64).map(|count| {
                 there.push(count * 1_000_000, 1514, (Vec::new(), None), |_| ());
                 there.lost

@@ -4,7 +4,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,13 @@ const NAP: Duration = Duration::from_millis(20);
 /// Ethernet, IPv4 and TCP headers without options: what is certainly no payload.
 const HEADER_BYTES: usize = 54;
 
+/// The networks of paths: 10.82.0.0/24 and the following.
+const NETWORK: u32 = 10 << 8 | 82;
+/// As many there are.
+const PATHS_MAX: u32 = 256;
+/// Paths made so far.
+static PATHS: AtomicU32 = AtomicU32::new(0);
+
 /// A frame on its way, with what is left to do to its checksum.
 pub type Frame = (Vec<u8>, Option<(u16, u16)>);
 
@@ -27,22 +34,22 @@ pub type Frame = (Vec<u8>, Option<(u16, u16)>);
 #[derive(Debug)]
 pub struct Path {
     devices: [String; 2],
+    addresses: [Ipv4Addr; 2],
     stop: Arc<AtomicBool>,
     relay: Option<JoinHandle<[Line<Frame>; 2]>>,
 }
 
 impl Path {
-    /// Joins the hosts: `addresses` are the devices', host A's first, and the first of `lines` is
-    /// the way from A to B. Paths that are there at the same time have different numbers.
+    /// Joins the hosts; the first of `lines` is the way from host A to host B.
     ///
     /// # Errors
     /// When the devices cannot be made.
-    pub fn new(
-        lab: &Lab,
-        number: usize,
-        addresses: [Ipv4Addr; 2],
-        lines: [Line<Frame>; 2],
-    ) -> Result<Self> {
+    pub fn new(lab: &Lab, lines: [Line<Frame>; 2]) -> Result<Self> {
+        // Others than those of the path before, whose devices may live on for a moment in a child
+        // of this process that has not yet become another program.
+        let number = PATHS.fetch_add(1, Ordering::Relaxed) % PATHS_MAX;
+        let address = |host| Ipv4Addr::from((NETWORK << 16) + (number << 8) + host);
+        let addresses = [address(1), address(2)];
         let devices = Side::BOTH.map(|side| format!("{}{}{number}", lab.stem(), side.letter()));
         let mut ports = Vec::new();
         for ((side, device), address) in Side::BOTH.into_iter().zip(&devices).zip(addresses) {
@@ -60,12 +67,17 @@ impl Path {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let relay = std::thread::spawn(move || relay(ports, lines, &stopped));
-        Ok(Self { devices, stop, relay: Some(relay) })
+        Ok(Self { devices, addresses, stop, relay: Some(relay) })
     }
 
     /// The path's device in a host.
     pub fn device(&self, side: Side) -> &str {
         &self.devices[usize::from(side == Side::B)]
+    }
+
+    /// A host's address on the path.
+    pub fn address(&self, side: Side) -> Ipv4Addr {
+        self.addresses[usize::from(side == Side::B)]
     }
 
     /// Ends it; the lines as they were then, unless the relay panicked.

@@ -1,7 +1,7 @@
 //! Kernels on both sides of a narrow place: what `outboard congestion --kernel` compares with.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,13 +55,13 @@ impl Relayed {
         let next = AtomicU64::new(0);
         let done: Mutex<Vec<(usize, Result<Outcome>)>> = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
-            for worker in 0..jobs.clamp(1, 100) {
+            for _ in 0..jobs.clamp(1, 100) {
                 let (next, done) = (&next, &done);
                 scope.spawn(move || {
                     loop {
                         let at = next.fetch_add(1, Ordering::Relaxed) as usize;
                         let Some((case, kind)) = wanted.get(at) else { return };
-                        let outcome = self.one(worker as u8, case, kind.name());
+                        let outcome = self.one(case, kind.name());
                         done.lock().unwrap_or_else(PoisonError::into_inner).push((at, outcome));
                     }
                 });
@@ -72,12 +72,9 @@ impl Relayed {
         done.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    fn one(&self, worker: u8, case: &Case, algorithm: &str) -> Result<Outcome> {
-        let address = |host: u8| [10, 81, worker, host];
-        let addresses = [address(1), address(2)].map(Ipv4Addr::from);
-        let lines = [case.narrow(false), case.back()];
-        let _path = Path::new(&self.lab, worker.into(), addresses, lines)?;
-        self.flows(case, algorithm, SocketAddr::from((address(2), PORT)))
+    fn one(&self, case: &Case, algorithm: &str) -> Result<Outcome> {
+        let path = Path::new(&self.lab, [case.narrow(false), case.back()])?;
+        self.flows(case, algorithm, SocketAddr::from((path.address(Side::B), PORT)))
     }
 
     /// Runs the flows of a case and counts what arrives.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::whole::Whole;
-use super::{Arrangement, Cell, DELAY_NS, Options, RATE, Window, percent};
+use super::{Arrangement, Cell, Options, RATE, Window, percent};
 use crate::demo::report::median;
 
 /// The least that Outboard's goodput may be of the kernel's.
@@ -40,6 +40,7 @@ pub struct Report {
     seconds: u32,
     rounds: usize,
     jobs: usize,
+    delay_ms: u32,
     rows: Vec<Row>,
     transfers: Vec<Whole>,
 }
@@ -54,8 +55,8 @@ impl Report {
         });
         cells.dedup();
         let rows = cells.iter().map(|cell| Row::new(cell, windows)).collect();
-        let Options { seconds, rounds, jobs, .. } = *options;
-        Self { seconds, rounds, jobs, rows, transfers }
+        let Options { seconds, rounds, jobs, delay_ms, .. } = *options;
+        Self { seconds, rounds, jobs, delay_ms, rows, transfers }
     }
 
     /// Whether nowhere Outboard is below what is asked for.
@@ -81,7 +82,7 @@ impl Report {
              | congestion control | loss | kernel | Outboard sends | ratio | Outboard receives | \
              ratio |\n|---|---|---|---|---|---|---|\n",
             RATE / 1_000_000,
-            DELAY_NS / 1_000_000,
+            self.delay_ms,
             self.rounds,
             self.seconds,
             self.jobs,
@@ -172,6 +173,7 @@ mod tests {
             seconds: 1,
             rounds: 3,
             jobs: 1,
+            delay_ms: 20,
             losses_ppm: vec![cell.loss_ppm],
             kinds: vec![cell.kind],
             whole_bytes: 0,

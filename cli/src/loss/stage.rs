@@ -20,32 +20,30 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Stage<'a> {
     lab: &'a Lab,
     executable: &'a FilePath,
-    number: u8,
     // Ends before the path that it lives on.
     engine: Option<(Side, Program, PathBuf)>,
     path: Path,
 }
 
 impl<'a> Stage<'a> {
-    /// Sets it up; stages that are there at the same time have different numbers.
+    /// Sets it up.
     ///
     /// # Errors
     /// When devices cannot be made, or the engine does not start.
     pub fn new(
         lab: &'a Lab,
         executable: &'a FilePath,
-        number: usize,
         arrangement: Arrangement,
         lines: [Line<Frame>; 2],
     ) -> Result<Self> {
-        let octet = (number % 250) as u8;
-        let path = Path::new(lab, number, Side::BOTH.map(|side| address(octet, side)), lines)?;
-        let mut stage = Self { lab, executable, number: octet, engine: None, path };
+        let path = Path::new(lab, lines)?;
+        let mut stage = Self { lab, executable, engine: None, path };
         if let Some(side) = arrangement.accelerated() {
-            let socket = lab.scratch().join(format!("{number}{}.sock", side.letter()));
+            let device = stage.path.device(side);
+            let socket = lab.scratch().join(format!("{device}.sock"));
             let _ = std::fs::remove_file(&socket);
             // The same interface and address as the kernel's.
-            let port = format!("xdp:{},ports=16", stage.path.device(side));
+            let port = format!("xdp:{device},ports=16");
             let core = lab.host(side).core.to_string();
             let arguments = ["--port", &port, "--core", &core, "--poll", "adaptive"];
             let engine = lab.start_engine(Task::new(executable), side, &socket, &arguments)?;
@@ -56,7 +54,7 @@ impl<'a> Stage<'a> {
 
     /// A host's address on the path.
     pub fn address(&self, side: Side) -> Ipv4Addr {
-        address(self.number, side)
+        self.path.address(side)
     }
 
     /// Starts a program on a host, accelerated where an engine is.
@@ -101,8 +99,4 @@ impl<'a> Stage<'a> {
         drop(engine);
         path.end().map_or(0, |[there, back]| there.lost + back.lost)
     }
-}
-
-fn address(number: u8, side: Side) -> Ipv4Addr {
-    Ipv4Addr::new(10, 82, number, if side == Side::A { 1 } else { 2 })
 }

@@ -102,7 +102,7 @@ pub fn transfer(
     let mut there = Line::new(u64::MAX, 0, u64::MAX);
     there.lose(loss_ppm, 1);
     let lines = [there, Line::new(u64::MAX, 0, u64::MAX)];
-    let stage = Stage::new(lab, executable, number, arrangement, lines)?;
+    let stage = Stage::new(lab, executable, arrangement, lines)?;
     let port = PORT + number as u16;
     let address = format!("{}:{port}", stage.address(Side::B));
     let end = |end: End| {
