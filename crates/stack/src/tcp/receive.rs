@@ -497,7 +497,8 @@ impl Connection<'_> {
         }
         let low = start.max(next);
         let mut high = end.min(self.hot.rcv_edge.cast_signed());
-        if low > high || (low == high && len > 0) {
+        let repeats = low == high && len > 0;
+        if low > high || (repeats && !(flags.fin() && end == next)) {
             // Nothing new within the window: a repetition, or a probe of a closed window.
             self.note_duplicate(step, segment);
             self.owe_ack(step);
@@ -540,6 +541,9 @@ impl Connection<'_> {
             } else {
                 self.keep_for_later(step, low, end_stored)?;
             }
+        } else if repeats {
+            // But its FIN is new: a peer sends both again in one segment.
+            self.note_duplicate(step, segment);
         }
         if flags.fin() && high == end && self.cold.peer_fin.is_none() {
             self.cold.peer_fin = u64::try_from(end).ok();
