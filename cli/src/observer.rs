@@ -1,18 +1,13 @@
 //! A control connection that only asks: counters, sockets, captures.
 
 use std::collections::BTreeMap;
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::net::sockopt::Timeout;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+use shm::control::{
+    CONTRACT_VERSION, ControlError, FromEngine, Role, Socket, SocketInfo, ToEngine, Wait,
 };
-use shm::control::{CONTRACT_VERSION, FromEngine, MESSAGE_BYTES_MAX, Role, SocketInfo, ToEngine};
 
 use crate::failure::{Explain, Failure, Result};
 
@@ -22,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A connection to an engine's control socket, as an observer.
 #[derive(Debug)]
 pub struct Observer {
-    socket: OwnedFd,
+    socket: Socket,
     path: PathBuf,
 }
 
@@ -57,24 +52,11 @@ impl Observer {
     /// When none answers there, or it refuses us.
     pub fn connect(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let address = SocketAddrUnix::new(path)
-            .explain(format!("{shown} is no socket path"), "choose a shorter path with --socket")?;
-        let open = "raise the limit of open files (ulimit -n)";
-        let socket = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .explain("cannot make a socket", open)?;
-        for direction in [Timeout::Recv, Timeout::Send] {
-            rustix::net::sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))
-                .explain("cannot limit the waiting time", "report this")?;
-        }
-        rustix::net::connect(&socket, &address).explain(
+        let socket = Socket::connect_within(path, Some(PATIENCE)).explain(
             format!("no engine answers at {shown}"),
             "start one (outboard engine --port PORT) or name its socket with --socket",
         )?;
+        socket.wait_at_most(PATIENCE).explain("cannot limit the waiting time", "report this")?;
         let mut observer = Self { socket, path: path.to_path_buf() };
         let hello = ToEngine::Hello {
             contract: CONTRACT_VERSION,
@@ -222,19 +204,14 @@ impl Observer {
         question: &ToEngine,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<FromEngine> {
-        let advice = "see whether the engine still runs";
-        let bytes =
-            postcard::to_stdvec(question).explain("cannot write a question", "report this")?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
-        if !descriptors.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        match self.socket.send(question, descriptor.as_slice(), Wait::Yes) {
+            // An engine that hangs up at once has said why.
+            Ok(()) | Err(ControlError::Closed) => self.receive(),
+            Err(error) => Err(error).explain(
+                format!("cannot ask the engine at {}", self.path.display()),
+                "see whether the engine still runs",
+            ),
         }
-        let pieces = [IoSlice::new(&bytes)];
-        rustix::net::sendmsg(&self.socket, &pieces, &mut ancillary, SendFlags::NOSIGNAL)
-            .explain(format!("cannot ask the engine at {}", self.path.display()), advice)?;
-        self.receive()
     }
 
     fn receive(&mut self) -> Result<FromEngine> {
@@ -245,23 +222,17 @@ impl Observer {
 
     /// The next message; `None` when the engine has hung up.
     fn receive_or_end(&mut self) -> Result<Option<FromEngine>> {
-        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
-        let mut ancillary = RecvAncillaryBuffer::default();
-        let mut pieces = [IoSliceMut::new(&mut buffer)];
-        let flags = RecvFlags::CMSG_CLOEXEC;
-        // A process that was stopped and goes on finds its wait interrupted.
-        let received = rustix::io::retry_on_intr(|| {
-            rustix::net::recvmsg(&self.socket, &mut pieces, &mut ancillary, flags)
-        })
-        .explain(
-            format!("the engine at {} does not answer", self.path.display()),
-            "see whether it still runs",
-        )?;
-        match buffer.get(..received.bytes) {
-            Some(message) if !message.is_empty() => postcard::from_bytes(message)
-                .map(Some)
-                .explain("the engine's answer cannot be read", "use the engine's own executable"),
-            _ => Ok(None),
+        match self.socket.receive(Wait::Yes) {
+            Ok((message, _)) => Ok(Some(message)),
+            Err(ControlError::Closed) => Ok(None),
+            Err(ControlError::Malformed) => Err(Failure::new(
+                "the engine's answer cannot be read",
+                "use the engine's own executable",
+            )),
+            Err(error) => Err(error).explain(
+                format!("the engine at {} does not answer", self.path.display()),
+                "see whether it still runs",
+            ),
         }
     }
 

@@ -195,7 +195,11 @@ fn greet(socket: Socket, program: &str, limit: Duration) -> Result<Grant, Attach
         role: Role::Session,
         program: program.chars().take(64).collect(),
     };
-    socket.send(&hello, &[], Wait::Yes)?;
+    match socket.send(&hello, &[], Wait::Yes) {
+        // An engine that hangs up at once has said why.
+        Ok(()) | Err(ControlError::Closed) => {}
+        Err(error) => return Err(error.into()),
+    }
     answer_within(&socket, limit).map_err(AttachError::System)?;
     let (answer, descriptors) = socket.receive::<FromEngine>(Wait::No)?;
     let (geometry, interfaces, remotes) = match answer {

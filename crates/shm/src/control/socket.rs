@@ -127,6 +127,11 @@ impl Socket {
         Ok(Self { fd })
     }
 
+    /// From now on [`Socket::receive`] waits no longer than that (EAGAIN).
+    pub fn wait_at_most(&self, limit: Duration) -> Result<(), Errno> {
+        set_socket_timeout(&self.fd, Timeout::Recv, Some(limit))
+    }
+
     /// Two sockets connected to each other, for tests and simulation.
     pub fn pair() -> Result<(Self, Self), Errno> {
         let (a, b) = rustix::net::socketpair(
@@ -193,10 +198,17 @@ impl Socket {
         if wait == Wait::No {
             flags |= RecvFlags::DONTWAIT;
         }
-        let received = rustix::io::retry_on_intr(|| {
-            let parts = &mut [IoSliceMut::new(&mut bytes)];
-            rustix::net::recvmsg(&self.fd, parts, &mut ancillary, flags)
-        })?;
+        let mut take = || {
+            rustix::io::retry_on_intr(|| {
+                let parts = &mut [IoSliceMut::new(&mut bytes)];
+                rustix::net::recvmsg(&self.fd, parts, &mut ancillary, flags)
+            })
+        };
+        // Who hangs up without reading what we said is reported once, before what he said himself.
+        let received = match take() {
+            Err(Errno::CONNRESET) => take(),
+            other => other,
+        }?;
         let descriptors: Vec<OwnedFd> = ancillary
             .drain()
             .filter_map(|message| match message {
@@ -285,6 +297,17 @@ mod tests {
 
     fn small() -> Geometry {
         Geometry { endpoint_capacity: 4, buffer_count: 4, context_count: 1, ..Geometry::default() }
+    }
+
+    #[test]
+    fn what_was_said_before_a_hang_up_is_heard_by_who_had_something_to_say_himself() {
+        let (ours, theirs) = Socket::pair().unwrap();
+        theirs.send(&ToEngine::Stats, &[], Wait::No).unwrap();
+        // Unread at the end of that socket, this used to be all that was heard: ECONNRESET.
+        ours.send(&ToEngine::Sockets, &[], Wait::No).unwrap();
+        drop(theirs);
+        assert_eq!(ours.receive::<ToEngine>(Wait::No).unwrap().0, ToEngine::Stats);
+        assert!(matches!(ours.receive::<ToEngine>(Wait::No), Err(ControlError::Closed)));
     }
 
     #[test]
