@@ -25,6 +25,7 @@
 //! fast_open = 1
 //! fast_open_pause_s = 0
 //! fast_open_key = "00112233-44556677-8899aabb-ccddeeff"
+//! tso_segments_min = 2
 //! ```
 //!
 //! Unknown keys are errors; every error names its line.
@@ -180,6 +181,7 @@ table! { TcpTable for TcpSettings {
     fast_open: u32,
     fast_open_pause_s: u32,
     fast_open_key: FastOpenKeys,
+    tso_segments_min: u8,
 } }
 
 /// Settings from the file at `path`, if any, and `flags`.

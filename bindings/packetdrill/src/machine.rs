@@ -221,7 +221,13 @@ impl Machine {
             return;
         }
         let until = state.now().saturating_add(nanoseconds);
-        drop(self.pass(state, until, &|_| false));
+        let state = self.pass(state, until, &|_| false);
+        let second = state.second.clone();
+        drop(state);
+        // While it sleeps, packetdrill's main thread holds no lock that the other one needs.
+        if let Some(thread) = second.filter(|_| self.is_main()) {
+            until_at_rest(&thread);
+        }
     }
 
     /// A packet arrives, from its IP header on.

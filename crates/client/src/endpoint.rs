@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use shm::Status;
 use shm::client_side::{ClientEndpoint, Direction, Levels};
 use shm::descriptor::{DescriptorFlags, DescriptorKind, Span};
-use shm::request::{Addresses, ConnectionInfo, OptionName, Reply, Request};
+use shm::request::{Addresses, ConnectionInfo, ConnectionProgress, OptionName, Reply, Request};
 
 use crate::driver::{Driver, locked, reentered};
 use crate::errors::Errors;
@@ -411,7 +411,9 @@ impl Endpoint {
         if !asked.contains(Readiness::OUT) {
             return readiness;
         }
-        let connected = levels.status.intersects(Status::CONNECTED | Status::AWAITS_DATA);
+        // The first write opens the connection; from then on it is being opened.
+        let opens = levels.status.contains(Status::AWAITS_DATA) && view.written() == 0;
+        let connected = levels.status.contains(Status::CONNECTED) || opens;
         if ended || connected && (call.is_shut_for_writing() || self.can_send(call, levels)) {
             readiness |= Readiness::OUT;
         }
@@ -507,6 +509,17 @@ impl Endpoint {
     /// Whether its SYN waits for the first data, which goes with it.
     pub fn awaits_data(&self) -> bool {
         self.call().is_ok_and(|call| call.view().levels().status.contains(Status::AWAITS_DATA))
+    }
+
+    /// Bytes that go with the SYN which waits for them.
+    pub fn opening_room(&self) -> usize {
+        let room = self.call().map_or(0, |call| call.view().send_room());
+        usize::try_from(room).unwrap_or(usize::MAX)
+    }
+
+    /// A SYN that waits for the first data goes without any.
+    pub fn open_now(&self) -> Result<(), Errno> {
+        self.set_option(OptionName::FastOpen, 0)
     }
 
     /// Gives a listener Fast Open keys of its own; the former one's cookies are believed, too.
@@ -620,6 +633,16 @@ impl Endpoint {
         let request = Request::Info { endpoint: call.view().index() };
         match call.ask(&request)? {
             Reply::Info(info) => Ok(info),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// Asks what has become of a connection's data so far.
+    pub fn progress(&self) -> Result<ConnectionProgress, Errno> {
+        let call = self.call_as(Kind::Stream)?;
+        let request = Request::Progress { endpoint: call.view().index() };
+        match self.inner.session.call(self.inner.primary().worker, &request)? {
+            Reply::Progress(progress) => Ok(progress),
             _ => Err(Errno::PROTO),
         }
     }

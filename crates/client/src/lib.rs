@@ -29,5 +29,7 @@ pub use open::{AttachError, RequestError, Token};
 pub use rustix::io::Errno;
 pub use session::{Session, WayOut};
 pub use shm::descriptor::{DatagramFlags, ErrorReport};
-pub use shm::request::{Addresses, ConnectOptions, ConnectionInfo, OptionName, Stamp};
+pub use shm::request::{
+    Addresses, ConnectOptions, ConnectionInfo, ConnectionProgress, OptionName, Stamp,
+};
 pub use stream::Wish;

@@ -281,7 +281,8 @@ impl Endpoint {
         if call.is_shut_for_writing() || levels.status.intersects(Status::HANGUP | Status::ERROR) {
             return Err(Errno::PIPE);
         }
-        if !levels.status.intersects(Status::CONNECTED | Status::AWAITS_DATA) {
+        let opens = levels.status.contains(Status::AWAITS_DATA) && view.written() == 0;
+        if !levels.status.contains(Status::CONNECTED) && !opens {
             return Err(call.again());
         }
         let total: usize = parts.iter().map(|part| part.len()).sum();

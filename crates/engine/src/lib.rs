@@ -21,6 +21,7 @@ pub mod ending;
 mod endpoint;
 mod errno;
 mod events;
+mod info;
 pub mod kernel;
 mod lane;
 mod linger;

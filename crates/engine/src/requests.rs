@@ -4,11 +4,9 @@ use std::net::SocketAddr;
 
 use port::Claim;
 use rustix::io::Errno;
-use shm::request::{
-    Addresses, ConnectOptions, ConnectionInfo, LEFT_TO_KERNEL, OptionName, Reply, Request, Stamp,
-};
-use stack::api::{CongestionKind, Local, PathMtuDiscovery, TcpLevels, TcpOptions, TcpState};
-use stack::tcp::{FastOpenKeys, TcpDetails, TcpInfo};
+use shm::request::{Addresses, ConnectOptions, LEFT_TO_KERNEL, OptionName, Reply, Request, Stamp};
+use stack::api::{CongestionKind, Local, PathMtuDiscovery, TcpLevels, TcpOptions};
+use stack::tcp::FastOpenKeys;
 
 use crate::claims::places;
 use crate::control::authority::Refusal;
@@ -130,6 +128,7 @@ impl Worker {
             }
             Request::Option { endpoint, option } => self.option(place, endpoint, option),
             Request::Info { endpoint } => self.info(place, endpoint),
+            Request::Progress { endpoint } => self.progress(place, endpoint),
             Request::ConnectDatagram { endpoint, remote } => {
                 self.connect_datagram(place, endpoint, remote)
             }
@@ -432,7 +431,9 @@ impl Worker {
             return Ok(Reply::Done);
         }
         let limit = self.receive_limit(u32::try_from(value).unwrap_or(u32::MAX));
-        let id = match self.endpoint(place, index).map(|endpoint| &endpoint.role) {
+        let role = self.endpoint(place, index).map(|endpoint| &endpoint.role);
+        let is_stream = matches!(role, Some(Role::Stream(_)));
+        let id = match role {
             Some(Role::Stream(stream)) => Some(stream.id),
             Some(Role::Listener(of)) => {
                 let of = *of;
@@ -453,6 +454,7 @@ impl Worker {
             let _ = match option {
                 OptionName::Quickack => self.stack.tcp_set_quickack(now, id, value != 0),
                 OptionName::Nodelay if value != 0 => self.stack.tcp_push(now, id),
+                OptionName::FastOpen if is_stream => self.stack.tcp_open_now(now, id),
                 _ => Ok(()),
             };
             if matches!(option, OptionName::ReceiveLowWater | OptionName::UnsentLowWater)
@@ -522,16 +524,6 @@ impl Worker {
         };
         let id = stream.id;
         self.stack.tcp_levels(id).map_err(errno::of_request)
-    }
-
-    fn info(&mut self, place: u32, index: u32) -> Result<Reply, Errno> {
-        let Some(Role::Stream(stream)) = self.endpoint(place, index).map(|one| &one.role) else {
-            return Err(Errno::BADF);
-        };
-        let id = stream.id;
-        let info = self.stack.tcp_info(id).map_err(errno::of_request)?;
-        let levels = self.stack.tcp_levels(id).map_err(errno::of_request)?;
-        Ok(Reply::Info(connection_info(&info, levels.receive_window)))
     }
 
     /// Listens on a socket that was checked, or joins those who do.
@@ -839,55 +831,4 @@ fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
         | OptionName::NoCheck6Receive
         | OptionName::ReceiveCoalesced => return Err(Errno::OPNOTSUPP),
     })
-}
-
-/// The kernel's numbers of the states, as TCP_INFO gives them.
-fn state_number(state: TcpState) -> u8 {
-    match state {
-        TcpState::Established => 1,
-        TcpState::SynSent => 2,
-        TcpState::SynReceived => 3,
-        TcpState::FinWait1 => 4,
-        TcpState::FinWait2 => 5,
-        TcpState::TimeWait => 6,
-        TcpState::Closed => 7,
-        TcpState::CloseWait => 8,
-        TcpState::LastAck => 9,
-        TcpState::Closing => 11,
-    }
-}
-
-fn connection_info(info: &TcpInfo, receive_limit: u32) -> ConnectionInfo {
-    let micros = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX);
-    let bytes = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-    ConnectionInfo {
-        state: state_number(info.state),
-        retransmits: info.more.retries,
-        srtt_us: micros(info.srtt_ns),
-        rttvar_us: micros(info.rttvar_ns),
-        rto_us: micros(info.rto_ns),
-        cwnd_bytes: info.cwnd,
-        ssthresh_bytes: info.ssthresh,
-        mss_bytes: info.mss,
-        scales: info.more.scales.map_or(0, |(peer, own)| peer & 15 | own << 4),
-        unacked_bytes: bytes(info.more.outstanding),
-        retransmitted: bytes(info.retransmits),
-        send_window_bytes: info.send_window,
-        receive_window_bytes: receive_limit.saturating_sub(bytes(info.receive_queue)),
-        agreed: u8::from(info.more.timestamps)
-            | u8::from(info.more.sack) << 1
-            | u8::from(info.more.scales.is_some()) << 2
-            | u8::from(info.more.ecn) << 3
-            | u8::from(info.more.syn_data) << 5,
-        recovery: match info.more {
-            TcpDetails { is_lossy: true, .. } => 4,
-            TcpDetails { is_recovering: true, .. } => 3,
-            details => u8::from(details.sacked > 0),
-        },
-        path_mtu_bytes: info.mtu,
-        receive_mss_bytes: info.more.receive_mss,
-        advertised_mss_bytes: info.more.advertised_mss,
-        sacked_bytes: bytes(info.more.sacked),
-        lost_bytes: bytes(info.more.lost),
-    }
 }

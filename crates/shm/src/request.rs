@@ -72,6 +72,11 @@ pub enum Request {
         /// Which endpoint.
         endpoint: u32,
     },
+    /// Ask what has become of a connection's data so far. Reply: [`Reply::Progress`].
+    Progress {
+        /// Which endpoint.
+        endpoint: u32,
+    },
     /// Fix the peer of a datagram endpoint, or loosen it. Reply: [`Reply::Endpoint`] with the
     /// addresses.
     ConnectDatagram {
@@ -284,6 +289,8 @@ pub enum Reply {
     Info(ConnectionInfo),
     /// Something happened to a byte.
     Stamp(Stamp),
+    /// What has become of a connection's data.
+    Progress(ConnectionProgress),
 }
 
 /// When something happened to a byte of a send stream.
@@ -338,7 +345,7 @@ pub struct ConnectionInfo {
     /// What was agreed on: 1 timestamps, 2 SACK, 4 scaled windows, 8 ECN, 32 data with the SYN (the
     /// kernel's `TCPI_OPT_*`).
     pub agreed: u8,
-    /// The kernel's `TCP_CA_*`: 0 open, 1 disorder, 3 recovery, 4 loss.
+    /// The kernel's `TCP_CA_*`: 0 open, 1 disorder, 2 reduction for marks, 3 recovery, 4 loss.
     pub recovery: u8,
     /// Largest IP packet to the peer, bytes.
     pub path_mtu_bytes: u16,
@@ -348,8 +355,37 @@ pub struct ConnectionInfo {
     pub advertised_mss_bytes: u16,
     /// Selectively acknowledged, bytes.
     pub sacked_bytes: u32,
-    /// Lost and not sent again yet, bytes.
+    /// Found lost and not acknowledged, bytes; what has been sent again is among them.
     pub lost_bytes: u32,
+}
+
+/// What has become of a connection's data so far, for TCP_INFO and the curious.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionProgress {
+    /// Time in which there was something to send or to be acknowledged, microseconds.
+    pub busy_us: u64,
+    /// Part of it in which the peer's window was too small, microseconds.
+    pub window_limited_us: u64,
+    /// Bytes received in order.
+    pub received_bytes: u64,
+    /// Segments that have arrived at the peer, the SYN among them.
+    pub delivered: u32,
+    /// Bytes sent again and not acknowledged.
+    pub resent_bytes: u32,
+    /// Milliseconds since data was received, or since the connection stands.
+    pub last_received_ms: u32,
+    /// Milliseconds since data was sent, or since the connection stands.
+    pub last_sent_ms: u32,
+    /// Smallest round-trip time of the last minutes, microseconds; 0 before the first.
+    pub min_rtt_us: u32,
+    /// Segments by which the network is known to change their order.
+    pub reordering: u16,
+    /// How often it did.
+    pub reorderings: u16,
+    /// Probes of a closed window, or of a peer that may be gone, without an answer.
+    pub probes: u8,
+    /// How often the retransmission timeout has been doubled.
+    pub backoff: u8,
 }
 
 fn put_address(address: SocketAddr) -> ([u64; 2], u64) {
@@ -416,6 +452,10 @@ impl Request {
             Self::Info { endpoint } => {
                 content[0] = u64::from(endpoint);
                 8
+            }
+            Self::Progress { endpoint } => {
+                content[0] = u64::from(endpoint);
+                15
             }
             Self::ConnectDatagram { endpoint, remote } => {
                 content[0] = u64::from(endpoint) | u64::from(remote.is_some()) << 32;
@@ -486,6 +526,7 @@ impl Request {
             }
             13 => Self::TakeStamp { endpoint },
             14 => Self::Arrival { endpoint, end: content[1] },
+            15 => Self::Progress { endpoint },
             _ => return None,
         })
     }
@@ -517,6 +558,21 @@ impl Reply {
             Self::Stamp(stamp) => {
                 content[..3].copy_from_slice(&[u64::from(stamp.kind), stamp.end, stamp.at_ns]);
                 6
+            }
+            Self::Progress(progress) => {
+                let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+                content = [
+                    progress.busy_us,
+                    progress.window_limited_us,
+                    progress.received_bytes,
+                    pair(progress.delivered, progress.resent_bytes),
+                    pair(progress.last_received_ms, progress.last_sent_ms),
+                    u64::from(progress.min_rtt_us)
+                        | u64::from(progress.reordering) << 32
+                        | u64::from(progress.reorderings) << 48,
+                    u64::from(progress.probes) | u64::from(progress.backoff) << 8,
+                ];
+                7
             }
             Self::Info(info) => {
                 let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -582,6 +638,20 @@ impl Reply {
                 sacked_bytes: content[6] as u32,
                 lost_bytes: high(content[6]),
             }),
+            7 => Self::Progress(ConnectionProgress {
+                busy_us: content[0],
+                window_limited_us: content[1],
+                received_bytes: content[2],
+                delivered: content[3] as u32,
+                resent_bytes: high(content[3]),
+                last_received_ms: content[4] as u32,
+                last_sent_ms: high(content[4]),
+                min_rtt_us: content[5] as u32,
+                reordering: (content[5] >> 32) as u16,
+                reorderings: (content[5] >> 48) as u16,
+                probes: content[6] as u8,
+                backoff: (content[6] >> 8) as u8,
+            }),
             _ => return None,
         })
     }
@@ -614,6 +684,7 @@ mod tests {
             Request::Abort { endpoint: u32::MAX },
             Request::StopReceiving { endpoint: 5 },
             Request::Info { endpoint: 6 },
+            Request::Progress { endpoint: 7 },
             Request::ConnectDatagram { endpoint: 7, remote: Some(remote) },
             Request::ConnectDatagram { endpoint: 7, remote: None },
             Request::SetFastOpenKeys { endpoint: 7, primary: 1 << 100 | 5, backup: None },
@@ -635,6 +706,20 @@ mod tests {
         let addresses = Addresses {
             local: "10.0.0.2:6379".parse().unwrap(),
             remote: "10.0.0.1:50000".parse().unwrap(),
+        };
+        let progress = ConnectionProgress {
+            busy_us: 1 << 40,
+            window_limited_us: 2,
+            received_bytes: 3 << 40,
+            delivered: 4,
+            resent_bytes: 5,
+            last_received_ms: 6,
+            last_sent_ms: 7,
+            min_rtt_us: 8,
+            reordering: 9,
+            reorderings: 10,
+            probes: 11,
+            backoff: 12,
         };
         let info = ConnectionInfo {
             state: 1,
@@ -665,6 +750,7 @@ mod tests {
             Reply::Value(1 << 40),
             Reply::Info(info),
             Reply::Stamp(Stamp { kind: 4, end: 1 << 33, at_ns: u64::MAX }),
+            Reply::Progress(progress),
         ] {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }

@@ -31,7 +31,7 @@ use crate::path_mtu::PathMtus;
 use crate::reassembly::Reassembly;
 use crate::route::Routes;
 use crate::tcp::Stamp;
-use crate::tcp::{Accepted, FastOpenKeys, Tcp, TcpInfo, TcpSettings};
+use crate::tcp::{Accepted, FastOpenKeys, Tcp, TcpInfo, TcpProgress, TcpSettings};
 use crate::timer::Wheel;
 use crate::udp::Udp;
 
@@ -599,6 +599,16 @@ impl Stack {
         on: bool,
     ) -> Result<(), RequestError> {
         self.tcp.set_quickack(now, id, on)
+    }
+
+    /// What has become of a connection's data so far.
+    pub fn tcp_progress(&self, now: Instant, id: SocketId) -> Result<TcpProgress, RequestError> {
+        self.tcp.progress(now, id)
+    }
+
+    /// A SYN that waits for data (Fast Open) goes without any.
+    pub fn tcp_open_now(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
+        self.tcp.open_now(now, id)
     }
 
     /// Whether data may go with our SYNs.

@@ -28,6 +28,7 @@ mod listener;
 mod mtu;
 mod pacing;
 mod passive;
+mod progress;
 mod prr;
 mod rack;
 mod rate;
@@ -54,6 +55,7 @@ mod window;
 pub use counters::TcpCounters;
 pub use ecn::EcnMode;
 pub use fast_open::FastOpenKeys;
+pub use progress::TcpProgress;
 pub use settings::{MtuProbing, TcpSettings};
 pub use stamps::{ACKED, SCHEDULED, SENT, Stamp};
 pub use state::{Input, STATES};
@@ -197,6 +199,8 @@ pub struct TcpDetails {
     pub is_recovering: bool,
     /// The timer ran out, and what was outstanding is being repaired.
     pub is_lossy: bool,
+    /// The window is being reduced for marks (ECN).
+    pub is_reducing: bool,
     /// Timestamps were agreed on.
     pub timestamps: bool,
     /// SACK was agreed on.
@@ -207,7 +211,7 @@ pub struct TcpDetails {
     pub outstanding: u64,
     /// Bytes of them selectively acknowledged.
     pub sacked: u64,
-    /// Bytes of them that count as lost.
+    /// Bytes of them that were found lost, those sent again since among them.
     pub lost: u64,
     /// Payload of a full segment of the peer's, as seen.
     pub receive_mss: u16,

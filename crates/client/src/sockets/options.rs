@@ -535,6 +535,7 @@ impl Sockets {
     /// linux/tcp.h, which never change.
     fn tcp_info(&self, connection: &Connection, out: &mut [u8]) -> Result<usize, Errno> {
         let info = connection.endpoint.info()?;
+        let progress = connection.endpoint.progress()?;
         let mut value = [0_u8; 280];
         let mss = u32::from(info.mss_bytes);
         let segments = |bytes: u32| bytes.checked_div(mss).unwrap_or(0);
@@ -551,20 +552,42 @@ impl Sockets {
             (24, begun(info.unacked_bytes)),
             (28, begun(info.sacked_bytes)),
             (32, begun(info.lost_bytes)),
+            (36, begun(progress.resent_bytes)),
+            (44, progress.last_sent_ms),
+            (52, progress.last_received_ms),
             (60, u32::from(info.path_mtu_bytes)),
             (68, info.srtt_us),
             (72, info.rttvar_us),
             (76, ssthresh),
             (80, segments(info.cwnd_bytes)),
             (84, u32::from(info.advertised_mss_bytes)),
+            (88, u32::from(progress.reordering)),
             (100, info.retransmitted),
+            (148, progress.min_rtt_us),
+            (192, progress.delivered),
+            (220, u32::from(progress.reorderings)),
             (228, info.send_window_bytes),
             (232, info.receive_window_bytes),
         ];
         put(
             &mut value,
-            &[info.state, info.recovery, info.retransmits, 0, 0, info.agreed, info.scales],
+            &[
+                info.state,
+                info.recovery,
+                info.retransmits,
+                progress.probes,
+                progress.backoff,
+                info.agreed,
+                info.scales,
+            ],
         );
+        for (at, long) in [
+            (128, progress.received_bytes),
+            (168, progress.busy_us),
+            (176, progress.window_limited_us),
+        ] {
+            put(value.get_mut(at..).unwrap_or_default(), &long.to_ne_bytes());
+        }
         for (at, word) in words {
             put(value.get_mut(at..).unwrap_or_default(), &word.to_ne_bytes());
         }

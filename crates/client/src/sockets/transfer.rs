@@ -98,7 +98,10 @@ impl Sockets {
         to: Option<SocketAddr>,
     ) -> Verdict<usize> {
         let tried = self.try_connection(fd, flags, |socket, connection, wait| {
+            // The first write may open the connection.
+            let stands = connection.established.load(Ordering::Relaxed);
             let plain = !wait && control.is_empty();
+            let plain = plain && (stands || !connection.endpoint.awaits_data());
             let wish = Wish { stamps: socket.streams.stamps(None), ..wish(flags, false) };
             plain.then(|| write(connection, bufs, flags, wish))
         });
@@ -238,14 +241,15 @@ impl Sockets {
         to: Option<SocketAddr>,
     ) -> Verdict<usize> {
         if let Some(connection) = socket.connection() {
-            if flags & libc::MSG_FASTOPEN != 0 {
+            if flags & libc::MSG_FASTOPEN != 0 && !connection.endpoint.awaits_data() {
                 let stands = connection.established.load(Ordering::Relaxed);
                 let error = if stands { Errno::ISCONN } else { Errno::ALREADY };
                 return Verdict::Done(Err(error));
             }
+            let rest = flags & !libc::MSG_FASTOPEN;
             let sent = stamps_anew(control).and_then(|anew| {
                 let stamps = socket.streams.stamps(anew);
-                self.send_stream(era, socket, connection, (bufs, stamps), flags)
+                self.send_stream(era, socket, connection, (bufs, stamps), rest)
             });
             return self.reported(socket, flags, Verdict::Done(sent));
         }
@@ -316,9 +320,22 @@ impl Sockets {
         let want: usize = bufs.iter().map(|buf| buf.len()).sum();
         let mut total = 0;
         // A call that may wait tells how the handshake went, as the kernel's.
-        let opens = wait && connection.endpoint.awaits_data();
+        let awaits_data = connection.endpoint.awaits_data();
+        let opens = wait && awaits_data;
+        if awaits_data && want == 0 {
+            connection.endpoint.open_now()?;
+            if !wait {
+                return Err(Errno::INPROGRESS);
+            }
+            self.finish_connect(era, socket, connection)?;
+            return Ok(0);
+        }
         loop {
-            let outcome = if total == 0 {
+            let outcome = if awaits_data && !wait {
+                // No more than goes with the SYN, as in the kernel.
+                let room = connection.endpoint.opening_room();
+                return write(connection, &beginning(bufs, room), flags, wish);
+            } else if total == 0 {
                 write(connection, bufs, flags, wish)
             } else {
                 write(connection, &rest(bufs, total), flags, wish)
@@ -441,6 +458,19 @@ fn rest_mut<'a>(bufs: &'a mut [IoSliceMut<'_>], mut skip: usize) -> Vec<IoSliceM
         skip -= gone;
         if let Some(part) = buf.get_mut(gone..).filter(|part| !part.is_empty()) {
             parts.push(IoSliceMut::new(part));
+        }
+    }
+    parts
+}
+
+/// The first `most` bytes.
+fn beginning<'a>(bufs: &'a [IoSlice<'_>], mut most: usize) -> Vec<IoSlice<'a>> {
+    let mut parts = Vec::with_capacity(bufs.len());
+    for buf in bufs {
+        let part = buf.get(..most.min(buf.len())).unwrap_or_default();
+        most -= part.len();
+        if !part.is_empty() {
+            parts.push(IoSlice::new(part));
         }
     }
     parts

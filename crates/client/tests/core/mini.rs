@@ -335,6 +335,7 @@ impl Engine {
             }
             Request::StopReceiving { .. } => Reply::Done,
             Request::Info { .. }
+            | Request::Progress { .. }
             | Request::SetFastOpenKeys { .. }
             | Request::TakeStamp { .. }
             | Request::Arrival { .. } => Reply::Failed { errno: 95 },

@@ -145,12 +145,33 @@ impl Connection<'_> {
         }
     }
 
+    /// The window holds something back.
+    pub fn note_limit(&mut self) {
+        self.note_usage(true);
+    }
+
+    /// What of the window is used: judged anew when what was sent then has been acknowledged, as
+    /// Linux's tcp_cwnd_validate.
+    fn note_usage(&mut self, limited: bool) {
+        let flight = u32::try_from(self.hot.flight()).unwrap_or(u32::MAX);
+        let (hot, usage) = (&mut *self.hot, &mut self.cold.usage);
+        let is_over = (hot.una as u32).wrapping_sub(usage.until).cast_signed() >= 0;
+        if limited || is_over || (!hot.cwnd_limited && flight > usage.most) {
+            hot.cwnd_limited = limited;
+            usage.most = flight;
+            usage.until = hot.nxt as u32;
+        }
+    }
+
     /// After data was sent: a window that has not been used for a timeout comes down half way to
     /// what was used, as in Linux, which follows RFC 2861 and not its successor, RFC 7661.
     pub fn validate_window(&mut self, step: &mut Step<'_>) {
         let now = step.now;
         let hot = &mut *self.hot;
         let flight = u32::try_from(hot.flight()).unwrap_or(u32::MAX);
+        let is_full = self.pipe() >= u64::from(self.hot.window.cwnd);
+        self.note_usage(is_full);
+        let hot = &mut *self.hot;
         let window = &mut hot.window;
         let grows = window.in_slow_start() && window.cwnd < flight.saturating_mul(2);
         let usage = &mut self.cold.usage;

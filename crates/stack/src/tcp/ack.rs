@@ -35,7 +35,8 @@ impl Connection<'_> {
             self.on_fast_open_acked(step, segment)?;
         }
         if self.hot.state == TcpState::SynReceived {
-            if header.ack != self.hot.iss + 1 {
+            let syn_bytes = self.cold.fast_open.as_ref().map_or(0, |begun| begun.syn_bytes);
+            if header.ack.since(self.hot.iss + 1) > syn_bytes {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
                 //# If the segment acknowledgment is not acceptable, form a
                 //# reset segment
@@ -90,6 +91,11 @@ impl Connection<'_> {
                 //# SMSS for each preceding duplicate ACK.
                 let known = u64::from(self.hot.dup_acks) * u64::from(self.hot.mss);
                 delivered = delivered.saturating_sub(known);
+                if self.hot.phase == Phase::Open {
+                    // One of them filled the hole.
+                    delivered = delivered.max(acked.min(self.hot.mss.into()));
+                    self.hot.dup_acks = 0;
+                }
             }
             self.on_progress(step, segment, ack.cast_unsigned());
         } else {
@@ -135,9 +141,17 @@ impl Connection<'_> {
         self.judge_losses(step, acked > 0, delivered);
         if acked > 0 && self.hot.phase != Phase::Recovery && self.cold.prr.is_none() {
             // What was sacked before has been counted by then (as Linux).
-            self.grow_window(step, delivered.min(acked), flight, was_lossy, delivery.rtt_ns);
+            self.grow_window(step, delivered.min(acked), was_lossy, delivery.rtt_ns);
         }
         self.account_for_ack(step.now, before, &delivery, delivered, is_echo);
+        let mss = u64::from(self.hot.mss.max(1));
+        let arrived = delivered.div_ceil(mss);
+        let chronicle = &mut self.cold.chronicle;
+        chronicle.delivered = chronicle.delivered.wrapping_add(arrived as u32);
+        if let Some(behind) = delivery.behind {
+            chronicle.on_reordering(behind, mss);
+        }
+        self.note_doing(step.now);
         if window_moved || delivery.bytes > 0 {
             step.ready = true;
         }
@@ -246,23 +260,14 @@ impl Connection<'_> {
     //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
     //# Implementations that use _cwnd_ MUST use other measures to prevent _cwnd_ from growing when
     //# the volume of bytes in flight is smaller than _cwnd_.
-    fn grow_window(
-        &mut self,
-        step: &Step<'_>,
-        acked: u64,
-        flight: u64,
-        was_lossy: bool,
-        rtt_ns: Option<u64>,
-    ) {
+    fn grow_window(&mut self, step: &Step<'_>, acked: u64, was_lossy: bool, rtt_ns: Option<u64>) {
         let hot = &mut *self.hot;
-        let cwnd = u64::from(hot.window.cwnd);
-        let mss = u64::from(hot.mss);
-        // In slow start half a window in use is enough, for bursts end unevenly.
-        let in_use = if hot.window.in_slow_start() { 2 * flight } else { flight + mss };
-        if !(hot.cwnd_limited || was_lossy || in_use > cwnd) {
+        let window = &hot.window;
+        // In slow start it grows to twice what was in flight (as Linux).
+        let grows = window.in_slow_start() && window.cwnd / 2 < self.cold.usage.most;
+        if !(hot.cwnd_limited || was_lossy || grows) {
             return;
         }
-        hot.cwnd_limited = false;
         let ack = Ack {
             bytes: u32::try_from(acked).unwrap_or(u32::MAX),
             now: step.now,

@@ -13,6 +13,7 @@ use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Step, Us
 use super::ecn::Ecn;
 use super::frto::Frto;
 use super::intervals::Intervals;
+use super::progress::Chronicle;
 use super::rack::Rack;
 use super::reply::Reply;
 use super::rtt::Rtt;
@@ -144,8 +145,10 @@ impl Cold {
             pacer: None,
             rate: None,
             usage: Usage::default(),
+            frame_min: 2,
             retransmits: 0,
             stamps: None,
+            chronicle: Chronicle::default(),
         }
     }
 }
@@ -163,6 +166,7 @@ impl Connection<'_> {
         hot.iss = iss;
         hot.interface = route.interface;
         hot.tso = route.tso;
+        self.cold.frame_min = step.shared.settings.tso_segments_min.max(1);
         hot.ts_offset = step.shared.keys.timestamp_offset(local.ip(), remote.ip());
         (hot.rcv_limit, hot.rcv_scale) = initial_window(&options, &step.shared.settings);
         hot.rcv_edge = u64::from(hot.rcv_limit);
@@ -272,8 +276,9 @@ impl Connection<'_> {
 /// The receive window that a connection with these options starts with, and its shift.
 pub fn initial_window(options: &TcpOptions, settings: &TcpSettings) -> (u32, u8) {
     let most = options.window_limit();
-    let scale = scale_for(most.max(settings.receive_max));
-    (most.clamp(2048, RECEIVE_WINDOW_INITIAL).min(most), scale)
+    // A window that the program has fixed never grows beyond it.
+    let largest = if options.recv_tunes { most.max(settings.receive_max) } else { most };
+    (most.clamp(2048, RECEIVE_WINDOW_INITIAL).min(most), scale_for(largest))
 }
 
 /// The smallest shift with which a 16-bit field can offer about `limit` bytes (RFC 7323 section

@@ -15,6 +15,7 @@ use super::intervals::{Intervals, Range};
 use super::isn::TcpKeys;
 use super::mtu::Search;
 use super::pacing::Pacer;
+use super::progress::Chronicle;
 use super::prr::Prr;
 use super::rack::Rack;
 use super::rate::Rate;
@@ -214,6 +215,10 @@ pub struct Usage {
     pub used: u32,
     /// When it was last used whole, or judged.
     pub at: u64,
+    /// Most bytes in flight since what was sent then was acknowledged.
+    pub most: u32,
+    /// End of what was sent when this was begun, going round.
+    pub until: u32,
 }
 
 /// What few segments touch. What a connection has only while something is the matter lies behind
@@ -247,7 +252,7 @@ pub struct Cold {
     /// Tail loss probe.
     pub tlp: Tlp,
     /// Rate of sending in the recovery that goes on.
-    pub prr: Option<Prr>,
+    pub prr: Option<Box<Prr>>,
     /// Whether a timeout came too early.
     pub frto: Frto,
     /// What there was before the last loss, until the loss is disproved.
@@ -310,10 +315,14 @@ pub struct Cold {
     pub rate: Option<Box<Rate>>,
     /// How much of the congestion window is used.
     pub usage: Usage,
+    /// Segments of a large frame, whatever the rate.
+    pub frame_min: u8,
     /// Segments sent again.
     pub retransmits: u64,
     /// When bytes were sent and acknowledged, where somebody asks.
     pub stamps: Option<Box<Stamps>>,
+    /// Where its time went, and what arrived.
+    pub chronicle: Chronicle,
 }
 
 const _: () = assert!(
@@ -530,8 +539,13 @@ impl Connection<'_> {
 pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
     let windows = cold.congestion.windows_at_hand();
     let window = hot.window.cwnd.max(Window::initial(u32::from(hot.mss)).cwnd);
+    let opens_with = cold.fast_open.as_deref().filter(|begun| begun.waits);
     TcpLevels {
-        send_room: window.saturating_mul(windows).min(settings.send_max),
+        send_room: match opens_with {
+            // What does not go with the SYN waits until the connection stands, as in Linux.
+            Some(begun) => cold.syn_room(begun),
+            None => window.saturating_mul(windows).min(settings.send_max),
+        },
         receive_window: hot.rcv_limit.min(hot.rcv_ceiling),
         state: hot.state,
         readable: hot.readable(),
@@ -543,7 +557,7 @@ pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
         acked: hot.una.min(hot.written),
         urgent: (cold.urgent > 0).then_some(cold.urgent),
         error: cold.error,
-        awaits_data: cold.fast_open.as_ref().is_some_and(|begun| begun.waits),
+        awaits_data: opens_with.is_some(),
         window_used: cold.options.recv_low_water > 1 && is_window_used(hot),
         sent: hot.nxt,
         acked_all: hot.una,

@@ -321,7 +321,7 @@ impl Connection<'_> {
         hot.window.ssthresh = self.cold.congestion.on_marked(&hot.window, flight, mss);
         if !self.cold.congestion.models_path() {
             let unsacked = hot.flight().saturating_sub(self.cold.scoreboard.sacked_bytes());
-            self.cold.prr = Some(Prr::new(unsacked.saturating_add(delivered)));
+            self.cold.prr = Some(Box::new(Prr::new(unsacked.saturating_add(delivered))));
         }
         self.cold.recover = hot.nxt;
         hot.ecn.put(Ecn::REDUCING, true);

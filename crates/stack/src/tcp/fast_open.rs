@@ -21,7 +21,7 @@ use wire::tcp::{FastOpenCookie, TcpSegment};
 
 use super::SegmentRx;
 use super::congestion::Window;
-use super::connection::{Connection, NEVER, Step};
+use super::connection::{Cold, Connection, NEVER, Step};
 use super::isn::halves;
 use super::reply::Reply;
 use super::rtt::SECOND;
@@ -45,8 +45,6 @@ pub const ALL_LISTENERS: u32 = 0x400;
 pub const RESET_COUNTS_NS: u64 = 60 * SECOND;
 /// A pause after black holes doubles so many times at the most.
 const PAUSE_DOUBLINGS_MAX: u32 = 6;
-/// Segments of a server of which nothing is known.
-const MSS_UNKNOWN: u16 = 536;
 /// Bytes that the options of a SYN may take (Linux's MAX_TCP_OPTION_SPACE).
 const OPTIONS_MAX: u32 = 40;
 /// Bytes of our cookies.
@@ -295,6 +293,14 @@ impl Servers {
     }
 }
 
+impl Cold {
+    /// Bytes of data that a SYN takes along, beside all options.
+    pub fn syn_room(&self, begun: &FastOpen) -> u32 {
+        let known = if begun.mss == 0 { u16::MAX } else { begun.mss };
+        u32::from(self.advertised_mss().min(known)).saturating_sub(OPTIONS_MAX)
+    }
+}
+
 impl Connection<'_> {
     /// A SYN with a good cookie: the connection stands for its program from now on, and what came
     /// with the SYN is taken. It counts at the listener `of` until its handshake is over.
@@ -320,6 +326,8 @@ impl Connection<'_> {
         self.apply(step, Input::AckOfSyn);
         // What the sink refuses is not acknowledged, and comes again.
         let _ = self.on_payload(step, segment, 0, rx, sink);
+        // Of the delay of acknowledgements it says nothing.
+        self.cold.data_at = 0;
         let hot = &mut *self.hot;
         self.cold.syn_data = hot.rcv_nxt > 0;
         // The SYN and ACK acknowledges it.
@@ -374,8 +382,7 @@ impl Connection<'_> {
         if self.hot.state != TcpState::SynSent || self.cold.retries > 0 {
             return 0;
         }
-        let known = if begun.mss == 0 { MSS_UNKNOWN } else { begun.mss };
-        let room = u32::from(self.cold.advertised_mss().min(known)).saturating_sub(OPTIONS_MAX);
+        let room = self.cold.syn_room(begun);
         u32::try_from(self.hot.written).unwrap_or(u32::MAX).min(room)
     }
 

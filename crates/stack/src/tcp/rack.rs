@@ -71,6 +71,10 @@ pub struct Delivery {
     original_at: Option<u64>,
     /// Something sent only once came after what was sent later.
     reordered: bool,
+    /// The lowest start of it.
+    reordered_from: Option<u64>,
+    /// How far it lay behind what had arrived, bytes.
+    pub behind: Option<u64>,
     /// How far data is known to have arrived.
     fack: u64,
 }
@@ -150,6 +154,10 @@ impl Rack {
             //# that's below RACK.fack is (selectively or cumulatively) acknowledged,
             //# it has been delivered out of order.
             delivery.reordered |= piece.end < self.fack;
+            if piece.start < self.fack {
+                let from = delivery.reordered_from.map_or(piece.start, |at| at.min(piece.start));
+                delivery.reordered_from = Some(from);
+            }
             let end = delivery.original_end.map_or(piece.end, |end| end.min(piece.end));
             delivery.original_end = Some(end);
             delivery.original_at = delivery.original_at.max(Some(piece.at));
@@ -160,6 +168,7 @@ impl Rack {
 
     /// Takes what an acknowledgement said.
     pub fn on_delivery(&mut self, delivery: &mut Delivery, now: Instant) {
+        delivery.behind = delivery.reordered_from.map(|from| self.fack.saturating_sub(from));
         self.fack = self.fack.max(delivery.fack);
         self.reordering_seen |= delivery.reordered;
         delivery.rtt_ns = delivery.original_at.map(|at| now.0.saturating_sub(at));

@@ -161,7 +161,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn piece(start: u64, end: u64, at: u64, snapshot: Snapshot) -> Piece {
-        Piece { start, end, at, fate: Fate::Sent, again: false, snapshot }
+        Piece { start, end, at, fate: Fate::Sent, again: false, lost: false, unit: 1, snapshot }
     }
 
     #[test]

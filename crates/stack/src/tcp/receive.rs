@@ -37,7 +37,7 @@ use super::reply::Reply;
 use super::rtt::{MILLISECOND, SECOND};
 use super::settings::MtuProbing;
 use super::state::Input;
-use crate::api::{Sink, TcpError, TcpState};
+use crate::api::{Instant, Sink, TcpError, TcpState};
 use crate::drops::DropReason;
 use crate::tcp::SegmentRx;
 
@@ -129,6 +129,12 @@ impl Connection<'_> {
                 Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment);
             return Err(DropReason::TcpBadAck);
         }
+        if header.flags.ack() && !header.flags.rst() && !self.is_echo_plausible(step.now, segment) {
+            // An answer to no SYN of ours (as Linux).
+            step.reply =
+                Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment);
+            return Err(DropReason::TcpPaws);
+        }
         if header.flags.rst() {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.3
             //# If the ACK was acceptable, then signal to the user "error:
@@ -154,6 +160,10 @@ impl Connection<'_> {
             }
             self.apply(step, Input::SynAck);
             self.hot.acks_owed = 1;
+            if self.hot.written > self.hot.nxt {
+                // What has waited for this goes as an answer to it, and so will answers (as Linux).
+                self.cold.data_at = step.now.0;
+            }
         } else {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.3
             //# Otherwise, enter SYN-RECEIVED, form a SYN,ACK segment
@@ -161,12 +171,31 @@ impl Connection<'_> {
             //# A TCP implementation MUST support simultaneous open attempts (MUST-10).
             self.apply(step, Input::Syn);
             self.hot.syn_due = true;
+            if let Some(begun) = &mut self.cold.fast_open {
+                // Data on SYNs that cross is neither taken nor sent again (as Linux).
+                begun.cookie = None;
+                begun.with_data = false;
+            }
         }
         step.ready = true;
         if segment.payload.is_empty() && !header.flags.fin() || !header.flags.ack() {
             return Ok(());
         }
         self.on_payload(step, segment, 0, rx, sink)
+    }
+
+    /// Whether the timestamp that answers our SYN, if there is one, is of a time at which we sent
+    /// one.
+    fn is_echo_plausible(&self, now: Instant, segment: &TcpSegment<'_>) -> bool {
+        let Some(timestamps) = segment.options.timestamps.filter(|_| self.hot.timestamps) else {
+            return true;
+        };
+        let first = if self.cold.retries > 0 { self.cold.stuck_since } else { self.hot.timed_at };
+        let since = first.min(now.0);
+        let (first, last) = (self.hot.ts_now(Instant(since)), self.hot.ts_now(now));
+        // The first timeout is reckoned back from its end; a tick may be missing.
+        let most = last.wrapping_sub(first).saturating_add(1);
+        timestamps.echo == 0 || last.wrapping_sub(timestamps.echo) <= most
     }
 
     /// What the peer's SYN says, which came with `tos`.
@@ -236,6 +265,8 @@ impl Connection<'_> {
         //# As specified in [RFC3390], the SYN/ACK and the acknowledgment of the SYN/ACK MUST NOT
         //# increase the size of the congestion window.
         hot.window = super::congestion::Window::initial(u32::from(hot.mss));
+        self.cold.chronicle.delivered += 1;
+        self.cold.chronicle.stands_since_ms = super::progress::millis(step.now.0);
         //= https://www.rfc-editor.org/rfc/rfc6928#section-2
         //# If the SYN or SYN/ACK is lost, the initial window used by a sender after a correctly
         //# transmitted SYN MUST be one segment consisting of MSS bytes.
@@ -454,12 +485,22 @@ impl Connection<'_> {
     /// The handshake's last acknowledgement in SYN-RECEIVED.
     pub fn on_syn_acked(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
         self.on_handshake_acked(step, segment);
+        if self.cold.listener.is_none()
+            && let Some(begun) = self.cold.fast_open.take()
+        {
+            self.on_fast_open_answer(step, segment, &begun);
+        }
         let hot = &mut *self.hot;
         // Of a simultaneous open's second SYN, too, the window is not scaled (RFC 7323, 2.2).
         let scale = if segment.header.flags.syn() { 0 } else { hot.snd_scale };
         hot.snd_wnd = u32::from(segment.header.window) << scale;
         hot.max_wnd = hot.snd_wnd;
         self.apply(step, Input::AckOfSyn);
+        if segment.header.flags.syn() {
+            // The crossing SYN is a duplicate, and answered as one (as Linux).
+            self.report_duplicate(step, Range { start: u64::MAX, end: 0 });
+            self.owe_ack(step);
+        }
     }
 
     /// The segment's data and FIN.
@@ -487,12 +528,17 @@ impl Connection<'_> {
         let len = segment.payload.len() as u64;
         let end = start + len.cast_signed();
         let next = self.hot.rcv_nxt.cast_signed();
+        let awaited = self.hot.acks_owed > 0 || self.cold.peer_fin.is_some();
         if self.hot.orphan && end > next && len > 0 {
             //= https://www.rfc-editor.org/rfc/rfc1122#section-4.2.2.13
             //# if new data is received after CLOSE is called, its TCP
             //# SHOULD send a RST to show that data was lost.
             step.shared.counters.aborts_on_data += 1;
-            self.abort(step);
+            step.shared.counters.resets_sent += 1;
+            // The form of an answer to the segment, as Linux's.
+            step.reply =
+                Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment);
+            self.die(step, TcpError::Aborted);
             return Err(DropReason::TcpClosed);
         }
         let low = start.max(next);
@@ -556,10 +602,26 @@ impl Connection<'_> {
             self.hot.fin_received = true;
             self.cold.received.clear();
             step.event = true;
-            self.owe_ack(step);
+            self.acknowledge_fin(step, awaited);
             self.apply(step, Input::Fin);
         }
         Ok(())
+    }
+
+    /// The peer's FIN has been received, with a segment before which an answer was due or the FIN
+    /// known if it was `awaited`. As Linux: the answer waits a moment for the program's own FIN, to
+    /// ride on it, once there has been data.
+    fn acknowledge_fin(&mut self, step: &mut Step<'_>, awaited: bool) {
+        let hot = &mut *self.hot;
+        let unacked = hot.rcv_nxt - hot.rcv_acked;
+        let may_wait = hot.state == TcpState::Established && self.cold.data_at > 0;
+        hot.interactive |= hot.state == TcpState::Established;
+        if !may_wait || awaited || unacked > u64::from(hot.rcv_mss) {
+            self.owe_ack(step);
+            return;
+        }
+        hot.acks_owed = 0;
+        hot.ack_at = hot.ack_at.min(step.now.0.saturating_add(DELAYED_ACK_NS));
     }
 
     /// The peer says that what ends with `pointer` is urgent. As Linux: the byte before the pointer

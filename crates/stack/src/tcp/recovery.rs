@@ -72,7 +72,7 @@ impl Connection<'_> {
             step.shared.counters.ranges_forgotten += u64::from(!is_complete);
         }
         rack.on_delivery(&mut delivery, now);
-        if ack > hot.una && hot.phase == Phase::Open {
+        if ack > hot.una && hot.phase == Phase::Open && hot.sack {
             hot.dup_acks = 0;
         }
         hot.dup_acks = hot.dup_acks.saturating_add(u8::try_from(segments).unwrap_or(u8::MAX));
@@ -235,7 +235,7 @@ impl Connection<'_> {
         //# triggering recovery, the bytes SACKed in the ACK triggering recovery,
         //# and the bytes between SND.UNA and SND.NXT that have been marked lost.
         let unsacked = self.hot.flight().saturating_sub(self.cold.scoreboard.sacked_bytes());
-        self.cold.prr = Some(Prr::new(unsacked.saturating_add(delivered)));
+        self.cold.prr = Some(Box::new(Prr::new(unsacked.saturating_add(delivered))));
     }
 
     /// Nothing that was lost is missing any more.

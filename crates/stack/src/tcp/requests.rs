@@ -219,6 +219,13 @@ impl Tcp {
         .unwrap_or(Err(RequestError::Stale))
     }
 
+    /// A SYN that waits for data goes without any.
+    pub fn open_now(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
+        let index = self.slot(id)?;
+        self.with(now, index, |connection, step| connection.release_syn(step))
+            .ok_or(RequestError::Stale)
+    }
+
     /// The byte before `end` of the send stream is urgent. To be said before
     /// [`written`](Self::written) reaches so far, so that the first segment can tell it.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
@@ -482,7 +489,8 @@ fn details(hot: &Hot, cold: &Cold) -> TcpDetails {
         scales: is_scaled.then_some((hot.snd_scale, hot.rcv_scale)),
         outstanding: hot.flight(),
         sacked: cold.scoreboard.sacked_bytes(),
-        lost: cold.scoreboard.lost_bytes(),
+        lost: cold.scoreboard.found_lost_bytes(),
+        is_reducing: hot.ecn.is_reducing(),
         receive_mss: hot.rcv_mss,
         advertised_mss: cold.advertised_mss(),
         syn_data: cold.syn_data,

@@ -51,6 +51,10 @@ pub struct Piece {
     pub fate: Fate,
     /// It was sent more than once.
     pub again: bool,
+    /// It was found lost, and has not been forgiven since.
+    pub lost: bool,
+    /// Payload of each of the segments that it was sent in, but for the last.
+    pub unit: u16,
     /// What was known of the delivery rate when it was last sent.
     pub snapshot: Snapshot,
 }
@@ -58,6 +62,24 @@ pub struct Piece {
 impl Piece {
     fn len(&self) -> u64 {
         self.end - self.start
+    }
+
+    /// Whether so many bytes more, in segments of `unit`, leave it known where segments end.
+    fn may_be_joined(&self, unit: u16, len: u64) -> bool {
+        let own = u64::from(self.unit);
+        self.len().is_multiple_of(own) && (unit == self.unit || len < own)
+    }
+
+    /// The first end of a segment at or behind `offset`, which lies within.
+    fn ceil(&self, offset: u64) -> u64 {
+        let unit = u64::from(self.unit.max(1));
+        (self.start + (offset - self.start).div_ceil(unit) * unit).min(self.end)
+    }
+
+    /// The last end of a segment at or before `offset`, which lies within.
+    fn floor(&self, offset: u64) -> u64 {
+        let unit = u64::from(self.unit.max(1));
+        if offset >= self.end { offset } else { offset - (offset - self.start) % unit }
     }
 }
 
@@ -154,11 +176,32 @@ impl Scoreboard {
         self.pieces.get(self.index_of(offset)).is_some_and(|p| p.fate == Fate::Sacked)
     }
 
-    /// New data was sent.
-    pub fn on_sent(&mut self, start: u64, end: u64, at: u64, snapshot: Snapshot) {
+    /// Bytes that were found lost, and those among them that have been sent again.
+    pub fn found_lost_bytes(&self) -> u64 {
+        let lost = self.pieces.iter().filter(|p| p.lost && p.fate != Fate::Sacked);
+        lost.map(Piece::len).sum()
+    }
+
+    /// Bytes that have been sent again and have not arrived.
+    pub fn resent_bytes(&self) -> u64 {
+        let resent = self.pieces.iter().filter(|p| p.again && p.fate == Fate::Sent);
+        resent.map(Piece::len).sum()
+    }
+
+    /// New data was sent, in segments of `unit` bytes of payload and a last one that may be
+    /// smaller.
+    pub fn on_sent(&mut self, start: u64, end: u64, at: u64, snapshot: Snapshot, unit: u16) {
         let is_full = self.pieces.len() >= PIECES_MAX;
         match self.pieces.back_mut() {
-            Some(last) if last.fate == Fate::Sent && !last.again && (is_full || last.at == at) => {
+            Some(last)
+                if last.fate == Fate::Sent
+                    && !last.again
+                    && (is_full || last.at == at && last.may_be_joined(unit, end - start)) =>
+            {
+                if !last.may_be_joined(unit, end - start) {
+                    // Where its segments end is not known any more.
+                    last.unit = 1;
+                }
                 last.end = end;
                 if last.at != at {
                     (last.at, last.snapshot) = (at, snapshot);
@@ -169,8 +212,9 @@ impl Scoreboard {
                     self.judged = start;
                     self.first_lost = u64::MAX;
                 }
-                let (fate, again) = (Fate::Sent, false);
-                self.pieces.push_back(Piece { start, end, at, fate, again, snapshot });
+                let (fate, unit) = (Fate::Sent, unit.max(1));
+                let (again, lost) = (false, false);
+                self.pieces.push_back(Piece { start, end, at, fate, again, lost, unit, snapshot });
             }
         }
     }
@@ -277,6 +321,16 @@ impl Scoreboard {
         if let Some(around) = self.sacked_around(end.saturating_sub(1)) {
             end = around.end;
         }
+        // A part of a segment counts for nothing, as in Linux: it will be sent as a whole.
+        if let Some(piece) = self.pieces.get(self.index_of(start)).filter(|p| p.start < start) {
+            start = piece.ceil(start);
+        }
+        if let Some(piece) = self.pieces.get(self.index_of(end)).filter(|p| p.start < end) {
+            end = piece.floor(end);
+        }
+        if start >= end {
+            return true;
+        }
         let first = self.part(start, PIECES_MAX);
         let past = self.part(end, PIECES_MAX);
         let complete = first.is_ok() && past.is_ok();
@@ -318,7 +372,7 @@ impl Scoreboard {
                     found.pending = true;
                     break;
                 }
-                piece.fate = Fate::Lost;
+                (piece.fate, piece.lost) = (Fate::Lost, true);
                 found.lost += piece.len();
                 self.first_lost = self.first_lost.min(piece.start);
             }
@@ -339,7 +393,7 @@ impl Scoreboard {
                     if left {
                         break;
                     }
-                    piece.fate = Fate::Lost;
+                    (piece.fate, piece.lost) = (Fate::Lost, true);
                     lost += piece.len();
                     self.first_lost = self.first_lost.min(piece.start);
                 }
@@ -370,7 +424,7 @@ impl Scoreboard {
         let past = self.part(end, PIECES_LIMIT).unwrap_or_else(|whole| whole + 1);
         for piece in self.pieces.range_mut(first..past) {
             if piece.fate == Fate::Sent {
-                piece.fate = Fate::Lost;
+                (piece.fate, piece.lost) = (Fate::Lost, true);
                 self.lost += piece.len();
                 self.lost_ever += piece.len();
                 self.first_lost = self.first_lost.min(piece.start);
@@ -389,7 +443,7 @@ impl Scoreboard {
         let mut is_first = true;
         for piece in &mut self.pieces {
             if piece.fate == Fate::Sent && (is_first || piece.at <= until) {
-                piece.fate = Fate::Lost;
+                (piece.fate, piece.lost) = (Fate::Lost, true);
                 self.lost += piece.len();
                 self.lost_ever += piece.len();
             }
@@ -404,6 +458,7 @@ impl Scoreboard {
             if piece.fate == Fate::Lost {
                 piece.fate = Fate::Sent;
             }
+            piece.lost = false;
         }
         self.lost = 0;
         self.judge_anew();
@@ -506,7 +561,10 @@ impl Scoreboard {
             let (Some(&a), Some(&b)) = (self.pieces.get(kept), self.pieces.get(at)) else { break };
             let is_same = match (a.fate, b.fate) {
                 (Fate::Sacked, Fate::Sacked) => true,
-                (Fate::Sent, Fate::Sent) => a.at == b.at && a.again == b.again,
+                (Fate::Sent, Fate::Sent) => {
+                    let is_alike = a.at == b.at && a.again == b.again && a.lost == b.lost;
+                    is_alike && a.may_be_joined(b.unit, b.len())
+                }
                 _ => false,
             };
             if is_same {
@@ -544,9 +602,9 @@ mod tests {
     #[test]
     fn a_burst_is_one_piece_until_an_acknowledgement_parts_it() {
         let mut board = Scoreboard::default();
-        board.on_sent(0, 1000, 5, Snapshot::default());
-        board.on_sent(1000, 3000, 5, Snapshot::default());
-        board.on_sent(3000, 4000, 6, Snapshot::default());
+        board.on_sent(0, 1000, 5, Snapshot::default(), 1);
+        board.on_sent(1000, 3000, 5, Snapshot::default(), 1);
+        board.on_sent(3000, 4000, 6, Snapshot::default(), 1);
         assert_eq!(board.pieces.len(), 2);
         board.sack(1000, 2000, |_| ());
         use Fate::*;
@@ -560,7 +618,7 @@ mod tests {
     fn a_full_list_takes_what_is_sent_and_refuses_to_be_parted() {
         let mut board = Scoreboard::default();
         for i in 0..PIECES_MAX as u64 + 100 {
-            board.on_sent(i * 10, i * 10 + 10, i, Snapshot::default());
+            board.on_sent(i * 10, i * 10 + 10, i, Snapshot::default(), 1);
         }
         assert_eq!(board.pieces.len(), PIECES_MAX);
         assert!(!board.sack(3, 5, |_| ()));
@@ -574,7 +632,7 @@ mod tests {
         const SEGMENT: u64 = 32;
         let mut board = Scoreboard::default();
         let end = PIECES_LIMIT as u64 * SEGMENT * 8;
-        board.on_sent(0, end, 1, Snapshot::default());
+        board.on_sent(0, end, 1, Snapshot::default(), 1);
         let mut now = 1;
         for hole in 0..PIECES_MAX as u64 {
             board.sack(hole * 256 + 224, hole * 256 + 256, |_| ());
@@ -615,7 +673,7 @@ mod tests {
     #[test]
     fn retransmissions_of_one_time_are_judged_in_the_order_of_their_positions() {
         let mut board = Scoreboard::default();
-        board.on_sent(0, 8000, 1, Snapshot::default());
+        board.on_sent(0, 8000, 1, Snapshot::default(), 1);
         for hole in [1, 3, 5, 7] {
             board.sack(hole * 1000, hole * 1000 + 1000, |_| ());
         }
@@ -633,13 +691,13 @@ mod tests {
     #[test]
     fn a_retransmission_is_found_lost_by_what_was_sent_after_it() {
         let mut board = Scoreboard::default();
-        board.on_sent(0, 4000, 1, Snapshot::default());
+        board.on_sent(0, 4000, 1, Snapshot::default(), 1);
         board.sack(1000, 4000, |_| ());
         let newest = Sending { at: 1, end: 4000 };
         assert_eq!(board.lose_sent_before(newest, 1).lost, 1000);
         board.on_sent_again(0, 1000, 10, Snapshot::default());
         assert_eq!(board.lose_sent_before(newest, 100), Found::default());
-        board.on_sent(4000, 5000, 11, Snapshot::default());
+        board.on_sent(4000, 5000, 11, Snapshot::default(), 1);
         board.sack(4000, 5000, |_| ());
         let found = board.lose_sent_before(Sending { at: 11, end: 5000 }, 100);
         assert_eq!(found, Found { lost: 1000, retransmissions: 1, pending: false });
@@ -694,7 +752,7 @@ mod tests {
                 match op {
                     0 | 1 => {
                         let from = naive.una + outstanding;
-                        board.on_sent(from, from + len, now, Snapshot::default());
+                        board.on_sent(from, from + len, now, Snapshot::default(), 1);
                         let byte = Byte { at: now, again: false, fate: Fate::Sent };
                         naive.bytes.extend((0..len).map(|_| byte));
                     }

@@ -3,7 +3,7 @@
 use wire::tcp::{SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use super::SegmentTx;
-use super::connection::{Connection, NEVER, Phase, SendTimer, Step, Usage};
+use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
 use super::frto::Frto;
 use super::settings::TcpSettings;
 use crate::api::{Instant, PathMtuDiscovery, Payload, TcpState};
@@ -44,7 +44,9 @@ impl Connection<'_> {
         self.look_at_pace(now);
         let mut limited = false;
         let has = self.next(now, &mut limited).is_some();
-        self.hot.cwnd_limited |= limited;
+        if limited {
+            self.note_limit();
+        }
         has
     }
 
@@ -52,8 +54,14 @@ impl Connection<'_> {
     pub fn emit(&mut self, step: &mut Step<'_>, out: &mut [u8]) -> Option<SegmentTx> {
         self.look_at_pace(step.now);
         let mut limited = false;
-        let next = self.next(step.now, &mut limited);
-        self.hot.cwnd_limited |= limited;
+        let mut next = self.next(step.now, &mut limited);
+        if matches!(next, Some(Next::Data { again: false, .. })) && self.restart_after_idle(step) {
+            // With the window that there is now.
+            next = self.next(step.now, &mut limited);
+        }
+        if limited {
+            self.note_limit();
+        }
         let mut next = next?;
         let sack = match next {
             Next::Syn => SackBlocks::NONE,
@@ -160,7 +168,11 @@ impl Connection<'_> {
             urgent: urgent.unwrap_or(0),
         };
         let header_bytes = header.emit(&options, out).ok()? as u16;
-        self.on_sent(step, next);
+        let unit = match payload {
+            Payload::Stream { len, .. } => gso_bytes.map_or(len, u32::from),
+            _ => 1,
+        };
+        self.on_sent(step, next, u16::try_from(unit).unwrap_or(u16::MAX));
         if let Some((start, end)) = probe {
             self.on_probe_sent(step, start, end);
         }
@@ -272,7 +284,8 @@ impl Connection<'_> {
         let most = if hot.tso && !hot.urging { (room / mss).max(1) * mss } else { mss };
         let most = most.min(self.burst_bytes());
         let within = self.within_shrunken_window(start)?.min(most);
-        let frame = if hot.tso { self.frame_bytes() } else { mss };
+        let half = (u64::from(hot.window.cwnd) / mss / 2).max(1) * mss;
+        let frame = if hot.tso { self.frame_bytes().min(half) } else { mss };
         let end = end.min(start.saturating_add(within.min(frame))).min(self.record_end(start));
         let data_end = end.min(hot.written);
         let fin = end > hot.written;
@@ -381,7 +394,14 @@ impl Connection<'_> {
             return (bytes > 0).then_some(probe);
         }
         let is_large = hot.tso && !hot.urging && !hot.ecn.tells_reduction();
-        let most = if is_large { self.frame_bytes().min(self.burst_bytes()) } else { mss };
+        let most = match is_large {
+            // At least two frames are under way (as Linux), so that acknowledgements come evenly.
+            true => {
+                let half = (u64::from(hot.window.cwnd) / mss / 2).max(1) * mss;
+                self.frame_bytes().min(self.burst_bytes()).min(half)
+            }
+            false => mss,
+        };
         let limit = usable.min(room);
         let record = remaining.min(self.record_end(hot.nxt) - hot.nxt);
         if is_large && pipe > 0 && limit < record && self.should_wait_for_room(now, limit, most) {
@@ -424,7 +444,8 @@ impl Connection<'_> {
         self.hot.max_wnd / 2
     }
 
-    fn on_sent(&mut self, step: &mut Step<'_>, next: Next) {
+    /// It is on its way, its payload in segments of `unit` bytes.
+    fn on_sent(&mut self, step: &mut Step<'_>, next: Next, unit: u16) {
         let now = step.now;
         step.shared.counters.segments_sent += 1;
         match next {
@@ -461,11 +482,7 @@ impl Connection<'_> {
                     // Karn: what was sent twice is not timed.
                     hot.timed_at = NEVER;
                 } else {
-                    if hot.flight() == 0 && step.shared.settings.slow_start_after_idle {
-                        self.restart_after_idle(now);
-                    }
-                    let hot = &mut *self.hot;
-                    self.cold.scoreboard.on_sent(start, end_with_fin, now.0, snapshot);
+                    self.cold.scoreboard.on_sent(start, end_with_fin, now.0, snapshot, unit);
                     if hot.timed_at == NEVER && hot.phase == Phase::Open {
                         hot.timed_at = now.0;
                         hot.timed_end = end_with_fin;
@@ -526,7 +543,7 @@ impl Connection<'_> {
         hot.ack_at = NEVER;
     }
 
-    /// After an idle time longer than the timeout the window starts again.
+    /// After an idle time longer than the timeout the window starts again; whether it did.
     //= https://www.rfc-editor.org/rfc/rfc5681#section-4.1
     //# Therefore, a TCP SHOULD set cwnd to no more than RW before beginning
     //# transmission if the TCP has not sent data in an interval exceeding
@@ -535,23 +552,27 @@ impl Connection<'_> {
     // for each timeout of idleness, down to RW, which is the initial window; the threshold
     // remembers three quarters of what was used, so that a path that has not changed is filled
     // again within a few round trips. RFC 7661 is not followed; see `validate_window`, too.
-    fn restart_after_idle(&mut self, now: Instant) {
+    fn restart_after_idle(&mut self, step: &Step<'_>) -> bool {
         use super::congestion::{Algorithm, Window};
-        let hot = &mut *self.hot;
-        if hot.sent_at == 0 || self.cold.congestion.models_path() {
-            return;
+        let (now, hot) = (step.now, &mut *self.hot);
+        let is_off = !step.shared.settings.slow_start_after_idle || hot.flight() > 0;
+        if is_off || hot.sent_at == 0 || self.cold.congestion.models_path() {
+            return false;
         }
         let (idle, rto) = (now.0.saturating_sub(hot.sent_at), hot.rtt.rto_ns().max(1));
-        if idle > rto {
-            let restart = Window::initial(u32::from(hot.mss)).cwnd;
-            let window = &mut hot.window;
-            if window.cwnd > restart {
-                window.ssthresh = window.ssthresh.max(window.cwnd / 4 * 3);
-                window.cwnd = (window.cwnd >> ((idle - 1) / rto).min(31)).max(restart);
-            }
-            self.cold.congestion.on_idle(idle);
-            self.cold.usage = Usage { used: 0, at: now.0 };
+        if idle <= rto {
+            return false;
         }
+        let restart = Window::initial(u32::from(hot.mss)).cwnd;
+        let window = &mut hot.window;
+        if window.cwnd > restart {
+            window.ssthresh = window.ssthresh.max(window.cwnd / 4 * 3);
+            window.cwnd = (window.cwnd >> ((idle - 1) / rto).min(31)).max(restart);
+        }
+        self.cold.congestion.on_idle(idle);
+        self.cold.usage.used = 0;
+        self.cold.usage.at = now.0;
+        true
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1

@@ -49,6 +49,8 @@ pub struct TcpSettings {
     /// Seconds without data on our SYNs after connections with it timed out, the longer the more
     /// often; 0 for none, as `tcp_fastopen_blackhole_timeout_sec`.
     pub fast_open_pause_s: u32,
+    /// Segments of a large frame, whatever the rate, as `tcp_min_tso_segs`.
+    pub tso_segments_min: u8,
     /// What makes Fast Open's cookies at listeners without keys of their own, as
     /// `tcp_fastopen_key`, so that the engines behind one address believe each other's; drawn at
     /// random where `None`.
@@ -86,6 +88,7 @@ impl Default for TcpSettings {
             unsent_low_water: u32::MAX,
             fast_open: 1,
             fast_open_pause_s: 0,
+            tso_segments_min: 2,
             fast_open_key: None,
         }
     }

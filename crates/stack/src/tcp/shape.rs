@@ -11,8 +11,6 @@ use crate::api::Instant;
 
 /// Ends of records remembered for one connection; what is beyond them is sent as a stream.
 const RECORDS_MAX: usize = 1024;
-/// Frames of at least so many segments, whatever the rate (tcp_min_tso_segs).
-const SEGMENTS_MIN: u64 = 2;
 /// Most payload in one frame: Linux takes large frames of up to 65,535 bytes, Ethernet, IP and TCP
 /// headers included (longer ones are cut in software).
 pub const FRAME_BYTES: u64 = 65535 - 14 - 40 - 60;
@@ -42,6 +40,7 @@ impl Connection<'_> {
             hot.more = more;
             hot.hold = if more { Hold::More } else { Hold::None };
             step.ready = true;
+            self.note_doing(step.now);
         }
     }
 
@@ -119,7 +118,7 @@ impl Connection<'_> {
         let rate = u64::from(window.cwnd) * percent * (1_000_000_000 / 100 / 1024) / srtt_ns;
         // As the kernel: halved for each 512 us.
         let close = FRAME_BYTES.checked_shr((min_rtt_ns / 512_000).min(63) as u32).unwrap_or(0);
-        let segments = ((rate + close) / mss).max(SEGMENTS_MIN);
+        let segments = ((rate + close) / mss).max(u64::from(self.cold.frame_min));
         (segments * mss).min(most)
     }
 

@@ -176,8 +176,10 @@ impl Connection<'_> {
                     0 => settings.syn_retries,
                     most => most,
                 };
-                // Those at an even pace come on top of what was asked for (as Linux).
+                // Those at an even pace come on top of what was asked for, but not beyond the time
+                // that it would have taken without them (as Linux).
                 self.cold.retries >= most.saturating_add(SYN_LINEAR_TIMEOUTS)
+                    || (self.cold.retries > 0 && waited >= patience_ns(most.into(), SECOND))
             }
             TcpState::SynReceived => {
                 let patience = if self.cold.deferred { self.cold.options.defer_accept } else { 0 };

@@ -45,6 +45,7 @@ fn simultaneous_opens_make_one_connection() {
     peer.expect("S. 0:0 ack 1");
     peer.state(TcpState::SynReceived);
     peer.send("S. 0:0 ack 1");
+    peer.expect(". 1:1 ack 1 sack 0:1");
     peer.state(TcpState::Established);
     peer.write(10);
     peer.expect("P. 1:11 ack 1");
@@ -58,6 +59,7 @@ fn the_window_of_a_simultaneous_opens_second_syn_is_not_scaled() {
     peer.send("S 0:0");
     peer.expect("S. 0:0 ack 1");
     peer.send("S. 0:0 ack 1");
+    peer.expect(". 1:1 ack 1 sack 0:1");
     peer.write(5000);
     peer.expect(". 1:1001 ack 1 | . 1001:2001 ack 1");
 }
