@@ -1,6 +1,6 @@
 //! Whole-system tests: real programs in network namespaces, on engines of their own.
 //!
-//! [`world`] and [`joined`] make the hosts and engines, [`cases`] holds the programs and their
+//! [`world`], [`joined`] and [`beside`] make the hosts and engines, [`cases`] holds the programs and their
 //! loads. The tests need root; without it each says by name that it was skipped.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use outboard::lab;
 
+pub mod beside;
 pub mod cases;
 pub mod joined;
 pub mod world;

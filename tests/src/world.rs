@@ -210,6 +210,8 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "prober.py" => include_str!("../programs/prober.py"),
         "datagrams.py" => include_str!("../programs/datagrams.py"),
         "crafted.py" => include_str!("../programs/crafted.py"),
+        "groups.py" => include_str!("../programs/groups.py"),
+        "tools.py" => include_str!("../programs/tools.py"),
         "sshd.sh" => include_str!("../programs/sshd.sh"),
         "ssh.sh" => include_str!("../programs/ssh.sh"),
         "fetch.sh" => include_str!("../programs/fetch.sh"),

@@ -1,6 +1,6 @@
 //! Endpoints: connections, listeners and datagram sockets as a program holds them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -656,6 +656,42 @@ impl Endpoint {
                 Reply::Endpoint { addresses, .. } => *locked(&self.inner.addresses) = addresses,
                 _ => return Err(Errno::PROTO),
             }
+        }
+        Ok(())
+    }
+
+    /// What a datagram endpoint hears of a group that comes through an interface of the engine's
+    /// (its number plus one): all senders but those that are named, those alone, or nothing.
+    pub fn set_group(
+        &self,
+        interface: u32,
+        group: IpAddr,
+        excludes: Option<bool>,
+    ) -> Result<(), Errno> {
+        self.tell_of_group(|endpoint| Request::SetGroup { endpoint, interface, group, excludes })
+    }
+
+    /// Names a sender of such a group, or names it no more.
+    pub fn name_source(
+        &self,
+        interface: u32,
+        group: IpAddr,
+        source: IpAddr,
+        is_named: bool,
+    ) -> Result<(), Errno> {
+        self.tell_of_group(|endpoint| Request::NameSource {
+            endpoint,
+            interface,
+            group,
+            source,
+            is_named,
+        })
+    }
+
+    fn tell_of_group(&self, request: impl Fn(u32) -> Request) -> Result<(), Errno> {
+        let _call = self.call_as(Kind::Datagram)?;
+        for part in &self.inner.parts {
+            self.inner.session.call(part.worker, &request(part.view.index()))?;
         }
         Ok(())
     }

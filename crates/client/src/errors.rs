@@ -45,6 +45,8 @@ pub(crate) struct Errors {
     waiting: VecDeque<ErrorReceived>,
     /// What the next call fails with.
     pending: Option<Errno>,
+    /// Reports that found no room.
+    left_out: u64,
 }
 
 impl Errors {
@@ -54,6 +56,8 @@ impl Errors {
         }
         if self.waiting.len() < REPORTS_MAX {
             self.waiting.push_back(received);
+        } else {
+            self.left_out += 1;
         }
     }
 }
@@ -62,6 +66,11 @@ impl Endpoint {
     /// From now on reports are told from datagrams. Before the engine is asked for them.
     pub fn expect_errors(&self) {
         self.inner.sorts.store(true, Ordering::Relaxed);
+    }
+
+    /// Reports that were left out, as [`REPORTS_MAX`] of them wait to be read.
+    pub fn errors_left_out(&self) -> u64 {
+        locked(&self.inner.errors).left_out
     }
 
     /// Takes the reports out from among the datagrams that have come.
@@ -186,4 +195,31 @@ fn take_report(
         interface: header.interface,
         payload: payload.to_vec(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_that_nobody_reads_are_kept_up_to_a_limit_and_counted_beyond() {
+        let remote = SocketAddr::from(([10, 0, 0, 2], 9));
+        let report = ErrorReport { errno: 111, kind: 3, code: 3, info: 0, offender: None };
+        let received = ErrorReceived {
+            report,
+            remote,
+            local: remote,
+            tos: 0,
+            ttl: 64,
+            interface: 1,
+            payload: Vec::new(),
+        };
+        let mut errors = Errors::default();
+        for _ in 0..REPORTS_MAX + 3 {
+            errors.add(received.clone());
+        }
+        assert_eq!((errors.waiting.len(), errors.left_out), (REPORTS_MAX, 3));
+        // The newest one is what the next call fails with, whether or not it is kept.
+        assert_eq!(errors.pending, Some(Errno::CONNREFUSED));
+    }
 }

@@ -209,6 +209,34 @@ impl Session {
         )
     }
 
+    /// The first interface of the engine's own with an address of a family: its number plus one.
+    pub fn first_own(&self, v6: bool) -> Option<u32> {
+        self.own_where(|of| of.addresses.iter().any(|(own, _)| own.is_ipv6() == v6))
+    }
+
+    /// The engine's own interface that has this number of the kernel's: its own number plus one.
+    pub fn own_by_index(&self, kernel_index: u32) -> Option<u32> {
+        self.own_where(|of| of.kernel_index == kernel_index && kernel_index != 0)
+    }
+
+    /// The engine's own interface with this address: its number plus one.
+    pub fn own_by_address(&self, address: IpAddr) -> Option<u32> {
+        self.own_where(|of| of.addresses.iter().any(|(own, _)| *own == address))
+    }
+
+    fn own_where(&self, is_meant: impl Fn(&InterfaceInfo) -> bool) -> Option<u32> {
+        let told = self.interfaces();
+        let mut numbered = (1..).zip(&told.interfaces);
+        numbered.find(|(_, of)| !of.shared && is_meant(of)).map(|(number, _)| number)
+    }
+
+    /// Largest IP packet of an interface, by its number plus one.
+    pub fn mtu_of(&self, interface: u32) -> Option<u16> {
+        let told = self.interfaces();
+        let place = (interface as usize).checked_sub(1)?;
+        told.interfaces.get(place).map(|of| of.mtu)
+    }
+
     /// The kernel's number of an interface, by ours plus one; 0 unknown.
     pub fn kernel_index(&self, interface: u32) -> u32 {
         let told = self.interfaces();

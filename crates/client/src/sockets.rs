@@ -17,6 +17,7 @@ mod ancillary;
 mod datagram;
 mod epoll;
 mod fork;
+mod groups;
 mod kept;
 mod kernel;
 mod link;

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use port::{Claim, LinkState, Port};
 use stack::SocketInfo;
 use stack::api::{InterfaceConfig, Local, SharedAddresses};
+use stack::route::AddressState;
 
 use crate::config::PortSetup;
 use crate::control::exchange::Answer;
@@ -234,10 +235,21 @@ impl Worker {
             return;
         }
         let settled = self.stack.is_settled();
+        let duplicates = self.stack.counters().addresses_duplicate;
+        let is_news = std::mem::replace(&mut self.told_duplicates, duplicates) != duplicates;
         let routes = self.stack.routes();
         for (port, attached) in self.ports.iter().enumerate() {
             if attached.port.info().shared.is_some() {
                 continue;
+            }
+            let all = routes.addresses(attached.interface).iter();
+            for own in all.filter(|own| is_news && own.state == AddressState::Duplicate) {
+                tracing::error!(
+                    "{}: another host on the link has the address {}, which is not used here; give \
+                     one of the two another",
+                    attached.port.info().name,
+                    own.cidr.address,
+                );
             }
             let addresses = routes.usable(attached.interface).filter(|own| is_told(own.address));
             self.telling += 1;

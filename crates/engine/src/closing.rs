@@ -4,7 +4,7 @@ use port::Claim;
 use rustix::io::Errno;
 use shm::Status;
 use shm::request::Reply;
-use stack::api::SocketId;
+use stack::api::{Sharing, SocketId};
 
 use crate::claims::places;
 use crate::control::exchange::{Answer, SessionKey};
@@ -77,11 +77,14 @@ impl Worker {
                     session.release_datagrams(&mut datagram);
                 }
                 if let Ok(info) = self.stack.udp_info(datagram.id) {
-                    for local in places(info.bound) {
-                        self.release_claim(Claim::Udp(local));
+                    let _ = self.stack.udp_close(self.now, datagram.id);
+                    // Whoever has its port in common goes on.
+                    if info.sharing == Sharing::Alone || !self.stack.udp_is_bound(info.bound) {
+                        for local in places(info.bound) {
+                            self.release_claim(Claim::Udp(local));
+                        }
                     }
                 }
-                let _ = self.stack.udp_close(datagram.id);
             }
         }
     }

@@ -27,6 +27,8 @@ pub fn of_connection(error: TcpError) -> Errno {
         TcpError::HostUnreachable => Errno::HOSTUNREACH,
         TcpError::NetUnreachable => Errno::NETUNREACH,
         TcpError::NoProtocol => Errno::NOPROTOOPT,
+        TcpError::Prohibited => Errno::ACCESS,
+        TcpError::Protocol => Errno::PROTO,
         TcpError::Aborted => Errno::CONNABORTED,
     }
 }

@@ -1,5 +1,7 @@
 //! Requests of clients, on a lane or through the control thread.
 
+mod groups;
+
 use std::net::SocketAddr;
 
 use port::Claim;
@@ -136,6 +138,12 @@ impl Worker {
             Request::Arrival { endpoint, end } => self.arrival(place, endpoint, end),
             Request::SetFastOpenKeys { endpoint, primary, backup } => {
                 self.set_fast_open_keys(place, endpoint, primary, backup)
+            }
+            Request::SetGroup { endpoint, interface, group, excludes } => {
+                self.set_group(place, endpoint, (interface, group), excludes)
+            }
+            Request::NameSource { endpoint, interface, group, source, is_named } => {
+                self.name_source(place, endpoint, (interface, group), source, is_named)
             }
         };
         match reply {
@@ -598,12 +606,13 @@ impl Worker {
             .grant_endpoint(place, context)
             .map_err(|errno| refusal(errno, "no endpoint is free, or no such context"))?;
         let owner = Holder::Endpoint { place, index }.owner();
-        match self.stack.udp_bind(local, owner) {
+        match self.stack.udp_bind_sharing(local, shown.sharing, owner) {
             Ok(id) => {
                 if self.admits()
+                    && !local.address.ip().is_multicast()
                     && let Err(error) = self.claim_local(local, Claim::Udp)
                 {
-                    let _ = self.stack.udp_close(id);
+                    let _ = self.stack.udp_close(self.now, id);
                     self.free_endpoint(place, index);
                     return Err(not_claimed(local.address, &error));
                 }
@@ -721,6 +730,8 @@ fn apply(
         | OptionName::ReceiveErrors
         | OptionName::ReceiveErrors6
         | OptionName::NoCheck6Receive
+        | OptionName::AllGroups
+        | OptionName::AllGroups6
         | OptionName::ReceiveCoalesced => return Err(Errno::OPNOTSUPP),
     }
     Ok(())
@@ -752,6 +763,8 @@ fn apply_to_datagrams(
         OptionName::NoCheck6Receive => options.no_check6 = is_on,
         OptionName::MtuDiscover => options.pmtu = discovery(value as u32),
         OptionName::ReceiveCoalesced => datagram.takes_coalesced = is_on,
+        OptionName::AllGroups => options.only_joined = !is_on,
+        OptionName::AllGroups6 => options.only_joined6 = !is_on,
         _ => return Err(Errno::NOPROTOOPT),
     }
     Ok(())
@@ -829,6 +842,8 @@ fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
         | OptionName::ReceiveErrors
         | OptionName::ReceiveErrors6
         | OptionName::NoCheck6Receive
+        | OptionName::AllGroups
+        | OptionName::AllGroups6
         | OptionName::ReceiveCoalesced => return Err(Errno::OPNOTSUPP),
     })
 }

@@ -343,6 +343,8 @@ pub fn send_datagrams(
                 by_link: datagram.flags.contains(DatagramFlags::LINK_MTU),
             },
             no_checksum: datagram.flags.contains(DatagramFlags::NO_CHECKSUM),
+            interface: interface_of(datagram.interface),
+            comes_back: false,
         };
         let Scratch { bounce, datagram: whole, .. } = &mut *scratch;
         let sum = || {
@@ -362,17 +364,14 @@ pub fn send_datagrams(
                 continue;
             }
         };
+        let comes_back = frame.comes_back && offset == 0;
+        let stays_here = datagram.flags.contains(DatagramFlags::STAYS_HERE);
         loop {
             part_of(&scratch.datagram, frame.offset, frame.len, &mut scratch.places);
             let written = header.get(..usize::from(frame.header_bytes)).unwrap_or_default();
             if frame.interface == InterfaceIndex::LOOPBACK {
-                let mut whole = std::mem::take(&mut scratch.loopback);
-                whole.clear();
-                whole.extend_from_slice(written);
-                append(&region, &scratch.places, &mut whole);
-                deliver(stack, sessions, now, &whole, frame.gso_bytes);
-                scratch.loopback = whole;
-            } else {
+                deliver_datagram(stack, sessions, scratch, now, &region, written, frame.gso_bytes);
+            } else if !stays_here {
                 let meta = TxMeta {
                     checksum: frame.checksum,
                     gso: frame.gso_bytes.map(|size| Gso { size, kind: GsoKind::Udp }),
@@ -405,7 +404,17 @@ pub fn send_datagrams(
             }
         }
         counters.datagrams_tx.increment();
-        match frame.next {
+        let next = frame.next;
+        // Ours is one copy of all of it.
+        if comes_back && !datagram.flags.contains(DatagramFlags::NO_LOOP) {
+            let send = UdpSend { comes_back: true, ..send };
+            if let Ok(frame) = stack.udp_transmit(now, id, &send, &mut header, || 0) {
+                part_of(&scratch.datagram, frame.offset, frame.len, &mut scratch.places);
+                let written = header.get(..usize::from(frame.header_bytes)).unwrap_or_default();
+                deliver_datagram(stack, sessions, scratch, now, &region, written, frame.gso_bytes);
+            }
+        }
+        match next {
             Some(next) => {
                 if let Some(session) = sessions.at(place) {
                     session.note_datagram_sent(index, next);
@@ -415,6 +424,30 @@ pub fn send_datagrams(
         }
     }
     Datagrams::More
+}
+
+/// Delivers a datagram of ours to ourselves: what was `written` of it, and the bytes at the places of
+/// `scratch`.
+fn deliver_datagram(
+    stack: &mut Stack,
+    sessions: &mut Sessions,
+    scratch: &mut Scratch,
+    now: stack::api::Instant,
+    region: &Region,
+    written: &[u8],
+    gso_bytes: Option<u16>,
+) {
+    let mut whole = std::mem::take(&mut scratch.loopback);
+    whole.clear();
+    whole.extend_from_slice(written);
+    append(region, &scratch.places, &mut whole);
+    deliver(stack, sessions, now, &whole, gso_bytes);
+    scratch.loopback = whole;
+}
+
+/// The interface that a datagram's header names, by its number plus one.
+pub(crate) fn interface_of(number: u32) -> Option<InterfaceIndex> {
+    number.checked_sub(1).and_then(|index| u8::try_from(index).ok()).map(InterfaceIndex)
 }
 
 /// The places of bytes `offset .. offset + len` of what lies at `whole`.

@@ -103,6 +103,8 @@ pub struct Worker {
     pub(crate) ending: Option<Ending>,
     /// What the control thread was last told of addresses, as the stack numbers it.
     pub(crate) told_generation: u64,
+    /// Own addresses that somebody else has, as far as the log names them.
+    pub(crate) told_duplicates: u64,
     /// What it was told and has not heard yet.
     pub(crate) telling: usize,
     /// When pages that clients have read were last looked for.
@@ -165,6 +167,7 @@ impl Worker {
             is_open: true,
             ending: None,
             told_generation: u64::MAX,
+            told_duplicates: 0,
             telling: 0,
             swept_at: now,
             first_port: 0,

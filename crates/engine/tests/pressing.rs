@@ -128,14 +128,14 @@ fn a_port_belongs_to_nobody_once_the_kernel_socket_behind_it_is_closed() {
         serial: 1,
         context: 0,
         backlog: 16,
-        shown: Shown { local: at(B, 80).into(), kernel_local: at(B, 80), cookie },
+        shown: Shown::alone(at(B, 80), cookie),
     };
     let kept = net.b.command(show(keeps.key, 1), net.now).unwrap();
     let datagrams = Command::BindUdp {
         session: keeps.key,
         serial: 1,
         context: 0,
-        shown: Shown { local: at(B, 53).into(), kernel_local: at(B, 53), cookie: 2 },
+        shown: Shown::alone(at(B, 53), 2),
     };
     net.b.command(datagrams, net.now).unwrap();
     // The program closes its sockets in the kernel and keeps what the engine gave it.

@@ -1,14 +1,14 @@
 //! System calls of scripts made ready for a host, and their outcomes judged.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use client::sockets::Queue;
 
 use crate::frame;
 use crate::names;
 use crate::script::{Call, Value};
-use crate::system::{LOCAL, Outcome, REMOTE, SystemCall};
+use crate::system::{LOCAL, Outcome, SystemCall, remote};
 
 /// Port that `bind(fd, ..., ...)` takes and that `connect(fd, ..., ...)` goes to; further ones
 /// follow it.
@@ -22,6 +22,8 @@ pub struct Files {
     read: BTreeMap<i64, u64>,
     datagrams: Vec<i64>,
     marked: bool,
+    /// Addresses that a script leaves open are of IPv6.
+    v6: bool,
 }
 
 /// A call made ready.
@@ -52,7 +54,7 @@ fn length(call: &Call, index: usize) -> Result<usize, String> {
 }
 
 /// `...`, `"#1"` (the same of conversation 1) or `"10.0.0.2:80"`.
-fn address(call: &Call, index: usize, host: Ipv4Addr) -> Result<SocketAddr, String> {
+fn address(call: &Call, index: usize, host: IpAddr) -> Result<SocketAddr, String> {
     match call.arguments.get(index) {
         Some(Value::Any) => Ok(SocketAddr::from((host, PORT))),
         Some(Value::Text(text)) => match text.strip_prefix('#') {
@@ -77,8 +79,18 @@ fn option_bytes(value: &Value) -> Result<Vec<u8>, String> {
         Value::Fields(fields) => {
             let mut bytes = Vec::new();
             for (name, value) in fields {
-                let Value::Number(number) = value else {
-                    return Err(format!("{name} is no number"));
+                let number = match value {
+                    Value::Number(number) => number,
+                    // An address: of a group, or what names an interface.
+                    Value::Text(text) => {
+                        match text.parse() {
+                            Ok(IpAddr::V4(address)) => bytes.extend(address.octets()),
+                            Ok(IpAddr::V6(address)) => bytes.extend(address.octets()),
+                            Err(_) => return Err(format!("{name}: {text} is no address")),
+                        }
+                        continue;
+                    }
+                    _ => return Err(format!("{name} is no number")),
                 };
                 if name.starts_with("tv_") {
                     bytes.extend(number.to_ne_bytes());
@@ -93,6 +105,11 @@ fn option_bytes(value: &Value) -> Result<Vec<u8>, String> {
 }
 
 impl Files {
+    /// None yet.
+    pub fn new(v6: bool) -> Self {
+        Self { v6, ..Self::default() }
+    }
+
     fn live(&self, fd: i64) -> i32 {
         // A descriptor that the script has not opened stays what it is: surely closed.
         self.live.get(&fd).copied().unwrap_or(fd as i32 | 0x4000)
@@ -118,15 +135,22 @@ impl Files {
             "socket" => {
                 let domain = match call.arguments.first() {
                     Some(Value::Number(domain)) => *domain as i32,
+                    _ if self.v6 => libc::AF_INET6,
                     _ => libc::AF_INET,
                 };
                 SystemCall::Socket { domain, kind: int(call, 1)?, protocol: int(call, 2)? }
             }
-            "bind" => SystemCall::Bind { fd, address: address(call, 1, Ipv4Addr::UNSPECIFIED)? },
+            "bind" => {
+                let any: IpAddr = match self.v6 {
+                    true => Ipv6Addr::UNSPECIFIED.into(),
+                    false => Ipv4Addr::UNSPECIFIED.into(),
+                };
+                SystemCall::Bind { fd, address: address(call, 1, any)? }
+            }
             "listen" => SystemCall::Listen { fd, backlog: int(call, 1)? },
             "accept" => SystemCall::Accept { fd, flags: 0 },
             "accept4" => SystemCall::Accept { fd, flags: int(call, 3)? },
-            "connect" => SystemCall::Connect { fd, address: address(call, 1, REMOTE)? },
+            "connect" => SystemCall::Connect { fd, address: address(call, 1, remote(self.v6))? },
             "read" => SystemCall::Receive { fd, len: length(call, 2)?, flags: 0 },
             "recv" | "recvfrom" => {
                 SystemCall::Receive { fd, len: length(call, 2)?, flags: flags(3)? }
@@ -137,7 +161,7 @@ impl Files {
                 fd,
                 bytes: outgoing(2)?,
                 flags: flags(3)?,
-                to: Some(address(call, 4, REMOTE)?),
+                to: Some(address(call, 4, remote(self.v6))?),
             },
             "close" => SystemCall::Close { fd },
             "shutdown" => SystemCall::Shutdown { fd, how: int(call, 1)? },

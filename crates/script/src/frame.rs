@@ -5,14 +5,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::checksum::Sum;
 use wire::ethernet::{self, EtherType, EthernetHeader};
 use wire::icmp::IcmpMessage;
+use wire::icmpv6::Icmpv6Message;
 use wire::ipv4::{self, Ipv4Header, Protocol};
 use wire::ipv6::{self, Ipv6Header};
 use wire::ndp::{self, NdpMessage};
 use wire::udp::UdpHeader;
 use wire::{MacAddr, arp};
 
+use crate::layers::is_background;
 use crate::script::{IcmpError, Mark, Segment, TcpOption};
-use crate::system::{LOCAL, REMOTE, REMOTE_MAC};
+use crate::system::{LOCAL, LOCAL6, REMOTE, REMOTE_MAC, REMOTE6, local, remote};
 
 /// Bytes of a TCP header without options.
 const TCP_LEN: usize = 20;
@@ -34,6 +36,8 @@ pub struct Ports {
     pub remote: u16,
     /// The host's.
     pub local: u16,
+    /// Over IPv6.
+    pub v6: bool,
 }
 
 /// Options as they are on the wire, padded.
@@ -127,8 +131,9 @@ fn tcp_bytes(ports: (u16, u16), segment: &Segment, payload: &[u8], marks: &[Mark
     bytes
 }
 
-fn sum(from: Ipv4Addr, to: Ipv4Addr, protocol: Protocol, bytes: &[u8]) -> Sum {
-    Sum::pseudo_v4(from, to, protocol, bytes.len() as u32).then(Sum::of(bytes))
+fn sum(from: IpAddr, to: IpAddr, protocol: Protocol, bytes: &[u8]) -> Sum {
+    let pseudo = Sum::pseudo(from, to, protocol, bytes.len() as u32);
+    pseudo.expect("both are of one family").then(Sum::of(bytes))
 }
 
 /// A segment from the peer with live numbers.
@@ -139,12 +144,13 @@ pub fn segment_from_peer(
     marks: &[Mark],
 ) -> Vec<u8> {
     let mut bytes = tcp_bytes((ports.remote, ports.local), segment, payload, marks);
-    let mut checksum = sum(REMOTE, LOCAL, Protocol::TCP, &bytes).finish();
+    let (from, to) = (remote(ports.v6), local(ports.v6));
+    let mut checksum = sum(from, to, Protocol::TCP, &bytes).finish();
     if marks.contains(&Mark::BadSum) {
         checksum ^= 0x5555;
     }
     bytes[16..18].copy_from_slice(&checksum.to_be_bytes());
-    packet_from_peer(Protocol::TCP, &bytes, marks)
+    packet_from_peer(ports.v6, Protocol::TCP, &bytes, marks)
 }
 
 /// A datagram from the peer.
@@ -154,7 +160,8 @@ pub fn datagram_from_peer(ports: Ports, payload: &[u8], marks: &[Mark]) -> Vec<u
     let mut bytes = vec![0; 8];
     header.emit(&mut bytes).expect("eight bytes are enough");
     bytes.extend(payload);
-    let mut checksum = sum(REMOTE, LOCAL, Protocol::UDP, &bytes).finish_udp();
+    let (from, to) = (remote(ports.v6), local(ports.v6));
+    let mut checksum = sum(from, to, Protocol::UDP, &bytes).finish_udp();
     if marks.contains(&Mark::BadSum) {
         checksum ^= 0x5555;
     }
@@ -162,7 +169,7 @@ pub fn datagram_from_peer(ports: Ports, payload: &[u8], marks: &[Mark]) -> Vec<u
         checksum = 0;
     }
     bytes[6..8].copy_from_slice(&checksum.to_be_bytes());
-    packet_from_peer(Protocol::UDP, &bytes, marks)
+    packet_from_peer(ports.v6, Protocol::UDP, &bytes, marks)
 }
 
 /// An ICMP error of the peer about a segment (live numbers) or datagram of the host.
@@ -185,6 +192,9 @@ pub fn icmp_from_peer(
             (Protocol::UDP, bytes, 8)
         }
     };
+    if ports.v6 {
+        return icmpv6_from_peer(error, protocol, &transport, len, marks);
+    }
     let header = Ipv4Header { protocol, src: LOCAL, dst: REMOTE, ..Ipv4Header::default() };
     let mut inner = vec![0; 20];
     header.emit(len, &mut inner).expect("twenty bytes are enough");
@@ -197,7 +207,39 @@ pub fn icmp_from_peer(
     };
     let mut bytes = vec![0; 8 + inner.len()];
     message.emit(&mut bytes).expect("the message fits its own length");
-    packet_from_peer(Protocol::ICMP, &bytes, marks)
+    packet_from_peer(false, Protocol::ICMP, &bytes, marks)
+}
+
+/// The same over IPv6.
+fn icmpv6_from_peer(
+    error: &IcmpError,
+    protocol: Protocol,
+    transport: &[u8],
+    len: usize,
+    marks: &[Mark],
+) -> Vec<u8> {
+    let header = Ipv6Header {
+        traffic_class: 0,
+        flow_label: 0,
+        next_header: protocol,
+        hop_limit: 64,
+        src: LOCAL6,
+        dst: REMOTE6,
+    };
+    let mut inner = vec![0; ipv6::HEADER_LEN];
+    header.emit(len, &mut inner).expect("forty bytes are enough");
+    inner.extend(transport);
+    let IcmpError { code, mtu, .. } = *error;
+    let quoted = &inner[..];
+    let message = match error.kind {
+        1 => Icmpv6Message::Unreachable { code, quoted },
+        2 => Icmpv6Message::PacketTooBig { mtu: mtu.into(), quoted },
+        3 => Icmpv6Message::TimeExceeded { code, quoted },
+        _ => Icmpv6Message::ParameterProblem { code, pointer: 0, quoted },
+    };
+    let mut bytes = vec![0; 8 + quoted.len()];
+    message.emit(REMOTE6, LOCAL6, &mut bytes).expect("the message fits its own length");
+    packet_from_peer(true, Protocol::ICMPV6, &bytes, marks)
 }
 
 fn source_quench(kind: u8, code: u8, inner: &[u8], marks: &[Mark]) -> Vec<u8> {
@@ -205,11 +247,11 @@ fn source_quench(kind: u8, code: u8, inner: &[u8], marks: &[Mark]) -> Vec<u8> {
     bytes.extend(inner);
     let checksum = Sum::of(&bytes).finish();
     bytes[2..4].copy_from_slice(&checksum.to_be_bytes());
-    packet_from_peer(Protocol::ICMP, &bytes, marks)
+    packet_from_peer(false, Protocol::ICMP, &bytes, marks)
 }
 
 /// An IP packet from the peer in a frame; the destination's link address is left open.
-fn packet_from_peer(protocol: Protocol, payload: &[u8], marks: &[Mark]) -> Vec<u8> {
+fn packet_from_peer(v6: bool, protocol: Protocol, payload: &[u8], marks: &[Mark]) -> Vec<u8> {
     let mut header = Ipv4Header { protocol, src: REMOTE, dst: LOCAL, ..Ipv4Header::default() };
     let mut end = payload.len();
     for mark in marks {
@@ -222,6 +264,21 @@ fn packet_from_peer(protocol: Protocol, payload: &[u8], marks: &[Mark]) -> Vec<u
         }
     }
     let payload = &payload[..end];
+    if v6 {
+        let Ipv4Header { tos, ttl, .. } = header;
+        let header = Ipv6Header {
+            traffic_class: tos,
+            flow_label: 0,
+            next_header: protocol,
+            hop_limit: ttl,
+            src: REMOTE6,
+            dst: LOCAL6,
+        };
+        let mut packet = vec![0; ipv6::HEADER_LEN];
+        header.emit(payload.len(), &mut packet).expect("a script's packet is not too long for IP");
+        packet.extend(payload);
+        return framed(EtherType::IPV6, &packet);
+    }
     let mut packet = vec![0; 20];
     header.emit(payload.len(), &mut packet).expect("a script's packet is not too long for IP");
     if marks.contains(&Mark::BadIpSum) {
@@ -268,8 +325,8 @@ pub fn arp_question() -> Vec<u8> {
 }
 
 /// The peer's answer when a frame asks for the peer's link address.
-pub fn arp_answer(frame: &[u8]) -> Option<Vec<u8>> {
-    neighbor_answer(frame, &|address| address == REMOTE)
+pub fn peer_answer(frame: &[u8]) -> Option<Vec<u8>> {
+    neighbor_answer(frame, &|address| address == REMOTE || address == REMOTE6)
 }
 
 /// The peer's answer when a frame asks for the link address of one of its addresses, of either
@@ -419,8 +476,10 @@ pub fn cut(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
 pub struct Seen {
     /// Its ports; zero for ICMP.
     pub ports: Ports,
-    /// Its IP header.
-    pub ip: Ipv4Header,
+    /// Type of service or traffic class.
+    pub tos: u8,
+    /// Time to live or hop limit.
+    pub ttl: u8,
     /// What it carries.
     pub body: SeenBody,
 }
@@ -441,32 +500,64 @@ pub enum SeenBody {
     },
 }
 
-/// Reads a frame of the host; `None` for what scripts do not speak of (ARP, IPv6), a sentence for
-/// what no host may send.
+/// Reads a frame of the host; `None` for what is not to the peer, or has no words of its own
+/// (fragments, neighbour discovery), a sentence for what no host may send.
 pub fn read(frame: &[u8]) -> Option<Result<Seen, String>> {
     let (header, rest) = ethernet::parse(frame).ok()?;
-    if header.ethertype != EtherType::IPV4 {
-        return None;
+    match header.ethertype {
+        EtherType::IPV4 => {
+            let packet = match ipv4::parse(rest) {
+                Ok(packet) => packet,
+                Err(why) => return Some(Err(format!("an IP packet came out of which {why}"))),
+            };
+            let Ipv4Header { tos, ttl, protocol, src, dst, .. } = packet.header;
+            if dst != REMOTE || packet.header.is_fragment() {
+                return None;
+            }
+            let ip = SeenIp { src: src.into(), dst: dst.into(), protocol, tos, ttl };
+            Some(transport(&ip, packet.payload))
+        }
+        EtherType::IPV6 => {
+            let (header, payload) = match ipv6::parse(rest) {
+                Ok(parts) => parts,
+                Err(why) => return Some(Err(format!("an IP packet came out of which {why}"))),
+            };
+            let chain = ipv6::walk(header.next_header, payload, 0).ok()?;
+            if header.dst != REMOTE6 || chain.fragment.is_some() || is_background(frame) {
+                return None;
+            }
+            let ip = SeenIp {
+                src: header.src.into(),
+                dst: header.dst.into(),
+                protocol: chain.protocol,
+                tos: header.traffic_class,
+                ttl: header.hop_limit,
+            };
+            Some(transport(&ip, chain.payload))
+        }
+        _ => None,
     }
-    let packet = match ipv4::parse(rest) {
-        Ok(packet) => packet,
-        Err(why) => return Some(Err(format!("an IP packet came out of which {why}"))),
-    };
-    // IGMP and the like.
-    if packet.header.dst != REMOTE {
-        return None;
-    }
-    Some(transport(packet.header, packet.payload))
 }
 
-fn transport(ip: Ipv4Header, bytes: &[u8]) -> Result<Seen, String> {
+/// What the IP header of a packet that came out says.
+struct SeenIp {
+    src: IpAddr,
+    dst: IpAddr,
+    protocol: Protocol,
+    tos: u8,
+    ttl: u8,
+}
+
+fn transport(ip: &SeenIp, bytes: &[u8]) -> Result<Seen, String> {
+    let SeenIp { tos, ttl, .. } = *ip;
+    let v6 = ip.src.is_ipv6();
     let word = |at: usize| -> Result<u32, String> {
         let word = bytes.get(at..at + 4).ok_or("a header came out that is too short")?;
         Ok(u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
     };
     let valid = || sum(ip.src, ip.dst, ip.protocol, bytes).is_valid();
     let (local, remote) = ((word(0)? >> 16) as u16, word(0)? as u16);
-    let ports = Ports { remote, local };
+    let ports = Ports { remote, local, v6 };
     match ip.protocol {
         Protocol::TCP => {
             if !valid() {
@@ -485,20 +576,23 @@ fn transport(ip: Ipv4Header, bytes: &[u8]) -> Result<Seen, String> {
                 urgent: (flags & 32 != 0).then_some(word(16)? as u16),
                 options: Some(options_of(bytes.get(TCP_LEN..start).unwrap_or_default())),
             };
-            Ok(Seen { ports, ip, body: SeenBody::Tcp(segment, payload.to_vec()) })
+            Ok(Seen { ports, tos, ttl, body: SeenBody::Tcp(segment, payload.to_vec()) })
         }
         Protocol::UDP => {
             if bytes.get(6..8) != Some(&[0, 0]) && !valid() {
                 return Err("a datagram came out with a wrong checksum".into());
             }
             let payload = bytes.get(8..).unwrap_or_default().to_vec();
-            Ok(Seen { ports, ip, body: SeenBody::Udp(payload) })
+            Ok(Seen { ports, tos, ttl, body: SeenBody::Udp(payload) })
         }
-        Protocol::ICMP => {
+        Protocol::ICMP | Protocol::ICMPV6 => {
+            if v6 && !valid() {
+                return Err("an ICMPv6 message came out with a wrong checksum".into());
+            }
             let first = word(0)?;
             let (kind, code) = ((first >> 24) as u8, (first >> 16) as u8);
-            let ports = Ports { remote: 0, local: 0 };
-            Ok(Seen { ports, ip, body: SeenBody::Icmp { kind, code } })
+            let ports = Ports { remote: 0, local: 0, v6 };
+            Ok(Seen { ports, tos, ttl, body: SeenBody::Icmp { kind, code } })
         }
         Protocol(number) => Err(format!("a packet of protocol {number} came out")),
     }

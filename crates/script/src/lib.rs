@@ -13,6 +13,7 @@
 pub mod calls;
 mod compare;
 pub mod frame;
+pub mod layers;
 pub mod linux;
 pub mod many;
 mod names;

@@ -17,7 +17,7 @@ use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketType};
 use wire::{MacAddr, ethernet};
 
 use crate::frame;
-use crate::system::{Answer, LOCAL, Outcome, System, SystemCall};
+use crate::system::{Answer, LOCAL, LOCAL_MAC, LOCAL6, Outcome, System, SystemCall};
 
 /// Timers of the kernel count in ticks of up to 10 ms, and a busy machine adds to it.
 const TOLERANCE_NS: u64 = 25_000_000;
@@ -45,13 +45,21 @@ const SETTINGS: &[(&str, &str)] = &[
     ("net.ipv4.tcp_congestion_control", "cubic"),
     // Kernels differ in the largest window, from which the window scale follows.
     ("net.ipv4.tcp_rmem", "4096 131072 6291456"),
-    ("net.ipv6.conf.all.disable_ipv6", "1"),
+];
+/// The same where a script is about IPv4 alone.
+const WITHOUT_IPV6: &[(&str, &str)] = &[("net.ipv6.conf.all.disable_ipv6", "1")];
+/// The same where it is about IPv6: addresses are one's own at once.
+const WITH_IPV6: &[(&str, &str)] = &[
+    ("net.ipv6.icmp.ratelimit", "0"),
+    ("net.ipv6.conf.default.accept_dad", "0"),
+    ("net.ipv6.conf.default.dad_transmits", "0"),
 ];
 
 impl Linux {
     /// Makes this process's network namespace the host under test.
-    pub fn new(mtu: u16, settings: &[(String, String)]) -> Result<Self, String> {
-        for (name, value) in SETTINGS {
+    pub fn new(mtu: u16, v6: bool, settings: &[(String, String)]) -> Result<Self, String> {
+        let of_family = if v6 { WITH_IPV6 } else { WITHOUT_IPV6 };
+        for (name, value) in SETTINGS.iter().chain(of_family) {
             set(name, value)?;
         }
         for (name, value) in settings {
@@ -68,7 +76,14 @@ impl Linux {
             .stdin(Stdio::piped())
             .spawn()
             .map_err(|why| format!("ip(8) does not start: {why}"))?;
-        let batch = format!("link set lo up\naddress add {LOCAL}/24 dev {DEVICE}\n");
+        let mut batch = format!("link set lo up\naddress add {LOCAL}/24 dev {DEVICE}\n");
+        if v6 {
+            // The link-local address follows from it, and is ours, too.
+            batch.insert_str(0, &format!("link set {DEVICE} down\n"));
+            batch.push_str(&format!("link set {DEVICE} address {LOCAL_MAC}\n"));
+            batch.push_str(&format!("link set {DEVICE} up\n"));
+            batch.push_str(&format!("address add {LOCAL6}/64 dev {DEVICE} nodad\n"));
+        }
         ip.stdin
             .take()
             .ok_or("ip(8) has no input")?
@@ -151,14 +166,13 @@ impl Linux {
             }
             self.port.release(&mut self.burst);
             let answers: Vec<Vec<u8>> =
-                self.frames.iter().filter_map(|(_, bytes)| frame::arp_answer(bytes)).collect();
+                self.frames.iter().filter_map(|(_, bytes)| frame::peer_answer(bytes)).collect();
             if !answers.is_empty() {
-                self.frames.retain(|(_, bytes)| frame::arp_answer(bytes).is_none());
+                self.frames.retain(|(_, bytes)| frame::peer_answer(bytes).is_none());
             }
             for answer in answers {
                 self.inject(answer);
             }
-            self.frames.retain(|(_, bytes)| frame::read(bytes).is_some());
         }
     }
 

@@ -7,14 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::ours::{Ours, Settings};
 use crate::run::run;
 use crate::script::Script;
+use crate::system::LOCAL6;
 
 /// Threads for each core: the threads of one script wait for each other most of the time.
 const THREADS_PER_CORE: usize = 4;
 
 /// Runs a script against our stack.
 pub fn against_us(script: &Script) -> Result<(), String> {
-    let settings =
+    let mut settings =
         Settings { mtu: script.mtu, sysctls: script.settings.clone(), ..Settings::default() };
+    if script.v6 {
+        settings.addresses.push((LOCAL6.into(), 64));
+    }
     let mut ours = Ours::new(&settings).map_err(|why| why.0)?;
     run(script, &mut ours)
 }

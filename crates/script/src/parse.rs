@@ -16,6 +16,7 @@ pub fn script(text: &str) -> Result<Script, String> {
         kernel: Expectation::Agrees,
         tolerance: None,
         mtu: 1500,
+        v6: false,
         settings: Vec::new(),
         events: Vec::new(),
     };
@@ -120,11 +121,23 @@ fn option(cursor: &mut Cursor<'_>, script: &mut Script) -> Result<(), String> {
         return Err(format!("--{name} needs =value"));
     }
     let value = cursor.word();
+    if name == "ip_version" {
+        script.v6 = match value {
+            "ipv4" => false,
+            "ipv6" => true,
+            _ => return Err(format!("--ip_version is ipv4 or ipv6, not {value}")),
+        };
+        return Ok(());
+    }
     let number = || value.parse::<u64>().map_err(|_| format!("--{name}: {value} is no number"));
     match name {
         "tolerance_usecs" => script.tolerance = Some(Duration::from_micros(number()?)),
         "mtu" => script.mtu = u16::try_from(number()?).map_err(|_| "--mtu is at most 65535")?,
-        _ => return Err(format!("there is no option --{name}; there are tolerance_usecs and mtu")),
+        _ => {
+            return Err(format!(
+                "there is no option --{name}; there are tolerance_usecs, mtu and ip_version"
+            ));
+        }
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::calls::{Files, PORT, Ready};
 use crate::compare;
 use crate::frame::{self, Ports, Seen, SeenBody};
+use crate::layers;
 use crate::script::*;
 use crate::system::{System, SystemCall};
 
@@ -67,6 +68,10 @@ struct Runner<'a> {
     files: Files,
     flows: Vec<Flow>,
     queue: VecDeque<(u64, Seen)>,
+    /// Frames that have no words of their own, as lines of text; whether anybody must expect them.
+    lines: VecDeque<(u64, String, bool)>,
+    v6: bool,
+    wants_lines: bool,
     pending: Option<Pending>,
     tolerance: u64,
     start: u64,
@@ -81,14 +86,23 @@ pub fn run(script: &Script, system: &mut dyn System) -> Result<(), String> {
     let start = system.now();
     let mut runner = Runner {
         system,
-        files: Files::default(),
+        files: Files::new(script.v6),
         flows: Vec::new(),
         queue: VecDeque::new(),
+        lines: VecDeque::new(),
+        v6: script.v6,
+        wants_lines: false,
         pending: None,
         tolerance,
         start,
         last: start,
     };
+    // Whatever came out is wanted as a line by some scripts, and as what it is by the others.
+    let wants_lines = script.events.iter().any(|event| match &event.action {
+        Action::Expect(packet) => matches!(packet.body, Body::Line(_)),
+        _ => false,
+    });
+    runner.wants_lines = wants_lines;
     for event in &script.events {
         runner.event(event).map_err(|why| format!("line {}: {why}", event.line))?;
     }
@@ -139,8 +153,16 @@ impl Runner<'_> {
     /// Takes what came out.
     fn gather(&mut self) -> Result<(), String> {
         for (time, bytes) in self.system.take_frames() {
-            if let Some(seen) = frame::read(&bytes) {
-                self.queue.push_back((time, seen?));
+            let seen = frame::read(&bytes).transpose()?;
+            let has_words =
+                matches!(&seen, Some(Seen { body: SeenBody::Tcp(..) | SeenBody::Udp(_), .. }));
+            match seen {
+                Some(seen) if has_words || !self.wants_lines => self.queue.push_back((time, seen)),
+                _ => {
+                    let line = wire::text::Line::of(&bytes).to_string();
+                    let is_background = layers::is_background(&bytes);
+                    self.lines.push_back((time, line, is_background));
+                }
             }
         }
         if let Some((time, outcome)) = self.system.take_outcome()
@@ -254,7 +276,7 @@ impl Runner<'_> {
     /// The host opens the conversation that goes to `address`.
     fn open(&mut self, address: std::net::SocketAddr) {
         let index = usize::from(address.port().wrapping_sub(PORT));
-        if address.ip() == crate::system::REMOTE && index < 64 {
+        if address.ip() == crate::system::remote(self.v6) && index < 64 {
             self.flow(index);
             let flow = &mut self.flows[index];
             flow.active = true;
@@ -268,7 +290,7 @@ impl Runner<'_> {
         while self.flows.len() <= index {
             let number = self.flows.len() as u16;
             self.flows.push(Flow {
-                ports: Ports { remote: PEER_PORT + number, local: PORT },
+                ports: Ports { remote: PEER_PORT + number, local: PORT, v6: self.v6 },
                 active: false,
                 isn: None,
                 peer_isn: 0,
@@ -330,6 +352,8 @@ impl Runner<'_> {
                 });
                 frame::icmp_from_peer(ports, error, quoted.as_ref(), &packet.marks)
             }
+            Body::Raw(frame) => frame.clone(),
+            Body::Line(line) => return Err(format!("`{line}` cannot be sent; write it as raw")),
         };
         self.system.inject(frame);
         Ok(())
@@ -347,7 +371,53 @@ impl Runner<'_> {
         self.queue.remove(at)
     }
 
+    /// Waits for a frame that a line of text describes.
+    fn expect_line(
+        &mut self,
+        line: &str,
+        when: When,
+        (from, to): (u64, u64),
+    ) -> Result<(), String> {
+        let time = loop {
+            self.gather()?;
+            let found = self.lines.iter().position(|(_, seen, _)| seen == line);
+            if let Some((time, ..)) = found.and_then(|at| self.lines.remove(at)) {
+                break time;
+            }
+            if self.system.now() > to + self.tolerance {
+                let seen: Vec<&str> = self.lines.iter().map(|(_, seen, _)| &**seen).collect();
+                return Err(format!("`{line}` did not come out, but: {}", seen.join(" | ")));
+            }
+            self.system.pass(to + self.tolerance + 1);
+        };
+        self.in_time(line, when, time, (from, to))
+    }
+
+    /// Something came out at `time`, which must be within its times.
+    fn in_time(
+        &mut self,
+        what: &str,
+        when: When,
+        time: u64,
+        (from, to): (u64, u64),
+    ) -> Result<(), String> {
+        let early = time + self.tolerance < from;
+        if when != When::Any && (early || time > to + self.tolerance) {
+            let base = self.last;
+            return Err(format!(
+                "{what} came out {} after the event before, expected {}",
+                seconds(time.saturating_sub(base)),
+                seconds(from.saturating_sub(base)),
+            ));
+        }
+        self.last = time;
+        Ok(())
+    }
+
     fn expect(&mut self, packet: &Packet, when: When, from: u64, to: u64) -> Result<(), String> {
+        if let Body::Line(line) = &packet.body {
+            return self.expect_line(line, when, (from, to));
+        }
         self.flow(packet.flow);
         let icmp = matches!(packet.body, Body::Icmp(_));
         let (time, seen) = loop {
@@ -375,18 +445,7 @@ impl Runner<'_> {
         }
         self.judge_marks(packet, &seen)?;
         self.judge_payload(packet.flow, &body, &seen)?;
-        let early = time + self.tolerance < from;
-        if when != When::Any && (early || time > to + self.tolerance) {
-            let base = self.last;
-            return Err(format!(
-                "{} came out {} after the event before, expected {}",
-                told(&packet.body),
-                seconds(time.saturating_sub(base)),
-                seconds(from.saturating_sub(base)),
-            ));
-        }
-        self.last = time;
-        Ok(())
+        self.in_time(&told(&packet.body), when, time, (from, to))
     }
 
     /// What was seen, in the script's numbers.
@@ -444,9 +503,9 @@ impl Runner<'_> {
     fn judge_marks(&self, packet: &Packet, seen: &Seen) -> Result<(), String> {
         for mark in &packet.marks {
             let (name, wanted, got) = match mark {
-                Mark::Ecn(bits) => ("ECN", *bits, seen.ip.tos & 3),
-                Mark::Tos(tos) => ("type of service", *tos, seen.ip.tos),
-                Mark::Ttl(ttl) => ("time to live", *ttl, seen.ip.ttl),
+                Mark::Ecn(bits) => ("ECN", *bits, seen.tos & 3),
+                Mark::Tos(tos) => ("type of service", *tos, seen.tos),
+                Mark::Ttl(ttl) => ("time to live", *ttl, seen.ttl),
                 other => return Err(format!("{other:?} cannot be expected")),
             };
             if wanted != got {
@@ -480,6 +539,13 @@ impl Runner<'_> {
         self.wait(self.last)?;
         let last = self.last;
         let tolerance = self.tolerance;
+        let unasked = self
+            .lines
+            .iter()
+            .find(|(time, _, is_background)| !is_background && time + tolerance < last);
+        if let Some((_, line, _)) = unasked {
+            return Err(format!("`{line}` came out, which nothing expects"));
+        }
         let leftover = self.queue.iter().position(|(time, _)| time + tolerance < last);
         if let Some(at) = leftover
             && let Some((_, seen)) = self.queue.remove(at)
@@ -513,6 +579,8 @@ fn told(body: &Body) -> String {
         Body::Tcp(segment) => compare::words(segment),
         Body::Udp(len) => format!("udp ({len})"),
         Body::Icmp(error) => format!("icmp type {} code {}", error.kind, error.code),
+        Body::Raw(_) => "a raw frame".into(),
+        Body::Line(line) => line.clone(),
     }
 }
 

@@ -13,6 +13,8 @@ pub struct Script {
     pub tolerance: Option<Duration>,
     /// Largest packet of the link.
     pub mtu: u16,
+    /// Over IPv6.
+    pub v6: bool,
     /// Kernel settings the script wants, by name (`net.ipv4.tcp_sack`) and value.
     pub settings: Vec<(String, String)>,
     /// What happens, in order.
@@ -124,6 +126,10 @@ pub enum Body {
     Udp(usize),
     /// An ICMP error about a segment or datagram that was sent.
     Icmp(IcmpError),
+    /// A frame of the peer's, layer by layer.
+    Raw(Vec<u8>),
+    /// A frame of the host's, as a line of text says it.
+    Line(String),
 }
 
 /// A segment; numbers are relative to the script's own view (see docs/scripts.md).

@@ -1,6 +1,6 @@
 //! What a script is run against: a host under test, with one program in it and a wire to it.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use client::sockets::Queue;
 use rustix::io::Errno;
@@ -10,6 +10,23 @@ use wire::MacAddr;
 pub const LOCAL: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// Address of the script's peer, on the same link.
 pub const REMOTE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+/// The same of IPv6.
+pub const LOCAL6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+/// The peer's of IPv6.
+pub const REMOTE6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
+
+/// Address of the host under test of a family.
+pub fn local(v6: bool) -> IpAddr {
+    if v6 { LOCAL6.into() } else { LOCAL.into() }
+}
+
+/// Address of its peer.
+pub fn remote(v6: bool) -> IpAddr {
+    if v6 { REMOTE6.into() } else { REMOTE.into() }
+}
+
+/// Link address of the host, where it can be chosen.
+pub const LOCAL_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 /// Link address of the peer.
 pub const REMOTE_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 

@@ -158,6 +158,8 @@ bitflags::bitflags! {
         const NO_CHECKSUM = 8;
         /// Sending to a group: not to ourselves (IP_MULTICAST_LOOP taken back).
         const NO_LOOP = 16;
+        /// Sending to a group: to ourselves alone (a TTL of 0).
+        const STAYS_HERE = 64;
         /// Received: no datagram, but an [`ErrorReport`] and what it quotes.
         const ERROR = 32;
     }

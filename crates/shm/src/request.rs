@@ -1,7 +1,7 @@
 //! Requests on a lane and their replies: one 64-byte slot each, answered in order and at once.
 //! What takes time (a connection being opened) shows in the endpoint's levels afterwards.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use rustix::io::Errno;
 
@@ -98,6 +98,32 @@ pub enum Request {
         endpoint: u32,
         /// One past the byte's offset.
         end: u64,
+    },
+    /// What a datagram endpoint hears of a group that comes through an interface. Whom it named
+    /// before is forgotten. Reply: [`Reply::Done`].
+    SetGroup {
+        /// Which endpoint.
+        endpoint: u32,
+        /// Number of the interface, plus one.
+        interface: u32,
+        /// The group.
+        group: IpAddr,
+        /// All senders but those that are named; else those alone; `None`: nothing.
+        excludes: Option<bool>,
+    },
+    /// Name a sender of a group that a datagram endpoint hears, or name it no more. Reply:
+    /// [`Reply::Done`].
+    NameSource {
+        /// Which endpoint.
+        endpoint: u32,
+        /// Number of the interface, plus one.
+        interface: u32,
+        /// The group.
+        group: IpAddr,
+        /// The sender.
+        source: IpAddr,
+        /// Whether it is named.
+        is_named: bool,
     },
     /// Give a listener Fast Open keys of its own (TCP_FASTOPEN_KEY). Reply: [`Reply::Done`].
     SetFastOpenKeys {
@@ -221,6 +247,10 @@ option_names! {
     NoCheck6Receive = 42,
     /// UDP_GRO.
     ReceiveCoalesced = 43,
+    /// IP_MULTICAST_ALL of a datagram endpoint, on to begin with.
+    AllGroups = 60,
+    /// IPV6_MULTICAST_ALL, the same.
+    AllGroups6 = 61,
 }
 
 impl OptionName {
@@ -261,6 +291,8 @@ impl OptionName {
             | Self::ReceiveErrors6
             | Self::NoCheck6Receive
             | Self::ReceiveCoalesced
+            | Self::AllGroups
+            | Self::AllGroups6
             | Self::Backlog => true,
         }
     }
@@ -481,6 +513,27 @@ impl Request {
                 content[3..5].copy_from_slice(&halves(backup.unwrap_or(0)));
                 12
             }
+            Self::SetGroup { endpoint, interface, group, excludes } => {
+                let excludes = excludes.map_or(0, |excludes| 1 + u64::from(excludes));
+                content[0] =
+                    u64::from(endpoint) | u64::from(interface as u8) << 32 | excludes << 40;
+                let (address, rest) = put_address(SocketAddr::new(group, 0));
+                content[1..3].copy_from_slice(&address);
+                content[3] = rest;
+                20
+            }
+            Self::NameSource { endpoint, interface, group, source, is_named } => {
+                content[0] = u64::from(endpoint)
+                    | u64::from(interface as u8) << 32
+                    | u64::from(is_named) << 40;
+                let (address, rest) = put_address(SocketAddr::new(group, 0));
+                content[1..3].copy_from_slice(&address);
+                content[3] = rest;
+                // Of the group's family.
+                let (address, _) = put_address(SocketAddr::new(source, 0));
+                content[4..6].copy_from_slice(&address);
+                21
+            }
         };
         Words { kind, serial: 0, content }
     }
@@ -527,6 +580,19 @@ impl Request {
             13 => Self::TakeStamp { endpoint },
             14 => Self::Arrival { endpoint, end: content[1] },
             15 => Self::Progress { endpoint },
+            20 => Self::SetGroup {
+                endpoint,
+                interface: u32::from((content[0] >> 32) as u8),
+                group: take_address([content[1], content[2]], content[3]).ip(),
+                excludes: ((content[0] >> 40) as u8).checked_sub(1).map(|excludes| excludes != 0),
+            },
+            21 => Self::NameSource {
+                endpoint,
+                interface: u32::from((content[0] >> 32) as u8),
+                group: take_address([content[1], content[2]], content[3]).ip(),
+                source: take_address([content[4], content[5]], content[3]).ip(),
+                is_named: content[0] >> 40 & 1 != 0,
+            },
             _ => return None,
         })
     }
@@ -691,7 +757,16 @@ mod tests {
             Request::SetFastOpenKeys { endpoint: 7, primary: 6, backup: Some(u128::MAX - 1) },
             Request::TakeStamp { endpoint: 8 },
             Request::Arrival { endpoint: 8, end: 1 << 40 },
+            Request::SetGroup { endpoint: 7, interface: 2, group: remote.ip(), excludes: None },
         ];
+        for group in ["239.1.2.3", "ff05::7"].map(|group| group.parse::<IpAddr>().unwrap()) {
+            for is_named in [true, false] {
+                let (endpoint, interface, source) = (u32::MAX, 255, group);
+                let excludes = Some(is_named);
+                requests.push(Request::SetGroup { endpoint, interface, group, excludes });
+                requests.push(Request::NameSource { endpoint, interface, group, source, is_named });
+            }
+        }
         for &option in OptionName::ALL {
             requests.push(Request::SetOption { endpoint: 8, option, value: u64::MAX });
             requests.push(Request::Option { endpoint: 8, option });

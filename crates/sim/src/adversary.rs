@@ -1,27 +1,33 @@
 //! Somebody else on the link: pings, replays old frames, and sends what nobody should. None of
 //! it may harm a connection.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use port::RxMeta;
 use wire::arp::{ArpPacket, Operation};
 use wire::ethernet::{EtherType, EthernetHeader};
 use wire::icmp::{Echo, IcmpMessage};
-use wire::ipv4::{Ipv4Header, Protocol};
+use wire::icmpv6::Icmpv6Message;
+use wire::ipv4::Protocol;
+use wire::ndp::NdpMessage;
 use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
-use wire::{arp, ethernet, icmp, ipv4};
+use wire::{arp, ethernet, icmp, icmpv6, ipv4, ipv6, ndp};
 
 use crate::coverage::Coverage;
-use crate::frames::{as_tcp, finish_tcp, packet};
+use crate::frames::{ETHERNET_BYTES, as_tcp, finish_tcp, packet};
 use crate::network::{ADVERSARY_MAC, Network, Station, mac_of};
 use crate::port::Arrived;
 use crate::program::{STREAM_PORT, address_of};
 use crate::random::Random;
 use crate::swarm::{MS, SECOND};
 
-/// Its address.
-pub const ADDRESS: IpAddr = IpAddr::V4(OWN);
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 99);
+const OWN6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x99);
+
+/// Its address.
+pub fn address(v6: bool) -> IpAddr {
+    if v6 { OWN6.into() } else { OWN.into() }
+}
 
 /// Frames remembered for replay.
 const MEMORY: usize = 64;
@@ -33,12 +39,13 @@ pub struct Adversary {
     memory: Vec<(usize, Vec<u8>)>,
     pings: u16,
     hosts: usize,
+    v6: bool,
 }
 
 impl Adversary {
     /// Of a run.
-    pub fn new(seed: u64, hosts: usize) -> Self {
-        Self { random: Random::new(seed, 3), memory: Vec::new(), pings: 0, hosts }
+    pub fn new(seed: u64, hosts: usize, v6: bool) -> Self {
+        Self { random: Random::new(seed, 3), memory: Vec::new(), pings: 0, hosts, v6 }
     }
 
     /// Sees a frame (complete) on its way to host `to`, and maybe answers in its way.
@@ -95,11 +102,11 @@ impl Adversary {
             }
             6 => {
                 self.pings = self.pings.wrapping_add(1);
-                let bytes = ping(to, self.pings);
+                let bytes = ping(to, self.pings, self.v6);
                 put(soon, to, bytes, "adversary: ping");
             }
             _ => {
-                let bytes = syn(r, to);
+                let bytes = syn(r, to, self.v6);
                 put(soon, to, bytes, "adversary: SYN from nowhere");
             }
         }
@@ -123,22 +130,59 @@ impl Adversary {
             }
             return Ok(());
         }
+        if header.ethertype == EtherType::IPV6 {
+            return self.on_ipv6(now, &header, rest, network, coverage);
+        }
         // Damaged on the way, if not a packet.
         let Ok(packet) = ipv4::parse(rest) else { return Ok(()) };
         if packet.header.protocol == Protocol::ICMP && !packet.header.is_fragment() {
             match icmp::parse(packet.payload) {
-                Ok(IcmpMessage::EchoReply(Echo { sequence, data, .. })) => {
-                    if data != ping_data(sequence) || sequence == 0 || sequence > self.pings {
-                        return Err(format!("a wrong answer to ping {sequence}"));
-                    }
-                    coverage.hit("ping answered");
-                }
+                Ok(IcmpMessage::EchoReply(echo)) => self.on_echo(echo, coverage)?,
                 Ok(_) => {}
                 // Damaged on the way.
                 Err(_) => {}
             }
         }
         Ok(())
+    }
+
+    fn on_echo(&self, echo: Echo<'_>, coverage: &mut Coverage) -> Result<(), String> {
+        let Echo { sequence, data, .. } = echo;
+        if data != ping_data(sequence) || sequence == 0 || sequence > self.pings {
+            return Err(format!("a wrong answer to ping {sequence}"));
+        }
+        coverage.hit("ping answered");
+        Ok(())
+    }
+
+    fn on_ipv6(
+        &mut self,
+        now: u64,
+        header: &EthernetHeader,
+        packet: &[u8],
+        network: &mut Network,
+        coverage: &mut Coverage,
+    ) -> Result<(), String> {
+        let Ok((ip, payload)) = ipv6::parse(packet) else { return Ok(()) };
+        if ip.next_header != Protocol::ICMPV6 {
+            return Ok(());
+        }
+        match icmpv6::parse(ip.src, ip.dst, payload) {
+            Ok(Icmpv6Message::EchoReply(echo)) => self.on_echo(echo, coverage),
+            Ok(Icmpv6Message::Other { kind, body, .. }) if !ip.src.is_unspecified() => {
+                if let Ok(NdpMessage::NeighborSolicitation { target: OWN6, .. }) =
+                    ndp::parse(kind, body)
+                    && let Some(host) = (0..self.hosts).find(|host| mac_of(*host) == header.src)
+                {
+                    let bytes = advertisement(host, ip.src);
+                    let frame = Arrived { bytes, meta: RxMeta::default() };
+                    network.put(now + MS, Station::Host(host), frame);
+                }
+                Ok(())
+            }
+            // Of no interest, or damaged on the way.
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     fn answer(
@@ -193,8 +237,8 @@ fn forged(r: &mut Random, frame: &[u8]) -> Option<(Vec<u8>, &'static str)> {
     };
     let mut segment = [0; 60];
     let written = forged.emit(&TcpOptions::NONE, &mut segment).ok()?;
-    let ip = Ipv4Header { dont_fragment: true, ..tcp.ip };
-    let mut bytes = packet(tcp.ethernet.src, tcp.ethernet.dst, ip, &segment[..written]);
+    let macs = (tcp.ethernet.src, tcp.ethernet.dst);
+    let mut bytes = packet(macs, (tcp.src, tcp.dst), Protocol::TCP, &segment[..written]);
     finish_tcp(&mut bytes);
     Some((bytes, name))
 }
@@ -203,18 +247,59 @@ fn ping_data(sequence: u16) -> Vec<u8> {
     (0..100u16).map(|at| (at.wrapping_mul(7) ^ sequence) as u8).collect()
 }
 
-fn ping(to: usize, sequence: u16) -> Vec<u8> {
+fn ping(to: usize, sequence: u16, v6: bool) -> Vec<u8> {
     let data = ping_data(sequence);
     let mut message = vec![0; 8 + data.len()];
-    IcmpMessage::EchoRequest(Echo { identifier: 7, sequence, data: &data })
-        .emit(&mut message)
-        .expect("there is room for the ping");
-    let IpAddr::V4(dst) = address_of(to) else { return Vec::new() };
-    let header = Ipv4Header { protocol: Protocol::ICMP, src: OWN, dst, ..Ipv4Header::default() };
-    packet(ADVERSARY_MAC, mac_of(to), header, &message)
+    let echo = Echo { identifier: 7, sequence, data: &data };
+    let (dst, macs) = (address_of(to, v6), (ADVERSARY_MAC, mac_of(to)));
+    let (written, protocol) = match dst {
+        IpAddr::V4(_) => (IcmpMessage::EchoRequest(echo).emit(&mut message), Protocol::ICMP),
+        IpAddr::V6(dst) => {
+            let written = Icmpv6Message::EchoRequest(echo).emit(OWN6, dst, &mut message);
+            (written, Protocol::ICMPV6)
+        }
+    };
+    written.expect("there is room for the ping");
+    packet(macs, (address(v6), dst), protocol, &message)
 }
 
-fn syn(r: &mut Random, to: usize) -> Vec<u8> {
+/// That the adversary's address is its own.
+fn advertisement(to: usize, dst: Ipv6Addr) -> Vec<u8> {
+    let message = NdpMessage::NeighborAdvertisement {
+        router: false,
+        solicited: true,
+        overrides: true,
+        target: OWN6,
+        link_address: Some(ADVERSARY_MAC),
+    };
+    let mut bytes = [0; 64];
+    let len = message.emit(OWN6, dst, &mut bytes).expect("there is room for the message");
+    let macs = (ADVERSARY_MAC, mac_of(to));
+    let mut frame = packet(macs, (OWN6.into(), dst.into()), Protocol::ICMPV6, &bytes[..len]);
+    // Neighbours are told from others by that (RFC 4861, section 7.1.2).
+    frame[ETHERNET_BYTES + 7] = ndp::HOP_LIMIT;
+    frame
+}
+
+/// A SYN that seems to come from afar, where nobody answers.
+pub fn forged_syn(r: &mut Random, to: usize, v6: bool) -> Vec<u8> {
+    let far = match v6 {
+        false => IpAddr::from([192, 0, 2, r.any() as u8]),
+        true => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, r.any() as u16]),
+    };
+    syn_from(r, far, to, v6)
+}
+
+fn syn(r: &mut Random, to: usize, v6: bool) -> Vec<u8> {
+    // From the adversary or from somebody who never answers.
+    let src = match r.chance(1, 2) {
+        true => address(v6),
+        false => address_of(r.between(100, 250) as usize - 1, v6),
+    };
+    syn_from(r, src, to, v6)
+}
+
+fn syn_from(r: &mut Random, src: IpAddr, to: usize, v6: bool) -> Vec<u8> {
     let header = TcpHeader {
         src_port: r.between(1024, 65_535) as u16,
         dst_port: STREAM_PORT,
@@ -226,11 +311,9 @@ fn syn(r: &mut Random, to: usize) -> Vec<u8> {
     let mut segment = [0; 60];
     let options = TcpOptions { mss: Some(1000), ..TcpOptions::NONE };
     let written = header.emit(&options, &mut segment).expect("there is room for the segment");
-    let IpAddr::V4(dst) = address_of(to) else { return Vec::new() };
-    // From the adversary or from somebody who never answers.
-    let src = if r.chance(1, 2) { OWN } else { Ipv4Addr::new(10, 0, 0, r.between(100, 250) as u8) };
-    let ip = Ipv4Header { protocol: Protocol::TCP, src, dst, ..Ipv4Header::default() };
-    let mut bytes = packet(ADVERSARY_MAC, mac_of(to), ip, &segment[..written]);
+    let dst = address_of(to, v6);
+    let macs = (ADVERSARY_MAC, mac_of(to));
+    let mut bytes = packet(macs, (src, dst), Protocol::TCP, &segment[..written]);
     finish_tcp(&mut bytes);
     bytes
 }

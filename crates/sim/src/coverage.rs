@@ -74,6 +74,19 @@ impl std::fmt::Display for Table {
     }
 }
 
+/// Counters that are of interest of IPv6 by itself.
+pub const V6_MARKS: &[&str] = &[
+    "reassembled",
+    "stack_drops{reason=fragment_timeout}",
+    "stack_drops{reason=ndp_conflict}",
+    "tcp_timeouts",
+    "tcp_fast_recoveries",
+    "tcp_duplicates",
+    "tcp_out_of_order",
+    "tcp_syn_cookies_received",
+    "problems",
+];
+
 /// Faults and rare branches that a long range of seeds must hit.
 pub const REQUIRED: &[&str] = &[
     "fault: loss",
@@ -132,4 +145,14 @@ pub const REQUIRED: &[&str] = &[
     "tcp_half_open_evicted",
     "tcp_syn_cookies_sent",
     "tcp_syn_cookies_received",
+    "ndp_failures",
+    "v6: reassembled",
+    "v6: stack_drops{reason=fragment_timeout}",
+    "v6: stack_drops{reason=ndp_conflict}",
+    "v6: tcp_timeouts",
+    "v6: tcp_fast_recoveries",
+    "v6: tcp_duplicates",
+    "v6: tcp_out_of_order",
+    "v6: tcp_syn_cookies_received",
+    "v6: problems",
 ];

@@ -12,8 +12,9 @@ use engine::{Activity, Cidr, Limits, PortSetup, TcpSettings, Worker, WorkerConfi
 use port::Offloads;
 use shm::control::InterfaceInfo;
 use shm::region::Region;
-use stack::api::Instant;
+use stack::api::{Instant, Ipv6Mode};
 
+use crate::adversary;
 use crate::network::mac_of;
 use crate::port::{SimPort, Wires, locked};
 use crate::program::{Program, address_of, datagram_address, stream_address};
@@ -26,9 +27,15 @@ pub const LINGER_NS: u64 = 20 * SECOND;
 /// Turns that a client may wait for an answer.
 const TURNS_PER_CALL: u64 = 10_000;
 
+/// Bits of the link's prefix.
+fn prefix_of(v6: bool) -> u8 {
+    if v6 { 64 } else { 24 }
+}
+
 /// A host.
 pub struct Host {
     number: usize,
+    v6: bool,
     worker: Arc<Mutex<Worker>>,
     clock: Arc<AtomicU64>,
     /// The port's other side.
@@ -80,11 +87,12 @@ impl Host {
             path_mtus: 8,
             fast_open_servers: 4,
             own_bytes: 128 * 1024,
+            groups: 16,
         };
         let offloads = Offloads {
             tx_checksum: options.checksum_offload,
             tso4: options.tso,
-            tso6: false,
+            tso6: options.tso && swarm.v6,
             uso: false,
             rx_coalesce: options.coalesce,
         };
@@ -96,10 +104,13 @@ impl Host {
         let port = SimPort::new(number, mac_of(number), swarm.mtu, offloads, Arc::clone(&wires));
         let setup = PortSetup {
             port: Box::new(port),
-            addresses: vec![Cidr { address: address_of(number), prefix: 24 }],
-            gateway: Some(crate::adversary::ADDRESS).filter(|_| swarm.adversary),
+            addresses: vec![Cidr {
+                address: address_of(number, swarm.v6),
+                prefix: prefix_of(swarm.v6),
+            }],
+            gateway: Some(adversary::address(swarm.v6)).filter(|_| swarm.adversary),
             routes: Vec::new(),
-            ipv6: stack::api::Ipv6Mode::Off,
+            ipv6: if swarm.v6 { Ipv6Mode::Static } else { Ipv6Mode::Off },
         };
         let mut random = Random::new(seed, 100 + number as u64);
         let mut key = [0; 32];
@@ -114,6 +125,7 @@ impl Host {
             .expect("one port is few enough");
         Self {
             number,
+            v6: swarm.v6,
             worker: Arc::new(Mutex::new(worker)),
             clock: Arc::new(AtomicU64::new(now)),
             wires,
@@ -142,7 +154,7 @@ impl Host {
         self.command(Command::Attach(Box::new(session)), now);
         let interface = InterfaceInfo {
             name: format!("sim:{}", self.number),
-            addresses: vec![(address_of(self.number), 24)],
+            addresses: vec![(self.address(), prefix_of(self.v6))],
             has_gateway: false,
             routes: Vec::new(),
             mtu: self.mtu,
@@ -165,8 +177,8 @@ impl Host {
             Session::in_process(Arc::clone(&region), vec![interface], Arc::new(pump))
                 .map_err(|error| error.to_string())?;
         let at = (self.number, number);
-        let listener = self.listen(&client, key, stream_address(at), now)?;
-        let datagram = self.bind(&client, key, datagram_address(at), now)?;
+        let listener = self.listen(&client, key, stream_address(at, self.v6), now)?;
+        let datagram = self.bind(&client, key, datagram_address(at, self.v6), now)?;
         let random = Random::new(seed, key.0 << 16 | (at.0 as u64) << 8 | at.1 as u64);
         let ends = (client, engine_end);
         let program = Program::new(at, key, region, ends, (listener, datagram), random);
@@ -184,8 +196,7 @@ impl Host {
         local: SocketAddr,
         now: u64,
     ) -> Result<Endpoint, String> {
-        let shown =
-            Shown { local: local.into(), kernel_local: local, cookie: u64::from(local.port()) };
+        let shown = Shown::alone(local, u64::from(local.port()));
         let backlog = self.backlog;
         let index =
             self.ask(Command::Listen { session, serial: 0, context: 0, backlog, shown }, now)?;
@@ -199,16 +210,15 @@ impl Host {
         local: SocketAddr,
         now: u64,
     ) -> Result<Endpoint, String> {
-        let shown =
-            Shown { local: local.into(), kernel_local: local, cookie: u64::from(local.port()) };
+        let shown = Shown::alone(local, u64::from(local.port()));
         let index = self.ask(Command::BindUdp { session, serial: 0, context: 0, shown }, now)?;
         client.adopt(client::Kind::Datagram, index, local).map_err(|error| error.to_string())
     }
 
     /// Lets a program connect from `port`; gives the token.
     pub fn authorize(&mut self, session: SessionKey, port: u16, now: u64) -> Result<u32, String> {
-        let local = SocketAddr::new(address_of(self.number), port);
-        let shown = Shown { local: local.into(), kernel_local: local, cookie: u64::from(port) };
+        let local = SocketAddr::new(self.address(), port);
+        let shown = Shown::alone(local, u64::from(port));
         self.ask(Command::BindTcp { session, serial: 0, shown }, now)
     }
 
@@ -308,6 +318,6 @@ impl Host {
 
     /// Its address.
     pub fn address(&self) -> IpAddr {
-        address_of(self.number)
+        address_of(self.number, self.v6)
     }
 }

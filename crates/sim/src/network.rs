@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use port::{RxChecksum, RxMeta};
+use wire::ipv4::Protocol;
 use wire::{MacAddr, ethernet};
 
 use crate::coverage::Coverage;
@@ -162,8 +163,11 @@ impl Network {
             return;
         }
         let is_arp = bytes.get(12..14) == Some(&[8, 6]);
-        let is_fragment =
-            bytes.get(20..22).is_some_and(|field| field[0] & 0x3f != 0 || field[1] != 0);
+        let is_v6 = bytes.get(12..14) == Some(&[0x86, 0xdd]);
+        let is_fragment = match is_v6 {
+            true => bytes.get(20) == Some(&Protocol::FRAGMENT.0),
+            false => bytes.get(20..22).is_some_and(|field| field[0] & 0x3f != 0 || field[1] != 0),
+        };
         // ARP has no checksum, and a partial one does not protect: a flipped bit would be a lie.
         // Flips in several fragments of one datagram may cancel in its checksum.
         let unprotected = is_arp || is_fragment || meta.checksum != RxChecksum::Unknown;

@@ -43,18 +43,21 @@ pub struct Shared {
 }
 
 /// The address of a host.
-pub fn address_of(host: usize) -> IpAddr {
-    IpAddr::from([10, 0, 0, 1 + host as u8])
+pub fn address_of(host: usize, v6: bool) -> IpAddr {
+    match v6 {
+        false => IpAddr::from([10, 0, 0, 1 + host as u8]),
+        true => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1 + host as u16]),
+    }
 }
 
 /// Where a program listens.
-pub fn stream_address(at: (usize, usize)) -> SocketAddr {
-    SocketAddr::new(address_of(at.0), STREAM_PORT + at.1 as u16)
+pub fn stream_address(at: (usize, usize), v6: bool) -> SocketAddr {
+    SocketAddr::new(address_of(at.0, v6), STREAM_PORT + at.1 as u16)
 }
 
 /// Where a program takes datagrams.
-pub fn datagram_address(at: (usize, usize)) -> SocketAddr {
-    SocketAddr::new(address_of(at.0), DATAGRAM_PORT + at.1 as u16)
+pub fn datagram_address(at: (usize, usize), v6: bool) -> SocketAddr {
+    SocketAddr::new(address_of(at.0, v6), DATAGRAM_PORT + at.1 as u16)
 }
 
 struct Stream {
@@ -217,9 +220,10 @@ impl Program {
         shared: &mut Shared,
     ) {
         let of = &mut shared.connections[connection];
+        let v6 = shared.swarm.v6;
         let remote = match (side, of.simultaneous, of.local_port) {
-            (_, true, Some(port)) => SocketAddr::new(address_of(of.sides[1 - side].at.0), port),
-            _ => stream_address(of.sides[1].at),
+            (_, true, Some(port)) => SocketAddr::new(address_of(of.sides[1 - side].at.0, v6), port),
+            _ => stream_address(of.sides[1].at, v6),
         };
         let token: Option<Token> = token.map(|token| self.session.adopt_token(token));
         let options = ConnectOptions {
@@ -374,7 +378,9 @@ impl Program {
                 Err(errno) => return Err(format!("receiving a datagram failed: {errno:?}")),
             };
             let got = &bytes[..received.len];
-            if shared.swarm.adversary && received.remote.ip() == crate::adversary::ADDRESS {
+            if shared.swarm.adversary
+                && received.remote.ip() == crate::adversary::address(shared.swarm.v6)
+            {
                 continue;
             }
             let Some((head, rest)) = got.split_first_chunk::<DATAGRAM_HEAD>() else {

@@ -1,21 +1,21 @@
 //! The simulation: whole hosts on a link, in one thread, in virtual time.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 use engine::control::exchange::{Command, SessionKey};
+use port::RxMeta;
 use shm::client_side::{ClientEndpoint, ClientLane, Direction};
 use shm::descriptor::{DescriptorFlags, DescriptorKind, Span};
 use shm::lock::Tag;
 use shm::region::Region;
 
-use crate::adversary::Adversary;
+use crate::adversary::{self, Adversary};
 use crate::connections::{Connection, Ending, Excuses, Outcome};
-use crate::coverage::Coverage;
+use crate::coverage::{Coverage, V6_MARKS};
 use crate::frames::completed;
 use crate::host::{Host, LINGER_NS};
 use crate::network::{Network, Station};
-use crate::port::{Sent, locked};
+use crate::port::{Arrived, Sent, locked};
 use crate::program::{Shared, datagram_address};
 use crate::random::Random;
 use crate::swarm::{MS, SECOND, Swarm, US};
@@ -30,6 +30,11 @@ const STEPS_MAX: u64 = 4_000_000;
 /// Doorbells that a scribbler rings at a time: in all fewer than there is room for, so that it
 /// never waits for an engine that has thrown it out.
 const GARBAGE_RINGS: u64 = 3;
+/// Time for hosts to find out whether anybody else has their addresses.
+const SETTLES_NS: u64 = 4 * SECOND;
+/// Forged SYNs come so many together, and so often.
+const FLOOD_BURST: usize = 20;
+const FLOOD_EVERY_NS: u64 = 5 * MS;
 /// Times that the link holds frames back in a run that has it.
 const HOLDS: usize = 4;
 /// Turns between two checks of conservation.
@@ -52,6 +57,8 @@ pub struct Settings {
     /// Leave the stack alone even where the seed exports and imports it; everything else is
     /// the same.
     pub without_renewal: bool,
+    /// Forged SYNs overflow every listener's queue, without other faults.
+    pub flood: bool,
     /// Print every frame.
     pub trace: bool,
 }
@@ -82,6 +89,7 @@ enum Act {
     Stall,
     Cut,
     Hold,
+    Flood,
     Heal,
 }
 
@@ -117,7 +125,8 @@ impl Sim {
     }
 
     fn new(seed: u64, settings: Settings) -> Result<Self, String> {
-        let swarm = Swarm::draw(seed);
+        let drawn = Swarm::draw(seed);
+        let swarm = if settings.flood { drawn.flooded() } else { drawn };
         let mut random = Random::new(seed, 4);
         let now = START;
         let mut hosts: Vec<Host> =
@@ -127,7 +136,9 @@ impl Sim {
                 host.start(seed, program, now)?;
             }
         }
-        let mut acts = vec![(now + swarm.faults_ns, Act::Heal)];
+        // Before that no address of IPv6 is known to be one's own.
+        let began = now + if swarm.v6 { SETTLES_NS } else { 0 };
+        let mut acts = vec![(began + swarm.faults_ns, Act::Heal)];
         let r = &mut random;
         let within = swarm.faults_ns * 3 / 4;
         let mut connections = Vec::new();
@@ -143,7 +154,7 @@ impl Sim {
             } else if to.0 == from.0 && r.chance(9, 10) {
                 to.0 = (from.0 + 1) % swarm.hosts.len();
             }
-            let opens_at = now + r.below(within);
+            let opens_at = began + r.below(within);
             let mut connection = Connection::draw(r, &swarm, opens_at, from, to);
             if swarm.churn {
                 connection.local_port = fixed.1.filter(|_| r.chance(2, 3));
@@ -156,7 +167,7 @@ impl Sim {
             acts.push((opens_at, Act::Open(index)));
         }
         for _ in 0..swarm.datagrams {
-            acts.push((now + r.below(swarm.faults_ns + SECOND), Act::Datagram));
+            acts.push((began + r.below(swarm.faults_ns + SECOND), Act::Datagram));
         }
         for (wanted, act) in [
             (swarm.kill, Act::Kill),
@@ -168,10 +179,14 @@ impl Sim {
             (swarm.stall, Act::Stall),
             (swarm.partition, Act::Cut),
         ] {
-            let at = now + r.below(within);
+            let at = began + r.below(within);
             if wanted {
                 acts.push((at, act));
             }
+        }
+        if settings.flood {
+            let times = within / FLOOD_EVERY_NS;
+            acts.extend((0..times).map(|at| (began + at * FLOOD_EVERY_NS, Act::Flood)));
         }
         if swarm.hold {
             // With random numbers of their own, so that the rest of a run stays what it was. Soon
@@ -199,7 +214,7 @@ impl Sim {
             settings,
             now,
             network: Network::new(seed, &swarm),
-            adversary: swarm.adversary.then(|| Adversary::new(seed, hosts.len())),
+            adversary: swarm.adversary.then(|| Adversary::new(seed, hosts.len(), swarm.v6)),
             witness: Witness::default(),
             // Loss may be so bad that even many tries fail.
             may_time_out: swarm.partition || swarm.clock_jump || swarm.link.loss > 500,
@@ -223,6 +238,9 @@ impl Sim {
         for host in &self.hosts {
             for (name, value) in host.counters() {
                 self.shared.coverage.add(&name, value);
+                if self.shared.swarm.v6 && V6_MARKS.contains(&name.as_str()) {
+                    self.shared.coverage.add(&format!("v6: {name}"), value);
+                }
             }
             let wires = locked(&host.wires);
             self.shared.coverage.add("fault: port full", wires.full);
@@ -255,8 +273,9 @@ impl Sim {
         let crowded: Vec<bool> = self.hosts.iter().map(Host::was_crowded).collect();
         for connection in &self.shared.connections {
             let acceptor = connection.sides[1].at.0;
+            let is_crowded = crowded[acceptor] && !self.settings.flood;
             connection
-                .check_outcome(excuses, crowded[acceptor])
+                .check_outcome(excuses, is_crowded)
                 .map_err(|error| format!("connection {connection}: {error}"))?;
         }
         self.tear_down()
@@ -427,6 +446,7 @@ impl Sim {
             let to = usize::from(*frame.bytes.get(5).unwrap_or(&0));
             if let Some(adversary) = &mut self.adversary
                 && self.shared.faults_on
+                && !self.settings.flood
                 && frame.meta.gso.is_none()
                 && to < self.hosts.len()
             {
@@ -501,6 +521,15 @@ impl Sim {
                 self.shared.coverage.hit("fault: frames held");
                 self.network.hold_until(now + self.random.between(300 * MS, SECOND));
             }
+            Act::Flood => {
+                for _ in 0..FLOOD_BURST {
+                    let host = self.random.below(hosts) as usize;
+                    let v6 = self.shared.swarm.v6;
+                    let bytes = adversary::forged_syn(&mut self.random, host, v6);
+                    let frame = Arrived { bytes, meta: RxMeta::default() };
+                    self.network.put(now, Station::Host(host), frame);
+                }
+            }
             Act::Heal => {
                 self.network.heal();
                 self.shared.faults_on = false;
@@ -549,12 +578,13 @@ impl Sim {
         let (from, to) = (any(), any());
         let len = r.scale_free(self.shared.swarm.datagram_bytes).max(12);
         let number = self.shared.datagrams.len() as u64;
+        let v6 = self.shared.swarm.v6;
         let host = &mut self.hosts[from.0];
         let program = &mut host.programs[from.1];
         if !program.is_alive() {
             return Ok(());
         }
-        if program.send_datagram(datagram_address(to), number, len)? {
+        if program.send_datagram(datagram_address(to, v6), number, len)? {
             let shown = if program.is_hostile { u64::MAX } else { len };
             self.shared.datagrams.push((shown, 0));
             host.turn_at = self.now;
@@ -581,9 +611,7 @@ impl Sim {
                 }
                 if let Some((from, to)) = connection.addresses {
                     let (local, remote) = if side == 0 { (from, to) } else { (to, from) };
-                    if let (Some(local), Some(remote)) = (v4(local), v4(remote)) {
-                        self.witness.silence(local, remote, silent_from);
-                    }
+                    self.witness.silence(local, remote, silent_from);
                 }
             }
         }
@@ -671,11 +699,4 @@ fn ring_garbage(r: &mut Random, region: &Arc<Region>) {
     };
     // The engine is not asleep, and looks with the next turn anyhow.
     let _ = lane.ring(index, direction);
-}
-
-fn v4(address: SocketAddr) -> Option<SocketAddrV4> {
-    match address.ip() {
-        IpAddr::V4(ip) => Some(SocketAddrV4::new(ip, address.port())),
-        IpAddr::V6(_) => None,
-    }
 }

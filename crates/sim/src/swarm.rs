@@ -110,9 +110,50 @@ pub struct Swarm {
     pub simultaneous: bool,
     /// Now and then all frames wait on the link for so long that senders believe them lost.
     pub hold: bool,
+    /// Everybody speaks IPv6: half of the seeds, chosen by their number, so that the others stay
+    /// what they were before there was IPv6.
+    pub v6: bool,
 }
 
 impl Swarm {
+    /// The same without faults, with listeners whose queues overflow at once.
+    pub fn flooded(mut self) -> Self {
+        for host in &mut self.hosts {
+            *host = HostOptions {
+                tx_room: 512,
+                rx_room: 2048,
+                buffers: 256,
+                spans: 1024,
+                stash_bytes: 16384,
+                connections: 64,
+                syn_queue: 4,
+                time_waits: 64,
+                backlog: 16,
+                neighbors: 16,
+                syn_cookies: true,
+                ..*host
+            };
+        }
+        Self {
+            link: LinkFaults::default(),
+            connections: 12,
+            datagrams: 0,
+            churn: false,
+            lost_events: false,
+            kill: false,
+            scribble: false,
+            renew: false,
+            clock_jump: false,
+            stall: false,
+            partition: false,
+            // Of whom only the address is wanted: the way to where the SYNs seem to come from.
+            adversary: true,
+            simultaneous: false,
+            hold: false,
+            ..self
+        }
+    }
+
     /// The options of a seed.
     pub fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed, 1);
@@ -184,7 +225,12 @@ impl Swarm {
             simultaneous: r.chance(1, 10),
             // What came later is drawn last, so that the rest stays what it was.
             hold: r.chance(1, 3),
+            v6: matches!(seed % 8, 0 | 1 | 3 | 5),
         };
+        if swarm.v6 {
+            // Every link has room for that (RFC 8200, section 5).
+            swarm.mtu = swarm.mtu.max(1280);
+        }
         for host in &mut swarm.hosts {
             host.timestamps = r.chance(1, 2);
         }

@@ -2,14 +2,14 @@
 //! advertised, nothing is sent for a session that is gone, and all frames together make a hash.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use wire::tcp::SeqNumber;
 
 use crate::frames::{TcpFrame, as_tcp};
 
 /// One direction of a connection.
-type Flow = (SocketAddrV4, SocketAddrV4);
+type Flow = (SocketAddr, SocketAddr);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Sender {
@@ -57,7 +57,7 @@ impl Witness {
 
     /// Whatever is sent by `local` to `remote` after `time` is an error, until one of them
     /// opens a new connection.
-    pub fn silence(&mut self, local: SocketAddrV4, remote: SocketAddrV4, time: u64) {
+    pub fn silence(&mut self, local: SocketAddr, remote: SocketAddr, time: u64) {
         self.senders.entry((local, remote)).or_default().silent_from = Some(time);
     }
 
@@ -80,10 +80,10 @@ impl Witness {
     }
 
     fn on_segment(&mut self, now: u64, tcp: &TcpFrame<'_>) -> Result<Seen, String> {
-        let TcpFrame { ip, segment, .. } = tcp;
+        let TcpFrame { src, dst, segment, .. } = tcp;
         let header = &segment.header;
-        let at = |address: Ipv4Addr, port| SocketAddrV4::new(address, port);
-        let flow = (at(ip.src, header.src_port), at(ip.dst, header.dst_port));
+        let at = |address: IpAddr, port| SocketAddr::new(address, port);
+        let flow = (at(*src, header.src_port), at(*dst, header.dst_port));
         let back = (flow.1, flow.0);
         if header.flags.rst() {
             return Ok(Seen::default());

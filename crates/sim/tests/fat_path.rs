@@ -87,7 +87,7 @@ impl Host {
     }
 
     fn listen(&self, local: SocketAddr) -> Endpoint {
-        let shown = Shown { local: local.into(), kernel_local: local, cookie: 1 };
+        let shown = Shown::alone(local, 1);
         let (session, serial, context) = (SESSION, 0, 0);
         let command = Command::Listen { session, serial, context, backlog: 64, shown };
         let mut worker = locked(&self.worker);

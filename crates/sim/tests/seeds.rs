@@ -39,6 +39,23 @@ fn a_seed_gives_the_same_frames_every_time() {
     assert_ne!(hash(1).unwrap(), hash(2).unwrap());
 }
 
+/// Every listener's queue overflows with SYNs from nowhere, and yet every true connection is made and
+/// its bytes are whole, which the simulation looks at without an excuse.
+#[test]
+fn true_clients_get_through_a_flood_of_forged_syns() {
+    for seed in 1..=10 {
+        let settings = Settings { flood: true, ..Settings::default() };
+        let report = run(seed, settings).unwrap_or_else(|failure| panic!("{failure}"));
+        let count = |name| {
+            let mut hits = report.coverage.iter();
+            hits.find(|(known, _)| *known == name).map_or(0, |(_, hits)| hits)
+        };
+        assert_eq!(count("tcp_half_open_evicted"), 0, "seed {seed}");
+        assert!(count("tcp_syn_cookies_received") > 0, "seed {seed}");
+        assert!(count("tcp_syn_cookies_sent") > 100, "seed {seed}");
+    }
+}
+
 /// Runs the seeds that once failed.
 #[track_caller]
 fn clean(seeds: &[u64]) {

@@ -248,6 +248,23 @@ pub struct UdpOptions {
     pub no_check6: bool,
     /// Whether what routers say of a path's MTU counts (IP_MTU_DISCOVER).
     pub pmtu: PathMtuDiscovery,
+    /// Of groups of IPv4 only those are heard that the socket itself listens to (IP_MULTICAST_ALL
+    /// taken back).
+    pub only_joined: bool,
+    /// The same for IPv6 (IPV6_MULTICAST_ALL).
+    pub only_joined6: bool,
+}
+
+/// With whom a UDP socket has its port in common, if they agree to it, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sharing {
+    /// With nobody.
+    #[default]
+    Alone,
+    /// With anybody (SO_REUSEADDR): what is sent to a group reaches all, the rest the youngest.
+    Address,
+    /// The same, but the rest is divided among them by where it comes from (SO_REUSEPORT).
+    Port,
 }
 
 /// A received datagram's circumstances.
@@ -349,6 +366,11 @@ pub struct UdpSend {
     //# An application MAY optionally be able to control whether a UDP checksum will be generated,
     //# but it MUST default to checksumming on.
     pub no_checksum: bool,
+    /// Through which interface it goes to a group; `None` for the first.
+    pub interface: Option<InterfaceIndex>,
+    /// Not really: the copy that we get ourselves of what goes to a group or to everybody
+    /// ([`UdpFrame::comes_back`]).
+    pub comes_back: bool,
 }
 
 /// Who may cut a datagram that is longer than the path takes, and how long that is.
@@ -383,6 +405,8 @@ pub struct UdpFrame {
     pub more: Option<UdpFragments>,
     /// Where the next datagram begins of several that the port does not cut.
     pub next: Option<u32>,
+    /// Somebody here hears it, too: to be sent again, with [`UdpSend::comes_back`].
+    pub comes_back: bool,
 }
 
 /// The rest of a fragmented datagram; plain state that borrows nothing.
@@ -489,6 +513,10 @@ pub enum TcpError {
     NetUnreachable,
     /// The host does not speak the protocol (ENOPROTOOPT).
     NoProtocol,
+    /// Forbidden by an administrator (EACCES; IPv6 only).
+    Prohibited,
+    /// Its headers were not understood (EPROTO).
+    Protocol,
     /// We aborted (ECONNABORTED).
     Aborted,
 }

@@ -10,13 +10,11 @@
 //= https://www.rfc-editor.org/rfc/rfc4861#section-5.1
 //# Received Router Advertisements SHOULD NOT modify the invalidation timer for the link-local
 //# prefix.
-//! advertise (RFC 4862), solicitation of routers (RFC 4861, section 6.3.7; RFC 7559), and the
-//! groups that are told of (RFC 3810). Values are Linux's defaults.
+//! advertise (RFC 4862), and solicitation of routers (RFC 4861, section 6.3.7; RFC 7559). Values
+//! are Linux's defaults.
 //!
 //! Decisions only: what is to be sent comes out as [`Action`]s. Nothing here is on the path of a
 //! packet, so that tables are short lists with a bound.
-
-mod reports;
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -27,9 +25,6 @@ use wire::ndp::{PrefixInformation, RouterAdvertisement};
 
 use crate::api::{Cidr, Instant, InterfaceConfig, InterfaceIndex, Ipv6Mode};
 use crate::route::{AddressState, Learnt, Own};
-
-use reports::Reports;
-pub use reports::Told;
 
 const SECOND: u64 = 1_000_000_000;
 /// For ever.
@@ -58,8 +53,9 @@ pub enum Action {
     Probe(InterfaceIndex, Ipv6Addr),
     /// A router solicitation.
     SolicitRouters(InterfaceIndex),
-    /// A report about a group.
-    Report(InterfaceIndex, Told, Ipv6Addr),
+    /// Nothing yet: the group in which an address of ours is asked for is listened to from now on, or
+    /// no more.
+    Listen(InterfaceIndex, Ipv6Addr, bool),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -99,7 +95,6 @@ struct Node {
     /// When routers are solicited next, and the pause after that.
     solicit: Option<(u64, u64)>,
     mtu: Option<u16>,
-    reports: Reports,
 }
 
 /// What came of something that a router said.
@@ -165,7 +160,6 @@ impl Autoconf {
             routers: Vec::new(),
             solicit: None,
             mtu: None,
-            reports: Reports::default(),
         };
         let own = address_in(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), mac);
         let link_local = Cidr { address: own.into(), prefix: 64 };
@@ -284,20 +278,22 @@ impl Autoconf {
         changed
     }
 
-    /// Somebody else has an address of ours, or probes for it: whether it was tentative and is
-    /// given up.
+    /// Somebody else has an address of ours, or probes for it: if it was tentative it is given up,
+    /// and whether its group was listened to.
     //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.5
     //# A tentative address that is determined to be a duplicate as described above MUST NOT be
     //# assigned to an interface
-    pub fn on_conflict(&mut self, index: InterfaceIndex, ip: Ipv6Addr) -> bool {
-        let own = self.node(index).and_then(|node| node.addresses.iter_mut().find(|a| a.ip == ip));
-        let Some(own) = own.filter(|own| own.state == AddressState::Tentative) else {
-            return false;
-        };
+    pub fn on_conflict(&mut self, index: InterfaceIndex, ip: Ipv6Addr) -> Option<bool> {
+        let own =
+            self.node(index).and_then(|node| node.addresses.iter_mut().find(|a| a.ip == ip))?;
+        if own.state != AddressState::Tentative {
+            return None;
+        }
+        let listened = own.listens();
         (own.state, own.probe) = (AddressState::Duplicate, None);
         self.duplicates += 1;
         self.settle();
-        true
+        Some(listened)
     }
 
     /// A neighbour does not answer, or does again: whether that changes which router is asked.
@@ -316,24 +312,6 @@ impl Autoconf {
         let was_router = node.routers.len() < before;
         self.settle();
         was_router
-    }
-
-    /// Somebody wants to know which groups are listened to.
-    //= https://www.rfc-editor.org/rfc/rfc3810#section-6.3
-    //# MUST NOT send a Report immediately upon reception of a General Query.
-    pub fn on_query(
-        &mut self,
-        now: Instant,
-        index: InterfaceIndex,
-        group: Ipv6Addr,
-        within_ms: u32,
-    ) {
-        let delay = self.delay(u64::from(within_ms) * 1_000_000);
-        if let Some(node) = self.node(index) {
-            let groups: Vec<Ipv6Addr> = node.groups().collect();
-            node.reports.on_query(now.0.saturating_add(delay), group, &groups);
-        }
-        self.settle();
     }
 
     /// A router at `from` says what holds on the link; whether [`learnt`](Self::learnt) has changed.
@@ -375,7 +353,7 @@ impl Autoconf {
 
 impl Address {
     /// Whether its group has been joined: from the first probe on.
-    fn is_told(&self) -> bool {
+    fn listens(&self) -> bool {
         self.state != AddressState::Duplicate && self.probe.is_none_or(|(_, is_out)| is_out)
     }
 
@@ -390,10 +368,6 @@ impl Address {
 }
 
 impl Node {
-    fn groups(&self) -> impl Iterator<Item = Ipv6Addr> + '_ {
-        self.addresses.iter().filter(|own| own.is_told()).map(|own| solicited_node(own.ip))
-    }
-
     fn next(&self) -> u64 {
         if self.is_fresh {
             return 0;
@@ -402,8 +376,7 @@ impl Node {
         let prefixes = self.on_link.iter().map(|(_, until)| *until);
         let routers = self.routers.iter().map(|router| router.until);
         let solicit = self.solicit.map(|(due, _)| due);
-        let all = addresses.chain(prefixes).chain(routers).chain(solicit);
-        all.chain([self.reports.next()]).min().unwrap_or(NEVER)
+        addresses.chain(prefixes).chain(routers).chain(solicit).min().unwrap_or(NEVER)
     }
 
     /// `false`: no room.
@@ -466,8 +439,7 @@ impl Node {
                     //# Before sending a Neighbor Solicitation, an interface MUST join the all-nodes
                     //# multicast address and the solicited-node multicast address of the tentative
                     //# address.
-                    self.reports.join(now, solicited_node(own.ip), pause);
-                    act(Action::Report(self.index, Told::Joins, solicited_node(own.ip)));
+                    act(Action::Listen(self.index, solicited_node(own.ip), true));
                     act(Action::Probe(self.index, own.ip));
                     own.probe = Some((now.0.saturating_add(DAD_NS), true));
                 }
@@ -486,13 +458,12 @@ impl Node {
         let is_over = |own: &mut Address| own.valid_until <= now.0;
         for gone in self.addresses.extract_if(.., is_over).collect::<Vec<_>>() {
             changed = true;
-            let group = solicited_node(gone.ip);
             //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.1
             //# a node MUST NOT leave the solicited-node multicast group until all assigned
             //# addresses corresponding to that multicast address have been removed.
-            if gone.is_told() && !self.groups().any(|other| other == group) {
-                self.reports.leave(group);
-                act(Action::Report(self.index, Told::Leaves, group));
+            // Those who listen are counted.
+            if gone.listens() {
+                act(Action::Listen(self.index, solicited_node(gone.ip), false));
             }
         }
         let before = self.on_link.len() + self.routers.len();
@@ -514,11 +485,6 @@ impl Node {
             let next = now.0.saturating_add(after).saturating_add(pause / 10);
             self.solicit = Some((next, (after * 2).min(SOLICIT_MAX_NS)));
         }
-        let index = self.index;
-        let groups: Vec<Ipv6Addr> = self.groups().collect();
-        self.reports.on_time(now, pause, &groups, |told, group| {
-            act(Action::Report(index, told, group));
-        });
         changed
     }
 

@@ -83,6 +83,12 @@ drop_reasons! {
     IcmpInvalid => "icmp_invalid",
     /// An answer (echo reply, port unreachable) for which there was no room or no allowance.
     ReplyLimit => "reply_limit",
+    /// IGMP that does not parse, or does not go where it says.
+    IgmpMalformed => "igmp_malformed",
+    /// The IGMP checksum is wrong.
+    IgmpChecksum => "igmp_checksum",
+    /// An IGMP type without meaning to a host.
+    IgmpNotServed => "igmp_not_served",
     /// UDP that does not parse.
     UdpMalformed => "udp_malformed",
     /// The UDP checksum is wrong.
@@ -149,8 +155,12 @@ pub struct Counters {
     pub ndp_failures: u64,
     /// Router solicitations sent.
     pub router_solicitations: u64,
-    /// Reports of multicast groups sent.
+    /// Messages about multicast groups of IPv4 sent.
+    pub igmp_reports: u64,
+    /// Messages about multicast groups of IPv6 sent.
     pub mld_reports: u64,
+    /// Wishes to listen to groups refused, as there are as many as there may be.
+    pub groups_limited: u64,
     /// Own IPv6 addresses given up because somebody else has them.
     pub addresses_duplicate: u64,
     /// Addresses, prefixes and routers of advertisements that found no room.
@@ -188,7 +198,9 @@ impl Default for Counters {
             ndp_advertisements: 0,
             ndp_failures: 0,
             router_solicitations: 0,
+            igmp_reports: 0,
             mld_reports: 0,
+            groups_limited: 0,
             addresses_duplicate: 0,
             autoconf_limited: 0,
             neighbor_evictions: 0,
@@ -229,7 +241,9 @@ impl Counters {
             ("ndp_advertisements", self.ndp_advertisements),
             ("ndp_failures", self.ndp_failures),
             ("router_solicitations", self.router_solicitations),
+            ("igmp_reports", self.igmp_reports),
             ("mld_reports", self.mld_reports),
+            ("groups_limited", self.groups_limited),
             ("addresses_duplicate", self.addresses_duplicate),
             ("autoconf_limited", self.autoconf_limited),
             ("neighbor_evictions", self.neighbor_evictions),

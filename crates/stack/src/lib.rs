@@ -17,6 +17,9 @@ mod arena;
 mod autoconf;
 pub mod drops;
 pub mod flow;
+mod groups;
+mod ip_options;
+mod limits;
 mod neighbor;
 mod path_mtu;
 mod reassembly;
@@ -26,6 +29,5 @@ pub mod tcp;
 pub mod timer;
 mod udp;
 
-pub use stack::{
-    Config, HEADER_MAX, ImportError, Keys, Limits, SocketInfo, Stack, UdpInfo, UdpLevels,
-};
+pub use limits::Limits;
+pub use stack::{Config, HEADER_MAX, ImportError, Keys, SocketInfo, Stack, UdpInfo, UdpLevels};

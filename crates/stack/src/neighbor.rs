@@ -80,8 +80,10 @@ enum State {
 pub enum Resolution {
     /// Send there.
     Known(MacAddr),
-    /// It is being asked, or there is no room to ask yet.
+    /// It is being asked.
     Wait,
+    /// There is no room to ask yet.
+    Full,
     /// It is new: send the first question, and set the timer of the slot.
     Ask(u32, Instant),
     /// It does not answer.
@@ -161,7 +163,7 @@ impl Neighbors {
             // Within three seconds one of those that are being asked is known or has failed, and
             // the generation changes.
             None if self.slots.iter().take(EVICTION_PROBES).any(Option::is_some) => {
-                Resolution::Wait
+                Resolution::Full
             }
             None => Resolution::Failed,
         }
@@ -480,7 +482,7 @@ mod tests {
         n.resolve(at(0), IF, A);
         n.resolve(at(0), IF, other(0));
         for i in 1..1000 {
-            assert_eq!(n.resolve(at(0), IF, other(i)), Resolution::Wait);
+            assert_eq!(n.resolve(at(0), IF, other(i)), Resolution::Full);
         }
         assert_eq!(n.evictions(), 0);
         assert_eq!(n.learn(at(0), IF, A, MAC, false), Some((0, at(60))));

@@ -133,7 +133,7 @@ impl Interface {
     //# (non-deprecated) address of sufficient scope can easily be used instead.
     fn source_v6(&self, remote: Ipv6Addr) -> Option<Ipv6Addr> {
         let candidates = self.usable().filter_map(|own| match own.cidr.address {
-            IpAddr::V6(ip) if is_link_local(ip) == is_link_local(remote) => Some((own, ip)),
+            IpAddr::V6(ip) if is_link_local(ip) == stays_on_link(remote) => Some((own, ip)),
             _ => None,
         });
         let rank = |&(own, ip): &(&Own, Ipv6Addr)| {
@@ -256,6 +256,30 @@ impl Routes {
         })
     }
 
+    /// The way to a group through an interface, or through the first that is not a kernel's, too, and
+    /// has an address of the family.
+    pub fn lookup_group(&self, through: Option<InterfaceIndex>, group: IpAddr) -> Option<Route> {
+        let mut all = self.all().filter_map(|(index, interface)| {
+            let is_meant = match through {
+                Some(through) => through == index,
+                None => interface.config.shared.is_none(),
+            };
+            let source = interface.source(group, group).filter(|_| is_meant)?;
+            Some(interface.route(index, source, group))
+        });
+        all.next()
+    }
+
+    /// The way to a group through an interface that need not have an address.
+    pub fn way_to_group(&self, interface: InterfaceIndex, group: IpAddr) -> Option<Route> {
+        let link = self.interfaces.get(usize::from(interface.0))?;
+        let nobody = match group {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        Some(link.route(interface, link.source(group, group).unwrap_or(nobody), group))
+    }
+
     /// The way to `remote`: ourselves, a neighbour on a link (longest prefix first), or the
     /// first gateway that reaches its family.
     //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
@@ -355,6 +379,11 @@ impl Routes {
             known.collect();
         }
     }
+}
+
+/// Whether an address, of a host or a group, means something on one link alone.
+fn stays_on_link(address: Ipv6Addr) -> bool {
+    is_link_local(address) || (address.is_multicast() && address.octets()[1] & 15 <= 2)
 }
 
 /// Whether a host can have this address (RFC 1122, section 3.2.1.3).

@@ -9,6 +9,7 @@
 mod errors;
 mod export;
 mod ipv6;
+mod multicast;
 mod ndp;
 mod receive;
 mod transmit;
@@ -26,6 +27,9 @@ use crate::arena::Arena;
 use crate::autoconf::Autoconf;
 use crate::drops::{Counters, DropReason};
 use crate::flow::KeyedHash;
+use crate::groups::Groups;
+use crate::ip_options::Options;
+use crate::limits::Limits;
 use crate::neighbor::{Due, Neighbors};
 use crate::path_mtu::PathMtus;
 use crate::reassembly::Reassembly;
@@ -73,54 +77,6 @@ impl Config {
     }
 }
 
-/// Bounds of every table of the stack. Memory for them is taken when the stack is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
-    /// TCP connections in any state but TIME-WAIT.
-    pub connections: u32,
-    /// TCP connections in TIME-WAIT.
-    pub time_waits: u32,
-    /// TCP listeners.
-    pub listeners: u32,
-    /// Half-open connections of one listener.
-    pub syn_queue: u32,
-    /// Connections of one listener that wait to be accepted, whatever its backlog.
-    pub accept_queue: u32,
-    /// UDP sockets.
-    pub udp_sockets: u32,
-    /// Neighbours remembered.
-    pub neighbors: u32,
-    /// Datagrams being reassembled at a time.
-    pub reassemblies: u32,
-    /// Datagrams being reassembled from one source at a time.
-    pub reassemblies_per_source: u32,
-    /// Destinations whose path MTU is remembered (counter `path_mtu_evictions`).
-    pub path_mtus: u32,
-    /// Servers whose Fast Open cookies are remembered (counter `tcp_fast_open_evictions`).
-    pub fast_open_servers: u32,
-    /// Bytes of answers (ICMP) that wait to be transmitted.
-    pub own_bytes: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 65536,
-            time_waits: 16384,
-            listeners: 1024,
-            syn_queue: 1024,
-            accept_queue: 4096,
-            udp_sockets: 4096,
-            neighbors: 1024,
-            reassemblies: 16,
-            reassemblies_per_source: 4,
-            path_mtus: 4096,
-            fast_open_servers: 1024,
-            own_bytes: 256 * 1024,
-        }
-    }
-}
-
 /// Secrets of a stack, drawn from the seed, and the range of ports.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Keys {
@@ -150,6 +106,8 @@ pub struct UdpInfo {
     pub owner: Owner,
     /// As it was bound.
     pub bound: Local,
+    /// With whom it has its port in common.
+    pub sharing: Sharing,
     /// Own address: the route's when connected.
     pub local: SocketAddr,
     /// Remote address, if connected.
@@ -219,6 +177,8 @@ struct PacketOut {
     interface: InterfaceIndex,
     next_hop: IpAddr,
     ip: IpOut,
+    /// Of IPv4.
+    options: Options,
     /// In the arena.
     start: u32,
     len: u32,
@@ -248,6 +208,7 @@ pub struct Stack {
     udp: Udp,
     neighbors: Neighbors,
     autoconf: Autoconf,
+    groups: Groups,
     /// Changes with the addresses and routers of any interface.
     interface_generation: u64,
     /// The neighbours' generation at which those who wait were last told.
@@ -299,6 +260,7 @@ impl Stack {
             udp: Udp::new(hash, limits.udp_sockets, ephemeral_ports, first_port),
             neighbors: Neighbors::new(hash, limits.neighbors),
             autoconf: Autoconf::default(),
+            groups: Groups::new(hash, limits.udp_sockets, limits.groups, hash.hash_one(b"groups")),
             interface_generation: 0,
             seen_generation: 0,
             cut_short_at: None,
@@ -365,6 +327,7 @@ impl Stack {
             self.tcp.follow_mtu(now, index, mtu);
         }
         self.autoconf.stop(index);
+        self.groups.stop(now, index);
         self.start_autoconf(index, &config);
     }
 
@@ -431,7 +394,8 @@ impl Stack {
     /// When [`on_timers`](Self::on_timers) wants to be called at the latest. Cheap.
     pub fn next_deadline(&self) -> Option<Instant> {
         let (own, tcp) = (self.wheel.next(), self.tcp.next_deadline());
-        let others = [tcp, self.autoconf.next_deadline(), self.cut_short_at];
+        let groups = self.groups.next_deadline();
+        let others = [tcp, self.autoconf.next_deadline(), groups, self.cut_short_at];
         own.into_iter().chain(others.into_iter().flatten()).min()
     }
 
@@ -440,6 +404,7 @@ impl Stack {
         if self.autoconf.next_deadline().is_some_and(|due| due <= now) {
             self.on_autoconf_time(now);
         }
+        self.tell_groups(now);
         for _ in 0..TIMERS_PER_CALL {
             let Some(slot) = self.wheel.expire(now) else {
                 return self.tcp.on_timers(now, TIMERS_PER_CALL);
@@ -693,17 +658,28 @@ impl Stack {
         self.tcp.info(id)
     }
 
-    /// Opens a UDP socket at `local`, whose address is own or unspecified; port 0 chooses.
+    /// Opens a UDP socket at `local`, whose address is own, unspecified or a group; port 0 chooses.
     pub fn udp_bind(
         &mut self,
         local: impl Into<Local>,
         owner: Owner,
     ) -> Result<SocketId, RequestError> {
+        self.udp_bind_sharing(local, Sharing::Alone, owner)
+    }
+
+    /// The same at a port that others may have, too.
+    pub fn udp_bind_sharing(
+        &mut self,
+        local: impl Into<Local>,
+        sharing: Sharing,
+        owner: Owner,
+    ) -> Result<SocketId, RequestError> {
         let local = local.into().canonical();
-        if !self.may_bind(local.address.ip()) {
+        let ip = local.address.ip();
+        if !self.may_bind(ip) && !ip.is_multicast() {
             return Err(RequestError::AddressNotAvailable);
         }
-        let bound = self.udp.bind(local, owner);
+        let bound = self.udp.bind(local, sharing, owner);
         self.note_limit(bound)
     }
 
@@ -725,8 +701,10 @@ impl Stack {
         let remote = match remote.map(canonical) {
             None => None,
             Some(remote) => {
-                let route = self.routes.lookup(remote.ip());
-                let route = route.or_else(|| self.routes.lookup_broadcast(remote.ip()));
+                let route = match remote.ip() {
+                    group if group.is_multicast() => self.routes.lookup_group(None, group),
+                    ip => self.routes.lookup(ip).or_else(|| self.routes.lookup_broadcast(ip)),
+                };
                 Some((remote, route.ok_or(RequestError::NoRoute)?.source))
             }
         };
@@ -752,9 +730,18 @@ impl Stack {
         self.udp.take_levels(id)
     }
 
-    /// Closes a UDP socket.
-    pub fn udp_close(&mut self, id: SocketId) -> Result<(), RequestError> {
+    /// Closes a UDP socket, which hears nothing of its groups any more.
+    pub fn udp_close(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
+        let place = self.udp.place_of(id)?;
+        self.groups.close(now, place);
+        self.tell_groups(now);
         self.udp.close(id)
+    }
+
+    /// Whether a UDP socket is bound so. Looks at all of them.
+    pub fn udp_is_bound(&self, local: Local) -> bool {
+        let all = (0..self.udp.places()).filter_map(|place| self.udp.id_at(place));
+        all.filter_map(|id| self.udp.info(id).ok()).any(|info| info.bound == local)
     }
 
     /// Changes whenever a neighbour becomes known or is given up.

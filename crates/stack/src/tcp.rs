@@ -133,6 +133,10 @@ pub enum IcmpError {
     HostUnreachable,
     /// Network unreachable.
     NetUnreachable,
+    /// Forbidden by an administrator (IPv6 only).
+    Prohibited,
+    /// A header was not understood.
+    Protocol,
     /// Fragmentation needed; the next hop's MTU, 0 when not told.
     TooBig {
         /// Largest IP packet.

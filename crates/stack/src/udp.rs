@@ -1,6 +1,7 @@
 //! UDP sockets (RFC 768; RFC 1122, section 4.1): who has which port, and errors.
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,10 @@ pub struct Udp {
     /// Connected sockets by local and remote address.
     connected: FlowTable<(SocketAddr, SocketAddr)>,
     events: VecDeque<u32>,
+    /// Of no meaning between calls: who hears a datagram to a group.
+    #[serde(skip)]
+    hearers: Vec<u32>,
+    hash: KeyedHash,
     ephemeral_ports: (u16, u16),
     next_port: u16,
 }
@@ -30,6 +35,15 @@ pub struct Udp {
 struct Slot {
     generation: u32,
     socket: Option<Socket>,
+    /// The next one with the same addresses, older than this one.
+    next: Option<u32>,
+}
+
+/// Which list a socket is in: by its local address, or by both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Bound(SocketAddr),
+    Connected(SocketAddr, SocketAddr),
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -39,12 +53,23 @@ pub(crate) struct Socket {
     bound: SocketAddr,
     /// Bound to `::` for IPv6 alone.
     v6_only: bool,
+    /// With whom it has its port in common.
+    sharing: Sharing,
     /// As it sends: the route's address when connected.
     pub local: SocketAddr,
     pub remote: Option<SocketAddr>,
     pub options: UdpOptions,
     error: Option<UdpError>,
     is_queued: bool,
+}
+
+impl Socket {
+    fn place(&self) -> Place {
+        match self.remote {
+            Some(remote) => Place::Connected(self.local, remote),
+            None => Place::Bound(self.bound),
+        }
+    }
 }
 
 /// The addresses at which a datagram to `local` is looked for, beside its own: all of its family,
@@ -59,36 +84,109 @@ impl Udp {
     /// Room for `count` sockets. `first_port` (from the seed) begins the search for free ports.
     pub fn new(hash: KeyedHash, count: u32, ephemeral_ports: (u16, u16), first_port: u16) -> Self {
         Self {
-            slots: vec![Slot { generation: 0, socket: None }; count as usize],
+            slots: vec![Slot { generation: 0, socket: None, next: None }; count as usize],
             free: (0..count).rev().collect(),
             bound: FlowTable::new(hash, count),
             connected: FlowTable::new(hash, count),
             events: VecDeque::with_capacity(count as usize),
+            hearers: Vec::with_capacity(count as usize),
+            hash,
             ephemeral_ports,
             next_port: first_port,
         }
     }
 
-    /// `local` is canonical, and its address is known to be ours or unspecified.
-    pub fn bind(&mut self, local: Local, owner: Owner) -> Result<SocketId, RequestError> {
+    /// `local` is canonical, and its address is known to be ours, unspecified or a group.
+    pub fn bind(
+        &mut self,
+        local: Local,
+        sharing: Sharing,
+        owner: Owner,
+    ) -> Result<SocketId, RequestError> {
         let Local { address, v6_only } = local;
         let local = if address.port() == 0 {
             SocketAddr::new(address.ip(), self.choose_port(address.ip())?)
         } else {
             address
         };
-        if self.bound.find(&local).is_some() {
+        if let Some(other) = self.bound.find(&local)
+            && !self.shares(other, sharing)
+        {
             return Err(RequestError::AddressInUse);
         }
         let index = self.free.pop().ok_or(RequestError::LimitReached)?;
         let (bound, remote) = (local, None);
         let (error, is_queued, options) = (None, false, UdpOptions::default());
-        let socket = Socket { owner, bound, v6_only, local, remote, options, error, is_queued };
+        let socket =
+            Socket { owner, bound, v6_only, sharing, local, remote, options, error, is_queued };
+        self.slots[index as usize].socket = Some(socket);
+        self.list(index, socket.place());
+        let generation = self.slots[index as usize].generation;
+        Ok(SocketId { index: index | INDEX_BIT, generation })
+    }
+
+    /// Whether a socket agrees to have its port in common with another one.
+    fn shares(&self, other: u32, sharing: Sharing) -> bool {
+        let of = |slot: &Slot| slot.socket.as_ref().map(|socket| socket.sharing);
+        let other = self.slots.get(other as usize).and_then(of);
+        match (sharing, other) {
+            (Sharing::Alone, _) | (_, Some(Sharing::Alone) | None) => false,
+            _ => true,
+        }
+    }
+
+    fn first(&self, place: Place) -> Option<u32> {
+        match place {
+            Place::Bound(local) => self.bound.find(&local),
+            Place::Connected(local, remote) => self.connected.find(&(local, remote)),
+        }
+    }
+
+    fn set_first(&mut self, place: Place, index: Option<u32>) {
         // There is room: the tables are as large as the list of slots.
-        let _ = self.bound.insert(local, index);
-        let slot = &mut self.slots[index as usize];
-        slot.socket = Some(socket);
-        Ok(SocketId { index: index | INDEX_BIT, generation: slot.generation })
+        match (place, index) {
+            (Place::Bound(local), Some(index)) => {
+                let _ = self.bound.insert(local, index);
+            }
+            (Place::Bound(local), None) => {
+                self.bound.remove(&local);
+            }
+            (Place::Connected(local, remote), Some(index)) => {
+                let _ = self.connected.insert((local, remote), index);
+            }
+            (Place::Connected(local, remote), None) => {
+                self.connected.remove(&(local, remote));
+            }
+        }
+    }
+
+    /// Puts a socket before the others of its place: of several the youngest counts, as in Linux.
+    fn list(&mut self, index: u32, place: Place) {
+        let others = self.first(place);
+        self.slots[index as usize].next = others;
+        self.set_first(place, Some(index));
+    }
+
+    fn unlist(&mut self, index: u32, place: Place) {
+        let after = self.slots[index as usize].next.take();
+        let mut at = self.first(place);
+        if at == Some(index) {
+            return self.set_first(place, after);
+        }
+        while let Some(slot) = at.and_then(|at| self.slots.get_mut(at as usize)) {
+            if slot.next == Some(index) {
+                slot.next = after;
+                return;
+            }
+            at = slot.next;
+        }
+    }
+
+    /// The sockets of a place, the youngest first.
+    fn all(&self, first: Option<u32>) -> impl Iterator<Item = (u32, &Socket)> + '_ {
+        let next = |index: &u32| self.slots.get(*index as usize)?.next;
+        std::iter::successors(first, next)
+            .filter_map(|index| Some((index, self.slots.get(index as usize)?.socket.as_ref()?)))
     }
 
     fn choose_port(&mut self, ip: IpAddr) -> Result<u16, RequestError> {
@@ -138,40 +236,26 @@ impl Udp {
                 (SocketAddr::new(ip, socket.bound.port()), Some(remote))
             }
         };
-        let taken = match to {
-            Some(remote) => self.connected.find(&(local, remote)),
-            None => self.bound.find(&local),
+        let place = match to {
+            Some(remote) => Place::Connected(local, remote),
+            None => Place::Bound(local),
         };
-        if taken.is_some_and(|other| other != index) {
+        let taken = self.first(place).filter(|other| *other != index);
+        if taken.is_some_and(|other| !self.shares(other, socket.sharing)) {
             return Err(RequestError::AddressInUse);
         }
-        self.unlist(index, &socket);
-        let _ = match to {
-            Some(remote) => self.connected.insert((local, remote), index),
-            None => self.bound.insert(local, index),
-        };
+        self.unlist(index, socket.place());
+        self.list(index, place);
         let socket = self.socket_mut(id)?;
         (socket.local, socket.remote, socket.error) = (local, to, None);
         Ok(())
-    }
-
-    fn unlist(&mut self, index: u32, socket: &Socket) {
-        match socket.remote {
-            Some(remote) => {
-                self.connected.remove(&(socket.local, remote));
-            }
-            None if self.bound.find(&socket.bound) == Some(index) => {
-                self.bound.remove(&socket.bound);
-            }
-            None => {}
-        }
     }
 
     /// Closes a socket; its id is stale from now on.
     pub fn close(&mut self, id: SocketId) -> Result<(), RequestError> {
         let socket = *self.socket(id)?;
         let index = id.index ^ INDEX_BIT;
-        self.unlist(index, &socket);
+        self.unlist(index, socket.place());
         let slot = &mut self.slots[index as usize];
         slot.socket = None;
         slot.generation = slot.generation.wrapping_add(1);
@@ -183,20 +267,60 @@ impl Udp {
         Ok(())
     }
 
-    /// Whose is a datagram: the connected socket, else one bound to the address, else to all.
+    /// Whose is a datagram: the connected socket, else one bound to the address, else to all. Where
+    /// several have a port in common (SO_REUSEPORT), each remote has one of them.
     pub fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<(SocketId, Owner)> {
-        let index = self
+        let first = self
             .connected
             .find(&(local, remote))
             .or_else(|| self.bound.find(&local))
             .or_else(|| wildcards(local).iter().find_map(|any| self.bound.find(any)))?;
-        let slot = self.slots.get(index as usize)?;
-        let socket = slot.socket.as_ref()?;
-        if socket.v6_only && local.is_ipv4() {
-            return None;
+        let hears = |(_, socket): &(u32, &Socket)| !(socket.v6_only && local.is_ipv4());
+        let (mut index, mut socket) = self.all(Some(first)).find(hears)?;
+        if socket.sharing == Sharing::Port {
+            let among = || self.all(Some(first)).filter(hears);
+            let turn = self.hash.hash_one((local, remote)) as usize % among().count().max(1);
+            (index, socket) = among().nth(turn)?;
         }
-        let id = SocketId { index: index | INDEX_BIT, generation: slot.generation };
-        Some((id, socket.owner))
+        let generation = self.slots.get(index as usize)?.generation;
+        Some((SocketId { index: index | INDEX_BIT, generation }, socket.owner))
+    }
+
+    /// Who hears a datagram to a group or to everybody: the places of all sockets whose port and
+    /// addresses fit. To be given [back](Self::give_hearers).
+    pub fn hearers(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<u32> {
+        let mut hearers = std::mem::take(&mut self.hearers);
+        let [any, both] = wildcards(local);
+        let lists = [
+            self.connected.find(&(local, remote)),
+            self.bound.find(&local),
+            self.bound.find(&any),
+            self.bound.find(&both).filter(|_| any != both),
+        ];
+        for first in lists.into_iter().flatten() {
+            let all = self.all(Some(first));
+            let hear = all.filter(|(_, socket)| !(socket.v6_only && local.is_ipv4()));
+            hearers.extend(hear.map(|(index, _)| index));
+        }
+        hearers
+    }
+
+    /// Takes the list of [`hearers`](Self::hearers) back.
+    pub fn give_hearers(&mut self, mut hearers: Vec<u32>) {
+        hearers.clear();
+        self.hearers = hearers;
+    }
+
+    /// The socket at a place.
+    pub(crate) fn at(&self, place: u32) -> Option<(SocketId, &Socket)> {
+        let slot = self.slots.get(place as usize)?;
+        let id = SocketId { index: place | INDEX_BIT, generation: slot.generation };
+        Some((id, slot.socket.as_ref()?))
+    }
+
+    /// Where a socket is, as long as it lives.
+    pub fn place_of(&self, id: SocketId) -> Result<u32, RequestError> {
+        self.socket(id).map(|_| id.index ^ INDEX_BIT)
     }
 
     /// An error for a socket: told by an event, once.
@@ -233,9 +357,9 @@ impl Udp {
 
     /// Owner and addresses.
     pub fn info(&self, id: SocketId) -> Result<UdpInfo, RequestError> {
-        let Socket { owner, bound, v6_only, local, remote, .. } = *self.socket(id)?;
+        let Socket { owner, bound, v6_only, sharing, local, remote, .. } = *self.socket(id)?;
         let bound = Local { address: bound, v6_only };
-        Ok(UdpInfo { owner, bound, local, remote })
+        Ok(UdpInfo { owner, bound, sharing, local, remote })
     }
 
     /// How many places [`Udp::id_at`] has.

@@ -339,9 +339,9 @@ fn the_most_exact_socket_gets_the_datagram() {
     // A connected socket has left its port to the next one.
     let second = bind(&mut net, 0, 53);
     assert_eq!(got(&mut net), exact);
-    net.hosts[0].stack.udp_close(exact).unwrap();
+    net.hosts[0].stack.udp_close(Instant(0), exact).unwrap();
     assert_eq!(got(&mut net), second);
-    assert_eq!(net.hosts[0].stack.udp_close(exact), Err(RequestError::Stale));
+    assert_eq!(net.hosts[0].stack.udp_close(Instant(0), exact), Err(RequestError::Stale));
 }
 
 #[test]

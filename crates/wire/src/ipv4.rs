@@ -14,6 +14,8 @@ pub struct Protocol(pub u8);
 impl Protocol {
     /// RFC 792.
     pub const ICMP: Protocol = Protocol(1);
+    /// RFC 3376.
+    pub const IGMP: Protocol = Protocol(2);
     /// RFC 9293.
     pub const TCP: Protocol = Protocol(6);
     /// RFC 768.

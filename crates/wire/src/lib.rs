@@ -14,8 +14,10 @@
 pub mod arp;
 pub mod checksum;
 pub mod ethernet;
+pub mod groups;
 pub mod icmp;
 pub mod icmpv6;
+pub mod igmp;
 pub mod ipv4;
 pub mod ipv6;
 pub mod mld;

@@ -11,6 +11,7 @@
 //! Sequence numbers are absolute; a range is first and one past last, as in tcpdump's old form.
 //! Layer-4 checksums are not looked at, because a frame on its way out has a partial one.
 
+mod groups;
 mod v6;
 
 use core::fmt;
@@ -198,6 +199,10 @@ impl Line<'_> {
                     Ok(message) => self.show_icmp(f, &message),
                     Err(error) => write!(f, " icmp: {error}"),
                 }
+            }
+            Protocol::IGMP => {
+                route.show(f)?;
+                self.show_igmp(f, payload)
             }
             Protocol::ICMPV6 => {
                 route.show(f)?;

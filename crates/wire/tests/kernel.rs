@@ -314,9 +314,10 @@ fn names_stand_in_for_addresses() {
 
 #[test]
 fn ipv6_frames_read_as_one_line() {
+    use outboard_wire::groups::{RecordKind, emit_head, emit_record};
     use outboard_wire::icmpv6::Icmpv6Message;
     use outboard_wire::ipv6::{Fragment, HEADER_LEN, Ipv6Header, solicited_node};
-    use outboard_wire::mld::{self, RecordKind, Report};
+    use outboard_wire::mld;
     use outboard_wire::ndp::NdpMessage;
 
     let (a, b): (Ipv6Addr, Ipv6Addr) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
@@ -345,8 +346,8 @@ fn ipv6_frames_read_as_one_line() {
         line(Protocol::ICMPV6, group, &bytes[..len]),
         "[fd00::1]>[ff02::1:ff00:2] icmp6 who-has [fd00::2] from 02:00:00:00:00:01"
     );
-    let report = Report { records: [Some((RecordKind::ToExclude, group)), None] };
-    let len = report.emit(a, mld::ALL_MLDV2_ROUTERS, &mut bytes).expect("room");
+    let mut len = emit_head(&mut bytes, mld::REPORT, 1).expect("room");
+    len += emit_record(&mut bytes[len..], RecordKind::ToExclude, group.into(), &[]).expect("room");
     let alerted = [&mld::ROUTER_ALERT, &bytes[..len]].concat();
     assert_eq!(
         line(Protocol::HOP_BY_HOP, mld::ALL_MLDV2_ROUTERS, &alerted),

@@ -123,7 +123,7 @@ fn at(port: u16) -> SocketAddr {
 }
 
 fn shown(port: u16) -> Shown {
-    Shown { local: at(port).into(), kernel_local: at(port), cookie: u64::from(port) }
+    Shown::alone(at(port), u64::from(port))
 }
 
 /// Runs the operations that `data` spells.

@@ -118,6 +118,7 @@ impl Run {
             reassemblies: 2,
             reassemblies_per_source: 2,
             own_bytes: 16 * 2048,
+            groups: 4,
         };
         let mut stack = Stack::new(config);
         stack.add_interface(InterfaceConfig {
@@ -416,7 +417,7 @@ impl Run {
             _ => Some((PEER, input.short()).into()),
         };
         match input.byte() % 6 {
-            0 => drop(self.stack.udp_close(id)),
+            0 => drop(self.stack.udp_close(self.now, id)),
             1 => drop(self.stack.udp_connect(id, remote)),
             2 => drop(self.stack.udp_take_levels(id)),
             _ => {

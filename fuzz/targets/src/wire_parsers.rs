@@ -5,7 +5,9 @@ use std::net::Ipv6Addr;
 
 use wire::checksum::Sum;
 use wire::ipv4::Protocol;
-use wire::{arp, checksum, ethernet, icmp, icmpv6, ipv4, ipv6, mld, ndp, tcp, text, udp, vnet};
+use wire::{
+    arp, checksum, ethernet, groups, icmp, icmpv6, igmp, ipv4, ipv6, mld, ndp, tcp, text, udp, vnet,
+};
 
 /// One input.
 pub fn run(data: &[u8]) {
@@ -84,10 +86,18 @@ fn icmpv6_message(data: &[u8]) {
         assert_eq!(icmpv6::parse(src, dst, &out[..len]), Ok(message));
     }
     let Some((&kind, body)) = data.split_first() else { return };
-    let _ = mld::parse_query(body);
-    if let Ok(report) = mld::parse_report(body) {
-        let len = report.emit(src, dst, &mut out).expect("room");
-        assert_eq!(mld::parse_report(&out[4..len]), Ok(report));
+    let _ = mld::parse_query(body).map(|query| query.sources().count());
+    let _ = mld::parse_old_report(body);
+    let _ = igmp::parse(data);
+    for record in mld::parse_report(body).into_iter().flatten() {
+        let sources: Vec<_> = record.sources().collect();
+        let mut again = vec![0; groups::record_len(record.group, sources.len())];
+        let len = groups::emit_record(&mut again, record.kind, record.group, &sources);
+        assert_eq!(len, Ok(again.len()));
+        // A report of one record reads as that record.
+        let one = [&[0, 0, 0, 1][..], &again].concat();
+        let mut records = groups::records(&one, true).expect("there is a head");
+        assert_eq!(records.next(), Some(record));
     }
     if let Ok(message) = ndp::parse(kind, body) {
         let len = message.emit(src, dst, &mut out).expect("room");

@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use super::ancillary::{Arrival, Control, Wishes};
+use super::groups::way_to_group;
 use super::link::Attachment;
 use super::marks::Switches;
 use super::socket::{Datagram, IN_BITS, OUT_BITS, Socket, held, is_kernels, plain, timeout};
@@ -22,7 +23,7 @@ impl Sockets {
         era: &Era,
         socket: &Arc<Socket>,
         fd: RawFd,
-        to: IpAddr,
+        (to, scope): (IpAddr, u32),
     ) -> Option<(Arc<crate::Endpoint>, Arc<Attachment>)> {
         let present = || {
             let datagram = held(socket.datagram.read());
@@ -31,10 +32,14 @@ impl Sockets {
         if is_kernels(to) || to.is_unspecified() {
             return None;
         }
+        let serves = |attachment: &Attachment| match to.is_multicast() {
+            true => way_to_group(socket, attachment, to, scope).is_some(),
+            false => attachment.serves(to),
+        };
         if let Some(face) = present().filter(|(_, attachment)| !attachment.is_lost()) {
-            return face.1.serves(to).then_some(face);
+            return serves(&face.1).then_some(face);
         }
-        let attachment = self.attach(era).filter(|attachment| attachment.serves(to))?;
+        let attachment = self.attach(era).filter(|attachment| serves(attachment))?;
         if self.kernel.local(fd).is_ok_and(|local| local.port() == 0) {
             let any = if socket.v6 {
                 IpAddr::V6(Ipv6Addr::UNSPECIFIED)
@@ -55,7 +60,9 @@ impl Sockets {
         fd: RawFd,
         to: Option<SocketAddr>,
     ) -> Verdict<()> {
-        let face = to.map(plain).and_then(|to| Some((to, self.face(era, socket, fd, to.ip())?)));
+        let scope = to.map_or(0, scope_of);
+        let to = to.map(plain);
+        let face = to.and_then(|to| Some((to, self.face(era, socket, fd, (to.ip(), scope))?)));
         if let Some((to, (_, attachment))) = &face
             && !may_broadcast(socket, attachment, to.ip())
         {
@@ -96,9 +103,10 @@ impl Sockets {
         flags: i32,
         to: Option<SocketAddr>,
     ) -> Verdict<usize> {
+        let scope = to.map_or(0, scope_of);
         let to = to.map(plain);
         let face = match to {
-            Some(to) => self.face(era, socket, fd, to.ip()).map(|face| (face, to)),
+            Some(to) => self.face(era, socket, fd, (to.ip(), scope)).map(|face| (face, to)),
             None => {
                 let datagram = held(socket.datagram.read());
                 datagram.as_ref().and_then(|face| {
@@ -112,7 +120,7 @@ impl Sockets {
             return Verdict::Done(Err(Errno::ACCESS));
         }
         let len = bufs.iter().map(|buf| buf.len()).sum();
-        let asked = said_of(socket, &attachment, control, peer, len);
+        let asked = said_of(socket, &attachment, control, (peer, scope), len);
         let outgoing = match asked {
             Ok(Way::Ours(outgoing)) => Outgoing { remote: to, ..outgoing },
             // The kernel's side has no such peer.
@@ -280,7 +288,7 @@ fn said_of(
     socket: &Socket,
     attachment: &Attachment,
     control: &[u8],
-    peer: SocketAddr,
+    (peer, scope): (SocketAddr, u32),
     len: usize,
 ) -> Result<Way, Errno> {
     let (marks, to, session) = (&socket.marks, peer.ip(), &attachment.session);
@@ -291,6 +299,7 @@ fn said_of(
         flags: marks.flags(to),
         ..Outgoing::default()
     };
+    let mut through = scope;
     if !control.is_empty() {
         let wishes = Wishes::parse(control, socket.v6, to)?;
         outgoing.local = wishes.local.filter(|local| !local.is_unspecified());
@@ -300,16 +309,29 @@ fn said_of(
         if let Some(whole) = wishes.dont_fragment {
             outgoing.flags.set(DatagramFlags::WHOLE, whole);
         }
-        let through = |index| session.way_to(to).is_none_or(|way| way.kernel_index == index);
-        if wishes.interface != 0 && !through(wishes.interface) {
+        let leads = |index| session.way_to(to).is_none_or(|way| way.kernel_index == index);
+        if to.is_multicast() && wishes.interface != 0 {
+            through = wishes.interface;
+        } else if wishes.interface != 0 && !leads(wishes.interface) {
             return Ok(Way::Kernels(Errno::NODEV));
         }
         if outgoing.local.is_some_and(|local| !session.owns(local)) {
             return Ok(Way::Kernels(Errno::NETUNREACH));
         }
     }
+    if to.is_multicast() {
+        let Some(interface) = way_to_group(socket, attachment, to, through) else {
+            return Ok(Way::Kernels(Errno::NODEV));
+        };
+        outgoing.interface = interface;
+        // Not beyond the host.
+        outgoing.flags.set(DatagramFlags::STAYS_HERE, outgoing.ttl == 0);
+    }
     let headers = if to.is_ipv4() { 20 + 8 } else { 40 + 8 };
-    let mtu = || session.way_to(to).map_or(usize::MAX, |way| usize::from(way.mtu));
+    let mtu = || match outgoing.interface {
+        0 => session.way_to(to).map_or(usize::MAX, |way| usize::from(way.mtu)),
+        interface => session.mtu_of(interface).map_or(usize::MAX, usize::from),
+    };
     match usize::from(outgoing.segment_bytes) {
         0 => {
             if outgoing.flags.contains(DatagramFlags::WHOLE) && len + headers > mtu() {
@@ -327,6 +349,14 @@ fn said_of(
         }
     }
     Ok(Way::Ours(outgoing))
+}
+
+/// The kernel's number of the interface that an address names, or 0.
+fn scope_of(addr: SocketAddr) -> u32 {
+    match addr {
+        SocketAddr::V6(addr) => addr.scope_id(),
+        SocketAddr::V4(_) => 0,
+    }
 }
 
 /// UDP_MAX_SEGMENTS.

@@ -366,7 +366,9 @@ impl Sockets {
             match self.lent(fd, |kernel| attachment.session.bind_udp(kernel)) {
                 Ok(endpoint) => {
                     granted = Some(endpoint.id());
-                    if socket.marks.apply(&endpoint).is_err() {
+                    if socket.marks.apply(&endpoint).is_err()
+                        || self.apply_groups(socket, &endpoint).is_err()
+                    {
                         self.notice(Notice::DatagramRefused, || {
                             "the engine does not take a UDP socket's options".into()
                         });

@@ -36,10 +36,18 @@ bitflags::bitflags! {
         const NO_CHECK6_RX = 1 << 13;
         const BROADCAST = 1 << 14;
         const DONTFRAG6 = 1 << 15;
+        /// IP_MULTICAST_LOOP and IP_MULTICAST_ALL, IPv6's too, which are on to begin with.
+        const LOOP = 1 << 16;
+        const LOOP6 = 1 << 17;
+        const ALL = 1 << 18;
+        const ALL6 = 1 << 19;
     }
 }
 
 impl Switches {
+    /// What is on to begin with.
+    const BY_ITSELF: Self = Self::LOOP.union(Self::LOOP6).union(Self::ALL).union(Self::ALL6);
+
     /// Whether a datagram comes with control messages.
     pub fn asks_for_messages(self) -> bool {
         self.intersects(
@@ -69,6 +77,10 @@ fn switch(level: i32, name: i32) -> Option<Switches> {
         (IPV6, libc::IPV6_RECVORIGDSTADDR) => Switches::ORIGDSTADDR6,
         (IPV6, libc::IPV6_RECVERR) => Switches::RECVERR6,
         (IPV6, libc::IPV6_DONTFRAG) => Switches::DONTFRAG6,
+        (IP, libc::IP_MULTICAST_LOOP) => Switches::LOOP,
+        (IPV6, libc::IPV6_MULTICAST_LOOP) => Switches::LOOP6,
+        (IP, libc::IP_MULTICAST_ALL) => Switches::ALL,
+        (IPV6, libc::IPV6_MULTICAST_ALL) => Switches::ALL6,
         (UDP, libc::UDP_GRO) => Switches::GRO,
         (UDP, UDP_NO_CHECK6_TX) => Switches::NO_CHECK6_TX,
         (UDP, UDP_NO_CHECK6_RX) => Switches::NO_CHECK6_RX,
@@ -85,6 +97,8 @@ fn engines(switch: Switches) -> Option<OptionName> {
         Switches::RECVERR6 => Some(OptionName::ReceiveErrors6),
         Switches::NO_CHECK6_RX => Some(OptionName::NoCheck6Receive),
         Switches::GRO => Some(OptionName::ReceiveCoalesced),
+        Switches::ALL => Some(OptionName::AllGroups),
+        Switches::ALL6 => Some(OptionName::AllGroups6),
         _ => None,
     }
 }
@@ -100,12 +114,20 @@ pub(super) struct Marks {
     discover: AtomicI32,
     discover6: AtomicI32,
     segment: AtomicI32,
+    /// IP_MULTICAST_TTL and IPV6_MULTICAST_HOPS.
+    group_ttl: AtomicI32,
+    group_hops: AtomicI32,
+    /// IP_MULTICAST_IF and IPV6_MULTICAST_IF: the engine's interface plus one, [`KERNELS`], or 0.
+    group_links: [AtomicU32; 2],
 }
+
+/// Groups are sent to through an interface of the kernel's.
+const KERNELS: u32 = u32::MAX;
 
 impl Default for Marks {
     fn default() -> Self {
         Self {
-            switches: AtomicU32::new(0),
+            switches: AtomicU32::new(Switches::BY_ITSELF.bits()),
             tos: AtomicI32::new(0),
             ttl: AtomicI32::new(-1),
             tclass: AtomicI32::new(0),
@@ -113,11 +135,39 @@ impl Default for Marks {
             discover: AtomicI32::new(libc::IP_PMTUDISC_WANT),
             discover6: AtomicI32::new(libc::IP_PMTUDISC_WANT),
             segment: AtomicI32::new(0),
+            group_ttl: AtomicI32::new(1),
+            group_hops: AtomicI32::new(1),
+            group_links: Default::default(),
         }
     }
 }
 
 impl Marks {
+    /// Switches that are 0 or 1 and nothing else.
+    const STRICT: Switches = Switches::ALL.union(Switches::ALL6).union(Switches::LOOP6);
+
+    /// Datagrams to groups of a family go through an interface of the engine's (its number plus
+    /// one), or wherever there is a way.
+    pub fn send_groups_through(&self, v6: bool, interface: Option<u32>) {
+        self.group_links[usize::from(v6)].store(interface.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// They go through an interface of the kernel's.
+    pub fn leave_groups_to_kernel(&self, v6: bool) {
+        self.group_links[usize::from(v6)].store(KERNELS, Ordering::Relaxed);
+    }
+
+    /// Whether they do.
+    pub fn leaves_groups_to_kernel(&self, v6: bool) -> bool {
+        self.group_links[usize::from(v6)].load(Ordering::Relaxed) == KERNELS
+    }
+
+    /// The engine's interface that was named for them.
+    pub fn groups_go_through(&self, v6: bool) -> Option<u32> {
+        let number = self.group_links[usize::from(v6)].load(Ordering::Relaxed);
+        (number != 0 && number != KERNELS).then_some(number)
+    }
+
     /// What is on.
     pub fn on(&self) -> Switches {
         Switches::from_bits_truncate(self.switches.load(Ordering::Relaxed))
@@ -132,6 +182,10 @@ impl Marks {
         }
         let value = int(bytes).ok()?;
         if let Some(switch) = switch(level, name) {
+            let is_strict = switch.intersects(Self::STRICT);
+            if is_strict && !matches!(value, 0 | 1) {
+                return None;
+            }
             match value != 0 {
                 true => self.switches.fetch_or(switch.bits(), Ordering::Relaxed),
                 false => self.switches.fetch_and(!switch.bits(), Ordering::Relaxed),
@@ -143,6 +197,14 @@ impl Marks {
             (IP, libc::IP_TTL) => (&self.ttl, value == -1 || (1..=255).contains(&value), value),
             (IPV6, libc::IPV6_TCLASS) => (&self.tclass, (-1..=255).contains(&value), value.max(0)),
             (IPV6, libc::IPV6_UNICAST_HOPS) => (&self.hops, (-1..=255).contains(&value), value),
+            (IP, libc::IP_MULTICAST_TTL) => {
+                let value = if value == -1 { 1 } else { value };
+                (&self.group_ttl, (0..=255).contains(&value), value)
+            }
+            (IPV6, libc::IPV6_MULTICAST_HOPS) => {
+                let value = if value == -1 { 1 } else { value };
+                (&self.group_hops, (0..=255).contains(&value), value)
+            }
             (IP, libc::IP_MTU_DISCOVER) => (&self.discover, (0..=5).contains(&value), value),
             (IPV6, libc::IPV6_MTU_DISCOVER) => (&self.discover6, (0..=5).contains(&value), value),
             (UDP, libc::UDP_SEGMENT) => (&self.segment, (0..=0xffff).contains(&value), value),
@@ -160,7 +222,12 @@ impl Marks {
     /// Tells a fresh endpoint what was set before it came.
     pub fn apply(&self, endpoint: &Endpoint) -> Result<(), rustix::io::Errno> {
         let on = self.on();
-        for switch in on.iter() {
+        for switch in (Switches::BY_ITSELF - on).iter() {
+            if let Some(option) = engines(switch) {
+                endpoint.set_option(option, 0)?;
+            }
+        }
+        for switch in (on - Switches::BY_ITSELF).iter() {
             if let Some(option) = engines(switch) {
                 if switch.intersects(Switches::RECVERR | Switches::RECVERR6) {
                     endpoint.expect_errors();
@@ -188,7 +255,12 @@ impl Marks {
 
     /// TTL of datagrams to an address; `None` for the usual one.
     pub fn ttl(&self, to: IpAddr) -> Option<u8> {
-        let value = if to.is_ipv4() { &self.ttl } else { &self.hops };
+        let value = match (to.is_multicast(), to) {
+            (false, IpAddr::V4(_)) => &self.ttl,
+            (false, IpAddr::V6(_)) => &self.hops,
+            (true, IpAddr::V4(_)) => &self.group_ttl,
+            (true, IpAddr::V6(_)) => &self.group_hops,
+        };
         u8::try_from(value.load(Ordering::Relaxed)).ok()
     }
 
@@ -209,6 +281,10 @@ impl Marks {
         };
         let unsummed = if v4 { Switches::NO_CHECK } else { Switches::NO_CHECK6_TX };
         flags.set(DatagramFlags::NO_CHECKSUM, on.contains(unsummed));
+        if to.is_multicast() {
+            let loops = if v4 { Switches::LOOP } else { Switches::LOOP6 };
+            flags.set(DatagramFlags::NO_LOOP, !on.contains(loops));
+        }
         if !v4 && on.contains(Switches::DONTFRAG6) {
             flags |= DatagramFlags::WHOLE;
         }

@@ -230,6 +230,11 @@ impl Sockets {
             }
             return if socket.has_kernel_side() { Verdict::Kernel } else { Verdict::Done(Ok(())) };
         }
+        if !socket.stream
+            && let Some(verdict) = self.set_group_option(&socket, fd, level, name, bytes)
+        {
+            return verdict;
+        }
         match socket.connection() {
             None => {
                 self.set_before(&socket, level, name, bytes);
@@ -435,6 +440,9 @@ impl Sockets {
                 if let Some(error) = error {
                     return Verdict::Done(Ok(put(out, &error.raw_os_error().to_ne_bytes())));
                 }
+            }
+            if let Some(interface) = self.group_interface(&socket, level, name) {
+                return Verdict::Done(Ok(put(out, &interface)));
             }
             return Verdict::Kernel;
         };

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::epoll::{Epoll, Interest};
+use super::groups::Wish;
 use super::link::Attachment;
 use super::marks::Marks;
 use super::notices::Notice;
@@ -96,6 +97,8 @@ pub(super) struct Socket {
     pub marks: Marks,
     /// Of a TCP socket.
     pub streams: StreamMarks,
+    /// Groups that it listens to in the engine.
+    pub groups: Mutex<Vec<Wish>>,
     pub bound: AtomicBool,
     /// Its numbers stand for no kernel socket of its own.
     accepted: bool,
@@ -128,6 +131,7 @@ impl Socket {
             fast_open_keys: Mutex::new(None),
             marks: Marks::default(),
             streams: StreamMarks::default(),
+            groups: Mutex::default(),
             bound: AtomicBool::new(false),
             accepted: false,
             keeper: Mutex::new(None),
@@ -301,7 +305,7 @@ pub(super) fn plain(addr: SocketAddr) -> SocketAddr {
 
 /// Whether an address is for the kernel in any case.
 pub(super) fn is_kernels(ip: IpAddr) -> bool {
-    ip.is_loopback() || ip.is_multicast()
+    ip.is_loopback()
 }
 
 pub(super) const IN_BITS: u32 = (libc::POLLIN | libc::POLLRDNORM) as u32;

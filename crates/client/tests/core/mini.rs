@@ -338,7 +338,9 @@ impl Engine {
             | Request::Progress { .. }
             | Request::SetFastOpenKeys { .. }
             | Request::TakeStamp { .. }
-            | Request::Arrival { .. } => Reply::Failed { errno: 95 },
+            | Request::Arrival { .. }
+            | Request::SetGroup { .. }
+            | Request::NameSource { .. } => Reply::Failed { errno: 95 },
         }
     }
 

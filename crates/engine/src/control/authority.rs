@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use port::Protocol;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
-use stack::api::Local;
+use stack::api::{Local, Sharing};
 
 use super::exchange::Shown;
 
@@ -102,7 +102,8 @@ pub fn check(
     };
     let v6_only = domain == AddressFamily::INET6
         && sockopt::ipv6_v6only(socket).map_err(|error| failed("IPV6_V6ONLY", error))?;
-    if !local.is_unspecified() && !own_addresses.contains(&local) {
+    let is_group = purpose == Purpose::Udp && local.is_multicast();
+    if !local.is_unspecified() && !is_group && !own_addresses.contains(&local) {
         return Err(refuse(
             Errno::ADDRNOTAVAIL,
             format!("{local} is not an address of the engine's ports"),
@@ -110,5 +111,13 @@ pub fn check(
     }
     let cookie = sockopt::socket_cookie(socket).map_err(|error| failed("SO_COOKIE", error))?;
     let local = Local { address: SocketAddr::new(local, kernel_local.port()), v6_only };
-    Ok(Shown { local, kernel_local, cookie })
+    let on = |asked: Result<bool, Errno>, name| asked.map_err(|error| failed(name, error));
+    let sharing = if on(sockopt::socket_reuseport(socket), "SO_REUSEPORT")? {
+        Sharing::Port
+    } else if on(sockopt::socket_reuseaddr(socket), "SO_REUSEADDR")? {
+        Sharing::Address
+    } else {
+        Sharing::Alone
+    };
+    Ok(Shown { local, kernel_local, cookie, sharing })
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, eventfd};
-use stack::api::{Cidr, Local};
+use stack::api::{Cidr, Local, Sharing};
 use wire::MacAddr;
 
 use crate::ending::Stage;
@@ -32,6 +32,15 @@ pub struct Shown {
     pub kernel_local: SocketAddr,
     /// SO_COOKIE: the same socket shown by another process attaches to the same listener.
     pub cookie: u64,
+    /// SO_REUSEADDR and SO_REUSEPORT, as far as datagrams are concerned.
+    pub sharing: Sharing,
+}
+
+impl Shown {
+    /// A socket with a port for itself.
+    pub fn alone(local: SocketAddr, cookie: u64) -> Self {
+        Self { local: local.into(), kernel_local: local, cookie, sharing: Sharing::Alone }
+    }
 }
 
 /// To a worker.

@@ -153,7 +153,7 @@ impl Side {
 }
 
 fn shown(local: SocketAddr) -> Shown {
-    Shown { local: local.into(), kernel_local: local, cookie: 7 }
+    Shown::alone(local, 7)
 }
 
 impl Net {

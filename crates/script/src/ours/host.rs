@@ -15,15 +15,17 @@ use port::{Gso, GsoKind, Offloads, RxChecksum, RxMeta, TxMeta};
 use shm::control::{FromEngine, InterfaceInfo, Socket, ToEngine, Wait};
 use shm::region::Region;
 use sim::port::{Arrived, Sent, SimPort, Wires, locked};
-use stack::api::Instant;
+use stack::api::{Instant, Sharing};
 use wire::MacAddr;
+
+use crate::system::LOCAL_MAC;
 
 use super::baton::Baton;
 use super::kernel::InMemory;
 use super::{Settings, sysctls};
 
 /// The engine's link address.
-pub const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+pub const MAC: MacAddr = LOCAL_MAC;
 /// The one session.
 const SESSION: SessionKey = SessionKey(1);
 
@@ -169,11 +171,8 @@ impl Host {
         let Some(control) = self.control.get() else { return };
         while let Ok((question, _)) = control.receive::<ToEngine>(Wait::No) {
             let Some((fd, address)) = kernel.lent() else { continue };
-            let shown = Shown {
-                local: address.into(),
-                kernel_local: address,
-                cookie: u64::from(fd.unsigned_abs()),
-            };
+            let sharing = if kernel.reuses(fd) { Sharing::Address } else { Sharing::Alone };
+            let shown = Shown { sharing, ..Shown::alone(address, u64::from(fd.unsigned_abs())) };
             let command = match question {
                 ToEngine::Listen { serial, context, backlog } => {
                     Command::Listen { session: SESSION, serial, context, backlog, shown }

@@ -146,6 +146,11 @@ impl InMemory {
         }
     }
 
+    /// SO_REUSEADDR.
+    pub fn reuses(&self, fd: RawFd) -> bool {
+        self.option(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR).is_ok_and(|value| value != 0)
+    }
+
     /// socket(2).
     pub fn socket(&self, domain: i32, kind: i32, protocol: i32) -> Result<RawFd, Errno> {
         let stream = match kind & 0xf {
@@ -224,7 +229,13 @@ fn usual(stream: bool, listening: bool, level: i32, name: i32) -> Option<i32> {
         (libc::SOL_SOCKET, 1..=90) => 0,
         (libc::IPPROTO_IP, libc::IP_TTL) => 64,
         (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => libc::IP_PMTUDISC_WANT,
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL | libc::IP_MULTICAST_LOOP) => 1,
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL) => 1,
         (libc::IPPROTO_IP, _) => 0,
+        (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => 64,
+        (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS | libc::IPV6_MULTICAST_LOOP) => 1,
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER) => libc::IP_PMTUDISC_WANT,
+        (libc::IPPROTO_IPV6, _) => 0,
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if stream => 7200,
         (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) if stream => 75,
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) if stream => 9,
@@ -248,6 +259,10 @@ fn admits(level: i32, name: i32, value: i32) -> bool {
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => value >= 0,
         (libc::IPPROTO_IP, libc::IP_TTL) => value == -1 || (1..=255).contains(&value),
         (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => (0..=5).contains(&value),
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)
+        | (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS | libc::IPV6_UNICAST_HOPS) => {
+            (-1..=255).contains(&value)
+        }
         (libc::IPPROTO_UDP, libc::UDP_SEGMENT) => (0..=0xffff).contains(&value),
         _ => true,
     }
@@ -320,7 +335,8 @@ impl Kernel for InMemory {
             Some(_) => return Err(Errno::INVAL),
             None => return Err(Errno::BADF),
         };
-        if !addr.ip().is_unspecified() && !self.addresses.contains(&addr.ip()) {
+        let is_group = addr.ip().is_multicast() && !stream;
+        if !addr.ip().is_unspecified() && !is_group && !self.addresses.contains(&addr.ip()) {
             return Err(Errno::ADDRNOTAVAIL);
         }
         let mut wanted = addr;

@@ -24,12 +24,25 @@ pub fn packet(cursor: &mut Cursor<'_>, injected: bool) -> Result<Packet, String>
         let len = cursor.sized()?;
         cursor.need(")")?;
         Body::Udp(len)
+    } else if injected && cursor.take("raw") {
+        Body::Raw(crate::layers::packet(quoted(cursor)?)?)
+    } else if !injected && cursor.take("line") {
+        Body::Line(quoted(cursor)?.to_string())
+    } else if cursor.take("icmp6") {
+        Body::Icmp(icmp(cursor, true)?)
     } else if cursor.take("icmp") {
-        Body::Icmp(icmp(cursor)?)
+        Body::Icmp(icmp(cursor, false)?)
     } else {
         Body::Tcp(segment(cursor, injected)?)
     };
     Ok(Packet { flow, marks, body })
+}
+
+/// A string between quotation marks.
+fn quoted<'a>(cursor: &mut Cursor<'a>) -> Result<&'a str, String> {
+    cursor.skip_blanks();
+    cursor.need("\"")?;
+    cursor.until("\"").ok_or_else(|| "a string has no end".into())
 }
 
 fn mark(text: &str) -> Result<Mark, String> {
@@ -165,12 +178,26 @@ fn option(cursor: &mut Cursor<'_>) -> Result<TcpOption, String> {
     })
 }
 
-fn icmp(cursor: &mut Cursor<'_>) -> Result<IcmpError, String> {
+fn icmp(cursor: &mut Cursor<'_>, v6: bool) -> Result<IcmpError, String> {
     cursor.skip_blanks();
     let kind = cursor.word();
     cursor.skip_blanks();
     let code = if cursor.sees("[") { "" } else { cursor.word() };
     let (kind, code) = match (kind, code) {
+        ("unreachable", "no_route") if v6 => (1, 0),
+        ("unreachable", "admin_prohibited") if v6 => (1, 1),
+        ("unreachable", "beyond_scope") if v6 => (1, 2),
+        ("unreachable", "address") if v6 => (1, 3),
+        ("unreachable", "port_unreachable") if v6 => (1, 4),
+        ("unreachable", "policy") if v6 => (1, 5),
+        ("unreachable", "reject") if v6 => (1, 6),
+        ("packet_too_big", "mtu") if v6 => {
+            let error = IcmpError { kind: 2, code: 0, mtu: cursor.sized()?, quoted: None };
+            return about(cursor, error);
+        }
+        ("time_exceeded", "ttl_exceeded" | "") if v6 => (3, 0),
+        ("parameter_problem", "") if v6 => (4, 0),
+        _ if v6 => return Err(format!("icmp6 {kind} {code} is not known")),
         ("unreachable", "net_unreachable") => (3, 0),
         ("unreachable", "host_unreachable") => (3, 1),
         ("unreachable", "protocol_unreachable") => (3, 2),
@@ -189,6 +216,11 @@ fn icmp(cursor: &mut Cursor<'_>) -> Result<IcmpError, String> {
     if cursor.take("mtu") {
         error.mtu = cursor.sized()?;
     }
+    about(cursor, error)
+}
+
+/// What an error quotes, if it says so.
+fn about(cursor: &mut Cursor<'_>, mut error: IcmpError) -> Result<IcmpError, String> {
     cursor.skip_blanks();
     if cursor.take("[") {
         let left: u32 = cursor.sized()?;

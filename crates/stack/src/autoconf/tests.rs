@@ -110,13 +110,11 @@ fn addresses_are_used_when_nobody_answered_a_probe() {
     for ip in ["fe80::ff:fe00:1", "fd00::2"] {
         let ip: Ipv6Addr = ip.parse().unwrap();
         assert_eq!(bench.autoconf.state(IF, ip), Some(AddressState::Preferred));
-        assert!(bench.sent.contains(&Action::Probe(IF, ip)));
-        assert!(bench.autoconf.listens(IF, solicited_node(ip)));
+        let place = |action| bench.sent.iter().position(|sent| *sent == action);
+        let listens = place(Action::Listen(IF, solicited_node(ip), true)).expect("it listens");
+        assert!(place(Action::Probe(IF, ip)) > Some(listens), "first of all");
     }
     assert!(bench.autoconf.is_settled() && bench.solicitations() == 0);
-    bench.run(10);
-    let joins = bench.sent.iter().filter(|sent| matches!(sent, Action::Report(..))).count();
-    assert_eq!(joins, 4, "each group is told of twice");
 }
 
 #[test]
@@ -124,11 +122,12 @@ fn an_address_that_somebody_has_is_not_used() {
     let mut bench = Bench::new(Ipv6Mode::Static);
     bench.run(1);
     let ip = "fd00::2".parse().unwrap();
-    assert!(bench.autoconf.on_conflict(IF, ip));
+    assert_eq!(bench.autoconf.on_conflict(IF, ip), Some(true));
     bench.run(10);
     assert_eq!(bench.state("fd00::2"), Some(AddressState::Duplicate));
     assert_eq!(bench.autoconf.counts(), (1, 0));
-    assert!(!bench.autoconf.on_conflict(IF, "fe80::ff:fe00:1".parse().unwrap()), "it is in use");
+    let in_use = bench.autoconf.on_conflict(IF, "fe80::ff:fe00:1".parse().unwrap());
+    assert_eq!(in_use, None);
 }
 
 //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
@@ -177,8 +176,12 @@ fn an_advertised_prefix_makes_an_address_that_fades_and_ends() {
     assert_eq!(bench.state(LEARNT), None);
     assert!(bench.autoconf.learnt(IF).on_link.is_empty());
     // The link-local address ends with the same bytes, and keeps their group.
-    let leaves = |sent: &Action| matches!(sent, Action::Report(_, Told::Leaves, _));
-    assert!(!bench.sent.iter().any(leaves), "{:?}", bench.sent);
+    let group = solicited_node(LEARNT.parse().unwrap());
+    let held = bench.sent.iter().map(|sent| match sent {
+        Action::Listen(_, of, listens) if *of == group => 2 * i32::from(*listens) - 1,
+        _ => 0,
+    });
+    assert_eq!(held.sum::<i32>(), 1, "{:?}", bench.sent);
     bench.run(1800);
     assert!(bench.autoconf.learnt(IF).routers.is_empty());
 }
@@ -254,47 +257,6 @@ fn the_router_that_answers_and_is_preferred_comes_first() {
     assert!(bench.autoconf.on_router_silent(IF, high.into(), true));
     assert_eq!(bench.autoconf.learnt(IF).routers, [low, high]);
     assert!(!bench.autoconf.on_router_silent(IF, high.into(), true));
-}
-
-#[test]
-fn queries_are_answered_in_their_time() {
-    let mut bench = Bench::new(Ipv6Mode::Static);
-    bench.run(10);
-    bench.sent.clear();
-    let group = solicited_node("fd00::2".parse().unwrap());
-    bench.autoconf.on_query(bench.now, IF, group, 1000);
-    bench.run(1);
-    assert_eq!(bench.sent, [Action::Report(IF, Told::Listens, group)]);
-    bench.autoconf.on_query(bench.now, IF, Ipv6Addr::UNSPECIFIED, 1000);
-    bench.autoconf.on_query(bench.now, IF, "ff02::1:ff99:9999".parse().unwrap(), 1000);
-    bench.run(1);
-    assert_eq!(bench.sent.len(), 3, "both groups, and none that is not ours");
-}
-
-//= https://www.rfc-editor.org/rfc/rfc3810#section-6.3
-//= type=test
-//# MUST NOT send a Report immediately upon reception of a General Query.
-#[test]
-fn answers_to_a_query_are_spread_over_the_time_that_it_allows() {
-    // An ordinary querier's 10 s, the most of version 1, and the most that version 2 can say.
-    for (within_ms, least_s) in [(10_000, 1), (0xffff, 6), (0x1fff << 10, 800)] {
-        let delays = (0..64u64).map(|seed| {
-            let mut bench = Bench::new(Ipv6Mode::Static);
-            bench.run(10);
-            bench.autoconf.random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            bench.autoconf.on_query(bench.now, IF, Ipv6Addr::UNSPECIFIED, within_ms);
-            bench.autoconf.next_deadline().unwrap().0 - bench.now.0
-        });
-        let delays: Vec<u64> = delays.collect();
-        let most = u64::from(within_ms) * 1_000_000;
-        assert!(delays.iter().all(|delay| *delay < most), "{within_ms} ms");
-        for part in [0, 1] {
-            let half = part * most / 2..(part + 1) * most / 2;
-            assert!(delays.iter().any(|delay| half.contains(delay)), "{within_ms} ms, {part}");
-        }
-        let longest = delays.iter().max().copied();
-        assert!(longest > Some(least_s * SECOND), "{within_ms} ms: {longest:?}");
-    }
 }
 
 //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4

@@ -22,8 +22,8 @@ pub(super) struct Told<'a> {
     pub code: u8,
     /// MTU or pointer, where its type has one.
     pub info: u32,
-    /// As TCP takes it; `None` when it does not.
-    pub for_tcp: Option<IcmpError>,
+    /// As TCP takes it.
+    pub for_tcp: IcmpError,
 }
 
 /// The packet that an ICMP error quotes.
@@ -113,7 +113,7 @@ impl Stack {
         let remote = SocketAddr::new(quoted.dst, u16::from_be_bytes([d0, d1]));
         match quoted.protocol {
             Protocol::TCP => {
-                let error = told.for_tcp.ok_or(DropReason::IcmpNotServed)?;
+                let error = told.for_tcp;
                 self.tcp.on_icmp(now, local, remote, u32::from_be_bytes([a, b, c, d]), error)?;
                 if let IcmpError::TooBig { mtu } = error {
                     self.on_too_big(now, remote.ip(), mtu);
@@ -145,7 +145,7 @@ impl Stack {
         let (id, owner) = self.udp.find(local, remote).ok_or(DropReason::IcmpNoSocket)?;
         let socket = *self.udp.socket(id).map_err(|_| DropReason::IcmpNoSocket)?;
         let options = socket.options;
-        if let (UdpError::TooLong, Some(IcmpError::TooBig { mtu })) = (error, told.for_tcp) {
+        if let (UdpError::TooLong, IcmpError::TooBig { mtu }) = (error, told.for_tcp) {
             //= https://www.rfc-editor.org/rfc/rfc8200#section-5
             //# It is strongly recommended that IPv6 nodes implement Path MTU
             //# Discovery [RFC8201], in order to discover and take advantage of path

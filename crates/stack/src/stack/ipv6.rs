@@ -17,6 +17,7 @@ use super::receive::{Below, Ip};
 use super::{IpOut, Stack};
 use crate::api::*;
 use crate::drops::DropReason;
+use crate::ip_options::Options;
 use crate::reassembly::Piece;
 use crate::route::is_unicast;
 use crate::tcp::IcmpError;
@@ -58,7 +59,7 @@ impl Stack {
         }
         let to_group = header.dst.is_multicast();
         let is_ours = if to_group {
-            self.autoconf.listens(below.interface, header.dst)
+            self.hears_group(below.link, dst, src) || self.groups.is_joined(below.link, dst)
         } else {
             self.routes.is_own(dst)
         };
@@ -77,6 +78,7 @@ impl Stack {
         }
         let below = Below {
             is_broadcast: below.is_broadcast || to_group,
+            is_fragmented: chain.atomic,
             l4_start: below.l4_start + ipv6::HEADER_LEN + usize::from(chain.headers_len),
             ..below
         };
@@ -302,7 +304,7 @@ impl Stack {
             may_cut: false,
             fragment: None,
         };
-        self.send_packet(interface, &ip, [head, tail])
+        self.send_packet(interface, &ip, &Options::default(), [head, tail])
     }
 
     /// Answers a datagram to a closed port (RFC 4443, section 3.1), within the allowance.
@@ -423,9 +425,10 @@ impl Stack {
                 let error = match code {
                     unreachable::NO_ROUTE => IcmpError::NetUnreachable,
                     unreachable::PORT => IcmpError::PortUnreachable,
+                    unreachable::PROHIBITED | 5 | 6 => IcmpError::Prohibited,
                     _ => IcmpError::HostUnreachable,
                 };
-                (code, 0, Some(error), quoted)
+                (code, 0, error, quoted)
             }
             Icmpv6Message::PacketTooBig { mtu, quoted } => {
                 //= https://www.rfc-editor.org/rfc/rfc8201#section-4
@@ -438,17 +441,18 @@ impl Stack {
                     return Err(DropReason::IcmpInvalid);
                 }
                 let narrow = u16::try_from(mtu).unwrap_or(u16::MAX);
-                (0, mtu, Some(IcmpError::TooBig { mtu: narrow }), quoted)
+                (0, mtu, IcmpError::TooBig { mtu: narrow }, quoted)
             }
             Icmpv6Message::TimeExceeded { code, quoted } => {
-                (code, 0, Some(IcmpError::HostUnreachable), quoted)
+                (code, 0, IcmpError::HostUnreachable, quoted)
             }
             Icmpv6Message::ParameterProblem { code, pointer, quoted } => {
-                (code, pointer, None, quoted)
+                (code, pointer, IcmpError::Protocol, quoted)
             }
             Icmpv6Message::EchoReply(_) => return Err(DropReason::IcmpNotServed),
             Icmpv6Message::Other { kind, code, body } => {
-                if below.interface == InterfaceIndex::LOOPBACK {
+                // RFC 6980, section 5: what could be hidden in pieces is not believed.
+                if below.interface == InterfaceIndex::LOOPBACK || below.is_fragmented {
                     return Err(DropReason::NdpInvalid);
                 }
                 let rx = NdpRx {

@@ -1,8 +1,8 @@
-//! Neighbour discovery (RFC 4861), the life of own addresses (RFC 4862) and reports of groups
+//! Neighbour discovery (RFC 4861) and the life of own addresses (RFC 4862): what comes in, what is
 //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.1
 //# A node MUST silently discard any Neighbor Solicitation or Advertisement message that does not
 //# pass the validity checks specified in [RFC4861].
-//! (RFC 3810): what comes in, what is asked, and the frames of it.
+//! asked, and the frames of it.
 
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use wire::ethernet::{EtherType, EthernetHeader};
 use wire::ipv4::Protocol;
 use wire::ipv6::{ALL_NODES, ALL_ROUTERS, Ipv6Header, is_link_local, solicited_node};
-use wire::mld::{self, RecordKind, Report};
+use wire::mld;
 use wire::ndp::{self, NdpMessage};
 use wire::{MacAddr, Malformed};
 
 use super::{HEADER_MAX, Outgoing, Stack};
 use crate::api::*;
-use crate::autoconf::{Action, Told};
+use crate::autoconf::Action;
 use crate::drops::DropReason;
 use crate::route::AddressState;
 
@@ -38,8 +38,6 @@ enum NdpWhat {
     Advertise { target: Ipv6Addr, solicited: bool },
     /// Which routers are there?
     SolicitRouters,
-    /// What holds of a group.
-    Report(Told, Ipv6Addr),
 }
 
 /// Where a message of neighbour discovery came from.
@@ -85,11 +83,11 @@ impl Stack {
             self.on_learnt(index);
         }
         for action in actions {
-            self.act(action);
+            self.act(now, action);
         }
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, now: Instant, action: Action) {
         let (interface, out) = match action {
             Action::Probe(interface, target) => {
                 let dst = solicited_node(target);
@@ -99,21 +97,18 @@ impl Stack {
                 let src = self.link_local(interface).unwrap_or(Ipv6Addr::UNSPECIFIED);
                 (interface, NdpOut::to_group(src, ALL_ROUTERS, NdpWhat::SolicitRouters))
             }
-            //= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.13
-            //# An MLDv2 Report MUST be sent with a valid IPv6 link-local source address, or the
-            //# unspecified address (::), if the sending interface has not acquired a valid
-            //# link-local address yet.
-            Action::Report(interface, told, group) => {
-                // RFC 3590: from nobody while the link-local address is tentative.
-                let src = self.link_local(interface).unwrap_or(Ipv6Addr::UNSPECIFIED);
-                let what = NdpWhat::Report(told, group);
-                (interface, NdpOut::to_group(src, mld::ALL_MLDV2_ROUTERS, what))
+            Action::Listen(interface, group, listens) => {
+                if !self.groups.listen(now, interface, group.into(), listens) {
+                    self.counters.groups_limited = self.counters.groups_limited.wrapping_add(1);
+                }
+                // Told before the address is probed for (RFC 4862, section 5.4.2).
+                return self.tell_groups(now);
             }
         };
         self.push_out(interface, Outgoing::Ndp(out));
     }
 
-    fn link_local(&self, interface: InterfaceIndex) -> Option<Ipv6Addr> {
+    pub(super) fn link_local(&self, interface: InterfaceIndex) -> Option<Ipv6Addr> {
         let usable = |state| matches!(state, AddressState::Preferred | AddressState::Deprecated);
         self.routes.addresses(interface).iter().find_map(|own| match own.cidr.address {
             IpAddr::V6(ip) if is_link_local(ip) && usable(own.state) => Some(ip),
@@ -150,8 +145,8 @@ impl Stack {
         kind: u8,
         body: &[u8],
     ) -> Result<(), DropReason> {
-        if kind == mld::QUERY {
-            return self.on_mld_query(now, rx, body);
+        if matches!(kind, mld::QUERY | mld::REPORT_V1) {
+            return self.on_mld(now, rx, kind, body);
         }
         let message = ndp::parse(kind, body).map_err(|error| match error {
             //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
@@ -268,7 +263,7 @@ impl Stack {
                     // Our own probe, which a switch has sent back.
                     return Err(DropReason::NdpNotForUs);
                 }
-                self.give_up(rx.interface, target);
+                self.give_up(now, rx.interface, target);
                 return Err(DropReason::NdpConflict);
             }
             _ => return Err(DropReason::NdpNotForUs),
@@ -319,7 +314,7 @@ impl Stack {
             return Err(DropReason::NdpInvalid);
         }
         if self.autoconf.state(rx.interface, target).is_some() {
-            self.give_up(rx.interface, target);
+            self.give_up(now, rx.interface, target);
             return Err(DropReason::NdpConflict);
         }
         let learnt = self.neighbors.advertise(now, rx.interface, target.into(), mac, flags);
@@ -332,25 +327,13 @@ impl Stack {
     }
 
     /// Somebody else has an address of ours.
-    fn give_up(&mut self, interface: InterfaceIndex, ip: Ipv6Addr) {
-        if self.autoconf.on_conflict(interface, ip) {
+    fn give_up(&mut self, now: Instant, interface: InterfaceIndex, ip: Ipv6Addr) {
+        if let Some(listened) = self.autoconf.on_conflict(interface, ip) {
+            if listened {
+                self.groups.listen(now, interface, solicited_node(ip).into(), false);
+            }
             self.on_learnt(interface);
         }
-    }
-
-    fn on_mld_query(&mut self, now: Instant, rx: &NdpRx, body: &[u8]) -> Result<(), DropReason> {
-        //= https://www.rfc-editor.org/rfc/rfc3810#section-5.1.14
-        //# it MUST silently discard the message and SHOULD log a warning.
-        //= https://www.rfc-editor.org/rfc/rfc3810#section-5.1.15
-        //# *However*, a node MUST accept and process any Query whose IP Destination Address field
-        //# contains *any* of the addresses (unicast or multicast) assigned to the interface on
-        //# which the Query arrives.
-        let query = mld::parse_query(body).map_err(|_| DropReason::NdpInvalid)?;
-        if rx.hop_limit != mld::HOP_LIMIT || !is_link_local(rx.src) {
-            return Err(DropReason::NdpInvalid);
-        }
-        self.autoconf.on_query(now, rx.interface, query.group, query.response_ms);
-        Ok(())
     }
 
     pub(super) fn emit_ndp(
@@ -421,47 +404,12 @@ impl Stack {
                 let message = NdpMessage::RouterSolicitation { source };
                 (&mut self.counters.router_solicitations, message)
             }
-            NdpWhat::Report(told, group) => {
-                return self.emit_report(start, (src, dst), told, group, header);
-            }
         };
         *counter = counter.wrapping_add(1);
         let mut bytes = [0; 64];
         let len = message.emit(src, dst, &mut bytes).ok()?;
         let ip = plain_header(src, dst, Protocol::ICMPV6, ndp::HOP_LIMIT);
         put_packet(start, &ip, &[bytes.get(..len)?], header)
-    }
-
-    //= https://www.rfc-editor.org/rfc/rfc3810#section-5
-    //# All MLDv2 messages described in this document MUST be sent with a link-local IPv6 Source
-    //# Address, an IPv6 Hop Limit of 1, and an IPv6 Router Alert option [RFC2711] in a Hop-by-Hop
-    //# Options header.
-    //= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.10
-    //# Therefore, implementations of MLDv2 MUST NOT include any auxiliary data (i.e., MUST set the
-    //# Aux Data Len field to zero) in any transmitted Multicast Address Record, and MUST ignore any
-    //# such data present in any received Multicast Address Record.
-    //= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.11
-    //# When sending a Report, an MLDv2 implementation MUST NOT include additional octets beyond the
-    //# last Multicast Address Record.
-    fn emit_report(
-        &mut self,
-        start: usize,
-        (src, dst): (Ipv6Addr, Ipv6Addr),
-        told: Told,
-        group: Ipv6Addr,
-        header: &mut [u8; HEADER_MAX],
-    ) -> Option<Transmit> {
-        let kind = match told {
-            Told::Joins => RecordKind::ToExclude,
-            Told::Leaves => RecordKind::ToInclude,
-            Told::Listens => RecordKind::IsExclude,
-        };
-        let mut bytes = [0; 64];
-        let report = Report { records: [Some((kind, group)), None] };
-        let len = report.emit(src, dst, &mut bytes).ok()?;
-        self.counters.mld_reports = self.counters.mld_reports.wrapping_add(1);
-        let ip = plain_header(src, dst, Protocol::HOP_BY_HOP, mld::HOP_LIMIT);
-        put_packet(start, &ip, &[&mld::ROUTER_ALERT, bytes.get(..len)?], header)
     }
 }
 

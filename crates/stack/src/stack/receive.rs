@@ -7,7 +7,8 @@ use wire::arp::{self, Operation};
 use wire::checksum::{self, Sum};
 use wire::ethernet::{self, EtherType};
 use wire::icmp::{self, IcmpMessage, unreachable};
-use wire::ipv4::{self, Ipv4Header, Protocol};
+use wire::igmp;
+use wire::ipv4::{self, Ipv4Header, Ipv4Packet, Protocol};
 use wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM;
 use wire::udp::{self, CHECKSUM_OFFSET as UDP_CHECKSUM};
 use wire::{MacAddr, Malformed};
@@ -16,6 +17,7 @@ use super::errors::{Quoted, Told};
 use super::{ArpOut, IpOut, Outgoing, Stack};
 use crate::api::*;
 use crate::drops::DropReason;
+use crate::ip_options::{self, Options, Refusal};
 use crate::reassembly::{Piece, Progress, Whole};
 use crate::route::is_unicast;
 use crate::tcp::{IcmpError, SegmentRx};
@@ -35,12 +37,17 @@ const QUOTED_MAX: usize = 576 - 20 - 8 - 20;
 #[derive(Clone, Copy)]
 pub(super) struct Below {
     pub interface: InterfaceIndex,
+    /// On whose link: what we send to a group or to everybody comes back through the loopback
+    /// interface.
+    pub link: InterfaceIndex,
     /// Who sent the frame.
     pub link_source: MacAddr,
     /// It came to everybody on the link, or to a group.
     pub is_broadcast: bool,
     pub checksum: RxChecksum,
     pub gso_bytes: Option<u16>,
+    /// It came in pieces, or with a header that says so.
+    pub is_fragmented: bool,
     /// Where layer 4 begins in the frame, as the vnet header counts.
     pub l4_start: usize,
 }
@@ -48,7 +55,7 @@ pub(super) struct Below {
 impl Below {
     /// Of a packet whose last fragment this is about: what the port says is about that one alone.
     pub fn reassembled(self) -> Self {
-        Self { checksum: RxChecksum::Unknown, gso_bytes: None, ..self }
+        Self { checksum: RxChecksum::Unknown, gso_bytes: None, is_fragmented: true, ..self }
     }
 }
 
@@ -94,8 +101,9 @@ impl Stack {
         let (header, packet) = ethernet::parse(frame).map_err(|_| DropReason::FrameMalformed)?;
         if interface != InterfaceIndex::LOOPBACK {
             let own = self.routes.interface(interface).ok_or(DropReason::UnknownInterface)?.mac;
-            // Of IPv6's groups it is said below which are listened to.
-            let is_group = header.ethertype == EtherType::IPV6 && header.dst.is_multicast();
+            // It is said below which groups are listened to.
+            let is_ip = matches!(header.ethertype, EtherType::IPV6 | EtherType::IPV4);
+            let is_group = is_ip && header.dst.is_multicast();
             if header.dst != own && !header.dst.is_broadcast() && !is_group {
                 return Err(DropReason::NotForUs);
             }
@@ -107,8 +115,13 @@ impl Stack {
         if header.vlan.is_some_and(|tag| tag.id() != 0) {
             return Err(DropReason::VlanNotServed);
         }
+        let link = match looped_link(header.dst) {
+            Some(link) if interface == InterfaceIndex::LOOPBACK => link,
+            _ => interface,
+        };
         let below = Below {
             interface,
+            link,
             link_source: header.src,
             //= https://www.rfc-editor.org/rfc/rfc1122#section-2.4
             //# The packet receive interface between the IP layer and the link layer MUST include a
@@ -117,6 +130,7 @@ impl Stack {
             is_broadcast: header.dst.is_multicast(),
             checksum: meta.checksum,
             gso_bytes: meta.gso_bytes,
+            is_fragmented: false,
             l4_start: header.header_len(),
         };
         match header.ethertype {
@@ -199,11 +213,13 @@ impl Stack {
         let header = packet.header;
         let (src, dst) = (IpAddr::V4(header.src), IpAddr::V4(header.dst));
         let from_ourselves = below.interface == InterfaceIndex::LOOPBACK;
+        // Switches ask from nowhere which groups are listened to (RFC 4541, section 2.1.1).
+        let from_nowhere = header.src.is_unspecified() && header.protocol == Protocol::IGMP;
         // RFC 1122, section 3.2.1.3: no host has such a source; and nobody else has ours.
         //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
         //# A host MUST silently discard an incoming datagram containing an IP source address that
         //# is invalid by the rules of this section.
-        if !is_unicast(src)
+        if !(is_unicast(src) || from_nowhere)
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
             //# An incoming SYN with an invalid source address MUST be ignored either by TCP or by
             //# the IP layer [(MUST-63)] (see Section 3.2.1.3).
@@ -215,10 +231,25 @@ impl Stack {
         let to_all = !self.routes.is_own(dst);
         //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
         //# A host MUST silently discard an incoming datagram that is not destined for the host.
-        if to_all && !self.routes.is_broadcast(dst) {
-            return Err(DropReason::IpDestination);
+        if to_all {
+            let is_heard = match dst.is_multicast() {
+                // Also what a host that we do not listen to says of a group is of interest.
+                true if header.protocol == Protocol::IGMP => {
+                    header.dst == igmp::ALL_HOSTS || self.groups.is_joined(below.link, dst)
+                }
+                true => self.hears_group(below.link, dst, src),
+                false => self.routes.is_broadcast(dst),
+            };
+            if !is_heard {
+                return Err(DropReason::IpDestination);
+            }
         }
-        if has_source_route(packet.options) {
+        if !packet.options.is_empty()
+            && let Err(refusal) = ip_options::check(packet.options)
+        {
+            if let Refusal::Malformed(at) = refusal {
+                self.complain_v4(now, &below, &packet, bytes, at);
+            }
             return Err(DropReason::IpOptions);
         }
         let below = Below {
@@ -231,6 +262,9 @@ impl Stack {
         let Ipv4Header { protocol, tos, ttl, .. } = header;
         let ip = Ip { src, dst, protocol, tos, ttl };
         if !header.is_fragment() {
+            if protocol == Protocol::ICMP {
+                return self.on_icmp(now, below, &ip, packet.options, packet.payload, sink);
+            }
             return self.on_payload(now, below, &ip, packet.payload, sink);
         }
         let within = REASSEMBLY_NS;
@@ -303,7 +337,8 @@ impl Stack {
                 self.tcp.on_segment(now, &rx, payload, &self.routes, sink)
             }
             (Protocol::UDP, ..) => self.on_udp(now, below, ip, payload, sink),
-            (Protocol::ICMP, IpAddr::V4(_), _) => self.on_icmp(now, below, ip, payload, sink),
+            (Protocol::ICMP, IpAddr::V4(_), _) => self.on_icmp(now, below, ip, &[], payload, sink),
+            (Protocol::IGMP, IpAddr::V4(_), _) => self.on_igmp(now, &below, ip, payload),
             (Protocol::ICMPV6, IpAddr::V6(src), IpAddr::V6(dst)) => {
                 self.on_icmpv6(now, &below, ip, (src, dst), payload, sink)
             }
@@ -338,24 +373,6 @@ impl Stack {
         }
         let local = SocketAddr::new(ip.dst, udp_header.dst_port);
         let remote = SocketAddr::new(ip.src, udp_header.src_port);
-        let found = self.udp.find(local, remote);
-        if is_unsummed && ip.src.is_ipv6() {
-            //= https://www.rfc-editor.org/rfc/rfc8200#section-8.1
-            //# IPv6 receivers must discard UDP packets containing a zero checksum
-            //# and should log the error.
-            let socket = found.and_then(|(id, _)| self.udp.socket(id).ok());
-            if !socket.is_some_and(|socket| socket.options.no_check6) {
-                return Err(DropReason::UdpChecksum);
-            }
-        }
-        let Some((id, owner)) = found else {
-            //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
-            //# An ICMP error message MUST NOT be sent as the result of receiving:
-            if !below.is_broadcast {
-                self.refuse_datagram(now, &below, ip, bytes);
-            }
-            return Err(DropReason::UdpNoSocket);
-        };
         //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.6
         //# The IP layer SHOULD pass received TOS values up to the transport layer.
         //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.5
@@ -367,16 +384,69 @@ impl Stack {
         let meta = DatagramMeta {
             remote,
             local,
-            interface: below.interface,
+            interface: below.link,
             tos: ip.tos,
             ttl: ip.ttl,
             gso_bytes: below.gso_bytes,
+        };
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
+        //# An ICMP error message MUST NOT be sent as the result of receiving:
+        if below.is_broadcast {
+            return self.deliver_to_all(&meta, payload, is_unsummed, sink);
+        }
+        let found = self.udp.find(local, remote);
+        if is_unsummed && ip.src.is_ipv6() {
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-8.1
+            //# IPv6 receivers must discard UDP packets containing a zero checksum
+            //# and should log the error.
+            let socket = found.and_then(|(id, _)| self.udp.socket(id).ok());
+            if !socket.is_some_and(|socket| socket.options.no_check6) {
+                return Err(DropReason::UdpChecksum);
+            }
+        }
+        let Some((id, owner)) = found else {
+            self.refuse_datagram(now, &below, ip, bytes);
+            return Err(DropReason::UdpNoSocket);
         };
         if !sink.datagram(id, owner, &meta, payload) {
             return Err(DropReason::UdpNoRoom);
         }
         self.counters.udp_received = self.counters.udp_received.wrapping_add(1);
         Ok(())
+    }
+
+    /// A datagram to a group or to everybody: each socket that hears it gets it.
+    fn deliver_to_all<S: Sink>(
+        &mut self,
+        meta: &DatagramMeta,
+        payload: &[u8],
+        is_unsummed: bool,
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        let (group, from) = (meta.local.ip(), meta.remote.ip());
+        let mut outcome = Err(DropReason::UdpNoSocket);
+        let hearers = self.udp.hearers(meta.local, meta.remote);
+        for &place in &hearers {
+            let Some((id, socket)) = self.udp.at(place) else { continue };
+            let options = socket.options;
+            let only_joined = match group {
+                IpAddr::V4(_) => options.only_joined,
+                IpAddr::V6(_) => options.only_joined6,
+            };
+            let is_admitted = !group.is_multicast()
+                || self.groups.admits(place, meta.interface, group, from, !only_joined);
+            if !is_admitted || (is_unsummed && group.is_ipv6() && !options.no_check6) {
+                continue;
+            }
+            if sink.datagram(id, socket.owner, meta, payload) {
+                self.counters.udp_received = self.counters.udp_received.wrapping_add(1);
+            } else {
+                self.counters.drop(DropReason::UdpNoRoom);
+            }
+            outcome = Ok(());
+        }
+        self.udp.give_hearers(hearers);
+        outcome
     }
 
     /// Answers a datagram to a closed port (RFC 1122, section 4.1.3.1), within the allowance.
@@ -408,25 +478,66 @@ impl Stack {
         let Ip { protocol, tos, ttl, .. } = *ip;
         let header = Ipv4Header { protocol, tos, ttl, src, dst, ..Ipv4Header::default() };
         let mut quoted = [0; ipv4::HEADER_LEN];
-        if !self.unreachables.take(now) || header.emit(payload.len(), &mut quoted).is_err() {
-            self.counters.drop(DropReason::ReplyLimit);
+        if header.emit(payload.len(), &mut quoted).is_err() {
             return;
         }
         let payload = payload.get(..QUOTED_MAX).unwrap_or(payload);
-        let mut head = [0; icmp::HEADER_LEN + ipv4::HEADER_LEN];
         let message =
             IcmpMessage::Unreachable { code: unreachable::PORT, next_hop_mtu: 0, quoted: &quoted };
-        if message.emit(&mut head).is_err() {
+        if self.complain(now, below.interface, ip, &message, payload) {
+            self.counters.unreachables = self.counters.unreachables.wrapping_add(1);
+        }
+    }
+
+    /// Answers a packet whose options do not parse (RFC 1122, section 3.2.2.5); `at` is where.
+    fn complain_v4(
+        &mut self,
+        now: Instant,
+        below: &Below,
+        packet: &Ipv4Packet<'_>,
+        bytes: &[u8],
+        at: u8,
+    ) {
+        let Ipv4Header { src, dst, protocol, tos, ttl, fragment_offset, .. } = packet.header;
+        let whole = bytes.len().min(ipv4::HEADER_LEN + packet.options.len() + packet.payload.len());
+        let (true, Some((quoted, rest))) = (
+            fragment_offset == 0 && !below.is_broadcast,
+            bytes.get(..whole).and_then(|bytes| bytes.split_first_chunk::<{ ipv4::HEADER_LEN }>()),
+        ) else {
             return;
+        };
+        let rest = rest.get(..QUOTED_MAX).unwrap_or(rest);
+        let ip = Ip { src: src.into(), dst: dst.into(), protocol, tos, ttl };
+        let message = IcmpMessage::ParameterProblem { code: 0, pointer: at, quoted };
+        if self.complain(now, below.interface, &ip, &message, rest) {
+            self.counters.problems = self.counters.problems.wrapping_add(1);
         }
-        // The sum so far leaves out the quoted payload.
+    }
+
+    /// Sends an ICMP error about a packet of which `message` quotes the header and `rest` is what
+    /// follows, within the allowance.
+    fn complain(
+        &mut self,
+        now: Instant,
+        interface: InterfaceIndex,
+        ip: &Ip,
+        message: &IcmpMessage<'_>,
+        rest: &[u8],
+    ) -> bool {
+        let mut head = [0; icmp::HEADER_LEN + ipv4::HEADER_LEN];
+        if !self.unreachables.take(now) || message.emit(&mut head).is_err() {
+            self.counters.drop(DropReason::ReplyLimit);
+            return false;
+        }
+        // The sum so far leaves out the rest.
         head[2..4].fill(0);
-        let sum = Sum::of(&head).then(Sum::of(payload)).finish();
+        let sum = Sum::of(&head).then(Sum::of(rest)).finish();
         head[2..4].copy_from_slice(&sum.to_be_bytes());
-        match self.answer_icmp(below.interface, ip, 0, [&head, payload]) {
-            Some(()) => self.counters.unreachables = self.counters.unreachables.wrapping_add(1),
-            None => self.counters.drop(DropReason::ReplyLimit),
+        let sent = self.answer_icmp(interface, ip, 0, &Options::default(), [&head, rest]);
+        if sent.is_none() {
+            self.counters.drop(DropReason::ReplyLimit);
         }
+        sent.is_some()
     }
 
     /// Sends an ICMP message back to where `ip` came from.
@@ -438,13 +549,14 @@ impl Stack {
         interface: InterfaceIndex,
         ip: &Ip,
         tos: u8,
+        options: &Options,
         parts: [&[u8]; 2],
     ) -> Option<()> {
         let (src, dst) = (ip.dst, ip.src);
         let protocol = Protocol::ICMP;
         let (ttl, identification, may_cut, fragment) = (64, 0, true, None);
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
-        self.send_packet(interface, &ip, parts)
+        self.send_packet(interface, &ip, options, parts)
     }
 
     //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
@@ -461,6 +573,7 @@ impl Stack {
         now: Instant,
         below: Below,
         ip: &Ip,
+        options: &[u8],
         bytes: &[u8],
         sink: &mut S,
     ) -> Result<(), DropReason> {
@@ -473,7 +586,9 @@ impl Stack {
             return Err(DropReason::IcmpNotServed);
         }
         let (code, info, for_tcp, quoted) = match message {
-            IcmpMessage::EchoRequest(_) => return self.answer_echo(below.interface, ip, bytes),
+            IcmpMessage::EchoRequest(_) => {
+                return self.answer_echo(now, below.interface, ip, options, bytes);
+            }
             IcmpMessage::Unreachable { code, next_hop_mtu, quoted } => {
                 let error = match code {
                     unreachable::PORT => IcmpError::PortUnreachable,
@@ -485,13 +600,13 @@ impl Stack {
                 };
                 let is_mtu = code == unreachable::FRAGMENTATION_NEEDED;
                 let info = if is_mtu { u32::from(next_hop_mtu) } else { 0 };
-                (code, info, Some(error), quoted)
+                (code, info, error, quoted)
             }
             IcmpMessage::TimeExceeded { code, quoted } => {
-                (code, 0, Some(IcmpError::HostUnreachable), quoted)
+                (code, 0, IcmpError::HostUnreachable, quoted)
             }
             IcmpMessage::ParameterProblem { code, pointer, quoted } => {
-                (code, u32::from(pointer), None, quoted)
+                (code, u32::from(pointer), IcmpError::Protocol, quoted)
             }
             IcmpMessage::EchoReply(_) | IcmpMessage::Other { .. } => {
                 return Err(DropReason::IcmpNotServed);
@@ -524,8 +639,10 @@ impl Stack {
     //# and sent.
     fn answer_echo(
         &mut self,
+        now: Instant,
         interface: InterfaceIndex,
         ip: &Ip,
+        options: &[u8],
         request: &[u8],
     ) -> Result<(), DropReason> {
         let (&[kind, code, c0, c1], rest) =
@@ -533,7 +650,13 @@ impl Stack {
         let (old, new) = (u16::from_be_bytes([kind, code]), 0);
         let sum = checksum::update(u16::from_be_bytes([c0, c1]), old, new);
         let [c0, c1] = sum.to_be_bytes();
-        let sent = self.answer_icmp(interface, ip, ip.tos, [&[0, 0, c0, c1], rest]);
+        let options = match ip.dst {
+            IpAddr::V4(own) if !options.is_empty() => {
+                ip_options::echoed(options, own, millisecond(now))
+            }
+            _ => Options::default(),
+        };
+        let sent = self.answer_icmp(interface, ip, ip.tos, &options, [&[0, 0, c0, c1], rest]);
         sent.ok_or(DropReason::ReplyLimit)?;
         self.counters.echo_replies = self.counters.echo_replies.wrapping_add(1);
         Ok(())
@@ -571,21 +694,21 @@ fn is_same_sum(a: u16, b: u16) -> bool {
     a == b || (matches!(a, 0 | 0xffff) && matches!(b, 0 | 0xffff))
 }
 
-/// Whether the options hold a source route (RFC 791, section 3.1), which hosts should not follow
-/// (RFC 7126, section 4.3).
-fn has_source_route(mut options: &[u8]) -> bool {
-    const LOOSE: u8 = 131;
-    const STRICT: u8 = 137;
-    loop {
-        match options {
-            [] | [0, ..] => return false,
-            [1, rest @ ..] => options = rest,
-            [LOOSE | STRICT, ..] => return true,
-            [_, len, ..] => match options.get(usize::from(*len).max(2)..) {
-                Some(rest) => options = rest,
-                None => return false,
-            },
-            [_] => return false,
-        }
+/// The link address of what comes back to ourselves of what we sent to a group or to everybody
+/// through an interface.
+pub(super) fn looped(link: InterfaceIndex) -> MacAddr {
+    MacAddr([3, 0, 0, 0, 0, link.0])
+}
+
+fn looped_link(mac: MacAddr) -> Option<InterfaceIndex> {
+    match mac {
+        MacAddr([3, 0, 0, 0, 0, link]) => Some(InterfaceIndex(link)),
+        _ => None,
     }
+}
+
+/// A time for whoever asks for one: milliseconds of our clock, marked as not counted from midnight
+/// (RFC 791, section 3.1), for the stack knows no time of day.
+fn millisecond(now: Instant) -> u32 {
+    (now.0 / 1_000_000) as u32 | 1 << 31
 }

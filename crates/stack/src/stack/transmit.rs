@@ -11,9 +11,12 @@ use wire::ipv6::{self, FRAGMENT_LEN, Fragment, Ipv6Header};
 use wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM;
 use wire::udp::{self, CHECKSUM_OFFSET as UDP_CHECKSUM, UdpHeader};
 
+use super::receive::looped;
 use super::{ArpOut, HEADER_MAX, IpOut, Outgoing, PacketOut, Stack};
 use crate::api::*;
+use crate::ip_options::Options;
 use crate::neighbor::Resolution;
+use crate::route::LOOPBACK_MTU;
 use crate::tcp::{PathMtu, SegmentTx};
 
 /// Most payload that a UDP datagram has: over IPv4 the whole packet is 64 KiB long at most, over
@@ -95,7 +98,8 @@ impl Stack {
                         return Some(frame);
                     }
                 }
-                Resolution::Wait | Resolution::Ask(..) => self.tcp.park(ready.handle),
+                Resolution::Wait | Resolution::Ask(..) => self.tcp.park(ready.handle, true),
+                Resolution::Full => self.tcp.park(ready.handle, false),
                 Resolution::Failed => {
                     self.tcp.unreachable(now, ready.handle, TcpError::HostUnreachable);
                     nowhere += 1;
@@ -129,6 +133,15 @@ impl Stack {
     ) -> Resolution {
         if interface == InterfaceIndex::LOOPBACK {
             return Resolution::Known(MacAddr::ZERO);
+        }
+        match next_hop {
+            IpAddr::V4(group) if group.is_multicast() => {
+                return Resolution::Known(MacAddr::of_multicast_v4(group));
+            }
+            IpAddr::V6(group) if group.is_multicast() => {
+                return Resolution::Known(MacAddr::of_multicast_v6(group));
+            }
+            _ => {}
         }
         let resolution = self.neighbors.resolve(now, interface, next_hop);
         if let Resolution::Ask(slot, again) = resolution {
@@ -182,7 +195,9 @@ impl Stack {
     ) -> Option<Transmit> {
         let mac = match self.link_address(now, packet.interface, packet.next_hop) {
             Resolution::Known(mac) => mac,
-            Resolution::Wait | Resolution::Ask(..) if self.parked.len() < super::OUTBOX_LIMIT => {
+            Resolution::Wait | Resolution::Full | Resolution::Ask(..)
+                if self.parked.len() < super::OUTBOX_LIMIT =>
+            {
                 self.parked.push_back(*packet);
                 return None;
             }
@@ -193,7 +208,8 @@ impl Stack {
             }
         };
         let (ip, len) = (&packet.ip, packet.len as usize);
-        let header_bytes = self.emit_ip(packet.interface, mac, ip, len, header);
+        let options = packet.options.bytes();
+        let header_bytes = self.emit_ip(packet.interface, mac, ip, options, len, header);
         if header_bytes.is_none() {
             self.arena.give(packet.start, packet.len);
         }
@@ -205,12 +221,13 @@ impl Stack {
         })
     }
 
-    /// Ethernet and IP headers; gives where layer 4 begins.
+    /// Ethernet and IP headers, with options of IPv4; gives where layer 4 begins.
     fn emit_ip(
         &self,
         interface: InterfaceIndex,
         to: MacAddr,
         ip: &IpOut,
+        options: &[u8],
         payload_len: usize,
         header: &mut [u8; HEADER_MAX],
     ) -> Option<u16> {
@@ -236,7 +253,7 @@ impl Stack {
                     src,
                     dst,
                 };
-                ip.emit(payload_len, room).ok()?
+                ip.emit_with_options(options, payload_len, room).ok()?
             }
             (IpAddr::V6(src), IpAddr::V6(dst)) => {
                 let extra = if ip.fragment.is_some() { FRAGMENT_LEN } else { 0 };
@@ -278,7 +295,7 @@ impl Stack {
         let identification = if may_cut { self.identification(src, dst) } else { 0 };
         let fragment = None;
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
-        let l4 = self.emit_ip(interface, to, &ip, tcp_len as usize, header)?;
+        let l4 = self.emit_ip(interface, to, &ip, &[], tcp_len as usize, header)?;
         let sum = Sum::pseudo(src, dst, protocol, tcp_len)?.folded();
         put_sum(header, usize::from(l4) + TCP_CHECKSUM, sum)?;
         Some(Transmit {
@@ -308,17 +325,26 @@ impl Stack {
     ) -> Result<UdpFrame, RequestError> {
         let socket = *self.udp.socket(id)?;
         let remote = send.remote.map(canonical).or(socket.remote).ok_or(RequestError::State)?;
-        let (route, to_all) = match self.routes.lookup(remote.ip()) {
+        let is_group = remote.ip().is_multicast();
+        let (route, to_all) = match self.routes.lookup(remote.ip()).filter(|_| !is_group) {
             Some(route) => (route, false),
             None => {
-                let everybody = self.routes.lookup_broadcast(remote.ip());
-                (everybody.ok_or(RequestError::NoRoute)?, true)
+                let many = match is_group {
+                    true => self.routes.lookup_group(send.interface, remote.ip()),
+                    false => self.routes.lookup_broadcast(remote.ip()),
+                };
+                (many.ok_or(RequestError::NoRoute)?, true)
             }
         };
         let src = self.udp_source(&socket.local, send.local, route.source)?;
         let dst = remote.ip();
         if src.is_ipv4() != dst.is_ipv4() {
             return Err(RequestError::NoRoute);
+        }
+        let comes_back = to_all && (!is_group || self.groups.hears(route.interface, dst, src));
+        let (link, mut route) = (route.interface, route);
+        if send.comes_back && to_all {
+            (route.interface, route.mtu) = (InterfaceIndex::LOOPBACK, LOOPBACK_MTU);
         }
         if send.payload_len > UDP_PAYLOAD_MAX[usize::from(dst.is_ipv6())] {
             return Err(RequestError::TooLong);
@@ -349,12 +375,15 @@ impl Stack {
         let next = (len < left).then_some(send.offset + len);
         let gso_bytes = send.gso_bytes.filter(|_| piece.is_some() && whole);
         let resolution = match to_all {
-            true => Resolution::Known(MacAddr::BROADCAST),
-            false => self.link_address(now, route.interface, route.next_hop),
+            true if send.comes_back => Resolution::Known(looped(link)),
+            true if !is_group => Resolution::Known(MacAddr::BROADCAST),
+            _ => self.link_address(now, route.interface, route.next_hop),
         };
         let mac = match resolution {
             Resolution::Known(mac) => mac,
-            Resolution::Wait | Resolution::Ask(..) => return Err(RequestError::WaitNeighbor),
+            Resolution::Wait | Resolution::Full | Resolution::Ask(..) => {
+                return Err(RequestError::WaitNeighbor);
+            }
             Resolution::Failed => return Err(RequestError::HostUnreachable),
         };
         self.counters.udp_sent = self.counters.udp_sent.wrapping_add(1);
@@ -368,7 +397,8 @@ impl Stack {
         let protocol = Protocol::UDP;
         let pseudo = Sum::pseudo(src, dst, protocol, udp_len).ok_or(RequestError::NoRoute)?;
         let identification = self.identification(src, dst);
-        let (tos, ttl) = (send.tos.unwrap_or(0), send.ttl.unwrap_or(64));
+        let ttl = send.ttl.unwrap_or(if is_group { 1 } else { 64 });
+        let tos = send.tos.unwrap_or(0);
         let (may_cut, fragment) = (!cut.not_routers, None);
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
         if gso_bytes.is_some() || len <= room {
@@ -385,6 +415,7 @@ impl Stack {
                 gso_bytes,
                 more: None,
                 next,
+                comes_back,
             });
         }
         let mut plain = [0; udp::HEADER_LEN];
@@ -419,6 +450,7 @@ impl Stack {
                 payload_len: send.payload_len,
             }),
             next: None,
+            comes_back,
         })
     }
 
@@ -455,7 +487,7 @@ impl Stack {
             fragment: Some((offset, len < left)),
         };
         let mac = rest.destination_mac;
-        let header_bytes = self.emit_ip(rest.interface, mac, &ip, len as usize, header)?;
+        let header_bytes = self.emit_ip(rest.interface, mac, &ip, &[], len as usize, header)?;
         let next = rest.next + len;
         Some(UdpFrame {
             interface: rest.interface,
@@ -466,6 +498,7 @@ impl Stack {
             gso_bytes: None,
             more: (len < left).then_some(UdpFragments { next, ..rest }),
             next: None,
+            comes_back: false,
         })
     }
 
@@ -494,7 +527,7 @@ impl Stack {
         len: u32,
         header: &mut [u8; HEADER_MAX],
     ) -> Option<u16> {
-        let l4 = self.emit_ip(interface, to, ip, len as usize, header)?;
+        let l4 = self.emit_ip(interface, to, ip, &[], len as usize, header)?;
         udp.emit(header.get_mut(usize::from(l4)..)?).ok()?;
         Some(l4)
     }
@@ -505,14 +538,19 @@ impl Stack {
         &mut self,
         interface: InterfaceIndex,
         ip: &IpOut,
+        options: &Options,
         parts: [&[u8]; 2],
     ) -> Option<()> {
-        let route = self.routes.lookup_back(interface, ip.dst)?;
+        let route = match ip.dst.is_multicast() {
+            true => self.routes.way_to_group(interface, ip.dst)?,
+            false => self.routes.lookup_back(interface, ip.dst)?,
+        };
         let (interface, next_hop) = (route.interface, route.next_hop);
         let total: usize = parts.iter().map(|p| p.len()).sum();
-        let whole = usize::from(route.mtu).saturating_sub(ip_header_len(ip.dst));
+        let mtu = route.mtu.saturating_sub(options.len() as u16);
+        let whole = usize::from(mtu).saturating_sub(ip_header_len(ip.dst));
         let is_cut = total > whole;
-        let piece = if is_cut { fragment_room(route.mtu, ip.dst) as usize } else { whole };
+        let piece = if is_cut { fragment_room(mtu, ip.dst) as usize } else { whole };
         let identification = self.identification(ip.src, ip.dst);
         let mut sent = 0;
         while sent < total {
@@ -525,7 +563,8 @@ impl Stack {
             let offset = u16::try_from(sent).ok()?;
             let fragment = is_cut.then_some((offset, sent + len < total));
             let ip = IpOut { identification, fragment, ..*ip };
-            let packet = PacketOut { interface, next_hop, ip, start, len: len as u32 };
+            let options = if offset == 0 { *options } else { options.of_later_fragments() };
+            let packet = PacketOut { interface, next_hop, ip, options, start, len: len as u32 };
             if !self.push_out(interface, Outgoing::Packet(packet)) {
                 self.arena.give(start, len as u32);
                 self.take_back(interface, sent.div_ceil(piece));

@@ -30,6 +30,7 @@ const MSS_V6: [u16; 4] = [1280 - 60, 1480 - 60, 1500 - 60, 9000 - 60];
 const TIMESTAMP_BITS: u32 = 0x3f;
 const SCALE_BITS: u32 = 0xf;
 const SACK_BIT: u32 = 1 << 4;
+const ECN_BIT: u32 = 1 << 5;
 
 /// Two ends of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -81,10 +82,11 @@ impl TcpKeys {
 
 /// The timestamp of a cookie's SYN and ACK, `offset` being where the clock of these two addresses
 /// starts: a bit in the past, so that later ones are newer.
-pub fn timestamp(now: Instant, offset: u32, offer: &WireOptions) -> u32 {
+pub fn timestamp(now: Instant, offset: u32, offer: &WireOptions, ecn: bool) -> u32 {
     let clock = (now.0 / MILLISECOND) as u32;
     let scale = offer.window_scale.map_or(SCALE_BITS, u32::from);
-    let bits = scale | if offer.sack_permitted { SACK_BIT } else { 0 };
+    let bit = |on, bit| if on { bit } else { 0 };
+    let bits = scale | bit(offer.sack_permitted, SACK_BIT) | bit(ecn, ECN_BIT);
     let told = clock & !TIMESTAMP_BITS | bits;
     let told = if told > clock { told.wrapping_sub(TIMESTAMP_BITS + 1) } else { told };
     offset.wrapping_add(told)
@@ -104,6 +106,12 @@ pub fn offer(mss: u16, timestamps: Option<Timestamps>, offset: u32) -> WireOptio
         timestamps: Some(timestamps),
         ..WireOptions::NONE
     }
+}
+
+/// Whether ECN was agreed to with the SYN that a cookie has answered, by the timestamps that came
+/// back.
+pub fn agreed_on_ecn(timestamps: Option<Timestamps>, offset: u32) -> bool {
+    timestamps.is_some_and(|came| came.echo.wrapping_sub(offset) & ECN_BIT != 0)
 }
 
 #[cfg(test)]
@@ -136,13 +144,15 @@ mod tests {
 
         #[test]
         fn a_timestamp_tells_the_options_and_is_not_of_the_future(
-            at: u64, offset: u32, scale in prop::option::of(0..15_u8), sack_permitted: bool
+            at: u64, offset: u32, scale in prop::option::of(0..15_u8), sack_permitted: bool,
+            ecn: bool,
         ) {
             let said = WireOptions { window_scale: scale, sack_permitted, ..WireOptions::NONE };
-            let value = timestamp(Instant(at), offset, &said);
+            let value = timestamp(Instant(at), offset, &said, ecn);
             let clock = offset.wrapping_add((at / MILLISECOND) as u32);
             prop_assert!(clock.wrapping_sub(value) < 128);
             let timestamps = Timestamps { value: 7, echo: value };
+            prop_assert_eq!(agreed_on_ecn(Some(timestamps), offset), ecn);
             let found = offer(536, Some(timestamps), offset);
             prop_assert_eq!(found.window_scale, scale);
             prop_assert_eq!(found.sack_permitted, sack_permitted);

@@ -90,6 +90,14 @@ impl Ecn {
     }
 }
 
+/// Whether ECN is agreed to that a SYN with these flags, which came with `tos`, asks for. `needs`: our
+/// congestion control cannot do without.
+pub fn may_agree(mode: EcnMode, flags: TcpFlags, tos: u8, needs: bool) -> bool {
+    // As Linux: a SYN that may be marked comes from something else than RFC 3168.
+    let may = mode != EcnMode::Off && tos & MASK == 0;
+    flags.contains(TcpFlags::ECE | TcpFlags::CWR) && (may || needs)
+}
+
 impl Connection<'_> {
     /// Whether our SYN asks for ECN.
     pub fn ask_for_ecn(&mut self, mode: EcnMode) {
@@ -116,11 +124,7 @@ impl Connection<'_> {
         let agreed = match (self.hot.state, flags.ack()) {
             (TcpState::SynSent, true) => self.hot.ecn.is_agreed() && ece && !cwr,
             (TcpState::SynSent, false) => self.hot.ecn.is_agreed() && ece && cwr,
-            // As Linux: a SYN that may be marked comes from something else than RFC 3168.
-            _ => {
-                let may = mode != EcnMode::Off && tos & MASK == 0;
-                ece && cwr && (may || self.cold.congestion.needs_ecn())
-            }
+            _ => may_agree(mode, flags, tos, self.cold.congestion.needs_ecn()),
         };
         self.hot.ecn.put(Ecn::AGREED, agreed);
     }

@@ -57,10 +57,15 @@ impl Connection<'_> {
             IcmpError::ProtocolUnreachable => self.on_unreachable(step, TcpError::NoProtocol),
             IcmpError::HostUnreachable => self.on_unreachable(step, TcpError::HostUnreachable),
             IcmpError::NetUnreachable => self.on_unreachable(step, TcpError::NetUnreachable),
-            IcmpError::TooBig { mtu } if self.cold.options.pmtu.heeds_routers() => {
-                self.on_too_big(step, mtu);
+            IcmpError::Prohibited => self.on_unreachable(step, TcpError::Prohibited),
+            IcmpError::Protocol => self.on_unreachable(step, TcpError::Protocol),
+            IcmpError::TooBig { mtu } => {
+                // One that makes nothing smaller says nothing, or is a lie.
+                let heeds = self.cold.options.pmtu.heeds_routers();
+                if !heeds || !self.on_too_big(step, mtu) {
+                    return Err(DropReason::IcmpInvalid);
+                }
             }
-            IcmpError::TooBig { .. } => return Err(DropReason::IcmpInvalid),
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::connection::{Cold, Hot, Shared};
 use super::flow::{Flow, FlowKey, Flows, Place};
 use super::listener::Listeners;
+use super::reply::Reply;
 use super::tables::{Lane, Tcp};
 use super::time_wait::TimeWaits;
 use crate::api::{Event, TcpState};
@@ -29,6 +30,7 @@ pub struct TcpImage {
     time_waits: TimeWaits,
     lanes: Vec<Lane>,
     parked: Vec<u32>,
+    parked_replies: Vec<Reply>,
     events: VecDeque<Event>,
     wheel: Wheel,
     ports: (u16, u16),
@@ -49,6 +51,7 @@ impl From<Tcp> for TcpImage {
             time_waits: tcp.time_waits,
             lanes: tcp.lanes,
             parked: tcp.parked,
+            parked_replies: tcp.parked_replies,
             events: tcp.events,
             wheel: tcp.wheel,
             ports: tcp.ports,
@@ -93,6 +96,7 @@ impl TryFrom<TcpImage> for Tcp {
             time_waits: image.time_waits,
             lanes: image.lanes,
             parked: image.parked,
+            parked_replies: image.parked_replies,
             events: image.events,
             wheel: image.wheel,
             ports: image.ports,

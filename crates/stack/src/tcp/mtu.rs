@@ -135,14 +135,16 @@ impl Connection<'_> {
         }
     }
 
-    /// RFC 1191: smaller segments from now on, and what was too big again.
+    /// RFC 1191: smaller segments from now on, and what was too big again. `false`: packets are
+    /// that small already.
     //= https://www.rfc-editor.org/rfc/rfc7323#section-5.7
     //# any TCP implementation that implements PAWS MUST also implement Path MTU Discovery.
-    pub fn on_too_big(&mut self, step: &mut Step<'_>, told: u16) {
-        if let Some(mtu) = reduced(self.cold.mtu, told, self.cold.remote.ip()) {
-            step.shared.counters.path_mtu_reductions += 1;
-            self.shrink_mtu(step, mtu);
-        }
+    #[must_use]
+    pub fn on_too_big(&mut self, step: &mut Step<'_>, told: u16) -> bool {
+        let Some(mtu) = reduced(self.cold.mtu, told, self.cold.remote.ip()) else { return false };
+        step.shared.counters.path_mtu_reductions += 1;
+        self.shrink_mtu(step, mtu);
+        true
     }
 
     /// The link takes packets of `mtu` bytes from now on. Where the path takes less, the next
@@ -192,6 +194,10 @@ impl Connection<'_> {
         if self.hot.is_opening() || self.hot.flight() == 0 || self.hot.mss >= was {
             return;
         }
+        // As Linux (tcp_simple_retransmit): what was not longer has got through.
+        if !self.cold.scoreboard.lose_longer_than(self.hot.mss.into()) {
+            return;
+        }
         // Not a sign of congestion: the window stays.
         self.hot.phase = Phase::Recovery;
         self.hot.timed_at = NEVER;
@@ -200,7 +206,6 @@ impl Connection<'_> {
         self.cold.tlp.reset();
         self.cold.prr = None;
         self.cold.frto = Frto::Off;
-        self.cold.scoreboard.lose_until(u64::MAX);
         self.arm_send_timer(step.now);
         step.ready = true;
     }

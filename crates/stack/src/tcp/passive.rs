@@ -11,12 +11,15 @@ use super::SegmentRx;
 use super::close::initial_window;
 use super::connection::Cold;
 use super::cookies::{self, Ends};
+use super::ecn::may_agree;
 use super::fast_open::{
     ALL_LISTENERS, CLIENT, FastOpen, FastOpenKeys, SERVER, SERVER_NO_COOKIE, Verdict,
 };
 use super::reply::{Reply, SynOptions};
 use super::tables::{Tcp, is_half_open};
-use crate::api::{Instant, Owner, RequestError, Sink, SocketId, TcpError, TcpState};
+use crate::api::{
+    CongestionKind, Instant, Owner, RequestError, Sink, SocketId, TcpError, TcpState,
+};
 use crate::drops::DropReason;
 use crate::route::{Route, Routes};
 
@@ -42,7 +45,8 @@ impl Tcp {
         let route = routes.lookup_back(rx.interface, rx.remote).ok_or(DropReason::IpSource)?;
         if entry.is_syn_queue_full(syn_queue_max) {
             if self.shared.settings.syn_cookies && iss.is_none() {
-                return self.send_cookie(now, listener, &route, Ends { local, remote }, segment);
+                let ends = Ends { local, remote };
+                return self.send_cookie(now, listener, &route, ends, segment, rx.tos);
             }
             let (hot, cold) = (&self.hot, &self.cold);
             let oldest = entry.oldest_half_open(now, |id| is_half_open(hot, cold, listener, id));
@@ -187,6 +191,7 @@ impl Tcp {
         route: &Route,
         ends: Ends,
         segment: &TcpSegment<'_>,
+        tos: u8,
     ) -> Result<(), DropReason> {
         let entry = self.listeners.listener_mut(listener).ok_or(DropReason::TcpNoSocket)?;
         entry.overflowed_at = Some(now);
@@ -202,12 +207,21 @@ impl Tcp {
             offer.window_scale = None;
             offer.sack_permitted = false;
         }
+        let needs_ecn = options.congestion == CongestionKind::Dctcp;
+        let ecn = offer.timestamps.is_some()
+            && may_agree(settings.ecn, segment.header.flags, tos, needs_ecn);
         let keys = &self.shared.keys;
         let (window, scale) = initial_window(&options, &settings);
         let timestamps = offer.timestamps.map(|theirs| Timestamps {
-            value: cookies::timestamp(now, keys.timestamp_offset(local.ip(), remote.ip()), &offer),
+            value: cookies::timestamp(
+                now,
+                keys.timestamp_offset(local.ip(), remote.ip()),
+                &offer,
+                ecn,
+            ),
             echo: theirs.value,
         });
+        let told = if ecn { TcpFlags::ECE } else { TcpFlags::default() };
         let irs = segment.header.seq;
         let seq = keys.cookie(now, ends, irs, offer.mss.unwrap_or(0));
         let mss = Cold::new(local, remote, options, route.mtu).advertised_mss();
@@ -217,7 +231,7 @@ impl Tcp {
             remote,
             seq,
             ack: irs + 1,
-            flags: TcpFlags::SYN | TcpFlags::ACK,
+            flags: TcpFlags::SYN | TcpFlags::ACK | told,
             window: window.min(65535) as u16,
             timestamps,
             syn: Some(SynOptions {
@@ -276,8 +290,12 @@ impl Tcp {
         self.shared.counters.passive_opens += 1;
         let offset = self.shared.keys.timestamp_offset(local.ip(), remote.ip());
         // The SYN as it was, or as much of it as was kept.
+        let asked = match cookies::agreed_on_ecn(timestamps, offset) {
+            true => TcpFlags::ECE | TcpFlags::CWR,
+            false => TcpFlags::default(),
+        };
         let syn = TcpSegment {
-            header: TcpHeader { seq: irs, flags: TcpFlags::SYN, ..*header },
+            header: TcpHeader { seq: irs, flags: TcpFlags::SYN | asked, ..*header },
             options: cookies::offer(mss, timestamps, offset),
             payload: &[],
         };

@@ -452,6 +452,20 @@ impl Scoreboard {
         self.judge_anew();
     }
 
+    /// Everything is lost that was sent in pieces of more than so many bytes; whether anything was.
+    pub fn lose_longer_than(&mut self, bytes: u64) -> bool {
+        let before = self.lost_ever;
+        for piece in &mut self.pieces {
+            if piece.fate == Fate::Sent && piece.len() > bytes {
+                piece.fate = Fate::Lost;
+                self.lost += piece.len();
+                self.lost_ever += piece.len();
+            }
+        }
+        self.judge_anew();
+        self.lost_ever > before
+    }
+
     /// Nothing is lost after all.
     pub fn forgive(&mut self) {
         for piece in &mut self.pieces {

@@ -20,8 +20,9 @@ use crate::api::{
     TcpState,
 };
 use crate::drops::DropReason;
+use crate::limits::Limits;
 use crate::route::{Route, Routes};
-use crate::stack::{Keys, Limits};
+use crate::stack::Keys;
 use crate::timer::Wheel;
 
 /// Set in the handle of a reply; connections' generations stay below.
@@ -58,6 +59,8 @@ pub struct Tcp {
     pub(super) time_waits: TimeWaits,
     pub(super) lanes: Vec<Lane>,
     pub(super) parked: Vec<u32>,
+    /// Replies that wait for the next hop's link address.
+    pub(super) parked_replies: Vec<Reply>,
     pub(super) events: VecDeque<Event>,
     pub(super) wheel: Wheel,
     pub(super) ports: (u16, u16),
@@ -100,6 +103,7 @@ impl Tcp {
             time_waits: TimeWaits::new(limits.time_waits),
             lanes: Vec::new(),
             parked: Vec::new(),
+            parked_replies: Vec::new(),
             events: VecDeque::new(),
             wheel: Wheel::new(Instant(0)),
             ports: keys.ephemeral_ports,
@@ -338,11 +342,16 @@ impl Tcp {
         (hot.used && u64::from(hot.generation) == handle >> 32).then_some(index)
     }
 
-    /// The next hop's link address is being asked for: stays away from the ready queue until
-    /// [`unpark_all`](Self::unpark_all). A segment without a connection is dropped.
-    pub fn park(&mut self, handle: u64) {
+    /// The next hop's link address is being asked for (`asked`) or will be: stays away from the ready
+    /// queue until [`unpark_all`](Self::unpark_all). A segment without a connection waits only for
+    /// what is being asked for, lest answers to strangers fill the table of neighbours.
+    pub fn park(&mut self, handle: u64, asked: bool) {
         if handle & REPLY_BIT != 0 {
-            self.drop_reply(handle);
+            if !asked || self.parked_replies.len() >= REPLIES_MAX {
+                return self.drop_reply(handle);
+            }
+            let reply = self.lane_of(handle).and_then(|lane| lane.replies.pop_front());
+            self.parked_replies.extend(reply);
             return;
         }
         if let Some(index) = self.live(handle)
@@ -364,6 +373,9 @@ impl Tcp {
 
     /// A link address has become known: all that were parked try again.
     pub fn unpark_all(&mut self) {
+        let mut replies = std::mem::take(&mut self.parked_replies);
+        replies.drain(..).for_each(|reply| self.push_reply(reply));
+        self.parked_replies = replies;
         let mut parked = std::mem::take(&mut self.parked);
         for index in parked.drain(..) {
             if let Some(hot) = self.hot.get_mut(index as usize)

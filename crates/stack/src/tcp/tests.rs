@@ -17,7 +17,8 @@ mod sending;
 mod timing;
 mod transfer;
 
-use crate::stack::{Keys, Limits};
+use crate::limits::Limits;
+use crate::stack::Keys;
 
 /// Keys that differ by host and never by run.
 pub(super) fn keys(host: u8) -> Keys {

@@ -540,5 +540,6 @@ pub fn small() -> Limits {
         fast_open_servers: 4,
         reassemblies_per_source: 2,
         own_bytes: 128 * 1024,
+        groups: 16,
     }
 }

@@ -96,6 +96,8 @@ pub struct Chain<'a> {
     pub headers_len: u16,
     /// Set when this is a piece of a packet and not the whole; the walk ends there.
     pub fragment: Option<Fragment>,
+    /// There was a fragment header, although it says that this is all (RFC 6946).
+    pub atomic: bool,
     /// A hop-by-hop header asks routers to look (RFC 2711); MLD comes with it.
     pub router_alert: bool,
     /// What follows the headers.
@@ -183,6 +185,7 @@ pub fn walk(first: Protocol, payload: &[u8], skipped: usize) -> Result<Chain<'_>
             named_at: 6,
             headers_len: 0,
             fragment: None,
+            atomic: false,
             router_alert: false,
             payload,
         });
@@ -203,7 +206,7 @@ fn walk_headers(first: Protocol, payload: &[u8], skipped: usize) -> Result<Chain
     let (mut protocol, mut rest) = (first, payload);
     // Where the byte lies that names `protocol`, and where `rest` begins, from the packet's start.
     let (mut named_at, mut at) = (6, HEADER_LEN + skipped);
-    let mut router_alert = false;
+    let (mut router_alert, mut atomic) = (false, false);
     for count in 0..=HEADERS_MAX {
         let headers_len = (payload.len() - rest.len()) as u16;
         let chain = |protocol, named_at: usize, fragment| Chain {
@@ -211,6 +214,7 @@ fn walk_headers(first: Protocol, payload: &[u8], skipped: usize) -> Result<Chain
             named_at: named_at as u16,
             headers_len,
             fragment,
+            atomic,
             router_alert,
             payload: rest,
         };
@@ -239,6 +243,7 @@ fn walk_headers(first: Protocol, payload: &[u8], skipped: usize) -> Result<Chain
                 let found = chain(fragment.next_header, at, Some(fragment));
                 return Ok(Chain { headers_len, payload: behind, ..found });
             }
+            atomic = true;
             (protocol, named_at) = (fragment.next_header, at);
             (rest, at) = (behind, at + FRAGMENT_LEN);
             continue;

@@ -13,7 +13,7 @@ use super::{Line, Route};
 use crate::icmpv6::{self, Icmpv6Message, unreachable};
 use crate::ipv4::Protocol;
 use crate::ipv6::{self, Ipv6Header, walk};
-use crate::mld::{self, RecordKind};
+use crate::mld;
 use crate::ndp::{self, NdpMessage};
 
 impl Line<'_> {
@@ -78,34 +78,28 @@ impl Line<'_> {
                 self.show_quoted_v6(f, quoted)
             }
             Icmpv6Message::Other { kind: mld::QUERY, body, .. } => match mld::parse_query(body) {
-                Ok(query) if query.group.is_unspecified() => f.write_str("mld query"),
-                Ok(query) => write!(f, "mld query {}", self.host(query.group)),
+                Ok(query) => self.show_query(f, "mld", &query),
                 Err(error) => write!(f, "mld: {error}"),
             },
-            Icmpv6Message::Other { kind: mld::REPORT, body, .. } => self.show_report(f, body),
+            Icmpv6Message::Other { kind: kind @ (mld::REPORT_V1 | mld::DONE), body, .. } => {
+                match mld::parse_old_report(body) {
+                    Ok(group) => {
+                        let verb = if kind == mld::DONE { "done" } else { "report in" };
+                        write!(f, "mldv1 {verb} {}", self.host(group))
+                    }
+                    Err(error) => write!(f, "mld: {error}"),
+                }
+            }
+            Icmpv6Message::Other { kind: mld::REPORT, body, .. } => match mld::parse_report(body) {
+                Ok(records) => self.show_records(f, "mld", records),
+                Err(error) => write!(f, "mld: {error}"),
+            },
             Icmpv6Message::Other { kind, code, body } => match ndp::parse(kind, body) {
                 Ok(message) => self.show_ndp(f, &message),
                 Err(crate::Malformed::Unsupported) => write!(f, "type {kind} code {code}"),
                 Err(error) => write!(f, "ndp: {error}"),
             },
         }
-    }
-
-    fn show_report(&self, f: &mut fmt::Formatter<'_>, body: &[u8]) -> fmt::Result {
-        let report = match mld::parse_report(body) {
-            Ok(report) => report,
-            Err(error) => return write!(f, "mld: {error}"),
-        };
-        f.write_str("mld report")?;
-        for (kind, group) in report.records.iter().flatten() {
-            let verb = match kind {
-                RecordKind::IsExclude => "in",
-                RecordKind::ToInclude => "leaves",
-                RecordKind::ToExclude => "joins",
-            };
-            write!(f, " {verb} {}", self.host(*group))?;
-        }
-        Ok(())
     }
 
     fn show_ndp(&self, f: &mut fmt::Formatter<'_>, message: &NdpMessage) -> fmt::Result {

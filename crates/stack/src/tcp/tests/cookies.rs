@@ -76,6 +76,23 @@ fn options_come_back_in_the_timestamp() {
 }
 
 #[test]
+fn ecn_is_agreed_to_with_a_cookie_where_timestamps_can_keep_it() {
+    for (offer, agrees) in [(RICH, true), (PLAIN, false)] {
+        let mut peer = flooded(offer, TcpOptions::default());
+        peer.send("SEW 0:0");
+        peer.iss = peer.host_iss();
+        let last = peer.last.unwrap();
+        assert_eq!(last.0.flags.contains(wire::tcp::TcpFlags::ECE), agrees);
+        peer.wait(10);
+        peer.sent();
+        peer.last = Some(last);
+        peer.send(if agrees { ". 1:1 ack 1 ts 1001" } else { ". 1:1 ack 1" });
+        peer.accepts();
+        assert_eq!(peer.info().more.ecn, agrees);
+    }
+}
+
+#[test]
 fn a_cookie_is_forgotten_after_two_minutes() {
     let mut peer = Peer::answered_by_a_cookie(PLAIN, TcpOptions::default());
     peer.wait(121_000);

@@ -321,7 +321,7 @@ fn a_parked_connection_sends_when_the_link_address_is_known() {
     let mut peer = Peer::established();
     peer.write(10);
     let ready = peer.host.tcp.next_ready(InterfaceIndex(0)).unwrap();
-    peer.host.tcp.park(ready.handle);
+    peer.host.tcp.park(ready.handle, true);
     peer.write(10);
     peer.expect("");
     peer.host.tcp.unpark_all();

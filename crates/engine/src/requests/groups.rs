@@ -1,0 +1,60 @@
+//! What programs want of multicast groups.
+
+use std::net::IpAddr;
+
+use rustix::io::Errno;
+use shm::request::Reply;
+use stack::api::{InterfaceIndex, SocketId};
+
+use crate::endpoint::Role;
+use crate::errno;
+use crate::transmit::interface_of;
+use crate::worker::Worker;
+
+impl Worker {
+    /// What a datagram endpoint hears of a group.
+    pub(super) fn set_group(
+        &mut self,
+        place: u32,
+        index: u32,
+        (interface, group): (u32, IpAddr),
+        excludes: Option<bool>,
+    ) -> Result<Reply, Errno> {
+        let (id, interface) = self.listener_to_groups(place, index, interface)?;
+        let set = self.stack.udp_set_group(self.now, id, interface, group, excludes);
+        set.map(|()| Reply::Done).map_err(errno::of_request)
+    }
+
+    /// Whom it names of the group's senders.
+    pub(super) fn name_source(
+        &mut self,
+        place: u32,
+        index: u32,
+        (interface, group): (u32, IpAddr),
+        source: IpAddr,
+        is_named: bool,
+    ) -> Result<Reply, Errno> {
+        let (id, interface) = self.listener_to_groups(place, index, interface)?;
+        let of = (interface, group);
+        let named = self.stack.udp_name_source(self.now, id, of, source, is_named);
+        named.map(|()| Reply::Done).map_err(errno::of_request)
+    }
+
+    /// On an interface that a kernel has, too, groups are the kernel's.
+    fn listener_to_groups(
+        &mut self,
+        place: u32,
+        index: u32,
+        interface: u32,
+    ) -> Result<(SocketId, InterfaceIndex), Errno> {
+        let interface = interface_of(interface).ok_or(Errno::NODEV)?;
+        let config = self.stack.routes().interface(interface).ok_or(Errno::NODEV)?;
+        if config.shared.is_some() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        match self.endpoint(place, index).map(|endpoint| &endpoint.role) {
+            Some(Role::Datagram(datagram)) => Ok((datagram.id, interface)),
+            _ => Err(Errno::BADF),
+        }
+    }
+}

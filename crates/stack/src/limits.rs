@@ -1,0 +1,55 @@
+//! Bounds of the stack's tables.
+
+use serde::{Deserialize, Serialize};
+
+/// Bounds of every table of the stack. Memory for them is taken when the stack is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// TCP connections in any state but TIME-WAIT.
+    pub connections: u32,
+    /// TCP connections in TIME-WAIT.
+    pub time_waits: u32,
+    /// TCP listeners.
+    pub listeners: u32,
+    /// Half-open connections of one listener.
+    pub syn_queue: u32,
+    /// Connections of one listener that wait to be accepted, whatever its backlog.
+    pub accept_queue: u32,
+    /// UDP sockets.
+    pub udp_sockets: u32,
+    /// Neighbours remembered.
+    pub neighbors: u32,
+    /// Datagrams being reassembled at a time.
+    pub reassemblies: u32,
+    /// Datagrams being reassembled from one source at a time.
+    pub reassemblies_per_source: u32,
+    /// Destinations whose path MTU is remembered (counter `path_mtu_evictions`).
+    pub path_mtus: u32,
+    /// Servers whose Fast Open cookies are remembered (counter `tcp_fast_open_evictions`).
+    pub fast_open_servers: u32,
+    /// Bytes of answers (ICMP) that wait to be transmitted.
+    pub own_bytes: u32,
+    /// Multicast groups that are listened to, each interface's by itself (counter
+    /// `groups_limited`).
+    pub groups: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 65536,
+            time_waits: 16384,
+            listeners: 1024,
+            syn_queue: 1024,
+            accept_queue: 4096,
+            udp_sockets: 4096,
+            neighbors: 1024,
+            reassemblies: 16,
+            reassemblies_per_source: 4,
+            path_mtus: 4096,
+            fast_open_servers: 1024,
+            own_bytes: 256 * 1024,
+            groups: 1024,
+        }
+    }
+}

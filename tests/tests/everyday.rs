@@ -1,0 +1,176 @@
+//! Everyday tools against an engine's address and against a kernel's: what they say is the same.
+
+use std::fmt::Write as _;
+
+use outboard::lab::{Side, Task, parse, require_programs};
+use outboard_tests::beside::{Answerer, ENGINE, Hosts, KERNEL};
+use outboard_tests::joined::{PATIENCE, eventually};
+use outboard_tests::turn;
+use outboard_tests::world::{PYTHON, scripted};
+
+/// What a tool says of an answerer, in words that do not depend on which one it is.
+fn says_of(hosts: &Hosts, line: &str, who: Answerer) -> String {
+    let everybody = who.v4.replace(".0.2", ".0.255");
+    let line = line.replace("ALL4", &everybody).replace("V4", who.v4).replace("V6", who.v6);
+    let mut said = hosts.says(&line);
+    for (address, name) in [
+        (&*everybody, "ALL4"),
+        (who.v4, "V4"),
+        (who.v6, "V6"),
+        (who.own[0], "own4"),
+        (who.own[1], "own6"),
+    ] {
+        said = said.replace(address, name);
+    }
+    said.lines().map(timeless).collect::<Vec<_>>().join("\n")
+}
+
+/// A line without the times in it: numbers before `ms`, after `time` and in statistics.
+fn timeless(line: &str) -> String {
+    if line.starts_with("rtt ") {
+        return "rtt".into();
+    }
+    // Stations and times that a packet has recorded; a stack without a time of day says so.
+    if line.starts_with("TS:") || line.starts_with('\t') {
+        let is_time = |word: &str| {
+            let digits = word.strip_prefix('-').unwrap_or(word);
+            digits.chars().all(|c| c.is_ascii_digit())
+        };
+        let words =
+            line.split_whitespace().filter(|word| !["absolute", "not-standard"].contains(word));
+        return words.map(|word| if is_time(word) { "N " } else { word }).collect();
+    }
+    let mut said = String::new();
+    let mut words = line.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        let is_time = words.peek().is_some_and(|next| next.starts_with("ms"));
+        let word = match word.split_once('=') {
+            Some(("time", _)) => "time=",
+            _ if is_time
+                || (word.ends_with("ms") && word.starts_with(|c: char| c.is_ascii_digit())) =>
+            {
+                "T"
+            }
+            _ => word,
+        };
+        let _ = write!(said, "{word} ");
+    }
+    said
+}
+
+/// Compares what a tool says of both answerers, and looks for what it must say.
+#[track_caller]
+fn alike(hosts: &Hosts, line: &str, must_say: &str) {
+    let ([kernels, ours], last) = (
+        [KERNEL, ENGINE].map(|who| says_of(hosts, line, who)),
+        format!("`{line}` is to say `{must_say}`"),
+    );
+    assert!(kernels.contains(must_say), "{last}, but of the kernel it says\n{kernels}");
+    assert_eq!(ours, kernels, "`{line}` of the engine, and of the kernel");
+}
+
+#[test]
+fn pings_of_every_kind_find_an_engine_as_they_find_a_kernel() {
+    let Some(_turn) = turn("pings_of_every_kind_find_an_engine_as_they_find_a_kernel") else {
+        return;
+    };
+    let hosts = Hosts::start();
+    let answered = " 0% packet loss";
+    for family in ["ping -4 -n V4", "ping -6 -n V6"] {
+        for (options, must_say) in [
+            ("-c 3 -i 0.01", answered),
+            ("-c 2 -s 0", answered),
+            ("-c 2 -s 1400", answered),
+            // In fragments, there and back.
+            ("-c 2 -s 1473", answered),
+            ("-c 2 -s 8000", answered),
+            ("-c 1 -s 65400", answered),
+            // Not to be cut: the asker's own kernel knows the link.
+            ("-c 1 -s 1400 -M do", answered),
+            ("-c 1 -s 3000 -M do -W 1", "essage too long"),
+            ("-c 2 -t 1", answered),
+            ("-c 2 -t 255", answered),
+            ("-c 2 -p ff00a5", answered),
+            ("-c 2 -Q 0x10", answered),
+            ("-c 50 -i 0.002 -q", answered),
+        ] {
+            let (tool, of) = family.split_at(family.len() - 2);
+            alike(&hosts, &format!("{tool} {options} {of}"), must_say);
+        }
+    }
+    // Every router and host on the way puts its address down.
+    alike(&hosts, "ping -4 -n -c 2 -R V4", "RR:");
+    alike(&hosts, "ping -4 -n -c 1 -T tsonly V4", "TS:");
+    alike(&hosts, "ping -4 -n -c 1 -T tsandaddr V4", "TS:");
+    // Nobody answers what is asked of everybody, as Linux is set when it comes.
+    alike(&hosts, "ping -4 -n -b -c 1 -W 1 ALL4", "100% packet loss");
+}
+
+#[test]
+fn routes_are_traced_to_an_engine_as_to_a_kernel() {
+    let Some(_turn) = turn("routes_are_traced_to_an_engine_as_to_a_kernel") else { return };
+    require_programs(&["traceroute", "tracepath"]).expect("run scripts/setup programs");
+    let hosts = Hosts::start();
+    for of in ["-4 V4", "-6 V6"] {
+        for how in ["", "-I", "-T -p 9", "-U -p 9", "-F"] {
+            let (_, name) = of.split_at(3);
+            alike(&hosts, &format!("traceroute -n {how} {of}"), &format!("1 {name}"));
+        }
+        for how in ["", "-I"] {
+            alike(&hosts, &format!("traceroute -n {how} {of} 3000"), &format!("1 {}", &of[3..]));
+        }
+        alike(&hosts, &format!("tracepath -n {of}"), "reached");
+    }
+}
+
+#[test]
+fn clients_find_servers_on_an_engine_as_on_a_kernel() {
+    let Some(_turn) = turn("clients_find_servers_on_an_engine_as_on_a_kernel") else { return };
+    let hosts = Hosts::start();
+    // Where nobody listens.
+    for of in ["V4", "V6"] {
+        let url = if of == "V6" { "[V6]" } else { of };
+        alike(&hosts, &format!("curl -sS http://{url}:81/"), "Failed to connect");
+        alike(&hosts, &format!("nc -n -v -z -w 5 {of} 81"), "refused");
+    }
+    let text = "what is served\n";
+    std::fs::write(hosts.lab.scratch().join("served"), text).expect("a file");
+    let directory = hosts.lab.scratch().display().to_string();
+    for who in [KERNEL, ENGINE] {
+        let [v4, v6] = [who.v4, who.v6];
+        let _http = hosts.serve(
+            who,
+            Task::words(&format!("{PYTHON} -m http.server 8000 --bind {v6} -d {directory}")),
+        );
+        let fetch = format!("curl -6 -sS http://[{v6}]:8000/served");
+        eventually("fetching over IPv6", || hosts.says(&fetch) == text);
+        let code = "curl -6 -s -o /dev/null -w %{http_code}:%{remote_ip}:%{size_download}";
+        let said = hosts.says(&format!("{code} http://[{v6}]:8000/served"));
+        assert_eq!(said, format!("200:{v6}:{}", text.len()));
+        let _echo = hosts.serve(who, scripted(&hosts.lab, "tools.py").args([v4, v6]));
+        for address in [v4, v6] {
+            let said = || says_of(&hosts, &format!("nc -n -v -z -w 5 {address} 8001"), who);
+            eventually("nc to an open port", || {
+                said().contains("8001 (?) open") || said().contains("succeeded")
+            });
+            let with = |options: &str| {
+                let line = format!("echo asked | nc -n {options} {address} 8001");
+                let finished = hosts
+                    .lab
+                    .start(Side::A, Task::new("sh").args(["-c", &line]))
+                    .and_then(|one| one.wait(PATIENCE));
+                finished.map_or_else(|failure| failure.to_string(), |one| one.output)
+            };
+            assert_eq!(with("-q 5"), "tcp: asked\n", "{address}");
+            eventually("nc over UDP", || with("-u -q 1") == "udp: asked\n");
+        }
+        let _iperf =
+            hosts.serve(who, Task::words(&format!("iperf3 --server --bind {v6} --port 5301")));
+        for options in ["-u -b 20M", "-u -b 20M -R", "-u -b 20M -l 4000", ""] {
+            let line = format!("iperf3 -6 --client {v6} --port 5301 --time 1 --json {options}");
+            eventually("iperf3", || {
+                parse::iperf3(&hosts.says(&line)).is_ok_and(|one| one.bytes > 100_000)
+            });
+        }
+    }
+}
