@@ -461,19 +461,13 @@ impl Endpoint {
             (!by_bytes || unsent <= most)
                 && view.pushed().wrapping_sub(levels.taken) < slots - slots / 4
         };
-        let mut levels = levels;
+        let target = if by_bytes { view.written().saturating_sub(most) } else { 0 };
+        let levels = if has_room(&levels) {
+            levels
+        } else {
+            view.wish(|now| (!has_room(now)).then(|| target.max(now.acked + 1)))
+        };
         let mut room = has_room(&levels);
-        while !room {
-            let target = if by_bytes { view.written().saturating_sub(most) } else { 0 };
-            let wish = target.max(levels.acked + 1);
-            view.set_wants(wish);
-            levels = view.levels();
-            room = has_room(&levels);
-            // What is reached by now may have been told to another thread, once and for all.
-            if levels.acked < wish {
-                break;
-            }
-        }
         if by_bytes && levels.status.contains(Status::UNSENT_LIMITED) {
             // The engine tells by itself when half of it is gone.
             let (sent, most, _) = view.unsent_limit();

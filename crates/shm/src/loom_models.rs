@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use crate::client_side::{ClientEndpoint, ClientLane, Direction, Rung};
+use crate::client_side::{ClientEndpoint, ClientLane, Direction, Levels, Rung};
 use crate::control::Geometry;
 use crate::descriptor::{DescriptorFlags, DescriptorKind, Span};
 use crate::engine_side::{EngineEndpoint, EngineLane};
@@ -449,16 +449,42 @@ fn whoever_waits_for_buffers_sees_them_or_gets_an_event() {
 fn a_wish_to_hear_of_acknowledgements_or_the_level_is_seen() {
     loom::model(|| {
         let region = region();
-        let (mut engine, mut area, _, endpoint) = sides(&region);
+        let (_, mut area, _, endpoint) = sides(&region);
         let acknowledging = thread::spawn(move || {
             area.set_acked(5);
             EngineLane::begin_events();
             area.is_wish_due(5, false)
         });
-        endpoint.set_wants(3);
-        let acked = endpoint.levels().acked;
+        let levels = endpoint.wish(|levels| (levels.acked < 5).then_some(3));
         let told = acknowledging.join().unwrap();
-        assert!(acked == 5 || told, "it waits for an event that nobody makes");
+        assert!(levels.acked == 5 || told, "it waits for an event that nobody makes");
+    });
+}
+
+#[test]
+fn a_wish_for_less_never_undoes_one_for_more() {
+    loom::model(|| {
+        let region = region();
+        let (_, mut area, _, endpoint) = sides(&region);
+        let other = ClientEndpoint::new(region.clone(), 0).unwrap();
+        let acknowledging = thread::spawn(move || {
+            let mut told = [false; 2];
+            for acked in 1..=2 {
+                area.set_acked(acked);
+                EngineLane::begin_events();
+                told[acked as usize - 1] = area.is_wish_due(acked, false);
+            }
+            told
+        });
+        let wishes =
+            |most| move |levels: &Levels| (levels.acked < most).then_some(levels.acked + 1);
+        let less = thread::spawn(move || other.wish(wishes(1)).acked);
+        let more = endpoint.wish(wishes(2)).acked;
+        let less = less.join().unwrap();
+        let told = acknowledging.join().unwrap();
+        // A writer that went to sleep is told of the next level; the last one wakes both.
+        assert!(less >= 1 || told.contains(&true), "the first sleeps for ever");
+        assert!(more >= 2 || told[more as usize..].contains(&true), "the second sleeps for ever");
     });
 }
 
@@ -466,7 +492,7 @@ fn a_wish_to_hear_of_acknowledgements_or_the_level_is_seen() {
 fn a_wanted_doorbell_is_rung_or_the_progress_is_seen() {
     loom::model(|| {
         let region = region();
-        let (mut engine, mut area, _, endpoint) = sides(&region);
+        let (_, mut area, _, endpoint) = sides(&region);
         area.set_readable(1);
         let reading = thread::spawn(move || endpoint.lock_receive(tag()).unwrap().advance(1));
         area.set_wanted(1);

@@ -195,7 +195,8 @@ fn glance(region: &Arc<Region>, input: &mut Input<'_>) {
     if let Some(endpoint) = ClientEndpoint::new(region.clone(), index) {
         endpoint.levels();
         endpoint.report_error(input.byte().into());
-        endpoint.set_wants(u64::from(input.byte()));
+        let wants = u64::from(input.byte());
+        let _ = endpoint.wish(|levels| (levels.acked < wants).then_some(wants));
     }
 }
 

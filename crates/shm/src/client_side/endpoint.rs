@@ -157,14 +157,29 @@ impl ClientEndpoint {
         (self.flags() >> 48) as u16
     }
 
-    /// Asks for one event when `acked` reaches `acked`, which must be above the level last seen.
-    /// The caller looks at the levels once more afterwards, since they may have been reached
-    /// meanwhile. A wish is never taken back, since other threads may have the same.
-    pub fn set_wants(&self, acked: u64) {
-        self.region.store(self.base + endpoint::WANTS, acked, Ordering::Relaxed);
-        // Pairs with the fence in `EngineLane::begin_events`: either the engine sees the wish, or
-        // we see the level.
-        fence(Ordering::SeqCst);
+    /// Asks for one event when `acked` reaches what `wish` says for the levels, until it says none or
+    /// has said what they have not reached; those levels are returned. A wish must be above the
+    /// `acked` it was said for. It is never taken back, since other threads may have the same.
+    pub fn wish(&self, wish: impl Fn(&Levels) -> Option<u64>) -> Levels {
+        let word = self.region.word(self.base + endpoint::WANTS);
+        loop {
+            // Looked at before the levels: a wish that was said for older levels would replace a later
+            // one of another thread's, and be one that the engine has fulfilled already.
+            let last = word.load(Ordering::Acquire);
+            let levels = self.levels();
+            let Some(wants) = wish(&levels) else { return levels };
+            if word.compare_exchange(last, wants, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            // Pairs with the fence in `EngineLane::begin_events`: either the engine sees the wish, or
+            // we see the level.
+            fence(Ordering::SeqCst);
+            let levels = self.levels();
+            // What is reached by now may have been told to another thread, once and for all.
+            if levels.acked < wants {
+                return levels;
+            }
+        }
     }
 
     /// Takes the lock for reading from the endpoint.
