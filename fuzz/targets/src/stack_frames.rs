@@ -1,27 +1,34 @@
 //! A whole stack under arbitrary frames, requests, times and exports. Nothing may panic; what
 //! comes out must be a frame whose parts exist; a stack left alone must come to rest.
+//!
+//! The frames (`incoming.rs`) are of both families: segments with options, urgent data and marks,
+//! Fast Open and cookies, datagrams alone and coalesced, fragments, extension headers, errors that
+//! quote what was sent, neighbour discovery.
+
+mod incoming;
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use stack::api::*;
+use stack::tcp::{EcnMode, FastOpenKeys, MtuProbing};
 use stack::{Config, HEADER_MAX, Limits, Stack};
 use wire::checksum::Sum;
-use wire::ethernet::{EtherType, EthernetHeader};
-use wire::ipv4::{Ipv4Header, Protocol};
-use wire::ipv6::{Ipv6Header, walk};
-use wire::tcp::{TcpFlags, TcpHeader, TcpOptions as Options};
-use wire::udp::UdpHeader;
-use wire::{MacAddr, arp, checksum, ethernet, icmpv6, ipv4, ipv6, mld, ndp, tcp};
+use wire::ethernet::EtherType;
+use wire::ipv4::Protocol;
+use wire::ipv6::walk;
+use wire::tcp::{FastOpenCookie, TcpHeader};
+use wire::{MacAddr, arp, checksum, ethernet, icmpv6, ipv4, ipv6, tcp};
+
+use incoming::meta;
 
 const OWN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 const OWN: [u8; 4] = [10, 0, 0, 1];
 const OWN_V6: [u16; 8] = [0xfd00, 0, 0, 0, 0, 0, 0, 1];
 const ROUTER: [u16; 8] = [0xfe80, 0, 0, 0, 0, 0, 0, 0xff];
-/// Of ICMPv6 (RFC 4861, section 4.2).
-const ROUTER_ADVERTISEMENT: u8 = 134;
 const PEER: [u8; 4] = [10, 0, 0, 2];
+const PEER_V6: [u16; 8] = [0xfd00, 0, 0, 0, 0, 0, 0, 2];
 const INTERFACE: InterfaceIndex = InterfaceIndex(0);
 /// Frames that one input may cause before the stack counts as running away.
 const FRAMES_MAX: usize = 4096;
@@ -76,13 +83,26 @@ struct Run {
     ids: Vec<SocketId>,
     written: HashMap<SocketId, u64>,
     /// The last segment that went out.
-    last: Option<(TcpHeader, u32)>,
+    last: Option<Last>,
+    /// The last packet of TCP or UDP that went out, from its IP header on.
+    sent: Option<Vec<u8>>,
+    /// The last cookie that went out.
+    cookie: Option<FastOpenCookie>,
+}
+
+/// A segment of ours.
+struct Last {
+    header: TcpHeader,
+    options: tcp::TcpOptions,
+    /// Of the sequence space.
+    len: u32,
+    is_v6: bool,
 }
 
 /// One input.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
-    let mut run = Run::new(input.byte());
+    let mut run = Run::new(input.byte(), input.byte());
     while !input.is_over() {
         run.step(&mut input);
         run.drain();
@@ -103,8 +123,15 @@ pub fn run(data: &[u8]) {
 }
 
 impl Run {
-    fn new(seed: u8) -> Self {
+    fn new(seed: u8, settings: u8) -> Self {
         let mut config = Config::new([seed; 32]);
+        config.tcp.ecn = [EcnMode::Accept, EcnMode::On][usize::from(settings & 1)];
+        config.tcp.mtu_probing =
+            [MtuProbing::AfterBlackHole, MtuProbing::Always][usize::from(settings >> 1 & 1)];
+        config.tcp.fast_open = [0x1, 0x3, 0x7, 0x607][usize::from(settings >> 2 & 3)];
+        config.tcp.timestamps = settings & 16 == 0;
+        config.tcp.sack = settings & 32 == 0;
+        config.tcp.syn_cookies = settings & 64 == 0;
         config.limits = Limits {
             path_mtus: 8,
             fast_open_servers: 4,
@@ -137,18 +164,24 @@ impl Run {
             uso: seed & 4 != 0,
         });
         let now = Instant(u64::from(seed) << 32);
-        Self {
+        let mut run = Self {
             stack,
             keeper: Keeper::default(),
             now,
             ids: Vec::new(),
             written: HashMap::new(),
             last: None,
+            sent: None,
+            cookie: None,
+        };
+        if settings & 128 == 0 {
+            run.settle();
         }
+        run
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
-        match input.byte() % 17 {
+        match input.byte() % 20 {
             0 => {
                 let len = usize::from(input.short()) % 2048;
                 let frame = input.bytes(len).to_vec();
@@ -167,7 +200,10 @@ impl Run {
             8..=11 => self.tcp_request(input),
             12 | 13 => self.udp_request(input),
             14 => self.keeper.refuse = input.byte() & 1 != 0,
-            16 => self.router_says(input),
+            16 => self.discovery(input),
+            17 => self.packet_v6(input),
+            18 => self.error(input),
+            19 => self.segment(input),
             _ => {
                 self.stack = Stack::import(&self.stack.export()).expect("our own export");
                 let damaged = input.bytes(64);
@@ -184,188 +220,30 @@ impl Run {
         }
     }
 
-    fn receive(&mut self, frame: &[u8], meta: RxFrameMeta) {
-        self.stack.on_frame(self.now, INTERFACE, frame, meta, &mut self.keeper);
-    }
-
-    fn receive_ip(&mut self, ip: Ipv4Header, payload: &[u8], meta: RxFrameMeta) {
-        let mut frame = vec![0; 34];
-        let ethernet =
-            EthernetHeader { dst: OWN_MAC, src: PEER_MAC, vlan: None, ethertype: EtherType::IPV4 };
-        ethernet.emit(&mut frame).expect("room");
-        if ip.emit(payload.len(), &mut frame[14..]).is_ok() {
-            frame.extend(payload);
-            self.receive(&frame, meta);
-        }
-    }
-
-    /// A good IP header around anything, also in fragments.
-    fn packet(&mut self, input: &mut Input<'_>) {
-        let fragment = input.short();
-        let ip = Ipv4Header {
-            protocol: Protocol([1, 6, 17, 1][usize::from(input.byte() % 4)]),
-            identification: u16::from(input.byte() % 2),
-            dont_fragment: false,
-            more_fragments: fragment & 0x2000 != 0,
-            fragment_offset: (fragment & 0x1f) << 3,
-            src: if input.byte() == 0 { [10, 0, 0, input.byte()] } else { PEER }.into(),
-            dst: OWN.into(),
-            ..Ipv4Header::default()
-        };
-        let len = usize::from(input.byte()) * 8;
-        let mut payload = input.bytes(len).to_vec();
-        // Right ICMP sums let the quoted packets be looked at.
-        if ip.protocol == Protocol::ICMP && !ip.is_fragment() && payload.len() >= 8 {
-            payload[2..4].fill(0);
-            let sum = Sum::of(&payload).finish();
-            payload[2..4].copy_from_slice(&sum.to_be_bytes());
-        }
-        self.receive_ip(ip, &payload, meta(input));
-    }
-
-    /// A segment near what the last one of ours suggests.
-    fn segment(&mut self, input: &mut Input<'_>) {
-        let near = |input: &mut Input<'_>, to: u32| match input.byte() {
-            delta @ 0..=200 => to.wrapping_add(u32::from(delta / 50)),
-            delta @ 201..=240 => to.wrapping_sub(u32::from(delta - 200) * 300),
-            _ => u32::from(input.short()) << 16 | u32::from(input.short()),
-        };
-        let (ports, sequence, acknowledged) = match self.last {
-            Some((ours, len)) => {
-                ((ours.dst_port, ours.src_port), ours.ack.0, ours.seq.0.wrapping_add(len))
-            }
-            None => ((input.short(), 80), 0, 0),
-        };
-        let ports = match input.byte() {
-            0..=40 => (input.short(), 80),
-            _ => ports,
-        };
-        let flags = match input.byte() {
-            0..=30 => TcpFlags(input.byte()),
-            31..=60 => TcpFlags(0x02),
-            61..=80 => TcpFlags(0x12),
-            81..=110 => TcpFlags(0x11),
-            _ => TcpFlags(0x10),
-        };
-        let options_len = usize::from(input.byte() % 11);
-        let options = input.bytes(options_len * 4).to_vec();
-        let options = &options[..options.len() / 4 * 4];
-        let header = TcpHeader {
-            src_port: ports.0,
-            dst_port: ports.1,
-            seq: tcp::SeqNumber(near(input, sequence)),
-            ack: tcp::SeqNumber(near(input, acknowledged)),
-            flags,
-            window: input.short(),
-            checksum: 0,
-            urgent: u16::from(input.byte()),
-        };
-        let mut bytes = [0; 60];
-        let Ok(len) = header.emit(&Options::default(), &mut bytes) else { return };
-        let mut bytes = bytes[..len].to_vec();
-        bytes.splice(20.., options.iter().copied());
-        bytes[12] = ((bytes.len() / 4) as u8) << 4;
-        let len = usize::from(input.byte()) * 6;
-        bytes.extend(input.bytes(len));
-        let ip = Ipv4Header {
-            protocol: Protocol::TCP,
-            src: PEER.into(),
-            dst: OWN.into(),
-            ..Ipv4Header::default()
-        };
-        let pseudo = Sum::pseudo_v4(ip.src, ip.dst, ip.protocol, bytes.len() as u32);
-        let sum = pseudo.then(Sum::of(&bytes)).finish();
-        bytes[16..18].copy_from_slice(&sum.to_be_bytes());
-        let gso_bytes = (input.byte() > 200).then(|| input.short());
-        self.receive_ip(ip, &bytes, RxFrameMeta { checksum: RxChecksum::Unknown, gso_bytes });
-    }
-
-    fn datagram(&mut self, input: &mut Input<'_>) {
-        let len = usize::from(input.byte()) * 4;
-        let port = u16::from(input.byte() % 8) + 50;
-        let payload = input.bytes(len);
-        let udp =
-            UdpHeader { src_port: 9, dst_port: port, len: payload.len() as u16 + 8, checksum: 0 };
-        let mut bytes = vec![0; 8];
-        udp.emit(&mut bytes).expect("room");
-        bytes.extend(payload);
-        let ip = Ipv4Header {
-            protocol: Protocol::UDP,
-            src: PEER.into(),
-            dst: OWN.into(),
-            ..Ipv4Header::default()
-        };
-        self.receive_ip(ip, &bytes, RxFrameMeta::default());
-    }
-
-    fn neighbor(&mut self, input: &mut Input<'_>) {
-        let packet = arp::ArpPacket {
-            operation: arp::Operation(u16::from(input.byte() % 3)),
-            sender_mac: MacAddr([2, 0, 0, 0, 0, input.byte()]),
-            sender_ip: [10, 0, 0, input.byte()].into(),
-            target_mac: MacAddr::ZERO,
-            target_ip: if input.byte() < 200 { OWN } else { PEER }.into(),
-        };
-        let ethernet = EthernetHeader {
-            dst: MacAddr::BROADCAST,
-            src: packet.sender_mac,
-            vlan: None,
-            ethertype: EtherType::ARP,
-        };
-        let mut frame = [0; 42];
-        ethernet.emit(&mut frame).expect("room");
-        packet.emit(&mut frame[14..]).expect("room");
-        // A neighbour that is not a unicast station is refused as malformed; that is the point.
-        self.receive(&frame, RxFrameMeta::default());
-    }
-
-    /// What routers say: queries for groups, advertisements.
-    fn router_says(&mut self, input: &mut Input<'_>) {
-        let (kind, hop_limit) = match input.byte() % 2 {
-            0 => (mld::QUERY, mld::HOP_LIMIT),
-            _ => (ROUTER_ADVERTISEMENT, ndp::HOP_LIMIT),
-        };
-        let [src, dst] = [ROUTER.into(), ipv6::ALL_NODES];
-        let mut message = vec![kind, 0, 0, 0];
-        let len = usize::from(input.byte());
-        message.extend(input.bytes(len));
-        let pseudo = Sum::pseudo_v6(src, dst, Protocol::ICMPV6, message.len() as u32);
-        let sum = pseudo.then(Sum::of(&message)).finish();
-        message[2..4].copy_from_slice(&sum.to_be_bytes());
-        let next_header = Protocol::ICMPV6;
-        let ip = Ipv6Header { traffic_class: 0, flow_label: 0, next_header, hop_limit, src, dst };
-        let mut frame = vec![0; 54];
-        let dst = MacAddr::of_multicast_v6(dst);
-        let ethernet =
-            EthernetHeader { dst, src: PEER_MAC, vlan: None, ethertype: EtherType::IPV6 };
-        ethernet.emit(&mut frame).expect("room");
-        ip.emit(message.len(), &mut frame[14..]).expect("room");
-        frame.extend(message);
-        self.receive(&frame, RxFrameMeta::default());
-    }
-
     fn open(&mut self, input: &mut Input<'_>) {
         let options = options(input);
-        let remote = match input.byte() {
-            0..=150 => PEER,
-            151..=200 => OWN,
-            other => [other, 0, 0, other],
+        let remote: IpAddr = match input.byte() {
+            0..=120 => PEER.into(),
+            121..=160 => OWN.into(),
+            161..=220 => PEER_V6.into(),
+            221..=240 => OWN_V6.into(),
+            other => [other, 0, 0, other].into(),
         };
-        let opened = match input.byte() % 3 {
-            0 => self.stack.tcp_listen(
-                std::net::SocketAddr::from((OWN, 80)),
-                input.byte().into(),
-                options,
-                Owner(1),
-            ),
+        let (shape, any) = (input.byte(), IpAddr::from([0u16; 8]));
+        let opened = match shape % 3 {
+            0 => {
+                let address = [OWN.into(), OWN_V6.into(), any, any][usize::from(shape >> 6)];
+                let backlog = input.byte().into();
+                self.stack.tcp_listen(local(address, 80, shape), backlog, options, Owner(1))
+            }
             1 => {
                 let to = (remote, input.short() % 100).into();
                 self.stack.tcp_connect(self.now, to, None, options, Owner(2))
             }
             _ => {
-                let local =
-                    std::net::SocketAddr::from(([0, 0, 0, 0], u16::from(input.byte() % 8) + 50));
-                self.stack.udp_bind(local, Owner(3))
+                let address = [[0; 4].into(), any, any, OWN_V6.into()][usize::from(shape >> 6)];
+                let port = u16::from(input.byte() % 8) + 50;
+                self.stack.udp_bind(local(address, port, shape), Owner(3))
             }
         };
         self.ids.extend(opened);
@@ -380,7 +258,7 @@ impl Run {
     fn tcp_request(&mut self, input: &mut Input<'_>) {
         let (now, id) = (self.now, self.pick(input));
         let stack = &mut self.stack;
-        match input.byte() % 12 {
+        match input.byte() % 16 {
             0 | 1 => {
                 if let Ok(Some(accepted)) = stack.tcp_accept(id) {
                     self.ids.push(accepted.id);
@@ -388,9 +266,25 @@ impl Run {
                 }
             }
             2..=4 => {
-                let end = self.written.entry(id).or_default();
+                let (shape, end) = (input.byte(), self.written.entry(id).or_default());
                 *end += u64::from(input.short());
-                let _ = stack.tcp_written(now, id, *end);
+                if shape & 1 != 0 {
+                    let _ = stack.tcp_urge(now, id, *end);
+                }
+                if shape & 2 != 0 {
+                    let _ = stack.tcp_end_record(now, id, *end);
+                }
+                let _ = match shape & 4 {
+                    0 => stack.tcp_written(now, id, *end),
+                    _ => stack.tcp_written_more(now, id, *end),
+                };
+            }
+            11 => drop(stack.tcp_push(now, id)),
+            12 => drop(stack.tcp_set_quickack(now, id, input.byte() & 1 != 0)),
+            13 => drop(stack.tcp_limit_window(id, u32::from(input.short()) << 6)),
+            14 => {
+                let keys = FastOpenKeys { primary: [input.byte(); 16], backup: Some([1; 16]) };
+                let _ = stack.tcp_set_fast_open_keys(id, keys);
             }
             5 | 6 => {
                 if let Ok(levels) = stack.tcp_levels(id) {
@@ -411,20 +305,44 @@ impl Run {
 
     fn udp_request(&mut self, input: &mut Input<'_>) {
         let id = self.pick(input);
-        let remote = match input.byte() % 4 {
+        let remote: Option<SocketAddr> = match input.byte() % 8 {
             0 => None,
             1 => Some((OWN, u16::from(input.byte() % 8) + 50).into()),
+            2 => Some((OWN_V6, u16::from(input.byte() % 8) + 50).into()),
+            3 => Some(([10, 0, 0, 255], 9).into()),
+            4 | 5 => Some((PEER_V6, input.short()).into()),
             _ => Some((PEER, input.short()).into()),
         };
-        match input.byte() % 6 {
+        match input.byte() % 7 {
+            3 => {
+                let shape = input.byte();
+                let options = UdpOptions {
+                    report_errors: shape & 1 != 0,
+                    report_errors6: shape & 2 != 0,
+                    no_check6: shape & 4 != 0,
+                    pmtu: pmtu(shape >> 6),
+                    only_joined: shape & 8 != 0,
+                    only_joined6: shape & 16 != 0,
+                };
+                let _ = self.stack.udp_set_options(id, options);
+            }
             0 => drop(self.stack.udp_close(self.now, id)),
             1 => drop(self.stack.udp_connect(id, remote)),
             2 => drop(self.stack.udp_take_levels(id)),
             _ => {
+                let shape = input.byte();
                 let send = UdpSend {
                     remote,
                     payload_len: u32::from(input.short()) * 3 / 2,
-                    gso_bytes: (input.byte() > 200).then(|| input.short().max(64)),
+                    gso_bytes: (shape > 200).then(|| input.short().max(64)),
+                    cut: UdpCut {
+                        not_routers: shape & 1 != 0,
+                        not_us: shape & 2 != 0,
+                        by_link: shape & 4 != 0,
+                    },
+                    no_checksum: shape & 8 != 0,
+                    tos: (shape & 16 != 0).then(|| input.byte()),
+                    ttl: (shape & 32 != 0).then(|| input.byte()),
                     ..UdpSend::default()
                 };
                 self.transmit_datagram(id, &send);
@@ -440,6 +358,9 @@ impl Run {
         let mut next = 0;
         loop {
             assert!(usize::from(frame.header_bytes) <= HEADER_MAX && frame.offset == next);
+            if let Some(packet) = header[..usize::from(frame.header_bytes)].get(14..) {
+                self.sent = Some(packet.to_vec());
+            }
             next += frame.len;
             frame = match (frame.more, frame.next) {
                 (Some(rest), _) => {
@@ -537,16 +458,28 @@ impl Run {
                 .expect("addresses of one family");
             assert!(sum.then(Sum::of(payload)).is_valid());
             let flags = segment.header.flags;
-            let len = segment.payload.len() as u32
-                + u32::from(flags.0 & 1 != 0)
-                + u32::from(flags.0 & 2 != 0);
-            self.last = Some((segment.header, len));
+            let len =
+                segment.payload.len() as u32 + u32::from(flags.fin()) + u32::from(flags.syn());
+            let (header, options) = (segment.header, segment.options);
+            self.last = Some(Last { header, options, len, is_v6: src.is_ipv6() });
+            self.cookie = options.fast_open.filter(|cookie| cookie.len > 0).or(self.cookie);
+            self.sent = Some(packet.iter().take(256).copied().collect());
         }
     }
 }
 
+/// Where to listen or to be bound.
+fn local(address: IpAddr, port: u16, shape: u8) -> Local {
+    Local { address: (address, port).into(), v6_only: shape & 32 != 0 }
+}
+
+fn pmtu(shape: u8) -> PathMtuDiscovery {
+    let all = [PathMtuDiscovery::Want, PathMtuDiscovery::Dont, PathMtuDiscovery::Probe];
+    all[usize::from(shape) % all.len()]
+}
+
 fn options(input: &mut Input<'_>) -> TcpOptions {
-    let bits = input.byte();
+    let (bits, more) = (input.byte(), input.byte());
     TcpOptions {
         nodelay: bits & 1 != 0,
         cork: bits & 2 != 0,
@@ -555,18 +488,16 @@ fn options(input: &mut Input<'_>) -> TcpOptions {
         linger_s: (bits & 16 != 0).then_some(0),
         user_timeout_ms: u32::from(bits & 32) * 100,
         maxseg: if bits & 64 != 0 { input.short() } else { 0 },
-        congestion: if bits & 128 != 0 { CongestionKind::Reno } else { CongestionKind::Cubic },
+        congestion: CongestionKind::ALL[usize::from(more & 3)],
+        fast_open: more & 4 != 0,
+        fast_open_no_cookie: more & 8 != 0,
+        fast_open_queue: u32::from(more >> 4 & 1) * 2,
+        defer_accept: more >> 5 & 1,
+        pmtu: pmtu(more >> 6),
+        linger2_s: if bits & 4 != 0 { i32::from(input.byte()) - 1 } else { 0 },
+        max_pacing_rate: if bits & 128 != 0 { input.short().into() } else { u64::MAX },
         ..TcpOptions::default()
     }
-}
-
-fn meta(input: &mut Input<'_>) -> RxFrameMeta {
-    let checksum = match input.byte() {
-        0..=100 => RxChecksum::Valid,
-        101..=180 => RxChecksum::Unknown,
-        _ => RxChecksum::Partial { start: input.short() % 64, offset: input.short() % 32 },
-    };
-    RxFrameMeta { checksum, gso_bytes: (input.byte() > 200).then(|| input.short()) }
 }
 
 #[cfg(test)]
