@@ -13,7 +13,7 @@ const HEAD: &str = "\
 Written by `make fuzz` (`cargo xtask fuzz`), which adds what it has run; nothing is taken away.
 Seconds are the processor's, not the clock's. Inputs are those that the fuzzer keeps, coverage and
 features are its own measures (edges, and edges with their counts), all of them at the end of the
-last run. A finding is an input that made the target panic, leak, or take ten seconds; each is in
+last run. A finding is an input that made the target panic, leak, or take ten seconds of the processor; each is in
 `fuzz/corpus` since, where `cargo test` replays it.
 
 ";
