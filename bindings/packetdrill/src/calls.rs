@@ -85,6 +85,9 @@ unsafe extern "C" fn socket(u: Userdata, domain: c_int, kind: c_int, protocol: c
 }
 
 /// An address that must be one.
+///
+/// # Safety
+/// `address` is null or points to `len` readable bytes.
 unsafe fn needed(address: *const sockaddr, len: socklen_t) -> Result<SocketAddr, Errno> {
     // SAFETY: by the caller's promise.
     unsafe { memory::address(address, len) }?.ok_or(Errno::AFNOSUPPORT)
@@ -138,6 +141,9 @@ fn receive(
 }
 
 /// Receives into one buffer.
+///
+/// # Safety
+/// `to` is null or points to `len` writable bytes.
 unsafe fn receive_into(
     u: Userdata,
     fd: c_int,
