@@ -269,7 +269,7 @@ impl Worker {
             keepalive: wanted.keepalive,
             maxseg: wanted.maxseg,
             tos: wanted.tos & !3,
-            ttl: if wanted.ttl == 0 { default.ttl } else { wanted.ttl },
+            ttl: Some(wanted.ttl).filter(|ttl| *ttl != 0),
             recv_limit: self.receive_limit(or(wanted.receive_limit, default.recv_limit)),
             recv_tunes: wanted.receive_limit == 0,
             congestion: wanted
@@ -694,7 +694,7 @@ fn apply(
         // The lowest two bits are ECN's, which TCP keeps to itself, as the kernel does.
         OptionName::Tos => options.tos = number as u8 & !3,
         OptionName::Ttl => {
-            options.ttl = u8::try_from(number).unwrap_or(TcpOptions::default().ttl);
+            options.ttl = u8::try_from(number).ok().filter(|ttl| *ttl != 0);
         }
         OptionName::ReceiveLimit => {
             options.recv_limit = receive_limit;
@@ -810,7 +810,7 @@ fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
         OptionName::Maxseg => u64::from(options.maxseg),
         OptionName::Linger => options.linger_s.map_or(0, |seconds| u64::from(seconds) + 1),
         OptionName::Tos => u64::from(options.tos),
-        OptionName::Ttl => u64::from(options.ttl),
+        OptionName::Ttl => u64::from(options.ttl.unwrap_or(stack::route::HOPS)),
         OptionName::ReceiveLimit => u64::from(options.recv_limit),
         OptionName::Congestion => options.congestion as u64,
         OptionName::MaxPacingRate => options.max_pacing_rate.min(u32::MAX.into()),

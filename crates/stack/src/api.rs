@@ -349,7 +349,7 @@ pub struct UdpSend {
     //# options for sending a UDP datagram, and these values must be passed transparently to the IP
     //# layer.
     pub tos: Option<u8>,
-    /// Time to live; `None` for 64.
+    /// Time to live; `None` for 64, and of IPv6 for what routers say.
     //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.7
     //# The IP layer MUST provide a means for the transport layer to set the TTL field of every
     //# datagram that is sent.
@@ -419,7 +419,7 @@ pub struct UdpFragments {
     pub(crate) identification: u32,
     pub(crate) mtu: u16,
     pub(crate) tos: u8,
-    pub(crate) ttl: u8,
+    pub(crate) ttl: Option<u8>,
     /// Next payload byte (of UDP, so 8 less than the IP offset).
     pub(crate) next: u32,
     pub(crate) payload_len: u32,
@@ -552,8 +552,8 @@ pub struct TcpOptions {
     pub tos: u8,
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
     //# The TTL value used to send TCP segments MUST be configurable (MUST-49).
-    /// IP_TTL.
-    pub ttl: u8,
+    /// IP_TTL; `None` for 64, and of IPv6 for what routers say.
+    pub ttl: Option<u8>,
     /// Limit of the receive window in bytes (SO_RCVBUF).
     pub recv_limit: u32,
     /// The window grows with what the path carries and the program reads; `false` once the
@@ -635,7 +635,7 @@ impl Default for TcpOptions {
             maxseg: 0,
             linger_s: None,
             tos: 0,
-            ttl: 64,
+            ttl: None,
             recv_limit: 6 << 20,
             recv_tunes: true,
             recv_low_water: 1,

@@ -24,6 +24,7 @@ use wire::ipv6::{MTU_MIN, is_link_local, solicited_node};
 use wire::ndp::{PrefixInformation, RouterAdvertisement};
 
 use crate::api::{Cidr, Instant, InterfaceConfig, InterfaceIndex, Ipv6Mode};
+use crate::neighbor::Times;
 use crate::route::{AddressState, Learnt, Own};
 
 const SECOND: u64 = 1_000_000_000;
@@ -34,14 +35,21 @@ const ADDRESSES_MAX: usize = 16;
 /// Prefixes on the link, and default routers, that are remembered.
 const PREFIXES_MAX: usize = 16;
 const ROUTERS_MAX: usize = 8;
-/// Between a probe and the end of duplicate address detection, of which there is one (Linux's
-/// dad_transmits).
-const DAD_NS: u64 = SECOND;
 /// First messages are delayed by up to so much (MAX_RTR_SOLICITATION_DELAY).
 const START_DELAY_NS: u64 = SECOND;
 /// Between solicitations of routers at first, and at most (RFC 7559).
 const SOLICIT_NS: u64 = 4 * SECOND;
 const SOLICIT_MAX_NS: u64 = 3600 * SECOND;
+/// How long a neighbour counts as reachable and the time between questions, unless a router says
+/// otherwise (REACHABLE_TIME and RETRANS_TIMER of RFC 4861, section 10).
+const REACHABLE_MS: u32 = 30_000;
+const RETRANSMIT_NS: u64 = SECOND;
+/// The shortest that are followed (Linux's), and the longest (RFC 4861, section 6.2.1).
+const REACHABLE_MS_MIN: u32 = 100;
+const RETRANSMIT_MS_MIN: u32 = 10;
+const TIMES_MS_MAX: u32 = 3_600_000;
+/// After so long another random time for the same advertised one is made.
+const REACHABLE_RENEWED_NS: u64 = 2 * 3600 * SECOND;
 /// A prefix's lifetime is not shortened below this by one advertisement (RFC 4862, section
 /// 5.5.3, e).
 const TWO_HOURS_NS: u64 = 7200 * SECOND;
@@ -56,6 +64,8 @@ pub enum Action {
     /// Nothing yet: the group in which an address of ours is asked for is listened to from now on, or
     /// no more.
     Listen(InterfaceIndex, Ipv6Addr, bool),
+    /// Anew what is listened to: there is an address now in whose name it can be told.
+    TellGroups(InterfaceIndex),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -95,6 +105,15 @@ struct Node {
     /// When routers are solicited next, and the pause after that.
     solicit: Option<(u64, u64)>,
     mtu: Option<u16>,
+    /// What to send with, where a router has said it.
+    hop_limit: Option<u8>,
+    /// How long neighbours count as reachable as routers say it, the random time that was made of
+    /// it, and when.
+    reachable_base_ms: u32,
+    reachable_ns: u64,
+    reachable_made: u64,
+    /// Between two questions.
+    retransmit_ns: u64,
 }
 
 /// What came of something that a router said.
@@ -160,6 +179,11 @@ impl Autoconf {
             routers: Vec::new(),
             solicit: None,
             mtu: None,
+            hop_limit: None,
+            reachable_base_ms: REACHABLE_MS,
+            reachable_ns: u64::from(REACHABLE_MS) * 1_000_000,
+            reachable_made: 0,
+            retransmit_ns: RETRANSMIT_NS,
         };
         let own = address_in(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), mac);
         let link_local = Cidr { address: own.into(), prefix: 64 };
@@ -240,6 +264,11 @@ impl Autoconf {
             on_link: node.on_link.iter().map(|(cidr, _)| *cidr).collect(),
             routers: routers.iter().map(|router| router.ip).collect(),
             mtu: node.mtu,
+            hop_limit: node.hop_limit,
+            times: Some(Times {
+                reachable_ns: node.reachable_ns,
+                retransmit_ns: node.retransmit_ns,
+            }),
         }
     }
 
@@ -323,6 +352,7 @@ impl Autoconf {
         from: Ipv6Addr,
         said: &RouterAdvertisement,
     ) -> Option<bool> {
+        let chance = self.delay(u64::from(u32::MAX));
         let node = self.node(index).filter(|node| node.mode == Ipv6Mode::Automatic)?;
         //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
         //# Once the host sends a Router Solicitation, and receives a valid Router Advertisement
@@ -340,6 +370,7 @@ impl Autoconf {
         {
             heard.changes |= node.mtu.replace(mtu) != Some(mtu);
         }
+        heard.changes |= node.on_parameters(now, said, chance);
         for prefix in said.prefixes.iter() {
             let one = node.on_prefix(now, prefix);
             heard.changes |= one.changes;
@@ -441,7 +472,8 @@ impl Node {
                     //# address.
                     act(Action::Listen(self.index, solicited_node(own.ip), true));
                     act(Action::Probe(self.index, own.ip));
-                    own.probe = Some((now.0.saturating_add(DAD_NS), true));
+                    // One probe (Linux's dad_transmits), and the time between two.
+                    own.probe = Some((now.0.saturating_add(self.retransmit_ns), true));
                 }
                 Some((_, true)) => {
                     (own.state, own.probe) = (AddressState::Preferred, None);
@@ -470,6 +502,12 @@ impl Node {
         self.on_link.retain(|(_, until)| *until > now.0);
         self.routers.retain(|router| router.until > now.0);
         changed |= before != self.on_link.len() + self.routers.len();
+        //= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.13
+        //# Once a valid link-local address is available, a node SHOULD generate new MLDv2 Report
+        //# messages for all multicast addresses joined on the interface.
+        if has_link_local {
+            act(Action::TellGroups(self.index));
+        }
         if has_link_local && self.mode == Ipv6Mode::Automatic {
             self.solicit = Some((now.0, SOLICIT_NS));
         }
@@ -515,6 +553,47 @@ impl Node {
         }
         self.routers.push(new);
         CHANGES
+    }
+
+    /// Hop limit and times of an advertisement (RFC 4861, section 6.3.4); whether that changes
+    /// anything. `chance`: a random number of 32 bits.
+    fn on_parameters(&mut self, now: Instant, said: &RouterAdvertisement, chance: u64) -> bool {
+        let before = (self.hop_limit, self.reachable_ns, self.retransmit_ns);
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+        //# If the received Cur Hop Limit value is non-zero, the host SHOULD set its CurHopLimit
+        //# variable to the received value.
+        if said.hop_limit != 0 {
+            self.hop_limit = Some(said.hop_limit);
+        }
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+        //# If the received Reachable Time value is non-zero, the host SHOULD set its
+        //# BaseReachableTime variable to the received value.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+        //# If the new value differs from the previous value, the host SHOULD re-compute a new
+        //# random ReachableTime value.
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+        //# In such cases, an implementation SHOULD ensure that a new random value gets re-computed
+        //# at least once every few hours.
+        if said.reachable_ms != 0 {
+            let base = said.reachable_ms.clamp(REACHABLE_MS_MIN, TIMES_MS_MAX);
+            let is_old = now.0.saturating_sub(self.reachable_made) >= REACHABLE_RENEWED_NS;
+            if self.reachable_base_ms != base || is_old {
+                // Between half of it and one and a half (RFC 4861, section 10).
+                let base_ns = u64::from(base) * 1_000_000;
+                let random = (u128::from(base_ns) * u128::from(chance)) >> 32;
+                self.reachable_base_ms = base;
+                self.reachable_ns = base_ns / 2 + random as u64;
+                self.reachable_made = now.0;
+            }
+        }
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+        //# The RetransTimer variable SHOULD be copied from the Retrans Timer field, if the received
+        //# value is non-zero.
+        if said.retransmit_ms != 0 {
+            let retransmit_ms = said.retransmit_ms.clamp(RETRANSMIT_MS_MIN, TIMES_MS_MAX);
+            self.retransmit_ns = u64::from(retransmit_ms) * 1_000_000;
+        }
+        before != (self.hop_limit, self.reachable_ns, self.retransmit_ns)
     }
 
     /// RFC 4861, section 6.3.4, and RFC 4862, section 5.5.3.

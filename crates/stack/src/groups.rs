@@ -271,6 +271,18 @@ impl Groups {
         }
     }
 
+    /// Tells of IPv6's groups as if they had just been joined: what was told before had no sender.
+    pub fn tell_anew(&mut self, now: Instant, interface: InterfaceIndex) {
+        let place = self.link(interface, true);
+        let Some(link) = self.links.get_mut(place) else { return };
+        for group in self.groups.iter_mut().flatten() {
+            if link.is(group.interface, group.address.is_ipv6()) && is_told(group.address) {
+                link.on_change(now, group, &Filter::NOBODY);
+            }
+        }
+        self.settle();
+    }
+
     /// What all want of a group may be something else now.
     fn follow(&mut self, now: Instant, at: u32) {
         let Some(group) = self.groups.get_mut(at as usize).and_then(Option::as_mut) else { return };

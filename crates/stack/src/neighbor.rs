@@ -14,8 +14,9 @@
 //! failed. An entry in use is confirmed every minute by asking its owner; one
 //! not in use is forgotten then.
 //!
-//! Of IPv6, an entry is confirmed after 30 seconds (RFC 4861: REACHABLE), and one that nobody
-//! vouched for (STALE) five seconds after it was made, or is forgotten if it is not in use then.
+//! Of IPv6, an entry is confirmed after 30 seconds (RFC 4861: REACHABLE), and questions are a second
+//! apart, unless a router says otherwise. One that nobody vouched for (STALE) is confirmed five seconds
+//! after it was made, or forgotten if it is not in use then.
 
 use std::net::IpAddr;
 
@@ -34,14 +35,24 @@ const RETRY_NS: u64 = SECOND;
 const TRIES: u8 = 3;
 const FAILED_NS: u64 = SECOND;
 const CONFIRM_NS: u64 = 60 * SECOND;
-/// REACHABLE_TIME of RFC 4861, section 10.
-const REACHABLE_NS: u64 = 30 * SECOND;
+/// What holds of IPv6 where no router has said otherwise: REACHABLE_TIME and RETRANS_TIMER of RFC
+/// 4861, section 10.
+const TIMES: Times = Times { reachable_ns: 30 * SECOND, retransmit_ns: RETRY_NS };
 /// DELAY_FIRST_PROBE_TIME.
 const DELAY_NS: u64 = 5 * SECOND;
 /// Entries looked at to find one that may go.
 const EVICTION_PROBES: usize = 8;
 
 type Key = (InterfaceIndex, IpAddr);
+
+/// How long a neighbour of IPv6 counts as reachable, and the time between questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Times {
+    /// ReachableTime.
+    pub reachable_ns: u64,
+    /// RetransTimer.
+    pub retransmit_ns: u64,
+}
 
 /// The table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -54,6 +65,8 @@ pub struct Neighbors {
     hand: usize,
     generation: u64,
     evictions: u64,
+    /// By interface; short where none has said anything of IPv6.
+    times: Vec<Times>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -112,7 +125,30 @@ impl Neighbors {
             hand: 0,
             generation: 0,
             evictions: 0,
+            times: Vec::new(),
         }
+    }
+
+    /// From now on these hold on an interface.
+    pub fn set_times(&mut self, interface: InterfaceIndex, times: Times) {
+        let place = usize::from(interface.0);
+        if self.times.len() <= place {
+            self.times.resize(place + 1, TIMES);
+        }
+        self.times[place] = times;
+    }
+
+    fn times(&self, interface: InterfaceIndex) -> Times {
+        self.times.get(usize::from(interface.0)).copied().unwrap_or(TIMES)
+    }
+
+    /// When a question about an address is repeated.
+    fn again(&self, now: Instant, (interface, address): Key) -> Instant {
+        let pause = match address {
+            IpAddr::V4(_) => RETRY_NS,
+            IpAddr::V6(_) => self.times(interface).retransmit_ns,
+        };
+        Instant(now.0.saturating_add(pause))
     }
 
     /// Changes whenever an address becomes known or is given up.
@@ -159,7 +195,7 @@ impl Neighbors {
             //= https://www.rfc-editor.org/rfc/rfc1122#section-2.4
             //# The link layer MUST NOT report a Destination Unreachable error to IP solely because
             //# there is no ARP cache entry for a destination.
-            Some(slot) => Resolution::Ask(slot, Instant(now.0.saturating_add(RETRY_NS))),
+            Some(slot) => Resolution::Ask(slot, self.again(now, key)),
             // Within three seconds one of those that are being asked is known or has failed, and
             // the generation changes.
             None if self.slots.iter().take(EVICTION_PROBES).any(Option::is_some) => {
@@ -269,6 +305,7 @@ impl Neighbors {
         (solicited, overrides): (bool, bool),
     ) -> Option<(u32, Instant)> {
         let slot = self.by_key.find(&(interface, from))?;
+        let reachable_ns = self.times(interface).reachable_ns;
         let entry = self.slots.get_mut(slot as usize).and_then(Option::as_mut)?;
         let known = match entry.state {
             State::Known(known) | State::Confirming(known, _) => Some(known),
@@ -294,7 +331,7 @@ impl Neighbors {
         if is_new || is_other {
             self.generation = self.generation.wrapping_add(1);
         }
-        let holds = if solicited { REACHABLE_NS } else { DELAY_NS };
+        let holds = if solicited { reachable_ns } else { DELAY_NS };
         Some((slot, Instant(now.0.saturating_add(holds))))
     }
 
@@ -303,11 +340,15 @@ impl Neighbors {
     //# An implementation of the Address Resolution Protocol (ARP) [LINK:2] MUST provide a mechanism
     //# to flush out-of-date cache entries.
     pub fn on_timer(&mut self, now: Instant, slot: u32) -> Due {
+        let Some(key) = self.slots.get(slot as usize).and_then(|entry| Some(entry.as_ref()?.key))
+        else {
+            return Due::Gone;
+        };
+        let retry = self.again(now, key);
         let Some(entry) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else {
             return Due::Gone;
         };
-        let (interface, address) = entry.key;
-        let retry = Instant(now.0.saturating_add(RETRY_NS));
+        let (interface, address) = key;
         match entry.state {
             //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
             //# While awaiting a response, the sender SHOULD retransmit Neighbor Solicitation

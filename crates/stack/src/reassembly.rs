@@ -49,6 +49,9 @@ pub struct Piece {
     pub ecn: u8,
 }
 
+/// Longest header of IPv4.
+const HEADER_MAX_V4: usize = 60;
+
 /// ECN fields that may be marked, and the mark (RFC 3168, section 5).
 const ECT_0: u8 = 2;
 const CE: u8 = 3;
@@ -115,6 +118,8 @@ pub struct Expired<'a> {
     pub piece: Piece,
     /// The bytes from its beginning that had come; none without its first fragment.
     pub first: &'a [u8],
+    /// The first fragment's header of IPv4, as it came.
+    pub header: &'a [u8],
 }
 
 /// Datagrams being put together.
@@ -131,6 +136,8 @@ pub struct Reassembly {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Slot {
     key: Option<Key>,
+    /// The first fragment's header of IPv4, within a capacity taken when the stack is made.
+    header: Vec<u8>,
     /// The payload as far as it reaches; its capacity is taken when the stack is made.
     bytes: Vec<u8>,
     /// Which units have come.
@@ -174,6 +181,7 @@ impl Reassembly {
     pub fn new(hash: KeyedHash, count: u32, per_source: u32) -> Self {
         let slot = |_| Slot {
             key: None,
+            header: Vec::with_capacity(HEADER_MAX_V4),
             bytes: Vec::with_capacity(PAYLOAD_MAX),
             present: vec![0; WORDS],
             units: 0,
@@ -188,6 +196,17 @@ impl Reassembly {
             by_key: FlowTable::new(hash, count),
             by_source: FlowTable::new(hash, count),
             per_source,
+        }
+    }
+
+    /// Keeps the header of the first fragment of the datagram in `slot`, to be quoted should the
+    /// others not come.
+    pub fn keep_header(&mut self, piece: &Piece, header: &[u8]) {
+        let found = self.by_key.find(&piece.key()).filter(|_| piece.offset == 0);
+        if let (Some(slot), true) = (found, header.len() <= HEADER_MAX_V4) {
+            let held = &mut self.slots[slot as usize];
+            held.header.clear();
+            held.header.extend_from_slice(header);
         }
     }
 
@@ -286,7 +305,7 @@ impl Reassembly {
             let first = held.bytes.get(..(units * UNIT).min(held.bytes.len())).unwrap_or_default();
             let protocol = held.protocol;
             let piece = Piece { src, dst, protocol, identification, offset: 0, more: true, ecn: 0 };
-            tell(&Expired { piece, first });
+            tell(&Expired { piece, first, header: &held.header });
         }
         self.free(slot);
         true
@@ -295,6 +314,7 @@ impl Reassembly {
     fn free(&mut self, slot: u32) {
         let held = &mut self.slots[slot as usize];
         let Some(key) = held.key.take() else { return };
+        held.header.clear();
         held.bytes.clear();
         held.present.fill(0);
         held.units = 0;
@@ -320,6 +340,7 @@ impl Reassembly {
     /// Takes the buffers' memory again after an import.
     pub fn reserve(&mut self) {
         for slot in &mut self.slots {
+            slot.header.reserve(HEADER_MAX_V4);
             slot.bytes.reserve(PAYLOAD_MAX.saturating_sub(slot.bytes.len()));
             slot.present.resize(WORDS, 0);
         }

@@ -8,11 +8,14 @@ use serde::{Deserialize, Serialize};
 use wire::ipv6::is_link_local;
 
 use crate::api::{Cidr, InterfaceConfig, InterfaceIndex};
+use crate::neighbor::Times;
 
 use ways::Ways;
 
 /// Largest IP packet on the loopback interface: what an IPv4 length field can say.
 pub const LOOPBACK_MTU: u16 = u16::MAX;
+/// The time to live where nobody says another.
+pub const HOPS: u8 = 64;
 
 /// The way to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +80,10 @@ pub struct Learnt {
     pub routers: Vec<Ipv6Addr>,
     /// Largest packet, where routers say less than the link.
     pub mtu: Option<u16>,
+    /// What is sent with where nobody asks for another, if routers say so.
+    pub hop_limit: Option<u8>,
+    /// How long neighbours count as reachable, and the time between questions.
+    pub times: Option<Times>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -201,6 +208,12 @@ impl Routes {
     pub fn usable(&self, index: InterfaceIndex) -> impl Iterator<Item = Cidr> + '_ {
         let own = self.addresses(index).iter().filter(|own| own.is_usable());
         own.map(|own| own.cidr)
+    }
+
+    /// The time to live, or hop limit, of what nobody asked for another.
+    pub fn hop_limit(&self, index: InterfaceIndex, to: IpAddr) -> u8 {
+        let learnt = self.interfaces.get(usize::from(index.0)).and_then(|one| one.learnt.hop_limit);
+        learnt.filter(|_| to.is_ipv6()).unwrap_or(HOPS)
     }
 
     /// Whether IPv6 destinations off the link of an interface are reached through it.
@@ -521,8 +534,10 @@ mod tests {
         ];
         let on_link = vec![Cidr { address: "fd01::".parse().unwrap(), prefix: 64 }];
         let routers = vec!["fe80::1".parse().unwrap()];
-        routes
-            .set_learnt(InterfaceIndex(0), Learnt { addresses, on_link, routers, mtu: Some(1400) });
+        routes.set_learnt(
+            InterfaceIndex(0),
+            Learnt { addresses, on_link, routers, mtu: Some(1400), ..Learnt::default() },
+        );
         routes
     }
 

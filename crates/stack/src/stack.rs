@@ -191,7 +191,8 @@ struct IpOut {
     dst: IpAddr,
     protocol: Protocol,
     tos: u8,
-    ttl: u8,
+    /// None: as the interface says.
+    ttl: Option<u8>,
     /// Of IPv4 the lower half counts.
     identification: u32,
     /// Routers may cut it (IPv4 only).

@@ -107,8 +107,8 @@ pub struct SegmentTx {
     pub remote: IpAddr,
     /// Type of service.
     pub tos: u8,
-    /// Time to live.
-    pub ttl: u8,
+    /// Time to live; none for the usual one.
+    pub ttl: Option<u8>,
     /// Routers must not cut it.
     pub dont_fragment: bool,
 }

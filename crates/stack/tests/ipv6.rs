@@ -19,6 +19,8 @@ use wire::{MacAddr, mld};
 
 const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xfe);
 const ROUTER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xfe]);
+/// Where a frame has its hop limit.
+const HOP_LIMIT_AT: usize = 14 + 7;
 
 fn v6(address: IpAddr) -> Ipv6Addr {
     match address {
@@ -146,6 +148,10 @@ fn a_datagram_waits_for_neighbour_discovery_and_arrives() {
 //# address
 //= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.13
 //= type=test
+//# Once a valid link-local address is available, a node SHOULD generate new MLDv2 Report messages
+//# for all multicast addresses joined on the interface.
+//= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.13
+//= type=test
 //# An MLDv2 Report MUST be sent with a valid IPv6 link-local source address, or the unspecified
 //# address (::), if the sending interface has not acquired a valid link-local address yet.
 #[test]
@@ -161,6 +167,12 @@ fn an_address_is_probed_for_and_told_of_before_it_is_used() {
     let probes = "[::]>[ff02::1:ff00:1] icmp6 who-has [fd00::1]";
     let at = |line| net.transcript.iter().position(|sent| sent == line).expect(line);
     assert!(at(joins) < at(probes));
+    // Told anew by name.
+    let named = "[fe80::ff:fe00:1]>[ff02::16] icmp6 mld report joins";
+    let named = net.transcript.iter().filter(|line| line.starts_with(named)).collect::<Vec<_>>();
+    for group in ["[ff02::1:ff00:1]"] {
+        assert!(named.iter().any(|line| line.contains(group)), "{group}: {named:?}");
+    }
     let unheard = net.hosts[1].stack.counters().dropped(DropReason::Ipv6NotServed);
     assert!(unheard >= 4, "two groups and two probes at least: {unheard}");
 }
@@ -225,8 +237,16 @@ fn a_neighbour_that_does_not_answer_is_unreachable() {
 //= https://www.rfc-editor.org/rfc/rfc4862#section-5.5
 //= type=test
 //# Creation of global addresses as described in this section SHOULD be locally configurable.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+//= type=test
+//# If the received Cur Hop Limit value is non-zero, the host SHOULD set its CurHopLimit variable to
+//# the received value.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+//= type=test
+//# The RetransTimer variable SHOULD be copied from the Retrans Timer field, if the received value is
+//# non-zero.
 #[test]
-fn routers_give_addresses_routes_and_an_mtu() {
+fn routers_give_addresses_routes_an_mtu_a_hop_limit_and_times() {
     let mut net = Net::v6(1, 1500, false);
     net.hosts[0] = Host::with_ipv6(1, 1500, false, small(), Ipv6Mode::Automatic);
     net.run_for(3 * SECOND);
@@ -241,8 +261,9 @@ fn routers_give_addresses_routes_and_an_mtu() {
         prefix: "2001:db8::".parse().unwrap(),
     };
     let said = RouterAdvertisement {
-        hop_limit: 64,
+        hop_limit: 17,
         lifetime_s: 1800,
+        retransmit_ms: 250,
         source: Some(ROUTER_MAC),
         mtu: Some(1400),
         prefixes: [prefix].into_iter().collect(),
@@ -268,6 +289,20 @@ fn routers_give_addresses_routes_and_an_mtu() {
     assert!(routes.leads_v6(INTERFACE));
     let near = routes.lookup("2001:db8::7".parse().unwrap()).expect("on the link");
     assert_eq!(near.next_hop, "2001:db8::7".parse::<IpAddr>().unwrap());
+    // What nobody asks for another hop limit is sent with the router's.
+    let from = bind(&mut net, 0, 10);
+    let remote = Some("[2001:db8:9::1]:9".parse().unwrap());
+    for (ttl, hops) in [(None, 17), (Some(9), 9)] {
+        let send = UdpSend { remote, ttl, payload_len: 1, ..UdpSend::default() };
+        let frames =
+            net.hosts[0].datagram_as(net.now, from, &send, b"x").expect("the way is known");
+        assert_eq!(frames[0][HOP_LIMIT_AT], hops);
+    }
+    // And a neighbour is asked for in its time.
+    let started = net.now;
+    let nobody = Some("[2001:db8::7]:9".parse().unwrap());
+    assert_eq!(net.datagram(0, from, nobody, b"x"), Err(RequestError::HostUnreachable));
+    assert!((700 * MS..SECOND).contains(&(net.now.0 - started.0)), "three times 250 ms");
     // Host 1 takes nothing from routers.
     let frame = self::ndp(&net, 1, ip, &said);
     receive(&mut net, 1, &frame);

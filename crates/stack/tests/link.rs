@@ -198,17 +198,46 @@ fn large_datagrams_travel_in_fragments() {
 //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.2
 //= type=test
 //# The reassembly timeout value SHOULD be a fixed value, not set from the remaining TTL.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.2
+//= type=test
+//# If this timeout expires, the partially-reassembled datagram MUST be discarded and an ICMP Time
+//# Exceeded message sent to the source host (if fragment zero has been received).
 #[test]
-fn a_datagram_that_lost_a_fragment_is_given_up_in_time() {
+fn a_datagram_that_lost_a_fragment_is_given_up_in_time_and_its_sender_told() {
     let mut net = Net::new(1);
     let ip =
         Ipv4Header { more_fragments: true, dont_fragment: false, ..header(&net, 0, Protocol::UDP) };
-    let piece = frame(&net, 0, ip, &[0; 800]);
+    let piece = frame(&net, 0, ip, &[7; 800]);
     receive(&mut net, 0, &piece, RxFrameMeta::default());
     net.run_for(29 * SECOND);
     assert_eq!(net.hosts[0].stack.counters().dropped(DropReason::FragmentTimeout), 0);
+    let was = net.hosts[0].stack.counters().problems;
     net.run_for(2 * SECOND);
     assert_eq!(net.hosts[0].stack.counters().dropped(DropReason::FragmentTimeout), 1);
+    assert_eq!(net.hosts[0].stack.counters().problems, was + 1);
+    let told = |line: &&String| line.starts_with("10.0.0.1>10.0.0.2 icmp time-exceeded");
+    assert_eq!(net.transcript.iter().filter(told).count(), 1, "{:?}", net.transcript);
+}
+
+#[test]
+fn the_sender_of_a_datagram_in_pieces_is_told_only_where_its_first_one_came_for_us_alone() {
+    let mut net = Net::new(1);
+    let fragment = |net: &Net, offset, id| Ipv4Header {
+        more_fragments: true,
+        dont_fragment: false,
+        fragment_offset: offset,
+        identification: id,
+        ..header(net, 0, Protocol::UDP)
+    };
+    let later = frame(&net, 0, fragment(&net, 800, 1), &[7; 800]);
+    let everybody = Ipv4Header { dst: [10, 0, 0, 255].into(), ..fragment(&net, 0, 2) };
+    let everybody = frame(&net, 0, everybody, &[7; 800]);
+    for piece in [later, everybody] {
+        receive(&mut net, 0, &piece, RxFrameMeta::default());
+    }
+    net.run_for(31 * SECOND);
+    assert_eq!(net.hosts[0].stack.counters().dropped(DropReason::FragmentTimeout), 2);
+    assert_eq!(net.hosts[0].stack.counters().problems, 0);
 }
 
 //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.6

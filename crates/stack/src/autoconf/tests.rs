@@ -203,6 +203,72 @@ fn one_advertisement_does_not_end_an_address_at_once() {
     assert_eq!(bench.state(LEARNT), None);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+//= type=test
+//# If the received Reachable Time value is non-zero, the host SHOULD set its BaseReachableTime
+//# variable to the received value.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+//= type=test
+//# If the new value differs from the previous value, the host SHOULD re-compute a new random
+//# ReachableTime value.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+//= type=test
+//# In such cases, an implementation SHOULD ensure that a new random value gets re-computed at least
+//# once every few hours.
+#[test]
+fn a_router_says_how_long_neighbours_count_as_reachable() {
+    let mut bench = Bench::new(Ipv6Mode::Automatic);
+    let reachable_ns = |bench: &Bench| bench.autoconf.learnt(IF).times.unwrap().reachable_ns;
+    assert_eq!(reachable_ns(&bench), 30 * SECOND);
+    let said = |reachable_ms| RouterAdvertisement { reachable_ms, ..Default::default() };
+    for base in [1000, 20_000] {
+        assert!(bench.advertise(said(base)));
+        let around = u64::from(base) * 500_000..u64::from(base) * 1_500_000;
+        assert!(around.contains(&reachable_ns(&bench)), "{base}");
+    }
+    // The same again, or nothing, changes nothing until it is old.
+    let first = reachable_ns(&bench);
+    for again in [20_000, 0] {
+        assert!(!bench.advertise(said(again)));
+    }
+    bench.run(2 * 3600);
+    assert!(bench.advertise(said(20_000)));
+    assert_ne!(reachable_ns(&bench), first);
+    // What a hostile one says is bounded.
+    bench.advertise(RouterAdvertisement { retransmit_ms: 1, ..said(u32::MAX) });
+    assert!(reachable_ns(&bench) < 2 * 3600 * SECOND);
+    assert_eq!(bench.autoconf.learnt(IF).times.unwrap().retransmit_ns, 10_000_000);
+    bench.advertise(RouterAdvertisement { retransmit_ms: u32::MAX, ..said(1) });
+    assert!(reachable_ns(&bench) >= 50_000_000);
+    assert_eq!(bench.autoconf.learnt(IF).times.unwrap().retransmit_ns, 3600 * SECOND);
+}
+
+/// RFC 4862, section 5.5.3, e: what becomes of the valid lifetime that is left when another is
+/// advertised.
+#[test]
+fn a_lifetime_is_taken_when_it_is_long_enough_or_prolongs_and_else_cut_to_two_hours() {
+    const HOUR: u32 = 3600;
+    for (left, told, becomes) in [
+        (HOUR, 3 * HOUR, 3 * HOUR),
+        (5 * HOUR, 3 * HOUR, 3 * HOUR),
+        (HOUR, 2 * HOUR, 2 * HOUR),
+        (HOUR, 1800, HOUR),
+        (HOUR, 0, HOUR),
+        (2 * HOUR, 0, 2 * HOUR),
+        (5 * HOUR, HOUR, 2 * HOUR),
+        (5 * HOUR, 0, 2 * HOUR),
+    ] {
+        let mut bench = Bench::new(Ipv6Mode::Automatic);
+        bench.run(3);
+        bench.advertise(prefix(left, left));
+        bench.advertise(prefix(told, told));
+        bench.run(u64::from(becomes) - 1);
+        assert!(bench.state(LEARNT).is_some(), "{left} {told}");
+        bench.run(2);
+        assert_eq!(bench.state(LEARNT), None, "{left} {told}");
+    }
+}
+
 #[test]
 fn what_a_lying_router_says_is_bounded_and_counted() {
     let mut bench = Bench::new(Ipv6Mode::Automatic);

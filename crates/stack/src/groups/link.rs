@@ -138,6 +138,12 @@ impl Link {
     }
 
     /// The version that is spoken.
+    //= https://www.rfc-editor.org/rfc/rfc3810#section-8.2.1
+    //# In order to be compatible with MLDv1 routers, MLDv2 hosts MUST operate in version 1
+    //# compatibility mode.
+    //= https://www.rfc-editor.org/rfc/rfc3810#section-8.2.1
+    //# MLDv2 hosts MUST keep state per local interface regarding the compatibility mode of each
+    //# attached link.
     fn version(&self, now: Instant) -> u8 {
         let old = self.old_until.iter().position(|until| *until > now.0);
         old.map_or(self.newest(), |old| old as u8 + 1)

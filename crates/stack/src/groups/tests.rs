@@ -210,6 +210,14 @@ fn older_routers_are_spoken_to_in_their_version() {
     assert_eq!(bench.run(1000), ["ToExclude 239.1.1.1"; 2]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc3810#section-8.2.1
+//= type=test
+//# In order to be compatible with MLDv1 routers, MLDv2 hosts MUST operate in version 1 compatibility
+//# mode.
+//= https://www.rfc-editor.org/rfc/rfc3810#section-8.2.1
+//= type=test
+//# MLDv2 hosts MUST keep state per local interface regarding the compatibility mode of each attached
+//# link.
 #[test]
 fn ipv6_has_its_own_older_version() {
     let mut bench = Bench::new();
@@ -217,12 +225,33 @@ fn ipv6_has_its_own_older_version() {
     assert_eq!(bench.run(2000), ["ToExclude ff05::7"; 2]);
     bench.ask(1, "::", 1000, &[]);
     assert_eq!(bench.run(1000), ["ff05::7: 131"]);
+    // On other links the newest one is spoken on.
+    let other = (InterfaceIndex(1), ip("ff05::7"));
+    bench.groups.set(bench.now, 1, other, Some(true)).unwrap();
+    assert_eq!(bench.run(2000), ["ToExclude ff05::7"; 2]);
     bench.set(0, "ff05::7", None).unwrap();
     assert_eq!(bench.run(1000), ["ff02::2: 132"]);
     // Nobody is told of groups of the host or of all nodes.
     bench.set(0, "ff02::1", Some(true)).unwrap();
     bench.set(0, "ff01::9", Some(true)).unwrap();
     assert!(bench.run(20_000).is_empty());
+}
+
+#[test]
+fn groups_are_told_anew_in_the_name_of_an_address_that_has_become_valid() {
+    let mut bench = Bench::new();
+    bench.set(0, "ff05::7", Some(true)).unwrap();
+    bench.set(0, "ff05::8", Some(false)).unwrap();
+    bench.name(0, "ff05::8", "fd00::1", true);
+    bench.set(0, A, Some(true)).unwrap();
+    bench.run(5000);
+    bench.groups.tell_anew(bench.now, IF);
+    assert_eq!(bench.run(5000), ["ToExclude ff05::7; Allow ff05::8 fd00::1"; 2]);
+    // As older routers want it, too.
+    bench.ask(1, "::", 1000, &[]);
+    bench.run(1000);
+    bench.groups.tell_anew(bench.now, IF);
+    assert_eq!(bench.run(0), ["ff05::7: 131", "ff05::8: 131"]);
 }
 
 #[test]

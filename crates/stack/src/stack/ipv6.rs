@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use wire::Malformed;
 use wire::checksum::Sum;
-use wire::icmp::Echo;
+use wire::icmp::{Echo, IcmpMessage};
 use wire::icmpv6::{self, Icmpv6Message, problem, unreachable};
-use wire::ipv4::Protocol;
+use wire::ipv4::{self, Protocol};
 use wire::ipv6::{self, Chain, FRAGMENT_LEN, Fragment, Ipv6Header, Unreadable, walk};
 
 use super::errors::{Quoted, Told};
@@ -33,8 +33,6 @@ const REASSEMBLY_NS: u64 = 60_000_000_000;
 //# (invoking) packet (the packet that caused the error) as possible without making the error
 //# message packet exceed the minimum IPv6 MTU [IPv6].
 const QUOTED_MAX: usize = ipv6::MTU_MIN as usize - ipv6::HEADER_LEN - icmpv6::HEADER_LEN;
-/// Hop limit of messages.
-const HOP_LIMIT: u8 = 64;
 
 impl Stack {
     pub(super) fn on_ipv6<S: Sink>(
@@ -299,7 +297,7 @@ impl Stack {
             dst: dst.into(),
             protocol: Protocol::ICMPV6,
             tos,
-            ttl: HOP_LIMIT,
+            ttl: None,
             identification: 0,
             may_cut: false,
             fragment: None,
@@ -335,14 +333,27 @@ impl Stack {
     /// The rest of a fragmented datagram has not come.
     pub(super) fn on_reassembly_timer(&mut self, now: Instant, slot: u32) {
         let mut first = Vec::new();
+        let mut header = Vec::new();
         let mut piece = None;
         let is_there = self.reassembly.expire(slot, |expired| {
             piece = Some(expired.piece);
             let most = QUOTED_MAX - ipv6::HEADER_LEN;
             first.extend_from_slice(expired.first.get(..most).unwrap_or(expired.first));
+            header.extend_from_slice(expired.header);
         });
         if is_there {
             self.counters.drop(DropReason::FragmentTimeout);
+        }
+        let is_quotable = !header.is_empty() && !first.is_empty();
+        header.extend_from_slice(&first);
+        if let (Ok(packet), true) = (ipv4::parse_quoted(&header), is_quotable) {
+            //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.2
+            //# If this timeout expires, the partially-reassembled datagram MUST be discarded and an
+            //# ICMP Time Exceeded message sent to the source host (if fragment zero has been
+            //# received).
+            self.complain_v4(now, InterfaceIndex::LOOPBACK, &packet, &header, |quoted| {
+                IcmpMessage::TimeExceeded { code: 1, quoted }
+            });
         }
         //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
         //# If the first fragment (i.e., the one

@@ -115,7 +115,7 @@ impl Stack {
             }
         };
         bytes.get_mut(2..4)?.copy_from_slice(&sum.finish().to_be_bytes());
-        let (ttl, identification, may_cut, fragment) = (igmp::TTL, 0, false, None);
+        let (ttl, identification, may_cut, fragment) = (Some(igmp::TTL), 0, false, None);
         let ip = IpOut { src, dst: to, protocol, tos, ttl, identification, may_cut, fragment };
         let alert: &[u8] = if to.is_ipv6() { &mld::ROUTER_ALERT } else { &[] };
         self.send_packet(interface, &ip, &options, [alert, &bytes])

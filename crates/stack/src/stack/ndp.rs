@@ -63,7 +63,11 @@ impl Stack {
     //# When removing a router from the Default Router list, the node MUST update the Destination
     //# Cache in such a way that all entries using the router perform next-hop determination again
     fn on_learnt(&mut self, index: InterfaceIndex) {
-        self.routes.set_learnt(index, self.autoconf.learnt(index));
+        let learnt = self.autoconf.learnt(index);
+        if let Some(times) = learnt.times {
+            self.neighbors.set_times(index, times);
+        }
+        self.routes.set_learnt(index, learnt);
         self.interface_generation = self.interface_generation.wrapping_add(1);
         let (duplicates, limited) = self.autoconf.counts();
         (self.counters.addresses_duplicate, self.counters.autoconf_limited) = (duplicates, limited);
@@ -96,6 +100,10 @@ impl Stack {
             Action::SolicitRouters(interface) => {
                 let src = self.link_local(interface).unwrap_or(Ipv6Addr::UNSPECIFIED);
                 (interface, NdpOut::to_group(src, ALL_ROUTERS, NdpWhat::SolicitRouters))
+            }
+            Action::TellGroups(interface) => {
+                self.groups.tell_anew(now, interface);
+                return self.tell_groups(now);
             }
             Action::Listen(interface, group, listens) => {
                 if !self.groups.listen(now, interface, group.into(), listens) {

@@ -247,8 +247,10 @@ impl Stack {
         if !packet.options.is_empty()
             && let Err(refusal) = ip_options::check(packet.options)
         {
-            if let Refusal::Malformed(at) = refusal {
-                self.complain_v4(now, &below, &packet, bytes, at);
+            if let (Refusal::Malformed(pointer), false) = (refusal, below.is_broadcast || to_all) {
+                self.complain_v4(now, below.interface, &packet, bytes, |quoted| {
+                    IcmpMessage::ParameterProblem { code: 0, pointer, quoted }
+                });
             }
             return Err(DropReason::IpOptions);
         }
@@ -270,6 +272,11 @@ impl Stack {
         let within = REASSEMBLY_NS;
         let piece = Piece::v4(&header);
         let Some(whole) = self.reassemble(now, &piece, packet.payload, within)? else {
+            // RFC 1122, section 3.2.2: no errors about what was sent to everybody.
+            let head = bytes.get(..ipv4::HEADER_LEN + packet.options.len()).unwrap_or_default();
+            if !below.is_broadcast {
+                self.reassembly.keep_header(&piece, head);
+            }
             return Ok(());
         };
         let ip = Ip { tos: ip.tos & !3 | whole.ecn, ..ip };
@@ -489,27 +496,27 @@ impl Stack {
         }
     }
 
-    /// Answers a packet whose options do not parse (RFC 1122, section 3.2.2.5); `at` is where.
-    fn complain_v4(
+    /// Answers a packet whose options do not parse (RFC 1122, section 3.2.2.5), or whose other
+    /// fragments have not come, with what `message` makes of its header; `bytes` are its own.
+    pub(super) fn complain_v4(
         &mut self,
         now: Instant,
-        below: &Below,
+        interface: InterfaceIndex,
         packet: &Ipv4Packet<'_>,
         bytes: &[u8],
-        at: u8,
+        message: impl for<'a> FnOnce(&'a [u8]) -> IcmpMessage<'a>,
     ) {
         let Ipv4Header { src, dst, protocol, tos, ttl, fragment_offset, .. } = packet.header;
         let whole = bytes.len().min(ipv4::HEADER_LEN + packet.options.len() + packet.payload.len());
-        let (true, Some((quoted, rest))) = (
-            fragment_offset == 0 && !below.is_broadcast,
+        let (0, Some((quoted, rest))) = (
+            fragment_offset,
             bytes.get(..whole).and_then(|bytes| bytes.split_first_chunk::<{ ipv4::HEADER_LEN }>()),
         ) else {
             return;
         };
         let rest = rest.get(..QUOTED_MAX).unwrap_or(rest);
         let ip = Ip { src: src.into(), dst: dst.into(), protocol, tos, ttl };
-        let message = IcmpMessage::ParameterProblem { code: 0, pointer: at, quoted };
-        if self.complain(now, below.interface, &ip, &message, rest) {
+        if self.complain(now, interface, &ip, &message(quoted), rest) {
             self.counters.problems = self.counters.problems.wrapping_add(1);
         }
     }
@@ -554,7 +561,7 @@ impl Stack {
     ) -> Option<()> {
         let (src, dst) = (ip.dst, ip.src);
         let protocol = Protocol::ICMP;
-        let (ttl, identification, may_cut, fragment) = (64, 0, true, None);
+        let (ttl, identification, may_cut, fragment) = (None, 0, true, None);
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
         self.send_packet(interface, &ip, options, parts)
     }

@@ -239,6 +239,7 @@ impl Stack {
         let ethernet = EthernetHeader { dst: to, src: mac, vlan: None, ethertype };
         let start = ethernet.emit(header).ok()?;
         let room = header.get_mut(start..)?;
+        let ttl = ip.ttl.unwrap_or_else(|| self.routes.hop_limit(interface, ip.dst));
         let len = match (ip.src, ip.dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
                 let (fragment_offset, more_fragments) = ip.fragment.unwrap_or_default();
@@ -248,7 +249,7 @@ impl Stack {
                     dont_fragment: !ip.may_cut,
                     more_fragments,
                     fragment_offset,
-                    ttl: ip.ttl,
+                    ttl,
                     protocol: ip.protocol,
                     src,
                     dst,
@@ -261,7 +262,7 @@ impl Stack {
                     Some(_) => Protocol::FRAGMENT,
                     None => ip.protocol,
                 };
-                let (traffic_class, hop_limit) = (ip.tos, ip.ttl);
+                let (traffic_class, hop_limit) = (ip.tos, ttl);
                 let fixed =
                     Ipv6Header { traffic_class, flow_label: 0, next_header, hop_limit, src, dst };
                 let len = fixed.emit(payload_len + extra, room).ok()?;
@@ -397,7 +398,7 @@ impl Stack {
         let protocol = Protocol::UDP;
         let pseudo = Sum::pseudo(src, dst, protocol, udp_len).ok_or(RequestError::NoRoute)?;
         let identification = self.identification(src, dst);
-        let ttl = send.ttl.unwrap_or(if is_group { 1 } else { 64 });
+        let ttl = send.ttl.or(is_group.then_some(1));
         let tos = send.tos.unwrap_or(0);
         let (may_cut, fragment) = (!cut.not_routers, None);
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };

@@ -33,8 +33,6 @@ const HEADER_BYTES_MAX: usize = 60;
 
 /// Replies that may wait on one interface.
 const REPLIES_MAX: usize = 256;
-/// TTL of replies, which have no socket whose option would say.
-const REPLY_TTL: u8 = 64;
 
 /// What wants to be sent through one interface.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -327,7 +325,7 @@ impl Tcp {
             local: reply.local.ip(),
             remote: reply.remote.ip(),
             tos: reply.tos,
-            ttl: REPLY_TTL,
+            ttl: None,
             dont_fragment: true,
         })
     }
