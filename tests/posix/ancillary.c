@@ -382,6 +382,33 @@ static void segments(void) {
     close(fd);
 }
 
+/* Several datagrams in one, to a socket that takes them so and to one that does not. */
+static void coalesced(void) {
+    struct sockaddr_in own;
+    socklen_t len = sizeof own;
+    int connected = open_to_peer();
+    getsockname(connected, (struct sockaddr *)&own, &len);
+    close(connected);
+    own.sin_port = 0;
+    int to = socket(AF_INET, SOCK_DGRAM, 0), from = socket(AF_INET, SOCK_DGRAM, 0);
+    printf("of our own %s\n", result(bind(to, (struct sockaddr *)&own, sizeof own)));
+    getsockname(to, (struct sockaddr *)&own, &len);
+    static const struct { int len, size, gro, room; } sends[] = {
+        {3000, 1000, 1, 65000}, {2500, 1000, 1, 65000}, {1000, 1000, 1, 65000}, {900, 1000, 1, 65000},
+        {3000, 1000, 1, 1500}, {3000, 1000, 1, 0}, {3000, 1000, 0, 65000},
+    };
+    for (size_t i = 0; i < sizeof sends / sizeof *sends; i++) {
+        unsigned short size = sends[i].size;
+        set(to, IPPROTO_UDP, UDP_GRO, sends[i].gro);
+        printf("%d bytes by %d: %s\n", sends[i].len, size,
+               result(send_with(from, sends[i].len, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size, &own, sizeof own)));
+        told(to, sends[i].room, 512, 0);
+        count(to);
+    }
+    close(from);
+    close(to);
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -399,5 +426,6 @@ int main(int argc, char **argv) {
     lengths();
     broadcasts();
     segments();
+    coalesced();
     return 0;
 }

@@ -65,6 +65,12 @@ fn alike(hosts: &Hosts, line: &str, must_say: &str) {
         [KERNEL, ENGINE].map(|who| says_of(hosts, line, who)),
         format!("`{line}` is to say `{must_say}`"),
     );
+    // Both, so that whoever reads the run sees what was compared.
+    let beside = |name: &str, said: &str| {
+        let lines = said.lines().filter(|line| !line.trim().is_empty());
+        lines.map(|line| format!("  {name:6} {}\n", line.trim())).collect::<String>()
+    };
+    print!("{line}\n{}{}", beside("kernel", &kernels), beside("engine", &ours));
     assert!(kernels.contains(must_say), "{last}, but of the kernel it says\n{kernels}");
     assert_eq!(ours, kernels, "`{line}` of the engine, and of the kernel");
 }
