@@ -203,6 +203,9 @@ impl Groups {
     }
 
     /// A socket names a sender of a group that it listens to, or no longer does.
+    //= https://www.rfc-editor.org/rfc/rfc3810#section-3
+    //# When an operation causes the source list size limit to be exceeded, the service interface
+    //# SHOULD return an error.
     pub fn name(
         &mut self,
         now: Instant,

@@ -48,6 +48,9 @@ impl Filter {
     }
 
     /// Whoever hears anything of any of `wants`.
+    //= https://www.rfc-editor.org/rfc/rfc3810#section-4.2
+    //# An implementation MUST NOT use an EXCLUDE interface record for a multicast address if all
+    //# sockets for this multicast address are in INCLUDE state.
     pub fn merged<'a>(wants: impl Iterator<Item = &'a Filter> + Clone) -> Self {
         let mut merged =
             Self { excludes: wants.clone().any(|one| one.excludes), sources: Vec::new() };
@@ -70,6 +73,10 @@ mod tests {
         Filter { excludes, sources }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc3810#section-4.2
+    //= type=test
+    //# An implementation MUST NOT use an EXCLUDE interface record for a multicast address if all
+    //# sockets for this multicast address are in INCLUDE state.
     #[test]
     fn an_interface_hears_whom_any_socket_hears() {
         for (wants, merged) in [

@@ -129,6 +129,10 @@ fn a_change_of_mind_before_it_is_told_is_told_as_it_ended() {
     assert_eq!(bench.run(1000), ["ToInclude 239.1.1.1"; 2]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.7
+//= type=test
+//# A host SHOULD support local IP multicasting on all connected networks for which a mapping from
+//# Class D IP addresses to link-layer addresses has been specified (see below).
 #[test]
 fn queries_are_answered_in_their_time() {
     let mut bench = Bench::new();
@@ -271,6 +275,10 @@ fn what_a_query_says_of_robustness_is_heeded() {
     assert_eq!(bench.run(5000), ["ToExclude 239.1.1.1"; 4]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc3810#section-3
+//= type=test
+//# When an operation causes the source list size limit to be exceeded, the service interface SHOULD
+//# return an error.
 #[test]
 fn there_are_only_so_many_groups_and_senders() {
     let mut bench = Bench::new();

@@ -21,6 +21,9 @@ impl Stack {
     /// What a socket hears of a group that comes through an interface: all senders but those that
     /// are [named](Self::udp_name_source) (`Some(true)`), those alone (`Some(false)`), or nothing any
     /// more. Whom it named before is forgotten.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.7
+    //# A host SHOULD support local IP multicasting on all connected networks for which a mapping
+    //# from Class D IP addresses to link-layer addresses has been specified (see below).
     pub fn udp_set_group(
         &mut self,
         now: Instant,
