@@ -148,6 +148,10 @@ pub fn check(options: &[u8]) -> Result<(), Refusal> {
 /// The options of the reply to an echo request with these ones, which have been
 /// [checked](check), at our address `own` and at time `time`: routes and times are recorded once
 /// for the arrival and once for the departure.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.6
+//# If a Record Route and/or Time Stamp option is received in an ICMP Echo Request, this option
+//# (these options) SHOULD be updated to include the current host and included in the IP header of
+//# the Echo Reply message, without "truncation".
 pub fn echoed(options: &[u8], own: Ipv4Addr, time: u32) -> Options {
     let mut reply = Options::default();
     let (own, time) = (own.octets(), time.to_be_bytes());
@@ -231,6 +235,11 @@ mod tests {
         option
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.6
+    //= type=test
+    //# If a Record Route and/or Time Stamp option is received in an ICMP Echo Request, this option
+    //# (these options) SHOULD be updated to include the current host and included in the IP header
+    //# of the Echo Reply message, without "truncation".
     #[test]
     fn a_recorded_route_has_our_address_twice() {
         let mut asked = option(40, &[RECORD_ROUTE, 39, 8, 10, 0, 0, 1]);
@@ -245,6 +254,11 @@ mod tests {
         assert_eq!(echoed(&asked, OWN, 0).bytes(), asked);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.6
+    //= type=test
+    //# If a Record Route and/or Time Stamp option is received in an ICMP Echo Request, this option
+    //# (these options) SHOULD be updated to include the current host and included in the IP header
+    //# of the Echo Reply message, without "truncation".
     #[test]
     fn times_are_recorded_as_the_option_asks() {
         let time = 0x8000_0102;
