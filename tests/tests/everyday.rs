@@ -58,6 +58,15 @@ fn timeless(line: &str) -> String {
     said
 }
 
+/// Prints what a tool said, so that whoever reads the run sees what was compared.
+fn show(line: &str, who: Answerer, said: &str) {
+    let name = if who.is_engine { "engine" } else { "kernel" };
+    println!("{name}: {line}");
+    for said in said.lines().filter(|said| !said.trim().is_empty()) {
+        println!("    {}", said.trim());
+    }
+}
+
 /// Compares what a tool says of both answerers, and looks for what it must say.
 #[track_caller]
 fn alike(hosts: &Hosts, line: &str, must_say: &str) {
@@ -65,12 +74,8 @@ fn alike(hosts: &Hosts, line: &str, must_say: &str) {
         [KERNEL, ENGINE].map(|who| says_of(hosts, line, who)),
         format!("`{line}` is to say `{must_say}`"),
     );
-    // Both, so that whoever reads the run sees what was compared.
-    let beside = |name: &str, said: &str| {
-        let lines = said.lines().filter(|line| !line.trim().is_empty());
-        lines.map(|line| format!("  {name:6} {}\n", line.trim())).collect::<String>()
-    };
-    print!("{line}\n{}{}", beside("kernel", &kernels), beside("engine", &ours));
+    show(line, KERNEL, &kernels);
+    show(line, ENGINE, &ours);
     assert!(kernels.contains(must_say), "{last}, but of the kernel it says\n{kernels}");
     assert_eq!(ours, kernels, "`{line}` of the engine, and of the kernel");
 }
@@ -117,13 +122,15 @@ fn routes_are_traced_to_an_engine_as_to_a_kernel() {
     let Some(_turn) = turn("routes_are_traced_to_an_engine_as_to_a_kernel") else { return };
     require_programs(&["traceroute", "tracepath"]).expect("run scripts/setup programs");
     let hosts = Hosts::start();
+    // An answer is waited for as long on a busy machine, also when others have come sooner.
+    let trace = "traceroute -n -w 5,0,0";
     for of in ["-4 V4", "-6 V6"] {
         for how in ["", "-I", "-T -p 9", "-U -p 9", "-F"] {
             let (_, name) = of.split_at(3);
-            alike(&hosts, &format!("traceroute -n {how} {of}"), &format!("1 {name}"));
+            alike(&hosts, &format!("{trace} {how} {of}"), &format!("1 {name}"));
         }
         for how in ["", "-I"] {
-            alike(&hosts, &format!("traceroute -n {how} {of} 3000"), &format!("1 {}", &of[3..]));
+            alike(&hosts, &format!("{trace} {how} {of} 3000"), &format!("1 {}", &of[3..]));
         }
         alike(&hosts, &format!("tracepath -n {of}"), "reached");
     }
@@ -152,6 +159,7 @@ fn clients_find_servers_on_an_engine_as_on_a_kernel() {
         eventually("fetching over IPv6", || hosts.says(&fetch) == text);
         let code = "curl -6 -s -o /dev/null -w %{http_code}:%{remote_ip}:%{size_download}";
         let said = hosts.says(&format!("{code} http://[{v6}]:8000/served"));
+        show(code, who, &said);
         assert_eq!(said, format!("200:{v6}:{}", text.len()));
         let _echo = hosts.serve(who, scripted(&hosts.lab, "tools.py").args([v4, v6]));
         for address in [v4, v6] {
@@ -159,23 +167,29 @@ fn clients_find_servers_on_an_engine_as_on_a_kernel() {
             eventually("nc to an open port", || {
                 said().contains("8001 (?) open") || said().contains("succeeded")
             });
-            let with = |options: &str| {
-                let line = format!("echo asked | nc -n {options} {address} 8001");
+            let with = |asks: &str, options: &str| {
+                let line = format!("{asks} | nc -n {options} {address} 8001");
                 let finished = hosts
                     .lab
                     .start(Side::A, Task::new("sh").args(["-c", &line]))
                     .and_then(|one| one.wait(PATIENCE));
-                finished.map_or_else(|failure| failure.to_string(), |one| one.output)
+                let said = finished.map_or_else(|failure| failure.to_string(), |one| one.output);
+                show(&line, who, &said);
+                said
             };
-            assert_eq!(with("-q 5"), "tcp: asked\n", "{address}");
-            eventually("nc over UDP", || with("-u -q 1") == "udp: asked\n");
+            assert_eq!(with("echo asked", "-q 5"), "tcp: asked\n", "{address}");
+            // At the end of what it is to send it hears no answer any more.
+            let asks = "(echo asked; sleep 1)";
+            eventually("nc over UDP", || with(asks, "-u -q 0") == "udp: asked\n");
         }
         let _iperf =
             hosts.serve(who, Task::words(&format!("iperf3 --server --bind {v6} --port 5301")));
         for options in ["-u -b 20M", "-u -b 20M -R", "-u -b 20M -l 4000", ""] {
             let line = format!("iperf3 -6 --client {v6} --port 5301 --time 1 --json {options}");
             eventually("iperf3", || {
-                parse::iperf3(&hosts.says(&line)).is_ok_and(|one| one.bytes > 100_000)
+                let measured = parse::iperf3(&hosts.says(&line));
+                show(&line, who, &format!("{measured:?}"));
+                measured.is_ok_and(|one| one.bytes > 100_000)
             });
         }
     }
