@@ -343,7 +343,7 @@ impl Polling {
         let mut start = worked_at;
         while !self.stop.is_stopped() {
             self.take_commands(start);
-            let activity = self.worker.turn(start);
+            let activity = self.worker.turn_by(start, &now);
             self.give_answers();
             if self.worker.has_ended() {
                 self.stop.stop();

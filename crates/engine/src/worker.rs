@@ -185,13 +185,21 @@ impl Worker {
         self.stack.forget_fast_open();
     }
 
-    /// One round: receive, serve, time, publish, send, wake.
+    /// One round: receive, serve, time, publish, send, wake. The whole of it happens at `now`.
     pub fn turn(&mut self, now: Instant) -> Activity {
-        self.now = now;
+        self.turn_by(now, &|| now)
+    }
+
+    /// The same beginning at `start`, with a clock that goes on meanwhile. It is looked at after
+    /// frames were received: this thread may have lost its core since `start`, and what has arrived
+    /// by now must not seem to have come before it did, or be thought to have been sooner on its way
+    /// than the path allows.
+    pub fn turn_by(&mut self, start: Instant, clock: &dyn Fn() -> Instant) -> Activity {
+        self.now = start;
         self.datagrams_left = DATAGRAMS_PER_TURN;
         self.account.begin(arch::cycles());
         let mut activity = Activity::default();
-        self.receive(&mut activity);
+        self.receive(clock, &mut activity);
         self.charge(Component::Stack);
         self.serve_lanes(&mut activity);
         self.retry(&mut activity);
@@ -229,7 +237,7 @@ impl Worker {
         self.account.charge(component, arch::cycles());
     }
 
-    fn receive(&mut self, activity: &mut Activity) {
+    fn receive(&mut self, clock: &dyn Fn() -> Instant, activity: &mut Activity) {
         let count = self.ports.len();
         self.first_port = self.first_port.wrapping_add(1);
         for turn in 0..count {
@@ -239,7 +247,7 @@ impl Worker {
                 attached.port.on_time(self.now.0);
             }
             while frames < self.limits.frames_per_turn {
-                let received = self.receive_burst(index);
+                let received = self.receive_burst(index, clock);
                 if received == 0 {
                     break;
                 }
@@ -250,13 +258,14 @@ impl Worker {
         self.charge(Component::PortRx);
     }
 
-    fn receive_burst(&mut self, index: usize) -> usize {
+    fn receive_burst(&mut self, index: usize, clock: &dyn Fn() -> Instant) -> usize {
         let Some(attached) = self.ports.get_mut(index) else { return 0 };
         attached.port.receive(&mut attached.burst);
         let count = attached.burst.handles.len();
         if count == 0 {
             return 0;
         }
+        self.now = self.now.max(clock());
         self.charge(Component::PortRx);
         let Some(attached) = self.ports.get_mut(index) else { return 0 };
         for position in 0..count {
