@@ -129,10 +129,7 @@ impl Udp {
     fn shares(&self, other: u32, sharing: Sharing) -> bool {
         let of = |slot: &Slot| slot.socket.as_ref().map(|socket| socket.sharing);
         let other = self.slots.get(other as usize).and_then(of);
-        match (sharing, other) {
-            (Sharing::Alone, _) | (_, Some(Sharing::Alone) | None) => false,
-            _ => true,
-        }
+        !matches!((sharing, other), (Sharing::Alone, _) | (_, Some(Sharing::Alone) | None))
     }
 
     fn first(&self, place: Place) -> Option<u32> {
