@@ -376,16 +376,18 @@ fn an_xdp_port_says_what_it_obtained_and_has_sent_a_frame_through_it() {
         ip("link add obw0 numrxqueues 2 numtxqueues 2 type veth peer name obw1");
         ip("link set obw0 up");
         ip("link set obw1 up");
+        // What the kernel before 6.6 cannot do in either mode is asked for nowhere.
+        let (preferred, buffers) =
+            if is_recent() { ("generic", "several buffers") } else { ("native", "one buffer") };
         for (option, mode) in [
-            ("", "generic, frames copied by the kernel"),
+            ("", &*format!("{preferred}, frames copied by the kernel")),
             (",mode=zero-copy", "native, frames copied by the kernel"),
             (",mode=copy", "native, frames copied by the kernel"),
             (",mode=generic", "generic, frames copied by the kernel"),
         ] {
             let fds = open(&format!("xdp:obw0,ports=4{option}").parse().unwrap()).unwrap();
             let said = fds.description.mode.clone().unwrap();
-            for part in [mode, "several buffers", "2 receive queues", "veth", "tested with a frame"]
-            {
+            for part in [mode, buffers, "2 receive queues", "veth", "tested with a frame"] {
                 assert!(said.contains(part), "{option}: {said}");
             }
             assert_eq!(fds.description.notes, Vec::<String>::new());

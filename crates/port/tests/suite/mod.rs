@@ -340,7 +340,15 @@ fn a_flooded_port_makes_progress_again(ports: &mut Connected) {
     let got = ports.drain();
     assert!(got > 0);
     let last = numbered(5, 90);
-    ports.send_all(std::slice::from_ref(&last));
+    // A kernel that is short of its core gives buffers of sent frames back when it comes to it.
+    let give_up = Instant::now() + Duration::from_secs(10);
+    while ports.send(&TxMeta::default(), &last, 14) == Err(TxError::Full) {
+        assert!(Instant::now() < give_up, "it makes no progress");
+        ports.a.flush();
+        ports.drain();
+    }
+    ports.a.flush();
+    ports.pass_time();
     let mut burst = Vec::new();
     while burst.last().is_none_or(|(bytes, _)| *bytes != last) {
         burst = ports.collect(1);
