@@ -19,6 +19,7 @@ use crate::network::{ADVERSARY_MAC, Network, Station, mac_of};
 use crate::port::Arrived;
 use crate::program::{STREAM_PORT, address_of};
 use crate::random::Random;
+use crate::sim::{SETTLES_NS, START};
 use crate::swarm::{MS, SECOND};
 
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 99);
@@ -28,6 +29,9 @@ const OWN6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x99);
 pub fn address(v6: bool) -> IpAddr {
     if v6 { OWN6.into() } else { OWN.into() }
 }
+
+/// For experiments (RFC 3692), of which there are none.
+const EXPERIMENT: Protocol = Protocol(253);
 
 /// Frames remembered for replay.
 const MEMORY: usize = 64;
@@ -102,8 +106,14 @@ impl Adversary {
             }
             6 => {
                 self.pings = self.pings.wrapping_add(1);
-                let bytes = ping(to, self.pings, self.v6);
-                put(soon, to, bytes, "adversary: ping");
+                // Somebody who claimed an address that is being probed for would get it.
+                let is_own = self.v6 && now >= START + SETTLES_NS;
+                let (bytes, name) = match self.pings % 3 {
+                    1 if is_own => (claim(to), "adversary: claim"),
+                    2 if is_own => (unknown(to), "adversary: unknown header"),
+                    _ => (ping(to, self.pings, self.v6), "adversary: ping"),
+                };
+                put(soon, to, bytes, name);
             }
             _ => {
                 let bytes = syn(r, to, self.v6);
@@ -174,7 +184,7 @@ impl Adversary {
                     ndp::parse(kind, body)
                     && let Some(host) = (0..self.hosts).find(|host| mac_of(*host) == header.src)
                 {
-                    let bytes = advertisement(host, ip.src);
+                    let bytes = advertisement(host, ip.src, OWN6);
                     let frame = Arrived { bytes, meta: RxMeta::default() };
                     network.put(now + MS, Station::Host(host), frame);
                 }
@@ -263,13 +273,27 @@ fn ping(to: usize, sequence: u16, v6: bool) -> Vec<u8> {
     packet(macs, (address(v6), dst), protocol, &message)
 }
 
-/// That the adversary's address is its own.
-fn advertisement(to: usize, dst: Ipv6Addr) -> Vec<u8> {
+/// That a host's address is the adversary's.
+fn claim(to: usize) -> Vec<u8> {
+    match address_of(to, true) {
+        IpAddr::V6(own) => advertisement(to, own, own),
+        IpAddr::V4(_) => Vec::new(),
+    }
+}
+
+/// A packet of a kind that nobody knows.
+fn unknown(to: usize) -> Vec<u8> {
+    let macs = (ADVERSARY_MAC, mac_of(to));
+    packet(macs, (OWN6.into(), address_of(to, true)), EXPERIMENT, b"of no kind")
+}
+
+/// That an address is the adversary's.
+fn advertisement(to: usize, dst: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let message = NdpMessage::NeighborAdvertisement {
         router: false,
         solicited: true,
         overrides: true,
-        target: OWN6,
+        target,
         link_address: Some(ADVERSARY_MAC),
     };
     let mut bytes = [0; 64];

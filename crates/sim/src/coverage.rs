@@ -147,7 +147,6 @@ pub const REQUIRED: &[&str] = &[
     "tcp_syn_cookies_received",
     "ndp_failures",
     "v6: reassembled",
-    "v6: stack_drops{reason=fragment_timeout}",
     "v6: stack_drops{reason=ndp_conflict}",
     "v6: tcp_timeouts",
     "v6: tcp_fast_recoveries",

@@ -22,7 +22,7 @@ use crate::swarm::{MS, SECOND, Swarm, US};
 use crate::witness::Witness;
 
 /// When a run begins: not at nought, which hides mistakes.
-const START: u64 = 1_000 * SECOND;
+pub(crate) const START: u64 = 1_000 * SECOND;
 /// Virtual time in which everything open must finish once the faults are off.
 const LIVENESS_NS: u64 = 1_200 * SECOND;
 /// Steps of a run before it is taken to spin.
@@ -31,7 +31,7 @@ const STEPS_MAX: u64 = 4_000_000;
 /// never waits for an engine that has thrown it out.
 const GARBAGE_RINGS: u64 = 3;
 /// Time for hosts to find out whether anybody else has their addresses.
-const SETTLES_NS: u64 = 4 * SECOND;
+pub(crate) const SETTLES_NS: u64 = 4 * SECOND;
 /// Forged SYNs come so many together, and so often.
 const FLOOD_BURST: usize = 20;
 const FLOOD_EVERY_NS: u64 = 5 * MS;
@@ -209,6 +209,8 @@ impl Sim {
                 connection.is_tainted |= connection.sides.iter().any(|side| side.at == (host, 0));
             }
         }
+        // What is damaged of neighbour discovery is as good as lost, and is asked for three times.
+        let lost = swarm.link.loss + if swarm.v6 { swarm.link.corrupt } else { 0 };
         Ok(Self {
             seed,
             settings,
@@ -217,7 +219,7 @@ impl Sim {
             adversary: swarm.adversary.then(|| Adversary::new(seed, hosts.len(), swarm.v6)),
             witness: Witness::default(),
             // Loss may be so bad that even many tries fail.
-            may_time_out: swarm.partition || swarm.clock_jump || swarm.link.loss > 500,
+            may_time_out: swarm.partition || swarm.clock_jump || lost > 500,
             shared: Shared {
                 swarm,
                 connections,
