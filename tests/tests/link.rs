@@ -124,3 +124,31 @@ fn bulk_goes_on_when_the_link_takes_large_frames_no_more_and_again() {
         eprintln!("tso {tso}: {} segments sent again", retransmitted() - before);
     }
 }
+
+#[test]
+fn a_bridge_is_shared_and_a_part_of_it_told_where_its_addresses_are() {
+    let Some(_turn) = turn("a_bridge_is_shared_and_a_part_of_it_told_where") else { return };
+    let mut joined = Joined::without_engine();
+    let end = joined.link.end(Side::B);
+    let bridge = ["ip", "link", "add", "obbridge", "type", "bridge"];
+    if let Err(failure) = joined.lab.inside(Side::B, &bridge) {
+        eprintln!("skipped a shared bridge: {failure}");
+        return;
+    }
+    joined.remove_address(Side::B, SERVER);
+    joined.ip(Side::B, &format!("link set {end} master obbridge"));
+    joined.ip(Side::B, "link set obbridge up");
+    joined.ip(Side::B, &format!("addr add {SERVER}/24 dev obbridge"));
+    joined.start_engine();
+    joined.engine_says("it is a part of obbridge: start the engine on that");
+    joined.engine = None;
+    let arguments = ["--port", "xdp:obbridge,ports=64", "--poll", "adaptive"];
+    let engine = Task::new(&joined.executable);
+    let started = joined.lab.start_engine(engine, Side::B, &joined.socket, &arguments);
+    joined.engine = Some(started.expect("an engine"));
+    let _redis = joined.redis();
+    assert!(joined.answers(SERVER));
+    // What the peer's kernel sends across two virtual links has partial checksums.
+    assert_eq!(joined.counter("accepts"), 1);
+    assert_eq!(joined.counter("stack_drops{reason=tcp_checksum}"), 0);
+}

@@ -141,6 +141,9 @@ fn route_socket(groups: u32, flags: SocketFlags) -> rustix::io::Result<OwnedFd> 
 
 impl Kernel {
     /// Listens to the news of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// When the kernel refuses a netlink socket.
     pub fn open() -> io::Result<Self> {
         let mut kernel = Self {
             news: route_socket(GROUPS, SocketFlags::NONBLOCK)?,
@@ -164,6 +167,9 @@ impl Kernel {
     }
 
     /// Follows an interface from now on, and says how it is now.
+    ///
+    /// # Errors
+    /// When there is no such interface, or the kernel does not answer.
     pub fn watch(&mut self, port: usize, interface_index: u32) -> io::Result<Facts> {
         let tables = self.tables()?;
         let facts = self.facts(interface_index, &tables)?;
@@ -281,6 +287,9 @@ impl Kernel {
 
     /// Where a neighbour is, if the kernel knows; otherwise it is asked to find out, and the
     /// answer comes as news.
+    ///
+    /// # Errors
+    /// When the kernel does not answer, or refuses to ask.
     pub fn neighbor(&mut self, port: usize, address: IpAddr) -> io::Result<Option<MacAddr>> {
         let of = self.watched.iter().find(|watched| watched.port == port);
         let Some(index) = of.map(|watched| watched.interface_index) else { return Ok(None) };
@@ -295,6 +304,16 @@ impl Kernel {
         // Also one that is known: in use, the kernel confirms it now and then.
         self.ask(&mut Request::use_neighbor(index, address), |_| {})?;
         Ok(found)
+    }
+
+    /// The name of the bridge or bond that an interface is a part of.
+    pub fn master(&mut self, interface_index: u32) -> Option<String> {
+        let mut master = None;
+        let of = &mut Request::link(interface_index);
+        self.ask(of, |message| master = message.link_master()).ok()?;
+        let mut name = None;
+        self.ask(&mut Request::link(master?), |message| name = message.link_name()).ok()?;
+        name
     }
 
     fn tables(&mut self) -> io::Result<Tables> {

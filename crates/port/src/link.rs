@@ -109,7 +109,9 @@ impl Link {
         // SAFETY: the kernel filled this member of the union.
         let address = unsafe { request.ifr_ifru.ifru_hwaddr };
         if address.sa_family != libc::ARPHRD_ETHER {
-            return Err(io::Error::other("the interface is not an Ethernet interface"));
+            return Err(io::Error::other(
+                "the interface is not an Ethernet interface, which a port needs",
+            ));
         }
         let mut mac = [0; 6];
         for (byte, &raw) in mac.iter_mut().zip(&address.sa_data) {

@@ -142,6 +142,13 @@ impl OpenError {
                      CAP_IPC_LOCK"
                 ),
             ),
+            Some(libc::EMFILE | libc::ENFILE) => Self::new(
+                OpenErrorKind::System,
+                format!(
+                    "cannot {doing} for {label}: no descriptor is left ({why}); raise the limit \
+                     (ulimit -n, or LimitNOFILE= in a unit), or give fewer ports="
+                ),
+            ),
             Some(libc::ENODEV | libc::ENXIO) => Self::new(
                 OpenErrorKind::NotFound,
                 format!(

@@ -74,7 +74,8 @@ const LOOK_NS: u64 = 10_000_000;
 const LOOKS_PER_COUNT: u32 = 10;
 /// Longest frame that fits one buffer.
 const LONE_FRAME_BYTES_MAX: u32 = (CHUNK_BYTES - HEADROOM) as u32;
-/// Drivers without a card, whose peers hand over frames that nobody has cut.
+/// Drivers without a card, whose peers hand over frames that nobody has cut, and whose checksums
+/// nobody has completed.
 const SOFTWARE: [&str; 6] = ["veth", "virtio_net", "macvlan", "ipvlan", "tun", "bridge"];
 /// A veth peer has room for 256 frames that its kernel has not looked at yet, and drops the others
 /// without a word; no frame counts as sent before it was looked at. So many are under way by the
@@ -206,7 +207,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
             several_buffers,
             takes_large: link.has_tso(),
             connect_ports: reserved.ports,
-            is_virtual: matches!(driver.as_deref(), Some("veth" | "virtio_net")),
+            is_virtual: driver_name.is_some_and(|driver| SOFTWARE.contains(&driver)),
             under_way_max: if is_veth { VETH_UNDER_WAY } else { transmit::CHUNKS as u32 },
             remotes: spec.remotes.clone(),
         }),
@@ -408,8 +409,9 @@ impl Interface<'_> {
             return Err(Attempt::Hopeless(OpenError::new(
                 OpenErrorKind::InUse,
                 format!(
-                    "{} has an XDP program already ({why}): stop what attached it (\"ip link\" \
-                     shows it, \"ip link set NAME xdp off\" removes one without a link)",
+                    "{} has an XDP program already ({why}): stop what attached it, another engine \
+                     perhaps (\"ip link\" shows it, \"ip link set NAME xdp off\" removes one \
+                     without a link)",
                     self.label
                 ),
             )));
@@ -531,9 +533,7 @@ impl XdpPort {
     }
 
     fn flush_large(&mut self) {
-        let [whole, cut] = &self.segmenting;
-        let socket = if self.takes_large { whole } else { cut };
-        self.large.flush(socket, &mut self.counters);
+        self.large.flush(segmenting(&self.segmenting, self.takes_large), &mut self.counters);
     }
 
     fn try_to_send(
@@ -566,10 +566,15 @@ impl XdpPort {
                 return Err(TxError::Full);
             }
         }
-        let [whole, cut] = &self.segmenting;
-        let socket = if self.takes_large { whole } else { cut };
+        let socket = segmenting(&self.segmenting, self.takes_large);
         self.large.send(socket, meta, header, payload, len, &mut self.counters)
     }
+}
+
+/// The socket for frames to be segmented, of the one for a link that takes them whole and the one
+/// for a link that does not.
+fn segmenting([whole, cut]: &[OwnedFd; 2], takes_large: bool) -> &OwnedFd {
+    if takes_large { whole } else { cut }
 }
 
 fn frame_bytes_max(mtu: u16) -> u32 {

@@ -217,6 +217,17 @@ impl<'a> Message<'a> {
         bytes.try_into().ok().map(MacAddr)
     }
 
+    /// The number of the bridge or bond that an interface is a part of.
+    pub(super) fn link_master(&self) -> Option<u32> {
+        word(self.attribute(16, 10).filter(|_| self.kind == NEW_LINK)?, 0)
+    }
+
+    pub(super) fn link_name(&self) -> Option<String> {
+        let bytes = self.attribute(16, 3).filter(|_| self.kind == NEW_LINK)?;
+        let name = bytes.split(|byte| *byte == 0).next()?;
+        Some(String::from_utf8_lossy(name).into_owned())
+    }
+
     /// An address that may be used and the interface that has it.
     pub(super) fn address(&self) -> Option<(u32, Cidr)> {
         let &[family, prefix, flags, ..] = self.body else { return None };
@@ -298,6 +309,7 @@ mod tests {
                         let _ = (message.error(), message.link_mtu(), message.address());
                         let _ = (message.route().is_some(), message.neighbor());
                         let _ = (message.rule_priority(), message.link_address());
+                        let _ = (message.link_master(), message.link_name());
                     }
                 }
             }
