@@ -14,6 +14,10 @@ pub use stack::tcp::{EcnMode, FastOpenKeys, MtuProbing, TcpSettings};
 use crate::rules::Rules;
 use crate::trial::Trial;
 
+mod bounds;
+
+pub use bounds::BadLimit;
+
 /// How a worker waits for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Poll {

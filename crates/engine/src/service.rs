@@ -73,11 +73,15 @@ impl StopHandle {
 
 impl Engine {
     /// Opens the control socket and starts polling; clients may attach when it returns.
+    ///
+    /// # Errors
+    /// A sentence: limits, socket, kernel or threads that cannot be had.
     pub fn start(config: EngineConfig, ports: Vec<PortSetup>) -> Result<Self, StartError> {
         let fail = |what: &'static str| move |error: Errno| StartError(format!("{what}: {error}"));
         if ports.is_empty() {
             return Err(StartError("the engine has no port; give it at least one".into()));
         }
+        config.limits.check().map_err(|bad| StartError(format!("{bad}; {}", bad.advice())))?;
         let geometry = *shm::layout::Layout::sized(config.limits.geometry(1))
             .map_err(|bad| StartError(format!("the limits make no usable region: {bad}")))?
             .geometry();
@@ -259,8 +263,13 @@ fn follow_kernel(ports: &mut [PortSetup]) -> Result<Option<Kernel>, StartError> 
         let facts = kernel.watch(number, shared.interface_index).map_err(fail)?;
         let name = &setup.port.info().name;
         if facts.addresses.is_empty() {
+            let next_step = match kernel.master(shared.interface_index) {
+                Some(master) => format!("it is a part of {master}: start the engine on that"),
+                None => "give it one (ip addr add)".to_owned(),
+            };
             tracing::warn!(
-                "{name}: the interface has no address; nothing is accelerated until it has one"
+                "{name}: the interface has no address, and nothing is accelerated until it has one; \
+                 {next_step}"
             );
         }
         (setup.addresses, setup.gateway, setup.routes) =

@@ -1,0 +1,103 @@
+//! What limits may be. Beyond it an engine would do nothing, turn without an end, or ask for more
+//! memory than any machine has.
+
+use std::fmt;
+
+use shm::layout::{BadGeometry, Layout};
+
+use super::Limits;
+
+/// Why an engine cannot have these limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadLimit {
+    /// One is outside of what it may be.
+    OutOfRange {
+        /// Its name, as in a configuration file.
+        name: &'static str,
+        /// As given.
+        value: u64,
+        /// The least that it may be.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// Those of a region do not go together.
+    Geometry(BadGeometry),
+}
+
+impl fmt::Display for BadLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange { name, value, .. } => write!(f, "{name} is {value}"),
+            Self::Geometry(bad) => write!(f, "the limits make no usable region: {bad}"),
+        }
+    }
+}
+
+impl std::error::Error for BadLimit {}
+
+impl BadLimit {
+    /// What to do about it.
+    pub fn advice(&self) -> String {
+        match self {
+            Self::OutOfRange { least, most, .. } => format!("give {least} to {most}"),
+            Self::Geometry(_) => "change that limit, or leave it out".to_owned(),
+        }
+    }
+}
+
+impl Limits {
+    /// Whether an engine can have these limits.
+    ///
+    /// # Errors
+    /// The first that it cannot have.
+    pub fn check(&self) -> Result<(), BadLimit> {
+        // Tables of so many entries are made at the start; none is to be larger than memory.
+        const ENTRIES_MAX: u64 = 1 << 24;
+        const PER_TURN_MAX: u64 = 1 << 16;
+        const BYTES_MAX: u64 = 1 << 40;
+        let ranges = [
+            ("sessions", self.sessions.into(), 1, u16::MAX.into()),
+            ("sessions_per_user", self.sessions_per_user.into(), 1, u16::MAX.into()),
+            ("control_connections", self.control_connections.into(), 1, u16::MAX.into()),
+            ("spans", self.spans.into(), 1, ENTRIES_MAX),
+            ("stash_connection_bytes", self.stash_connection_bytes as u64, 0, BYTES_MAX),
+            ("stash_total_bytes", self.stash_total_bytes as u64, 0, BYTES_MAX),
+            ("frames_per_turn", self.frames_per_turn as u64, 1, PER_TURN_MAX),
+            ("doorbells_per_turn", self.doorbells_per_turn as u64, 1, PER_TURN_MAX),
+            ("requests_per_turn", self.requests_per_turn as u64, 1, PER_TURN_MAX),
+            ("events_per_turn", self.events_per_turn as u64, 1, PER_TURN_MAX),
+            ("transmits_per_turn", self.transmits_per_turn as u64, 1, PER_TURN_MAX),
+            ("sockets", self.sockets.into(), 1, ENTRIES_MAX),
+            ("listeners", self.listeners.into(), 1, ENTRIES_MAX),
+            ("udp_sockets", self.udp_sockets.into(), 1, ENTRIES_MAX),
+            ("neighbors", self.neighbors.into(), 1, ENTRIES_MAX),
+        ];
+        for (name, value, least, most) in ranges {
+            if !(least..=most).contains(&value) {
+                return Err(BadLimit::OutOfRange { name, value, least, most });
+            }
+        }
+        Layout::sized(self.geometry(1)).map(drop).map_err(BadLimit::Geometry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_limits_may_be_had_and_none_or_too_many_of_something_not() {
+        assert_eq!(Limits::default().check(), Ok(()));
+        let none = Limits { transmits_per_turn: 0, ..Limits::default() };
+        let bad = none.check().unwrap_err();
+        assert_eq!(
+            (bad.to_string(), bad.advice()),
+            ("transmits_per_turn is 0".to_owned(), "give 1 to 65536".to_owned(),)
+        );
+        let many = Limits { spans: u32::MAX, ..Limits::default() };
+        assert!(many.check().unwrap_err().to_string().contains("spans"));
+        let odd = Limits { send_slots: 3, ..Limits::default() };
+        assert!(odd.check().unwrap_err().to_string().contains("send_slots"));
+    }
+}
