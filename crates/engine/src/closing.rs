@@ -225,14 +225,8 @@ impl Worker {
                 continue;
             }
             let key = session.key;
-            tracing::warn!(
-                session = key.0,
-                program = session.who.program,
-                pid = session.who.pid,
-                "the client broke the shared-memory contract and has lost its session: {breach}"
-            );
             self.counters.breaches.increment();
-            self.answers.push(Answer::Breached(key));
+            self.answers.push(Answer::Breached(key, breach));
             self.detach(key);
         }
     }

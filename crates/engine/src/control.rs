@@ -4,6 +4,7 @@
 pub mod authority;
 pub mod capture;
 pub mod closed;
+mod complaints;
 pub mod connection;
 pub mod discard;
 pub mod exchange;
@@ -20,7 +21,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -33,6 +34,7 @@ use shm::control::{
 use self::authority::Purpose;
 use self::capture::Captures;
 use self::closed::ClosedSockets;
+use self::complaints::Complaints;
 use self::connection::Received;
 use self::discard::Discard;
 use self::exchange::{Answer, Command, Inbox, Outbox, SessionKey};
@@ -155,6 +157,7 @@ pub struct Control {
     discard: Discard,
     /// Given up for a moment when no descriptor is left, to refuse whoever connects.
     spare: Option<OwnedFd>,
+    complaints: Complaints,
     listings: Listings,
     questions: Questions,
     stop: Arc<exchange::Stop>,
@@ -193,6 +196,7 @@ impl Control {
             kernel,
             discard: Discard::new(Arc::clone(&counters)),
             spare,
+            complaints: Complaints::default(),
             listings: Listings::default(),
             questions: Questions::default(),
             socket,
@@ -432,16 +436,21 @@ impl Control {
             Next::Room { .. } => {
                 // It asks more instead of reading, or is gone.
                 if !found.contains(PollFlags::HUP) {
-                    self.note_deaf(connection);
+                    self.note_deaf(id);
                 }
                 self.drop_connection(id);
             }
         }
     }
 
-    fn note_deaf(&self, connection: &Connection) {
+    fn note_deaf(&mut self, id: u64) {
         self.counters.control_deaf.increment();
-        tracing::warn!(pid = connection.peer.pid, "control: does not read its answers; dropped");
+        self.complain(id, "does not read its answers; dropped");
+    }
+
+    fn complain(&mut self, id: u64, what: &str) {
+        let pid = self.connections.get(&id).map_or(0, |connection| connection.peer.pid);
+        self.complaints.say(Instant::now(), pid, what);
     }
 
     fn on_readable(&mut self, id: u64) {
@@ -464,7 +473,7 @@ impl Control {
                     // It ends in any case.
                     let _ = self.discard.close(connection.peer.uid, fds);
                     self.counters.control_garbage.increment();
-                    tracing::warn!(pid = connection.peer.pid, "control: {what}; dropped");
+                    self.complain(id, &format!("{what}; dropped"));
                     return self.drop_connection(id);
                 }
                 Received::Message(message, fds) => {
@@ -550,7 +559,7 @@ impl Control {
             }
             _ => {
                 self.counters.control_garbage.increment();
-                tracing::warn!(pid = connection.peer.pid, "control: a message out of order");
+                self.complain(id, "a message out of order; dropped");
                 let _ = self.discard.close(uid, fds);
                 false
             }
@@ -596,11 +605,11 @@ impl Control {
         self.tell(id, &FromEngine::Confirmed { refused })
     }
 
-    fn tell(&self, id: u64, message: &FromEngine) -> bool {
+    fn tell(&mut self, id: u64, message: &FromEngine) -> bool {
         let Some(connection) = self.connections.get(&id) else { return false };
         let sent = connection::send(connection.fd.as_fd(), message, &[]);
         if sent == Err(Errno::AGAIN) {
-            self.note_deaf(connection);
+            self.note_deaf(id);
         }
         sent.is_ok()
     }
@@ -629,7 +638,13 @@ impl Control {
             }
             Answer::Ending(stage) => self.on_ending(stage),
             // The worker has ended the session already; the hang-up tells the client.
-            Answer::Breached(session) => self.hang_up(session),
+            Answer::Breached(session, breach) => {
+                self.complain(
+                    session.0,
+                    &format!("broke the shared-memory contract and has lost its session: {breach}"),
+                );
+                self.hang_up(session);
+            }
             Answer::Gone(session) => {
                 self.sessions.remove(&session);
             }

@@ -254,7 +254,7 @@ impl Host {
         let breached = worker
             .take_answers()
             .filter_map(|answer| match answer {
-                Answer::Breached(key) => Some(key),
+                Answer::Breached(key, _) => Some(key),
                 _ => None,
             })
             .collect();

@@ -105,7 +105,7 @@ impl Run {
         for answer in answers {
             match answer {
                 Answer::Granted { endpoint, .. } => self.granted.push(endpoint),
-                Answer::Breached(key) => self.ended.push(key),
+                Answer::Breached(key, _) => self.ended.push(key),
                 _ => {}
             }
         }

@@ -53,6 +53,9 @@ fn failed(what: &str, error: Errno) -> Refusal {
 ///
 /// `own_namespace` is the engine's network namespace as SO_NETNS_COOKIE names it: getsockname
 /// alone can be forged from another namespace.
+///
+/// # Errors
+/// Why it does not, with the errno for its program.
 pub fn check(
     socket: BorrowedFd<'_>,
     purpose: Purpose,

@@ -69,6 +69,9 @@ pub struct Closed {
 
 impl ClosedSockets {
     /// Listens to the kernel's news of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// When the kernel has no such news, or no descriptor is left.
     pub fn open() -> rustix::io::Result<Self> {
         let news = diag::socket(SocketFlags::NONBLOCK, GROUPS)?;
         // Less room is given by a kernel that allows less.

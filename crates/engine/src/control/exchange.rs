@@ -13,7 +13,7 @@ use wire::MacAddr;
 
 use crate::ending::Stage;
 use crate::kernel::Facts;
-use crate::session::SessionSeed;
+use crate::session::{Breach, SessionSeed};
 use crate::ss::Seen;
 
 /// Commands or answers taken before other work has its turn.
@@ -171,8 +171,8 @@ pub enum Answer {
         /// Whether it is known of all addresses whether they may be used.
         settled: bool,
     },
-    /// A session broke the contract and has been ended: hang up.
-    Breached(SessionKey),
+    /// A session broke the contract, so, and has been ended: hang up.
+    Breached(SessionKey, Breach),
     /// The engine's end has come so far.
     Ending(Stage),
     /// The last memory of a session has been returned.
@@ -236,6 +236,9 @@ pub struct Stop {
 
 impl Stop {
     /// Not stopped yet.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
     pub fn new() -> rustix::io::Result<Arc<Self>> {
         Ok(Arc::new(Self { signal: Signal::new()? }))
     }
@@ -310,6 +313,9 @@ impl<T> Inbox<T> {
 }
 
 /// A channel with its signal.
+///
+/// # Errors
+/// When no descriptor is left.
 pub fn exchange<T>() -> rustix::io::Result<(Outbox<T>, Inbox<T>)> {
     let (sender, receiver) = channel();
     let signal = Arc::new(Signal::new()?);

@@ -27,6 +27,9 @@ impl ClientEnds {
 }
 
 /// Makes the region and the pipes of a session.
+///
+/// # Errors
+/// What the kernel refuses: memory or descriptors.
 pub fn make(
     key: SessionKey,
     geometry: Geometry,

@@ -32,8 +32,8 @@ impl Control {
             return true;
         }
         self.counters.descriptors_exhausted.increment();
+        self.complain(id, NO_DESCRIPTORS);
         if let Some(connection) = self.connections.get(&id) {
-            tracing::warn!(pid = connection.peer.pid, "control: {NO_DESCRIPTORS}");
             self.refuse(&connection.fd, NO_DESCRIPTORS);
         }
         false

@@ -61,6 +61,9 @@ impl ControlSocket {
     /// Binds `path` with permission bits `mode`, for members of `group` where one is given. A
     /// socket left behind by an engine that is gone
     /// is replaced; one that still answers is not.
+    ///
+    /// # Errors
+    /// When another engine answers there, or the path cannot be used.
     pub fn open(path: &Path, mode: u32, group: Option<u32>) -> Result<Self, ControlError> {
         let fail = |reason: String| ControlError { path: path.to_path_buf(), reason };
         let address = SocketAddrUnix::new(path).map_err(|error| {

@@ -132,7 +132,7 @@ impl Side {
                     self.granted.push((serial, Ok(endpoint)));
                 }
                 Answer::Denied { serial, errno, .. } => self.granted.push((serial, Err(errno))),
-                Answer::Breached(key) => self.breached.push(key),
+                Answer::Breached(key, _) => self.breached.push(key),
                 Answer::Gone(key) => self.gone.push(key),
                 Answer::Ending(stage) => self.stages.push(stage),
                 Answer::Sockets { .. }

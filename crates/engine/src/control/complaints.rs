@@ -1,0 +1,56 @@
+//! Lines that clients can cause: so few that none fills a log, or keeps the control thread waiting
+//! for whoever reads it. Counters tell of all.
+
+use std::time::{Duration, Instant};
+
+/// Complaints about clients that are said in each [`PERIOD`].
+const PER_PERIOD: u32 = 16;
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// How much has been complained of lately.
+#[derive(Debug, Default)]
+pub struct Complaints {
+    begun: Option<Instant>,
+    said: u32,
+}
+
+impl Complaints {
+    /// Says that the client of process `pid` has done `what`, unless much has been said already.
+    pub fn say(&mut self, now: Instant, pid: i32, what: &str) {
+        match self.count(now) {
+            ..PER_PERIOD => tracing::warn!(pid, "control: {what}"),
+            PER_PERIOD => tracing::warn!(
+                pid,
+                "control: {what}; for a minute such things are only counted (outboard stats)"
+            ),
+            _ => {}
+        }
+    }
+
+    /// How many complaints this period has seen before this one.
+    fn count(&mut self, now: Instant) -> u32 {
+        if self.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= PERIOD) {
+            (self.begun, self.said) = (Some(now), 0);
+        }
+        let before = self.said;
+        self.said = before.saturating_add(1);
+        before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_does_wrong_all_the_time_does_not_fill_the_log() {
+        let mut complaints = Complaints::default();
+        let start = Instant::now();
+        let told = |complaints: &mut Complaints, at| {
+            (0..1000).filter(|_| complaints.count(at) <= PER_PERIOD).count()
+        };
+        assert_eq!(told(&mut complaints, start), PER_PERIOD as usize + 1);
+        assert_eq!(told(&mut complaints, start + PERIOD / 2), 0);
+        assert_eq!(told(&mut complaints, start + PERIOD), PER_PERIOD as usize + 1);
+    }
+}
