@@ -346,7 +346,7 @@ fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Confirm { engine } => {
             Observer::connect(&engine.path())?.confirm()?;
-            println!("confirmed: the engine stays");
+            tell!("confirmed: the engine stays");
         }
         Command::Script(arguments) => {
             if arguments.alone {
@@ -377,7 +377,7 @@ fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Loss(arguments) => return loss::run(&loss_options(arguments)?),
         Command::LossEnd { end, address, bytes } => loss::ends::play(end, address, bytes)?,
-        Command::Doctor { json } => doctor::doctor(json)?,
+        Command::Doctor { json } => doctor::doctor(json),
         Command::CheckConfig { file } => engine::check(&file)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -191,8 +191,10 @@ table! { TcpTable for TcpSettings {
 pub fn settings(path: Option<&Path>, flags: &Flags) -> Result<Settings> {
     let text = match path {
         None => String::new(),
-        Some(path) => std::fs::read_to_string(path)
-            .explain(format!("cannot read {}", path.display()), "name an existing file")?,
+        Some(path) => std::fs::read_to_string(path).explain(
+            format!("cannot read {}", path.display()),
+            "name a file of text that may be read",
+        )?,
     };
     let name = path.map_or_else(|| "flags".into(), |path| path.display().to_string());
     parse(&name, &text, flags)
@@ -230,6 +232,10 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     });
     engine.poll = flags.poll.or(in_file).unwrap_or_default();
     file.limits.apply(&mut engine.limits);
+    engine
+        .limits
+        .check()
+        .map_err(|bad| Failure::new(format!("{name}, [limits]: {bad}"), bad.advice()))?;
     file.tcp.apply(&mut engine.tcp);
     if file.limits.sessions_per_user.is_none() {
         // One user cannot take all places.
@@ -269,13 +275,11 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
 }
 
 /// A PORT as written on the command line.
+///
+/// # Errors
+/// When it is none.
 pub fn port(written: &str) -> Result<PortSpec> {
-    written.parse::<PortSpec>().map_err(|error| {
-        Failure::new(
-            error.to_string(),
-            "a PORT is KIND:NAME[,OPTION...], e.g. tap:ob0,addr=10.0.0.2/24 or packet:eth1,addr=...",
-        )
-    })
+    written.parse::<PortSpec>().map_err(|error| Failure::whole(error.to_string()))
 }
 
 fn line_of(text: &str, offset: usize) -> usize {
@@ -394,6 +398,14 @@ mod tests {
         let flags = Flags { confirm: Some(5), ..Flags::default() };
         let settings = parse("x.toml", text, &flags).expect("parses");
         assert_eq!(settings.confirm, Some(Duration::from_secs(5)), "a flag wins");
+    }
+
+    #[test]
+    fn a_limit_that_no_engine_can_have_is_refused_with_what_it_may_be() {
+        let said = failure("ports = [\"tap:a\"]\n[limits]\nframes_per_turn = 0\n");
+        assert!(said.contains("x.toml, [limits]: frames_per_turn is 0; give 1 to"), "{said}");
+        let said = failure("ports = [\"tap:a\"]\n[limits]\nbuffer_bytes = 1000\n");
+        assert!(said.contains("buffer_bytes") && said.contains("power of two"), "{said}");
     }
 
     #[test]

@@ -114,9 +114,9 @@ pub fn run(options: &Options) -> Result<()> {
     }
     drop(bench);
     let report = Report { rows: rows(options, &measured), rounds };
-    println!("{}", report.table());
+    tell!("{}", report.table());
     report.write(&options.output)?;
-    println!(
+    tell!(
         "{rounds} rounds in {:.0} s; medians. Reports: {}",
         begin.elapsed().as_secs_f64(),
         options.output.join("report.html").display()

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A failure as the user reads it: one sentence of cause, one of advice.
+/// A failure as the user reads it: one sentence, of what went wrong and what to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     cause: String,
@@ -13,10 +13,14 @@ pub struct Failure {
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    /// A failure with its `cause` and the `advice` what to do next; both are sentences without
-    /// the full stop.
+    /// A failure with its `cause` and the `advice` what to do next; both are without the full stop.
     pub fn new(cause: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { cause: cause.into(), advice: advice.into() }
+    }
+
+    /// A failure whose `sentence` says what to do next itself.
+    pub fn whole(sentence: impl Into<String>) -> Self {
+        Self::new(sentence, "")
     }
 
     /// What went wrong.
@@ -27,7 +31,11 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}. {}.", self.cause.trim_end_matches('.'), self.advice.trim_end_matches('.'))
+        let parts = [&self.cause, &self.advice].map(|part| part.trim_end_matches('.'));
+        match parts {
+            [whole, ""] => write!(f, "{whole}."),
+            [cause, advice] => write!(f, "{cause}; {advice}."),
+        }
     }
 }
 
@@ -50,12 +58,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_reads_as_two_sentences() {
+    fn a_failure_reads_as_one_sentence_with_the_next_step() {
         let missing: std::result::Result<(), _> = Err(std::io::Error::from_raw_os_error(2));
         let failure = missing.explain("cannot open /x", "create it").unwrap_err();
         assert_eq!(
             failure.to_string(),
-            "cannot open /x: No such file or directory (os error 2). create it."
+            "cannot open /x: No such file or directory (os error 2); create it."
+        );
+        assert_eq!(
+            Failure::whole("there is none: make one.").to_string(),
+            "there is none: make one."
         );
     }
 }

@@ -6,6 +6,14 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+/// Writes a line to standard output. A reader that has gone away is no error; println! would panic.
+macro_rules! tell {
+    ($($line:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($line)*);
+    }};
+}
+
 pub mod commands;
 pub mod config;
 pub mod demo;

@@ -29,6 +29,9 @@ pub const REMOTES_MAX: usize = 1024;
 impl Table {
     /// What the table says, which takes its networks from `room`; `fail` makes a failure of what
     /// is wrong at a place of the file.
+    ///
+    /// # Errors
+    /// The first that is no port, user or network, and more networks than there is room for.
     pub fn list(&self, room: &mut usize, fail: impl Fn(usize, String) -> Failure) -> Result<List> {
         fn each<T>(
             written: &[Spanned<String>],

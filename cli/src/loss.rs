@@ -132,7 +132,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     drop(lab);
     let report = Report::new(options, &windows, transfers);
-    println!("{}", if options.json { report.json() } else { report.markdown() });
+    tell!("{}", if options.json { report.json() } else { report.markdown() });
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

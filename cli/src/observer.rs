@@ -74,6 +74,9 @@ impl Observer {
     }
 
     /// The counters.
+    ///
+    /// # Errors
+    /// When the engine ends, or answers something else.
     pub fn stats(&mut self) -> Result<Stats> {
         match self.ask(&ToEngine::Stats, None)? {
             FromEngine::Stats { counters } => Ok(Stats { counters }),
@@ -82,6 +85,9 @@ impl Observer {
     }
 
     /// The engine's sockets.
+    ///
+    /// # Errors
+    /// As [`Observer::stats`].
     pub fn sockets(&mut self) -> Result<Vec<SocketInfo>> {
         let mut all = Vec::new();
         let mut answer = self.ask(&ToEngine::Sockets, None)?;
@@ -99,6 +105,9 @@ impl Observer {
 
     /// Has frames of `port` (the engine's only one when empty) that `filter` keeps written to
     /// `output` as pcapng, at most `snap_bytes` of each, until this connection closes.
+    ///
+    /// # Errors
+    /// When the engine refuses, and as [`Observer::stats`].
     pub fn capture(
         &mut self,
         port: &str,
@@ -118,6 +127,9 @@ impl Observer {
     }
 
     /// Tells an engine on trial that it is to stay.
+    ///
+    /// # Errors
+    /// When the engine refuses, and as [`Observer::stats`].
     pub fn confirm(&mut self) -> Result<()> {
         match self.ask(&ToEngine::Confirm, None)? {
             FromEngine::Confirmed { refused: None } => Ok(()),
@@ -151,6 +163,9 @@ impl Observer {
     }
 
     /// Names of the interfaces that the engine shares with a kernel.
+    ///
+    /// # Errors
+    /// As [`Observer::stats`].
     pub fn shared_interfaces(&mut self) -> Result<Vec<String>> {
         let name = |(counter, _): (String, u64)| {
             let label = counter.strip_prefix("port_rx_frames{port=")?.strip_suffix('}')?;

@@ -147,7 +147,7 @@ fn what_the_link_and_its_surroundings_lack_for_an_engine_is_found() {
     let _redis = joined.redis();
     let found = findings(&joined, "");
     expect(&found, "firewall, tcp port 6379", "fair", "tcp dport 6379 drop");
-    expect(&found, "kernel's firewall", "fair", "rules that traffic of accelerated sockets");
+    expect(&found, "kernel's firewall", "fair", "that traffic of accelerated sockets");
     let told = |subject: &str| found.iter().any(|finding| finding.subject == subject);
     assert!(!told("firewall, tcp port 6380"));
     eventually("redis through the engine", || joined.answers(joined.server()));

@@ -198,6 +198,19 @@ fn the_impossible_is_refused_with_a_sentence() {
 }
 
 #[test]
+fn a_reader_that_has_gone_away_is_no_error() {
+    let Some(_turn) = turn("a_reader_that_has_gone_away_is_no_error") else { return };
+    for line in ["doctor", "doctor --json"] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = Command::new(executable().expect("built"));
+        let output = command.args(line.split(' ')).stdout(writer).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !said.contains("panicked"), "{line}: {said}");
+    }
+}
+
+#[test]
 fn a_capability_that_is_missing_is_named_by_engine_and_run() {
     let Some(_turn) = turn("a_capability_that_is_missing_is_named_by_engine_and_run") else {
         return;

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{IsTerminal, Write};
-use std::net::SocketAddr;
+use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,24 +15,19 @@ use crate::failure::{Explain, Failure, Result};
 use crate::kernel_sockets;
 use crate::observer::Observer;
 
-/// Writes to standard output; a reader that has gone away is no error.
-fn show(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
 /// `outboard stats`: every counter, one a line, or as one JSON object.
+///
+/// # Errors
+/// When no engine answers.
 pub fn stats(socket: &Path, json: bool) -> Result<()> {
     let stats = Observer::connect(socket)?.stats()?;
     if json {
-        show(&(serde_json::to_string_pretty(&stats.map()).unwrap_or_default() + "\n"));
+        tell!("{}", serde_json::to_string_pretty(&stats.map()).unwrap_or_default());
     } else {
         let width = stats.counters.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let lines: Vec<String> = stats
-            .counters
-            .iter()
-            .map(|(name, value)| format!("{name:<width$} {value}\n"))
-            .collect();
-        show(&lines.concat());
+        for (name, value) in &stats.counters {
+            tell!("{name:<width$} {value}");
+        }
     }
     Ok(())
 }
@@ -60,6 +54,9 @@ impl Owner {
 }
 
 /// `outboard ss`: the engine's sockets and those of the kernel beside it, in the manner of ss(8).
+///
+/// # Errors
+/// When no engine answers.
 pub fn sockets(socket: &Path, json: bool, details: bool) -> Result<()> {
     let mut observer = Observer::connect(socket)?;
     let engines = observer.sockets()?;
@@ -70,9 +67,9 @@ pub fn sockets(socket: &Path, json: bool, details: bool) -> Result<()> {
     let sockets = side_by_side(engines, kernels);
     if json {
         let list: Vec<_> = sockets.iter().map(|(owner, one)| socket_json(*owner, one)).collect();
-        show(&(serde_json::to_string_pretty(&list).unwrap_or_default() + "\n"));
+        tell!("{}", serde_json::to_string_pretty(&list).unwrap_or_default());
     } else {
-        show(&socket_table(&sockets, details));
+        tell!("{}", socket_table(&sockets, details).trim_end());
     }
     Ok(())
 }
@@ -85,14 +82,7 @@ fn side_by_side(engines: Vec<SocketInfo>, kernels: Vec<SocketInfo>) -> Vec<(Owne
         let before = left.len();
         if one.remote.is_none() {
             left.retain(|other| {
-                (&other.protocol, other.local, other.remote)
-                    != (&one.protocol, one.local, one.remote)
-                    // The same bound to all addresses of both IP versions.
-                    && !(other.protocol == one.protocol
-                        && other.remote.is_none()
-                        && other.local.port() == one.local.port()
-                        && other.local.ip().is_unspecified()
-                        && one.local.ip().is_unspecified())
+                (&other.protocol, other.local, other.remote) != (&one.protocol, one.local, None)
             });
         }
         let owner = if left.len() < before { Owner::Both } else { Owner::Outboard };
@@ -120,21 +110,13 @@ fn socket_json(owner: Owner, socket: &SocketInfo) -> serde_json::Value {
     })
 }
 
-fn address(address: SocketAddr) -> String {
-    if address.ip().is_unspecified() {
-        format!("*:{}", address.port())
-    } else {
-        address.to_string()
-    }
-}
-
 fn socket_table(sockets: &[(Owner, SocketInfo)], details: bool) -> String {
     let mut text = format!(
         "{:<8} {:<5} {:<11} {:>8} {:>8} {:<28} {:<28} Process\n",
         "Owner", "Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port"
     );
     for (owner, socket) in sockets {
-        let remote = socket.remote.map_or_else(|| "*:*".into(), address);
+        let remote = socket.remote.map_or_else(|| "*:*".into(), |remote| remote.to_string());
         let process = match socket.pid {
             // In a pid namespace that the engine does not see.
             0 if !socket.program.is_empty() => format!("users:((\"{}\"))", socket.program),
@@ -148,7 +130,7 @@ fn socket_table(sockets: &[(Owner, SocketInfo)], details: bool) -> String {
             socket.state,
             socket.receive_queue,
             socket.send_queue,
-            address(socket.local),
+            socket.local.to_string(),
             remote,
         );
         text.push_str(line.trim_end());
@@ -176,6 +158,9 @@ pub struct Capture {
 }
 
 /// `outboard pcap`: frames as pcapng, for tcpdump and Wireshark.
+///
+/// # Errors
+/// When no engine answers, the filter or the output is none, or the engine ends the capture.
 pub fn capture(socket: &Path, capture: &Capture) -> Result<()> {
     // Mistakes are told before anything starts.
     Filter::compile(&capture.filter)
@@ -246,20 +231,22 @@ mod tests {
         let table = socket_table(&[(Owner::Outboard, listener.clone())], true);
         let lines: Vec<&str> = table.lines().collect();
         let words: Vec<&str> = lines[1].split_whitespace().collect();
-        assert_eq!(words[..7], ["outboard", "tcp", "LISTEN", "0", "511", "*:6379", "*:*"]);
+        assert_eq!(words[..7], ["outboard", "tcp", "LISTEN", "0", "511", "0.0.0.0:6379", "*:*"]);
         assert_eq!(words[7], "users:((\"redis-server\",pid=42))");
         assert_eq!(lines[2].trim(), "cwnd:10");
         let json = socket_json(Owner::Both, &listener);
         assert_eq!((&json["details"]["cwnd"], &json["owner"]), (&"10".into(), &"both".into()));
-        // The kernel's half of the listener, one at another port, and a connection it accepted.
-        let kernels = ["[::]:6379", "0.0.0.0:22", "10.0.0.1:6379"].map(|local| SocketInfo {
+        // The kernel's halves of the listeners, one at another port, and a connection it accepted.
+        let locals = ["0.0.0.0:6379", "[::]:6379", "0.0.0.0:22", "10.0.0.1:6379"];
+        let kernels = locals.map(|local| SocketInfo {
             local: local.parse().expect("an address"),
             remote: local.starts_with('1').then(|| "10.0.0.9:5".parse().expect("an address")),
             ..listener.clone()
         });
-        let both = side_by_side(vec![listener], kernels.to_vec());
+        // A listener of each version of IP, as redis has them, is one of both owners each.
+        let both = side_by_side(vec![listener, kernels[1].clone()], kernels.to_vec());
         let owners: Vec<Owner> = both.iter().map(|(owner, _)| *owner).collect();
-        assert_eq!(owners, [Owner::Both, Owner::Kernel, Owner::Kernel]);
-        assert_eq!(both[1].1.local.port(), 22);
+        assert_eq!(owners, [Owner::Both, Owner::Both, Owner::Kernel, Owner::Kernel]);
+        assert_eq!(both[2].1.local.port(), 22);
     }
 }

@@ -31,23 +31,23 @@ pub fn congestion(what: &Tables) -> Result<ExitCode> {
         kinds.into_iter().flat_map(|kind| Case::all().map(move |case| (case, kind))).collect();
     let relayed = Relayed::new()?;
     let kernels = relayed.run(&wanted, what.jobs)?;
-    println!("{}", heading());
+    tell!("{}", heading());
     let mut far = 0;
     for (kind, cells) in kinds.iter().zip(kernels.chunks(kernels.len() / kinds.len())) {
-        println!(
+        tell!(
             "\n## {}\n\n| rtt | buffer | loss | flows | Outboard | kernel | ratio |",
             kind.name()
         );
-        println!("|---|---|---|---|---|---|---|");
+        tell!("|---|---|---|---|---|---|---|");
         for (case, kernel) in Case::all().zip(cells) {
             let ours = run(&case, *kind);
             let ratio = ours.goodput_percent() / kernel.goodput_percent().max(0.1);
             let is_far = (1.0 - ratio).abs() * 100.0 > NEAR_PERCENT;
             far += usize::from(is_far && *kind == CongestionKind::Bbr);
-            println!("{}", row(&case, &ours, kernel, ratio));
+            tell!("{}", row(&case, &ours, kernel, ratio));
         }
     }
-    println!("\n{far} cells of bbr differ by more than {NEAR_PERCENT} percent.");
+    tell!("\n{far} cells of bbr differ by more than {NEAR_PERCENT} percent.");
     Ok(if far == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

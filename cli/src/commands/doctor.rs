@@ -9,7 +9,6 @@ use rustix::process::Resource;
 use serde::Serialize;
 use shm::control::SocketInfo;
 
-use crate::failure::Result;
 use crate::firewall::{Firewall, listed};
 use crate::{config, lab, observer::Observer, users};
 
@@ -64,7 +63,7 @@ impl Check {
 }
 
 /// Prints all checks.
-pub fn doctor(json: bool) -> Result<()> {
+pub fn doctor(json: bool) {
     let mut checks = vec![kernel(), cores()];
     checks.extend(capabilities());
     let (engine, accelerated) = engine();
@@ -77,8 +76,8 @@ pub fn doctor(json: bool) -> Result<()> {
     checks.extend([library(), programs()]);
     checks.extend(engine);
     if json {
-        println!("{}", serde_json::to_string_pretty(&checks).unwrap_or_default());
-        return Ok(());
+        tell!("{}", serde_json::to_string_pretty(&checks).unwrap_or_default());
+        return;
     }
     for check in &checks {
         let mark = match check.verdict {
@@ -86,12 +85,11 @@ pub fn doctor(json: bool) -> Result<()> {
             Verdict::Fair => "fair",
             Verdict::Lacking => "LACKS",
         };
-        println!("{mark:<6} {:<23} {}", check.subject, check.found);
+        tell!("{mark:<6} {:<23} {}", check.subject, check.found);
         if let Some(advice) = &check.advice {
-            println!("{:30} -> {advice}", "");
+            tell!("{:30} -> {advice}", "");
         }
     }
-    Ok(())
 }
 
 fn kernel() -> Check {
@@ -334,8 +332,12 @@ fn firewall_checks(firewall: &Firewall, accelerated: &[SocketInfo]) -> Vec<Check
         rules => Check::fair(
             SUBJECT,
             format!(
-                "{} rules that traffic of accelerated sockets does not pass: {}",
-                rules.len(),
+                "{} that traffic of accelerated sockets does not pass: {}",
+                if let [_] = rules {
+                    "one rule".to_owned()
+                } else {
+                    format!("{} rules", rules.len())
+                },
                 listed(&rules.iter().collect::<Vec<_>>())
             ),
             advice,

@@ -321,9 +321,7 @@ fn reserved_ports(ports: &[port::PortSpec]) -> u64 {
 }
 
 fn open(spec: &port::PortSpec) -> Result<PortSetup> {
-    let fail = |error: port::OpenError| {
-        Failure::new(error.to_string(), "`outboard doctor` shows what this machine offers")
-    };
+    let fail = |error: port::OpenError| Failure::whole(error.to_string());
     let fds = port::open(spec).map_err(fail)?;
     if let Some(mode) = &fds.description.mode {
         say(&format!("{}: {mode}", fds.description.label));
@@ -352,10 +350,13 @@ fn open(spec: &port::PortSpec) -> Result<PortSetup> {
 }
 
 /// `outboard check-config`: what a file says, or its first mistake.
+///
+/// # Errors
+/// The first mistake.
 pub fn check(file: &Path) -> Result<()> {
     let settings = config::settings(Some(file), &Flags::default())?;
     print!("{}", summary(&settings));
-    println!("{} is correct", file.display());
+    tell!("{} is correct", file.display());
     Ok(())
 }
 

@@ -73,6 +73,9 @@ pub fn run(run: &Run) -> Result<ExitCode> {
 }
 
 /// The preload library: beside the executable, or in ../lib/outboard.
+///
+/// # Errors
+/// When it is in neither place.
 pub fn library() -> Result<PathBuf> {
     let executable =
         std::env::current_exe().explain("cannot find the own executable", "mount /proc")?;
@@ -162,6 +165,9 @@ fn start_private_engine(run: &Run) -> Result<PathBuf> {
 
 /// `outboard launch-engine`: starts `outboard engine` with `arguments`, waits until it is ready
 /// and ends, so that the engine becomes a child of init.
+///
+/// # Errors
+/// When the engine does not start.
 pub fn launch_engine(arguments: &[OsString]) -> Result<ExitCode> {
     let executable =
         std::env::current_exe().explain("cannot find the own executable", "mount /proc")?;

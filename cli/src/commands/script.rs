@@ -98,7 +98,7 @@ pub fn alone(path: &Path) -> ExitCode {
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            println!("{why}");
+            tell!("{why}");
             ExitCode::FAILURE
         }
     }
@@ -219,20 +219,20 @@ fn tell(ran: &[Ran], what: &Scripts) -> bool {
         let name = one.path.display();
         if lines.is_empty() {
             if !what.brief {
-                println!("{name}: {word}");
+                tell!("{name}: {word}");
             }
         } else {
             failed += 1;
             for line in lines {
-                println!("{name}: {line}");
+                tell!("{name}: {line}");
             }
         }
     }
-    println!("{} scripts, {failed} failed", ran.len());
+    tell!("{} scripts, {failed} failed", ran.len());
     if what.kernel {
         let judged = verified + differ + not_applicable;
         let share = if judged == 0 { 0.0 } else { 100.0 * f64::from(verified) / f64::from(judged) };
-        println!(
+        tell!(
             "{verified} verified by the kernel ({share:.1}%), {differ} where the kernel differs, \
              {not_applicable} not applicable"
         );

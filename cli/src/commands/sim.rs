@@ -60,7 +60,7 @@ pub fn sim(runs: &Runs) -> Result<ExitCode> {
     let summary =
         runner::range(runs.seeds.clone(), runs.settings, runs.failures_max, |seed, so_far| {
             for failure in so_far.failures.iter().skip(told) {
-                println!("{failure}");
+                tell!("{failure}");
             }
             told = so_far.failures.len();
             if shows && seed % 20 == 0 {
@@ -74,7 +74,7 @@ pub fn sim(runs: &Runs) -> Result<ExitCode> {
     if runs.seeds.start() != runs.seeds.end() {
         print!("{}", summary.table);
     }
-    println!(
+    tell!(
         "{} seeds clean, {} failed; {} frames, {} virtual seconds in {:.1?}",
         summary.table.runs(),
         summary.failures.len(),

@@ -14,6 +14,9 @@ use crate::kernel_sockets;
 use crate::observer::{Observer, Stats};
 
 /// Shows rates every `interval`, `count` times or until interrupted.
+///
+/// # Errors
+/// When no engine answers, or it ends.
 pub fn top(socket: &Path, interval: Duration, count: Option<u64>) -> Result<()> {
     let mut observer = Observer::connect(socket)?;
     let interfaces = observer.shared_interfaces()?;

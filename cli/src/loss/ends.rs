@@ -89,7 +89,7 @@ fn receive(address: SocketAddr, bytes: u64) -> Result<()> {
         return Err(Failure::new(format!("{at} bytes arrived of {bytes}"), "report this"));
     }
     stream.write_all(&at.to_be_bytes()).explain("cannot answer", retry)?;
-    println!("{at} bytes arrived, each as it was sent");
+    tell!("{at} bytes arrived, each as it was sent");
     Ok(())
 }
 
