@@ -516,6 +516,11 @@ impl Endpoint {
         self.set_option(OptionName::FastOpen, 0)
     }
 
+    /// Its workers and its number with each.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (usize, u32)> {
+        self.inner.parts.iter().map(|part| (part.worker, part.view.index()))
+    }
+
     /// Gives a listener Fast Open keys of its own; the former one's cookies are believed, too.
     pub fn set_fast_open_keys(&self, primary: u128, backup: Option<u128>) -> Result<(), Errno> {
         let _call = self.call_as(Kind::Listener)?;

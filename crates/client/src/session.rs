@@ -50,6 +50,8 @@ pub struct Session {
     /// Threads that sleep in `wait_until`.
     parked: Mutex<Vec<Arc<std::os::fd::OwnedFd>>>,
     next_driver: AtomicUsize,
+    /// Held from telling the engine of keys for the next endpoint until that is there.
+    asking_with_keys: Mutex<()>,
 }
 
 /// What the engine reaches, as it said last.
@@ -101,6 +103,7 @@ impl Session {
             starved: Mutex::default(),
             parked: Mutex::default(),
             next_driver: AtomicUsize::new(0),
+            asking_with_keys: Mutex::default(),
         }))
     }
 
@@ -322,15 +325,25 @@ impl Session {
         }
     }
 
+    pub(crate) fn asking_with_keys(&self) -> &Mutex<()> {
+        &self.asking_with_keys
+    }
+
+    pub(crate) fn workers(&self) -> usize {
+        self.drivers.len()
+    }
+
+    pub(crate) fn next_worker(&self) -> usize {
+        self.next_driver.fetch_add(1, Ordering::Relaxed) % self.drivers.len()
+    }
+
     /// Serves the listening kernel socket `kernel`, which stays the program's.
     pub fn listen(
         self: &Arc<Self>,
         kernel: BorrowedFd<'_>,
         backlog: u32,
     ) -> Result<Endpoint, RequestError> {
-        let (endpoints, local) =
-            self.ask(kernel, |serial| ToEngine::Listen { serial, context: 0, backlog })?;
-        self.granted(Kind::Listener, &endpoints, local)
+        self.listen_signed(kernel, backlog, &[])
     }
 
     /// Serves the bound kernel UDP socket `kernel`, which stays the program's.
@@ -383,7 +396,16 @@ impl Session {
         token: Option<Token>,
         options: &ConnectOptions,
     ) -> Result<Endpoint, RequestError> {
-        let worker = self.next_driver.fetch_add(1, Ordering::Relaxed) % self.drivers.len();
+        self.connect_on(self.next_worker(), remote, token, options)
+    }
+
+    pub(crate) fn connect_on(
+        self: &Arc<Self>,
+        worker: usize,
+        remote: SocketAddr,
+        token: Option<Token>,
+        options: &ConnectOptions,
+    ) -> Result<Endpoint, RequestError> {
         let token = token.map_or(0, |token| token.0);
         let request = Request::Connect { remote, token, options: *options };
         match self.call(worker, &request)? {

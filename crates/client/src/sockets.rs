@@ -27,6 +27,7 @@ mod notices;
 mod options;
 mod own_options;
 mod poll;
+mod signing;
 mod socket;
 mod streams;
 mod table;

@@ -15,6 +15,7 @@ pub fn of_request(error: RequestError) -> Errno {
         RequestError::TooLong => Errno::MSGSIZE,
         RequestError::WaitNeighbor => Errno::AGAIN,
         RequestError::HostUnreachable => Errno::HOSTUNREACH,
+        RequestError::Unknown => Errno::NOENT,
     }
 }
 

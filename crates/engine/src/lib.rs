@@ -37,6 +37,7 @@ mod send;
 pub mod service;
 pub mod session;
 mod sessions;
+mod signing;
 mod sleep;
 mod spans;
 pub mod ss;

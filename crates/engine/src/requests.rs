@@ -145,6 +145,7 @@ impl Worker {
             Request::NameSource { endpoint, interface, group, source, is_named } => {
                 self.name_source(place, endpoint, (interface, group), source, is_named)
             }
+            Request::SetKey { endpoint, part } => self.set_key(place, endpoint, &part),
         };
         match reply {
             Ok(reply) => reply,
@@ -213,6 +214,10 @@ impl Worker {
             return Err(Errno::OPNOTSUPP);
         }
         let session = self.sessions.at(place).ok_or(Errno::BADF)?;
+        let keys = match wanted.signed {
+            true => std::mem::take(&mut session.keys_of_next),
+            false => Vec::new(),
+        };
         let local = match token {
             0 => None,
             token => Some(session.tokens.remove(&token).ok_or(Errno::ADDRNOTAVAIL)?),
@@ -238,6 +243,7 @@ impl Worker {
         let owner = Holder::Endpoint { place, index }.owner();
         match self.stack.tcp_connect(now, remote, local, options, owner) {
             Ok(id) => {
+                self.give_keys(id, keys);
                 self.set_role(place, index, Role::Stream(Stream::new(id, options)));
                 if let Ok(levels) = self.stack.tcp_levels(id)
                     && levels.awaits_data
@@ -543,6 +549,7 @@ impl Worker {
         backlog: u32,
     ) -> Result<u32, Refusal> {
         let place = self.place_of(session)?;
+        let keys = self.sessions.at(place).map(|session| std::mem::take(&mut session.keys_of_next));
         self.refuse_at_end()?;
         let shared = self.listeners.find(shown.local).and_then(|of| self.listeners.peek(of));
         if shared.is_some_and(|listener| listener.attached().len() >= SHARERS_MAX) {
@@ -586,6 +593,9 @@ impl Worker {
                 }
             }
         };
+        if let Some(id) = self.listeners.at(of).map(|listener| listener.id) {
+            self.give_keys(id, keys.unwrap_or_default());
+        }
         self.listeners.attach(of, place, index);
         self.set_role(place, index, Role::Listener(of));
         self.note_shown(place, index, shown.cookie);

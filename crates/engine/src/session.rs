@@ -18,6 +18,7 @@ use crate::lane::Lane;
 use crate::linger::Orphan;
 use crate::pool::Pool;
 use crate::promises::Promises;
+use crate::signing::PeerKey;
 use crate::spans::Spans;
 
 /// The pipe ends of a lane that the engine keeps.
@@ -122,6 +123,10 @@ pub struct Session {
     pub record_ends: Vec<u64>,
     /// Bytes to be told of (SO_TIMESTAMPING) among the same descriptors, and what.
     pub stamps: Vec<(u64, u8)>,
+    /// Keys for the listener or the connection that is made next.
+    pub keys_of_next: Vec<PeerKey>,
+    /// A key of which only a part has come.
+    pub key_begun: Vec<u8>,
     /// Listening endpoints whose waiting connections are not shown for lack of buffers.
     pub waiting_to_accept: Vec<u32>,
     /// Endpoints that hold pages and were not asked to ring when they have read them.
@@ -196,6 +201,8 @@ impl Session {
             waiting_for_span: Vec::new(),
             record_ends: Vec::new(),
             stamps: Vec::new(),
+            keys_of_next: Vec::new(),
+            key_begun: Vec::new(),
             waiting_to_accept: Vec::new(),
             unswept: Vec::new(),
             orphans: Vec::new(),

@@ -182,6 +182,27 @@ fn give(
     }
 }
 
+/// Signs a frame with its payload, where it is to be (RFC 2385). What the client changes in the payload
+/// after that makes the peer drop the segment.
+fn sign(
+    stack: &Stack,
+    sessions: &mut Sessions,
+    scratch: &mut Scratch,
+    frame: Transmit,
+    header: &mut [u8; HEADER_MAX],
+) -> Transmit {
+    if frame.unsigned {
+        let Scratch { places, bounce, counted, .. } = scratch;
+        bounce.clear();
+        // Where the payload has been released, the frame is dropped later.
+        if let Some(region) = locate(sessions, &frame.payload, places, counted) {
+            append(region, places, bounce);
+        }
+        stack.tcp_sign(&frame, header, bounce);
+    }
+    Transmit { unsigned: false, ..frame }
+}
+
 /// Sends what the stack has for a port, at most `limit` frames; returns how many.
 pub fn transmit(
     attached: &mut Attached,
@@ -199,7 +220,10 @@ pub fn transmit(
                 header = bytes;
                 Some(held)
             }
-            None => stack.poll_transmit(now, attached.interface, &mut header),
+            None => {
+                let next = stack.poll_transmit(now, attached.interface, &mut header);
+                next.map(|frame| sign(stack, sessions, scratch, frame, &mut header))
+            }
         };
         let Some(frame) = next else { return sent };
         let outcome =
@@ -233,6 +257,7 @@ pub fn loop_back(
         let Some(transmit) = stack.poll_transmit(now, InterfaceIndex::LOOPBACK, &mut header) else {
             return sent;
         };
+        let transmit = sign(stack, sessions, scratch, transmit, &mut header);
         let mut frame = std::mem::take(&mut scratch.loopback);
         frame.clear();
         frame.extend_from_slice(

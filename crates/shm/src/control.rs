@@ -166,7 +166,8 @@ pub struct RemoteRule {
 }
 
 impl RemoteRule {
-    fn covers(&self, address: IpAddr) -> bool {
+    /// Whether an address lies in the network.
+    pub fn covers(&self, address: IpAddr) -> bool {
         let shift = |width: u32| width.saturating_sub(u32::from(self.prefix));
         match (self.network, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {

@@ -134,7 +134,40 @@ pub enum Request {
         /// The one before, whose cookies are still believed.
         backup: Option<u128>,
     },
+    /// Set or take back the key that the segments of some peers are signed with (RFC 2385): of a
+    /// listener or a connection, or ([`NEXT_ENDPOINT`]) of the one that is made next in this session. A
+    /// key comes in parts, each behind the one before. Reply: [`Reply::Done`].
+    SetKey {
+        /// Which endpoint.
+        endpoint: u32,
+        /// Which part of the key.
+        part: KeyPart,
+    },
 }
+
+/// Stands for the listener, or the connection with [`ConnectOptions::signed`], that is asked for next.
+pub const NEXT_ENDPOINT: u32 = u32::MAX;
+
+/// Most bytes of a key that signs segments (TCP_MD5SIG_MAXKEYLEN).
+pub const KEY_BYTES_MAX: usize = 80;
+
+/// A part of a key, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyPart {
+    /// The peers' network.
+    pub network: IpAddr,
+    /// Bits of it that count.
+    pub prefix: u8,
+    /// Where in the key the part lies.
+    pub at: u8,
+    /// Bytes of the whole key; none takes it back.
+    pub key_bytes: u8,
+    /// The part, and zeros.
+    pub bytes: [u8; KEY_PART_BYTES],
+}
+
+/// Bytes of a key in one request.
+pub const KEY_PART_BYTES: usize = 32;
 
 /// Options that an opened connection has from its SYN on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,6 +193,8 @@ pub struct ConnectOptions {
     pub fast_open: bool,
     /// It does so without a cookie (TCP_FASTOPEN_NO_COOKIE).
     pub fast_open_no_cookie: bool,
+    /// Segments are signed with the keys for [`NEXT_ENDPOINT`].
+    pub signed: bool,
 }
 
 macro_rules! option_names {
@@ -448,6 +483,7 @@ impl Request {
                     | u64::from(options.keepalive) << 25
                     | u64::from(options.fast_open) << 26
                     | u64::from(options.fast_open_no_cookie) << 27
+                    | u64::from(options.signed) << 28
                     | u64::from(options.tos) << 32
                     | u64::from(options.ttl) << 40
                     | u64::from(options.maxseg) << 48;
@@ -534,6 +570,20 @@ impl Request {
                 content[4..6].copy_from_slice(&address);
                 21
             }
+            Self::SetKey { endpoint, part } => {
+                let (address, rest) = put_address(SocketAddr::new(part.network, 0));
+                content[0] = u64::from(endpoint)
+                    | u64::from(part.prefix) << 32
+                    | u64::from(part.at) << 40
+                    | u64::from(part.key_bytes) << 48
+                    | rest >> 16 << 56;
+                content[1..3].copy_from_slice(&address);
+                let (words, _) = part.bytes.as_chunks::<8>();
+                for (word, bytes) in content[3..].iter_mut().zip(words) {
+                    *word = u64::from_le_bytes(*bytes);
+                }
+                22
+            }
         };
         Words { kind, serial: 0, content }
     }
@@ -552,6 +602,7 @@ impl Request {
                     keepalive: content[2] >> 25 & 1 != 0,
                     fast_open: content[2] >> 26 & 1 != 0,
                     fast_open_no_cookie: content[2] >> 27 & 1 != 0,
+                    signed: content[2] >> 28 & 1 != 0,
                     tos: (content[2] >> 32) as u8,
                     ttl: (content[2] >> 40) as u8,
                     maxseg: (content[2] >> 48) as u16,
@@ -593,6 +644,22 @@ impl Request {
                 source: take_address([content[4], content[5]], content[3]).ip(),
                 is_named: content[0] >> 40 & 1 != 0,
             },
+            22 => {
+                let mut bytes = [0; KEY_PART_BYTES];
+                let (places, _) = bytes.as_chunks_mut::<8>();
+                for (place, word) in places.iter_mut().zip(&content[3..]) {
+                    *place = word.to_le_bytes();
+                }
+                let network = take_address([content[1], content[2]], content[0] >> 56 << 16);
+                let part = KeyPart {
+                    network: network.ip(),
+                    prefix: (content[0] >> 32) as u8,
+                    at: (content[0] >> 40) as u8,
+                    key_bytes: (content[0] >> 48) as u8,
+                    bytes,
+                };
+                Self::SetKey { endpoint, part }
+            }
             _ => return None,
         })
     }
@@ -741,6 +808,15 @@ mod tests {
             congestion: Some(3),
             fast_open: true,
             fast_open_no_cookie: false,
+            signed: true,
+        };
+        let key_bytes = std::array::from_fn(|at| at as u8);
+        let key = |network: &str| KeyPart {
+            network: network.parse().unwrap(),
+            prefix: 24,
+            at: 32,
+            key_bytes: 80,
+            bytes: key_bytes,
         };
         let mut requests = vec![
             Request::Connect { remote, token: 7, options },
@@ -755,6 +831,8 @@ mod tests {
             Request::ConnectDatagram { endpoint: 7, remote: None },
             Request::SetFastOpenKeys { endpoint: 7, primary: 1 << 100 | 5, backup: None },
             Request::SetFastOpenKeys { endpoint: 7, primary: 6, backup: Some(u128::MAX - 1) },
+            Request::SetKey { endpoint: 8, part: key("10.0.0.0") },
+            Request::SetKey { endpoint: NEXT_ENDPOINT, part: key("2001:db8::") },
             Request::TakeStamp { endpoint: 8 },
             Request::Arrival { endpoint: 8, end: 1 << 40 },
             Request::SetGroup { endpoint: 7, interface: 2, group: remote.ip(), excludes: None },

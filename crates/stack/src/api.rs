@@ -298,6 +298,9 @@ pub struct Transmit {
     pub checksum: Option<(u16, u16)>,
     /// Payload bytes per segment when the frame is to be cut; only on interfaces with `tso`.
     pub gso_bytes: Option<u16>,
+    /// The segment is to be signed with its payload ([`tcp_sign`](crate::Stack::tcp_sign)) before it
+    /// is sent.
+    pub unsigned: bool,
 }
 
 /// The payload of a [`Transmit`].
@@ -711,4 +714,6 @@ pub enum RequestError {
     WaitNeighbor,
     /// The next hop does not answer (EHOSTUNREACH).
     HostUnreachable,
+    /// What is to be taken back was never set (ENOENT).
+    Unknown,
 }

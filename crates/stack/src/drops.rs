@@ -119,6 +119,10 @@ drop_reasons! {
     TcpDeferred => "tcp_deferred",
     /// Signed (RFC 2385), where no key has been agreed on.
     TcpSigned => "tcp_signed",
+    /// Not signed (RFC 2385), where there is a key for the peer.
+    TcpUnsigned => "tcp_unsigned",
+    /// Signed with another key, or changed on the way.
+    TcpBadSignature => "tcp_bad_signature",
     /// The connection table is full.
     TcpTableFull => "tcp_table_full",
     /// The owner has no room for the payload.

@@ -41,6 +41,7 @@ mod scoreboard;
 mod send;
 mod settings;
 mod shape;
+mod signing;
 mod stamps;
 mod state;
 mod tables;
@@ -57,6 +58,7 @@ pub use ecn::EcnMode;
 pub use fast_open::FastOpenKeys;
 pub use progress::TcpProgress;
 pub use settings::{MtuProbing, TcpSettings};
+pub use signing::{KEY_BYTES_MAX, KEYS_MAX, SigningKey};
 pub use stamps::{ACKED, SCHEDULED, SENT, Stamp};
 pub use state::{Input, STATES};
 pub use tables::Tcp;
@@ -111,6 +113,8 @@ pub struct SegmentTx {
     pub ttl: Option<u8>,
     /// Routers must not cut it.
     pub dont_fragment: bool,
+    /// It is to be signed with its payload ([`Tcp::sign`]).
+    pub unsigned: bool,
 }
 
 /// What the way to a destination carries.

@@ -2,9 +2,13 @@
 
 mod options;
 mod seq;
+mod signature;
 
-pub use options::{FastOpenCookie, OPTIONS_LEN_MAX, SackBlock, SackBlocks, TcpOptions, Timestamps};
+pub use options::{
+    FastOpenCookie, OPTIONS_LEN_MAX, SIGNATURE_AT, SackBlock, SackBlocks, TcpOptions, Timestamps,
+};
 pub use seq::SeqNumber;
+pub use signature::{sign, signature};
 
 use crate::{Malformed, NoRoom};
 

@@ -18,7 +18,7 @@ const SYN_OPTIONS: TcpOptions = TcpOptions {
     sack_permitted: true,
     timestamps: Some(Timestamps { value: 0x01020304, echo: 0 }),
     fast_open: None,
-    signed: false,
+    signature: None,
     sack: SackBlocks::NONE,
 };
 
@@ -108,8 +108,40 @@ fn a_signature_is_noted_if_it_has_sixteen_bytes() {
         let mut bytes = vec![19, len];
         bytes.resize(usize::from(len), 7);
         for syn in [false, true] {
-            assert_eq!(TcpOptions::parse(&bytes, syn).signed, is_signed, "{len} bytes");
+            assert_eq!(
+                TcpOptions::parse(&bytes, syn).signature.is_some(),
+                is_signed,
+                "{len} bytes"
+            );
         }
+    }
+}
+
+#[test]
+fn a_signature_is_that_of_another_implementation_and_needs_no_options_nor_sum() {
+    let header = TcpHeader {
+        src_port: 4000,
+        dst_port: 179,
+        seq: SeqNumber(1000),
+        ack: SeqNumber(2000),
+        flags: TcpFlags::PSH.with(TcpFlags::ACK),
+        window: 512,
+        checksum: 0xabcd,
+        urgent: 0,
+    };
+    let options = TcpOptions { signature: Some([0; 16]), ..TcpOptions::NONE };
+    let mut bytes = [0; 40];
+    assert_eq!(header.emit(&options, &mut bytes), Ok(40));
+    // Of Python's hashlib over the parts that RFC 2385 names.
+    for (src, dst, sum) in [
+        ("10.0.0.1", "10.0.0.2", 0xd163_4085_ed14_d913_f67e_6f3e_b1c6_67a5_u128),
+        ("2001:db8::1", "2001:db8::2", 0x8d85_ffb5_287d_ef81_901d_0838_fc14_d6a8),
+    ] {
+        let ends: [IpAddr; 2] = [src, dst].map(|end| end.parse().expect("an address"));
+        tcp::sign(ends[0], ends[1], &mut bytes, b"hello", b"secret");
+        let told = tcp::parse(&bytes).expect("a segment").options.signature;
+        assert_eq!(told, Some(sum.to_be_bytes()), "{src}");
+        assert_eq!(bytes[tcp::SIGNATURE_AT], sum.to_be_bytes());
     }
 }
 

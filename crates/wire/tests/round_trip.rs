@@ -87,7 +87,7 @@ fn syn_options() -> impl Strategy<Value = TcpOptions> {
             sack_permitted,
             timestamps,
             fast_open,
-            signed: false,
+            signature: None,
             sack: SackBlocks::NONE,
         },
     )

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use stack::api::*;
-use stack::tcp::{EcnMode, FastOpenKeys, MtuProbing};
+use stack::tcp::{EcnMode, FastOpenKeys, MtuProbing, SigningKey};
 use stack::{Config, HEADER_MAX, Limits, Stack};
 use wire::checksum::Sum;
 use wire::ethernet::EtherType;
@@ -278,6 +278,15 @@ impl Run {
                     0 => stack.tcp_written(now, id, *end),
                     _ => stack.tcp_written_more(now, id, *end),
                 };
+            }
+            15 => {
+                let peers = [
+                    Cidr { address: PEER.into(), prefix: 24 },
+                    Cidr { address: PEER_V6.into(), prefix: 64 },
+                ];
+                let shape = input.byte();
+                let key = (shape & 2 != 0).then(|| SigningKey::new(&[shape; 9])).flatten();
+                let _ = stack.tcp_set_key(id, peers[usize::from(shape & 1)], key);
             }
             11 => drop(stack.tcp_push(now, id)),
             12 => drop(stack.tcp_set_quickack(now, id, input.byte() & 1 != 0)),

@@ -258,7 +258,10 @@ impl Sockets {
         }
         let mut options = self.connect_options(socket);
         options.fast_open = fast;
-        let endpoint = attachment.session.connect(to, token, &options).map_err(refused)?;
+        let mut keys = held(socket.keys.lock()).clone();
+        keys.retain(|key| key.is_for(to.ip()));
+        let session = &attachment.session;
+        let endpoint = session.connect_signed(to, token, &options, &keys).map_err(refused)?;
         let id = endpoint.id();
         self.apply_remembered(socket, &endpoint);
         if !socket.become_connection(endpoint, attachment.clone()) {

@@ -342,7 +342,9 @@ impl Sockets {
             let backlog = u32::try_from(listening.backlog).unwrap_or(0);
             // As it was before the question, so that no change is missed.
             let reach = attachment.session.reach();
-            match self.lent(fd, |kernel| attachment.session.listen(kernel, backlog)) {
+            let keys = held(socket.keys.lock()).clone();
+            let session = &attachment.session;
+            match self.lent(fd, |kernel| session.listen_signed(kernel, backlog, &keys)) {
                 Ok(endpoint) => {
                     granted = Some(endpoint.id());
                     self.apply_remembered(socket, &endpoint);

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::notices::Notice;
 use super::own_options::{SO_TIMESTAMPING_NEW, is_about_time, is_own, usual};
+use super::signing::{Asked, is_key, parse};
 use super::socket::{Connection, Socket, held, timeout};
 use super::{Errno, Sockets, Verdict};
 use crate::{ConnectOptions, Endpoint, Kind, OptionName};
@@ -23,8 +24,6 @@ const SNDTIMEO_NEW: i32 = 67;
 /// linux/tcp.h; not in the libc crate.
 const TCP_FASTOPEN_KEY: i32 = 33;
 const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
-const TCP_MD5SIG: i32 = 14;
-const TCP_MD5SIG_EXT: i32 = 32;
 const TCP_AO_ADD_KEY: i32 = 38;
 const TCP_REPAIR: i32 = 19;
 const TCP_QUEUE_SEQ: i32 = 21;
@@ -94,16 +93,16 @@ fn is_silent(level: i32, name: i32) -> bool {
 
 /// Options that choose a way of the kernel's, or have segments signed: only the kernel can follow.
 fn is_for_kernel(level: i32, name: i32) -> bool {
-    signs(level, name)
+    signs_otherwise(level, name)
         || matches!(
             (level, name),
             (SOCKET, libc::SO_MARK | libc::SO_BINDTODEVICE | libc::SO_BINDTOIFINDEX)
         )
 }
 
-/// Keys to sign segments with.
-fn signs(level: i32, name: i32) -> bool {
-    level == TCP && matches!(name, TCP_MD5SIG | TCP_MD5SIG_EXT | TCP_AO_ADD_KEY)
+/// Keys to sign segments with in a way that only the kernel knows.
+fn signs_otherwise(level: i32, name: i32) -> bool {
+    (level, name) == (TCP, TCP_AO_ADD_KEY)
 }
 
 /// Whether an option's value has four bytes at the least: all but those of IP, which may have one, and
@@ -237,9 +236,21 @@ impl Sockets {
         }
         match socket.connection() {
             None => {
-                self.set_before(&socket, level, name, bytes);
-                if is_for_kernel(level, name) && bytes.iter().any(|byte| *byte != 0) {
-                    if signs(level, name) {
+                let is_kernels = match is_key(level, name).then(|| parse(socket.v6, name, bytes)) {
+                    Some(Ok(Asked::Key(key))) => {
+                        self.remember_key(&socket, key);
+                        false
+                    }
+                    Some(Ok(Asked::OfInterface)) => true,
+                    // The kernel refuses it, too.
+                    Some(Err(_)) => false,
+                    None => {
+                        self.set_before(&socket, level, name, bytes);
+                        is_for_kernel(level, name) && bytes.iter().any(|byte| *byte != 0)
+                    }
+                };
+                if is_kernels {
+                    if signs_otherwise(level, name) || is_key(level, name) {
                         // Nobody without the key may come in on the other side.
                         self.leave_engine(&socket);
                     }
@@ -325,7 +336,7 @@ impl Sockets {
     fn leave_for_its_way(&self, socket: &Arc<Socket>) {
         let Some(era) = self.era().filter(|_| !socket.has_engine_side()) else { return };
         self.notice(Notice::OwnWay, || {
-            "a socket with a mark, a device or keys of its own (SO_MARK, SO_BINDTODEVICE, TCP_MD5SIG) \
+            "a socket with a mark, a device or keys of its own (SO_MARK, SO_BINDTODEVICE, TCP_AO_ADD_KEY) \
              goes through the kernel, which alone can follow them"
                 .into()
         });
@@ -383,7 +394,10 @@ impl Sockets {
                 | TCP_FASTOPEN_KEY
                 | TCP_FASTOPEN_NO_COOKIE,
             ) => return Err(Errno::INVAL),
-            _ if signs(level, name) => {
+            _ if is_key(level, name) => {
+                return self.set_key_of(socket, connection, name, bytes);
+            }
+            _ if signs_otherwise(level, name) => {
                 self.keep_option(socket, level, name, bytes)?;
                 self.name_option(level, name, "is refused (ENOPROTOOPT)");
                 return Err(Errno::NOPROTOOPT);
@@ -621,6 +635,7 @@ impl Sockets {
                 .and_then(|code| u8::try_from(code).ok()),
             fast_open: false,
             fast_open_no_cookie: number(TCP, TCP_FASTOPEN_NO_COOKIE) != 0,
+            signed: false,
         }
     }
 

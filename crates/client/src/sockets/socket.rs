@@ -14,7 +14,7 @@ use super::notices::Notice;
 use super::streams::StreamMarks;
 use super::waiter::{OUT_OF_THE_WAY, Waiter};
 use super::{Era, Kernel, Sockets, Verdict};
-use crate::{Endpoint, Readiness};
+use crate::{Endpoint, PeerKey, Readiness};
 
 /// A connection of the engine, with the session that it belongs to.
 #[derive(Debug)]
@@ -91,6 +91,8 @@ pub(super) struct Socket {
     pub send_timeout_ns: AtomicU64,
     /// TCP_FASTOPEN_KEY: a key, and the one before.
     pub fast_open_keys: Mutex<Option<(u128, Option<u128>)>>,
+    /// TCP_MD5SIG: keys of the connections that it makes or accepts.
+    pub keys: Mutex<Vec<PeerKey>>,
     /// Options set before the engine came in: (level, name, value).
     pub options: Mutex<Vec<(i32, i32, i32)>>,
     /// Of a UDP socket.
@@ -129,6 +131,7 @@ impl Socket {
             send_timeout_ns: AtomicU64::new(0),
             options: Mutex::new(Vec::new()),
             fast_open_keys: Mutex::new(None),
+            keys: Mutex::default(),
             marks: Marks::default(),
             streams: StreamMarks::default(),
             groups: Mutex::default(),

@@ -337,6 +337,7 @@ impl Engine {
             Request::Info { .. }
             | Request::Progress { .. }
             | Request::SetFastOpenKeys { .. }
+            | Request::SetKey { .. }
             | Request::TakeStamp { .. }
             | Request::Arrival { .. }
             | Request::SetGroup { .. }

@@ -449,5 +449,6 @@ fn put_packet(
         payload: Payload::None,
         checksum: None,
         gso_bytes: None,
+        unsigned: false,
     })
 }

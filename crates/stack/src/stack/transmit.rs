@@ -184,6 +184,7 @@ impl Stack {
             payload: Payload::None,
             checksum: None,
             gso_bytes: None,
+            unsigned: false,
         })
     }
 
@@ -218,6 +219,7 @@ impl Stack {
             payload: Payload::Own { start: packet.start, len: packet.len },
             checksum: None,
             gso_bytes: None,
+            unsigned: false,
         })
     }
 
@@ -304,6 +306,7 @@ impl Stack {
             payload: segment.payload,
             checksum: Some((l4, TCP_CHECKSUM as u16)),
             gso_bytes: segment.gso_bytes,
+            unsigned: segment.unsigned,
         })
     }
 

@@ -89,6 +89,7 @@ impl Hot {
             hold: Hold::None,
             more: false,
             tso: false,
+            signed: false,
             interactive: false,
             fin_received: false,
             cwnd_limited: false,
@@ -149,6 +150,7 @@ impl Cold {
             retransmits: 0,
             stamps: None,
             chronicle: Chronicle::default(),
+            key: None,
         }
     }
 }
@@ -175,6 +177,8 @@ impl Connection<'_> {
         hot.cork = options.cork;
         hot.syn_due = true;
         hot.timestamps = step.shared.settings.timestamps;
+        hot.signed = self.cold.key.is_some();
+        self.settle_signing();
         self.ask_for_ecn(step.shared.settings.ecn);
         self.update_mss();
         self.hot.window = Window::initial(u32::from(self.hot.mss));
@@ -266,6 +270,7 @@ impl Connection<'_> {
                 }),
                 syn: None,
                 tos: self.cold.options.tos,
+                key: self.cold.key.clone(),
             });
             step.shared.counters.resets_sent += 1;
         }

@@ -23,6 +23,7 @@ use super::reply::Reply;
 use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
 use super::shape::{Hold, Records};
+use super::signing::SigningKey;
 use super::stamps::Stamps;
 use super::state::Input;
 use super::tlp::Tlp;
@@ -194,6 +195,8 @@ pub struct Hot {
     pub more: bool,
     /// The interface cuts large segments.
     pub tso: bool,
+    /// Segments are signed ([`Cold::key`]).
+    pub signed: bool,
     /// Answers follow what is received: acknowledgements can ride on them.
     pub interactive: bool,
     /// The peer's FIN is within `rcv_nxt`.
@@ -323,6 +326,8 @@ pub struct Cold {
     pub stamps: Option<Box<Stamps>>,
     /// Where its time went, and what arrived.
     pub chronicle: Chronicle,
+    /// What segments are signed with.
+    pub key: Option<Box<SigningKey>>,
 }
 
 const _: () = assert!(

@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::fast_open::FastOpenKeys;
+use super::signing::SigningKeys;
 use crate::api::{Instant, Local, Owner, SocketId, TcpOptions};
 
 /// Set in the index of every listener's id.
@@ -50,6 +51,8 @@ pub struct Listener {
     pub fast_open_resets: VecDeque<Instant>,
     /// Keys of its own.
     pub fast_open_keys: Option<FastOpenKeys>,
+    /// What the segments of some peers are signed with.
+    pub keys: SigningKeys,
     /// When it last answered a SYN with a cookie for want of room.
     pub overflowed_at: Option<Instant>,
     /// Has an event queued.
@@ -185,6 +188,7 @@ impl Listeners {
             fast_open_waiting: 0,
             fast_open_resets: VecDeque::new(),
             fast_open_keys: None,
+            keys: SigningKeys::default(),
             overflowed_at: None,
             event_queued: false,
             generation,

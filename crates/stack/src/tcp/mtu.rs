@@ -86,7 +86,7 @@ impl Connection<'_> {
     //# A PL MUST adjust the MPS indicated by DPLPMTUD to account for any additional overhead
     //# introduced by the PL.
     fn headers(&self) -> u16 {
-        self.cold.fixed_headers() + if self.hot.timestamps { 12 } else { 0 }
+        self.cold.fixed_headers() + self.option_bytes()
     }
 
     /// The largest packet that a search may find: what the path is said to take, and the peer.

@@ -91,6 +91,9 @@ impl Tcp {
             return Verdict::Ordinary;
         }
         let Some(entry) = self.listeners.listener_mut(listener) else { return Verdict::Ordinary };
+        if entry.key_of(remote).is_some() {
+            return Verdict::Ordinary;
+        }
         let most = match entry.options.fast_open_queue {
             0 if switch & ALL_LISTENERS != 0 => entry.backlog,
             most => most,
@@ -165,10 +168,12 @@ impl Tcp {
     ) -> Result<u32, DropReason> {
         let entry = self.listeners.listener(listener).ok_or(DropReason::TcpNoSocket)?;
         let options = entry.options;
+        let key = entry.key_of(remote).cloned().map(Box::new);
         let index = self.allocate().ok_or(DropReason::TcpTableFull)?;
         let mut cold = Cold::new(local, remote, options, route.mtu);
         cold.listener = Some(listener);
         cold.half_open = true;
+        cold.key = key;
         self.install(now, index, cold, TcpState::SynReceived, route, iss, Owner::NONE);
         if let (Some(entry), Some(new)) =
             (self.listeners.listener_mut(listener), self.hot.get(index as usize))
@@ -197,9 +202,10 @@ impl Tcp {
         entry.overflowed_at = Some(now);
         let options = entry.options;
         let Ends { local, remote } = ends;
+        let key = entry.key_of(remote).cloned().map(Box::new);
         let settings = self.shared.settings;
         let mut offer = segment.options;
-        offer.timestamps = offer.timestamps.filter(|_| settings.timestamps);
+        offer.timestamps = offer.timestamps.filter(|_| settings.timestamps && key.is_none());
         offer.window_scale = offer.window_scale.filter(|_| settings.window_scaling);
         offer.sack_permitted &= settings.sack;
         if offer.timestamps.is_none() {
@@ -240,6 +246,7 @@ impl Tcp {
                 sack_permitted: offer.sack_permitted,
             }),
             tos: options.tos,
+            key,
         });
         self.shared.counters.syn_cookies_sent += 1;
         Ok(())

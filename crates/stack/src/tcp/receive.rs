@@ -29,7 +29,7 @@
 //# whether it is in sequence or it must be queued for later delivery.
 //! with the checks of RFC 5961 and 7323.
 
-use wire::tcp::{SackBlock, SackBlocks, TcpFlags, TcpSegment};
+use wire::tcp::{OPTIONS_LEN_MAX, SackBlock, SackBlocks, TcpFlags, TcpSegment};
 
 use super::connection::{Connection, Hot, NEVER, Step};
 use super::intervals::{Insertion, Range};
@@ -126,7 +126,8 @@ impl Connection<'_> {
         let syn_bytes = self.cold.fast_open.as_ref().map_or(0, |begun| begun.syn_bytes);
         if header.flags.ack() && header.ack.since(self.hot.iss + 1) > syn_bytes {
             step.reply =
-                Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment);
+                Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment)
+                    .map(|reset| reset.signed_with(self.cold.key.as_deref()));
             return Err(DropReason::TcpBadAck);
         }
         if header.flags.ack() && !header.flags.rst() && !self.is_echo_plausible(step.now, segment) {
@@ -828,7 +829,10 @@ impl Connection<'_> {
         if !self.hot.sack {
             return blocks;
         }
-        let most = if self.hot.timestamps { 3 } else { 4 };
+        let most = (OPTIONS_LEN_MAX.saturating_sub(usize::from(self.option_bytes()) + 4)) / 8;
+        if most == 0 {
+            return blocks;
+        }
         let block =
             |hot: &Hot, r: Range| SackBlock { left: hot.ack(r.start), right: hot.ack(r.end) };
         //= https://www.rfc-editor.org/rfc/rfc2883#section-4

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, TcpSegment, Timestamps};
 
+use super::signing::SigningKey;
 use crate::api::InterfaceIndex;
 
 /// What the SYN and ACK of no connection (a SYN cookie) says beside its timestamps.
@@ -19,7 +20,7 @@ pub struct SynOptions {
 }
 
 /// A segment without payload, complete in itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// Where it goes out.
     pub interface: InterfaceIndex,
@@ -41,6 +42,8 @@ pub struct Reply {
     pub syn: Option<SynOptions>,
     /// Type of service.
     pub tos: u8,
+    /// What it is signed with.
+    pub key: Option<Box<SigningKey>>,
 }
 
 impl Reply {
@@ -80,7 +83,14 @@ impl Reply {
             timestamps: None,
             syn: None,
             tos: 0,
+            key: None,
         })
+    }
+
+    /// The same, signed where there is a key.
+    pub fn signed_with(mut self, key: Option<&SigningKey>) -> Reply {
+        self.key = key.cloned().map(Box::new);
+        self
     }
 
     /// The header to emit.
@@ -95,7 +105,8 @@ impl Reply {
             checksum: 0,
             urgent: 0,
         };
-        let mut options = TcpOptions { timestamps: self.timestamps, ..TcpOptions::NONE };
+        let signature = self.key.is_some().then_some([0; 16]);
+        let mut options = TcpOptions { timestamps: self.timestamps, signature, ..TcpOptions::NONE };
         if let Some(SynOptions { mss, window_scale, sack_permitted }) = self.syn {
             options = TcpOptions { mss: Some(mss), window_scale, sack_permitted, ..options };
         }

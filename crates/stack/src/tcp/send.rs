@@ -167,7 +167,17 @@ impl Connection<'_> {
             checksum: 0,
             urgent: urgent.unwrap_or(0),
         };
+        options.signature = self.hot.signed.then_some([0; 16]);
         let header_bytes = header.emit(&options, out).ok()? as u16;
+        let mut unsigned = self.hot.signed;
+        if unsigned
+            && matches!(payload, Payload::None)
+            && let (Some(key), Some(header)) =
+                (&self.cold.key, out.get_mut(..usize::from(header_bytes)))
+        {
+            key.sign(self.cold.local, self.cold.remote, header, &[]);
+            unsigned = false;
+        }
         let unit = match payload {
             Payload::Stream { len, .. } => gso_bytes.map_or(len, u32::from),
             _ => 1,
@@ -188,6 +198,7 @@ impl Connection<'_> {
             //# In IPv4, a probe packet MUST be sent with the Don't Fragment (DF) bit set in the IP
             //# header and without network layer endpoint fragmentation.
             dont_fragment: self.cold.options.pmtu != PathMtuDiscovery::Dont,
+            unsigned,
         })
     }
 
@@ -618,7 +629,7 @@ impl Connection<'_> {
                 value: hot.ts_now(now),
                 echo: if answering { hot.ts_recent } else { 0 },
             }),
-            fast_open: self.syn_cookie(),
+            fast_open: if hot.signed { None } else { self.syn_cookie() },
             ..TcpOptions::NONE
         }
     }
@@ -640,10 +651,9 @@ impl Connection<'_> {
     //# peer, which represents the EMTU_R, the largest packet that can be reassembled by the
     //# receiver, and must not send any segment larger than this MSS, regardless of the PMTU.
     pub fn update_mss(&mut self) {
-        let timestamps = if self.hot.timestamps { 12 } else { 0 };
         let packet = self.packet_max().saturating_sub(self.cold.fixed_headers());
         let mss = self.cold.advertised_mss().min(self.cold.peer_mss).min(packet);
-        self.hot.mss = mss.saturating_sub(timestamps).max(32);
+        self.hot.mss = mss.saturating_sub(self.option_bytes()).max(32);
     }
 
     /// The peer's window does not take a whole segment, nor all there is: sender's silly window

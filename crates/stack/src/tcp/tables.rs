@@ -141,16 +141,12 @@ impl Tcp {
         routes: &Routes,
         sink: &mut S,
     ) -> Result<(), DropReason> {
-        let segment = parse(segment).map_err(|_| DropReason::TcpMalformed)?;
+        let bytes = segment;
+        let segment = parse(bytes).map_err(|_| DropReason::TcpMalformed)?;
         let local = SocketAddr::new(rx.local, segment.header.dst_port);
         let remote = SocketAddr::new(rx.remote, segment.header.src_port);
         let place = self.flows.get(&Flow::new(local, remote)).copied();
-        // As Linux: what is signed is not believed by who has no key for it.
-        if segment.options.signed
-            && (matches!(place, Some(Place::Connection(_))) || self.listeners.find(local).is_some())
-        {
-            return Err(DropReason::TcpSigned);
-        }
+        self.judge_signature(place, (local, remote), rx, bytes, &segment)?;
         let mut iss = None;
         match place {
             Some(Place::Connection(index)) => {
@@ -209,6 +205,7 @@ impl Tcp {
                 let back = routes.lookup_back(rx.interface, rx.remote);
                 let interface = back.map_or(rx.interface, |route| route.interface);
                 if let Some(reset) = Reply::reset(interface, local, remote, &segment) {
+                    let reset = reset.signed_with(self.listeners_key(local, remote));
                     self.shared.counters.resets_sent += 1;
                     self.push_reply(reset);
                 }
@@ -317,6 +314,10 @@ impl Tcp {
         let reply = self.lane_of(handle)?.replies.pop_front()?;
         let (fixed, options) = reply.header();
         let header_bytes = fixed.emit(&options, header).ok()? as u16;
+        if let (Some(key), Some(header)) = (&reply.key, header.get_mut(..usize::from(header_bytes)))
+        {
+            key.sign(reply.local, reply.remote, header, &[]);
+        }
         self.shared.counters.segments_sent += 1;
         Some(SegmentTx {
             header_bytes,
@@ -327,6 +328,7 @@ impl Tcp {
             tos: reply.tos,
             ttl: None,
             dont_fragment: true,
+            unsigned: false,
         })
     }
 
@@ -486,11 +488,11 @@ impl Tcp {
             connection.hot.armed_at = deadline;
             self.wheel.set(index, Instant(deadline));
         }
-        self.carry_out(now, index, &effects);
+        self.carry_out(now, index, effects);
         Some(result)
     }
 
-    fn carry_out(&mut self, now: Instant, index: u32, effects: &Effects) {
+    fn carry_out(&mut self, now: Instant, index: u32, effects: Effects) {
         if let Some(reply) = effects.reply {
             self.push_reply(reply);
         }
@@ -654,6 +656,7 @@ impl Tcp {
             cold.scoreboard = Default::default();
             cold.received = Default::default();
             (cold.undo, cold.search, cold.pacer, cold.rate) = (None, None, None, None);
+            cold.key = None;
         }
         self.wheel.cancel(index);
         self.free.push(index);

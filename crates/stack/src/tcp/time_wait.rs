@@ -9,6 +9,7 @@ use wire::tcp::{SeqNumber, TcpFlags, TcpSegment, Timestamps};
 use super::connection::{Cold, Hot};
 use super::reply::Reply;
 use super::rtt::SECOND;
+use super::signing::SigningKey;
 use crate::api::{Instant, InterfaceIndex};
 
 /// Twice the maximum segment lifetime, as Linux takes it.
@@ -36,12 +37,13 @@ pub struct TimeWait {
     ts_recent: u32,
     ts_offset: u32,
     tos: u8,
+    key: Option<Box<SigningKey>>,
     expires: u64,
     generation: u32,
 }
 
 /// What a segment in TIME-WAIT leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing.
     Drop,
@@ -78,6 +80,11 @@ impl TimeWaits {
         self.slots.get(slot as usize)?.as_ref()
     }
 
+    /// What an entry's segments are signed with.
+    pub fn key_of(&self, slot: u32) -> Option<&SigningKey> {
+        self.entry(slot)?.key.as_deref()
+    }
+
     /// All entries with their slots.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &TimeWait)> {
         (0u32..).zip(&self.slots).filter_map(|(slot, entry)| Some((slot, entry.as_ref()?)))
@@ -103,6 +110,7 @@ impl TimeWaits {
             ts_recent: hot.ts_recent,
             ts_offset: hot.ts_offset,
             tos: cold.options.tos,
+            key: cold.key.clone(),
             expires: now.0.saturating_add(TIME_WAIT_NS),
             generation: self.generation,
         };
@@ -232,6 +240,7 @@ impl TimeWait {
             }),
             syn: None,
             tos: self.tos,
+            key: self.key.clone(),
         }
     }
 }

@@ -211,6 +211,13 @@ impl Host {
     /// A frame that is to be cut goes over the wire whole, with its checksum partial, as between
     /// two virtual ports.
     fn assemble(&mut self, transmit: &Transmit, header: &[u8; HEADER_MAX]) -> Wired {
+        let mut header = *header;
+        if let (true, Payload::Stream { id, offset, len, .. }) =
+            (transmit.unsigned, transmit.payload)
+        {
+            let payload = &self.outgoing[&id][offset as usize..][..len as usize];
+            self.stack.tcp_sign(transmit, &mut header, payload);
+        }
         let mut frame = header[..usize::from(transmit.header_bytes)].to_vec();
         match transmit.payload {
             Payload::None => {}

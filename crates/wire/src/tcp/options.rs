@@ -10,6 +10,9 @@ use crate::{NoRoom, put};
 /// Most bytes of options.
 pub const OPTIONS_LEN_MAX: usize = 40;
 
+/// Where a signature that was written lies in the TCP header: [`TcpOptions::emit`] writes it first.
+pub const SIGNATURE_AT: core::ops::Range<usize> = 24..40;
+
 const END: u8 = 0;
 const NOP: u8 = 1;
 const MSS: u8 = 2;
@@ -163,8 +166,8 @@ pub struct TcpOptions {
     pub timestamps: Option<Timestamps>,
     /// RFC 7413, section 2; only on SYNs.
     pub fast_open: Option<FastOpenCookie>,
-    /// The segment is signed (RFC 2385); never written.
-    pub signed: bool,
+    /// RFC 2385; written as zeros where the sum is not known yet ([`SIGNATURE_AT`]).
+    pub signature: Option<[u8; 16]>,
     /// RFC 2018, section 3.
     pub sack: SackBlocks,
 }
@@ -177,7 +180,7 @@ impl TcpOptions {
         sack_permitted: false,
         timestamps: None,
         fast_open: None,
-        signed: false,
+        signature: None,
         sack: SackBlocks::NONE,
     };
 
@@ -257,7 +260,7 @@ impl TcpOptions {
                     echo: u32::from_be_bytes([e0, e1, e2, e3]),
                 });
             }
-            (SIGNATURE, [_, ..]) if value.len() == 16 => self.signed = true,
+            (SIGNATURE, sum) => self.signature = sum.try_into().ok().or(self.signature),
             (FAST_OPEN, cookie) if syn => self.fast_open = FastOpenCookie::parse(cookie, false),
             (EXPERIMENT, [a, b, cookie @ ..]) if syn && [*a, *b] == FAST_OPEN_MAGIC => {
                 self.fast_open = FastOpenCookie::parse(cookie, true);
@@ -294,17 +297,18 @@ impl TcpOptions {
         let window_scale = if self.window_scale.is_some() { 4 } else { 0 };
         let fast_open =
             self.fast_open.as_ref().map_or(0, |cookie| cookie.option_len().next_multiple_of(4));
-        mss + timestamps + window_scale + fast_open
+        let signature = if self.signature.is_some() { 20 } else { 0 };
+        signature + mss + timestamps + window_scale + fast_open
     }
 
     /// As many blocks as fit behind the other options.
     #[inline]
     fn emitted_blocks(&self) -> usize {
-        let room = OPTIONS_LEN_MAX - self.len_before_sack();
+        let room = OPTIONS_LEN_MAX.saturating_sub(self.len_before_sack());
         self.sack.len().min(room.saturating_sub(4) / 8)
     }
 
-    /// Writes the options to the start of `out`, aligned and in Linux's order: MSS, SACK
+    /// Writes the options to the start of `out`, aligned and in Linux's order: signature, MSS, SACK
     /// permitted, timestamps, window scale, Fast Open, SACK. Blocks beyond 40 bytes are left out, the last
     /// first. Gives the length.
     #[inline]
@@ -313,6 +317,10 @@ impl TcpOptions {
     //# zeros (MUST-69).
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
         let mut rest = out;
+        if let Some(sum) = &self.signature {
+            rest = put(rest, &[NOP, NOP, SIGNATURE, 18])?;
+            rest = put(rest, sum)?;
+        }
         if let Some(mss) = self.mss {
             let [m0, m1] = mss.to_be_bytes();
             rest = put(rest, &[MSS, 4, m0, m1])?;
