@@ -8,7 +8,9 @@ use rustix::io::Errno;
 use shm::Status;
 use shm::client_side::{ClientEndpoint, Direction, Levels};
 use shm::descriptor::{DescriptorFlags, DescriptorKind, Span};
-use shm::request::{Addresses, ConnectionInfo, ConnectionProgress, OptionName, Reply, Request};
+use shm::request::{
+    Addresses, ConnectionInfo, ConnectionProgress, ConnectionRates, OptionName, Reply, Request,
+};
 
 use crate::driver::{Driver, locked, reentered};
 use crate::errors::Errors;
@@ -642,6 +644,16 @@ impl Endpoint {
         let request = Request::Progress { endpoint: call.view().index() };
         match self.inner.session.call(self.inner.primary().worker, &request)? {
             Reply::Progress(progress) => Ok(progress),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// Asks for a connection's rates and amounts.
+    pub fn rates(&self) -> Result<ConnectionRates, Errno> {
+        let call = self.call_as(Kind::Stream)?;
+        let request = Request::Rates { endpoint: call.view().index() };
+        match self.inner.session.call(self.inner.primary().worker, &request)? {
+            Reply::Rates(rates) => Ok(rates),
             _ => Err(Errno::PROTO),
         }
     }

@@ -24,6 +24,7 @@ mod link;
 mod marks;
 mod naming;
 mod notices;
+mod numbers;
 mod options;
 mod own_options;
 mod poll;

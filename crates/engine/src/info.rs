@@ -1,7 +1,7 @@
 //! What clients are told of a connection's numbers.
 
 use rustix::io::Errno;
-use shm::request::{ConnectionInfo, ConnectionProgress, Reply};
+use shm::request::{ConnectionInfo, ConnectionProgress, ConnectionRates, Reply};
 use stack::api::{SocketId, TcpState};
 use stack::tcp::{TcpDetails, TcpInfo};
 
@@ -34,6 +34,23 @@ impl Worker {
             reorderings: told.reorderings,
             probes: told.probes,
             backoff: told.backoff,
+        }))
+    }
+
+    pub(crate) fn rates(&mut self, place: u32, index: u32) -> Result<Reply, Errno> {
+        let id = self.stream_id(place, index)?;
+        let told = self.stack.tcp_rates(self.now, id).map_err(errno::of_request)?;
+        Ok(Reply::Rates(ConnectionRates {
+            pacing: told.pacing,
+            delivery: told.delivery,
+            resent_bytes: told.resent,
+            unsent_bytes: u32::try_from(told.unsent).unwrap_or(u32::MAX),
+            receive_rtt_us: told.receive_rtt_us,
+            receive_space_bytes: told.receive_space,
+            receive_limit_bytes: told.receive_limit,
+            last_acked_ms: told.last_acked_ms,
+            app_limited: told.is_app_limited,
+            delays_acks: told.delays_acks,
         }))
     }
 

@@ -131,6 +131,7 @@ impl Worker {
             Request::Option { endpoint, option } => self.option(place, endpoint, option),
             Request::Info { endpoint } => self.info(place, endpoint),
             Request::Progress { endpoint } => self.progress(place, endpoint),
+            Request::Rates { endpoint } => self.rates(place, endpoint),
             Request::ConnectDatagram { endpoint, remote } => {
                 self.connect_datagram(place, endpoint, remote)
             }

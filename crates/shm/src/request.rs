@@ -77,6 +77,11 @@ pub enum Request {
         /// Which endpoint.
         endpoint: u32,
     },
+    /// Ask for a connection's rates and amounts. Reply: [`Reply::Rates`].
+    Rates {
+        /// Which endpoint.
+        endpoint: u32,
+    },
     /// Fix the peer of a datagram endpoint, or loosen it. Reply: [`Reply::Endpoint`] with the
     /// addresses.
     ConnectDatagram {
@@ -358,6 +363,8 @@ pub enum Reply {
     Stamp(Stamp),
     /// What has become of a connection's data.
     Progress(ConnectionProgress),
+    /// Rates and amounts of a connection.
+    Rates(ConnectionRates),
 }
 
 /// When something happened to a byte of a send stream.
@@ -455,6 +462,35 @@ pub struct ConnectionProgress {
     pub backoff: u8,
 }
 
+/// Rates and amounts of a connection, for TCP_INFO and the curious.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionRates {
+    /// Bytes per second at which it is paced, or would be; the largest number for no limit.
+    pub pacing: u64,
+    /// Bytes per second that were delivered last; 0 where this has not been measured.
+    pub delivery: u64,
+    /// Bytes sent again in all, going round.
+    pub resent_bytes: u32,
+    /// Bytes that the engine knows to be written and has not sent.
+    pub unsent_bytes: u32,
+    /// Round-trip time as the receiving side sees it, microseconds; 0 before the first measurement.
+    pub receive_rtt_us: u32,
+    /// Bytes that the program reads in a round trip, as far as known.
+    pub receive_space_bytes: u32,
+    /// Bytes that the receive window may reach now.
+    pub receive_limit_bytes: u32,
+    /// Milliseconds since a segment came.
+    pub last_acked_ms: u32,
+    /// The program, not the network, limited `delivery`.
+    pub app_limited: bool,
+    /// Data has come, and acknowledgements may be delayed.
+    pub delays_acks: bool,
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
 fn put_address(address: SocketAddr) -> ([u64; 2], u64) {
     let bytes = mapped(address.ip());
     let (high, low) = bytes.split_at(8);
@@ -524,6 +560,10 @@ impl Request {
             Self::Progress { endpoint } => {
                 content[0] = u64::from(endpoint);
                 15
+            }
+            Self::Rates { endpoint } => {
+                content[0] = u64::from(endpoint);
+                16
             }
             Self::ConnectDatagram { endpoint, remote } => {
                 content[0] = u64::from(endpoint) | u64::from(remote.is_some()) << 32;
@@ -644,6 +684,7 @@ impl Request {
                 source: take_address([content[4], content[5]], content[3]).ip(),
                 is_named: content[0] >> 40 & 1 != 0,
             },
+            16 => Self::Rates { endpoint },
             22 => {
                 let mut bytes = [0; KEY_PART_BYTES];
                 let (places, _) = bytes.as_chunks_mut::<8>();
@@ -692,8 +733,18 @@ impl Reply {
                 content[..3].copy_from_slice(&[u64::from(stamp.kind), stamp.end, stamp.at_ns]);
                 6
             }
+            Self::Rates(rates) => {
+                content[..6].copy_from_slice(&[
+                    rates.pacing,
+                    rates.delivery,
+                    pair(rates.resent_bytes, rates.unsent_bytes),
+                    pair(rates.receive_rtt_us, rates.receive_space_bytes),
+                    pair(rates.receive_limit_bytes, rates.last_acked_ms),
+                    u64::from(rates.app_limited) | u64::from(rates.delays_acks) << 1,
+                ]);
+                8
+            }
             Self::Progress(progress) => {
-                let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
                 content = [
                     progress.busy_us,
                     progress.window_limited_us,
@@ -771,6 +822,18 @@ impl Reply {
                 sacked_bytes: content[6] as u32,
                 lost_bytes: high(content[6]),
             }),
+            8 => Self::Rates(ConnectionRates {
+                pacing: content[0],
+                delivery: content[1],
+                resent_bytes: content[2] as u32,
+                unsent_bytes: high(content[2]),
+                receive_rtt_us: content[3] as u32,
+                receive_space_bytes: high(content[3]),
+                receive_limit_bytes: content[4] as u32,
+                last_acked_ms: high(content[4]),
+                app_limited: content[5] & 1 != 0,
+                delays_acks: content[5] & 2 != 0,
+            }),
             7 => Self::Progress(ConnectionProgress {
                 busy_us: content[0],
                 window_limited_us: content[1],
@@ -827,6 +890,7 @@ mod tests {
             Request::StopReceiving { endpoint: 5 },
             Request::Info { endpoint: 6 },
             Request::Progress { endpoint: 7 },
+            Request::Rates { endpoint: 7 },
             Request::ConnectDatagram { endpoint: 7, remote: Some(remote) },
             Request::ConnectDatagram { endpoint: 7, remote: None },
             Request::SetFastOpenKeys { endpoint: 7, primary: 1 << 100 | 5, backup: None },
@@ -874,6 +938,18 @@ mod tests {
             probes: 11,
             backoff: 12,
         };
+        let rates = ConnectionRates {
+            pacing: u64::MAX,
+            delivery: 1 << 40,
+            resent_bytes: 1,
+            unsent_bytes: 2,
+            receive_rtt_us: 3,
+            receive_space_bytes: 4,
+            receive_limit_bytes: 5,
+            last_acked_ms: 6,
+            app_limited: true,
+            delays_acks: false,
+        };
         let info = ConnectionInfo {
             state: 1,
             retransmits: 2,
@@ -904,6 +980,7 @@ mod tests {
             Reply::Info(info),
             Reply::Stamp(Stamp { kind: 4, end: 1 << 33, at_ns: u64::MAX }),
             Reply::Progress(progress),
+            Reply::Rates(rates),
         ] {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }

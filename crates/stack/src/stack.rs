@@ -35,7 +35,9 @@ use crate::path_mtu::PathMtus;
 use crate::reassembly::Reassembly;
 use crate::route::Routes;
 use crate::tcp::Stamp;
-use crate::tcp::{Accepted, FastOpenKeys, SigningKey, Tcp, TcpInfo, TcpProgress, TcpSettings};
+use crate::tcp::{
+    Accepted, FastOpenKeys, SigningKey, Tcp, TcpInfo, TcpProgress, TcpRates, TcpSettings,
+};
 use crate::timer::Wheel;
 use crate::udp::Udp;
 
@@ -570,6 +572,11 @@ impl Stack {
     /// What has become of a connection's data so far.
     pub fn tcp_progress(&self, now: Instant, id: SocketId) -> Result<TcpProgress, RequestError> {
         self.tcp.progress(now, id)
+    }
+
+    /// Rates and amounts of a connection.
+    pub fn tcp_rates(&self, now: Instant, id: SocketId) -> Result<TcpRates, RequestError> {
+        self.tcp.rates(now, id)
     }
 
     /// A SYN that waits for data (Fast Open) goes without any.

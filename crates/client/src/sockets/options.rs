@@ -156,7 +156,7 @@ fn engine_value(value: i32) -> u64 {
 }
 
 /// Writes a value into the answer's room; the length it has.
-fn put(out: &mut [u8], value: &[u8]) -> usize {
+pub(super) fn put(out: &mut [u8], value: &[u8]) -> usize {
     for (place, byte) in out.iter_mut().zip(value) {
         *place = *byte;
     }
@@ -551,69 +551,6 @@ impl Sockets {
             },
         };
         Ok(put(out, &value.to_ne_bytes()))
-    }
-
-    /// `struct tcp_info`, as far as the engine knows it; the rest is zero. Offsets are those of
-    /// linux/tcp.h, which never change.
-    fn tcp_info(&self, connection: &Connection, out: &mut [u8]) -> Result<usize, Errno> {
-        let info = connection.endpoint.info()?;
-        let progress = connection.endpoint.progress()?;
-        let mut value = [0_u8; 280];
-        let mss = u32::from(info.mss_bytes);
-        let segments = |bytes: u32| bytes.checked_div(mss).unwrap_or(0);
-        let begun = |bytes: u32| bytes.div_ceil(mss.max(1));
-        // TCP_INFINITE_SSTHRESH.
-        let ssthresh = match info.ssthresh_bytes {
-            u32::MAX => 0x7fff_ffff,
-            bytes => segments(bytes),
-        };
-        let words = [
-            (8, info.rto_us),
-            (16, mss),
-            (20, u32::from(info.receive_mss_bytes)),
-            (24, begun(info.unacked_bytes)),
-            (28, begun(info.sacked_bytes)),
-            (32, begun(info.lost_bytes)),
-            (36, begun(progress.resent_bytes)),
-            (44, progress.last_sent_ms),
-            (52, progress.last_received_ms),
-            (60, u32::from(info.path_mtu_bytes)),
-            (68, info.srtt_us),
-            (72, info.rttvar_us),
-            (76, ssthresh),
-            (80, segments(info.cwnd_bytes)),
-            (84, u32::from(info.advertised_mss_bytes)),
-            (88, u32::from(progress.reordering)),
-            (100, info.retransmitted),
-            (148, progress.min_rtt_us),
-            (192, progress.delivered),
-            (220, u32::from(progress.reorderings)),
-            (228, info.send_window_bytes),
-            (232, info.receive_window_bytes),
-        ];
-        put(
-            &mut value,
-            &[
-                info.state,
-                info.recovery,
-                info.retransmits,
-                progress.probes,
-                progress.backoff,
-                info.agreed,
-                info.scales,
-            ],
-        );
-        for (at, long) in [
-            (128, progress.received_bytes),
-            (168, progress.busy_us),
-            (176, progress.window_limited_us),
-        ] {
-            put(value.get_mut(at..).unwrap_or_default(), &long.to_ne_bytes());
-        }
-        for (at, word) in words {
-            put(value.get_mut(at..).unwrap_or_default(), &word.to_ne_bytes());
-        }
-        Ok(put(out, &value))
     }
 
     /// What was set on a socket before it is opened, for the SYN.

@@ -336,6 +336,7 @@ impl Engine {
             Request::StopReceiving { .. } => Reply::Done,
             Request::Info { .. }
             | Request::Progress { .. }
+            | Request::Rates { .. }
             | Request::SetFastOpenKeys { .. }
             | Request::SetKey { .. }
             | Request::TakeStamp { .. }

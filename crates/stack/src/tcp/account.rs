@@ -17,6 +17,9 @@ pub struct Before {
     lost: u64,
 }
 
+/// Segments after which the rate of delivery is measured whatever the congestion control.
+const MEASURED_FROM: u64 = 10;
+
 impl Connection<'_> {
     /// What an acknowledgement may change.
     pub fn before_ack(&self) -> Before {
@@ -118,6 +121,10 @@ impl Connection<'_> {
     /// Data is about to be sent; what is remembered of its sending.
     pub fn account_for_sending(&mut self, now: Instant) -> super::rate::Snapshot {
         let (outstanding, in_flight) = (self.hot.flight(), self.pipe());
+        if self.cold.rate.is_none() && self.hot.nxt >= MEASURED_FROM * u64::from(self.hot.mss) {
+            // Once, of those who send much: for what TCP_INFO tells.
+            self.cold.rate = Some(Box::default());
+        }
         let Some(rate) = &mut self.cold.rate else { return Default::default() };
         let snapshot = rate.on_sent(now, outstanding == 0);
         if in_flight == 0 && rate.is_app_limited() && self.cold.congestion.models_path() {

@@ -148,6 +148,7 @@ impl Cold {
             usage: Usage::default(),
             frame_min: 2,
             retransmits: 0,
+            resent: 0,
             stamps: None,
             chronicle: Chronicle::default(),
             key: None,

@@ -321,7 +321,9 @@ pub struct Cold {
     /// Segments of a large frame, whatever the rate.
     pub frame_min: u8,
     /// Segments sent again.
-    pub retransmits: u64,
+    pub retransmits: u32,
+    /// Bytes sent again, going round.
+    pub resent: u32,
     /// When bytes were sent and acknowledged, where somebody asks.
     pub stamps: Option<Box<Stamps>>,
     /// Where its time went, and what arrived.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::connection::{Connection, NEVER};
+use super::connection::{Cold, Connection, Hot, NEVER};
 use crate::api::{Instant, TcpOptions};
 
 /// Segments at a connection's beginning that are not paced, as in Linux.
@@ -78,6 +78,18 @@ impl Pacer {
     }
 }
 
+impl Hot {
+    /// The rate that [`pace_by_window`](Connection::pace_by_window) sets, bytes per second.
+    pub fn pace_of_window(&self, cold: &Cold) -> Option<u64> {
+        let srtt_ns = self.rtt.srtt_ns().filter(|srtt| *srtt > 0)?;
+        let percent = if self.window.cwnd < self.window.ssthresh / 2 { 200 } else { 120 };
+        let bytes = u64::from(self.window.cwnd).max(self.flight());
+        let rate = u128::from(bytes) * percent * 10_000_000 / u128::from(srtt_ns);
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        Some(rate.clamp(1, cold.options.max_pacing_rate.max(1)))
+    }
+}
+
 impl Connection<'_> {
     /// Makes what pacing and estimating need, or lets go of it.
     pub fn equip(&mut self) {
@@ -87,8 +99,8 @@ impl Connection<'_> {
         if is_paced && self.cold.pacer.is_none() {
             self.cold.pacer = Some(Box::default());
         }
-        if self.cold.congestion.wants_rate() != self.cold.rate.is_some() {
-            self.cold.rate = self.cold.congestion.wants_rate().then(Box::default);
+        if self.cold.congestion.wants_rate() {
+            self.cold.rate.get_or_insert_default();
         }
         self.limit_pace();
     }
@@ -104,14 +116,13 @@ impl Connection<'_> {
     /// The rate of an algorithm that only knows a window: twice what it would send in a round trip
     /// in slow start, 1.2 times later (Linux's tcp_update_pacing_rate).
     pub fn pace_by_window(&mut self) {
-        let hot = &*self.hot;
-        let Some(pacer) = &mut self.cold.pacer else { return };
-        let Some(srtt_ns) = hot.rtt.srtt_ns().filter(|srtt| *srtt > 0) else { return };
-        let percent = if hot.window.cwnd < hot.window.ssthresh / 2 { 200 } else { 120 };
-        let bytes = u64::from(hot.window.cwnd).max(hot.flight());
-        let rate = u128::from(bytes) * percent * 10_000_000 / u128::from(srtt_ns);
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
-        pacer.rate = rate.clamp(1, self.cold.options.max_pacing_rate.max(1));
+        if self.cold.pacer.is_none() {
+            return;
+        }
+        let rate = self.hot.pace_of_window(self.cold);
+        if let (Some(pacer), Some(rate)) = (&mut self.cold.pacer, rate) {
+            pacer.rate = rate;
+        }
     }
 
     /// Bytes of one burst, in whole segments (Linux's tcp_tso_autosize); [`u64::MAX`] where nothing

@@ -147,6 +147,11 @@ impl Rate {
         self.app_limited = (self.delivered + in_flight).max(1);
     }
 
+    /// Whether the application limited the last estimate.
+    pub fn last_is_app_limited(&self) -> bool {
+        self.last_app_limited
+    }
+
     /// Whether what is sent now is limited by the application.
     pub fn is_app_limited(&self) -> bool {
         self.app_limited > 0

@@ -449,7 +449,7 @@ impl Tcp {
             srtt_ns: hot.rtt.srtt_ns().unwrap_or(0),
             rttvar_ns: hot.rtt.rttvar_ns(),
             rto_ns: hot.rtt.rto_ns(),
-            retransmits: cold.retransmits,
+            retransmits: cold.retransmits.into(),
             mss: hot.mss,
             send_window: hot.snd_wnd,
             mtu: cold.mtu,

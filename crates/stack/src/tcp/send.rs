@@ -488,7 +488,8 @@ impl Connection<'_> {
                     }
                     //= https://www.rfc-editor.org/rfc/rfc6298#section-3
                     //# RTT samples MUST NOT be made using segments that were retransmitted
-                    self.cold.retransmits += 1;
+                    self.cold.retransmits = self.cold.retransmits.wrapping_add(1);
+                    self.cold.resent = self.cold.resent.wrapping_add((end - start) as u32);
                     step.shared.counters.retransmits += 1;
                     // Karn: what was sent twice is not timed.
                     hot.timed_at = NEVER;

@@ -131,7 +131,7 @@ impl Connection<'_> {
             let is_quiet = self.cold.deferred && self.cold.retries < defer.saturating_sub(1);
             // It may still be waiting for a neighbour.
             if !is_quiet && !std::mem::replace(&mut self.hot.syn_due, true) {
-                self.cold.retransmits += 1;
+                self.cold.retransmits = self.cold.retransmits.wrapping_add(1);
                 step.shared.counters.retransmits += 1;
             }
         } else {

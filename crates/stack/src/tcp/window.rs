@@ -33,6 +33,12 @@ pub struct Tuning {
 }
 
 impl Tuning {
+    /// Round-trip time in microseconds and bytes that are read in one, as TCP_INFO has them, on a
+    /// connection that announced `mss`.
+    pub fn told(&self, mss: u16) -> (u32, u32) {
+        (self.rtt_us, self.space.max(FIRST_SEGMENTS * u32::from(mss)))
+    }
+
     /// A measurement that timestamps allow; smoothed as the sender's.
     fn on_echo(&mut self, us: u32) {
         self.rtt_us = match self.rtt_us {

@@ -1,0 +1,60 @@
+//! What is told of a connection's rates, windows and segments beside its progress, as TCP_INFO has it.
+
+use super::connection::{Cold, Hot};
+use super::progress::millis;
+use super::tables::Tcp;
+use crate::api::{Instant, RequestError, SocketId};
+
+/// Rates and amounts of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpRates {
+    /// Bytes per second at which it is paced, or would be; the largest number for no limit.
+    pub pacing: u64,
+    /// Bytes per second that were delivered last while the program did not limit it; 0 before the
+    /// first ten segments, from which on it is measured.
+    pub delivery: u64,
+    /// The program, not the network, limited the last estimate.
+    pub is_app_limited: bool,
+    /// Bytes sent again in all, going round.
+    pub resent: u32,
+    /// Bytes written and not sent.
+    pub unsent: u64,
+    /// Round-trip time as the receiving side sees it, microseconds; 0 before the first measurement.
+    pub receive_rtt_us: u32,
+    /// Bytes that the program reads in a round trip, as far as known.
+    pub receive_space: u32,
+    /// Bytes that the receive window may reach now.
+    pub receive_limit: u32,
+    /// Milliseconds since a segment came.
+    pub last_acked_ms: u32,
+    /// Data has come, and acknowledgements may be delayed.
+    pub delays_acks: bool,
+}
+
+impl Tcp {
+    /// Rates and amounts of a connection.
+    pub fn rates(&self, now: Instant, id: SocketId) -> Result<TcpRates, RequestError> {
+        let index = self.slot(id)? as usize;
+        match (self.hot.get(index), self.cold.get(index)) {
+            (Some(hot), Some(cold)) => Ok(told(now, hot, cold)),
+            _ => Err(RequestError::Stale),
+        }
+    }
+}
+
+fn told(now: Instant, hot: &Hot, cold: &Cold) -> TcpRates {
+    let (receive_rtt_us, receive_space) = cold.tuning.told(cold.advertised_mss());
+    let paced = cold.pacer.as_ref().map(|pacer| pacer.rate);
+    TcpRates {
+        pacing: paced.or_else(|| hot.pace_of_window(cold)).unwrap_or(u64::MAX),
+        delivery: cold.rate.as_ref().map_or(0, |rate| rate.last),
+        is_app_limited: cold.rate.as_ref().is_some_and(|rate| rate.last_is_app_limited()),
+        resent: cold.resent,
+        unsent: hot.written.saturating_sub(hot.nxt),
+        receive_rtt_us,
+        receive_space,
+        receive_limit: hot.rcv_limit,
+        last_acked_ms: millis(now.0).wrapping_sub(millis(hot.received_at)),
+        delays_acks: cold.data_at != 0,
+    }
+}
