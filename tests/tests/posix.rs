@@ -123,6 +123,18 @@ fn options_are_taken_and_told_as_the_kernels_on_a_packet_port() {
 }
 
 #[test]
+fn tcp_info_tells_what_the_kernels_tells_on_a_packet_port() {
+    compare(
+        "tcp_info_tells_what_the_kernels_tells_on_a_packet_port",
+        "numbers",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+#[test]
 fn datagrams_say_what_the_kernels_say_on_a_packet_port() {
     compare(
         "datagrams_say_what_the_kernels_say_on_a_packet_port",

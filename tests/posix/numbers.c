@@ -1,0 +1,117 @@
+/* What TCP_INFO tells of the same exchange. Prints the same on kernel sockets and under the library:
+   amounts as they are, rates and times as whether there are any.
+   Usage: numbers PEER-ADDRESS PORT (of the program peer) */
+#define _GNU_SOURCE
+#include "probing.h"
+#include <stdint.h>
+
+/* linux/tcp.h has what the C library's netinet/tcp.h lacks, and may not be included beside it. */
+struct numbers {
+    uint8_t state, ca_state, retransmits, probes, backoff, options, scales, limits;
+    uint32_t rto, ato, snd_mss, rcv_mss, unacked, sacked, lost, retrans, fackets;
+    uint32_t last_data_sent, last_ack_sent, last_data_recv, last_ack_recv;
+    uint32_t pmtu, rcv_ssthresh, rtt, rttvar, snd_ssthresh, snd_cwnd, advmss, reordering;
+    uint32_t rcv_rtt, rcv_space, total_retrans;
+    uint64_t pacing_rate, max_pacing_rate, bytes_acked, bytes_received;
+    uint32_t segs_out, segs_in, notsent_bytes, min_rtt, data_segs_in, data_segs_out;
+    uint64_t delivery_rate, busy_time, rwnd_limited, sndbuf_limited;
+    uint32_t delivered, delivered_ce;
+    uint64_t bytes_sent, bytes_retrans;
+    uint32_t dsack_dups, reord_seen, rcv_ooopack, snd_wnd, rcv_wnd, rehash;
+};
+
+static char bytes[1 << 20];
+
+static struct numbers of(int fd) {
+    struct numbers value = {0};
+    socklen_t len = sizeof value;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &value, &len)) say("TCP_INFO %s", result(-1));
+    return value;
+}
+
+/* When everything sent has been acknowledged. */
+static struct numbers settled(int fd, uint64_t received) {
+    struct numbers now = of(fd);
+    for (int turn = 0; turn < 5000; turn++, now = of(fd)) {
+        if (!now.unacked && !now.notsent_bytes && now.bytes_received >= received) break;
+        usleep(1000);
+    }
+    return now;
+}
+
+static const char *any(uint64_t value) { return value ? "some" : "none"; }
+
+static void tell(struct numbers now) {
+    begin("state %d %d retransmits %d probes %d backoff %d", now.state, now.ca_state,
+          now.retransmits, now.probes, now.backoff);
+    more(" options %#x unacked %u sacked %u lost %u retrans %u", now.options, now.unacked,
+         now.sacked, now.lost, now.retrans);
+    finish(" fackets %u", now.fackets);
+    begin("mss %u advertised %u path %u", now.snd_mss, now.advmss, now.pmtu);
+    more(" rto %s rtt %s rttvar %s least %s", any(now.rto), any(now.rtt), any(now.rttvar),
+         any(now.min_rtt));
+    finish(" cwnd %s ssthresh %s", any(now.snd_cwnd), any(now.snd_ssthresh));
+    /* A busy machine may make either side send something again. */
+    begin("acked %lu received %lu sent once %lu unsent %u", (long)now.bytes_acked,
+          (long)now.bytes_received, (long)(now.bytes_sent - now.bytes_retrans),
+          now.notsent_bytes);
+    finish(" resent as counted %d ce %u rehash %u", !now.total_retrans == !now.bytes_retrans,
+           now.delivered_ce, now.rehash);
+    begin("pacing %s most %lx", any(now.pacing_rate), (long)now.max_pacing_rate);
+    finish(" windows %s %s room %s %s", any(now.snd_wnd), any(now.rcv_wnd), any(now.rcv_space),
+           any(now.rcv_ssthresh));
+}
+
+static void beginning(void) {
+    int fd = open_to('e');
+    struct numbers now = settled(fd, 0);
+    tell(now);
+    say("acknowledges in %u", now.ato);
+    close(fd);
+}
+
+static void bulk(void) {
+    int fd = open_to('e');
+    const size_t all = 8 << 20;
+    for (size_t put = 0, got = 0; got < all;) {
+        ssize_t sent = put < all ? send(fd, bytes, 65536, 0) : 0;
+        put += sent > 0 ? sent : 0;
+        ssize_t came = recv(fd, bytes, sizeof bytes, put < all ? MSG_DONTWAIT : 0);
+        got += came > 0 ? came : 0;
+    }
+    struct numbers now = settled(fd, all);
+    tell(now);
+    say("acknowledges in %u delivery %s round trip %s", now.ato, any(now.delivery_rate),
+        any(now.rcv_rtt));
+    close(fd);
+}
+
+static void shut_window(void) {
+    int fd = open_to('s');
+    nonblocking(fd);
+    while (send(fd, bytes, sizeof bytes, 0) > 0) {}
+    usleep(300000);
+    while (send(fd, bytes, sizeof bytes, 0) > 0) {}
+    struct numbers now = of(fd);
+    say("unsent %s limited by the window %s busy %s", any(now.notsent_bytes),
+        any(now.rwnd_limited), any(now.busy_time));
+    close(fd);
+}
+
+static void limited(void) {
+    int fd = open_to('e');
+    uint32_t rate = 5000000;
+    setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
+    write(fd, bytes, 1000);
+    struct numbers now = settled(fd, 0);
+    say("most %lu pacing within %d", (long)now.max_pacing_rate,
+        now.pacing_rate && now.pacing_rate <= rate);
+    close(fd);
+}
+
+int main(int argc, char **argv) {
+    const struct check checks[] = {
+        {"beginning", beginning}, {"bulk", bulk}, {"shut window", shut_window}, {"limited", limited},
+    };
+    return run_checks(argc, argv, checks, sizeof checks / sizeof *checks);
+}
