@@ -1,7 +1,7 @@
 //! TCP_INFO: what the engine knows of a connection, as the kernel writes it.
 
 use super::options::put;
-use super::socket::Connection;
+use super::socket::{Connection, Socket};
 use super::{Errno, Sockets};
 use crate::OptionName;
 
@@ -12,14 +12,27 @@ const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
 /// What an acknowledgement waits at first (TCP_ATO_MIN), microseconds.
 const ACK_DELAY_US: u32 = 40_000;
 
+/// TCP_SYN_SENT, and TCPI_OPT_TIMESTAMPS.
+const SYN_SENT: u8 = 2;
+const TIMESTAMPS: u8 = 1;
+
 impl Sockets {
     /// `struct tcp_info`. Offsets are those of linux/tcp.h, which never change. What the engine does not
     /// count is zero: docs/sockets.md names it.
-    pub(super) fn tcp_info(&self, connection: &Connection, out: &mut [u8]) -> Result<usize, Errno> {
+    pub(super) fn tcp_info(
+        &self,
+        (socket, connection): (&Socket, &Connection),
+        out: &mut [u8],
+    ) -> Result<usize, Errno> {
         let endpoint = &connection.endpoint;
         let (info, progress, rates) = (endpoint.info()?, endpoint.progress()?, endpoint.rates()?);
         let sent = endpoint.option(OptionName::SentEnd)?;
         let acked = endpoint.option(OptionName::AckedEnd)?;
+        // The SYN counts where it was ours, as in the kernel.
+        let acked = acked + u64::from(!socket.was_accepted() && info.state != SYN_SENT);
+        // The kernel tells what is left beside the options of every segment.
+        let options = if info.agreed & TIMESTAMPS != 0 { 12 } else { 0 };
+        let advertised = info.advertised_mss_bytes.saturating_sub(options);
         let most = endpoint.option(OptionName::MaxPacingRate)?;
         let most = if most == u64::from(u32::MAX) { u64::MAX } else { most };
         let mut value = [0_u8; STRUCT_BYTES];
@@ -58,7 +71,7 @@ impl Sockets {
             (72, info.rttvar_us),
             (76, ssthresh),
             (80, segments(info.cwnd_bytes)),
-            (84, u32::from(info.advertised_mss_bytes)),
+            (84, u32::from(advertised)),
             (88, u32::from(progress.reordering)),
             (92, rates.receive_rtt_us),
             (96, rates.receive_space_bytes),

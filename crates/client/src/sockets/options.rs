@@ -518,7 +518,7 @@ impl Sockets {
             _ if is_own(level, name) => {
                 socket.remembered(level, name).unwrap_or_else(|| usual(level, name))
             }
-            (TCP, libc::TCP_INFO) => return self.tcp_info(connection, out),
+            (TCP, libc::TCP_INFO) => return self.tcp_info((socket, connection), out),
             // CUBIC and Reno say nothing, as in the kernel.
             (TCP, libc::TCP_CC_INFO) => return Ok(0),
             (SOCKET, libc::SO_MEMINFO) => return Ok(put(out, &memory_info(socket, connection))),
