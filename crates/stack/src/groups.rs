@@ -28,6 +28,9 @@ const NEVER: u64 = u64::MAX;
 pub const MEMBERSHIPS_MAX: usize = 64;
 /// Senders that one socket may name of one group (Linux's igmp_max_msf is 10, mld_max_msf 64).
 pub const SOURCES_MAX: usize = 64;
+/// Senders that all sockets may name of one group together: what an interface tells of a group is
+/// made of them anew with each change.
+pub const SOURCES_OF_GROUP_MAX: usize = 1024;
 
 /// Why a socket's wish about a group is not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,8 @@ struct Group {
     filter: Filter,
     /// Sockets that listen.
     sockets: Vec<u32>,
+    /// Senders that sockets name, those of each by itself.
+    named: usize,
     /// How often the stack itself listens: for the addresses that it is asked for by this group.
     own: u32,
     pending: Pending,
@@ -144,7 +149,7 @@ impl Groups {
             return None;
         }
         let (filter, sockets, pending) = (Filter::NOBODY, Vec::new(), Pending::default());
-        let group = Group { interface, address, filter, sockets, own: 0, pending };
+        let group = Group { interface, address, filter, sockets, named: 0, own: 0, pending };
         match self.groups.get_mut(at) {
             Some(place) => *place = Some(group),
             None => self.groups.push(Some(group)),
@@ -178,13 +183,16 @@ impl Groups {
         let place = wishes.iter().position(|wish| Some(wish.group) == known);
         let Some(excludes) = excludes else {
             let gone = wishes.swap_remove(place.ok_or(Refused::NotJoined)?);
-            self.forget(now, socket, gone.group);
+            self.forget(now, socket, &gone);
             return Ok(());
         };
         let filter = Filter { excludes, sources: Vec::new() };
         if let Some(wish) = place.and_then(|place| wishes.get_mut(place)) {
-            wish.filter = filter;
+            let before = std::mem::replace(&mut wish.filter, filter);
             let at = wish.group;
+            if let Some(group) = self.groups.get_mut(at as usize).and_then(Option::as_mut) {
+                group.named = group.named.saturating_sub(before.sources.len());
+            }
             self.follow(now, at);
             return Ok(());
         }
@@ -203,6 +211,9 @@ impl Groups {
     }
 
     /// A socket names a sender of a group that it listens to, or no longer does.
+    //= https://www.rfc-editor.org/rfc/rfc3810#section-4.2
+    //# If system resource limits are reached when a per-interface state source list is calculated,
+    //# an error MUST be returned to the application which requested the operation.
     //= https://www.rfc-editor.org/rfc/rfc3810#section-3
     //# When an operation causes the source list size limit to be exceeded, the service interface
     //# SHOULD return an error.
@@ -217,10 +228,12 @@ impl Groups {
         let at = self.by_address.find(&(interface, address)).ok_or(Refused::NotJoined)?;
         let wishes = self.wishes.get_mut(socket as usize).ok_or(Refused::NotJoined)?;
         let wish = wishes.iter_mut().find(|wish| wish.group == at).ok_or(Refused::NotJoined)?;
+        let group = self.groups.get_mut(at as usize).and_then(Option::as_mut);
+        let group = group.ok_or(Refused::NotJoined)?;
         if !is_named {
-            wish.filter.remove(source);
-        } else if wish.filter.sources.len() < SOURCES_MAX {
-            wish.filter.add(source);
+            group.named = group.named.saturating_sub(wish.filter.remove(source).into());
+        } else if wish.filter.sources.len() < SOURCES_MAX && group.named < SOURCES_OF_GROUP_MAX {
+            group.named += usize::from(wish.filter.add(source));
         } else {
             return Err(Refused::Full);
         }
@@ -232,15 +245,16 @@ impl Groups {
     pub fn close(&mut self, now: Instant, socket: u32) {
         let wishes = self.wishes.get_mut(socket as usize).map(std::mem::take).unwrap_or_default();
         for wish in wishes {
-            self.forget(now, socket, wish.group);
+            self.forget(now, socket, &wish);
         }
     }
 
-    fn forget(&mut self, now: Instant, socket: u32, at: u32) {
-        if let Some(group) = self.groups.get_mut(at as usize).and_then(Option::as_mut) {
+    fn forget(&mut self, now: Instant, socket: u32, gone: &Wish) {
+        if let Some(group) = self.groups.get_mut(gone.group as usize).and_then(Option::as_mut) {
             group.sockets.retain(|listens| *listens != socket);
+            group.named = group.named.saturating_sub(gone.filter.sources.len());
         }
-        self.follow(now, at);
+        self.follow(now, gone.group);
     }
 
     /// The stack itself listens to a group, once more or once less. `false`: no room.

@@ -52,15 +52,21 @@ impl Filter {
     //# An implementation MUST NOT use an EXCLUDE interface record for a multicast address if all
     //# sockets for this multicast address are in INCLUDE state.
     pub fn merged<'a>(wants: impl Iterator<Item = &'a Filter> + Clone) -> Self {
-        let mut merged =
-            Self { excludes: wants.clone().any(|one| one.excludes), sources: Vec::new() };
-        for source in wants.clone().flat_map(|one| &one.sources) {
-            let heard = wants.clone().any(|one| one.admits(*source));
-            if heard != merged.excludes {
-                merged.add(*source);
-            }
+        let (mut excluders, mut named) = (0, Vec::new());
+        for one in wants {
+            excluders += usize::from(one.excludes);
+            named.extend(one.sources.iter().map(|source| (*source, one.excludes)));
         }
-        merged
+        named.sort_unstable();
+        let excludes = excluders > 0;
+        let of_one = named.chunk_by(|(one, _), (other, _)| one == other);
+        let matters = of_one.filter_map(|all| {
+            let excluded = all.iter().filter(|(_, excludes)| *excludes).count();
+            // By somebody who names it alone, or who excludes others.
+            let heard = excluded < all.len() || excluded < excluders;
+            all.first().filter(|_| heard != excludes).map(|(source, _)| *source)
+        });
+        Self { excludes, sources: matters.collect() }
     }
 }
 

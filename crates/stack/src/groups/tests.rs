@@ -301,6 +301,37 @@ fn there_are_only_so_many_groups_and_senders() {
     bench.set(1, A, Some(true)).unwrap();
 }
 
+//= https://www.rfc-editor.org/rfc/rfc3810#section-4.2
+//= type=test
+//# If system resource limits are reached when a per-interface state source list is calculated, an
+//# error MUST be returned to the application which requested the operation.
+#[test]
+fn sockets_name_only_so_many_senders_of_a_group_together() {
+    let sockets = (SOURCES_OF_GROUP_MAX / SOURCES_MAX) as u32 + 1;
+    let mut groups = Groups::new(KeyedHash::new([1; 16]), sockets, 8, 7);
+    let (now, of) = (Instant(SECOND), (IF, ip(A)));
+    let fill = |groups: &mut Groups, socket| {
+        groups.set(now, socket, of, Some(true)).unwrap();
+        for last in 0..SOURCES_MAX as u8 {
+            groups.name(now, socket, of, ip(&format!("10.0.{socket}.{last}")), true)?;
+        }
+        Ok(())
+    };
+    for socket in 0..sockets - 1 {
+        assert_eq!(fill(&mut groups, socket), Ok(()));
+    }
+    assert_eq!(fill(&mut groups, sockets - 1), Err(Refused::Full));
+    // What others name no more makes room: one by one, all at once, and with the socket.
+    groups.name(now, 0, of, ip("10.0.0.7"), false).unwrap();
+    groups.name(now, sockets - 1, of, ip("10.9.9.9"), true).unwrap();
+    assert_eq!(fill(&mut groups, sockets - 1), Err(Refused::Full));
+    groups.set(now, 0, of, Some(true)).unwrap();
+    assert_eq!(fill(&mut groups, sockets - 1), Ok(()));
+    assert_eq!(fill(&mut groups, 0), Err(Refused::Full));
+    groups.close(now, 1);
+    assert_eq!(fill(&mut groups, 0), Ok(()));
+}
+
 #[test]
 fn many_senders_are_told_in_several_reports() {
     let mut bench = Bench::new();
