@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::config;
 use crate::failure::{Explain, Failure, Result};
@@ -20,6 +21,9 @@ const LIBRARY: &str = "liboutboard_preload.so";
 
 /// What a private engine prints once programs can attach.
 pub const READY: &str = "outboard engine: ready";
+
+/// How long an engine is waited for that is not there: whoever starts both at once means both.
+const START: Duration = Duration::from_secs(3);
 
 /// What to run and on which engine.
 #[derive(Clone, Debug)]
@@ -49,6 +53,7 @@ pub fn run(run: &Run) -> Result<ExitCode> {
     }
     let socket = if run.ports.is_empty() {
         let socket = run.socket.clone().unwrap_or_else(config::default_socket);
+        await_start(&socket, START);
         Observer::connect(&socket)?;
         socket
     } else {
@@ -70,6 +75,15 @@ pub fn run(run: &Run) -> Result<ExitCode> {
         .exec();
     let shown = program.to_string_lossy();
     Err(Failure::new(format!("cannot run {shown}: {error}"), "see that it is executable"))
+}
+
+/// Waits until there is a control socket, `limit` at most; without it nothing answers there.
+fn await_start(socket: &Path, limit: Duration) {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let begun = Instant::now();
+    while !socket.exists() && begun.elapsed() < limit {
+        std::thread::sleep(PAUSE.min(limit));
+    }
 }
 
 /// The preload library: beside the executable, or in ../lib/outboard.
@@ -198,5 +212,19 @@ mod tests {
         assert_eq!(is_static(&own), Some(false));
         assert_eq!(is_static(b"#!/bin/sh\n"), None);
         assert_eq!(is_static(&own[..70]), None, "a truncated file is none");
+    }
+
+    #[test]
+    fn an_engine_that_is_being_started_is_waited_for() {
+        let path = std::env::temp_dir().join(format!("outboard-start-{}", std::process::id()));
+        await_start(&path, Duration::ZERO);
+        let starting = std::thread::spawn({
+            let path = path.clone();
+            move || std::fs::write(path, "")
+        });
+        // It would wait for longer than any test may take.
+        await_start(&path, Duration::MAX);
+        starting.join().expect("a thread").expect("a file");
+        std::fs::remove_file(&path).expect("the file");
     }
 }

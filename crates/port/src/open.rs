@@ -170,16 +170,21 @@ impl OpenError {
 /// CAP_NET_RAW and CAP_NET_ADMIN (packet), and CAP_SYS_ADMIN to enter another namespace. A tap
 /// device ends with its descriptor, unless it existed before as a persistent one. An xdp port takes
 /// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and is opened in the caller's own namespace.
+///
+/// # Errors
+/// What is missing, in use or not supported, in a sentence that says what to do.
 pub fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
-    let fds = match spec.kind {
+    match spec.kind {
         PortKind::Tap => tap::open(spec),
         PortKind::Packet => packet::open(spec),
         PortKind::Xdp => xdp::open(spec),
-    }?;
-    Ok(fds)
+    }
 }
 
 /// Builds the running port, with the faults asked for around it.
+///
+/// # Errors
+/// When descriptors are missing, or what they stand for cannot be mapped or watched.
 pub fn from_fds(fds: PortFds) -> Result<Box<dyn Port>, OpenError> {
     let PortFds { fds, description, rings } = fds;
     let mut fds = fds.into_iter();
