@@ -12,6 +12,7 @@ mod ipv6;
 mod multicast;
 mod ndp;
 mod receive;
+mod signing;
 mod transmit;
 
 use std::collections::VecDeque;
@@ -35,9 +36,7 @@ use crate::path_mtu::PathMtus;
 use crate::reassembly::Reassembly;
 use crate::route::Routes;
 use crate::tcp::Stamp;
-use crate::tcp::{
-    Accepted, FastOpenKeys, SigningKey, Tcp, TcpInfo, TcpProgress, TcpRates, TcpSettings,
-};
+use crate::tcp::{Accepted, FastOpenKeys, Tcp, TcpInfo, TcpProgress, TcpRates, TcpSettings};
 use crate::timer::Wheel;
 use crate::udp::Udp;
 
@@ -606,30 +605,6 @@ impl Stack {
         keys: FastOpenKeys,
     ) -> Result<(), RequestError> {
         self.tcp.set_fast_open_keys(listener, keys)
-    }
-
-    /// Sets or takes back the key that the segments of `peers` are signed with (RFC 2385): of a
-    /// listener's, or of a connection's, before its SYN is sent.
-    pub fn tcp_set_key(
-        &mut self,
-        id: SocketId,
-        peers: Cidr,
-        key: Option<SigningKey>,
-    ) -> Result<(), RequestError> {
-        self.tcp.set_key(id, peers, key)
-    }
-
-    /// Signs a frame that [`poll_transmit`](Self::poll_transmit) says to be unsigned, given its
-    /// headers and its payload.
-    pub fn tcp_sign(&self, transmit: &Transmit, header: &mut [u8; HEADER_MAX], payload: &[u8]) {
-        let (Payload::Stream { id, .. }, Some((start, _))) = (transmit.payload, transmit.checksum)
-        else {
-            return;
-        };
-        let range = usize::from(start)..usize::from(transmit.header_bytes);
-        if let Some(header) = header.get_mut(range) {
-            self.tcp.sign(id, header, payload);
-        }
     }
 
     /// The byte before `end` of the send stream is urgent; to be said before
