@@ -54,10 +54,10 @@ fn connections_of_the_engine_reach_servers_of_the_kernel_that_have_their_key_and
         let task = serves(&joined, joined.client(), PORT, &key, "before", joined.server());
         let ready = |server: &outboard::lab::Program| server.output().contains("ready");
         let _server = joined.start_ready(Side::A, task, ready);
-        let before = joined.counter("connects");
+        let before = joined.counter("tcp_active_opens");
         let ask = |key: &str| asks(&joined, Side::B, joined.client(), PORT, key);
         assert_eq!(ask(&key), "whole");
-        assert_eq!(joined.counter("connects"), before + 1, "through the engine");
+        assert_eq!(joined.counter("tcp_active_opens"), before + 1, "through the engine");
         assert_eq!(ask("another"), "TimeoutError");
         assert_eq!(ask("-"), "TimeoutError");
     }
