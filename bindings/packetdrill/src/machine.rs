@@ -282,6 +282,7 @@ impl State {
             // The script's clock runs on from where it was.
             let now = self.ahead_ns;
             self.ahead_ns = now.wrapping_sub(ours.now());
+            ours.set_calendar(self.ahead_ns);
             self.ours = Some(ours);
         }
         self.ours.as_mut().ok_or(Errno::NOSYS)

@@ -11,6 +11,8 @@ const FOLDERS: [&str; 2] = ["/proc/sys/net/ipv4", "/proc/sys/net/core"];
 
 /// What makes Fast Open's cookies.
 const KEY: &str = "net.ipv4.tcp_fastopen_key";
+/// What the receive window may grow to.
+const RECEIVE_BUFFERS: &str = "net.ipv4.tcp_rmem";
 
 /// What is known about the script before it runs.
 #[derive(Debug)]
@@ -88,8 +90,12 @@ impl Surroundings {
     pub fn changed_settings(&self) -> Vec<(String, String)> {
         kernel_settings()
             .into_iter()
-            // A key of nought may have been set or not; nobody can expect the random one.
-            .filter(|(name, value)| name == KEY || self.before.get(name) != Some(value))
+            // A key of nought may have been set or not; nobody can expect the random one. How large
+            // buffers are differs between kernels.
+            .filter(|(name, value)| {
+                [KEY, RECEIVE_BUFFERS].contains(&name.as_str())
+                    || self.before.get(name) != Some(value)
+            })
             .collect()
     }
 

@@ -105,6 +105,8 @@ pub(crate) struct Inner {
     pub addresses: Mutex<Addresses>,
     /// As the program has set it; 0 while it tunes itself.
     send_limit: AtomicU64,
+    /// Where the frames that writes are gathered in are counted from, where there is a limit.
+    frames_from: AtomicU64,
     /// Bytes that must have come before reading is announced.
     low_water: AtomicU64,
     /// Reports of errors of a datagram endpoint, once they are expected.
@@ -185,8 +187,45 @@ impl Call<'_> {
         let left = left.saturating_mul(u64::from(geometry.buffer_bytes));
         match wished {
             0 => room(self.view().send_room(), left),
-            wished => wished.min(share(left)),
+            wished => wished.min((left / 8).max(SHARE_LEAST)),
         }
+    }
+
+    /// Whether the program has said how much may be written ahead.
+    pub fn is_send_limited(&self) -> bool {
+        self.inner.send_limit.load(Ordering::Relaxed) > 0
+    }
+
+    /// Where these are counted from: `at` from now on, if something is said.
+    pub fn frames_from(&self, at: Option<u64>) -> u64 {
+        match at {
+            Some(at) => {
+                self.inner.frames_from.store(at, Ordering::Relaxed);
+                at
+            }
+            None => self.inner.frames_from.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Bytes of the frames that writes are gathered in.
+    pub fn frame_bytes(&self) -> u64 {
+        match self.view().unsent_limit() {
+            (_, _, 0) => FRAME_BYTES_MAX,
+            (_, _, frame) => u64::from(frame),
+        }
+    }
+
+    /// Bytes that may still be unacknowledged when writing is announced: a third of the limit is
+    /// free then, as in the kernel.
+    fn wakes_at(&self) -> u64 {
+        let limit = self.send_limit();
+        let most = limit - limit / 3;
+        if !self.is_send_limited() {
+            return most;
+        }
+        let frame = self.frame_bytes();
+        let (frames, rest) = (most / (frame + FRAME_COST), most % (frame + FRAME_COST));
+        frames * frame + rest.saturating_sub(FRAME_COST)
     }
 }
 
@@ -196,6 +235,13 @@ fn come(call: &Call<'_>, levels: &Levels) -> u64 {
     let at_mark = levels.urgent == consumed + 1 && !call.has_urgent_inline();
     levels.readable.saturating_sub(consumed + u64::from(at_mark))
 }
+
+/// What the kernel charges for a frame beside its bytes (the least `truesize` of a segment).
+pub(crate) const FRAME_COST: u64 = 832;
+/// The largest frame, while the engine has not said.
+const FRAME_BYTES_MAX: u64 = 65_536;
+/// The least that a program can say: SOCK_MIN_SNDBUF.
+pub const SEND_LIMIT_MIN: u64 = 4608;
 
 /// A connection may always hold this much: enough to go on.
 const SHARE_LEAST: u64 = 16 << 10;
@@ -281,6 +327,7 @@ impl Endpoint {
             parts: parts.filter(|parts| !parts.is_empty())?,
             addresses: Mutex::new(addresses),
             send_limit: AtomicU64::new(0),
+            frames_from: AtomicU64::new(0),
             low_water: AtomicU64::new(1),
             errors: Mutex::default(),
             sorts: AtomicBool::new(false),
@@ -455,8 +502,7 @@ impl Endpoint {
     pub(crate) fn can_send(&self, call: &Call<'_>, levels: Levels) -> bool {
         let view = call.view();
         let slots = u64::from(view.region().geometry().send_slots);
-        // As the kernel does: writable again when a third is free.
-        let most = call.send_limit() - call.send_limit() / 3;
+        let most = call.wakes_at();
         let by_bytes = self.inner.kind == Kind::Stream;
         let has_room = |levels: &Levels| {
             let unsent = view.written().saturating_sub(levels.acked);
@@ -597,9 +643,10 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Limits the bytes written and not acknowledged (SO_SNDBUF).
+    /// Limits the bytes written and not acknowledged, as the kernel counts them: with what it takes
+    /// to hold them (twice what a program says by SO_SNDBUF).
     pub fn set_send_limit(&self, bytes: u64) {
-        self.inner.send_limit.store(bytes.max(4096), Ordering::Relaxed);
+        self.inner.send_limit.store(bytes.max(SEND_LIMIT_MIN), Ordering::Relaxed);
     }
 
     /// The limit of bytes written and not acknowledged that was set; `None` while it tunes itself.

@@ -10,7 +10,7 @@ use shm::region::Region;
 use shm::request::{OptionName, Reply, Request, Stamp};
 
 use crate::driver::reentered;
-use crate::endpoint::{Call, Endpoint, Kind};
+use crate::endpoint::{Call, Endpoint, FRAME_COST, Kind};
 
 /// What a program wishes for what it writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +94,33 @@ fn around_mark(call: &Call<'_>, receive: &mut ReceiveGuard<'_>, levels: &Levels)
         return (start, mark.min(levels.readable));
     }
     (start + u64::from(!inline), levels.readable)
+}
+
+/// The frames that a write is gathered in, counted from `from`.
+struct Frames {
+    from: u64,
+    /// Nothing was under way when the write began.
+    was_idle: bool,
+}
+
+impl Frames {
+    /// Bytes that there is room for. As the kernel, where a program has said how many: frames are
+    /// begun while they take less than the limit, and filled up.
+    fn room(&self, call: &Call<'_>, written: u64, acked: u64) -> u64 {
+        let queued = written.saturating_sub(acked);
+        if !call.is_send_limited() {
+            return if queued < call.send_limit() { u64::MAX } else { 0 };
+        }
+        let frame = call.frame_bytes();
+        let begun = written.saturating_sub(self.from) % frame;
+        if begun > 0 {
+            frame - begun
+        } else if queued + queued.div_ceil(frame) * FRAME_COST < call.send_limit() {
+            frame
+        } else {
+            0
+        }
+    }
 }
 
 impl Endpoint {
@@ -298,17 +325,30 @@ impl Endpoint {
         let mut done = 0;
         // What is asked about is the last span, which is known once nothing follows.
         let mut last: Option<(DescriptorFlags, Span)> = None;
+        let was_idle = send.written() == levels.acked;
+        let from = call.frames_from(was_idle.then_some(levels.acked));
+        let mut frames = Frames { from, was_idle };
         'filling: loop {
-            let limit = call.send_limit();
             // The last slot is left for the end of the stream.
             while done < total && send.room() > 1 + u32::from(last.is_some()) {
-                if send.written().saturating_sub(levels.acked) >= limit {
+                let held = last.map_or(0, |(_, span)| u64::from(span.len));
+                let written = send.written() + held;
+                let mut room = frames.room(&call, written, levels.acked);
+                if room == 0 {
                     levels = view.levels();
-                    if send.written().saturating_sub(levels.acked) >= limit {
-                        break;
-                    }
+                    room = frames.room(&call, written, levels.acked);
                 }
-                let mut wanted = u32::try_from(total - done).unwrap_or(u32::MAX);
+                if room == 0 {
+                    match self.sent_of_idle(&call, &frames, done) {
+                        Some(sent) => {
+                            let from = call.frames_from(Some(sent));
+                            frames = Frames { from, was_idle: false };
+                        }
+                        None => break,
+                    }
+                    continue;
+                }
+                let mut wanted = u32::try_from(room.min((total - done) as u64)).unwrap_or(u32::MAX);
                 if levels.status.contains(Status::UNSENT_LIMITED) {
                     match self.ahead(&call, &send) {
                         0 => break,
@@ -351,6 +391,27 @@ impl Endpoint {
         Ok(done)
     }
 
+    /// What filled the send buffer has begun to go, as the kernel sends while it takes a write, if
+    /// nothing was under way before: up to where it is sent.
+    fn sent_of_idle(&self, call: &Call<'_>, frames: &Frames, done: usize) -> Option<u64> {
+        if !call.is_send_limited() || !frames.was_idle || done == 0 {
+            return None;
+        }
+        // The first answer may be of a moment before it goes.
+        self.sent_end(call)?;
+        self.sent_end(call)
+    }
+
+    /// Has what is written so far sent; up to where it has been.
+    fn sent_end(&self, call: &Call<'_>) -> Option<u64> {
+        call.ring(Direction::Send);
+        let endpoint = call.view().index();
+        match call.ask(&Request::Option { endpoint, option: OptionName::SentEnd }) {
+            Ok(Reply::Value(sent)) => Some(sent),
+            _ => None,
+        }
+    }
+
     /// How much more may be written ahead of what is sent, where that is limited: as the kernel
     /// fills frames, what is begun is filled up, and another one begun while there is less than
     /// the limit.
@@ -370,13 +431,10 @@ impl Endpoint {
         match may_write() {
             0 => {
                 // What has been written so far may have gone meanwhile.
-                call.ring(Direction::Send);
-                let request =
-                    Request::Option { endpoint: call.view().index(), option: OptionName::SentEnd };
-                if call.ask(&request).is_err() {
-                    return 0;
+                match self.sent_end(call) {
+                    Some(_) => may_write(),
+                    None => 0,
                 }
-                may_write()
             }
             room => room,
         }

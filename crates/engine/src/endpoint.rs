@@ -87,6 +87,8 @@ pub struct SendHalf {
     pub sent: u64,
     /// Bytes that may be written and not sent, as last published; [`u32::MAX`] for no limit.
     pub unsent_most: u32,
+    /// Bytes of a frame, as last published; 0 before.
+    pub frame_bytes: u32,
     /// The client knows that it may write more, by an event since it last wrote.
     pub room_told: bool,
     /// The client has said that it writes no more.
@@ -111,6 +113,7 @@ impl Default for SendHalf {
             room: 0,
             sent: 0,
             unsent_most: u32::MAX,
+            frame_bytes: 0,
             room_told: false,
             fin: false,
             shut: false,

@@ -121,9 +121,12 @@ impl Worker {
             most => most,
         };
         let mut status = status_of(levels);
+        if levels.frame_bytes != stream.send.frame_bytes || unsent_most != stream.send.unsent_most {
+            stream.send.frame_bytes = levels.frame_bytes;
+            view.limit_unsent(unsent_most, levels.frame_bytes);
+        }
         if unsent_most != u32::MAX {
             status |= Status::UNSENT_LIMITED;
-            view.limit_unsent(unsent_most, levels.frame_bytes);
             stream.send.sent = stream.send.sent.max(levels.sent);
             view.set_sent(stream.send.sent);
         }

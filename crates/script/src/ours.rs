@@ -116,6 +116,11 @@ impl Ours {
         self.program.follow(sysctls);
     }
 
+    /// What the time of day was when time began, nanoseconds, going round.
+    pub fn set_calendar(&mut self, at_ns: u64) {
+        self.program.set_calendar(at_ns);
+    }
+
     /// Forgets what is remembered of servers, as `ip tcp_metrics flush` does.
     pub fn forget_servers(&mut self) {
         self.host.forget_servers();

@@ -13,6 +13,7 @@ use super::own_options::{SO_TIMESTAMPING_NEW, is_about_time, is_own, usual};
 use super::signing::{Asked, is_key, parse};
 use super::socket::{Connection, Socket, held, timeout};
 use super::{Errno, Sockets, Verdict};
+use crate::endpoint::SEND_LIMIT_MIN;
 use crate::{ConnectOptions, Endpoint, Kind, OptionName};
 
 const SOCKET: i32 = libc::SOL_SOCKET;
@@ -76,8 +77,7 @@ fn is_asked_for(option: OptionName) -> bool {
 fn is_moot(level: i32, name: i32) -> bool {
     matches!(
         (level, name),
-        (SOCKET, libc::SO_REUSEADDR | libc::SO_REUSEPORT | libc::SO_SNDBUF)
-            | (IPV6, libc::IPV6_V6ONLY)
+        (SOCKET, libc::SO_REUSEADDR | libc::SO_REUSEPORT) | (IPV6, libc::IPV6_V6ONLY)
     )
 }
 
@@ -153,6 +153,20 @@ fn option_int(level: i32, name: i32, bytes: &[u8]) -> Result<i32, Errno> {
 /// An int as the engine takes it: its 32 bits, so that a negative one is told from none.
 fn engine_value(value: i32) -> u64 {
     u64::from(value.cast_unsigned())
+}
+
+/// What SO_SNDBUF or SO_RCVBUF tell: twice what was said.
+fn buffer_of(socket: &Socket, name: i32) -> i32 {
+    match (name, socket.remembered(SOCKET, name)) {
+        (_, None) => 1 << 20,
+        (libc::SO_SNDBUF, Some(value)) => i32::try_from(send_limit(value)).unwrap_or(i32::MAX),
+        (_, Some(value)) => value.saturating_mul(2),
+    }
+}
+
+/// The bytes that SO_SNDBUF stands for.
+fn send_limit(value: i32) -> u64 {
+    u64::from(value.max(0).cast_unsigned()).saturating_mul(2).max(SEND_LIMIT_MIN)
 }
 
 /// Writes a value into the answer's room; the length it has.
@@ -426,6 +440,12 @@ impl Sockets {
             socket.remember_option(level, name, told_of(level, name, value));
             return Ok(());
         }
+        if (level, name) == (SOCKET, libc::SO_SNDBUF) {
+            let value = int(bytes)?;
+            connection.endpoint.set_send_limit(send_limit(value));
+            socket.remember_option(level, name, value);
+            return Ok(());
+        }
         if is_moot(level, name) {
             socket.remember_option(level, name, told_of(level, name, int(bytes)?));
             return Ok(());
@@ -496,9 +516,7 @@ impl Sockets {
             (SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
             (SOCKET, libc::SO_ACCEPTCONN) => 0,
             (SOCKET, libc::SO_OOBINLINE) => socket.remembered(level, name).unwrap_or(0),
-            (SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF) => {
-                socket.remembered(level, name).map_or(1 << 20, |value| value.saturating_mul(2))
-            }
+            (SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF) => buffer_of(socket, name),
             (SOCKET, libc::SO_LINGER) => {
                 let seconds = socket.remembered(level, name).unwrap_or(-1);
                 let mut value = [0; 8];
@@ -598,6 +616,10 @@ impl Sockets {
                 }
                 continue;
             }
+            if (level, name) == (SOCKET, libc::SO_SNDBUF) && endpoint.kind() == Kind::Stream {
+                endpoint.set_send_limit(send_limit(value));
+                continue;
+            }
             if (level, name) == (SOCKET, libc::SO_OOBINLINE) {
                 // Fails with the connection, whose end will be seen.
                 let _ = endpoint.set_urgent_inline(value != 0);
@@ -683,7 +705,7 @@ impl Sockets {
 
 /// SO_MEMINFO: nine words as in linux/sock_diag.h. What the engine has no counterpart of is zero.
 fn memory_info(socket: &Socket, connection: &Connection) -> [u8; 36] {
-    let limit = |name| socket.remembered(SOCKET, name).map_or(1 << 20, |v| v.saturating_mul(2));
+    let limit = |name| buffer_of(socket, name);
     let mut value = [0; 36];
     let words = [
         // SK_MEMINFO_RMEM_ALLOC, _RCVBUF, _SNDBUF, _WMEM_QUEUED.

@@ -242,9 +242,13 @@ impl Sockets {
     ) -> Verdict<usize> {
         if let Some(connection) = socket.connection() {
             if flags & libc::MSG_FASTOPEN != 0 && !connection.endpoint.awaits_data() {
-                let stands = connection.established.load(Ordering::Relaxed);
-                let error = if stands { Errno::ISCONN } else { Errno::ALREADY };
-                return Verdict::Done(Err(error));
+                // As in the kernel: with the first that finds it standing, the connect is over.
+                let told = connection.established.load(Ordering::Relaxed);
+                if told || !connection.endpoint.is_connected() {
+                    let error = if told { Errno::ISCONN } else { Errno::ALREADY };
+                    return Verdict::Done(Err(error));
+                }
+                connection.established.store(true, Ordering::Relaxed);
             }
             let rest = flags & !libc::MSG_FASTOPEN;
             let sent = stamps_anew(control).and_then(|anew| {

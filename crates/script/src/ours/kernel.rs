@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -62,6 +62,8 @@ pub struct InMemory {
     numbers: Numbers,
     /// Data may go with SYNs.
     opens_fast: AtomicBool,
+    /// The time of day when time began, nanoseconds, going round.
+    calendar: AtomicU64,
     /// Something real to lend.
     token: OwnedFd,
 }
@@ -104,8 +106,14 @@ impl InMemory {
             addresses,
             numbers: settings.numbers,
             opens_fast,
+            calendar: AtomicU64::new(0),
             token,
         }
+    }
+
+    /// Time began at that time of day.
+    pub fn set_calendar(&self, at_ns: u64) {
+        self.calendar.store(at_ns, Ordering::Relaxed);
     }
 
     /// Takes other settings while it runs.
@@ -400,9 +408,11 @@ impl Kernel for InMemory {
         fd: RawFd,
         _: &mut [IoSliceMut<'_>],
         _: &mut [u8],
-        _: i32,
+        flags: i32,
     ) -> Result<Received, Errno> {
-        Err(self.socket_error(fd, Errno::NOTCONN, Errno::AGAIN))
+        // Reports are none, and asked for at any time.
+        let stream = if flags & libc::MSG_ERRQUEUE != 0 { Errno::AGAIN } else { Errno::NOTCONN };
+        Err(self.socket_error(fd, stream, Errno::AGAIN))
     }
 
     fn send(
@@ -533,7 +543,7 @@ impl Kernel for InMemory {
 
     fn calendar_ns(&self) -> u64 {
         // What the script's program is told of the time of day, too.
-        self.baton.now()
+        self.baton.now().wrapping_add(self.calendar.load(Ordering::Relaxed))
     }
 }
 

@@ -158,6 +158,11 @@ impl Program {
         Ok(Message { len: got.len, bytes, control, flags: got.flags, from: got.from })
     }
 
+    /// Time began at that time of day.
+    pub(super) fn set_calendar(&self, at_ns: u64) {
+        self.kernel.set_calendar(at_ns);
+    }
+
     /// The kernel takes other settings.
     pub(super) fn follow(&self, sysctls: &super::sysctls::Sysctls) {
         self.kernel.follow(sysctls);

@@ -575,7 +575,7 @@ pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
 
 /// Bytes that the program's writes are gathered in before they are sent: what one frame takes, but not
 /// more than half of the largest window that the peer has offered (Linux's tcp_xmit_size_goal).
-fn frame_of(hot: &Hot) -> u32 {
+pub fn frame_of(hot: &Hot) -> u32 {
     /// TCP_MSS_DEFAULT: smaller windows are not halved.
     const SMALL: u32 = 536;
     let mss = u32::from(hot.mss.max(1));

@@ -161,8 +161,9 @@ impl Connection<'_> {
             }
             self.apply(step, Input::SynAck);
             self.hot.acks_owed = 1;
-            if self.hot.written > self.hot.nxt {
-                // What has waited for this goes as an answer to it, and so will answers (as Linux).
+            if self.hot.written > self.hot.nxt.max(syn_bytes.into()) {
+                // A write that waited for this goes on as an answer to it, and so will answers (as
+                // Linux).
                 self.cold.data_at = step.now.0;
             }
         } else {
@@ -602,6 +603,8 @@ impl Connection<'_> {
             self.hot.rcv_nxt += 1;
             self.hot.fin_received = true;
             self.cold.received.clear();
+            // As Linux: with the end nothing is reported any more.
+            self.cold.duplicate = None;
             step.event = true;
             self.acknowledge_fin(step, awaited);
             self.apply(step, Input::Fin);

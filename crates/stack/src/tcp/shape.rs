@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::connection::{Connection, Phase, Step};
+use super::connection::{Connection, Phase, Step, frame_of};
 use super::rtt::MILLISECOND;
 use crate::api::Instant;
 
@@ -109,7 +109,7 @@ impl Connection<'_> {
     pub fn frame_bytes(&self) -> u64 {
         let hot = &*self.hot;
         let mss = u64::from(hot.mss.max(1));
-        let most = (FRAME_BYTES / mss).max(1) * mss;
+        let most = u64::from(frame_of(hot));
         let Some(srtt_ns) = hot.rtt.srtt_ns().filter(|&srtt| srtt > 0) else { return most };
         let Some(min_rtt_ns) = self.cold.rack.min_rtt_ns() else { return most };
         let window = &hot.window;
