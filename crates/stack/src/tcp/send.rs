@@ -674,6 +674,10 @@ impl Connection<'_> {
     //# The transmitting host SHOULD send the first zero-window probe when a zero window has existed
     //# for the retransmission timeout period (SHLD-29)
     pub fn settle(&mut self, now: Instant) {
+        if self.hot.state == TcpState::Closed {
+            // What it still had to send waits for nothing; a timer would fire for ever.
+            return;
+        }
         self.await_pace();
         let hot = &*self.hot;
         if hot.flight() > 0 || hot.is_opening() || hot.nxt >= hot.send_end() {

@@ -259,6 +259,18 @@ fn a_peer_that_does_not_answer_probes_is_given_up() {
     assert_eq!(peer.levels().error, Some(TcpError::TimedOut));
 }
 
+#[test]
+fn a_reset_connection_probes_no_window_that_its_data_waited_for() {
+    let mut peer = Peer::established();
+    peer.send(". 1:1 ack 1 win 0");
+    peer.write(100);
+    // Before the data had its turn to be sent. Its timer would then have fired without end.
+    peer.send("R. 1:1 ack 1");
+    peer.expect("");
+    peer.state(TcpState::Closed);
+    assert_eq!(peer.host.tcp.next_deadline(), None);
+}
+
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
 //= type=test
 //# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
