@@ -12,6 +12,8 @@
 #   make congestion  goodput and fairness beside the kernel's, to docs/congestion.md; root, 5 minutes
 #   make loss    goodput under loss beside the kernel's, to docs/loss.md, in windows of LOSS_SECONDS
 #                (60); root, an hour
+#   make scale   a million connections in simulation, a hundred thousand through a port, to
+#                docs/scale.md; root, 4 GB of memory, 3 minutes
 #   make bench   micro-benchmarks
 #   make bench-port  raw frames through an xdp port beside DPDK's testpmd; root, 4 minutes
 #   make loom    the interleavings of the shared queues
@@ -31,7 +33,7 @@ KILLS ?= 100
 LOSS_SECONDS ?= 60
 export SOAK_SECONDS KILLS
 
-.PHONY: all build install test test-vm scripts run-scripts packetdrill lint demo congestion loss bench bench-port sim kills soak coexist fuzz loom setup setup-build
+.PHONY: all build install test test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-port sim kills soak coexist fuzz loom setup setup-build
 
 all: build
 
@@ -117,6 +119,10 @@ congestion: build
 loss: setup build
 	target/release/outboard loss --seconds $(LOSS_SECONDS) > target/loss.md; \
 	    status=$$?; test -s target/loss.md && mv target/loss.md docs/loss.md; exit $$status
+
+# Ends with an error where a frame costs more than 1.15 times as much among all connections.
+scale: build
+	target/release/outboard scale --output docs/scale.md
 
 bench: setup-build
 	$(CARGO) bench --workspace --benches

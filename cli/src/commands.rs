@@ -14,6 +14,7 @@ use crate::demo::{self, bench, work::Work};
 use crate::failure::{Explain, Failure, Result};
 use crate::loss;
 use crate::observer::Observer;
+use crate::scale;
 
 mod ask;
 mod congestion;
@@ -120,6 +121,11 @@ enum Command {
     /// One end of a transfer whose bytes are compared
     #[command(hide = true)]
     LossEnd { end: loss::ends::End, address: std::net::SocketAddr, bytes: u64 },
+    /// What very many connections cost: in simulation, and through a real port
+    Scale(ScaleArguments),
+    /// Make and drive the connections of `scale`
+    #[command(hide = true)]
+    ScaleDrive(DriveArguments),
     /// Tell what this machine offers and lacks
     Doctor {
         /// As JSON
@@ -253,6 +259,51 @@ struct SimArguments {
 }
 
 #[derive(Debug, clap::Args)]
+struct ScaleArguments {
+    /// Connections in simulation; 0 for none
+    #[arg(long, default_value_t = 1_000_000)]
+    simulated: u32,
+    /// Connections through a port; 0 for none
+    #[arg(long, default_value_t = 100_000)]
+    connections: u32,
+    /// Requests per second, among few and among all connections
+    #[arg(long, default_value_t = 20_000)]
+    rate: u32,
+    /// Seconds of each window
+    #[arg(long, default_value_t = 5)]
+    seconds: u32,
+    /// Windows among few, and as many among all
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// Markdown file whose figures are replaced, e.g. docs/scale.md
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct DriveArguments {
+    #[arg(long)]
+    client: PathBuf,
+    #[arg(long)]
+    server: PathBuf,
+    #[arg(long)]
+    address: std::net::Ipv4Addr,
+    #[arg(long)]
+    core: usize,
+    #[arg(long)]
+    connections: u32,
+    #[arg(long)]
+    rate: u32,
+    #[arg(long)]
+    seconds: u32,
+    #[arg(long)]
+    rounds: usize,
+}
+
+#[derive(Debug, clap::Args)]
 struct DemoArguments {
     /// Most rounds to run
     #[arg(long, default_value_t = 5)]
@@ -362,6 +413,29 @@ fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Congestion { kernel, jobs } => {
             return congestion::congestion(&congestion::Tables { kernel, jobs });
+        }
+        Command::Scale(arguments) => {
+            return scale::run(&scale::Options {
+                simulated: arguments.simulated,
+                connections: arguments.connections,
+                rate: arguments.rate.max(1),
+                seconds: arguments.seconds,
+                rounds: arguments.rounds.max(1),
+                json: arguments.json,
+                output: arguments.output,
+            });
+        }
+        Command::ScaleDrive(arguments) => {
+            return scale::drive(&scale::drive::Drive {
+                client: arguments.client,
+                server: arguments.server,
+                address: arguments.address,
+                core: arguments.core,
+                connections: arguments.connections,
+                rate: arguments.rate,
+                seconds: arguments.seconds,
+                rounds: arguments.rounds,
+            });
         }
         Command::Sim(arguments) => {
             return sim::sim(&sim::Runs {

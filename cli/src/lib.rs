@@ -27,5 +27,6 @@ pub mod observer;
 pub mod privileges;
 pub mod relay;
 pub mod relayed;
+pub mod scale;
 pub mod systemd;
 pub mod users;

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 
 use shm::descriptor::Span;
 use shm::engine_side::EngineEndpoint;
-use stack::api::{SocketId, TcpOptions, UdpOptions};
+use stack::api::{SocketId, UdpOptions};
 
+use crate::pages::Pages;
 use crate::promises::Promise;
 use crate::spans::SpanList;
 
@@ -36,7 +37,7 @@ pub enum Role {
     /// A listener, by its index in the worker's table.
     Listener(u32),
     /// A UDP socket.
-    Datagram(Datagram),
+    Datagram(Box<Datagram>),
     /// It had a port that its program has given up by closing the kernel's socket; it waits for
     /// its own close.
     Revoked,
@@ -46,8 +47,6 @@ pub enum Role {
 pub struct Stream {
     /// The connection in the stack.
     pub id: SocketId,
-    /// As set by the client; the stack keeps its own copy.
-    pub options: TcpOptions,
     /// The send half.
     pub send: SendHalf,
     /// The receive half.
@@ -62,10 +61,9 @@ pub struct Stream {
 
 impl Stream {
     /// A connection that has just been made or accepted.
-    pub fn new(id: SocketId, options: TcpOptions) -> Self {
+    pub fn new(id: SocketId) -> Self {
         Self {
             id,
-            options,
             send: SendHalf::default(),
             receive: ReceiveHalf::default(),
             status: shm::Status::empty(),
@@ -143,7 +141,7 @@ impl SendHalf {
 #[derive(Default)]
 pub struct ReceiveHalf {
     /// Buffers of the pages from `base` on; [`NO_BUFFER`] where nothing has arrived yet.
-    pub pages: VecDeque<u32>,
+    pub pages: Pages,
     /// Number of the first page in `pages`.
     pub base: u64,
     /// One past the last byte stored, in order or not.

@@ -116,7 +116,7 @@ impl Worker {
             view.set_urgent(urgent);
             news = true;
         }
-        let unsent_most = match stream.options.unsent_low_water {
+        let unsent_most = match levels.unsent_low_water {
             0 => unsent_most,
             most => most,
         };

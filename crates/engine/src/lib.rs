@@ -27,6 +27,7 @@ mod lane;
 mod linger;
 mod listener;
 mod occupancy;
+mod pages;
 mod pool;
 pub mod privileges;
 mod promises;

@@ -1,7 +1,7 @@
 //! Listeners: one for each local address, shared by every session that has shown the kernel's
 //! socket for it.
 
-use stack::api::{Local, SocketId, TcpOptions};
+use stack::api::{Local, SocketId};
 
 /// A listener of the stack and the endpoints that stand for it.
 #[derive(Debug)]
@@ -10,8 +10,6 @@ pub struct Listener {
     pub id: SocketId,
     /// Where it listens.
     pub local: Local,
-    /// What its connections inherit.
-    pub options: TcpOptions,
     /// Connections that wait, as last published.
     pub pending: u32,
     /// Endpoints: session place and index.
@@ -53,9 +51,9 @@ impl Listeners {
     }
 
     /// Adds a listener.
-    pub fn add(&mut self, id: SocketId, local: Local, options: TcpOptions) -> u32 {
+    pub fn add(&mut self, id: SocketId, local: Local) -> u32 {
         let index = self.next_index();
-        let listener = Listener { id, local, options, pending: 0, attached: Vec::new() };
+        let listener = Listener { id, local, pending: 0, attached: Vec::new() };
         match self.entries.get_mut(index as usize) {
             Some(entry) => *entry = Some(listener),
             None => self.entries.push(Some(listener)),
@@ -98,7 +96,7 @@ mod tests {
         let mut listeners = Listeners::default();
         let local = Local::from(std::net::SocketAddr::from(([10, 0, 0, 2], 80)));
         let id = SocketId { index: 1, generation: 0 };
-        let index = listeners.add(id, local, TcpOptions::default());
+        let index = listeners.add(id, local);
         listeners.attach(index, 0, 7);
         listeners.attach(index, 1, 7);
         assert_eq!(listeners.find(local), Some(index));

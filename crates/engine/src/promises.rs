@@ -23,8 +23,13 @@ pub struct Promises {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Promise {
     bytes: u32,
-    /// The epoch in which it was last counted, plus one.
-    counted: u64,
+    /// The epoch in which it was last counted, plus one, going round.
+    counted: u32,
+}
+
+/// What a connection notes that was counted in an epoch; 0 says never.
+fn mark(epoch: u64) -> u32 {
+    (epoch as u32).wrapping_add(1)
 }
 
 impl Promises {
@@ -36,8 +41,8 @@ impl Promises {
             self.active = 0;
             self.epoch = epoch;
         }
-        if own.counted != epoch + 1 {
-            own.counted = epoch + 1;
+        if own.counted != mark(epoch) {
+            own.counted = mark(epoch);
             self.active += u64::from(own.bytes);
         }
         let promised = self.active.max(self.before);
@@ -50,7 +55,7 @@ impl Promises {
 
     /// A connection's window is of `bytes` now.
     pub fn note(&mut self, own: &mut Promise, bytes: u32) {
-        if own.counted == self.epoch + 1 {
+        if own.counted == mark(self.epoch) {
             self.active = (self.active + u64::from(bytes)).saturating_sub(u64::from(own.bytes));
         }
         own.bytes = bytes;

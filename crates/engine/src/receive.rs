@@ -116,7 +116,7 @@ impl Session {
             let len = rest.len().min((page_bytes - within) as usize);
             let Some(place) = page.checked_sub(receive.base) else { return false };
             while receive.pages.len() as u64 <= place {
-                receive.pages.push_back(NO_BUFFER);
+                receive.pages.push(NO_BUFFER);
             }
             let Some(slot) = receive.pages.get_mut(place as usize) else { return false };
             if *slot == NO_BUFFER {
@@ -185,7 +185,7 @@ impl Session {
 
     /// Gives every page of a stream back.
     pub fn release_pages(&mut self, receive: &mut ReceiveHalf) {
-        for buffer in receive.pages.drain(..) {
+        while let Some(buffer) = receive.pages.pop() {
             if buffer != NO_BUFFER {
                 self.pool.give_received(buffer);
             }
@@ -199,7 +199,7 @@ impl ReceiveHalf {
         let all = self.consumed >= self.highest;
         let first = self.consumed / page_bytes;
         while (all || self.base < first) && !self.pages.is_empty() {
-            if let Some(buffer) = self.pages.pop_front()
+            if let Some(buffer) = self.pages.pop()
                 && buffer != NO_BUFFER
             {
                 give(buffer);
@@ -216,7 +216,6 @@ mod tests {
     use shm::client_side::ClientEndpoint;
     use shm::lock::Tag;
     use shm::region::Region;
-    use stack::api::TcpOptions;
 
     use super::*;
     use crate::config::Limits;
@@ -259,7 +258,7 @@ mod tests {
         };
         let mut session = Session::new(seed, 0, limits, 0);
         let index = session.grant_endpoint(0).unwrap();
-        session.endpoints[0].role = Role::Stream(Stream::new(ID, TcpOptions::default()));
+        session.endpoints[0].role = Role::Stream(Stream::new(ID));
         (session, index)
     }
 

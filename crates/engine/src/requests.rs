@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use port::Claim;
 use rustix::io::Errno;
 use shm::request::{Addresses, ConnectOptions, LEFT_TO_KERNEL, OptionName, Reply, Request, Stamp};
-use stack::api::{CongestionKind, Local, PathMtuDiscovery, TcpLevels, TcpOptions};
+use stack::api::{CongestionKind, Local, PathMtuDiscovery, SocketId, TcpLevels, TcpOptions};
 use stack::tcp::FastOpenKeys;
 
 use crate::claims::places;
@@ -245,7 +245,7 @@ impl Worker {
         match self.stack.tcp_connect(now, remote, local, options, owner) {
             Ok(id) => {
                 self.give_keys(id, keys);
-                self.set_role(place, index, Role::Stream(Stream::new(id, options)));
+                self.set_role(place, index, Role::Stream(Stream::new(id)));
                 if let Ok(levels) = self.stack.tcp_levels(id)
                     && levels.awaits_data
                 {
@@ -307,10 +307,7 @@ impl Worker {
             return Err(Errno::BADF);
         };
         let of = *of;
-        let (id, options) = {
-            let listener = self.listeners.at(of).ok_or(Errno::BADF)?;
-            (listener.id, listener.options)
-        };
+        let id = self.listeners.at(of).ok_or(Errno::BADF)?.id;
         if self.stack.tcp_pending(id).unwrap_or(0) == 0 {
             return Err(Errno::AGAIN);
         }
@@ -334,7 +331,7 @@ impl Worker {
         let owner = Holder::Endpoint { place, index }.owner();
         // An id that was just handed out is not stale.
         let _ = self.stack.tcp_assign(accepted.id, owner);
-        self.set_role(place, index, Role::Stream(Stream::new(accepted.id, options)));
+        self.set_role(place, index, Role::Stream(Stream::new(accepted.id)));
         let early = self.sessions.stash.take(accepted.id);
         if !early.is_empty()
             && let Some(session) = self.sessions.at(place)
@@ -414,20 +411,18 @@ impl Worker {
         Ok(Reply::Done)
     }
 
-    fn options_of(&mut self, place: u32, index: u32) -> Result<&mut TcpOptions, Errno> {
-        let endpoint = self
-            .sessions
-            .at(place)
-            .and_then(|session| session.endpoints.get_mut(index as usize))
-            .ok_or(Errno::BADF)?;
-        match &mut endpoint.role {
-            Role::Stream(stream) => Ok(&mut stream.options),
-            Role::Listener(of) => {
-                self.listeners.at(*of).map(|listener| &mut listener.options).ok_or(Errno::BADF)
+    /// The stack's socket behind a connection or listener, and its options.
+    fn options_of(&mut self, place: u32, index: u32) -> Result<(SocketId, TcpOptions), Errno> {
+        let id = match self.endpoint(place, index).map(|endpoint| &endpoint.role) {
+            Some(Role::Stream(stream)) => stream.id,
+            Some(Role::Listener(of)) => {
+                let of = *of;
+                self.listeners.at(of).ok_or(Errno::BADF)?.id
             }
-            Role::Datagram(_) => Err(Errno::NOPROTOOPT),
-            Role::Revoked | Role::Free => Err(Errno::BADF),
-        }
+            Some(Role::Datagram(_)) => return Err(Errno::NOPROTOOPT),
+            Some(Role::Revoked | Role::Free) | None => return Err(Errno::BADF),
+        };
+        Ok((id, self.stack.tcp_options(id).map_err(errno::of_request)?))
     }
 
     fn set_option(
@@ -445,38 +440,26 @@ impl Worker {
             self.stack.udp_set_options(id, options).map_err(errno::of_request)?;
             return Ok(Reply::Done);
         }
-        let limit = self.receive_limit(u32::try_from(value).unwrap_or(u32::MAX));
-        let role = self.endpoint(place, index).map(|endpoint| &endpoint.role);
-        let is_stream = matches!(role, Some(Role::Stream(_)));
-        let id = match role {
-            Some(Role::Stream(stream)) => Some(stream.id),
-            Some(Role::Listener(of)) => {
-                let of = *of;
-                self.listeners.at(of).map(|listener| listener.id)
-            }
-            _ => None,
-        };
         if option == OptionName::ReceiveStamps {
             return self.remember_arrivals(place, index, value != 0);
         }
-        let options = self.options_of(place, index)?;
-        let mut changed = *options;
-        apply(&mut changed, option, value, limit)?;
-        *options = changed;
-        if let Some(id) = id {
-            self.stack.tcp_set_options(now, id, changed).map_err(errno::of_request)?;
-            // They do something at once, to a connection alone.
-            let _ = match option {
-                OptionName::Quickack => self.stack.tcp_set_quickack(now, id, value != 0),
-                OptionName::Nodelay if value != 0 => self.stack.tcp_push(now, id),
-                OptionName::FastOpen if is_stream => self.stack.tcp_open_now(now, id),
-                _ => Ok(()),
-            };
-            if matches!(option, OptionName::ReceiveLowWater | OptionName::UnsentLowWater)
-                && let Ok(levels) = self.stack.tcp_levels(id)
-            {
-                self.show_levels(place, index, id, &levels);
-            }
+        let limit = self.receive_limit(u32::try_from(value).unwrap_or(u32::MAX));
+        let role = self.endpoint(place, index).map(|endpoint| &endpoint.role);
+        let is_stream = matches!(role, Some(Role::Stream(_)));
+        let (id, mut options) = self.options_of(place, index)?;
+        apply(&mut options, option, value, limit)?;
+        self.stack.tcp_set_options(now, id, options).map_err(errno::of_request)?;
+        // They do something at once, to a connection alone.
+        let _ = match option {
+            OptionName::Quickack => self.stack.tcp_set_quickack(now, id, value != 0),
+            OptionName::Nodelay if value != 0 => self.stack.tcp_push(now, id),
+            OptionName::FastOpen if is_stream => self.stack.tcp_open_now(now, id),
+            _ => Ok(()),
+        };
+        if matches!(option, OptionName::ReceiveLowWater | OptionName::UnsentLowWater)
+            && let Ok(levels) = self.stack.tcp_levels(id)
+        {
+            self.show_levels(place, index, id, &levels);
         }
         Ok(Reply::Done)
     }
@@ -499,8 +482,8 @@ impl Worker {
             let is_sent = option == OptionName::SentEnd;
             return Ok(Reply::Value(if is_sent { levels.sent } else { levels.acked_all }));
         }
-        let options = self.options_of(place, index)?;
-        value(options, option).map(Reply::Value)
+        let (_, options) = self.options_of(place, index)?;
+        value(&options, option).map(Reply::Value)
     }
 
     /// Remembers when bytes come from now on, of a connection; those that a listener accepts are
@@ -581,7 +564,7 @@ impl Worker {
                             return Err(not_claimed(shown.local.address, &error));
                         }
                         self.leaving.forget(shown.local);
-                        self.listeners.add(id, shown.local, options)
+                        self.listeners.add(id, shown.local)
                     }
                     Err(error) => {
                         self.free_endpoint(place, index);
@@ -627,7 +610,7 @@ impl Worker {
                     self.free_endpoint(place, index);
                     return Err(not_claimed(local.address, &error));
                 }
-                self.set_role(place, index, Role::Datagram(Datagram::new(id)));
+                self.set_role(place, index, Role::Datagram(Box::new(Datagram::new(id))));
                 self.note_shown(place, index, shown.cookie);
                 Ok(index)
             }

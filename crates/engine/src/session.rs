@@ -195,7 +195,8 @@ impl Session {
             pool: Pool::new(geometry.buffer_count, geometry.buffer_bytes),
             promises: Promises::default(),
             spans: Spans::new(limits.spans),
-            endpoints: Vec::new(),
+            // Its memory is taken page by page as endpoints are granted, and never moved.
+            endpoints: Vec::with_capacity(geometry.endpoint_capacity as usize),
             free_endpoints: Vec::new(),
             share: UserShare::default(),
             waiting_for_span: Vec::new(),
@@ -266,7 +267,7 @@ impl Session {
     pub fn receive_buffers(&self) -> u32 {
         let held = |endpoint: &Endpoint| match &endpoint.role {
             Role::Stream(stream) => {
-                stream.receive.pages.iter().filter(|buffer| **buffer != NO_BUFFER).count()
+                stream.receive.pages.iter().filter(|buffer| *buffer != NO_BUFFER).count()
             }
             Role::Datagram(datagram) => datagram.buffers.len(),
             Role::Listener(_) | Role::Revoked | Role::Free => 0,

@@ -22,6 +22,7 @@ pub mod port;
 pub mod program;
 pub mod random;
 pub mod runner;
+pub mod scale;
 mod sim;
 pub mod swarm;
 pub mod witness;

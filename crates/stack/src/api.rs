@@ -483,6 +483,8 @@ pub struct TcpLevels {
     pub frame_bytes: u32,
     /// Times of bytes asked about that wait to be taken.
     pub stamps: u32,
+    /// [`TcpOptions::unsent_low_water`] as set; 0 for what all connections have.
+    pub unsent_low_water: u32,
 }
 
 /// RFC 9293, section 3.3.2.

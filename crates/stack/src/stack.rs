@@ -9,6 +9,7 @@
 mod errors;
 mod export;
 mod ipv6;
+mod listing;
 mod multicast;
 mod ndp;
 mod receive;
@@ -655,6 +656,11 @@ impl Stack {
         self.tcp.set_options(now, id, options)
     }
 
+    /// All options of a connection or listener.
+    pub fn tcp_options(&self, id: SocketId) -> Result<TcpOptions, RequestError> {
+        self.tcp.options(id).copied()
+    }
+
     /// Where a connection stands.
     pub fn tcp_levels(&self, id: SocketId) -> Result<TcpLevels, RequestError> {
         self.tcp.levels(id)
@@ -769,38 +775,6 @@ impl Stack {
     /// What happened so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
-    }
-
-    /// Every counter but the drops with its name, those of TCP too (their names begin with
-    /// `tcp_`).
-    pub fn each_counter(&self, mut visit: impl FnMut(&str, u64)) {
-        self.counters.each(&mut visit);
-        self.tcp.counters().each(visit);
-    }
-
-    /// Every socket.
-    pub fn sockets(&self) -> impl Iterator<Item = SocketInfo> + '_ {
-        (0..self.socket_places()).filter_map(|place| self.socket_at(place))
-    }
-
-    /// How many places [`Stack::socket_at`] has now; more may come.
-    pub fn socket_places(&self) -> usize {
-        self.udp.places() + self.tcp.places()
-    }
-
-    /// The socket at a place, if there is one. Each keeps its own as long as it lives, so that a
-    /// list can be made in several steps.
-    pub fn socket_at(&self, place: usize) -> Option<SocketInfo> {
-        match place.checked_sub(self.udp.places()) {
-            None => {
-                let id = self.udp.id_at(place)?;
-                Some(SocketInfo::Udp(id, self.udp.info(id).ok()?))
-            }
-            Some(place) => {
-                let id = self.tcp.id_at(place)?;
-                Some(SocketInfo::Tcp(id, self.tcp.info(id).ok()?))
-            }
-        }
     }
 
     /// Whether a socket may have this (canonical) address. One that is not ours yet may be

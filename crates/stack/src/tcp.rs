@@ -26,6 +26,7 @@ mod intervals;
 mod isn;
 mod listener;
 mod mtu;
+mod options;
 mod pacing;
 mod passive;
 mod progress;
@@ -159,6 +160,19 @@ pub struct Accepted {
     pub local: SocketAddr,
     /// Peer's address.
     pub remote: SocketAddr,
+}
+
+/// What the tables hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpCensus {
+    /// Connections that have a place, in whatever state.
+    pub connections: u32,
+    /// Connections in TIME-WAIT.
+    pub time_waits: u32,
+    /// Flows that lead somewhere.
+    pub flows: u32,
+    /// Connections with a timer set.
+    pub timers: u32,
 }
 
 /// What `ss` and TCP_INFO show.

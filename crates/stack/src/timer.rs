@@ -30,6 +30,8 @@ pub struct Wheel {
     occupied: [u64; LEVELS],
     lists: Vec<List>,
     nodes: Vec<Node>,
+    /// Timers that are set.
+    len: u32,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -43,11 +45,26 @@ struct Node {
     prev: u32,
     next: u32,
     list: u16,
-    tick: u64,
+    /// The upper sixteen of the tick's forty-eight bits.
+    tick_high: u16,
+    tick_low: u32,
 }
 
+impl Node {
+    fn tick(&self) -> u64 {
+        u64::from(self.tick_high) << 32 | u64::from(self.tick_low)
+    }
+
+    fn set_tick(&mut self, tick: u64) {
+        self.tick_high = (tick >> 32) as u16;
+        self.tick_low = tick as u32;
+    }
+}
+
+const _: () = assert!(size_of::<Node>() == 16);
+
 const EMPTY: List = List { head: NIL, tail: NIL };
-const IDLE: Node = Node { prev: NIL, next: NIL, list: UNLISTED, tick: 0 };
+const IDLE: Node = Node { prev: NIL, next: NIL, list: UNLISTED, tick_high: 0, tick_low: 0 };
 
 impl Wheel {
     /// A wheel without timers, starting at `now`.
@@ -57,7 +74,13 @@ impl Wheel {
             occupied: [0; LEVELS],
             lists: vec![EMPTY; DUE + 1],
             nodes: Vec::new(),
+            len: 0,
         }
+    }
+
+    /// The same with room for so many timers, which is taken page by page as they are used.
+    pub fn with_capacity(now: Instant, slots: usize) -> Self {
+        Self { nodes: Vec::with_capacity(slots), ..Self::new(now) }
     }
 
     /// Takes the memory for timers of the slots below `slots`; a later [`set`](Self::set) beyond
@@ -78,11 +101,11 @@ impl Wheel {
         // what would lie behind it (584 years from the start of the clock).
         let tick = at.0.div_ceil(1 << TICK_BITS).min(u64::MAX >> TICK_BITS);
         let node = &self.nodes[slot as usize];
-        if node.list != UNLISTED && node.tick == tick {
+        if node.list != UNLISTED && node.tick() == tick {
             return;
         }
         self.unlink(slot);
-        self.nodes[slot as usize].tick = tick;
+        self.nodes[slot as usize].set_tick(tick);
         self.place(slot);
     }
 
@@ -91,6 +114,11 @@ impl Wheel {
         if (slot as usize) < self.nodes.len() {
             self.unlink(slot);
         }
+    }
+
+    /// Timers that are set.
+    pub fn count(&self) -> u32 {
+        self.len
     }
 
     /// Whether the timer of a slot is set.
@@ -143,7 +171,7 @@ impl Wheel {
 
     /// Puts an unlinked node where its tick belongs.
     fn place(&mut self, slot: u32) {
-        let tick = self.nodes[slot as usize].tick;
+        let tick = self.nodes[slot as usize].tick();
         let list = if tick <= self.elapsed {
             DUE
         } else {
@@ -153,6 +181,7 @@ impl Wheel {
             self.occupied[level] |= 1 << group;
             level * GROUP + group
         };
+        self.len += 1;
         let tail = self.lists[list].tail;
         let node = &mut self.nodes[slot as usize];
         node.list = list as u16;
@@ -171,6 +200,7 @@ impl Wheel {
         if list == UNLISTED {
             return;
         }
+        self.len -= 1;
         let list = usize::from(list);
         if prev == NIL {
             self.lists[list].head = next;
@@ -259,6 +289,7 @@ mod tests {
                         prop_assert!(model.values().all(|&at| at > tick), "{model:?} {tick}");
                     }
                 }
+                prop_assert_eq!(wheel.count() as usize, model.len());
                 let earliest = model.values().min().copied();
                 match (wheel.next(), earliest) {
                     (None, None) => {}

@@ -37,9 +37,7 @@ pub struct TakenDescriptor {
 #[derive(Clone, Debug)]
 pub struct EngineEndpoint {
     region: Arc<Region>,
-    base: usize,
-    send_queue: usize,
-    receive_queue: usize,
+    index: u32,
     taken: u64,
     pushed: u64,
     errno: u16,
@@ -52,19 +50,20 @@ impl EngineEndpoint {
     /// The endpoint area `index`, which must be below the capacity. One at a time: a second view
     /// of the same area would start over.
     pub fn new(region: Arc<Region>, index: u32) -> Self {
-        let layout = *region.layout();
-        let base = layout.endpoint(index);
-        Self {
-            base,
-            send_queue: layout.send_queue(base),
-            receive_queue: layout.receive_queue(base),
-            taken: 0,
-            pushed: 0,
-            errno: 0,
-            errors: 0,
-            fulfilled: u64::MAX,
-            region,
-        }
+        Self { index, taken: 0, pushed: 0, errno: 0, errors: 0, fulfilled: u64::MAX, region }
+    }
+
+    /// Where the area begins.
+    fn base(&self) -> usize {
+        self.region.layout().endpoint(self.index)
+    }
+
+    fn send_queue(&self) -> usize {
+        self.region.layout().send_queue(self.base())
+    }
+
+    fn receive_queue(&self) -> usize {
+        self.region.layout().receive_queue(self.base())
     }
 
     /// Clears the area for its next user. Only while the client does not know the endpoint:
@@ -74,13 +73,13 @@ impl EngineEndpoint {
         let slots = self.region.geometry().send_slots;
         // What an honest client pushed before it closed and nobody took.
         for _ in 0..slots {
-            match Descriptor::take(&self.region, self.send_queue, slots, self.taken) {
+            match Descriptor::take(&self.region, self.send_queue(), slots, self.taken) {
                 Slot::Empty => break,
                 Slot::Full(_) | Slot::Malformed { .. } => self.taken = self.taken.wrapping_add(1),
             }
         }
         for position in 0..self.taken.min(u64::from(slots)) {
-            Descriptor::clear(&self.region, self.send_queue, slots, position);
+            Descriptor::clear(&self.region, self.send_queue(), slots, position);
         }
         self.taken = 0;
         self.pushed = 0;
@@ -97,7 +96,8 @@ impl EngineEndpoint {
     /// Copies the next send descriptor; `None` when there is none (yet).
     pub fn take_descriptor(&mut self) -> Result<Option<TakenDescriptor>, Breach> {
         let slots = self.region.geometry().send_slots;
-        let descriptor = match Descriptor::take(&self.region, self.send_queue, slots, self.taken) {
+        let descriptor = match Descriptor::take(&self.region, self.send_queue(), slots, self.taken)
+        {
             Slot::Empty => return Ok(None),
             Slot::Malformed { word } => return Err(Breach::DescriptorMalformed { word }),
             Slot::Full(descriptor) => descriptor,
@@ -148,7 +148,7 @@ impl EngineEndpoint {
     pub fn consumed(&self, low: u64, high: u64) -> Result<u64, Breach> {
         // Acquire pairs with the Release in `ReceiveGuard::advance`: pages before it are no
         // longer being read.
-        let claimed = self.region.load(self.base + endpoint::CONSUMED, Ordering::Acquire);
+        let claimed = self.region.load(self.base() + endpoint::CONSUMED, Ordering::Acquire);
         if (low..=high).contains(&claimed) {
             Ok(claimed)
         } else {
@@ -163,7 +163,7 @@ impl EngineEndpoint {
         let slots = self.region.geometry().receive_slots;
         Descriptor { kind: DescriptorKind::Page, flags: DescriptorFlags::empty(), span }.store(
             &self.region,
-            self.receive_queue,
+            self.receive_queue(),
             slots,
             page,
         );
@@ -178,7 +178,7 @@ impl EngineEndpoint {
         let flags = if more { DescriptorFlags::MORE } else { DescriptorFlags::empty() };
         Descriptor { kind: DescriptorKind::Datagram, flags, span }.store(
             &self.region,
-            self.receive_queue,
+            self.receive_queue(),
             slots,
             self.pushed,
         );
@@ -230,7 +230,7 @@ impl EngineEndpoint {
     /// asked after a full fence that follows the publishing
     /// ([`EngineLane::begin_events`](super::EngineLane::begin_events)).
     pub fn is_wish_due(&mut self, acked: u64, taken_advanced: bool) -> bool {
-        let wants = self.region.load(self.base + endpoint::WANTS, Ordering::Relaxed);
+        let wants = self.region.load(self.base() + endpoint::WANTS, Ordering::Relaxed);
         if wants == u64::MAX || wants == self.fulfilled {
             return false;
         }
@@ -278,6 +278,6 @@ impl EngineEndpoint {
     }
 
     fn put(&self, offset: usize, value: u64, order: Ordering) {
-        self.region.store(self.base + offset, value, order);
+        self.region.store(self.base() + offset, value, order);
     }
 }

@@ -3,7 +3,9 @@
 
 use super::congestion::{Control, Sample, Window};
 use super::connection::{Connection, Phase, Step};
+use super::progress::millis;
 use super::rack::Delivery;
+use super::rtt::MILLISECOND;
 use crate::api::Instant;
 
 /// What was known before an acknowledgement.
@@ -183,12 +185,13 @@ impl Connection<'_> {
         let grows = window.in_slow_start() && window.cwnd < flight.saturating_mul(2);
         let usage = &mut self.cold.usage;
         if hot.cwnd_limited || grows {
-            (usage.used, usage.at) = (0, now.0);
+            (usage.used, usage.at_ms) = (0, millis(now.0));
             return;
         }
         usage.used = usage.used.max(flight);
         let comes_down = step.shared.settings.slow_start_after_idle;
-        let is_unused = now.0.saturating_sub(usage.at) >= hot.rtt.rto_ns();
+        let unused_ms = millis(now.0).wrapping_sub(usage.at_ms);
+        let is_unused = u64::from(unused_ms) * MILLISECOND >= hot.rtt.rto_ns();
         if !is_unused || !comes_down || self.cold.congestion.models_path() {
             return;
         }
@@ -202,6 +205,6 @@ impl Connection<'_> {
             }
             usage.used = 0;
         }
-        usage.at = now.0;
+        usage.at_ms = millis(now.0);
     }
 }

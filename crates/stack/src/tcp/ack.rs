@@ -15,7 +15,7 @@ use wire::tcp::TcpSegment;
 
 use super::congestion::{Ack, Algorithm};
 use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
-use super::reply::Reply;
+use super::progress::millis;
 use super::rtt::MILLISECOND;
 use super::shape::Hold;
 use super::state::Input;
@@ -40,8 +40,7 @@ impl Connection<'_> {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
                 //# If the segment acknowledgment is not acceptable, form a
                 //# reset segment
-                step.reply =
-                    Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment);
+                step.reply = self.reset_for(segment);
                 return Err(DropReason::TcpBadAck);
             }
             // As Linux: until the peer has sent data, or for so many timeouts.
@@ -221,7 +220,7 @@ impl Connection<'_> {
             // When it was the one before the repair, an acknowledgement was lost and the time
             // since is our own waiting, not the path's.
             let ticks = u64::from(hot.ts_now(step.now).wrapping_sub(timestamps.echo));
-            let since_repair = step.now.0.saturating_sub(self.cold.repaired_at) / MILLISECOND;
+            let since_repair = u64::from(millis(step.now.0).wrapping_sub(self.cold.repaired_ms));
             if timestamps.echo != 0 && ticks <= since_repair + 1 {
                 hot.rtt.on_sample(ticks * MILLISECOND);
                 self.cold.tlp.on_measured();

@@ -13,6 +13,7 @@ use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Step, Us
 use super::ecn::Ecn;
 use super::frto::Frto;
 use super::intervals::Intervals;
+use super::options::SharedOptions;
 use super::progress::Chronicle;
 use super::rack::Rack;
 use super::reply::Reply;
@@ -101,12 +102,12 @@ impl Hot {
 
 impl Cold {
     /// A connection's cold part before anything has happened.
-    pub fn new(local: SocketAddr, remote: SocketAddr, options: TcpOptions, mtu: u16) -> Self {
+    pub fn new(local: SocketAddr, remote: SocketAddr, options: SharedOptions, mtu: u16) -> Self {
         Self {
-            local,
-            remote,
-            options,
+            local: local.into(),
+            remote: remote.into(),
             congestion: Congestion::new(options.congestion),
+            options,
             listener: None,
             half_open: false,
             error: None,
@@ -120,10 +121,9 @@ impl Cold {
             rto_at: NEVER,
             reorder_at: NEVER,
             received: Intervals::default(),
-            recent: [NEVER; 3],
             duplicate: None,
             recover: 0,
-            repaired_at: 0,
+            repaired_ms: 0,
             peer_fin: None,
             records: None,
             urgent: 0,
@@ -140,7 +140,7 @@ impl Cold {
             fast_open: None,
             fast_opened: false,
             syn_data: false,
-            challenged_at: NEVER,
+            challenged_ms: 0,
             data_at: 0,
             tuning: Tuning::default(),
             pacer: None,
@@ -160,7 +160,7 @@ impl Connection<'_> {
     /// Fills both parts for a new connection in `state`, its SYN (or SYN and ACK) due.
     pub fn open(&mut self, step: &Step<'_>, state: TcpState, route: &Route, iss: SeqNumber) {
         let (local, remote) = (self.cold.local, self.cold.remote);
-        let options = self.cold.options;
+        let options = &self.cold.options;
         let hot = &mut *self.hot;
         let (ready_queued, armed_at) = (hot.ready_queued, hot.armed_at);
         *hot = Hot { generation: hot.generation, ready_queued, armed_at, ..Hot::vacant() };
@@ -171,7 +171,7 @@ impl Connection<'_> {
         hot.tso = route.tso;
         self.cold.frame_min = step.shared.settings.tso_segments_min.max(1);
         hot.ts_offset = step.shared.keys.timestamp_offset(local.ip(), remote.ip());
-        (hot.rcv_limit, hot.rcv_scale) = initial_window(&options, &step.shared.settings);
+        (hot.rcv_limit, hot.rcv_scale) = initial_window(options, &step.shared.settings);
         hot.rcv_edge = u64::from(hot.rcv_limit);
         hot.received_at = step.now.0;
         hot.nodelay = options.nodelay;
@@ -252,8 +252,8 @@ impl Connection<'_> {
             let opening = self.hot.state == TcpState::SynReceived;
             step.reply = Some(Reply {
                 interface: self.hot.interface,
-                local: self.cold.local,
-                remote: self.cold.remote,
+                local: self.cold.local.address(),
+                remote: self.cold.remote.address(),
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.5
                 //# <SEQ=SND.NXT><CTL=RST>
                 seq: if opening { self.hot.iss + 1 } else { self.hot.seq(self.hot.nxt) },

@@ -164,10 +164,12 @@ pub enum Congestion {
     /// RFC 5681.
     Reno(Reno),
     /// RFC 8257.
-    Dctcp(Dctcp),
+    Dctcp(Box<Dctcp>),
     /// BBR, version 1.
     Bbr(Box<Bbr>),
 }
+
+const _: () = assert!(size_of::<Congestion>() <= 32, "what few connections need lies elsewhere");
 
 impl Congestion {
     /// A fresh state of the algorithm.
@@ -175,7 +177,7 @@ impl Congestion {
         match kind {
             CongestionKind::Cubic => Congestion::Cubic(Cubic::default()),
             CongestionKind::Reno => Congestion::Reno(Reno::default()),
-            CongestionKind::Dctcp => Congestion::Dctcp(Dctcp::default()),
+            CongestionKind::Dctcp => Congestion::Dctcp(Box::default()),
             CongestionKind::Bbr => Congestion::Bbr(Box::default()),
         }
     }
@@ -238,7 +240,7 @@ impl Congestion {
         match self {
             Congestion::Cubic(cubic) => cubic,
             Congestion::Reno(reno) => reno,
-            Congestion::Dctcp(dctcp) => dctcp,
+            Congestion::Dctcp(dctcp) => dctcp.as_mut(),
             Congestion::Bbr(bbr) => bbr.as_mut(),
         }
     }

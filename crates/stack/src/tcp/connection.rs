@@ -1,6 +1,6 @@
 //! One connection's data: what every packet touches ([`Hot`]) and the rest ([`Cold`]).
 
-use std::net::SocketAddr;
+use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 use wire::tcp::SeqNumber;
@@ -10,10 +10,12 @@ use super::congestion::{Congestion, Window};
 use super::counters::TcpCounters;
 use super::ecn::Ecn;
 use super::fast_open::{FastOpen, Servers};
+use super::flow::Socket;
 use super::frto::Frto;
 use super::intervals::{Intervals, Range};
 use super::isn::TcpKeys;
 use super::mtu::Search;
+use super::options::SharedOptions;
 use super::pacing::Pacer;
 use super::progress::Chronicle;
 use super::prr::Prr;
@@ -29,9 +31,7 @@ use super::state::Input;
 use super::tlp::Tlp;
 use super::undo::Undo;
 use super::window::Tuning;
-use crate::api::{
-    Instant, InterfaceIndex, Owner, SocketId, TcpError, TcpLevels, TcpOptions, TcpState,
-};
+use crate::api::{Instant, InterfaceIndex, Owner, SocketId, TcpError, TcpLevels, TcpState};
 
 /// Bytes of window beyond SO_RCVLOWAT, so that it is not used up before so much has come: several
 /// segments, as the last may not fit.
@@ -72,6 +72,7 @@ pub enum SendTimer {
 /// Positions are offsets from the first byte after the SYN; sequence numbers are made of them
 /// by adding `iss + 1` or `irs + 1`. A FIN takes one position after the last byte.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[repr(align(64))]
 pub struct Hot {
     /// Who owns it.
     pub owner: Owner,
@@ -216,8 +217,8 @@ const _: () = assert!(size_of::<Hot>() <= 256, "the hot part is at most four cac
 pub struct Usage {
     /// Most bytes in flight since `at`, while they were less than the window.
     pub used: u32,
-    /// When it was last used whole, or judged.
-    pub at: u64,
+    /// When it was last used whole, or judged, milliseconds, going round.
+    pub at_ms: u32,
     /// Most bytes in flight since what was sent then was acknowledged.
     pub most: u32,
     /// End of what was sent when this was begun, going round.
@@ -233,11 +234,11 @@ pub struct Cold {
     //# At all other times, a previous segment has either been sent or received on this connection,
     //# and TCP implementations MUST use the same local address that was used in those previous
     //# segments (MUST-45).
-    pub local: SocketAddr,
+    pub local: Socket,
     /// Peer's address.
-    pub remote: SocketAddr,
+    pub remote: Socket,
     /// Options as set.
-    pub options: TcpOptions,
+    pub options: SharedOptions,
     /// Congestion control.
     pub congestion: Congestion,
     /// The listener that it came from, until it is accepted.
@@ -266,16 +267,14 @@ pub struct Cold {
     pub reorder_at: u64,
     /// Ranges received out of order.
     pub received: Intervals,
-    /// Start of the ranges last received out of order, the newest first (RFC 2018 section 4).
-    pub recent: [u64; 3],
     /// A duplicate to be reported (RFC 2883).
-    pub duplicate: Option<Range>,
+    pub duplicate: Option<Box<Range>>,
     /// Recovery ends when this is acknowledged.
     pub recover: u64,
-    /// When lost data was last begun to be sent again.
-    pub repaired_at: u64,
-    /// Where the peer's FIN is, once announced.
-    pub peer_fin: Option<u64>,
+    /// When lost data was last begun to be sent again, milliseconds, going round.
+    pub repaired_ms: u32,
+    /// One past where the peer's FIN is, once announced.
+    pub peer_fin: Option<NonZeroU64>,
     /// Ends of records, once there has been one.
     pub records: Option<Box<Records>>,
     /// One past the peer's urgent byte; 0 for none.
@@ -306,8 +305,9 @@ pub struct Cold {
     pub fast_opened: bool,
     /// Data came or went with the SYN.
     pub syn_data: bool,
-    /// When the last rate-limited acknowledgement was sent (RFC 5961 section 7), or [`NEVER`].
-    pub challenged_at: u64,
+    /// When the last rate-limited acknowledgement was sent (RFC 5961 section 7), milliseconds, going
+    /// round; 0 before the first.
+    pub challenged_ms: u32,
     /// When data was received last.
     pub data_at: u64,
     /// What the receive window's growth is measured by.
@@ -370,6 +370,8 @@ pub struct Shared {
     pub settings: TcpSettings,
     /// What is counted.
     pub counters: TcpCounters,
+    /// Options as they were last set: the next connection's are nearly always the same.
+    pub options: SharedOptions,
     /// Challenge acknowledgements left in the current second (RFC 5961 section 7).
     pub challenges_left: u32,
     /// Which second.
@@ -474,11 +476,10 @@ impl Cold {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
     //# It is not required, but the application SHOULD be able to change the Differentiated Services
     //# field during the connection lifetime (SHLD-21).
-    pub fn set_options(&mut self, hot: &mut Hot, options: TcpOptions) {
+    pub fn set_options(&mut self, hot: &mut Hot, options: SharedOptions) {
         if options.congestion != self.congestion.kind() {
             self.congestion = Congestion::new(options.congestion);
         }
-        self.options = options;
         let limit = options.window_limit();
         let low_water = options.recv_low_water.saturating_add(LOW_WATER_SLACK);
         let grows = options.recv_tunes && options.recv_low_water > 1;
@@ -486,6 +487,7 @@ impl Cold {
         hot.rcv_limit = hot.rcv_limit.max(least).min(limit);
         hot.nodelay = options.nodelay;
         hot.cork = options.cork;
+        self.options = options;
     }
 }
 
@@ -570,6 +572,7 @@ pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
         acked_all: hot.una,
         frame_bytes: frame_of(hot),
         stamps: cold.stamps.as_ref().map_or(0, |stamps| stamps.waiting()),
+        unsent_low_water: cold.options.unsent_low_water,
     }
 }
 

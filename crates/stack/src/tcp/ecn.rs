@@ -291,8 +291,8 @@ impl Connection<'_> {
         let hot = &*self.hot;
         Reply {
             interface: hot.interface,
-            local: self.cold.local,
-            remote: self.cold.remote,
+            local: self.cold.local.address(),
+            remote: self.cold.remote.address(),
             seq: hot.seq(hot.nxt),
             ack: hot.ack(hot.rcv_nxt),
             flags: TcpFlags::ACK | echo,

@@ -23,7 +23,6 @@ use super::SegmentRx;
 use super::congestion::Window;
 use super::connection::{Cold, Connection, NEVER, Step};
 use super::isn::halves;
-use super::reply::Reply;
 use super::rtt::SECOND;
 use super::state::Input;
 use crate::api::{Instant, Sink, SocketId, TcpOptions, TcpState};
@@ -345,8 +344,7 @@ impl Connection<'_> {
     ) -> Result<(), DropReason> {
         let ack = self.hot.send_offset(segment.header.ack);
         if ack < 0 || ack > self.hot.nxt.cast_signed() {
-            step.reply =
-                Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment);
+            step.reply = self.reset_for(segment);
             return Err(DropReason::TcpBadAck);
         }
         self.hot.syn_unacked = false;

@@ -15,7 +15,7 @@ use crate::api::{Event, TcpState};
 use crate::timer::Wheel;
 
 /// Changed with every change of the data's form.
-const VERSION: u32 = 10;
+const VERSION: u32 = 11;
 
 /// The form in which [`Tcp`] is written.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -75,16 +75,19 @@ impl TryFrom<TcpImage> for Tcp {
         if image.hot.len() != image.cold.len() {
             return Err("damaged TCP state: both halves of the connection table differ".into());
         }
-        let mut flows = Flows::with_hasher(image.flow_key);
+        let [connections_max, syn_queue_max, accept_queue_max] = image.limits;
+        let mut flows = Flows::new(image.flow_key, image.hot.len() + image.time_waits.len());
         for (index, (hot, cold)) in (0u32..).zip(image.hot.iter().zip(&image.cold)) {
             if hot.used && !matches!(hot.state, TcpState::Closed | TcpState::TimeWait) {
-                flows.insert(Flow::new(cold.local, cold.remote), Place::Connection(index));
+                flows.insert(
+                    &Flow::new(cold.local.address(), cold.remote.address()),
+                    Place::Connection(index),
+                );
             }
         }
         for (slot, entry) in image.time_waits.iter() {
-            flows.insert(Flow::new(entry.local, entry.remote), Place::TimeWait(slot));
+            flows.insert(&entry.flow(), Place::TimeWait(slot));
         }
-        let [connections_max, syn_queue_max, accept_queue_max] = image.limits;
         Ok(Self {
             shared: image.shared,
             hot: image.hot,

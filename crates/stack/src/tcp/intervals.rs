@@ -34,38 +34,48 @@ pub enum Insertion {
     Full,
 }
 
-/// The list. Its memory is taken at the first insertion and kept.
+/// The list. It has memory as long as it holds something.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Intervals {
+pub struct Intervals(Option<Box<Kept>>);
+
+/// Ranges, at least one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
     ranges: Vec<Range>,
+    /// Where what came last begins, the newest first (RFC 2018 section 4).
+    newest: [Option<u64>; 3],
 }
 
 impl Intervals {
     /// Whether it holds nothing.
     pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
+        self.0.is_none()
+    }
+
+    fn ranges(&self) -> &[Range] {
+        self.0.as_deref().map_or(&[], |kept| &kept.ranges)
     }
 
     /// The ranges in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range> + '_ {
-        self.ranges.iter().copied()
+        self.ranges().iter().copied()
     }
 
     /// The range that begins at the lowest offset.
     pub fn first(&self) -> Option<Range> {
-        self.ranges.first().copied()
+        self.ranges().first().copied()
     }
 
     /// The range that `offset` lies in.
     pub fn find(&self, offset: u64) -> Option<Range> {
-        let at = self.ranges.partition_point(|r| r.end <= offset);
-        self.ranges.get(at).copied().filter(|r| r.start <= offset)
+        let at = self.ranges().partition_point(|r| r.end <= offset);
+        self.ranges().get(at).copied().filter(|r| r.start <= offset)
     }
 
     /// What of `start..end` is there already, up to the first gap.
     pub fn first_overlap(&self, start: u64, end: u64) -> Option<Range> {
-        let at = self.ranges.partition_point(|r| r.end <= start);
-        let known = self.ranges.get(at).filter(|r| r.start < end)?;
+        let at = self.ranges().partition_point(|r| r.end <= start);
+        let known = self.ranges().get(at).filter(|r| r.start < end)?;
         Some(Range { start: known.start.max(start), end: known.end.min(end) })
     }
 
@@ -75,51 +85,67 @@ impl Intervals {
         if start >= end {
             return Insertion::Known;
         }
-        let low = self.ranges.partition_point(|r| r.end < start);
-        let high = self.ranges.partition_point(|r| r.start <= end);
+        let ranges = &mut self.0.get_or_insert_default().ranges;
+        let low = ranges.partition_point(|r| r.end < start);
+        let high = ranges.partition_point(|r| r.start <= end);
         if low < high {
             // Touches ranges low..high: they become one.
             let (Some(first), Some(last)) =
-                (self.ranges.get(low).copied(), self.ranges.get(high - 1).copied())
+                (ranges.get(low).copied(), ranges.get(high - 1).copied())
             else {
                 return Insertion::Known;
             };
             if first.start <= start && first.end >= end {
                 return Insertion::Known;
             }
-            if let Some(melted) = self.ranges.get_mut(low) {
+            if let Some(melted) = ranges.get_mut(low) {
                 *melted = Range { start: first.start.min(start), end: last.end.max(end) };
             }
-            self.ranges.drain(low + 1..high);
+            ranges.drain(low + 1..high);
             return Insertion::New;
         }
-        if self.ranges.len() == RANGES_MAX {
+        if ranges.len() == RANGES_MAX {
             if low == RANGES_MAX {
                 return Insertion::Full;
             }
-            if let Some(farthest) = self.ranges.pop() {
+            if let Some(farthest) = ranges.pop() {
                 dropped(farthest);
             }
         }
-        if self.ranges.capacity() == 0 {
-            self.ranges.reserve_exact(8);
+        if ranges.capacity() == 0 {
+            ranges.reserve_exact(8);
         }
-        self.ranges.insert(low, Range { start, end });
+        ranges.insert(low, Range { start, end });
         Insertion::New
     }
 
     /// Forgets everything below `offset`.
     pub fn remove_below(&mut self, offset: u64) {
-        let gone = self.ranges.partition_point(|r| r.end <= offset);
-        self.ranges.drain(..gone);
-        if let Some(first) = self.ranges.first_mut() {
-            first.start = first.start.max(offset);
+        let Some(Kept { ranges, .. }) = self.0.as_deref_mut() else { return };
+        let gone = ranges.partition_point(|r| r.end <= offset);
+        ranges.drain(..gone);
+        match ranges.first_mut() {
+            Some(first) => first.start = first.start.max(offset),
+            None => self.0 = None,
         }
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.ranges.clear();
+        self.0 = None;
+    }
+
+    /// What begins at `offset`, or lies around it, was received last.
+    pub fn note_newest(&mut self, offset: u64) {
+        if let Some(Kept { newest, .. }) = self.0.as_deref_mut() {
+            *newest = [Some(offset), newest[0], newest[1]];
+        }
+    }
+
+    /// The ranges that were received last, the newest first.
+    pub fn newest(&self) -> impl Iterator<Item = Range> + '_ {
+        let noted = self.0.iter().flat_map(|kept| kept.newest.iter().flatten());
+        noted.filter_map(|&offset| self.find(offset))
     }
 }
 

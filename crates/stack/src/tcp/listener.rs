@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::fast_open::FastOpenKeys;
+use super::options::SharedOptions;
 use super::signing::SigningKeys;
 use crate::api::{Instant, Local, Owner, SocketId, TcpOptions};
 
@@ -36,7 +37,7 @@ pub struct Listener {
     /// Connections that may wait to be accepted.
     pub backlog: u32,
     /// Inherited by the connections.
-    pub options: TcpOptions,
+    pub options: SharedOptions,
     /// Who owns it.
     pub owner: Owner,
     /// Established connections, the oldest in front.
@@ -180,7 +181,7 @@ impl Listeners {
             local,
             v6_only,
             backlog,
-            options,
+            options: options.into(),
             owner,
             queue: VecDeque::new(),
             half_open: 0,

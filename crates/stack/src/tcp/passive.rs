@@ -18,7 +18,7 @@ use super::fast_open::{
 use super::reply::{Reply, SynOptions};
 use super::tables::{Tcp, is_half_open};
 use crate::api::{
-    CongestionKind, Instant, Owner, RequestError, Sink, SocketId, TcpError, TcpState,
+    CongestionKind, Instant, Owner, RequestError, Sink, SocketId, TcpError, TcpOptions, TcpState,
 };
 use crate::drops::DropReason;
 use crate::route::{Route, Routes};
@@ -167,7 +167,7 @@ impl Tcp {
         iss: SeqNumber,
     ) -> Result<u32, DropReason> {
         let entry = self.listeners.listener(listener).ok_or(DropReason::TcpNoSocket)?;
-        let options = entry.options;
+        let options = entry.options.clone();
         let key = entry.key_of(remote).cloned().map(Box::new);
         let index = self.allocate().ok_or(DropReason::TcpTableFull)?;
         let mut cold = Cold::new(local, remote, options, route.mtu);
@@ -200,7 +200,7 @@ impl Tcp {
     ) -> Result<(), DropReason> {
         let entry = self.listeners.listener_mut(listener).ok_or(DropReason::TcpNoSocket)?;
         entry.overflowed_at = Some(now);
-        let options = entry.options;
+        let options = entry.options.clone();
         let Ends { local, remote } = ends;
         let key = entry.key_of(remote).cloned().map(Box::new);
         let settings = self.shared.settings;
@@ -230,6 +230,7 @@ impl Tcp {
         let told = if ecn { TcpFlags::ECE } else { TcpFlags::default() };
         let irs = segment.header.seq;
         let seq = keys.cookie(now, ends, irs, offer.mss.unwrap_or(0));
+        let tos = options.tos;
         let mss = Cold::new(local, remote, options, route.mtu).advertised_mss();
         self.push_reply(Reply {
             interface: route.interface,
@@ -245,7 +246,7 @@ impl Tcp {
                 window_scale: offer.window_scale.map(|_| scale),
                 sack_permitted: offer.sack_permitted,
             }),
-            tos: options.tos,
+            tos,
             key,
         });
         self.shared.counters.syn_cookies_sent += 1;
@@ -310,7 +311,8 @@ impl Tcp {
             connection.on_peer_syn(step, &syn, 0);
             connection.hot.syn_due = false;
             // Here is the peer's answer; it is not waited for again.
-            connection.cold.options.defer_accept = 0;
+            let options = TcpOptions { defer_accept: 0, ..*connection.cold.options };
+            connection.cold.options = step.shared.options.follow(options);
         });
         Some(self.on_connection_segment(now, index, rx, segment, sink))
     }

@@ -1,6 +1,8 @@
 //! RACK (RFC 8985 section 6): a segment is lost when one that was sent later has arrived and the
 //! time that reordering may take has passed.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 
 use super::intervals::Range;
@@ -95,10 +97,10 @@ pub struct Rack {
     window_persist: u8,
     /// RACK.reordering_seen.
     reordering_seen: bool,
-    /// RACK.dsack_round.
-    dsack_round: Option<u64>,
+    /// RACK.dsack_round, going round.
+    dsack_round: Option<NonZeroU32>,
     /// D-SACKs received.
-    dsacks: u64,
+    dsacks: u32,
 }
 
 impl Default for Rack {
@@ -228,14 +230,14 @@ impl Rack {
     //= https://www.rfc-editor.org/rfc/rfc8985#section-4
     //# 3. RACK DSACK-based reordering window adaptation is RECOMMENDED but is not required.
     pub fn on_round(&mut self, una: u64, nxt: u64, dsack: bool, sent_again: u64) {
-        if self.dsack_round.is_some_and(|round| una >= round) {
+        if self.dsack_round.is_some_and(|round| (una as u32).wrapping_sub(round.get()) < 1 << 31) {
             self.dsack_round = None;
         }
         // A network that repeats by itself brings more of them than there were retransmissions.
-        if dsack && self.dsacks < sent_again {
-            self.dsacks += 1;
+        if dsack && u64::from(self.dsacks) < sent_again {
+            self.dsacks = self.dsacks.saturating_add(1);
             if self.dsack_round.is_none() {
-                self.dsack_round = Some(nxt);
+                self.dsack_round = NonZeroU32::new(nxt as u32);
                 self.window_mult = self.window_mult.saturating_add(1);
                 self.window_persist = PERSIST;
             }

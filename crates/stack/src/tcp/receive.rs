@@ -29,11 +29,13 @@
 //# whether it is in sequence or it must be queued for later delivery.
 //! with the checks of RFC 5961 and 7323.
 
+use std::num::NonZeroU64;
+
 use wire::tcp::{OPTIONS_LEN_MAX, SackBlock, SackBlocks, TcpFlags, TcpSegment};
 
 use super::connection::{Connection, Hot, NEVER, Step};
 use super::intervals::{Insertion, Range};
-use super::reply::Reply;
+use super::progress::millis;
 use super::rtt::{MILLISECOND, SECOND};
 use super::settings::MtuProbing;
 use super::state::Input;
@@ -54,7 +56,7 @@ pub const QUICK_ACKS: u8 = 16;
 const PART_MIN: usize = 512;
 /// At most one challenge acknowledgement of a connection in this time (Linux's
 /// tcp_invalid_ratelimit).
-const CHALLENGE_INTERVAL_NS: u64 = 500 * MILLISECOND;
+const CHALLENGE_INTERVAL_MS: u32 = 500;
 /// Challenge acknowledgements of all connections in a second.
 const CHALLENGES_PER_SECOND: u32 = 1000;
 /// After this long without a segment an old timestamp proves nothing (RFC 7323 section 5.5).
@@ -125,15 +127,12 @@ impl Connection<'_> {
         let header = &segment.header;
         let syn_bytes = self.cold.fast_open.as_ref().map_or(0, |begun| begun.syn_bytes);
         if header.flags.ack() && header.ack.since(self.hot.iss + 1) > syn_bytes {
-            step.reply =
-                Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment)
-                    .map(|reset| reset.signed_with(self.cold.key.as_deref()));
+            step.reply = self.reset_for(segment);
             return Err(DropReason::TcpBadAck);
         }
         if header.flags.ack() && !header.flags.rst() && !self.is_echo_plausible(step.now, segment) {
             // An answer to no SYN of ours (as Linux).
-            step.reply =
-                Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment);
+            step.reply = self.reset_for(segment);
             return Err(DropReason::TcpPaws);
         }
         if header.flags.rst() {
@@ -460,10 +459,10 @@ impl Connection<'_> {
     //= https://www.rfc-editor.org/rfc/rfc5961#section-7
     //# An implementation SHOULD include an ACK throttling mechanism to be conservative.
     fn may_answer_invalid(&mut self, step: &Step<'_>) -> bool {
-        let at = self.cold.challenged_at;
-        let recent = at != NEVER && step.now.0.saturating_sub(at) < CHALLENGE_INTERVAL_NS;
+        let (at_ms, now_ms) = (self.cold.challenged_ms, millis(step.now.0).max(1));
+        let recent = at_ms != 0 && now_ms.wrapping_sub(at_ms) < CHALLENGE_INTERVAL_MS;
         if !recent {
-            self.cold.challenged_at = step.now.0;
+            self.cold.challenged_ms = now_ms;
         }
         !recent
     }
@@ -538,8 +537,7 @@ impl Connection<'_> {
             step.shared.counters.aborts_on_data += 1;
             step.shared.counters.resets_sent += 1;
             // The form of an answer to the segment, as Linux's.
-            step.reply =
-                Reply::reset(self.hot.interface, self.cold.local, self.cold.remote, segment);
+            step.reply = self.reset_for(segment);
             self.die(step, TcpError::Aborted);
             return Err(DropReason::TcpClosed);
         }
@@ -594,12 +592,12 @@ impl Connection<'_> {
             self.note_duplicate(step, segment);
         }
         if flags.fin() && high == end && self.cold.peer_fin.is_none() {
-            self.cold.peer_fin = u64::try_from(end).ok();
+            self.cold.peer_fin = u64::try_from(end + 1).ok().and_then(NonZeroU64::new);
             if end > self.hot.rcv_nxt.cast_signed() {
                 self.owe_ack(step);
             }
         }
-        if self.cold.peer_fin == Some(self.hot.rcv_nxt) && !self.hot.fin_received {
+        if self.peer_fin() == Some(self.hot.rcv_nxt) && !self.hot.fin_received {
             self.hot.rcv_nxt += 1;
             self.hot.fin_received = true;
             self.cold.received.clear();
@@ -669,6 +667,11 @@ impl Connection<'_> {
         }
     }
 
+    /// Where the peer's FIN is, once announced.
+    fn peer_fin(&self) -> Option<u64> {
+        self.cold.peer_fin.map(|past| past.get() - 1)
+    }
+
     /// In-order bytes up to `high` have been stored.
     fn advance(&mut self, step: &mut Step<'_>, high: u64) {
         let hot = &mut *self.hot;
@@ -682,8 +685,10 @@ impl Connection<'_> {
                 self.cold.received.remove_below(first.end);
             }
         }
+        let fin = self.peer_fin();
         // A FIN seals the stream: bytes a peer sends beyond it are not part of it.
-        if let Some(fin) = self.cold.peer_fin {
+        let hot = &mut *self.hot;
+        if let Some(fin) = fin {
             hot.rcv_nxt = hot.rcv_nxt.min(fin);
         }
         step.event = true;
@@ -721,8 +726,7 @@ impl Connection<'_> {
         //# If the duplicate segment is part of a larger block
         //# of non-contiguous data in the receiver's data queue, then the
         //# following SACK block should be used to specify this larger block.
-        let recent = &mut self.cold.recent;
-        *recent = [low, recent[0], recent[1]];
+        self.cold.received.note_newest(low);
         //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
         //# A TCP receiver SHOULD send an immediate duplicate ACK when an out-
         //# of-order segment arrives.
@@ -797,7 +801,7 @@ impl Connection<'_> {
 
     fn report_duplicate(&mut self, step: &mut Step<'_>, duplicate: Range) {
         if self.hot.sack {
-            self.cold.duplicate = Some(duplicate);
+            self.cold.duplicate = Some(Box::new(duplicate));
             step.shared.counters.duplicates += 1;
         }
     }
@@ -842,7 +846,7 @@ impl Connection<'_> {
         //# A D-SACK block is only used to report a duplicate contiguous
         //# sequence of data received by the receiver in the most recent packet.
         if let Some(duplicate) = self.cold.duplicate.take() {
-            blocks.push(block(self.hot, duplicate));
+            blocks.push(block(self.hot, *duplicate));
         }
         if self.cold.received.is_empty() {
             return blocks;
@@ -853,8 +857,8 @@ impl Connection<'_> {
         //# The first SACK block (i.e., the one immediately following the
         //# kind and length fields in the option) MUST specify the contiguous
         //# block of data containing the segment which triggered this ACK,
-        let recent = self.cold.recent.iter().filter_map(|&offset| self.cold.received.find(offset));
-        for range in recent.chain(self.cold.received.iter().take(4)) {
+        let received = &self.cold.received;
+        for range in received.newest().chain(received.iter().take(4)) {
             if blocks.len() >= most || count >= reported.len() {
                 break;
             }

@@ -11,6 +11,7 @@ use super::congestion::Algorithm;
 use super::connection::{Connection, Hot, NEVER, Phase, Step};
 use super::frto::Frto;
 use super::intervals::Range;
+use super::progress::millis;
 use super::prr::{Progress, Prr};
 use super::rack::{DUP_THRESH, Delivery};
 use super::rtt::MILLISECOND;
@@ -202,7 +203,7 @@ impl Connection<'_> {
         //# octet, the loss recovery phase is terminated.
         self.hot.phase = Phase::Recovery;
         self.cold.recover = self.hot.nxt;
-        self.cold.repaired_at = step.now.0;
+        self.cold.repaired_ms = millis(step.now.0);
         self.cold.tlp.reset();
         self.hot.tail_due = false;
         self.keep_for_undo();
@@ -307,7 +308,7 @@ impl Connection<'_> {
         self.hot.timed_at = NEVER;
         self.cold.tlp.reset();
         self.cold.reorder_at = NEVER;
-        self.cold.repaired_at = step.now.0;
+        self.cold.repaired_ms = millis(step.now.0);
         self.cold.recover = self.hot.nxt;
         step.ready = true;
     }

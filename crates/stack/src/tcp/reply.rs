@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, TcpSegment, Timestamps};
 
+use super::connection::Connection;
 use super::signing::SigningKey;
 use crate::api::InterfaceIndex;
 
@@ -44,6 +45,15 @@ pub struct Reply {
     pub tos: u8,
     /// What it is signed with.
     pub key: Option<Box<SigningKey>>,
+}
+
+impl Connection<'_> {
+    /// The reset that answers a segment which the connection does not accept.
+    pub fn reset_for(&self, segment: &TcpSegment<'_>) -> Option<Reply> {
+        let (local, remote) = (self.cold.local.address(), self.cold.remote.address());
+        let reset = Reply::reset(self.hot.interface, local, remote, segment)?;
+        Some(reset.signed_with(self.cold.key.as_deref()))
+    }
 }
 
 impl Reply {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use wire::tcp::SeqNumber;
 
 use super::connection::{Cold, Connection, Hot, NEVER, Phase, Shared, levels};
-use super::flow::{Flow, Place};
+use super::flow::Place;
 use super::listener::{LISTENER_BIT, ListenError};
 use super::shape::Hold;
 use super::stamps::Stamp;
@@ -37,7 +37,7 @@ impl Tcp {
         let ip = if wanted.ip().is_unspecified() { route.source } else { wanted.ip() };
         let (port, reused) = match wanted.port() {
             0 => self.choose_port(now, ip, remote, route.connect_ports)?,
-            port if self.flows.contains_key(&Flow::new(SocketAddr::new(ip, port), remote)) => {
+            port if self.place_of(SocketAddr::new(ip, port), remote).is_some() => {
                 return Err(RequestError::AddressInUse);
             }
             port => (port, None),
@@ -48,6 +48,7 @@ impl Tcp {
         let Shared { servers, settings, .. } = &self.shared;
         let begun = servers.begin(now, remote.ip(), &options, settings.fast_open);
         let waits = begun.is_some_and(|begun| begun.waits);
+        let options = self.shared.options.follow(options);
         let mut cold = Cold::new(local, remote, options, route.mtu);
         cold.fast_opened = begun.is_some();
         cold.fast_open = begun.map(Box::new);
@@ -95,10 +96,10 @@ impl Tcp {
             if self.listeners.uses(local) {
                 continue;
             }
-            match self.flows.get(&Flow::new(local, remote)) {
+            match self.place_of(local, remote) {
                 None => return Ok((port, None)),
                 // As tcp_tw_reuse: where timestamps tell old segments from new ones.
-                Some(&Place::TimeWait(slot)) => {
+                Some(Place::TimeWait(slot)) => {
                     if let Some(iss) = self.time_waits.reusable(now, slot) {
                         self.end_time_wait(slot);
                         self.shared.counters.time_wait_reuses += 1;
@@ -141,7 +142,11 @@ impl Tcp {
                 .is_some_and(|h| h.used && h.generation == id.generation);
             if let Some(cold) = self.cold.get_mut(id.index as usize).filter(|_| live) {
                 cold.listener = None;
-                return Ok(Some(Accepted { id, local: cold.local, remote: cold.remote }));
+                return Ok(Some(Accepted {
+                    id,
+                    local: cold.local.address(),
+                    remote: cold.remote.address(),
+                }));
             }
         }
         Ok(None)
@@ -347,13 +352,14 @@ impl Tcp {
         options: TcpOptions,
     ) -> Result<(), RequestError> {
         if id.index & LISTENER_BIT != 0 {
-            self.listeners.listener_mut(id).ok_or(RequestError::Stale)?.options = options;
+            let listener = self.listeners.listener_mut(id).ok_or(RequestError::Stale)?;
+            listener.options = options.into();
             return Ok(());
         }
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| {
             let before = connection.cold.congestion.kind();
-            connection.cold.set_options(connection.hot, options);
+            connection.cold.set_options(connection.hot, step.shared.options.follow(options));
             connection.equip();
             if before != options.congestion && connection.hot.state.is_synchronized() {
                 connection.start_algorithm(now);
@@ -366,6 +372,15 @@ impl Tcp {
             step.ready = true;
         });
         Ok(())
+    }
+
+    /// Options of a connection or listener.
+    pub fn options(&self, id: SocketId) -> Result<&TcpOptions, RequestError> {
+        if id.index & LISTENER_BIT != 0 {
+            return Ok(&self.listeners.listener(id).ok_or(RequestError::Stale)?.options);
+        }
+        let index = self.slot(id)?;
+        Ok(&self.cold.get(index as usize).ok_or(RequestError::Stale)?.options)
     }
 
     /// Sends what is held back, as when TCP_NODELAY is set, also where TCP_CORK is.
@@ -436,8 +451,8 @@ impl Tcp {
         Ok(TcpInfo {
             kind: SocketKind::Connection,
             owner: hot.owner,
-            local: cold.local,
-            remote: Some(cold.remote),
+            local: cold.local.address(),
+            remote: Some(cold.remote.address()),
             state: match hot.state {
                 TcpState::Established if hot.syn_unacked => TcpState::SynReceived,
                 state => state,

@@ -119,7 +119,12 @@ pub struct Found {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scoreboard {
     pieces: VecDeque<Piece>,
-    resent: VecDeque<Resent>,
+    /// Retransmissions that are being watched, once there has been one.
+    #[expect(
+        clippy::box_collection,
+        reason = "most connections have none: one word instead of four"
+    )]
+    resent: Option<Box<VecDeque<Resent>>>,
     /// Bytes of pieces that are sacked.
     sacked: u64,
     /// Bytes of pieces that are lost.
@@ -265,16 +270,17 @@ impl Scoreboard {
 
     /// A retransmission is watched for loss; those of one time are in order of their positions.
     fn watch(&mut self, start: u64, end: u64, at: u64) {
-        match self.resent.back_mut() {
+        let resent = self.resent.get_or_insert_default();
+        match resent.back_mut() {
             Some(last) if last.at == at && (last.start..=last.end).contains(&start) => {
                 last.end = last.end.max(end);
             }
             _ => {
-                if self.resent.len() == RESENT_MAX {
-                    self.resent.pop_front();
+                if resent.len() == RESENT_MAX {
+                    resent.pop_front();
                 }
-                let place = self.resent.partition_point(|r| (r.at, r.start) <= (at, start));
-                self.resent.insert(place, Resent { start, end, at });
+                let place = resent.partition_point(|r| (r.at, r.start) <= (at, start));
+                resent.insert(place, Resent { start, end, at });
             }
         }
     }
@@ -302,7 +308,7 @@ impl Scoreboard {
         if self.pieces.is_empty() {
             // Back to the beginning of the memory, which is the part that is in the cache.
             self.pieces.clear();
-            self.resent.clear();
+            self.resent = None;
         } else {
             self.settle_first_lost();
         }
@@ -379,7 +385,7 @@ impl Scoreboard {
             self.judged = piece.end;
             at += 1;
         }
-        while let Some(&resent) = self.resent.front().filter(|r| r.at <= newest.at) {
+        while let Some(&resent) = self.first_resent().filter(|r| r.at <= newest.at) {
             let watched = self.watched(&resent);
             if resent.at > until {
                 if self.pieces.range(watched).any(|p| is_of(p, &resent)) {
@@ -404,11 +410,17 @@ impl Scoreboard {
                     break;
                 }
             }
-            self.resent.pop_front();
+            if let Some(resent) = &mut self.resent {
+                resent.pop_front();
+            }
         }
         self.lost += found.lost;
         self.lost_ever += found.lost;
         found
+    }
+
+    fn first_resent(&self) -> Option<&Resent> {
+        self.resent.as_ref()?.front()
     }
 
     /// The pieces that a retransmission lies in.
@@ -494,11 +506,12 @@ impl Scoreboard {
         self.first_lost = self.judged;
         self.settle_first_lost();
         // What had been found lost was not watched any more.
-        self.resent.clear();
         let again = self.pieces.iter().filter(|p| p.again && p.fate == Fate::Sent);
-        self.resent.extend(again.map(|p| Resent { start: p.start, end: p.end, at: p.at }));
-        self.resent.make_contiguous().sort_by_key(|resent| resent.at);
-        self.resent.truncate(RESENT_MAX);
+        let mut resent: VecDeque<Resent> =
+            again.map(|p| Resent { start: p.start, end: p.end, at: p.at }).collect();
+        resent.make_contiguous().sort_by_key(|resent| resent.at);
+        resent.truncate(RESENT_MAX);
+        self.resent = (!resent.is_empty()).then(|| Box::new(resent));
     }
 
     /// The first range to be sent again, at least one segment of it.
@@ -523,7 +536,7 @@ impl Scoreboard {
     pub fn release(&mut self) {
         if self.pieces.is_empty() {
             self.pieces = VecDeque::new();
-            self.resent = VecDeque::new();
+            self.resent = None;
         }
     }
 
@@ -695,11 +708,14 @@ mod tests {
         for hole in [4, 2, 6, 0] {
             board.on_sent_again(hole * 1000, hole * 1000 + 1000, 10, Snapshot::default());
         }
-        assert!(board.resent.iter().map(|r| r.start).eq([0, 2000, 4000, 6000]));
+        let resent = |board: &Scoreboard| -> Vec<u64> {
+            board.resent.iter().flat_map(|resent| resent.iter().map(|r| r.start)).collect()
+        };
+        assert_eq!(resent(&board), [0, 2000, 4000, 6000]);
         board.sack(4000, 5000, |_| ());
         let found = board.lose_sent_before(Sending { at: 10, end: 5000 }, 100);
         assert_eq!(found, Found { lost: 2000, retransmissions: 2, pending: false });
-        assert_eq!(board.resent.len(), 1);
+        assert_eq!(resent(&board).len(), 1);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use wire::tcp::{SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestam
 use super::SegmentTx;
 use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
 use super::frto::Frto;
+use super::progress::millis;
 use super::settings::TcpSettings;
 use crate::api::{Instant, PathMtuDiscovery, Payload, TcpState};
 
@@ -175,7 +176,7 @@ impl Connection<'_> {
             && let (Some(key), Some(header)) =
                 (&self.cold.key, out.get_mut(..usize::from(header_bytes)))
         {
-            key.sign(self.cold.local, self.cold.remote, header, &[]);
+            key.sign(self.cold.local.address(), self.cold.remote.address(), header, &[]);
             unsigned = false;
         }
         let unit = match payload {
@@ -583,7 +584,7 @@ impl Connection<'_> {
         }
         self.cold.congestion.on_idle(idle);
         self.cold.usage.used = 0;
-        self.cold.usage.at = now.0;
+        self.cold.usage.at_ms = millis(now.0);
         true
     }
 

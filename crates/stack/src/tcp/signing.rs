@@ -155,7 +155,7 @@ impl Tcp {
         if let Some(cold) = cold
             && let Some(key) = &cold.key
         {
-            key.sign(cold.local, cold.remote, header, payload);
+            key.sign(cold.local.address(), cold.remote.address(), header, payload);
         }
     }
 

@@ -12,9 +12,10 @@ use super::fast_open::Servers;
 use super::flow::{Flow, FlowKey, Flows, Place};
 use super::isn::{TcpKeys, halves};
 use super::listener::{LISTENER_BIT, Listeners};
+use super::options::SharedOptions;
 use super::reply::Reply;
-use super::time_wait::{TimeWaits, Verdict};
-use super::{IcmpError, PathMtu, Ready, SegmentRx, SegmentTx, TcpSettings};
+use super::time_wait::{TimeWait, TimeWaits, Verdict};
+use super::{IcmpError, PathMtu, Ready, SegmentRx, SegmentTx, TcpCensus, TcpSettings};
 use crate::api::{
     Event, Instant, InterfaceIndex, Owner, RequestError, Sink, SocketId, SocketKind, TcpError,
     TcpState,
@@ -89,6 +90,7 @@ impl Tcp {
                 settings,
                 servers: Servers::new(limits.fast_open_servers),
                 counters: TcpCounters::default(),
+                options: SharedOptions::default(),
                 challenges_left: 0,
                 challenge_second: NEVER,
             },
@@ -96,14 +98,14 @@ impl Tcp {
             cold: Vec::with_capacity(connections_max as usize),
             free: Vec::new(),
             flow_key,
-            flows: Flows::with_hasher(flow_key),
+            flows: Flows::new(flow_key, (connections_max + limits.time_waits.max(1)) as usize),
             listeners: Listeners::new(limits.listeners),
             time_waits: TimeWaits::new(limits.time_waits),
             lanes: Vec::new(),
             parked: Vec::new(),
             parked_replies: Vec::new(),
             events: VecDeque::new(),
-            wheel: Wheel::new(Instant(0)),
+            wheel: Wheel::with_capacity(Instant(0), connections_max as usize),
             ports: keys.ephemeral_ports,
             next_port: 0,
             connections_max,
@@ -132,6 +134,16 @@ impl Tcp {
         self.time_waits.len()
     }
 
+    /// What the tables hold.
+    pub fn census(&self) -> TcpCensus {
+        TcpCensus {
+            connections: (self.hot.len() - self.free.len()) as u32,
+            time_waits: self.time_waits.len() as u32,
+            flows: self.flows.len() as u32,
+            timers: self.wheel.count(),
+        }
+    }
+
     /// Takes a segment whose checksum is right, from the TCP header on.
     pub fn on_segment<S: Sink>(
         &mut self,
@@ -145,7 +157,7 @@ impl Tcp {
         let segment = parse(bytes).map_err(|_| DropReason::TcpMalformed)?;
         let local = SocketAddr::new(rx.local, segment.header.dst_port);
         let remote = SocketAddr::new(rx.remote, segment.header.src_port);
-        let place = self.flows.get(&Flow::new(local, remote)).copied();
+        let place = self.place_of(local, remote);
         self.judge_signature(place, (local, remote), rx, bytes, &segment)?;
         let mut iss = None;
         match place {
@@ -246,8 +258,7 @@ impl Tcp {
         sequence: u32,
         error: IcmpError,
     ) -> Result<(), DropReason> {
-        let Some(Place::Connection(index)) = self.flows.get(&Flow::new(local, remote)).copied()
-        else {
+        let Some(Place::Connection(index)) = self.place_of(local, remote) else {
             return Err(DropReason::IcmpNoSocket);
         };
         self.with(now, index, |connection, step| connection.on_icmp(step, sequence, error))
@@ -329,6 +340,21 @@ impl Tcp {
             ttl: None,
             dont_fragment: true,
             unsigned: false,
+        })
+    }
+
+    /// Where the flow between two addresses leads.
+    pub(super) fn place_of(&self, local: SocketAddr, remote: SocketAddr) -> Option<Place> {
+        let flow = Flow::new(local, remote);
+        self.flows.find(self.flows.hash(&flow), |place| {
+            let found = match place {
+                Place::Connection(index) => self
+                    .cold
+                    .get(index as usize)
+                    .map(|cold| Flow::new(cold.local.address(), cold.remote.address())),
+                Place::TimeWait(slot) => self.time_waits.entry(slot).map(TimeWait::flow),
+            };
+            found == Some(flow)
         })
     }
 
@@ -434,8 +460,10 @@ impl Tcp {
                         self.with(now, index, |connection, step| connection.on_deadline(step));
                     }
                 }
-            } else if let Some(ended) = self.time_waits.expire(now) {
-                self.flows.remove(&Flow::new(ended.local, ended.remote));
+                continue;
+            }
+            if let Some((slot, ended)) = self.time_waits.expire(now) {
+                self.flows.remove(&ended.flow(), Place::TimeWait(slot));
             } else {
                 return false;
             }
@@ -541,9 +569,7 @@ impl Tcp {
 
     pub(super) fn on_dead(&mut self, now: Instant, index: u32) {
         let Some((flow, orphan)) = self.leave_flow(now, index) else { return };
-        if self.flows.get(&flow) == Some(&Place::Connection(index)) {
-            self.flows.remove(&flow);
-        }
+        self.flows.remove(&flow, Place::Connection(index));
         if orphan {
             self.release(index);
         } else {
@@ -553,10 +579,10 @@ impl Tcp {
 
     fn on_time_wait(&mut self, now: Instant, index: u32) {
         if self.time_waits.is_full()
-            && let Some(oldest) = self.time_waits.evict()
+            && let Some((slot, oldest)) = self.time_waits.evict()
         {
             self.shared.counters.time_wait_evictions += 1;
-            self.flows.remove(&Flow::new(oldest.local, oldest.remote));
+            self.flows.remove(&oldest.flow(), Place::TimeWait(slot));
         }
         let Some((flow, orphan)) = self.leave_flow(now, index) else { return };
         let (Some(hot), Some(cold)) = (self.hot.get(index as usize), self.cold.get(index as usize))
@@ -564,7 +590,8 @@ impl Tcp {
             return;
         };
         let slot = self.time_waits.insert(now, hot, cold);
-        self.flows.insert(flow, Place::TimeWait(slot));
+        self.flows.remove(&flow, Place::Connection(index));
+        self.flows.insert(&flow, Place::TimeWait(slot));
         // The acknowledgement of the FIN, which the connection would have sent.
         if let Some(reply) = self.time_waits.acknowledgement(now, slot) {
             self.push_reply(reply);
@@ -581,7 +608,7 @@ impl Tcp {
         self.leave_fast_open(now, index);
         let hot = self.hot.get(index as usize)?;
         let cold = self.cold.get_mut(index as usize)?;
-        let flow = Flow::new(cold.local, cold.remote);
+        let flow = Flow::new(cold.local.address(), cold.remote.address());
         let was_half_open = std::mem::take(&mut cold.half_open);
         if was_half_open
             && let Some(listener) = cold.listener.and_then(|id| self.listeners.listener_mut(id))
@@ -593,7 +620,7 @@ impl Tcp {
 
     pub(super) fn end_time_wait(&mut self, slot: u32) {
         if let Some(ended) = self.time_waits.remove(slot) {
-            self.flows.remove(&Flow::new(ended.local, ended.remote));
+            self.flows.remove(&ended.flow(), Place::TimeWait(slot));
         }
     }
 
@@ -609,7 +636,7 @@ impl Tcp {
         let index = self.hot.len() as u32;
         self.hot.push(Hot::vacant());
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        self.cold.push(Cold::new(nowhere, nowhere, crate::api::TcpOptions::default(), 0));
+        self.cold.push(Cold::new(nowhere, nowhere, self.shared.options.clone(), 0));
         Some(index)
     }
 
@@ -625,7 +652,7 @@ impl Tcp {
         iss: SeqNumber,
         owner: Owner,
     ) {
-        let flow = Flow::new(cold.local, cold.remote);
+        let flow = Flow::new(cold.local.address(), cold.remote.address());
         if let Some(place) = self.cold.get_mut(index as usize) {
             *place = cold;
         }
@@ -634,7 +661,7 @@ impl Tcp {
             connection.hot.owner = owner;
             step.ready = true;
         });
-        self.flows.insert(flow, Place::Connection(index));
+        self.flows.insert(&flow, Place::Connection(index));
     }
 
     /// Frees a slot whose owner has let go; the event says that the id is stale.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use wire::tcp::{SeqNumber, TcpFlags, TcpSegment, Timestamps};
 
 use super::connection::{Cold, Hot};
+use super::flow::Flow;
 use super::reply::Reply;
 use super::rtt::SECOND;
 use super::signing::SigningKey;
@@ -100,8 +101,8 @@ impl TimeWaits {
         self.generation = self.generation.wrapping_add(1);
         let unit = hot.rcv_scale.min(14);
         let entry = TimeWait {
-            local: cold.local,
-            remote: cold.remote,
+            local: cold.local.address(),
+            remote: cold.remote.address(),
             interface: hot.interface,
             snd_nxt: hot.seq(hot.nxt),
             rcv_nxt: hot.ack(hot.rcv_nxt),
@@ -135,18 +136,18 @@ impl TimeWaits {
         Some(entry)
     }
 
-    /// The oldest entry gives way.
-    pub fn evict(&mut self) -> Option<TimeWait> {
+    /// The oldest entry gives way; with the slot it had.
+    pub fn evict(&mut self) -> Option<(u32, TimeWait)> {
         while let Some((slot, generation, _)) = self.order.pop_front() {
             if self.entry(slot).is_some_and(|e| e.generation == generation) {
-                return self.remove(slot);
+                return Some((slot, self.remove(slot)?));
             }
         }
         None
     }
 
-    /// An entry whose time is over, if any.
-    pub fn expire(&mut self, now: Instant) -> Option<TimeWait> {
+    /// An entry whose time is over, if any, with the slot it had.
+    pub fn expire(&mut self, now: Instant) -> Option<(u32, TimeWait)> {
         while let Some(&(slot, generation, due)) = self.order.front() {
             if due > now.0 {
                 return None;
@@ -155,7 +156,7 @@ impl TimeWaits {
             match self.entry(slot).filter(|e| e.generation == generation).map(|e| e.expires) {
                 // Taken over by a new connection meanwhile.
                 None => {}
-                Some(expires) if expires <= now.0 => return self.remove(slot),
+                Some(expires) if expires <= now.0 => return Some((slot, self.remove(slot)?)),
                 // Prolonged meanwhile.
                 Some(expires) => self.order.push_back((slot, generation, expires)),
             }
@@ -225,6 +226,11 @@ impl TimeWaits {
 }
 
 impl TimeWait {
+    /// Its addresses and ports.
+    pub fn flow(&self) -> Flow {
+        Flow::new(self.local, self.remote)
+    }
+
     fn acknowledgement(&self, now: Instant) -> Reply {
         Reply {
             interface: self.interface,

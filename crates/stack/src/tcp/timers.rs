@@ -252,7 +252,7 @@ impl Connection<'_> {
             }
             return;
         }
-        let options = self.cold.options;
+        let options = *self.cold.options;
         if !options.keepalive {
             self.cold.keep_at = NEVER;
             return;

@@ -1,6 +1,8 @@
 //! Tail loss probe (RFC 8985 section 7): when acknowledgements stay away for two round trips, one
 //! segment is sent so that RACK learns what was lost, long before the timeout.
 
+use std::num::NonZeroU64;
+
 use serde::{Deserialize, Serialize};
 
 use super::congestion::Algorithm;
@@ -18,7 +20,7 @@ const MARGIN_NS: u64 = 2 * MILLISECOND;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tlp {
     /// TLP.end_seq: snd.nxt after the probe that is outstanding.
-    end: Option<u64>,
+    end: Option<NonZeroU64>,
     /// TLP.is_retrans.
     is_again: bool,
     /// A round-trip time has been measured since the last probe.
@@ -42,7 +44,7 @@ impl Tlp {
 
     /// A probe was sent; snd.nxt is now `nxt`.
     pub fn on_sent(&mut self, nxt: u64, is_again: bool) {
-        *self = Self { end: Some(nxt), is_again, measured: false };
+        *self = Self { end: NonZeroU64::new(nxt), is_again, measured: false };
     }
 }
 
@@ -115,7 +117,10 @@ impl Connection<'_> {
         duplicate: bool,
         dsack: Option<Range>,
     ) {
-        let Some(end) = self.cold.tlp.end.filter(|&end| self.hot.una >= end) else { return };
+        let Some(end) = self.cold.tlp.end.map(NonZeroU64::get).filter(|&end| self.hot.una >= end)
+        else {
+            return;
+        };
         if !self.cold.tlp.is_again || dsack.is_some_and(|d| d.end == end) {
             self.cold.tlp.reset();
         //= https://www.rfc-editor.org/rfc/rfc8985#section-7.4.2

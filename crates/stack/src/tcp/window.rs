@@ -17,15 +17,14 @@ const FIRST_SEGMENTS: u32 = 10;
 pub const CEILING_MIN: u32 = 65535;
 
 /// What is measured of the receiving direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tuning {
     /// Round-trip time as a receiver sees it, microseconds; 0 before the first measurement.
     rtt_us: u32,
     /// Bytes that the program read in the best round trip so far.
     space: u32,
     /// Without timestamps: when the window was measured from, and the offset that ends it.
-    window_at: u64,
-    window_end: u64,
+    window: Option<Box<(u64, u64)>>,
     /// When the round trip that is being measured began.
     read_at: u64,
     /// `consumed` then.
@@ -69,15 +68,17 @@ impl Connection<'_> {
             }
             Some(_) => {}
             None => {
-                if hot.rcv_nxt < tuning.window_end {
+                let next = (now.0, hot.rcv_edge.max(hot.rcv_nxt + 1));
+                let Some(window) = &mut tuning.window else {
+                    tuning.window = Some(Box::new(next));
+                    return;
+                };
+                if hot.rcv_nxt < window.1 {
                     return;
                 }
-                if tuning.window_end > 0 {
-                    let us = now.0.saturating_sub(tuning.window_at) / 1000;
-                    tuning.on_window(u32::try_from(us).unwrap_or(u32::MAX).max(1));
-                }
-                tuning.window_at = now.0;
-                tuning.window_end = hot.rcv_edge.max(hot.rcv_nxt + 1);
+                let (began, _) = std::mem::replace(&mut **window, next);
+                let us = now.0.saturating_sub(began) / 1000;
+                tuning.on_window(u32::try_from(us).unwrap_or(u32::MAX).max(1));
             }
         }
     }

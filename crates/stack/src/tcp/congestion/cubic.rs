@@ -20,9 +20,37 @@ const C: f64 = 0.4;
 /// Growth of the window in the region where Reno would be faster (RFC 9438 section 4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// State of CUBIC. Windows in segments, as the RFC has them.
+/// State of CUBIC: what it needs at a time of the two, in the memory of one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Cubic {
+    /// The first slow start, and how it ends.
+    Start(HyStart),
+    /// Everything after it.
+    Curve(Box<Curve>),
+}
+
+impl Default for Cubic {
+    fn default() -> Self {
+        Self::Start(HyStart::default())
+    }
+}
+
+impl Cubic {
+    /// Lets the curve act, which is what counts from now on.
+    fn with_curve<R>(&mut self, act: impl FnOnce(&mut Curve) -> R) -> R {
+        if let Self::Curve(curve) = self {
+            return act(curve);
+        }
+        let mut curve = Box::<Curve>::default();
+        let result = act(&mut curve);
+        *self = Self::Curve(curve);
+        result
+    }
+}
+
+/// The window's curve. Windows in segments, as the RFC has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cubic {
+pub struct Curve {
     /// Where the cubic has its plateau.
     w_max: f64,
     /// Window just before the last reduction.
@@ -35,8 +63,6 @@ pub struct Cubic {
     epoch: Option<Instant>,
     /// Fraction of a segment still to be added.
     fraction: f64,
-    /// The end of the first slow start.
-    hystart: HyStart,
 }
 
 impl Algorithm for Cubic {
@@ -53,9 +79,46 @@ impl Algorithm for Cubic {
         //# Reno TCP slow start algorithm [RFC5681] in the rare cases when HyStart++ is not
         //# suitable.
         if window.ssthresh == u32::MAX {
-            self.hystart.on_ack(window, ack);
+            let mut hystart = match self {
+                Self::Start(hystart) => *hystart,
+                Self::Curve(_) => HyStart::default(),
+            };
+            hystart.on_ack(window, ack);
+            *self = Self::Start(hystart);
             return;
         }
+        self.with_curve(|curve| curve.on_ack(window, ack));
+    }
+
+    fn on_loss(&mut self, window: &Window, flight: u32, mss: u32) -> u32 {
+        self.with_curve(|curve| curve.on_loss(window, flight, mss))
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.8
+    //# _K_ is set to 0, and _W_max_ is set to the congestion window
+    //# size at the beginning of the current congestion avoidance stage.
+    fn on_timeout(&mut self) {
+        self.with_curve(|curve| {
+            curve.epoch = None;
+            curve.w_max = 0.0;
+        });
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.2
+    //# The elapsed time _t_ in Figure 1 MUST NOT include periods during which _cwnd_ has not been
+    //# updated due to application-limited behavior (see Section 5.8).
+    fn on_idle(&mut self, idle_ns: u64) {
+        // Time in which nothing was sent does not count (RFC 9438 section 5.8).
+        if let Self::Curve(curve) = self
+            && let Some(epoch) = &mut curve.epoch
+        {
+            epoch.0 = epoch.0.saturating_add(idle_ns);
+        }
+    }
+}
+
+impl Curve {
+    fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
         let left = slow_start(window, ack.bytes);
         if left == 0 {
             return;
@@ -127,24 +190,6 @@ impl Algorithm for Cubic {
         let basis = window.cwnd.min(flight.saturating_add(2 * mss).max(window.cwnd / 2));
         ((f64::from(basis) * BETA) as u32).max(2 * mss)
     }
-
-    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.8
-    //# _K_ is set to 0, and _W_max_ is set to the congestion window
-    //# size at the beginning of the current congestion avoidance stage.
-    fn on_timeout(&mut self) {
-        self.epoch = None;
-        self.w_max = 0.0;
-    }
-
-    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.2
-    //# The elapsed time _t_ in Figure 1 MUST NOT include periods during which _cwnd_ has not been
-    //# updated due to application-limited behavior (see Section 5.8).
-    fn on_idle(&mut self, idle_ns: u64) {
-        // Time in which nothing was sent does not count (RFC 9438 section 5.8).
-        if let Some(epoch) = &mut self.epoch {
-            epoch.0 = epoch.0.saturating_add(idle_ns);
-        }
-    }
 }
 
 /// Cube root by Newton's method; `no_std` in spirit and the same on every machine.
@@ -166,6 +211,12 @@ fn cube_root(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Cubic {
+        fn curve(&mut self) -> Curve {
+            self.with_curve(|curve| *curve)
+        }
+    }
 
     #[test]
     fn cube_roots_are_right() {
@@ -244,8 +295,8 @@ mod tests {
         cubic.on_timeout();
         window.cwnd = window.ssthresh;
         run(&mut cubic, &mut window, 0.0, 0.3);
-        assert_eq!((cubic.k, cubic.w_max), (0.0, 70.0));
-        assert!((70.0..73.0).contains(&cubic.w_est), "{}", cubic.w_est);
+        assert_eq!((cubic.curve().k, cubic.curve().w_max), (0.0, 70.0));
+        assert!((70.0..73.0).contains(&cubic.curve().w_est), "{}", cubic.curve().w_est);
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9438#section-4.3
@@ -299,6 +350,6 @@ mod tests {
         let mut cubic = Cubic::default();
         cubic.on_loss(&Window { cwnd: 100_000, ssthresh: 1 }, 100_000, 1000);
         cubic.on_loss(&Window { cwnd: 80_000, ssthresh: 1 }, 80_000, 1000);
-        assert!((cubic.w_max - 68.0).abs() < 0.01);
+        assert!((cubic.curve().w_max - 68.0).abs() < 0.01);
     }
 }

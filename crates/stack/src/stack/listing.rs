@@ -1,0 +1,43 @@
+//! What there is, for whoever looks: counters and sockets.
+
+use super::{SocketInfo, Stack};
+use crate::tcp::TcpCensus;
+
+impl Stack {
+    /// Every counter but the drops with its name, those of TCP too (their names begin with
+    /// `tcp_`).
+    pub fn each_counter(&self, mut visit: impl FnMut(&str, u64)) {
+        self.counters.each(&mut visit);
+        self.tcp.counters().each(visit);
+    }
+
+    /// What TCP holds now.
+    pub fn tcp_census(&self) -> TcpCensus {
+        self.tcp.census()
+    }
+
+    /// Every socket.
+    pub fn sockets(&self) -> impl Iterator<Item = SocketInfo> + '_ {
+        (0..self.socket_places()).filter_map(|place| self.socket_at(place))
+    }
+
+    /// How many places [`Stack::socket_at`] has now; more may come.
+    pub fn socket_places(&self) -> usize {
+        self.udp.places() + self.tcp.places()
+    }
+
+    /// The socket at a place, if there is one. Each keeps its own as long as it lives, so that a
+    /// list can be made in several steps.
+    pub fn socket_at(&self, place: usize) -> Option<SocketInfo> {
+        match place.checked_sub(self.udp.places()) {
+            None => {
+                let id = self.udp.id_at(place)?;
+                Some(SocketInfo::Udp(id, self.udp.info(id).ok()?))
+            }
+            Some(place) => {
+                let id = self.tcp.id_at(place)?;
+                Some(SocketInfo::Tcp(id, self.tcp.info(id).ok()?))
+            }
+        }
+    }
+}
