@@ -89,10 +89,13 @@ static void bulk(void) {
 static void shut_window(void) {
     int fd = open_to('s');
     nonblocking(fd);
-    while (send(fd, bytes, sizeof bytes, 0) > 0) {}
-    usleep(300000);
-    while (send(fd, bytes, sizeof bytes, 0) > 0) {}
-    struct numbers now = of(fd);
+    struct numbers now = {0};
+    /* The window grows for a while; the kernel counts in ticks. */
+    for (int turn = 0; turn < 5000 && !(now.notsent_bytes && now.rwnd_limited); turn++) {
+        while (send(fd, bytes, sizeof bytes, 0) > 0) {}
+        usleep(1000);
+        now = of(fd);
+    }
     say("unsent %s limited by the window %s busy %s", any(now.notsent_bytes),
         any(now.rwnd_limited), any(now.busy_time));
     close(fd);
