@@ -20,7 +20,7 @@ fn writers_with_slow_readers_finish_whatever_they_wait_by_and_whoever_has_the_co
         let _server = joined.serve_accelerated(server, 9100);
         let busy = Task::words("sh -c").arg("while :; do :; done");
         let _busy = joined.lab.start(Side::B, busy).expect("a program");
-        let seconds = load_seconds().div_ceil(3);
+        let seconds = load_seconds().div_ceil(6);
         let stop = joined.lab.scratch().join("stop");
         let client = scripted(&joined.lab, "writers.py").args(["client", SERVER, "9100"]);
         let client = client.arg(seconds.to_string()).arg(&stop);
