@@ -207,7 +207,7 @@ pub fn settings(path: Option<&Path>, flags: &Flags) -> Result<Settings> {
 pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     let file: File = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
-        let message = error.message().trim().replace('\n', "; ");
+        let message = without_types(error.message().trim()).replace('\n', "; ");
         Failure::new(format!("{name}, line {line}: {message}"), "correct the line")
     })?;
     let socket = flags.socket.clone().or(file.socket).unwrap_or_else(default_socket);
@@ -282,6 +282,23 @@ pub fn port(written: &str) -> Result<PortSpec> {
     written.parse::<PortSpec>().map_err(|error| Failure::whole(error.to_string()))
 }
 
+/// A parser's `message` with what it expected in the words of who writes settings.
+fn without_types(message: &str) -> String {
+    const EXPECTED: [(&str, &str); 6] = [
+        ("u8", "a whole number up to 255"),
+        ("u16", "a whole number up to 65535"),
+        ("u32", "a whole number up to 4294967295"),
+        ("u64", "a whole number that is not negative"),
+        ("usize", "a whole number that is not negative"),
+        ("a boolean", "true or false"),
+    ];
+    let known = message.rsplit_once(", expected ").and_then(|(found, expected)| {
+        let (_, words) = EXPECTED.iter().find(|(kind, _)| *kind == expected)?;
+        Some(format!("{found}, expected {words}"))
+    });
+    known.unwrap_or_else(|| message.to_owned())
+}
+
 fn line_of(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|&byte| byte == b'\n').count() + 1
 }
@@ -314,6 +331,18 @@ mod tests {
 
     fn failure(text: &str) -> String {
         parse("x.toml", text, &Flags::default()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_mistake_is_told_in_words_and_not_in_types() {
+        let text = "core = 1\n[limits]\nsessions = 70000\n";
+        let said = failure(text);
+        assert!(
+            said.contains("line 3: invalid value: integer `70000`, expected a whole"),
+            "{said}"
+        );
+        assert!(failure("core = \"two\"\n").contains("expected a whole number that is not"));
+        assert!(failure("[tcp]\nsack = 1\n").contains("expected true or false"));
     }
 
     #[test]

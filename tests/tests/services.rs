@@ -46,12 +46,13 @@ impl Parked {
             assert_eq!(self.keeper.ask(&name, 10_000), "ok", "{how} {when}");
             self.ended(&format!("accept-{how}"), when);
             let task = Task::new(PYTHON).args(["-c", ASK, joined.server(), &port.to_string()]);
-            let said = joined.run(Side::A, task).output;
+            let said = joined.run(Side::A, task);
             let asked = said
+                .output
                 .trim()
                 .split_once(' ')
                 .filter(|(asked, answer)| *answer == format!("question {asked}"));
-            assert!(asked.is_some(), "{how} {when}: {said}");
+            assert!(asked.is_some(), "{how} {when}: {said:?} {}", self.server.output());
             self.ended(&format!("receive-{how}"), when);
         }
     }

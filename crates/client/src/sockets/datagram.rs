@@ -138,10 +138,14 @@ impl Sockets {
             match endpoint.send_datagram(&outgoing, bufs) {
                 Err(Errno::AGAIN) if wait => {
                     let limit = timeout(&socket.send_timeout_ns);
-                    if let Err(error) = self.block(era, socket, OUT_BITS, 0, limit) {
+                    let is_ready =
+                        || !attachment.session.is_alive() || socket.engine_bits(OUT_BITS) != 0;
+                    if let Err(error) = self.block_until(era, socket, &is_ready, 0, limit) {
                         return Verdict::Done(Err(error));
                     }
                 }
+                // As in receiving.
+                Err(Errno::CONNRESET) if to.is_some() => return Verdict::Kernel,
                 outcome => return Verdict::Done(outcome),
             }
         }
@@ -224,6 +228,9 @@ impl Sockets {
                     }));
                 }
                 Err(Errno::AGAIN) => (),
+                // The engine is gone, and the thread that noticed is still telling the sockets: the
+                // kernel's side goes on.
+                Err(Errno::CONNRESET) if !peered => (),
                 Err(error) => return Verdict::Done(Err(error)),
             }
             // With a peer of the engine's, the kernel's side has nothing to bring.

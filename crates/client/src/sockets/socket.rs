@@ -271,8 +271,12 @@ impl Socket {
         }
         match &*held(self.datagram.read()) {
             Some(datagram) => {
-                bits(datagram.endpoint.readiness_among(among))
-                    & (IN_BITS | OUT_BITS | libc::POLLERR as u32)
+                let readiness = datagram.endpoint.readiness_among(among);
+                // Nor may it show at a socket without a peer.
+                if datagram.peer.is_none() && !datagram.attachment.session.is_alive() {
+                    return 0;
+                }
+                bits(readiness) & (IN_BITS | OUT_BITS | libc::POLLERR as u32)
             }
             None => 0,
         }

@@ -4,14 +4,19 @@ use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::socket::held;
+use shm::control::{Geometry, InterfaceInfo};
+use shm::region::Region;
+
+use super::socket::{Datagram, held};
 use super::table::{Entry, Table};
 use super::waiter::Waiter;
 use super::{Config, EpollEvent, Errno, Kernel, PollFd, Received, SigMask, Sockets, Verdict};
+use crate::Session;
+use crate::endpoint::Kind;
 
 /// Notes what it is asked; numbers of new descriptors count up from 50.
 #[derive(Default)]
@@ -276,6 +281,55 @@ fn a_blocked_receive_is_not_left_to_the_kernel_before_the_engine_knows_the_socke
     for flags in [libc::MSG_DONTWAIT, libc::MSG_ERRQUEUE] {
         assert_eq!(sockets.receive(3, &mut [], &mut [], flags), Verdict::Kernel);
     }
+}
+
+/// A server whose receive met the end between its notice and the socket's being told had ECONNRESET,
+/// which no server expects of a socket without a peer.
+#[test]
+fn the_engines_end_does_not_show_at_a_datagram_socket_that_has_yet_to_be_told() {
+    let (sockets, kernel) = layer();
+    sockets.created(3, libc::AF_INET, libc::SOCK_DGRAM);
+    let interface = InterfaceInfo {
+        name: "test".into(),
+        addresses: vec![([192, 0, 2, 2].into(), 24)],
+        has_gateway: false,
+        mtu: 1500,
+        routes: Vec::new(),
+        shared: true,
+        kernel_index: 1,
+    };
+    let geometry = Geometry {
+        region_bytes: 0,
+        context_count: 1,
+        worker_count: 1,
+        request_slots: 16,
+        stock_slots: 16,
+        endpoint_capacity: 4,
+        send_slots: 4,
+        receive_slots: 4,
+        buffer_bytes: 2048,
+        buffer_count: 8,
+    };
+    let region = Arc::new(Region::private(geometry).unwrap());
+    let (session, _engine) = Session::in_process(region, vec![interface], Arc::new(|| ())).unwrap();
+    sockets.use_session(session.clone());
+    let era = sockets.era().unwrap();
+    let local = SocketAddr::from(([192, 0, 2, 2], 80));
+    let endpoint = Arc::new(session.adopt(Kind::Datagram, 0, local).unwrap());
+    let socket = era.table.with(3, |entry| match entry {
+        Entry::Socket(socket) => Some(socket.clone()),
+        _ => None,
+    });
+    let socket = socket.flatten().unwrap();
+    let attachment = era.link.current().unwrap();
+    *held(socket.datagram.write()) = Some(Datagram { endpoint, attachment, peer: None });
+    session.note_death();
+    let outcome = sockets.receive(3, &mut [], &mut [], libc::MSG_DONTWAIT);
+    assert_eq!(outcome.map(|got| got.len), Verdict::Done(Err(Errno::AGAIN)));
+    assert_eq!(kernel.taken().last().map(String::as_str), Some("receive 3"));
+    assert_eq!(socket.polled_bits(u32::MAX), 0);
+    let peer = SocketAddr::from(([192, 0, 2, 1], 7));
+    assert_eq!(sockets.send(3, &[IoSlice::new(b"answer")], 0, Some(peer)), Verdict::Kernel);
 }
 
 #[test]
