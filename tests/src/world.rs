@@ -204,6 +204,7 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "own.py" => include_str!("../programs/own.py"),
         "ends.py" => include_str!("../programs/ends.py"),
         "versions.py" => include_str!("../programs/versions.py"),
+        "urgent.py" => include_str!("../programs/urgent.py"),
         "signed.py" => include_str!("../programs/signed.py"),
         "echo.py" => include_str!("../programs/echo.py"),
         "dialogue.py" => include_str!("../programs/dialogue.py"),

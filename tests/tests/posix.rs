@@ -135,6 +135,18 @@ fn tcp_info_tells_what_the_kernels_tells_on_a_packet_port() {
 }
 
 #[test]
+fn signals_tell_what_the_kernels_tell_on_a_packet_port() {
+    compare(
+        "signals_tell_what_the_kernels_tell_on_a_packet_port",
+        "signals",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+#[test]
 fn datagrams_say_what_the_kernels_say_on_a_packet_port() {
     compare(
         "datagrams_say_what_the_kernels_say_on_a_packet_port",

@@ -5,14 +5,40 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
-use client::sockets::{EpollEvent, Errno, Kernel, PollFd, Received, SigMask};
-use libc::{c_int, sockaddr, socklen_t};
+use client::sockets::{About, EpollEvent, Errno, Kernel, Owner, PollFd, Received, SigMask};
+use libc::{c_int, c_long, sockaddr, socklen_t};
 
 use crate::boundary::{errno, set_errno};
 use crate::{addresses, real};
 
 /// The real functions.
 pub struct Raw;
+
+/// `si_code` of a signal about a descriptor that the kernel has not sent itself
+/// (asm-generic/siginfo.h); not in the libc crate. Nobody may say POLL_IN and the like in its place.
+const SI_SIGIO: c_int = -5;
+
+/// `siginfo_t` as SIGIO has it.
+#[derive(Default)]
+#[repr(C, align(8))]
+struct SignalInfo {
+    signal: c_int,
+    errno: c_int,
+    code: c_int,
+    unused: c_int,
+    band: libc::c_long,
+    fd: c_int,
+    rest: [c_int; 25],
+}
+
+impl SignalInfo {
+    fn of(signal: c_int, about: About) -> Self {
+        let (band, fd) = (about.band.into(), about.fd);
+        Self { signal, code: SI_SIGIO, band, fd, ..Self::default() }
+    }
+}
+
+const _: () = assert!(size_of::<SignalInfo>() == size_of::<libc::siginfo_t>());
 
 /// The result of a C call that says -1 on failure; errno is left as it was before it.
 fn check<T: PartialOrd + Default>(call: impl FnOnce() -> T) -> Result<T, Errno> {
@@ -303,6 +329,58 @@ impl Kernel for Raw {
                 || ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
             asked != 0 || !is_caught || action.sa_flags & libc::SA_RESTART != 0
         })
+    }
+
+    fn signal(&self, to: Owner, signal: i32, about: Option<About>) -> Result<(), Errno> {
+        let number = c_long::from(signal);
+        let told = check(|| match (to, about) {
+            (Owner::Process(id), Some(about)) => {
+                let info = SignalInfo::of(signal, about);
+                let (call, info) = (libc::SYS_rt_sigqueueinfo, (&raw const info).addr() as c_long);
+                // SAFETY: a whole siginfo, which is copied.
+                unsafe { real::syscall(call, id.into(), number, info, 0, 0, 0) }
+            }
+            (Owner::Thread(id), Some(about)) => {
+                let info = SignalInfo::of(signal, about);
+                let (call, info) =
+                    (libc::SYS_rt_tgsigqueueinfo, (&raw const info).addr() as c_long);
+                // SAFETY: asks for a number only.
+                let own = unsafe { libc::getpid() };
+                // SAFETY: a whole siginfo, which is copied.
+                unsafe { real::syscall(call, own.into(), id.into(), number, info, 0, 0) }
+            }
+            // SAFETY: no memory is passed.
+            (Owner::Process(id), None) => unsafe { libc::kill(id, signal) }.into(),
+            (Owner::Thread(id), None) => {
+                // SAFETY: no memory is passed.
+                unsafe { real::syscall(libc::SYS_tkill, id.into(), number, 0, 0, 0, 0) }
+            }
+            // SAFETY: no memory is passed.
+            (Owner::Group(id), _) => unsafe { libc::kill(-id, signal) }.into(),
+        });
+        match (to, told) {
+            // Another process's thread.
+            (Owner::Thread(_), Err(Errno::SRCH)) if about.is_some() => {
+                self.signal(to, signal, None)
+            }
+            (_, told) => told.map(drop),
+        }
+    }
+
+    fn start_thread(&self, body: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
+        // SAFETY: all zero is a valid set, which is filled before it is used.
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+        // SAFETY: both sets are this function's own.
+        unsafe {
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        }
+        let started = std::thread::Builder::new().name("outboard".into()).spawn(body);
+        // SAFETY: the mask as it was.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut())
+        };
+        started.map(drop).map_err(|_| Errno::AGAIN)
     }
 
     fn log(&self, line: &str) {

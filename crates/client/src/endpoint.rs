@@ -632,6 +632,17 @@ impl Endpoint {
         self.call().is_ok_and(|call| call.view().levels().urgent == call.view().consumed() + 1)
     }
 
+    /// One past the peer's urgent byte, as offset in the stream; 0 for none.
+    pub fn urgent_end(&self) -> u64 {
+        self.call().map_or(0, |call| call.view().levels().urgent)
+    }
+
+    /// Where what has been received ends: of a stream in bytes, of a datagram endpoint in its entries.
+    pub fn received_end(&self) -> u64 {
+        let Ok(_call) = self.call() else { return 0 };
+        self.inner.parts.iter().map(|part| part.view.levels().readable).sum()
+    }
+
     /// Leaves urgent bytes within the stream, or takes them out of it (SO_OOBINLINE).
     pub fn set_urgent_inline(&self, on: bool) -> Result<(), Errno> {
         let call = self.call_as(Kind::Stream)?;

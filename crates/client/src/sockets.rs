@@ -28,6 +28,7 @@ mod numbers;
 mod options;
 mod own_options;
 mod poll;
+mod signals;
 mod signing;
 mod socket;
 mod streams;
@@ -40,10 +41,11 @@ mod waiter;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 pub use kernel::{EpollEvent, Kernel, PollFd, Received, SigMask};
 pub use rustix::io::Errno;
+pub use signals::{About, Owner};
 pub use transfer::Queue;
 
 use epoll::Epoll;
@@ -98,6 +100,14 @@ const ERAS: usize = 16;
 struct Era {
     table: Table,
     link: Link,
+    /// Sockets whose owners are told by signals.
+    owned: Mutex<signals::Owned>,
+}
+
+impl Era {
+    fn new() -> Self {
+        Self { table: Table::new(), link: Link::new(), owned: Mutex::default() }
+    }
 }
 
 /// The socket layer of a process.
@@ -121,7 +131,7 @@ impl Sockets {
             notices: Notices::new(config.quiet),
             config,
         };
-        let _ = sockets.eras[0].set(Era { table: Table::new(), link: Link::new() });
+        let _ = sockets.eras[0].set(Era::new());
         sockets
     }
 
@@ -312,6 +322,7 @@ impl Sockets {
             era.table.take(fd);
         }
         self.forget_interests(socket);
+        self.unfollow_owner(socket);
     }
 
     /// Whether this is a vfork child that still shares the parent's memory.

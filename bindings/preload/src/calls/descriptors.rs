@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
-use client::sockets::{Errno, Queue, Verdict};
+use client::sockets::{Errno, Owner, Queue, Verdict};
 
 use crate::boundary::{answer, serve};
 use crate::real;
@@ -155,10 +155,46 @@ pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     shared(old, unsafe { real::dup3(old, new, flags) })
 }
 
+/// linux/fcntl.h; not in the libc crate.
+const F_SETSIG: c_int = 10;
+const F_GETSIG: c_int = 11;
+const F_SETOWN_EX: c_int = 15;
+const F_GETOWN_EX: c_int = 16;
+/// asm-generic/sockios.h and ioctls.h, as above.
+const FIOSETOWN: libc::c_ulong = 0x8901;
+const SIOCSPGRP: libc::c_ulong = 0x8902;
+const FIOGETOWN: libc::c_ulong = 0x8903;
+const SIOCGPGRP: libc::c_ulong = 0x8904;
+const FIOASYNC: libc::c_ulong = 0x5452;
+
+/// `struct f_owner_ex`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct OwnerOfKind {
+    kind: c_int,
+    id: libc::pid_t,
+}
+
 fn control(fd: c_int, command: c_int, arg: usize) -> Option<c_int> {
     serve(fd, |sockets| match command {
         libc::F_GETFL => sockets.status_flags(fd),
         libc::F_SETFL => sockets.set_status_flags(fd, arg as c_int).map(|()| 0),
+        libc::F_SETOWN => sockets.set_owner(fd, Owner::of_number(arg as c_int)).map(|()| 0),
+        libc::F_GETOWN => sockets.owner(fd).map(Owner::number),
+        F_SETOWN_EX | F_GETOWN_EX if arg == 0 => Verdict::Kernel,
+        F_SETOWN_EX => {
+            // SAFETY: F_SETOWN_EX takes a pointer to the struct.
+            let owner = unsafe { (arg as *const OwnerOfKind).read_unaligned() };
+            sockets.set_owner(fd, Owner::of_kind(owner.kind, owner.id)).map(|()| 0)
+        }
+        F_GETOWN_EX => sockets.owner(fd).map(|owner| {
+            let (kind, id) = owner.parts();
+            // SAFETY: F_GETOWN_EX takes a pointer to the struct.
+            unsafe { (arg as *mut OwnerOfKind).write_unaligned(OwnerOfKind { kind, id }) };
+            0
+        }),
+        F_SETSIG => sockets.set_owner_signal(fd, arg as c_int).map(|()| 0),
+        F_GETSIG => sockets.owner_signal(fd),
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
             // SAFETY: arguments passed through.
             let new = unsafe { real::fcntl(fd, command, arg) };
@@ -208,18 +244,33 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
         match request as libc::c_ulong {
             libc::FIONBIO if !int.is_null() => {
                 // SAFETY: FIONBIO takes a pointer to an int.
-                let on = unsafe { *int } != 0;
+                let on = unsafe { int.read_unaligned() } != 0;
                 sockets.set_nonblocking(fd, on).map(|()| 0)
             }
+            FIOASYNC if !int.is_null() => {
+                // SAFETY: FIOASYNC takes a pointer to an int.
+                let on = unsafe { int.read_unaligned() } != 0;
+                sockets.set_asynchronous(fd, on).map(|()| 0)
+            }
+            FIOSETOWN | SIOCSPGRP if !int.is_null() => {
+                // SAFETY: both take a pointer to an int.
+                let owner = unsafe { int.read_unaligned() };
+                sockets.set_owner(fd, Owner::of_number(owner)).map(|()| 0)
+            }
+            FIOGETOWN | SIOCGPGRP if !int.is_null() => sockets.owner(fd).map(|owner| {
+                // SAFETY: both take a pointer to an int.
+                unsafe { int.write_unaligned(owner.number()) };
+                0
+            }),
             SIOCATMARK if !int.is_null() => sockets.at_mark(fd).map(|at_mark| {
                 // SAFETY: SIOCATMARK takes a pointer to an int.
-                unsafe { *int = c_int::from(at_mark) };
+                unsafe { int.write_unaligned(c_int::from(at_mark)) };
                 0
             }),
             request => match Queue::asked_by(request).filter(|_| !int.is_null()) {
                 Some(queue) => sockets.queued(fd, queue).map(|count| {
                     // SAFETY: all of them take a pointer to an int.
-                    unsafe { *int = c_int::try_from(count).unwrap_or(c_int::MAX) };
+                    unsafe { int.write_unaligned(c_int::try_from(count).unwrap_or(c_int::MAX)) };
                     0
                 }),
                 None => Verdict::Kernel,

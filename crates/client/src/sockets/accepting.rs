@@ -16,7 +16,7 @@ use super::{Era, Errno, Sockets, Verdict};
 
 impl Sockets {
     /// listen(2): in the kernel and, unless the address is the kernel's alone, in the engine.
-    pub fn listen(&self, fd: RawFd, backlog: i32) -> Verdict<()> {
+    pub fn listen(&'static self, fd: RawFd, backlog: i32) -> Verdict<()> {
         let (era, socket) = match (self.era(), self.called(fd)) {
             (Some(era), Ok(Some(socket))) => (era, socket),
             (_, Err(error)) => return Verdict::Done(Err(error)),
@@ -78,7 +78,7 @@ impl Sockets {
     }
 
     /// Shows an inherited or so far unserved listener, when an engine can be had.
-    pub(super) fn adopt(&self, era: &Era, socket: &Arc<Socket>) {
+    pub(super) fn adopt(&'static self, era: &Era, socket: &Arc<Socket>) {
         let wants = |reach: Option<u64>| {
             held(socket.listening.read()).as_ref().is_some_and(|listening| match reach {
                 Some(reach) => listening.wants(reach),
@@ -209,7 +209,7 @@ impl Sockets {
     /// Opens a connection through the engine, if it is the way to `to`; else the socket is the
     /// kernel's. `fast`: the first data goes with the SYN where it can.
     pub(super) fn open_to(
-        &self,
+        &'static self,
         era: &Era,
         socket: &Arc<Socket>,
         fd: RawFd,
@@ -237,7 +237,7 @@ impl Sockets {
 
     /// Asks the engine for the connection and makes the socket one.
     fn open(
-        &self,
+        &'static self,
         era: &Era,
         socket: &Arc<Socket>,
         fd: RawFd,
@@ -271,6 +271,8 @@ impl Sockets {
         attachment.remember(id, socket);
         era.link.forget(socket);
         socket.notify(self.kernel);
+        // Without its thread the connection goes on, and nobody is told of urgent data.
+        let _ = self.follow_owner(socket);
         Ok(())
     }
 

@@ -19,7 +19,7 @@ impl Sockets {
     /// The socket's face in the engine; made (binding the kernel's side to a free port if it is
     /// not bound) when the engine reaches `to`.
     fn face(
-        &self,
+        &'static self,
         era: &Era,
         socket: &Arc<Socket>,
         fd: RawFd,
@@ -54,7 +54,7 @@ impl Sockets {
 
     /// connect(2) on a UDP socket.
     pub(super) fn connect_datagram(
-        &self,
+        &'static self,
         era: &Era,
         socket: &Arc<Socket>,
         fd: RawFd,

@@ -353,7 +353,7 @@ impl Sockets {
 
     /// epoll_ctl(2).
     pub fn epoll_ctl(
-        &self,
+        &'static self,
         number: RawFd,
         operation: i32,
         fd: RawFd,
@@ -462,7 +462,7 @@ impl Sockets {
 
     /// epoll_wait(2) and its kin.
     pub fn epoll_wait(
-        &self,
+        &'static self,
         number: RawFd,
         out: &mut [EpollEvent],
         timeout: Option<Duration>,
@@ -478,7 +478,7 @@ impl Sockets {
     }
 
     fn wait_mixed(
-        &self,
+        &'static self,
         era: &Era,
         epoll: &Arc<Epoll>,
         number: RawFd,

@@ -6,10 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::link::Link;
 use super::notices::Notice;
 use super::socket::{Listening, Socket, timeout};
-use super::table::{Entry, Table};
+use super::table::Entry;
 use super::{Era, Sockets, process_id};
 
 impl Sockets {
@@ -28,7 +27,7 @@ impl Sockets {
             });
             return;
         };
-        let era = Era { table: Table::new(), link: Link::new() };
+        let era = Era::new();
         old.table.inherited(|fd, entry| {
             let inherited = match entry {
                 Some(Entry::Socket(socket)) => self.inherited(fd, socket),

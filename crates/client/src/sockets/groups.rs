@@ -298,7 +298,7 @@ pub(super) fn own_interface(session: &Session, named: Named, v6: bool) -> Option
 impl Sockets {
     /// An option about groups; `None` when it is about something else.
     pub(super) fn set_group_option(
-        &self,
+        &'static self,
         socket: &Arc<Socket>,
         fd: RawFd,
         level: i32,
@@ -343,7 +343,7 @@ impl Sockets {
     }
 
     /// IP_MULTICAST_IF and IPV6_MULTICAST_IF.
-    fn set_group_interface(&self, socket: &Socket, v6: bool, bytes: &[u8]) -> Verdict<()> {
+    fn set_group_interface(&'static self, socket: &Socket, v6: bool, bytes: &[u8]) -> Verdict<()> {
         let named = match v6 {
             true => int(bytes).map_or(Named::Any, |number| index(number.cast_unsigned())),
             // struct in_addr, or ip_mreq, or ip_mreqn.
@@ -374,7 +374,7 @@ impl Sockets {
 
     /// getsockopt of IP_MULTICAST_IF and IPV6_MULTICAST_IF, where it is the engine's.
     pub(super) fn group_interface(
-        &self,
+        &'static self,
         socket: &Socket,
         level: i32,
         name: i32,

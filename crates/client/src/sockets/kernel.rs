@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
-use super::Errno;
+use super::{About, Errno, Owner};
 
 /// `struct pollfd`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,6 +124,11 @@ pub trait Kernel: Sync {
     /// Whether a blocking call interrupted by a signal would be begun again by the kernel, that is:
     /// every handler of the process was installed with SA_RESTART.
     fn restarts_after_signal(&self) -> bool;
+    /// Sends a signal (0: none, only looks whether there is somebody); what it is `about` reaches a
+    /// process or one of its own threads.
+    fn signal(&self, to: Owner, signal: i32, about: Option<About>) -> Result<(), Errno>;
+    /// Starts a thread that takes no signals.
+    fn start_thread(&self, body: Box<dyn FnOnce() + Send>) -> Result<(), Errno>;
     /// Writes one line (without its end) to the program's standard error.
     fn log(&self, line: &str);
     /// Nanoseconds since 1970.

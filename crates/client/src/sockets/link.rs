@@ -28,6 +28,8 @@ const CHUNKS: usize = 1024;
 thread_local! {
     /// This thread is opening a session.
     static ATTACHING: Cell<bool> = const { Cell::new(false) };
+    /// This thread is handing on hints.
+    static PUMPING: Cell<bool> = const { Cell::new(false) };
 }
 
 type Place = Mutex<Option<Arc<Socket>>>;
@@ -40,6 +42,8 @@ pub(super) struct Attachment {
     places: Box<[OnceLock<Box<[Place]>>]>,
     lost: AtomicBool,
     hints: Mutex<Vec<EndpointId>>,
+    /// Hints are to be handed on once more.
+    is_asked: AtomicBool,
     spin_ns: AtomicU64,
 }
 
@@ -185,7 +189,7 @@ impl Deadline {
 
 impl Sockets {
     /// The session; opened if it is not and enough time has passed since the last attempt.
-    pub(super) fn attach(&self, era: &Era) -> Option<Arc<Attachment>> {
+    pub(super) fn attach(&'static self, era: &Era) -> Option<Arc<Attachment>> {
         if let Some(current) = era.link.current() {
             if current.session.is_alive() {
                 return Some(current);
@@ -218,7 +222,7 @@ impl Sockets {
     }
 
     /// Opens a session, or notes when to try again.
-    fn open_session(&self, era: &Era) -> Option<Arc<Attachment>> {
+    fn open_session(&'static self, era: &Era) -> Option<Arc<Attachment>> {
         let session = match Session::attach(&self.config.socket, &self.config.program) {
             Ok(session) => session,
             Err(error) => {
@@ -254,14 +258,19 @@ impl Sockets {
 
     /// Uses a session that a simulation has made, in the place of one that would be opened. Its
     /// descriptors are out of the program's sight.
-    pub fn use_session(&self, session: Arc<Session>) {
+    pub fn use_session(&'static self, session: Arc<Session>) {
         if let Some(era) = self.era() {
             self.join(era, session, Vec::new());
         }
     }
 
     /// Makes a session the present one, and shows it what wants an engine.
-    fn join(&self, era: &Era, session: Arc<Session>, hidden: Vec<RawFd>) -> Arc<Attachment> {
+    fn join(
+        &'static self,
+        era: &Era,
+        session: Arc<Session>,
+        hidden: Vec<RawFd>,
+    ) -> Arc<Attachment> {
         let attachment = Arc::new(Attachment {
             wake_fds: session.wake_fds().map(|fd| fd.as_raw_fd()).collect(),
             session,
@@ -269,6 +278,7 @@ impl Sockets {
             places: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
             lost: AtomicBool::new(false),
             hints: Mutex::new(Vec::with_capacity(1024)),
+            is_asked: AtomicBool::new(false),
             spin_ns: AtomicU64::new(self.config.spin_ns),
         });
         *held(era.link.current.write()) = Some(attachment.clone());
@@ -276,6 +286,7 @@ impl Sockets {
         self.notices.again(Notice::NoEngine);
         self.notices.again(Notice::EngineRefuses);
         let shown = held(era.link.shown.lock()).clone();
+        self.rouse_teller(era);
         for socket in shown {
             // What another engine refused, this one may take.
             if let Some(listening) = held(socket.listening.write()).as_mut() {
@@ -329,7 +340,12 @@ impl Sockets {
     }
 
     /// Shows a listener or a bound UDP socket to the engine.
-    pub(super) fn show(&self, era: &Era, socket: &Arc<Socket>, attachment: &Arc<Attachment>) {
+    pub(super) fn show(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        attachment: &Arc<Attachment>,
+    ) {
         let Some(fd) = socket.number() else { return };
         // The place of a hint is taken only when no lock of the socket is held (see `pump`).
         let mut granted = None;
@@ -391,6 +407,8 @@ impl Sockets {
         }
         era.link.remember(socket);
         socket.notify(self.kernel);
+        // Without its thread the socket goes on, and nobody is told by signals.
+        let _ = self.follow_owner(socket);
     }
 
     /// Says why a socket stays with the kernel, but for one that the engine's lists leave there.
@@ -422,15 +440,24 @@ impl Sockets {
 
     /// Hands the engine's hints to those who watch.
     pub(super) fn pump(&self, attachment: &Attachment) {
-        let mut hints = held(attachment.hints.lock());
-        attachment.session.take_events(&mut hints);
-        for id in hints.drain(..) {
-            if let Some(place) = attachment.place(id)
-                && let Some(socket) = &*held(place.lock())
-            {
-                socket.notify(self.kernel);
+        attachment.is_asked.store(true, Ordering::SeqCst);
+        if PUMPING.get() {
+            // A signal handler in the middle of its own thread's, which goes on afterwards.
+            return;
+        }
+        PUMPING.set(true);
+        while attachment.is_asked.swap(false, Ordering::SeqCst) {
+            let mut hints = held(attachment.hints.lock());
+            attachment.session.take_events(&mut hints);
+            for id in hints.drain(..) {
+                if let Some(place) = attachment.place(id)
+                    && let Some(socket) = &*held(place.lock())
+                {
+                    socket.notify(self.kernel);
+                }
             }
         }
+        PUMPING.set(false);
     }
 
     /// Looks for hints for a little while; true when the waiter has news.
@@ -464,7 +491,7 @@ impl Sockets {
     /// the time it is given, and says what the kernel said. `Ok(None)`: it was not called, because
     /// there is news already.
     pub(super) fn sleep<T>(
-        &self,
+        &'static self,
         era: &Era,
         attachment: Option<&Arc<Attachment>>,
         waiter: &Waiter,

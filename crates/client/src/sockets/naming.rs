@@ -10,7 +10,7 @@ use super::{Errno, Sockets, Verdict};
 impl Sockets {
     /// bind(2). An address that only the engine has is bound with IP_FREEBIND; a UDP socket is
     /// shown to the engine.
-    pub fn bind(&self, fd: RawFd, addr: SocketAddr) -> Verdict<()> {
+    pub fn bind(&'static self, fd: RawFd, addr: SocketAddr) -> Verdict<()> {
         let (era, socket) = match (self.era(), self.called(fd)) {
             (Some(era), Ok(Some(socket))) => (era, socket),
             (_, Err(error)) => return Verdict::Done(Err(error)),

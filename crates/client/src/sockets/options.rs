@@ -230,7 +230,13 @@ impl Socket {
 
 impl Sockets {
     /// setsockopt(2).
-    pub fn set_option(&self, fd: RawFd, level: i32, name: i32, bytes: &[u8]) -> Verdict<()> {
+    pub fn set_option(
+        &'static self,
+        fd: RawFd,
+        level: i32,
+        name: i32,
+        bytes: &[u8],
+    ) -> Verdict<()> {
         let socket = match self.called(fd) {
             Ok(Some(socket)) => socket,
             Ok(None) => return Verdict::Kernel,
@@ -460,7 +466,13 @@ impl Sockets {
     }
 
     /// getsockopt(2); the answer's length.
-    pub fn option(&self, fd: RawFd, level: i32, name: i32, out: &mut [u8]) -> Verdict<usize> {
+    pub fn option(
+        &'static self,
+        fd: RawFd,
+        level: i32,
+        name: i32,
+        out: &mut [u8],
+    ) -> Verdict<usize> {
         let socket = match self.called(fd) {
             Ok(Some(socket)) => socket,
             Ok(None) => return Verdict::Kernel,
@@ -669,7 +681,7 @@ impl Sockets {
         };
         let flag = if socket.is_nonblocking() { libc::O_NONBLOCK } else { 0 };
         if socket.connection().is_some() {
-            return Verdict::Done(Ok(libc::O_RDWR | flag));
+            return Verdict::Done(Ok(libc::O_RDWR | flag | Self::asynchronous_flag(&socket)));
         }
         if !socket.forced_nonblocking() {
             return Verdict::Kernel;
@@ -678,7 +690,10 @@ impl Sockets {
     }
 
     /// F_SETFL.
-    pub fn set_status_flags(&self, fd: RawFd, flags: i32) -> Verdict<()> {
+    pub fn set_status_flags(&'static self, fd: RawFd, flags: i32) -> Verdict<()> {
+        if let Verdict::Done(Err(error)) = self.set_asynchronous(fd, flags & libc::O_ASYNC != 0) {
+            return Verdict::Done(Err(error));
+        }
         self.set_nonblocking(fd, flags & libc::O_NONBLOCK != 0)
     }
 

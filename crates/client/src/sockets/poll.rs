@@ -133,7 +133,9 @@ impl Sockets {
                 wake.extend_from_slice(attachment.wake_fds());
             }
             self.sleep(era, attachment.as_ref(), &waiter, deadline, |left| {
-                self.poll_kernel(fds, &subjects, &wake, left, mask)
+                let found = self.poll_kernel(fds, &subjects, &wake, left, mask)?;
+                waiter.found(found, self.kernel);
+                Ok(())
             })?;
             let ready = collect(fds, &subjects);
             if ready > 0 || deadline.has_passed() {
@@ -158,7 +160,8 @@ impl Sockets {
         subject.unwrap_or(Subject::Kernel)
     }
 
-    /// Asks the kernel about its part of the array, waking up for `wake` as well.
+    /// Asks the kernel about its part of the array, waking up for `wake` as well; what it says of
+    /// the first of these.
     fn poll_kernel(
         &self,
         fds: &mut [PollFd],
@@ -166,7 +169,7 @@ impl Sockets {
         wake: &[RawFd],
         timeout: Option<Duration>,
         mask: Option<SigMask>,
-    ) -> Result<(), Errno> {
+    ) -> Result<i16, Errno> {
         let mut asked: Vec<PollFd> = fds
             .iter()
             .zip(subjects)
@@ -181,7 +184,7 @@ impl Sockets {
         for (entry, answer) in fds.iter_mut().zip(&asked) {
             entry.revents |= answer.revents;
         }
-        Ok(())
+        Ok(asked.get(fds.len()).map_or(0, |entry| entry.revents))
     }
 
     /// Blocks until the engine's side of a socket shows one of `bits` (or an error), or its
@@ -239,6 +242,7 @@ impl Sockets {
                 }
                 let asked = asked.get_mut(..count).unwrap_or_default();
                 self.kernel.poll(asked, left, None)?;
+                waiter.found(asked.first().map_or(0, |entry| entry.revents), self.kernel);
                 Ok(asked.get(1).is_some_and(|entry| entry.revents != 0))
             });
             match slept {

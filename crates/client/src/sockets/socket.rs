@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use super::epoll::{Epoll, Interest};
@@ -11,6 +11,7 @@ use super::groups::Wish;
 use super::link::Attachment;
 use super::marks::Marks;
 use super::notices::Notice;
+use super::signals::{SocketOwner, Teller};
 use super::streams::StreamMarks;
 use super::waiter::{OUT_OF_THE_WAY, Waiter};
 use super::{Era, Kernel, Sockets, Verdict};
@@ -71,6 +72,8 @@ pub(super) struct Datagram {
 pub(super) enum Watch {
     Epoll(Arc<Epoll>, Arc<Interest>),
     Thread(Arc<Waiter>),
+    /// Its owner is told by signals.
+    Owner(Weak<Socket>, Arc<Teller>),
 }
 
 /// A socket that the layer follows.
@@ -91,6 +94,8 @@ pub(super) struct Socket {
     pub send_timeout_ns: AtomicU64,
     /// TCP_FASTOPEN_KEY: a key, and the one before.
     pub fast_open_keys: Mutex<Option<(u128, Option<u128>)>>,
+    /// Who is told of its news by signals.
+    pub owner: SocketOwner,
     /// TCP_MD5SIG: keys of the connections that it makes or accepts.
     pub keys: Mutex<Vec<PeerKey>>,
     /// Options set before the engine came in: (level, name, value).
@@ -132,6 +137,7 @@ impl Socket {
             options: Mutex::new(Vec::new()),
             fast_open_keys: Mutex::new(None),
             keys: Mutex::default(),
+            owner: SocketOwner::default(),
             marks: Marks::default(),
             streams: StreamMarks::default(),
             groups: Mutex::default(),
@@ -220,6 +226,7 @@ impl Socket {
             match watch {
                 Watch::Epoll(epoll, interest) => epoll.mark_ready(interest, kernel),
                 Watch::Thread(waiter) => waiter.wake(kernel),
+                Watch::Owner(socket, teller) => teller.note(socket, kernel),
             }
         }
     }
@@ -280,6 +287,14 @@ impl Socket {
             }
             None => 0,
         }
+    }
+
+    /// Where what the engine has brought ends: of a stream in bytes, of a UDP socket in datagrams.
+    pub fn received_end(&self) -> u64 {
+        if let Some(connection) = self.connection() {
+            return connection.endpoint.received_end();
+        }
+        held(self.datagram.read()).as_ref().map_or(0, |datagram| datagram.endpoint.received_end())
     }
 
     /// Whether the kernel has a say in readiness: every socket but connections of the engine.
@@ -355,6 +370,7 @@ impl Sockets {
             return;
         }
         self.drop_interests(socket, open);
+        self.unfollow_owner(socket);
         if let Some(connection) = socket.connection() {
             connection.attachment.forget(connection.endpoint.id());
             connection.endpoint.close();

@@ -14,7 +14,9 @@ use shm::region::Region;
 use super::socket::{Datagram, held};
 use super::table::{Entry, Table};
 use super::waiter::Waiter;
-use super::{Config, EpollEvent, Errno, Kernel, PollFd, Received, SigMask, Sockets, Verdict};
+use super::{
+    About, Config, EpollEvent, Errno, Kernel, Owner, PollFd, Received, SigMask, Sockets, Verdict,
+};
 use crate::Session;
 use crate::endpoint::Kind;
 
@@ -160,6 +162,14 @@ impl Kernel for Notebook {
     fn restarts_after_signal(&self) -> bool {
         self.restarts.load(Ordering::Relaxed)
     }
+    fn signal(&self, _: Owner, _: i32, _: Option<About>) -> Result<(), Errno> {
+        Err(Errno::SRCH)
+    }
+
+    fn start_thread(&self, _: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
     fn log(&self, line: &str) {
         self.note(format!("log {line}"));
     }

@@ -223,6 +223,7 @@ impl Sockets {
                 continue;
             }
             let is_ready = || connection.endpoint.is_beyond(seen as u64);
+            let _waiting = socket.owner.wait_for_data(connection);
             match self.block_until(era, socket, &is_ready, 0, deadline.left()) {
                 Ok(()) => (),
                 Err(_) if total.max(seen) > 0 => return Ok(total.max(seen)),

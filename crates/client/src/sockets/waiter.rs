@@ -66,6 +66,14 @@ impl Waiter {
             kernel.drain_event(self.event_fd);
         }
     }
+
+    /// What poll said of the eventfd. Who had news has signalled it later than he said so: for a
+    /// sleep that had ended by then, and every later one would end at once.
+    pub fn found(&self, revents: i16, kernel: &dyn Kernel) {
+        if revents != 0 && !self.is_signalled() {
+            kernel.drain_event(self.event_fd);
+        }
+    }
 }
 
 /// A thread's own waiter, with what is needed to close it when the thread ends.

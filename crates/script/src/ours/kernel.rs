@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use client::sockets::{EpollEvent, Errno, Kernel, PollFd, Received, SigMask};
+use client::sockets::{About, EpollEvent, Errno, Kernel, Owner, PollFd, Received, SigMask};
 use sim::port::locked;
 
 use super::baton::Baton;
@@ -533,6 +533,14 @@ impl Kernel for InMemory {
 
     fn restarts_after_signal(&self) -> bool {
         false
+    }
+
+    fn signal(&self, _: Owner, _: i32, _: Option<About>) -> Result<(), Errno> {
+        Err(Errno::SRCH)
+    }
+
+    fn start_thread(&self, _: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
     }
 
     fn log(&self, _: &str) {}

@@ -1,0 +1,395 @@
+//! SIGURG and SIGIO: the owner of a socket (F_SETOWN) is told of urgent data, and with O_ASYNC of all
+//! news. The kernel tells of its own sockets and of the kernel's side of listeners and UDP sockets.
+//! For the engine's side a thread of the library does: a program that is to be told by a signal waits in
+//! no call, so nobody else would take the engine's events, and who takes them by chance holds locks of
+//! the library, under which no handler may run. The thread takes no signals itself, and lives from the
+//! first socket with an owner until the last has gone.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use super::link::Deadline;
+use super::socket::{Connection, IN_BITS, OUT_BITS, Socket, Watch, held};
+use super::waiter::Waiter;
+use super::{Errno, Kernel, PollFd, Sockets, Verdict};
+
+/// Who owns a socket, as F_SETOWN_EX has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A thread (F_OWNER_TID).
+    Thread(i32),
+    /// A process (F_OWNER_PID); 0 is nobody.
+    Process(i32),
+    /// A group of processes (F_OWNER_PGRP).
+    Group(i32),
+}
+
+impl Owner {
+    /// By the kernel's numbers of the kinds; `None` for another.
+    pub fn of_kind(kind: i32, id: i32) -> Option<Self> {
+        match kind {
+            0 => Some(Self::Thread(id)),
+            1 => Some(Self::Process(id)),
+            2 => Some(Self::Group(id)),
+            _ => None,
+        }
+    }
+
+    /// As F_SETOWN has it: groups with a minus sign.
+    pub fn of_number(number: i32) -> Option<Self> {
+        if number < 0 { number.checked_neg().map(Self::Group) } else { Some(Self::Process(number)) }
+    }
+
+    /// The kernel's number of the kind, and whose.
+    pub fn parts(self) -> (i32, i32) {
+        match self {
+            Self::Thread(id) => (0, id),
+            Self::Process(id) => (1, id),
+            Self::Group(id) => (2, id),
+        }
+    }
+
+    /// As F_GETOWN tells it.
+    pub fn number(self) -> i32 {
+        match self {
+            Self::Thread(id) | Self::Process(id) => id,
+            Self::Group(id) => -id,
+        }
+    }
+}
+
+/// What a signal asked for by F_SETSIG says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct About {
+    /// The socket.
+    pub fd: RawFd,
+    /// POLL* bits.
+    pub band: i32,
+}
+
+/// What the kernel says of data, of room and so on (band_table in fs/fcntl.c); POLL* are EPOLL*.
+const BAND_IN: i32 = libc::EPOLLIN | libc::EPOLLRDNORM;
+const BAND_OUT: i32 = libc::EPOLLOUT | libc::EPOLLWRNORM | libc::EPOLLWRBAND;
+const BAND_ERR: i32 = libc::EPOLLERR;
+const BAND_PRI: i32 = libc::EPOLLPRI | libc::EPOLLRDBAND;
+const BAND_HUP: i32 = libc::EPOLLHUP | libc::EPOLLERR;
+
+const ENDS: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;
+
+/// Who is told of a socket's news, and what was told last.
+#[derive(Debug, Default)]
+pub(super) struct SocketOwner {
+    kind: AtomicU8,
+    id: AtomicI32,
+    /// F_SETSIG; 0 for SIGIO.
+    signal: AtomicI32,
+    /// O_ASYNC.
+    asynchronous: AtomicBool,
+    /// The thread that tells has this socket on its list.
+    is_noted: AtomicBool,
+    /// It is told of this socket's news.
+    is_followed: AtomicBool,
+    /// Threads that wait for data in a call: as in the kernel no signal tells of what they wait for.
+    waiting: AtomicU32,
+    urgent: AtomicU64,
+    received: AtomicU64,
+    bits: AtomicU32,
+}
+
+/// A thread waits for data of a connection.
+pub(super) struct Waiting<'a> {
+    owner: &'a SocketOwner,
+    connection: &'a Connection,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        // It sees what has come so far.
+        self.owner.received.fetch_max(self.connection.endpoint.received_end(), Ordering::SeqCst);
+        self.owner.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl SocketOwner {
+    fn owner(&self) -> Owner {
+        let id = self.id.load(Ordering::Relaxed);
+        Owner::of_kind(self.kind.load(Ordering::Relaxed).into(), id).unwrap_or(Owner::Process(0))
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.id.load(Ordering::Relaxed) != 0
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        self.asynchronous.load(Ordering::Relaxed)
+    }
+
+    /// Announces that this thread waits for data.
+    pub fn wait_for_data<'a>(&'a self, connection: &'a Connection) -> Option<Waiting<'a>> {
+        self.is_asynchronous().then(|| {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            Waiting { owner: self, connection }
+        })
+    }
+
+    /// What is there now is not told of.
+    fn begin(&self, socket: &Socket) {
+        if let Some(connection) = socket.connection() {
+            self.urgent.store(connection.endpoint.urgent_end(), Ordering::SeqCst);
+        }
+        self.received.store(socket.received_end(), Ordering::SeqCst);
+        self.bits.store(socket.engine_bits(IN_BITS | OUT_BITS), Ordering::SeqCst);
+    }
+
+    /// Tells the owner what is new.
+    fn tell(&self, socket: &Socket, kernel: &dyn Kernel) {
+        if let Some(connection) = socket.connection() {
+            let urgent = connection.endpoint.urgent_end();
+            if self.urgent.swap(urgent, Ordering::SeqCst) < urgent {
+                // Who has gone hears nothing.
+                let _ = kernel.signal(self.owner(), libc::SIGURG, None);
+                self.tell_of(BAND_PRI, socket, kernel);
+            }
+        }
+        let is_waiting = self.waiting.load(Ordering::SeqCst) > 0;
+        let received = socket.received_end();
+        let has_come = self.received.fetch_max(received, Ordering::SeqCst) < received;
+        let bits = socket.engine_bits(IN_BITS | OUT_BITS);
+        let new = bits & !self.bits.swap(bits, Ordering::SeqCst);
+        // Every connection that waits to be accepted comes with news of its own.
+        let is_due = has_come && !is_waiting || socket.is_listening() && bits & IN_BITS != 0;
+        if new & libc::POLLERR as u32 != 0 {
+            self.tell_of(BAND_ERR, socket, kernel);
+        } else if new & libc::POLLHUP as u32 != 0 {
+            self.tell_of(BAND_HUP, socket, kernel);
+        } else if is_due || new & ENDS != 0 {
+            self.tell_of(BAND_IN, socket, kernel);
+        }
+        if new & OUT_BITS != 0 && bits & ENDS == 0 {
+            self.tell_of(BAND_OUT, socket, kernel);
+        }
+    }
+
+    fn tell_of(&self, band: i32, socket: &Socket, kernel: &dyn Kernel) {
+        if !self.is_asynchronous() {
+            return;
+        }
+        let signal = self.signal.load(Ordering::Relaxed);
+        let about = socket.number().map(|fd| About { fd, band }).filter(|_| signal != 0);
+        let owner = self.owner();
+        let told = match about {
+            Some(_) => kernel.signal(owner, signal, about),
+            None => Err(Errno::AGAIN),
+        };
+        // As in the kernel where nothing more can be queued, too.
+        if told == Err(Errno::AGAIN) {
+            let _ = kernel.signal(owner, libc::SIGIO, None);
+        }
+    }
+}
+
+/// The thread that tells.
+#[derive(Debug)]
+pub(super) struct Teller {
+    waiter: Waiter,
+    news: Mutex<Vec<Weak<Socket>>>,
+}
+
+impl Teller {
+    /// There may be news of a socket.
+    pub fn note(&self, socket: &Weak<Socket>, kernel: &dyn Kernel) {
+        let Some(held_socket) = socket.upgrade() else { return };
+        if !held_socket.owner.is_noted.swap(true, Ordering::SeqCst) {
+            held(self.news.lock()).push(socket.clone());
+        }
+        self.waiter.wake(kernel);
+    }
+}
+
+/// Sockets with owners, and the thread while there are any.
+#[derive(Debug, Default)]
+pub(super) struct Owned {
+    teller: Option<Arc<Teller>>,
+    followed: usize,
+}
+
+impl Sockets {
+    /// F_SETOWN, F_SETOWN_EX, SIOCSPGRP and FIOSETOWN; `None` is what the kernel takes for no owner.
+    pub fn set_owner(&'static self, fd: RawFd, owner: Option<Owner>) -> Verdict<()> {
+        let Some(owner) = owner else { return self.own(fd, |_| Err(Errno::INVAL)) };
+        self.own(fd, |socket| {
+            let (kind, id) = owner.parts();
+            if id < 0 {
+                return Err(Errno::SRCH);
+            }
+            if id != 0 && self.kernel.signal(owner, 0, None) == Err(Errno::SRCH) {
+                return Err(Errno::SRCH);
+            }
+            if !socket.owner.is_followed.load(Ordering::SeqCst) {
+                socket.owner.begin(socket);
+            }
+            socket.owner.kind.store(kind as u8, Ordering::Relaxed);
+            socket.owner.id.store(id, Ordering::Relaxed);
+            Ok(())
+        })
+    }
+
+    /// F_GETOWN and its kin, of a connection.
+    pub fn owner(&self, fd: RawFd) -> Verdict<Owner> {
+        self.owned(fd, |socket| socket.owner.owner())
+    }
+
+    /// F_SETSIG.
+    pub fn set_owner_signal(&'static self, fd: RawFd, signal: i32) -> Verdict<()> {
+        self.own(fd, |socket| {
+            if !(0..=64).contains(&signal) {
+                return Err(Errno::INVAL);
+            }
+            socket.owner.signal.store(signal, Ordering::Relaxed);
+            Ok(())
+        })
+    }
+
+    /// F_GETSIG, of a connection.
+    pub fn owner_signal(&self, fd: RawFd) -> Verdict<i32> {
+        self.owned(fd, |socket| socket.owner.signal.load(Ordering::Relaxed))
+    }
+
+    /// O_ASYNC, by F_SETFL or FIOASYNC.
+    pub fn set_asynchronous(&'static self, fd: RawFd, on: bool) -> Verdict<()> {
+        self.own(fd, |socket| {
+            if on && !socket.owner.is_asynchronous() {
+                socket.owner.begin(socket);
+            }
+            socket.owner.asynchronous.store(on, Ordering::Relaxed);
+            Ok(())
+        })
+    }
+
+    fn owned<T>(&self, fd: RawFd, ask: impl FnOnce(&Socket) -> T) -> Verdict<T> {
+        match self.called(fd) {
+            Ok(Some(socket)) if socket.connection().is_some() => Verdict::Done(Ok(ask(&socket))),
+            Ok(_) => Verdict::Kernel,
+            Err(error) => Verdict::Done(Err(error)),
+        }
+    }
+
+    /// Notes something for a socket. The kernel is told, too, and says what it refuses, while it has
+    /// a side.
+    fn own(
+        &'static self,
+        fd: RawFd,
+        note: impl FnOnce(&Socket) -> Result<(), Errno>,
+    ) -> Verdict<()> {
+        let socket = match self.called(fd) {
+            Ok(Some(socket)) => socket,
+            Ok(None) => return Verdict::Kernel,
+            Err(error) => return Verdict::Done(Err(error)),
+        };
+        let noted = note(&socket).and_then(|()| self.follow_owner(&socket));
+        if socket.connection().is_none() { Verdict::Kernel } else { Verdict::Done(noted) }
+    }
+
+    /// O_ASYNC as it shows in the flags of a connection.
+    pub(super) fn asynchronous_flag(socket: &Socket) -> i32 {
+        if socket.owner.is_asynchronous() { libc::O_ASYNC } else { 0 }
+    }
+
+    /// From now on the owner of a socket of the engine's, if it has one, is told of its news. Fails
+    /// where the thread that tells could not be started (EAGAIN) or its descriptor not be opened.
+    pub(super) fn follow_owner(&'static self, socket: &Arc<Socket>) -> Result<(), Errno> {
+        if !socket.owner.is_wanted() || !socket.has_engine_side() {
+            return Ok(());
+        }
+        let Some(era) = self.era() else { return Ok(()) };
+        let mut owned = held(era.owned.lock());
+        let teller = match &owned.teller {
+            Some(teller) => teller.clone(),
+            None => {
+                let waiter = Waiter::new(self.hidden_event(era)?);
+                let teller = Arc::new(Teller { waiter, news: Mutex::default() });
+                let body = teller.clone();
+                self.kernel
+                    .start_thread(Box::new(move || self.tell_owners(&body)))
+                    .inspect_err(|_| self.close_hidden(era, teller.waiter.event_fd()))?;
+                owned.teller = Some(teller.clone());
+                teller
+            }
+        };
+        if !socket.owner.is_followed.swap(true, Ordering::SeqCst) {
+            owned.followed += 1;
+            socket.watches().push(Watch::Owner(Arc::downgrade(socket), teller.clone()));
+        }
+        drop(owned);
+        // For what came while nobody looked.
+        teller.note(&Arc::downgrade(socket), self.kernel);
+        Ok(())
+    }
+
+    /// A socket goes: nobody is told of it any more.
+    pub(super) fn unfollow_owner(&self, socket: &Socket) {
+        if !socket.owner.is_followed.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        socket.watches().retain(|watch| !matches!(watch, Watch::Owner(..)));
+        let Some(era) = self.era() else { return };
+        let mut owned = held(era.owned.lock());
+        owned.followed = owned.followed.saturating_sub(1);
+        if let Some(teller) = &owned.teller {
+            teller.waiter.wake(self.kernel);
+        }
+    }
+
+    /// The engine has come: its events are waited for.
+    pub(super) fn rouse_teller(&self, era: &super::Era) {
+        if let Some(teller) = &held(era.owned.lock()).teller {
+            teller.waiter.wake(self.kernel);
+        }
+    }
+
+    fn close_hidden(&self, era: &super::Era, fd: RawFd) {
+        era.table.take(fd);
+        self.kernel.close(fd);
+    }
+
+    /// The thread's life.
+    fn tell_owners(&'static self, teller: &Teller) {
+        let Some(era) = self.era() else { return };
+        loop {
+            teller.waiter.clear();
+            let mut owned = held(era.owned.lock());
+            if owned.followed == 0 {
+                owned.teller = None;
+                drop(owned);
+                self.close_hidden(era, teller.waiter.event_fd());
+                return;
+            }
+            drop(owned);
+            let attachment = self.living(era);
+            if let Some(attachment) = &attachment {
+                self.pump(attachment);
+            }
+            let news = std::mem::take(&mut *held(teller.news.lock()));
+            for socket in news.iter().filter_map(Weak::upgrade) {
+                // What comes from here on is noted anew.
+                socket.owner.is_noted.store(false, Ordering::SeqCst);
+                if socket.owner.is_followed.load(Ordering::SeqCst) {
+                    socket.owner.tell(&socket, self.kernel);
+                }
+            }
+            let deadline = Deadline::after(self.kernel, None);
+            // Whatever ends the sleep, all is looked at again.
+            let _ = self.sleep(era, attachment.as_ref(), &teller.waiter, deadline, |left| {
+                let pipes = attachment.as_ref().map_or(&[][..], |one| one.wake_fds());
+                let mut asked: Vec<PollFd> = std::iter::once(teller.waiter.event_fd())
+                    .chain(pipes.iter().copied())
+                    .map(|fd| PollFd { fd, events: libc::POLLIN, revents: 0 })
+                    .collect();
+                self.kernel.poll(&mut asked, left, None)?;
+                teller.waiter.found(asked.first().map_or(0, |entry| entry.revents), self.kernel);
+                Ok(())
+            });
+        }
+    }
+}
