@@ -84,7 +84,9 @@ static void *datagrams(void *unused) {
     int fd = socket(AF_INET, SOCK_DGRAM, 0);
     if (bind(fd, (struct sockaddr *)&here, sizeof here)) exit(2);
     static char buffer[65536], control[256];
-    int on = 1;
+    /* Two programs' bursts may come together. */
+    int on = 1, room = 4 << 20;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room);
     setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &on, sizeof on);
     setsockopt(fd, IPPROTO_IP, IP_RECVTTL, &on, sizeof on);
     for (;;) {

@@ -139,7 +139,7 @@ fn cases(world: &World, seconds: u32, least_bytes: u64) -> Result<Vec<Case>> {
             server: Task::new("redis-server")
                 .args(["--bind", &address, "--protected-mode", "no", "--save", "", "--dir"])
                 .arg(lab.scratch()),
-            client: clients("redis.sh", 6379).arg(seconds.to_string()).arg("20000"),
+            client: clients("redis.sh", 6379).arg(seconds.to_string()).arg("4000"),
             judge: last_line,
             bears_loss: true,
         },
@@ -185,7 +185,7 @@ fn cases(world: &World, seconds: u32, least_bytes: u64) -> Result<Vec<Case>> {
             server: serving("transfer.py", 9000),
             client: scripted(lab, "transfer.py")
                 .args(["client", &address, "9000", &seconds.to_string()])
-                .args([least_bytes.to_string(), "16".into()]),
+                .args([least_bytes.to_string(), "4".into()]),
             judge: last_line,
             bears_loss: true,
         },

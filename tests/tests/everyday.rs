@@ -90,19 +90,19 @@ fn pings_of_every_kind_find_an_engine_as_they_find_a_kernel() {
     for family in ["ping -4 -n V4", "ping -6 -n V6"] {
         for (options, must_say) in [
             ("-c 3 -i 0.01", answered),
-            ("-c 2 -s 0", answered),
-            ("-c 2 -s 1400", answered),
+            ("-c 2 -i 0.01 -s 0", answered),
+            ("-c 2 -i 0.01 -s 1400", answered),
             // In fragments, there and back.
-            ("-c 2 -s 1473", answered),
-            ("-c 2 -s 8000", answered),
+            ("-c 2 -i 0.01 -s 1473", answered),
+            ("-c 2 -i 0.01 -s 8000", answered),
             ("-c 1 -s 65400", answered),
             // Not to be cut: the asker's own kernel knows the link.
             ("-c 1 -s 1400 -M do", answered),
             ("-c 1 -s 3000 -M do -W 1", "essage too long"),
-            ("-c 2 -t 1", answered),
-            ("-c 2 -t 255", answered),
-            ("-c 2 -p ff00a5", answered),
-            ("-c 2 -Q 0x10", answered),
+            ("-c 2 -i 0.01 -t 1", answered),
+            ("-c 2 -i 0.01 -t 255", answered),
+            ("-c 2 -i 0.01 -p ff00a5", answered),
+            ("-c 2 -i 0.01 -Q 0x10", answered),
             ("-c 50 -i 0.002 -q", answered),
         ] {
             let (tool, of) = family.split_at(family.len() - 2);
@@ -110,7 +110,7 @@ fn pings_of_every_kind_find_an_engine_as_they_find_a_kernel() {
         }
     }
     // Every router and host on the way puts its address down.
-    alike(&hosts, "ping -4 -n -c 2 -R V4", "RR:");
+    alike(&hosts, "ping -4 -n -c 2 -i 0.01 -R V4", "RR:");
     alike(&hosts, "ping -4 -n -c 1 -T tsonly V4", "TS:");
     alike(&hosts, "ping -4 -n -c 1 -T tsandaddr V4", "TS:");
     // Nobody answers what is asked of everybody, as Linux is set when it comes.
@@ -177,7 +177,7 @@ fn clients_find_servers_on_an_engine_as_on_a_kernel() {
                 show(&line, who, &said);
                 said
             };
-            assert_eq!(with("echo asked", "-q 5"), "tcp: asked\n", "{address}");
+            assert_eq!(with("echo asked", "-N"), "tcp: asked\n", "{address}");
             // At the end of what it is to send it hears no answer any more.
             let asks = "(echo asked; sleep 1)";
             eventually("nc over UDP", || with(asks, "-u -q 0") == "udp: asked\n");

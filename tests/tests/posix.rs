@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use outboard::lab::{Lab, Side, Task, listens};
+use outboard::lab::{Lab, Program, Side, Task, listens};
 use outboard_tests::turn;
 use outboard_tests::world::{Arrangement, CLIENTS, CLIENTS_KERNEL, SERVERS, SERVERS_KERNEL, World};
 
@@ -27,12 +27,9 @@ fn compiled(lab: &Lab, name: &str) -> PathBuf {
     program
 }
 
-/// What the program `name` prints when it runs on `side` with the peer at `peer` on the other
-/// host's kernel, as `accelerated` says.
-fn probed(world: &World, name: &str, side: Side, peer: Ipv4Addr, accelerated: bool) -> String {
-    let probe = Task::new(compiled(&world.lab, name)).args([peer.to_string(), PORT.to_string()]);
-    let program = if accelerated { world.start(side, probe) } else { world.lab.start(side, probe) };
-    let finished = program.and_then(|program| program.wait(PATIENCE)).expect("the probe ends");
+/// What a probe prints until it ends.
+fn told(probe: Program) -> String {
+    let finished = probe.wait(PATIENCE).expect("the probe ends");
     assert!(finished.status.success(), "{}{}", finished.output, finished.errors);
     finished.output
 }
@@ -50,8 +47,12 @@ fn compare(
     let peer = Task::new(compiled(&world.lab, "peer")).arg(PORT.to_string());
     let mut peer = world.lab.start(side.other(), peer).expect("the peer starts");
     peer.until(PATIENCE, |peer| listens(peer.pid(), PORT)).expect("the peer listens");
-    let kernel = probed(&world, program, side, on_kernel, false);
-    let engine = probed(&world, program, side, on_engine, true);
+    let probe = compiled(&world.lab, program);
+    let to = |peer: Ipv4Addr| Task::new(&probe).args([peer.to_string(), PORT.to_string()]);
+    // Side by side, as most of what they do is waiting; each has an address of its own.
+    let kernel = world.lab.start(side, to(on_kernel)).expect("a probe");
+    let engine = world.start(side, to(on_engine)).expect("a probe");
+    let (kernel, engine) = (told(kernel), told(engine));
     let differences: Vec<String> = kernel
         .lines()
         .zip(engine.lines())
