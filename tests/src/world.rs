@@ -221,8 +221,10 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "redis.sh" => include_str!("../programs/redis.sh"),
         other => panic!("there is no script {other}"),
     };
-    let path = lab.scratch().join(name);
-    std::fs::write(&path, text).expect("the scratch directory is writable");
+    let (path, new) = (lab.scratch().join(name), lab.scratch().join("new script"));
+    // Whole at any time: one that was started before may yet have to read it.
+    std::fs::write(&new, text).expect("the scratch directory is writable");
+    std::fs::rename(&new, &path).expect("the scratch directory is writable");
     path
 }
 
