@@ -446,8 +446,8 @@ impl Endpoint {
         if come >= least {
             readiness |= Readiness::IN;
         }
-        let has_come = levels.urgent > consumed && levels.readable >= levels.urgent;
-        if has_come && view.urgent_taken() != levels.urgent {
+        let urges = levels.urgent > consumed && view.urgent_taken() != levels.urgent;
+        if urges && view.urgent_byte(levels.urgent).is_some() {
             readiness |= Readiness::PRI;
         }
         if ended || (peer_closed || shut_read) && call.is_shut_for_writing() {

@@ -195,17 +195,14 @@ impl Endpoint {
         if call.has_urgent_inline() || !is_ahead || view.urgent_taken() == levels.urgent {
             return Err(Errno::INVAL);
         }
-        if levels.readable < levels.urgent {
+        let Some(byte) = view.urgent_byte(levels.urgent) else {
             let ends = Status::PEER_CLOSED | Status::HANGUP | Status::ERROR;
             return if levels.status.intersects(ends) { Ok(None) } else { Err(Errno::AGAIN) };
-        }
-        let span = receive.page(levels.urgent - 1, levels.urgent).ok_or(Errno::PROTO)?;
-        let mut byte = [0];
-        view.region().read_buffer(span, &mut byte);
+        };
         if take {
             receive.take_urgent(levels.urgent);
         }
-        Ok(Some(byte[0]))
+        Ok(Some(byte))
     }
 
     fn nothing_to_read(&self, call: &Call<'_>, levels: &Levels) -> Result<usize, Errno> {

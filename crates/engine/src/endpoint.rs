@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use shm::descriptor::Span;
 use shm::engine_side::EngineEndpoint;
-use stack::api::{SocketId, UdpOptions};
+use stack::api::{SocketId, UdpOptions, Urgent};
 
 use crate::pages::Pages;
 use crate::promises::Promise;
@@ -54,7 +54,7 @@ pub struct Stream {
     /// Bits as last published.
     pub status: shm::Status,
     /// Offset one past the urgent byte, as last published; 0 for none.
-    pub urgent: u64,
+    pub urgent: Urgent,
     /// There is news beside the progress of sending.
     pub urgent_news: bool,
 }
@@ -67,7 +67,7 @@ impl Stream {
             send: SendHalf::default(),
             receive: ReceiveHalf::default(),
             status: shm::Status::empty(),
-            urgent: 0,
+            urgent: Urgent::default(),
             urgent_news: false,
         }
     }

@@ -113,7 +113,7 @@ impl Worker {
             && stream.urgent != urgent
         {
             stream.urgent = urgent;
-            view.set_urgent(urgent);
+            view.set_urgent(urgent.end(), urgent.byte());
             news = true;
         }
         let unsent_most = match levels.unsent_low_water {

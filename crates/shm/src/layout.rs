@@ -76,7 +76,14 @@ pub(crate) mod endpoint {
     // Written by the engine, of connections that ask for it.
     pub const SENT: usize = 192;
     pub const UNSENT_LIMIT: usize = 200;
+    // Written by the engine, of connections whose peers urge.
+    pub const URGENT_BYTE: usize = 208;
     pub const QUEUES: usize = 256;
+
+    /// Content of [`URGENT_BYTE`] once the byte has come that ends at `offset`.
+    pub fn urgent_word(offset: u64, byte: u8) -> u64 {
+        offset << 9 | 1 << 8 | u64::from(byte)
+    }
 }
 
 const _: () = {
@@ -86,7 +93,7 @@ const _: () = {
     assert!(endpoint::CONSUMED == LINE_BYTES && endpoint::SEND_ROOM < LINE_BYTES);
     assert!(endpoint::SEND_LOCK == 2 * LINE_BYTES && endpoint::URGENT_TAKEN < 2 * LINE_BYTES);
     assert!(endpoint::SENT == 3 * LINE_BYTES && endpoint::SEND_DOORBELL < 3 * LINE_BYTES);
-    assert!(endpoint::QUEUES == 4 * LINE_BYTES && endpoint::UNSENT_LIMIT < 4 * LINE_BYTES);
+    assert!(endpoint::QUEUES == 4 * LINE_BYTES && endpoint::URGENT_BYTE < 4 * LINE_BYTES);
     assert!(SPAN_ALIGN_BYTES as usize == LINE_BYTES);
 };
 

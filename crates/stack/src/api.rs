@@ -451,6 +451,40 @@ pub enum SocketKind {
     Udp,
 }
 
+/// A peer's urgent byte: where it is in the stream, and which, once it has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Urgent(u64);
+
+impl Urgent {
+    const HAS_COME: u64 = 1 << 8;
+
+    /// One that ends at an offset and has not come.
+    pub fn announced(end: u64) -> Self {
+        Self(end << 9)
+    }
+
+    /// The same one, come.
+    #[must_use]
+    pub fn come(self, byte: u8) -> Self {
+        Self(self.end() << 9 | Self::HAS_COME | u64::from(byte))
+    }
+
+    /// Offset one past it; 0 for none.
+    pub fn end(self) -> u64 {
+        self.0 >> 9
+    }
+
+    /// Which it is, once it has come.
+    pub fn byte(self) -> Option<u8> {
+        (self.0 & Self::HAS_COME != 0).then_some(self.0 as u8)
+    }
+
+    /// Whether it is announced and has not come.
+    pub fn is_awaited(self) -> bool {
+        self.0 != 0 && self.byte().is_none()
+    }
+}
+
 /// Where a connection stands; the truth behind an [`Event`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpLevels {
@@ -462,8 +496,8 @@ pub struct TcpLevels {
     pub peer_closed: bool,
     /// Bytes of the send stream acknowledged: their buffers may be freed.
     pub acked: u64,
-    /// Offset one past the urgent byte, if the peer announced one.
-    pub urgent: Option<u64>,
+    /// The urgent byte, if the peer announced one.
+    pub urgent: Option<Urgent>,
     /// Bytes written and not acknowledged that are worth having at hand: a few windows.
     pub send_room: u32,
     /// Bytes that the receive window may have now.

@@ -163,7 +163,7 @@ impl SocketOwner {
             self.tell_of(BAND_ERR, socket, kernel);
         } else if new & libc::POLLHUP as u32 != 0 {
             self.tell_of(BAND_HUP, socket, kernel);
-        } else if is_due || new & ENDS != 0 {
+        } else if is_due || new & (ENDS | libc::POLLPRI as u32) != 0 {
             self.tell_of(BAND_IN, socket, kernel);
         }
         if new & OUT_BITS != 0 && bits & ENDS == 0 {

@@ -130,6 +130,13 @@ impl ClientEndpoint {
         self.region.word(self.base + endpoint::FLAGS).fetch_and(!flags, Ordering::AcqRel);
     }
 
+    /// The urgent byte that ends at an offset, once it has come; what comes before it may be missing.
+    pub fn urgent_byte(&self, offset: u64) -> Option<u8> {
+        let word = self.look(endpoint::URGENT_BYTE, Ordering::Acquire);
+        let byte = word as u8;
+        (word == endpoint::urgent_word(offset, byte)).then_some(byte)
+    }
+
     /// One past the urgent byte that was last read out of band.
     pub fn urgent_taken(&self) -> u64 {
         self.look(endpoint::URGENT_TAKEN, Ordering::Acquire)

@@ -241,8 +241,10 @@ impl EngineEndpoint {
         taken_advanced
     }
 
-    /// Publishes the offset one past the urgent byte; 0 for none.
-    pub fn set_urgent(&mut self, offset: u64) {
+    /// Publishes the offset one past the urgent byte, and which it is, once it has come.
+    pub fn set_urgent(&mut self, offset: u64, byte: Option<u8>) {
+        let come = byte.map_or(0, |byte| endpoint::urgent_word(offset, byte));
+        self.put(endpoint::URGENT_BYTE, come, Ordering::Relaxed);
         self.put(endpoint::URGENT, offset, Ordering::Release);
     }
 

@@ -23,7 +23,7 @@ use super::shape::Hold;
 use super::state::Input;
 use super::tlp::Tlp;
 use super::window::Tuning;
-use crate::api::{InterfaceIndex, Owner, TcpError, TcpOptions, TcpState};
+use crate::api::{InterfaceIndex, Owner, TcpError, TcpOptions, TcpState, Urgent};
 use crate::route::Route;
 
 /// The receive window that a connection starts with, as Linux's.
@@ -126,7 +126,7 @@ impl Cold {
             repaired_ms: 0,
             peer_fin: None,
             records: None,
-            urgent: 0,
+            urgent: Urgent::default(),
             urge_end: 0,
             close_wanted: false,
             retries: 0,

@@ -31,7 +31,7 @@ use super::state::Input;
 use super::tlp::Tlp;
 use super::undo::Undo;
 use super::window::Tuning;
-use crate::api::{Instant, InterfaceIndex, Owner, SocketId, TcpError, TcpLevels, TcpState};
+use crate::api::{Instant, InterfaceIndex, Owner, SocketId, TcpError, TcpLevels, TcpState, Urgent};
 
 /// Bytes of window beyond SO_RCVLOWAT, so that it is not used up before so much has come: several
 /// segments, as the last may not fit.
@@ -277,8 +277,8 @@ pub struct Cold {
     pub peer_fin: Option<NonZeroU64>,
     /// Ends of records, once there has been one.
     pub records: Option<Box<Records>>,
-    /// One past the peer's urgent byte; 0 for none.
-    pub urgent: u64,
+    /// The peer's urgent byte.
+    pub urgent: Urgent,
     /// One past our own urgent byte.
     pub urge_end: u64,
     /// End of the written stream wants a FIN once the handshake is over.
@@ -564,7 +564,7 @@ pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
         //# MUST NOT discard data before it is acknowledged by the Acknowledgment Number field in
         //# the TCP header.
         acked: hot.una.min(hot.written),
-        urgent: (cold.urgent > 0).then_some(cold.urgent),
+        urgent: (cold.urgent.end() > 0).then_some(cold.urgent),
         error: cold.error,
         awaits_data: opens_with.is_some(),
         window_used: cold.options.recv_low_water > 1 && is_window_used(hot),

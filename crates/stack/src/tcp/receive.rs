@@ -39,7 +39,7 @@ use super::progress::millis;
 use super::rtt::{MILLISECOND, SECOND};
 use super::settings::MtuProbing;
 use super::state::Input;
-use crate::api::{Instant, Sink, TcpError, TcpState};
+use crate::api::{Instant, Sink, TcpError, TcpState, Urgent};
 use crate::drops::DropReason;
 use crate::tcp::SegmentRx;
 
@@ -517,6 +517,9 @@ impl Connection<'_> {
         if flags.contains(TcpFlags::URG) {
             self.on_urgent(step, start, segment.header.urgent);
         }
+        if self.cold.urgent.is_awaited() {
+            self.find_urgent(step, start, segment.payload);
+        }
         if segment.payload.is_empty() && !flags.fin() {
             return Ok(());
         }
@@ -640,11 +643,22 @@ impl Connection<'_> {
         let end = start.saturating_add(i64::from(pointer.max(1)));
         if let Ok(end) = u64::try_from(end)
             && end > self.hot.rcv_nxt
-            && end > self.cold.urgent
+            && end > self.cold.urgent.end()
             && !self.hot.fin_received
         {
-            self.cold.urgent = end;
+            self.cold.urgent = Urgent::announced(end);
             step.shared.counters.urgent_received += 1;
+            step.event = true;
+        }
+    }
+
+    /// Takes note of the urgent byte when a segment brings it. As Linux: whether what is before it has
+    /// come or not, and only what comes with the pointer or after it.
+    fn find_urgent(&mut self, step: &mut Step<'_>, start: i64, payload: &[u8]) {
+        let place = self.cold.urgent.end().cast_signed() - 1 - start;
+        let byte = usize::try_from(place).ok().and_then(|place| payload.get(place));
+        if let Some(&byte) = byte {
+            self.cold.urgent = self.cold.urgent.come(byte);
             step.event = true;
         }
     }

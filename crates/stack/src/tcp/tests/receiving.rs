@@ -337,7 +337,8 @@ fn what_the_sink_refuses_is_not_acknowledged() {
 fn urgent_data_is_announced() {
     let mut peer = Peer::established();
     peer.send("PU. 1:11 ack 1 urg 10");
-    assert_eq!(peer.levels().urgent, Some(10));
+    let urgent = peer.levels().urgent.unwrap();
+    assert_eq!(urgent.end(), 10);
 }
 
 #[test]
