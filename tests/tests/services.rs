@@ -121,3 +121,32 @@ fn a_datagram_service_under_load_is_answered_on_while_engines_come_and_go() {
         assert!(finished.output.contains("all answers equal"), "{}", finished.output);
     }
 }
+
+/// A client that has connected its datagram socket through the engine goes on through the kernel, and
+/// through the engine that comes next.
+#[test]
+fn a_datagram_client_with_a_peer_outlasts_the_engines_death_and_its_return() {
+    let name = "a_datagram_client_with_a_peer_outlasts_the_engines_death_and_its_return";
+    let Some(_turn) = turn(name) else { return };
+    for mut joined in Joined::over_each_family() {
+        let service =
+            scripted(&joined.lab, "datagrams.py").args(["server", joined.client(), "5302"]);
+        let ready = |server: &Program| server.output().contains("ready");
+        let _service = joined.start_ready(Side::A, service, ready);
+        let stop = joined.lab.scratch().join("stop");
+        let load = scripted(&joined.lab, "datagrams.py").args(["client", joined.client(), "5302"]);
+        let load = joined.accelerated(load.arg("3600").arg(&stop));
+        let load = joined.lab.start(Side::B, load).expect("questions");
+        for _ in 0..3 {
+            eventually("answers by the engine", || joined.counter("datagrams_rx") > 20);
+            joined.engine = None;
+            let kernel = || joined.udp_received(Side::B);
+            let before = kernel();
+            eventually("answers by the kernel", || kernel() > before + 20);
+            joined.start_engine();
+        }
+        std::fs::write(&stop, "").expect("a file");
+        let finished = load.wait(PATIENCE).and_then(|one| one.success()).expect("all are answered");
+        assert!(finished.output.contains("all answers equal"), "{}", finished.output);
+    }
+}

@@ -25,10 +25,7 @@ impl Sockets {
         fd: RawFd,
         (to, scope): (IpAddr, u32),
     ) -> Option<(Arc<crate::Endpoint>, Arc<Attachment>)> {
-        let present = || {
-            let datagram = held(socket.datagram.read());
-            datagram.as_ref().map(|face| (face.endpoint.clone(), face.attachment.clone()))
-        };
+        let present = || socket.face().map(|face| (face.endpoint, face.attachment));
         if is_kernels(to) || to.is_unspecified() {
             return None;
         }
@@ -71,6 +68,7 @@ impl Sockets {
         let Some((to, (endpoint, _))) = face else {
             // Loosened, or connected to a peer of the kernel's: then only the kernel can bring
             // anything.
+            *held(socket.peer.lock()) = None;
             let present = held(socket.datagram.write()).take();
             if let Some(Datagram { endpoint, attachment, .. }) = present {
                 attachment.forget(endpoint.id());
@@ -88,9 +86,10 @@ impl Sockets {
         if let Some(datagram) = held(socket.datagram.write()).as_mut() {
             datagram.peer = Some(to);
         }
-        // So that the kernel's side passes nothing from others; it may have no route, which is as
-        // well.
-        let _ = self.kernel.connect(fd, socket.dressed(to));
+        // So that the kernel's side passes nothing from others, and goes on when the engine ends; it
+        // may have no route, which is as well.
+        let peer = self.kernel.connect(fd, socket.dressed(to)).ok().map(|()| to);
+        *held(socket.peer.lock()) = peer;
         Verdict::Done(Ok(()))
     }
 
@@ -108,10 +107,7 @@ impl Sockets {
         let face = match to {
             Some(to) => self.face(era, socket, fd, (to.ip(), scope)).map(|face| (face, to)),
             None => {
-                let datagram = held(socket.datagram.read());
-                datagram.as_ref().and_then(|face| {
-                    Some(((face.endpoint.clone(), face.attachment.clone()), face.peer?))
-                })
+                socket.face().and_then(|face| Some(((face.endpoint, face.attachment), face.peer?)))
             }
         };
         let Some(((endpoint, attachment), peer)) = face else { return Verdict::Kernel };
@@ -138,14 +134,12 @@ impl Sockets {
             match endpoint.send_datagram(&outgoing, bufs) {
                 Err(Errno::AGAIN) if wait => {
                     let limit = timeout(&socket.send_timeout_ns);
-                    let is_ready =
-                        || !attachment.session.is_alive() || socket.engine_bits(OUT_BITS) != 0;
+                    let is_ready = || socket.face().is_none() || socket.engine_bits(OUT_BITS) != 0;
                     if let Err(error) = self.block_until(era, socket, &is_ready, 0, limit) {
                         return Verdict::Done(Err(error));
                     }
                 }
-                // As in receiving.
-                Err(Errno::CONNRESET) if to.is_some() => return Verdict::Kernel,
+                Err(_) if socket.face().is_none() => return Verdict::Kernel,
                 outcome => return Verdict::Done(outcome),
             }
         }
@@ -157,10 +151,9 @@ impl Sockets {
         bufs: &mut [IoSliceMut<'_>],
         control: &mut [u8],
     ) -> Verdict<Received> {
-        let face = held(socket.datagram.read())
-            .as_ref()
-            .map(|face| (face.endpoint.clone(), face.attachment.clone()));
-        let Some((endpoint, attachment)) = face else { return Verdict::Kernel };
+        let Some(Datagram { endpoint, attachment, .. }) = socket.face() else {
+            return Verdict::Kernel;
+        };
         let Ok((error, copied)) = endpoint.recv_error(bufs) else { return Verdict::Kernel };
         let mut out = Control::new(control);
         if error.report.offender.is_some() {
@@ -199,16 +192,11 @@ impl Sockets {
         }
         let wait = may_wait(socket, flags);
         loop {
-            let face = {
-                let datagram = held(socket.datagram.read());
-                datagram.as_ref().map(|face| {
-                    (face.endpoint.clone(), face.attachment.clone(), face.peer.is_some())
-                })
-            };
-            let peered = face.as_ref().is_some_and(|(_, _, peered)| *peered);
+            let face = socket.face();
+            let peered = face.as_ref().is_some_and(|face| face.peer.is_some());
             let got = match &face {
-                Some((endpoint, ..)) if flags & libc::MSG_PEEK != 0 => endpoint.peek_from(bufs),
-                Some((endpoint, ..)) => endpoint.recv_from(bufs),
+                Some(face) if flags & libc::MSG_PEEK != 0 => face.endpoint.peek_from(bufs),
+                Some(face) => face.endpoint.recv_from(bufs),
                 // Waiting is done here, for the socket may become the engine's meanwhile: by what
                 // another thread sends, or because an engine comes.
                 None if wait => Err(Errno::AGAIN),
@@ -217,7 +205,7 @@ impl Sockets {
             match got {
                 Ok(got) => {
                     let whole = flags & libc::MSG_TRUNC != 0;
-                    let session = face.as_ref().map(|(_, attachment, _)| &attachment.session);
+                    let session = face.as_ref().map(|face| &face.attachment.session);
                     let (control_len, cut) = said_with(socket, &got, session, control);
                     let longer = if got.full_len > got.len { libc::MSG_TRUNC } else { 0 };
                     return Verdict::Done(Ok(Received {
@@ -228,9 +216,8 @@ impl Sockets {
                     }));
                 }
                 Err(Errno::AGAIN) => (),
-                // The engine is gone, and the thread that noticed is still telling the sockets: the
-                // kernel's side goes on.
-                Err(Errno::CONNRESET) if !peered => (),
+                // The engine has just gone.
+                Err(_) if face.as_ref().is_some_and(|face| socket.is_left_behind(face)) => continue,
                 Err(error) => return Verdict::Done(Err(error)),
             }
             // With a peer of the engine's, the kernel's side has nothing to bring.

@@ -334,7 +334,7 @@ impl Sockets {
                 listening.engine = None;
             }
             drop(listening);
-            held(socket.datagram.write()).take_if(|datagram| datagram.peer.is_none());
+            held(socket.datagram.write()).take_if(|datagram| socket.is_left_behind(datagram));
             socket.notify(self.kernel);
         }
     }
@@ -391,10 +391,16 @@ impl Sockets {
                             "the engine does not take a UDP socket's options".into()
                         });
                     }
+                    // That of an engine before.
+                    let peer = *held(socket.peer.lock());
+                    if peer.is_some() && endpoint.set_peer(peer).is_err() {
+                        endpoint.close();
+                        return;
+                    }
                     *datagram = Some(super::socket::Datagram {
                         endpoint: Arc::new(endpoint),
                         attachment: attachment.clone(),
-                        peer: None,
+                        peer,
                     });
                 }
                 Err(error) => self.notice_refusal(&error, Notice::DatagramRefused, || {

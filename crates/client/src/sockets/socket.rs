@@ -59,7 +59,7 @@ impl Listening {
 }
 
 /// A bound UDP socket's face in the engine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Datagram {
     pub endpoint: Arc<Endpoint>,
     pub attachment: Arc<Attachment>,
@@ -89,6 +89,8 @@ pub(super) struct Socket {
     connection: OnceLock<Connection>,
     pub listening: RwLock<Option<Listening>>,
     pub datagram: RwLock<Option<Datagram>>,
+    /// The peer of a UDP socket that its kernel socket has, too.
+    pub peer: Mutex<Option<SocketAddr>>,
     /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds, 0 for none.
     pub receive_timeout_ns: AtomicU64,
     pub send_timeout_ns: AtomicU64,
@@ -132,6 +134,7 @@ impl Socket {
             connection: OnceLock::new(),
             listening: RwLock::new(None),
             datagram: RwLock::new(None),
+            peer: Mutex::new(None),
             receive_timeout_ns: AtomicU64::new(0),
             send_timeout_ns: AtomicU64::new(0),
             options: Mutex::new(Vec::new()),
@@ -245,6 +248,18 @@ impl Socket {
         }
     }
 
+    /// The face in an engine, while there is any need of it.
+    pub fn face(&self) -> Option<Datagram> {
+        held(self.datagram.read()).clone().filter(|datagram| !self.is_left_behind(datagram))
+    }
+
+    /// Whether the engine of a face is gone and the kernel's side goes on: where there is no peer, or
+    /// the kernel has it, too. The socket may have yet to be told.
+    pub fn is_left_behind(&self, datagram: &Datagram) -> bool {
+        !datagram.attachment.session.is_alive()
+            && (datagram.peer.is_none() || held(self.peer.lock()).is_some())
+    }
+
     /// What the engine's side says to one who asks for `asked` (POLL* bits, which are EPOLL*'s too):
     /// what calls wait for.
     pub fn engine_bits(&self, asked: u32) -> u32 {
@@ -279,8 +294,8 @@ impl Socket {
         match &*held(self.datagram.read()) {
             Some(datagram) => {
                 let readiness = datagram.endpoint.readiness_among(among);
-                // Nor may it show at a socket without a peer.
-                if datagram.peer.is_none() && !datagram.attachment.session.is_alive() {
+                // Nor at one of these.
+                if self.is_left_behind(datagram) {
                     return 0;
                 }
                 bits(readiness) & (IN_BITS | OUT_BITS | libc::POLLERR as u32)

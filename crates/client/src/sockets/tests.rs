@@ -297,7 +297,7 @@ fn a_blocked_receive_is_not_left_to_the_kernel_before_the_engine_knows_the_socke
 /// which no server expects of a socket without a peer.
 #[test]
 fn the_engines_end_does_not_show_at_a_datagram_socket_that_has_yet_to_be_told() {
-    let (sockets, kernel) = layer();
+    let (sockets, _) = layer();
     sockets.created(3, libc::AF_INET, libc::SOCK_DGRAM);
     let interface = InterfaceInfo {
         name: "test".into(),
@@ -332,14 +332,26 @@ fn the_engines_end_does_not_show_at_a_datagram_socket_that_has_yet_to_be_told() 
     });
     let socket = socket.flatten().unwrap();
     let attachment = era.link.current().unwrap();
-    *held(socket.datagram.write()) = Some(Datagram { endpoint, attachment, peer: None });
-    session.note_death();
-    let outcome = sockets.receive(3, &mut [], &mut [], libc::MSG_DONTWAIT);
-    assert_eq!(outcome.map(|got| got.len), Verdict::Done(Err(Errno::AGAIN)));
-    assert_eq!(kernel.taken().last().map(String::as_str), Some("receive 3"));
-    assert_eq!(socket.polled_bits(u32::MAX), 0);
     let peer = SocketAddr::from(([192, 0, 2, 1], 7));
-    assert_eq!(sockets.send(3, &[IoSlice::new(b"answer")], 0, Some(peer)), Verdict::Kernel);
+    session.note_death();
+    // The socket's peer in the engine and in the kernel, and whether the kernel's side goes on.
+    for (ours, kernels, goes_on) in
+        [(None, None, true), (Some(peer), Some(peer), true), (Some(peer), None, false)]
+    {
+        *held(socket.datagram.write()) = Some(Datagram {
+            endpoint: endpoint.clone(),
+            attachment: attachment.clone(),
+            peer: ours,
+        });
+        *held(socket.peer.lock()) = kernels;
+        let received = sockets.receive(3, &mut [], &mut [], libc::MSG_DONTWAIT).map(|got| got.len);
+        let to = Some(peer).filter(|_| ours.is_none());
+        let sent = sockets.send(3, &[IoSlice::new(b"answer")], 0, to);
+        let lost = Verdict::Done(Err(Errno::CONNRESET));
+        let expected = if goes_on { Verdict::Kernel } else { lost };
+        assert_eq!((received, sent), (expected.clone(), expected));
+        assert_eq!(socket.polled_bits(u32::MAX) == 0, goes_on);
+    }
 }
 
 #[test]
