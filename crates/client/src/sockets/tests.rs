@@ -349,7 +349,7 @@ fn the_engines_end_does_not_show_at_a_datagram_socket_that_has_yet_to_be_told() 
         let sent = sockets.send(3, &[IoSlice::new(b"answer")], 0, to);
         let lost = Verdict::Done(Err(Errno::CONNRESET));
         let expected = if goes_on { Verdict::Kernel } else { lost };
-        assert_eq!((received, sent), (expected.clone(), expected));
+        assert_eq!((received, sent), (expected, expected));
         assert_eq!(socket.polled_bits(u32::MAX) == 0, goes_on);
     }
 }
