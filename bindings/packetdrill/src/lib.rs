@@ -17,6 +17,7 @@ mod calls;
 mod interface;
 mod machine;
 mod memory;
+mod nstat;
 mod preloaded;
 mod surroundings;
 

@@ -15,6 +15,7 @@ use script::frame;
 use script::ours::{Job, MAC, Ours, Program};
 use script::system::{Answer, Outcome, System};
 
+use crate::nstat::Nstat;
 use crate::surroundings::Surroundings;
 
 /// What a look at the clock takes.
@@ -46,6 +47,7 @@ struct State {
     blocked: Option<Blocked>,
     /// The other thread's folder below /proc.
     second: Option<PathBuf>,
+    nstat: Nstat,
 }
 
 /// The machine under test.
@@ -65,6 +67,7 @@ impl Machine {
             packets: VecDeque::new(),
             blocked: None,
             second: None,
+            nstat: Nstat::default(),
         };
         Self {
             state: Mutex::new(state),
@@ -143,6 +146,12 @@ impl Machine {
                 return Err(Errno::TIMEDOUT);
             }
         }
+    }
+
+    /// A command of the script as it is to run instead, where it asks for what our stack counts.
+    pub fn rewritten(&self, text: &str) -> Option<String> {
+        let State { ours, nstat, .. } = &mut *self.state();
+        nstat.define(text, |name| ours.as_ref().map_or(0, |ours| ours.counter(name)))
     }
 
     /// A command of the script has run.

@@ -1,7 +1,7 @@
 //! Calls that packetdrill makes past its interface. Where this library is preloaded, too, they find
 //! our sockets; all others go on to the C library.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use client::sockets::Errno;
@@ -32,9 +32,14 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     // SAFETY: the C library's function of this name has this type.
     let real: unsafe extern "C" fn(*const c_char) -> c_int = unsafe { std::mem::transmute(real) };
     // SAFETY: the caller's string.
-    let (status, text) = unsafe { (real(command), CStr::from_ptr(command)) };
+    let text = unsafe { CStr::from_ptr(command) }.to_string_lossy();
+    let ours = MACHINE.get().and_then(|machine| machine.rewritten(&text));
+    let ours = ours.and_then(|code| CString::new(code).ok());
+    let command = ours.as_deref().map_or(command, CStr::as_ptr);
+    // SAFETY: a C string that lives until then, ours or the caller's.
+    let status = unsafe { real(command) };
     if let Some(machine) = MACHINE.get() {
-        machine.commanded(&text.to_string_lossy());
+        machine.commanded(&text);
     }
     status
 }

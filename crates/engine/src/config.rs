@@ -180,7 +180,7 @@ impl Default for Limits {
             buffer_bytes: 8192,
             buffers: 8192,
             spans: 65536,
-            stash_connection_bytes: 64 << 10,
+            stash_connection_bytes: 128 << 10,
             stash_total_bytes: 16 << 20,
             frames_per_turn: 128,
             doorbells_per_turn: 128,

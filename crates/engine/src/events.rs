@@ -78,7 +78,10 @@ impl Worker {
         };
         let mut news = false;
         let mut sent = false;
-        stream.receive.window = levels.receive_window;
+        if levels.receive_window != stream.receive.window {
+            stream.receive.window = levels.receive_window;
+            session.promises.note(&mut stream.receive.promise, levels.receive_window);
+        }
         if levels.send_room != stream.send.room {
             stream.send.room = levels.send_room;
             view.set_send_room(levels.send_room);

@@ -10,7 +10,7 @@ use crate::errno;
 use crate::worker::Worker;
 
 impl Worker {
-    fn stream_id(&mut self, place: u32, index: u32) -> Result<SocketId, Errno> {
+    pub(crate) fn stream_id(&mut self, place: u32, index: u32) -> Result<SocketId, Errno> {
         match self.endpoint(place, index).map(|one| &one.role) {
             Some(Role::Stream(stream)) => Ok(stream.id),
             _ => Err(Errno::BADF),

@@ -1,6 +1,8 @@
 //! Received bytes on their way into the region: pages of streams, and the stash of connections
 //! that nobody has accepted yet.
 
+use std::collections::BTreeMap;
+
 use hashbrown::HashMap;
 use shm::descriptor::Span;
 use stack::api::SocketId;
@@ -9,16 +11,31 @@ use crate::endpoint::{NO_BUFFER, ReceiveHalf, Role, Stream};
 use crate::session::{Breach, Session};
 use crate::stats::Counters;
 
-/// Early bytes of connections that wait to be accepted. Only what arrives in order is kept;
-/// the rest comes again once there is a program to take it.
+/// Early bytes of connections that wait to be accepted, also those that arrived out of order.
 #[derive(Debug, Default)]
 pub struct Stash {
-    entries: HashMap<SocketId, Vec<u8>>,
+    entries: HashMap<SocketId, Early>,
     bytes: usize,
 }
 
+/// Early bytes of one connection.
+#[derive(Debug, Default)]
+pub struct Early {
+    /// By where they stand in the stream; they may overlap.
+    pub pieces: BTreeMap<u64, Vec<u8>>,
+    bytes: usize,
+}
+
+impl Early {
+    /// One past the last byte.
+    pub fn end(&self) -> u64 {
+        self.pieces.iter().map(|(start, piece)| start + piece.len() as u64).max().unwrap_or(0)
+    }
+}
+
 impl Stash {
-    /// Keeps `bytes`, unless they leave a gap or go beyond a limit.
+    /// Keeps `bytes`, unless they go beyond a limit: that of a connection is also one of how far into
+    /// the stream they reach.
     pub fn store(
         &mut self,
         id: SocketId,
@@ -27,23 +44,35 @@ impl Stash {
         connection_limit: usize,
         total_limit: usize,
     ) -> bool {
-        let kept = self.entries.get(&id).map_or(0, Vec::len);
-        let Ok(offset) = usize::try_from(offset) else { return false };
-        let Some(skip) = kept.checked_sub(offset) else { return false };
-        let new = bytes.get(skip..).unwrap_or_default();
-        if kept + new.len() > connection_limit || self.bytes + new.len() > total_limit {
+        let end = offset.saturating_add(bytes.len() as u64);
+        if end > connection_limit as u64 {
             return false;
         }
-        self.entries.entry(id).or_default().extend_from_slice(new);
-        self.bytes += new.len();
+        let early = self.entries.entry(id).or_default();
+        let before = early.pieces.range_mut(..=offset).next_back();
+        let known = before
+            .as_ref()
+            .map_or(0, |(start, piece)| (**start + piece.len() as u64).saturating_sub(offset));
+        let continues =
+            before.filter(|(start, piece)| **start + piece.len() as u64 >= offset).map(|of| of.1);
+        let new =
+            usize::try_from(known).ok().and_then(|skip| bytes.get(skip..)).unwrap_or_default();
+        if early.bytes + new.len() > connection_limit || self.bytes + new.len() > total_limit {
+            return false;
+        }
+        (early.bytes, self.bytes) = (early.bytes + new.len(), self.bytes + new.len());
+        match continues {
+            Some(piece) => piece.extend_from_slice(new),
+            None => drop(early.pieces.insert(offset, new.to_vec())),
+        }
         true
     }
 
     /// Takes everything kept for a connection.
-    pub fn take(&mut self, id: SocketId) -> Vec<u8> {
-        let bytes = self.entries.remove(&id).unwrap_or_default();
-        self.bytes -= bytes.len();
-        bytes
+    pub fn take(&mut self, id: SocketId) -> Early {
+        let early = self.entries.remove(&id).unwrap_or_default();
+        self.bytes -= early.bytes;
+        early
     }
 
     /// Drops the entries of connections that are no more; for when the stash is full.
@@ -52,7 +81,7 @@ impl Stash {
         self.entries.retain(|id, kept| {
             let alive = is_alive(*id);
             if !alive {
-                *bytes -= kept.len();
+                *bytes -= kept.bytes;
             }
             alive
         });
@@ -175,9 +204,12 @@ impl Session {
     pub fn window_ceiling(&mut self, index: u32, now_ns: u64) -> u32 {
         // The rest is for pages that streams begin and end in the middle of, and for first windows.
         let budget = self.pool.receivable_bytes() / 8 * 7;
+        // The first page may be read in part, and an edge is rounded up to a unit of its window.
+        let geometry = self.region.geometry();
+        let pages = geometry.receive_slots.saturating_sub(2).saturating_mul(geometry.buffer_bytes);
         match self.endpoints.get_mut(index as usize).map(|endpoint| &mut endpoint.role) {
             Some(Role::Stream(Stream { receive, .. })) => {
-                self.promises.ceiling(now_ns, &mut receive.promise, budget)
+                self.promises.ceiling(now_ns, &mut receive.promise, budget).min(pages)
             }
             _ => 0,
         }
@@ -225,14 +257,20 @@ mod tests {
     const ID: SocketId = SocketId { index: 1, generation: 1 };
 
     #[test]
-    fn a_stash_keeps_what_continues_it_and_nothing_else() {
+    fn a_stash_keeps_what_is_within_its_limits_in_whatever_order_it_comes() {
         let mut stash = Stash::default();
         assert!(stash.store(ID, 0, b"abc", 8, 100));
-        assert!(!stash.store(ID, 4, b"gap", 8, 100));
+        assert!(stash.store(ID, 6, b"gh", 8, 100));
         assert!(stash.store(ID, 1, b"bcde", 8, 100));
-        assert!(!stash.store(ID, 5, b"too long", 8, 100));
-        assert_eq!(stash.bytes(), 5);
-        assert_eq!(stash.take(ID), b"abcde");
+        assert!(stash.store(ID, 2, b"cd", 8, 100));
+        assert!(!stash.store(ID, 7, b"too far", 8, 100));
+        assert_eq!(stash.bytes(), 7);
+        assert!(stash.store(ID, 5, b"f", 8, 100));
+        assert!(!stash.store(ID, 4, b"too much", 12, 8));
+        let early = stash.take(ID);
+        assert_eq!(early.end(), 8);
+        let pieces = [(0, b"abcdef".to_vec()), (6, b"gh".to_vec())];
+        assert_eq!(early.pieces, BTreeMap::from(pieces));
         assert_eq!(stash.bytes(), 0);
     }
 

@@ -98,14 +98,14 @@ impl Worker {
         let now = self.now;
         let Some(session) = self.sessions.at(place) else { return false };
         let Some(consumed) = session.learn_consumed(index) else { return false };
-        let ceiling = session.window_ceiling(index, now.0);
+        self.limit_window(place, index);
+        let Some(session) = self.sessions.at(place) else { return false };
         let Some(Endpoint { view, role: Role::Stream(stream), .. }) =
             session.endpoints.get_mut(index as usize)
         else {
             return false;
         };
         // A connection that has died meanwhile needs no window; its levels say so.
-        let _ = self.stack.tcp_limit_window(stream.id, ceiling);
         let _ = self.stack.tcp_consumed(now, stream.id, consumed);
         if let Ok(levels) = self.stack.tcp_levels(stream.id) {
             stream.receive.window = levels.receive_window;
@@ -114,6 +114,18 @@ impl Worker {
         view.set_wanted(stream.receive.wanted());
         self.recheck.push((place, index));
         true
+    }
+
+    /// Tells the stack for how large a window the session has memory.
+    pub(crate) fn limit_window(&mut self, place: u32, index: u32) {
+        let Some(session) = self.sessions.at(place) else { return };
+        let ceiling = session.window_ceiling(index, self.now.0);
+        if let Some(Endpoint { role: Role::Stream(stream), .. }) =
+            session.endpoints.get(index as usize)
+        {
+            // One that has died meanwhile needs no window.
+            let _ = self.stack.tcp_limit_window(stream.id, ceiling);
+        }
     }
 
     pub(crate) fn serve_request(&mut self, place: u32, lane: u16, request: Request) -> Reply {
@@ -246,6 +258,7 @@ impl Worker {
             Ok(id) => {
                 self.give_keys(id, keys);
                 self.set_role(place, index, Role::Stream(Stream::new(id)));
+                self.limit_window(place, index);
                 if let Ok(levels) = self.stack.tcp_levels(id)
                     && levels.awaits_data
                 {
@@ -331,13 +344,17 @@ impl Worker {
         let owner = Holder::Endpoint { place, index }.owner();
         // An id that was just handed out is not stale.
         let _ = self.stack.tcp_assign(accepted.id, owner);
-        self.set_role(place, index, Role::Stream(Stream::new(accepted.id)));
         let early = self.sessions.stash.take(accepted.id);
-        if !early.is_empty()
-            && let Some(session) = self.sessions.at(place)
-        {
-            session.store_stream(index, accepted.id, 0, &early, &self.counters);
+        let mut stream = Stream::new(accepted.id);
+        // It has been acknowledged: there are buffers for all of it.
+        stream.receive.next = early.end();
+        self.set_role(place, index, Role::Stream(stream));
+        if let Some(session) = self.sessions.at(place) {
+            for (offset, piece) in &early.pieces {
+                session.store_stream(index, accepted.id, *offset, piece, &self.counters);
+            }
         }
+        self.limit_window(place, index);
         if let Ok(levels) = self.stack.tcp_levels(accepted.id) {
             self.show_levels(place, index, accepted.id, &levels);
         }
@@ -481,6 +498,13 @@ impl Worker {
             let levels = self.levels_of(place, index)?;
             let is_sent = option == OptionName::SentEnd;
             return Ok(Reply::Value(if is_sent { levels.sent } else { levels.acked_all }));
+        }
+        if option == OptionName::ReceiveLimit
+            && let Ok(id) = self.stream_id(place, index)
+        {
+            // What it has grown to, where it tunes itself.
+            let rates = self.stack.tcp_rates(self.now, id).map_err(errno::of_request)?;
+            return Ok(Reply::Value(u64::from(rates.receive_memory / 2)));
         }
         let (_, options) = self.options_of(place, index)?;
         value(&options, option).map(Reply::Value)

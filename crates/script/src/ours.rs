@@ -126,6 +126,11 @@ impl Ours {
         self.host.forget_servers();
     }
 
+    /// What its stack has counted under a name; 0 where there is no such counter.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.host.counter(name)
+    }
+
     /// Whether large segments leave as they are, as a device that cuts them itself takes them.
     pub fn cut_frames(&mut self, cut: bool) {
         self.host.cut_frames(cut);

@@ -155,6 +155,15 @@ fn engine_value(value: i32) -> u64 {
     u64::from(value.cast_unsigned())
 }
 
+/// What SO_RCVBUF tells: twice what was said, or what it has grown to.
+fn receive_buffer(socket: &Socket, connection: &Connection) -> Result<i32, Errno> {
+    if socket.remembered(SOCKET, libc::SO_RCVBUF).is_some() {
+        return Ok(buffer_of(socket, libc::SO_RCVBUF));
+    }
+    let half = connection.endpoint.option(OptionName::ReceiveLimit)?;
+    Ok(i32::try_from(half.saturating_mul(2)).unwrap_or(i32::MAX))
+}
+
 /// What SO_SNDBUF or SO_RCVBUF tell: twice what was said.
 fn buffer_of(socket: &Socket, name: i32) -> i32 {
     match (name, socket.remembered(SOCKET, name)) {
@@ -528,7 +537,8 @@ impl Sockets {
             (SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
             (SOCKET, libc::SO_ACCEPTCONN) => 0,
             (SOCKET, libc::SO_OOBINLINE) => socket.remembered(level, name).unwrap_or(0),
-            (SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF) => buffer_of(socket, name),
+            (SOCKET, libc::SO_SNDBUF) => buffer_of(socket, name),
+            (SOCKET, libc::SO_RCVBUF) => receive_buffer(socket, connection)?,
             (SOCKET, libc::SO_LINGER) => {
                 let seconds = socket.remembered(level, name).unwrap_or(-1);
                 let mut value = [0; 8];
@@ -551,7 +561,7 @@ impl Sockets {
             (TCP, libc::TCP_INFO) => return self.tcp_info((socket, connection), out),
             // CUBIC and Reno say nothing, as in the kernel.
             (TCP, libc::TCP_CC_INFO) => return Ok(0),
-            (SOCKET, libc::SO_MEMINFO) => return Ok(put(out, &memory_info(socket, connection))),
+            (SOCKET, libc::SO_MEMINFO) => return Ok(put(out, &memory_info(socket, connection)?)),
             (TCP, libc::TCP_MAXSEG) => i32::from(connection.endpoint.info()?.mss_bytes),
             (TCP, libc::TCP_CONGESTION) => {
                 let code = connection.endpoint.option(OptionName::Congestion)?;
@@ -719,21 +729,20 @@ impl Sockets {
 }
 
 /// SO_MEMINFO: nine words as in linux/sock_diag.h. What the engine has no counterpart of is zero.
-fn memory_info(socket: &Socket, connection: &Connection) -> [u8; 36] {
-    let limit = |name| buffer_of(socket, name);
+fn memory_info(socket: &Socket, connection: &Connection) -> Result<[u8; 36], Errno> {
     let mut value = [0; 36];
     let words = [
         // SK_MEMINFO_RMEM_ALLOC, _RCVBUF, _SNDBUF, _WMEM_QUEUED.
         (0, connection.endpoint.readable_bytes()),
-        (4, u64::from(limit(libc::SO_RCVBUF).unsigned_abs())),
-        (12, u64::from(limit(libc::SO_SNDBUF).unsigned_abs())),
+        (4, u64::from(receive_buffer(socket, connection)?.unsigned_abs())),
+        (12, u64::from(buffer_of(socket, libc::SO_SNDBUF).unsigned_abs())),
         (20, connection.endpoint.unacknowledged_bytes()),
     ];
     for (at, word) in words {
         let word = u32::try_from(word).unwrap_or(u32::MAX);
         put(value.get_mut(at..).unwrap_or_default(), &word.to_ne_bytes());
     }
-    value
+    Ok(value)
 }
 
 /// The engine's number of a congestion control.

@@ -156,6 +156,17 @@ impl Host {
         locked(&self.worker).forget_fast_open();
     }
 
+    /// What the stack has counted under a name; 0 where there is no such counter.
+    pub fn counter(&self, wanted: &str) -> u64 {
+        let mut found = 0;
+        locked(&self.worker).stack().each_counter(|name, value| {
+            if name == wanted {
+                found = value;
+            }
+        });
+        found
+    }
+
     /// Whether the port takes frames.
     pub fn open_port(&self, open: bool) {
         locked(&self.wires).tx_room = if open { usize::MAX } else { 0 };

@@ -48,7 +48,11 @@ fn set(tcp: &mut TcpSettings, name: &str, value: &str) -> Option<()> {
         "slow_start_after_idle" => tcp.slow_start_after_idle = on,
         "syn_retries" => tcp.syn_retries = value.parse().ok()?,
         "synack_retries" => tcp.syn_ack_retries = value.parse().ok()?,
-        "rmem" => tcp.receive_max = value.rsplit(' ').next()?.parse().ok()?,
+        "rmem" => {
+            let mut words = value.split(' ').rev();
+            tcp.receive_max = words.next()?.parse().ok()?;
+            tcp.receive_initial = words.next()?.parse().ok()?;
+        }
         "wmem" => tcp.send_max = value.rsplit(' ').next()?.parse().ok()?,
         "notsent_lowat" => tcp.unsent_low_water = value.parse().ok()?,
         "congestion_control" => {

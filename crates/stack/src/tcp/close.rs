@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 
 use wire::tcp::{SeqNumber, TcpFlags, Timestamps};
 
-use super::TcpSettings;
 use super::congestion::{Congestion, Window};
 use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Step, Usage};
 use super::ecn::Ecn;
@@ -22,12 +21,9 @@ use super::scoreboard::Scoreboard;
 use super::shape::Hold;
 use super::state::Input;
 use super::tlp::Tlp;
-use super::window::Tuning;
-use crate::api::{InterfaceIndex, Owner, TcpError, TcpOptions, TcpState, Urgent};
+use super::window::{CEILING_MIN, RATIO_UNKNOWN, Tuning, initial_memory};
+use crate::api::{InterfaceIndex, Owner, TcpError, TcpState, Urgent};
 use crate::route::Route;
-
-/// The receive window that a connection starts with, as Linux's.
-const RECEIVE_WINDOW_INITIAL: u32 = 65535;
 
 impl Hot {
     /// A slot that nobody uses.
@@ -56,7 +52,7 @@ impl Hot {
             iss: SeqNumber(0),
             irs: SeqNumber(0),
             window: Window { cwnd: 0, ssthresh: u32::MAX },
-            rcv_limit: 0,
+            rcv_memory: 0,
             rcv_ceiling: u32::MAX,
             ts_recent: 0,
             ts_offset: 0,
@@ -70,6 +66,7 @@ impl Hot {
             send_timer: SendTimer::Idle,
             snd_scale: 0,
             rcv_scale: 0,
+            rcv_ratio: RATIO_UNKNOWN,
             quick: 0,
             dup_acks: 0,
             acks_owed: 0,
@@ -171,8 +168,7 @@ impl Connection<'_> {
         hot.tso = route.tso;
         self.cold.frame_min = step.shared.settings.tso_segments_min.max(1);
         hot.ts_offset = step.shared.keys.timestamp_offset(local.ip(), remote.ip());
-        (hot.rcv_limit, hot.rcv_scale) = initial_window(options, &step.shared.settings);
-        hot.rcv_edge = u64::from(hot.rcv_limit);
+        (hot.rcv_memory, hot.rcv_scale) = initial_memory(options, &step.shared.settings);
         hot.received_at = step.now.0;
         hot.nodelay = options.nodelay;
         hot.cork = options.cork;
@@ -182,6 +178,11 @@ impl Connection<'_> {
         self.settle_signing();
         self.ask_for_ecn(step.shared.settings.ecn);
         self.update_mss();
+        if self.cold.listener.is_some() {
+            // Nobody has memory for more yet.
+            self.hot.rcv_ceiling = CEILING_MIN;
+        }
+        self.begin_window(self.cold.advertised_mss());
         self.hot.window = Window::initial(u32::from(self.hot.mss));
         // Also when the SYN cannot leave for lack of a neighbour, the attempt ends in time.
         self.restart_retransmit_timer(step.now);
@@ -277,20 +278,4 @@ impl Connection<'_> {
         }
         self.die(step, error);
     }
-}
-
-/// The receive window that a connection with these options starts with, and its shift.
-pub fn initial_window(options: &TcpOptions, settings: &TcpSettings) -> (u32, u8) {
-    let most = options.window_limit();
-    // A window that the program has fixed never grows beyond it.
-    let largest = if options.recv_tunes { most.max(settings.receive_max) } else { most };
-    (most.clamp(2048, RECEIVE_WINDOW_INITIAL).min(most), scale_for(largest))
-}
-
-/// The smallest shift with which a 16-bit field can offer about `limit` bytes (RFC 7323 section
-/// 2.3), as Linux chooses it.
-//= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
-//# Thus, the shift count MUST be limited to 14 (which allows windows of 2^30 = 1 GiB).
-fn scale_for(limit: u32) -> u8 {
-    (limit.max(1).ilog2().saturating_sub(15)).min(14) as u8
 }

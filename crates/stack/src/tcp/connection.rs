@@ -30,7 +30,7 @@ use super::stamps::Stamps;
 use super::state::Input;
 use super::tlp::Tlp;
 use super::undo::Undo;
-use super::window::Tuning;
+use super::window::{Tuning, is_window_used, memory_of, window_of};
 use crate::api::{Instant, InterfaceIndex, Owner, SocketId, TcpError, TcpLevels, TcpState, Urgent};
 
 /// Bytes of window beyond SO_RCVLOWAT, so that it is not used up before so much has come: several
@@ -128,9 +128,9 @@ pub struct Hot {
     pub irs: SeqNumber,
     /// cwnd and ssthresh.
     pub window: Window,
-    /// Receive window to offer now; grows up to the option's limit.
-    pub rcv_limit: u32,
-    /// Most of it that the owner has memory for.
+    /// Receive memory, SO_RCVBUF as the kernel doubles it; may grow up to the option's limit.
+    pub rcv_memory: u32,
+    /// Most window that the owner has memory for.
     pub rcv_ceiling: u32,
     /// TS.Recent.
     pub ts_recent: u32,
@@ -156,6 +156,8 @@ pub struct Hot {
     pub snd_scale: u8,
     /// Shift of our windows.
     pub rcv_scale: u8,
+    /// Payload in 256 bytes of receive memory.
+    pub rcv_ratio: u8,
     /// Acknowledgements still to be sent at once at the start (Linux's quick ack mode).
     pub quick: u8,
     /// Duplicate acknowledgements in a row; with SACK, segments sacked since snd.una last moved.
@@ -480,11 +482,14 @@ impl Cold {
         if options.congestion != self.congestion.kind() {
             self.congestion = Congestion::new(options.congestion);
         }
-        let limit = options.window_limit();
-        let low_water = options.recv_low_water.saturating_add(LOW_WATER_SLACK);
-        let grows = options.recv_tunes && options.recv_low_water > 1;
-        let least = if grows { low_water } else { 0 };
-        hot.rcv_limit = hot.rcv_limit.max(least).min(limit);
+        if !options.recv_tunes {
+            hot.rcv_memory = options.recv_limit.saturating_mul(2);
+        } else if options.recv_low_water > 1 {
+            let least = options.recv_low_water.saturating_add(LOW_WATER_SLACK);
+            let least = least.min(options.recv_limit);
+            hot.rcv_memory = hot.rcv_memory.max(memory_of(least.into(), hot.rcv_ratio));
+            self.tuning.threshold = self.tuning.threshold.max(least);
+        }
         hot.nodelay = options.nodelay;
         hot.cork = options.cork;
         self.options = options;
@@ -555,7 +560,7 @@ pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
             Some(begun) => cold.syn_room(begun),
             None => window.saturating_mul(windows).min(settings.send_max),
         },
-        receive_window: hot.rcv_limit.min(hot.rcv_ceiling),
+        receive_window: window_of(hot, cold),
         state: hot.state,
         readable: hot.readable(),
         peer_closed: hot.fin_received,
@@ -567,7 +572,7 @@ pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
         urgent: (cold.urgent.end() > 0).then_some(cold.urgent),
         error: cold.error,
         awaits_data: opens_with.is_some(),
-        window_used: cold.options.recv_low_water > 1 && is_window_used(hot),
+        window_used: cold.options.recv_low_water > 1 && is_window_used(hot, cold),
         sent: hot.nxt,
         acked_all: hot.una,
         frame_bytes: frame_of(hot),
@@ -586,10 +591,4 @@ pub fn frame_of(hot: &Hot) -> u32 {
     let window = if hot.max_wnd > SMALL { hot.max_wnd / 2 } else { hot.max_wnd };
     let room = if window > 0 { most.min(window) } else { most };
     (room / mss).max(1) * mss
-}
-
-/// Whether the unread bytes leave no room for another segment, however often the window is offered.
-fn is_window_used(hot: &Hot) -> bool {
-    let unread = hot.readable().saturating_sub(hot.consumed);
-    u64::from(hot.rcv_limit.min(hot.rcv_ceiling)).saturating_sub(unread) <= u64::from(hot.rcv_mss)
 }

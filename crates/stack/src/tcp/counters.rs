@@ -62,6 +62,8 @@ counters! {
     delayed_acks,
     /// Segments that arrived out of order.
     out_of_order,
+    /// Segments that began or ended beyond the window and were not taken.
+    beyond_window,
     /// Duplicates reported to the peer (RFC 2883).
     duplicates,
     /// Duplicates reported by peers (RFC 2883).

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpSegment, Timestamps};
 
 use super::SegmentRx;
-use super::close::initial_window;
 use super::connection::Cold;
 use super::cookies::{self, Ends};
 use super::ecn::may_agree;
@@ -17,6 +16,7 @@ use super::fast_open::{
 };
 use super::reply::{Reply, SynOptions};
 use super::tables::{Tcp, is_half_open};
+use super::window::{first_window, initial_memory};
 use crate::api::{
     CongestionKind, Instant, Owner, RequestError, Sink, SocketId, TcpError, TcpOptions, TcpState,
 };
@@ -217,7 +217,7 @@ impl Tcp {
         let ecn = offer.timestamps.is_some()
             && may_agree(settings.ecn, segment.header.flags, tos, needs_ecn);
         let keys = &self.shared.keys;
-        let (window, scale) = initial_window(&options, &settings);
+        let (memory, scale) = initial_memory(&options, &settings);
         let timestamps = offer.timestamps.map(|theirs| Timestamps {
             value: cookies::timestamp(
                 now,
@@ -232,6 +232,8 @@ impl Tcp {
         let seq = keys.cookie(now, ends, irs, offer.mss.unwrap_or(0));
         let tos = options.tos;
         let mss = Cold::new(local, remote, options, route.mtu).advertised_mss();
+        let stamped = if timestamps.is_some() { 12 } else { 0 };
+        let window = first_window(memory / 2, mss.saturating_sub(stamped));
         self.push_reply(Reply {
             interface: route.interface,
             local,

@@ -3,6 +3,7 @@
 use super::connection::{Cold, Hot};
 use super::progress::millis;
 use super::tables::Tcp;
+use super::window::window_of;
 use crate::api::{Instant, RequestError, SocketId};
 
 /// Rates and amounts of a connection.
@@ -25,6 +26,8 @@ pub struct TcpRates {
     pub receive_space: u32,
     /// Bytes that the receive window may reach now.
     pub receive_limit: u32,
+    /// Receive memory, twice SO_RCVBUF.
+    pub receive_memory: u32,
     /// Milliseconds since a segment came.
     pub last_acked_ms: u32,
     /// Data has come, and acknowledgements may be delayed.
@@ -53,7 +56,8 @@ fn told(now: Instant, hot: &Hot, cold: &Cold) -> TcpRates {
         unsent: hot.written.saturating_sub(hot.nxt),
         receive_rtt_us,
         receive_space,
-        receive_limit: hot.rcv_limit,
+        receive_limit: window_of(hot, cold),
+        receive_memory: hot.rcv_memory,
         last_acked_ms: millis(now.0).wrapping_sub(millis(hot.received_at)),
         delays_acks: cold.data_at != 0,
     }

@@ -206,7 +206,6 @@ impl Connection<'_> {
         hot.irs = segment.header.seq;
         hot.rcv_nxt = 0;
         hot.rcv_acked = 0;
-        hot.rcv_edge = u64::from(hot.rcv_limit.min(65535));
         hot.wl1 = 0;
         hot.snd_wnd = u32::from(segment.header.window);
         hot.max_wnd = hot.snd_wnd;
@@ -240,9 +239,15 @@ impl Connection<'_> {
         let default = if cold.remote.is_ipv4() { 536 } else { 1220 };
         cold.peer_mss = options.mss.unwrap_or(default);
         self.update_mss();
+        if self.hot.state == TcpState::SynReceived {
+            let mss = self.cold.advertised_mss();
+            self.begin_window(mss.saturating_sub(self.option_bytes()));
+        }
         let hot = &mut *self.hot;
+        hot.rcv_edge = u64::from(self.cold.tuning.threshold.min(65535));
         hot.rcv_mss = 536.min(hot.mss).max(88);
-        let quick = (hot.rcv_limit / (2 * u32::from(hot.rcv_mss))).min(u32::from(QUICK_ACKS));
+        let window = self.cold.tuning.threshold;
+        let quick = (window / (2 * u32::from(hot.rcv_mss))).min(u32::from(QUICK_ACKS));
         hot.quick = (quick as u8).max(2);
     }
 
@@ -330,10 +335,17 @@ impl Connection<'_> {
                 return Err(DropReason::TcpPaws);
             }
         }
-        let (next, edge) = (self.hot.rcv_nxt.cast_signed(), self.hot.rcv_edge.cast_signed());
+        let next = self.hot.rcv_nxt.cast_signed();
+        let edge = self.hot.rcv_edge.cast_signed().max(next);
         // Linux's reading of the acceptability test: up to the last acknowledgement sent and up
         // to the edge itself, so that acknowledgements on old or probing segments count.
-        if end < self.hot.rcv_acked.cast_signed() || start > edge {
+        let is_old = end < self.hot.rcv_acked.cast_signed();
+        // As Linux: what begins within the window and ends beyond it is taken whole, as long as
+        // there is nothing unread.
+        let is_beyond = end - i64::from(flags.fin()) > edge
+            && (start > edge || self.hot.consumed < self.hot.readable());
+        if is_old || start > edge || is_beyond {
+            step.shared.counters.beyond_window += u64::from(!is_old);
             if !flags.rst() {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
                 //# If an incoming segment is not acceptable, an acknowledgment
@@ -545,7 +557,8 @@ impl Connection<'_> {
             return Err(DropReason::TcpClosed);
         }
         let low = start.max(next);
-        let mut high = end.min(self.hot.rcv_edge.cast_signed());
+        let is_within = low < self.hot.rcv_edge.cast_signed();
+        let mut high = if is_within { end } else { end.min(low) };
         let repeats = low == high && len > 0;
         if low > high || (repeats && !(flags.fin() && end == next)) {
             // Nothing new within the window: a repetition, or a probe of a closed window.
@@ -587,8 +600,13 @@ impl Connection<'_> {
                 let stamp = segment.options.timestamps.filter(|_| self.hot.timestamps);
                 let len = rx.gso_bytes.map_or(len, u64::from).min(len);
                 self.measure_path(step.now, len, stamp.map(|stamp| stamp.echo));
+                self.open_window(end_stored - low);
             } else {
+                if self.hot.sack {
+                    self.open_window(end_stored - low);
+                }
                 self.keep_for_later(step, low, end_stored)?;
+                self.make_room_for_gap(step);
             }
         } else if repeats {
             // But its FIN is new: a peer sends both again in one segment.
@@ -621,7 +639,9 @@ impl Connection<'_> {
         let unacked = hot.rcv_nxt - hot.rcv_acked;
         let may_wait = hot.state == TcpState::Established && self.cold.data_at > 0;
         hot.interactive |= hot.state == TcpState::Established;
-        if !may_wait || awaited || unacked > u64::from(hot.rcv_mss) {
+        // One beyond the window found no room, and is answered at once (as Linux).
+        let is_beyond = hot.rcv_nxt > hot.rcv_edge;
+        if !may_wait || awaited || is_beyond || unacked > u64::from(hot.rcv_mss) {
             self.owe_ack(step);
             return;
         }
@@ -774,29 +794,14 @@ impl Connection<'_> {
         //# application consumes new data
         let second_segment = unacked > u64::from(hot.rcv_mss);
         let quick = hot.quick > 0 && !hot.interactive;
-        if had_gap || second_segment || quick {
+        if had_gap || ((second_segment || quick) && !self.awaits_reading()) {
             self.owe_ack(step);
-        } else if hot.ack_at == NEVER {
+        } else if self.hot.ack_at == NEVER {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
             //# in particular, the delay MUST be
             //# less than 0.5 seconds (MUST-40).
-            hot.ack_at = step.now.0.saturating_add(DELAYED_ACK_NS);
+            self.hot.ack_at = step.now.0.saturating_add(DELAYED_ACK_NS);
         }
-    }
-
-    /// Learns the peer's segment size, and that it has awakened from a pause.
-    fn measure_peer(&mut self, step: &Step<'_>, len: u64, gso_bytes: Option<u16>) {
-        let hot = &mut *self.hot;
-        let segment = gso_bytes.map_or(len, u64::from).min(len);
-        if segment >= u64::from(hot.rcv_mss) {
-            let headers = if self.cold.remote.is_ipv4() { 40 } else { 60 };
-            let largest = u64::from(self.cold.mtu.saturating_sub(headers));
-            hot.rcv_mss = segment.min(largest).max(1) as u16;
-        }
-        if step.now.0.saturating_sub(self.cold.data_at) > hot.rtt.rto_ns() {
-            hot.quick = hot.quick.max(QUICK_ACKS);
-        }
-        self.cold.data_at = step.now.0;
     }
 
     /// Remembers bytes received twice for the next acknowledgement (RFC 2883).

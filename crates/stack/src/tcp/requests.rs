@@ -136,12 +136,13 @@ impl Tcp {
     pub fn accept(&mut self, listener: SocketId) -> Result<Option<Accepted>, RequestError> {
         let entry = self.listeners.listener_mut(listener).ok_or(RequestError::Stale)?;
         while let Some(id) = entry.queue.pop_front() {
-            let live = self
-                .hot
-                .get(id.index as usize)
-                .is_some_and(|h| h.used && h.generation == id.generation);
-            if let Some(cold) = self.cold.get_mut(id.index as usize).filter(|_| live) {
+            let (hot, cold) = (&mut self.hot, &mut self.cold);
+            let hot = hot.get_mut(id.index as usize);
+            let hot = hot.filter(|hot| hot.used && hot.generation == id.generation);
+            if let (Some(hot), Some(cold)) = (hot, cold.get_mut(id.index as usize)) {
                 cold.listener = None;
+                // Its owner says what there is memory for.
+                hot.rcv_ceiling = u32::MAX;
                 return Ok(Some(Accepted {
                     id,
                     local: cold.local.address(),

@@ -20,6 +20,9 @@ pub struct TcpSettings {
     pub sack: bool,
     /// Offers and accepts scaled windows (RFC 7323), as `tcp_window_scaling`.
     pub window_scaling: bool,
+    /// Receive memory that a connection starts with which tunes it itself, as the second number of
+    /// `tcp_rmem`; the first window takes half of it.
+    pub receive_initial: u32,
     /// Bytes that a receive window which tunes itself may reach, as the third number of `tcp_rmem`;
     /// the window scale option is chosen for them at the least, for a shift cannot be changed later.
     pub receive_max: u32,
@@ -77,6 +80,7 @@ impl Default for TcpSettings {
             mtu_probing: MtuProbing::default(),
             sack: true,
             window_scaling: true,
+            receive_initial: 128 << 10,
             receive_max: 6 << 20,
             slow_start_after_idle: true,
             syn_retries: 6,

@@ -206,6 +206,7 @@ fn dctcp_tells_marked_bytes_from_others() {
     let mut at = 1;
     let mut send = |peer: &mut Peer, tos: u8| {
         peer.send(&format!("[{tos}] . {at}:{} ack 1", at + 1000));
+        peer.read();
         at += 1000;
     };
     // Until acknowledgements are delayed.
