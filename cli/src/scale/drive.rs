@@ -17,6 +17,9 @@ use crate::observer::{Observer, Stats};
 
 /// Few active connections, to compare with all of them.
 const FEW: u32 = 100;
+/// Connections that stand and have talked before memory is looked at for the first time: an engine that
+/// has done nothing yet has not touched what it has once, however many there are.
+const FIRST: u32 = 2048;
 /// Bytes of a request, and of its answer.
 const REQUEST: [u8; 64] = [0x5a; 64];
 /// The first of the ports that are listened at.
@@ -163,10 +166,11 @@ impl Driver {
         })
     }
 
-    fn open(&mut self, what: &Drive) -> Result<()> {
+    /// Opens connections until `count` stand.
+    fn open(&mut self, what: &Drive, count: u32) -> Result<()> {
         let mut progress = (Instant::now(), 0);
-        while self.accepted_count < what.connections {
-            let batch = BATCH.min(what.connections - self.asked.len() as u32);
+        while self.accepted_count < count {
+            let batch = BATCH.min(count - self.asked.len() as u32);
             for _ in 0..batch {
                 let number = self.asked.len() as u32;
                 let port = FIRST_PORT + (number / PER_PORT) as u16;
@@ -336,6 +340,15 @@ impl Driver {
         Ok(window)
     }
 
+    /// Opens connections until `count` stand, lets each talk once, so that all have something behind them
+    /// that an idle connection has, and tells the engine's memory then.
+    fn stand(&mut self, what: &Drive, count: u32, engine: i32) -> Result<(u64, u64)> {
+        self.open(what, count)?;
+        self.ask(count, what.rate, f64::from(count) / f64::from(what.rate))?;
+        std::thread::sleep(QUIET);
+        memory_of(engine)
+    }
+
     /// Where the engine's time went, for who looks on.
     fn explain(&self, before: &Stats, after: &Stats, frames: f64) {
         for (name, value) in &after.counters {
@@ -355,15 +368,14 @@ pub fn drive(what: &Drive) -> Result<Measured> {
         .explain(format!("cannot run on core {}", what.core), "allow this process that core")?;
     let mut driver = Driver::new(what)?;
     let mut engine = Observer::connect(&what.server)?;
-    let (private, shared) = memory_of(engine.pid())?;
+    let first = FIRST.min(what.connections / 2);
+    let (private, shared) = driver.stand(what, first, engine.pid())?;
     let began = Instant::now();
-    driver.open(what)?;
-    let opened_per_second = f64::from(what.connections) / began.elapsed().as_secs_f64();
-    // All have something behind them that an idle connection has.
-    driver.ask(what.connections, what.rate, f64::from(what.connections) / f64::from(what.rate))?;
-    std::thread::sleep(QUIET);
-    let (private_now, shared_now) = memory_of(engine.pid())?;
-    let each = |now: u64, then: u64| now.saturating_sub(then) as f64 / f64::from(what.connections);
+    driver.open(what, what.connections)?;
+    let more = f64::from(what.connections - first);
+    let opened_per_second = more / began.elapsed().as_secs_f64();
+    let (private_now, shared_now) = driver.stand(what, what.connections, engine.pid())?;
+    let each = |now: u64, then: u64| now.saturating_sub(then) as f64 / more;
     let stats = engine.stats()?;
     let mut measured = Measured {
         connections: driver.accepted_count,
