@@ -67,6 +67,8 @@ pub struct Delivery {
     pub rtt_ns: Option<u64>,
     /// What was sent last of it, and can be told from its retransmission.
     newest: Option<Sending>,
+    /// When that of it was sent which lies highest, and can be told from its retransmission.
+    pub highest_at: Option<u64>,
     /// Lowest end of what was sent only once.
     pub original_end: Option<u64>,
     /// When the last of what was sent only once was sent.
@@ -166,6 +168,7 @@ impl Rack {
         }
         let sending = Sending { at: piece.at, end: piece.end };
         delivery.newest = delivery.newest.max(Some(sending));
+        delivery.highest_at = Some(piece.at);
     }
 
     /// Takes what an acknowledgement said.
@@ -178,8 +181,12 @@ impl Rack {
             self.min_rtt.on_sample(now, rtt_ns);
         }
         if let Some(newest) = delivery.newest {
-            self.rtt_ns = now.0.saturating_sub(newest.at);
             self.newest = self.newest.max(newest);
+        }
+        if let Some(at) = delivery.highest_at {
+            // As Linux, and not the time of what was sent last: where something that was repaired
+            // and something merely late arrive together, others that are late get the time.
+            self.rtt_ns = now.0.saturating_sub(at);
         }
     }
 

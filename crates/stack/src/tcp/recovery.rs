@@ -44,6 +44,8 @@ impl Connection<'_> {
             delivery.original |= delivery.bytes == 0 && p.again && echo_is_older(p.at);
             rack.note(&mut delivery, p, now, echo_is_older);
         });
+        // What is acknowledged cumulatively tells the time, if anything is.
+        let in_order_at = delivery.highest_at;
         let mut segments = 0;
         if hot.sack {
             delivery.dsack = dsack(hot, segment.options.sack.as_slice(), ack);
@@ -72,6 +74,7 @@ impl Connection<'_> {
             delivery.sacked += delivery.bytes - before;
             step.shared.counters.ranges_forgotten += u64::from(!is_complete);
         }
+        delivery.highest_at = in_order_at.or(delivery.highest_at);
         rack.on_delivery(&mut delivery, now);
         if ack > hot.una && hot.phase == Phase::Open && hot.sack {
             hot.dup_acks = 0;
