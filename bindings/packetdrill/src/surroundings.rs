@@ -11,6 +11,8 @@ const FOLDERS: [&str; 2] = ["/proc/sys/net/ipv4", "/proc/sys/net/core"];
 
 /// What makes Fast Open's cookies.
 const KEY: &str = "net.ipv4.tcp_fastopen_key";
+/// What the device's queue is, where commands have not said so.
+const QUEUE: &str = "net.core.default_qdisc";
 /// What the receive window may grow to.
 const RECEIVE_BUFFERS: &str = "net.ipv4.tcp_rmem";
 
@@ -23,6 +25,8 @@ pub struct Surroundings {
     tso: bool,
     /// The device's queue takes nothing.
     stuck: bool,
+    /// The device's queue paces connections.
+    paced: bool,
 }
 
 impl Surroundings {
@@ -41,7 +45,7 @@ impl Surroundings {
         // What the command line says comes last and counts more, as for packetdrill.
         options.extend(arguments.iter().filter_map(|argument| option(argument)));
         // As the device that packetdrill makes for the kernel does.
-        Self { before: kernel_settings(), options, tso: true, stuck: false }
+        Self { before: kernel_settings(), options, tso: true, stuck: false, paced: false }
     }
 
     /// A command of the script has run: notes what it means for the device.
@@ -57,10 +61,10 @@ impl Surroundings {
                         }
                     }
                 }
-                ["tc", "qdisc", "add" | "replace", .., "limit", limit] => {
-                    self.stuck = limit == "0";
+                ["tc", "qdisc", "add" | "replace", ref queue @ ..] => {
+                    self.stuck = queue.ends_with(&["limit", "0"]);
+                    self.paced = queue.contains(&"fq");
                 }
-                ["tc", "qdisc", "add" | "replace", ..] => self.stuck = false,
                 _ => (),
             }
         }
@@ -96,6 +100,7 @@ impl Surroundings {
                 [KEY, RECEIVE_BUFFERS].contains(&name.as_str())
                     || self.before.get(name) != Some(value)
             })
+            .chain(self.paced.then(|| (QUEUE.to_owned(), "fq".to_owned())))
             .collect()
     }
 

@@ -36,6 +36,10 @@ pub fn meaning(sysctls: &Sysctls) -> (TcpSettings, Vec<(String, String)>) {
 /// Sets what a setting means; `None` when it means nothing.
 fn set(tcp: &mut TcpSettings, name: &str, value: &str) -> Option<()> {
     let on = value != "0";
+    if name == "net.core.default_qdisc" {
+        tcp.paced = value == "fq";
+        return Some(());
+    }
     match name.strip_prefix("net.ipv4.tcp_")? {
         "timestamps" => tcp.timestamps = on,
         "sack" => tcp.sack = on,
@@ -46,6 +50,7 @@ fn set(tcp: &mut TcpSettings, name: &str, value: &str) -> Option<()> {
         "syncookies" if value != "2" => tcp.syn_cookies = on,
         "window_scaling" => tcp.window_scaling = on,
         "slow_start_after_idle" => tcp.slow_start_after_idle = on,
+        "rto_max_ms" => tcp.rto_max_ms = value.parse().ok()?,
         "syn_retries" => tcp.syn_retries = value.parse().ok()?,
         "synack_retries" => tcp.syn_ack_retries = value.parse().ok()?,
         "rmem" => {

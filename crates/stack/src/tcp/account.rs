@@ -6,6 +6,7 @@ use super::connection::{Connection, Phase, Step};
 use super::progress::millis;
 use super::rack::Delivery;
 use super::rtt::MILLISECOND;
+use super::settings::TcpSettings;
 use crate::api::Instant;
 
 /// What was known before an acknowledgement.
@@ -78,8 +79,8 @@ impl Connection<'_> {
     }
 
     /// The connection stands, or has another algorithm from now on.
-    pub fn start_algorithm(&mut self, now: Instant) {
-        self.equip();
+    pub fn start_algorithm(&mut self, now: Instant, settings: &TcpSettings) {
+        self.equip(settings);
         let (sample, min_rtt) = (self.sample(now), self.cold.rack.min_rtt_ns());
         self.control(|algorithm, control| algorithm.on_start(control, &sample, min_rtt));
         if !self.cold.congestion.models_path() {

@@ -16,6 +16,7 @@ use wire::tcp::TcpSegment;
 use super::congestion::{Ack, Algorithm};
 use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
 use super::progress::millis;
+use super::rack::Delivery;
 use super::rtt::MILLISECOND;
 use super::shape::Hold;
 use super::state::Input;
@@ -66,7 +67,8 @@ impl Connection<'_> {
         let was_shut = self.hot.snd_wnd == 0;
         let window_moved = self.update_window(segment, start, ack);
         if ack < una {
-            // An old acknowledgement; its data may be new all the same.
+            // Its data may be new all the same.
+            self.on_old_ack(step, segment);
             return Ok(());
         }
         if self.hot.hold == Hold::More {
@@ -143,6 +145,30 @@ impl Connection<'_> {
             self.grow_window(step, delivered.min(acked), was_lossy, delivery.rtt_ns);
         }
         self.account_for_ack(step.now, before, &delivery, delivered, is_echo);
+        self.count_delivery(&delivery, delivered);
+        self.note_doing(step.now);
+        step.ready |= window_moved;
+        self.follow_delivery(step, &delivery);
+        Ok(())
+    }
+
+    /// An acknowledgement of less than is acknowledged already. What its SACK blocks say may be new
+    /// (as Linux): it makes room, but no congestion window.
+    fn on_old_ack(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
+        if !self.hot.sack || segment.options.sack.as_slice().is_empty() {
+            return;
+        }
+        let before = self.before_ack();
+        let delivery = self.take_delivery(step, segment, self.hot.una);
+        self.judge_repairs(step, delivery.dsack, delivery.original);
+        self.judge_losses(step, false, 0);
+        self.account_for_ack(step.now, before, &delivery, delivery.bytes, false);
+        self.count_delivery(&delivery, delivery.bytes);
+        self.follow_delivery(step, &delivery);
+    }
+
+    /// Counts what has arrived by an acknowledgement, `delivered` bytes.
+    fn count_delivery(&mut self, delivery: &Delivery, delivered: u64) {
         let mss = u64::from(self.hot.mss.max(1));
         let arrived = delivered.div_ceil(mss);
         let chronicle = &mut self.cold.chronicle;
@@ -150,15 +176,15 @@ impl Connection<'_> {
         if let Some(behind) = delivery.behind {
             chronicle.on_reordering(behind, mss);
         }
-        self.note_doing(step.now);
-        if window_moved || delivery.bytes > 0 {
-            step.ready = true;
-        }
+    }
+
+    /// What has arrived makes room, and is a reason to wait for the rest.
+    fn follow_delivery(&mut self, step: &mut Step<'_>, delivery: &Delivery) {
         if delivery.bytes > 0 {
+            step.ready = true;
             self.hot.tail_due = false;
             self.arm_send_timer(step.now);
         }
-        Ok(())
     }
 
     /// snd.wnd, when the segment is not older than the last one it was taken from. Tells whether

@@ -162,6 +162,7 @@ impl Connection<'_> {
         let (ready_queued, armed_at) = (hot.ready_queued, hot.armed_at);
         *hot = Hot { generation: hot.generation, ready_queued, armed_at, ..Hot::vacant() };
         hot.used = true;
+        hot.rtt = Rtt::limited_to(step.shared.settings.rto_max_ms);
         hot.state = state;
         hot.iss = iss;
         hot.interface = route.interface;

@@ -1,10 +1,12 @@
 //! Pacing: data goes out in small bursts at a rate instead of as fast as the window allows
 //! (Linux's sk_pacing_rate without fq). A connection is paced when its congestion control wants
-//! it (BBR), or its program (SO_MAX_PACING_RATE). It waits by its deadline in the timing wheel.
+//! it (BBR), its program (SO_MAX_PACING_RATE), or the settings for all. It waits by its deadline
+//! in the timing wheel.
 
 use serde::{Deserialize, Serialize};
 
 use super::connection::{Cold, Connection, Hot, NEVER};
+use super::settings::TcpSettings;
 use crate::api::{Instant, TcpOptions};
 
 /// Segments at a connection's beginning that are not paced, as in Linux.
@@ -92,9 +94,10 @@ impl Hot {
 
 impl Connection<'_> {
     /// Makes what pacing and estimating need, or lets go of it.
-    pub fn equip(&mut self) {
+    pub fn equip(&mut self, settings: &TcpSettings) {
         let options: &TcpOptions = &self.cold.options;
-        let is_paced = self.cold.congestion.is_paced() || options.max_pacing_rate != u64::MAX;
+        let is_wanted = settings.paced || options.max_pacing_rate != u64::MAX;
+        let is_paced = is_wanted || self.cold.congestion.is_paced();
         // What has once been paced stays so, as in Linux.
         if is_paced && self.cold.pacer.is_none() {
             self.cold.pacer = Some(Box::default());

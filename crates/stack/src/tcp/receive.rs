@@ -291,7 +291,7 @@ impl Connection<'_> {
         self.cold.retries = 0;
         self.hot.syn_due = false;
         self.stop_send_timer();
-        self.start_algorithm(step.now);
+        self.start_algorithm(step.now, &step.shared.settings);
         if step.shared.settings.mtu_probing == MtuProbing::Always {
             self.suspect_black_hole(step.now);
         }

@@ -48,7 +48,9 @@ impl Connection<'_> {
         let in_order_at = delivery.highest_at;
         let mut segments = 0;
         if hot.sack {
-            delivery.dsack = dsack(hot, segment.options.sack.as_slice(), ack);
+            // An old acknowledgement may tell of what was above it.
+            let told = u64::try_from(hot.send_offset(segment.header.ack)).unwrap_or(0).min(ack);
+            delivery.dsack = dsack(hot, segment.options.sack.as_slice(), told);
         }
         for block in segment.options.sack.iter().filter(|_| hot.sack) {
             let left = hot.send_offset(block.left);

@@ -361,9 +361,9 @@ impl Tcp {
         self.with(now, index, |connection, step| {
             let before = connection.cold.congestion.kind();
             connection.cold.set_options(connection.hot, step.shared.options.follow(options));
-            connection.equip();
+            connection.equip(&step.shared.settings);
             if before != options.congestion && connection.hot.state.is_synchronized() {
-                connection.start_algorithm(now);
+                connection.start_algorithm(now, &step.shared.settings);
             }
             if !connection.hot.is_opening() && connection.hot.state != TcpState::Closed {
                 connection.update_mss();

@@ -15,22 +15,52 @@ pub const MILLISECOND: u64 = 1_000_000;
 pub const RTO_NS_INITIAL: u64 = SECOND;
 /// Linux's floor of the variance part (the RFC would have the whole at 1 s or more).
 pub const RTO_NS_MIN: u64 = 200 * MILLISECOND;
-/// Ceiling, as Linux has it; RFC 6298 asks for at least 60 s.
+/// Ceiling where the settings do not say another, as Linux has it; RFC 6298 asks for at least 60 s.
 pub const RTO_NS_MAX: u64 = 120 * SECOND;
+/// Ceilings that there may be, milliseconds.
+const CEILINGS_MS: std::ops::RangeInclusive<u32> = 1_000..=120_000;
 
 /// The estimator. Times in microseconds, which is enough and keeps it small.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rtt {
     srtt_us: u32,
     rttvar_us: u32,
+    /// Ceiling of the timeout, in units of 2 ms.
+    ceiling: u16,
     /// Doublings since the last measurement.
     backoff: u8,
-    measured: bool,
+    known: Known,
+}
+
+/// What the timeout is reckoned from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Known {
+    #[default]
+    Nothing,
     /// The SYN was sent again: see [`Rtt::on_handshake_timeout`].
-    slow_start: bool,
+    HandshakeTimeout,
+    Measurements,
+}
+
+impl Default for Rtt {
+    fn default() -> Self {
+        Self::limited_to((RTO_NS_MAX / MILLISECOND) as u32)
+    }
 }
 
 impl Rtt {
+    /// Nothing is known, and timeouts are of `most_ms` milliseconds at the most.
+    pub fn limited_to(most_ms: u32) -> Self {
+        let most_ms = most_ms.clamp(*CEILINGS_MS.start(), *CEILINGS_MS.end());
+        let ceiling = (most_ms / 2) as u16;
+        Self { srtt_us: 0, rttvar_us: 0, ceiling, backoff: 0, known: Known::Nothing }
+    }
+
+    /// The longest timeout, nanoseconds.
+    pub fn most_ns(&self) -> u64 {
+        u64::from(self.ceiling) * 2 * MILLISECOND
+    }
+
     /// Takes a measurement. Karn's algorithm is the caller's duty: never of a segment that was
     /// sent twice, unless the timestamp option tells which copy was answered.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
@@ -48,7 +78,7 @@ impl Rtt {
     //# TCP MUST use Karn's algorithm [KP87] for taking RTT samples.
     pub fn on_sample(&mut self, rtt_ns: u64) {
         let sample = u32::try_from(rtt_ns / 1000).unwrap_or(u32::MAX / 8).min(u32::MAX / 8);
-        if self.measured {
+        if self.known == Known::Measurements {
             //= https://www.rfc-editor.org/rfc/rfc6298#section-2
             //# RTTVAR <- (1 - beta) * RTTVAR + beta * |SRTT - R'|
             //# SRTT <- (1 - alpha) * SRTT + alpha * R'
@@ -66,7 +96,7 @@ impl Rtt {
             //# RTTVAR <- R/2
             self.srtt_us = sample;
             self.rttvar_us = sample / 2;
-            self.measured = true;
+            self.known = Known::Measurements;
         }
         self.backoff = 0;
     }
@@ -94,7 +124,9 @@ impl Rtt {
     //# MUST be re-initialized to 3 seconds when data transmission
     //# begins
     pub fn on_handshake_timeout(&mut self) {
-        self.slow_start = true;
+        if self.known == Known::Nothing {
+            self.known = Known::HandshakeTimeout;
+        }
         self.backoff = 0;
     }
 
@@ -105,20 +137,20 @@ impl Rtt {
     //# if the K*RTTVAR term in the RTO calculation equals zero, the variance term MUST be rounded
     //# to G seconds
     pub fn rto_ns(&self) -> u64 {
-        let base = if self.measured {
-            let variance = (4 * u64::from(self.rttvar_us) * 1000).max(RTO_NS_MIN);
-            u64::from(self.srtt_us) * 1000 + variance
-        } else if self.slow_start {
-            3 * SECOND
-        } else {
-            RTO_NS_INITIAL
+        let base = match self.known {
+            Known::Measurements => {
+                let variance = (4 * u64::from(self.rttvar_us) * 1000).max(RTO_NS_MIN);
+                u64::from(self.srtt_us) * 1000 + variance
+            }
+            Known::HandshakeTimeout => 3 * SECOND,
+            Known::Nothing => RTO_NS_INITIAL,
         };
-        base.saturating_mul(1 << u64::from(self.backoff.min(32))).min(RTO_NS_MAX)
+        base.saturating_mul(1 << u64::from(self.backoff.min(32))).min(self.most_ns())
     }
 
     /// Smoothed round-trip time in nanoseconds, once measured.
     pub fn srtt_ns(&self) -> Option<u64> {
-        self.measured.then_some(u64::from(self.srtt_us) * 1000)
+        (self.known == Known::Measurements).then_some(u64::from(self.srtt_us) * 1000)
     }
 
     /// Mean deviation in nanoseconds.
@@ -127,14 +159,15 @@ impl Rtt {
     }
 }
 
-/// How long `retries` retransmissions with a first timeout of `base_ns` take altogether: Linux
+/// How long `retries` retransmissions with a first timeout of `base_ns` and longest ones of `most_ns`
+/// take altogether: Linux
 /// reads tcp_retries2 this way, so that the time to give up does not hang on the measured RTT.
-pub fn patience_ns(retries: u32, base_ns: u64) -> u64 {
+pub fn patience_ns(retries: u32, base_ns: u64, most_ns: u64) -> u64 {
     let mut total = 0u64;
     let mut timeout = base_ns;
     for _ in 0..=retries.min(64) {
         total = total.saturating_add(timeout);
-        timeout = timeout.saturating_mul(2).min(RTO_NS_MAX);
+        timeout = timeout.saturating_mul(2).min(most_ns);
     }
     total
 }
@@ -165,6 +198,9 @@ mod tests {
             rtt.on_timeout();
         }
         assert_eq!(rtt.rto_ns(), RTO_NS_MAX);
+        let mut short = Rtt::limited_to(1000);
+        short.on_timeout();
+        assert_eq!(short.rto_ns(), SECOND);
     }
 
     //= https://www.rfc-editor.org/rfc/rfc6298#section-2
@@ -213,6 +249,6 @@ mod tests {
 
     #[test]
     fn fifteen_retries_take_as_long_as_linux_says() {
-        assert_eq!(patience_ns(15, RTO_NS_MIN), 924_600 * MILLISECOND);
+        assert_eq!(patience_ns(15, RTO_NS_MIN, RTO_NS_MAX), 924_600 * MILLISECOND);
     }
 }

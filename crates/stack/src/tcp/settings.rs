@@ -28,6 +28,8 @@ pub struct TcpSettings {
     pub receive_max: u32,
     /// The congestion window shrinks while a connection is idle, as `tcp_slow_start_after_idle`.
     pub slow_start_after_idle: bool,
+    /// Milliseconds of the longest retransmission timeout, 1,000 to 120,000, as `tcp_rto_max_ms`.
+    pub rto_max_ms: u32,
     /// How often a SYN is sent again where TCP_SYNCNT does not say so, as `tcp_syn_retries`.
     pub syn_retries: u8,
     /// How often a SYN and ACK is sent again, as `tcp_synack_retries`.
@@ -54,6 +56,9 @@ pub struct TcpSettings {
     pub fast_open_pause_s: u32,
     /// Segments of a large frame, whatever the rate, as `tcp_min_tso_segs`.
     pub tso_segments_min: u8,
+    /// Paces every connection, as the kernel does where the interface's queue is fq; otherwise only
+    /// those whose congestion control (bbr) or program (SO_MAX_PACING_RATE) wants it.
+    pub paced: bool,
     /// What makes Fast Open's cookies at listeners without keys of their own, as
     /// `tcp_fastopen_key`, so that the engines behind one address believe each other's; drawn at
     /// random where `None`.
@@ -83,6 +88,7 @@ impl Default for TcpSettings {
             receive_initial: 128 << 10,
             receive_max: 6 << 20,
             slow_start_after_idle: true,
+            rto_max_ms: 120_000,
             syn_retries: 6,
             syn_ack_retries: 5,
             syn_cookies: true,
@@ -93,6 +99,7 @@ impl Default for TcpSettings {
             fast_open: 1,
             fast_open_pause_s: 0,
             tso_segments_min: 2,
+            paced: false,
             fast_open_key: None,
         }
     }

@@ -3,7 +3,7 @@
 
 use super::connection::{Connection, NEVER, SendTimer, Shared, Step};
 use super::mtu::RETRIES_SUSPICIOUS;
-use super::rtt::{MILLISECOND, RTO_NS_MAX, RTO_NS_MIN, SECOND, patience_ns};
+use super::rtt::{MILLISECOND, RTO_NS_MIN, SECOND, patience_ns};
 use super::settings::{MtuProbing, TcpSettings};
 use crate::api::{Instant, TcpError, TcpState};
 
@@ -179,7 +179,8 @@ impl Connection<'_> {
                 // Those at an even pace come on top of what was asked for, but not beyond the time
                 // that it would have taken without them (as Linux).
                 self.cold.retries >= most.saturating_add(SYN_LINEAR_TIMEOUTS)
-                    || (self.cold.retries > 0 && waited >= patience_ns(most.into(), SECOND))
+                    || (self.cold.retries > 0
+                        && waited >= patience_ns(most.into(), SECOND, self.hot.rtt.most_ns()))
             }
             TcpState::SynReceived => {
                 let patience = if self.cold.deferred { self.cold.options.defer_accept } else { 0 };
@@ -188,11 +189,11 @@ impl Connection<'_> {
             // A window shrunk to nothing over what is under way: each repetition is a probe, and
             // only a peer that answers none is gone.
             _ if self.hot.snd_wnd == 0 && !self.hot.orphan => {
-                waited.min(now.0.saturating_sub(self.hot.received_at)) > 2 * RTO_NS_MAX
+                waited.min(now.0.saturating_sub(self.hot.received_at)) > 2 * self.hot.rtt.most_ns()
             }
             _ => {
                 let retries = if self.hot.orphan { ORPHAN_RETRIES } else { RETRIES };
-                waited >= patience_ns(retries, RTO_NS_MIN)
+                waited >= patience_ns(retries, RTO_NS_MIN, self.hot.rtt.most_ns())
             }
         }
     }
@@ -222,8 +223,10 @@ impl Connection<'_> {
         let waited = now.0.saturating_sub(self.cold.stuck_since);
         let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
         let patience = match user {
-            0 if self.hot.orphan => patience_ns(ORPHAN_RETRIES, RTO_NS_MIN),
-            0 => patience_ns(RETRIES, RTO_NS_MIN),
+            0 => {
+                let retries = if self.hot.orphan { ORPHAN_RETRIES } else { RETRIES };
+                patience_ns(retries, RTO_NS_MIN, self.hot.rtt.most_ns())
+            }
             user => user,
         };
         // Counted from the last answer: a peer that answers probes may keep its window closed

@@ -260,3 +260,17 @@ fn a_program_may_say_how_fast_data_goes_at_the_most() {
     assert!((1000..=1080).contains(&sent), "{sent}");
     assert!(peer.host.tcp.counters().paced > 10);
 }
+
+#[test]
+fn every_connection_is_paced_where_the_settings_say_so() {
+    let mut peer = Peer::established();
+    peer.host.tcp.shared.settings.paced = true;
+    peer.host.tcp.set_options(peer.now, peer.id, TcpOptions::default()).unwrap();
+    peer.write(100_000);
+    peer.sent();
+    peer.wait(100);
+    peer.send(". 1:1 ack 10001");
+    // Two windows of twenty segments in a round trip, and the handshake was quicker than that.
+    let rate = peer.host.tcp.info(peer.id).unwrap().more.pacing_rate.unwrap();
+    assert!((400_000..100_000_000).contains(&rate), "{rate}");
+}
