@@ -698,6 +698,85 @@ static void urgent(void) {
 
 static void on_alarm(int signal) { (void)signal; }
 
+static int disconnect(int fd) {
+    struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+    return connect(fd, &nobody, sizeof nobody);
+}
+
+/* What a socket is that connect(2) to no address has ended, and that it can be connected anew. */
+static void anew(int fd, int epoll) {
+    struct sockaddr_in name;
+    socklen_t len = sizeof name;
+    char buffer[8];
+    begin("ended %s", result(disconnect(fd)));
+    more(" peer %s", result(getpeername(fd, (struct sockaddr *)&name, &len)));
+    more(" epoll %s", bits(wait_one(epoll, 0)));
+    more(" poll %s", bits(poll_one(fd, POLLIN | POLLOUT, 0)));
+    more(" error %d", int_option(fd, SOL_SOCKET, SO_ERROR));
+    more(" and %d", int_option(fd, SOL_SOCKET, SO_ERROR));
+    more(" epoll %s", bits(wait_one(epoll, 0)));
+    more(" read %s", result(read(fd, buffer, 1)));
+    finish(" write %s", result(write(fd, buffer, 1)));
+    begin("state %d", int_option(fd, IPPROTO_TCP, TCP_INFO) & 255);
+    more(" nodelay %d", int_option(fd, IPPROTO_TCP, TCP_NODELAY));
+    more(" keepidle %d", int_option(fd, IPPROTO_TCP, TCP_KEEPIDLE));
+    more(" nonblock %d", (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
+    finish(" cloexec %d", fcntl(fd, F_GETFD));
+    begin("again %s", result(connect(fd, (struct sockaddr *)&peer, sizeof peer)));
+    if (errno == EINPROGRESS) more(" %s", bits(poll_one(fd, POLLOUT, 5000) & POLLOUT));
+    more(" nodelay %d", int_option(fd, IPPROTO_TCP, TCP_NODELAY));
+    finish(" written %s", result(write(fd, "eback", 5)));
+    begin("epoll %s", bits(wait_one(epoll, 5000) & ~POLLOUT));
+    poll_one(fd, POLLIN, 5000);
+    more(" read %s", result(recv(fd, buffer, 4, 0)));
+    finish(" %.4s", buffer);
+    len = sizeof name;
+    getpeername(fd, (struct sockaddr *)&name, &len);
+    say("the peer %d", name.sin_addr.s_addr == peer.sin_addr.s_addr && name.sin_port == peer.sin_port);
+}
+
+static void disconnecting(void) {
+    int fd = open_to('q'), epoll = epoll_create1(0), control, idle = 77;
+    struct epoll_event event = {EPOLLIN, {.u64 = 1}};
+    struct sockaddr_in here = {.sin_family = AF_INET}, name;
+    socklen_t len = sizeof name;
+    epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    say("another family %s", result(connect(fd, &(struct sockaddr){.sa_family = AF_UNIX}, sizeof peer)));
+    anew(fd, epoll);
+    say("twice %s %s", result(disconnect(fd)), result(disconnect(fd)));
+    close(fd);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    begin("fresh %s", result(disconnect(fd)));
+    finish(" error %d", int_option(fd, SOL_SOCKET, SO_ERROR));
+    bind(fd, (struct sockaddr *)&here, sizeof here);
+    getsockname(fd, (struct sockaddr *)&here, &len);
+    listen(fd, 8);
+    called_back(fd, &control);
+    int new = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), copy = dup(new);
+    epoll_ctl(epoll, EPOLL_CTL_ADD, new, &event);
+    setsockopt(new, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    anew(new, epoll);
+    say("by its other number %s", result(write(copy, "x", 1)));
+    close(copy);
+    close(new);
+    close(control);
+    begin("listener %s", result(disconnect(fd)));
+    more(" listens %d", int_option(fd, SOL_SOCKET, SO_ACCEPTCONN));
+    more(" accept %s", result(accept(fd, NULL, NULL)));
+    len = sizeof name;
+    getsockname(fd, (struct sockaddr *)&name, &len);
+    more(" same port %d", name.sin_port == here.sin_port);
+    finish(" listen %s", result(listen(fd, 8)));
+    say("somebody %s", bits(called_back(fd, &control)));
+    new = accept(fd, NULL, NULL);
+    say("read %s", result(recv(new, &name, 5, MSG_WAITALL)));
+    close(new);
+    close(control);
+    close(fd);
+    close(epoll);
+}
+
 static void signals(void) {
     int fd = open_to('q');
     char byte;
@@ -722,7 +801,7 @@ int main(int argc, char **argv) {
         {"connecting", connecting}, {"timeouts", timeouts}, {"epoll", epolls},
         {"duplicates", duplicates}, {"listeners", listeners}, {"forks", forks},
         {"threads", threads}, {"datagrams", datagrams}, {"signals", signals},
-        {"urgent", urgent},
+        {"urgent", urgent}, {"disconnecting", disconnecting},
     };
     return run_checks(argc, argv, checks, sizeof checks / sizeof *checks);
 }

@@ -125,7 +125,7 @@ unsafe extern "C" fn connect(u: Userdata, fd: c_int, to: *const sockaddr, len: s
     // SAFETY: packetdrill's address is as connect(2) demands.
     let connected = match unsafe { memory::address(to, len) } {
         Ok(Some(address)) => system_call(u, SystemCall::Connect { fd, address }).and_then(number),
-        Ok(None) => machine(u).call(move |program| program.disconnect(fd)).map(|()| 0),
+        Ok(None) => system_call(u, SystemCall::Disconnect { fd }).and_then(number),
         Err(error) => Err(error),
     };
     memory::answer(connected)

@@ -5,17 +5,24 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use client::sockets::Errno;
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
+/// The family of an address; `None` when there is none, or not even that of one.
+///
+/// # Safety
+/// `addr` points to `len` readable bytes or is null.
+pub unsafe fn family(addr: *const sockaddr, len: socklen_t) -> Option<i32> {
+    let is_whole = !addr.is_null() && len as usize >= size_of::<libc::sa_family_t>();
+    // SAFETY: at least the family is readable, by the caller's promise.
+    is_whole.then(|| i32::from(unsafe { std::ptr::read_unaligned(&raw const (*addr).sa_family) }))
+}
+
 /// Reads an address; `None` for a family other than IPv4 and IPv6 (AF_UNSPEC among them).
 ///
 /// # Safety
 /// `addr` points to `len` readable bytes or is null.
 pub unsafe fn read(addr: *const sockaddr, len: socklen_t) -> Result<Option<SocketAddr>, Errno> {
+    // SAFETY: by the caller's promise.
+    let Some(family) = (unsafe { family(addr, len) }) else { return Ok(None) };
     let len = len as usize;
-    if addr.is_null() || len < size_of::<libc::sa_family_t>() {
-        return Ok(None);
-    }
-    // SAFETY: at least the family is readable, by the caller's promise.
-    let family = i32::from(unsafe { std::ptr::read_unaligned(&raw const (*addr).sa_family) });
     match family {
         libc::AF_INET if len >= size_of::<sockaddr_in>() => {
             // SAFETY: enough readable bytes; any bit pattern is a sockaddr_in.

@@ -286,6 +286,14 @@ impl Kernel for Raw {
         let _ = check(|| unsafe { real::close(fd) });
     }
 
+    fn replace(&self, from: RawFd, at: RawFd) -> Result<(), Errno> {
+        // SAFETY: no memory is passed.
+        let flags = check(|| unsafe { real::fcntl(at, libc::F_GETFD, 0) })?;
+        let flags = if flags & libc::FD_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
+        // SAFETY: no memory is passed; the layer replaces only what stands for its own descriptor.
+        check(|| unsafe { real::dup3(from, at, flags) }).map(drop)
+    }
+
     fn event_fd(&self) -> Result<RawFd, Errno> {
         // SAFETY: no memory is passed; eventfd is not interposed.
         check(|| unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })

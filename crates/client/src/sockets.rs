@@ -15,6 +15,7 @@
 mod accepting;
 mod ancillary;
 mod datagram;
+mod disconnecting;
 mod epoll;
 mod fork;
 mod groups;

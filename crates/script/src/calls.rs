@@ -150,6 +150,10 @@ impl Files {
             "listen" => SystemCall::Listen { fd, backlog: int(call, 1)? },
             "accept" => SystemCall::Accept { fd, flags: 0 },
             "accept4" => SystemCall::Accept { fd, flags: int(call, 3)? },
+            // AF_UNSPEC.
+            "connect" if call.arguments.get(1) == Some(&Value::Number(0)) => {
+                SystemCall::Disconnect { fd }
+            }
             "connect" => SystemCall::Connect { fd, address: address(call, 1, remote(self.v6))? },
             "read" => SystemCall::Receive { fd, len: length(call, 2)?, flags: 0 },
             "recv" | "recvfrom" => {

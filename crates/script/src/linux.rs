@@ -315,6 +315,9 @@ impl Program {
             SystemCall::Connect { fd, address } => {
                 net::connect(self.file(fd)?, &address).map(|()| Answer::of(0))
             }
+            SystemCall::Disconnect { fd } => {
+                net::connect_unspec(self.file(fd)?).map(|()| Answer::of(0))
+            }
             SystemCall::Receive { fd, len, flags } => {
                 let flags = RecvFlags::from_bits_retain(flags.cast_unsigned());
                 let mut bytes = vec![0; len];

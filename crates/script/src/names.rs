@@ -32,6 +32,7 @@ pub fn number(name: &str) -> Option<i64> {
     numbers!(
         name,
         AF_INET,
+        AF_UNSPEC,
         AF_INET6,
         SOCK_STREAM,
         SOCK_DGRAM,

@@ -39,6 +39,7 @@ pub enum SystemCall {
     Listen { fd: i32, backlog: i32 },
     Accept { fd: i32, flags: i32 },
     Connect { fd: i32, address: SocketAddr },
+    Disconnect { fd: i32 },
     Receive { fd: i32, len: usize, flags: i32 },
     Send { fd: i32, bytes: Vec<u8>, flags: i32, to: Option<SocketAddr> },
     Close { fd: i32 },

@@ -105,7 +105,13 @@ unsafe fn take(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     serve(fd, |sockets| {
         // SAFETY: the program's promise about `addr` and `len`.
-        match unsafe { addresses::read(addr, len) } {
+        let (family, addr) = unsafe { (addresses::family(addr, len), addresses::read(addr, len)) };
+        match addr {
+            Ok(None) if family != Some(libc::AF_UNSPEC) => match sockets.accelerated(fd) {
+                true => Verdict::Done(Err(Errno::ISCONN)),
+                // The kernel knows what is wrong with it.
+                false => Verdict::Kernel,
+            },
             Ok(addr) => sockets.connect(fd, addr).map(|()| 0),
             Err(error) => Verdict::Done(Err(error)),
         }

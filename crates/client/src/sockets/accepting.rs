@@ -39,7 +39,7 @@ impl Sockets {
                     true
                 }
                 None => {
-                    *listening = Some(Listening { backlog, engine: None, refused: None });
+                    *listening = Some(Listening::new(backlog));
                     false
                 }
             }
@@ -48,14 +48,17 @@ impl Sockets {
             return Verdict::Done(Ok(()));
         }
         let Ok(local) = self.kernel.local(fd) else { return Verdict::Done(Ok(())) };
+        if let Some(listening) = held(socket.listening.write()).as_mut() {
+            listening.names_address = !plain(local).ip().is_unspecified();
+        }
         if is_kernels(plain(local).ip()) {
             self.give_to_kernel(era, &socket);
             return Verdict::Done(Ok(()));
         }
         // Accepting from two sides must never block in one of them.
         if !socket.is_nonblocking() {
-            socket.force_nonblocking();
-            self.set_kernel_nonblocking(fd);
+            socket.force_nonblocking(true);
+            self.set_kernel_nonblocking(fd, true);
         }
         era.link.remember(&socket);
         // Opening a session shows what is remembered; an open one is asked here.
@@ -68,11 +71,12 @@ impl Sockets {
         Verdict::Done(Ok(()))
     }
 
-    pub(super) fn set_kernel_nonblocking(&self, fd: RawFd) {
+    pub(super) fn set_kernel_nonblocking(&self, fd: RawFd, on: bool) {
         self.kernel.lend(fd, &mut |kernel| {
-            if let Ok(flags) = rustix::fs::fcntl_getfl(kernel) {
+            if let Ok(mut flags) = rustix::fs::fcntl_getfl(kernel) {
+                flags.set(rustix::fs::OFlags::NONBLOCK, on);
                 // It fails for no socket; if it did, accept would only block longer.
-                let _ = rustix::fs::fcntl_setfl(kernel, flags | rustix::fs::OFlags::NONBLOCK);
+                let _ = rustix::fs::fcntl_setfl(kernel, flags);
             }
         });
     }
@@ -134,9 +138,9 @@ impl Sockets {
     ) -> Result<(RawFd, SocketAddr), Errno> {
         let engine = held(listener.listening.read())
             .as_ref()
-            .and_then(|listening| listening.engine.clone())
+            .and_then(|listening| Some((listening.engine.clone()?, listening.names_address)))
             .ok_or(Errno::AGAIN)?;
-        let (endpoint, attachment) = engine;
+        let ((endpoint, attachment), names_address) = engine;
         if !endpoint.readiness().contains(crate::Readiness::IN) {
             return Err(Errno::AGAIN);
         }
@@ -152,7 +156,7 @@ impl Sockets {
         };
         let remote = listener.dressed(accepted.remote);
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-        let socket = Arc::new(Socket::accepted(listener.v6, nonblocking));
+        let socket = Arc::new(Socket::accepted(listener.v6, nonblocking, names_address));
         self.inherit_options(listener, &socket, &accepted.endpoint);
         let id = accepted.endpoint.id();
         socket.become_connection(accepted.endpoint, attachment.clone());
@@ -173,7 +177,7 @@ impl Sockets {
         })
     }
 
-    /// connect(2).
+    /// connect(2); to no address (AF_UNSPEC) it ends what there is.
     pub fn connect(&'static self, fd: RawFd, to: Option<SocketAddr>) -> Verdict<()> {
         let (era, socket) = match (self.era(), self.called(fd)) {
             (Some(era), Ok(Some(socket))) => (era, socket),
@@ -184,12 +188,20 @@ impl Sockets {
             return self.connect_datagram(era, &socket, fd, to);
         }
         if let Some(connection) = socket.connection() {
-            return Verdict::Done(self.connect_again(era, &socket, connection));
+            return Verdict::Done(match to {
+                Some(_) => self.connect_again(era, &socket, connection),
+                None => self.disconnect(era, &socket, connection),
+            });
         }
+        let Some(to) = to.map(plain) else {
+            if socket.is_listening() {
+                self.stop_listening(era, &socket, fd);
+            }
+            return Verdict::Kernel;
+        };
         if socket.is_listening() {
             return Verdict::Done(Err(Errno::ISCONN));
         }
-        let Some(to) = to.map(plain) else { return Verdict::Kernel };
         let fast = socket.opens_fast();
         match self.open_to(era, &socket, fd, to, fast) {
             Verdict::Done(Ok(())) => (),

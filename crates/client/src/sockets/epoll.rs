@@ -60,6 +60,25 @@ impl Interest {
     fn key(&self) -> Key {
         key(self.fd, &self.socket)
     }
+
+    /// What is asked for, and the program's word.
+    fn event(&self) -> EpollEvent {
+        EpollEvent {
+            events: self.events.load(Ordering::Relaxed),
+            data: self.data.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Socket {
+    /// The sets that wait for it, by which number and for what.
+    pub fn interests(&self) -> Vec<(Arc<Epoll>, RawFd, EpollEvent)> {
+        let of = |watch: &Watch| match watch {
+            Watch::Epoll(epoll, interest) => Some((epoll.clone(), interest.fd, interest.event())),
+            Watch::Thread(_) => None,
+        };
+        self.watches().iter().filter_map(of).collect()
+    }
 }
 
 /// What an interest is known by, as in the kernel: a number and what it stood for at the time.
@@ -158,10 +177,7 @@ impl Epoll {
     ) -> Result<(), Errno> {
         // Held, so that nobody changes the interest meanwhile.
         let _inner = held(self.inner.lock());
-        let event = EpollEvent {
-            events: interest.events.load(Ordering::Relaxed),
-            data: interest.data.load(Ordering::Relaxed),
-        };
+        let event = interest.event();
         kernel.epoll_ctl(self.fd, libc::EPOLL_CTL_ADD, to, event)?;
         let from = interest.kernel_number.swap(to, Ordering::Relaxed);
         // The program may have deleted it behind our back, which is as well.
@@ -383,7 +399,7 @@ impl Sockets {
         })
     }
 
-    fn add_interest(
+    pub(super) fn add_interest(
         &self,
         era: &Era,
         epoll: &Arc<Epoll>,

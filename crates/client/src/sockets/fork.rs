@@ -67,7 +67,7 @@ impl Sockets {
         }
         let own = Socket::new(socket.v6, true, socket.is_nonblocking());
         if socket.forced_nonblocking() {
-            own.force_nonblocking();
+            own.force_nonblocking(true);
         }
         own.bound.store(socket.bound.load(Ordering::Relaxed), Ordering::Relaxed);
         if let Some(time) = timeout(&socket.receive_timeout_ns) {
@@ -77,13 +77,15 @@ impl Sockets {
             copy.clone_from(&options);
         }
         if listens {
-            let (backlog, refused) =
-                socket.listening.try_read().ok().map_or((libc::SOMAXCONN, None), |listening| {
-                    listening.as_ref().map_or((libc::SOMAXCONN, None), |listening| {
-                        (listening.backlog, listening.refused)
-                    })
-                });
-            own.become_listener(Listening { backlog, engine: None, refused });
+            let mut copy = Listening::new(libc::SOMAXCONN);
+            if let Ok(listening) = socket.listening.try_read()
+                && let Some(listening) = listening.as_ref()
+            {
+                copy.backlog = listening.backlog;
+                copy.refused = listening.refused;
+                copy.names_address = listening.names_address;
+            }
+            own.become_listener(copy);
         }
         Some(Entry::Socket(Arc::new(own)))
     }

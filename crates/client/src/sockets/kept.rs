@@ -4,7 +4,8 @@
 
 use std::os::fd::RawFd;
 
-use super::socket::{Socket, held};
+use super::options::{algorithm, timeval_of};
+use super::socket::{Socket, held, timeout};
 use super::{Errno, Sockets};
 
 impl Sockets {
@@ -21,11 +22,37 @@ impl Sockets {
         let fd = self.lift(self.kernel.inert(socket.v6)?);
         self.hide(era, fd);
         // What its listener had.
-        for (level, name, value) in held(socket.options.lock()).iter() {
-            let _ = self.kernel.set_option(fd, *level, *name, *value);
-        }
+        self.restore_options(socket, fd);
         *keeper = Some(fd);
         Ok(fd)
+    }
+
+    /// Sets what the program has set on a socket on a kernel socket of its own. What that refuses is a
+    /// connection's alone.
+    pub(super) fn restore_options(&self, socket: &Socket, fd: RawFd) {
+        let set = |level, name, bytes: &[u8]| {
+            let _ = self.kernel.set_raw_option(fd, level, name, bytes);
+        };
+        for &(level, name, value) in held(socket.options.lock()).iter() {
+            match (level, name) {
+                (libc::SOL_SOCKET, libc::SO_LINGER) => {
+                    let words = [i32::from(value >= 0), value.max(0)];
+                    set(level, name, words.map(i32::to_ne_bytes).as_flattened());
+                }
+                (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
+                    set(level, name, algorithm(u64::from(value.unsigned_abs())).unwrap_or(b""));
+                }
+                _ => set(level, name, &value.to_ne_bytes()),
+            }
+        }
+        let times = [
+            (libc::SO_RCVTIMEO, &socket.receive_timeout_ns),
+            (libc::SO_SNDTIMEO, &socket.send_timeout_ns),
+        ];
+        for (name, time) in times {
+            let time = timeout(time).unwrap_or_default();
+            set(libc::SOL_SOCKET, name, &timeval_of(time));
+        }
     }
 
     /// setsockopt(2) of a connection's option that the engine has no part in; the value that it has

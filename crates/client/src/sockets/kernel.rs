@@ -111,6 +111,8 @@ pub trait Kernel: Sync {
     /// F_DUPFD or F_DUPFD_CLOEXEC at or above a number.
     fn duplicate(&self, fd: RawFd, at_least: RawFd, cloexec: bool) -> Result<RawFd, Errno>;
     fn close(&self, fd: RawFd);
+    /// dup3(2): `at` stands for what `from` does, closed on exec or not as before.
+    fn replace(&self, from: RawFd, at: RawFd) -> Result<(), Errno>;
     /// A new non-blocking eventfd, closed on exec.
     fn event_fd(&self) -> Result<RawFd, Errno>;
     /// Adds one to an eventfd.

@@ -7,6 +7,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::notices::Notice;
 use super::own_options::{SO_TIMESTAMPING_NEW, is_about_time, is_own, usual};
@@ -196,6 +197,15 @@ fn timeval(bytes: &[u8]) -> Result<u64, Errno> {
     }
     let seconds = u64::try_from(seconds).unwrap_or(0);
     Ok(seconds.saturating_mul(1_000_000_000).saturating_add(micros.unsigned_abs() * 1000))
+}
+
+/// A time as a `struct timeval`.
+pub(super) fn timeval_of(time: Duration) -> [u8; 16] {
+    let mut value = [0; 16];
+    put(&mut value, &time.as_secs().to_ne_bytes());
+    let micros = u64::from(time.subsec_micros());
+    put(value.get_mut(8..).unwrap_or_default(), &micros.to_ne_bytes());
+    value
 }
 
 /// The timeout that a name stands for.
@@ -489,6 +499,10 @@ impl Sockets {
         };
         let Some(connection) = socket.connection() else {
             if (level, name) == (SOCKET, libc::SO_ERROR) {
+                if socket.was_reset.swap(false, Ordering::Relaxed) {
+                    let error = Errno::CONNRESET.raw_os_error();
+                    return Verdict::Done(Ok(put(out, &error.to_ne_bytes())));
+                }
                 let error = held(socket.datagram.read())
                     .as_ref()
                     .and_then(|datagram| datagram.endpoint.take_error());
@@ -513,14 +527,7 @@ impl Sockets {
         out: &mut [u8],
     ) -> Result<usize, Errno> {
         if let Some(time) = timeout_of(socket, level, name) {
-            let time = timeout(time).unwrap_or_default();
-            let mut value = [0; 16];
-            put(&mut value, &time.as_secs().to_ne_bytes());
-            put(
-                value.get_mut(8..).unwrap_or_default(),
-                &u64::from(time.subsec_micros()).to_ne_bytes(),
-            );
-            return Ok(put(out, &value));
+            return Ok(put(out, &timeval_of(timeout(time).unwrap_or_default())));
         }
         let value = match (level, name) {
             (SOCKET, libc::SO_ERROR) => {
@@ -565,9 +572,8 @@ impl Sockets {
             (TCP, libc::TCP_MAXSEG) => i32::from(connection.endpoint.info()?.mss_bytes),
             (TCP, libc::TCP_CONGESTION) => {
                 let code = connection.endpoint.option(OptionName::Congestion)?;
-                let name = usize::try_from(code).ok().and_then(|code| ALGORITHMS.get(code));
                 let mut value = [0; 16];
-                put(&mut value, name.ok_or(Errno::PROTO)?);
+                put(&mut value, algorithm(code).ok_or(Errno::PROTO)?);
                 return Ok(put(out, &value));
             }
             (SOCKET, libc::SO_MAX_PACING_RATE) if out.len() >= 8 => {
@@ -720,8 +726,8 @@ impl Sockets {
         }
         if socket.is_listening() {
             // The kernel's side of a dual listener is non-blocking for ever.
-            socket.force_nonblocking();
-            self.set_kernel_nonblocking(fd);
+            socket.force_nonblocking(true);
+            self.set_kernel_nonblocking(fd, true);
             return Verdict::Done(Ok(()));
         }
         Verdict::Kernel
@@ -750,6 +756,11 @@ fn congestion(name: &[u8]) -> Option<i32> {
     let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     let place = ALGORITHMS.iter().position(|known| name.get(..end) == Some(known))?;
     i32::try_from(place).ok()
+}
+
+/// The name of a congestion control by the engine's number.
+pub(super) fn algorithm(code: u64) -> Option<&'static [u8]> {
+    ALGORITHMS.get(usize::try_from(code).ok()?).copied()
 }
 
 /// Names of congestion controls in the order of the engine's numbers.

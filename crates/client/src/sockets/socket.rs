@@ -34,6 +34,8 @@ pub(super) struct Listening {
     pub engine: Option<(Arc<Endpoint>, Arc<Attachment>)>,
     /// Not to be shown to the engine.
     pub refused: Option<Refusal>,
+    /// It is bound to one address, and not to all.
+    pub names_address: bool,
 }
 
 /// Why a listener is not shown.
@@ -47,6 +49,11 @@ pub(super) enum Refusal {
 }
 
 impl Listening {
+    /// One that nobody has been shown yet.
+    pub fn new(backlog: i32) -> Self {
+        Self { backlog, engine: None, refused: None, names_address: false }
+    }
+
     /// Whether an engine whose interfaces have changed so often is to be asked.
     pub fn wants(&self, reach: u64) -> bool {
         self.engine.is_none()
@@ -108,7 +115,10 @@ pub(super) struct Socket {
     pub streams: StreamMarks,
     /// Groups that it listens to in the engine.
     pub groups: Mutex<Vec<Wish>>,
+    /// An address was bound, or is the listener's.
     pub bound: AtomicBool,
+    /// A connection was ended by connect(2) to no address, which SO_ERROR tells once.
+    pub was_reset: AtomicBool,
     /// Its numbers stand for no kernel socket of its own.
     accepted: bool,
     /// The one that keeps its options, if it has needed one.
@@ -145,14 +155,30 @@ impl Socket {
             streams: StreamMarks::default(),
             groups: Mutex::default(),
             bound: AtomicBool::new(false),
+            was_reset: AtomicBool::new(false),
             accepted: false,
             keeper: Mutex::new(None),
         }
     }
 
-    /// One for a connection that a listener has accepted.
-    pub fn accepted(v6: bool, nonblocking: bool) -> Self {
-        Self { accepted: true, ..Self::new(v6, true, nonblocking) }
+    /// One for a connection that a listener has accepted; whether that is `bound` to one address.
+    pub fn accepted(v6: bool, nonblocking: bool, bound: bool) -> Self {
+        let bound = AtomicBool::new(bound);
+        Self { accepted: true, bound, ..Self::new(v6, true, nonblocking) }
+    }
+
+    /// What is left of a connection when it is disconnected.
+    pub fn disconnected(&self) -> Self {
+        let time = |ns: &AtomicU64| AtomicU64::new(ns.load(Ordering::Relaxed));
+        Self {
+            receive_timeout_ns: time(&self.receive_timeout_ns),
+            send_timeout_ns: time(&self.send_timeout_ns),
+            fast_open_keys: Mutex::new(*held(self.fast_open_keys.lock())),
+            keys: Mutex::new(held(self.keys.lock()).clone()),
+            options: Mutex::new(held(self.options.lock()).clone()),
+            bound: AtomicBool::new(self.bound.load(Ordering::Relaxed)),
+            ..Self::new(self.v6, true, self.is_nonblocking())
+        }
     }
 
     /// Whether it was accepted from the engine.
@@ -195,8 +221,8 @@ impl Socket {
         self.forced.load(Ordering::Relaxed)
     }
 
-    pub fn force_nonblocking(&self) {
-        self.forced.store(true, Ordering::Relaxed);
+    pub fn force_nonblocking(&self, on: bool) {
+        self.forced.store(on, Ordering::Relaxed);
     }
 
     pub fn numbers(&self) -> Vec<RawFd> {
@@ -288,6 +314,7 @@ impl Socket {
             return match listening.as_ref().and_then(|listening| listening.engine.as_ref()) {
                 // A lost engine must not show at the listener: the kernel's side goes on.
                 Some((endpoint, _)) => bits(endpoint.readiness_among(among)) & IN_BITS,
+                None if polled && self.was_reset.load(Ordering::Relaxed) => libc::POLLERR as u32,
                 None => 0,
             };
         }

@@ -146,6 +146,10 @@ impl Kernel for Notebook {
     fn close(&self, fd: RawFd) {
         self.note(format!("close {fd}"));
     }
+    fn replace(&self, from: RawFd, at: RawFd) -> Result<(), Errno> {
+        self.note(format!("replace {from} {at}"));
+        Ok(())
+    }
     fn event_fd(&self) -> Result<RawFd, Errno> {
         Ok(self.fresh())
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -25,6 +25,10 @@ pub enum Numbers {
     Real,
 }
 
+/// Length of `struct tcp_info` as Linux 6.18 tells it.
+const INFO_BYTES: usize = 280;
+/// Length of SO_MEMINFO's answer.
+const MEMORY_BYTES: usize = 36;
 /// First port for sockets that name none.
 const FREE_PORTS: u16 = 50_000;
 
@@ -49,6 +53,8 @@ enum File {
 struct Files {
     by_number: BTreeMap<RawFd, File>,
     real: BTreeMap<RawFd, OwnedFd>,
+    /// What listens in the real kernel, too, as a listener under the library does.
+    listeners: BTreeMap<RawFd, TcpListener>,
     next_port: u16,
     lent: Option<RawFd>,
 }
@@ -184,13 +190,29 @@ impl InMemory {
 
     /// shutdown(2) of a socket that is not the engine's.
     pub fn shutdown(&self, fd: RawFd) -> Result<(), Errno> {
-        match locked(&self.files).by_number.get_mut(&fd) {
+        let mut files = locked(&self.files);
+        files.listeners.remove(&fd);
+        match files.by_number.get_mut(&fd) {
             Some(File::Socket { listening, .. }) if *listening => {
                 *listening = false;
                 Ok(())
             }
             Some(File::Socket { peer: Some(_), .. }) => Ok(()),
             Some(_) => Err(Errno::NOTCONN),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    /// connect(2) to no address at all.
+    pub fn disconnect(&self, fd: RawFd) -> Result<(), Errno> {
+        let mut files = locked(&self.files);
+        files.listeners.remove(&fd);
+        match files.by_number.get_mut(&fd) {
+            Some(File::Socket { listening, peer, .. }) => {
+                (*listening, *peer) = (false, None);
+                Ok(())
+            }
+            Some(_) => Err(Errno::NOTSOCK),
             None => Err(Errno::BADF),
         }
     }
@@ -222,6 +244,24 @@ impl InMemory {
     }
 }
 
+/// What a second number stands for.
+fn copy_of(file: Option<&File>) -> Result<File, Errno> {
+    Ok(match file {
+        Some(File::Event(count)) => File::Event(*count),
+        Some(File::Socket { stream, v6, options, .. }) => File::Socket {
+            stream: *stream,
+            v6: *v6,
+            local: None,
+            peer: None,
+            listening: false,
+            flags: 0,
+            options: options.clone(),
+        },
+        Some(File::Inert) => File::Inert,
+        None => return Err(Errno::BADF),
+    })
+}
+
 /// What an option is that nobody has set.
 fn usual(stream: bool, listening: bool, level: i32, name: i32) -> Option<i32> {
     Some(match (level, name) {
@@ -244,6 +284,14 @@ fn usual(stream: bool, listening: bool, level: i32, name: i32) -> Option<i32> {
         (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS | libc::IPV6_MULTICAST_LOOP) => 1,
         (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER) => libc::IP_PMTUDISC_WANT,
         (libc::IPPROTO_IPV6, _) => 0,
+        // The state comes first: TCP_LISTEN and TCP_CLOSE.
+        (libc::IPPROTO_TCP, libc::TCP_INFO) if stream => {
+            if listening {
+                10
+            } else {
+                7
+            }
+        }
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if stream => 7200,
         (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) if stream => 75,
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) if stream => 9,
@@ -372,8 +420,16 @@ impl Kernel for InMemory {
             let any = self.local(fd)?;
             self.bind(fd, any)?;
         }
-        if let Some(File::Socket { listening, .. }) = locked(&self.files).by_number.get_mut(&fd) {
+        let mut files = locked(&self.files);
+        if let Some(File::Socket { listening, .. }) = files.by_number.get_mut(&fd) {
             *listening = true;
+        }
+        drop(files);
+        if self.numbers == Numbers::Real
+            && let Ok(shown) = TcpListener::bind(self.local(fd)?)
+        {
+            // For who looks there: nobody can reach it, and without a device it cannot be.
+            locked(&self.files).listeners.insert(fd, shown);
         }
         Ok(())
     }
@@ -442,6 +498,20 @@ impl Kernel for InMemory {
         }
     }
 
+    fn raw_option(&self, fd: RawFd, level: i32, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
+        let value = self.option(fd, level, name)?.to_ne_bytes();
+        for (place, byte) in out.iter_mut().zip(value) {
+            *place = byte;
+        }
+        let len = match (level, name) {
+            // Of what is not connected everything but the state is nought.
+            (libc::IPPROTO_TCP, libc::TCP_INFO) => INFO_BYTES,
+            (libc::SOL_SOCKET, libc::SO_MEMINFO) => MEMORY_BYTES,
+            _ => value.len(),
+        };
+        Ok(len.min(out.len()))
+    }
+
     fn set_option(&self, fd: RawFd, level: i32, name: i32, value: i32) -> Result<(), Errno> {
         match locked(&self.files).by_number.get_mut(&fd) {
             Some(File::Socket { stream, listening, options, .. }) => {
@@ -473,20 +543,7 @@ impl Kernel for InMemory {
 
     fn duplicate(&self, fd: RawFd, at_least: RawFd, _: bool) -> Result<RawFd, Errno> {
         let mut files = locked(&self.files);
-        let file = match files.by_number.get(&fd) {
-            Some(File::Event(count)) => File::Event(*count),
-            Some(File::Socket { stream, v6, options, .. }) => File::Socket {
-                stream: *stream,
-                v6: *v6,
-                local: None,
-                peer: None,
-                listening: false,
-                flags: 0,
-                options: options.clone(),
-            },
-            Some(File::Inert) => File::Inert,
-            None => return Err(Errno::BADF),
-        };
+        let file = copy_of(files.by_number.get(&fd))?;
         self.add(&mut files, at_least.max(3), file)
     }
 
@@ -494,6 +551,14 @@ impl Kernel for InMemory {
         let mut files = locked(&self.files);
         files.by_number.remove(&fd);
         files.real.remove(&fd);
+        files.listeners.remove(&fd);
+    }
+
+    fn replace(&self, from: RawFd, at: RawFd) -> Result<(), Errno> {
+        let mut files = locked(&self.files);
+        let file = copy_of(files.by_number.get(&from))?;
+        files.by_number.insert(at, file);
+        Ok(())
     }
 
     fn event_fd(&self) -> Result<RawFd, Errno> {

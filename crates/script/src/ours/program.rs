@@ -81,6 +81,9 @@ impl Program {
             SystemCall::Connect { fd, address } => {
                 done(or_kernel(sockets.connect(fd, Some(address)), || kernel.connect(fd, address)))
             }
+            SystemCall::Disconnect { fd } => {
+                done(or_kernel(sockets.connect(fd, None), || kernel.disconnect(fd)))
+            }
             SystemCall::Receive { fd, len, flags } => self.receive(fd, len, flags),
             SystemCall::Send { fd, bytes, flags, to } => {
                 let parts = [IoSlice::new(&bytes)];
@@ -168,11 +171,6 @@ impl Program {
         self.kernel.follow(sysctls);
     }
 
-    /// connect(2) to no address at all, which ends a connection.
-    pub fn disconnect(&self, fd: RawFd) -> Result<(), Errno> {
-        or_kernel(self.sockets.connect(fd, None), || Err(Errno::AFNOSUPPORT))
-    }
-
     /// Where a socket is, or where its peer is.
     pub fn name(&self, fd: RawFd, of_peer: bool) -> Result<SocketAddr, Errno> {
         if of_peer {
@@ -219,13 +217,8 @@ impl Program {
 
     fn option(&self, fd: RawFd, level: i32, name: i32, len: usize) -> Outcome {
         let mut bytes = vec![0; len];
-        let length = or_kernel(self.sockets.option(fd, level, name, &mut bytes), || {
-            let value = self.kernel.option(fd, level, name)?.to_ne_bytes();
-            for (place, byte) in bytes.iter_mut().zip(value) {
-                *place = byte;
-            }
-            Ok(len.min(value.len()))
-        })?;
+        let told = self.sockets.option(fd, level, name, &mut bytes);
+        let length = or_kernel(told, || self.kernel.raw_option(fd, level, name, &mut bytes))?;
         bytes.truncate(length);
         Ok(Answer { value: 0, bytes, ..Answer::default() })
     }
