@@ -167,6 +167,7 @@ table! { LimitsTable for Limits {
 table! { TcpTable for TcpSettings {
     timestamps: bool,
     mtu_probing: MtuProbing,
+    base_mss: u16,
     sack: bool,
     window_scaling: bool,
     receive_max: u32,

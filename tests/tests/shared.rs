@@ -2,7 +2,7 @@
 //! side by side, and the end of either leaves the other alone.
 
 use outboard::lab::{Side, Task, listens};
-use outboard_tests::joined::{CLIENT, Joined, PATIENCE, SERVER, eventually};
+use outboard_tests::joined::{CLIENT, Family, Joined, PATIENCE, SERVER, eventually};
 use outboard_tests::turn;
 use outboard_tests::world::{PYTHON, script};
 
@@ -126,4 +126,51 @@ fn the_engine_follows_the_kernels_addresses_and_mtu() {
         let accepts = joined.counter("accepts");
         joined.says(Side::A, &ping).trim() == "PONG" && joined.counter("accepts") > accepts
     });
+}
+
+#[test]
+fn the_engine_follows_what_the_kernels_routes_say_of_paths() {
+    let Some(_turn) = turn("the_engine_follows_what_the_kernels_routes_say_of_paths") else {
+        return;
+    };
+    for joined in Joined::over_each_family() {
+        let _redis = joined.redis();
+        let [a, b] = Side::BOTH.map(|side| joined.link.end(side));
+        let program = script(&joined.lab, "shown.py").display().to_string();
+        let shows = |what: &str| {
+            eventually(what, || {
+                let accepts = joined.counter("accepts");
+                let line = format!("{PYTHON} {program} {a} {} 6379", joined.server());
+                joined.says(Side::A, &line).trim() == what && joined.counter("accepts") > accepts
+            });
+        };
+        let usual = match joined.family {
+            Family::V4 => "hops 64 mss 1460 window 65535",
+            Family::V6 => "hops 64 mss 1440 window 65535",
+        };
+        shows(usual);
+        let network = match joined.family {
+            Family::V4 => "10.78.0.0/24",
+            Family::V6 => "fd78::/64",
+        };
+        let kernel = format!("proto kernel dev {b}");
+        joined.ip(Side::B, &format!("route change {network} {kernel} advmss 600 hoplimit 7"));
+        shows("hops 7 mss 600 window 65535");
+        let said = "mtu lock 1300 initrwnd 10";
+        joined.ip(Side::B, &format!("route change {network} {kernel} {said}"));
+        shows(match joined.family {
+            Family::V4 => "hops 64 mss 1260 window 12480 cut",
+            Family::V6 => "hops 64 mss 1240 window 12280",
+        });
+        joined.ip(Side::B, &format!("route change {network} {kernel}"));
+        shows(usual);
+        // What the interface's packets have, where routes say nothing.
+        let setting = match joined.family {
+            Family::V4 => "net.ipv4.ip_default_ttl=33".to_owned(),
+            Family::V6 => format!("net.ipv6.conf.{b}.hop_limit=33"),
+        };
+        joined.lab.inside(Side::B, &["sysctl", "-qw", &setting]).expect("a setting");
+        joined.ip(Side::B, &format!("route change {network} {kernel} quickack 1"));
+        shows(&usual.replace("64", "33"));
+    }
 }

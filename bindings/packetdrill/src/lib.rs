@@ -14,6 +14,7 @@
 //! Start reading at [`packetdrill_interface_init`].
 
 mod calls;
+mod device;
 mod interface;
 mod machine;
 mod memory;

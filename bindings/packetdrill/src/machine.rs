@@ -160,6 +160,7 @@ impl Machine {
         state.surroundings.commanded(text);
         let State { ours: Some(ours), surroundings, .. } = &mut *state else { return };
         ours.follow(&surroundings.changed_settings());
+        ours.set_routes(surroundings.routes());
         if surroundings.forgets_servers(text) {
             ours.forget_servers();
         }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-use script::ours::{Numbers, Settings, sysctls};
+use script::ours::{Destination, Numbers, Settings, sysctls};
+
+use crate::device::Device;
 
 /// Where the kernel keeps the settings of TCP and IP.
 const FOLDERS: [&str; 2] = ["/proc/sys/net/ipv4", "/proc/sys/net/core"];
@@ -27,6 +29,7 @@ pub struct Surroundings {
     stuck: bool,
     /// The device's queue paces connections.
     paced: bool,
+    device: Option<Device>,
 }
 
 impl Surroundings {
@@ -45,7 +48,15 @@ impl Surroundings {
         // What the command line says comes last and counts more, as for packetdrill.
         options.extend(arguments.iter().filter_map(|argument| option(argument)));
         // As the device that packetdrill makes for the kernel does.
-        Self { before: kernel_settings(), options, tso: true, stuck: false, paced: false }
+        let mut new =
+            Self { before: kernel_settings(), options, tso: true, stuck: false, paced: false, device: None };
+        let (prefix, remote) = match new.is_v6() {
+            true => ("48", "2001:db8::1"),
+            false => ("16", "192.0.2.1"),
+        };
+        let remote = new.option("remote_ip").unwrap_or(remote).to_owned();
+        new.device = Device::prepare(new.local(), prefix, &remote);
+        new
     }
 
     /// A command of the script has run: notes what it means for the device.
@@ -104,6 +115,23 @@ impl Surroundings {
             .collect()
     }
 
+    /// The ways through the device, of which the kernel says more than where they lead.
+    pub fn routes(&self) -> Vec<Destination> {
+        self.device.as_ref().map(Device::routes).unwrap_or_default()
+    }
+
+    fn is_v6(&self) -> bool {
+        self.option("ip_version") == Some("ipv6")
+    }
+
+    fn local(&self) -> IpAddr {
+        let said = self.option("local_ip").and_then(|text| text.parse().ok());
+        said.unwrap_or_else(|| match self.is_v6() {
+            true => [0xfd3d, 0x0a0b, 0x17d6, 0, 0, 0, 0, 1].into(),
+            false => [192, 168, 0, 1].into(),
+        })
+    }
+
     fn option(&self, name: &str) -> Option<&str> {
         let found = self.options.iter().rfind(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
@@ -117,23 +145,17 @@ impl Surroundings {
             eprintln!("outboard: setting {name}={value} means nothing here");
             changed.retain(|(known, _)| *known != name);
         }
-        let v6 = self.option("ip_version") == Some("ipv6");
-        let local = self.option("local_ip").and_then(|text| text.parse::<IpAddr>().ok());
-        let usual: IpAddr = if v6 {
-            [0xfd3d, 0x0a0b, 0x17d6, 0, 0, 0, 0, 1].into()
-        } else {
-            [192, 168, 0, 1].into()
-        };
         let usual_mtu = 1500;
         Settings {
             mtu: self.option("mtu").and_then(|text| text.parse().ok()).unwrap_or(usual_mtu),
             sysctls: changed,
             // All the world is on the link, so that no gateway needs to be known.
-            addresses: vec![(local.unwrap_or(usual), 0)],
+            addresses: vec![(self.local(), 0)],
             numbers: Numbers::Real,
             // As the device that packetdrill makes for the kernel has it; where commands have
             // switched it off, large frames are cut behind the stack.
             tso: true,
+            routes: self.routes(),
         }
     }
 }

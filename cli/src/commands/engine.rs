@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use engine::config::PortSetup;
 use engine::privileges;
 use engine::trial::Trial;
-use engine::{Accelerated, Cidr, Destination, Engine, Ipv6Mode, StopHandle};
+use engine::{Accelerated, Cidr, Destination, Engine, Ipv6Mode, Metrics, StopHandle};
 use port::spec::PortKind;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{
@@ -335,6 +335,7 @@ fn open(spec: &port::PortSpec) -> Result<PortSetup> {
         network: Ipv6Addr::UNSPECIFIED.into(),
         prefix: 0,
         gateway: Some(gateway),
+        metrics: Metrics::default(),
     });
     Ok(PortSetup {
         port: port::from_fds(fds).map_err(fail)?,

@@ -15,17 +15,19 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+    sockopt,
 };
 use shm::control::{InterfaceInfo, Way};
-use stack::api::{Cidr, Destination};
+use stack::api::{Cidr, Destination, Metrics};
+use stack::route::HOPS;
 use wire::MacAddr;
 use wire::ipv6::is_link_local;
 
 use message::{Message, Request, Route};
 
 /// RTMGRP_LINK and RTMGRP_NEIGH, and RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE and RTMGRP_IPV4_RULE
-/// with the same of IPv6 (RTNLGRP_IPV6_RULE is 19) of `linux/rtnetlink.h`.
-const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 1 << 18;
+/// with the same of IPv6 (RTNLGRP_IPV6_RULE is 19), and RTMGRP_IPV6_IFINFO of `linux/rtnetlink.h`.
+const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 0x800 | 1 << 18;
 /// Routes of which programs are told, of each interface: those elsewhere first, so that what is left
 /// out is the kernel's.
 const ROUTES_TOLD_MAX: usize = 512;
@@ -49,7 +51,9 @@ pub struct Facts {
     pub addresses: Vec<Cidr>,
     /// Next hop of IPv4's default route through it.
     pub gateway: Option<IpAddr>,
-    /// Other routes of the main table through it, IPv6's default route among them.
+    /// Other routes of the main table through it, IPv6's default route among them, and IPv4's where
+    /// more is to be said of it than the next hop. Their hop limits are those of the interface
+    /// where they do not say one themselves.
     pub routes: Vec<Destination>,
     /// Networks that the main table reaches otherwise, or not at all.
     pub elsewhere: Vec<(IpAddr, u8)>,
@@ -117,6 +121,8 @@ struct Watched {
 pub struct Kernel {
     news: OwnedFd,
     questions: OwnedFd,
+    /// One that is never used, which tells what it would send with.
+    plain: OwnedFd,
     watched: Vec<Watched>,
     has_rules: bool,
     /// There was news, and everything is to be looked at.
@@ -148,6 +154,7 @@ impl Kernel {
         let mut kernel = Self {
             news: route_socket(GROUPS, SocketFlags::NONBLOCK)?,
             questions: route_socket(0, SocketFlags::empty())?,
+            plain: socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?,
             watched: Vec::new(),
             has_rules: false,
             is_stale: false,
@@ -340,11 +347,15 @@ impl Kernel {
 
     fn facts(&mut self, interface_index: u32, tables: &Tables) -> io::Result<Facts> {
         let mut facts = Facts { left_out: tables.left_out, ..Facts::default() };
+        let mut hops = [HOPS; 2];
         self.ask(&mut Request::link(interface_index), |message| {
             facts.mtu =
                 message.link_mtu().map_or(facts.mtu, |mtu| mtu.try_into().unwrap_or(u16::MAX));
             facts.mac = message.link_address();
+            hops[1] = message.link_hop_limit().unwrap_or(HOPS);
         })?;
+        // net.ipv4.ip_default_ttl, of this network namespace.
+        hops[0] = sockopt::ip_ttl(&self.plain)?.try_into().unwrap_or(HOPS);
         facts.link = port::link_state(interface_index).ok();
         let own = tables.addresses.iter().filter(|(index, _)| *index == interface_index);
         let own = own.map(|(_, cidr)| *cidr);
@@ -352,14 +363,22 @@ impl Kernel {
             own.filter(|cidr| !matches!(cidr.address, IpAddr::V6(ip) if is_link_local(ip))),
         );
         for route in &tables.routes {
-            let to = route.destination;
+            let mut to = route.destination;
             if route.interface_index != interface_index {
                 facts.elsewhere.push((to.network, to.prefix));
-            } else if to.prefix == 0 && to.network.is_ipv4() && to.gateway.is_some() {
-                facts.gateway = to.gateway;
-            } else {
-                facts.routes.push(to);
+                continue;
             }
+            let usual = hops[usize::from(to.network.is_ipv6())];
+            if to.metrics.hop_limit == 0 && usual != HOPS {
+                to.metrics.hop_limit = usual;
+            }
+            if to.prefix == 0 && to.network.is_ipv4() && to.gateway.is_some() {
+                facts.gateway = to.gateway;
+                if to.metrics == Metrics::default() {
+                    continue;
+                }
+            }
+            facts.routes.push(to);
         }
         // As the stack wants them, so that the worker has little to sort.
         facts.routes.sort_by_key(|to| (to.network, to.prefix));
@@ -414,7 +433,8 @@ mod tests {
     #[test]
     fn with_more_routes_than_are_told_no_wider_way_covers_one_that_is_left_out() {
         let network = |third: u8, last| IpAddr::from([10, 1, third, last]);
-        let to = |network, prefix| Destination { network, prefix, gateway: None };
+        let metrics = Metrics::default();
+        let to = |network, prefix| Destination { network, prefix, gateway: None, metrics };
         let mut facts = Facts {
             gateway: Some(network(0, 1)),
             routes: vec![to(network(0, 0), 16), to(IpAddr::from([10, 2, 3, 4]), 32)],

@@ -47,7 +47,7 @@ mod transmit;
 pub mod trial;
 pub mod worker;
 
-pub use stack::api::{Cidr, Destination, Ipv6Mode};
+pub use stack::api::{Cidr, Destination, Ipv6Mode, Metrics};
 
 pub use config::{Accelerated, EngineConfig, Limits, Poll, PortSetup, TcpSettings};
 pub use service::{Engine, StartError, StopHandle};

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use client::sockets::{Config, Sockets};
+pub use engine::Destination;
 
 use crate::frame;
 use crate::system::{LOCAL, Outcome, System, SystemCall};
@@ -43,6 +44,8 @@ pub struct Settings {
     pub numbers: Numbers,
     /// Whether its port cuts large segments.
     pub tso: bool,
+    /// Ways through the port, beside the link.
+    pub routes: Vec<Destination>,
 }
 
 impl Default for Settings {
@@ -53,6 +56,7 @@ impl Default for Settings {
             addresses: vec![(LOCAL.into(), 24)],
             numbers: Numbers::Own,
             tso: false,
+            routes: Vec::new(),
         }
     }
 }
@@ -114,6 +118,11 @@ impl Ours {
     pub fn follow(&mut self, sysctls: &sysctls::Sysctls) {
         self.host.follow(sysctls);
         self.program.follow(sysctls);
+    }
+
+    /// The ways through its port are others.
+    pub fn set_routes(&mut self, routes: Vec<Destination>) {
+        self.host.set_routes(routes);
     }
 
     /// What the time of day was when time began, nanoseconds, going round.

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 use wire::MacAddr;
 
+pub use crate::route::Metrics;
+
 /// Nanoseconds on the caller's monotonic clock.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -110,6 +112,8 @@ pub struct Destination {
     pub prefix: u8,
     /// Next hop; `None` when they are on the link.
     pub gateway: Option<IpAddr>,
+    /// What is known of the way.
+    pub metrics: Metrics,
 }
 
 /// What is different on an interface whose addresses a kernel has, too: the kernel answers ARP
@@ -627,6 +631,8 @@ pub struct TcpOptions {
     /// TCP_FASTOPEN of a listener: connections whose data was taken before their handshake was
     /// over; 0 for none.
     pub fast_open_queue: u32,
+    /// What the route says of the path; the stack sees to it.
+    pub path: Metrics,
 }
 
 /// IP_MTU_DISCOVER: what the size of packets follows.
@@ -641,14 +647,27 @@ pub enum PathMtuDiscovery {
     Probe,
 }
 
-impl PathMtuDiscovery {
-    /// Whether what routers say counts.
-    pub fn heeds_routers(self) -> bool {
-        self == Self::Want
-    }
-}
-
 impl TcpOptions {
+    /// Whether what routers say of the path counts.
+    pub fn heeds_routers(&self) -> bool {
+        self.pmtu == PathMtuDiscovery::Want && !self.path.mtu_lock
+    }
+
+    /// Whether routers may cut packets.
+    pub fn may_be_cut(&self) -> bool {
+        match self.pmtu {
+            PathMtuDiscovery::Dont => true,
+            PathMtuDiscovery::Want => self.path.mtu_lock,
+            PathMtuDiscovery::Probe => false,
+        }
+    }
+
+    /// The same for a connection whose route says `metrics`.
+    pub fn on_route(self, metrics: Metrics) -> Self {
+        let congestion = metrics.congestion.unwrap_or(self.congestion);
+        Self { path: metrics, congestion, ..self }
+    }
+
     /// Most bytes of window to offer.
     pub fn window_limit(&self) -> u32 {
         match self.window_clamp {
@@ -694,6 +713,7 @@ impl Default for TcpOptions {
             fast_open: false,
             fast_open_no_cookie: false,
             fast_open_queue: 0,
+            path: Metrics::default(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Which interface and next hop lead to a destination.
 
+mod metrics;
 mod ways;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,6 +11,7 @@ use wire::ipv6::is_link_local;
 use crate::api::{Cidr, InterfaceConfig, InterfaceIndex};
 use crate::neighbor::Times;
 
+pub use metrics::Metrics;
 use ways::Ways;
 
 /// Largest IP packet on the loopback interface: what an IPv4 length field can say.
@@ -26,8 +28,10 @@ pub struct Route {
     pub source: IpAddr,
     /// Whose link address the frame gets.
     pub next_hop: IpAddr,
-    /// Largest IP packet on the interface.
+    /// Largest IP packet, as the interface or the route has it.
     pub mtu: u16,
+    /// What the route says of its paths.
+    pub metrics: Metrics,
     /// Whether the interface cuts large TCP segments itself.
     pub tso: bool,
     /// First and last local port for new connections, where the interface prescribes them.
@@ -152,14 +156,21 @@ impl Interface {
         best.map(|(_, ip)| ip)
     }
 
-    fn route(&self, index: InterfaceIndex, source: IpAddr, next_hop: IpAddr) -> Route {
+    fn route(
+        &self,
+        index: InterfaceIndex,
+        source: IpAddr,
+        next_hop: IpAddr,
+        metrics: Metrics,
+    ) -> Route {
         let config = &self.config;
         let connect_ports = config.shared.map(|shared| shared.connect_ports);
         let (mtu, tso) = match source {
             IpAddr::V4(_) => (config.mtu, config.tso),
             IpAddr::V6(_) => (self.learnt.mtu.unwrap_or(config.mtu).min(config.mtu), config.tso6),
         };
-        Route { interface: index, source, next_hop, mtu, tso, connect_ports }
+        let mtu = metrics.mtu_over(mtu);
+        Route { interface: index, source, next_hop, mtu, metrics, tso, connect_ports }
     }
 }
 
@@ -221,7 +232,7 @@ impl Routes {
         let Some(interface) = self.interfaces.get(usize::from(index.0)) else { return false };
         // The widest there is, if any.
         let widest = interface.ways.to(Ipv6Addr::UNSPECIFIED.into()).last();
-        !interface.learnt.routers.is_empty() || widest.is_some_and(|(prefix, _)| prefix == 0)
+        !interface.learnt.routers.is_empty() || widest.is_some_and(|(prefix, ..)| prefix == 0)
     }
 
     fn all(&self) -> impl Iterator<Item = (InterfaceIndex, &Interface)> {
@@ -265,7 +276,7 @@ impl Routes {
                 }
                 _ => false,
             })?;
-            Some(interface.route(index, own.cidr.address, address))
+            Some(interface.route(index, own.cidr.address, address, Metrics::default()))
         })
     }
 
@@ -278,7 +289,7 @@ impl Routes {
                 None => interface.config.shared.is_none(),
             };
             let source = interface.source(group, group).filter(|_| is_meant)?;
-            Some(interface.route(index, source, group))
+            Some(interface.route(index, source, group, Metrics::default()))
         });
         all.next()
     }
@@ -290,7 +301,8 @@ impl Routes {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        Some(link.route(interface, link.source(group, group).unwrap_or(nobody), group))
+        let source = link.source(group, group).unwrap_or(nobody);
+        Some(link.route(interface, source, group, Metrics::default()))
     }
 
     /// The way to `remote`: ourselves, a neighbour on a link (longest prefix first), or the
@@ -320,6 +332,7 @@ impl Routes {
                 source: remote,
                 next_hop: remote,
                 mtu: LOOPBACK_MTU,
+                metrics: Metrics::default(),
                 tso: false,
                 connect_ports: None,
             });
@@ -329,10 +342,15 @@ impl Routes {
         }
         let mut best: Option<(u8, Route)> = None;
         for (index, interface) in self.all() {
-            let mut consider = |prefix: u8, source: Option<IpAddr>, next_hop: IpAddr| {
-                let longer = best.is_none_or(|(held, _)| prefix > held);
-                if let Some(source) = source.filter(|_| longer) {
-                    best = Some((prefix, interface.route(index, source, next_hop)));
+            let mut consider = |prefix, source: Option<IpAddr>, next_hop, stated: Option<_>| {
+                // What is stated of a link counts more than what its address implies.
+                let is_better = best.is_none_or(|(held, route)| {
+                    let is_more = stated.is_some() && route.interface == index;
+                    prefix > held || prefix == held && is_more
+                });
+                if let Some(source) = source.filter(|_| is_better) {
+                    let metrics = stated.unwrap_or_default();
+                    best = Some((prefix, interface.route(index, source, next_hop, metrics)));
                 }
             };
             for own in interface.usable().filter(|own| contains(&own.cidr, remote)) {
@@ -340,14 +358,15 @@ impl Routes {
                     v4 @ IpAddr::V4(_) => Some(v4),
                     IpAddr::V6(_) => interface.source(remote, remote),
                 };
-                consider(own.cidr.prefix, source, remote);
+                consider(own.cidr.prefix, source, remote, None);
             }
             for cidr in interface.learnt.on_link.iter().filter(|cidr| contains(cidr, remote)) {
-                consider(cidr.prefix, interface.source(remote, remote), remote);
+                consider(cidr.prefix, interface.source(remote, remote), remote, None);
             }
-            for (prefix, gateway) in interface.ways.to(remote) {
+            for (prefix, gateway, metrics) in interface.ways.to(remote) {
                 let next_hop = gateway.unwrap_or(remote);
-                consider(prefix, interface.source(remote, next_hop), next_hop);
+                let source = interface.source(remote, next_hop);
+                consider(prefix, source, next_hop, Some(metrics));
             }
         }
         if let Some((_, found)) = best {
@@ -357,7 +376,8 @@ impl Routes {
             let stated = interface.config.gateway.filter(|one| one.is_ipv4() == remote.is_ipv4());
             let learnt = || interface.learnt.routers.first().map(|router| IpAddr::V6(*router));
             let gateway = stated.or_else(|| learnt().filter(|_| remote.is_ipv6()))?;
-            Some(interface.route(index, interface.source(remote, gateway)?, gateway))
+            let source = interface.source(remote, gateway)?;
+            Some(interface.route(index, source, gateway, Metrics::default()))
         })
     }
 
@@ -367,7 +387,8 @@ impl Routes {
         match remote {
             IpAddr::V6(ip) if is_link_local(ip) && interface != InterfaceIndex::LOOPBACK => {
                 let link = self.interfaces.get(usize::from(interface.0))?;
-                Some(link.route(interface, link.source(remote, remote)?, remote))
+                let source = link.source(remote, remote)?;
+                Some(link.route(interface, source, remote, Metrics::default()))
             }
             _ => self.lookup(remote),
         }
@@ -452,6 +473,7 @@ mod tests {
                     network: "192.0.2.0".parse().unwrap(),
                     prefix,
                     gateway: Some("10.0.0.3".parse().unwrap()),
+                    metrics: Metrics { mtu: 1400, hop_limit: 7, ..Metrics::default() },
                 }],
                 shared: None,
                 ipv6: Ipv6Mode::Static,
@@ -485,6 +507,8 @@ mod tests {
     fn a_route_leads_where_no_closer_one_does() {
         assert_eq!(way("192.0.2.200"), Some((0, "10.0.0.3".into())));
         assert_eq!(way("192.0.2.9"), Some((1, "10.0.0.3".into())));
+        let found = routes().lookup("192.0.2.9".parse().unwrap()).unwrap();
+        assert_eq!((found.mtu, found.metrics.hops()), (1400, Some(7)));
         let mut routes = routes();
         let config = InterfaceConfig {
             routes: Vec::new(),

@@ -322,12 +322,17 @@ impl Stack {
     ) {
         let config = admissible(config);
         let mtu = config.mtu;
-        let before = self.routes.interface(index).map(|interface| interface.mtu);
-        if !self.routes.replace(index, config.clone()) {
-            return;
-        }
-        if before.is_some_and(|before| before != mtu) {
+        let Some(before) = self.routes.interface(index) else { return };
+        let own = |of: &InterfaceConfig| (of.mac, of.mtu, of.ipv6, of.shared);
+        let (mtu_before, is_moved) =
+            (before.mtu, own(before) != own(&config) || before.addresses != config.addresses);
+        self.routes.replace(index, config.clone());
+        if mtu_before != mtu {
             self.tcp.follow_mtu(now, index, mtu);
+        }
+        if !is_moved {
+            // Only routes are other than before; of the own addresses everything is known.
+            return;
         }
         self.autoconf.stop(index);
         self.groups.stop(now, index);
@@ -380,7 +385,9 @@ impl Stack {
     /// (0: it did not say), and the packet that it quotes was found to be ours.
     pub fn on_too_big(&mut self, now: Instant, remote: IpAddr, mtu: u16) {
         let Some(route) = self.routes.lookup(remote) else { return };
-        let _ = self.path_mtus.learn(now, remote, mtu, route.mtu);
+        if !route.metrics.mtu_lock {
+            let _ = self.path_mtus.learn(now, remote, mtu, route.mtu);
+        }
         self.counters.path_mtu_evictions = self.path_mtus.evictions();
     }
 

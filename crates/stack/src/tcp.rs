@@ -68,7 +68,9 @@ pub use tables::Tcp;
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::api::{CongestionKind, InterfaceIndex, Owner, Payload, SocketId, SocketKind, TcpState};
+use crate::api::{
+    CongestionKind, InterfaceIndex, Metrics, Owner, Payload, SocketId, SocketKind, TcpState,
+};
 
 /// A received segment's circumstances.
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +129,8 @@ pub struct PathMtu {
     pub link: u16,
     /// Largest IP packet that reaches the destination, as far as is known.
     pub path: u16,
+    /// What the route says.
+    pub metrics: Metrics,
 }
 
 /// What an ICMP error says about a segment of ours.

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use stack::api::{Cidr, Destination};
+use stack::api::{Cidr, CongestionKind, Destination, Metrics};
 use wire::MacAddr;
 
 const ERROR: u16 = 2;
@@ -172,6 +172,42 @@ fn ip(family: u8, bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
+/// The value of an attribute among several.
+fn attribute(mut rest: &[u8], name: u16) -> Option<&[u8]> {
+    loop {
+        let len = usize::from(half(rest, 0)?);
+        let found = half(rest, 2)?;
+        let value = rest.get(4..len)?;
+        if found & 0x3fff == name {
+            return Some(value);
+        }
+        rest = rest.get(len.next_multiple_of(4)..)?;
+    }
+}
+
+/// RTA_METRICS: numbers (RTAX_*), and the name of a congestion control. One that we do not have is
+/// none.
+fn metrics(all: &[u8]) -> Metrics {
+    let number = |name| attribute(all, name).and_then(|value| word(value, 0)).unwrap_or(0);
+    let short = |name| u16::try_from(number(name)).unwrap_or(u16::MAX);
+    let is_named = |kind: &CongestionKind| {
+        let name = attribute(all, 16).unwrap_or_default();
+        name.split(|byte| *byte == 0).next() == Some(kind.name().as_bytes())
+    };
+    Metrics {
+        mtu: short(2),
+        mtu_lock: number(1) & 1 << 2 != 0,
+        advmss: short(8),
+        initial_cwnd: short(11),
+        initial_rwnd: short(14),
+        // As in the kernel, it counts only where it is locked, as iproute2 says it.
+        rto_min_ms: if number(1) & 1 << 13 != 0 { short(13) } else { 0 },
+        quickack: number(15) != 0,
+        hop_limit: u8::try_from(number(10)).unwrap_or(u8::MAX),
+        congestion: CongestionKind::ALL.into_iter().find(is_named),
+    }
+}
+
 /// The messages in what was received at once.
 pub(super) fn all(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
@@ -186,16 +222,7 @@ pub(super) fn all(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
 impl<'a> Message<'a> {
     /// The value of an attribute behind a fixed part of `fixed` bytes.
     fn attribute(&self, fixed: usize, name: u16) -> Option<&'a [u8]> {
-        let mut rest = self.body.get(fixed..)?;
-        loop {
-            let len = usize::from(half(rest, 0)?);
-            let found = half(rest, 2)?;
-            let value = rest.get(4..len)?;
-            if found & 0x3fff == name {
-                return Some(value);
-            }
-            rest = rest.get(len.next_multiple_of(4)..)?;
-        }
+        attribute(self.body.get(fixed..)?, name)
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -263,8 +290,17 @@ impl<'a> Message<'a> {
                 network: address(1).unwrap_or(everywhere),
                 prefix,
                 gateway: address(5),
+                metrics: self.attribute(12, 8).map(metrics).unwrap_or_default(),
             },
         })
+    }
+
+    /// The hop limit of an interface's IPv6 packets, which a router may have told it:
+    /// IFLA_AF_SPEC, of AF_INET6, IFLA_INET6_CONF, DEVCONF_HOPLIMIT.
+    pub(super) fn link_hop_limit(&self) -> Option<u8> {
+        let families = self.attribute(16, 26).filter(|_| self.kind == NEW_LINK)?;
+        let settings = attribute(attribute(families, INET6.into())?, 2)?;
+        u8::try_from(word(settings, 4)?).ok()
     }
 
     pub(super) fn is_about_neighbors(&self) -> bool {
@@ -310,6 +346,7 @@ mod tests {
                         let _ = (message.route().is_some(), message.neighbor());
                         let _ = (message.rule_priority(), message.link_address());
                         let _ = (message.link_master(), message.link_name());
+                        let _ = message.link_hop_limit();
                     }
                 }
             }

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use client::Session;
 use engine::config::Ipv6Mode;
 use engine::control::exchange::{Answer, Command, SessionKey, Shown};
+use engine::kernel::Facts;
 use engine::session::{SessionSeed, SessionWho};
 use engine::stats::Counters;
-use engine::{Cidr, Limits, PortSetup, Worker, WorkerConfig};
+use engine::{Cidr, Destination, Limits, PortSetup, Worker, WorkerConfig};
 use port::{Gso, GsoKind, Offloads, RxChecksum, RxMeta, TxMeta};
 use shm::control::{FromEngine, InterfaceInfo, Socket, ToEngine, Wait};
 use shm::region::Region;
@@ -91,7 +92,7 @@ impl Host {
             port: Box::new(port),
             addresses,
             gateway: None,
-            routes: Vec::new(),
+            routes: settings.routes.clone(),
             ipv6: if speaks_ipv6 { Ipv6Mode::Static } else { Ipv6Mode::Off },
         };
         let config = WorkerConfig { limits, stack_limits, tcp, seed: [7; 32], index: 0 };
@@ -165,6 +166,19 @@ impl Host {
             }
         });
         found
+    }
+
+    /// Puts other ways through the port in the place of those that there are.
+    pub fn set_routes(&self, routes: Vec<Destination>) {
+        let own = |&(address, prefix): &(IpAddr, u8)| Cidr { address, prefix };
+        let facts = Facts {
+            addresses: self.addresses.iter().map(own).collect(),
+            routes,
+            mtu: self.mtu,
+            mac: Some(MAC),
+            ..Facts::default()
+        };
+        self.command(Command::Interface { port: 0, facts });
     }
 
     /// Whether the port takes frames.

@@ -44,6 +44,7 @@ fn set(tcp: &mut TcpSettings, name: &str, value: &str) -> Option<()> {
         "timestamps" => tcp.timestamps = on,
         "sack" => tcp.sack = on,
         "fastopen" => tcp.fast_open = value.parse().ok()?,
+        "base_mss" => tcp.base_mss = value.parse().ok()?,
         "min_tso_segs" => tcp.tso_segments_min = value.parse().ok()?,
         "fastopen_key" => tcp.fast_open_key = Some(value.parse().ok()?),
         "fastopen_blackhole_timeout_sec" => tcp.fast_open_pause_s = value.parse().ok()?,

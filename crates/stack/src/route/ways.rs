@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::metrics::Metrics;
 use crate::api::Destination;
 
 /// A way with the addresses that it is for.
@@ -14,6 +15,7 @@ struct Way {
     last: u128,
     prefix: u8,
     gateway: Option<IpAddr>,
+    metrics: Metrics,
     /// Place of the next wider one that this one lies in; always a smaller one.
     wider: Option<u32>,
 }
@@ -42,8 +44,9 @@ impl Ways {
             let left = u32::from(width - prefix);
             let rest = 1u128.checked_shl(left).map_or(u128::MAX, |size| size - 1);
             let first = bits(way.network) & !rest;
-            let (last, gateway) = (first | rest, way.gateway);
-            ways[family].push(Way { first, last, prefix, gateway, wider: None });
+            let Destination { gateway, metrics, .. } = *way;
+            let last = first | rest;
+            ways[family].push(Way { first, last, prefix, gateway, metrics, wider: None });
         }
         for ways in &mut ways {
             ways.sort_by_key(|way| (way.first, way.prefix));
@@ -61,9 +64,12 @@ impl Ways {
         Self(ways)
     }
 
-    /// The ways to an address, the longest prefix first: its length, and the next hop if it is not
-    /// the address itself.
-    pub(super) fn to(&self, remote: IpAddr) -> impl Iterator<Item = (u8, Option<IpAddr>)> + '_ {
+    /// The ways to an address, the longest prefix first: its length, the next hop if it is not the
+    /// address itself, and what is known of it.
+    pub(super) fn to(
+        &self,
+        remote: IpAddr,
+    ) -> impl Iterator<Item = (u8, Option<IpAddr>, Metrics)> + '_ {
         let ways = &self.0[usize::from(remote.is_ipv6())];
         let remote = bits(remote);
         let mut at = ways.partition_point(|way| way.first <= remote).checked_sub(1);
@@ -72,7 +78,7 @@ impl Ways {
                 let way = ways.get(place)?;
                 at = way.wider.map(|wider| wider as usize).filter(|wider| *wider < place);
                 if way.last >= remote {
-                    return Some((way.prefix, way.gateway));
+                    return Some((way.prefix, way.gateway, way.metrics));
                 }
             }
             None
@@ -107,7 +113,8 @@ mod tests {
             };
             let prefix = draw(if v6 { 129 } else { 33 }) as u8;
             let gateway = Some(Ipv4Addr::from_bits(draw(1 << 32) as u32).into());
-            Destination { network, prefix, gateway }
+            let metrics = Metrics { initial_cwnd: draw(100) as u16, ..Metrics::default() };
+            Destination { network, prefix, gateway, metrics }
         };
         (0..16 * 1024).map(|_| way()).collect()
     }
@@ -125,7 +132,8 @@ mod tests {
                 let mut expected: Vec<_> = all.iter().filter(network).collect();
                 expected.sort_by_key(|way| std::cmp::Reverse(way.prefix));
                 expected.dedup_by_key(|way| way.prefix);
-                let expected: Vec<_> = expected.iter().map(|w| (w.prefix, w.gateway)).collect();
+                let expected: Vec<_> =
+                    expected.iter().map(|w| (w.prefix, w.gateway, w.metrics)).collect();
                 assert_eq!(ways.to(remote).collect::<Vec<_>>(), expected, "{remote}");
             }
         }
@@ -136,13 +144,14 @@ mod tests {
         // Nothing lies in anything else, and all in one that is wider: the worst that a walk to the
         // next wider one can meet is one step.
         let network = |at: u32| Ipv4Addr::from_bits(0x0a00_0000 + (at << 8)).into();
-        let way = |at, prefix| Destination { network: network(at), prefix, gateway: None };
+        let metrics = Metrics::default();
+        let way = |at, prefix| Destination { network: network(at), prefix, gateway: None, metrics };
         let all: Vec<_> =
             (0..16 * 1024).map(|at| way(at, 26)).chain([way(0, 8), way(0, 0)]).collect();
         let ways = Ways::new(&all);
         assert_eq!(
             ways.to("10.3.7.200".parse().unwrap()).collect::<Vec<_>>(),
-            [(8, None), (0, None)]
+            [(8, None, metrics), (0, None, metrics)]
         );
         let deepest = ways.0[0].iter().map(|way| {
             std::iter::successors(Some(way), |way| Some(&ways.0[0][way.wider? as usize])).count()
@@ -152,7 +161,14 @@ mod tests {
 
     #[test]
     fn a_damaged_table_ends_every_search() {
-        let way = |wider| Way { first: 0, last: 0, prefix: 32, gateway: None, wider: Some(wider) };
+        let way = |wider| Way {
+            first: 0,
+            last: 0,
+            prefix: 32,
+            gateway: None,
+            metrics: Metrics::default(),
+            wider: Some(wider),
+        };
         let ways = Ways([vec![way(0), way(9), way(1)], Vec::new()]);
         assert_eq!(ways.to(Ipv4Addr::LOCALHOST.into()).count(), 0);
     }

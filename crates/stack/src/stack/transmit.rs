@@ -16,7 +16,7 @@ use super::{ArpOut, HEADER_MAX, IpOut, Outgoing, PacketOut, Stack};
 use crate::api::*;
 use crate::ip_options::Options;
 use crate::neighbor::Resolution;
-use crate::route::LOOPBACK_MTU;
+use crate::route::{LOOPBACK_MTU, Route};
 use crate::tcp::{PathMtu, SegmentTx};
 
 /// Most payload that a UDP datagram has: over IPv4 the whole packet is 64 KiB long at most, over
@@ -88,12 +88,15 @@ impl Stack {
             match self.link_address(now, route.interface, route.next_hop) {
                 Resolution::Known(mac) => {
                     let path = self.path_mtus.towards(now, ready.remote, route.mtu);
-                    let mtu = Some(PathMtu { link: route.mtu, path });
+                    let Route { metrics, mtu: link, .. } = route;
+                    let mtu = Some(PathMtu { link, path, metrics });
                     let l4_start = ethernet::HEADER_LEN + ip_header_len(ready.remote);
                     let Some(room) = header.get_mut(l4_start..) else { continue };
                     let Some(segment) = self.tcp.emit(now, ready.handle, mtu, room) else {
                         continue;
                     };
+                    let ttl = segment.ttl.or(metrics.hops());
+                    let segment = SegmentTx { ttl, ..segment };
                     if let Some(frame) = self.finish_segment(interface, mac, &segment, header) {
                         return Some(frame);
                     }
@@ -401,7 +404,7 @@ impl Stack {
         let protocol = Protocol::UDP;
         let pseudo = Sum::pseudo(src, dst, protocol, udp_len).ok_or(RequestError::NoRoute)?;
         let identification = self.identification(src, dst);
-        let ttl = send.ttl.or(is_group.then_some(1));
+        let ttl = send.ttl.or(is_group.then_some(1)).or(route.metrics.hops());
         let tos = send.tos.unwrap_or(0);
         let (may_cut, fragment) = (!cut.not_routers, None);
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
@@ -550,6 +553,7 @@ impl Stack {
             false => self.routes.lookup_back(interface, ip.dst)?,
         };
         let (interface, next_hop) = (route.interface, route.next_hop);
+        let ttl = ip.ttl.or(route.metrics.hops());
         let total: usize = parts.iter().map(|p| p.len()).sum();
         let mtu = route.mtu.saturating_sub(options.len() as u16);
         let whole = usize::from(mtu).saturating_sub(ip_header_len(ip.dst));
@@ -566,7 +570,7 @@ impl Stack {
             copy_range(&parts, sent, bytes);
             let offset = u16::try_from(sent).ok()?;
             let fragment = is_cut.then_some((offset, sent + len < total));
-            let ip = IpOut { identification, fragment, ..*ip };
+            let ip = IpOut { identification, fragment, ttl, ..*ip };
             let options = if offset == 0 { *options } else { options.of_later_fragments() };
             let packet = PacketOut { interface, next_hop, ip, options, start, len: len as u32 };
             if !self.push_out(interface, Outgoing::Packet(packet)) {

@@ -197,7 +197,7 @@ impl Connection<'_> {
             return;
         }
         if hot.phase == Phase::Open && self.cold.prr.is_none() {
-            let least = Window::initial(u32::from(hot.mss)).cwnd;
+            let least = Window::first(hot.mss, &self.cold.options.path).cwnd;
             let used = usage.used.max(least);
             if used < window.cwnd {
                 window.ssthresh = window.ssthresh.max(window.cwnd / 4 * 3);

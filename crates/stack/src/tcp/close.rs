@@ -184,7 +184,8 @@ impl Connection<'_> {
             self.hot.rcv_ceiling = CEILING_MIN;
         }
         self.begin_window(self.cold.advertised_mss());
-        self.hot.window = Window::initial(u32::from(self.hot.mss));
+        self.hot.rtt.set_floor(self.cold.options.path.rto_min_ms);
+        self.hot.window = Window::first(self.hot.mss, &self.cold.options.path);
         // Also when the SYN cannot leave for lack of a neighbour, the attempt ends in time.
         self.restart_retransmit_timer(step.now);
     }
@@ -252,6 +253,8 @@ impl Connection<'_> {
     pub fn abort_with(&mut self, step: &mut Step<'_>, error: TcpError) {
         if self.hot.state != TcpState::SynSent && self.hot.state != TcpState::Closed {
             let opening = self.hot.state == TcpState::SynReceived;
+            // As Linux tells it with every reset of a connection.
+            let window = self.offer_window();
             step.reply = Some(Reply {
                 interface: self.hot.interface,
                 local: self.cold.local.address(),
@@ -261,7 +264,7 @@ impl Connection<'_> {
                 seq: if opening { self.hot.iss + 1 } else { self.hot.seq(self.hot.nxt) },
                 ack: self.hot.ack(self.hot.rcv_nxt),
                 flags: TcpFlags::RST | TcpFlags::ACK,
-                window: 0,
+                window,
                 //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
                 //# Once TSopt has been successfully negotiated, that is both <SYN> and
                 //# <SYN,ACK> contain TSopt, the TSopt MUST be sent in every non-<RST>

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::connection::Phase;
 use super::rate::RateSample;
-use crate::api::{CongestionKind, Instant};
+use crate::api::{CongestionKind, Instant, Metrics};
 
 pub use bbr::Bbr;
 pub use cubic::Cubic;
@@ -45,6 +45,15 @@ impl Window {
     pub fn initial(mss: u32) -> Self {
         let cwnd = (INITIAL_SEGMENTS * mss).min((2 * mss).max(14600));
         Self { cwnd, ssthresh: u32::MAX }
+    }
+
+    /// The initial window of a connection whose route may say one.
+    pub fn first(mss: u16, route: &Metrics) -> Self {
+        let mss = u32::from(mss);
+        match route.initial_cwnd {
+            0 => Self::initial(mss),
+            segments => Self { cwnd: u32::from(segments) * mss, ssthresh: u32::MAX },
+        }
     }
 
     /// Whether the window is below the threshold.

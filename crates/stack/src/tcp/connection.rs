@@ -21,8 +21,9 @@ use super::progress::Chronicle;
 use super::prr::Prr;
 use super::rack::Rack;
 use super::rate::Rate;
+use super::receive::DELAYED_ACK_NS;
 use super::reply::Reply;
-use super::rtt::Rtt;
+use super::rtt::{MILLISECOND, Rtt};
 use super::scoreboard::Scoreboard;
 use super::shape::{Hold, Records};
 use super::signing::SigningKey;
@@ -438,6 +439,11 @@ impl Hot {
         self.rcv_nxt.cast_signed().wrapping_add(i64::from(seq.offset_from(self.ack(self.rcv_nxt))))
     }
 
+    /// How long an acknowledgement may wait for company.
+    pub fn ack_delay_ns(&self) -> u64 {
+        DELAYED_ACK_NS.min(self.rtt.floor_ns().saturating_sub(MILLISECOND))
+    }
+
     /// End of the contiguous stream received.
     pub fn readable(&self) -> u64 {
         self.rcv_nxt - u64::from(self.fin_received)
@@ -552,7 +558,7 @@ impl Connection<'_> {
 /// The truth for the owner.
 pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
     let windows = cold.congestion.windows_at_hand();
-    let window = hot.window.cwnd.max(Window::initial(u32::from(hot.mss)).cwnd);
+    let window = hot.window.cwnd.max(Window::first(hot.mss, &cold.options.path).cwnd);
     let opens_with = cold.fast_open.as_deref().filter(|begun| begun.waits);
     TcpLevels {
         send_room: match opens_with {

@@ -173,6 +173,8 @@ pub struct FastOpen {
     pub with_data: bool,
     /// Bytes that the SYN carried.
     pub syn_bytes: u32,
+    /// It was too big for the path, and goes again without data and cookie.
+    pub plain: bool,
     /// Largest segment that the server takes, as far as is remembered.
     pub mss: u16,
 }
@@ -180,7 +182,15 @@ pub struct FastOpen {
 impl FastOpen {
     /// Of a server that tells a cookie, or nothing.
     pub fn told(cookie: Option<FastOpenCookie>) -> Self {
-        Self { cookie, of: None, waits: false, with_data: false, syn_bytes: 0, mss: 0 }
+        Self {
+            cookie,
+            of: None,
+            waits: false,
+            with_data: false,
+            syn_bytes: 0,
+            plain: false,
+            mss: 0,
+        }
     }
 }
 
@@ -250,7 +260,8 @@ impl Servers {
         mss: u16,
         sent_again: bool,
     ) -> bool {
-        let told = told.filter(|cookie| cookie.len > 0);
+        // As in Linux, what nobody has asked for is not kept.
+        let told = told.filter(|cookie| cookie.len > 0 && begun.cookie.is_some());
         let asked = begun.cookie.filter(|cookie| cookie.len == 0);
         // Asked for a cookie and got none: the other form of the option is tried next time.
         let tried = match asked {
@@ -296,7 +307,7 @@ impl Cold {
     /// Bytes of data that a SYN takes along, beside all options.
     pub fn syn_room(&self, begun: &FastOpen) -> u32 {
         let known = if begun.mss == 0 { u16::MAX } else { begun.mss };
-        u32::from(self.advertised_mss().min(known)).saturating_sub(OPTIONS_MAX)
+        u32::from(self.mss_most().min(known)).saturating_sub(OPTIONS_MAX)
     }
 }
 
@@ -321,7 +332,7 @@ impl Connection<'_> {
         //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
         //# If the FastOpened flag is set, the server MUST follow [RFC5681] (based on [RFC3390]) to
         //# set the initial congestion window for sending more data packets.
-        self.hot.window = Window::initial(u32::from(self.hot.mss));
+        self.hot.window = Window::first(self.hot.mss, &self.cold.options.path);
         self.apply(step, Input::AckOfSyn);
         // What the sink refuses is not acknowledged, and comes again.
         let _ = self.on_payload(step, segment, 0, rx, sink);
@@ -374,9 +385,8 @@ impl Connection<'_> {
 
     /// Bytes of data that the SYN takes along: as much as a segment holds beside all options.
     pub fn syn_payload(&self) -> u32 {
-        let Some(begun) = self.cold.fast_open.as_ref().filter(|begun| begun.with_data) else {
-            return 0;
-        };
+        let may = |begun: &&Box<FastOpen>| begun.with_data && !begun.plain;
+        let Some(begun) = self.cold.fast_open.as_ref().filter(may) else { return 0 };
         if self.hot.state != TcpState::SynSent || self.cold.retries > 0 {
             return 0;
         }
@@ -395,7 +405,7 @@ impl Connection<'_> {
     //# reasons.
     pub fn syn_cookie(&self) -> Option<FastOpenCookie> {
         let begun = self.cold.fast_open.as_ref().filter(|_| self.cold.retries == 0)?;
-        begun.cookie
+        begun.cookie.filter(|_| !begun.plain)
     }
 
     /// What the server's SYN and ACK says to a SYN that began with `begun`.
@@ -419,15 +429,35 @@ impl Connection<'_> {
         if begun.syn_bytes == 0 {
             return;
         }
-        // What is not acknowledged is sent anew, as if it never had been.
         let acked = segment.header.ack.since(self.hot.iss + 1).min(begun.syn_bytes);
         self.hot.una = u64::from(acked);
-        self.hot.nxt = self.hot.una;
+        self.hot.nxt = u64::from(begun.syn_bytes);
         self.cold.syn_data = acked == begun.syn_bytes;
         if self.cold.syn_data {
             shared.counters.fast_open_active += 1;
-        } else {
-            shared.counters.fast_open_active_failed += 1;
+            return;
+        }
+        shared.counters.fast_open_active_failed += 1;
+        // What is not acknowledged was sent and is lost.
+        let (start, end, mss) = (self.hot.una, self.hot.nxt, self.hot.mss);
+        let snapshot = self.account_for_sending(step.now);
+        self.cold.scoreboard.on_sent(start, end, step.now.0, snapshot, mss);
+        self.cold.scoreboard.lose_longer_than(0);
+        self.cold.rto_at = step.now.0.saturating_add(self.hot.rtt.rto_ns());
+        self.repair_uncongested(step);
+    }
+
+    /// The SYN was too big for the path: another goes without data, at once, as in Linux.
+    pub fn shrink_syn(&mut self, step: &mut Step<'_>) {
+        if self.hot.state == TcpState::SynSent
+            && let Some(begun) = &mut self.cold.fast_open
+            && begun.syn_bytes > 0
+            && !std::mem::replace(&mut begun.plain, true)
+        {
+            self.hot.syn_due = true;
+            self.cold.retransmits = self.cold.retransmits.wrapping_add(1);
+            step.shared.counters.retransmits += 1;
+            step.ready = true;
         }
     }
 }

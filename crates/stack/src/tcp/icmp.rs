@@ -61,7 +61,7 @@ impl Connection<'_> {
             IcmpError::Protocol => self.on_unreachable(step, TcpError::Protocol),
             IcmpError::TooBig { mtu } => {
                 // One that makes nothing smaller says nothing, or is a lie.
-                let heeds = self.cold.options.pmtu.heeds_routers();
+                let heeds = self.cold.options.heeds_routers();
                 if !heeds || !self.on_too_big(step, mtu) {
                     return Err(DropReason::IcmpInvalid);
                 }

@@ -12,13 +12,11 @@ use super::PathMtu;
 use super::connection::{Cold, Connection, NEVER, Phase, Step};
 use super::frto::Frto;
 use super::rtt::SECOND;
-use crate::api::Instant;
+use crate::api::{Instant, TcpOptions};
 use crate::path_mtu::reduced;
 
 /// Timeouts in a row after which a black hole is suspected (tcp_retries1).
 pub const RETRIES_SUSPICIOUS: u8 = 3;
-/// Where a search begins, and what it goes below only by halves (tcp_base_mss).
-const MSS_BASE: u16 = 1024;
 /// Smallest segments that a black hole leads to (tcp_mtu_probe_floor).
 const MSS_FLOOR: u16 = 48;
 /// A search that is this near is over (tcp_probe_threshold).
@@ -46,6 +44,8 @@ pub struct Search {
     low: u16,
     /// Larger ones do not.
     high: u16,
+    /// How large those are that are sent.
+    size: u16,
     probe: Option<Probe>,
     /// When it is begun again.
     again_at: u64,
@@ -57,7 +57,8 @@ impl Cold {
         if self.remote.is_ipv4() { 40 } else { 60 }
     }
 
-    /// The MSS option we send: what fits the interface, unless TCP_MAXSEG says less.
+    /// The MSS option we send: what fits the interface, or what the route says, unless TCP_MAXSEG
+    /// says less.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
     //# The MSS value to be sent in an MSS Option should be equal to the
     //# effective MTU minus the fixed IP and TCP headers.
@@ -65,7 +66,18 @@ impl Cold {
     //# where MMS_R is the maximum size for a transport-layer message that can be received (and
     //# reassembled at the IP layer) (MUST-67).
     pub fn advertised_mss(&self) -> u16 {
-        let most = self.mtu.saturating_sub(self.fixed_headers()).max(88);
+        match self.options.path.advmss {
+            0 => self.mss_most(),
+            advmss => self.at_most_maxseg(advmss),
+        }
+    }
+
+    /// The longest segments that the path takes, unless TCP_MAXSEG says less.
+    pub fn mss_most(&self) -> u16 {
+        self.at_most_maxseg(self.mtu.saturating_sub(self.fixed_headers()).max(88))
+    }
+
+    fn at_most_maxseg(&self, most: u16) -> u16 {
         match self.options.maxseg {
             0 => most,
             maxseg => most.min(maxseg),
@@ -89,9 +101,10 @@ impl Connection<'_> {
         self.cold.fixed_headers() + self.option_bytes()
     }
 
-    /// The largest packet that a search may find: what the path is said to take, and the peer.
+    /// The largest packet that a search may find: what the peer takes.
     fn ceiling(&self) -> u16 {
-        self.cold.advertised_mss().min(self.cold.peer_mss).saturating_add(self.cold.fixed_headers())
+        let mss = self.cold.at_most_maxseg(self.cold.peer_mss);
+        mss.saturating_add(self.cold.fixed_headers())
     }
 
     /// The largest packet to send: what the path is known to take, or what a search has found.
@@ -104,7 +117,7 @@ impl Connection<'_> {
     //# local link MTU).
     pub fn packet_max(&self) -> u16 {
         let known = self.cold.search.as_ref();
-        known.map_or(self.cold.mtu, |search| search.low.min(self.cold.mtu))
+        known.map_or(self.cold.mtu, |search| search.size.min(self.cold.mtu))
     }
 
     /// The path takes packets of `mtu` bytes, as far as is known when something is to be sent.
@@ -123,9 +136,14 @@ impl Connection<'_> {
     //= https://www.rfc-editor.org/rfc/rfc8201#section-5.5
     //# Subsequent segments, when transmitted for the first time, should be no larger than allowed
     //# by the Path MTU.
-    pub fn on_path(&mut self, known: PathMtu) {
-        let heeds = self.cold.options.pmtu.heeds_routers();
-        let mtu = if heeds { known.path } else { known.link };
+    pub fn on_path(&mut self, step: &mut Step<'_>, known: PathMtu) {
+        if self.cold.options.path != known.metrics {
+            // The kernel's routing table has changed. Which congestion control there is, is settled.
+            let options = TcpOptions { path: known.metrics, ..*self.cold.options };
+            self.cold.options = step.shared.options.follow(options);
+            self.hot.rtt.set_floor(known.metrics.rto_min_ms);
+        }
+        let mtu = if self.cold.options.heeds_routers() { known.path } else { known.link };
         if mtu != self.cold.mtu {
             self.cold.mtu = mtu;
             //= https://www.rfc-editor.org/rfc/rfc8899#section-3
@@ -153,7 +171,9 @@ impl Connection<'_> {
         if mtu < self.cold.mtu {
             self.shrink_mtu(step, mtu);
         } else {
-            self.on_path(PathMtu { link: mtu, path: mtu });
+            let metrics = self.cold.options.path;
+            let mtu = metrics.mtu_over(mtu);
+            self.on_path(step, PathMtu { link: mtu, path: mtu, metrics });
         }
     }
 
@@ -191,14 +211,21 @@ impl Connection<'_> {
         let was = self.hot.mss;
         self.cold.mtu = mtu;
         self.update_mss();
-        if self.hot.is_opening() || self.hot.flight() == 0 || self.hot.mss >= was {
+        if self.hot.is_opening() {
+            self.shrink_syn(step);
+            return;
+        }
+        if self.hot.flight() == 0 || self.hot.mss >= was {
             return;
         }
         // As Linux (tcp_simple_retransmit): what was not longer has got through.
-        if !self.cold.scoreboard.lose_longer_than(self.hot.mss.into()) {
-            return;
+        if self.cold.scoreboard.lose_longer_than(self.hot.mss.into()) {
+            self.repair_uncongested(step);
         }
-        // Not a sign of congestion: the window stays.
+    }
+
+    /// What counts as lost is sent again. It is no sign of congestion: the window stays.
+    pub fn repair_uncongested(&mut self, step: &mut Step<'_>) {
         self.hot.phase = Phase::Recovery;
         self.hot.timed_at = NEVER;
         self.cold.recover = self.hot.nxt;
@@ -214,20 +241,27 @@ impl Connection<'_> {
     //= https://www.rfc-editor.org/rfc/rfc8899#section-4.3
     //# Black hole detection is triggered by an indication that the network
     //# path could be unable to support the current PLPMTU size.
-    pub fn suspect_black_hole(&mut self, now: Instant) {
+    pub fn suspect_black_hole(&mut self, now: Instant, base: u16) {
         let headers = self.headers();
-        let base = MSS_BASE.saturating_add(headers);
+        let mss = match &self.cold.search {
+            None => base,
+            Some(search) => (search.low.saturating_sub(headers) / 2).min(base).max(MSS_FLOOR),
+        };
+        self.search_from(now, mss.saturating_add(headers), true);
+    }
+
+    /// The search begins with the connection: as in Linux, who has opened it sends small packets
+    /// until larger ones are found, and who was called those that the path is said to take.
+    pub fn search_always(&mut self, now: Instant, base: u16, opened: bool) {
+        self.search_from(now, base.saturating_add(self.headers()), opened);
+    }
+
+    fn search_from(&mut self, now: Instant, low: u16, is_small: bool) {
         let again_at = now.0.saturating_add(AGAIN_NS);
         let high = self.ceiling();
-        let low = match &self.cold.search {
-            None => base,
-            Some(search) => {
-                let half = search.low.saturating_sub(headers) / 2;
-                half.clamp(MSS_FLOOR, MSS_BASE).saturating_add(headers)
-            }
-        };
-        let low = low.min(high);
-        self.cold.search = Some(Box::new(Search { low, high, probe: None, again_at }));
+        let low = low.min(high).min(self.cold.mtu);
+        let size = if is_small { low } else { self.cold.mtu };
+        self.cold.search = Some(Box::new(Search { low, high, size, probe: None, again_at }));
         self.update_mss();
     }
 
@@ -248,14 +282,15 @@ impl Connection<'_> {
     pub fn probe_bytes(&self) -> Option<u64> {
         let hot = &*self.hot;
         let search = self.cold.search.as_deref()?;
+        let high = search.high.min(self.cold.mtu);
         let may = search.probe.is_none()
-            && search.high > search.low.saturating_add(NEAR)
+            && high > search.low.saturating_add(NEAR)
             && hot.phase == Phase::Open
             && self.cold.scoreboard.sacked_bytes() == 0;
         if !may {
             return None;
         }
-        let middle = search.low + (search.high - search.low) / 2;
+        let middle = search.low.midpoint(high);
         let bytes = u64::from(middle.saturating_sub(self.headers()));
         let mss = u64::from(hot.mss);
         let needed = bytes + SEGMENTS_BESIDE * mss;
@@ -310,6 +345,7 @@ impl Connection<'_> {
         let Some(search) = &mut self.cold.search else { return };
         if let Some(probe) = search.probe.take_if(|probe| probe.end <= una) {
             search.low = search.low.max(probe.mtu);
+            search.size = search.low;
             search.again_at = now.0.saturating_add(AGAIN_NS);
         } else if search.high > high || now.0 >= search.again_at {
             search.high = high;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::api::TcpOptions;
+use crate::api::{Metrics, TcpOptions};
 
 /// Options, kept once for all connections that have the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,17 @@ impl SharedOptions {
             self.0 = Arc::new(options);
         }
         self.clone()
+    }
+}
+
+impl SharedOptions {
+    /// Those of `listener` for a connection over a route that says `metrics`; without memory of its
+    /// own where `self` is equal already, or the route says nothing.
+    pub fn on_route(&mut self, listener: &Self, metrics: Metrics) -> Self {
+        match metrics == Metrics::default() {
+            true => listener.clone(),
+            false => self.follow(listener.0.on_route(metrics)),
+        }
     }
 }
 

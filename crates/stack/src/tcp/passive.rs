@@ -167,7 +167,7 @@ impl Tcp {
         iss: SeqNumber,
     ) -> Result<u32, DropReason> {
         let entry = self.listeners.listener(listener).ok_or(DropReason::TcpNoSocket)?;
-        let options = entry.options.clone();
+        let options = self.shared.options.on_route(&entry.options, route.metrics);
         let key = entry.key_of(remote).cloned().map(Box::new);
         let index = self.allocate().ok_or(DropReason::TcpTableFull)?;
         let mut cold = Cold::new(local, remote, options, route.mtu);
@@ -200,7 +200,7 @@ impl Tcp {
     ) -> Result<(), DropReason> {
         let entry = self.listeners.listener_mut(listener).ok_or(DropReason::TcpNoSocket)?;
         entry.overflowed_at = Some(now);
-        let options = entry.options.clone();
+        let options = self.shared.options.on_route(&entry.options, route.metrics);
         let Ends { local, remote } = ends;
         let key = entry.key_of(remote).cloned().map(Box::new);
         let settings = self.shared.settings;

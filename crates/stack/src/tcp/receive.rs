@@ -270,7 +270,7 @@ impl Connection<'_> {
         //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
         //# As specified in [RFC3390], the SYN/ACK and the acknowledgment of the SYN/ACK MUST NOT
         //# increase the size of the congestion window.
-        hot.window = super::congestion::Window::initial(u32::from(hot.mss));
+        hot.window = super::congestion::Window::first(hot.mss, &self.cold.options.path);
         self.cold.chronicle.delivered += 1;
         self.cold.chronicle.stands_since_ms = super::progress::millis(step.now.0);
         //= https://www.rfc-editor.org/rfc/rfc6928#section-2
@@ -293,7 +293,8 @@ impl Connection<'_> {
         self.stop_send_timer();
         self.start_algorithm(step.now, &step.shared.settings);
         if step.shared.settings.mtu_probing == MtuProbing::Always {
-            self.suspect_black_hole(step.now);
+            let opened = self.cold.listener.is_none() && !self.hot.syn_unacked;
+            self.search_always(step.now, step.shared.settings.base_mss, opened);
         }
         step.shared.counters.established += 1;
     }
@@ -646,7 +647,7 @@ impl Connection<'_> {
             return;
         }
         hot.acks_owed = 0;
-        hot.ack_at = hot.ack_at.min(step.now.0.saturating_add(DELAYED_ACK_NS));
+        hot.ack_at = hot.ack_at.min(step.now.0.saturating_add(hot.ack_delay_ns()));
     }
 
     /// The peer says that what ends with `pointer` is urgent. As Linux: the byte before the pointer
@@ -793,14 +794,14 @@ impl Connection<'_> {
         //# segment, other than to update the offered window as the receiving
         //# application consumes new data
         let second_segment = unacked > u64::from(hot.rcv_mss);
-        let quick = hot.quick > 0 && !hot.interactive;
+        let quick = hot.quick > 0 && !hot.interactive || self.cold.options.path.quickack;
         if had_gap || ((second_segment || quick) && !self.awaits_reading()) {
             self.owe_ack(step);
         } else if self.hot.ack_at == NEVER {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
             //# in particular, the delay MUST be
             //# less than 0.5 seconds (MUST-40).
-            self.hot.ack_at = step.now.0.saturating_add(DELAYED_ACK_NS);
+            self.hot.ack_at = step.now.0.saturating_add(self.hot.ack_delay_ns());
         }
     }
 

@@ -48,7 +48,7 @@ impl Tcp {
         let Shared { servers, settings, .. } = &self.shared;
         let begun = servers.begin(now, remote.ip(), &options, settings.fast_open);
         let waits = begun.is_some_and(|begun| begun.waits);
-        let options = self.shared.options.follow(options);
+        let options = self.shared.options.follow(options.on_route(route.metrics));
         let mut cold = Cold::new(local, remote, options, route.mtu);
         cold.fast_opened = begun.is_some();
         cold.fast_open = begun.map(Box::new);

@@ -27,6 +27,8 @@ pub struct Rtt {
     rttvar_us: u32,
     /// Ceiling of the timeout, in units of 2 ms.
     ceiling: u16,
+    /// Least variance part, milliseconds; 0 for [`RTO_NS_MIN`].
+    floor_ms: u16,
     /// Doublings since the last measurement.
     backoff: u8,
     known: Known,
@@ -53,7 +55,8 @@ impl Rtt {
     pub fn limited_to(most_ms: u32) -> Self {
         let most_ms = most_ms.clamp(*CEILINGS_MS.start(), *CEILINGS_MS.end());
         let ceiling = (most_ms / 2) as u16;
-        Self { srtt_us: 0, rttvar_us: 0, ceiling, backoff: 0, known: Known::Nothing }
+        let known = Known::Nothing;
+        Self { srtt_us: 0, rttvar_us: 0, ceiling, floor_ms: 0, backoff: 0, known }
     }
 
     /// The longest timeout, nanoseconds.
@@ -139,13 +142,26 @@ impl Rtt {
     pub fn rto_ns(&self) -> u64 {
         let base = match self.known {
             Known::Measurements => {
-                let variance = (4 * u64::from(self.rttvar_us) * 1000).max(RTO_NS_MIN);
+                let variance = (4 * u64::from(self.rttvar_us) * 1000).max(self.floor_ns());
                 u64::from(self.srtt_us) * 1000 + variance
             }
             Known::HandshakeTimeout => 3 * SECOND,
             Known::Nothing => RTO_NS_INITIAL,
         };
         base.saturating_mul(1 << u64::from(self.backoff.min(32))).min(self.most_ns())
+    }
+
+    /// A route says how long the variance part is at the least; 0 for what it is for all.
+    pub fn set_floor(&mut self, floor_ms: u16) {
+        self.floor_ms = floor_ms;
+    }
+
+    /// The least variance part, which also bounds how long acknowledgements are awaited.
+    pub fn floor_ns(&self) -> u64 {
+        match self.floor_ms {
+            0 => RTO_NS_MIN,
+            floor => u64::from(floor) * MILLISECOND,
+        }
     }
 
     /// Smoothed round-trip time in nanoseconds, once measured.

@@ -7,7 +7,7 @@ use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
 use super::frto::Frto;
 use super::progress::millis;
 use super::settings::TcpSettings;
-use crate::api::{Instant, PathMtuDiscovery, Payload, TcpState};
+use crate::api::{Instant, Payload, TcpState};
 
 /// The next segment to send, decided and not yet made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,8 +183,11 @@ impl Connection<'_> {
             Payload::Stream { len, .. } => gso_bytes.map_or(len, u32::from),
             _ => 1,
         };
+        let small_end = self.hot.small_end;
         self.on_sent(step, next, u16::try_from(unit).unwrap_or(u16::MAX));
         if let Some((start, end)) = probe {
+            // Nagle's algorithm waits for no probe, as in Linux.
+            self.hot.small_end = small_end;
             self.on_probe_sent(step, start, end);
         }
         Some(SegmentTx {
@@ -198,7 +201,7 @@ impl Connection<'_> {
             //= https://www.rfc-editor.org/rfc/rfc8899#section-3
             //# In IPv4, a probe packet MUST be sent with the Don't Fragment (DF) bit set in the IP
             //# header and without network layer endpoint fragmentation.
-            dont_fragment: self.cold.options.pmtu != PathMtuDiscovery::Dont,
+            dont_fragment: !self.cold.options.may_be_cut(),
             unsigned,
         })
     }
@@ -576,7 +579,7 @@ impl Connection<'_> {
         if idle <= rto {
             return false;
         }
-        let restart = Window::initial(u32::from(hot.mss)).cwnd;
+        let restart = Window::first(hot.mss, &self.cold.options.path).cwnd;
         let window = &mut hot.window;
         if window.cwnd > restart {
             window.ssthresh = window.ssthresh.max(window.cwnd / 4 * 3);
@@ -654,7 +657,7 @@ impl Connection<'_> {
     //# receiver, and must not send any segment larger than this MSS, regardless of the PMTU.
     pub fn update_mss(&mut self) {
         let packet = self.packet_max().saturating_sub(self.cold.fixed_headers());
-        let mss = self.cold.advertised_mss().min(self.cold.peer_mss).min(packet);
+        let mss = self.cold.mss_most().min(self.cold.peer_mss).min(packet);
         self.hot.mss = mss.saturating_sub(self.option_bytes()).max(32);
     }
 

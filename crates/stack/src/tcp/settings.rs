@@ -16,6 +16,8 @@ pub struct TcpSettings {
     /// When the path MTU is searched for without help from routers, as `tcp_mtu_probing`; the one
     /// default that is not the kernel's, which has it off.
     pub mtu_probing: MtuProbing,
+    /// Where the search begins, as `tcp_base_mss`; it goes below that only by halves.
+    pub base_mss: u16,
     /// Offers and accepts selective acknowledgements (RFC 2018), as `tcp_sack`.
     pub sack: bool,
     /// Offers and accepts scaled windows (RFC 7323), as `tcp_window_scaling`.
@@ -83,6 +85,7 @@ impl Default for TcpSettings {
         Self {
             timestamps: true,
             mtu_probing: MtuProbing::default(),
+            base_mss: 1024,
             sack: true,
             window_scaling: true,
             receive_initial: 128 << 10,

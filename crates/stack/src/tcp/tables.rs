@@ -308,7 +308,7 @@ impl Tcp {
         let index = self.live(handle)?;
         self.with(now, index, |connection, step| {
             if let Some(mtu) = mtu {
-                connection.on_path(mtu);
+                connection.on_path(step, mtu);
             }
             let segment = connection.emit(step, header);
             if connection.has_something_to_send(now) {

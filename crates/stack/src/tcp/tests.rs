@@ -10,6 +10,7 @@ mod hostile;
 mod mtu;
 mod options;
 mod pair;
+mod paths;
 mod peer;
 mod receiving;
 mod recovering;

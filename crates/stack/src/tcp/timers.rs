@@ -141,7 +141,7 @@ impl Connection<'_> {
             let is_suspicious = self.cold.retries >= RETRIES_SUSPICIOUS && self.hot.snd_wnd > 0;
             if is_suspicious && probing != MtuProbing::Off {
                 step.shared.counters.black_holes += 1;
-                self.suspect_black_hole(now);
+                self.suspect_black_hole(now, step.shared.settings.base_mss);
             }
             self.enter_loss(step);
         }

@@ -8,11 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::congestion::Algorithm;
 use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
 use super::intervals::Range;
-use super::rtt::{MILLISECOND, RTO_NS_MIN, SECOND};
+use super::rtt::{MILLISECOND, SECOND};
 use crate::api::Instant;
 
-/// What a peer may take to acknowledge a single segment, as Linux allows it.
-const ACK_DELAY_NS_MAX: u64 = RTO_NS_MIN;
 /// Beyond two round trips, for what timers and interrupts add (Linux's TCP_TIMEOUT_MIN).
 const MARGIN_NS: u64 = 2 * MILLISECOND;
 
@@ -72,7 +70,8 @@ impl Connection<'_> {
         //# Second, when there is no SRTT estimate available, the PTO SHOULD be 1 second.
         let Some(srtt_ns) = self.hot.rtt.srtt_ns() else { return SECOND };
         let is_single = self.hot.flight() <= u64::from(self.hot.mss);
-        2 * srtt_ns + if is_single { ACK_DELAY_NS_MAX } else { MARGIN_NS }
+        // What a peer may take to acknowledge a single segment, as Linux allows it.
+        2 * srtt_ns + if is_single { self.hot.rtt.floor_ns() } else { MARGIN_NS }
     }
 
     /// The probe timer ran out.

@@ -213,9 +213,12 @@ impl Connection<'_> {
         self.hot.rcv_ratio = (len * 256 / true_size(len)).clamp(1, 255) as u8;
     }
 
-    /// The window that is offered first, in whole segments of `mss` bytes.
+    /// The window that is offered first, in whole segments of `mss` bytes, and in no more than the
+    /// route says.
     pub fn begin_window(&mut self, mss: u16) {
-        let whole = first_window(share(self.hot), mss);
+        let stated = self.cold.options.path.initial_rwnd;
+        let most = if stated == 0 { u32::MAX } else { u32::from(stated) * u32::from(mss) };
+        let whole = first_window(share(self.hot), mss).min(most);
         self.cold.tuning.threshold = whole.min(clamp(self.hot, self.cold));
         self.hot.rcv_edge = u64::from(self.cold.tuning.threshold.min(65535));
     }
@@ -247,12 +250,15 @@ impl Connection<'_> {
         u64::from(space(self.hot, self.cold)).saturating_sub(held)
     }
 
-    /// The window of a SYN, which is never scaled.
+    /// The window of a SYN, which is never scaled. It counts from what is acknowledged with it: data
+    /// of the peer's SYN takes nothing of it, as in Linux.
     //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
     //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT
     //# be scaled.
-    pub fn syn_window(&self) -> u16 {
-        self.cold.tuning.threshold.min(65535) as u16
+    pub fn syn_window(&mut self) -> u16 {
+        let window = self.cold.tuning.threshold.min(65535);
+        self.hot.rcv_edge = self.hot.rcv_edge.max(self.hot.rcv_nxt + u64::from(window));
+        window as u16
     }
 
     /// The window of the next segment; moves the right edge, never back.

@@ -111,8 +111,10 @@ impl Host {
 
     /// What the way to `remote` carries.
     pub fn mtu_towards(&self, now: Instant, remote: IpAddr) -> Option<PathMtu> {
-        let link = self.routes.lookup(remote).map_or(1500, |route| route.mtu);
-        Some(PathMtu { link, path: self.paths.towards(now, remote, link) })
+        let route = self.routes.lookup(remote);
+        let link = route.map_or(1500, |route| route.mtu);
+        let metrics = route.map_or(Metrics::default(), |route| route.metrics);
+        Some(PathMtu { link, path: self.paths.towards(now, remote, link), metrics })
     }
 
     pub fn write(&mut self, now: Instant, id: SocketId, bytes: &[u8]) {

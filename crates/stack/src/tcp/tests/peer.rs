@@ -81,6 +81,23 @@ impl Peer {
         peer
     }
 
+    /// Our SYN over a route that says `metrics`.
+    pub fn asking_over(metrics: Metrics, offer: Offer) -> Self {
+        let mut peer = Self::bare(offer);
+        peer.route(metrics);
+        peer.ask(TcpOptions::default());
+        peer
+    }
+
+    /// The route to the peer says `metrics` from now on.
+    pub fn route(&mut self, metrics: Metrics) {
+        let config = self.host.routes.interface(INTERFACE).expect("an interface").clone();
+        let network = self.remote.ip();
+        let way = Destination { network, prefix: 32, gateway: None, metrics };
+        let config = InterfaceConfig { routes: vec![way], ..config };
+        assert!(self.host.routes.replace(INTERFACE, config));
+    }
+
     /// With other settings than usual; our SYN beside it.
     pub fn asking(settings: TcpSettings, options: TcpOptions) -> (Self, String) {
         let mut peer = Self::bare(PLAIN);
