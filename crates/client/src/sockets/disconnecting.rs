@@ -17,7 +17,7 @@ impl Sockets {
     /// Ends a connection with a reset, as the kernel's tcp_disconnect does, and leaves a socket that
     /// can be connected anew. An address that was bound, or inherited from a listener, stays.
     pub(super) fn disconnect(
-        &self,
+        &'static self,
         era: &Era,
         socket: &Arc<Socket>,
         connection: &Connection,

@@ -75,7 +75,7 @@ impl Socket {
     pub fn interests(&self) -> Vec<(Arc<Epoll>, RawFd, EpollEvent)> {
         let of = |watch: &Watch| match watch {
             Watch::Epoll(epoll, interest) => Some((epoll.clone(), interest.fd, interest.event())),
-            Watch::Thread(_) => None,
+            Watch::Thread(_) | Watch::Owner(..) => None,
         };
         self.watches().iter().filter_map(of).collect()
     }

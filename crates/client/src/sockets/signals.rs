@@ -97,6 +97,19 @@ pub(super) struct SocketOwner {
     bits: AtomicU32,
 }
 
+impl SocketOwner {
+    /// Whom a socket that is disconnected tells of the next connection.
+    pub fn disconnected(&self) -> Self {
+        Self {
+            kind: AtomicU8::new(self.kind.load(Ordering::Relaxed)),
+            id: AtomicI32::new(self.id.load(Ordering::Relaxed)),
+            signal: AtomicI32::new(self.signal.load(Ordering::Relaxed)),
+            asynchronous: AtomicBool::new(self.asynchronous.load(Ordering::Relaxed)),
+            ..Self::default()
+        }
+    }
+}
+
 /// A thread waits for data of a connection.
 pub(super) struct Waiting<'a> {
     owner: &'a SocketOwner,

@@ -177,6 +177,7 @@ impl Socket {
             keys: Mutex::new(held(self.keys.lock()).clone()),
             options: Mutex::new(held(self.options.lock()).clone()),
             bound: AtomicBool::new(self.bound.load(Ordering::Relaxed)),
+            owner: self.owner.disconnected(),
             ..Self::new(self.v6, true, self.is_nonblocking())
         }
     }

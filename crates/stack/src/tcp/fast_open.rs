@@ -385,8 +385,8 @@ impl Connection<'_> {
 
     /// Bytes of data that the SYN takes along: as much as a segment holds beside all options.
     pub fn syn_payload(&self) -> u32 {
-        let may = |begun: &&Box<FastOpen>| begun.with_data && !begun.plain;
-        let Some(begun) = self.cold.fast_open.as_ref().filter(may) else { return 0 };
+        let may = |begun: &&FastOpen| begun.with_data && !begun.plain;
+        let Some(begun) = self.cold.fast_open.as_deref().filter(may) else { return 0 };
         if self.hot.state != TcpState::SynSent || self.cold.retries > 0 {
             return 0;
         }
@@ -438,7 +438,9 @@ impl Connection<'_> {
             return;
         }
         shared.counters.fast_open_active_failed += 1;
-        // What is not acknowledged was sent and is lost.
+        // What is not acknowledged was sent and is lost; as in Linux it keeps to itself when it is
+        // sent again.
+        self.end_record(step, self.hot.nxt);
         let (start, end, mss) = (self.hot.una, self.hot.nxt, self.hot.mss);
         let snapshot = self.account_for_sending(step.now);
         self.cold.scoreboard.on_sent(start, end, step.now.0, snapshot, mss);

@@ -17,7 +17,7 @@ fn a_route_says_how_connections_begin() {
         ..Metrics::default()
     };
     let mut peer = Peer::asking_over(metrics, ETHERNET);
-    let (header, options) = peer.last.clone().unwrap();
+    let (header, options) = peer.last.unwrap();
     assert_eq!((options.mss, header.window), (Some(600), 4 * 600));
     peer.wait(10);
     peer.send("S. 0:0 ack 1");
@@ -40,7 +40,7 @@ fn a_listeners_connections_begin_as_their_route_says() {
     peer.route(metrics);
     peer.send("S 0:0");
     peer.learn_iss();
-    let (header, options) = peer.last.clone().unwrap();
+    let (header, options) = peer.last.unwrap();
     assert_eq!((options.mss, header.window), (Some(1300), 2 * 1300));
     peer.send(". 1:1 ack 1");
     peer.id = peer.host.tcp.accept(peer.listener.unwrap()).unwrap().expect("accepted").id;
