@@ -48,8 +48,14 @@ impl Surroundings {
         // What the command line says comes last and counts more, as for packetdrill.
         options.extend(arguments.iter().filter_map(|argument| option(argument)));
         // As the device that packetdrill makes for the kernel does.
-        let mut new =
-            Self { before: kernel_settings(), options, tso: true, stuck: false, paced: false, device: None };
+        let mut new = Self {
+            before: kernel_settings(),
+            options,
+            tso: true,
+            stuck: false,
+            paced: false,
+            device: None,
+        };
         let (prefix, remote) = match new.is_v6() {
             true => ("48", "2001:db8::1"),
             false => ("16", "192.0.2.1"),
