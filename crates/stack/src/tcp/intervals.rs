@@ -23,6 +23,9 @@ impl Range {
 /// a flight of 370 KB; beyond it the farthest range is forgotten, which costs a retransmission.
 pub const RANGES_MAX: usize = 128;
 
+/// Ranges that are remembered by when they came.
+const NEWEST_MAX: usize = 6;
+
 /// What became of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Insertion {
@@ -42,8 +45,10 @@ pub struct Intervals(Option<Box<Kept>>);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     ranges: Vec<Range>,
-    /// Where what came last begins, the newest first (RFC 2018 section 4).
-    newest: [Option<u64>; 3],
+    /// Offsets in the ranges that came last, the newest first (RFC 2018 section 4).
+    newest: [Option<u64>; NEWEST_MAX],
+    /// As many of them no acknowledgement has told of yet.
+    untold: u8,
 }
 
 impl Intervals {
@@ -135,16 +140,40 @@ impl Intervals {
         self.0 = None;
     }
 
-    /// What begins at `offset`, or lies around it, was received last.
+    /// What begins at `offset`, or lies around it, was received last: it is told of first from now
+    /// on. Segments of a burst are acknowledged together, so more ranges may be new than one
+    /// acknowledgement can tell.
     pub fn note_newest(&mut self, offset: u64) {
-        if let Some(Kept { newest, .. }) = self.0.as_deref_mut() {
-            *newest = [Some(offset), newest[0], newest[1]];
+        let range = self.find(offset);
+        let is_same = |&at: &Option<u64>| at.is_some_and(|at| self.find(at) == range);
+        let known = self.0.iter().find_map(|kept| kept.newest.iter().position(is_same));
+        let Some(Kept { newest, untold, .. }) = self.0.as_deref_mut() else { return };
+        let place = known.unwrap_or(NEWEST_MAX - 1);
+        let was_told = known.is_none_or(|place| place >= usize::from(*untold));
+        if let Some(newer) = newest.get_mut(..=place) {
+            newer.rotate_right(1);
         }
+        newest[0] = Some(offset);
+        *untold = (*untold + u8::from(was_told)).min(NEWEST_MAX as u8);
     }
 
-    /// The ranges that were received last, the newest first.
-    pub fn newest(&self) -> impl Iterator<Item = Range> + '_ {
-        let noted = self.0.iter().flat_map(|kept| kept.newest.iter().flatten());
+    /// Whether there is something that no acknowledgement has told of.
+    pub fn has_untold(&self) -> bool {
+        self.0.as_deref().is_some_and(|kept| kept.untold > 0)
+    }
+
+    /// An acknowledgement has room for `room` ranges: how many of the [newest](Self::newest) are left
+    /// to later ones, so that each is told of as if it had been when it came.
+    pub fn tell(&mut self, room: usize) -> usize {
+        let Some(Kept { untold, .. }) = self.0.as_deref_mut() else { return 0 };
+        let later = usize::from(*untold).saturating_sub(room);
+        *untold = later as u8;
+        later
+    }
+
+    /// The ranges that were received last but for the last `later`, the newest first.
+    pub fn newest(&self, later: usize) -> impl Iterator<Item = Range> + '_ {
+        let noted = self.0.iter().flat_map(move |kept| kept.newest.iter().skip(later).flatten());
         noted.filter_map(|&offset| self.find(offset))
     }
 }

@@ -853,11 +853,11 @@ impl Connection<'_> {
     //# which do not ACK the highest sequence number in the data receiver's queue."
     pub fn sack_blocks(&mut self) -> SackBlocks {
         let mut blocks = SackBlocks::NONE;
-        if !self.hot.sack {
-            return blocks;
-        }
-        let most = (OPTIONS_LEN_MAX.saturating_sub(usize::from(self.option_bytes()) + 4)) / 8;
+        let room = OPTIONS_LEN_MAX.saturating_sub(usize::from(self.option_bytes()) + 4);
+        let most = if self.hot.sack { room / 8 } else { 0 };
         if most == 0 {
+            // Nothing waits to be told of.
+            self.cold.received.tell(usize::MAX);
             return blocks;
         }
         let block =
@@ -877,8 +877,9 @@ impl Connection<'_> {
         //# The first SACK block (i.e., the one immediately following the
         //# kind and length fields in the option) MUST specify the contiguous
         //# block of data containing the segment which triggered this ACK,
+        let later = self.cold.received.tell(most.saturating_sub(blocks.len()));
         let received = &self.cold.received;
-        for range in received.newest().chain(received.iter().take(4)) {
+        for range in received.newest(later).chain(received.iter().take(4)) {
             if blocks.len() >= most || count >= reported.len() {
                 break;
             }

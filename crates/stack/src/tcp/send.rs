@@ -554,6 +554,9 @@ impl Connection<'_> {
         // Every segment from here on carries the acknowledgement.
         let hot = &mut *self.hot;
         hot.acks_owed = if next == Next::Ack { hot.acks_owed.saturating_sub(1) } else { 0 };
+        if self.cold.received.has_untold() {
+            hot.acks_owed = hot.acks_owed.max(1);
+        }
         hot.quick = hot.quick.saturating_sub(u8::from(hot.rcv_nxt > hot.rcv_acked));
         hot.rcv_acked = hot.rcv_nxt;
         hot.ack_at = NEVER;

@@ -156,9 +156,32 @@ fn the_first_sack_block_has_the_newest_segment() {
     for start in [2001, 4001, 6001, 8001, 10001] {
         peer.send(&format!(". {start}:{} ack 1", start + 1000));
     }
-    peer.expect(". 1:1 ack 1 sack 10001:11001 8001:9001 6001:7001 2001:3001");
+    let sent = peer.sent();
+    let last = ". 1:1 ack 1 sack 10001:11001 8001:9001 6001:7001 4001:5001";
+    assert!(sent.ends_with(last), "{sent}");
     peer.send(". 3001:4001 ack 1");
     peer.expect(". 1:1 ack 1 sack 2001:5001 10001:11001 8001:9001 6001:7001");
+}
+
+#[test]
+fn ranges_of_a_burst_are_all_told_of_though_one_segment_has_no_room_for_them() {
+    let mut peer = Peer::established();
+    for start in [2001, 4001, 6001, 8001, 10001] {
+        peer.send(&format!(". {start}:{} ack 1", start + 1000));
+    }
+    peer.expect(
+        ". 1:1 ack 1 sack 8001:9001 6001:7001 4001:5001 2001:3001 | \
+         . 1:1 ack 1 sack 10001:11001 8001:9001 6001:7001 4001:5001",
+    );
+}
+
+#[test]
+fn many_segments_of_one_range_do_not_make_others_forgotten() {
+    let mut peer = Peer::established();
+    for start in [14001, 2001, 3001, 4001, 6001, 7001, 8001, 10001, 11001, 12001] {
+        peer.send(&format!(". {start}:{} ack 1", start + 1000));
+    }
+    peer.expect(". 1:1 ack 1 sack 10001:13001 6001:9001 2001:5001 14001:15001");
 }
 
 //= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
