@@ -8,7 +8,7 @@
 mod flows;
 mod line;
 
-pub use flows::run;
+pub use flows::{over, run};
 pub use line::Line;
 
 use stack::api::CongestionKind;

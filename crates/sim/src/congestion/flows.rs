@@ -120,15 +120,20 @@ impl World {
 
 /// Runs a case with one algorithm at both ends.
 pub fn run(case: &Case, congestion: CongestionKind) -> Outcome {
-    let marks = congestion == CongestionKind::Dctcp;
-    let lines = [case.narrow(marks), case.back()];
+    let lines = [case.narrow(congestion == CongestionKind::Dctcp), case.back()];
+    over(lines, &vec![congestion; case.flows], DURATION_NS)
+}
+
+/// Runs a flow with each of these algorithms for a time, over the ways there and back.
+pub fn over(lines: [Line<Vec<u8>>; 2], flows: &[CongestionKind], duration_ns: u64) -> Outcome {
     let mut world = World { now: BEGIN_NS, hosts: [host(1), host(2)], lines };
-    let options = TcpOptions { congestion, ..TcpOptions::default() };
     let local = SocketAddr::new(address(2), PORT);
+    let options = |congestion| TcpOptions { congestion, ..TcpOptions::default() };
+    let first = flows.first().copied().unwrap_or_default();
     let listener = world.hosts[1]
-        .tcp_listen(local, 64, options, Owner(1))
+        .tcp_listen(local, 64, options(first), Owner(1))
         .expect("an address of the host's own");
-    let (half, end) = (BEGIN_NS + DURATION_NS / 2, BEGIN_NS + DURATION_NS);
+    let (half, end) = (BEGIN_NS + duration_ns / 2, BEGIN_NS + duration_ns);
     let (mut senders, mut receivers) = (Vec::new(), Vec::new());
     let mut at_half = None;
     let read = |world: &World, receivers: &[SocketId]| -> Vec<u64> {
@@ -137,10 +142,10 @@ pub fn run(case: &Case, congestion: CongestionKind) -> Outcome {
     };
     while world.now < end {
         let due = BEGIN_NS + senders.len() as u64 * STAGGER_NS;
-        if senders.len() < case.flows && world.now >= due {
+        if let Some(&congestion) = flows.get(senders.len()).filter(|_| world.now >= due) {
             let now = Instant(world.now);
             let id = world.hosts[0]
-                .tcp_connect(now, local, None, options, Owner(2))
+                .tcp_connect(now, local, None, options(congestion), Owner(2))
                 .expect("few connections");
             world.hosts[0].tcp_written(now, id, ENDLESS).expect("just opened");
             senders.push(id);
@@ -148,7 +153,7 @@ pub fn run(case: &Case, congestion: CongestionKind) -> Outcome {
         if at_half.is_none() && world.now >= half {
             at_half = Some(read(&world, &receivers));
         }
-        let stop = if senders.len() < case.flows { due.max(world.now + 1) } else { end };
+        let stop = if senders.len() < flows.len() { due.max(world.now + 1) } else { end };
         world.step(stop.min(end));
         while let Ok(Some(accepted)) = world.hosts[1].tcp_accept(listener) {
             receivers.push(accepted.id);

@@ -35,11 +35,15 @@ impl Algorithm for Reno {
         }
     }
 
-    fn on_loss(&mut self, _: &Window, flight: u32, mss: u32) -> u32 {
+    fn on_loss(&mut self, window: &Window, flight: u32, mss: u32) -> u32 {
         self.acked = 0;
         //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
         //# ssthresh = max (FlightSize / 2, 2*SMSS)            (4)
-        (flight / 2).max(2 * mss)
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+        //# When [RFC3042] is in use, additional data sent in limited transmit MUST NOT be included
+        //# in this calculation.
+        // It is what goes beyond the window.
+        (flight.min(window.cwnd) / 2).max(2 * mss)
     }
 
     fn on_timeout(&mut self) {
@@ -100,5 +104,15 @@ mod tests {
         let window = Window { cwnd: 10_000, ssthresh: 10_000 };
         assert_eq!(Reno::default().on_loss(&window, 8000, 1000), 4000);
         assert_eq!(Reno::default().on_loss(&window, 1000, 1000), 2000);
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+    //= type=test
+    //# When [RFC3042] is in use, additional data sent in limited transmit MUST NOT be included in
+    //# this calculation.
+    #[test]
+    fn what_limited_transmit_has_sent_does_not_count() {
+        let window = Window { cwnd: 10_000, ssthresh: 10_000 };
+        assert_eq!(Reno::default().on_loss(&window, 12_000, 1000), 5000);
     }
 }
