@@ -18,6 +18,8 @@ struct numbers {
     uint32_t delivered, delivered_ce;
     uint64_t bytes_sent, bytes_retrans;
     uint32_t dsack_dups, reord_seen, rcv_ooopack, snd_wnd, rcv_wnd, rehash;
+    uint16_t total_rto, total_rto_recoveries;
+    uint32_t total_rto_time;
 };
 
 static char bytes[1 << 20];
@@ -52,14 +54,34 @@ static void tell(struct numbers now) {
          any(now.min_rtt));
     finish(" cwnd %s ssthresh %s", any(now.snd_cwnd), any(now.snd_ssthresh));
     /* A busy machine may make either side send something again. */
-    begin("acked %lu received %lu sent once %lu unsent %u", (long)now.bytes_acked,
-          (long)now.bytes_received, (long)(now.bytes_sent - now.bytes_retrans),
+    begin("acked %lu received %lu sent as acked %d unsent %u", (long)now.bytes_acked,
+          (long)now.bytes_received, now.total_retrans || now.bytes_sent == now.bytes_acked - 1,
           now.notsent_bytes);
     finish(" resent as counted %d ce %u rehash %u", !now.total_retrans == !now.bytes_retrans,
            now.delivered_ce, now.rehash);
     begin("pacing %s most %lx", any(now.pacing_rate), (long)now.max_pacing_rate);
     finish(" windows %s %s room %s %s", any(now.snd_wnd), any(now.rcv_wnd), any(now.rcv_space),
            any(now.rcv_ssthresh));
+}
+
+/* Amounts as they are at least: what is sent again, and what answers ride on, depends on the machine. */
+static void exchange(void) {
+    int fd = open_to('e');
+    struct numbers now = settled(fd, 0);
+    char byte;
+    say("segments out %u in %u with data out %u in %u arrived %u", now.segs_out, now.segs_in,
+        now.data_segs_out, now.data_segs_in, now.delivered);
+    for (int i = 0; i < 10; i++) {
+        write(fd, bytes, 1);
+        recv(fd, &byte, 1, 0);
+    }
+    now = settled(fd, 10);
+    begin("with data out %d in %d", now.data_segs_out >= 11, now.data_segs_in >= 10);
+    more(" out %d in %d", now.segs_out > now.data_segs_out, now.segs_in > now.data_segs_in);
+    more(" sent again as counted %d", now.data_segs_out == 11 + now.total_retrans);
+    finish(" timeouts as told %d %d", !now.total_rto == !now.total_rto_recoveries,
+           now.total_rto || !now.total_rto_time);
+    close(fd);
 }
 
 static void beginning(void) {
@@ -114,7 +136,8 @@ static void limited(void) {
 
 int main(int argc, char **argv) {
     const struct check checks[] = {
-        {"beginning", beginning}, {"bulk", bulk}, {"shut window", shut_window}, {"limited", limited},
+        {"beginning", beginning}, {"exchange", exchange}, {"bulk", bulk},
+        {"shut window", shut_window}, {"limited", limited},
     };
     return run_checks(argc, argv, checks, sizeof checks / sizeof *checks);
 }

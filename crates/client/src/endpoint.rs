@@ -9,7 +9,8 @@ use shm::Status;
 use shm::client_side::{ClientEndpoint, Direction, Levels};
 use shm::descriptor::{DescriptorFlags, DescriptorKind, Span};
 use shm::request::{
-    Addresses, ConnectionInfo, ConnectionProgress, ConnectionRates, OptionName, Reply, Request,
+    Addresses, ConnectionCounts, ConnectionInfo, ConnectionProgress, ConnectionRates, OptionName,
+    Reply, Request,
 };
 
 use crate::driver::{Driver, locked, reentered};
@@ -702,6 +703,15 @@ impl Endpoint {
         let request = Request::Progress { endpoint: call.view().index() };
         match self.inner.session.call(self.inner.primary().worker, &request)? {
             Reply::Progress(progress) => Ok(progress),
+            _ => Err(Errno::PROTO),
+        }
+    }
+
+    /// Asks what was counted of a connection.
+    pub fn counts(&self) -> Result<ConnectionCounts, Errno> {
+        let call = self.call_as(Kind::Stream)?;
+        match call.ask(&Request::Counts { endpoint: call.view().index() })? {
+            Reply::Counts(counts) => Ok(counts),
             _ => Err(Errno::PROTO),
         }
     }

@@ -32,7 +32,7 @@ pub use rustix::io::Errno;
 pub use session::{Session, WayOut};
 pub use shm::descriptor::{DatagramFlags, ErrorReport};
 pub use shm::request::{
-    Addresses, ConnectOptions, ConnectionInfo, ConnectionProgress, ConnectionRates, OptionName,
-    Stamp,
+    Addresses, ConnectOptions, ConnectionCounts, ConnectionInfo, ConnectionProgress,
+    ConnectionRates, OptionName, Stamp,
 };
 pub use stream::Wish;

@@ -101,6 +101,8 @@ pub struct SendHalf {
     pub at_share: bool,
     /// In the session's list of endpoints whose descriptors had to wait for a span.
     pub waits_for_span: bool,
+    /// The program waits for room, as the stack has been told.
+    pub waits_for_room: bool,
 }
 
 impl Default for SendHalf {
@@ -119,6 +121,7 @@ impl Default for SendHalf {
             taken_news: false,
             at_share: false,
             waits_for_span: false,
+            waits_for_room: false,
         }
     }
 }

@@ -211,6 +211,12 @@ impl Worker {
                 let taken = std::mem::take(&mut stream.send.taken_news);
                 let due = endpoint.view.is_wish_due(stream.send.acked, taken);
                 let room = stream.send.has_new_room();
+                let waits = endpoint.view.waits_for_room();
+                if waits != stream.send.waits_for_room {
+                    stream.send.waits_for_room = waits;
+                    // One that has gone waits for nothing.
+                    let _ = self.stack.tcp_wait_for_room(self.now, stream.id, waits);
+                }
                 if !told && !due && !room {
                     continue;
                 }

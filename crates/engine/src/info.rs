@@ -1,7 +1,7 @@
 //! What clients are told of a connection's numbers.
 
 use rustix::io::Errno;
-use shm::request::{ConnectionInfo, ConnectionProgress, ConnectionRates, Reply};
+use shm::request::{ConnectionCounts, ConnectionInfo, ConnectionProgress, ConnectionRates, Reply};
 use stack::api::{SocketId, TcpState};
 use stack::tcp::{TcpDetails, TcpInfo};
 
@@ -34,6 +34,24 @@ impl Worker {
             reorderings: told.reorderings,
             probes: told.probes,
             backoff: told.backoff,
+        }))
+    }
+
+    pub(crate) fn counts(&mut self, place: u32, index: u32) -> Result<Reply, Errno> {
+        let id = self.stream_id(place, index)?;
+        let told = self.stack.tcp_counts(self.now, id).map_err(errno::of_request)?;
+        Ok(Reply::Counts(ConnectionCounts {
+            received: told.received,
+            received_data: told.received_data,
+            sent: told.sent,
+            sent_data: told.sent_data,
+            duplicates: told.duplicates,
+            out_of_order: told.out_of_order,
+            marked: told.marked,
+            timeouts: told.timeouts,
+            timeout_series: told.timeout_series,
+            timeouts_ms: told.timeouts_ms,
+            buffer_limited_us: told.buffer_limited_us,
         }))
     }
 

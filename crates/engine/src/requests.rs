@@ -144,6 +144,7 @@ impl Worker {
             Request::Info { endpoint } => self.info(place, endpoint),
             Request::Progress { endpoint } => self.progress(place, endpoint),
             Request::Rates { endpoint } => self.rates(place, endpoint),
+            Request::Counts { endpoint } => self.counts(place, endpoint),
             Request::ConnectDatagram { endpoint, remote } => {
                 self.connect_datagram(place, endpoint, remote)
             }

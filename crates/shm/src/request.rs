@@ -8,6 +8,9 @@ use rustix::io::Errno;
 use crate::descriptor::{mapped, unmapped};
 use crate::ring::Words;
 
+mod counts;
+pub use counts::ConnectionCounts;
+
 /// What the engine answers to a request that it leaves to the kernel, although it could have been
 /// its own: it is about to end, or the kernel may have a way or a port where it has none.
 pub const LEFT_TO_KERNEL: Errno = Errno::SHUTDOWN;
@@ -74,6 +77,11 @@ pub enum Request {
     },
     /// Ask what has become of a connection's data so far. Reply: [`Reply::Progress`].
     Progress {
+        /// Which endpoint.
+        endpoint: u32,
+    },
+    /// Ask what was counted of a connection. Reply: [`Reply::Counts`].
+    Counts {
         /// Which endpoint.
         endpoint: u32,
     },
@@ -363,6 +371,8 @@ pub enum Reply {
     Stamp(Stamp),
     /// What has become of a connection's data.
     Progress(ConnectionProgress),
+    /// What was counted of a connection.
+    Counts(ConnectionCounts),
     /// Rates and amounts of a connection.
     Rates(ConnectionRates),
 }
@@ -561,6 +571,10 @@ impl Request {
                 content[0] = u64::from(endpoint);
                 15
             }
+            Self::Counts { endpoint } => {
+                content[0] = u64::from(endpoint);
+                23
+            }
             Self::Rates { endpoint } => {
                 content[0] = u64::from(endpoint);
                 16
@@ -685,6 +699,7 @@ impl Request {
                 is_named: content[0] >> 40 & 1 != 0,
             },
             16 => Self::Rates { endpoint },
+            23 => Self::Counts { endpoint },
             22 => {
                 let mut bytes = [0; KEY_PART_BYTES];
                 let (places, _) = bytes.as_chunks_mut::<8>();
@@ -732,6 +747,10 @@ impl Reply {
             Self::Stamp(stamp) => {
                 content[..3].copy_from_slice(&[u64::from(stamp.kind), stamp.end, stamp.at_ns]);
                 6
+            }
+            Self::Counts(counts) => {
+                content = counts.encode();
+                9
             }
             Self::Rates(rates) => {
                 content[..6].copy_from_slice(&[
@@ -822,6 +841,7 @@ impl Reply {
                 sacked_bytes: content[6] as u32,
                 lost_bytes: high(content[6]),
             }),
+            9 => Self::Counts(ConnectionCounts::decode(content)),
             8 => Self::Rates(ConnectionRates {
                 pacing: content[0],
                 delivery: content[1],

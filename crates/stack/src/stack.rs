@@ -37,7 +37,9 @@ use crate::path_mtu::PathMtus;
 use crate::reassembly::Reassembly;
 use crate::route::Routes;
 use crate::tcp::Stamp;
-use crate::tcp::{Accepted, FastOpenKeys, Tcp, TcpInfo, TcpProgress, TcpRates, TcpSettings};
+use crate::tcp::{
+    Accepted, FastOpenKeys, Tcp, TcpCounts, TcpInfo, TcpProgress, TcpRates, TcpSettings,
+};
 use crate::timer::Wheel;
 use crate::udp::Udp;
 
@@ -584,6 +586,21 @@ impl Stack {
     /// Rates and amounts of a connection.
     pub fn tcp_rates(&self, now: Instant, id: SocketId) -> Result<TcpRates, RequestError> {
         self.tcp.rates(now, id)
+    }
+
+    /// What was counted of a connection.
+    pub fn tcp_counts(&self, now: Instant, id: SocketId) -> Result<TcpCounts, RequestError> {
+        self.tcp.counts(now, id)
+    }
+
+    /// The program waits for room to write, or does so no more.
+    pub fn tcp_wait_for_room(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        waits: bool,
+    ) -> Result<(), RequestError> {
+        self.tcp.wait_for_room(now, id, waits)
     }
 
     /// A SYN that waits for data (Fast Open) goes without any.

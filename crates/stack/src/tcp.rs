@@ -47,12 +47,14 @@ mod signing;
 mod stamps;
 mod state;
 mod tables;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod time_wait;
 mod timers;
 mod tlp;
 mod undo;
+mod urgent;
 mod window;
 
 pub use counters::TcpCounters;
@@ -65,6 +67,7 @@ pub use signing::{KEY_BYTES_MAX, KEYS_MAX, SigningKey};
 pub use stamps::{ACKED, SCHEDULED, SENT, Stamp};
 pub use state::{Input, STATES};
 pub use tables::Tcp;
+pub use tally::TcpCounts;
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -26,6 +26,7 @@ impl Sockets {
     ) -> Result<usize, Errno> {
         let endpoint = &connection.endpoint;
         let (info, progress, rates) = (endpoint.info()?, endpoint.progress()?, endpoint.rates()?);
+        let counts = endpoint.counts()?;
         let sent = endpoint.option(OptionName::SentEnd)?;
         let acked = endpoint.option(OptionName::AckedEnd)?;
         // The SYN counts where it was ours, as in the kernel.
@@ -76,12 +77,21 @@ impl Sockets {
             (92, rates.receive_rtt_us),
             (96, rates.receive_space_bytes),
             (100, info.retransmitted),
+            (136, counts.sent),
+            (140, counts.received),
             (144, rates.unsent_bytes),
             (148, progress.min_rtt_us),
+            (152, counts.received_data),
+            (156, counts.sent_data),
             (192, progress.delivered),
+            (196, counts.marked),
+            (216, counts.duplicates),
             (220, u32::from(progress.reorderings)),
+            (224, counts.out_of_order),
             (228, info.send_window_bytes),
             (232, info.receive_window_bytes),
+            (240, u32::from(counts.timeouts) | u32::from(counts.timeout_series) << 16),
+            (244, counts.timeouts_ms),
         ];
         let longs = [
             (104, rates.pacing),
@@ -91,6 +101,7 @@ impl Sockets {
             (160, rates.delivery),
             (168, progress.busy_us),
             (176, progress.window_limited_us),
+            (184, counts.buffer_limited_us),
             (200, sent.saturating_add(rates.resent_bytes.into())),
             (208, rates.resent_bytes.into()),
         ];

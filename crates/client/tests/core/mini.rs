@@ -337,6 +337,7 @@ impl Engine {
             Request::Info { .. }
             | Request::Progress { .. }
             | Request::Rates { .. }
+            | Request::Counts { .. }
             | Request::SetFastOpenKeys { .. }
             | Request::SetKey { .. }
             | Request::TakeStamp { .. }

@@ -241,6 +241,12 @@ impl EngineEndpoint {
         taken_advanced
     }
 
+    /// Whether a program waits for room, as far as has been seen.
+    pub fn waits_for_room(&self) -> bool {
+        let wants = self.region.load(self.base() + endpoint::WANTS, Ordering::Relaxed);
+        wants != u64::MAX && wants != self.fulfilled
+    }
+
     /// Publishes the offset one past the urgent byte, and which it is, once it has come.
     pub fn set_urgent(&mut self, offset: u64, byte: Option<u8>) {
         let come = byte.map_or(0, |byte| endpoint::urgent_word(offset, byte));

@@ -36,6 +36,7 @@ fn every_request_survives_its_encoding() {
         Request::Info { endpoint: 6 },
         Request::Progress { endpoint: 7 },
         Request::Rates { endpoint: 7 },
+        Request::Counts { endpoint: 7 },
         Request::ConnectDatagram { endpoint: 7, remote: Some(remote) },
         Request::ConnectDatagram { endpoint: 7, remote: None },
         Request::SetFastOpenKeys { endpoint: 7, primary: 1 << 100 | 5, backup: None },
@@ -83,6 +84,19 @@ fn every_reply_survives_its_encoding() {
         probes: 11,
         backoff: 12,
     };
+    let counts = ConnectionCounts {
+        received: 1,
+        received_data: 2,
+        sent: 3,
+        sent_data: 4,
+        duplicates: 5,
+        out_of_order: 6,
+        marked: 7,
+        timeouts: 8,
+        timeout_series: 9,
+        timeouts_ms: 10,
+        buffer_limited_us: u64::MAX,
+    };
     let rates = ConnectionRates {
         pacing: u64::MAX,
         delivery: 1 << 40,
@@ -126,6 +140,7 @@ fn every_reply_survives_its_encoding() {
         Reply::Stamp(Stamp { kind: 4, end: 1 << 33, at_ns: u64::MAX }),
         Reply::Progress(progress),
         Reply::Rates(rates),
+        Reply::Counts(counts),
     ] {
         assert_eq!(Reply::decode(&reply.encode()), Some(reply));
     }

@@ -155,6 +155,14 @@ impl Connection<'_> {
         }
     }
 
+    /// Whether the congestion window is in use: in slow start also where half of it is (Linux's
+    /// tcp_is_cwnd_limited).
+    pub fn is_cwnd_limited(&self) -> bool {
+        let hot = &*self.hot;
+        let flight = u32::try_from(hot.flight()).unwrap_or(u32::MAX);
+        hot.cwnd_limited || hot.window.in_slow_start() && hot.window.cwnd < flight.saturating_mul(2)
+    }
+
     /// The window holds something back.
     pub fn note_limit(&mut self) {
         self.note_usage(true);
@@ -181,14 +189,16 @@ impl Connection<'_> {
         let flight = u32::try_from(hot.flight()).unwrap_or(u32::MAX);
         let is_full = self.pipe() >= u64::from(self.hot.window.cwnd);
         self.note_usage(is_full);
-        let hot = &mut *self.hot;
-        let window = &mut hot.window;
-        let grows = window.in_slow_start() && window.cwnd < flight.saturating_mul(2);
-        let usage = &mut self.cold.usage;
-        if hot.cwnd_limited || grows {
+        if self.is_cwnd_limited() {
+            let usage = &mut self.cold.usage;
             (usage.used, usage.at_ms) = (0, millis(now.0));
             return;
         }
+        if self.cold.waits_for_room {
+            self.note_doing(now);
+        }
+        let (hot, usage) = (&mut *self.hot, &mut self.cold.usage);
+        let window = &mut hot.window;
         usage.used = usage.used.max(flight);
         let comes_down = step.shared.settings.slow_start_after_idle;
         let unused_ms = millis(now.0).wrapping_sub(usage.at_ms);

@@ -145,7 +145,7 @@ impl Connection<'_> {
             self.grow_window(step, delivered.min(acked), was_lossy, delivery.rtt_ns);
         }
         self.account_for_ack(step.now, before, &delivery, delivered, is_echo);
-        self.count_delivery(&delivery, delivered);
+        self.count_delivery(&delivery, delivered, is_echo);
         self.note_doing(step.now);
         step.ready |= window_moved;
         self.follow_delivery(step, &delivery);
@@ -163,14 +163,19 @@ impl Connection<'_> {
         self.judge_repairs(step, delivery.dsack, delivery.original);
         self.judge_losses(step, false, 0);
         self.account_for_ack(step.now, before, &delivery, delivery.bytes, false);
-        self.count_delivery(&delivery, delivery.bytes);
+        self.count_delivery(&delivery, delivery.bytes, false);
         self.follow_delivery(step, &delivery);
     }
 
-    /// Counts what has arrived by an acknowledgement, `delivered` bytes.
-    fn count_delivery(&mut self, delivery: &Delivery, delivered: u64) {
+    /// Counts what has arrived by an acknowledgement, `delivered` bytes; it may echo congestion.
+    fn count_delivery(&mut self, delivery: &Delivery, delivered: u64, is_echo: bool) {
         let mss = u64::from(self.hot.mss.max(1));
         let arrived = delivered.div_ceil(mss);
+        if is_echo && arrived > 0 {
+            let rare = self.cold.rare_mut();
+            rare.marked = rare.marked.wrapping_add(arrived as u32);
+        }
+        self.count_duplicate(delivery.dsack);
         let chronicle = &mut self.cold.chronicle;
         chronicle.delivered = chronicle.delivered.wrapping_add(arrived as u32);
         if let Some(behind) = delivery.behind {
@@ -225,7 +230,7 @@ impl Connection<'_> {
     fn on_progress(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>, ack: u64) {
         let hot = &mut *self.hot;
         hot.una = ack;
-        hot.urging &= ack < self.cold.urge_end;
+        hot.urging &= self.cold.rare.as_ref().is_some_and(|rare| ack < rare.urge_end);
         if let Some(stamps) = &mut self.cold.stamps {
             stamps.on_acked(ack, step.now.0);
         }
@@ -253,6 +258,7 @@ impl Connection<'_> {
             }
         }
         hot.rtt.on_progress();
+        self.end_timeouts(step.now);
         self.cold.retries = 0;
         self.cold.soft_error = None;
         self.on_probe_acked(step.now);

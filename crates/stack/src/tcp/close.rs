@@ -20,9 +20,10 @@ use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
 use super::shape::Hold;
 use super::state::Input;
+use super::tally::Tally;
 use super::tlp::Tlp;
 use super::window::{CEILING_MIN, RATIO_UNKNOWN, Tuning, initial_memory};
-use crate::api::{InterfaceIndex, Owner, TcpError, TcpState, Urgent};
+use crate::api::{InterfaceIndex, Owner, TcpError, TcpState};
 use crate::route::Route;
 
 impl Hot {
@@ -123,8 +124,7 @@ impl Cold {
             repaired_ms: 0,
             peer_fin: None,
             records: None,
-            urgent: Urgent::default(),
-            urge_end: 0,
+            waits_for_room: false,
             close_wanted: false,
             retries: 0,
             stuck_since: 0,
@@ -144,8 +144,8 @@ impl Cold {
             rate: None,
             usage: Usage::default(),
             frame_min: 2,
-            retransmits: 0,
-            resent: 0,
+            tally: Tally::default(),
+            rare: None,
             stamps: None,
             chronicle: Chronicle::default(),
             key: None,

@@ -29,10 +29,11 @@ use super::shape::{Hold, Records};
 use super::signing::SigningKey;
 use super::stamps::Stamps;
 use super::state::Input;
+use super::tally::{Rare, Tally};
 use super::tlp::Tlp;
 use super::undo::Undo;
 use super::window::{Tuning, is_window_used, memory_of, window_of};
-use crate::api::{Instant, InterfaceIndex, Owner, SocketId, TcpError, TcpLevels, TcpState, Urgent};
+use crate::api::{Instant, InterfaceIndex, Owner, SocketId, TcpError, TcpLevels, TcpState};
 
 /// Bytes of window beyond SO_RCVLOWAT, so that it is not used up before so much has come: several
 /// segments, as the last may not fit.
@@ -191,7 +192,7 @@ pub struct Hot {
     pub nodelay: bool,
     /// TCP_CORK.
     pub cork: bool,
-    /// Something urgent ([`Cold::urge_end`]) is not acknowledged yet.
+    /// Something urgent ([`Rare::urge_end`]) is not acknowledged yet.
     pub urging: bool,
     /// What is to become of what was written last.
     pub hold: Hold,
@@ -280,10 +281,8 @@ pub struct Cold {
     pub peer_fin: Option<NonZeroU64>,
     /// Ends of records, once there has been one.
     pub records: Option<Box<Records>>,
-    /// The peer's urgent byte.
-    pub urgent: Urgent,
-    /// One past our own urgent byte.
-    pub urge_end: u64,
+    /// The program waits for room to write.
+    pub waits_for_room: bool,
     /// End of the written stream wants a FIN once the handshake is over.
     pub close_wanted: bool,
     /// Retransmission timeouts, or probes, in a row.
@@ -323,10 +322,10 @@ pub struct Cold {
     pub usage: Usage,
     /// Segments of a large frame, whatever the rate.
     pub frame_min: u8,
-    /// Segments sent again.
-    pub retransmits: u32,
-    /// Bytes sent again, going round.
-    pub resent: u32,
+    /// Segments received and sent.
+    pub tally: Tally,
+    /// What few connections ever have.
+    pub rare: Option<Box<Rare>>,
     /// When bytes were sent and acknowledged, where somebody asks.
     pub stamps: Option<Box<Stamps>>,
     /// Where its time went, and what arrived.
@@ -575,7 +574,7 @@ pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
         //# MUST NOT discard data before it is acknowledged by the Acknowledgment Number field in
         //# the TCP header.
         acked: hot.una.min(hot.written),
-        urgent: (cold.urgent.end() > 0).then_some(cold.urgent),
+        urgent: Some(cold.urgent()).filter(|urgent| urgent.end() > 0),
         error: cold.error,
         awaits_data: opens_with.is_some(),
         window_used: cold.options.recv_low_water > 1 && is_window_used(hot, cold),

@@ -421,7 +421,7 @@ impl Connection<'_> {
     ) {
         let shared = &mut *step.shared;
         let told = segment.options.fast_open;
-        let sent_again = self.cold.retransmits > 0;
+        let sent_again = self.cold.retransmits() > 0;
         let mss = self.cold.peer_mss;
         if shared.servers.learn(self.cold.remote.ip(), begun, told, mss, sent_again) {
             shared.counters.fast_open_evictions += 1;
@@ -457,7 +457,8 @@ impl Connection<'_> {
             && !std::mem::replace(&mut begun.plain, true)
         {
             self.hot.syn_due = true;
-            self.cold.retransmits = self.cold.retransmits.wrapping_add(1);
+            let rare = self.cold.rare_mut();
+            rare.retransmits = rare.retransmits.wrapping_add(1);
             step.shared.counters.retransmits += 1;
             step.ready = true;
         }

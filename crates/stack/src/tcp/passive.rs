@@ -16,6 +16,7 @@ use super::fast_open::{
 };
 use super::reply::{Reply, SynOptions};
 use super::tables::{Tcp, is_half_open};
+use super::tally::Tally;
 use super::window::{first_window, initial_memory};
 use crate::api::{
     CongestionKind, Instant, Owner, RequestError, Sink, SocketId, TcpError, TcpOptions, TcpState,
@@ -61,6 +62,8 @@ impl Tcp {
         let verdict = self.judge_fast_open(now, listener, Ends { local, remote }, segment);
         self.with(now, index, |connection, step| {
             connection.on_peer_syn(step, segment, rx.tos);
+            let opens = matches!(verdict, Verdict::Open(_)) && !segment.payload.is_empty();
+            connection.cold.tally = Tally::of_passive(opens);
             match verdict {
                 Verdict::Ordinary => {}
                 Verdict::Tell(cookie) => {
@@ -311,6 +314,7 @@ impl Tcp {
         };
         self.with(now, index, |connection, step| {
             connection.on_peer_syn(step, &syn, 0);
+            connection.cold.tally = Tally::of_passive(false);
             connection.hot.syn_due = false;
             // Here is the peer's answer; it is not waited for again.
             let options = TcpOptions { defer_accept: 0, ..*connection.cold.options };

@@ -52,6 +52,8 @@ enum Doing {
     Busy,
     /// Something is to be sent, and the peer's window is too small.
     WindowLimited,
+    /// All is under way, and the program waits for room to write more.
+    BufferLimited,
 }
 
 /// Where a connection's time went, and what arrived.
@@ -86,8 +88,16 @@ impl Chronicle {
         let busy = self.busy_ms.wrapping_add(since);
         match self.doing {
             Doing::Nothing => (self.busy_ms, self.limited_ms),
-            Doing::Busy => (busy, self.limited_ms),
+            Doing::Busy | Doing::BufferLimited => (busy, self.limited_ms),
             Doing::WindowLimited => (busy, self.limited_ms.wrapping_add(since)),
+        }
+    }
+
+    /// Milliseconds of what goes on, where that is waiting for room to write.
+    pub fn buffer_limited_now(&self, now: Instant) -> u32 {
+        match self.doing {
+            Doing::BufferLimited => millis(now.0).wrapping_sub(self.since_ms),
+            _ => 0,
         }
     }
 
@@ -103,13 +113,21 @@ impl Connection<'_> {
     /// Something was written, sent or acknowledged.
     pub fn note_doing(&mut self, now: Instant) {
         let hot = &*self.hot;
+        let is_under_way = hot.nxt >= hot.written && hot.state.may_write();
         let doing = if hot.is_opening() || hot.una >= hot.written {
             Doing::Nothing
         } else if hot.nxt < hot.written && self.is_window_closed() {
             Doing::WindowLimited
+        } else if is_under_way && self.cold.waits_for_room && !self.is_cwnd_limited() {
+            Doing::BufferLimited
         } else {
             Doing::Busy
         };
+        let limited_ms = self.cold.chronicle.buffer_limited_now(now);
+        if limited_ms > 0 && doing != Doing::BufferLimited {
+            let rare = self.cold.rare_mut();
+            rare.buffer_ms = rare.buffer_ms.wrapping_add(limited_ms);
+        }
         self.cold.chronicle.turn_to(now, doing);
     }
 }

@@ -52,7 +52,7 @@ fn told(now: Instant, hot: &Hot, cold: &Cold) -> TcpRates {
         pacing: paced.or_else(|| hot.pace_of_window(cold)).unwrap_or(u64::MAX),
         delivery: cold.rate.as_ref().map_or(0, |rate| rate.last),
         is_app_limited: cold.rate.as_ref().is_some_and(|rate| rate.last_is_app_limited()),
-        resent: cold.resent,
+        resent: cold.rare.as_ref().map_or(0, |rare| rare.resent),
         unsent: hot.written.saturating_sub(hot.nxt),
         receive_rtt_us,
         receive_space,

@@ -39,7 +39,8 @@ use super::progress::millis;
 use super::rtt::{MILLISECOND, SECOND};
 use super::settings::MtuProbing;
 use super::state::Input;
-use crate::api::{Instant, Sink, TcpError, TcpState, Urgent};
+use super::tally::segments;
+use crate::api::{Instant, Sink, TcpError, TcpState};
 use crate::drops::DropReason;
 use crate::tcp::SegmentRx;
 
@@ -288,6 +289,7 @@ impl Connection<'_> {
             hot.window.cwnd = u32::from(hot.mss);
             hot.rtt.on_handshake_timeout();
         }
+        self.end_timeouts(step.now);
         self.cold.retries = 0;
         self.hot.syn_due = false;
         self.stop_send_timer();
@@ -530,7 +532,7 @@ impl Connection<'_> {
         if flags.contains(TcpFlags::URG) {
             self.on_urgent(step, start, segment.header.urgent);
         }
-        if self.cold.urgent.is_awaited() {
+        if self.cold.rare.as_ref().is_some_and(|rare| rare.urgent.is_awaited()) {
             self.find_urgent(step, start, segment.payload);
         }
         if segment.payload.is_empty() && !flags.fin() {
@@ -603,6 +605,8 @@ impl Connection<'_> {
                 self.measure_path(step.now, len, stamp.map(|stamp| stamp.echo));
                 self.open_window(end_stored - low);
             } else {
+                let rare = self.cold.rare_mut();
+                rare.out_of_order += segments(len, rx.gso_bytes);
                 if self.hot.sack {
                     self.open_window(end_stored - low);
                 }
@@ -648,40 +652,6 @@ impl Connection<'_> {
         }
         hot.acks_owed = 0;
         hot.ack_at = hot.ack_at.min(step.now.0.saturating_add(hot.ack_delay_ns()));
-    }
-
-    /// The peer says that what ends with `pointer` is urgent. As Linux: the byte before the pointer
-    /// is the urgent one, and the first where the pointer is nought; one that has been received is
-    /// not urgent any more.
-    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
-    //# A TCP implementation MUST (MUST-32) inform the application layer asynchronously
-    //# whenever it receives an urgent pointer and there was previously no pending urgent data,
-    //# or whenever the urgent pointer advances in the data stream.
-    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4
-    //# A TCP receiver MUST process the RST and URG fields of all incoming segments, even when
-    //# the receive window is zero (MUST-66).
-    fn on_urgent(&mut self, step: &mut Step<'_>, start: i64, pointer: u16) {
-        let end = start.saturating_add(i64::from(pointer.max(1)));
-        if let Ok(end) = u64::try_from(end)
-            && end > self.hot.rcv_nxt
-            && end > self.cold.urgent.end()
-            && !self.hot.fin_received
-        {
-            self.cold.urgent = Urgent::announced(end);
-            step.shared.counters.urgent_received += 1;
-            step.event = true;
-        }
-    }
-
-    /// Takes note of the urgent byte when a segment brings it. As Linux: whether what is before it has
-    /// come or not, and only what comes with the pointer or after it.
-    fn find_urgent(&mut self, step: &mut Step<'_>, start: i64, payload: &[u8]) {
-        let place = self.cold.urgent.end().cast_signed() - 1 - start;
-        let byte = usize::try_from(place).ok().and_then(|place| payload.get(place));
-        if let Some(&byte) = byte {
-            self.cold.urgent = self.cold.urgent.come(byte);
-            step.event = true;
-        }
     }
 
     /// Stores bytes; how many of them, from the first on, found room. Of bytes in order as many

@@ -246,7 +246,7 @@ impl Tcp {
             if !hot.state.may_write() || end <= hot.una || end > STREAM_MAX {
                 return Err(RequestError::State);
             }
-            connection.cold.urge_end = end;
+            connection.cold.rare_mut().urge_end = end;
             hot.urging = true;
             step.ready = true;
             Ok(())
@@ -465,7 +465,7 @@ impl Tcp {
             srtt_ns: hot.rtt.srtt_ns().unwrap_or(0),
             rttvar_ns: hot.rtt.rttvar_ns(),
             rto_ns: hot.rtt.rto_ns(),
-            retransmits: cold.retransmits.into(),
+            retransmits: cold.retransmits().into(),
             mss: hot.mss,
             send_window: hot.snd_wnd,
             mtu: cold.mtu,

@@ -183,6 +183,9 @@ impl Connection<'_> {
             Payload::Stream { len, .. } => gso_bytes.map_or(len, u32::from),
             _ => 1,
         };
+        if !syn || !flags.ack() {
+            self.cold.tally.on_sent(&payload, gso_bytes);
+        }
         let small_end = self.hot.small_end;
         self.on_sent(step, next, u16::try_from(unit).unwrap_or(u16::MAX));
         if let Some((start, end)) = probe {
@@ -222,7 +225,8 @@ impl Connection<'_> {
         }
         // A probe stands one before what is acknowledged.
         let before = u64::from(next == Next::Probe);
-        let ahead = self.cold.urge_end.checked_sub(at)?.saturating_add(before);
+        let end = self.cold.rare.as_ref()?.urge_end;
+        let ahead = end.checked_sub(at)?.saturating_add(before);
         match u16::try_from(ahead) {
             Ok(0) => None,
             Ok(pointer) => Some(pointer),
@@ -492,8 +496,9 @@ impl Connection<'_> {
                     }
                     //= https://www.rfc-editor.org/rfc/rfc6298#section-3
                     //# RTT samples MUST NOT be made using segments that were retransmitted
-                    self.cold.retransmits = self.cold.retransmits.wrapping_add(1);
-                    self.cold.resent = self.cold.resent.wrapping_add((end - start) as u32);
+                    let rare = self.cold.rare_mut();
+                    rare.retransmits = rare.retransmits.wrapping_add(1);
+                    rare.resent = rare.resent.wrapping_add((end - start) as u32);
                     step.shared.counters.retransmits += 1;
                     // Karn: what was sent twice is not timed.
                     hot.timed_at = NEVER;

@@ -245,8 +245,11 @@ impl Tcp {
             // The peer will repeat it; by then there may be room.
             return Err(DropReason::TcpAcceptQueueFull);
         }
-        self.with(now, index, |connection, step| connection.on_segment(step, segment, rx, sink))
-            .unwrap_or(Err(DropReason::TcpNoSocket))
+        self.with(now, index, |connection, step| {
+            connection.cold.tally.on_received(segment, rx);
+            connection.on_segment(step, segment, rx, sink)
+        })
+        .unwrap_or(Err(DropReason::TcpNoSocket))
     }
 
     /// An ICMP error about a segment of ours.

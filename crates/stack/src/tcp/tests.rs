@@ -4,6 +4,7 @@
 mod attack;
 mod closing;
 mod cookies;
+mod counting;
 mod ecn;
 mod handshake;
 mod hostile;

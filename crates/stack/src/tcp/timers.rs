@@ -120,6 +120,7 @@ impl Connection<'_> {
             self.give_up(step);
             return;
         }
+        self.count_timeout(now);
         self.cold.retries = self.cold.retries.saturating_add(1);
         // The first SYNs go at an even pace (tcp_syn_linear_timeouts).
         if self.hot.state != TcpState::SynSent || self.cold.retries > SYN_LINEAR_TIMEOUTS {
@@ -131,7 +132,8 @@ impl Connection<'_> {
             let is_quiet = self.cold.deferred && self.cold.retries < defer.saturating_sub(1);
             // It may still be waiting for a neighbour.
             if !is_quiet && !std::mem::replace(&mut self.hot.syn_due, true) {
-                self.cold.retransmits = self.cold.retransmits.wrapping_add(1);
+                let rare = self.cold.rare_mut();
+                rare.retransmits = rare.retransmits.wrapping_add(1);
                 step.shared.counters.retransmits += 1;
             }
         } else {

@@ -68,7 +68,7 @@ impl Connection<'_> {
             }
         }
         // A network that repeats by itself reports more duplicates than were sent again.
-        let sent_again = self.cold.retransmits.into();
+        let sent_again = self.cold.retransmits().into();
         self.cold.rack.on_round(self.hot.una, self.hot.nxt, dsack.is_some(), sent_again);
         let original = original && self.hot.phase != Phase::Open;
         let spurious = self.cold.undo.as_ref().is_some_and(|undo| original || undo.is_spurious());
