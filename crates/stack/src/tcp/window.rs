@@ -323,11 +323,12 @@ fn space(hot: &Hot, cold: &Cold) -> u32 {
     share(hot).min(most).min(hot.rcv_ceiling)
 }
 
-/// Most that the window may become in this memory.
+/// Most that the window may become in this memory, and that can be told.
 fn clamp(hot: &Hot, cold: &Cold) -> u32 {
+    let told = 65535 << hot.rcv_scale.min(14);
     match cold.options.window_clamp {
-        0 => space(hot, cold),
-        clamp => space(hot, cold).min(clamp),
+        0 => space(hot, cold).min(told),
+        clamp => space(hot, cold).min(told).min(clamp),
     }
 }
 
