@@ -235,7 +235,7 @@ struct RunArguments {
     #[arg(long, requires = "port")]
     poll: Option<PollWord>,
     /// The program and its arguments
-    #[arg(last = true, required = true)]
+    #[arg(trailing_var_arg = true, required = true)]
     command: Vec<OsString>,
 }
 
@@ -514,4 +514,29 @@ fn demo_options(arguments: DemoArguments) -> Result<demo::Options> {
         options.works = named.collect::<Result<_>>()?;
     }
     Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_of(words: &str) -> Result<(Option<PathBuf>, Vec<OsString>), clap::Error> {
+        let arguments = Arguments::try_parse_from(words.split_whitespace())?;
+        let Command::Run(run) = arguments.command else { panic!("another command") };
+        Ok((run.socket, run.command))
+    }
+
+    #[test]
+    fn a_program_is_run_with_its_own_options_with_or_without_two_dashes() {
+        for words in [
+            "outboard run --socket /s redis-server --port 1",
+            "outboard run --socket /s -- redis-server --port 1",
+        ] {
+            let (socket, command) = run_of(words).expect("parses");
+            assert_eq!(socket, Some("/s".into()));
+            assert_eq!(command, ["redis-server", "--port", "1"]);
+        }
+        assert!(run_of("outboard run --sokcet /s redis-server").is_err());
+        assert!(run_of("outboard run").is_err());
+    }
 }
