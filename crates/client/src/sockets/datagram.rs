@@ -65,7 +65,7 @@ impl Sockets {
         {
             return Verdict::Done(Err(Errno::ACCESS));
         }
-        let Some((to, (endpoint, _))) = face else {
+        let Some((to, (endpoint, attachment))) = face else {
             // Loosened, or connected to a peer of the kernel's: then only the kernel can bring
             // anything.
             *held(socket.peer.lock()) = None;
@@ -80,16 +80,21 @@ impl Sockets {
             }
             return Verdict::Kernel;
         };
-        if let Err(error) = endpoint.set_peer(Some(to)) {
+        if let Err(error) = endpoint.set_peer(Some(to))
+            && attachment.session.is_alive()
+        {
             return Verdict::Done(Err(error));
-        }
-        if let Some(datagram) = held(socket.datagram.write()).as_mut() {
-            datagram.peer = Some(to);
         }
         // So that the kernel's side passes nothing from others, and goes on when the engine ends; it
         // may have no route, which is as well.
         let peer = self.kernel.connect(fd, socket.dressed(to)).ok().map(|()| to);
         *held(socket.peer.lock()) = peer;
+        let mut datagram = held(socket.datagram.write());
+        if let Some(datagram) = datagram.as_mut() {
+            datagram.peer = Some(to);
+        }
+        // It may have ended since.
+        datagram.take_if(|datagram| socket.is_left_behind(datagram));
         Verdict::Done(Ok(()))
     }
 
@@ -193,7 +198,10 @@ impl Sockets {
         let wait = may_wait(socket, flags);
         loop {
             let face = socket.face();
-            let peered = face.as_ref().is_some_and(|face| face.peer.is_some());
+            // Where the kernel does not have the peer, its side has nothing to bring. Else what came
+            // there before the engine did may still wait.
+            let alone = face.as_ref().is_some_and(|face| face.peer.is_some())
+                && held(socket.peer.lock()).is_none();
             let got = match &face {
                 Some(face) if flags & libc::MSG_PEEK != 0 => face.endpoint.peek_from(bufs),
                 Some(face) => face.endpoint.recv_from(bufs),
@@ -220,8 +228,7 @@ impl Sockets {
                 Err(_) if face.as_ref().is_some_and(|face| socket.is_left_behind(face)) => continue,
                 Err(error) => return Verdict::Done(Err(error)),
             }
-            // With a peer of the engine's, the kernel's side has nothing to bring.
-            if !peered {
+            if !alone {
                 match self.kernel.receive(fd, bufs, control, flags | libc::MSG_DONTWAIT) {
                     Err(Errno::AGAIN) => (),
                     outcome => return Verdict::Done(outcome),
@@ -231,7 +238,8 @@ impl Sockets {
                 return Verdict::Done(Err(Errno::AGAIN));
             }
             let limit = timeout(&socket.receive_timeout_ns);
-            if let Err(error) = self.block(era, socket, IN_BITS, libc::POLLIN, limit) {
+            let kernels = if alone { 0 } else { libc::POLLIN };
+            if let Err(error) = self.block(era, socket, IN_BITS, kernels, limit) {
                 return Verdict::Done(Err(error));
             }
         }

@@ -2,7 +2,7 @@
 //! its hints, and sleeping until something happens.
 
 use std::cell::Cell;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
@@ -378,7 +378,10 @@ impl Sockets {
             }
         } else {
             let mut datagram = held(socket.datagram.write());
-            if datagram.is_some() {
+            // That of an engine before.
+            let peer = *held(socket.peer.lock());
+            let unreached = |peer: SocketAddr| !attachment.serves(peer.ip());
+            if datagram.is_some() || peer.is_some_and(unreached) {
                 return;
             }
             match self.lent(fd, |kernel| attachment.session.bind_udp(kernel)) {
@@ -391,8 +394,6 @@ impl Sockets {
                             "the engine does not take a UDP socket's options".into()
                         });
                     }
-                    // That of an engine before.
-                    let peer = *held(socket.peer.lock());
                     if peer.is_some() && endpoint.set_peer(peer).is_err() {
                         endpoint.close();
                         return;

@@ -1,8 +1,8 @@
 //! The layer over a kernel that only takes notes, without an engine.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use shm::control::{Geometry, InterfaceInfo};
 use shm::region::Region;
 
-use super::socket::{Datagram, held};
+use super::socket::{Datagram, Socket, held};
 use super::table::{Entry, Table};
 use super::waiter::Waiter;
 use super::{
@@ -297,64 +297,102 @@ fn a_blocked_receive_is_not_left_to_the_kernel_before_the_engine_knows_the_socke
     }
 }
 
+/// A layer whose session has an engine that does nothing, and its datagram socket 3.
+struct Faced {
+    sockets: &'static Sockets,
+    kernel: &'static Notebook,
+    session: Arc<Session>,
+    socket: Arc<Socket>,
+    face: Datagram,
+    _engine: OwnedFd,
+}
+
+const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 7);
+
+impl Faced {
+    fn new() -> Self {
+        let (sockets, kernel) = layer();
+        sockets.created(3, libc::AF_INET, libc::SOCK_DGRAM);
+        let interface = InterfaceInfo {
+            name: "test".into(),
+            addresses: vec![([192, 0, 2, 2].into(), 24)],
+            has_gateway: false,
+            mtu: 1500,
+            routes: Vec::new(),
+            shared: true,
+            kernel_index: 1,
+        };
+        let geometry = Geometry {
+            region_bytes: 0,
+            context_count: 1,
+            worker_count: 1,
+            request_slots: 16,
+            stock_slots: 16,
+            endpoint_capacity: 4,
+            send_slots: 4,
+            receive_slots: 4,
+            buffer_bytes: 2048,
+            buffer_count: 8,
+        };
+        let region = Arc::new(Region::private(geometry).unwrap());
+        let (session, _engine) =
+            Session::in_process(region, vec![interface], Arc::new(|| ())).unwrap();
+        sockets.use_session(session.clone());
+        let era = sockets.era().unwrap();
+        let local = SocketAddr::from(([192, 0, 2, 2], 80));
+        let endpoint = Arc::new(session.adopt(Kind::Datagram, 0, local).unwrap());
+        let socket = era.table.with(3, |entry| match entry {
+            Entry::Socket(socket) => Some(socket.clone()),
+            _ => None,
+        });
+        let socket = socket.flatten().unwrap();
+        let face = Datagram { endpoint, attachment: era.link.current().unwrap(), peer: None };
+        Self { sockets, kernel, session, socket, face, _engine }
+    }
+
+    /// Gives the socket its face, with a peer there and one in the kernel.
+    fn connect(&self, peer: Option<SocketAddr>, kernels: Option<SocketAddr>) {
+        *held(self.socket.datagram.write()) = Some(Datagram { peer, ..self.face.clone() });
+        *held(self.socket.peer.lock()) = kernels;
+    }
+
+    fn receive(&self) -> Verdict<usize> {
+        self.sockets.receive(3, &mut [], &mut [], libc::MSG_DONTWAIT).map(|got| got.len)
+    }
+}
+
 /// A server whose receive met the end between its notice and the socket's being told had ECONNRESET,
 /// which no server expects of a socket without a peer.
 #[test]
 fn the_engines_end_does_not_show_at_a_datagram_socket_that_has_yet_to_be_told() {
-    let (sockets, _) = layer();
-    sockets.created(3, libc::AF_INET, libc::SOCK_DGRAM);
-    let interface = InterfaceInfo {
-        name: "test".into(),
-        addresses: vec![([192, 0, 2, 2].into(), 24)],
-        has_gateway: false,
-        mtu: 1500,
-        routes: Vec::new(),
-        shared: true,
-        kernel_index: 1,
-    };
-    let geometry = Geometry {
-        region_bytes: 0,
-        context_count: 1,
-        worker_count: 1,
-        request_slots: 16,
-        stock_slots: 16,
-        endpoint_capacity: 4,
-        send_slots: 4,
-        receive_slots: 4,
-        buffer_bytes: 2048,
-        buffer_count: 8,
-    };
-    let region = Arc::new(Region::private(geometry).unwrap());
-    let (session, _engine) = Session::in_process(region, vec![interface], Arc::new(|| ())).unwrap();
-    sockets.use_session(session.clone());
-    let era = sockets.era().unwrap();
-    let local = SocketAddr::from(([192, 0, 2, 2], 80));
-    let endpoint = Arc::new(session.adopt(Kind::Datagram, 0, local).unwrap());
-    let socket = era.table.with(3, |entry| match entry {
-        Entry::Socket(socket) => Some(socket.clone()),
-        _ => None,
-    });
-    let socket = socket.flatten().unwrap();
-    let attachment = era.link.current().unwrap();
-    let peer = SocketAddr::from(([192, 0, 2, 1], 7));
-    session.note_death();
+    let faced = Faced::new();
+    faced.session.note_death();
     // The socket's peer in the engine and in the kernel, and whether the kernel's side goes on.
     for (ours, kernels, goes_on) in
-        [(None, None, true), (Some(peer), Some(peer), true), (Some(peer), None, false)]
+        [(None, None, true), (Some(PEER), Some(PEER), true), (Some(PEER), None, false)]
     {
-        *held(socket.datagram.write()) = Some(Datagram {
-            endpoint: endpoint.clone(),
-            attachment: attachment.clone(),
-            peer: ours,
-        });
-        *held(socket.peer.lock()) = kernels;
-        let received = sockets.receive(3, &mut [], &mut [], libc::MSG_DONTWAIT).map(|got| got.len);
-        let to = Some(peer).filter(|_| ours.is_none());
-        let sent = sockets.send(3, &[IoSlice::new(b"answer")], 0, to);
+        faced.connect(ours, kernels);
+        let received = faced.receive();
+        let to = Some(PEER).filter(|_| ours.is_none());
+        let sent = faced.sockets.send(3, &[IoSlice::new(b"answer")], 0, to);
         let lost = Verdict::Done(Err(Errno::CONNRESET));
         let expected = if goes_on { Verdict::Kernel } else { lost };
         assert_eq!((received, sent), (expected, expected));
-        assert_eq!(socket.polled_bits(u32::MAX) == 0, goes_on);
+        assert_eq!(faced.socket.polled_bits(u32::MAX) == 0, goes_on);
+    }
+}
+
+/// What an engine's absence had left in the kernel's queue stayed there, and poll told of it for ever.
+#[test]
+fn what_came_to_the_kernels_side_is_received_where_it_has_the_peer() {
+    let faced = Faced::new();
+    for (ours, kernels, is_asked) in
+        [(None, None, true), (Some(PEER), Some(PEER), true), (Some(PEER), None, false)]
+    {
+        faced.connect(ours, kernels);
+        faced.kernel.taken();
+        assert_eq!(faced.receive(), Verdict::Done(Err(Errno::AGAIN)));
+        assert_eq!(faced.kernel.taken().contains(&"receive 3".to_string()), is_asked);
     }
 }
 
