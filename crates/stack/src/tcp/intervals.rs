@@ -20,8 +20,8 @@ impl Range {
 }
 
 /// Ranges kept at most per list. With 1,448-byte segments and every other one lost this covers
-/// a flight of 370 KB; beyond it the farthest range is forgotten, which costs a retransmission.
-pub const RANGES_MAX: usize = 128;
+/// a flight of 3 MB; beyond it the farthest range is forgotten, which costs a retransmission.
+pub const RANGES_MAX: usize = 1024;
 
 /// Ranges that are remembered by when they came.
 const NEWEST_MAX: usize = 6;
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(l.insert(1 << 20, 1 << 21, |_| ()), Insertion::Full);
         let mut lost = None;
         assert_eq!(l.insert(1, 2, |r| lost = Some(r)), Insertion::New);
-        assert_eq!(lost, Some(Range { start: 1280, end: 1285 }));
+        assert_eq!(lost, Some(Range { start: 10_240, end: 10_245 }));
         assert_eq!(l.iter().count(), RANGES_MAX);
     }
 

@@ -64,6 +64,9 @@ pub struct Rate {
     /// Bytes per second of the last estimate that was not below the path's for want of data.
     pub last: u64,
     last_app_limited: bool,
+    /// The peer has dropped what it had selectively acknowledged, which counts once more when it is
+    /// acknowledged: no estimate is true until all of it is.
+    pub recounts: bool,
     /// What was sent last of that which an acknowledgement says to have arrived.
     newest: Option<(Sending, Snapshot)>,
 }
@@ -123,7 +126,7 @@ impl Rate {
         let acked_ns =
             now.0.saturating_sub(sending.at) + u64::from(snapshot.delivered_ago_us) * 1000;
         let interval_ns = sent_ns.max(acked_ns);
-        if interval_ns == 0 || interval_ns + 1000 < min_rtt_ns {
+        if self.recounts || interval_ns == 0 || interval_ns + 1000 < min_rtt_ns {
             return None;
         }
         let delivered = u64::from((self.delivered as u32).wrapping_sub(snapshot.delivered));
@@ -195,6 +198,16 @@ mod tests {
         assert!(rate.is_app_limited());
         rate.on_delivered(Instant(3 * MS), 1, false, 0);
         assert!(!rate.is_app_limited());
+    }
+
+    #[test]
+    fn what_is_counted_once_more_is_no_estimate() {
+        let mut rate = Rate::default();
+        let snapshot = rate.on_sent(Instant(MS), true);
+        rate.note(&piece(0, 1000, MS, snapshot));
+        rate.recounts = true;
+        assert_eq!(rate.on_delivered(Instant(20 * MS), 1000, false, 0), None);
+        assert_eq!(rate.delivered, 1000);
     }
 
     #[test]

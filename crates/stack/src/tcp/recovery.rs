@@ -94,8 +94,12 @@ impl Connection<'_> {
     //# the algorithm [RFC6675] MUST NOT be used with RACK-TLP; instead, a modified recovery
     //# algorithm that carefully addresses such a case is needed.
     pub fn judge_losses(&mut self, step: &mut Step<'_>, progress: bool, delivered: u64) {
+        let mut misses = false;
         if self.hot.phase != Phase::Open && self.hot.una >= self.cold.recover {
             self.leave_recovery();
+            // What was sent since that recovery began and has been lost is the next one's, though
+            // it may be under way again already.
+            misses = self.hot.sack && self.cold.scoreboard.found_lost_bytes() > 0;
         }
         self.settle_reduction();
         let before = self.cold.scoreboard.lost_bytes();
@@ -105,7 +109,8 @@ impl Connection<'_> {
             self.lose_by_duplicates(progress);
         }
         let loses = self.cold.scoreboard.lost_bytes() > before;
-        if self.hot.phase == Phase::Open && self.cold.scoreboard.lost_bytes() > 0 {
+        misses |= self.cold.scoreboard.lost_bytes() > 0;
+        if self.hot.phase == Phase::Open && misses {
             self.enter_recovery(step, delivered);
         }
         self.reduce_window(delivered, progress, loses);
@@ -253,6 +258,9 @@ impl Connection<'_> {
         self.hot.dup_acks = 0;
         self.cold.frto = Frto::Off;
         self.cold.rack.on_recovered();
+        if let Some(rate) = &mut self.cold.rate {
+            rate.recounts = false;
+        }
         if self.cold.prr.take().is_some() {
             //= https://www.rfc-editor.org/rfc/rfc9937#section-6.4
             //# On the completion of a PRR episode, PRR executes the following:
@@ -293,6 +301,9 @@ impl Connection<'_> {
             //# The data sender MUST retransmit the segment at the left edge of the window after a
             //# retransmit timeout, whether or not the SACKed bit is on for that segment.
             self.cold.scoreboard.forget_sacks();
+            if let Some(rate) = &mut self.cold.rate {
+                rate.recounts = true;
+            }
         }
         let recent = if self.hot.sack { self.patience_ns() } else { 0 };
         self.cold.scoreboard.lose_until(step.now.0.saturating_sub(recent));

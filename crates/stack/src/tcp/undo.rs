@@ -48,7 +48,9 @@ impl Connection<'_> {
     /// Remembers how things are before a loss changes them.
     pub fn keep_for_undo(&mut self) {
         let cold = &mut *self.cold;
-        let undo = Undo::new(self.hot.una, self.hot.window, cold.congestion.kept());
+        let mut undo = Undo::new(self.hot.una, self.hot.window, cold.congestion.kept());
+        // Of these, too, duplicates may yet be reported.
+        undo.on_sent_again(cold.scoreboard.resent_bytes());
         cold.undo = Some(Box::new(undo));
     }
 

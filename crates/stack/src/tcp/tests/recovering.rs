@@ -135,6 +135,23 @@ fn a_lost_retransmission_is_sent_again_without_a_timeout() {
     assert_eq!(peer.host.tcp.counters().lost_retransmits, 1);
 }
 
+/// As in Linux and RFC 6675: what was lost after a recovery began costs the window once more, also
+/// when it was sent again before the recovery ended.
+#[test]
+fn what_was_lost_since_a_recovery_began_is_the_next_ones() {
+    let mut peer = ten_sent(20_000);
+    peer.send(". 1:1 ack 1 sack 1001:4001");
+    peer.send(". 1:1 ack 1 sack 1001:10001");
+    peer.sent();
+    peer.wait(40);
+    peer.send(". 1:1 ack 1 sack 1001:10001 11001:14001");
+    let sent = peer.sent();
+    assert!(sent.contains(". 10001:11001 ack 1"), "{sent}");
+    assert_eq!(peer.host.tcp.counters().fast_recoveries, 1);
+    peer.send(". 1:1 ack 10001 sack 11001:14001");
+    assert_eq!(peer.host.tcp.counters().fast_recoveries, 2);
+}
+
 #[test]
 fn a_retransmission_does_not_repeat_itself() {
     let mut peer = ten_sent(0);
