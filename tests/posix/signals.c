@@ -267,7 +267,7 @@ static void handle(int signal) {
     int before = errno;
     struct pollfd asked = {echoing, POLLIN, 0};
     (void)signal;
-    while (poll(&asked, 1, 0) == 1 && recv(echoing, &byte, 1, MSG_DONTWAIT) == 1) handled++;
+    while (poll(&asked, 1, handled % 8 == 7) == 1 && recv(echoing, &byte, 1, MSG_DONTWAIT) == 1) handled++;
     errno = before;
 }
 
@@ -297,11 +297,67 @@ static void in_handler(void) {
     close(other);
 }
 
+static volatile sig_atomic_t closed;
+
+/* Reads to the end, and closes. */
+static void end(int signal) {
+    char buffer[64];
+    int before = errno;
+    ssize_t got;
+    (void)signal;
+    while ((got = recv(echoing, buffer, sizeof buffer, MSG_DONTWAIT)) > 0) {}
+    if (got == 0 && !closed) {
+        close(echoing);
+        closed = 1;
+    }
+    errno = before;
+}
+
+static void closing_in_handler(void) {
+    struct sigaction action = {.sa_handler = end, .sa_flags = SA_RESTART};
+    sigset_t io;
+    sigaction(SIGIO, &action, NULL);
+    sigemptyset(&io);
+    sigaddset(&io, SIGIO);
+    int other = open_to('e'), ended = 0;
+    for (int turn = 0; turn < 50; turn++) {
+        char byte;
+        closed = 1;
+        echoing = socket(AF_INET, SOCK_STREAM, 0);
+        fcntl(echoing, F_SETOWN, getpid());
+        connect(echoing, (struct sockaddr *)&peer, sizeof peer);
+        asynchronous(echoing, 1);
+        closed = 0;
+        write(echoing, "c", 1);
+        sigprocmask(SIG_UNBLOCK, &io, NULL);
+        for (int wait = 0; wait < 5000 && !closed; wait++) {
+            write(other, "y", 1);
+            while (recv(other, &byte, 1, 0) != 1) {}
+        }
+        sigprocmask(SIG_BLOCK, &io, NULL);
+        ended += closed;
+    }
+    say("ended %d", ended);
+    signal(SIGIO, SIG_DFL);
+    close(other);
+}
+
+static void unowned(void) {
+    int fd = open_to('e');
+    fcntl(fd, F_SETOWN, getpid());
+    asynchronous(fd, 1);
+    fcntl(fd, F_SETOWN, 0);
+    write(fd, "a", 1);
+    expect_none("for nobody");
+    close(fd);
+}
+
 int main(int argc, char **argv) {
     const struct check checks[] = {
         {"owners", owners}, {"input", input}, {"about", about}, {"urgent", urgent},
         {"accepted", accepted}, {"waiting", waiting}, {"listening", listening},
-        {"connecting", connecting}, {"in the handler", in_handler},
+        {"connecting", connecting}, {"unowned", unowned}, {"in the handler", in_handler},
+        {"closing in the handler", closing_in_handler},
     };
     sigset_t all;
     sigemptyset(&all);

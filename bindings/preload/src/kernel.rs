@@ -340,6 +340,15 @@ impl Kernel for Raw {
     }
 
     fn signal(&self, to: Owner, signal: i32, about: Option<About>) -> Result<(), Errno> {
+        let nobody = if signal == 0 { Ok(()) } else { Err(Errno::SRCH) };
+        match to {
+            // To kill(2) it would be this program's group.
+            Owner::Process(0) | Owner::Thread(0) | Owner::Group(0) => return Err(Errno::SRCH),
+            // And that everybody: the first process's group cannot be named, unless it is this one.
+            // SAFETY: asks for a number only.
+            Owner::Group(1) if unsafe { libc::getpgrp() } != 1 => return nobody,
+            _ => {}
+        }
         let number = c_long::from(signal);
         let told = check(|| match (to, about) {
             (Owner::Process(id), Some(about)) => {
@@ -363,6 +372,8 @@ impl Kernel for Raw {
                 // SAFETY: no memory is passed.
                 unsafe { real::syscall(libc::SYS_tkill, id.into(), number, 0, 0, 0, 0) }
             }
+            // SAFETY: no memory is passed.
+            (Owner::Group(1), _) => unsafe { libc::kill(0, signal) }.into(),
             // SAFETY: no memory is passed.
             (Owner::Group(id), _) => unsafe { libc::kill(-id, signal) }.into(),
         });

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -473,7 +473,12 @@ impl Session {
         if self.usable().is_err() {
             return false;
         }
-        let mut sleepers = locked(&self.sleepers);
+        let mut sleepers = match self.sleepers.try_lock() {
+            Ok(sleepers) => sleepers,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Maybe by what the caller, a signal handler, has interrupted.
+            Err(TryLockError::WouldBlock) => return false,
+        };
         sleepers.count += 1;
         sleepers.sleep += 1;
         let quiet = self.drivers.iter().all(|driver| driver.lane.arm(sleepers.sleep));

@@ -53,7 +53,7 @@ pub struct Stream {
     pub receive: ReceiveHalf,
     /// Bits as last published.
     pub status: shm::Status,
-    /// Offset one past the urgent byte, as last published; 0 for none.
+    /// The peer's urgent byte, as last published.
     pub urgent: Urgent,
     /// There is news beside the progress of sending.
     pub urgent_news: bool,

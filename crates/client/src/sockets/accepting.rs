@@ -81,6 +81,15 @@ impl Sockets {
         });
     }
 
+    /// F_SETFL of the kernel's side.
+    pub(super) fn set_kernel_flags(&self, fd: RawFd, flags: i32) {
+        self.kernel.lend(fd, &mut |kernel| {
+            let flags = rustix::fs::OFlags::from_bits_retain(flags.cast_unsigned());
+            // It fails for no socket.
+            let _ = rustix::fs::fcntl_setfl(kernel, flags);
+        });
+    }
+
     /// Shows an inherited or so far unserved listener, when an engine can be had.
     pub(super) fn adopt(&'static self, era: &Era, socket: &Arc<Socket>) {
         let wants = |reach: Option<u64>| {

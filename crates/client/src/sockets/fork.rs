@@ -14,6 +14,7 @@ use super::{Era, Sockets, process_id};
 impl Sockets {
     /// To be called in the child after fork(2), before anything else of the layer.
     pub fn forked(&self) {
+        super::link::forget_pumping();
         let number = self.era.load(Ordering::Relaxed);
         let old = self.eras.get(number as usize).and_then(|era| era.get());
         let next = self.eras.get(number as usize + 1);

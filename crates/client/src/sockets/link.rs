@@ -28,8 +28,41 @@ const CHUNKS: usize = 1024;
 thread_local! {
     /// This thread is opening a session.
     static ATTACHING: Cell<bool> = const { Cell::new(false) };
-    /// This thread is handing on hints.
-    static PUMPING: Cell<bool> = const { Cell::new(false) };
+    static PUMPING: Cell<Pumping> = const { Cell::new(Pumping::Idle) };
+}
+
+/// What a thread is doing about hints.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pumping {
+    Idle,
+    Busy,
+    /// A signal handler, in the middle of its own thread's handing on, has asked for it.
+    Asked,
+}
+
+impl Pumping {
+    /// Begins; `None`: this thread is at it, and does it once more.
+    fn begin() -> Option<PumpingGuard> {
+        if PUMPING.get() != Self::Idle {
+            PUMPING.set(Self::Asked);
+            return None;
+        }
+        PUMPING.set(Self::Busy);
+        Some(PumpingGuard)
+    }
+}
+
+struct PumpingGuard;
+
+impl Drop for PumpingGuard {
+    fn drop(&mut self) {
+        PUMPING.set(Pumping::Idle);
+    }
+}
+
+/// In a forked child: whatever the thread that forked was doing, it is not.
+pub(super) fn forget_pumping() {
+    PUMPING.set(Pumping::Idle);
 }
 
 type Place = Mutex<Option<Arc<Socket>>>;
@@ -42,8 +75,6 @@ pub(super) struct Attachment {
     places: Box<[OnceLock<Box<[Place]>>]>,
     lost: AtomicBool,
     hints: Mutex<Vec<EndpointId>>,
-    /// Hints are to be handed on once more.
-    is_asked: AtomicBool,
     spin_ns: AtomicU64,
 }
 
@@ -278,7 +309,6 @@ impl Sockets {
             places: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
             lost: AtomicBool::new(false),
             hints: Mutex::new(Vec::with_capacity(1024)),
-            is_asked: AtomicBool::new(false),
             spin_ns: AtomicU64::new(self.config.spin_ns),
         });
         *held(era.link.current.write()) = Some(attachment.clone());
@@ -403,6 +433,7 @@ impl Sockets {
                         attachment: attachment.clone(),
                         peer,
                     });
+                    socket.owner.on_new_face();
                 }
                 Err(error) => self.notice_refusal(&error, Notice::DatagramRefused, || {
                     format!("{error}; this UDP socket stays with the kernel")
@@ -447,24 +478,22 @@ impl Sockets {
 
     /// Hands the engine's hints to those who watch.
     pub(super) fn pump(&self, attachment: &Attachment) {
-        attachment.is_asked.store(true, Ordering::SeqCst);
-        if PUMPING.get() {
-            // A signal handler in the middle of its own thread's, which goes on afterwards.
-            return;
-        }
-        PUMPING.set(true);
-        while attachment.is_asked.swap(false, Ordering::SeqCst) {
+        let Some(_pumping) = Pumping::begin() else { return };
+        loop {
             let mut hints = held(attachment.hints.lock());
             attachment.session.take_events(&mut hints);
             for id in hints.drain(..) {
-                if let Some(place) = attachment.place(id)
-                    && let Some(socket) = &*held(place.lock())
-                {
+                // A handler that comes now may close it.
+                let socket = attachment.place(id).and_then(|place| held(place.lock()).clone());
+                if let Some(socket) = socket {
                     socket.notify(self.kernel);
                 }
             }
+            drop(hints);
+            if PUMPING.replace(Pumping::Busy) != Pumping::Asked {
+                return;
+            }
         }
-        PUMPING.set(false);
     }
 
     /// Looks for hints for a little while; true when the waiter has news.

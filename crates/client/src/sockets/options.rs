@@ -710,7 +710,13 @@ impl Sockets {
         if let Verdict::Done(Err(error)) = self.set_asynchronous(fd, flags & libc::O_ASYNC != 0) {
             return Verdict::Done(Err(error));
         }
-        self.set_nonblocking(fd, flags & libc::O_NONBLOCK != 0)
+        let verdict = self.set_nonblocking(fd, flags & libc::O_NONBLOCK != 0);
+        if matches!(verdict, Verdict::Done(Ok(())))
+            && self.socket(fd).is_some_and(|socket| socket.is_listening())
+        {
+            self.set_kernel_flags(fd, flags | libc::O_NONBLOCK);
+        }
+        verdict
     }
 
     /// O_NONBLOCK, by F_SETFL or FIONBIO.

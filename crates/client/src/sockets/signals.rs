@@ -6,7 +6,7 @@
 //! first socket with an owner until the last has gone.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::link::Deadline;
@@ -80,8 +80,8 @@ const ENDS: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;
 /// Who is told of a socket's news, and what was told last.
 #[derive(Debug, Default)]
 pub(super) struct SocketOwner {
-    kind: AtomicU8,
-    id: AtomicI32,
+    /// Kind, and whose number in the lower half; of nobody that is 0.
+    owner: AtomicU64,
     /// F_SETSIG; 0 for SIGIO.
     signal: AtomicI32,
     /// O_ASYNC.
@@ -101,8 +101,7 @@ impl SocketOwner {
     /// Whom a socket that is disconnected tells of the next connection.
     pub fn disconnected(&self) -> Self {
         Self {
-            kind: AtomicU8::new(self.kind.load(Ordering::Relaxed)),
-            id: AtomicI32::new(self.id.load(Ordering::Relaxed)),
+            owner: AtomicU64::new(self.owner.load(Ordering::Relaxed)),
             signal: AtomicI32::new(self.signal.load(Ordering::Relaxed)),
             asynchronous: AtomicBool::new(self.asynchronous.load(Ordering::Relaxed)),
             ..Self::default()
@@ -126,12 +125,25 @@ impl Drop for Waiting<'_> {
 
 impl SocketOwner {
     fn owner(&self) -> Owner {
-        let id = self.id.load(Ordering::Relaxed);
-        Owner::of_kind(self.kind.load(Ordering::Relaxed).into(), id).unwrap_or(Owner::Process(0))
+        let word = self.owner.load(Ordering::Relaxed);
+        let (kind, id) = ((word >> 32) as i32, (word as u32).cast_signed());
+        Owner::of_kind(kind, id).unwrap_or(Owner::Process(0))
+    }
+
+    fn set_owner(&self, owner: Owner) {
+        let (kind, id) = owner.parts();
+        let word = u64::from(kind.unsigned_abs()) << 32 | u64::from(id.cast_unsigned());
+        self.owner.store(word, Ordering::Relaxed);
     }
 
     fn is_wanted(&self) -> bool {
-        self.id.load(Ordering::Relaxed) != 0
+        self.owner().number() != 0
+    }
+
+    /// The socket has another face in the engine, which counts anew.
+    pub fn on_new_face(&self) {
+        self.received.store(0, Ordering::SeqCst);
+        self.bits.store(0, Ordering::SeqCst);
     }
 
     fn is_asynchronous(&self) -> bool {
@@ -148,21 +160,22 @@ impl SocketOwner {
 
     /// What is there now is not told of.
     fn begin(&self, socket: &Socket) {
-        if let Some(connection) = socket.connection() {
-            self.urgent.store(connection.endpoint.urgent_end(), Ordering::SeqCst);
-        }
         self.received.store(socket.received_end(), Ordering::SeqCst);
         self.bits.store(socket.engine_bits(IN_BITS | OUT_BITS), Ordering::SeqCst);
     }
 
     /// Tells the owner what is new.
     fn tell(&self, socket: &Socket, kernel: &dyn Kernel) {
+        let owner = self.owner();
+        if owner.number() == 0 {
+            return;
+        }
         if let Some(connection) = socket.connection() {
             let urgent = connection.endpoint.urgent_end();
             if self.urgent.swap(urgent, Ordering::SeqCst) < urgent {
                 // Who has gone hears nothing.
-                let _ = kernel.signal(self.owner(), libc::SIGURG, None);
-                self.tell_of(BAND_PRI, socket, kernel);
+                let _ = kernel.signal(owner, libc::SIGURG, None);
+                self.tell_of(BAND_PRI, owner, socket, kernel);
             }
         }
         let is_waiting = self.waiting.load(Ordering::SeqCst) > 0;
@@ -173,24 +186,23 @@ impl SocketOwner {
         // Every connection that waits to be accepted comes with news of its own.
         let is_due = has_come && !is_waiting || socket.is_listening() && bits & IN_BITS != 0;
         if new & libc::POLLERR as u32 != 0 {
-            self.tell_of(BAND_ERR, socket, kernel);
+            self.tell_of(BAND_ERR, owner, socket, kernel);
         } else if new & libc::POLLHUP as u32 != 0 {
-            self.tell_of(BAND_HUP, socket, kernel);
+            self.tell_of(BAND_HUP, owner, socket, kernel);
         } else if is_due || new & (ENDS | libc::POLLPRI as u32) != 0 {
-            self.tell_of(BAND_IN, socket, kernel);
+            self.tell_of(BAND_IN, owner, socket, kernel);
         }
         if new & OUT_BITS != 0 && bits & ENDS == 0 {
-            self.tell_of(BAND_OUT, socket, kernel);
+            self.tell_of(BAND_OUT, owner, socket, kernel);
         }
     }
 
-    fn tell_of(&self, band: i32, socket: &Socket, kernel: &dyn Kernel) {
+    fn tell_of(&self, band: i32, owner: Owner, socket: &Socket, kernel: &dyn Kernel) {
         if !self.is_asynchronous() {
             return;
         }
         let signal = self.signal.load(Ordering::Relaxed);
         let about = socket.number().map(|fd| About { fd, band }).filter(|_| signal != 0);
-        let owner = self.owner();
         let told = match about {
             Some(_) => kernel.signal(owner, signal, about),
             None => Err(Errno::AGAIN),
@@ -232,7 +244,7 @@ impl Sockets {
     pub fn set_owner(&'static self, fd: RawFd, owner: Option<Owner>) -> Verdict<()> {
         let Some(owner) = owner else { return self.own(fd, |_| Err(Errno::INVAL)) };
         self.own(fd, |socket| {
-            let (kind, id) = owner.parts();
+            let (_, id) = owner.parts();
             if id < 0 {
                 return Err(Errno::SRCH);
             }
@@ -241,9 +253,12 @@ impl Sockets {
             }
             if !socket.owner.is_followed.load(Ordering::SeqCst) {
                 socket.owner.begin(socket);
+                if let Some(connection) = socket.connection() {
+                    let urgent = connection.endpoint.urgent_end();
+                    socket.owner.urgent.store(urgent, Ordering::SeqCst);
+                }
             }
-            socket.owner.kind.store(kind as u8, Ordering::Relaxed);
-            socket.owner.id.store(id, Ordering::Relaxed);
+            socket.owner.set_owner(owner);
             Ok(())
         })
     }

@@ -252,12 +252,17 @@ impl Socket {
 
     /// Tells everybody who watches.
     pub fn notify(&self, kernel: &dyn Kernel) {
+        let mut told = None;
         for watch in &*self.watches() {
             match watch {
                 Watch::Epoll(epoll, interest) => epoll.mark_ready(interest, kernel),
                 Watch::Thread(waiter) => waiter.wake(kernel),
-                Watch::Owner(socket, teller) => teller.note(socket, kernel),
+                Watch::Owner(socket, teller) => told = Some((socket.clone(), teller.clone())),
             }
+        }
+        // Its handler may come at once, and take the lock of those who watch.
+        if let Some((socket, teller)) = told {
+            teller.note(&socket, kernel);
         }
     }
 
