@@ -19,6 +19,7 @@
 //! syn_cookies = true
 //! ecn = "accept"
 //! congestion = "cubic"
+//! receive_initial = 131072
 //! receive_max = 6291456
 //! send_max = 4194304
 //! unsent_low_water = 4294967295
@@ -26,6 +27,8 @@
 //! fast_open_pause_s = 0
 //! fast_open_key = "00112233-44556677-8899aabb-ccddeeff"
 //! tso_segments_min = 2
+//! rto_max_ms = 120000
+//! paced = false
 //! ```
 //!
 //! Unknown keys are errors; every error names its line.
@@ -170,8 +173,10 @@ table! { TcpTable for TcpSettings {
     base_mss: u16,
     sack: bool,
     window_scaling: bool,
+    receive_initial: u32,
     receive_max: u32,
     slow_start_after_idle: bool,
+    rto_max_ms: u32,
     syn_retries: u8,
     syn_ack_retries: u8,
     syn_cookies: bool,
@@ -183,6 +188,7 @@ table! { TcpTable for TcpSettings {
     fast_open_pause_s: u32,
     fast_open_key: FastOpenKeys,
     tso_segments_min: u8,
+    paced: bool,
 } }
 
 /// Settings from the file at `path`, if any, and `flags`.

@@ -11,6 +11,9 @@ use crate::endpoint::{NO_BUFFER, ReceiveHalf, Role, Stream};
 use crate::session::{Breach, Session};
 use crate::stats::Counters;
 
+/// What a piece of early bytes takes beside them, about.
+const PIECE_BYTES: usize = 96;
+
 /// Early bytes of connections that wait to be accepted, also those that arrived out of order.
 #[derive(Debug, Default)]
 pub struct Stash {
@@ -23,6 +26,7 @@ pub struct Stash {
 pub struct Early {
     /// By where they stand in the stream; they may overlap.
     pub pieces: BTreeMap<u64, Vec<u8>>,
+    /// What they take.
     bytes: usize,
 }
 
@@ -48,23 +52,22 @@ impl Stash {
         if end > connection_limit as u64 {
             return false;
         }
-        let early = self.entries.entry(id).or_default();
-        let before = early.pieces.range_mut(..=offset).next_back();
-        let known = before
-            .as_ref()
-            .map_or(0, |(start, piece)| (**start + piece.len() as u64).saturating_sub(offset));
-        let continues =
-            before.filter(|(start, piece)| **start + piece.len() as u64 >= offset).map(|of| of.1);
-        let new =
-            usize::try_from(known).ok().and_then(|skip| bytes.get(skip..)).unwrap_or_default();
-        if early.bytes + new.len() > connection_limit || self.bytes + new.len() > total_limit {
+        let known = self.entries.get(&id);
+        let piece_end = |(start, piece): (&u64, &Vec<u8>)| start + piece.len() as u64;
+        let before = known.and_then(|early| early.pieces.range(..=offset).next_back());
+        let continues = before.filter(|before| piece_end(*before) >= offset);
+        let skip = continues.map_or(0, |before| piece_end(before) - offset);
+        let new = usize::try_from(skip).ok().and_then(|skip| bytes.get(skip..)).unwrap_or_default();
+        let takes = new.len() + if continues.is_none() { PIECE_BYTES } else { 0 };
+        let taken = known.map_or(0, |early| early.bytes);
+        if taken + takes > connection_limit + PIECE_BYTES || self.bytes + takes > total_limit {
             return false;
         }
-        (early.bytes, self.bytes) = (early.bytes + new.len(), self.bytes + new.len());
-        match continues {
-            Some(piece) => piece.extend_from_slice(new),
-            None => drop(early.pieces.insert(offset, new.to_vec())),
-        }
+        let start = continues.map_or(offset, |(start, _)| *start);
+        let early = self.entries.entry(id).or_default();
+        early.pieces.entry(start).or_default().extend_from_slice(new);
+        early.bytes += takes;
+        self.bytes += takes;
         true
     }
 
@@ -87,7 +90,7 @@ impl Stash {
         });
     }
 
-    /// Bytes kept.
+    /// Bytes that all of it takes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -259,14 +262,14 @@ mod tests {
     #[test]
     fn a_stash_keeps_what_is_within_its_limits_in_whatever_order_it_comes() {
         let mut stash = Stash::default();
-        assert!(stash.store(ID, 0, b"abc", 8, 100));
-        assert!(stash.store(ID, 6, b"gh", 8, 100));
-        assert!(stash.store(ID, 1, b"bcde", 8, 100));
-        assert!(stash.store(ID, 2, b"cd", 8, 100));
-        assert!(!stash.store(ID, 7, b"too far", 8, 100));
-        assert_eq!(stash.bytes(), 7);
-        assert!(stash.store(ID, 5, b"f", 8, 100));
-        assert!(!stash.store(ID, 4, b"too much", 12, 8));
+        assert!(stash.store(ID, 0, b"abc", 208, 1000));
+        assert!(stash.store(ID, 6, b"gh", 208, 1000));
+        assert!(stash.store(ID, 1, b"bcde", 208, 1000));
+        assert!(stash.store(ID, 2, b"cd", 208, 1000));
+        assert!(!stash.store(ID, 202, b"too far", 208, 1000));
+        assert_eq!(stash.bytes(), 2 * PIECE_BYTES + 7);
+        assert!(stash.store(ID, 5, b"f", 208, 1000));
+        assert!(!stash.store(ID, 4, b"ef too much", 208, 200));
         let early = stash.take(ID);
         assert_eq!(early.end(), 8);
         let pieces = [(0, b"abcdef".to_vec()), (6, b"gh".to_vec())];
@@ -275,13 +278,27 @@ mod tests {
     }
 
     #[test]
+    fn a_stash_takes_few_small_pieces_with_gaps_between_them() {
+        let mut stash = Stash::default();
+        let limit = 64 << 10;
+        let kept = (0..limit as u64)
+            .step_by(2)
+            .take_while(|at| stash.store(ID, *at, b"x", limit, 10 * limit))
+            .count();
+        assert!(kept <= limit / PIECE_BYTES + 1, "{kept}");
+        // What is in order still finds room for all of it.
+        let other = SocketId { index: 2, generation: 1 };
+        assert!(stash.store(other, 0, &vec![1; limit], limit, 10 * limit));
+    }
+
+    #[test]
     fn a_full_stash_is_swept_of_connections_that_are_gone() {
         let mut stash = Stash::default();
-        assert!(stash.store(ID, 0, b"12345678", 8, 8));
+        assert!(stash.store(ID, 0, b"12345678", 8, 110));
         let other = SocketId { index: 2, generation: 1 };
-        assert!(!stash.store(other, 0, b"x", 8, 8));
+        assert!(!stash.store(other, 0, b"x", 8, 110));
         stash.sweep(|id| id == other);
-        assert!(stash.store(other, 0, b"x", 8, 8));
+        assert!(stash.store(other, 0, b"x", 8, 110));
     }
 
     /// A session with a stream in its first endpoint.

@@ -350,10 +350,14 @@ impl Worker {
         // It has been acknowledged: there are buffers for all of it.
         stream.receive.next = early.end();
         self.set_role(place, index, Role::Stream(stream));
-        if let Some(session) = self.sessions.at(place) {
-            for (offset, piece) in &early.pieces {
-                session.store_stream(index, accepted.id, *offset, piece, &self.counters);
-            }
+        let is_kept = self.sessions.at(place).is_some_and(|session| {
+            early.pieces.iter().all(|(offset, piece)| {
+                session.store_stream(index, accepted.id, *offset, piece, &self.counters)
+            })
+        });
+        if !is_kept {
+            // The peer will not send again what was acknowledged: better no connection than a hole.
+            let _ = self.stack.tcp_abort(self.now, accepted.id);
         }
         self.limit_window(place, index);
         if let Ok(levels) = self.stack.tcp_levels(accepted.id) {

@@ -56,12 +56,15 @@ impl Limits {
         const ENTRIES_MAX: u64 = 1 << 24;
         const PER_TURN_MAX: u64 = 1 << 16;
         const BYTES_MAX: u64 = 1 << 40;
+        // What comes early goes to a receive queue, whose pages it must not outgrow.
+        let queue_bytes =
+            u64::from(self.receive_slots.saturating_sub(1)) * u64::from(self.buffer_bytes);
         let ranges = [
             ("sessions", self.sessions.into(), 1, u16::MAX.into()),
             ("sessions_per_user", self.sessions_per_user.into(), 1, u16::MAX.into()),
             ("control_connections", self.control_connections.into(), 1, u16::MAX.into()),
             ("spans", self.spans.into(), 1, ENTRIES_MAX),
-            ("stash_connection_bytes", self.stash_connection_bytes as u64, 0, BYTES_MAX),
+            ("stash_connection_bytes", self.stash_connection_bytes as u64, 0, queue_bytes),
             ("stash_total_bytes", self.stash_total_bytes as u64, 0, BYTES_MAX),
             ("frames_per_turn", self.frames_per_turn as u64, 1, PER_TURN_MAX),
             ("doorbells_per_turn", self.doorbells_per_turn as u64, 1, PER_TURN_MAX),
@@ -97,6 +100,8 @@ mod tests {
         );
         let many = Limits { spans: u32::MAX, ..Limits::default() };
         assert!(many.check().unwrap_err().to_string().contains("spans"));
+        let early = Limits { receive_slots: 16, ..Limits::default() };
+        assert!(early.check().unwrap_err().to_string().contains("stash_connection_bytes"));
         let odd = Limits { send_slots: 3, ..Limits::default() };
         assert!(odd.check().unwrap_err().to_string().contains("send_slots"));
     }

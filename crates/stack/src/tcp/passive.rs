@@ -234,9 +234,10 @@ impl Tcp {
         let irs = segment.header.seq;
         let seq = keys.cookie(now, ends, irs, offer.mss.unwrap_or(0));
         let tos = options.tos;
+        let most = options.window_limit();
         let mss = Cold::new(local, remote, options, route.mtu).advertised_mss();
         let stamped = if timestamps.is_some() { 12 } else { 0 };
-        let window = first_window(memory / 2, mss.saturating_sub(stamped));
+        let window = first_window(memory / 2, mss.saturating_sub(stamped)).min(most);
         self.push_reply(Reply {
             interface: route.interface,
             local,

@@ -22,7 +22,10 @@ const FIRST_SEGMENTS: u32 = 10;
 pub const RATIO_UNKNOWN: u8 = 128;
 /// Segments smaller than this do not open the window.
 const GROWS_FROM: u64 = 128;
-/// No ceiling takes a window below this: the one that connections start with.
+/// Memory that a connection starts with at the least.
+const MEMORY_MIN: u32 = 4096;
+/// No ceiling takes a window below this, which is also the most while nobody has accepted the
+/// connection.
 pub const CEILING_MIN: u32 = 65535;
 
 /// What is measured of the receiving direction.
@@ -354,7 +357,10 @@ pub fn initial_memory(options: &TcpOptions, settings: &TcpSettings) -> (u32, u8)
     let twice = options.recv_limit.saturating_mul(2);
     // A window that the program has fixed never grows beyond it.
     match options.recv_tunes {
-        true => (settings.receive_initial.min(twice), scale_for(most.max(settings.receive_max))),
+        true => (
+            settings.receive_initial.max(MEMORY_MIN).min(twice),
+            scale_for(most.max(settings.receive_max)),
+        ),
         false => (twice, scale_for(most)),
     }
 }
