@@ -45,9 +45,7 @@ fn cost(connections: u32) -> (usize, u64) {
         // Beside the stock of its lane a program has the one that it writes into.
         held += out.saturating_sub(u64::from(limits.stock_target) + 1);
     }
-    // The regions are the programs' memory; here they lie on the same heap.
-    let regions = a.region.geometry().region_bytes + b.region.geometry().region_bytes;
-    (HEAP.bytes() - before - regions as usize, held)
+    (HEAP.bytes() - before, held)
 }
 
 #[test]

@@ -84,7 +84,8 @@ impl Region {
     /// A region in private memory, for simulation and tests in one process.
     pub fn private(geometry: Geometry) -> Result<Self, RegionError> {
         let layout = Layout::sized(geometry).map_err(RegionError::Geometry)?;
-        let memory = Memory::private(&layout);
+        let memory =
+            Memory::private(&layout).map_err(|errno| RegionError::System("mmap", errno))?;
         let region = Self { memory, layout, file: None };
         region.describe();
         Ok(region)

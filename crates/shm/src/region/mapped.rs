@@ -1,6 +1,5 @@
 //! Memory that is really shared.
 
-use std::alloc::{Layout as AllocLayout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
@@ -11,11 +10,10 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::layout::Layout;
 use crate::sync::AtomicU64;
 
-/// A mapping of `len` bytes, or as many of private memory.
+/// A mapping of `len` bytes.
 pub(super) struct Memory {
     start: NonNull<u8>,
     len: usize,
-    mapped: bool,
 }
 
 // SAFETY: the memory is only reached as atomics and by copies through raw pointers, and stays
@@ -40,20 +38,23 @@ impl Memory {
             )?
         };
         let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
-        Ok(Self { start, len, mapped: true })
+        Ok(Self { start, len })
     }
 
-    pub(super) fn private(layout: &Layout) -> Self {
-        let len = layout.geometry().region_bytes as usize;
-        let shape = Self::shape(len);
-        // SAFETY: the length is not nought, as a layout always has a header.
-        let start = unsafe { alloc_zeroed(shape) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(shape) };
-        Self { start, len, mapped: false }
-    }
-
-    fn shape(len: usize) -> AllocLayout {
-        AllocLayout::from_size_align(len, 4096).expect("a region is smaller than the address space")
+    /// Memory of this process alone, of which the kernel gives what is touched.
+    pub(super) fn private(layout: &Layout) -> Result<Self, Errno> {
+        let len = usize::try_from(layout.geometry().region_bytes).map_err(|_| Errno::NOMEM)?;
+        // SAFETY: a new mapping at an address of the kernel's choice; nothing else refers to it.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
+        };
+        let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
+        Ok(Self { start, len })
     }
 
     pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
@@ -97,13 +98,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.mapped {
-            // SAFETY: our own mapping, and no reference into it outlives `self`.
-            let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
-            debug_assert!(unmapped.is_ok());
-        } else {
-            // SAFETY: allocated in `private` with the same shape.
-            unsafe { dealloc(self.start.as_ptr(), Self::shape(self.len)) };
-        }
+        // SAFETY: our own mapping, and no reference into it outlives `self`.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
     }
 }

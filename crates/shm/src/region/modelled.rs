@@ -24,13 +24,13 @@ impl Memory {
         Err(Errno::NOSYS)
     }
 
-    pub(super) fn private(layout: &Layout) -> Self {
+    pub(super) fn private(layout: &Layout) -> Result<Self, Errno> {
         let words = layout.buffers_start() / 8;
         let bytes = layout.geometry().region_bytes - layout.buffers_start();
-        Self {
+        Ok(Self {
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
             bytes: (0..bytes).map(|_| UnsafeCell::new(0)).collect(),
-        }
+        })
     }
 
     pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
