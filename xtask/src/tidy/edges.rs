@@ -16,7 +16,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("sim", "arch wire stack shm port engine client"),
     ("script", "wire stack shm port engine client sim"),
     ("preload", "client"),
-    ("packetdrill", "client script"),
+    ("packetdrill", "engine client script"),
     ("cli", "engine port shm client sim script"),
     // The tests see programs only from outside; the tools see no room at all.
     ("tests", "cli"),
