@@ -743,7 +743,13 @@ static void disconnecting(void) {
     epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
     say("another family %s", result(connect(fd, &(struct sockaddr){.sa_family = AF_UNIX}, sizeof peer)));
+    int copy = dup(fd), other = epoll_create1(0);
+    epoll_ctl(other, EPOLL_CTL_ADD, copy, &event);
+    close(copy);
     anew(fd, epoll);
+    write(fd, "x", 1);
+    say("by a number that is closed %s", bits(wait_one(other, 5000)));
+    close(other);
     say("twice %s %s", result(disconnect(fd)), result(disconnect(fd)));
     close(fd);
     fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -753,7 +759,8 @@ static void disconnecting(void) {
     getsockname(fd, (struct sockaddr *)&here, &len);
     listen(fd, 8);
     called_back(fd, &control);
-    int new = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), copy = dup(new);
+    int new = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    copy = dup(new);
     epoll_ctl(epoll, EPOLL_CTL_ADD, new, &event);
     setsockopt(new, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
     anew(new, epoll);

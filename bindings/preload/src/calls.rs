@@ -1,6 +1,6 @@
 //! The exported C functions, by subject.
 
-mod descriptors;
+pub(crate) mod descriptors;
 mod moving;
 mod programs;
 mod streams;

@@ -9,6 +9,7 @@ use client::sockets::{About, EpollEvent, Errno, Kernel, Owner, PollFd, Received,
 use libc::{c_int, c_long, sockaddr, socklen_t};
 
 use crate::boundary::{errno, set_errno};
+use crate::calls::descriptors::{F_SETOWN_EX, F_SETSIG, OwnerOfKind};
 use crate::{addresses, real};
 
 /// The real functions.
@@ -337,6 +338,16 @@ impl Kernel for Raw {
                 || ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
             asked != 0 || !is_caught || action.sa_flags & libc::SA_RESTART != 0
         })
+    }
+
+    fn set_owner(&self, fd: RawFd, owner: Owner, signal: i32) -> Result<(), Errno> {
+        let (kind, id) = owner.parts();
+        let owner = OwnerOfKind { kind, id };
+        let at = (&raw const owner).addr();
+        // SAFETY: the struct that this command takes.
+        check(|| unsafe { real::fcntl(fd, F_SETOWN_EX, at) })?;
+        // SAFETY: no memory is passed.
+        check(|| unsafe { real::fcntl(fd, F_SETSIG, signal as usize) }).map(drop)
     }
 
     fn signal(&self, to: Owner, signal: i32, about: Option<About>) -> Result<(), Errno> {

@@ -156,9 +156,9 @@ pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
 }
 
 /// linux/fcntl.h; not in the libc crate.
-const F_SETSIG: c_int = 10;
+pub(crate) const F_SETSIG: c_int = 10;
 const F_GETSIG: c_int = 11;
-const F_SETOWN_EX: c_int = 15;
+pub(crate) const F_SETOWN_EX: c_int = 15;
 const F_GETOWN_EX: c_int = 16;
 /// asm-generic/sockios.h and ioctls.h, as above.
 const FIOSETOWN: libc::c_ulong = 0x8901;
@@ -170,9 +170,9 @@ const FIOASYNC: libc::c_ulong = 0x5452;
 /// `struct f_owner_ex`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct OwnerOfKind {
-    kind: c_int,
-    id: libc::pid_t,
+pub(crate) struct OwnerOfKind {
+    pub kind: c_int,
+    pub id: libc::pid_t,
 }
 
 fn control(fd: c_int, command: c_int, arg: usize) -> Option<c_int> {

@@ -58,7 +58,7 @@ impl Sockets {
         // Accepting from two sides must never block in one of them.
         if !socket.is_nonblocking() {
             socket.force_nonblocking(true);
-            self.set_kernel_nonblocking(fd, true);
+            self.set_kernel_nonblocking(fd);
         }
         era.link.remember(&socket);
         // Opening a session shows what is remembered; an open one is asked here.
@@ -71,12 +71,28 @@ impl Sockets {
         Verdict::Done(Ok(()))
     }
 
-    pub(super) fn set_kernel_nonblocking(&self, fd: RawFd, on: bool) {
+    pub(super) fn set_kernel_nonblocking(&self, fd: RawFd) {
+        self.change_kernel_flags(fd, |flags| flags | rustix::fs::OFlags::NONBLOCK);
+    }
+
+    /// O_NONBLOCK and O_ASYNC of the kernel's side.
+    pub(super) fn set_kernel_flags(&self, fd: RawFd, nonblocking: bool, asynchronous: bool) {
+        self.change_kernel_flags(fd, |mut flags| {
+            flags.set(rustix::fs::OFlags::NONBLOCK, nonblocking);
+            flags.set(rustix::fs::OFlags::from_bits_retain(libc::O_ASYNC as u32), asynchronous);
+            flags
+        });
+    }
+
+    fn change_kernel_flags(
+        &self,
+        fd: RawFd,
+        change: impl Fn(rustix::fs::OFlags) -> rustix::fs::OFlags,
+    ) {
         self.kernel.lend(fd, &mut |kernel| {
-            if let Ok(mut flags) = rustix::fs::fcntl_getfl(kernel) {
-                flags.set(rustix::fs::OFlags::NONBLOCK, on);
+            if let Ok(flags) = rustix::fs::fcntl_getfl(kernel) {
                 // It fails for no socket; if it did, accept would only block longer.
-                let _ = rustix::fs::fcntl_setfl(kernel, flags);
+                let _ = rustix::fs::fcntl_setfl(kernel, change(flags));
             }
         });
     }

@@ -25,40 +25,50 @@ impl Sockets {
         let numbers = socket.numbers();
         let watches = socket.interests();
         let fresh = Arc::new(socket.disconnected());
-        if socket.was_accepted() {
-            self.give_kernel_socket(socket, &numbers)?;
-        }
+        // An accepted connection's numbers stand for no kernel socket of its own: from now on they do.
+        let own = socket.was_accepted().then(|| self.kernel.inert(socket.v6)).transpose()?;
         let stood = !connection.endpoint.readiness_among(Readiness::HUP).contains(Readiness::HUP);
         fresh.was_reset.store(stood, Ordering::Relaxed);
         connection.endpoint.abort();
         let local = connection.endpoint.local().ip();
-        // With the last number, the old socket is let go of.
-        for number in &numbers {
-            self.place(era, *number, Entry::Socket(fresh.clone()));
-        }
-        if let Some(first) = numbers.first() {
-            self.restore_options(&fresh, *first);
-            self.set_kernel_nonblocking(*first, fresh.is_nonblocking());
-            if socket.was_accepted()
-                && socket.bound.load(Ordering::Relaxed)
-                && let Verdict::Done(outcome) = self.bind(*first, fresh.dressed((local, 0).into()))
-            {
-                outcome?;
+        // With the last number, the old socket is let go of. One that another thread closes meanwhile
+        // is nobody's.
+        let is_old =
+            |entry: &Entry| matches!(entry, Entry::Socket(old) if Arc::ptr_eq(old, socket));
+        for &number in &numbers {
+            let exchanged = era.table.exchange(number, is_old, || {
+                own.map_or(Ok(()), |own| self.kernel.replace(own, number))?;
+                fresh.add_number(number);
+                Ok(Entry::Socket(fresh.clone()))
+            });
+            if let Ok(Some(old)) = exchanged {
+                self.let_go(era, number, old, false);
             }
         }
+        if let Some(own) = own {
+            self.kernel.close(own);
+        }
+        let Some(first) = fresh.number() else { return Ok(()) };
+        self.restore_options(&fresh, first);
+        fresh.owner.restore(first, self.kernel);
+        self.set_kernel_flags(first, fresh.is_nonblocking(), fresh.owner.is_asynchronous());
+        if socket.was_accepted()
+            && socket.bound.load(Ordering::Relaxed)
+            && let Verdict::Done(outcome) = self.bind(first, fresh.dressed((local, 0).into()))
+        {
+            outcome?;
+        }
+        let numbers = fresh.numbers();
         for (epoll, fd, event) in watches {
-            // Only the number of a set that was closed meanwhile is refused.
-            let _ = self.add_interest(era, &epoll, fd, &fresh, event);
+            // The number under which it was made may be closed while another lives on.
+            let known = if numbers.contains(&fd) { Ok(fd) } else { self.hidden_copy(era, first) };
+            let again = known
+                .and_then(|number| self.add_interest_as(era, &epoll, (fd, number), &fresh, event));
+            if let Err(error) = again {
+                self.notice_lost_interest(fd, error);
+            }
         }
         Ok(())
-    }
-
-    /// An accepted connection's numbers stand for no kernel socket of its own: from now on they do.
-    fn give_kernel_socket(&self, socket: &Socket, numbers: &[RawFd]) -> Result<(), Errno> {
-        let own = self.kernel.inert(socket.v6)?;
-        let placed = numbers.iter().try_for_each(|number| self.kernel.replace(own, *number));
-        self.kernel.close(own);
-        placed
     }
 
     /// The kernel's part of a listener is about to be disconnected; the engine's ends here.
@@ -68,7 +78,7 @@ impl Sockets {
         era.link.forget(socket);
         if socket.forced_nonblocking() {
             socket.force_nonblocking(false);
-            self.set_kernel_nonblocking(fd, socket.is_nonblocking());
+            self.set_kernel_flags(fd, socket.is_nonblocking(), socket.owner.is_asynchronous());
         }
     }
 }

@@ -399,11 +399,23 @@ impl Sockets {
         })
     }
 
-    pub(super) fn add_interest(
+    fn add_interest(
         &self,
         era: &Era,
         epoll: &Arc<Epoll>,
         fd: RawFd,
+        socket: &Arc<Socket>,
+        event: EpollEvent,
+    ) -> Result<(), Errno> {
+        self.add_interest_as(era, epoll, (fd, fd), socket, event)
+    }
+
+    /// Adds an interest that the kernel knows by another number, which is the layer's own then.
+    pub(super) fn add_interest_as(
+        &self,
+        era: &Era,
+        epoll: &Arc<Epoll>,
+        (fd, number): (RawFd, RawFd),
         socket: &Arc<Socket>,
         event: EpollEvent,
     ) -> Result<(), Errno> {
@@ -417,7 +429,7 @@ impl Sockets {
             queued: AtomicBool::new(false),
             removed: AtomicBool::new(false),
             in_kernel: AtomicBool::new(in_kernel),
-            kernel_number: AtomicI32::new(fd),
+            kernel_number: AtomicI32::new(number),
         });
         {
             let mut inner = held(epoll.inner.lock());
@@ -425,7 +437,7 @@ impl Sockets {
                 return Err(Errno::EXIST);
             }
             if in_kernel {
-                self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_ADD, fd, event)?;
+                self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_ADD, number, event)?;
             }
             inner.interests.insert(interest.key(), interest.clone());
         }

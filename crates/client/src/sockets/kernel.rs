@@ -129,6 +129,11 @@ pub trait Kernel: Sync {
     /// Sends a signal (0: none, only looks whether there is somebody); what it is `about` reaches a
     /// process or one of its own threads.
     fn signal(&self, to: Owner, signal: i32, about: Option<About>) -> Result<(), Errno>;
+    /// F_SETOWN_EX and F_SETSIG. A kernel in memory tells nobody.
+    fn set_owner(&self, fd: RawFd, owner: Owner, signal: i32) -> Result<(), Errno> {
+        let _ = (fd, owner, signal);
+        Ok(())
+    }
     /// Starts a thread that takes no signals.
     fn start_thread(&self, body: Box<dyn FnOnce() + Send>) -> Result<(), Errno>;
     /// Writes one line (without its end) to the program's standard error.

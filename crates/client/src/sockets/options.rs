@@ -733,7 +733,7 @@ impl Sockets {
         if socket.is_listening() {
             // The kernel's side of a dual listener is non-blocking for ever.
             socket.force_nonblocking(true);
-            self.set_kernel_nonblocking(fd, true);
+            self.set_kernel_nonblocking(fd);
             return Verdict::Done(Ok(()));
         }
         Verdict::Kernel

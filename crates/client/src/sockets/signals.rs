@@ -109,6 +109,17 @@ impl SocketOwner {
     }
 }
 
+impl SocketOwner {
+    /// Tells the kernel of a socket of its own.
+    pub fn restore(&self, fd: RawFd, kernel: &dyn Kernel) {
+        if self.is_wanted() {
+            // Who has gone meanwhile is told nothing.
+            let signal = self.signal.load(Ordering::Relaxed);
+            let _ = kernel.set_owner(fd, self.owner(), signal);
+        }
+    }
+}
+
 /// A thread waits for data of a connection.
 pub(super) struct Waiting<'a> {
     owner: &'a SocketOwner,
@@ -146,7 +157,7 @@ impl SocketOwner {
         self.bits.store(0, Ordering::SeqCst);
     }
 
-    fn is_asynchronous(&self) -> bool {
+    pub fn is_asynchronous(&self) -> bool {
         self.asynchronous.load(Ordering::Relaxed)
     }
 

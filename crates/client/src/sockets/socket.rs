@@ -451,23 +451,33 @@ impl Sockets {
             if interest.fd() != fd || !interest.is_in_kernel_as(fd) {
                 continue;
             }
-            let kept = self.kernel.duplicate(fd, OUT_OF_THE_WAY, true).and_then(|hidden| {
-                self.hide(era, hidden);
+            let kept = self.hidden_copy(era, fd).and_then(|hidden| {
                 epoll.renumber(&interest, hidden, self.kernel).inspect_err(|_| {
                     era.table.take(hidden);
                     self.kernel.close(hidden);
                 })
             });
             if let Err(error) = kept {
-                self.notice(Notice::InterestLost, || {
-                    format!(
-                        "descriptor {fd} is closed while an epoll set waits for its duplicate; what \
-                         comes through the kernel is no longer told there ({error}): raise the \
-                         limit of open files"
-                    )
-                });
+                self.notice_lost_interest(fd, error);
             }
         }
+    }
+
+    /// A second number of a socket, of the layer's own.
+    pub(super) fn hidden_copy(&self, era: &Era, fd: RawFd) -> Result<RawFd, super::Errno> {
+        let hidden = self.kernel.duplicate(fd, OUT_OF_THE_WAY, true)?;
+        self.hide(era, hidden);
+        Ok(hidden)
+    }
+
+    /// An interest made under a number that is closed could not be kept.
+    pub(super) fn notice_lost_interest(&self, fd: RawFd, error: super::Errno) {
+        self.notice(Notice::InterestLost, || {
+            format!(
+                "descriptor {fd} is closed while an epoll set waits for its duplicate; what comes \
+                 through the kernel is no longer told there ({error}): raise the limit of open files"
+            )
+        });
     }
 
     /// Closes the number that the layer kept for the kernel's part of an interest, if it did.

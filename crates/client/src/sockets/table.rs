@@ -4,6 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use super::Errno;
 use super::epoll::Epoll;
 use super::socket::Socket;
 
@@ -100,6 +101,22 @@ impl Table {
         let before = place.replace(entry);
         slot.kind.store(kind, Ordering::Release);
         Ok(before)
+    }
+
+    /// Puts another entry in the place of one that is as it must be, which it gives back; `with` is
+    /// called while nobody else can change the place.
+    pub fn exchange(
+        &self,
+        fd: RawFd,
+        is_it: impl Fn(&Entry) -> bool,
+        with: impl FnOnce() -> Result<Entry, Errno>,
+    ) -> Result<Option<Entry>, Errno> {
+        let Some(slot) = self.slot(fd) else { return Ok(None) };
+        let mut place = slot.entry.write().unwrap_or_else(PoisonError::into_inner);
+        match place.as_mut().filter(|entry| is_it(entry)) {
+            Some(entry) => Ok(Some(std::mem::replace(entry, with()?))),
+            None => Ok(None),
+        }
     }
 
     /// Empties a slot.

@@ -34,6 +34,14 @@ impl Metrics {
         if self.mtu == 0 { link } else { self.mtu.min(link) }
     }
 
+    /// Most bytes of a first receive window, of segments of `mss` bytes.
+    pub fn first_window_most(&self, mss: u16) -> u32 {
+        match self.initial_rwnd {
+            0 => u32::MAX,
+            segments => u32::from(segments) * u32::from(mss),
+        }
+    }
+
     /// The time to live, or hop limit, if it says one.
     pub fn hops(&self) -> Option<u8> {
         (self.hop_limit > 0).then_some(self.hop_limit)

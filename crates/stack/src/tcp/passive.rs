@@ -236,8 +236,9 @@ impl Tcp {
         let tos = options.tos;
         let most = options.window_limit();
         let mss = Cold::new(local, remote, options, route.mtu).advertised_mss();
-        let stamped = if timestamps.is_some() { 12 } else { 0 };
-        let window = first_window(memory / 2, mss.saturating_sub(stamped)).min(most);
+        let unit = mss.saturating_sub(if timestamps.is_some() { 12 } else { 0 });
+        let most = most.min(route.metrics.first_window_most(unit));
+        let window = first_window(memory / 2, unit).min(most);
         self.push_reply(Reply {
             interface: route.interface,
             local,

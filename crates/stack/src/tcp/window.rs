@@ -219,8 +219,7 @@ impl Connection<'_> {
     /// The window that is offered first, in whole segments of `mss` bytes, and in no more than the
     /// route says.
     pub fn begin_window(&mut self, mss: u16) {
-        let stated = self.cold.options.path.initial_rwnd;
-        let most = if stated == 0 { u32::MAX } else { u32::from(stated) * u32::from(mss) };
+        let most = self.cold.options.path.first_window_most(mss);
         let whole = first_window(share(self.hot), mss).min(most);
         self.cold.tuning.threshold = whole.min(clamp(self.hot, self.cold));
         self.hot.rcv_edge = u64::from(self.cold.tuning.threshold.min(65535));
