@@ -25,5 +25,5 @@ while True:
             mss = struct.unpack("!H", options[2:4])[0]
         options = options[1 if options[0] == 1 else options[1] :]
     window = struct.unpack("!H", segment[14:16])[0]
-    print(f"hops {hops} mss {mss} window {window}{' cut' if cut else ''}")
+    print(f"hops {hops} mss {mss}{' cut' if cut else ''} window {window}")
     break

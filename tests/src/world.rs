@@ -210,6 +210,7 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "dialogue.py" => include_str!("../programs/dialogue.py"),
         "keeper.py" => include_str!("../programs/keeper.py"),
         "prober.py" => include_str!("../programs/prober.py"),
+        "shown.py" => include_str!("../programs/shown.py"),
         "datagrams.py" => include_str!("../programs/datagrams.py"),
         "crafted.py" => include_str!("../programs/crafted.py"),
         "groups.py" => include_str!("../programs/groups.py"),
