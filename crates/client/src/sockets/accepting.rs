@@ -72,29 +72,18 @@ impl Sockets {
     }
 
     pub(super) fn set_kernel_nonblocking(&self, fd: RawFd) {
-        self.change_kernel_flags(fd, |flags| flags | rustix::fs::OFlags::NONBLOCK);
-    }
-
-    /// O_NONBLOCK and O_ASYNC of the kernel's side.
-    pub(super) fn set_kernel_flags(&self, fd: RawFd, nonblocking: bool, asynchronous: bool) {
-        self.change_kernel_flags(fd, |mut flags| {
-            flags.set(rustix::fs::OFlags::NONBLOCK, nonblocking);
-            flags.set(rustix::fs::OFlags::from_bits_retain(libc::O_ASYNC as u32), asynchronous);
-            flags
-        });
-    }
-
-    fn change_kernel_flags(
-        &self,
-        fd: RawFd,
-        change: impl Fn(rustix::fs::OFlags) -> rustix::fs::OFlags,
-    ) {
         self.kernel.lend(fd, &mut |kernel| {
             if let Ok(flags) = rustix::fs::fcntl_getfl(kernel) {
                 // It fails for no socket; if it did, accept would only block longer.
-                let _ = rustix::fs::fcntl_setfl(kernel, change(flags));
+                let _ = rustix::fs::fcntl_setfl(kernel, flags | rustix::fs::OFlags::NONBLOCK);
             }
         });
+    }
+
+    /// The flags that a program has set at a socket, for its kernel's side.
+    pub(super) fn restore_flags(&self, fd: RawFd, socket: &Socket) {
+        let nonblocking = if socket.is_nonblocking() { libc::O_NONBLOCK } else { 0 };
+        self.set_kernel_flags(fd, nonblocking | Self::asynchronous_flag(socket));
     }
 
     /// F_SETFL of the kernel's side.

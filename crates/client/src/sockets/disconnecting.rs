@@ -51,7 +51,7 @@ impl Sockets {
         let Some(first) = fresh.number() else { return Ok(()) };
         self.restore_options(&fresh, first);
         fresh.owner.restore(first, self.kernel);
-        self.set_kernel_flags(first, fresh.is_nonblocking(), fresh.owner.is_asynchronous());
+        self.restore_flags(first, &fresh);
         if socket.was_accepted()
             && socket.bound.load(Ordering::Relaxed)
             && let Verdict::Done(outcome) = self.bind(first, fresh.dressed((local, 0).into()))
@@ -78,7 +78,7 @@ impl Sockets {
         era.link.forget(socket);
         if socket.forced_nonblocking() {
             socket.force_nonblocking(false);
-            self.set_kernel_flags(fd, socket.is_nonblocking(), socket.owner.is_asynchronous());
+            self.restore_flags(fd, socket);
         }
     }
 }

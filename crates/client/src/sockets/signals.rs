@@ -107,9 +107,7 @@ impl SocketOwner {
             ..Self::default()
         }
     }
-}
 
-impl SocketOwner {
     /// Tells the kernel of a socket of its own.
     pub fn restore(&self, fd: RawFd, kernel: &dyn Kernel) {
         if self.is_wanted() {
@@ -157,7 +155,7 @@ impl SocketOwner {
         self.bits.store(0, Ordering::SeqCst);
     }
 
-    pub fn is_asynchronous(&self) -> bool {
+    fn is_asynchronous(&self) -> bool {
         self.asynchronous.load(Ordering::Relaxed)
     }
 
