@@ -606,7 +606,8 @@ impl Connection<'_> {
                 self.open_window(end_stored - low);
             } else {
                 let rare = self.cold.rare_mut();
-                rare.out_of_order += segments(len, rx.gso_bytes);
+                let count = segments(len, rx.gso_bytes);
+                rare.out_of_order = rare.out_of_order.wrapping_add(count);
                 if self.hot.sack {
                     self.open_window(end_stored - low);
                 }

@@ -151,7 +151,7 @@ impl Connection<'_> {
     /// The peer reports that it got something twice. As Linux: no more of them than was sent again.
     pub fn count_duplicate(&mut self, duplicate: Option<Range>) {
         let Some(duplicate) = duplicate else { return };
-        let count = segments(duplicate.end - duplicate.start, Some(self.hot.mss));
+        let count = segments(duplicate.end.saturating_sub(duplicate.start), Some(self.hot.mss));
         let rare = self.cold.rare_mut();
         if rare.duplicates <= rare.retransmits {
             rare.duplicates = rare.duplicates.wrapping_add(count);
