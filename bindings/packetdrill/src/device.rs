@@ -26,9 +26,11 @@ impl Device {
             return None;
         }
         let name = NAME.to_str().ok()?;
+        // An address that others might have could not be bound yet.
+        let undetected: &[&str] = if local.is_ipv6() { &["nodad"] } else { &[] };
         let address = format!("{local}/{prefix}");
         for words in [
-            &["addr", "add", &address, "dev", name][..],
+            &[&["addr", "add", &address, "dev", name], undetected].concat()[..],
             &["link", "set", name, "up"],
             &["route", "add", remote, "dev", name],
         ] {
