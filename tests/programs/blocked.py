@@ -19,7 +19,8 @@ def outcome(call):
 
 def watch(name, call):
     result = outcome(call)
-    print(name, result, time.monotonic(), flush=True)
+    # In one piece, as other threads print, too.
+    print(f"{name} {result} {time.monotonic()}\n", end="", flush=True)
 
 
 def fill(connection):

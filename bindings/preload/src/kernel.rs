@@ -1,5 +1,6 @@
 //! The kernel as the socket layer sees it: the C library's real functions.
 
+use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -397,23 +398,54 @@ impl Kernel for Raw {
         }
     }
 
-    fn start_thread(&self, body: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
-        // SAFETY: all zero is a valid set, which is filled before it is used.
-        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
-        // SAFETY: both sets are this function's own.
-        unsafe {
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+    fn hold_signals(&self) {
+        let held = HELD.with(|held| held.replace(held.get() + 1));
+        if held == 0 {
+            BEFORE.set(Some(without_signals()));
         }
+    }
+
+    fn let_signals(&self) {
+        let held = HELD.with(|held| held.replace(held.get() - 1));
+        if held == 1
+            && let Some(before) = BEFORE.take()
+        {
+            restore_signals(&before);
+        }
+    }
+
+    fn start_thread(&self, body: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
+        let before = without_signals();
         let started = std::thread::Builder::new().name("outboard".into()).spawn(body);
-        // SAFETY: the mask as it was.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut())
-        };
+        restore_signals(&before);
         started.map(drop).map_err(|_| Errno::AGAIN)
     }
 
     fn log(&self, line: &str) {
         log_line(line);
     }
+}
+
+/// Takes no signals in this thread; the mask as it was.
+fn without_signals() -> libc::sigset_t {
+    // SAFETY: all zero is a valid set, which is filled before it is used.
+    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+    // SAFETY: both sets are this function's own.
+    unsafe {
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+    }
+    before
+}
+
+fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: a mask as it was.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
+}
+
+thread_local! {
+    /// How many hold signals back in this thread.
+    static HELD: Cell<u32> = const { Cell::new(0) };
+    /// Its mask before the first did.
+    static BEFORE: Cell<Option<libc::sigset_t>> = const { Cell::new(None) };
 }

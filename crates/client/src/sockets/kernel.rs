@@ -134,6 +134,10 @@ pub trait Kernel: Sync {
         let _ = (fd, owner, signal);
         Ok(())
     }
+    /// No handler runs in this thread from here on, until as many calls of `let_signals`.
+    fn hold_signals(&self) {}
+    /// Takes one `hold_signals` back.
+    fn let_signals(&self) {}
     /// Starts a thread that takes no signals.
     fn start_thread(&self, body: Box<dyn FnOnce() + Send>) -> Result<(), Errno>;
     /// Writes one line (without its end) to the program's standard error.

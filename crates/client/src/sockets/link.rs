@@ -11,6 +11,7 @@ use std::time::Duration;
 use shm::request::{LEFT_BY_LISTS, LEFT_TO_KERNEL};
 
 use super::notices::Notice;
+use super::signals::Undisturbed;
 use super::socket::{Refusal, Socket, held};
 use super::table::Entry;
 use super::waiter::Waiter;
@@ -109,6 +110,7 @@ impl Attachment {
 
     /// Hints about an endpoint now go to a socket.
     pub fn remember(&self, id: EndpointId, socket: &Arc<Socket>) {
+        let _undisturbed = Undisturbed::begin();
         if let Some(place) = self.place(id) {
             *held(place.lock()) = Some(socket.clone());
         }
@@ -116,6 +118,7 @@ impl Attachment {
 
     /// Hints about an endpoint now go nowhere.
     pub fn forget(&self, id: EndpointId) {
+        let _undisturbed = Undisturbed::begin();
         if let Some(place) = self.place(id) {
             held(place.lock()).take();
         }
@@ -170,6 +173,7 @@ impl Link {
 
     /// Remembers a socket that wants an engine.
     pub fn remember(&self, socket: &Arc<Socket>) {
+        let _undisturbed = Undisturbed::begin();
         let mut shown = held(self.shown.lock());
         if !shown.iter().any(|other| Arc::ptr_eq(other, socket)) {
             shown.push(socket.clone());
@@ -180,6 +184,7 @@ impl Link {
     /// Forgets a socket that is closed.
     pub fn forget(&self, socket: &Arc<Socket>) {
         if self.shown_count.load(Ordering::Relaxed) > 0 {
+            let _undisturbed = Undisturbed::begin();
             let mut shown = held(self.shown.lock());
             shown.retain(|other| !Arc::ptr_eq(other, socket));
             self.shown_count.store(shown.len() as u32, Ordering::Relaxed);
@@ -478,6 +483,7 @@ impl Sockets {
 
     /// Hands the engine's hints to those who watch.
     pub(super) fn pump(&self, attachment: &Attachment) {
+        let _undisturbed = Undisturbed::begin();
         let Some(_pumping) = Pumping::begin() else { return };
         loop {
             let mut hints = held(attachment.hints.lock());

@@ -9,7 +9,7 @@ use super::epoll::Epoll;
 use super::link::{Attachment, Deadline};
 use super::socket::Socket;
 use super::waiter::Waiter;
-use super::{Entry, Era, Errno, PollFd, SigMask, Sockets};
+use super::{Entry, Era, Errno, Kernel, PollFd, SigMask, Sockets};
 
 /// Bits that poll reports whether asked for or not.
 const ALWAYS: u32 = (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) as u32;
@@ -48,16 +48,18 @@ impl Subject {
 struct Watching<'a> {
     subjects: &'a [Subject],
     waiter: &'a Arc<Waiter>,
+    kernel: &'static dyn Kernel,
 }
 
 impl<'a> Watching<'a> {
-    fn new(subjects: &'a [Subject], waiter: &'a Arc<Waiter>) -> Self {
+    fn new(subjects: &'a [Subject], waiter: &'a Arc<Waiter>, kernel: &'static dyn Kernel) -> Self {
+        waiter.begin();
         for subject in subjects {
             if let Subject::Socket(socket) = subject {
                 socket.watch_by_thread(waiter);
             }
         }
-        Self { subjects, waiter }
+        Self { subjects, waiter, kernel }
     }
 }
 
@@ -68,6 +70,7 @@ impl Drop for Watching<'_> {
                 socket.unwatch_by_thread(self.waiter);
             }
         }
+        self.waiter.end(self.kernel);
     }
 }
 
@@ -113,7 +116,7 @@ impl Sockets {
         }
         let deadline = Deadline::after(self.kernel, timeout);
         let waiter = self.own_waiter(era)?;
-        let _watching = Watching::new(&subjects, &waiter);
+        let _watching = Watching::new(&subjects, &waiter, self.kernel);
         loop {
             waiter.clear();
             if collect(fds, &subjects) > 0 {
@@ -213,7 +216,7 @@ impl Sockets {
         let deadline = Deadline::after(self.kernel, timeout);
         let waiter = self.own_waiter(era)?;
         let subjects = [Subject::Socket(socket.clone())];
-        let _watching = Watching::new(&subjects, &waiter);
+        let _watching = Watching::new(&subjects, &waiter, self.kernel);
         let kernel_fd = (kernel_events != 0).then(|| socket.number()).flatten();
         loop {
             let attachment = self.attachment_of(era, socket);

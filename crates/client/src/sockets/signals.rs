@@ -7,7 +7,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::link::Deadline;
 use super::socket::{Connection, IN_BITS, OUT_BITS, Socket, Watch, held};
@@ -223,6 +223,32 @@ impl SocketOwner {
     }
 }
 
+/// The process's kernel, once owners are told by signals.
+static TELLS: OnceLock<&'static dyn Kernel> = OnceLock::new();
+
+/// While it lives no handler runs in this thread, where the library's own signals may bring one at any
+/// moment: a handler that calls the library would wait for a lock that its own thread holds. Costs
+/// nothing where no socket has an owner.
+pub(super) struct Undisturbed(Option<&'static dyn Kernel>);
+
+impl Undisturbed {
+    pub fn begin() -> Self {
+        let kernel = TELLS.get().copied();
+        if let Some(kernel) = kernel {
+            kernel.hold_signals();
+        }
+        Self(kernel)
+    }
+}
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        if let Some(kernel) = self.0 {
+            kernel.let_signals();
+        }
+    }
+}
+
 /// The thread that tells.
 #[derive(Debug)]
 pub(super) struct Teller {
@@ -233,6 +259,7 @@ pub(super) struct Teller {
 impl Teller {
     /// There may be news of a socket.
     pub fn note(&self, socket: &Weak<Socket>, kernel: &dyn Kernel) {
+        let _undisturbed = Undisturbed::begin();
         let Some(held_socket) = socket.upgrade() else { return };
         if !held_socket.owner.is_noted.swap(true, Ordering::SeqCst) {
             held(self.news.lock()).push(socket.clone());
@@ -340,6 +367,8 @@ impl Sockets {
             return Ok(());
         }
         let Some(era) = self.era() else { return Ok(()) };
+        TELLS.get_or_init(|| self.kernel);
+        let _undisturbed = Undisturbed::begin();
         let mut owned = held(era.owned.lock());
         let teller = match &owned.teller {
             Some(teller) => teller.clone(),
@@ -369,6 +398,7 @@ impl Sockets {
         if !socket.owner.is_followed.swap(false, Ordering::SeqCst) {
             return;
         }
+        let _undisturbed = Undisturbed::begin();
         socket.watches().retain(|watch| !matches!(watch, Watch::Owner(..)));
         let Some(era) = self.era() else { return };
         let mut owned = held(era.owned.lock());

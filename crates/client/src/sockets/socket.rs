@@ -1,6 +1,7 @@
 //! A socket: what the program set, who watches it, and what it has become.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
@@ -11,7 +12,7 @@ use super::groups::Wish;
 use super::link::Attachment;
 use super::marks::Marks;
 use super::notices::Notice;
-use super::signals::{SocketOwner, Teller};
+use super::signals::{SocketOwner, Teller, Undisturbed};
 use super::streams::StreamMarks;
 use super::waiter::{OUT_OF_THE_WAY, Waiter};
 use super::{Era, Kernel, Sockets, Verdict};
@@ -81,6 +82,26 @@ pub(super) enum Watch {
     Thread(Arc<Waiter>),
     /// Its owner is told by signals.
     Owner(Weak<Socket>, Arc<Teller>),
+}
+
+/// A socket's list of those who watch, locked; the lock goes before handlers may run again.
+pub(super) struct Watches<'a> {
+    list: MutexGuard<'a, Vec<Watch>>,
+    _undisturbed: Undisturbed,
+}
+
+impl Deref for Watches<'_> {
+    type Target = Vec<Watch>;
+
+    fn deref(&self) -> &Vec<Watch> {
+        &self.list
+    }
+}
+
+impl DerefMut for Watches<'_> {
+    fn deref_mut(&mut self) -> &mut Vec<Watch> {
+        &mut self.list
+    }
 }
 
 /// A socket that the layer follows.
@@ -246,8 +267,9 @@ impl Socket {
         numbers.is_empty()
     }
 
-    pub fn watches(&self) -> MutexGuard<'_, Vec<Watch>> {
-        held(self.watches.lock())
+    pub fn watches(&self) -> Watches<'_> {
+        let undisturbed = Undisturbed::begin();
+        Watches { list: held(self.watches.lock()), _undisturbed: undisturbed }
     }
 
     /// Tells everybody who watches.

@@ -473,6 +473,30 @@ fn news_before_falling_asleep_keeps_one_awake_and_only_sleepers_are_rung() {
     assert_eq!(kernel.taken(), ["drain 9"]);
 }
 
+/// A handler's wait in the middle of its thread's own cleared the news of that, which then slept on.
+#[test]
+fn a_wait_in_a_handler_leaves_the_wait_that_it_interrupted_with_news() {
+    let kernel = Notebook::leaked();
+    let waiter = Waiter::new(9);
+    waiter.begin();
+    waiter.clear();
+    waiter.wake(kernel);
+    // The handler.
+    waiter.begin();
+    waiter.clear();
+    waiter.end(kernel);
+    assert!(!waiter.fall_asleep(), "it looks again");
+    waiter.clear();
+    assert!(waiter.fall_asleep());
+    waiter.begin();
+    waiter.wake(kernel);
+    waiter.end(kernel);
+    assert_eq!(kernel.taken(), ["signal 9", "signal 9"], "it is rung, whatever the handler took");
+    waiter.awake(kernel);
+    waiter.end(kernel);
+    assert!(waiter.is_signalled());
+}
+
 #[test]
 fn a_forked_child_keeps_fresh_sockets_and_listeners_and_closes_the_layers_numbers() {
     let (sockets, kernel) = layer();

@@ -16,12 +16,19 @@ pub(super) struct Waiter {
     event_fd: RawFd,
     signalled: AtomicBool,
     sleepers: AtomicU32,
+    /// Waits of its thread that have begun: more than one where a handler waits in the middle of another.
+    begun: AtomicU32,
 }
 
 impl Waiter {
     /// A waiter over a fresh eventfd, which the caller hides and closes.
     pub fn new(event_fd: RawFd) -> Self {
-        Self { event_fd, signalled: AtomicBool::new(false), sleepers: AtomicU32::new(0) }
+        Self {
+            event_fd,
+            signalled: AtomicBool::new(false),
+            sleepers: AtomicU32::new(0),
+            begun: AtomicU32::new(0),
+        }
     }
 
     /// What to sleep on.
@@ -34,6 +41,22 @@ impl Waiter {
         let before = self.signalled.swap(true, Ordering::SeqCst);
         if !before && self.sleepers.load(Ordering::SeqCst) > 0 {
             kernel.signal_event(self.event_fd);
+        }
+    }
+
+    /// Its thread begins to wait.
+    pub fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Its thread has waited. A wait that was interrupted by this one has to look again: what this one
+    /// cleared or took may have been its news.
+    pub fn end(&self, kernel: &dyn Kernel) {
+        if self.begun.fetch_sub(1, Ordering::SeqCst) > 1 {
+            self.signalled.store(true, Ordering::SeqCst);
+            if self.sleepers.load(Ordering::SeqCst) > 0 {
+                kernel.signal_event(self.event_fd);
+            }
         }
     }
 
