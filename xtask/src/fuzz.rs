@@ -146,7 +146,8 @@ fn was_only_waiting(binary: &Path, artifacts: &Path) -> Result<bool, String> {
     let entries = fs::read_dir(artifacts).map_err(|error| error.to_string())?;
     let paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     let is_slow = |path: &PathBuf| {
-        path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("timeout-"))
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("timeout-") || name.starts_with("slow-unit-")
     };
     if paths.is_empty() || !paths.iter().all(is_slow) {
         return Ok(false);
