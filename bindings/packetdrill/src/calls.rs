@@ -253,6 +253,20 @@ unsafe extern "C" fn recvmsg(u: Userdata, fd: c_int, header: *mut msghdr, flags:
     }))
 }
 
+fn send_parts(
+    u: Userdata,
+    fd: c_int,
+    parts: Result<Vec<Vec<u8>>, Errno>,
+    flags: c_int,
+    to: Result<Option<SocketAddr>, Errno>,
+) -> ssize_t {
+    count(parts.and_then(|parts| {
+        let to = to?;
+        machine(u).call(move |program| program.send(fd, &parts, flags, to))
+    }))
+}
+
+/// One buffer.
 fn send_bytes(
     u: Userdata,
     fd: c_int,
@@ -260,11 +274,7 @@ fn send_bytes(
     flags: c_int,
     to: Result<Option<SocketAddr>, Errno>,
 ) -> ssize_t {
-    let sent = bytes.and_then(|bytes| {
-        let to = to?;
-        system_call(u, SystemCall::Send { fd, bytes, flags, to })
-    });
-    count(sent.map(|answer| answer.value.unsigned_abs() as usize))
+    send_parts(u, fd, bytes.map(|bytes| vec![bytes]), flags, to)
 }
 
 /// Where to; a connection cannot be opened to no address at all.
@@ -329,12 +339,12 @@ unsafe extern "C" fn sendmsg(
         return memory::answer(Err(Errno::FAULT));
     };
     // SAFETY: as above.
-    let (bytes, to) = unsafe {
+    let (parts, to) = unsafe {
         let pieces = memory::pieces(header.msg_iov, header.msg_iovlen);
-        let bytes = pieces.and_then(|pieces| memory::gather(pieces));
-        (bytes, memory::address(header.msg_name.cast_const().cast(), header.msg_namelen))
+        let parts = pieces.and_then(|pieces| memory::gather(pieces));
+        (parts, memory::address(header.msg_name.cast_const().cast(), header.msg_namelen))
     };
-    send_bytes(u, fd, bytes, flags, to)
+    send_parts(u, fd, parts, flags, to)
 }
 
 unsafe extern "C" fn fcntl(u: Userdata, fd: c_int, command: c_int, argument: c_long) -> c_int {

@@ -68,17 +68,13 @@ pub unsafe fn pieces<'a>(pieces: *const iovec, count: usize) -> Result<&'a [iove
     Ok(unsafe { std::slice::from_raw_parts(pieces, count) })
 }
 
-/// All bytes of a vector, one after the other.
+/// The bytes of each piece of a vector.
 ///
 /// # Safety
 /// Each piece is null or readable.
-pub unsafe fn gather(pieces: &[iovec]) -> Result<Vec<u8>, Errno> {
-    let mut all = Vec::new();
-    for piece in pieces {
-        // SAFETY: by the caller's promise.
-        all.extend(unsafe { read(piece.iov_base, piece.iov_len) }?);
-    }
-    Ok(all)
+pub unsafe fn gather(pieces: &[iovec]) -> Result<Vec<Vec<u8>>, Errno> {
+    // SAFETY: by the caller's promise.
+    pieces.iter().map(|piece| unsafe { read(piece.iov_base, piece.iov_len) }).collect()
 }
 
 /// Spreads bytes over a vector.

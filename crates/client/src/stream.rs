@@ -7,7 +7,7 @@ use shm::Status;
 use shm::client_side::{Direction, Levels, ReceiveGuard, SendGuard};
 use shm::descriptor::{DescriptorFlags, DescriptorKind, Span};
 use shm::region::Region;
-use shm::request::{OptionName, Reply, Request, Stamp};
+use shm::request::{OptionName, Reply, Request, SEND_EDGE_PARTED, Stamp};
 
 use crate::driver::reentered;
 use crate::endpoint::{Call, Endpoint, FRAME_COST, Kind};
@@ -23,6 +23,20 @@ pub struct Wish {
     pub stamps: u8,
     /// Of the last byte that is taken, if not all are.
     pub stamps_part: bool,
+    /// So many of the slices, at the most, share a segment; 0 for any number.
+    pub slices: usize,
+}
+
+/// Where the slices end that may share a segment with the byte at `offset`, by so `many`.
+fn end_of_slices(parts: &[IoSlice<'_>], offset: usize, many: usize) -> usize {
+    let mut end = 0;
+    for group in parts.chunks(many) {
+        end += group.iter().map(|part| part.len()).sum::<usize>();
+        if end > offset {
+            break;
+        }
+    }
+    end
 }
 
 /// Where the next byte goes to or comes from in a list of slices.
@@ -96,11 +110,10 @@ fn around_mark(call: &Call<'_>, receive: &mut ReceiveGuard<'_>, levels: &Levels)
     (start + u64::from(!inline), levels.readable)
 }
 
-/// The frames that a write is gathered in, counted from `from`.
+/// The frames that a write is gathered in, counted from `from`. Where that lies ahead of what is written,
+/// what there is of the last frame counts as sent.
 struct Frames {
     from: u64,
-    /// Nothing was under way when the write began.
-    was_idle: bool,
 }
 
 impl Frames {
@@ -112,7 +125,10 @@ impl Frames {
             return if queued < call.send_limit() { u64::MAX } else { 0 };
         }
         let frame = call.frame_bytes();
-        let begun = written.saturating_sub(self.from) % frame;
+        let begun = match written.checked_sub(self.from) {
+            Some(begun) => begun % frame,
+            None => return self.from.saturating_add(frame).saturating_sub(written),
+        };
         if begun > 0 {
             frame - begun
         } else if queued + queued.div_ceil(frame) * FRAME_COST < call.send_limit() {
@@ -245,12 +261,7 @@ impl Endpoint {
         let mut kind = DescriptorFlags::empty();
         kind.set(DescriptorFlags::MORE, wish.more);
         kind.set(DescriptorFlags::RECORD_END, wish.ends_record);
-        let asked = u32::from(wish.stamps) << DescriptorFlags::STAMP_SHIFT;
-        let stamps = DescriptorFlags::from_bits_truncate(asked as u8) & DescriptorFlags::STAMPS;
-        if stamps.is_empty() {
-            return self.send(parts, kind);
-        }
-        self.send_stamped(parts, kind, stamps, wish.stamps_part)
+        self.send_wished(parts, kind, wish)
     }
 
     /// Takes the oldest of the times that were asked for; EAGAIN when there is none.
@@ -285,17 +296,18 @@ impl Endpoint {
     }
 
     fn send(&self, parts: &[IoSlice<'_>], kind: DescriptorFlags) -> Result<usize, Errno> {
-        self.send_stamped(parts, kind, DescriptorFlags::empty(), false)
+        self.send_wished(parts, kind, Wish::default())
     }
 
-    /// Writes; the last byte, if all is taken or `part` is said, is asked about by `stamps`.
-    fn send_stamped(
+    /// Writes; the last byte, if all is taken or a part will do, is asked about as wished.
+    fn send_wished(
         &self,
         parts: &[IoSlice<'_>],
         kind: DescriptorFlags,
-        stamps: DescriptorFlags,
-        part: bool,
+        wish: Wish,
     ) -> Result<usize, Errno> {
+        let asked = u32::from(wish.stamps) << DescriptorFlags::STAMP_SHIFT;
+        let stamps = DescriptorFlags::from_bits_truncate(asked as u8) & DescriptorFlags::STAMPS;
         let call = self.call_as(Kind::Stream)?;
         let view = call.view();
         let mut levels = view.levels();
@@ -322,9 +334,9 @@ impl Endpoint {
         let mut done = 0;
         // What is asked about is the last span, which is known once nothing follows.
         let mut last: Option<(DescriptorFlags, Span)> = None;
-        let was_idle = send.written() == levels.acked;
-        let from = call.frames_from(was_idle.then_some(levels.acked));
-        let mut frames = Frames { from, was_idle };
+        let is_idle = send.written() == levels.acked;
+        let from = call.frames_from(is_idle.then_some(levels.acked)).min(send.written());
+        let mut frames = Frames { from };
         'filling: loop {
             // The last slot is left for the end of the stream.
             while done < total && send.room() > 1 + u32::from(last.is_some()) {
@@ -336,11 +348,11 @@ impl Endpoint {
                     room = frames.room(&call, written, levels.acked);
                 }
                 if room == 0 {
-                    match self.sent_of_idle(&call, &frames, done) {
-                        Some(sent) => {
-                            let from = call.frames_from(Some(sent));
-                            frames = Frames { from, was_idle: false };
-                        }
+                    if done == 0 {
+                        break;
+                    }
+                    match self.frame_begun_anew(&call, &frames, written) {
+                        Some(from) => frames.from = call.frames_from(Some(from)),
                         None => break,
                     }
                     continue;
@@ -352,6 +364,11 @@ impl Endpoint {
                         ahead => wanted = wanted.min(ahead),
                     }
                 }
+                let segment_end = match wish.slices {
+                    0 => total,
+                    many => end_of_slices(parts, done, many),
+                };
+                wanted = wanted.min(u32::try_from(segment_end - done).unwrap_or(u32::MAX));
                 let carved = {
                     let Ok(mut lane) = driver.lane.lock(driver.tag()) else { break 'filling };
                     lane.carve(wanted, 1)
@@ -363,7 +380,7 @@ impl Endpoint {
                 let mut flags = kind;
                 flags.set(DescriptorFlags::LAST, carved.last);
                 if done < total {
-                    flags.remove(DescriptorFlags::RECORD_END);
+                    flags.set(DescriptorFlags::RECORD_END, done == segment_end);
                 }
                 if stamps.is_empty() {
                     send.push(DescriptorKind::Data, flags, carved.span);
@@ -378,7 +395,7 @@ impl Endpoint {
             }
         }
         if let Some((mut flags, span)) = last {
-            flags.set(stamps, done == total || part);
+            flags.set(stamps, done == total || wish.stamps_part);
             send.push(DescriptorKind::Data, flags, span);
         }
         if done == 0 {
@@ -388,25 +405,33 @@ impl Endpoint {
         Ok(done)
     }
 
-    /// What filled the send buffer has begun to go, as the kernel sends while it takes a write, if
-    /// nothing was under way before: up to where it is sent.
-    fn sent_of_idle(&self, call: &Call<'_>, frames: &Frames, done: usize) -> Option<u64> {
-        if !call.is_send_limited() || !frames.was_idle || done == 0 {
+    /// Where the last frame begins once what is written begins to go. The kernel sends while it takes a
+    /// write, each time that a frame is full, and fills what is left of it up again: that takes no
+    /// memory of a new frame.
+    fn frame_begun_anew(&self, call: &Call<'_>, frames: &Frames, written: u64) -> Option<u64> {
+        // In a larger buffer one frame makes no difference.
+        const FRAMES: u64 = 4;
+        if !call.is_send_limited() || call.send_limit() > FRAMES * call.frame_bytes() {
             return None;
         }
-        // The first answer may be of a moment before it goes.
-        self.sent_end(call)?;
-        self.sent_end(call)
+        let edge = self.ask_number(call, OptionName::SendEdge)?;
+        let (edge, is_parted) = (edge & !SEND_EDGE_PARTED, edge & SEND_EDGE_PARTED != 0);
+        // A frame that goes whole leaves nothing to be filled.
+        (edge > frames.from && (is_parted || edge < written)).then_some(edge)
+    }
+
+    fn ask_number(&self, call: &Call<'_>, option: OptionName) -> Option<u64> {
+        let endpoint = call.view().index();
+        match call.ask(&Request::Option { endpoint, option }) {
+            Ok(Reply::Value(value)) => Some(value),
+            _ => None,
+        }
     }
 
     /// Has what is written so far sent; up to where it has been.
     fn sent_end(&self, call: &Call<'_>) -> Option<u64> {
         call.ring(Direction::Send);
-        let endpoint = call.view().index();
-        match call.ask(&Request::Option { endpoint, option: OptionName::SentEnd }) {
-            Ok(Reply::Value(sent)) => Some(sent),
-            _ => None,
-        }
+        self.ask_number(call, OptionName::SentEnd)
     }
 
     /// How much more may be written ahead of what is sent, where that is limited: as the kernel
@@ -440,5 +465,19 @@ impl Endpoint {
     /// [`Self::write_vectored`] from one slice.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
         self.write_vectored(&[IoSlice::new(bytes)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_that_share_a_segment_end_where_the_last_of_them_does() {
+        let bytes = [0; 10];
+        let parts: Vec<IoSlice<'_>> =
+            [3, 0, 4, 10, 1].map(|len| IoSlice::new(&bytes[..len])).into();
+        let ends = [0, 2, 3, 6, 7, 16, 17].map(|offset| end_of_slices(&parts, offset, 2));
+        assert_eq!(ends, [3, 3, 17, 17, 17, 17, 18]);
     }
 }

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 
 use port::Claim;
 use rustix::io::Errno;
-use shm::request::{Addresses, ConnectOptions, LEFT_TO_KERNEL, OptionName, Reply, Request, Stamp};
+use shm::request::{
+    Addresses, ConnectOptions, LEFT_TO_KERNEL, OptionName, Reply, Request, SEND_EDGE_PARTED, Stamp,
+};
 use stack::api::{CongestionKind, Local, PathMtuDiscovery, SocketId, TcpLevels, TcpOptions};
 use stack::tcp::FastOpenKeys;
 
@@ -504,6 +506,12 @@ impl Worker {
             let is_sent = option == OptionName::SentEnd;
             return Ok(Reply::Value(if is_sent { levels.sent } else { levels.acked_all }));
         }
+        if option == OptionName::SendEdge {
+            let id = self.stream_id(place, index)?;
+            let (edge, is_parted) =
+                self.stack.tcp_send_edge(self.now, id).map_err(errno::of_request)?;
+            return Ok(Reply::Value(edge | if is_parted { SEND_EDGE_PARTED } else { 0 }));
+        }
         if option == OptionName::ReceiveLimit
             && let Ok(id) = self.stream_id(place, index)
         {
@@ -749,6 +757,7 @@ fn apply(
         | OptionName::PathMtu
         | OptionName::SentEnd
         | OptionName::AckedEnd
+        | OptionName::SendEdge
         | OptionName::ReceiveStamps
         | OptionName::ReceiveErrors
         | OptionName::ReceiveErrors6
@@ -860,6 +869,7 @@ fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
         | OptionName::PathMtu
         | OptionName::SentEnd
         | OptionName::AckedEnd
+        | OptionName::SendEdge
         | OptionName::ReceiveStamps
         | OptionName::Quickack
         | OptionName::ReceiveErrors

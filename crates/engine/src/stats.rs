@@ -163,6 +163,8 @@ counters! {
     tokens_exhausted,
     /// Frames held back because a port was full.
     tx_held,
+    /// Frames that a port's own queue dropped: their data was never sent.
+    tx_refused,
     /// Frames dropped because a port could not send them.
     tx_dropped,
     /// Transmissions dropped because their bytes were already released.

@@ -48,6 +48,7 @@ pub struct Scratch {
 enum Sent {
     Yes,
     PortFull,
+    Refused,
     Dropped,
 }
 
@@ -175,6 +176,10 @@ fn give(
             counters.tx_held.increment();
             Sent::PortFull
         }
+        Err(TxError::Refused) => {
+            counters.tx_refused.increment();
+            Sent::Refused
+        }
         Err(TxError::Unsendable | TxError::Down) => {
             counters.tx_dropped.increment();
             Sent::Dropped
@@ -233,7 +238,10 @@ pub fn transmit(
                 attached.held = Some((frame, header));
                 return sent;
             }
-            Sent::Yes | Sent::Dropped => {
+            Sent::Yes | Sent::Refused | Sent::Dropped => {
+                if outcome == Sent::Refused {
+                    stack.tcp_refused(now, &frame);
+                }
                 if let Payload::Own { start, len } = frame.payload {
                     stack.release_own(start, len);
                 }

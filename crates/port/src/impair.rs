@@ -108,7 +108,9 @@ impl<P: Port> Impaired<P> {
                     break;
                 }
                 // Counted by the inner port.
-                Ok(()) | Err(TxError::Unsendable | TxError::Down) => self.outgoing.spare(held),
+                Ok(()) | Err(TxError::Refused | TxError::Unsendable | TxError::Down) => {
+                    self.outgoing.spare(held);
+                }
             }
         }
         self.inner.flush();

@@ -166,6 +166,9 @@ pub struct TxMeta {
 pub enum TxError {
     /// No room now; try again after [`Port::flush`] or when the port is writable.
     Full,
+    /// A queue before the link has dropped it and says so, as Linux's queueing disciplines do: nothing of
+    /// it was sent. Counted.
+    Refused,
     /// The port can never send this frame (too long, or an offload it lacks). Counted.
     Unsendable,
     /// The interface is down or gone. Counted.

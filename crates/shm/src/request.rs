@@ -287,6 +287,9 @@ option_names! {
     AckedEnd = 36,
     /// When bytes come is remembered (SO_TIMESTAMP and its kin).
     ReceiveStamps = 37,
+    /// Up to where the stream could be sent now if so much were written, with [`SEND_EDGE_PARTED`];
+    /// only to be asked for.
+    SendEdge = 38,
     /// IP_RECVERR of a datagram endpoint.
     ReceiveErrors = 40,
     /// IPV6_RECVERR of a datagram endpoint.
@@ -300,6 +303,10 @@ option_names! {
     /// IPV6_MULTICAST_ALL, the same.
     AllGroups6 = 61,
 }
+
+/// Set in the answer about [`OptionName::SendEdge`] where what a program fills a frame with goes in more
+/// than one: it is more than half of the congestion window, or than the rate allows at a time.
+pub const SEND_EDGE_PARTED: u64 = 1 << 63;
 
 impl OptionName {
     /// Whether an option of a TCP socket takes the value, as Linux decides it (net/ipv4/tcp.c,
@@ -319,7 +326,7 @@ impl OptionName {
             Self::MtuDiscover => (0..=5).contains(&number),
             Self::SynRetries => (1..=127).contains(&number),
             Self::WindowClamp => number != 0,
-            Self::PathMtu | Self::SentEnd | Self::AckedEnd => false,
+            Self::PathMtu | Self::SentEnd | Self::AckedEnd | Self::SendEdge => false,
             Self::FastOpen => number >= 0,
             Self::FastOpenNoCookie => matches!(number, 0 | 1),
             Self::Nodelay

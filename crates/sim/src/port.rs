@@ -37,6 +37,8 @@ pub struct Wires {
     pub arrived: VecDeque<Arrived>,
     /// Frames that `sent` takes.
     pub tx_room: usize,
+    /// A queue before `sent` drops every frame, and says so.
+    pub refuses: bool,
     /// Frames that `arrived` takes.
     pub rx_room: usize,
     /// Times a frame found no room in `sent`.
@@ -116,6 +118,10 @@ impl Port for SimPort {
         payload: &[SharedBytes<'_>],
     ) -> Result<(), TxError> {
         let mut wires = locked(&self.wires);
+        if wires.refuses {
+            self.counters.tx_errors += 1;
+            return Err(TxError::Refused);
+        }
         if wires.sent.len() >= wires.tx_room {
             wires.full += 1;
             self.counters.tx_full += 1;

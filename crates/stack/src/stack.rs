@@ -13,6 +13,7 @@ mod listing;
 mod multicast;
 mod ndp;
 mod receive;
+mod sending;
 mod signing;
 mod transmit;
 

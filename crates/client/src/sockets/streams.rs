@@ -2,7 +2,8 @@
 //! of what became of what it wrote (the error queue).
 //!
 //! MSG_ZEROCOPY is taken and the bytes are copied, as the kernel does on links that cannot gather: the
-//! report is there when the call returns, and says that they were copied.
+//! report is there when the call returns, and says that they were copied. A segment holds no more pieces of
+//! such a call than the kernel's.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -169,6 +170,14 @@ impl StreamMarks {
     /// Whether a report of this side's waits: what poll shows as an error.
     pub fn has_reports(&self) -> bool {
         self.has_reports.load(Ordering::Acquire)
+    }
+
+    /// How many pieces of a call's bytes share a segment at the most; 0 for any number.
+    pub fn pieces_of_segment(&self, flags: i32) -> usize {
+        /// MAX_SKB_FRAGS.
+        const PIECES_MAX: usize = 17;
+        let gathers = flags & libc::MSG_ZEROCOPY != 0 && self.asked().contains(Asked::ZEROCOPY);
+        if gathers { PIECES_MAX } else { 0 }
     }
 
     /// A call with MSG_ZEROCOPY has taken bytes. Whether somebody is to be told.

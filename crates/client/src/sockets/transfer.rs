@@ -321,7 +321,8 @@ impl Sockets {
         flags: i32,
     ) -> Result<usize, Errno> {
         let wait = may_wait(socket, flags);
-        let wish = Wish { stamps, ..wish(flags, wait) };
+        let slices = socket.streams.pieces_of_segment(flags);
+        let wish = Wish { stamps, slices, ..wish(flags, wait) };
         let want: usize = bufs.iter().map(|buf| buf.len()).sum();
         let mut total = 0;
         // A call that may wait tells how the handshake went, as the kernel's.
@@ -427,7 +428,7 @@ fn write(
 /// What a call's flags wish for; one that waits goes on until all is taken.
 fn wish(flags: i32, waits: bool) -> Wish {
     let (more, ends_record) = (flags & libc::MSG_MORE != 0, flags & libc::MSG_EOR != 0);
-    Wish { more, ends_record, stamps: 0, stamps_part: !waits }
+    Wish { more, ends_record, stamps_part: !waits, ..Wish::default() }
 }
 
 /// MSG_OOB on a stream: never waits.

@@ -47,6 +47,8 @@ enum Outcome {
     Done,
     /// The kernel has no room for the rest.
     Full,
+    /// The kernel's queue has dropped the one that came last.
+    Refused,
     /// The link is down; the rest is lost.
     Down,
 }
@@ -106,7 +108,8 @@ impl Transmit {
     ) -> Result<(), TxError> {
         if self.batch.len() == BATCH {
             match self.push(fd, None, counters) {
-                Outcome::Done => {}
+                // None has come last.
+                Outcome::Done | Outcome::Refused => {}
                 Outcome::Full => return full(counters),
                 Outcome::Down => return down(counters),
             }
@@ -158,6 +161,7 @@ impl Transmit {
         match outcome {
             Outcome::Done => Ok(()),
             Outcome::Full => full(counters),
+            Outcome::Refused => Err(TxError::Refused),
             Outcome::Down => Err(TxError::Down),
         }
     }
@@ -230,6 +234,12 @@ impl Transmit {
                     at = total;
                     self.down = true;
                     break Outcome::Down;
+                }
+                // Of the frames before it nobody can be told any more.
+                Some(libc::ENOBUFS) if last.is_some() && at + 1 == total => {
+                    counters.tx_errors += 1;
+                    at = total;
+                    break Outcome::Refused;
                 }
                 // This frame is refused (its length, a driver's full queue): the next may pass.
                 _ => {

@@ -60,7 +60,7 @@ impl Host {
             endpoints: 64,
             request_slots: 16,
             stock_slots: 32,
-            stock_target: 8,
+            stock_target: 24,
             buffers: 2048,
             spans: 8192,
             lane_idle_ns: u64::MAX,
@@ -181,9 +181,9 @@ impl Host {
         self.command(Command::Interface { port: 0, facts });
     }
 
-    /// Whether the port takes frames.
+    /// Whether the port takes frames; else its queue drops them, as one without room does in Linux.
     pub fn open_port(&self, open: bool) {
-        locked(&self.wires).tx_room = if open { usize::MAX } else { 0 };
+        locked(&self.wires).refuses = !open;
     }
 
     fn command(&self, command: Command) {

@@ -86,10 +86,7 @@ impl Program {
             }
             SystemCall::Receive { fd, len, flags } => self.receive(fd, len, flags),
             SystemCall::Send { fd, bytes, flags, to } => {
-                let parts = [IoSlice::new(&bytes)];
-                let sent = sockets.send(fd, &parts, flags, to);
-                let sent = or_kernel(sent, || kernel.send(fd, &parts, flags, to))?;
-                Ok(Answer::of(sent as i64))
+                Ok(Answer::of(self.send(fd, &[bytes], flags, to)? as i64))
             }
             SystemCall::Close { fd } => {
                 if !kernel.is_open(fd) {
@@ -142,6 +139,19 @@ impl Program {
     fn receive(&self, fd: RawFd, len: usize, flags: i32) -> Outcome {
         let got = self.receive_message(fd, len, 0, flags)?;
         Ok(Answer { value: got.len as i64, bytes: got.bytes, ..Answer::default() })
+    }
+
+    /// sendmsg(2) of several pieces.
+    pub fn send(
+        &self,
+        fd: RawFd,
+        parts: &[Vec<u8>],
+        flags: i32,
+        to: Option<SocketAddr>,
+    ) -> Result<usize, Errno> {
+        let parts: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let sent = self.sockets.send(fd, &parts, flags, to);
+        or_kernel(sent, || self.kernel.send(fd, &parts, flags, to))
     }
 
     /// recvmsg(2) with room for so many bytes and so many of control messages.

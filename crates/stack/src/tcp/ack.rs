@@ -71,6 +71,7 @@ impl Connection<'_> {
             self.on_old_ack(step, segment);
             return Ok(());
         }
+        step.ready |= self.try_refused();
         if self.hot.hold == Hold::More {
             // What waited for more goes with what the acknowledgement allows (as Linux).
             self.hot.hold = Hold::None;

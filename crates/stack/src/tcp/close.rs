@@ -36,6 +36,7 @@ impl Hot {
             written: 0,
             wl1: 0,
             small_end: 0,
+            pushed: 0,
             rcv_nxt: 0,
             rcv_edge: 0,
             rcv_acked: 0,
@@ -93,6 +94,7 @@ impl Hot {
             fin_received: false,
             cwnd_limited: false,
             pace_waits: false,
+            refused: false,
             ecn: Ecn::default(),
         }
     }

@@ -67,6 +67,8 @@ pub enum SendTimer {
     Persist,
     /// A partial segment held back by TCP_CORK goes out after all.
     Cork,
+    /// What the port has refused is tried again.
+    Refused,
 }
 
 /// What every segment of a connection touches.
@@ -88,6 +90,8 @@ pub struct Hot {
     pub wl1: u64,
     /// End of the last segment sent that was smaller than full (Minshall's Nagle).
     pub small_end: u64,
+    /// Up to where what the program has written was pushed (Linux's pushed_seq).
+    pub pushed: u64,
     /// rcv.nxt; includes the peer's FIN once received.
     pub rcv_nxt: u64,
     /// Right edge of the window as advertised; never moves back.
@@ -210,6 +214,8 @@ pub struct Hot {
     pub cwnd_limited: bool,
     /// Data waits for its pace.
     pub pace_waits: bool,
+    /// The port has refused what comes next, and nothing has happened since.
+    pub refused: bool,
     /// What is known of ECN.
     pub ecn: Ecn,
 }

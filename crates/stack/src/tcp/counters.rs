@@ -118,6 +118,8 @@ counters! {
     path_mtu_reductions,
     /// Segments lost for want of a way, a neighbour or their own address.
     segments_unroutable,
+    /// Segments that the port's queue refused.
+    segments_refused,
     /// Larger packets tried where routers say nothing of the path MTU (RFC 8899).
     path_mtu_probes,
     /// Times that large packets were suspected to vanish.

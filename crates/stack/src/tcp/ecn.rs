@@ -317,8 +317,14 @@ impl Connection<'_> {
     //# window of data (or more loosely, more than once every round-trip
     //# time).
     pub fn reduce_for_marks(&mut self, step: &mut Step<'_>, delivered: u64) {
+        step.shared.counters.ecn_reductions += u64::from(self.reduce_once(delivered));
+    }
+
+    /// The network, or a queue before it, asks for less: the window is reduced over the coming round trip.
+    /// Whether it was not already.
+    pub fn reduce_once(&mut self, delivered: u64) -> bool {
         if self.hot.phase != Phase::Open || self.hot.ecn.is_reducing() {
-            return;
+            return false;
         }
         self.cold.undo = None;
         let (mss, hot) = (u32::from(self.hot.mss), &mut *self.hot);
@@ -331,7 +337,7 @@ impl Connection<'_> {
         self.cold.recover = hot.nxt;
         hot.ecn.put(Ecn::REDUCING, true);
         self.tell_reduction();
-        step.shared.counters.ecn_reductions += 1;
+        true
     }
 
     /// The window was reduced, for whatever reason.

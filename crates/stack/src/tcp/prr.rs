@@ -53,6 +53,11 @@ impl Prr {
         self.out = self.out.saturating_add(bytes);
     }
 
+    /// Data was not sent after all.
+    pub fn take_back(&mut self, bytes: u64) {
+        self.out = self.out.saturating_sub(bytes);
+    }
+
     /// The congestion window after an acknowledgement.
     //= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
     //# The full sequence of per-ACK PRR algorithm steps is as follows:

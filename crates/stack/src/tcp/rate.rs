@@ -163,13 +163,15 @@ impl Rate {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cuts::Cuts;
     use super::super::scoreboard::Fate;
     use super::*;
 
     const MS: u64 = 1_000_000;
 
     fn piece(start: u64, end: u64, at: u64, snapshot: Snapshot) -> Piece {
-        Piece { start, end, at, fate: Fate::Sent, again: false, lost: false, unit: 1, snapshot }
+        let (fate, again, lost, cuts) = (Fate::Sent, false, false, Cuts::UNKNOWN);
+        Piece { start, end, at, fate, again, lost, cuts, snapshot }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use super::cuts::Cuts;
 use super::intervals::Range;
 use super::rate::Snapshot;
 
@@ -53,8 +54,8 @@ pub struct Piece {
     pub again: bool,
     /// It was found lost, and has not been forgiven since.
     pub lost: bool,
-    /// Payload of each of the segments that it was sent in, but for the last.
-    pub unit: u16,
+    /// Where the segments and frames end that it was sent in.
+    pub cuts: Cuts,
     /// What was known of the delivery rate when it was last sent.
     pub snapshot: Snapshot,
 }
@@ -64,22 +65,20 @@ impl Piece {
         self.end - self.start
     }
 
-    /// Whether so many bytes more, in segments of `unit`, leave it known where segments end.
-    fn may_be_joined(&self, unit: u16, len: u64) -> bool {
-        let own = u64::from(self.unit);
-        self.len().is_multiple_of(own) && (unit == self.unit || len < own)
-    }
-
     /// The first end of a segment at or behind `offset`, which lies within.
     fn ceil(&self, offset: u64) -> u64 {
-        let unit = u64::from(self.unit.max(1));
-        (self.start + (offset - self.start).div_ceil(unit) * unit).min(self.end)
+        (self.start + self.cuts.ceil(offset - self.start)).min(self.end)
     }
 
     /// The last end of a segment at or before `offset`, which lies within.
     fn floor(&self, offset: u64) -> u64 {
-        let unit = u64::from(self.unit.max(1));
-        if offset >= self.end { offset } else { offset - (offset - self.start) % unit }
+        if offset >= self.end { offset } else { self.start + self.cuts.floor(offset - self.start) }
+    }
+
+    /// Leaves what lies before `start`, which is within, to others.
+    fn begin_at(&mut self, start: u64) {
+        self.cuts = self.cuts.behind(start - self.start);
+        self.start = start;
     }
 }
 
@@ -196,17 +195,20 @@ impl Scoreboard {
     /// New data was sent, in segments of `unit` bytes of payload and a last one that may be
     /// smaller.
     pub fn on_sent(&mut self, start: u64, end: u64, at: u64, snapshot: Snapshot, unit: u16) {
+        let (len, cuts) = (end - start, Cuts::of(end - start, unit));
         let is_full = self.pieces.len() >= PIECES_MAX;
         match self.pieces.back_mut() {
             Some(last)
                 if last.fate == Fate::Sent
                     && !last.again
-                    && (is_full || last.at == at && last.may_be_joined(unit, end - start)) =>
+                    && (is_full
+                        || last.at == at && last.cuts.may_be_joined(last.len(), cuts, len)) =>
             {
-                if !last.may_be_joined(unit, end - start) {
+                last.cuts = match last.cuts.may_be_joined(last.len(), cuts, len) {
+                    true => last.cuts.joined(last.len(), cuts, len),
                     // Where its segments end is not known any more.
-                    last.unit = 1;
-                }
+                    false => Cuts::UNKNOWN,
+                };
                 last.end = end;
                 if last.at != at {
                     (last.at, last.snapshot) = (at, snapshot);
@@ -217,11 +219,24 @@ impl Scoreboard {
                     self.judged = start;
                     self.first_lost = u64::MAX;
                 }
-                let (fate, unit) = (Fate::Sent, unit.max(1));
-                let (again, lost) = (false, false);
-                self.pieces.push_back(Piece { start, end, at, fate, again, lost, unit, snapshot });
+                let (fate, again, lost) = (Fate::Sent, false, false);
+                self.pieces.push_back(Piece { start, end, at, fate, again, lost, cuts, snapshot });
             }
         }
+    }
+
+    /// What was sent last, from `start` on, was not sent after all; false where that is not all that is
+    /// known of it.
+    pub fn take_back(&mut self, start: u64) -> bool {
+        let is_it = |p: &&mut Piece| p.fate == Fate::Sent && !p.again && p.start <= start;
+        let Some(last) = self.pieces.back_mut().filter(is_it) else { return false };
+        if last.start < start {
+            last.end = start;
+        } else {
+            self.pieces.pop_back();
+        }
+        self.judged = self.judged.min(start);
+        true
     }
 
     /// Data that had been sent was sent again.
@@ -261,8 +276,9 @@ impl Scoreboard {
             return None;
         }
         (before.end, before.at, before.snapshot) = (end, at, snapshot);
+        before.cuts = Cuts::UNKNOWN;
         let joined = before.start;
-        self.pieces.get_mut(index)?.start = end;
+        self.pieces.get_mut(index)?.begin_at(end);
         self.lost -= end - start;
         self.settle_first_lost();
         Some(joined)
@@ -300,7 +316,7 @@ impl Scoreboard {
                 arrived(&part);
             }
             if end < first.end {
-                first.start = end;
+                first.begin_at(end);
             } else {
                 self.pieces.pop_front();
             }
@@ -532,6 +548,13 @@ impl Scoreboard {
         (run.len() > 0).then_some(run)
     }
 
+    /// Where the frame ends that the byte at `offset` was sent in, if it was one of several segments.
+    pub fn frame_end(&self, offset: u64) -> Option<u64> {
+        let piece = self.pieces.get(self.index_of(offset))?;
+        let frame = piece.cuts.behind(offset.checked_sub(piece.start)?).first_frame()?;
+        Some(offset.saturating_add(frame))
+    }
+
     /// Gives memory back while nothing is outstanding.
     pub fn release(&mut self) {
         if self.pieces.is_empty() {
@@ -570,7 +593,8 @@ impl Scoreboard {
                 if is_full {
                     return Err(at);
                 }
-                let rest = Piece { start: offset, ..*piece };
+                let mut rest = *piece;
+                rest.begin_at(offset);
                 piece.end = offset;
                 self.pieces.insert(at + 1, rest);
                 Ok(at + 1)
@@ -590,12 +614,13 @@ impl Scoreboard {
                 (Fate::Sacked, Fate::Sacked) => true,
                 (Fate::Sent, Fate::Sent) => {
                     let is_alike = a.at == b.at && a.again == b.again && a.lost == b.lost;
-                    is_alike && a.may_be_joined(b.unit, b.len())
+                    is_alike && a.cuts.may_be_joined(a.len(), b.cuts, b.len())
                 }
                 _ => false,
             };
             if is_same {
                 if let Some(piece) = self.pieces.get_mut(kept) {
+                    piece.cuts = a.cuts.joined(a.len(), b.cuts, b.len());
                     piece.end = b.end;
                     piece.again |= b.again;
                 }

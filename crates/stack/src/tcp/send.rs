@@ -102,14 +102,14 @@ impl Connection<'_> {
                     begun.syn_bytes = begun.syn_bytes.max(len);
                 }
             }
-            Next::Data { start, end, fin, .. } => {
+            Next::Data { start, end, fin, again } => {
                 seq = self.hot.seq(start);
                 at = start;
                 let len = u32::try_from(end - start).unwrap_or(0);
                 if fin {
                     flags |= TcpFlags::FIN;
                 }
-                if len > 0 && self.is_pushed(end) {
+                if len > 0 && (!again && self.is_push_due(end) || self.is_pushed(end)) {
                     flags |= TcpFlags::PSH;
                 }
                 if len > 0 {
@@ -286,6 +286,9 @@ impl Connection<'_> {
     fn next_again(&self, limited: &mut bool) -> Option<Next> {
         let hot = &*self.hot;
         let super::intervals::Range { start, end } = self.next_lost()?;
+        if hot.refused {
+            return None;
+        }
         let mss = u64::from(hot.mss.max(1));
         let pipe = self.pipe();
         if hot.pace_waits && pipe > 0 {
@@ -303,9 +306,11 @@ impl Connection<'_> {
         let most = if hot.tso && !hot.urging { (room / mss).max(1) * mss } else { mss };
         let most = most.min(self.burst_bytes());
         let within = self.within_shrunken_window(start)?.min(most);
-        let half = (u64::from(hot.window.cwnd) / mss / 2).max(1) * mss;
-        let frame = if hot.tso { self.frame_bytes().min(half) } else { mss };
+        let frame = if hot.tso { self.frame_bytes().min(self.half_window(mss)) } else { mss };
         let end = end.min(start.saturating_add(within.min(frame))).min(self.record_end(start));
+        // As the frame was that it went in (as Linux), but not less than a segment.
+        let whole = self.cold.scoreboard.frame_end(start).unwrap_or(u64::MAX);
+        let end = end.min(whole.max(start.saturating_add(mss)));
         let data_end = end.min(hot.written);
         let fin = end > hot.written;
         Some(Next::Data { start: start.min(data_end), end: data_end, fin, again: true })
@@ -362,7 +367,7 @@ impl Connection<'_> {
     fn next_new(&self, now: Instant, limited: &mut bool) -> Option<Next> {
         let hot = &*self.hot;
         let send_end = hot.send_end();
-        if hot.nxt >= send_end {
+        if hot.nxt >= send_end || hot.refused {
             return None;
         }
         let closing = send_end > hot.written;
@@ -414,11 +419,7 @@ impl Connection<'_> {
         }
         let is_large = hot.tso && !hot.urging && !hot.ecn.tells_reduction();
         let most = match is_large {
-            // At least two frames are under way (as Linux), so that acknowledgements come evenly.
-            true => {
-                let half = (u64::from(hot.window.cwnd) / mss / 2).max(1) * mss;
-                self.frame_bytes().min(self.burst_bytes()).min(half)
-            }
+            true => self.frame_bytes().min(self.burst_bytes()).min(self.half_window(mss)),
             false => mss,
         };
         let limit = usable.min(room);

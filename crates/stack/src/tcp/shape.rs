@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::connection::{Connection, Phase, Step, frame_of};
 use super::rtt::MILLISECOND;
-use crate::api::Instant;
+use super::tables::Tcp;
+use crate::api::{Instant, RequestError, SocketId};
 
 /// Ends of records remembered for one connection; what is beyond them is sent as a stream.
 const RECORDS_MAX: usize = 1024;
@@ -36,9 +37,12 @@ impl Connection<'_> {
     pub fn on_written(&mut self, step: &mut Step<'_>, end: u64, more: bool) {
         let hot = &mut *self.hot;
         if end > hot.written {
+            // What was written before was pushed at its end.
+            hot.pushed = hot.pushed.max(hot.written);
             hot.written = end;
             hot.more = more;
             hot.hold = if more { Hold::More } else { Hold::None };
+            hot.refused = false;
             step.ready = true;
             self.note_doing(step.now);
         }
@@ -77,6 +81,23 @@ impl Connection<'_> {
             return !hot.more || hot.probe_due;
         }
         self.cold.records.is_some() && self.record_end(end.saturating_sub(1)) == end
+    }
+
+    /// Whether new data that ends at `end` is pushed within what was written: with the first frame that
+    /// ends beyond half of the largest window (Linux's forced_push).
+    pub fn is_push_due(&mut self, end: u64) -> bool {
+        let hot = &mut *self.hot;
+        let half = u64::from(hot.max_wnd / 2);
+        let ahead = end.saturating_sub(hot.pushed);
+        if ahead <= half {
+            return false;
+        }
+        let frame = u64::from(frame_of(hot));
+        let is_due = ahead >= (half / frame + 1) * frame;
+        if is_due {
+            hot.pushed = end;
+        }
+        is_due
     }
 
     /// Nagle's algorithm in Minshall's variant, TCP_CORK and MSG_MORE, as Linux has them.
@@ -122,6 +143,23 @@ impl Connection<'_> {
         (segments * mss).min(most)
     }
 
+    /// Half of the congestion window, in whole segments: at least two frames are under way (as Linux), so
+    /// that acknowledgements come evenly.
+    pub fn half_window(&self, mss: u64) -> u64 {
+        (u64::from(self.hot.window.cwnd) / mss / 2).max(1) * mss
+    }
+
+    /// Up to where the stream could be sent now, in whole segments, if so much were written; and whether
+    /// a frame that the program fills goes in more than one piece.
+    pub fn send_edge(&self) -> (u64, bool) {
+        let hot = &*self.hot;
+        let mss = u64::from(hot.mss.max(1));
+        let usable = hot.una.saturating_add(u64::from(hot.snd_wnd)).saturating_sub(hot.nxt);
+        let room = u64::from(hot.window.cwnd).saturating_sub(self.pipe()).min(usable);
+        let is_parted = self.frame_bytes().min(self.half_window(mss)) < u64::from(frame_of(hot));
+        (hot.nxt + room / mss * mss, is_parted)
+    }
+
     /// Whether less than a whole frame waits for more room, as the next acknowledgement is near
     /// and brings some: a large frame costs as much as a small one (Linux's tcp_tso_should_defer).
     /// `room` is what windows allow now.
@@ -137,5 +175,13 @@ impl Connection<'_> {
         let Some(first) = self.cold.scoreboard.first() else { return false };
         let half = hot.rtt.srtt_ns().unwrap_or(0) / 2;
         now.0.saturating_sub(first.at) >= half
+    }
+}
+
+impl Tcp {
+    /// [`Connection::send_edge`].
+    pub fn send_edge(&mut self, now: Instant, id: SocketId) -> Result<(u64, bool), RequestError> {
+        let index = self.slot(id)?;
+        self.with(now, index, |connection, _| connection.send_edge()).ok_or(RequestError::Stale)
     }
 }

@@ -74,6 +74,8 @@ pub struct Rare {
     pub marked: u32,
     /// Time in which the program waited for room and all that it had written was under way.
     pub buffer_ms: u32,
+    /// Until when what the port has refused is not tried again by itself.
+    pub refused_until: u64,
     timeouts: u16,
     timeout_series: u16,
     series_ms: u32,

@@ -15,6 +15,7 @@ mod paths;
 mod peer;
 mod receiving;
 mod recovering;
+mod refusing;
 mod sending;
 mod timing;
 mod transfer;

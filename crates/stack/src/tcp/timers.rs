@@ -74,12 +74,14 @@ impl Connection<'_> {
             self.owe_ack(step);
         }
         if self.hot.send_at <= now {
+            step.ready |= self.try_refused();
             match self.hot.send_timer {
                 SendTimer::Idle => self.hot.send_at = NEVER,
                 SendTimer::Retransmit => self.on_retransmit_timeout(step),
                 SendTimer::Reorder => self.on_reorder_timeout(step),
                 SendTimer::TailProbe => self.on_probe_timeout(step),
                 SendTimer::Persist => self.on_persist_timeout(step),
+                SendTimer::Refused => self.on_refused_timeout(step),
                 SendTimer::Cork => {
                     self.stop_send_timer();
                     self.hot.probe_due = true;
@@ -200,7 +202,7 @@ impl Connection<'_> {
         }
     }
 
-    fn give_up(&mut self, step: &mut Step<'_>) {
+    pub(super) fn give_up(&mut self, step: &mut Step<'_>) {
         step.shared.counters.timed_out += 1;
         let error = self.cold.soft_error.unwrap_or(TcpError::TimedOut);
         self.die(step, error);
@@ -217,23 +219,14 @@ impl Connection<'_> {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
     //# As long as the receiving TCP peer continues to send acknowledgments in response to the
     //# probe segments, the sending TCP peer MUST allow the connection to stay open (MUST-37).
-    fn on_persist_timeout(&mut self, step: &mut Step<'_>) {
+    pub(super) fn on_persist_timeout(&mut self, step: &mut Step<'_>) {
         let now = step.now;
         if self.cold.retries == 0 {
             self.cold.stuck_since = now.0;
         }
-        let waited = now.0.saturating_sub(self.cold.stuck_since);
-        let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
-        let patience = match user {
-            0 => {
-                let retries = if self.hot.orphan { ORPHAN_RETRIES } else { RETRIES };
-                patience_ns(retries, RTO_NS_MIN, self.hot.rtt.most_ns())
-            }
-            user => user,
-        };
         // Counted from the last answer: a peer that answers probes may keep its window closed
         // for ever (RFC 9293 MUST-37).
-        if self.cold.retries > 0 && waited >= patience {
+        if self.cold.retries > 0 && self.is_probed_enough(now) {
             self.give_up(step);
             return;
         }
@@ -244,6 +237,19 @@ impl Connection<'_> {
         self.hot.probe_due = true;
         step.shared.counters.window_probes += 1;
         step.ready = true;
+    }
+
+    /// Whether probes have gone on for as long as anybody is patient.
+    pub(super) fn is_probed_enough(&self, now: Instant) -> bool {
+        let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
+        let patience = match user {
+            0 => {
+                let retries = if self.hot.orphan { ORPHAN_RETRIES } else { RETRIES };
+                patience_ns(retries, RTO_NS_MIN, self.hot.rtt.most_ns())
+            }
+            user => user,
+        };
+        now.0.saturating_sub(self.cold.stuck_since) >= patience
     }
 
     fn on_keepalive(&mut self, step: &mut Step<'_>) {
@@ -264,7 +270,8 @@ impl Connection<'_> {
         }
         let idle = seconds(options.keepidle_s);
         let quiet_since = self.hot.received_at;
-        let outstanding = self.hot.flight() > 0 || self.hot.send_timer == SendTimer::Persist;
+        let is_probing = matches!(self.hot.send_timer, SendTimer::Persist | SendTimer::Refused);
+        let outstanding = self.hot.flight() > 0 || is_probing;
         if outstanding || now.0 < quiet_since.saturating_add(idle) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
             //# Keep-alive packets MUST only be sent when no sent data is

@@ -32,6 +32,11 @@ impl Undo {
         self.resent = self.resent.saturating_add(bytes);
     }
 
+    /// Bytes were not sent again after all.
+    pub fn take_back(&mut self, bytes: u64) {
+        self.resent = self.resent.saturating_sub(bytes);
+    }
+
     /// The peer has got bytes twice.
     pub fn on_duplicate(&mut self, duplicate: Range) {
         let start = duplicate.start.max(self.since);

@@ -61,7 +61,7 @@ fn the_window_of_a_simultaneous_opens_second_syn_is_not_scaled() {
     peer.send("S. 0:0 ack 1");
     peer.expect(". 1:1 ack 1 sack 0:1");
     peer.write(5000);
-    peer.expect(". 1:1001 ack 1 | . 1001:2001 ack 1");
+    peer.expect(". 1:1001 ack 1 | P. 1001:2001 ack 1");
 }
 
 #[test]

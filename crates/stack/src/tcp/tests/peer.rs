@@ -43,6 +43,8 @@ pub struct Peer {
     pub last: Option<(TcpHeader, WireOptions)>,
     /// Type of service of the last segment sent.
     pub tos: u8,
+    /// Our port refuses what is sent.
+    pub refuses: bool,
 }
 
 impl Peer {
@@ -61,6 +63,7 @@ impl Peer {
             iss: SeqNumber(0),
             last: None,
             tos: 0,
+            refuses: false,
         }
     }
 
@@ -138,22 +141,33 @@ impl Peer {
     }
 
     pub fn established_with(offer: Offer, options: TcpOptions) -> Self {
-        let mut peer = Self::syn_received(offer, options);
-        peer.send(". 1:1 ack 1");
-        peer.id = peer.host.tcp.accept(peer.listener.unwrap()).unwrap().expect("accepted").id;
-        peer.host.tcp.assign(peer.id, Owner(2)).unwrap();
-        peer.state(TcpState::Established);
-        peer
+        Self::syn_received(offer, options).accepted()
+    }
+
+    fn accepted(mut self) -> Self {
+        self.send(". 1:1 ack 1");
+        self.id = self.host.tcp.accept(self.listener.unwrap()).unwrap().expect("accepted").id;
+        self.host.tcp.assign(self.id, Owner(2)).unwrap();
+        self.state(TcpState::Established);
+        self
     }
 
     /// With a round-trip time of 40 ms, during which there is room for reordering.
     pub fn distant() -> Self {
         let mut peer = Self::syn_received(PLAIN, TcpOptions::default());
         peer.wait(40);
-        peer.send(". 1:1 ack 1");
-        peer.id = peer.host.tcp.accept(peer.listener.unwrap()).unwrap().expect("accepted").id;
-        peer.host.tcp.assign(peer.id, Owner(2)).unwrap();
-        peer
+        peer.accepted()
+    }
+
+    /// The same where the interface cuts large segments.
+    pub fn distant_with_large_frames() -> Self {
+        let mut peer = Self::listening(TcpOptions::default());
+        let config = peer.host.routes.interface(INTERFACE).expect("an interface").clone();
+        assert!(peer.host.routes.replace(INTERFACE, InterfaceConfig { tso: true, ..config }));
+        peer.send("S 0:0");
+        peer.learn_iss();
+        peer.wait(40);
+        peer.accepted()
     }
 
     pub fn fin_wait_1() -> Self {
@@ -401,6 +415,9 @@ impl Peer {
             self.last = Some((header, segment.options));
             self.tos = tx.tos;
             lines.push(self.line(&header, &segment.options, len));
+            if self.refuses {
+                self.host.tcp.on_refused(self.now, &tx.payload);
+            }
         }
         lines.join(" | ")
     }

@@ -565,3 +565,15 @@ fn the_retransmission_timer_is_not_held_up_by_patience_that_lasts_longer() {
     assert!(peer.host.tcp.counters().timeouts > before);
     assert!(peer.sent().contains(". 215:"));
 }
+
+/// Linux resends its socket buffers: a frame that has arrived in part is not gathered anew with the next one.
+#[test]
+fn what_is_lost_of_a_frame_goes_again_without_what_is_lost_of_the_next_one() {
+    let mut peer = Peer::distant_with_large_frames();
+    peer.write(10_000);
+    let frames = ["P. 1:2001", "P. 2001:4001", "P. 4001:6001", "P. 6001:8001", "P. 8001:10001"];
+    peer.expect(&frames.map(|frame| format!("{frame} ack 1")).join(" | "));
+    peer.wait(40);
+    peer.send(". 1:1 ack 1001 sack 3001:4001 6001:10001");
+    peer.expect(". 1001:2001 ack 1 | . 2001:3001 ack 1 | P. 4001:6001 ack 1");
+}
