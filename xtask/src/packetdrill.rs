@@ -48,6 +48,7 @@ const FAMILIES: [(&str, &[&str]); 2] = [
             "--remote_ip=fd3d:fa7b:d17d::1",
             "-DTFO_COOKIE=c1d1e9742a47a9bc",
             "-DTFO_COOKIE_ZERO=82af1a8f9a205c34",
+            "-DCODE=address_unreachable",
             "-DCMSG_LEVEL_IP=SOL_IPV6",
             "-DCMSG_TYPE_RECVERR=IPV6_RECVERR",
         ],

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 /// What the kernel counts and our stack counts, too, under both names.
-const NAMES: [(&str, &str); 6] = [
+const NAMES: [(&str, &str); 7] = [
     ("TcpActiveOpens", "tcp_active_opens"),
     ("TcpPassiveOpens", "tcp_passive_opens"),
     ("TcpExtBeyondWindow", "tcp_beyond_window"),
+    ("TcpExtOutOfWindowIcmps", "tcp_icmp_out_of_window"),
     ("TcpExtTCPChallengeACK", "tcp_challenge_acks"),
     ("TcpExtTCPOFOQueue", "tcp_out_of_order"),
     ("TcpExtTCPTimeouts", "tcp_timeouts"),

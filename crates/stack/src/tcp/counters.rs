@@ -114,6 +114,8 @@ counters! {
     ports_exhausted,
     /// ICMP errors taken.
     icmp_errors,
+    /// ICMP errors about a connection's bytes that are not under way.
+    icmp_out_of_window,
     /// Path MTU reductions.
     path_mtu_reductions,
     /// Segments lost for want of a way, a neighbour or their own address.

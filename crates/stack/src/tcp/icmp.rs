@@ -46,9 +46,12 @@ impl Connection<'_> {
             sequence == self.hot.iss
         } else {
             let offset = self.hot.send_offset(sequence);
-            offset >= self.hot.una.cast_signed() && offset < self.hot.nxt.cast_signed()
+            // The SYN of a connection that stands since the peer's SYN (Fast Open) is before its data.
+            let first = if self.hot.syn_unacked { -1 } else { self.hot.una.cast_signed() };
+            offset >= first && offset < self.hot.nxt.cast_signed()
         };
         if !outstanding {
+            step.shared.counters.icmp_out_of_window += 1;
             return Err(DropReason::IcmpInvalid);
         }
         step.shared.counters.icmp_errors += 1;
@@ -70,7 +73,8 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// During the handshake it ends the connection, later it is only remembered.
+    /// During the handshake it ends the connection, later it is only remembered. One with data on the
+    /// SYN is in its handshake, as Linux has it, until a program has accepted it.
     //= https://www.rfc-editor.org/rfc/rfc1122#section-4.2.3.9
     //# conditions, TCP MUST NOT abort the connection, and it
     //# SHOULD make the information available to the
@@ -87,7 +91,8 @@ impl Connection<'_> {
     //# Source Route) may result from a routing transient and MUST therefore be interpreted as only
     //# a hint, not proof, that the specified destination is unreachable [IP:11].
     pub fn on_unreachable(&mut self, step: &mut Step<'_>, error: TcpError) {
-        if self.hot.is_opening() {
+        let is_unseen = self.hot.syn_unacked && self.cold.listener.is_some();
+        if self.hot.is_opening() || is_unseen {
             self.die(step, error);
         } else {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.8

@@ -342,6 +342,7 @@ fn icmp_about_what_is_not_in_flight_is_refused() {
     };
     let error = IcmpError::HostUnreachable;
     assert_eq!(icmp(&mut peer, 200, error), Err(DropReason::IcmpInvalid));
+    assert_eq!(peer.host.tcp.counters().icmp_out_of_window, 1);
     assert_eq!(icmp(&mut peer, 1, error), Ok(()));
     // A soft error: the connection goes on.
     peer.state(TcpState::Established);
