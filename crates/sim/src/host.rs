@@ -98,6 +98,7 @@ impl Host {
         };
         let wires = Arc::new(Mutex::new(Wires {
             tx_room: options.tx_room,
+            drops: options.drops,
             rx_room: options.rx_room,
             ..Wires::default()
         }));

@@ -37,8 +37,8 @@ pub struct Wires {
     pub arrived: VecDeque<Arrived>,
     /// Frames that `sent` takes.
     pub tx_room: usize,
-    /// A queue before `sent` drops every frame, and says so.
-    pub refuses: bool,
+    /// What finds no room in `sent` is dropped, as by a queue that says so.
+    pub drops: bool,
     /// Frames that `arrived` takes.
     pub rx_room: usize,
     /// Times a frame found no room in `sent`.
@@ -118,12 +118,12 @@ impl Port for SimPort {
         payload: &[SharedBytes<'_>],
     ) -> Result<(), TxError> {
         let mut wires = locked(&self.wires);
-        if wires.refuses {
-            self.counters.tx_errors += 1;
-            return Err(TxError::Refused);
-        }
         if wires.sent.len() >= wires.tx_room {
             wires.full += 1;
+            if wires.drops {
+                self.counters.tx_errors += 1;
+                return Err(TxError::Refused);
+            }
             self.counters.tx_full += 1;
             return Err(TxError::Full);
         }

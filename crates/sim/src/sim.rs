@@ -535,6 +535,9 @@ impl Sim {
             Act::Heal => {
                 self.network.heal();
                 self.shared.faults_on = false;
+                for host in &self.hosts {
+                    locked(&host.wires).drops = false;
+                }
             }
         }
         Ok(())

@@ -33,6 +33,9 @@ pub struct HostOptions {
     pub coalesce: bool,
     /// Frames that the port takes before it is full.
     pub tx_room: usize,
+    /// A full port drops frames and says so, instead of holding them back; chosen by the seed's
+    /// number, as for IPv6.
+    pub drops: bool,
     /// Frames that wait to be received before more are lost.
     pub rx_room: usize,
     /// Buffers of a session.
@@ -121,6 +124,7 @@ impl Swarm {
         for host in &mut self.hosts {
             *host = HostOptions {
                 tx_room: 512,
+                drops: false,
                 rx_room: 2048,
                 buffers: 256,
                 spans: 1024,
@@ -185,6 +189,7 @@ impl Swarm {
                 checksum_offload: r.chance(1, 2),
                 coalesce: r.chance(1, 2),
                 tx_room: if tiny_rings { r.between(1, 4) as usize } else { 512 },
+                drops: tiny_rings && seed % 4 < 2,
                 rx_room: if tiny_rings { r.between(3, 24) as usize } else { 512 },
                 buffers: if tiny_pools { r.between(24, 48) as u32 } else { 256 },
                 buffer_bytes: r.pick(&[1024, 2048, 8192]),

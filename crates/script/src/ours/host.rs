@@ -75,7 +75,8 @@ impl Host {
             neighbors: 16,
             ..stack::Limits::default()
         };
-        let wires = Wires { tx_room: usize::MAX, rx_room: usize::MAX, ..Wires::default() };
+        let wires =
+            Wires { tx_room: usize::MAX, rx_room: usize::MAX, drops: true, ..Wires::default() };
         let wires = Arc::new(Mutex::new(wires));
         let offloads = Offloads {
             tx_checksum: true,
@@ -183,7 +184,7 @@ impl Host {
 
     /// Whether the port takes frames; else its queue drops them, as one without room does in Linux.
     pub fn open_port(&self, open: bool) {
-        locked(&self.wires).refuses = !open;
+        locked(&self.wires).tx_room = if open { usize::MAX } else { 0 };
     }
 
     fn command(&self, command: Command) {

@@ -147,6 +147,8 @@ pub struct Faults {
     pub repeat: u64,
     pub reorder: u64,
     pub delay_ns: u64,
+    /// Frames that the port's own queue drops and says so of.
+    pub refuse: u64,
 }
 
 struct Flying {
@@ -236,6 +238,10 @@ impl Pair {
                 else {
                     continue;
                 };
+                if self.random.one_in(self.faults.refuse) {
+                    self.hosts[from].tcp.on_refused(self.now, &tx.payload);
+                    continue;
+                }
                 let mut segment = header[..usize::from(tx.header_bytes)].to_vec();
                 if let Payload::Stream { id, offset, len, .. } = tx.payload {
                     let stream = &self.hosts[from].sending[&id];

@@ -80,7 +80,11 @@ fn bad_networks_deliver_every_byte() {
             repeat: [0, 10, 50][random.below(3) as usize],
             reorder: [0, 5, 30][random.below(3) as usize],
             delay_ns: [0, MS, 20 * MS][random.below(3) as usize],
+            refuse: [0, 0, 7, 30][random.below(4) as usize],
         };
+        // Beside the worst losses it would look like a path that lets nothing large through.
+        let refuse = if faults.lose == 5 { 0 } else { faults.refuse };
+        let faults = Faults { refuse, ..faults };
         let tso = random.one_in(2);
         let mtu = [1500, 576, 9000][random.below(3) as usize];
         let mut net = Pair::with(seed, faults, mtu, tso);
