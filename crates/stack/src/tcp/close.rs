@@ -218,7 +218,7 @@ impl Connection<'_> {
     pub fn close(&mut self, step: &mut Step<'_>) {
         self.hot.orphan = true;
         self.cold.keep_at = NEVER;
-        if matches!(self.hot.state, TcpState::Closed | TcpState::TimeWait) {
+        if self.hot.state.is_over() {
             return;
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
@@ -230,13 +230,18 @@ impl Connection<'_> {
             self.apply(step, Input::Close);
             return;
         }
-        if unread || self.cold.options.linger_s == Some(0) {
+        if unread {
             //= https://www.rfc-editor.org/rfc/rfc1122#section-4.2.2.13
             //# If such a host issues a
             //# CLOSE call while received data is still pending in TCP, or
             //# if new data is received after CLOSE is called, its TCP
             //# SHOULD send a RST to show that data was lost.
-            step.shared.counters.aborts_on_data += u64::from(unread);
+            step.shared.counters.aborts_on_data += 1;
+            self.tell_reset(step);
+            self.die(step, TcpError::Aborted);
+            return;
+        }
+        if self.cold.options.linger_s == Some(0) {
             self.abort(step);
             return;
         }
@@ -251,37 +256,52 @@ impl Connection<'_> {
         self.abort_with(step, TcpError::Aborted);
     }
 
-    /// Resets the connection because of `error`.
+    /// Ends the connection because of `error`. The peer is told unless both sides have closed: it
+    /// waits for nothing then but our FIN, or its acknowledgement, where those have been sent.
     pub fn abort_with(&mut self, step: &mut Step<'_>, error: TcpError) {
-        if self.hot.state != TcpState::SynSent && self.hot.state != TcpState::Closed {
-            let opening = self.hot.state == TcpState::SynReceived;
-            // As Linux tells it with every reset of a connection.
-            let window = self.offer_window();
-            step.reply = Some(Reply {
-                interface: self.hot.interface,
-                local: self.cold.local.address(),
-                remote: self.cold.remote.address(),
-                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.5
-                //# <SEQ=SND.NXT><CTL=RST>
-                seq: if opening { self.hot.iss + 1 } else { self.hot.seq(self.hot.nxt) },
-                ack: self.hot.ack(self.hot.rcv_nxt),
-                flags: TcpFlags::RST | TcpFlags::ACK,
-                window,
-                //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
-                //# Once TSopt has been successfully negotiated, that is both <SYN> and
-                //# <SYN,ACK> contain TSopt, the TSopt MUST be sent in every non-<RST>
-                //# segment for the duration of the connection, and SHOULD be sent in an
-                //# <RST> segment
-                timestamps: self.hot.timestamps.then(|| Timestamps {
-                    value: self.hot.ts_now(step.now),
-                    echo: self.hot.ts_recent,
-                }),
-                syn: None,
-                tos: self.cold.options.tos,
-                key: self.cold.key.clone(),
-            });
-            step.shared.counters.resets_sent += 1;
+        let tells = match self.hot.state {
+            TcpState::Closed | TcpState::SynSent | TcpState::TimeWait => false,
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.5
+            //# *  Respond with "ok" and delete the TCB, enter CLOSED state, and
+            //# return.
+            // Where what was written has not all been sent, Linux does.
+            TcpState::Closing | TcpState::LastAck => self.hot.nxt < self.hot.send_end(),
+            _ => true,
+        };
+        if tells {
+            self.tell_reset(step);
         }
         self.die(step, error);
+    }
+
+    /// A reset is sent, whatever the state.
+    fn tell_reset(&mut self, step: &mut Step<'_>) {
+        let opening = self.hot.state == TcpState::SynReceived;
+        // As Linux tells it with every reset of a connection.
+        let window = self.offer_window();
+        step.reply = Some(Reply {
+            interface: self.hot.interface,
+            local: self.cold.local.address(),
+            remote: self.cold.remote.address(),
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.5
+            //# <SEQ=SND.NXT><CTL=RST>
+            seq: if opening { self.hot.iss + 1 } else { self.hot.seq(self.hot.nxt) },
+            ack: self.hot.ack(self.hot.rcv_nxt),
+            flags: TcpFlags::RST | TcpFlags::ACK,
+            window,
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+            //# Once TSopt has been successfully negotiated, that is both <SYN> and
+            //# <SYN,ACK> contain TSopt, the TSopt MUST be sent in every non-<RST>
+            //# segment for the duration of the connection, and SHOULD be sent in an
+            //# <RST> segment
+            timestamps: self
+                .hot
+                .timestamps
+                .then(|| Timestamps { value: self.hot.ts_now(step.now), echo: self.hot.ts_recent }),
+            syn: None,
+            tos: self.cold.options.tos,
+            key: self.cold.key.clone(),
+        });
+        step.shared.counters.resets_sent += 1;
     }
 }

@@ -293,7 +293,8 @@ pub struct Cold {
     pub close_wanted: bool,
     /// Retransmission timeouts, or probes, in a row.
     pub retries: u8,
-    /// When the first of them was.
+    /// When the first of them was; of probes, the first since the window was shut, whatever was
+    /// answered since, or [`NEVER`] before it.
     pub stuck_since: u64,
     /// Keepalive probes in a row.
     pub keep_probes: u8,
@@ -469,6 +470,11 @@ impl Hot {
         matches!(self.state, TcpState::SynSent | TcpState::SynReceived)
     }
 
+    /// Our SYN is a SYN and ACK, not acknowledged yet.
+    pub fn answers_syn(&self) -> bool {
+        self.state == TcpState::SynReceived || self.syn_unacked
+    }
+
     /// TSval now: a millisecond a tick.
     //= https://www.rfc-editor.org/rfc/rfc7323#section-4.1
     //# Values of this clock MUST be at least approximately proportional to real time, in order to
@@ -540,7 +546,8 @@ impl Connection<'_> {
         self.apply(step, Input::Dead);
     }
 
-    fn stop_timers(&mut self) {
+    /// Nothing is waited for any more.
+    pub fn stop_timers(&mut self) {
         self.hot.send_timer = SendTimer::Idle;
         self.hot.send_at = NEVER;
         self.hot.ack_at = NEVER;

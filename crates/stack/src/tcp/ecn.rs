@@ -140,7 +140,7 @@ impl Connection<'_> {
             return TcpFlags::NONE;
         }
         match hot.state {
-            TcpState::SynReceived => TcpFlags::ECE,
+            _ if hot.answers_syn() => TcpFlags::ECE,
             //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1.1
             //# A host that receives no reply to an ECN-setup SYN within the
             //# normal SYN retransmission timeout interval MAY resend the SYN and

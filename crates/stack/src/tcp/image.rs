@@ -11,11 +11,11 @@ use super::listener::Listeners;
 use super::reply::Reply;
 use super::tables::{Lane, Tcp};
 use super::time_wait::TimeWaits;
-use crate::api::{Event, TcpState};
+use crate::api::Event;
 use crate::timer::Wheel;
 
 /// Changed with every change of the data's form.
-const VERSION: u32 = 16;
+const VERSION: u32 = 17;
 
 /// The form in which [`Tcp`] is written.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -78,7 +78,7 @@ impl TryFrom<TcpImage> for Tcp {
         let [connections_max, syn_queue_max, accept_queue_max] = image.limits;
         let mut flows = Flows::new(image.flow_key, image.hot.len() + image.time_waits.len());
         for (index, (hot, cold)) in (0u32..).zip(image.hot.iter().zip(&image.cold)) {
-            if hot.used && !matches!(hot.state, TcpState::Closed | TcpState::TimeWait) {
+            if hot.used && !hot.state.is_over() {
                 flows.insert(
                     &Flow::new(cold.local.address(), cold.remote.address()),
                     Place::Connection(index),

@@ -171,6 +171,6 @@ fn told(now: Instant, hot: &Hot, cold: &Cold) -> TcpProgress {
         reordering: REORDERING + chronicle.reordering,
         reorderings: chronicle.reorderings,
         probes: if is_probing { cold.retries } else { cold.keep_probes },
-        backoff: cold.retries,
+        backoff: hot.rtt.backoff(),
     }
 }

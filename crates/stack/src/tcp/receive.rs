@@ -63,6 +63,21 @@ const CHALLENGES_PER_SECOND: u32 = 1000;
 /// After this long without a segment an old timestamp proves nothing (RFC 7323 section 5.5).
 const TS_RECENT_LIFE_S: u32 = 24 * 86400;
 
+impl Hot {
+    /// Whether a timestamp is older than what is remembered, and that proves something: what is
+    /// remembered is not too old itself, nor the nought that some hosts' SYNs have (as Linux).
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-5.5
+    //# If TS.Recent is found to be invalid, then the segment is accepted,
+    //# regardless of the failure of the timestamp check, and rule R3 updates
+    //# TS.Recent with the TSval from the new segment.
+    fn is_stamp_old(&self, now: Instant, value: u32) -> bool {
+        let age_s = seconds(now.0).wrapping_sub(self.ts_recent_s);
+        value.wrapping_sub(self.ts_recent).cast_signed() < 0
+            && self.ts_recent != 0
+            && age_s < TS_RECENT_LIFE_S
+    }
+}
+
 impl Connection<'_> {
     /// Takes a segment.
     pub fn on_segment<S: Sink>(
@@ -108,7 +123,7 @@ impl Connection<'_> {
             //# The choice of incoming timestamps to be saved for this comparison MUST guarantee a
             //# value that is monotonically non-decreasing.
             if start <= self.hot.rcv_acked.cast_signed()
-                && timestamps.value.wrapping_sub(self.hot.ts_recent).cast_signed() >= 0
+                && !self.hot.is_stamp_old(step.now, timestamps.value)
             {
                 self.hot.ts_recent = timestamps.value;
                 self.hot.ts_recent_s = seconds(step.now.0);
@@ -322,8 +337,6 @@ impl Connection<'_> {
             return Err(DropReason::TcpOutOfWindow);
         }
         if let Some(timestamps) = segment.options.timestamps.filter(|_| self.hot.timestamps) {
-            let old = timestamps.value.wrapping_sub(self.hot.ts_recent).cast_signed() < 0;
-            let age_s = seconds(step.now.0).wrapping_sub(self.hot.ts_recent_s);
             //= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
             //# R1)  If there is a Timestamps option in the arriving segment,
             //#      SEG.TSval < TS.Recent, TS.Recent is valid (see later
@@ -333,7 +346,7 @@ impl Connection<'_> {
             //# When an <RST> segment is received, it MUST NOT be subjected to the PAWS check by
             //# verifying an acceptable value in SEG.TSval, and information from the Timestamps
             //# option MUST NOT be used to update connection state information.
-            if old && !flags.rst() && age_s < TS_RECENT_LIFE_S {
+            if !flags.rst() && self.hot.is_stamp_old(step.now, timestamps.value) {
                 self.acknowledge_invalid(step, segment);
                 return Err(DropReason::TcpPaws);
             }
@@ -474,12 +487,7 @@ impl Connection<'_> {
     //= https://www.rfc-editor.org/rfc/rfc5961#section-7
     //# An implementation SHOULD include an ACK throttling mechanism to be conservative.
     fn may_answer_invalid(&mut self, step: &Step<'_>) -> bool {
-        let (at_ms, now_ms) = (self.cold.challenged_ms, millis(step.now.0).max(1));
-        let recent = at_ms != 0 && now_ms.wrapping_sub(at_ms) < CHALLENGE_INTERVAL_MS;
-        if !recent {
-            self.cold.challenged_ms = now_ms;
-        }
-        !recent
+        is_answer_due(&mut self.cold.challenged_ms, step.now)
     }
 
     /// An acknowledgement goes out as soon as possible.
@@ -868,4 +876,15 @@ impl Connection<'_> {
 /// Seconds of the caller's clock, going round.
 pub fn seconds(now_ns: u64) -> u32 {
     (now_ns / SECOND) as u32
+}
+
+/// Whether an unacceptable segment is answered, when the last of a connection was at `at_ms`, 0 for
+/// never; what is answered is noted there.
+pub fn is_answer_due(at_ms: &mut u32, now: Instant) -> bool {
+    let now_ms = millis(now.0).max(1);
+    let is_due = *at_ms == 0 || now_ms.wrapping_sub(*at_ms) >= CHALLENGE_INTERVAL_MS;
+    if is_due {
+        *at_ms = now_ms;
+    }
+    is_due
 }

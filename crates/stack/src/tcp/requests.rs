@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use wire::tcp::SeqNumber;
 
-use super::connection::{Cold, Connection, Hot, NEVER, Phase, Shared, levels};
+use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Shared, levels};
 use super::flow::Place;
 use super::listener::{LISTENER_BIT, ListenError};
 use super::shape::Hold;
@@ -293,11 +293,10 @@ impl Tcp {
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| connection.close(step));
         // Dead before, or in TIME-WAIT: nothing is left that could end it later.
-        let ended = self.hot.get(index as usize).is_some_and(|hot| {
-            hot.used
-                && hot.generation == id.generation
-                && matches!(hot.state, TcpState::Closed | TcpState::TimeWait)
-        });
+        let ended = self
+            .hot
+            .get(index as usize)
+            .is_some_and(|hot| hot.used && hot.generation == id.generation && hot.state.is_over());
         if ended {
             self.release(index);
         }
@@ -492,7 +491,8 @@ impl Tcp {
 fn details(hot: &Hot, cold: &Cold) -> TcpDetails {
     let is_scaled = hot.snd_scale != 0 || hot.rcv_scale != 0;
     TcpDetails {
-        retries: cold.retries,
+        // What is sent to ask for the window is no retransmission.
+        retries: if hot.send_timer == SendTimer::Persist { 0 } else { cold.retries },
         ecn: hot.ecn.is_agreed() && !hot.is_opening(),
         ecn_seen: hot.ecn.is_seen(),
         congestion: cold.congestion.kind(),

@@ -169,6 +169,11 @@ impl Rtt {
         (self.known == Known::Measurements).then_some(u64::from(self.srtt_us) * 1000)
     }
 
+    /// How often the timeout has been doubled.
+    pub fn backoff(&self) -> u8 {
+        self.backoff
+    }
+
     /// Mean deviation in nanoseconds.
     pub fn rttvar_ns(&self) -> u64 {
         u64::from(self.rttvar_us) * 1000

@@ -88,7 +88,7 @@ impl Connection<'_> {
             Next::Syn => {
                 seq = self.hot.iss;
                 flags = TcpFlags::SYN;
-                if self.hot.state == TcpState::SynReceived || self.hot.syn_unacked {
+                if self.hot.answers_syn() {
                     flags |= TcpFlags::ACK;
                 }
                 flags |= self.ecn_of_syn();
@@ -630,7 +630,7 @@ impl Connection<'_> {
     fn syn_options(&self, now: Instant, settings: &TcpSettings) -> TcpOptions {
         let (hot, cold) = (&*self.hot, &*self.cold);
         // In a SYN and ACK only what the peer's SYN had.
-        let answering = hot.state == TcpState::SynReceived || hot.syn_unacked;
+        let answering = hot.answers_syn();
         let scale_agreed = match answering {
             false => settings.window_scaling,
             true => hot.rcv_scale != 0 || hot.snd_scale != 0,
@@ -687,7 +687,7 @@ impl Connection<'_> {
     //# The transmitting host SHOULD send the first zero-window probe when a zero window has existed
     //# for the retransmission timeout period (SHLD-29)
     pub fn settle(&mut self, now: Instant) {
-        if self.hot.state == TcpState::Closed {
+        if self.hot.state.is_over() {
             // What it still had to send waits for nothing; a timer would fire for ever.
             return;
         }
@@ -706,6 +706,10 @@ impl Connection<'_> {
         } else {
             return;
         };
+        if timer == SendTimer::Persist {
+            // No probe yet.
+            self.cold.stuck_since = NEVER;
+        }
         self.hot.send_timer = timer;
         self.hot.send_at = now.0.saturating_add(after);
     }

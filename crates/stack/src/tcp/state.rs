@@ -80,6 +80,11 @@ impl TcpState {
         !matches!(self, TcpState::Closed | TcpState::SynSent | TcpState::SynReceived)
     }
 
+    /// Nothing is sent or received any more, but for what a connection in TIME-WAIT answers.
+    pub fn is_over(self) -> bool {
+        matches!(self, TcpState::Closed | TcpState::TimeWait)
+    }
+
     /// The peer may still send data.
     pub fn may_receive(self) -> bool {
         matches!(self, TcpState::Established | TcpState::FinWait1 | TcpState::FinWait2)

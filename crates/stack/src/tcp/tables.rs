@@ -167,6 +167,10 @@ impl Tcp {
             Some(Place::TimeWait(slot)) => {
                 match self.time_waits.on_segment(now, slot, &segment) {
                     Verdict::Drop => return Err(DropReason::TcpClosed),
+                    Verdict::Limited => {
+                        self.shared.counters.challenges_limited += 1;
+                        return Err(DropReason::TcpClosed);
+                    }
                     Verdict::Acknowledge(reply) => {
                         self.push_reply(reply);
                         return Ok(());
@@ -438,7 +442,7 @@ impl Tcp {
     pub fn follow_mtu(&mut self, now: Instant, interface: InterfaceIndex, mtu: u16) {
         // Interfaces change rarely; nothing else looks through the table.
         for index in 0..self.hot.len() as u32 {
-            let here = |hot: &Hot| hot.used && hot.interface == interface;
+            let here = |hot: &Hot| hot.used && !hot.state.is_over() && hot.interface == interface;
             if self.hot.get(index as usize).is_some_and(here) {
                 self.with(now, index, |connection, step| connection.follow_mtu(step, mtu));
             }
@@ -515,6 +519,10 @@ impl Tcp {
             reply: step.reply,
         };
         let deadline = connection.deadline();
+        debug_assert!(
+            deadline == NEVER || !connection.hot.state.is_over(),
+            "what is over waits for nothing"
+        );
         if deadline < connection.hot.armed_at {
             connection.hot.armed_at = deadline;
             self.wheel.set(index, Instant(deadline));

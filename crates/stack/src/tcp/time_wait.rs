@@ -8,6 +8,7 @@ use wire::tcp::{SeqNumber, TcpFlags, TcpSegment, Timestamps};
 
 use super::connection::{Cold, Hot};
 use super::flow::Flow;
+use super::receive::is_answer_due;
 use super::reply::Reply;
 use super::rtt::SECOND;
 use super::signing::SigningKey;
@@ -39,6 +40,8 @@ pub struct TimeWait {
     ts_offset: u32,
     tos: u8,
     key: Option<Box<SigningKey>>,
+    /// When an unacceptable segment was answered last, milliseconds; 0 before the first.
+    answered_ms: u32,
     expires: u64,
     generation: u32,
 }
@@ -48,6 +51,8 @@ pub struct TimeWait {
 pub enum Verdict {
     /// Nothing.
     Drop,
+    /// Nothing, since one like it was answered a moment ago.
+    Limited,
     /// An acknowledgement.
     Acknowledge(Reply),
     /// A new connection may take over, with this initial sequence number.
@@ -112,6 +117,7 @@ impl TimeWaits {
             ts_offset: hot.ts_offset,
             tos: cold.options.tos,
             key: cold.key.clone(),
+            answered_ms: 0,
             expires: now.0.saturating_add(TIME_WAIT_NS),
             generation: self.generation,
         };
@@ -197,7 +203,7 @@ impl TimeWaits {
             }
         }
         let empty = segment.payload.is_empty() && !flags.fin() && !flags.syn();
-        if empty && !older {
+        if empty && !older && header.seq == entry.rcv_nxt {
             return Verdict::Drop;
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
@@ -206,6 +212,14 @@ impl TimeWaits {
         //# the 2 MSL timeout.
         if flags.fin() && !older {
             entry.expires = now.0.saturating_add(TIME_WAIT_NS);
+        }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# If an incoming segment is not acceptable, an acknowledgment
+        //# should be sent in reply (unless the RST bit is set, if so drop
+        //# the segment and return):
+        // Those without data at a limited rate, or two ends could answer each other for ever.
+        if (empty || flags.syn()) && !is_answer_due(&mut entry.answered_ms, now) {
+            return Verdict::Limited;
         }
         let reply = entry.acknowledgement(now);
         Verdict::Acknowledge(reply)

@@ -21,15 +21,22 @@ pub const FIN_TIMEOUT_NS: u64 = 60 * SECOND;
 impl Connection<'_> {
     /// Starts or restarts the retransmission timer.
     pub fn restart_retransmit_timer(&mut self, now: Instant) {
-        self.cold.rto_at = now.0.saturating_add(self.hot.rtt.rto_ns());
-        let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
-        if user > 0 && self.cold.retries > 0 {
-            // It is to end when the program has said, not with the next timeout after it.
-            let end = self.cold.stuck_since.saturating_add(user);
-            self.cold.rto_at = self.cold.rto_at.min(end.max(now.0));
-        }
+        self.cold.rto_at = match self.cold.retries {
+            0 => now.0.saturating_add(self.hot.rtt.rto_ns()),
+            _ => self.next_try_at(now),
+        };
         self.hot.send_timer = SendTimer::Retransmit;
         self.hot.send_at = self.cold.rto_at;
+    }
+
+    /// When to try again after a try that was not the first: where the program has said how long it
+    /// waits, it is to end then, and not with the next try after it.
+    fn next_try_at(&self, now: Instant) -> u64 {
+        let next = now.0.saturating_add(self.hot.rtt.rto_ns());
+        match u64::from(self.cold.options.user_timeout_ms) * MILLISECOND {
+            0 => next,
+            user => next.min(self.cold.stuck_since.saturating_add(user).max(now.0)),
+        }
     }
 
     /// Stops whatever the transmission timer stands for.
@@ -55,8 +62,8 @@ impl Connection<'_> {
         if self.hot.orphan {
             return;
         }
-        let alive = self.hot.state.is_synchronized();
-        self.cold.keep_at = if self.cold.options.keepalive && alive {
+        let lives = self.hot.state.is_synchronized() && !self.hot.state.is_over();
+        self.cold.keep_at = if self.cold.options.keepalive && lives {
             let last = self.hot.received_at.max(self.hot.sent_at);
             last.saturating_add(seconds(self.cold.options.keepidle_s)).max(now.0)
         } else {
@@ -206,6 +213,8 @@ impl Connection<'_> {
         step.shared.counters.timed_out += 1;
         let error = self.cold.soft_error.unwrap_or(TcpError::TimedOut);
         self.die(step, error);
+        // Also those of one that was dead before, or the one that ran out would do so for ever.
+        self.stop_timers();
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
@@ -221,24 +230,29 @@ impl Connection<'_> {
     //# probe segments, the sending TCP peer MUST allow the connection to stay open (MUST-37).
     pub(super) fn on_persist_timeout(&mut self, step: &mut Step<'_>) {
         let now = step.now;
-        if self.cold.retries == 0 {
+        if self.cold.stuck_since == NEVER {
             self.cold.stuck_since = now.0;
+<<<<<<< HEAD
         }
         // Counted from the last answer: a peer that answers probes may keep its window closed
         // for ever (RFC 9293 MUST-37).
         if self.cold.retries > 0 && self.is_probed_enough(now) {
+=======
+        } else if self.is_probed_enough(now) {
+>>>>>>> 011e196 (Judge shut windows, dead connections and late states as Linux does)
             self.give_up(step);
             return;
         }
         self.cold.retries = self.cold.retries.saturating_add(1);
         // Doubles whether or not the peer answers; only an open window ends it.
         self.hot.rtt.on_timeout();
-        self.hot.send_at = now.0.saturating_add(self.hot.rtt.rto_ns());
+        self.hot.send_at = self.next_try_at(now);
         self.hot.probe_due = true;
         step.shared.counters.window_probes += 1;
         step.ready = true;
     }
 
+<<<<<<< HEAD
     /// Whether probes have gone on for as long as anybody is patient.
     pub(super) fn is_probed_enough(&self, now: Instant) -> bool {
         let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
@@ -250,6 +264,23 @@ impl Connection<'_> {
             user => user,
         };
         now.0.saturating_sub(self.cold.stuck_since) >= patience
+=======
+    /// Whether a window has been shut for too long, as Linux judges it: a peer that answers probes may
+    /// keep it shut for ever (MUST-37), unless the program has said how long it waits, or is gone. Of
+    /// an orphan's peer nobody waits for an answer when the intervals have become as long as they get.
+    fn is_probed_enough(&self, now: Instant) -> bool {
+        let rtt = &self.hot.rtt;
+        let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
+        if user > 0 && now.0.saturating_sub(self.cold.stuck_since) >= user {
+            return true;
+        }
+        let most = match self.hot.orphan {
+            false => RETRIES,
+            true if rtt.rto_ns() >= rtt.most_ns() => return true,
+            true => ORPHAN_RETRIES,
+        };
+        u32::from(self.cold.retries) >= most
+>>>>>>> 011e196 (Judge shut windows, dead connections and late states as Linux does)
     }
 
     fn on_keepalive(&mut self, step: &mut Step<'_>) {

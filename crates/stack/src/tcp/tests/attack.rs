@@ -288,11 +288,31 @@ fn a_delayed_acknowledgement_echoes_the_first_of_the_segments_that_waited() {
     assert_eq!(peer.last.unwrap().1.timestamps.unwrap().echo, 2000);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.5
+//= type=test
+//# If TS.Recent is found to be invalid, then the segment is accepted,
+//# regardless of the failure of the timestamp check, and rule R3 updates
+//# TS.Recent with the TSval from the new segment.
 #[test]
 fn after_twenty_four_days_an_old_timestamp_proves_nothing() {
     let mut peer = established_stamped();
     peer.wait(25 * 86_400_000);
     peer.send("P. 1:11 ack 1 ts 900");
+    assert_eq!(peer.received(), 10);
+    // It is what the peer is told from now on, and what later ones are judged by.
+    peer.expect(". 1:1 ack 11");
+    assert_eq!(peer.last.unwrap().1.timestamps.unwrap().echo, 900);
+    peer.send_refused("P. 11:21 ack 1 ts 899", DropReason::TcpPaws);
+}
+
+/// Some hosts' SYNs have a nought there, and their clock's time comes with the next segment.
+#[test]
+fn a_timestamp_of_nought_makes_no_other_an_old_one() {
+    let mut peer = Peer::syn_received(stamped(), TcpOptions::default());
+    peer.host.tcp.hot[0].ts_recent = 0;
+    peer.send(". 1:1 ack 1 ts 3000000000");
+    peer.id = peer.host.tcp.accept(peer.listener.unwrap()).unwrap().unwrap().id;
+    peer.send("P. 1:11 ack 1 ts 3000000001");
     assert_eq!(peer.received(), 10);
 }
 

@@ -227,6 +227,77 @@ fn a_peer_that_answers_probes_may_keep_its_window_closed() {
     peer.state(TcpState::Established);
 }
 
+/// Each is answered at once; how long it took until the connection was gone, if it ever was.
+fn seconds_of_answered_probes(mut peer: Peer, most: u64) -> Option<u64> {
+    for second in 0..most {
+        peer.wait(1000);
+        if peer.is_gone() || peer.levels().state == TcpState::Closed {
+            return Some(second);
+        }
+        if !peer.sent().is_empty() {
+            peer.send(". 1:1 ack 1 win 0");
+        }
+    }
+    None
+}
+
+/// Whoever kept his window shut held the connection, and what it had to send, for ever.
+#[test]
+fn a_peer_that_answers_probes_does_not_hold_a_closed_connection_for_ever() {
+    let mut peer = Peer::established();
+    peer.send(". 1:1 ack 1 win 0");
+    peer.write(100);
+    peer.close();
+    peer.state(TcpState::FinWait1);
+    // 0.2 + 0.4 + ... + 102.4 s, and the longest interval.
+    let seconds = seconds_of_answered_probes(peer, 1000);
+    assert!(seconds.is_some_and(|s| (324..330).contains(&s)), "{seconds:?}");
+}
+
+#[test]
+fn a_closed_connection_whose_probes_are_not_answered_is_given_up_sooner() {
+    let mut peer = Peer::established();
+    peer.send(". 1:1 ack 1 win 0");
+    peer.write(100);
+    peer.close();
+    peer.wait(102_000);
+    peer.state(TcpState::FinWait1);
+    peer.wait(5_000);
+    assert!(peer.is_gone());
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5482#section-1
+//= type=test
+//# The TCP user timeout controls how long transmitted data may remain
+//# unacknowledged before a connection is forcefully closed.
+#[test]
+fn the_user_timeout_ends_a_connection_whose_window_stays_shut() {
+    let mut peer = Peer::established();
+    peer.set_options(|o| o.user_timeout_ms = 30_000);
+    peer.send(". 1:1 ack 1 win 0");
+    peer.write(100);
+    let seconds = seconds_of_answered_probes(peer, 1000);
+    assert!(seconds.is_some_and(|s| (30..32).contains(&s)), "{seconds:?}");
+}
+
+#[test]
+fn the_user_timeout_of_a_shut_window_begins_anew_when_it_has_been_open() {
+    let mut peer = Peer::established();
+    peer.set_options(|o| o.user_timeout_ms = 30_000);
+    peer.write(100);
+    peer.sent();
+    for opening in 0..5u64 {
+        let acked = 101 + 100 * opening;
+        peer.send(&format!(". 1:1 ack {acked} win 0"));
+        peer.write(100);
+        peer.wait(20_000);
+        peer.sent();
+        peer.send(&format!(". 1:1 ack {acked} win 5000"));
+        assert!(peer.sent().starts_with("P. "));
+    }
+    peer.state(TcpState::Established);
+}
+
 #[test]
 fn probes_become_rare_also_when_they_are_answered() {
     let mut peer = Peer::established();
@@ -271,6 +342,34 @@ fn a_reset_connection_probes_no_window_that_its_data_waited_for() {
     // Longer than any patience.
     peer.wait(2_000_000);
     peer.expect("");
+}
+
+/// It repaired what had been under way, by a timer that ran out ever again.
+#[test]
+fn a_dead_connection_sends_nothing_again_when_the_link_takes_less() {
+    let mut peer = Peer::established();
+    peer.write(5000);
+    peer.sent();
+    peer.send("R. 1:1 ack 1");
+    peer.state(TcpState::Closed);
+    peer.host.tcp.follow_mtu(peer.now, InterfaceIndex(0), 900);
+    peer.wait(2_000_000);
+    peer.expect("");
+    assert_eq!(peer.host.tcp.counters().timed_out, 0);
+}
+
+#[test]
+fn keepalives_that_are_asked_for_in_time_wait_are_none() {
+    let mut peer = Peer::time_wait();
+    peer.set_options(|o| {
+        o.keepalive = true;
+        o.keepidle_s = 1;
+        o.keepintvl_s = 1;
+        o.keepcnt = 2;
+    });
+    peer.wait(30_000);
+    peer.expect("");
+    peer.state(TcpState::TimeWait);
 }
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
