@@ -691,6 +691,11 @@ impl Stack {
         self.tcp.levels(id)
     }
 
+    /// Whether a connection that its program has closed waits for its peer alone.
+    pub fn tcp_gets_nowhere(&self, id: SocketId) -> bool {
+        self.tcp.gets_nowhere(id)
+    }
+
     /// What TCP_INFO and `ss` show.
     pub fn tcp_info(&self, id: SocketId) -> Result<TcpInfo, RequestError> {
         self.tcp.info(id)

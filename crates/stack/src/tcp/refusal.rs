@@ -68,6 +68,9 @@ impl Connection<'_> {
     pub fn on_refused_timeout(&mut self, step: &mut Step<'_>) {
         if self.is_window_closed() {
             self.hot.send_timer = SendTimer::Persist;
+            if self.cold.keep_probes == 0 {
+                self.cold.stuck_since = NEVER;
+            }
             self.on_persist_timeout(step);
             return;
         }

@@ -420,6 +420,16 @@ impl Tcp {
         }
     }
 
+    /// Whether a connection that its program has closed waits for its peer alone: for a window, for
+    /// answers that have stayed away, or for a FIN.
+    pub fn gets_nowhere(&self, id: SocketId) -> bool {
+        let hot = self.slot(id).ok().and_then(|index| self.hot.get(index as usize));
+        hot.is_some_and(|hot| {
+            let is_probing = hot.send_timer == SendTimer::Persist;
+            is_probing || hot.rtt.backoff() > 0 || hot.state == TcpState::FinWait2
+        })
+    }
+
     /// What `ss` shows.
     pub fn info(&self, id: SocketId) -> Result<TcpInfo, RequestError> {
         if id.index & LISTENER_BIT != 0 {

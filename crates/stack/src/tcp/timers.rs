@@ -232,14 +232,7 @@ impl Connection<'_> {
         let now = step.now;
         if self.cold.stuck_since == NEVER {
             self.cold.stuck_since = now.0;
-<<<<<<< HEAD
-        }
-        // Counted from the last answer: a peer that answers probes may keep its window closed
-        // for ever (RFC 9293 MUST-37).
-        if self.cold.retries > 0 && self.is_probed_enough(now) {
-=======
         } else if self.is_probed_enough(now) {
->>>>>>> 011e196 (Judge shut windows, dead connections and late states as Linux does)
             self.give_up(step);
             return;
         }
@@ -252,35 +245,23 @@ impl Connection<'_> {
         step.ready = true;
     }
 
-<<<<<<< HEAD
-    /// Whether probes have gone on for as long as anybody is patient.
+    /// Whether probes have gone on for too long, as Linux judges it: a peer that answers them may keep
+    /// its window shut for ever (MUST-37), unless the program has said how long it waits, or is gone.
+    /// Of an orphan's peer nothing is awaited when the intervals have become as long as they get.
     pub(super) fn is_probed_enough(&self, now: Instant) -> bool {
-        let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
-        let patience = match user {
-            0 => {
-                let retries = if self.hot.orphan { ORPHAN_RETRIES } else { RETRIES };
-                patience_ns(retries, RTO_NS_MIN, self.hot.rtt.most_ns())
-            }
-            user => user,
-        };
-        now.0.saturating_sub(self.cold.stuck_since) >= patience
-=======
-    /// Whether a window has been shut for too long, as Linux judges it: a peer that answers probes may
-    /// keep it shut for ever (MUST-37), unless the program has said how long it waits, or is gone. Of
-    /// an orphan's peer nobody waits for an answer when the intervals have become as long as they get.
-    fn is_probed_enough(&self, now: Instant) -> bool {
         let rtt = &self.hot.rtt;
         let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
-        if user > 0 && now.0.saturating_sub(self.cold.stuck_since) >= user {
+        let waited = now.0.saturating_sub(self.cold.stuck_since);
+        if user > 0 && waited >= user {
             return true;
         }
-        let most = match self.hot.orphan {
-            false => RETRIES,
-            true if rtt.rto_ns() >= rtt.most_ns() => return true,
-            true => ORPHAN_RETRIES,
-        };
-        u32::from(self.cold.retries) >= most
->>>>>>> 011e196 (Judge shut windows, dead connections and late states as Linux does)
+        let retries = if self.hot.orphan { ORPHAN_RETRIES } else { RETRIES };
+        if self.hot.send_timer == SendTimer::Refused {
+            // Tries at an even pace.
+            return waited >= patience_ns(retries, RTO_NS_MIN, rtt.most_ns());
+        }
+        let is_rare = rtt.rto_ns() >= rtt.most_ns();
+        self.hot.orphan && is_rare || u32::from(self.cold.retries) >= retries
     }
 
     fn on_keepalive(&mut self, step: &mut Step<'_>) {

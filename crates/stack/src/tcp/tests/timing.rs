@@ -260,9 +260,10 @@ fn a_closed_connection_whose_probes_are_not_answered_is_given_up_sooner() {
     peer.send(". 1:1 ack 1 win 0");
     peer.write(100);
     peer.close();
+    peer.expect("");
     peer.wait(102_000);
     peer.state(TcpState::FinWait1);
-    peer.wait(5_000);
+    peer.wait(1_000);
     assert!(peer.is_gone());
 }
 
