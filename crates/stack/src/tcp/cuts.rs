@@ -22,7 +22,10 @@ impl Cuts {
     /// One frame of so many bytes in segments of `unit` bytes and a last one that may be smaller.
     pub fn of(len: u64, unit: u16) -> Self {
         let unit = unit.max(1);
-        let frame = u8::try_from(len.div_ceil(u64::from(unit))).unwrap_or(0);
+        let frame = match len <= u64::from(unit) {
+            true => 1,
+            false => u8::try_from(len.div_ceil(u64::from(unit))).unwrap_or(0),
+        };
         Self { unit, frame, lead: frame }
     }
 
@@ -31,19 +34,24 @@ impl Cuts {
         u64::from(self.unit.max(1))
     }
 
-    /// Whether `next_len` bytes cut as `next` behind `len` bytes cut so leave it known where segments end.
-    pub fn may_be_joined(self, len: u64, next: Self, next_len: u64) -> bool {
-        len.is_multiple_of(self.bytes()) && (next.unit == self.unit || next_len < self.bytes())
-    }
-
-    /// How both together are cut, where they [may be joined](Self::may_be_joined).
-    pub fn joined(self, len: u64, next: Self, next_len: u64) -> Self {
-        let here = self.behind(len);
-        let goes_on = next.frame == self.frame && next.lead == here.lead;
+    /// How `len` bytes cut so and `next_len` bytes cut as `next` behind them are cut together; `None` where
+    /// it would not be known any more where segments end.
+    pub fn joined(self, len: u64, next: Self, next_len: u64) -> Option<Self> {
+        let whole = u64::from(self.frame) * self.bytes();
+        // Whole frames are what bursts consist of: that costs a single division.
+        let are_whole = self.frame != 0 && self.lead == self.frame && len.is_multiple_of(whole);
+        if !are_whole && !len.is_multiple_of(self.bytes())
+            || next.unit != self.unit && next_len >= self.bytes()
+        {
+            return None;
+        }
+        let lead = if are_whole { self.frame } else { self.behind(len).lead };
+        let goes_on = next.frame == self.frame && next.lead == lead;
         // The last frame may be a smaller one.
-        let is_smaller = (1..=self.frame).contains(&next.frame) && here.lead == self.frame;
+        let is_smaller = (1..=self.frame).contains(&next.frame) && lead == self.frame;
         let is_single = next.lead == next.frame && next_len <= u64::from(next.frame) * next.bytes();
-        if goes_on || is_smaller && is_single { self } else { Self { frame: 0, lead: 0, ..self } }
+        let is_known = goes_on || is_smaller && is_single;
+        Some(if is_known { self } else { Self { frame: 0, lead: 0, ..self } })
     }
 
     /// How what begins `offset` bytes later is cut.
@@ -86,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_was_acknowledged_in_part_ends_where_it_ended() {
-        let burst = Cuts::of(2920, 1460).joined(2920, Cuts::of(2920, 1460), 2920);
+        let burst = Cuts::of(2920, 1460).joined(2920, Cuts::of(2920, 1460), 2920).unwrap();
         assert_eq!(burst.first_frame(), Some(2920));
         assert_eq!(burst.behind(1460).first_frame(), Some(1460));
         assert_eq!(burst.behind(2920).first_frame(), Some(2920));
@@ -95,7 +103,7 @@ mod tests {
 
     #[test]
     fn frames_of_one_segment_bound_nothing() {
-        let burst = Cuts::of(1460, 1460).joined(1460, Cuts::of(1460, 1460), 1460);
+        let burst = Cuts::of(1460, 1460).joined(1460, Cuts::of(1460, 1460), 1460).unwrap();
         assert_eq!(burst.first_frame(), None);
     }
 
@@ -113,10 +121,8 @@ mod tests {
                 let is_last = at + 1 == frames.len();
                 let bytes = segments * UNIT - u64::from(is_last && ends_short);
                 let next = Cuts::of(bytes, UNIT as u16);
-                cuts = Some(cuts.map_or(next, |cuts| {
-                    assert!(cuts.may_be_joined(len, next, bytes));
-                    cuts.joined(len, next, bytes)
-                }));
+                let joined = |cuts: Cuts| cuts.joined(len, next, bytes).expect("whole segments");
+                cuts = Some(cuts.map_or(next, joined));
                 len += bytes;
                 ends.push(len);
             }

@@ -198,31 +198,22 @@ impl Scoreboard {
         let (len, cuts) = (end - start, Cuts::of(end - start, unit));
         let is_full = self.pieces.len() >= PIECES_MAX;
         match self.pieces.back_mut() {
-            Some(last)
-                if last.fate == Fate::Sent
-                    && !last.again
-                    && (is_full
-                        || last.at == at && last.cuts.may_be_joined(last.len(), cuts, len)) =>
-            {
-                last.cuts = match last.cuts.may_be_joined(last.len(), cuts, len) {
-                    true => last.cuts.joined(last.len(), cuts, len),
-                    // Where its segments end is not known any more.
-                    false => Cuts::UNKNOWN,
-                };
-                last.end = end;
-                if last.at != at {
-                    (last.at, last.snapshot) = (at, snapshot);
+            Some(last) if last.fate == Fate::Sent && !last.again && (is_full || last.at == at) => {
+                // In a full list it is not known any more where its segments end.
+                let joined = last.cuts.joined(last.len(), cuts, len);
+                if let Some(cuts) = joined.or(is_full.then_some(Cuts::UNKNOWN)) {
+                    (last.cuts, last.end) = (cuts, end);
+                    if last.at != at {
+                        (last.at, last.snapshot) = (at, snapshot);
+                    }
+                    return;
                 }
             }
-            last => {
-                if last.is_none() {
-                    self.judged = start;
-                    self.first_lost = u64::MAX;
-                }
-                let (fate, again, lost) = (Fate::Sent, false, false);
-                self.pieces.push_back(Piece { start, end, at, fate, again, lost, cuts, snapshot });
-            }
+            Some(_) => {}
+            None => (self.judged, self.first_lost) = (start, u64::MAX),
         }
+        let (fate, again, lost) = (Fate::Sent, false, false);
+        self.pieces.push_back(Piece { start, end, at, fate, again, lost, cuts, snapshot });
     }
 
     /// What was sent last, from `start` on, was not sent after all; false where that is not all that is
@@ -610,17 +601,16 @@ impl Scoreboard {
         let mut kept = first;
         for at in first + 1..past {
             let (Some(&a), Some(&b)) = (self.pieces.get(kept), self.pieces.get(at)) else { break };
-            let is_same = match (a.fate, b.fate) {
-                (Fate::Sacked, Fate::Sacked) => true,
-                (Fate::Sent, Fate::Sent) => {
-                    let is_alike = a.at == b.at && a.again == b.again && a.lost == b.lost;
-                    is_alike && a.cuts.may_be_joined(a.len(), b.cuts, b.len())
-                }
-                _ => false,
+            let is_alike = a.at == b.at && a.again == b.again && a.lost == b.lost;
+            let cuts = || a.cuts.joined(a.len(), b.cuts, b.len());
+            let joined = match (a.fate, b.fate) {
+                (Fate::Sacked, Fate::Sacked) => Some(cuts().unwrap_or(Cuts::UNKNOWN)),
+                (Fate::Sent, Fate::Sent) if is_alike => cuts(),
+                _ => None,
             };
-            if is_same {
+            if let Some(cuts) = joined {
                 if let Some(piece) = self.pieces.get_mut(kept) {
-                    piece.cuts = a.cuts.joined(a.len(), b.cuts, b.len());
+                    piece.cuts = cuts;
                     piece.end = b.end;
                     piece.again |= b.again;
                 }
