@@ -76,6 +76,7 @@ static void accepted(void) {
     bind(listener, (struct sockaddr *)&here, sizeof here);
     listen(listener, 8);
     setsockopt(listener, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(listener, IPPROTO_TCP, 44, &(int){8000}, sizeof(int));
     socklen_t len = sizeof here;
     getsockname(listener, (struct sockaddr *)&here, &len);
     control = open_to('b');
@@ -97,6 +98,7 @@ static void before(void) {
         {IPPROTO_TCP, TCP_NOTSENT_LOWAT, 5000}, {IPPROTO_TCP, 36, 1}, {IPPROTO_TCP, 16, 1}, {IPPROTO_TCP, 17, 1},
         {IPPROTO_TCP, TCP_DEFER_ACCEPT, 5}, {IPPROTO_IP, IP_TOS, 0x10}, {IPPROTO_IP, IP_TTL, 33},
         {IPPROTO_IP, IP_MTU_DISCOVER, 0}, {IPPROTO_IP, IP_RECVTOS, 1}, {IPPROTO_TCP, 27, 1},
+        {IPPROTO_TCP, 44, 4000}, {IPPROTO_TCP, 44, 999}, {IPPROTO_TCP, 44, 120000}, {IPPROTO_TCP, 44, 120001},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         int fd = socket(AF_INET, SOCK_STREAM, 0);

@@ -32,12 +32,18 @@ static void expect_none(const char *what) {
     say("%s: %s", what, name(next(&info, 100)));
 }
 
-/* A signal with its descriptor and what is asked for of its band. */
-static void expect_about(const char *what, int fd, int among) {
+/* A signal with its descriptor and what is asked for of its band; returns its reason. */
+static int expect_band(const char *what, int fd, int among) {
     siginfo_t info = {0};
     int signal = next(&info, 10000);
     say("%s: %s fd %d band %s", what, name(signal), signal > 0 && info.si_fd == fd,
         bits(info.si_band & among));
+    return info.si_code;
+}
+
+/* The same to a process, which is told the reason. */
+static void expect_about(const char *what, int fd, int among) {
+    say("because of %d", expect_band(what, fd, among));
 }
 
 static void forget(void) {
@@ -126,10 +132,10 @@ static void about(void) {
     struct f_owner_ex owner = {F_OWNER_TID, syscall(SYS_gettid)};
     fcntl(fd, F_SETOWN_EX, &owner);
     write(fd, "b", 1);
-    expect_about("data for the thread", fd, POLLIN | POLLOUT | POLLPRI);
+    expect_band("data for the thread", fd, POLLIN | POLLOUT | POLLPRI);
     drain(fd);
     shutdown(fd, SHUT_WR);
-    expect_about("the end", fd, POLLHUP);
+    expect_band("the end", fd, POLLHUP);
     close(fd);
 }
 

@@ -182,3 +182,27 @@ fn datagrams_say_what_the_kernels_say_on_a_shared_interface() {
         CLIENTS_KERNEL,
     );
 }
+
+#[test]
+fn times_are_told_as_the_kernels_on_a_packet_port() {
+    compare(
+        "times_are_told_as_the_kernels_on_a_packet_port",
+        "times",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+#[test]
+fn times_are_told_as_the_kernels_on_a_shared_interface() {
+    compare(
+        "times_are_told_as_the_kernels_on_a_shared_interface",
+        "times",
+        Arrangement::XdpServers,
+        Side::B,
+        CLIENTS,
+        CLIENTS_KERNEL,
+    );
+}

@@ -16,9 +16,19 @@ use crate::{addresses, real};
 /// The real functions.
 pub struct Raw;
 
-/// `si_code` of a signal about a descriptor that the kernel has not sent itself
-/// (asm-generic/siginfo.h); not in the libc crate. Nobody may say POLL_IN and the like in its place.
+/// `si_code` of a signal about a descriptor whose own codes mean something else, or which this program
+/// may not say (asm-generic/siginfo.h); not in the libc crate.
 const SI_SIGIO: c_int = -5;
+/// Signals that have codes of their own (sig_specific_sicodes); SIGPOLL's are these.
+const WITH_CODES: [c_int; 7] = [
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGSEGV,
+    libc::SIGCHLD,
+    libc::SIGSYS,
+];
 
 /// `siginfo_t` as SIGIO has it.
 #[derive(Default)]
@@ -37,6 +47,12 @@ impl SignalInfo {
     fn of(signal: c_int, about: About) -> Self {
         let (band, fd) = (about.band.into(), about.fd);
         Self { signal, code: SI_SIGIO, band, fd, ..Self::default() }
+    }
+
+    /// As the kernel itself sends it.
+    fn with_reason(signal: c_int, about: About) -> Self {
+        let code = if WITH_CODES.contains(&signal) { SI_SIGIO } else { about.reason };
+        Self { code, ..Self::of(signal, about) }
     }
 }
 
@@ -364,7 +380,14 @@ impl Kernel for Raw {
         let number = c_long::from(signal);
         let told = check(|| match (to, about) {
             (Owner::Process(id), Some(about)) => {
-                let info = SignalInfo::of(signal, about);
+                // SAFETY: asks for numbers only.
+                let (own, thread) = unsafe { (libc::getpid(), libc::gettid()) };
+                // The kernel lets a thread say POLL_IN and the like to itself alone. By its number a
+                // signal of its whole process can be meant, which another thread takes.
+                let (id, info) = match id == own {
+                    true => (thread, SignalInfo::with_reason(signal, about)),
+                    false => (id, SignalInfo::of(signal, about)),
+                };
                 let (call, info) = (libc::SYS_rt_sigqueueinfo, (&raw const info).addr() as c_long);
                 // SAFETY: a whole siginfo, which is copied.
                 unsafe { real::syscall(call, id.into(), number, info, 0, 0, 0) }
@@ -399,15 +422,16 @@ impl Kernel for Raw {
     }
 
     fn hold_signals(&self) {
-        let held = HELD.with(|held| held.replace(held.get() + 1));
-        if held == 0 {
+        // Counted last, so that a handler that comes before holds back its own.
+        if HELD.get() == 0 {
             BEFORE.set(Some(without_signals()));
         }
+        HELD.set(HELD.get() + 1);
     }
 
     fn let_signals(&self) {
-        let held = HELD.with(|held| held.replace(held.get() - 1));
-        if held == 1
+        HELD.set(HELD.get() - 1);
+        if HELD.get() == 0
             && let Some(before) = BEFORE.take()
         {
             restore_signals(&before);

@@ -7,7 +7,8 @@ use rustix::io::Errno;
 use shm::Status;
 use shm::client_side::{Carved, Direction, ReceiveGuard};
 use shm::descriptor::{
-    DATAGRAM_HEADER_BYTES, DatagramFlags, DatagramHeader, DescriptorFlags, DescriptorKind, Span,
+    DATAGRAM_HEADER_BYTES, DATAGRAM_STAMP_BYTES, DatagramFlags, DatagramHeader, DescriptorFlags,
+    DescriptorKind, Span,
 };
 
 use crate::driver::{locked, reentered};
@@ -40,6 +41,9 @@ pub struct Received {
     pub interface: u32,
     /// It is several datagrams of this size, the last maybe shorter (UDP_GRO); 0 for one.
     pub segment_bytes: u16,
+    /// When it came, nanoseconds of the monotonic clock, where that is remembered
+    /// ([`OptionName::ReceiveStamps`](crate::OptionName::ReceiveStamps)).
+    pub at_ns: Option<u64>,
 }
 
 /// What a datagram that is to be sent says beside its bytes.
@@ -57,8 +61,10 @@ pub struct Outgoing {
     pub interface: u32,
     /// It is several datagrams of this size, the last maybe shorter (UDP_SEGMENT); 0 for one.
     pub segment_bytes: u16,
-    /// How it is sent.
+    /// How it is sent, and what is told of that.
     pub flags: DatagramFlags,
+    /// The number by which the program knows it, where something is told; else not said.
+    pub number: u32,
 }
 
 impl Endpoint {
@@ -170,6 +176,13 @@ impl Endpoint {
         }
         let port = own.local.port();
         let local = outgoing.local.map_or(unspecified(remote), |ip| SocketAddr::new(ip, port));
+        let asks =
+            outgoing.flags.intersects(DatagramFlags::TELL_SCHEDULED | DatagramFlags::TELL_SENT);
+        let mut flags = outgoing.flags;
+        flags.set(DatagramFlags::STAMPED, asks);
+        if asks {
+            self.expect_errors();
+        }
         let header = DatagramHeader {
             remote,
             local,
@@ -177,10 +190,10 @@ impl Endpoint {
             ttl: outgoing.ttl,
             interface: outgoing.interface,
             gso_bytes: outgoing.segment_bytes,
-            flags: outgoing.flags,
+            flags,
             payload_bytes: payload as u32,
         };
-        let total = DATAGRAM_HEADER_BYTES + payload as u32;
+        let total = header.head_bytes() + payload as u32;
         let least = total.min(PIECE_MIN);
         let buffer_bytes = view.region().geometry().buffer_bytes;
         let driver = call.driver();
@@ -215,7 +228,12 @@ impl Endpoint {
             if done == 0 && span.len > 0 {
                 // A first piece is at least `least` long, which holds the header.
                 view.region().write_buffer(span, &header.encode());
-                rest = span.part(DATAGRAM_HEADER_BYTES, u32::MAX);
+                if asks {
+                    let number = u64::from(outgoing.number).to_le_bytes();
+                    let behind = span.part(DATAGRAM_HEADER_BYTES, DATAGRAM_STAMP_BYTES);
+                    view.region().write_buffer(behind, &number);
+                }
+                rest = span.part(header.head_bytes(), u32::MAX);
             }
             place.gather(view.region(), rest, parts);
             done += span.len;
@@ -259,6 +277,7 @@ fn copy_datagram(
         ttl: header.ttl,
         interface: header.interface,
         segment_bytes: header.gso_bytes,
+        at_ns: header.stamp(region, first),
     };
     Ok((received, next))
 }

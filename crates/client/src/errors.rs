@@ -31,8 +31,11 @@ pub struct ErrorReceived {
     pub ttl: u8,
     /// Through which of the engine's interfaces it came, plus one; 0 unknown.
     pub interface: u32,
-    /// The datagram's payload as far as it came back.
+    /// The datagram's payload as far as it came back; of one that was sent the whole packet, from its
+    /// link's header on, where it was to be quoted.
     pub payload: Vec<u8>,
+    /// When it came or was sent, nanoseconds of the monotonic clock, as far as it is known.
+    pub at_ns: Option<u64>,
 }
 
 /// What was found among the datagrams.
@@ -142,15 +145,20 @@ impl Endpoint {
             errors.pending = next;
         }
         drop(errors);
-        let mut rest = received.payload.as_slice();
-        for part in parts {
-            let mut room: &mut [u8] = part;
-            let written = room.write(rest).unwrap_or(0);
-            rest = rest.get(written..).unwrap_or_default();
-        }
-        let copied = received.payload.len() - rest.len();
+        let copied = scatter(&received.payload, parts);
         Ok((received, copied))
     }
+}
+
+/// Copies as much as there is room for, and says how much that is.
+pub(crate) fn scatter(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) -> usize {
+    let mut rest = bytes;
+    for part in parts {
+        let mut room: &mut [u8] = part;
+        let written = room.write(rest).unwrap_or(0);
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    bytes.len() - rest.len()
 }
 
 /// Looks at the datagram at `at`, and moves behind it. `None` when the engine broke its word or
@@ -194,6 +202,7 @@ fn take_report(
         ttl: header.ttl,
         interface: header.interface,
         payload: payload.to_vec(),
+        at_ns: header.stamp(region, first),
     }))
 }
 
@@ -213,6 +222,7 @@ mod tests {
             ttl: 64,
             interface: 1,
             payload: Vec::new(),
+            at_ns: None,
         };
         let mut errors = Errors::default();
         for _ in 0..REPORTS_MAX + 3 {

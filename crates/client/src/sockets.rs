@@ -36,8 +36,10 @@ mod streams;
 mod table;
 #[cfg(test)]
 mod tests;
+mod times;
 mod transfer;
 mod waiter;
+mod watches;
 
 use std::os::fd::RawFd;
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
 //! Datagrams into and out of the region.
 
 use shm::descriptor::{
-    DATAGRAM_HEADER_BYTES, DatagramFlags, DatagramHeader, DescriptorKind, ERROR_REPORT_BYTES,
-    ErrorReport,
+    DATAGRAM_HEADER_BYTES, DATAGRAM_STAMP_BYTES, DatagramFlags, DatagramHeader, DescriptorKind,
+    ERROR_REPORT_BYTES, ErrorReport,
 };
-use stack::api::{DatagramMeta, InterfaceIndex, SocketId, UdpErrorReport};
+use stack::api::{DatagramMeta, Instant, InterfaceIndex, SocketId, UdpErrorReport};
 
 use crate::endpoint::{Datagram, Endpoint, Role};
 use crate::errno;
@@ -21,10 +21,20 @@ const BUFFERS_UNASKED: usize = 2;
 const SPANS_MAX: usize = 80;
 
 /// Most bytes before a datagram's payload.
-const HEAD_MAX: usize = DATAGRAM_HEADER_BYTES as usize + ERROR_REPORT_BYTES;
+const HEAD_MAX: usize =
+    (DATAGRAM_HEADER_BYTES + DATAGRAM_STAMP_BYTES) as usize + ERROR_REPORT_BYTES;
+
+/// A datagram whose sender asked when it is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// Its header as the client has written it.
+    pub header: DatagramHeader,
+    /// The number by which the program knows it.
+    pub number: u64,
+}
 
 /// An interface as a datagram's header names it.
-fn numbered(interface: InterfaceIndex) -> u32 {
+pub fn numbered(interface: InterfaceIndex) -> u32 {
     u32::from(interface.0.wrapping_add(1))
 }
 
@@ -37,8 +47,10 @@ impl Session {
         id: SocketId,
         meta: &DatagramMeta,
         bytes: &[u8],
+        now: Instant,
         counters: &Counters,
     ) -> bool {
+        let at = self.arrival_of(index, now);
         let size = meta.gso_bytes.filter(|size| bytes.len() > usize::from(*size)).unwrap_or(0);
         let header = DatagramHeader {
             remote: meta.remote,
@@ -51,13 +63,13 @@ impl Session {
             payload_bytes: bytes.len() as u32,
         };
         if size == 0 || self.takes_coalesced(index) {
-            return self.store_one(index, id, &header, &[], bytes, counters);
+            return self.store_one(index, id, (&header, at), &[], bytes, counters);
         }
         let mut all = true;
         for part in bytes.chunks(size.into()) {
             let payload_bytes = part.len() as u32;
             let header = DatagramHeader { gso_bytes: 0, payload_bytes, ..header };
-            all &= self.store_one(index, id, &header, &[], part, counters);
+            all &= self.store_one(index, id, (&header, at), &[], part, counters);
         }
         all
     }
@@ -69,6 +81,47 @@ impl Session {
         }
     }
 
+    /// When something comes now, where that is to be told.
+    fn arrival_of(&self, index: u32, now: Instant) -> Option<u64> {
+        match self.endpoints.get(index as usize).map(|endpoint| &endpoint.role) {
+            Some(Role::Datagram(datagram)) => datagram.is_stamped.then_some(now.0),
+            _ => None,
+        }
+    }
+
+    /// Puts into the receive queue that a datagram was sent, as its program has asked; with the
+    /// `packet`, from its link's header on, where it wants that.
+    pub fn store_sent(
+        &mut self,
+        index: u32,
+        id: SocketId,
+        told: &Told,
+        packet: &[u8],
+        now: Instant,
+        counters: &Counters,
+    ) -> bool {
+        let mut all = true;
+        for (flag, kind) in [
+            (DatagramFlags::TELL_SCHEDULED, stack::tcp::SCHEDULED),
+            (DatagramFlags::TELL_SENT, stack::tcp::SENT),
+        ] {
+            if !told.header.flags.contains(flag) {
+                continue;
+            }
+            let header = DatagramHeader {
+                gso_bytes: 0,
+                flags: DatagramFlags::ERROR,
+                payload_bytes: (ERROR_REPORT_BYTES + packet.len()) as u32,
+                ..told.header
+            };
+            let errno = errno::number(rustix::io::Errno::NOMSG);
+            let report = ErrorReport::of_sent(errno, kind, told.number as u32).encode();
+            let stamped = (&header, Some(now.0));
+            all &= self.store_one(index, id, stamped, &report, packet, counters);
+        }
+        all
+    }
+
     /// Puts the report of an error into the receive queue, with what came back of the datagram.
     pub fn store_error(
         &mut self,
@@ -76,8 +129,10 @@ impl Session {
         id: SocketId,
         report: &UdpErrorReport,
         quoted: &[u8],
+        now: Instant,
         counters: &Counters,
     ) -> bool {
+        let at = self.arrival_of(index, now);
         let header = DatagramHeader {
             remote: report.remote,
             local: report.local,
@@ -95,7 +150,7 @@ impl Session {
             info: report.info,
             offender: (report.kind != 0).then_some(report.offender),
         };
-        let stored = self.store_one(index, id, &header, &report.encode(), quoted, counters);
+        let stored = self.store_one(index, id, (&header, at), &report.encode(), quoted, counters);
         if stored {
             counters.datagram_errors.increment();
         }
@@ -106,14 +161,17 @@ impl Session {
         &mut self,
         index: u32,
         id: SocketId,
-        header: &DatagramHeader,
+        (header, at): (&DatagramHeader, Option<u64>),
         report: &[u8],
         bytes: &[u8],
         counters: &Counters,
     ) -> bool {
         let geometry = *self.region.geometry();
         let slots = u64::from(geometry.receive_slots);
-        let head_bytes = DATAGRAM_HEADER_BYTES as usize + report.len();
+        let mut header = *header;
+        header.flags.set(DatagramFlags::STAMPED, at.is_some());
+        let own_bytes = header.head_bytes() as usize;
+        let head_bytes = own_bytes + report.len();
         let total = head_bytes + bytes.len();
         // Each descriptor's span lies in one buffer; all but the last fill theirs.
         let parts = total.div_ceil(geometry.buffer_bytes as usize);
@@ -144,7 +202,9 @@ impl Session {
         let mut head = [0; HEAD_MAX];
         let (own, after) = head.split_at_mut(DATAGRAM_HEADER_BYTES as usize);
         own.copy_from_slice(&header.encode());
-        for (place, byte) in after.iter_mut().zip(report) {
+        let stamp = at.map(u64::to_le_bytes);
+        let stamp = stamp.as_ref().map_or(&[][..], |bytes| bytes);
+        for (place, byte) in after.iter_mut().zip(stamp.iter().chain(report)) {
             *place = *byte;
         }
         let mut ahead = head.get(..head_bytes).unwrap_or_default();
@@ -210,14 +270,14 @@ impl Session {
         }
     }
 
-    /// The datagram that is to be sent next: its header, how many bytes of it are sent already, and
-    /// in `payload` where its bytes lie. It stays the next one until
+    /// The datagram that is to be sent next: its header and number, how many bytes of it are sent
+    /// already, and in `payload` where its bytes lie. It stays the next one until
     /// [`Session::finish_datagram`].
     pub fn next_datagram(
         &mut self,
         index: u32,
         payload: &mut Vec<(u64, u32)>,
-    ) -> Option<(SocketId, DatagramHeader, u32)> {
+    ) -> Option<(SocketId, Told, u32)> {
         let endpoint = self.endpoints.get_mut(index as usize)?;
         let lane = endpoint.lane;
         let Role::Datagram(datagram) = &mut endpoint.role else { return None };
@@ -260,16 +320,17 @@ impl Session {
             return None;
         }
         let (id, sent_bytes) = (datagram.id, datagram.sent_bytes);
-        let split = datagram
-            .held
-            .first()
-            .and_then(|(first, _)| DatagramHeader::split(&self.region, *first));
-        let Some((header, first)) = split else {
+        let split = datagram.held.first().and_then(|(first, _)| {
+            let (header, payload) = DatagramHeader::split(&self.region, *first)?;
+            let number = header.stamp(&self.region, *first).unwrap_or(0);
+            Some((Told { header, number }, payload))
+        });
+        let Some((told, first)) = split else {
             self.breached(Breach::BadDatagram { endpoint: index });
             return None;
         };
         payload.clear();
-        let mut left = header.payload_bytes;
+        let mut left = told.header.payload_bytes;
         let rest = datagram.held.iter().skip(1).map(|(span, _)| *span);
         for span in std::iter::once(first).chain(rest) {
             let len = span.len.min(left);
@@ -282,7 +343,7 @@ impl Session {
             self.breached(Breach::BadDatagram { endpoint: index });
             return None;
         }
-        Some((id, header, sent_bytes))
+        Some((id, told, sent_bytes))
     }
 
     /// So many bytes of the datagram of [`Session::next_datagram`] are sent, as datagrams of their

@@ -232,6 +232,8 @@ pub struct Datagram {
     pub options: UdpOptions,
     /// Coalesced datagrams are received as they come (UDP_GRO).
     pub takes_coalesced: bool,
+    /// When datagrams come is told with them.
+    pub is_stamped: bool,
 }
 
 impl Datagram {
@@ -251,6 +253,7 @@ impl Datagram {
             fill: 0,
             options: UdpOptions::default(),
             takes_coalesced: false,
+            is_stamped: false,
         }
     }
 }

@@ -309,7 +309,8 @@ impl Worker {
     fn default_options(&self) -> TcpOptions {
         let default = TcpOptions::default();
         let recv_limit = self.receive_limit(self.tcp.receive_max);
-        TcpOptions { recv_limit, congestion: self.tcp.congestion, ..default }
+        let (congestion, rto_max_ms) = (self.tcp.congestion, self.tcp.rto_max_ms);
+        TcpOptions { recv_limit, congestion, rto_max_ms, ..default }
     }
 
     /// A window never reaches beyond the pages that the receive queue can name.
@@ -720,6 +721,7 @@ fn apply(
         OptionName::Keepintvl => options.keepintvl_s = number,
         OptionName::Keepcnt => options.keepcnt = number,
         OptionName::UserTimeout => options.user_timeout_ms = number,
+        OptionName::RetransmitTimeoutMax => options.rto_max_ms = number,
         OptionName::Maxseg => options.maxseg = number as u16,
         OptionName::Linger => options.linger_s = number.checked_sub(1),
         // The lowest two bits are ECN's, which TCP keeps to itself, as the kernel does.
@@ -795,6 +797,7 @@ fn apply_to_datagrams(
         OptionName::NoCheck6Receive => options.no_check6 = is_on,
         OptionName::MtuDiscover => options.pmtu = discovery(value as u32),
         OptionName::ReceiveCoalesced => datagram.takes_coalesced = is_on,
+        OptionName::ReceiveStamps => datagram.is_stamped = is_on,
         OptionName::AllGroups => options.only_joined = !is_on,
         OptionName::AllGroups6 => options.only_joined6 = !is_on,
         _ => return Err(Errno::NOPROTOOPT),
@@ -839,6 +842,7 @@ fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
         OptionName::Keepintvl => u64::from(options.keepintvl_s),
         OptionName::Keepcnt => u64::from(options.keepcnt),
         OptionName::UserTimeout => u64::from(options.user_timeout_ms),
+        OptionName::RetransmitTimeoutMax => u64::from(options.rto_max_ms),
         OptionName::Maxseg => u64::from(options.maxseg),
         OptionName::Linger => options.linger_s.map_or(0, |seconds| u64::from(seconds) + 1),
         OptionName::Tos => u64::from(options.tos),

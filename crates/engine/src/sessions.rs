@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stack::api::{DatagramMeta, Owner, Sink, SocketId, UdpErrorReport};
+use stack::api::{DatagramMeta, Instant, Owner, Sink, SocketId, UdpErrorReport};
 
 use crate::config::Limits;
 use crate::control::exchange::SessionKey;
@@ -77,6 +77,8 @@ pub struct Sessions {
     pub stash: Stash,
     /// The stash was full: entries of dead connections are to be swept.
     pub sweep_stash: bool,
+    /// The worker's time, by which what comes is stamped.
+    pub now: Instant,
     limits: Limits,
     counters: Arc<Counters>,
 }
@@ -90,6 +92,7 @@ impl Sessions {
             news: Vec::with_capacity(1024),
             stash: Stash::default(),
             sweep_stash: false,
+            now: Instant(0),
             limits,
             counters,
         }
@@ -205,8 +208,9 @@ impl Sink for Sessions {
     }
 
     fn datagram(&mut self, id: SocketId, owner: Owner, meta: &DatagramMeta, bytes: &[u8]) -> bool {
+        let now = self.now;
         self.store(owner, |session, index, counters| {
-            session.store_datagram(index, id, meta, bytes, counters)
+            session.store_datagram(index, id, meta, bytes, now, counters)
         })
     }
 
@@ -217,8 +221,9 @@ impl Sink for Sessions {
         report: &UdpErrorReport,
         quoted: &[u8],
     ) -> bool {
+        let now = self.now;
         self.store(owner, |session, index, counters| {
-            session.store_error(index, id, report, quoted, counters)
+            session.store_error(index, id, report, quoted, now, counters)
         })
     }
 }

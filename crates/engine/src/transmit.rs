@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 
 use arch::SharedBytes;
 use port::{Gso, GsoKind, Port, RxBurst, TxError, TxMeta};
-use shm::descriptor::{DatagramFlags, Span};
+use shm::descriptor::{DatagramFlags, DatagramHeader, Span};
 use shm::region::Region;
-use stack::api::{InterfaceIndex, Payload, RequestError, Transmit, UdpCut, UdpSend};
+use stack::api::{InterfaceIndex, Payload, RequestError, SocketId, Transmit, UdpCut, UdpSend};
 use stack::{HEADER_MAX, Stack};
 
+use crate::datagram::{Told, numbered};
 use crate::endpoint::Role;
 use crate::session::Session;
 use crate::sessions::{Holder, Sessions};
@@ -356,10 +357,10 @@ pub fn send_datagrams(
             return Datagrams::More;
         }
         let Some(session) = sessions.at(place) else { return Datagrams::Done };
-        let Some((id, datagram, offset)) = session.next_datagram(index, &mut scratch.datagram)
-        else {
+        let Some((id, told, offset)) = session.next_datagram(index, &mut scratch.datagram) else {
             return Datagrams::Done;
         };
+        let datagram = told.header;
         *left -= 1;
         let region = std::sync::Arc::clone(&session.region);
         let send = UdpSend {
@@ -397,12 +398,19 @@ pub fn send_datagrams(
                 continue;
             }
         };
+        let mut is_asked = offset == 0
+            && datagram.flags.intersects(DatagramFlags::TELL_SCHEDULED | DatagramFlags::TELL_SENT);
         let comes_back = frame.comes_back && offset == 0;
         let stays_here = datagram.flags.contains(DatagramFlags::STAYS_HERE);
         loop {
             part_of(&scratch.datagram, frame.offset, frame.len, &mut scratch.places);
             let written = header.get(..usize::from(frame.header_bytes)).unwrap_or_default();
             if frame.interface == InterfaceIndex::LOOPBACK {
+                if std::mem::take(&mut is_asked) {
+                    let holder = (place, index, id);
+                    let of = (&*region, written);
+                    tell_sent(sessions, scratch, holder, told, frame.interface, of);
+                }
                 deliver_datagram(stack, sessions, scratch, now, &region, written, frame.gso_bytes);
             } else if !stays_here {
                 let meta = TxMeta {
@@ -421,6 +429,12 @@ pub fn send_datagrams(
                     None => Err(TxError::Down),
                 };
                 match sent {
+                    // The first frame is told of.
+                    Ok(()) if std::mem::take(&mut is_asked) => {
+                        let holder = (place, index, id);
+                        let of = (&*region, written);
+                        tell_sent(sessions, scratch, holder, told, frame.interface, of);
+                    }
                     Ok(()) => {}
                     // The first fragment decides: a datagram begun is gone on with, as UDP may
                     // lose any.
@@ -428,7 +442,10 @@ pub fn send_datagrams(
                         counters.tx_held.increment();
                         return Datagrams::Wait;
                     }
-                    Err(_) => counters.tx_dropped.increment(),
+                    Err(_) => {
+                        is_asked = false;
+                        counters.tx_dropped.increment();
+                    }
                 }
             }
             match frame.more.and_then(|rest| stack.udp_fragment(rest, &mut header)) {
@@ -457,6 +474,29 @@ pub fn send_datagrams(
         }
     }
     Datagrams::More
+}
+
+/// Tells the program of endpoint `index` at `place` that its datagram was sent: what was `written` of
+/// its first frame, and the bytes at the places of `scratch`, are quoted where it wants that.
+fn tell_sent(
+    sessions: &mut Sessions,
+    scratch: &mut Scratch,
+    (place, index, id): (u32, u32, SocketId),
+    told: Told,
+    interface: InterfaceIndex,
+    (region, written): (&Region, &[u8]),
+) {
+    let Scratch { bounce, places, .. } = scratch;
+    bounce.clear();
+    if told.header.flags.contains(DatagramFlags::TELL_WHOLE) {
+        bounce.extend_from_slice(written);
+        append(region, places, bounce);
+    }
+    let header = DatagramHeader { interface: numbered(interface), ..told.header };
+    let (told, now) = (Told { header, ..told }, sessions.now);
+    sessions.store(Holder::Endpoint { place, index }.owner(), |session, index, counters| {
+        session.store_sent(index, id, &told, bounce, now, counters)
+    });
 }
 
 /// Delivers a datagram of ours to ourselves: what was `written` of it, and the bytes at the places of

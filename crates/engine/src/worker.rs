@@ -195,7 +195,7 @@ impl Worker {
     /// by now must not seem to have come before it did, or be thought to have been sooner on its way
     /// than the path allows.
     pub fn turn_by(&mut self, start: Instant, clock: &dyn Fn() -> Instant) -> Activity {
-        self.now = start;
+        self.set_now(start);
         self.datagrams_left = DATAGRAMS_PER_TURN;
         self.account.begin(arch::cycles());
         let mut activity = Activity::default();
@@ -233,6 +233,12 @@ impl Worker {
         activity
     }
 
+    /// Time goes on, also for what is stamped as it comes.
+    fn set_now(&mut self, now: Instant) {
+        self.now = now;
+        self.sessions.now = now;
+    }
+
     fn charge(&mut self, component: Component) {
         self.account.charge(component, arch::cycles());
     }
@@ -265,7 +271,7 @@ impl Worker {
         if count == 0 {
             return 0;
         }
-        self.now = self.now.max(clock());
+        self.set_now(self.now.max(clock()));
         self.charge(Component::PortRx);
         let Some(attached) = self.ports.get_mut(index) else { return 0 };
         for position in 0..count {
@@ -590,7 +596,7 @@ impl Worker {
 
     /// Does what the control thread asks.
     pub fn on_command(&mut self, command: Command, now: Instant) {
-        self.now = now;
+        self.set_now(now);
         match command {
             Command::Attach(seed) => self.attach(*seed),
             Command::Detach(key) => self.detach(key),

@@ -162,11 +162,22 @@ bitflags::bitflags! {
         const STAYS_HERE = 64;
         /// Received: no datagram, but an [`ErrorReport`] and what it quotes.
         const ERROR = 32;
+        /// A number of eight bytes stands behind the header. Received: when it came, nanoseconds of the
+        /// monotonic clock. Sending: the number by which the program knows the datagram.
+        const STAMPED = 128;
+        /// Sending: when it is ready to go is to be told, by an [`ErrorReport`].
+        const TELL_SCHEDULED = 256;
+        /// Sending: when it is given to the port is to be told.
+        const TELL_SENT = 512;
+        /// Sending: what is told of it quotes the packet.
+        const TELL_WHOLE = 1024;
     }
 }
 
 /// Bytes of a [`DatagramHeader`].
 pub const DATAGRAM_HEADER_BYTES: u32 = 48;
+/// Bytes of the number behind a header with [`DatagramFlags::STAMPED`].
+pub const DATAGRAM_STAMP_BYTES: u32 = 8;
 /// Bytes of an [`ErrorReport`].
 pub const ERROR_REPORT_BYTES: usize = 32;
 
@@ -259,29 +270,59 @@ impl DatagramHeader {
             return None;
         }
         let header = Self::decode(&bytes);
-        Some((header, span.part(DATAGRAM_HEADER_BYTES, header.payload_bytes)))
+        Some((header, span.part(header.head_bytes(), header.payload_bytes)))
+    }
+
+    /// Bytes before the payload.
+    pub fn head_bytes(&self) -> u32 {
+        match self.flags.contains(DatagramFlags::STAMPED) {
+            true => DATAGRAM_HEADER_BYTES + DATAGRAM_STAMP_BYTES,
+            false => DATAGRAM_HEADER_BYTES,
+        }
+    }
+
+    /// The number behind the header, whose span this is; `None` without one
+    /// ([`DatagramFlags::STAMPED`]).
+    pub fn stamp(&self, region: &Region, span: Span) -> Option<u64> {
+        let mut bytes = [0; DATAGRAM_STAMP_BYTES as usize];
+        let at = span.part(DATAGRAM_HEADER_BYTES, DATAGRAM_STAMP_BYTES);
+        let is_there = self.flags.contains(DatagramFlags::STAMPED)
+            && region.read_buffer(at, &mut bytes) == bytes.len();
+        is_there.then(|| u64::from_le_bytes(bytes))
     }
 }
 
 /// What went wrong with a datagram that was sent: stands before the bytes of it that came back, in
 /// a received datagram with [`DatagramFlags::ERROR`]. The header names where it was sent to
-/// (`remote`) and from, and how the news of it arrived.
+/// (`remote`) and from, and how the news of it arrived. Or when it was sent, where that was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorReport {
     /// Errno.
     pub errno: u32,
     /// Type and code of the ICMP message; 0 both when we noticed ourselves.
     pub kind: u8,
-    /// See `kind`.
+    /// See `kind`. Of one that tells when a datagram was sent, for which `kind` is 0: that of a
+    /// [`Stamp`](crate::request::Stamp).
     pub code: u8,
     /// The MTU that would have fitted, where that is what is wrong; of a parameter problem where it
-    /// is.
+    /// is; the number of a datagram that was sent.
     pub info: u32,
     /// Who says so; `None` when we noticed ourselves.
     pub offender: Option<IpAddr>,
 }
 
 impl ErrorReport {
+    /// What tells when datagram `number` of a program was sent; `kind` as of a
+    /// [`Stamp`](crate::request::Stamp).
+    pub fn of_sent(errno: u32, kind: u8, number: u32) -> Self {
+        Self { errno, kind: 0, code: kind, info: number, offender: None }
+    }
+
+    /// Whether it tells when a datagram was sent, and of no error.
+    pub fn is_of_sent(&self) -> bool {
+        self.kind == 0 && self.code != 0
+    }
+
     /// As it lies behind the header.
     pub fn encode(&self) -> [u8; ERROR_REPORT_BYTES] {
         let mut bytes = [0; ERROR_REPORT_BYTES];

@@ -290,6 +290,8 @@ option_names! {
     /// Up to where the stream could be sent now if so much were written, with [`SEND_EDGE_PARTED`];
     /// only to be asked for.
     SendEdge = 38,
+    /// TCP_RTO_MAX_MS.
+    RetransmitTimeoutMax = 39,
     /// IP_RECVERR of a datagram endpoint.
     ReceiveErrors = 40,
     /// IPV6_RECVERR of a datagram endpoint.
@@ -320,6 +322,7 @@ impl OptionName {
             Self::Keepidle | Self::Keepintvl => (1..=32767).contains(&number),
             Self::Keepcnt => (1..=127).contains(&number),
             Self::UserTimeout => number >= 0,
+            Self::RetransmitTimeoutMax => (1_000..=120_000).contains(&number),
             // TCP_MIN_MSS and MAX_TCP_WINDOW; 0 takes the wish back.
             Self::Maxseg => number == 0 || (88..=32767).contains(&number),
             Self::Congestion => (0..=3).contains(&number),

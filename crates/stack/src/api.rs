@@ -584,6 +584,8 @@ pub struct TcpOptions {
     pub keepcnt: u32,
     /// TCP_USER_TIMEOUT in milliseconds, 0 for the default.
     pub user_timeout_ms: u32,
+    /// TCP_RTO_MAX_MS: the longest retransmission timeout, 1,000 to 120,000; 0 for the settings'.
+    pub rto_max_ms: u32,
     /// TCP_MAXSEG, 0 for what the path allows.
     pub maxseg: u16,
     /// SO_LINGER: `Some(seconds)`; `Some(0)` makes close send a reset.
@@ -690,6 +692,7 @@ impl Default for TcpOptions {
             keepintvl_s: 75,
             keepcnt: 9,
             user_timeout_ms: 0,
+            rto_max_ms: 0,
             maxseg: 0,
             linger_s: None,
             tos: 0,

@@ -232,6 +232,11 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int
 
 /// Whether the next byte is the urgent one (asm-generic/sockios.h); not in the libc crate.
 const SIOCATMARK: libc::c_ulong = 0x8905;
+/// When what was read last came, as a `struct timeval` or `timespec`; by their names of 2019, too.
+const SIOCGSTAMP: libc::c_ulong = 0x8906;
+const SIOCGSTAMPNS: libc::c_ulong = 0x8907;
+const SIOCGSTAMP_NEW: libc::c_ulong = 0x8010_8906;
+const SIOCGSTAMPNS_NEW: libc::c_ulong = 0x8010_8907;
 
 /// ioctl(2). Variadic as fcntl.
 ///
@@ -267,6 +272,19 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
                 unsafe { int.write_unaligned(c_int::from(at_mark)) };
                 0
             }),
+            SIOCGSTAMP | SIOCGSTAMP_NEW | SIOCGSTAMPNS | SIOCGSTAMPNS_NEW if !int.is_null() => {
+                let parts = if matches!(request as libc::c_ulong, SIOCGSTAMP | SIOCGSTAMP_NEW) {
+                    1_000_000
+                } else {
+                    1_000_000_000
+                };
+                sockets.last_arrival(fd).map(|at| {
+                    let time = [at / 1_000_000_000, at % 1_000_000_000 / (1_000_000_000 / parts)];
+                    // SAFETY: all of them take a pointer to two words, seconds and parts of one.
+                    unsafe { (arg as *mut [u64; 2]).write_unaligned(time) };
+                    0
+                })
+            }
             request => match Queue::asked_by(request).filter(|_| !int.is_null()) {
                 Some(queue) => sockets.queued(fd, queue).map(|count| {
                     // SAFETY: all of them take a pointer to an int.

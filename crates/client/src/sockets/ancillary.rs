@@ -18,6 +18,8 @@ const UDP: i32 = libc::IPPROTO_UDP;
 /// `struct cmsghdr`, and what messages start at multiples of.
 const HEADER_BYTES: usize = 16;
 const ALIGN: usize = 8;
+/// asm-generic/socket.h; not in the libc crate.
+const SCM_TS_OPT_ID: i32 = 81;
 
 /// How something arrived.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +135,7 @@ impl<'a> Control<'a> {
     /// When what is read came, as SO_TIMESTAMP and its kin ask for it.
     pub fn put_arrival_time(&mut self, asked: Asked, at_ns: u64) {
         if asked.contains(Asked::TIME) {
-            let is_new = asked.contains(Asked::TIME_NEW);
+            let is_new = asked.contains(Asked::NEW_NAMES);
             let (seconds, nanoseconds) = parted(at_ns);
             match asked.contains(Asked::NANOSECONDS) {
                 true => {
@@ -147,7 +149,7 @@ impl<'a> Control<'a> {
             }
         }
         if asked.contains(Asked::TIMES) {
-            self.put_times(asked.contains(Asked::TIMES_NEW), at_ns);
+            self.put_times(asked.contains(Asked::NEW_NAMES), at_ns);
         }
     }
 
@@ -163,8 +165,15 @@ impl<'a> Control<'a> {
         self.put(SOCKET, kind, &words.concat());
     }
 
-    /// `struct sock_extended_err` of a byte's time; `kind` as of a [`Stamp`](crate::Stamp).
-    pub fn put_stamp(&mut self, v6_socket: bool, kind: u8, count: u32) {
+    /// What OPT_STATS asks for.
+    pub fn put_statistics(&mut self, attributes: &[u8]) {
+        const SCM_TIMESTAMPING_OPT_STATS: i32 = 54;
+        self.put(SOCKET, SCM_TIMESTAMPING_OPT_STATS, attributes);
+    }
+
+    /// `struct sock_extended_err` of the time of a byte or datagram, and from where it was sent if that
+    /// is told; `kind` as of a [`Stamp`](crate::Stamp).
+    pub fn put_stamp(&mut self, v6_socket: bool, kind: u8, count: u32, from: Option<IpAddr>) {
         const TIMESTAMPING: u8 = 4;
         // SCM_TSTAMP_SCHED, SCM_TSTAMP_SND and SCM_TSTAMP_ACK.
         let what: u32 = match kind {
@@ -176,7 +185,7 @@ impl<'a> Control<'a> {
         bytes.extend([TIMESTAMPING, 0, 0, 0]);
         bytes.extend(what.to_ne_bytes());
         bytes.extend(count.to_ne_bytes());
-        self.put_extended(v6_socket, bytes);
+        self.put_extended(v6_socket, bytes, from);
     }
 
     /// `struct sock_extended_err` of calls with MSG_ZEROCOPY whose bytes were copied.
@@ -187,22 +196,21 @@ impl<'a> Control<'a> {
         bytes.extend([ZEROCOPY, 0, COPIED, 0]);
         bytes.extend(first.to_ne_bytes());
         bytes.extend(last.to_ne_bytes());
-        self.put_extended(v6_socket, bytes);
+        self.put_extended(v6_socket, bytes, None);
     }
 
-    /// An error that nobody in the network has reported.
-    fn put_extended(&mut self, v6_socket: bool, mut error: Vec<u8>) {
-        match v6_socket {
-            false => error.extend([0; 16]),
-            true => error.extend([0; 28]),
+    /// An error and whose address is told with it.
+    fn put_extended(&mut self, v6_socket: bool, mut error: Vec<u8>, of: Option<IpAddr>) {
+        match (v6_socket, of) {
+            (false, Some(IpAddr::V4(from))) => error.extend(name_v4(from, 0)),
+            (false, _) => error.extend([0; 16]),
+            (true, Some(IpAddr::V4(from))) => error.extend(name_v6(from.to_ipv6_mapped(), 0)),
+            (true, Some(IpAddr::V6(from))) => error.extend(name_v6(from, 0)),
+            (true, None) => error.extend([0; 28]),
         }
-        self.put_whole_error(v6_socket, &error);
-    }
-
-    fn put_whole_error(&mut self, v6_socket: bool, error: &[u8]) {
         match v6_socket {
-            false => self.put(IP, libc::IP_RECVERR, error),
-            true => self.put(IPV6, libc::IPV6_RECVERR, error),
+            false => self.put(IP, libc::IP_RECVERR, &error),
+            true => self.put(IPV6, libc::IPV6_RECVERR, &error),
         }
     }
 
@@ -221,14 +229,7 @@ impl<'a> Control<'a> {
         bytes.extend([origin, report.kind, report.code, 0]);
         bytes.extend(report.info.to_ne_bytes());
         bytes.extend([0; 4]);
-        match (v6_socket, report.offender) {
-            (false, Some(IpAddr::V4(from))) => bytes.extend(name_v4(from, 0)),
-            (false, _) => bytes.extend([0; 16]),
-            (true, Some(IpAddr::V4(from))) => bytes.extend(name_v6(from.to_ipv6_mapped(), 0)),
-            (true, Some(IpAddr::V6(from))) => bytes.extend(name_v6(from, 0)),
-            (true, None) => bytes.extend([0; 28]),
-        }
-        self.put_whole_error(v6_socket, &bytes);
+        self.put_extended(v6_socket, bytes, report.offender);
     }
 }
 
@@ -241,18 +242,21 @@ fn parted(ns: u64) -> (u64, u64) {
 pub(super) fn stamps_anew(mut control: &[u8]) -> Result<Option<u32>, Errno> {
     let mut anew = None;
     while let Some((level, kind, data, len)) = next_message(control)? {
-        if (level, kind) == (SOCKET, libc::SO_TIMESTAMPING)
-            || (level, kind) == (SOCKET, SO_TIMESTAMPING_NEW)
-        {
-            let flags = whole(data)?.cast_unsigned();
-            if flags & !RECORDS != 0 {
-                return Err(Errno::INVAL);
-            }
-            anew = Some(flags);
+        match (level, kind) {
+            (SOCKET, libc::SO_TIMESTAMPING | SO_TIMESTAMPING_NEW) => anew = Some(records(data)?),
+            // Streams have bytes to count and no calls.
+            (SOCKET, SCM_TS_OPT_ID) => return Err(Errno::INVAL),
+            _ => {}
         }
         control = control.get(len.next_multiple_of(ALIGN)..).unwrap_or_default();
     }
     Ok(anew)
+}
+
+/// The flags of SCM_TIMESTAMPING, of which only some may be said.
+fn records(data: &[u8]) -> Result<u32, Errno> {
+    let flags = whole(data)?.cast_unsigned();
+    if flags & !RECORDS == 0 { Ok(flags) } else { Err(Errno::INVAL) }
 }
 
 /// The first of some control messages: level, kind, data, and its length in all.
@@ -295,6 +299,10 @@ pub(super) struct Wishes {
     pub ttl: Option<u8>,
     pub segment: Option<u16>,
     pub dont_fragment: Option<bool>,
+    /// SCM_TIMESTAMPING.
+    pub stamps: Option<u32>,
+    /// SCM_TS_OPT_ID: what the reports of it call it.
+    pub number: Option<u32>,
 }
 
 impl Wishes {
@@ -315,6 +323,10 @@ impl Wishes {
                     libc::SO_PRIORITY | libc::SO_MARK => {
                         whole(data)?;
                     }
+                    libc::SO_TIMESTAMPING | SO_TIMESTAMPING_NEW => {
+                        wishes.stamps = Some(records(data)?);
+                    }
+                    SCM_TS_OPT_ID => wishes.number = Some(whole(data)?.cast_unsigned()),
                     _ => return Err(Errno::INVAL),
                 },
                 IP if to.is_ipv4() => wishes.take_v4(kind, data)?,

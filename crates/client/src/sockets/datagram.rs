@@ -5,14 +5,16 @@ use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::ancillary::{Arrival, Control, Wishes};
 use super::groups::way_to_group;
 use super::link::Attachment;
 use super::marks::Switches;
 use super::socket::{Datagram, IN_BITS, OUT_BITS, Socket, held, is_kernels, plain, timeout};
+use super::times::{ask_about, put_arrival, put_sent, put_told};
 use super::transfer::may_wait;
-use super::{Era, Errno, Received, Sockets, Verdict};
+use super::{Era, Errno, Kernel, Received, Sockets, Verdict};
 use crate::{DatagramFlags, ErrorReceived, ErrorReport, Outgoing, Session};
 
 impl Sockets {
@@ -122,8 +124,8 @@ impl Sockets {
         }
         let len = bufs.iter().map(|buf| buf.len()).sum();
         let asked = said_of(socket, &attachment, control, (peer, scope), len);
-        let outgoing = match asked {
-            Ok(Way::Ours(outgoing)) => Outgoing { remote: to, ..outgoing },
+        let (mut outgoing, counts) = match asked {
+            Ok(Way::Ours { outgoing, counts }) => (Outgoing { remote: to, ..outgoing }, counts),
             // The kernel's side has no such peer.
             Ok(Way::Kernels(errno)) if to.is_none() => return Verdict::Done(Err(errno)),
             Ok(Way::Kernels(_)) => return Verdict::Kernel,
@@ -134,24 +136,34 @@ impl Sockets {
                 return Verdict::Done(Err(error));
             }
         };
+        let count = &socket.streams.count_from;
+        if counts {
+            outgoing.number = count.fetch_add(1, Ordering::Relaxed) as u32;
+        }
         let wait = may_wait(socket, flags);
-        loop {
+        let sent = loop {
             match endpoint.send_datagram(&outgoing, bufs) {
                 Err(Errno::AGAIN) if wait => {
                     let limit = timeout(&socket.send_timeout_ns);
                     let is_ready = || socket.face().is_none() || socket.engine_bits(OUT_BITS) != 0;
                     if let Err(error) = self.block_until(era, socket, &is_ready, 0, limit) {
-                        return Verdict::Done(Err(error));
+                        break Verdict::Done(Err(error));
                     }
                 }
-                Err(_) if socket.face().is_none() => return Verdict::Kernel,
-                outcome => return Verdict::Done(outcome),
+                Err(_) if socket.face().is_none() => break Verdict::Kernel,
+                outcome => break Verdict::Done(outcome),
             }
+        };
+        if counts && !matches!(sent, Verdict::Done(Ok(_))) {
+            // As the kernel takes it back.
+            count.fetch_sub(1, Ordering::Relaxed);
         }
+        sent
     }
 
     /// recvmsg(2) with MSG_ERRQUEUE on a UDP socket; asking for it never waits.
     fn receive_error(
+        &self,
         socket: &Socket,
         bufs: &mut [IoSliceMut<'_>],
         control: &mut [u8],
@@ -161,7 +173,11 @@ impl Sockets {
         };
         let Ok((error, copied)) = endpoint.recv_error(bufs) else { return Verdict::Kernel };
         let mut out = Control::new(control);
-        if error.report.offender.is_some() {
+        put_told(socket, error.at_ns, self.kernel, &mut out);
+        let is_of_sent = error.report.is_of_sent();
+        if is_of_sent {
+            put_sent(socket, &attachment.session, &error, &mut out);
+        } else if error.report.offender.is_some() {
             let arrival = Arrival {
                 local: error.local,
                 own: error.local.ip(),
@@ -172,11 +188,13 @@ impl Sockets {
             };
             out.put_arrival(socket.marks.on(), socket.v6, &arrival);
         }
-        out.put_error(socket.v6, &error);
+        if !is_of_sent {
+            out.put_error(socket.v6, &error);
+        }
         let cut = if copied < error.payload.len() { libc::MSG_TRUNC } else { 0 };
         Verdict::Done(Ok(Received {
             len: copied,
-            from: Some(socket.dressed(error.remote)),
+            from: (!is_of_sent).then(|| socket.dressed(error.remote)),
             flags: libc::MSG_ERRQUEUE | out.flags | cut,
             control_len: out.len,
         }))
@@ -193,7 +211,7 @@ impl Sockets {
     ) -> Verdict<Received> {
         if flags & libc::MSG_ERRQUEUE != 0 {
             // What the engine has none of, the kernel's queue may have.
-            return Self::receive_error(socket, bufs, control);
+            return self.receive_error(socket, bufs, control);
         }
         let wait = may_wait(socket, flags);
         loop {
@@ -214,7 +232,7 @@ impl Sockets {
                 Ok(got) => {
                     let whole = flags & libc::MSG_TRUNC != 0;
                     let session = face.as_ref().map(|face| &face.attachment.session);
-                    let (control_len, cut) = said_with(socket, &got, session, control);
+                    let (control_len, cut) = said_with(socket, &got, session, self.kernel, control);
                     let longer = if got.full_len > got.len { libc::MSG_TRUNC } else { 0 };
                     return Verdict::Done(Ok(Received {
                         len: if whole { got.full_len } else { got.len },
@@ -231,7 +249,10 @@ impl Sockets {
             if !alone {
                 match self.kernel.receive(fd, bufs, control, flags | libc::MSG_DONTWAIT) {
                     Err(Errno::AGAIN) => (),
-                    outcome => return Verdict::Done(outcome),
+                    outcome => {
+                        socket.streams.last.leave_to_kernel();
+                        return Verdict::Done(outcome);
+                    }
                 }
             }
             if !wait {
@@ -251,10 +272,12 @@ fn said_with(
     socket: &Socket,
     got: &crate::Received,
     session: Option<&Arc<Session>>,
+    kernel: &dyn Kernel,
     control: &mut [u8],
 ) -> (usize, i32) {
     let on = socket.marks.on();
     let mut out = Control::new(control);
+    put_arrival(socket, got.at_ns, kernel, &mut out);
     if let Some(session) = session.filter(|_| on.asks_for_messages()) {
         // What came for everybody is answered from the interface's address.
         let to_all = on.contains(Switches::PKTINFO) && !session.owns(got.local.ip());
@@ -279,7 +302,11 @@ fn may_broadcast(socket: &Socket, attachment: &Attachment, to: IpAddr) -> bool {
 
 /// Where what a program says of a datagram leads.
 enum Way {
-    Ours(Outgoing),
+    Ours {
+        outgoing: Outgoing,
+        /// It has a number by the socket's count.
+        counts: bool,
+    },
     /// Through an interface or from an address that is not the engine's; the kernel's word where it
     /// is not its own either.
     Kernels(Errno),
@@ -302,8 +329,12 @@ fn said_of(
         ..Outgoing::default()
     };
     let mut through = scope;
+    let wishes = match control {
+        [] => Wishes::default(),
+        control => Wishes::parse(control, socket.v6, to)?,
+    };
+    let counts = ask_about(socket, &mut outgoing, &wishes)?;
     if !control.is_empty() {
-        let wishes = Wishes::parse(control, socket.v6, to)?;
         outgoing.local = wishes.local.filter(|local| !local.is_unspecified());
         outgoing.tos = wishes.tos.unwrap_or(outgoing.tos);
         outgoing.ttl = wishes.ttl.unwrap_or(outgoing.ttl);
@@ -350,7 +381,7 @@ fn said_of(
             }
         }
     }
-    Ok(Way::Ours(outgoing))
+    Ok(Way::Ours { outgoing, counts })
 }
 
 /// The kernel's number of the interface that an address names, or 0.
@@ -386,5 +417,6 @@ fn report_too_long(
         ttl: 0,
         interface: 0,
         payload: Vec::new(),
+        at_ns: None,
     });
 }

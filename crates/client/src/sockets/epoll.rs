@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::link::{Attachment, Deadline};
-use super::socket::{Socket, Watch, held};
+use super::socket::{Socket, held};
 use super::waiter::Waiter;
+use super::watches::Watch;
 use super::{Entry, EpollEvent, Era, Errno, Kernel, SigMask, Sockets, Verdict};
 
 /// Longest time that events of the engine may keep a wait from looking at the kernel's.

@@ -423,6 +423,7 @@ impl Sockets {
                 Ok(endpoint) => {
                     granted = Some(endpoint.id());
                     if socket.marks.apply(&endpoint).is_err()
+                        || socket.streams.apply(&endpoint).is_err()
                         || self.apply_groups(socket, &endpoint).is_err()
                     {
                         self.notice(Notice::DatagramRefused, || {

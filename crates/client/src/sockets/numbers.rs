@@ -3,7 +3,10 @@
 use super::options::put;
 use super::socket::{Connection, Socket};
 use super::{Errno, Sockets};
-use crate::OptionName;
+use crate::{
+    ConnectionCounts, ConnectionInfo, ConnectionProgress, ConnectionRates, Endpoint, OptionName,
+    Stamp,
+};
 
 /// Of `struct tcp_info`.
 const STRUCT_BYTES: usize = 280;
@@ -16,6 +19,99 @@ const ACK_DELAY_US: u32 = 40_000;
 const SYN_SENT: u8 = 2;
 const TIMESTAMPS: u8 = 1;
 
+/// All that the engine tells of a connection.
+struct Told {
+    info: ConnectionInfo,
+    progress: ConnectionProgress,
+    rates: ConnectionRates,
+    counts: ConnectionCounts,
+    /// Where what was sent ends, bytes.
+    sent: u64,
+}
+
+impl Told {
+    fn of(endpoint: &Endpoint) -> Result<Self, Errno> {
+        let (info, progress, rates) = (endpoint.info()?, endpoint.progress()?, endpoint.rates()?);
+        let counts = endpoint.counts()?;
+        let sent = endpoint.option(OptionName::SentEnd)?;
+        Ok(Self { info, progress, rates, counts, sent })
+    }
+
+    /// Whole segments in so many bytes.
+    fn segments(&self, bytes: u32) -> u32 {
+        bytes.checked_div(self.info.mss_bytes.into()).unwrap_or(0)
+    }
+
+    fn ssthresh(&self) -> u32 {
+        match self.info.ssthresh_bytes {
+            u32::MAX => SSTHRESH_INFINITE,
+            bytes => self.segments(bytes),
+        }
+    }
+
+    /// Bytes sent, with what was sent again.
+    fn sent_in_all(&self) -> u64 {
+        self.sent.saturating_add(self.rates.resent_bytes.into())
+    }
+}
+
+/// TCP_NLA_* attributes (linux/tcp.h) as they follow each other.
+struct Attributes(Vec<u8>);
+
+impl Attributes {
+    fn put(&mut self, kind: u16, value: &[u8]) {
+        self.0.extend((4 + value.len() as u16).to_ne_bytes());
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+}
+
+/// What SCM_TIMESTAMPING_OPT_STATS tells beside a byte's time, in the kernel's order
+/// (tcp_get_timestamping_opt_stats), as it is when it is asked for. Left out is what the engine does not
+/// know: when the byte that is acknowledged was sent, and the acknowledgement's TTL.
+pub(super) fn statistics(endpoint: &Endpoint, stamp: &Stamp) -> Result<Vec<u8>, Errno> {
+    const ACKED: u8 = 4;
+    let told = Told::of(endpoint)?;
+    let Told { info, progress, rates, counts, .. } = &told;
+    let mut out = Attributes(Vec::with_capacity(256));
+    for (kind, long) in [
+        (1, progress.busy_us),
+        (2, progress.window_limited_us),
+        (3, counts.buffer_limited_us),
+        (4, counts.sent_data.into()),
+        (5, info.retransmitted.into()),
+        (6, rates.pacing),
+        (7, rates.delivery),
+    ] {
+        out.put(kind, &long.to_ne_bytes());
+    }
+    let word = |out: &mut Attributes, kind, word: u32| out.put(kind, &word.to_ne_bytes());
+    word(&mut out, 8, told.segments(info.cwnd_bytes));
+    word(&mut out, 9, progress.reordering.into());
+    word(&mut out, 10, progress.min_rtt_us);
+    out.put(11, &[info.retransmits]);
+    out.put(12, &[u8::from(rates.app_limited)]);
+    word(&mut out, 15, told.ssthresh());
+    word(&mut out, 16, progress.delivered);
+    word(&mut out, 17, counts.marked);
+    word(&mut out, 13, u32::try_from(endpoint.unacknowledged_bytes()).unwrap_or(u32::MAX));
+    out.put(14, &[info.recovery]);
+    out.put(18, &told.sent_in_all().to_ne_bytes());
+    out.put(19, &u64::from(rates.resent_bytes).to_ne_bytes());
+    word(&mut out, 20, counts.duplicates);
+    word(&mut out, 21, progress.reorderings.into());
+    word(&mut out, 22, info.srtt_us);
+    // It never hashes anew.
+    out.put(23, &0_u16.to_ne_bytes());
+    word(&mut out, 24, rates.unsent_bytes);
+    if stamp.kind != ACKED {
+        out.put(25, &stamp.at_ns.to_ne_bytes());
+    }
+    word(&mut out, 27, 0);
+    Ok(out.0)
+}
+
 impl Sockets {
     /// `struct tcp_info`. Offsets are those of linux/tcp.h, which never change. What the engine does not
     /// count is zero: docs/sockets.md names it.
@@ -25,9 +121,8 @@ impl Sockets {
         out: &mut [u8],
     ) -> Result<usize, Errno> {
         let endpoint = &connection.endpoint;
-        let (info, progress, rates) = (endpoint.info()?, endpoint.progress()?, endpoint.rates()?);
-        let counts = endpoint.counts()?;
-        let sent = endpoint.option(OptionName::SentEnd)?;
+        let told = Told::of(endpoint)?;
+        let Told { info, progress, rates, counts, .. } = &told;
         let acked = endpoint.option(OptionName::AckedEnd)?;
         // The SYN counts where it was ours, as in the kernel.
         let acked = acked + u64::from(!socket.was_accepted() && info.state != SYN_SENT);
@@ -38,12 +133,7 @@ impl Sockets {
         let most = if most == u64::from(u32::MAX) { u64::MAX } else { most };
         let mut value = [0_u8; STRUCT_BYTES];
         let mss = u32::from(info.mss_bytes);
-        let segments = |bytes: u32| bytes.checked_div(mss).unwrap_or(0);
         let begun = |bytes: u32| bytes.div_ceil(mss.max(1));
-        let ssthresh = match info.ssthresh_bytes {
-            u32::MAX => SSTHRESH_INFINITE,
-            bytes => segments(bytes),
-        };
         let bytes = [
             info.state,
             info.recovery,
@@ -70,8 +160,8 @@ impl Sockets {
             (64, rates.receive_limit_bytes),
             (68, info.srtt_us),
             (72, info.rttvar_us),
-            (76, ssthresh),
-            (80, segments(info.cwnd_bytes)),
+            (76, told.ssthresh()),
+            (80, told.segments(info.cwnd_bytes)),
             (84, u32::from(advertised)),
             (88, u32::from(progress.reordering)),
             (92, rates.receive_rtt_us),
@@ -102,7 +192,7 @@ impl Sockets {
             (168, progress.busy_us),
             (176, progress.window_limited_us),
             (184, counts.buffer_limited_us),
-            (200, sent.saturating_add(rates.resent_bytes.into())),
+            (200, told.sent_in_all()),
             (208, rates.resent_bytes.into()),
         ];
         put(&mut value, &bytes);

@@ -27,6 +27,7 @@ const SNDTIMEO_NEW: i32 = 67;
 const TCP_FASTOPEN_KEY: i32 = 33;
 const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
 const TCP_AO_ADD_KEY: i32 = 38;
+const TCP_RTO_MAX_MS: i32 = 44;
 const TCP_REPAIR: i32 = 19;
 const TCP_QUEUE_SEQ: i32 = 21;
 
@@ -40,6 +41,7 @@ fn engines(level: i32, name: i32) -> Option<OptionName> {
         (TCP, libc::TCP_KEEPINTVL) => OptionName::Keepintvl,
         (TCP, libc::TCP_KEEPCNT) => OptionName::Keepcnt,
         (TCP, libc::TCP_USER_TIMEOUT) => OptionName::UserTimeout,
+        (TCP, TCP_RTO_MAX_MS) => OptionName::RetransmitTimeoutMax,
         (TCP, libc::TCP_MAXSEG) => OptionName::Maxseg,
         (TCP, libc::TCP_LINGER2) => OptionName::Linger2,
         (TCP, libc::TCP_SYNCNT) => OptionName::SynRetries,
@@ -332,9 +334,12 @@ impl Sockets {
         }
         if is_about_time(level, name) || socket.stream && is_own(level, name) {
             // What is refused here the kernel refuses, too.
-            if let Ok(value) = socket.own_value(level, name, bytes)
-                && socket.follow_own(None, (level, name, value)).is_ok()
-            {
+            if let Ok(value) = socket.own_value(level, name, bytes) {
+                let face = held(socket.datagram.read());
+                let endpoint = face.as_ref().map(|face| &*face.endpoint);
+                if socket.follow_own(endpoint, (level, name, value)).is_err() {
+                    self.name_option(level, name, "has no effect towards the engine");
+                }
                 socket.remember_option(level, name, value);
             }
             return;
@@ -383,7 +388,7 @@ impl Sockets {
         era.link.forget(socket);
     }
 
-    fn name_option(&self, level: i32, name: i32, what: &str) {
+    pub(super) fn name_option(&self, level: i32, name: i32, what: &str) {
         if self.notices.first_option(level, name) {
             self.kernel.log(&format!(
                 "outboard: socket option {name} of level {level} {what} on accelerated sockets"

@@ -112,19 +112,19 @@ impl Socket {
                 match name {
                     libc::SO_TIMESTAMP => self.streams.ask_time(Asked::empty(), on),
                     libc::SO_TIMESTAMPNS => self.streams.ask_time(Asked::NANOSECONDS, on),
-                    SO_TIMESTAMP_NEW => self.streams.ask_time(Asked::TIME_NEW, on),
+                    SO_TIMESTAMP_NEW => self.streams.ask_time(Asked::NEW_NAMES, on),
                     SO_TIMESTAMPNS_NEW => {
-                        self.streams.ask_time(Asked::NANOSECONDS | Asked::TIME_NEW, on);
+                        self.streams.ask_time(Asked::NANOSECONDS | Asked::NEW_NAMES, on);
                     }
                     _ => {
                         let is_new = name == SO_TIMESTAMPING_NEW;
                         self.streams.set_timestamping(value.cast_unsigned(), endpoint, is_new);
                     }
                 }
-                match endpoint.filter(|endpoint| endpoint.kind() == Kind::Stream) {
+                match endpoint.filter(|endpoint| endpoint.kind() != Kind::Listener) {
                     Some(endpoint) => endpoint.set_option(
                         OptionName::ReceiveStamps,
-                        u64::from(self.streams.wants_arrivals()),
+                        u64::from(self.streams.wants_arrivals(endpoint.kind())),
                     ),
                     None => Ok(()),
                 }

@@ -44,22 +44,36 @@ impl Subject {
     }
 }
 
+/// How long a handler sleeps that is not told of news.
+const BLIND: Duration = Duration::from_millis(1);
+
 /// Waking up when the guard's sockets have news; undone on drop.
 struct Watching<'a> {
     subjects: &'a [Subject],
     waiter: &'a Arc<Waiter>,
     kernel: &'static dyn Kernel,
+    /// Of one of them there is none: this is a handler that has interrupted its own thread.
+    is_blind: bool,
 }
 
 impl<'a> Watching<'a> {
     fn new(subjects: &'a [Subject], waiter: &'a Arc<Waiter>, kernel: &'static dyn Kernel) -> Self {
         waiter.begin();
+        let mut is_blind = false;
         for subject in subjects {
             if let Subject::Socket(socket) = subject {
-                socket.watch_by_thread(waiter);
+                is_blind |= !socket.watches.add_thread(waiter);
             }
         }
-        Self { subjects, waiter, kernel }
+        Self { subjects, waiter, kernel, is_blind }
+    }
+
+    /// How long to sleep where so much time is left.
+    fn patience(&self, left: Option<Duration>) -> Option<Duration> {
+        match self.is_blind {
+            true => Some(left.map_or(BLIND, |left| left.min(BLIND))),
+            false => left,
+        }
     }
 }
 
@@ -67,7 +81,7 @@ impl Drop for Watching<'_> {
     fn drop(&mut self) {
         for subject in self.subjects {
             if let Subject::Socket(socket) = subject {
-                socket.unwatch_by_thread(self.waiter);
+                socket.watches.remove_thread(self.waiter);
             }
         }
         self.waiter.end(self.kernel);
@@ -116,7 +130,7 @@ impl Sockets {
         }
         let deadline = Deadline::after(self.kernel, timeout);
         let waiter = self.own_waiter(era)?;
-        let _watching = Watching::new(&subjects, &waiter, self.kernel);
+        let watching = Watching::new(&subjects, &waiter, self.kernel);
         loop {
             waiter.clear();
             if collect(fds, &subjects) > 0 {
@@ -136,6 +150,7 @@ impl Sockets {
                 wake.extend_from_slice(attachment.wake_fds());
             }
             self.sleep(era, attachment.as_ref(), &waiter, deadline, |left| {
+                let left = watching.patience(left);
                 let found = self.poll_kernel(fds, &subjects, &wake, left, mask)?;
                 waiter.found(found, self.kernel);
                 Ok(())
@@ -216,7 +231,7 @@ impl Sockets {
         let deadline = Deadline::after(self.kernel, timeout);
         let waiter = self.own_waiter(era)?;
         let subjects = [Subject::Socket(socket.clone())];
-        let _watching = Watching::new(&subjects, &waiter, self.kernel);
+        let watching = Watching::new(&subjects, &waiter, self.kernel);
         let kernel_fd = (kernel_events != 0).then(|| socket.number()).flatten();
         loop {
             let attachment = self.attachment_of(era, socket);
@@ -244,7 +259,7 @@ impl Sockets {
                     count += 1;
                 }
                 let asked = asked.get_mut(..count).unwrap_or_default();
-                self.kernel.poll(asked, left, None)?;
+                self.kernel.poll(asked, watching.patience(left), None)?;
                 waiter.found(asked.first().map_or(0, |entry| entry.revents), self.kernel);
                 Ok(asked.get(1).is_some_and(|entry| entry.revents != 0))
             });

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::link::Deadline;
-use super::socket::{Connection, IN_BITS, OUT_BITS, Socket, Watch, held};
+use super::socket::{Connection, IN_BITS, OUT_BITS, Socket, held};
 use super::waiter::Waiter;
+use super::watches::Watch;
 use super::{Errno, Kernel, PollFd, Sockets, Verdict};
 
 /// Who owns a socket, as F_SETOWN_EX has it.
@@ -64,16 +65,20 @@ impl Owner {
 pub struct About {
     /// The socket.
     pub fd: RawFd,
+    /// POLL_IN and the like (asm-generic/siginfo.h).
+    pub reason: i32,
     /// POLL* bits.
     pub band: i32,
 }
 
-/// What the kernel says of data, of room and so on (band_table in fs/fcntl.c); POLL* are EPOLL*.
-const BAND_IN: i32 = libc::EPOLLIN | libc::EPOLLRDNORM;
-const BAND_OUT: i32 = libc::EPOLLOUT | libc::EPOLLWRNORM | libc::EPOLLWRBAND;
-const BAND_ERR: i32 = libc::EPOLLERR;
-const BAND_PRI: i32 = libc::EPOLLPRI | libc::EPOLLRDBAND;
-const BAND_HUP: i32 = libc::EPOLLHUP | libc::EPOLLERR;
+/// Why a signal comes (POLL_IN and so on in asm-generic/siginfo.h), and what the kernel says of that
+/// (band_table in fs/fcntl.c); POLL* are EPOLL*.
+type Reason = (i32, i32);
+const FOR_IN: Reason = (1, libc::EPOLLIN | libc::EPOLLRDNORM);
+const FOR_OUT: Reason = (2, libc::EPOLLOUT | libc::EPOLLWRNORM | libc::EPOLLWRBAND);
+const FOR_ERR: Reason = (4, libc::EPOLLERR);
+const FOR_PRI: Reason = (5, libc::EPOLLPRI | libc::EPOLLRDBAND);
+const FOR_HUP: Reason = (6, libc::EPOLLHUP | libc::EPOLLERR);
 
 const ENDS: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;
 
@@ -184,7 +189,7 @@ impl SocketOwner {
             if self.urgent.swap(urgent, Ordering::SeqCst) < urgent {
                 // Who has gone hears nothing.
                 let _ = kernel.signal(owner, libc::SIGURG, None);
-                self.tell_of(BAND_PRI, owner, socket, kernel);
+                self.tell_of(FOR_PRI, owner, socket, kernel);
             }
         }
         let is_waiting = self.waiting.load(Ordering::SeqCst) > 0;
@@ -195,23 +200,23 @@ impl SocketOwner {
         // Every connection that waits to be accepted comes with news of its own.
         let is_due = has_come && !is_waiting || socket.is_listening() && bits & IN_BITS != 0;
         if new & libc::POLLERR as u32 != 0 {
-            self.tell_of(BAND_ERR, owner, socket, kernel);
+            self.tell_of(FOR_ERR, owner, socket, kernel);
         } else if new & libc::POLLHUP as u32 != 0 {
-            self.tell_of(BAND_HUP, owner, socket, kernel);
+            self.tell_of(FOR_HUP, owner, socket, kernel);
         } else if is_due || new & (ENDS | libc::POLLPRI as u32) != 0 {
-            self.tell_of(BAND_IN, owner, socket, kernel);
+            self.tell_of(FOR_IN, owner, socket, kernel);
         }
         if new & OUT_BITS != 0 && bits & ENDS == 0 {
-            self.tell_of(BAND_OUT, owner, socket, kernel);
+            self.tell_of(FOR_OUT, owner, socket, kernel);
         }
     }
 
-    fn tell_of(&self, band: i32, owner: Owner, socket: &Socket, kernel: &dyn Kernel) {
+    fn tell_of(&self, (reason, band): Reason, owner: Owner, socket: &Socket, kernel: &dyn Kernel) {
         if !self.is_asynchronous() {
             return;
         }
         let signal = self.signal.load(Ordering::Relaxed);
-        let about = socket.number().map(|fd| About { fd, band }).filter(|_| signal != 0);
+        let about = socket.number().map(|fd| About { fd, reason, band }).filter(|_| signal != 0);
         let told = match about {
             Some(_) => kernel.signal(owner, signal, about),
             None => Err(Errno::AGAIN),

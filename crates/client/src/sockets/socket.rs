@@ -1,20 +1,20 @@
 //! A socket: what the program set, who watches it, and what it has become.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
-use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::epoll::{Epoll, Interest};
+use super::epoll::Interest;
 use super::groups::Wish;
 use super::link::Attachment;
 use super::marks::Marks;
 use super::notices::Notice;
-use super::signals::{SocketOwner, Teller, Undisturbed};
+use super::signals::SocketOwner;
 use super::streams::StreamMarks;
-use super::waiter::{OUT_OF_THE_WAY, Waiter};
+use super::waiter::OUT_OF_THE_WAY;
+use super::watches::{Watch, WatchList, Watches};
 use super::{Era, Kernel, Sockets, Verdict};
 use crate::{Endpoint, PeerKey, Readiness};
 
@@ -75,35 +75,6 @@ pub(super) struct Datagram {
     pub peer: Option<SocketAddr>,
 }
 
-/// One who is told when the socket's readiness may have changed.
-#[derive(Clone, Debug)]
-pub(super) enum Watch {
-    Epoll(Arc<Epoll>, Arc<Interest>),
-    Thread(Arc<Waiter>),
-    /// Its owner is told by signals.
-    Owner(Weak<Socket>, Arc<Teller>),
-}
-
-/// A socket's list of those who watch, locked; the lock goes before handlers may run again.
-pub(super) struct Watches<'a> {
-    list: MutexGuard<'a, Vec<Watch>>,
-    _undisturbed: Undisturbed,
-}
-
-impl Deref for Watches<'_> {
-    type Target = Vec<Watch>;
-
-    fn deref(&self) -> &Vec<Watch> {
-        &self.list
-    }
-}
-
-impl DerefMut for Watches<'_> {
-    fn deref_mut(&mut self) -> &mut Vec<Watch> {
-        &mut self.list
-    }
-}
-
 /// A socket that the layer follows.
 #[derive(Debug)]
 pub(super) struct Socket {
@@ -113,7 +84,8 @@ pub(super) struct Socket {
     /// The kernel's O_NONBLOCK was set by us (listeners), so F_GETFL must not show it.
     forced: AtomicBool,
     numbers: Mutex<Vec<RawFd>>,
-    watches: Mutex<Vec<Watch>>,
+    /// Who is told of its news.
+    pub watches: WatchList,
     connection: OnceLock<Connection>,
     pub listening: RwLock<Option<Listening>>,
     pub datagram: RwLock<Option<Datagram>>,
@@ -161,7 +133,7 @@ impl Socket {
             nonblocking: AtomicBool::new(nonblocking),
             forced: AtomicBool::new(false),
             numbers: Mutex::new(Vec::new()),
-            watches: Mutex::new(Vec::new()),
+            watches: WatchList::default(),
             connection: OnceLock::new(),
             listening: RwLock::new(None),
             datagram: RwLock::new(None),
@@ -267,39 +239,14 @@ impl Socket {
         numbers.is_empty()
     }
 
+    /// Who watches, locked.
     pub fn watches(&self) -> Watches<'_> {
-        let undisturbed = Undisturbed::begin();
-        Watches { list: held(self.watches.lock()), _undisturbed: undisturbed }
+        self.watches.lock()
     }
 
     /// Tells everybody who watches.
-    pub fn notify(&self, kernel: &dyn Kernel) {
-        let mut told = None;
-        for watch in &*self.watches() {
-            match watch {
-                Watch::Epoll(epoll, interest) => epoll.mark_ready(interest, kernel),
-                Watch::Thread(waiter) => waiter.wake(kernel),
-                Watch::Owner(socket, teller) => told = Some((socket.clone(), teller.clone())),
-            }
-        }
-        // Its handler may come at once, and take the lock of those who watch.
-        if let Some((socket, teller)) = told {
-            teller.note(&socket, kernel);
-        }
-    }
-
-    pub fn watch_by_thread(&self, waiter: &Arc<Waiter>) {
-        self.watches().push(Watch::Thread(waiter.clone()));
-    }
-
-    pub fn unwatch_by_thread(&self, waiter: &Arc<Waiter>) {
-        let mut watches = self.watches();
-        let at = watches
-            .iter()
-            .position(|watch| matches!(watch, Watch::Thread(other) if Arc::ptr_eq(other, waiter)));
-        if let Some(at) = at {
-            watches.swap_remove(at);
-        }
+    pub fn notify(&self, kernel: &'static dyn Kernel) {
+        self.watches.notify(kernel);
     }
 
     /// The face in an engine, while there is any need of it.

@@ -6,14 +6,18 @@
 //! such a call than the kernel's.
 
 use std::collections::VecDeque;
+use std::io::IoSliceMut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::ancillary::Control;
+use super::numbers::statistics;
 use super::own_options::{SO_TIMESTAMP_NEW, SO_TIMESTAMPNS_NEW};
 use super::socket::{Connection, Socket, held};
+use super::times::{Last, put_told};
 use super::{Errno, Kernel, Received};
-use crate::Endpoint;
+use crate::errors::scatter;
+use crate::{Endpoint, Kind, OptionName};
 
 bitflags::bitflags! {
     /// What a program has asked for.
@@ -26,12 +30,12 @@ bitflags::bitflags! {
         /// SO_TIMESTAMP, or SO_TIMESTAMPNS with the next.
         const TIME = 4;
         const NANOSECONDS = 8;
-        /// One of these two by its name of 2019, and its message's.
-        const TIME_NEW = 16;
+        /// The last of these or of SO_TIMESTAMPING by its name of 2019: messages have that of theirs.
+        const NEW_NAMES = 16;
         /// SO_TIMESTAMPING with SOF_TIMESTAMPING_SOFTWARE and RX_SOFTWARE.
         const TIMES = 32;
-        /// SO_TIMESTAMPING by its name of 2019.
-        const TIMES_NEW = 64;
+        /// The time of what was read last is remembered (SIOCGSTAMP).
+        const LAST = 64;
     }
 }
 
@@ -43,6 +47,7 @@ pub(super) mod timestamping {
     pub const OPT_ID: u32 = 1 << 7;
     pub const TX_SCHED: u32 = 1 << 8;
     pub const TX_ACK: u32 = 1 << 9;
+    pub const OPT_CMSG: u32 = 1 << 10;
     pub const OPT_TSONLY: u32 = 1 << 11;
     pub const OPT_STATS: u32 = 1 << 12;
     pub const OPT_ID_TCP: u32 = 1 << 16;
@@ -84,8 +89,11 @@ pub(super) struct StreamMarks {
     asked: AtomicU32,
     /// SO_TIMESTAMPING.
     timestamping: AtomicU32,
-    /// Where the count begins by which reports name bytes.
-    count_from: AtomicU64,
+    /// Where the count begins by which reports name bytes; of a UDP socket the number of the datagram
+    /// that is told of next.
+    pub count_from: AtomicU64,
+    /// SIOCGSTAMP: see [`Last`](super::times::Last).
+    pub last: Last,
     reports: Mutex<Reports>,
     has_reports: AtomicBool,
 }
@@ -106,13 +114,17 @@ impl StreamMarks {
 
     /// SO_TIMESTAMP and SO_TIMESTAMPNS, which replace each other.
     pub fn ask_time(&self, how: Asked, on: bool) {
-        self.ask(Asked::TIME | Asked::NANOSECONDS | Asked::TIME_NEW, false);
-        self.ask(Asked::TIME | how, on);
+        self.ask(Asked::TIME | Asked::NANOSECONDS, false);
+        if on {
+            // As in the kernel, which remembers it from then on.
+            self.ask(Asked::NEW_NAMES, false);
+            self.ask(Asked::TIME | Asked::LAST | how, true);
+        }
     }
 
     /// Whether this one of SO_TIMESTAMP and SO_TIMESTAMPNS is on.
     pub fn tells_time(&self, name: i32) -> bool {
-        let mut set = self.asked() & (Asked::TIME | Asked::NANOSECONDS | Asked::TIME_NEW);
+        let mut set = self.asked() & (Asked::TIME | Asked::NANOSECONDS | Asked::NEW_NAMES);
         if name == SO_TIMESTAMP_NEW {
             // As the kernel answers.
             set -= Asked::NANOSECONDS;
@@ -120,8 +132,8 @@ impl StreamMarks {
         set == Asked::TIME
             | match name {
                 libc::SO_TIMESTAMPNS => Asked::NANOSECONDS,
-                SO_TIMESTAMP_NEW => Asked::TIME_NEW,
-                SO_TIMESTAMPNS_NEW => Asked::NANOSECONDS | Asked::TIME_NEW,
+                SO_TIMESTAMP_NEW => Asked::NEW_NAMES,
+                SO_TIMESTAMPNS_NEW => Asked::NANOSECONDS | Asked::NEW_NAMES,
                 _ => Asked::empty(),
             }
     }
@@ -135,21 +147,31 @@ impl StreamMarks {
     pub fn set_timestamping(&self, flags: u32, endpoint: Option<&Endpoint>, new_name: bool) {
         use timestamping::{OPT_ID, OPT_ID_TCP, RX_SOFTWARE, SOFTWARE};
         let before = self.timestamping.swap(flags, Ordering::Relaxed);
-        if let Some(endpoint) = endpoint
-            && flags & OPT_ID != 0
-            && before & OPT_ID == 0
-        {
-            let (acked, written) = endpoint.send_ends();
-            let from = if flags & OPT_ID_TCP != 0 { written } else { acked };
+        if flags & OPT_ID != 0 && before & OPT_ID == 0 {
+            let stream = endpoint.filter(|endpoint| endpoint.kind() == Kind::Stream);
+            let from = stream.map_or(0, |endpoint| {
+                let (acked, written) = endpoint.send_ends();
+                if flags & OPT_ID_TCP != 0 { written } else { acked }
+            });
             self.count_from.store(from, Ordering::Relaxed);
         }
         self.ask(Asked::TIMES, flags & SOFTWARE != 0 && flags & RX_SOFTWARE != 0);
-        self.ask(Asked::TIMES_NEW, new_name);
+        self.ask(Asked::NEW_NAMES, new_name);
     }
 
     /// Whether the engine is to remember when bytes came.
-    pub fn wants_arrivals(&self) -> bool {
-        self.asked().intersects(Asked::TIME | Asked::TIMES)
+    pub fn wants_arrivals(&self, of: Kind) -> bool {
+        // What is asked for streams needs no memory of the last.
+        let last = if of == Kind::Datagram { Asked::LAST } else { Asked::empty() };
+        self.asked().intersects(Asked::TIME | Asked::TIMES | last)
+    }
+
+    /// Tells a UDP socket's fresh face whether the engine is to remember when datagrams come.
+    pub fn apply(&self, face: &Endpoint) -> Result<(), Errno> {
+        match self.wants_arrivals(Kind::Datagram) {
+            true => face.set_option(OptionName::ReceiveStamps, 1),
+            false => Ok(()),
+        }
     }
 
     /// What is asked about the last byte of a call whose control messages say `anew`: the bits of a
@@ -207,32 +229,39 @@ pub(super) fn receive_report(
     socket: &Socket,
     connection: &Connection,
     kernel: &dyn Kernel,
+    bufs: &mut [IoSliceMut<'_>],
     control: &mut [u8],
 ) -> Result<Received, Errno> {
     let marks = &socket.streams;
     let mut out = Control::new(control);
-    let mut cut = 0;
+    let (mut len, mut cut) = (0, 0);
     if let Some(Report::Zerocopy { first, last }) = marks.take_report() {
         out.put_zerocopy(socket.v6, first, last);
     } else {
         let stamp = connection.endpoint.take_stamp()?;
         let flags = marks.timestamping();
-        if flags & timestamping::SOFTWARE != 0 {
-            let is_new = marks.asked().contains(Asked::TIMES_NEW);
-            out.put_times(is_new, by_calendar(kernel, stamp.at_ns));
+        put_told(socket, Some(stamp.at_ns), kernel, &mut out);
+        if flags & timestamping::OPT_STATS != 0 {
+            let statistics = statistics(&connection.endpoint, &stamp)?;
+            if flags & timestamping::SOFTWARE != 0 {
+                out.put_statistics(&statistics);
+            }
+            // As in the kernel, whose report is made of them.
+            len = scatter(&statistics, bufs);
+            cut = if len < statistics.len() { libc::MSG_TRUNC } else { 0 };
         }
         let from = marks.count_from.load(Ordering::Relaxed);
         let count = match flags & timestamping::OPT_ID {
             0 => 0,
             _ => stamp.end.wrapping_sub(1).wrapping_sub(from) as u32,
         };
-        out.put_stamp(socket.v6, stamp.kind, count);
+        out.put_stamp(socket.v6, stamp.kind, count, None);
         if flags & timestamping::OPT_TSONLY == 0 {
             cut = libc::MSG_TRUNC;
         }
     }
     let flags = libc::MSG_ERRQUEUE | out.flags | cut;
-    Ok(Received { len: 0, from: None, flags, control_len: out.len })
+    Ok(Received { len, from: None, flags, control_len: out.len })
 }
 
 /// Nanoseconds since 1970 of a time on the monotonic clock.

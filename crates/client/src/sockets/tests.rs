@@ -22,7 +22,7 @@ use crate::endpoint::Kind;
 
 /// Notes what it is asked; numbers of new descriptors count up from 50.
 #[derive(Default)]
-struct Notebook {
+pub(super) struct Notebook {
     calls: Mutex<Vec<String>>,
     next: AtomicI32,
     /// What bind says first.
@@ -36,7 +36,7 @@ struct Notebook {
 }
 
 impl Notebook {
-    fn leaked() -> &'static Self {
+    pub(super) fn leaked() -> &'static Self {
         let notebook = Self { next: AtomicI32::new(50), ..Self::default() };
         Box::leak(Box::new(notebook))
     }

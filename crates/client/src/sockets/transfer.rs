@@ -161,7 +161,13 @@ impl Sockets {
                 return Verdict::Done(receive_urgent(connection, bufs, flags));
             }
             if flags & libc::MSG_ERRQUEUE != 0 {
-                return Verdict::Done(receive_report(socket, connection, self.kernel, control));
+                return Verdict::Done(receive_report(
+                    socket,
+                    connection,
+                    self.kernel,
+                    bufs,
+                    control,
+                ));
             }
             let read = self.receive_stream(era, socket, connection, bufs, flags);
             return Verdict::Done(

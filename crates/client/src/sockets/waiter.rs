@@ -147,7 +147,8 @@ impl Sockets {
     pub(super) fn own_waiter(&'static self, era: &Era) -> Result<Arc<Waiter>, Errno> {
         let now = self.era.load(Ordering::Relaxed);
         let made = OWN.try_with(|own| {
-            let mut own = own.borrow_mut();
+            // A handler that has interrupted this very function.
+            let mut own = own.try_borrow_mut().map_err(|_| Errno::INTR)?;
             if let Some(own) = own.as_ref().filter(|own| own.era == now) {
                 return Ok(own.waiter.clone());
             }

@@ -313,6 +313,8 @@ fn admits(level: i32, name: i32, value: i32) -> bool {
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => (1..=127).contains(&value),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => value == 0 || (88..=32767).contains(&value),
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => value >= 0,
+        // TCP_RTO_MAX_MS.
+        (libc::IPPROTO_TCP, 44) => (1_000..=120_000).contains(&value),
         (libc::IPPROTO_IP, libc::IP_TTL) => value == -1 || (1..=255).contains(&value),
         (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => (0..=5).contains(&value),
         (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)

@@ -164,7 +164,10 @@ impl Connection<'_> {
         let (ready_queued, armed_at) = (hot.ready_queued, hot.armed_at);
         *hot = Hot { generation: hot.generation, ready_queued, armed_at, ..Hot::vacant() };
         hot.used = true;
-        hot.rtt = Rtt::limited_to(step.shared.settings.rto_max_ms);
+        hot.rtt = Rtt::limited_to(match options.rto_max_ms {
+            0 => step.shared.settings.rto_max_ms,
+            own => own,
+        });
         hot.state = state;
         hot.iss = iss;
         hot.interface = route.interface;

@@ -507,6 +507,9 @@ impl Cold {
             hot.rcv_memory = hot.rcv_memory.max(memory_of(least.into(), hot.rcv_ratio));
             self.tuning.threshold = self.tuning.threshold.max(least);
         }
+        if options.rto_max_ms != 0 {
+            hot.rtt.set_ceiling(options.rto_max_ms);
+        }
         hot.nodelay = options.nodelay;
         hot.cork = options.cork;
         self.options = options;

@@ -53,10 +53,17 @@ impl Default for Rtt {
 impl Rtt {
     /// Nothing is known, and timeouts are of `most_ms` milliseconds at the most.
     pub fn limited_to(most_ms: u32) -> Self {
-        let most_ms = most_ms.clamp(*CEILINGS_MS.start(), *CEILINGS_MS.end());
-        let ceiling = (most_ms / 2) as u16;
         let known = Known::Nothing;
-        Self { srtt_us: 0, rttvar_us: 0, ceiling, floor_ms: 0, backoff: 0, known }
+        let mut fresh =
+            Self { srtt_us: 0, rttvar_us: 0, ceiling: 0, floor_ms: 0, backoff: 0, known };
+        fresh.set_ceiling(most_ms);
+        fresh
+    }
+
+    /// Timeouts are of `most_ms` milliseconds at the most from now on.
+    pub fn set_ceiling(&mut self, most_ms: u32) {
+        let most_ms = most_ms.clamp(*CEILINGS_MS.start(), *CEILINGS_MS.end());
+        self.ceiling = (most_ms / 2) as u16;
     }
 
     /// The longest timeout, nanoseconds.
