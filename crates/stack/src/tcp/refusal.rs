@@ -50,7 +50,11 @@ impl Connection<'_> {
         hot.timed_at = NEVER;
         self.cold.tlp.reset();
         self.forget_probe();
-        if self.hot.flight() > 0 {
+        if let Some(stamps) = &mut self.cold.stamps {
+            stamps.take_back(start);
+        }
+        // What is under way, or our SYN, has a timer of its own.
+        if self.hot.flight() > 0 || self.hot.syn_unacked {
             return;
         }
         self.cold.reorder_at = NEVER;

@@ -67,6 +67,11 @@ impl Stamps {
         self.made.len() > before
     }
 
+    /// Bytes from `start` on were not sent after all: that they were put into a segment remains true.
+    pub fn take_back(&mut self, start: u64) {
+        self.made.retain(|stamp| stamp.kind != SENT || stamp.end <= start);
+    }
+
     /// Everything before `una` is acknowledged.
     pub fn on_acked(&mut self, una: u64, now_ns: u64) {
         while let Some((about, kinds)) = self.asked.pop_front_if(|(about, _)| *about <= una) {
@@ -92,11 +97,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_is_told_of_once_for_each_thing_that_was_asked() {
+    fn a_byte_is_told_of_for_each_thing_that_was_asked() {
         let mut stamps = Stamps::default();
         stamps.asked.extend([(100, SCHEDULED | SENT | ACKED), (200, ACKED)]);
         assert!(!stamps.on_sent(0, 99, 1), "the byte asked about is the last of a hundred");
         assert!(stamps.on_sent(99, 150, 2));
+        stamps.take_back(99);
+        assert!(stamps.on_sent(99, 150, 2), "its segment was refused");
         assert!(!stamps.on_sent(150, 200, 3), "only its acknowledgement matters");
         stamps.on_acked(150, 4);
         stamps.on_acked(200, 5);
@@ -105,6 +112,7 @@ mod tests {
         assert_eq!(
             told,
             [
+                stamp(SCHEDULED, 100, 2),
                 stamp(SCHEDULED, 100, 2),
                 stamp(SENT, 100, 2),
                 stamp(ACKED, 100, 4),
