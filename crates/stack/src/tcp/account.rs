@@ -187,7 +187,8 @@ impl Connection<'_> {
         let now = step.now;
         let hot = &mut *self.hot;
         let flight = u32::try_from(hot.flight()).unwrap_or(u32::MAX);
-        let is_full = self.pipe() >= u64::from(self.hot.window.cwnd);
+        // No whole segment more: what the window has beyond them is never used.
+        let is_full = self.pipe() + u64::from(self.hot.mss) > u64::from(self.hot.window.cwnd);
         self.note_usage(is_full);
         if self.is_cwnd_limited() {
             let usage = &mut self.cold.usage;

@@ -173,8 +173,11 @@ impl Connection<'_> {
             return false;
         }
         let Some(first) = self.cold.scoreboard.first() else { return false };
-        let half = hot.rtt.srtt_ns().unwrap_or(0) / 2;
-        now.0.saturating_sub(first.at) >= half
+        // As Linux since 6.18: before, whatever was older than half a round trip was waited for, and with
+        // a peer that delays acknowledgements a segment of each window stayed behind for a round trip.
+        let srtt_ns = hot.rtt.srtt_ns().unwrap_or(0);
+        let until_ack_ns = first.at.saturating_add(srtt_ns).saturating_sub(now.0);
+        until_ack_ns <= MILLISECOND.min(srtt_ns / 2)
     }
 }
 

@@ -29,8 +29,10 @@ impl Algorithm for Reno {
         //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
         //# Note that during congestion avoidance, cwnd MUST NOT be increased by more than SMSS
         //# bytes per RTT.
-        while self.acked >= window.cwnd {
-            self.acked -= window.cwnd;
+        // A round trip brings the window's whole segments; what is beyond them is never sent.
+        let in_a_round_trip = |cwnd: u32| (cwnd / ack.mss).max(1) * ack.mss;
+        while self.acked >= in_a_round_trip(window.cwnd) {
+            self.acked -= in_a_round_trip(window.cwnd);
             window.cwnd = window.cwnd.saturating_add(ack.mss).min(WINDOW_MAX);
         }
     }
@@ -89,6 +91,26 @@ mod tests {
             reno.on_ack(&mut window, &ack);
         }
         assert_eq!(window.cwnd, 11_000);
+    }
+
+    /// It took five segments in two round trips, where only four of them are ever sent.
+    #[test]
+    fn the_part_of_a_segment_in_a_window_is_not_waited_for() {
+        let mut reno = Reno::default();
+        let mut window = Window { cwnd: 2500, ssthresh: 2500 };
+        let ack = Ack {
+            bytes: 1000,
+            now: Instant(0),
+            srtt_ns: 0,
+            rtt_ns: None,
+            mss: 1000,
+            una: 0,
+            nxt: 0,
+        };
+        for cwnd in [2500, 3500, 3500, 3500, 4500] {
+            reno.on_ack(&mut window, &ack);
+            assert_eq!(window.cwnd, cwnd);
+        }
     }
 
     //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1

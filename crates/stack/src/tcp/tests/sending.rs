@@ -312,6 +312,43 @@ fn an_idle_application_does_not_grow_the_window() {
     assert_eq!(peer.info().cwnd, 10_000);
 }
 
+/// A peer that delays acknowledgements kept a segment of each window back for a round trip, as what
+/// was older than half of one was waited for.
+#[test]
+fn part_of_a_frame_waits_for_an_acknowledgement_that_is_due_alone() {
+    for (after_ms, goes) in [(30, ". 12001:13001 ack 1"), (40, "")] {
+        let mut peer = Peer::distant_with_large_frames();
+        peer.write(30_000);
+        peer.sent();
+        peer.wait(after_ms);
+        peer.send(". 1:1 ack 2001 win 10000");
+        assert!(peer.sent().contains("10001:12001"));
+        peer.send(". 1:1 ack 3001 win 10000");
+        peer.expect(goes);
+    }
+}
+
+/// It counted as not in use, and did not grow, where a part of a segment was left of it.
+#[test]
+fn a_window_without_room_for_a_segment_is_in_use() {
+    let options = TcpOptions { congestion: CongestionKind::Reno, ..TcpOptions::default() };
+    let mut peer = Peer::established_with(PLAIN, options);
+    peer.write(7000);
+    peer.sent();
+    for end in [3001, 4001, 5001] {
+        peer.send(&format!(". 1:1 ack 1 sack 2001:{end}"));
+    }
+    peer.sent();
+    peer.send(". 1:1 ack 7001");
+    assert_eq!(peer.info().cwnd % 1000, 500);
+    let cwnd = peer.info().cwnd;
+    let whole = cwnd / 1000 * 1000;
+    peer.write(whole as usize);
+    peer.sent();
+    peer.send(&format!(". 1:1 ack {}", 7001 + whole));
+    assert_eq!(peer.info().cwnd, cwnd + 1000);
+}
+
 /// RFC 6691 section 2.
 //= https://www.rfc-editor.org/rfc/rfc2018#section-4
 //= type=test
