@@ -150,7 +150,6 @@ impl Cold {
             rare: None,
             stamps: None,
             chronicle: Chronicle::default(),
-            key: None,
         }
     }
 }
@@ -180,7 +179,7 @@ impl Connection<'_> {
         hot.cork = options.cork;
         hot.syn_due = true;
         hot.timestamps = step.shared.settings.timestamps;
-        hot.signed = self.cold.key.is_some();
+        hot.signed = self.cold.key().is_some();
         self.settle_signing();
         self.ask_for_ecn(step.shared.settings.ecn);
         self.update_mss();
@@ -303,7 +302,7 @@ impl Connection<'_> {
                 .then(|| Timestamps { value: self.hot.ts_now(step.now), echo: self.hot.ts_recent }),
             syn: None,
             tos: self.cold.options.tos,
-            key: self.cold.key.clone(),
+            key: self.cold.key().cloned().map(Box::new),
         });
         step.shared.counters.resets_sent += 1;
     }

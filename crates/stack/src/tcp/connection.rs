@@ -26,7 +26,6 @@ use super::reply::Reply;
 use super::rtt::{MILLISECOND, Rtt};
 use super::scoreboard::Scoreboard;
 use super::shape::{Hold, Records};
-use super::signing::SigningKey;
 use super::stamps::Stamps;
 use super::state::Input;
 use super::tally::{Rare, Tally};
@@ -337,8 +336,6 @@ pub struct Cold {
     pub stamps: Option<Box<Stamps>>,
     /// Where its time went, and what arrived.
     pub chronicle: Chronicle,
-    /// What segments are signed with.
-    pub key: Option<Box<SigningKey>>,
 }
 
 const _: () = assert!(

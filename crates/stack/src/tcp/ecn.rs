@@ -302,7 +302,7 @@ impl Connection<'_> {
                 .timestamps
                 .then(|| Timestamps { value: hot.ts_now(step.now), echo: hot.ts_recent }),
             tos,
-            key: self.cold.key.clone(),
+            key: self.cold.key().cloned().map(Box::new),
         }
     }
 

@@ -171,12 +171,12 @@ impl Tcp {
     ) -> Result<u32, DropReason> {
         let entry = self.listeners.listener(listener).ok_or(DropReason::TcpNoSocket)?;
         let options = self.shared.options.on_route(&entry.options, route.metrics);
-        let key = entry.key_of(remote).cloned().map(Box::new);
+        let key = entry.key_of(remote).cloned();
         let index = self.allocate().ok_or(DropReason::TcpTableFull)?;
         let mut cold = Cold::new(local, remote, options, route.mtu);
         cold.listener = Some(listener);
         cold.half_open = true;
-        cold.key = key;
+        cold.set_key(key);
         self.install(now, index, cold, TcpState::SynReceived, route, iss, Owner::NONE);
         if let (Some(entry), Some(new)) =
             (self.listeners.listener_mut(listener), self.hot.get(index as usize))
@@ -205,7 +205,7 @@ impl Tcp {
         entry.overflowed_at = Some(now);
         let options = self.shared.options.on_route(&entry.options, route.metrics);
         let Ends { local, remote } = ends;
-        let key = entry.key_of(remote).cloned().map(Box::new);
+        let key = entry.key_of(remote).cloned();
         let settings = self.shared.settings;
         let mut offer = segment.options;
         offer.timestamps = offer.timestamps.filter(|_| settings.timestamps && key.is_none());
@@ -254,7 +254,7 @@ impl Tcp {
                 sack_permitted: offer.sack_permitted,
             }),
             tos,
-            key,
+            key: key.map(Box::new),
         });
         self.shared.counters.syn_cookies_sent += 1;
         Ok(())

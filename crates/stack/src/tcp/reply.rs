@@ -52,7 +52,7 @@ impl Connection<'_> {
     pub fn reset_for(&self, segment: &TcpSegment<'_>) -> Option<Reply> {
         let (local, remote) = (self.cold.local.address(), self.cold.remote.address());
         let reset = Reply::reset(self.hot.interface, local, remote, segment)?;
-        Some(reset.signed_with(self.cold.key.as_deref()))
+        Some(reset.signed_with(self.cold.key()))
     }
 }
 

@@ -174,7 +174,7 @@ impl Connection<'_> {
         if unsigned
             && matches!(payload, Payload::None)
             && let (Some(key), Some(header)) =
-                (&self.cold.key, out.get_mut(..usize::from(header_bytes)))
+                (self.cold.key(), out.get_mut(..usize::from(header_bytes)))
         {
             key.sign(self.cold.local.address(), self.cold.remote.address(), header, &[]);
             unsigned = false;

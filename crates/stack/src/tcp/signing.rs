@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use wire::tcp::TcpSegment;
 
 use super::SegmentRx;
-use super::connection::Connection;
+use super::connection::{Cold, Connection};
 use super::flow::Place;
 use super::listener::{LISTENER_BIT, Listener};
 use super::tables::Tcp;
@@ -97,6 +97,20 @@ impl Listener {
     }
 }
 
+impl Cold {
+    /// What segments are signed with.
+    pub fn key(&self) -> Option<&SigningKey> {
+        self.rare.as_ref()?.key.as_ref()
+    }
+
+    /// Segments are to be signed with `key`, or with none.
+    pub fn set_key(&mut self, key: Option<SigningKey>) {
+        if key.is_some() || self.rare.is_some() {
+            self.rare_mut().key = key;
+        }
+    }
+}
+
 impl Connection<'_> {
     /// Bytes of options in every segment.
     pub fn option_bytes(&self) -> u16 {
@@ -107,7 +121,7 @@ impl Connection<'_> {
     /// From now on segments are signed, or are not.
     pub fn set_key(&mut self, key: Option<SigningKey>) {
         self.hot.signed = key.is_some();
-        self.cold.key = key.map(Box::new);
+        self.cold.set_key(key);
         self.settle_signing();
         self.update_mss();
     }
@@ -153,7 +167,7 @@ impl Tcp {
     pub fn sign(&self, id: SocketId, header: &mut [u8], payload: &[u8]) {
         let cold = self.slot(id).ok().and_then(|index| self.cold.get(index as usize));
         if let Some(cold) = cold
-            && let Some(key) = &cold.key
+            && let Some(key) = cold.key()
         {
             key.sign(cold.local.address(), cold.remote.address(), header, payload);
         }
@@ -172,7 +186,7 @@ impl Tcp {
             Some(Place::Connection(index)) => {
                 let signed = self.hot.get(index as usize).is_some_and(|hot| hot.signed);
                 let cold = self.cold.get(index as usize).filter(|_| signed);
-                cold.and_then(|cold| cold.key.as_deref())
+                cold.and_then(|cold| cold.key())
             }
             Some(Place::TimeWait(slot)) => self.time_waits.key_of(slot),
             None => self.listeners_key(local, remote),

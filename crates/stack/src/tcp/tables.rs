@@ -694,7 +694,7 @@ impl Tcp {
             cold.scoreboard = Default::default();
             cold.received = Default::default();
             (cold.undo, cold.search, cold.pacer, cold.rate) = (None, None, None, None);
-            cold.key = None;
+            cold.set_key(None);
         }
         self.wheel.cancel(index);
         self.free.push(index);

@@ -7,6 +7,7 @@ use super::SegmentRx;
 use super::connection::{Cold, Connection, Hot, SendTimer, Step};
 use super::intervals::Range;
 use super::progress::millis;
+use super::signing::SigningKey;
 use super::tables::Tcp;
 use crate::api::{Instant, Payload, RequestError, SocketId, Urgent};
 
@@ -56,8 +57,10 @@ pub fn segments(bytes: u64, gso_bytes: Option<u16>) -> u32 {
 }
 
 /// What a connection has only once something is the matter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rare {
+    /// What segments are signed with.
+    pub key: Option<SigningKey>,
     /// The peer's urgent byte.
     pub urgent: Urgent,
     /// One past our own urgent byte.
@@ -191,7 +194,8 @@ impl Tcp {
 }
 
 fn told(now: Instant, hot: &Hot, cold: &Cold) -> TcpCounts {
-    let rare = cold.rare.as_deref().copied().unwrap_or_default();
+    let nothing = Rare::default();
+    let rare = cold.rare.as_deref().unwrap_or(&nothing);
     let is_timing_out =
         cold.retries > 0 && hot.send_timer != SendTimer::Persist && rare.timeouts > 0;
     let since = match is_timing_out {

@@ -116,7 +116,7 @@ impl TimeWaits {
             ts_recent: hot.ts_recent,
             ts_offset: hot.ts_offset,
             tos: cold.options.tos,
-            key: cold.key.clone(),
+            key: cold.key().cloned().map(Box::new),
             answered_ms: 0,
             expires: now.0.saturating_add(TIME_WAIT_NS),
             generation: self.generation,
