@@ -152,6 +152,12 @@ fn add(written: &mut Written, layer: &Layer<'_>, ends: (IpAddr, IpAddr)) -> Resu
             *protocol = if v6 { Protocol::ICMPV6 } else { Protocol::ICMP };
             seal(bytes, 2, ends, v6.then_some(Protocol::ICMPV6));
         }
+        // The header as it is, but for the checksum.
+        "tcp" => {
+            bytes.splice(0..0, layer.bytes(0)?);
+            *protocol = Protocol::TCP;
+            seal(bytes, 16, ends, Some(Protocol::TCP));
+        }
         "igmp" => {
             bytes.splice(0..0, layer.bytes(0)?);
             *protocol = Protocol::IGMP;

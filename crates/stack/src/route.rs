@@ -420,7 +420,10 @@ fn stays_on_link(address: Ipv6Addr) -> bool {
     is_link_local(address) || (address.is_multicast() && address.octets()[1] & 15 <= 2)
 }
 
-/// Whether a host can have this address (RFC 1122, section 3.2.1.3).
+/// Whether a host can have this address (RFC 1122, section 3.2.1.3). An IPv4 address written as one of
+/// IPv6 is nobody's: a program with a socket for both families would take a packet from it for one of
+/// IPv4, and so would lists of who may do what (draft-itojun-v6ops-v4mapped-harmful; Linux's
+/// ip6_rcv_core drops it, too).
 pub fn is_unicast(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => {
@@ -430,7 +433,12 @@ pub fn is_unicast(address: IpAddr) -> bool {
                 && !a.is_loopback()
                 && a.octets()[0] < 240
         }
-        IpAddr::V6(a) => !a.is_unspecified() && !a.is_multicast() && !a.is_loopback(),
+        IpAddr::V6(a) => {
+            !a.is_unspecified()
+                && !a.is_multicast()
+                && !a.is_loopback()
+                && a.to_ipv4_mapped().is_none()
+        }
     }
 }
 
@@ -585,7 +593,7 @@ mod tests {
             assert_eq!(route.next_hop, next_hop.parse::<IpAddr>().unwrap(), "{to}");
         }
         assert_eq!(routes.lookup("10.0.0.9".parse().unwrap()).unwrap().mtu, 1500);
-        for to in ["::", "::1", "ff02::1"] {
+        for to in ["::", "::1", "ff02::1", "::ffff:10.0.0.9"] {
             assert_eq!(routes.lookup(to.parse().unwrap()), None, "{to}");
         }
     }

@@ -104,7 +104,9 @@ impl Stack {
         quoted: &Quoted<'_>,
         sink: &mut S,
     ) -> Result<(), DropReason> {
-        if !self.routes.is_own(quoted.src) {
+        // Of what we send nothing goes to an IPv4 address in an IPv6 header.
+        let is_mapped = matches!(quoted.dst, IpAddr::V6(to) if to.to_ipv4_mapped().is_some());
+        if is_mapped || !self.routes.is_own(quoted.src) {
             return Err(DropReason::IcmpInvalid);
         }
         let (&[s0, s1, d0, d1, a, b, c, d], _) =
