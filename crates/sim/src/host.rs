@@ -84,6 +84,7 @@ impl Host {
             neighbors: options.neighbors,
             reassemblies: 4,
             reassemblies_per_source: 2,
+            reassembly_bytes: 64 << 10,
             path_mtus: 8,
             fast_open_servers: 4,
             own_bytes: 128 * 1024,

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Bounds of every table of the stack. Memory for them is taken when the stack is made.
+/// Bounds of every table of the stack. Memory for them is taken when the stack is made, unless it
+/// says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// TCP connections in any state but TIME-WAIT.
@@ -19,10 +20,14 @@ pub struct Limits {
     pub udp_sockets: u32,
     /// Neighbours remembered.
     pub neighbors: u32,
-    /// Datagrams being reassembled at a time.
+    /// Datagrams being reassembled at a time; the oldest gives way to a new one (counter
+    /// `reassembly_evictions`).
     pub reassemblies: u32,
     /// Datagrams being reassembled from one source at a time.
     pub reassemblies_per_source: u32,
+    /// Bytes of datagrams being reassembled, in chunks of 2 KiB, of which one source has at most a
+    /// fourth. Their memory is taken as they come (Linux's `ipfrag_high_thresh`).
+    pub reassembly_bytes: u32,
     /// Destinations whose path MTU is remembered (counter `path_mtu_evictions`).
     pub path_mtus: u32,
     /// Servers whose Fast Open cookies are remembered (counter `tcp_fast_open_evictions`).
@@ -44,8 +49,9 @@ impl Default for Limits {
             accept_queue: 4096,
             udp_sockets: 4096,
             neighbors: 1024,
-            reassemblies: 16,
-            reassemblies_per_source: 4,
+            reassemblies: 1024,
+            reassemblies_per_source: 64,
+            reassembly_bytes: 4 << 20,
             path_mtus: 4096,
             fast_open_servers: 1024,
             own_bytes: 256 * 1024,

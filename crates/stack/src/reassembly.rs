@@ -1,5 +1,10 @@
 //! Reassembly of fragmented packets (RFC 791, section 3.2; RFC 8200, section 4.5; RFC 815 for the
-//! idea of holes), within a fixed number of buffers.
+//! idea of holes), within bounds.
+//!
+//! Memory comes with the bytes, in chunks: a fragment takes those that it lies in. Where there are
+//! too many datagrams or bytes, of all or of one source, the oldest that is incomplete gives way, as
+//! who floods a host with fragments could otherwise keep all others' from it for as long as these
+//! wait for their rest; honest datagrams are whole in a moment.
 //!
 //! Fragments that overlap what has come before end their datagram (as RFC 5722 demands for IPv6):
 //! honest senders never make them, and which copy to believe is an attacker's choice. A repeated
@@ -24,7 +29,15 @@ const PAYLOAD_MAX_V4: usize = 65535 - 20;
 pub const PAYLOAD_MAX: usize = 65535;
 /// Fragment offsets count in these.
 const UNIT: usize = 8;
-const WORDS: usize = (PAYLOAD_MAX / UNIT + 1).div_ceil(64);
+/// Bytes of a chunk, and units, of which it knows which have come.
+const CHUNK: usize = 2048;
+const CHUNK_UNITS: usize = CHUNK / UNIT;
+/// Chunks of the longest payload.
+const CHUNKS: usize = PAYLOAD_MAX.div_ceil(CHUNK);
+/// Of all chunks one source may have one in so many, and enough for the longest payload.
+const SHARE: usize = 4;
+/// No slot, chunk or source.
+const NONE: u32 = u32::MAX;
 
 /// Source, destination, protocol (0 of IPv6, whose fragments need not agree on it),
 /// identification.
@@ -116,7 +129,8 @@ impl Piece {
 pub struct Expired<'a> {
     /// What its first fragment said of it.
     pub piece: Piece,
-    /// The bytes from its beginning that had come; none without its first fragment.
+    /// The bytes from its beginning that had come, within the first chunk; none without its first
+    /// fragment.
     pub first: &'a [u8],
     /// The first fragment's header of IPv4, as it came.
     pub header: &'a [u8],
@@ -128,20 +142,29 @@ pub struct Reassembly {
     slots: Vec<Slot>,
     free: Vec<u32>,
     by_key: FlowTable<Key>,
-    /// How many each source has.
+    /// All that are incomplete, the oldest first.
+    order: Order,
+    chunks: Vec<Chunk>,
+    free_chunks: Vec<u32>,
+    sources: Vec<Source>,
+    free_sources: Vec<u32>,
     by_source: FlowTable<IpAddr>,
     per_source: u32,
+    /// Where whole datagrams are put together.
+    whole: Vec<u8>,
+    evictions: u64,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Slot {
     key: Option<Key>,
     /// The first fragment's header of IPv4, within a capacity taken when the stack is made.
     header: Vec<u8>,
-    /// The payload as far as it reaches; its capacity is taken when the stack is made.
-    bytes: Vec<u8>,
-    /// Which units have come.
-    present: Vec<u64>,
+    /// One more than the chunk at each place, or 0.
+    chunks: [u32; CHUNKS],
+    /// How far the payload reaches that has come.
+    reach: u32,
+    /// Units that have come.
     units: u32,
     /// Total payload length, once the last fragment has come.
     total: Option<u32>,
@@ -151,6 +174,82 @@ struct Slot {
     ecn_seen: u8,
     /// It was given up, and what still comes of it is dropped.
     is_spoilt: bool,
+    source: u32,
+    of_all: Link,
+    of_source: Link,
+}
+
+/// Bytes of a datagram, and which of its units have come. It has memory from its first use on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Chunk {
+    bytes: Vec<u8>,
+    present: [u64; CHUNK_UNITS / 64],
+}
+
+/// What a source has.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct Source {
+    order: Order,
+    datagrams: u32,
+    chunks: u32,
+}
+
+/// The ends of a list of slots.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Order {
+    oldest: u32,
+    newest: u32,
+}
+
+/// A slot's neighbours in a list.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Link {
+    older: u32,
+    newer: u32,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self { oldest: NONE, newest: NONE }
+    }
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self { older: NONE, newer: NONE }
+    }
+}
+
+impl Order {
+    /// Puts a slot at the end of the list whose links `link` finds.
+    fn push(&mut self, slots: &mut [Slot], slot: u32, link: fn(&mut Slot) -> &mut Link) {
+        *link(&mut slots[slot as usize]) = Link { older: self.newest, newer: NONE };
+        match self.newest {
+            NONE => self.oldest = slot,
+            newest => link(&mut slots[newest as usize]).newer = slot,
+        }
+        self.newest = slot;
+    }
+
+    fn remove(&mut self, slots: &mut [Slot], slot: u32, link: fn(&mut Slot) -> &mut Link) {
+        let Link { older, newer } = std::mem::take(link(&mut slots[slot as usize]));
+        match older {
+            NONE => self.oldest = newer,
+            older => link(&mut slots[older as usize]).newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => link(&mut slots[newer as usize]).older = older,
+        }
+    }
+}
+
+fn of_all(slot: &mut Slot) -> &mut Link {
+    &mut slot.of_all
+}
+
+fn of_source(slot: &mut Slot) -> &mut Link {
+    &mut slot.of_source
 }
 
 /// What became of a fragment.
@@ -173,29 +272,28 @@ pub struct Whole {
     pub protocol: Protocol,
     /// Its ECN field.
     pub ecn: u8,
-    slot: u32,
 }
 
 impl Reassembly {
-    /// Room for `count` datagrams, `per_source` of them from one source.
-    pub fn new(hash: KeyedHash, count: u32, per_source: u32) -> Self {
-        let slot = |_| Slot {
-            key: None,
-            header: Vec::with_capacity(HEADER_MAX_V4),
-            bytes: Vec::with_capacity(PAYLOAD_MAX),
-            present: vec![0; WORDS],
-            units: 0,
-            total: None,
-            protocol: Protocol::default(),
-            ecn_seen: 0,
-            is_spoilt: false,
-        };
+    /// Room for `count` datagrams, `per_source` of them from one source, with `bytes` of payload.
+    pub fn new(hash: KeyedHash, count: u32, per_source: u32, bytes: u32) -> Self {
+        let count = count.max(1);
+        let slot = |_| Slot { header: Vec::with_capacity(HEADER_MAX_V4), ..Slot::default() };
+        // The longest datagram has room in any case.
+        let chunks = (bytes as usize / CHUNK).max(CHUNKS);
         Self {
             slots: (0..count).map(slot).collect(),
             free: (0..count).rev().collect(),
             by_key: FlowTable::new(hash, count),
+            order: Order::default(),
+            chunks: vec![Chunk::default(); chunks],
+            free_chunks: (0..chunks as u32).rev().collect(),
+            sources: vec![Source::default(); count as usize],
+            free_sources: (0..count).rev().collect(),
             by_source: FlowTable::new(hash, count),
-            per_source,
+            per_source: per_source.max(1),
+            whole: Vec::new(),
+            evictions: 0,
         }
     }
 
@@ -227,7 +325,7 @@ impl Reassembly {
         let key = piece.key();
         let (slot, is_new) = match self.by_key.find(&key) {
             Some(slot) => (slot, false),
-            None => (self.start(key)?, true),
+            None => (self.start(key).ok_or(DropReason::FragmentLimit)?, true),
         };
         let held = &mut self.slots[slot as usize];
         if held.is_spoilt {
@@ -238,7 +336,7 @@ impl Reassembly {
         }
         held.ecn_seen |= 1 << (piece.ecn & 3);
         let is_odd = joined_ecn(held.ecn_seen).is_none();
-        match held.add(offset, payload, !piece.more) {
+        match self.add(slot, offset, payload, !piece.more) {
             //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
             //# o If any of the fragments being reassembled overlap with any other fragments being
             //# reassembled for the same packet, reassembly of that packet must be abandoned and all
@@ -248,7 +346,8 @@ impl Reassembly {
             //# determined to be an overlapping fragment, the entire datagram (and any constituent
             //# fragments, including those not yet received) MUST be silently discarded.
             Err(reason) if is_v6 => {
-                held.is_spoilt = true;
+                self.slots[slot as usize].is_spoilt = true;
+                self.forget_payload(slot);
                 Err(reason)
             }
             Err(reason) => {
@@ -265,34 +364,177 @@ impl Reassembly {
         }
     }
 
-    fn start(&mut self, key: Key) -> Result<u32, DropReason> {
-        let held = self.by_source.find(&key.0).unwrap_or(0);
-        if held >= self.per_source {
-            return Err(DropReason::FragmentLimit);
+    /// A slot for a new datagram; the oldest ones make room.
+    fn start(&mut self, key: Key) -> Option<u32> {
+        if let Some(source) = self.by_source.find(&key.0) {
+            let Source { datagrams, order, .. } = self.sources[source as usize];
+            if datagrams >= self.per_source {
+                self.evict(order.oldest);
+            }
         }
-        let slot = self.free.pop().ok_or(DropReason::FragmentLimit)?;
-        self.slots[slot as usize].key = Some(key);
-        // There is room: both tables are as large as the list of slots.
+        if self.free.is_empty() {
+            self.evict(self.order.oldest);
+        }
+        let slot = self.free.pop()?;
+        // There are as many sources as slots, and both tables are as large; the last datagram of
+        // the source may just have given way.
+        let source = match self.by_source.find(&key.0) {
+            Some(source) => source,
+            None => {
+                let source = self.free_sources.pop()?;
+                let _ = self.by_source.insert(key.0, source);
+                source
+            }
+        };
         let _ = self.by_key.insert(key, slot);
-        let _ = self.by_source.insert(key.0, held + 1);
-        Ok(slot)
+        let held = &mut self.slots[slot as usize];
+        (held.key, held.source) = (Some(key), source);
+        self.order.push(&mut self.slots, slot, of_all);
+        let own = &mut self.sources[source as usize];
+        own.datagrams += 1;
+        own.order.push(&mut self.slots, slot, of_source);
+        Some(slot)
+    }
+
+    /// A datagram gives way to newer ones.
+    fn evict(&mut self, slot: u32) {
+        if slot != NONE {
+            self.evictions += 1;
+            self.free(slot);
+        }
+    }
+
+    /// Takes a fragment's bytes into a datagram; `true`: it is complete now.
+    fn add(
+        &mut self,
+        slot: u32,
+        offset: usize,
+        payload: &[u8],
+        is_last: bool,
+    ) -> Result<bool, DropReason> {
+        let held = &self.slots[slot as usize];
+        let end = offset + payload.len();
+        let (first, last) = (offset / UNIT, end.div_ceil(UNIT));
+        let come = (first..last).filter(|&unit| self.has(held, unit)).count();
+        let is_new_total = is_last && held.total.is_none();
+        // Nothing may lie behind the end, and there is only one end.
+        let contradicts = match held.total {
+            Some(total) => end > total as usize || (is_last && end != total as usize),
+            None => is_last && held.reach as usize > end,
+        };
+        if contradicts {
+            return Err(DropReason::FragmentOverlap);
+        }
+        if come != 0 {
+            // A network may repeat a packet; the same bytes again say nothing new.
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+            //# It should be noted that fragments may be duplicated in the network.
+            let is_repeat = come == last - first
+                && self.is_same(held, offset, payload)
+                && end <= held.reach as usize
+                && !is_new_total;
+            return if is_repeat { Ok(false) } else { Err(DropReason::FragmentOverlap) };
+        }
+        self.make_room(slot, offset, end)?;
+        for (at, part) in parts(offset, payload) {
+            let chunk = self.slots[slot as usize].chunks[at / CHUNK] as usize - 1;
+            let chunk = &mut self.chunks[chunk];
+            chunk.bytes[at % CHUNK..][..part.len()].copy_from_slice(part);
+            let first = at % CHUNK / UNIT;
+            for unit in first..first + part.len().div_ceil(UNIT) {
+                chunk.present[unit / 64] |= 1 << (unit % 64);
+            }
+        }
+        let held = &mut self.slots[slot as usize];
+        held.reach = held.reach.max(end as u32);
+        held.units += (last - first) as u32;
+        if is_last {
+            held.total = Some(end as u32);
+        }
+        Ok(held.total.is_some_and(|total| held.units as usize == (total as usize).div_ceil(UNIT)))
+    }
+
+    /// Gives a datagram the chunks that bytes `offset..end` lie in; others make room.
+    fn make_room(&mut self, slot: u32, offset: usize, end: usize) -> Result<(), DropReason> {
+        let source = self.slots[slot as usize].source as usize;
+        let share = (self.chunks.len() / SHARE).max(CHUNKS);
+        for place in offset / CHUNK..end.div_ceil(CHUNK) {
+            if self.slots[slot as usize].chunks[place] != 0 {
+                continue;
+            }
+            let Source { chunks, order, .. } = self.sources[source];
+            if chunks as usize >= share {
+                self.evict_for(slot, order.oldest, of_source);
+            }
+            if self.free_chunks.is_empty() {
+                self.evict_for(slot, self.order.oldest, of_all);
+            }
+            let chunk = self.free_chunks.pop().ok_or(DropReason::FragmentLimit)?;
+            let memory = &mut self.chunks[chunk as usize];
+            memory.bytes.resize(CHUNK, 0);
+            memory.present = Default::default();
+            self.slots[slot as usize].chunks[place] = chunk + 1;
+            self.sources[source].chunks += 1;
+        }
+        Ok(())
+    }
+
+    /// The oldest of a list that has any bytes gives way to `slot`, which is not it.
+    fn evict_for(&mut self, slot: u32, oldest: u32, link: fn(&mut Slot) -> &mut Link) {
+        let mut next = oldest;
+        while let Some(held) = self.slots.get_mut(next as usize) {
+            let newer = link(held).newer;
+            if next != slot {
+                let has_bytes = held.units > 0;
+                self.evict(next);
+                if has_bytes {
+                    return;
+                }
+            }
+            next = newer;
+        }
+    }
+
+    fn chunk(&self, held: &Slot, place: usize) -> Option<&Chunk> {
+        let chunk = held.chunks.get(place)?.checked_sub(1)?;
+        self.chunks.get(chunk as usize)
+    }
+
+    fn has(&self, held: &Slot, unit: usize) -> bool {
+        let (place, unit) = (unit / CHUNK_UNITS, unit % CHUNK_UNITS);
+        self.chunk(held, place)
+            .is_some_and(|chunk| chunk.present[unit / 64] & 1 << (unit % 64) != 0)
+    }
+
+    /// Whether a datagram has these bytes already, all of whose units have come.
+    fn is_same(&self, held: &Slot, offset: usize, payload: &[u8]) -> bool {
+        parts(offset, payload).all(|(at, part)| {
+            let chunk = self.chunk(held, at / CHUNK);
+            chunk
+                .and_then(|chunk| chunk.bytes.get(at % CHUNK..))
+                .is_some_and(|b| b.starts_with(part))
+        })
     }
 
     /// Takes a whole datagram's payload out, and what it is; give the buffer back with
     /// [`give`](Self::give).
     pub fn take(&mut self, slot: u32) -> Whole {
-        let held = &mut self.slots[slot as usize];
-        let (bytes, protocol) = (std::mem::take(&mut held.bytes), held.protocol);
+        let mut bytes = std::mem::take(&mut self.whole);
+        let held = &self.slots[slot as usize];
+        let (protocol, reach) = (held.protocol, held.reach as usize);
+        for place in 0..reach.div_ceil(CHUNK) {
+            let chunk = self.chunk(held, place).map(|chunk| &*chunk.bytes).unwrap_or_default();
+            bytes.extend_from_slice(chunk.get(..reach - place * CHUNK).unwrap_or(chunk));
+        }
         let ecn = joined_ecn(held.ecn_seen).unwrap_or(0);
         self.free(slot);
-        Whole { bytes, protocol, ecn, slot }
+        Whole { bytes, protocol, ecn }
     }
 
-    /// Returns the buffer of [`take`](Self::take) to its slot.
+    /// Takes the buffer of [`take`](Self::take) back.
     pub fn give(&mut self, whole: Whole) {
-        let Whole { mut bytes, slot, .. } = whole;
-        bytes.clear();
-        self.slots[slot as usize].bytes = bytes;
+        self.whole = whole.bytes;
+        self.whole.clear();
     }
 
     /// The time of the datagram in `slot` is over: `tell` hears what there was of it. `false` when
@@ -301,8 +543,10 @@ impl Reassembly {
         let Some(held) = self.slots.get(slot as usize) else { return false };
         let Some((src, dst, _, identification)) = held.key else { return false };
         if !held.is_spoilt {
-            let units = (0..WORDS * 64).take_while(|&unit| held.has(unit)).count();
-            let first = held.bytes.get(..(units * UNIT).min(held.bytes.len())).unwrap_or_default();
+            let units = (0..CHUNK_UNITS).take_while(|&unit| self.has(held, unit)).count();
+            let end = (units * UNIT).min(held.reach as usize);
+            let chunk = self.chunk(held, 0);
+            let first = chunk.and_then(|chunk| chunk.bytes.get(..end)).unwrap_or_default();
             let protocol = held.protocol;
             let piece = Piece { src, dst, protocol, identification, offset: 0, more: true, ecn: 0 };
             tell(&Expired { piece, first, header: &held.header });
@@ -311,24 +555,44 @@ impl Reassembly {
         true
     }
 
-    fn free(&mut self, slot: u32) {
+    /// Gives a datagram's chunks back.
+    fn forget_payload(&mut self, slot: u32) {
         let held = &mut self.slots[slot as usize];
-        let Some(key) = held.key.take() else { return };
+        (held.reach, held.units) = (0, 0);
+        let own = &mut self.sources[held.source as usize];
+        for place in &mut held.chunks {
+            if let Some(chunk) = std::mem::take(place).checked_sub(1) {
+                self.chunks[chunk as usize].bytes.clear();
+                self.free_chunks.push(chunk);
+                own.chunks -= 1;
+            }
+        }
+    }
+
+    fn free(&mut self, slot: u32) {
+        let Some(key) = self.slots[slot as usize].key.take() else { return };
+        self.forget_payload(slot);
+        self.order.remove(&mut self.slots, slot, of_all);
+        let held = &mut self.slots[slot as usize];
         held.header.clear();
-        held.bytes.clear();
-        held.present.fill(0);
-        held.units = 0;
         held.total = None;
         held.ecn_seen = 0;
         held.is_spoilt = false;
+        let source = held.source;
         self.free.push(slot);
         self.by_key.remove(&key);
-        match self.by_source.remove(&key.0) {
-            Some(count) if count > 1 => {
-                let _ = self.by_source.insert(key.0, count - 1);
-            }
-            _ => {}
+        let own = &mut self.sources[source as usize];
+        own.order.remove(&mut self.slots, slot, of_source);
+        own.datagrams -= 1;
+        if own.datagrams == 0 {
+            self.by_source.remove(&key.0);
+            self.free_sources.push(source);
         }
+    }
+
+    /// Datagrams that gave way to newer ones.
+    pub fn evictions(&self) -> u64 {
+        self.evictions
     }
 
     /// How many datagrams are incomplete.
@@ -337,58 +601,23 @@ impl Reassembly {
         self.by_key.len()
     }
 
-    /// Takes the buffers' memory again after an import.
+    /// Takes the memory of headers again after an import.
     pub fn reserve(&mut self) {
         for slot in &mut self.slots {
             slot.header.reserve(HEADER_MAX_V4);
-            slot.bytes.reserve(PAYLOAD_MAX.saturating_sub(slot.bytes.len()));
-            slot.present.resize(WORDS, 0);
         }
     }
 }
 
-impl Slot {
-    /// `true`: complete now.
-    fn add(&mut self, offset: usize, payload: &[u8], is_last: bool) -> Result<bool, DropReason> {
-        let end = offset + payload.len();
-        let (first, last) = (offset / UNIT, end.div_ceil(UNIT));
-        let held = (first..last).filter(|&unit| self.has(unit)).count();
-        let is_new_total = is_last && self.total.is_none();
-        // Nothing may lie behind the end, and there is only one end.
-        let contradicts = match self.total {
-            Some(total) => end > total as usize || (is_last && end != total as usize),
-            None => is_last && self.bytes.len() > end,
-        };
-        if contradicts {
-            return Err(DropReason::FragmentOverlap);
-        }
-        if held != 0 {
-            // A network may repeat a packet; the same bytes again say nothing new.
-            //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
-            //# It should be noted that fragments may be duplicated in the network.
-            let is_repeat = held == last - first
-                && self.bytes.get(offset..end).is_some_and(|bytes| bytes == payload)
-                && !is_new_total;
-            return if is_repeat { Ok(false) } else { Err(DropReason::FragmentOverlap) };
-        }
-        if self.bytes.len() < end {
-            // Within the capacity taken at the start.
-            self.bytes.resize(end, 0);
-        }
-        self.bytes[offset..end].copy_from_slice(payload);
-        for unit in first..last {
-            self.present[unit / 64] |= 1 << (unit % 64);
-        }
-        self.units += (last - first) as u32;
-        if is_last {
-            self.total = Some(end as u32);
-        }
-        Ok(self.total.is_some_and(|total| self.units as usize == (total as usize).div_ceil(UNIT)))
-    }
-
-    fn has(&self, unit: usize) -> bool {
-        self.present[unit / 64] & 1 << (unit % 64) != 0
-    }
+/// Cuts payload where chunks end: each part, and where it begins.
+fn parts(offset: usize, payload: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let (mut at, mut rest) = (offset, payload);
+    std::iter::from_fn(move || {
+        let (part, behind) = rest.split_at(rest.len().min(CHUNK - at % CHUNK));
+        let here = (at, part);
+        (at, rest) = (at + part.len(), behind);
+        (!part.is_empty()).then_some(here)
+    })
 }
 
 #[cfg(test)]
@@ -398,7 +627,7 @@ mod tests {
     use super::*;
 
     fn reassembly() -> Reassembly {
-        Reassembly::new(KeyedHash::new([1; 16]), 4, 2)
+        Reassembly::new(KeyedHash::new([1; 16]), 4, 2, 0)
     }
 
     fn header(source: u8, id: u16, offset: usize, more: bool) -> Piece {
@@ -534,15 +763,61 @@ mod tests {
     }
 
     #[test]
-    fn one_source_cannot_take_every_buffer() {
+    fn the_oldest_datagram_gives_way_to_a_new_one() {
         let mut r = reassembly();
-        for id in 0..2 {
+        for source in 1..=5 {
+            let started = r.on_fragment(&header(source, 7, 0, true), &[0; 8]);
+            assert!(matches!(started, Ok(Progress::Started(_))));
+        }
+        assert_eq!((r.len(), r.evictions()), (4, 1));
+        let rest = |r: &mut Reassembly, source| {
+            r.on_fragment(&header(source, 7, 8, false), b"end").unwrap()
+        };
+        assert!(matches!(rest(&mut r, 2), Progress::Complete(_)));
+        assert!(matches!(rest(&mut r, 1), Progress::Started(_)), "its beginning is forgotten");
+    }
+
+    #[test]
+    fn a_source_that_has_many_datagrams_displaces_its_own() {
+        let mut r = reassembly();
+        r.on_fragment(&header(9, 1, 0, true), &[0; 8]).unwrap();
+        for id in 0..20 {
             r.on_fragment(&header(1, id, 0, true), &[0; 8]).unwrap();
         }
-        assert_eq!(r.on_fragment(&header(1, 2, 0, true), &[0; 8]), Err(DropReason::FragmentLimit));
-        r.on_fragment(&header(3, 2, 0, true), &[0; 8]).unwrap();
-        assert!(r.expire(0, |_| ()));
-        r.on_fragment(&header(1, 2, 0, true), &[0; 8]).unwrap();
+        assert_eq!((r.len(), r.evictions()), (3, 18));
+        let done = r.on_fragment(&header(9, 1, 8, false), b"end");
+        assert!(matches!(done, Ok(Progress::Complete(_))));
+    }
+
+    #[test]
+    fn bytes_are_bounded_and_the_oldest_give_way() {
+        let mut r = Reassembly::new(KeyedHash::new([1; 16]), 1000, 1000, 0);
+        let chunks = r.chunks.len();
+        // Each takes a chunk of its own for a few bytes.
+        for id in 0..500 {
+            r.on_fragment(&header((id % 200) as u8, id, 8 * CHUNK, true), &[0; 8]).unwrap();
+        }
+        assert_eq!((r.len(), r.free_chunks.len()), (chunks, 0));
+        assert_eq!(r.evictions(), 500 - chunks as u64);
+        // The longest datagram has room, for which all others make it.
+        for offset in (0..64_000).step_by(8_000) {
+            let more = offset < 56_000;
+            let got = r.on_fragment(&header(7, 999, offset, more), &vec![1; 8_000]);
+            assert_eq!(matches!(got, Ok(Progress::Complete(_))), !more, "{offset}: {got:?}");
+        }
+        assert!(
+            r.chunks.iter().map(|chunk| chunk.bytes.capacity()).sum::<usize>() <= chunks * CHUNK
+        );
+    }
+
+    #[test]
+    fn a_spoilt_datagram_has_no_bytes() {
+        let mut r = reassembly();
+        let all = r.free_chunks.len();
+        r.on_fragment(&v6(0, true, Protocol::UDP), &[0; 16]).unwrap();
+        assert_eq!(r.free_chunks.len(), all - 1);
+        r.on_fragment(&v6(8, false, Protocol::UDP), &[1; 16]).unwrap_err();
+        assert_eq!((r.free_chunks.len(), r.len()), (all, 1));
     }
 
     proptest! {

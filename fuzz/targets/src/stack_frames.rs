@@ -144,6 +144,7 @@ impl Run {
             neighbors: 3,
             reassemblies: 2,
             reassemblies_per_source: 2,
+            reassembly_bytes: 64 << 10,
             own_bytes: 16 * 2048,
             groups: 4,
         };

@@ -546,6 +546,7 @@ pub fn small() -> Limits {
         path_mtus: 8,
         fast_open_servers: 4,
         reassemblies_per_source: 2,
+        reassembly_bytes: 128 * 1024,
         own_bytes: 128 * 1024,
         groups: 16,
     }
