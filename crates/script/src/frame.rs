@@ -259,6 +259,7 @@ fn packet_from_peer(v6: bool, protocol: Protocol, payload: &[u8], marks: &[Mark]
             Mark::Ecn(bits) => header.tos = header.tos & !3 | bits,
             Mark::Tos(tos) => header.tos = *tos,
             Mark::Ttl(ttl) => header.ttl = *ttl,
+            Mark::DontFragment(df) => header.dont_fragment = *df,
             Mark::Truncated(len) => end = end.min(*len),
             _ => {}
         }
@@ -300,6 +301,13 @@ fn framed(ethertype: EtherType, packet: &[u8]) -> Vec<u8> {
 pub fn address_to(frame: &mut [u8], host: MacAddr) {
     if let Some(place) = frame.get_mut(..6) {
         place.copy_from_slice(&host.0);
+    }
+}
+
+/// The same, where the frame leaves it open.
+pub fn address_if_open(frame: &mut [u8], host: MacAddr) {
+    if frame.get(..6) == Some(&[0; 6]) {
+        address_to(frame, host);
     }
 }
 
@@ -480,6 +488,8 @@ pub struct Seen {
     pub tos: u8,
     /// Time to live or hop limit.
     pub ttl: u8,
+    /// Routers may not cut it.
+    pub df: bool,
     /// What it carries.
     pub body: SeenBody,
 }
@@ -510,11 +520,11 @@ pub fn read(frame: &[u8]) -> Option<Result<Seen, String>> {
                 Ok(packet) => packet,
                 Err(why) => return Some(Err(format!("an IP packet came out of which {why}"))),
             };
-            let Ipv4Header { tos, ttl, protocol, src, dst, .. } = packet.header;
+            let Ipv4Header { tos, ttl, protocol, src, dst, dont_fragment: df, .. } = packet.header;
             if dst != REMOTE || packet.header.is_fragment() {
                 return None;
             }
-            let ip = SeenIp { src: src.into(), dst: dst.into(), protocol, tos, ttl };
+            let ip = SeenIp { src: src.into(), dst: dst.into(), protocol, tos, ttl, df };
             Some(transport(&ip, packet.payload))
         }
         EtherType::IPV6 => {
@@ -532,6 +542,7 @@ pub fn read(frame: &[u8]) -> Option<Result<Seen, String>> {
                 protocol: chain.protocol,
                 tos: header.traffic_class,
                 ttl: header.hop_limit,
+                df: true,
             };
             Some(transport(&ip, chain.payload))
         }
@@ -546,10 +557,11 @@ struct SeenIp {
     protocol: Protocol,
     tos: u8,
     ttl: u8,
+    df: bool,
 }
 
 fn transport(ip: &SeenIp, bytes: &[u8]) -> Result<Seen, String> {
-    let SeenIp { tos, ttl, .. } = *ip;
+    let SeenIp { tos, ttl, df, .. } = *ip;
     let v6 = ip.src.is_ipv6();
     let word = |at: usize| -> Result<u32, String> {
         let word = bytes.get(at..at + 4).ok_or("a header came out that is too short")?;
@@ -576,14 +588,14 @@ fn transport(ip: &SeenIp, bytes: &[u8]) -> Result<Seen, String> {
                 urgent: (flags & 32 != 0).then_some(word(16)? as u16),
                 options: Some(options_of(bytes.get(TCP_LEN..start).unwrap_or_default())),
             };
-            Ok(Seen { ports, tos, ttl, body: SeenBody::Tcp(segment, payload.to_vec()) })
+            Ok(Seen { ports, tos, ttl, df, body: SeenBody::Tcp(segment, payload.to_vec()) })
         }
         Protocol::UDP => {
             if bytes.get(6..8) != Some(&[0, 0]) && !valid() {
                 return Err("a datagram came out with a wrong checksum".into());
             }
             let payload = bytes.get(8..).unwrap_or_default().to_vec();
-            Ok(Seen { ports, tos, ttl, body: SeenBody::Udp(payload) })
+            Ok(Seen { ports, tos, ttl, df, body: SeenBody::Udp(payload) })
         }
         Protocol::ICMP | Protocol::ICMPV6 => {
             if v6 && !valid() {
@@ -592,7 +604,7 @@ fn transport(ip: &SeenIp, bytes: &[u8]) -> Result<Seen, String> {
             let first = word(0)?;
             let (kind, code) = ((first >> 24) as u8, (first >> 16) as u8);
             let ports = Ports { remote: 0, local: 0, v6 };
-            Ok(Seen { ports, tos, ttl, body: SeenBody::Icmp { kind, code } })
+            Ok(Seen { ports, tos, ttl, df, body: SeenBody::Icmp { kind, code } })
         }
         Protocol(number) => Err(format!("a packet of protocol {number} came out")),
     }

@@ -248,9 +248,7 @@ impl System for Linux {
     }
 
     fn inject(&mut self, mut frame: Vec<u8>) {
-        if frame.get(..6) == Some(&[0; 6]) {
-            frame::address_to(&mut frame, self.mac);
-        }
+        frame::address_if_open(&mut frame, self.mac);
         let meta = TxMeta::default();
         // A frame that the device has no room for is lost, which the script then tells.
         let _ = self.port.send(&meta, &frame, &[]);

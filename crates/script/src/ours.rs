@@ -218,7 +218,7 @@ impl System for Ours {
     }
 
     fn inject(&mut self, mut frame: Vec<u8>) {
-        frame::address_to(&mut frame, host::MAC);
+        frame::address_if_open(&mut frame, host::MAC);
         self.host.arrive(frame);
     }
 

@@ -506,6 +506,7 @@ impl Runner<'_> {
                 Mark::Ecn(bits) => ("ECN", *bits, seen.tos & 3),
                 Mark::Tos(tos) => ("type of service", *tos, seen.tos),
                 Mark::Ttl(ttl) => ("time to live", *ttl, seen.ttl),
+                Mark::DontFragment(df) => ("DF bit", u8::from(*df), u8::from(seen.df)),
                 other => return Err(format!("{other:?} cannot be expected")),
             };
             if wanted != got {

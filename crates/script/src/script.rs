@@ -103,6 +103,8 @@ pub enum Mark {
     Tos(u8),
     /// Time to live.
     Ttl(u8),
+    /// Whether routers may not cut it (IPv4).
+    DontFragment(bool),
     /// A wrong TCP or UDP checksum.
     BadSum,
     /// A wrong IP checksum.

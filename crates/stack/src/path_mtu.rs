@@ -43,7 +43,8 @@ use crate::flow::KeyedHash;
 //# NOT be done less than 5 minutes after a Datagram Too Big message has been received for the given
 //# destination, or less than 1 minute after a previous, successful attempted increase.
 pub const LIFE_NS: u64 = 600 * 1_000_000_000;
-/// Below this a path MTU over IPv4 is not believed (Linux's `min_pmtu`).
+/// Below this a path MTU over IPv4 is not believed (Linux's `min_pmtu`): routers cut packets of this
+/// size then.
 const MTU_MIN_V4: u16 = 552;
 /// What every link under IPv6 carries.
 //= https://www.rfc-editor.org/rfc/rfc8200#section-5
@@ -104,6 +105,8 @@ pub fn reduced(current: u16, told: u16, remote: IpAddr) -> Option<u16> {
 struct Entry {
     remote: IpAddr,
     mtu: u16,
+    /// The path takes even less, and its routers may cut.
+    is_cut: bool,
     until: Instant,
 }
 
@@ -131,12 +134,21 @@ impl PathMtus {
 
     /// The MTU of the path to `remote` over a link of `link` bytes. Cheap while nothing is known.
     pub fn towards(&self, now: Instant, remote: IpAddr, link: u16) -> u16 {
+        self.known(now, remote).map_or(link, |entry| entry.mtu.min(link))
+    }
+
+    /// Whether routers are to cut what is too long for the path to `remote`: it takes less than is
+    /// believed (as Linux). Cheap while nothing is known.
+    pub fn is_cut(&self, now: Instant, remote: IpAddr) -> bool {
+        self.known(now, remote).is_some_and(|entry| entry.is_cut)
+    }
+
+    fn known(&self, now: Instant, remote: IpAddr) -> Option<&Entry> {
         if now >= self.used_until {
-            return link;
+            return None;
         }
         let known = self.entries.get(self.places(remote)).unwrap_or_default().iter().flatten();
-        let valid = known.filter(|entry| entry.remote == remote && now < entry.until);
-        valid.map(|entry| entry.mtu).fold(link, u16::min)
+        known.into_iter().find(|entry| entry.remote == remote && now < entry.until)
     }
 
     /// A router has said that a packet to `remote` was too big (see [`reduced`]). The caller has
@@ -154,7 +166,8 @@ impl PathMtus {
         };
         let place = entries.iter_mut().min_by_key(|entry| age(entry))?;
         self.evictions += u64::from(age(place).0 == 2);
-        *place = Some(Entry { remote, mtu, until });
+        let is_cut = remote.is_ipv4() && (1..MTU_MIN_V4).contains(&told);
+        *place = Some(Entry { remote, mtu, is_cut, until });
         self.used_until = until;
         Some(mtu)
     }
@@ -287,6 +300,21 @@ mod tests {
         assert_eq!(reduced(1500, 0, remote(1)), Some(1492));
         assert_eq!(reduced(1492, 0, remote(1)), Some(576));
         assert_eq!(reduced(576, 0, remote(1)), Some(552));
+    }
+
+    #[test]
+    fn where_a_path_takes_less_than_is_believed_routers_may_cut() {
+        let mut cache = cache();
+        let now = Instant(SECOND);
+        cache.learn(now, remote(1), 296, 1500);
+        cache.learn(now, remote(2), 552, 1500);
+        cache.learn(now, remote(3), 0, 1500);
+        let cut = |number| cache.is_cut(now, remote(number));
+        assert_eq!([1, 2, 3, 4].map(cut), [true, false, false, false]);
+        let v6 = "2001:db8::1".parse().unwrap();
+        let mut cache = self::cache();
+        cache.learn(now, v6, 296, 1500);
+        assert!(!cache.is_cut(now, v6));
     }
 
     #[test]

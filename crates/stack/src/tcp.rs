@@ -134,6 +134,8 @@ pub struct PathMtu {
     pub link: u16,
     /// Largest IP packet that reaches the destination, as far as is known.
     pub path: u16,
+    /// The path takes even less, and routers may cut.
+    pub is_cut: bool,
     /// What the route says.
     pub metrics: Metrics,
 }

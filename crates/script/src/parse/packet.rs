@@ -65,6 +65,8 @@ fn mark(text: &str) -> Result<Mark, String> {
         "ce" => Mark::Ecn(3),
         "tos" => Mark::Tos(byte()?),
         "ttl" => Mark::Ttl(byte()?),
+        "df" => Mark::DontFragment(true),
+        "nodf" => Mark::DontFragment(false),
         "bad_sum" => Mark::BadSum,
         "bad_ip_sum" => Mark::BadIpSum,
         "doff" => Mark::DataOffset(byte()?),

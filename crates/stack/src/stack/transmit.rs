@@ -89,7 +89,8 @@ impl Stack {
                 Resolution::Known(mac) => {
                     let path = self.path_mtus.towards(now, ready.remote, route.mtu);
                     let Route { metrics, mtu: link, .. } = route;
-                    let mtu = Some(PathMtu { link, path, metrics });
+                    let is_cut = self.path_mtus.is_cut(now, ready.remote);
+                    let mtu = Some(PathMtu { link, path, is_cut, metrics });
                     let l4_start = ethernet::HEADER_LEN + ip_header_len(ready.remote);
                     let Some(room) = header.get_mut(l4_start..) else { continue };
                     let Some(segment) = self.tcp.emit(now, ready.handle, mtu, room) else {
@@ -406,7 +407,9 @@ impl Stack {
         let identification = self.identification(src, dst);
         let ttl = send.ttl.or(is_group.then_some(1)).or(route.metrics.hops());
         let tos = send.tos.unwrap_or(0);
-        let (may_cut, fragment) = (!cut.not_routers, None);
+        let heeds_routers = !cut.not_us && !cut.by_link;
+        let may_cut = !cut.not_routers || heeds_routers && self.path_mtus.is_cut(now, dst);
+        let fragment = None;
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
         if gso_bytes.is_some() || len <= room {
             udp_header.checksum = if send.no_checksum { 0 } else { pseudo.folded() };

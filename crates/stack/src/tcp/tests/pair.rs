@@ -114,7 +114,8 @@ impl Host {
         let route = self.routes.lookup(remote);
         let link = route.map_or(1500, |route| route.mtu);
         let metrics = route.map_or(Metrics::default(), |route| route.metrics);
-        Some(PathMtu { link, path: self.paths.towards(now, remote, link), metrics })
+        let path = self.paths.towards(now, remote, link);
+        Some(PathMtu { link, path, is_cut: self.paths.is_cut(now, remote), metrics })
     }
 
     pub fn write(&mut self, now: Instant, id: SocketId, bytes: &[u8]) {
