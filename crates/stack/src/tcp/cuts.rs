@@ -54,6 +54,11 @@ impl Cuts {
         Some(if is_known { self } else { Self { frame: 0, lead: 0, ..self } })
     }
 
+    /// The longest segment of `len` bytes cut so; all of them where that is not known.
+    pub fn longest(self, len: u64) -> u64 {
+        if self.unit <= 1 { len } else { len.min(self.bytes()) }
+    }
+
     /// How what begins `offset` bytes later is cut.
     pub fn behind(self, offset: u64) -> Self {
         if self.frame == 0 {

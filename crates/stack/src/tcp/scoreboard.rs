@@ -471,12 +471,12 @@ impl Scoreboard {
         self.judge_anew();
     }
 
-    /// Everything is lost that was sent in pieces of more than so many bytes; whether anything was.
+    /// Everything is lost that was sent in segments of more than so many bytes; whether anything was.
     pub fn lose_longer_than(&mut self, bytes: u64) -> bool {
         let before = self.lost_ever;
         for piece in &mut self.pieces {
-            if piece.fate == Fate::Sent && piece.len() > bytes {
-                piece.fate = Fate::Lost;
+            if piece.fate == Fate::Sent && piece.cuts.longest(piece.len()) > bytes {
+                (piece.fate, piece.lost) = (Fate::Lost, true);
                 self.lost += piece.len();
                 self.lost_ever += piece.len();
             }
@@ -654,6 +654,18 @@ mod tests {
         assert_eq!(pieces(&board), all);
         board.sack(2000, 3500, |_| ());
         assert_eq!(pieces(&board), [(0, 1000, Sent), (1000, 3500, Sacked), (3500, 4000, Sent)]);
+    }
+
+    #[test]
+    fn of_a_burst_in_segments_that_were_short_enough_nothing_is_lost() {
+        let mut board = Scoreboard::default();
+        board.on_sent(0, 4000, 5, Snapshot::default(), 1000);
+        assert!(!board.lose_longer_than(1000));
+        assert!(board.lose_longer_than(999));
+        assert_eq!((board.lost_bytes(), board.found_lost_bytes()), (4000, 4000));
+        let mut board = Scoreboard::default();
+        board.on_sent(0, 700, 5, Snapshot::default(), 1000);
+        assert!(!board.lose_longer_than(800), "its last segment is a short one");
     }
 
     #[test]
