@@ -8,17 +8,20 @@
 //!
 //! `docs/rfc/rfcNNNN.txt` has the clauses ([`list`]): every sentence of the RFC that demands
 //! something. One that is cited nowhere, or only at one side, needs the reason behind it; a reason
-//! that is not needed any more is a fault, too. Where the RFCs' texts are at hand, a quotation that
-//! is not in its RFC is a fault, and so is a list that is not what its RFC says.
+//! that is not needed any more is a fault, too. Where the RFCs' texts are at hand (in `shared/rfc`
+//! in the tree or beside one of the folders that it is in, or where the command says), a quotation that is not in its RFC is a
+//! fault, and so is a list that is not what its RFC says. Where they are not, [`compared`] knows what
+//! was compared with them.
 
 mod citations;
+mod compared;
 mod list;
 mod text;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::tidy::Tree;
 use citations::Citation;
@@ -33,7 +36,8 @@ const REPORT_HEAD: &str = "\
 Written by `cargo xtask rfc --report`; `make lint` checks it. A clause is a sentence of an RFC that
 demands something: MUST when it says MUST, SHALL or REQUIRED, otherwise SHOULD. `rfcNNNN.txt` has
 those of an RFC. It is cited when its words stand at the code that does it and at a test that shows
-it, in [duvet](https://github.com/awslabs/duvet)'s form. Whatever is not has its reason in the list:
+it, in [duvet](https://github.com/awslabs/duvet)'s form. Lists and quotations are compared with the
+RFCs' texts where these are in `shared/rfc`; `compared` knows what was, for where they are not. Whatever is not has its reason in the list:
 
 - *not ours*: it speaks of something that a host, TCP or this engine is not or does not have;
 - *shown otherwise*: it is done, and the side without citation cannot cite it, for the reason given;
@@ -81,7 +85,10 @@ pub fn run(root: &Path, arguments: impl Iterator<Item = String>) -> Result<(), S
             _ => request.texts = Some(argument),
         }
     }
-    let texts = request.texts.as_deref().map(Path::new);
+    let mut usual = root.ancestors().map(|folder| folder.join("shared/rfc"));
+    let given = request.texts.as_ref().map(PathBuf::from);
+    let texts = given.or_else(|| usual.find(|folder| folder.is_dir()));
+    let texts = texts.as_deref();
     if let Some(number) = &request.extract {
         let texts =
             texts.ok_or("--extract needs the folder of RFC texts: cargo xtask rfc TEXTS")?;
@@ -91,8 +98,9 @@ pub fn run(root: &Path, arguments: impl Iterator<Item = String>) -> Result<(), S
     let citations = citations::of(&tree);
     let mut faults = Vec::new();
     let mut outcomes = Vec::new();
-    for list in list::all(&root.join("docs/rfc"))? {
-        let (outcome, found) = compare(&list, &citations);
+    let lists = list::all(&root.join("docs/rfc"))?;
+    for list in &lists {
+        let (outcome, found) = compare(list, &citations);
         if request.show.as_ref().is_none_or(|number| *number == list.number) {
             faults.extend(found);
         }
@@ -101,9 +109,14 @@ pub fn run(root: &Path, arguments: impl Iterator<Item = String>) -> Result<(), S
             faults.extend(list.differs_from(&text));
         }
     }
+    let compared = compared::of(&lists, &citations);
     if let Some(texts) = texts {
         faults.extend(misquoted(&citations, texts));
+        if request.report && faults.is_empty() {
+            compared.write(root)?;
+        }
     }
+    faults.extend(compared.differ_from_those_of(root));
     print!("{}", table(&outcomes));
     let report = format!("{REPORT_HEAD}{}", table(&outcomes));
     if request.report {
@@ -242,6 +255,15 @@ mod tests {
         assert_eq!(faults(&excepted, &both).len(), 1, "a stale exception");
         assert!(List::parse("9293", &format!("{clause}  nobody, test: x\n")).is_err());
         assert!(List::parse("9293", &format!("{clause}  open, test:\n")).is_err());
+    }
+
+    #[test]
+    fn a_quotation_that_names_one_label_of_a_sentence_is_not_of_the_others() {
+        let words = "3.1 A sender MUST NOT abort (MUST-1), and it SHOULD tell of it (SHLD-2).";
+        let text = format!("MUST-1 {words}\nSHLD-2 {words}\n");
+        let of = |words: &str| [false, true].map(|is_test| citation(is_test, words));
+        assert_eq!(faults(&text, &of("and it SHOULD tell of it (SHLD-2)")).len(), 2);
+        assert!(faults(&text, &of(words.trim_start_matches("3.1 "))).is_empty());
     }
 
     #[test]

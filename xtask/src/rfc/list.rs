@@ -95,10 +95,16 @@ impl Clause {
         self.reasons.iter().find(|reason| reason.side == side || reason.side.is_empty())
     }
 
-    /// A quotation is a part of it, has its label, or has all of it.
+    /// A quotation is a part of it, has its label, or has all of it. Where a sentence has several
+    /// labels, one that names some of them speaks of those alone.
     pub fn is_cited_by(&self, citation: &Citation) -> bool {
         let label = format!("({})", self.label.to_lowercase());
+        let names = |label: &str| citation.words.contains(label);
+        let is_of_others = self.squeezed.contains(&label)
+            && !names(&label)
+            && (names("(must-") || names("(shld-"));
         self.section == citation.section
+            && !is_of_others
             && (citation.words.contains(&label)
                 || citation.words.contains(&self.squeezed)
                 || citation.words.len() >= QUOTED_MIN && self.squeezed.contains(&citation.words))
@@ -166,6 +172,11 @@ impl List {
             }
         }
         Ok(list)
+    }
+
+    /// Whether a quotation is a part of a clause.
+    pub fn has(&self, quotation: &str) -> bool {
+        self.clauses.iter().any(|clause| clause.squeezed.contains(quotation))
     }
 
     /// Why nothing of a section is cited.

@@ -1,15 +1,4 @@
 //! What an acknowledgement means: windows, round-trip times, and that our FIN arrived.
-//= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
-//# TCP stacks that implement this mitigation MUST add an additional input check to any incoming
-//# segment.
-//= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
-//# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and
-//# an ACK sent back.
-//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
-//# TCP stacks that implement RFC 5961 MUST add an input check
-//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
-//# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and
-//# an ACK sent back.
 
 use wire::tcp::TcpSegment;
 
@@ -56,6 +45,17 @@ impl Connection<'_> {
         }
         let ack = self.hot.send_offset(header.ack);
         let (una, nxt) = (self.hot.una.cast_signed(), self.hot.nxt.cast_signed());
+        //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+        //# TCP stacks that implement this mitigation MUST add an additional input check to any incoming
+        //# segment.
+        //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+        //# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and
+        //# an ACK sent back.
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# TCP stacks that implement RFC 5961 MUST add an input check
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and
+        //# an ACK sent back.
         if ack > nxt || ack < una.saturating_sub(i64::from(self.hot.max_wnd)) {
             //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
             //# The ACK value is considered acceptable only if

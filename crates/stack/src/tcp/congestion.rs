@@ -284,6 +284,10 @@ impl Algorithm for Congestion {
 //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
 //# The slow start and congestion avoidance algorithms MUST be used by a TCP sender to control the
 //# amount of outstanding data being injected into the network.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+//# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion
+//# avoidance, and exponential backoff of RTO to avoid creating congestion collapse conditions
+//# (MUST-19).
 fn slow_start(window: &mut Window, bytes: u32) -> u32 {
     let room = window.ssthresh.saturating_sub(window.cwnd);
     let used = bytes.min(room);

@@ -75,10 +75,6 @@ impl Connection<'_> {
 
     /// During the handshake it ends the connection, later it is only remembered. One with data on the
     /// SYN is in its handshake, as Linux has it, until a program has accepted it.
-    //= https://www.rfc-editor.org/rfc/rfc1122#section-4.2.3.9
-    //# conditions, TCP MUST NOT abort the connection, and it
-    //# SHOULD make the information available to the
-    //# application.
     //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.1
     //# The transport layer SHOULD use the information appropriately; for example, see Sections
     //# 4.1.3.3, 4.2.3.9, and 4.2.4 below.
@@ -86,10 +82,6 @@ impl Connection<'_> {
     //# A transport protocol that has its own mechanism for notifying the sender that a port is
     //# unreachable (e.g., TCP, which sends RST segments) MUST nevertheless accept an ICMP Port
     //# Unreachable for the same purpose.
-    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.1
-    //# A Destination Unreachable message that is received with code 0 (Net), 1 (Host), or 5 (Bad
-    //# Source Route) may result from a routing transient and MUST therefore be interpreted as only
-    //# a hint, not proof, that the specified destination is unreachable [IP:11].
     pub fn on_unreachable(&mut self, step: &mut Step<'_>, error: TcpError) {
         let is_unseen = self.hot.syn_unacked && self.cold.listener.is_some();
         if self.hot.is_opening() || is_unseen {
@@ -99,9 +91,7 @@ impl Connection<'_> {
             //# There MUST be a mechanism for reporting soft TCP error conditions to the
             //# application (MUST-47).
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
-            //# Since these Unreachable messages indicate soft error conditions, a TCP
-            //# implementation MUST NOT abort the connection (MUST-56), and it SHOULD make the
-            //# information available to the application (SHLD-25).
+            //# and it SHOULD make the information available to the application (SHLD-25).
             self.cold.soft_error = Some(error);
         }
     }

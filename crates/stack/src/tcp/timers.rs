@@ -167,9 +167,6 @@ impl Connection<'_> {
     //# time out the connection if data beyond the right window edge is not
     //# acknowledged (SHLD-17).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
-    //# The following procedure MUST be used to handle excessive retransmissions of data segments
-    //# (MUST-20):
-    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
     //# (d) An application MUST (MUST-21) be able to set the value for R2 for a particular
     //# connection.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3

@@ -12,6 +12,10 @@ pub struct Reno {
 }
 
 impl Algorithm for Reno {
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+    //# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion
+    //# avoidance, and exponential backoff of RTO to avoid creating congestion collapse conditions
+    //# (MUST-19).
     fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
         let left = slow_start(window, ack.bytes);
         if left == 0 {
@@ -74,6 +78,11 @@ mod tests {
     //= type=test
     //# Note that during congestion avoidance, cwnd MUST NOT be increased by more than SMSS bytes
     //# per RTT.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+    //= type=test
+    //# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion
+    //# avoidance, and exponential backoff of RTO to avoid creating congestion collapse conditions
+    //# (MUST-19).
     #[test]
     fn avoidance_adds_a_segment_in_a_round_trip() {
         let mut reno = Reno::default();

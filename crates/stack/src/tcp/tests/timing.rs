@@ -151,10 +151,6 @@ fn after_a_repeated_syn_timeouts_begin_at_three_seconds_with_one_segment() {
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
 //= type=test
 //# The value of R2 SHOULD correspond to at least 100 seconds (SHLD-11).
-//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
-//= type=test
-//# The following procedure MUST be used to handle excessive retransmissions of data segments
-//# (MUST-20):
 #[test]
 fn an_established_connection_is_given_up_after_fifteen_minutes() {
     let mut peer = Peer::established();
@@ -481,6 +477,10 @@ fn an_imported_connection_goes_on() {
 //= https://www.rfc-editor.org/rfc/rfc6298#section-3
 //= type=test
 //# RTT samples MUST NOT be made using segments that were retransmitted
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
+//= type=test
+//# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for
+//# taking RTT samples (MUST-18).
 #[test]
 fn the_echo_of_what_was_sent_before_the_repair_is_no_round_trip() {
     let stamped = Offer { timestamps: true, ..PLAIN };
