@@ -67,7 +67,7 @@ drop_reasons! {
     FragmentMalformed => "fragment_malformed",
     /// A fragment overlaps another; the datagram is given up.
     FragmentOverlap => "fragment_overlap",
-    /// No room for another datagram being reassembled, or too many from one source.
+    /// No room for a fragment, although others have made way.
     FragmentLimit => "fragment_limit",
     /// The rest of a fragmented datagram did not come in time.
     FragmentTimeout => "fragment_timeout",
@@ -173,6 +173,11 @@ pub struct Counters {
     pub neighbor_evictions: u64,
     /// Path MTUs forgotten because there were too many.
     pub path_mtu_evictions: u64,
+    /// Destinations of ICMP errors forgotten because there were too many; what they may get begins
+    /// anew.
+    pub complaint_evictions: u64,
+    /// Incomplete datagrams forgotten because there were too many, or too many bytes of them.
+    pub reassembly_evictions: u64,
     /// Datagrams reassembled from fragments.
     pub reassembled: u64,
     /// Echo requests answered.
@@ -209,6 +214,8 @@ impl Default for Counters {
             autoconf_limited: 0,
             neighbor_evictions: 0,
             path_mtu_evictions: 0,
+            complaint_evictions: 0,
+            reassembly_evictions: 0,
             reassembled: 0,
             echo_replies: 0,
             unreachables: 0,
@@ -252,6 +259,8 @@ impl Counters {
             ("autoconf_limited", self.autoconf_limited),
             ("neighbor_evictions", self.neighbor_evictions),
             ("path_mtu_evictions", self.path_mtu_evictions),
+            ("complaint_evictions", self.complaint_evictions),
+            ("reassembly_evictions", self.reassembly_evictions),
             ("reassembled", self.reassembled),
             ("echo_replies", self.echo_replies),
             ("unreachables", self.unreachables),

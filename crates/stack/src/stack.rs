@@ -6,6 +6,7 @@
 //# When a host sends a UDP datagram, the source address MUST be (one of) the IP address(es) of the
 //# host.
 
+mod allowance;
 mod errors;
 mod export;
 mod ipv6;
@@ -44,6 +45,7 @@ use crate::tcp::{
 use crate::timer::Wheel;
 use crate::udp::Udp;
 
+use allowance::{Allowance, Complaints};
 pub use export::ImportError;
 
 /// Smallest MTU that IPv4 allows a link to have (RFC 791, section 3.2).
@@ -128,36 +130,6 @@ pub enum SocketInfo {
     Udp(SocketId, UdpInfo),
 }
 
-/// Lets a bounded number of things happen per second.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Allowance {
-    per_second: u32,
-    burst: u32,
-    /// In billionths of one thing.
-    saved: u64,
-    last: Instant,
-}
-
-impl Allowance {
-    fn new(per_second: u32, burst: u32) -> Self {
-        Self { per_second, burst, saved: u64::from(burst) * 1_000_000_000, last: Instant(0) }
-    }
-
-    fn take(&mut self, now: Instant) -> bool {
-        let passed = now.0.saturating_sub(self.last.0);
-        self.last = Instant(self.last.0.max(now.0));
-        let earned = passed.saturating_mul(u64::from(self.per_second));
-        self.saved = self.saved.saturating_add(earned).min(u64::from(self.burst) * 1_000_000_000);
-        match self.saved.checked_sub(1_000_000_000) {
-            Some(rest) => {
-                self.saved = rest;
-                true
-            }
-            None => false,
-        }
-    }
-}
-
 /// A frame of the stack's own that waits to be transmitted.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Outgoing {
@@ -233,11 +205,11 @@ pub struct Stack {
     kernel_questions: VecDeque<(InterfaceIndex, IpAddr)>,
     /// Packets that wait for a neighbour.
     parked: VecDeque<PacketOut>,
-    unreachables: Allowance,
+    complaints: Complaints,
     questions: Allowance,
     hash: KeyedHash,
-    /// Counters behind the IP identifications, chosen by hash of the addresses (RFC 7739,
-    /// section 5.3).
+    /// Counters behind the IP identifications, chosen by hash of the addresses, of which another
+    /// one is added (RFC 7739, section 5.3).
     identifications: Vec<u32>,
     counters: Counters,
 }
@@ -258,6 +230,9 @@ impl Stack {
         let keys = Keys { isn: key(0), port: key(1), flow: key(2), other: key(3), ephemeral_ports };
         let hash = KeyedHash::new(key(4));
         let first_port = hash.hash_one(b"port") as u16;
+        let Limits { reassemblies, reassemblies_per_source, reassembly_bytes, .. } = limits;
+        let reassembly =
+            Reassembly::new(hash, reassemblies, reassemblies_per_source, reassembly_bytes);
         let mut wheel = Wheel::new(Instant(0));
         wheel.reserve(limits.reassemblies.saturating_add(limits.neighbors) as usize);
         Self {
@@ -270,7 +245,7 @@ impl Stack {
             interface_generation: 0,
             seen_generation: 0,
             cut_short_at: None,
-            reassembly: Reassembly::new(hash, limits.reassemblies, limits.reassemblies_per_source),
+            reassembly,
             path_mtus: PathMtus::new(hash, limits.path_mtus),
             wheel,
             reassembly_count: limits.reassemblies,
@@ -278,7 +253,7 @@ impl Stack {
             outboxes: vec![VecDeque::with_capacity(OUTBOX_LIMIT)],
             kernel_questions: VecDeque::with_capacity(OUTBOX_LIMIT),
             parked: VecDeque::with_capacity(OUTBOX_LIMIT),
-            unreachables: Allowance::new(200, 50),
+            complaints: Complaints::new(hash),
             questions: Allowance::new(1000, 100),
             hash,
             identifications: (0..1024u16).map(|i| hash.hash_one(i) as u32).collect(),
@@ -871,6 +846,13 @@ impl Stack {
         self.push_out(interface, Outgoing::Arp(question));
     }
 
+    /// Whether an ICMP error may go to this address now.
+    fn may_complain(&mut self, now: Instant, to: IpAddr) -> bool {
+        let may = self.routes.is_own(to) || self.complaints.take(now, to);
+        self.counters.complaint_evictions = self.complaints.evictions();
+        may
+    }
+
     /// The next IP identification between two addresses.
     //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
     //# The Identification must be different than that of any other fragmented packet sent recently*
@@ -880,7 +862,8 @@ impl Stack {
         let index = self.hash.hash_one((from, to)) as usize % count;
         let Some(next) = self.identifications.get_mut(index) else { return 0 };
         *next = next.wrapping_add(1);
-        *next
+        // Others that share the counter must not see from theirs where it stands.
+        next.wrapping_add(self.hash.hash_one((from, to, b"identification")) as u32)
     }
 }
 
@@ -895,4 +878,21 @@ fn admissible(mut config: InterfaceConfig) -> InterfaceConfig {
         config.addresses.retain(|own| own.address.is_ipv4());
     }
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_shares_a_counter_of_identifications_does_not_see_where_it_stands() {
+        let mut stack = Stack::new(Config::new([5; 32]));
+        let from: IpAddr = "10.0.0.1".parse().unwrap();
+        let to = |n: u32| IpAddr::V4((0x0a00_0100 + n).into());
+        let bucket = |stack: &Stack, n| stack.hash.hash_one((from, to(n))) as usize % 1024;
+        let other = (1..).find(|n| bucket(&stack, *n) == bucket(&stack, 0)).unwrap();
+        let [a, b, c] = [0, other, 0].map(|n| stack.identification(from, to(n)));
+        assert_eq!(c.wrapping_sub(a), 2, "those of one pair of addresses go up");
+        assert!(![a, c].iter().any(|known| b.abs_diff(*known) < 16));
+    }
 }

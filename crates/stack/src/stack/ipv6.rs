@@ -77,6 +77,7 @@ impl Stack {
         let below = Below {
             is_broadcast: below.is_broadcast || to_group,
             is_fragmented: chain.atomic,
+            is_about_groups: chain.alerts_of_groups,
             l4_start: below.l4_start + ipv6::HEADER_LEN + usize::from(chain.headers_len),
             ..below
         };
@@ -226,7 +227,7 @@ impl Stack {
         //# (f) Finally, in order to limit the bandwidth and forwarding costs incurred by
         //# originating ICMPv6 error messages, an IPv6 node MUST limit the rate of ICMPv6 error
         //# messages it originates.
-        if !self.unreachables.take(now) {
+        if !self.may_complain(now, to.into()) {
             self.counters.drop(DropReason::ReplyLimit);
             return false;
         }
@@ -472,6 +473,7 @@ impl Stack {
                     src,
                     dst,
                     hop_limit: ip.ttl,
+                    is_about_groups: below.is_about_groups,
                     code,
                 };
                 return self.on_ndp(now, &rx, kind, body);

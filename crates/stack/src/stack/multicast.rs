@@ -191,6 +191,10 @@ impl Stack {
             self.groups.on_report(rx.interface, group.into());
             return Ok(());
         }
+        // RFC 3810, section 6.2, as Linux.
+        if !rx.is_about_groups {
+            return Err(DropReason::NdpInvalid);
+        }
         let query = mld::parse_query(body).map_err(|_| DropReason::NdpInvalid)?;
         if !(query.group.is_unspecified() || query.group.is_multicast()) {
             return Err(DropReason::NdpInvalid);

@@ -47,6 +47,8 @@ pub(super) struct NdpRx {
     pub src: Ipv6Addr,
     pub dst: Ipv6Addr,
     pub hop_limit: u8,
+    /// It came with a router alert for MLD.
+    pub is_about_groups: bool,
     pub code: u8,
 }
 

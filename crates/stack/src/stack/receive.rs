@@ -48,6 +48,8 @@ pub(super) struct Below {
     pub gso_bytes: Option<u16>,
     /// It came in pieces, or with a header that says so.
     pub is_fragmented: bool,
+    /// A header asks routers to look at it, since it is about groups (RFC 2711).
+    pub is_about_groups: bool,
     /// Where layer 4 begins in the frame, as the vnet header counts.
     pub l4_start: usize,
 }
@@ -131,6 +133,7 @@ impl Stack {
             checksum: meta.checksum,
             gso_bytes: meta.gso_bytes,
             is_fragmented: false,
+            is_about_groups: false,
             l4_start: header.header_len(),
         };
         match header.ethertype {
@@ -293,7 +296,9 @@ impl Stack {
         payload: &[u8],
         within: u64,
     ) -> Result<Option<Whole>, DropReason> {
-        match self.reassembly.on_fragment(piece, payload)? {
+        let progress = self.reassembly.on_fragment(piece, payload);
+        self.counters.reassembly_evictions = self.reassembly.evictions();
+        match progress? {
             Progress::Waiting => Ok(None),
             Progress::Started(slot) => {
                 self.wheel.set(slot, Instant(now.0.saturating_add(within)));
@@ -532,7 +537,7 @@ impl Stack {
         rest: &[u8],
     ) -> bool {
         let mut head = [0; icmp::HEADER_LEN + ipv4::HEADER_LEN];
-        if !self.unreachables.take(now) || message.emit(&mut head).is_err() {
+        if !self.may_complain(now, ip.src) || message.emit(&mut head).is_err() {
             self.counters.drop(DropReason::ReplyLimit);
             return false;
         }

@@ -101,6 +101,12 @@ impl Hot {
 }
 
 impl Cold {
+    /// Of a slot that no connection uses.
+    pub fn vacant(options: SharedOptions) -> Self {
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        Self::new(nowhere, nowhere, options, 0)
+    }
+
     /// A connection's cold part before anything has happened.
     pub fn new(local: SocketAddr, remote: SocketAddr, options: SharedOptions, mtu: u16) -> Self {
         Self {

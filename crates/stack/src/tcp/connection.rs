@@ -378,10 +378,6 @@ pub struct Shared {
     pub counters: TcpCounters,
     /// Options as they were last set: the next connection's are nearly always the same.
     pub options: SharedOptions,
-    /// Challenge acknowledgements left in the current second (RFC 5961 section 7).
-    pub challenges_left: u32,
-    /// Which second.
-    pub challenge_second: u64,
 }
 
 /// One step's surroundings and its effects on the tables.

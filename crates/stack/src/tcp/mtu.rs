@@ -173,7 +173,7 @@ impl Connection<'_> {
         } else {
             let metrics = self.cold.options.path;
             let mtu = metrics.mtu_over(mtu);
-            self.on_path(step, PathMtu { link: mtu, path: mtu, metrics });
+            self.on_path(step, PathMtu { link: mtu, path: mtu, is_cut: false, metrics });
         }
     }
 
@@ -286,7 +286,10 @@ impl Connection<'_> {
         let may = search.probe.is_none()
             && high > search.low.saturating_add(NEAR)
             && hot.phase == Phase::Open
-            && self.cold.scoreboard.sacked_bytes() == 0;
+            && self.cold.scoreboard.sacked_bytes() == 0
+            // What is to be reported goes with every segment, and takes room (as Linux).
+            && self.cold.received.is_empty()
+            && self.cold.duplicate.is_none();
         if !may {
             return None;
         }

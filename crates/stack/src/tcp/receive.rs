@@ -1,32 +1,4 @@
 //! Segments that arrive for a connection: RFC 9293 section 3.10.7.3 and 3.10.7.4 in their order,
-//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
-//# In all other cases, where the SEQ-field does not match and is outside the window, the receiver
-//# MUST silently discard the segment.
-//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
-//# In all other cases the receiver MUST silently discard the segment.
-//= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
-//# In addition, a TCP receiver SHOULD send an immediate ACK when the incoming segment fills in all
-//# or part of a gap in the sequence space.
-//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
-//# The delayed ACK algorithm specified in [RFC1122] SHOULD be used by a TCP receiver.
-//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
-//# an ACK SHOULD be generated for at least every second full-sized segment
-//= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
-//# To provide feedback to senders recovering from losses, the receiver SHOULD send an immediate ACK
-//# when it receives a data segment that fills in all or part of a gap in the sequence space.
-//= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
-//# A TCP MUST NOT abort a TCP connection because any segment lacks an expected TSopt.
-//= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
-//# If a TSopt is received on a connection where TSopt was not negotiated in the initial three-way
-//# handshake, the TSopt MUST be ignored and the packet processed normally.
-//= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
-//# If the PAWS algorithm is used, the following processing MUST be performed on all incoming
-//# segments for a synchronized connection.
-//= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
-//# PAWS processing MUST take precedence over the regular TCP acceptability check
-//= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
-//# the timestamp MUST be checked only when a segment first arrives at the receiver, regardless of
-//# whether it is in sequence or it must be queued for later delivery.
 //! with the checks of RFC 5961 and 7323.
 
 use std::num::NonZeroU64;
@@ -58,8 +30,6 @@ const PART_MIN: usize = 512;
 /// At most one challenge acknowledgement of a connection in this time (Linux's
 /// tcp_invalid_ratelimit).
 const CHALLENGE_INTERVAL_MS: u32 = 500;
-/// Challenge acknowledgements of all connections in a second.
-const CHALLENGES_PER_SECOND: u32 = 1000;
 /// After this long without a segment an old timestamp proves nothing (RFC 7323 section 5.5).
 const TS_RECENT_LIFE_S: u32 = 24 * 86400;
 
@@ -92,7 +62,7 @@ impl Connection<'_> {
             TcpState::SynSent => return self.on_segment_syn_sent(step, segment, rx, sink),
             _ => {}
         }
-        let start = self.check(step, segment)?;
+        let Some(start) = self.check(step, segment)? else { return Ok(()) };
         self.hot.received_at = step.now.0;
         self.cold.keep_probes = 0;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
@@ -317,7 +287,7 @@ impl Connection<'_> {
     }
 
     /// Sequence number, reset, SYN: everything that comes before the acknowledgement. Yields the
-    /// receive offset of the first byte.
+    /// receive offset of the first byte; none where nothing of the segment remains to be looked at.
     //= https://www.rfc-editor.org/rfc/rfc5961#section-1.1
     //# The mitigations suggested in this document SHOULD be implemented in devices that regularly
     //# need to maintain TCP connections of the kind most vulnerable to the attacks described in
@@ -325,7 +295,11 @@ impl Connection<'_> {
     //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
     //# Instead, implementations SHOULD implement the following steps in place of those specified in
     //# [RFC0793] (as listed above).
-    fn check(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) -> Result<i64, DropReason> {
+    fn check(
+        &mut self,
+        step: &mut Step<'_>,
+        segment: &TcpSegment<'_>,
+    ) -> Result<Option<i64>, DropReason> {
         let header = &segment.header;
         let flags = header.flags;
         let start = self.hot.receive_offset(header.seq);
@@ -334,8 +308,21 @@ impl Connection<'_> {
             // The peer did not get our SYN and ACK.
             self.hot.syn_due = true;
             step.ready = true;
-            return Err(DropReason::TcpOutOfWindow);
+            return Ok(None);
         }
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+        //# A TCP MUST NOT abort a TCP connection because any segment lacks an expected TSopt.
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+        //# If a TSopt is received on a connection where TSopt was not negotiated in the initial three-way
+        //# handshake, the TSopt MUST be ignored and the packet processed normally.
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+        //# If the PAWS algorithm is used, the following processing MUST be performed on all incoming
+        //# segments for a synchronized connection.
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+        //# PAWS processing MUST take precedence over the regular TCP acceptability check
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+        //# the timestamp MUST be checked only when a segment first arrives at the receiver, regardless of
+        //# whether it is in sequence or it must be queued for later delivery.
         if let Some(timestamps) = segment.options.timestamps.filter(|_| self.hot.timestamps) {
             //= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
             //# R1)  If there is a Timestamps option in the arriving segment,
@@ -361,6 +348,11 @@ impl Connection<'_> {
         let is_beyond = end - i64::from(flags.fin()) > edge
             && (start > edge || self.hot.consumed < self.hot.readable());
         if is_old || start > edge || is_beyond {
+            //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+            //# In all other cases, where the SEQ-field does not match and is outside the window, the receiver
+            //# MUST silently discard the segment.
+            //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+            //# In all other cases the receiver MUST silently discard the segment.
             step.shared.counters.beyond_window += u64::from(!is_old);
             if !flags.rst() {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
@@ -372,7 +364,7 @@ impl Connection<'_> {
             return Err(DropReason::TcpOutOfWindow);
         }
         if flags.rst() {
-            return self.on_reset(step, start == next);
+            return self.on_reset(step, start == next).map(|()| None);
         }
         if flags.syn() {
             let crossing = self.hot.state == TcpState::SynReceived && start == -1;
@@ -380,7 +372,7 @@ impl Connection<'_> {
                 // The peer did not get our SYN and ACK.
                 self.hot.syn_due = true;
                 step.ready = true;
-                return Err(DropReason::TcpOutOfWindow);
+                return Ok(None);
             }
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
             //# if the SYN bit is set, irrespective of the sequence number, TCP endpoints MUST send
@@ -404,7 +396,7 @@ impl Connection<'_> {
             }
         }
         // From here on a SYN is the crossing one, whose number counts for nothing.
-        Ok(if flags.syn() { start + 1 } else { start })
+        Ok(Some(if flags.syn() { start + 1 } else { start }))
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
@@ -429,7 +421,7 @@ impl Connection<'_> {
     //# the incoming packet further.
     //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
     //# Upon receipt of a valid RST, the local TCP endpoint MUST terminate its connection.
-    fn on_reset(&mut self, step: &mut Step<'_>, exact: bool) -> Result<i64, DropReason> {
+    fn on_reset(&mut self, step: &mut Step<'_>, exact: bool) -> Result<(), DropReason> {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
         //# 2) If the RST bit is set and the sequence number exactly matches the
         //#    next expected sequence number (RCV.NXT), then TCP MUST reset the
@@ -449,25 +441,20 @@ impl Connection<'_> {
             _ => TcpError::Reset,
         };
         self.die(step, error);
-        // The segment has been used; nothing of it remains.
-        Err(DropReason::TcpClosed)
+        Ok(())
     }
 
-    /// A challenge acknowledgement, within the allowances.
+    /// A challenge acknowledgement, within the connection's allowance. There is none for all
+    /// connections together: who fills one up with a connection of his own sees whether others used
+    /// it, and so guesses their numbers (CVE-2016-5696; Linux has none since 6.0).
     //= https://www.rfc-editor.org/rfc/rfc5961#section-7
     //# In order to alleviate multiple RSTs/SYNs from triggering multiple
     //# challenge ACKs, an ACK throttling mechanism is suggested as follows:
     pub fn challenge(&mut self, step: &mut Step<'_>) {
-        let second = step.now.0 / SECOND;
-        if second != step.shared.challenge_second {
-            step.shared.challenge_second = second;
-            step.shared.challenges_left = CHALLENGES_PER_SECOND;
-        }
-        if !self.may_answer_invalid(step) || step.shared.challenges_left == 0 {
+        if !self.may_answer_invalid(step) {
             step.shared.counters.challenges_limited += 1;
             return;
         }
-        step.shared.challenges_left -= 1;
         step.shared.counters.challenge_acks += 1;
         self.owe_ack(step);
     }
@@ -765,6 +752,10 @@ impl Connection<'_> {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
     //# An ACK SHOULD be generated for at least every second full-sized segment or 2*RMSS bytes of
     //# new data
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+    //# The delayed ACK algorithm specified in [RFC1122] SHOULD be used by a TCP receiver.
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+    //# an ACK SHOULD be generated for at least every second full-sized segment
     fn schedule_ack(&mut self, step: &mut Step<'_>, had_gap: bool) {
         let hot = &mut *self.hot;
         let unacked = hot.rcv_nxt - hot.rcv_acked;
@@ -774,6 +765,12 @@ impl Connection<'_> {
         //# application consumes new data
         let second_segment = unacked > u64::from(hot.rcv_mss);
         let quick = hot.quick > 0 && !hot.interactive || self.cold.options.path.quickack;
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+        //# In addition, a TCP receiver SHOULD send an immediate ACK when the incoming segment fills in all
+        //# or part of a gap in the sequence space.
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-4.2
+        //# To provide feedback to senders recovering from losses, the receiver SHOULD send an immediate ACK
+        //# when it receives a data segment that fills in all or part of a gap in the sequence space.
         if had_gap || ((second_segment || quick) && !self.awaits_reading()) {
             self.owe_ack(step);
         } else if self.hot.ack_at == NEVER {

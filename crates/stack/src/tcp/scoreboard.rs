@@ -657,18 +657,6 @@ mod tests {
     }
 
     #[test]
-    fn of_a_burst_in_segments_that_were_short_enough_nothing_is_lost() {
-        let mut board = Scoreboard::default();
-        board.on_sent(0, 4000, 5, Snapshot::default(), 1000);
-        assert!(!board.lose_longer_than(1000));
-        assert!(board.lose_longer_than(999));
-        assert_eq!((board.lost_bytes(), board.found_lost_bytes()), (4000, 4000));
-        let mut board = Scoreboard::default();
-        board.on_sent(0, 700, 5, Snapshot::default(), 1000);
-        assert!(!board.lose_longer_than(800), "its last segment is a short one");
-    }
-
-    #[test]
     fn a_full_list_takes_what_is_sent_and_refuses_to_be_parted() {
         let mut board = Scoreboard::default();
         for i in 0..PIECES_MAX as u64 + 100 {

@@ -91,8 +91,6 @@ impl Tcp {
                 servers: Servers::new(limits.fast_open_servers),
                 counters: TcpCounters::default(),
                 options: SharedOptions::default(),
-                challenges_left: 0,
-                challenge_second: NEVER,
             },
             hot: Vec::with_capacity(connections_max as usize),
             cold: Vec::with_capacity(connections_max as usize),
@@ -317,7 +315,10 @@ impl Tcp {
             if let Some(mtu) = mtu {
                 connection.on_path(step, mtu);
             }
-            let segment = connection.emit(step, header);
+            let mut segment = connection.emit(step, header);
+            if let (Some(segment), true) = (&mut segment, mtu.is_some_and(|mtu| mtu.is_cut)) {
+                segment.dont_fragment &= !connection.cold.options.heeds_routers();
+            }
             if connection.has_something_to_send(now) {
                 step.ready = true;
             } else {
@@ -646,8 +647,7 @@ impl Tcp {
         }
         let index = self.hot.len() as u32;
         self.hot.push(Hot::vacant());
-        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        self.cold.push(Cold::new(nowhere, nowhere, self.shared.options.clone(), 0));
+        self.cold.push(Cold::vacant(self.shared.options.clone()));
         Some(index)
     }
 
@@ -691,10 +691,8 @@ impl Tcp {
             ..Hot::vacant()
         };
         if let Some(cold) = self.cold.get_mut(index as usize) {
-            cold.scoreboard = Default::default();
-            cold.received = Default::default();
-            (cold.undo, cold.search, cold.pacer, cold.rate) = (None, None, None, None);
-            cold.set_key(None);
+            // Nothing that it had behind pointers waits for the slot to be used again.
+            *cold = Cold::vacant(self.shared.options.clone());
         }
         self.wheel.cancel(index);
         self.free.push(index);

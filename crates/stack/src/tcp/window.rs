@@ -156,10 +156,8 @@ impl Connection<'_> {
         if !options.recv_tunes {
             return;
         }
-        let twice = 2 * u64::from(space);
-        let growth = twice * u64::from(space - before) / u64::from(before);
         let beyond = self.highest().saturating_sub(self.hot.rcv_nxt);
-        let window = (twice + 2 * growth + beyond).min(options.recv_limit.into());
+        let window = window_for(space, before, beyond, options.recv_limit);
         let memory = memory_of(window, self.hot.rcv_ratio);
         if memory > self.hot.rcv_memory {
             self.hot.rcv_memory = memory;
@@ -345,6 +343,16 @@ pub fn is_window_used(hot: &Hot, cold: &Cold) -> bool {
     u64::from(clamp(hot, cold)).saturating_sub(unread) <= u64::from(hot.rcv_mss)
 }
 
+/// The window for a program that reads `space` bytes in a round trip, after `before` in an earlier
+/// one, while `beyond` bytes wait for others; `limit` at most.
+fn window_for(space: u32, before: u32, beyond: u64, limit: u32) -> u64 {
+    // The peer's timestamps say how long a round trip is: what is read in one has no bound.
+    let twice = 2 * u128::from(space);
+    let growth = twice * u128::from(space - before) / u128::from(before.max(1));
+    let window = twice + 2 * growth + u128::from(beyond);
+    window.min(limit.into()) as u64
+}
+
 /// Receive memory for a window of so many bytes.
 pub fn memory_of(window: u64, ratio: u8) -> u32 {
     u32::try_from(window * 256 / u64::from(ratio.max(1))).unwrap_or(u32::MAX)
@@ -389,4 +397,16 @@ fn true_size(len: u64) -> u64 {
     let piece =
         if piece <= PAGE { piece.next_power_of_two() } else { piece.next_multiple_of(PAGE) };
     piece + DESCRIPTION
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_read_in_a_round_trip_the_window_stays_within_its_limit() {
+        assert_eq!(window_for(u32::MAX, 1, u64::MAX, 6 << 20), 6 << 20);
+        assert_eq!(window_for(3_100_000_000, 14600, 0, u32::MAX), u64::from(u32::MAX));
+        assert_eq!(window_for(20_000, 10_000, 5, u32::MAX), 40_000 + 2 * 40_000 + 5);
+    }
 }

@@ -1,21 +1,4 @@
 //! The extension headers of a packet (RFC 8200, section 4): walked once from front to back,
-//= https://www.rfc-editor.org/rfc/rfc8200#section-4.4
-//# If, while processing a received packet, a node encounters a Routing header with an unrecognized
-//# Routing Type value, the required behavior of the node depends on the value of the Segments Left
-//# field, as follows:
-//= https://www.rfc-editor.org/rfc/rfc8200#section-4.4
-//# If Segments Left is zero, the node must ignore the Routing header and proceed to process the
-//# next header in the packet, whose type is identified by the Next Header field in the Routing
-//# header.
-//= https://www.rfc-editor.org/rfc/rfc8200#section-4
-//# The Hop-by-Hop Options header, when present, must immediately follow the IPv6 header.
-//= https://www.rfc-editor.org/rfc/rfc8200#section-4
-//# The same action should be taken if a node encounters a Next Header value of zero in any header
-//# other than an IPv6 header.
-//= https://www.rfc-editor.org/rfc/rfc8200#section-4.1
-//# IPv6 nodes must accept and attempt to process extension headers in any order and occurring any
-//# number of times in the same packet, except for the Hop-by-Hop Options header, which is
-//# restricted to appear immediately after an IPv6 header only.
 //! within the packet's bounds and a bound on their number.
 
 use crate::ipv4::Protocol;
@@ -98,8 +81,9 @@ pub struct Chain<'a> {
     pub fragment: Option<Fragment>,
     /// There was a fragment header, although it says that this is all (RFC 6946).
     pub atomic: bool,
-    /// A hop-by-hop header asks routers to look (RFC 2711); MLD comes with it.
-    pub router_alert: bool,
+    /// A hop-by-hop header asks routers to look, since the packet is about groups (RFC 2711): all
+    /// of MLD comes with it.
+    pub alerts_of_groups: bool,
     /// What follows the headers.
     pub payload: &'a [u8],
 }
@@ -142,7 +126,7 @@ fn option_problem(kind: u8, pointer: usize) -> Result<(), Unreadable> {
 }
 
 /// Reads the options of a hop-by-hop or destination options header that lies `at` bytes into
-/// the packet; whether one is a router alert.
+/// the packet; whether one is a router alert for MLD.
 //= https://www.rfc-editor.org/rfc/rfc8200#section-4.2
 //# The sequence of options within a header must be processed strictly in the order they appear in
 //# the header; a receiver must not, for example, scan through the header looking for a particular
@@ -151,7 +135,7 @@ fn option_problem(kind: u8, pointer: usize) -> Result<(), Unreadable> {
 //# These padding options must be recognized by all IPv6 implementations:
 fn options(header: &[u8], at: usize) -> Result<bool, Unreadable> {
     let short = Unreadable::Malformed(Malformed::Length);
-    let mut router_alert = false;
+    let mut alerts_of_groups = false;
     let mut next = 2;
     while let Some(&kind) = header.get(next) {
         if kind == PAD_1 {
@@ -165,12 +149,12 @@ fn options(header: &[u8], at: usize) -> Result<bool, Unreadable> {
         }
         match kind {
             PAD_N => {}
-            ROUTER_ALERT => router_alert = true,
+            ROUTER_ALERT => alerts_of_groups |= header.get(next + 2..end) == Some(&[0, 0]),
             _ => option_problem(kind, at + next)?,
         }
         next = end;
     }
-    Ok(router_alert)
+    Ok(alerts_of_groups)
 }
 
 /// Walks the headers behind the fixed one, of which `first` names the first and `payload` is
@@ -186,7 +170,7 @@ pub fn walk(first: Protocol, payload: &[u8], skipped: usize) -> Result<Chain<'_>
             headers_len: 0,
             fragment: None,
             atomic: false,
-            router_alert: false,
+            alerts_of_groups: false,
             payload,
         });
     }
@@ -206,7 +190,11 @@ fn walk_headers(first: Protocol, payload: &[u8], skipped: usize) -> Result<Chain
     let (mut protocol, mut rest) = (first, payload);
     // Where the byte lies that names `protocol`, and where `rest` begins, from the packet's start.
     let (mut named_at, mut at) = (6, HEADER_LEN + skipped);
-    let (mut router_alert, mut atomic) = (false, false);
+    let (mut alerts_of_groups, mut atomic) = (false, false);
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.1
+    //# IPv6 nodes must accept and attempt to process extension headers in any order and occurring any
+    //# number of times in the same packet, except for the Hop-by-Hop Options header, which is
+    //# restricted to appear immediately after an IPv6 header only.
     for count in 0..=HEADERS_MAX {
         let headers_len = (payload.len() - rest.len()) as u16;
         let chain = |protocol, named_at: usize, fragment| Chain {
@@ -215,7 +203,7 @@ fn walk_headers(first: Protocol, payload: &[u8], skipped: usize) -> Result<Chain
             headers_len,
             fragment,
             atomic,
-            router_alert,
+            alerts_of_groups,
             payload: rest,
         };
         if is_upper(protocol) {
@@ -257,16 +245,29 @@ fn walk_headers(first: Protocol, payload: &[u8], skipped: usize) -> Result<Chain
             //# any order and occurring any number of times in the same packet,
             //# except for the Hop-by-Hop Options header, which is restricted to
             //# appear immediately after an IPv6 header only.
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-4
+            //# The Hop-by-Hop Options header, when present, must immediately follow the IPv6 header.
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-4
+            //# The same action should be taken if a node encounters a Next Header value of zero in any header
+            //# other than an IPv6 header.
             HOP_BY_HOP if count > 0 || skipped > 0 => {
                 let code = UNRECOGNIZED_NEXT_HEADER;
                 let pointer = named_at as u32;
                 return Err(Unreadable::Problem { code, pointer, even_multicast: false });
             }
-            HOP_BY_HOP => router_alert = options(header, at)?,
+            HOP_BY_HOP => alerts_of_groups = options(header, at)?,
             DESTINATION => {
                 options(header, at)?;
             }
             _ => {
+                //= https://www.rfc-editor.org/rfc/rfc8200#section-4.4
+                //# If, while processing a received packet, a node encounters a Routing header with an unrecognized
+                //# Routing Type value, the required behavior of the node depends on the value of the Segments Left
+                //# field, as follows:
+                //= https://www.rfc-editor.org/rfc/rfc8200#section-4.4
+                //# If Segments Left is zero, the node must ignore the Routing header and proceed to process the
+                //# next header in the packet, whose type is identified by the Next Header field in the Routing
+                //# header.
                 //= https://www.rfc-editor.org/rfc/rfc8200#section-4.4
                 //# If Segments Left is non-zero, the node must discard the packet and
                 //# send an ICMP Parameter Problem, Code 0, message to the packet's
@@ -342,7 +343,7 @@ mod tests {
         assert_eq!((chain.protocol, chain.headers_len), (Protocol::TCP, headers_len));
         assert_eq!((chain.payload, chain.fragment), (&b"segment"[..], None));
         assert_eq!(usize::from(chain.named_at), HEADER_LEN + usize::from(headers_len) - 8);
-        assert!(chain.router_alert);
+        assert!(chain.alerts_of_groups);
     }
 
     #[test]

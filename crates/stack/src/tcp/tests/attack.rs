@@ -44,7 +44,7 @@ fn a_reset_outside_the_window_is_dropped_silently() {
 #[test]
 fn an_exact_reset_ends_the_connection() {
     let mut peer = Peer::established();
-    peer.send("R 1:1");
+    peer.send_taken("R 1:1");
     peer.state(TcpState::Closed);
     assert_eq!(peer.levels().error, Some(TcpError::Reset));
 }

@@ -8,6 +8,13 @@ fn options() -> TcpOptions {
     TcpOptions::default()
 }
 
+#[test]
+fn a_repeated_syn_is_answered_again_and_is_no_drop() {
+    let mut peer = Peer::syn_received(PLAIN, TcpOptions::default());
+    peer.send_taken("S 0:0");
+    assert!(peer.sent().starts_with("S. 0:0 ack 1"));
+}
+
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.2
 //= type=test
 //# <SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK>

@@ -4,6 +4,8 @@ use super::pair::*;
 use super::peer::*;
 use crate::api::*;
 use crate::drops::DropReason;
+use crate::tcp::rate::Snapshot;
+use crate::tcp::scoreboard::Scoreboard;
 use crate::tcp::{IcmpError, MtuProbing};
 
 /// Full Ethernet segments.
@@ -41,6 +43,12 @@ fn a_router_that_does_not_say_its_mtu_makes_segments_a_plateau_smaller() {
 //= type=test
 //# Subsequent segments, when transmitted for the first time, should be no larger than allowed by
 //# the Path MTU.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+//= type=test
+//# The maximum size of a segment that a TCP endpoint really sends, the "effective send MSS", MUST
+//# be the smaller (MUST-16) of the send MSS (that reflects the available reassembly buffer size at
+//# the remote host, the EMTU_R [19]) and the largest transmission size permitted by the IP layer
+//# (EMTU_S [19]):
 #[test]
 fn a_connection_follows_what_others_have_learnt_and_when_it_is_forgotten() {
     let mut peer = Peer::established_with(ETHERNET, TcpOptions::default());
@@ -138,6 +146,34 @@ fn a_path_that_swallows_large_packets_is_found_out_and_filled() {
         assert!((limit - 16..=limit).contains(&mss), "{mss} of {limit}");
         let counters = net.hosts[0].tcp.counters();
         assert!((2..20).contains(&counters.path_mtu_probes), "{}", counters.path_mtu_probes);
+    }
+}
+
+#[test]
+fn of_a_burst_in_segments_that_were_short_enough_nothing_is_lost() {
+    let mut board = Scoreboard::default();
+    board.on_sent(0, 4000, 5, Snapshot::default(), 1000);
+    assert!(!board.lose_longer_than(1000));
+    assert!(board.lose_longer_than(999));
+    assert_eq!((board.lost_bytes(), board.found_lost_bytes()), (4000, 4000));
+    let mut board = Scoreboard::default();
+    board.on_sent(0, 700, 5, Snapshot::default(), 1000);
+    assert!(!board.lose_longer_than(800), "its last segment is a short one");
+}
+
+#[test]
+fn a_probe_waits_until_nothing_is_to_be_reported() {
+    for reports in [false, true] {
+        let mut peer = Peer::established_with(ETHERNET, TcpOptions::default());
+        let (now, index) = (peer.now, peer.id.index);
+        peer.host.tcp.with(now, index, |connection, _| connection.search_always(now, 512, true));
+        if reports {
+            // The block takes the room that the probe would be too long by.
+            peer.send(". 501:601 ack 1");
+        }
+        peer.write(20_000);
+        peer.sent();
+        assert_eq!(peer.host.tcp.counters().path_mtu_probes, u64::from(!reports));
     }
 }
 

@@ -293,6 +293,12 @@ impl Peer {
         assert_eq!(self.try_send(line), Err(reason));
     }
 
+    /// Sends a line that must not count as a drop.
+    #[track_caller]
+    pub fn send_taken(&mut self, line: &str) {
+        assert_eq!(self.try_send(line), Ok(()));
+    }
+
     #[track_caller]
     fn try_send(&mut self, line: &str) -> Result<(), DropReason> {
         let (tos, line) = match line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
