@@ -10,7 +10,7 @@ use crate::claims::places;
 use crate::control::exchange::{Answer, SessionKey};
 use crate::endpoint::{Role, Stream};
 use crate::errno;
-use crate::linger::Orphan;
+use crate::linger::{Orphan, is_there};
 use crate::sessions::Holder;
 use crate::worker::{Activity, DOORBELL_BATCH, Worker};
 
@@ -114,13 +114,15 @@ impl Worker {
         let _ = self.stack.tcp_written(now, id, stream.send.list.end());
         // As the kernel's tcp_max_orphans: else a program that closes and never waits could take
         // the sockets of all others.
-        let crowded = self.sessions.peek(place).is_some_and(|session| {
-            session.orphan_count() >= session.region.geometry().endpoint_capacity as usize
-        });
+        let crowded = !abort
+            && self.sessions.peek(place).is_some_and(|session| {
+                session.orphan_count() >= session.region.geometry().endpoint_capacity as usize
+            });
         if crowded {
             self.counters.orphans_reset.increment();
         }
-        if abort || crowded || stream.send.is_cut {
+        let gives_way = crowded && !self.end_stuck_orphan(place);
+        if abort || gives_way || stream.send.is_cut {
             let _ = self.stack.tcp_abort(now, id);
         }
         let _ = self.stack.tcp_close(now, id);
@@ -132,12 +134,21 @@ impl Worker {
         }
     }
 
+    /// Ends a closed connection that gets nowhere, so that another has its place: peers that shut their
+    /// windows would otherwise take the last data of all others. `false`: none was found.
+    fn end_stuck_orphan(&mut self, place: u32) -> bool {
+        let stack = &self.stack;
+        let session = self.sessions.at(place);
+        let found = session.and_then(|one| one.oldest_orphan(|id| stack.tcp_gets_nowhere(id)));
+        let Some((orphan, id)) = found else { return false };
+        let _ = self.stack.tcp_abort(self.now, id);
+        self.bury(place, orphan);
+        true
+    }
+
     /// Whether `id` is the connection in an orphan's place.
     pub(crate) fn is_orphan(&self, place: u32, orphan: u32, id: SocketId) -> bool {
-        let session = self.sessions.peek(place);
-        session
-            .and_then(|session| session.orphans.get(orphan as usize)?.as_ref())
-            .is_some_and(|of| of.id == id)
+        self.sessions.peek(place).is_some_and(|session| is_there(&session.orphans, orphan, id))
     }
 
     /// An orphan has ended; the last one of a dead program takes the session with it.

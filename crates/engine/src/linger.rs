@@ -6,6 +6,9 @@ use stack::api::SocketId;
 use crate::session::Session;
 use crate::spans::SpanList;
 
+/// Orphans that are looked at for one that gets nowhere.
+const LOOKS: usize = 8;
+
 /// A closed connection that still delivers.
 #[derive(Debug)]
 pub struct Orphan {
@@ -18,6 +21,40 @@ pub struct Orphan {
 impl Session {
     /// Takes charge of a closed connection; returns its place.
     pub fn adopt(&mut self, orphan: Orphan) -> u32 {
+        let id = orphan.id;
+        let place = self.place_orphan(orphan);
+        // Most have ended since they came here.
+        if self.orphans_by_age.len() > 2 * self.orphans.len() {
+            let orphans = &self.orphans;
+            self.orphans_by_age.retain(|&(place, id)| is_there(orphans, place, id));
+        }
+        self.orphans_by_age.push_back((place, id));
+        place
+    }
+
+    /// One that gets nowhere, the oldest, if it is among the first few. Those before it are looked at
+    /// last from now on.
+    pub fn oldest_orphan(
+        &mut self,
+        gets_nowhere: impl Fn(SocketId) -> bool,
+    ) -> Option<(u32, SocketId)> {
+        let mut looks = 0;
+        while looks < LOOKS
+            && let Some((place, id)) = self.orphans_by_age.pop_front()
+        {
+            if !is_there(&self.orphans, place, id) {
+                continue;
+            }
+            if gets_nowhere(id) {
+                return Some((place, id));
+            }
+            self.orphans_by_age.push_back((place, id));
+            looks += 1;
+        }
+        None
+    }
+
+    fn place_orphan(&mut self, orphan: Orphan) -> u32 {
         match self.free_orphans.pop() {
             Some(place) => {
                 if let Some(slot) = self.orphans.get_mut(place as usize) {
@@ -53,4 +90,9 @@ impl Session {
     pub fn orphan_count(&self) -> usize {
         self.orphans.len() - self.free_orphans.len()
     }
+}
+
+/// Whether `id` is the connection in an orphan's place.
+pub fn is_there(orphans: &[Option<Orphan>], place: u32, id: SocketId) -> bool {
+    orphans.get(place as usize).and_then(Option::as_ref).is_some_and(|orphan| orphan.id == id)
 }

@@ -1,7 +1,7 @@
 //! A program's attachment: its region, lanes, buffers and endpoints, as the engine keeps them
 //! privately.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use shm::control::Geometry;
 use shm::engine_side::EngineEndpoint;
 use shm::region::Region;
+use stack::api::SocketId;
 
 use crate::config::Limits;
 use crate::control::exchange::SessionKey;
@@ -135,6 +136,8 @@ pub struct Session {
     pub orphans: Vec<Option<Orphan>>,
     /// Free places in `orphans`.
     pub free_orphans: Vec<u32>,
+    /// Their places and connections, the oldest in front; some have ended.
+    pub orphans_by_age: VecDeque<(u32, SocketId)>,
     /// Local addresses authorized for one connect each.
     pub tokens: BTreeMap<u32, SocketAddr>,
     /// The next token.
@@ -208,6 +211,7 @@ impl Session {
             unswept: Vec::new(),
             orphans: Vec::new(),
             free_orphans: Vec::new(),
+            orphans_by_age: VecDeque::new(),
             tokens: BTreeMap::new(),
             next_token: 1,
             dying_since: None,

@@ -73,6 +73,36 @@ fn closed_connections_that_still_deliver_are_bounded() {
     assert_eq!(net.a.counters.orphans_reset.read(), 5);
 }
 
+/// Peers that took nothing more kept their places, and the newcomers' data was lost for it.
+#[test]
+fn closed_connections_that_get_nowhere_give_way_to_those_that_may() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    let mut close_unheard = |net: &mut Net, said: &[u8]| {
+        net.link.set_up(true);
+        let (near, far) = net.connected(&a, &b, listener, 80);
+        net.link.set_up(false);
+        assert_eq!(a.write(near, said), said.len());
+        assert_eq!(net.ask(false, &a, Request::Close { endpoint: near }), Reply::Done);
+        far
+    };
+    for _ in 0..limits.endpoints {
+        let far = close_unheard(&mut net, b"never delivered");
+        net.ask(true, &b, Request::Abort { endpoint: far });
+    }
+    assert_eq!(net.a.counters.orphans_reset.read(), 0);
+    // The first timeouts.
+    net.pass(300_000_000);
+    let far = close_unheard(&mut net, b"delivered");
+    assert_eq!(net.a.counters.orphans_reset.read(), 1);
+    net.link.set_up(true);
+    net.pass(2_000_000_000);
+    assert_eq!(b.read(far, 100), b"delivered");
+    net.a.worker.check_conservation().unwrap();
+}
+
 #[test]
 fn many_sockets_waiting_for_a_neighbour_are_given_up_together() {
     let limits = small();
