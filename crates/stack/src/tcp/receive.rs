@@ -344,7 +344,9 @@ impl Connection<'_> {
         // to the edge itself, so that acknowledgements on old or probing segments count.
         let is_old = end < self.hot.rcv_acked.cast_signed();
         // As Linux: what begins within the window and ends beyond it is taken whole, as long as
-        // there is nothing unread.
+        // there is nothing unread. Otherwise nothing of it counts, also not its acknowledgement, urgent
+        // pointer or reset, of which RFC 9293 would make an exception where the window is shut: only
+        // those that come without data beyond it are heeded then (tried with Linux 6.18).
         let is_beyond = end - i64::from(flags.fin()) > edge
             && (start > edge || self.hot.consumed < self.hot.readable());
         if is_old || start > edge || is_beyond {

@@ -320,12 +320,8 @@ fn the_window_closes_as_data_waits_and_never_shrinks() {
     assert_eq!(peer.window(), 240);
 }
 
-/// Receiver's silly window syndrome avoidance, RFC 9293 section 3.8.6.2.2.
-//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
-//= type=test
-//# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
-#[test]
-fn a_closed_window_opens_when_it_can_double() {
+/// A connection whose window is shut by what waits to be read.
+fn shut() -> Peer {
     let mut peer = Peer::established();
     for i in 0..64 {
         let at = 1 + i * 1000;
@@ -334,6 +330,45 @@ fn a_closed_window_opens_when_it_can_double() {
     peer.send("P. 64001:64241 ack 1");
     peer.sent();
     assert_eq!(peer.window(), 0);
+    peer
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.4
+//= type=test
+//# A TCP receiver MUST process the RST and URG fields of all incoming segments, even when the
+//# receive window is zero (MUST-66).
+#[test]
+fn a_shut_window_takes_acknowledgements_urgent_pointers_and_resets() {
+    let mut peer = shut();
+    peer.write(100);
+    peer.expect("P. 1:101 ack 64241");
+    peer.send(". 64241:64241 ack 101");
+    assert_eq!(peer.levels().acked, 100);
+    peer.send("U. 64241:64241 ack 101 urg 5");
+    assert_eq!(peer.levels().urgent.map(|urgent| urgent.end()), Some(64_245));
+    peer.send("R. 64241:64241 ack 101");
+    assert_eq!(peer.levels().error, Some(TcpError::Reset));
+}
+
+/// As Linux 6.18 does, where RFC 9293 would have them heeded.
+#[test]
+fn data_beyond_a_shut_window_takes_its_acknowledgement_with_it() {
+    let mut peer = shut();
+    peer.write(100);
+    peer.expect("P. 1:101 ack 64241");
+    peer.send_refused("U. 64241:64242 ack 101 urg 1", DropReason::TcpOutOfWindow);
+    peer.expect(". 101:101 ack 64241");
+    assert_eq!(peer.levels().acked, 0);
+    assert!(peer.levels().urgent.is_none());
+}
+
+/// Receiver's silly window syndrome avoidance, RFC 9293 section 3.8.6.2.2.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
+//= type=test
+//# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
+#[test]
+fn a_closed_window_opens_when_it_can_double() {
+    let mut peer = shut();
     // A probe of the closed window.
     peer.send_refused(". 64241:64242 ack 1", DropReason::TcpOutOfWindow);
     peer.expect(". 1:1 ack 64241");
