@@ -507,6 +507,12 @@ impl Worker {
             let is_sent = option == OptionName::SentEnd;
             return Ok(Reply::Value(if is_sent { levels.sent } else { levels.acked_all }));
         }
+        if matches!(option, OptionName::ModelRate | OptionName::ModelState) {
+            let id = self.stream_id(place, index)?;
+            let model = self.stack.tcp_model(id).map_err(errno::of_request)?;
+            let is_rate = option == OptionName::ModelRate;
+            return Ok(Reply::Value(if is_rate { model.rate } else { model.state }));
+        }
         if option == OptionName::SendEdge {
             let id = self.stream_id(place, index)?;
             let (edge, is_parted) =
@@ -760,6 +766,8 @@ fn apply(
         | OptionName::SentEnd
         | OptionName::AckedEnd
         | OptionName::SendEdge
+        | OptionName::ModelRate
+        | OptionName::ModelState
         | OptionName::ReceiveStamps
         | OptionName::ReceiveErrors
         | OptionName::ReceiveErrors6
@@ -874,6 +882,8 @@ fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Errno> {
         | OptionName::SentEnd
         | OptionName::AckedEnd
         | OptionName::SendEdge
+        | OptionName::ModelRate
+        | OptionName::ModelState
         | OptionName::ReceiveStamps
         | OptionName::Quickack
         | OptionName::ReceiveErrors

@@ -292,6 +292,11 @@ option_names! {
     SendEdge = 38,
     /// TCP_RTO_MAX_MS.
     RetransmitTimeoutMax = 39,
+    /// The rate, or the marks, that the congestion control knows of (`TcpModel::rate` of the stack);
+    /// only to be asked for.
+    ModelRate = 44,
+    /// What else it knows (`TcpModel::state`); only to be asked for.
+    ModelState = 45,
     /// IP_RECVERR of a datagram endpoint.
     ReceiveErrors = 40,
     /// IPV6_RECVERR of a datagram endpoint.
@@ -329,7 +334,12 @@ impl OptionName {
             Self::MtuDiscover => (0..=5).contains(&number),
             Self::SynRetries => (1..=127).contains(&number),
             Self::WindowClamp => number != 0,
-            Self::PathMtu | Self::SentEnd | Self::AckedEnd | Self::SendEdge => false,
+            Self::PathMtu
+            | Self::SentEnd
+            | Self::AckedEnd
+            | Self::SendEdge
+            | Self::ModelRate
+            | Self::ModelState => false,
             Self::FastOpen => number >= 0,
             Self::FastOpenNoCookie => matches!(number, 0 | 1),
             Self::Nodelay

@@ -40,7 +40,7 @@ use crate::reassembly::Reassembly;
 use crate::route::Routes;
 use crate::tcp::Stamp;
 use crate::tcp::{
-    Accepted, FastOpenKeys, Tcp, TcpCounts, TcpInfo, TcpProgress, TcpRates, TcpSettings,
+    Accepted, FastOpenKeys, Tcp, TcpCounts, TcpInfo, TcpModel, TcpProgress, TcpRates, TcpSettings,
 };
 use crate::timer::Wheel;
 use crate::udp::Udp;
@@ -562,6 +562,11 @@ impl Stack {
     /// Rates and amounts of a connection.
     pub fn tcp_rates(&self, now: Instant, id: SocketId) -> Result<TcpRates, RequestError> {
         self.tcp.rates(now, id)
+    }
+
+    /// What a connection's congestion control knows of the path.
+    pub fn tcp_model(&self, id: SocketId) -> Result<TcpModel, RequestError> {
+        self.tcp.model(id)
     }
 
     /// What was counted of a connection.

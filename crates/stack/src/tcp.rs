@@ -63,7 +63,7 @@ pub use counters::TcpCounters;
 pub use ecn::EcnMode;
 pub use fast_open::FastOpenKeys;
 pub use progress::TcpProgress;
-pub use rates::TcpRates;
+pub use rates::{TcpModel, TcpRates};
 pub use settings::{MtuProbing, TcpSettings};
 pub use signing::{KEY_BYTES_MAX, KEYS_MAX, SigningKey};
 pub use stamps::{ACKED, SCHEDULED, SENT, Stamp};

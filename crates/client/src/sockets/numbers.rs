@@ -15,6 +15,10 @@ const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
 /// What an acknowledgement waits at first (TCP_ATO_MIN), microseconds.
 const ACK_DELAY_US: u32 = 40_000;
 
+/// Codes of [`OptionName::Congestion`].
+const DCTCP: u64 = 2;
+const BBR: u64 = 3;
+
 /// TCP_SYN_SENT, and TCPI_OPT_TIMESTAMPS.
 const SYN_SENT: u8 = 2;
 const TIMESTAMPS: u8 = 1;
@@ -113,6 +117,29 @@ pub(super) fn statistics(endpoint: &Endpoint, stamp: &Stamp) -> Result<Vec<u8>, 
 }
 
 impl Sockets {
+    /// `union tcp_cc_info` (linux/inet_diag.h): `struct tcp_bbr_info`, `struct tcp_dctcp_info`, or nothing,
+    /// as CUBIC and Reno in the kernel.
+    pub(super) fn congestion_info(connection: &Connection, out: &mut [u8]) -> Result<usize, Errno> {
+        let endpoint = &connection.endpoint;
+        let kind = endpoint.option(OptionName::Congestion)?;
+        if kind != DCTCP && kind != BBR {
+            return Ok(0);
+        }
+        let rate = endpoint.option(OptionName::ModelRate)?;
+        let state = endpoint.option(OptionName::ModelState)?;
+        let (low, high) = (rate as u32, (rate >> 32) as u32);
+        let known = state as u32;
+        let words: &[u32] = if kind == BBR {
+            &[low, high, known, u32::from((state >> 32) as u16), u32::from((state >> 48) as u16)]
+        } else {
+            // Two numbers of 16 bits: whether it acts, and whether what came last was marked.
+            let (is_marked, acts) = ((state >> 32) as u32 & 1, (state >> 33) as u32 & 1);
+            &[u32::from_ne_bytes(halves(acts as u16, is_marked as u16)), known, low, high]
+        };
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        Ok(put(out, &bytes))
+    }
+
     /// `struct tcp_info`. Offsets are those of linux/tcp.h, which never change. What the engine does not
     /// count is zero: docs/sockets.md names it.
     pub(super) fn tcp_info(
@@ -204,4 +231,10 @@ impl Sockets {
         }
         Ok(put(out, &value))
     }
+}
+
+/// Two numbers of 16 bits beside each other in memory.
+fn halves(first: u16, second: u16) -> [u8; 4] {
+    let ([a, b], [c, d]) = (first.to_ne_bytes(), second.to_ne_bytes());
+    [a, b, c, d]
 }

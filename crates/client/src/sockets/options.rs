@@ -571,8 +571,7 @@ impl Sockets {
                 socket.remembered(level, name).unwrap_or_else(|| usual(level, name))
             }
             (TCP, libc::TCP_INFO) => return self.tcp_info((socket, connection), out),
-            // CUBIC and Reno say nothing, as in the kernel.
-            (TCP, libc::TCP_CC_INFO) => return Ok(0),
+            (TCP, libc::TCP_CC_INFO) => return Self::congestion_info(connection, out),
             (SOCKET, libc::SO_MEMINFO) => return Ok(put(out, &memory_info(socket, connection)?)),
             (TCP, libc::TCP_MAXSEG) => i32::from(connection.endpoint.info()?.mss_bytes),
             (TCP, libc::TCP_CONGESTION) => {

@@ -165,6 +165,33 @@ pub trait Algorithm {
     fn on_undo(&mut self) {}
 }
 
+/// What an algorithm knows of the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Nothing that it would tell.
+    Nothing,
+    /// DCTCP's.
+    Marks {
+        /// DCTCP.Alpha, in 1024ths.
+        alpha: u32,
+        /// Bytes delivered, and marked of them, until the window began.
+        delivered: u64,
+        /// See `delivered`.
+        marked: u64,
+    },
+    /// BBR's.
+    Model {
+        /// Bytes per second that the path carries.
+        rate: u64,
+        /// Nanoseconds of the shortest round trip.
+        min_rtt_ns: Option<u64>,
+        /// Of the rate at which is sent, in 256ths.
+        pacing_gain: u16,
+        /// Of the window, in 256ths.
+        cwnd_gain: u16,
+    },
+}
+
 /// The algorithm of one connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Congestion {
@@ -237,6 +264,15 @@ impl Congestion {
     pub fn on_restart(&mut self, control: &mut Control<'_>, sample: &Sample) {
         if let Congestion::Bbr(bbr) = self {
             bbr.on_restart(control, sample);
+        }
+    }
+
+    /// What it knows of the path.
+    pub fn known(&self) -> Known {
+        match self {
+            Congestion::Cubic(_) | Congestion::Reno(_) => Known::Nothing,
+            Congestion::Dctcp(dctcp) => dctcp.known(),
+            Congestion::Bbr(bbr) => bbr.known(),
         }
     }
 

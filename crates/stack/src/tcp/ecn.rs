@@ -73,6 +73,11 @@ impl Ecn {
         self.has(Self::SEEN)
     }
 
+    /// What was received last was marked, with DCTCP; otherwise the peer is being told of a mark.
+    pub fn echoes(self) -> bool {
+        self.has(Self::ECHOES)
+    }
+
     /// The window is being reduced because of marks.
     pub fn is_reducing(self) -> bool {
         self.has(Self::REDUCING)

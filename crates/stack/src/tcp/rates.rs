@@ -1,7 +1,9 @@
 //! What is told of a connection's rates, windows and segments beside its progress, as TCP_INFO has it.
 
+use super::congestion::Known;
 use super::connection::{Cold, Hot};
 use super::progress::millis;
+use super::rate::Rate;
 use super::tables::Tcp;
 use super::window::window_of;
 use crate::api::{Instant, RequestError, SocketId};
@@ -34,7 +36,53 @@ pub struct TcpRates {
     pub delays_acks: bool,
 }
 
+/// What a connection's congestion control knows of the path, as TCP_CC_INFO has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpModel {
+    /// BBR: bytes per second that the path carries. DCTCP: bytes marked in this window, and, from
+    /// bit 32 on, delivered.
+    pub rate: u64,
+    /// BBR: shortest round trip, microseconds, the largest number for none yet; gains in 256ths, from
+    /// bit 32 on of the rate and from bit 48 on of the window. DCTCP: alpha in 1024ths; bit 32 what
+    /// came last was marked, bit 33 ECN was agreed on.
+    pub state: u64,
+}
+
+fn model(hot: &Hot, cold: &Cold) -> TcpModel {
+    match cold.congestion.known() {
+        Known::Nothing => TcpModel::default(),
+        Known::Model { rate, min_rtt_ns, pacing_gain, cwnd_gain } => {
+            let min_rtt = min_rtt_ns.and_then(|ns| u32::try_from(ns / 1000).ok());
+            let gains = u64::from(pacing_gain) << 32 | u64::from(cwnd_gain) << 48;
+            TcpModel { rate, state: u64::from(min_rtt.unwrap_or(u32::MAX)) | gains }
+        }
+        // As in the kernel: without ECN it is Reno, and nothing else is told.
+        Known::Marks { .. } if !hot.ecn.is_agreed() => TcpModel::default(),
+        Known::Marks { alpha, delivered, marked } => {
+            let since = |now: fn(&Rate) -> u64, then: u64| {
+                let bytes = cold.rate.as_deref().map_or(0, now).saturating_sub(then);
+                u64::from(u32::try_from(bytes).unwrap_or(u32::MAX))
+            };
+            let delivered = since(|rate| rate.delivered, delivered);
+            let is_marked = u64::from(hot.ecn.echoes());
+            TcpModel {
+                rate: since(|rate| rate.marked, marked) | delivered << 32,
+                state: u64::from(alpha) | is_marked << 32 | 1 << 33,
+            }
+        }
+    }
+}
+
 impl Tcp {
+    /// What a connection's congestion control knows of the path.
+    pub fn model(&self, id: SocketId) -> Result<TcpModel, RequestError> {
+        let index = self.slot(id)? as usize;
+        match (self.hot.get(index), self.cold.get(index)) {
+            (Some(hot), Some(cold)) => Ok(model(hot, cold)),
+            _ => Err(RequestError::Stale),
+        }
+    }
+
     /// Rates and amounts of a connection.
     pub fn rates(&self, now: Instant, id: SocketId) -> Result<TcpRates, RequestError> {
         let index = self.slot(id)? as usize;

@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ack, Algorithm, Control, Sample, Window};
+use super::{Ack, Algorithm, Control, Known, Sample, Window};
 use crate::tcp::connection::Phase;
 use crate::tcp::rtt::{MILLISECOND, SECOND};
 
@@ -167,6 +167,16 @@ fn bytes_in(rate: u64, ns: u64) -> u64 {
 }
 
 impl Bbr {
+    /// What it knows of the path.
+    pub fn known(&self) -> Known {
+        Known::Model {
+            rate: self.estimate(),
+            min_rtt_ns: self.min_rtt_ns,
+            pacing_gain: self.pacing_gain,
+            cwnd_gain: self.cwnd_gain,
+        }
+    }
+
     /// Bytes per second that the path is thought to carry.
     fn estimate(&self) -> u64 {
         if self.long.is_used { self.long.rate } else { self.rate.get() }

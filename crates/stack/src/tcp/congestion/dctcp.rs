@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ack, Algorithm, Control, Reno, Sample, Window};
+use super::{Ack, Algorithm, Control, Known, Reno, Sample, Window};
 
 /// One in the fixed point of alpha.
 const ONE: u64 = 1024;
@@ -32,6 +32,13 @@ impl Default for Dctcp {
         //# The current estimate is stored in a new TCP state
         //# variable, DCTCP.Alpha, which is initialized to 1
         Self { reno: Reno::default(), alpha: ONE, window_end: 0, delivered: 0, marked: 0 }
+    }
+}
+
+impl Dctcp {
+    /// What it knows of the path.
+    pub fn known(&self) -> Known {
+        Known::Marks { alpha: self.alpha as u32, delivered: self.delivered, marked: self.marked }
     }
 }
 

@@ -274,3 +274,25 @@ fn every_connection_is_paced_where_the_settings_say_so() {
     let rate = peer.host.tcp.info(peer.id).unwrap().more.pacing_rate.unwrap();
     assert!((400_000..100_000_000).contains(&rate), "{rate}");
 }
+
+#[test]
+fn what_an_algorithm_knows_of_the_path_is_told() {
+    let told = |peer: &Peer| peer.host.tcp.model(peer.id).unwrap();
+    let cubic = agreed();
+    assert_eq!((told(&cubic).rate, told(&cubic).state), (0, 0));
+    let (mut bbr, _) = server(EcnMode::Accept, CongestionKind::Bbr, "S 0:0");
+    // As Linux at the beginning: 2885/1000 of 256, and one.
+    assert_eq!(told(&bbr).state >> 32, 739 | 739 << 16);
+    bbr.write(10_000);
+    bbr.sent();
+    bbr.wait(10);
+    bbr.send(". 1:1 ack 10001");
+    let model = told(&bbr);
+    assert!((900_000..=1_100_000).contains(&model.rate), "{model:?}");
+    let (mut dctcp, _) = server(EcnMode::Accept, CongestionKind::Dctcp, "SEW 0:0");
+    assert_eq!(told(&dctcp).state, 1024 | 1 << 33);
+    dctcp.send("[3] P. 1:1001 ack 1");
+    assert_eq!(told(&dctcp).state, 1024 | 1 << 32 | 1 << 33);
+    let (plain, _) = server(EcnMode::Accept, CongestionKind::Dctcp, "S 0:0");
+    assert_eq!((told(&plain).rate, told(&plain).state), (0, 0));
+}
