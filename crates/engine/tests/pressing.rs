@@ -93,8 +93,8 @@ fn closed_connections_that_get_nowhere_give_way_to_those_that_may() {
         net.ask(true, &b, Request::Abort { endpoint: far });
     }
     assert_eq!(net.a.counters.orphans_reset.read(), 0);
-    // The first timeouts.
-    net.pass(300_000_000);
+    // After the tail probes the first timeouts.
+    net.pass(1_000_000_000);
     let far = close_unheard(&mut net, b"delivered");
     assert_eq!(net.a.counters.orphans_reset.read(), 1);
     net.link.set_up(true);
