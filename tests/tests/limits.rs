@@ -75,3 +75,39 @@ fn an_engine_without_free_descriptors_refuses_in_words_and_serves_who_is_attache
     assert_eq!(joined.counter("descriptors_exhausted"), 0);
     assert!(joined.counter("control_refused") > 0);
 }
+
+/// An engine's words when it cannot start, of which there is one line and no trace of the code.
+fn refusal(command: &mut std::process::Command) -> String {
+    let ended = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said
+}
+
+/// It was ended by the allocator in the middle of its start.
+#[test]
+fn an_engine_that_has_too_little_address_space_says_so() {
+    let Some(_turn) = turn("an_engine_that_has_too_little_address_space_says_so") else { return };
+    let executable = outboard_tests::world::executable().expect("it is built");
+    let mut engine = std::process::Command::new("prlimit");
+    engine.arg("--as=62914560").arg(executable).args([
+        "engine",
+        "--port",
+        "tap:limits0,addr=10.0.0.1/24",
+    ]);
+    let said = refusal(&mut engine);
+    assert!(said.contains("MiB of address space"), "{said}");
+}
+
+/// The port was open by then, and what it takes from the kernel taken.
+#[test]
+fn an_engine_on_a_core_that_is_not_there_opens_no_port() {
+    let Some(_turn) = turn("an_engine_on_a_core_that_is_not_there_opens_no_port") else { return };
+    let executable = outboard_tests::world::executable().expect("it is built");
+    let mut engine = std::process::Command::new(executable);
+    // A port that cannot be opened would be named, were it looked at first.
+    engine.args(["engine", "--core", "1000", "--port", "packet:nowhere,addr=10.0.0.1/24"]);
+    let said = refusal(&mut engine);
+    assert!(said.contains("pinning the worker to core 1000"), "{said}");
+}

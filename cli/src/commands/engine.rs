@@ -36,6 +36,10 @@ use super::run::READY;
 pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<ExitCode> {
     show_messages();
     let mut settings = config::settings(file, flags)?;
+    // What cannot be is said before anything is opened.
+    find_memory(&settings)?;
+    engine::check_core(settings.engine.core)
+        .map_err(|error| Failure::new(error.to_string(), "see `outboard doctor`"))?;
     raise_descriptors(&settings);
     make_directory(&settings)?;
     let mut ports = Vec::new();
@@ -196,6 +200,26 @@ fn end_unless_confirmed(
          everything is as before"
     ));
     Ok(said)
+}
+
+/// Whether there is room for the engine's tables: where there is none, the allocator would end the
+/// process in the middle of the start.
+fn find_memory(settings: &Settings) -> Result<()> {
+    let wanted = settings.engine.limits.bytes_at_start();
+    let room = usize::try_from(wanted).ok().filter(|bytes| {
+        let mut probe: Vec<u8> = Vec::new();
+        probe.try_reserve_exact(*bytes).is_ok()
+    });
+    room.map(drop).ok_or_else(|| {
+        Failure::new(
+            format!(
+                "an engine with these limits takes {} MiB of address space, and this process has \
+                 less left",
+                wanted >> 20
+            ),
+            "allow it more (ulimit -v, LimitAS), or lower `sockets` under [limits]",
+        )
+    })
 }
 
 /// Sees to it that the socket has a directory in which the engine's user may make and remove it.

@@ -50,5 +50,5 @@ pub mod worker;
 pub use stack::api::{Cidr, Destination, Ipv6Mode, Metrics};
 
 pub use config::{Accelerated, EngineConfig, Limits, Poll, PortSetup, TcpSettings};
-pub use service::{Engine, StartError, StopHandle};
+pub use service::{Engine, StartError, StopHandle, check_core};
 pub use worker::{Activity, Worker, WorkerConfig};

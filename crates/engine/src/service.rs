@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
-use rustix::thread::{CapabilitySet, CpuSet, sched_setaffinity, sched_yield};
+use rustix::thread::{CapabilitySet, CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
 use rustix::time::{ClockId, clock_gettime};
 use shm::control::{InterfaceInfo, Way};
 use shm::stats::StatsPage;
@@ -173,12 +173,7 @@ impl Engine {
             .map_err(|error| StartError(format!("starting the worker: {error}")))?;
         match started.recv() {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                return Err(StartError(format!(
-                    "pinning the worker to core {}: {error}; choose a core that this process may use",
-                    core.unwrap_or_default()
-                )));
-            }
+            Ok(Err(error)) => return Err(unusable(core, error)),
             Err(_) => return Err(StartError("the worker ended at once".into())),
         }
         let control_thread = std::thread::Builder::new()
@@ -288,6 +283,23 @@ fn tapped(setup: PortSetup, switches: &mut Vec<(String, port::pcap::Switch)>) ->
     let (port, switch) = port::pcap::wrap(setup.port);
     switches.push((name, switch));
     PortSetup { port: Box::new(port), ..setup }
+}
+
+/// Whether a worker could be pinned to a core, for those who want to know before there is one.
+///
+/// # Errors
+/// When this process may not use it, or when there is no such core.
+pub fn check_core(core: Option<usize>) -> Result<(), StartError> {
+    let before = sched_getaffinity(None).map_err(|error| unusable(core, error))?;
+    pin(core).map_err(|error| unusable(core, error))?;
+    sched_setaffinity(None, &before).map_err(|error| unusable(core, error))
+}
+
+fn unusable(core: Option<usize>, error: Errno) -> StartError {
+    StartError(format!(
+        "pinning the worker to core {}: {error}; choose a core that this process may use",
+        core.unwrap_or_default()
+    ))
 }
 
 fn pin(core: Option<usize>) -> rustix::io::Result<()> {

@@ -465,3 +465,37 @@ impl Sockets {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Notebook;
+    use super::*;
+
+    /// A socket that was disconnected is the kernel's again, which knew nothing of its owner.
+    #[test]
+    fn the_kernel_is_told_of_the_owner_that_a_socket_keeps() {
+        let kernel = Notebook::leaked();
+        let owner = SocketOwner::default();
+        owner.disconnected().restore(7, kernel);
+        assert_eq!(kernel.taken(), Vec::<String>::new(), "nobody");
+        owner.set_owner(Owner::Thread(5));
+        owner.signal.store(34, Ordering::Relaxed);
+        owner.asynchronous.store(true, Ordering::Relaxed);
+        let kept = owner.disconnected();
+        kept.restore(7, kernel);
+        assert_eq!(kernel.taken(), ["set_owner 7 Thread(5) 34"]);
+        assert!(kept.is_asynchronous());
+    }
+
+    /// The next engine counts from zero, and all it brought before it had brought as much seemed to be
+    /// told of already.
+    #[test]
+    fn what_another_face_brings_is_new_from_the_first_datagram_on() {
+        let owner = SocketOwner::default();
+        owner.received.store(9, Ordering::SeqCst);
+        owner.bits.store(IN_BITS, Ordering::SeqCst);
+        owner.on_new_face();
+        assert!(owner.received.fetch_max(1, Ordering::SeqCst) < 1);
+        assert_eq!(owner.bits.swap(IN_BITS, Ordering::SeqCst), 0);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -33,6 +33,8 @@ pub(super) struct Notebook {
     interruptions: AtomicI32,
     /// Whether every handler was installed with SA_RESTART.
     restarts: AtomicBool,
+    /// What is lent for any number.
+    lent: Mutex<Option<OwnedFd>>,
 }
 
 impl Notebook {
@@ -45,7 +47,7 @@ impl Notebook {
         held(self.calls.lock()).push(call);
     }
 
-    fn taken(&self) -> Vec<String> {
+    pub(super) fn taken(&self) -> Vec<String> {
         std::mem::take(&mut *held(self.calls.lock()))
     }
 
@@ -162,12 +164,20 @@ impl Kernel for Notebook {
     fn inert(&self, _: bool) -> Result<RawFd, Errno> {
         Ok(self.fresh())
     }
-    fn lend(&self, _: RawFd, _: &mut dyn FnMut(BorrowedFd<'_>)) {}
+    fn lend(&self, _: RawFd, body: &mut dyn FnMut(BorrowedFd<'_>)) {
+        if let Some(lent) = &*held(self.lent.lock()) {
+            body(lent.as_fd());
+        }
+    }
     fn restarts_after_signal(&self) -> bool {
         self.restarts.load(Ordering::Relaxed)
     }
     fn signal(&self, _: Owner, _: i32, _: Option<About>) -> Result<(), Errno> {
         Err(Errno::SRCH)
+    }
+    fn set_owner(&self, fd: RawFd, owner: Owner, signal: i32) -> Result<(), Errno> {
+        self.note(format!("set_owner {fd} {owner:?} {signal}"));
+        Ok(())
     }
 
     fn start_thread(&self, _: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
@@ -208,6 +218,48 @@ fn a_number_stands_for_something_from_put_to_take() {
     assert_eq!(table.occupied(6, 2999), []);
     assert!(table.take(5).is_some() && table.take(5).is_none());
     assert!(!table.tracks(5));
+}
+
+/// A disconnect went by a list of numbers made before, one of which another thread had closed and made
+/// something else of.
+#[test]
+fn a_number_is_exchanged_only_while_it_stands_for_what_it_did() {
+    let table = Table::new();
+    let [old, other, fresh] = [(); 3].map(|()| Arc::new(Socket::new(false, true, false)));
+    for (number, socket) in [(3, &old), (4, &other)] {
+        assert!(table.put(number, Entry::Socket(socket.clone())).is_ok());
+    }
+    let is = |entry: &Entry, socket: &Arc<Socket>| matches!(entry, Entry::Socket(one) if Arc::ptr_eq(one, socket));
+    let exchange = |number: RawFd| {
+        let with = || Ok(Entry::Socket(fresh.clone()));
+        table.exchange(number, |entry| is(entry, &old), with).unwrap().is_some()
+    };
+    assert_eq!([3, 4, 5].map(exchange), [true, false, false]);
+    let stands_for = |number, socket| table.with(number, |entry| is(entry, socket));
+    assert_eq!(stands_for(3, &fresh), Some(true));
+    assert_eq!(stands_for(4, &other), Some(true));
+    assert_eq!(stands_for(5, &fresh), None);
+}
+
+/// F_SETFL on a listener ended with the library's own O_NONBLOCK, and O_ASYNC never reached the kernel,
+/// which tells of what comes to its side.
+#[test]
+fn the_kernels_side_of_a_listener_gets_the_flags_and_stays_non_blocking() {
+    let (sockets, kernel) = layer();
+    stream(sockets, 3);
+    assert_eq!(sockets.listen(3, 16), Verdict::Done(Ok(())));
+    let real = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let copy = real.try_clone().unwrap();
+    *held(kernel.lent.lock()) = Some(copy.into());
+    for (flags, expected) in [
+        (libc::O_ASYNC, libc::O_ASYNC | libc::O_NONBLOCK),
+        (0, libc::O_NONBLOCK),
+        (libc::O_ASYNC | libc::O_NONBLOCK, libc::O_ASYNC | libc::O_NONBLOCK),
+    ] {
+        assert_eq!(sockets.set_status_flags(3, flags), Verdict::Done(Ok(())));
+        let told = rustix::fs::fcntl_getfl(&real).unwrap().bits().cast_signed();
+        assert_eq!(told & (libc::O_ASYNC | libc::O_NONBLOCK), expected);
+    }
 }
 
 #[test]

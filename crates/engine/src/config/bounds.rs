@@ -47,6 +47,20 @@ impl BadLimit {
 }
 
 impl Limits {
+    /// Address space that an engine with these limits takes at its start, about: tables are made as
+    /// large as they may become, and their pages taken as they are used.
+    pub fn bytes_at_start(&self) -> u64 {
+        // Stacks of threads, ports, and what has no limit of its own.
+        const REST: u64 = 16 << 20;
+        // As measured, with their places in the tables by which they are found.
+        const CONNECTION: u64 = 800;
+        const UDP_SOCKET: u64 = 320;
+        const NEIGHBOR: u64 = 80;
+        REST + u64::from(self.sockets) * CONNECTION
+            + u64::from(self.udp_sockets) * UDP_SOCKET
+            + u64::from(self.neighbors) * NEIGHBOR
+    }
+
     /// Whether an engine can have these limits.
     ///
     /// # Errors

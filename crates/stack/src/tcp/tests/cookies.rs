@@ -39,6 +39,16 @@ impl Peer {
     }
 }
 
+/// The window of a connection that was not kept was told without it.
+#[test]
+fn a_cookie_tells_no_more_window_than_the_listener_clamps_it_to() {
+    let free = Peer::answered_by_a_cookie(RICH, TcpOptions::default());
+    let clamped = TcpOptions { window_clamp: 2304, ..TcpOptions::default() };
+    let clamped = Peer::answered_by_a_cookie(RICH, clamped);
+    assert!(free.last.unwrap().0.window > 2304);
+    assert_eq!(clamped.last.unwrap().0.window, 2304);
+}
+
 //= https://www.rfc-editor.org/rfc/rfc4987#section-3.6
 //= type=test
 //# SYN cookies go a step further and allocate no state at all for
