@@ -39,9 +39,7 @@ use crate::path_mtu::PathMtus;
 use crate::reassembly::Reassembly;
 use crate::route::Routes;
 use crate::tcp::Stamp;
-use crate::tcp::{
-    Accepted, FastOpenKeys, Tcp, TcpCounts, TcpInfo, TcpModel, TcpProgress, TcpRates, TcpSettings,
-};
+use crate::tcp::{Accepted, FastOpenKeys, Tcp, TcpInfo, TcpSettings};
 use crate::timer::Wheel;
 use crate::udp::Udp;
 
@@ -552,26 +550,6 @@ impl Stack {
         on: bool,
     ) -> Result<(), RequestError> {
         self.tcp.set_quickack(now, id, on)
-    }
-
-    /// What has become of a connection's data so far.
-    pub fn tcp_progress(&self, now: Instant, id: SocketId) -> Result<TcpProgress, RequestError> {
-        self.tcp.progress(now, id)
-    }
-
-    /// Rates and amounts of a connection.
-    pub fn tcp_rates(&self, now: Instant, id: SocketId) -> Result<TcpRates, RequestError> {
-        self.tcp.rates(now, id)
-    }
-
-    /// What a connection's congestion control knows of the path.
-    pub fn tcp_model(&self, id: SocketId) -> Result<TcpModel, RequestError> {
-        self.tcp.model(id)
-    }
-
-    /// What was counted of a connection.
-    pub fn tcp_counts(&self, now: Instant, id: SocketId) -> Result<TcpCounts, RequestError> {
-        self.tcp.counts(now, id)
     }
 
     /// The program waits for room to write, or does so no more.

@@ -1,7 +1,8 @@
-//! What there is, for whoever looks: counters and sockets.
+//! What there is, for whoever looks: counters, sockets, and what is known of a connection.
 
 use super::{SocketInfo, Stack};
-use crate::tcp::TcpCensus;
+use crate::api::{Instant, RequestError, SocketId};
+use crate::tcp::{TcpCensus, TcpCounts, TcpModel, TcpProgress, TcpRates};
 
 impl Stack {
     /// Every counter but the drops with its name, those of TCP too (their names begin with
@@ -39,5 +40,25 @@ impl Stack {
                 Some(SocketInfo::Tcp(id, self.tcp.info(id).ok()?))
             }
         }
+    }
+
+    /// What has become of a connection's data so far.
+    pub fn tcp_progress(&self, now: Instant, id: SocketId) -> Result<TcpProgress, RequestError> {
+        self.tcp.progress(now, id)
+    }
+
+    /// Rates and amounts of a connection.
+    pub fn tcp_rates(&self, now: Instant, id: SocketId) -> Result<TcpRates, RequestError> {
+        self.tcp.rates(now, id)
+    }
+
+    /// What a connection's congestion control knows of the path.
+    pub fn tcp_model(&self, id: SocketId) -> Result<TcpModel, RequestError> {
+        self.tcp.model(id)
+    }
+
+    /// What was counted of a connection.
+    pub fn tcp_counts(&self, now: Instant, id: SocketId) -> Result<TcpCounts, RequestError> {
+        self.tcp.counts(now, id)
     }
 }
