@@ -19,6 +19,7 @@
 //! syn_cookies = true
 //! ecn = "accept"
 //! congestion = "cubic"
+//! hystart = "rfc9406"
 //! receive_initial = 131072
 //! receive_max = 6291456
 //! send_max = 4194304
@@ -37,7 +38,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use engine::config::{
-    CongestionKind, EcnMode, EngineConfig, FastOpenKeys, Limits, MtuProbing, Poll, TcpSettings,
+    CongestionKind, EcnMode, EngineConfig, FastOpenKeys, HyStartKind, Limits, MtuProbing, Poll,
+    TcpSettings,
 };
 use engine::rules::Rules;
 use port::PortSpec;
@@ -182,6 +184,7 @@ table! { TcpTable for TcpSettings {
     syn_cookies: bool,
     ecn: EcnMode,
     congestion: CongestionKind,
+    hystart: HyStartKind,
     send_max: u32,
     unsent_low_water: u32,
     fast_open: u32,

@@ -15,6 +15,8 @@ const FOLDERS: [&str; 2] = ["/proc/sys/net/ipv4", "/proc/sys/net/core"];
 const KEY: &str = "net.ipv4.tcp_fastopen_key";
 /// What the device's queue is, where commands have not said so.
 const QUEUE: &str = "net.core.default_qdisc";
+/// Where the kernel has what of CUBIC's HyStart is on.
+const HYSTART: &str = "/sys/module/tcp_cubic/parameters/hystart_detect";
 /// What the receive window may grow to.
 const RECEIVE_BUFFERS: &str = "net.ipv4.tcp_rmem";
 
@@ -29,6 +31,8 @@ pub struct Surroundings {
     stuck: bool,
     /// The device's queue paces connections.
     paced: bool,
+    /// What of the kernel's HyStart the script has chosen.
+    hystart: Option<String>,
     device: Option<Device>,
 }
 
@@ -54,6 +58,7 @@ impl Surroundings {
             tso: true,
             stuck: false,
             paced: false,
+            hystart: None,
             device: None,
         };
         let (prefix, remote) = match new.is_v6() {
@@ -65,7 +70,8 @@ impl Surroundings {
         new
     }
 
-    /// A command of the script has run: notes what it means for the device.
+    /// A command of the script has run: notes what it means for the device, and what it writes to a
+    /// parameter of the kernel's modules.
     pub fn commanded(&mut self, text: &str) {
         for words in text.lines().flat_map(|line| line.split(';')).map(words) {
             match *words.as_slice() {
@@ -82,6 +88,7 @@ impl Surroundings {
                     self.stuck = queue.ends_with(&["limit", "0"]);
                     self.paced = queue.contains(&"fq");
                 }
+                ["echo", value, ">", HYSTART] => self.hystart = Some(value.to_owned()),
                 _ => (),
             }
         }
@@ -118,6 +125,7 @@ impl Surroundings {
                     || self.before.get(name) != Some(value)
             })
             .chain(self.paced.then(|| (QUEUE.to_owned(), "fq".to_owned())))
+            .chain(self.hystart.clone().map(|value| (sysctls::HYSTART_DETECT.to_owned(), value)))
             .collect()
     }
 

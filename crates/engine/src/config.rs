@@ -9,7 +9,7 @@ use port::{Port, Protocol};
 use shm::control::Geometry;
 pub use stack::api::CongestionKind;
 pub use stack::api::{Cidr, Destination, Ipv6Mode};
-pub use stack::tcp::{EcnMode, FastOpenKeys, MtuProbing, TcpSettings};
+pub use stack::tcp::{EcnMode, FastOpenKeys, HyStartKind, MtuProbing, TcpSettings};
 
 use crate::rules::Rules;
 use crate::trial::Trial;

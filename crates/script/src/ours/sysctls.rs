@@ -1,10 +1,14 @@
 //! What the kernel's settings (`net.ipv4.*`) mean for our stack.
 
 use engine::TcpSettings;
-use engine::config::{CongestionKind, EcnMode, MtuProbing};
+use engine::config::{CongestionKind, EcnMode, HyStartKind, MtuProbing};
 
 /// Settings by name, with dots, and their values as the kernel prints them.
 pub type Sysctls = [(String, String)];
+
+/// The name that a parameter of the kernel's module has here: what of HyStart looks for an end of slow
+/// start, 1 the trains of acknowledgements and 2 the delay. Who sets it wants the kernel's.
+pub const HYSTART_DETECT: &str = "module.tcp_cubic.hystart_detect";
 
 /// Values that our stack always has.
 const AS_WE_ARE: &[(&str, &str)] = &[
@@ -39,6 +43,10 @@ fn set(tcp: &mut TcpSettings, name: &str, value: &str) -> Option<()> {
     if name == "net.core.default_qdisc" {
         tcp.paced = value == "fq";
         return Some(());
+    }
+    if name == HYSTART_DETECT {
+        tcp.hystart = HyStartKind::Kernel;
+        return (value == "3").then_some(());
     }
     match name.strip_prefix("net.ipv4.tcp_")? {
         "timestamps" => tcp.timestamps = on,

@@ -81,6 +81,7 @@ impl Connection<'_> {
     /// The connection stands, or has another algorithm from now on.
     pub fn start_algorithm(&mut self, now: Instant, settings: &TcpSettings) {
         self.equip(settings);
+        self.cold.congestion.set_hystart(settings.hystart);
         let (sample, min_rtt) = (self.sample(now), self.cold.rack.min_rtt_ns());
         self.control(|algorithm, control| algorithm.on_start(control, &sample, min_rtt));
         if !self.cold.congestion.models_path() {

@@ -3,10 +3,8 @@
 use wire::tcp::TcpSegment;
 
 use super::congestion::{Ack, Algorithm};
-use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
-use super::progress::millis;
+use super::connection::{Connection, Phase, SendTimer, Step};
 use super::rack::Delivery;
-use super::rtt::MILLISECOND;
 use super::shape::Hold;
 use super::state::Input;
 use crate::api::TcpState;
@@ -83,7 +81,8 @@ impl Connection<'_> {
         let was_lossy = self.hot.phase != Phase::Open;
         let before = self.before_ack();
         let is_echo = self.is_echo(header.flags);
-        let delivery = self.take_delivery(step, segment, ack.cast_unsigned());
+        let mut delivery = self.take_delivery(step, segment, ack.cast_unsigned());
+        self.measure(step.now, segment, ack.cast_unsigned(), &mut delivery);
         let mut is_bare = false;
         let mut delivered = delivery.bytes;
         if acked > 0 {
@@ -99,7 +98,7 @@ impl Connection<'_> {
                     self.hot.dup_acks = 0;
                 }
             }
-            self.on_progress(step, segment, ack.cast_unsigned());
+            self.on_progress(step, ack.cast_unsigned());
         } else {
             //= https://www.rfc-editor.org/rfc/rfc5681#section-2
             //# DUPLICATE ACKNOWLEDGMENT: An acknowledgment is considered a
@@ -141,9 +140,14 @@ impl Connection<'_> {
             self.reduce_for_marks(step, delivered);
         }
         self.judge_losses(step, acked > 0, delivered);
-        if acked > 0 && self.hot.phase != Phase::Recovery && self.cold.prr.is_none() {
+        // Where the network is known to change the order, what arrives out of it counts, too (as
+        // Linux).
+        let is_counted = delivery.sacked > 0 && self.cold.chronicle.is_reordered();
+        let may_grow = self.hot.phase != Phase::Recovery && self.cold.prr.is_none();
+        if may_grow && (acked > 0 || is_counted) {
             // What was sacked before has been counted by then (as Linux).
-            self.grow_window(step, delivered.min(acked), was_lossy, delivery.rtt_ns);
+            let bytes = if is_counted { delivered } else { delivered.min(acked) };
+            self.grow_window(step, bytes, was_lossy, delivery.rtt_ns);
         }
         self.account_for_ack(step.now, before, &delivery, delivered, is_echo);
         self.count_delivery(&delivery, delivered, is_echo);
@@ -179,9 +183,6 @@ impl Connection<'_> {
         self.count_duplicate(delivery.dsack);
         let chronicle = &mut self.cold.chronicle;
         chronicle.delivered = chronicle.delivered.wrapping_add(arrived as u32);
-        if let Some(behind) = delivery.behind {
-            chronicle.on_reordering(behind, mss);
-        }
     }
 
     /// What has arrived makes room, and is a reason to wait for the rest.
@@ -228,37 +229,13 @@ impl Connection<'_> {
     }
 
     /// snd.una moves to `ack`.
-    fn on_progress(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>, ack: u64) {
+    fn on_progress(&mut self, step: &mut Step<'_>, ack: u64) {
         let hot = &mut *self.hot;
         hot.una = ack;
         hot.urging &= self.cold.rare.as_ref().is_some_and(|rare| ack < rare.urge_end);
         if let Some(stamps) = &mut self.cold.stamps {
             stamps.on_acked(ack, step.now.0);
         }
-        //= https://www.rfc-editor.org/rfc/rfc7323#section-4.2
-        //# When multiple RTTMs per RTT are available to update the RTT estimator, an implementation
-        //# SHOULD try to adhere to the spirit of the history specified in [RFC6298].
-        //= https://www.rfc-editor.org/rfc/rfc6298#section-3
-        //# A TCP implementation MUST take at least one RTT measurement per RTT (unless that is not
-        //# possible per Karn's algorithm).
-        if hot.timed_at != NEVER {
-            if ack >= hot.timed_end {
-                hot.rtt.on_sample(step.now.0.saturating_sub(hot.timed_at));
-                self.cold.tlp.on_measured();
-                hot.timed_at = NEVER;
-            }
-        } else if let Some(timestamps) = segment.options.timestamps.filter(|_| hot.timestamps) {
-            // A timestamp tells which copy was answered, also in recovery (RFC 7323 section 4.1).
-            // When it was the one before the repair, an acknowledgement was lost and the time
-            // since is our own waiting, not the path's.
-            let ticks = u64::from(hot.ts_now(step.now).wrapping_sub(timestamps.echo));
-            let since_repair = u64::from(millis(step.now.0).wrapping_sub(self.cold.repaired_ms));
-            if timestamps.echo != 0 && ticks <= since_repair + 1 {
-                hot.rtt.on_sample(ticks * MILLISECOND);
-                self.cold.tlp.on_measured();
-            }
-        }
-        hot.rtt.on_progress();
         self.end_timeouts(step.now);
         self.cold.retries = 0;
         self.cold.soft_error = None;

@@ -41,7 +41,6 @@ impl Hot {
             rcv_edge: 0,
             rcv_acked: 0,
             consumed: 0,
-            timed_end: 0,
             timed_at: NEVER,
             send_at: NEVER,
             ack_at: NEVER,

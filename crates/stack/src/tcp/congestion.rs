@@ -10,12 +10,14 @@ mod bbr;
 mod cubic;
 mod dctcp;
 mod hystart;
+mod hystart_kernel;
 mod reno;
 
 use serde::{Deserialize, Serialize};
 
 use super::connection::Phase;
 use super::rate::RateSample;
+use super::settings::HyStartKind;
 use crate::api::{CongestionKind, Instant, Metrics};
 
 pub use bbr::Bbr;
@@ -251,6 +253,13 @@ impl Congestion {
     /// How many windows the program should have at hand (Linux's sndbuf_expand).
     pub fn windows_at_hand(&self) -> u32 {
         if self.models_path() { 3 } else { 2 }
+    }
+
+    /// The first slow start is to end so.
+    pub fn set_hystart(&mut self, kind: HyStartKind) {
+        if let (Congestion::Cubic(cubic), HyStartKind::Kernel) = (self, kind) {
+            cubic.start_as_kernel();
+        }
     }
 
     /// The connection stands, or the algorithm is another one from now on.

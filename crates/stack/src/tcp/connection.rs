@@ -101,9 +101,7 @@ pub struct Hot {
     pub rcv_acked: u64,
     /// What the program has read.
     pub consumed: u64,
-    /// End of the segment being timed, when `timed_at` is set.
-    pub timed_end: u64,
-    /// When it was sent, or [`NEVER`].
+    /// When our SYN was sent, or [`NEVER`] where its answer measures no round trip.
     pub timed_at: u64,
     /// When [`Hot::send_timer`] runs out.
     pub send_at: u64,

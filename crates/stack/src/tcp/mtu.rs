@@ -227,7 +227,6 @@ impl Connection<'_> {
     /// What counts as lost is sent again. It is no sign of congestion: the window stays.
     pub fn repair_uncongested(&mut self, step: &mut Step<'_>) {
         self.hot.phase = Phase::Recovery;
-        self.hot.timed_at = NEVER;
         self.cold.recover = self.hot.nxt;
         self.cold.reorder_at = NEVER;
         self.cold.tlp.reset();

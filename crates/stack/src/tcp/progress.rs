@@ -107,6 +107,16 @@ impl Chronicle {
         self.reordering = self.reordering.max(segments.saturating_sub(REORDERING));
         self.reorderings = self.reorderings.saturating_add(1);
     }
+
+    /// Whether the network changes the order by more than is taken for granted.
+    pub fn is_reordered(&self) -> bool {
+        self.reordering > 0
+    }
+
+    /// What arrived out of order was no reordering: a timeout had to find the loss (as Linux).
+    pub fn doubt_reordering(&mut self) {
+        self.reordering = 0;
+    }
 }
 
 impl Connection<'_> {

@@ -6,7 +6,8 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::intervals::Range;
-use super::rtt::SECOND;
+use super::rtt::{MILLISECOND, SECOND};
+use super::samples::Times;
 use super::scoreboard::{Piece, Sending};
 use crate::api::Instant;
 
@@ -71,8 +72,8 @@ pub struct Delivery {
     pub highest_at: Option<u64>,
     /// Lowest end of what was sent only once.
     pub original_end: Option<u64>,
-    /// When the last of what was sent only once was sent.
-    original_at: Option<u64>,
+    /// When what it tells of was sent.
+    pub times: Times,
     /// Something sent only once came after what was sent later.
     reordered: bool,
     /// The lowest start of it.
@@ -127,8 +128,8 @@ impl Rack {
         (self.min_rtt.current_us != u32::MAX).then(|| self.min_rtt.ns())
     }
 
-    /// The handshake's round trip.
-    pub fn on_handshake(&mut self, now: Instant, rtt_ns: u64) {
+    /// A round trip was measured.
+    pub fn on_round_trip(&mut self, now: Instant, rtt_ns: u64) {
         self.min_rtt.on_sample(now, rtt_ns);
     }
 
@@ -164,7 +165,6 @@ impl Rack {
             }
             let end = delivery.original_end.map_or(piece.end, |end| end.min(piece.end));
             delivery.original_end = Some(end);
-            delivery.original_at = delivery.original_at.max(Some(piece.at));
         }
         let sending = Sending { at: piece.at, end: piece.end };
         delivery.newest = delivery.newest.max(Some(sending));
@@ -176,10 +176,6 @@ impl Rack {
         delivery.behind = delivery.reordered_from.map(|from| self.fack.saturating_sub(from));
         self.fack = self.fack.max(delivery.fack);
         self.reordering_seen |= delivery.reordered;
-        delivery.rtt_ns = delivery.original_at.map(|at| now.0.saturating_sub(at));
-        if let Some(rtt_ns) = delivery.rtt_ns {
-            self.min_rtt.on_sample(now, rtt_ns);
-        }
         if let Some(newest) = delivery.newest {
             self.newest = self.newest.max(newest);
         }
@@ -200,6 +196,12 @@ impl Rack {
     //# Segment.xmit_ts + RACK.rtt + RACK.reo_wnd - now <= 0
     pub fn patience_ns(&self, srtt_ns: u64, is_recovering: bool, dup_acks: u8) -> u64 {
         self.rtt_ns.saturating_add(self.window_ns(srtt_ns, is_recovering, dup_acks))
+    }
+
+    /// What the reordering timer allows beyond that, for acknowledgements that come in batches: 2 ms
+    /// as in Linux (TCP_TIMEOUT_MIN_US), but where the peer is near no more than a part of the way.
+    pub fn slack_ns(&self) -> u64 {
+        (self.min_rtt_ns().unwrap_or(0) / 16).min(2 * MILLISECOND)
     }
 
     /// RACK.reo_wnd.
@@ -273,7 +275,6 @@ impl Rack {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::rtt::MILLISECOND;
 
     const MS: u64 = MILLISECOND;
 
@@ -286,9 +287,9 @@ mod tests {
     fn an_old_minimum_is_forgotten() {
         let mut rack = Rack::default();
         assert_eq!(rack.min_rtt_ns(), None);
-        rack.on_handshake(Instant(SECOND), 5 * MS);
+        rack.on_round_trip(Instant(SECOND), 5 * MS);
         for s in 0..700 {
-            rack.on_handshake(Instant(s * SECOND), 50 * MS);
+            rack.on_round_trip(Instant(s * SECOND), 50 * MS);
             let kept = s < 600;
             assert_eq!(rack.min_rtt_ns(), Some(if kept { 5 } else { 50 } * MS), "{s}");
         }
@@ -313,7 +314,7 @@ mod tests {
     #[test]
     fn the_window_is_a_quarter_of_the_round_trip_unless_a_loss_is_plain() {
         let mut rack = Rack::default();
-        rack.on_handshake(Instant(0), 40 * MS);
+        rack.on_round_trip(Instant(0), 40 * MS);
         assert_eq!(rack.window_ns(50 * MS, false, 0), 10 * MS);
         assert_eq!(rack.window_ns(50 * MS, false, 3), 0);
         assert_eq!(rack.window_ns(50 * MS, true, 0), 0);
@@ -338,7 +339,7 @@ mod tests {
     #[test]
     fn duplicates_widen_the_window_once_in_a_round_trip_and_for_a_while() {
         let mut rack = Rack::default();
-        rack.on_handshake(Instant(0), 40 * MS);
+        rack.on_round_trip(Instant(0), 40 * MS);
         for una in 0..4 {
             rack.on_round(una * 10, una * 10 + 20, true, 100);
         }
@@ -355,7 +356,7 @@ mod tests {
     #[test]
     fn a_network_that_repeats_does_not_widen_the_window() {
         let mut rack = Rack::default();
-        rack.on_handshake(Instant(0), 40 * MS);
+        rack.on_round_trip(Instant(0), 40 * MS);
         rack.on_round(0, 20, true, 0);
         assert_eq!(rack.window_ns(SECOND, false, 0), 10 * MS);
     }

@@ -242,14 +242,14 @@ impl Connection<'_> {
         let hot = &mut *self.hot;
         if hot.timed_at != NEVER {
             let rtt_ns = step.now.0.saturating_sub(hot.timed_at);
-            hot.rtt.on_sample(rtt_ns);
-            self.cold.rack.on_handshake(step.now, rtt_ns);
+            hot.rtt.on_sample(rtt_ns, hot.una, hot.nxt);
+            self.cold.rack.on_round_trip(step.now, rtt_ns);
             self.cold.tlp.on_measured();
             hot.timed_at = NEVER;
         } else if let Some(timestamps) = segment.options.timestamps.filter(|_| hot.timestamps) {
             let ticks = hot.ts_now(step.now).wrapping_sub(timestamps.echo);
             if ticks < 1 << 20 {
-                hot.rtt.on_sample(u64::from(ticks) * MILLISECOND);
+                hot.rtt.on_sample(u64::from(ticks) * MILLISECOND, hot.una, hot.nxt);
                 self.cold.tlp.on_measured();
             }
         }
@@ -272,6 +272,8 @@ impl Connection<'_> {
             //# sender after a correctly transmitted SYN MUST be one segment
             //# consisting of at most SMSS bytes.
             hot.window.cwnd = u32::from(hot.mss);
+        }
+        if self.cold.retries > 0 {
             hot.rtt.on_handshake_timeout();
         }
         self.end_timeouts(step.now);

@@ -36,14 +36,16 @@ impl Connection<'_> {
         let (rack, scoreboard) = (&mut cold.rack, &mut cold.scoreboard);
         let mut rate = cold.rate.as_deref_mut();
         let mut delivery = Delivery::default();
-        scoreboard.acknowledge(ack, |p| {
+        let again = scoreboard.acknowledge(ack, |p| {
             if let Some(rate) = &mut rate {
                 rate.note(p);
             }
             //= https://www.rfc-editor.org/rfc/rfc3522#section-3.2
             delivery.original |= delivery.bytes == 0 && p.again && echo_is_older(p.at);
             rack.note(&mut delivery, p, now, echo_is_older);
+            delivery.times.note_in_order(p);
         });
+        delivery.times.note_again(again);
         // What is acknowledged cumulatively tells the time, if anything is.
         let in_order_at = delivery.highest_at;
         let mut segments = 0;
@@ -71,6 +73,7 @@ impl Connection<'_> {
                     rate.note(piece);
                 }
                 rack.note(&mut delivery, piece, now, |_| false);
+                delivery.times.note_sacked(piece);
                 segments += (piece.end - piece.start).div_ceil(mss);
             });
             delivery.sacked += delivery.bytes - before;
@@ -78,6 +81,9 @@ impl Connection<'_> {
         }
         delivery.highest_at = in_order_at.or(delivery.highest_at);
         rack.on_delivery(&mut delivery, now);
+        if let Some(behind) = delivery.behind {
+            cold.chronicle.on_reordering(behind, mss);
+        }
         if ack > hot.una && hot.phase == Phase::Open && hot.sack {
             hot.dup_acks = 0;
         }
@@ -156,14 +162,14 @@ impl Connection<'_> {
         let patience_ns = self.patience_ns();
         let rack = &self.cold.rack;
         let until = step.now.0.saturating_sub(patience_ns);
-        let newest = rack.newest();
+        let (newest, slack_ns) = (rack.newest(), rack.slack_ns());
         let found = self.cold.scoreboard.lose_sent_before(newest, until);
         //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
         //# This timer expires at the
         //# earliest moment when RACK would conclude that all the unacknowledged
         //# segments within the reordering window were lost.
         self.cold.reorder_at =
-            if found.pending { newest.at.saturating_add(patience_ns) } else { NEVER };
+            if found.pending { newest.at.saturating_add(patience_ns + slack_ns) } else { NEVER };
         step.shared.counters.lost_retransmits += u64::from(found.retransmissions);
     }
 
@@ -277,6 +283,9 @@ impl Connection<'_> {
         self.cold.prr = None;
         // In fast recovery the threshold has been lowered for this loss, as in Linux.
         if self.hot.phase == Phase::Open && !self.hot.ecn.is_reducing() {
+            if self.hot.dup_acks >= DUP_THRESH {
+                self.cold.chronicle.doubt_reordering();
+            }
             self.keep_for_undo();
             let flight = u32::try_from(self.hot.flight()).unwrap_or(u32::MAX);
             //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
@@ -321,7 +330,6 @@ impl Connection<'_> {
         self.hot.window.cwnd = in_flight.saturating_add(mss);
         self.hot.phase = Phase::Loss;
         self.hot.tail_due = false;
-        self.hot.timed_at = NEVER;
         self.cold.tlp.reset();
         self.cold.reorder_at = NEVER;
         self.cold.repaired_ms = millis(step.now.0);

@@ -47,7 +47,6 @@ impl Connection<'_> {
         let hot = &mut *self.hot;
         hot.nxt = start;
         hot.small_end = hot.small_end.min(start);
-        hot.timed_at = NEVER;
         self.cold.tlp.reset();
         self.forget_probe();
         if let Some(stamps) = &mut self.cold.stamps {

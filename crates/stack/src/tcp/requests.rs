@@ -423,10 +423,11 @@ impl Tcp {
     /// Whether a connection that its program has closed waits for its peer alone: for a window, for
     /// answers that have stayed away, or for a FIN.
     pub fn gets_nowhere(&self, id: SocketId) -> bool {
-        let hot = self.slot(id).ok().and_then(|index| self.hot.get(index as usize));
-        hot.is_some_and(|hot| {
+        let Ok(index) = self.slot(id) else { return false };
+        let (hot, cold) = (self.hot.get(index as usize), self.cold.get(index as usize));
+        hot.zip(cold).is_some_and(|(hot, cold)| {
             let is_probing = hot.send_timer == SendTimer::Persist;
-            is_probing || hot.rtt.backoff() > 0 || hot.state == TcpState::FinWait2
+            is_probing || cold.retries > 0 || hot.state == TcpState::FinWait2
         })
     }
 

@@ -292,12 +292,14 @@ impl Scoreboard {
         }
     }
 
-    /// Everything below `una` was acknowledged. `arrived` is called with what had not been
-    /// sacked before, in order.
-    pub fn acknowledge(&mut self, una: u64, mut arrived: impl FnMut(&Piece)) {
+    /// Everything below `una` was acknowledged; whether any of it was sent more than once.
+    /// `arrived` is called with what had not been sacked before, in order.
+    pub fn acknowledge(&mut self, una: u64, mut arrived: impl FnMut(&Piece)) -> bool {
+        let mut again = false;
         while let Some(first) = self.pieces.front_mut().filter(|p| p.start < una) {
             let end = first.end.min(una);
             let part = Piece { end, ..*first };
+            again |= part.again;
             match part.fate {
                 Fate::Sent => {}
                 Fate::Lost => self.lost -= part.len(),
@@ -319,6 +321,7 @@ impl Scoreboard {
         } else {
             self.settle_first_lost();
         }
+        again
     }
 
     /// A range was selectively acknowledged; false when the list is too full to remember all of

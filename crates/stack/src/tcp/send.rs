@@ -3,7 +3,7 @@
 use wire::tcp::{SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use super::SegmentTx;
-use super::connection::{Connection, NEVER, Phase, SendTimer, Step};
+use super::connection::{Connection, NEVER, SendTimer, Step};
 use super::frto::Frto;
 use super::progress::millis;
 use super::settings::TcpSettings;
@@ -486,7 +486,6 @@ impl Connection<'_> {
                 let is_head = start == hot.una;
                 if again {
                     self.forget_probe();
-                    let hot = &mut *self.hot;
                     //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
                     //# The sender MUST follow the RACK transmission procedures in the "Upon
                     //# Transmitting a Data Segment" section upon sending either a retransmission or
@@ -495,20 +494,12 @@ impl Connection<'_> {
                     if let Some(undo) = &mut self.cold.undo {
                         undo.on_sent_again(end_with_fin - start);
                     }
-                    //= https://www.rfc-editor.org/rfc/rfc6298#section-3
-                    //# RTT samples MUST NOT be made using segments that were retransmitted
                     let rare = self.cold.rare_mut();
                     rare.retransmits = rare.retransmits.wrapping_add(1);
                     rare.resent = rare.resent.wrapping_add((end - start) as u32);
                     step.shared.counters.retransmits += 1;
-                    // Karn: what was sent twice is not timed.
-                    hot.timed_at = NEVER;
                 } else {
                     self.cold.scoreboard.on_sent(start, end_with_fin, now.0, snapshot, unit);
-                    if hot.timed_at == NEVER && hot.phase == Phase::Open {
-                        hot.timed_at = now.0;
-                        hot.timed_end = end_with_fin;
-                    }
                     hot.nxt = end_with_fin;
                     if let Some(stamps) = &mut self.cold.stamps {
                         step.event |= stamps.on_sent(start, end, now.0);

@@ -43,6 +43,8 @@ pub struct TcpSettings {
     pub ecn: EcnMode,
     /// The congestion control of connections that do not say, as `tcp_congestion_control`.
     pub congestion: CongestionKind,
+    /// How CUBIC's first slow start ends.
+    pub hystart: HyStartKind,
     /// Bytes that a program may have written and not acknowledged on a connection whose send
     /// buffer tunes itself, as the last of `tcp_wmem`.
     pub send_max: u32,
@@ -80,6 +82,17 @@ pub enum MtuProbing {
     Always,
 }
 
+/// How CUBIC's first slow start ends when the round-trip time grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HyStartKind {
+    /// By way of a slower growth that can be taken back (HyStart++, RFC 9406).
+    #[default]
+    Rfc9406,
+    /// At once, as the kernel's HyStart, which looks at trains of acknowledgements, too.
+    Kernel,
+}
+
 impl Default for TcpSettings {
     fn default() -> Self {
         Self {
@@ -97,6 +110,7 @@ impl Default for TcpSettings {
             syn_cookies: true,
             ecn: EcnMode::default(),
             congestion: CongestionKind::default(),
+            hystart: HyStartKind::default(),
             send_max: 4 << 20,
             unsent_low_water: u32::MAX,
             fast_open: 1,

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::hystart::HyStart;
+use super::hystart_kernel::HyStartKernel;
 use super::{Ack, Algorithm, WINDOW_MAX, Window, slow_start};
 use crate::api::Instant;
 
@@ -25,6 +26,8 @@ const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 pub enum Cubic {
     /// The first slow start, and how it ends.
     Start(HyStart),
+    /// The same where it is to end as in Linux.
+    KernelStart(HyStartKernel),
     /// Everything after it.
     Curve(Box<Curve>),
 }
@@ -36,6 +39,13 @@ impl Default for Cubic {
 }
 
 impl Cubic {
+    /// The first slow start ends as in Linux.
+    pub fn start_as_kernel(&mut self) {
+        if let Self::Start(_) = self {
+            *self = Self::KernelStart(HyStartKernel::default());
+        }
+    }
+
     /// Lets the curve act, which is what counts from now on.
     fn with_curve<R>(&mut self, act: impl FnOnce(&mut Curve) -> R) -> R {
         if let Self::Curve(curve) = self {
@@ -78,10 +88,17 @@ impl Algorithm for Cubic {
         //# In general, CUBIC SHOULD use the HyStart++ slow start algorithm [RFC9406] or MAY use the
         //# Reno TCP slow start algorithm [RFC5681] in the rare cases when HyStart++ is not
         //# suitable.
+        if let Self::KernelStart(hystart) = self {
+            hystart.on_ack(window, ack);
+            if window.ssthresh == u32::MAX {
+                slow_start(window, ack.bytes);
+                return;
+            }
+        }
         if window.ssthresh == u32::MAX {
             let mut hystart = match self {
                 Self::Start(hystart) => *hystart,
-                Self::Curve(_) => HyStart::default(),
+                Self::KernelStart(_) | Self::Curve(_) => HyStart::default(),
             };
             hystart.on_ack(window, ack);
             *self = Self::Start(hystart);

@@ -366,3 +366,19 @@ fn data_makes_room_for_sack_blocks_within_the_mtu() {
     // The peer takes 1000 bytes of options and data together.
     peer.expect(". 1:989 ack 1 sack 11:21");
 }
+
+/// As Linux: where the network is known to change the order, what is acknowledged selectively
+/// lets the window grow, too.
+#[test]
+fn what_arrives_out_of_order_counts_where_reordering_has_been_seen() {
+    let mut peer = Peer::distant();
+    peer.write(10_000);
+    peer.sent();
+    peer.wait(40);
+    peer.send(". 1:1 ack 1 sack 9001:10001");
+    assert_eq!(peer.info().cwnd, 10_000);
+    peer.send(". 1:1 ack 1 sack 3001:4001 9001:10001");
+    assert_eq!(peer.info().cwnd, 11_000);
+    peer.send(". 1:1 ack 10001");
+    assert_eq!(peer.info().cwnd, 19_000);
+}

@@ -26,7 +26,8 @@ fn a_lost_segment_is_sent_again_after_the_timeout_and_then_ever_later() {
     peer.wait(4);
     peer.expect("P. 1:101 ack 1");
     peer.send(". 1:1 ack 101");
-    assert_eq!(peer.info().rto_ns, 200_000_000);
+    // Nobody knows which copy was answered, so that nothing is known about the path.
+    assert_eq!(peer.info().rto_ns, 800_000_000);
     peer.wait(5000);
     peer.expect("");
 }
@@ -548,4 +549,46 @@ fn a_peer_that_takes_its_window_back_and_falls_silent_is_given_up() {
     peer.state(TcpState::Established);
     peer.wait(200_000);
     assert_eq!(peer.levels().error, Some(TcpError::TimedOut));
+}
+
+/// What was sent in one frame was once measured by the acknowledgement of all of it alone.
+//= https://www.rfc-editor.org/rfc/rfc6298#section-3
+//= type=test
+//# A TCP implementation MUST take at least one RTT measurement per RTT (unless that is not
+//# possible per Karn's algorithm).
+#[test]
+fn each_acknowledgement_of_a_part_measures_and_so_does_a_selective_one() {
+    let mut peer = Peer::distant();
+    assert_eq!(peer.info().srtt_ns, 40_000_000);
+    peer.write(10_000);
+    peer.sent();
+    peer.wait(80);
+    peer.send(". 1:1 ack 2001");
+    assert_eq!(peer.info().srtt_ns, 45_000_000);
+    peer.wait(5);
+    peer.send(". 1:1 ack 2001 sack 5001:6001");
+    assert_eq!(peer.info().srtt_ns, 50_000_000);
+    peer.wait(5);
+    peer.send(". 1:1 ack 6001");
+    assert_eq!(peer.info().srtt_ns, 55_000_000);
+}
+
+#[test]
+fn a_doubled_timeout_stays_until_the_answer_to_something_sent_once() {
+    let mut peer = Peer::established();
+    peer.write(100);
+    for _ in 0..10 {
+        peer.wait(100);
+        assert!(!peer.sent().contains("101:"));
+    }
+    let doubled = peer.info().rto_ns;
+    assert!(doubled >= 400_000_000, "{doubled}");
+    // Nobody knows which copy this answers.
+    peer.send(". 1:1 ack 101");
+    assert_eq!(peer.info().rto_ns, doubled);
+    peer.write(100);
+    peer.sent();
+    peer.wait(8);
+    peer.send(". 1:1 ack 201");
+    assert!(peer.info().rto_ns < 210_000_000, "{}", peer.info().rto_ns);
 }
