@@ -80,7 +80,7 @@ fn closed_connections_that_get_nowhere_give_way_to_those_that_may() {
     let mut net = Net::new(limits);
     let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
     let listener = net.listen(&b, 80);
-    let mut close_unheard = |net: &mut Net, said: &[u8]| {
+    let close_unheard = |net: &mut Net, said: &[u8]| {
         net.link.set_up(true);
         let (near, far) = net.connected(&a, &b, listener, 80);
         net.link.set_up(false);
