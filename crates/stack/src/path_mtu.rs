@@ -147,8 +147,8 @@ impl PathMtus {
         if now >= self.used_until {
             return None;
         }
-        let known = self.entries.get(self.places(remote)).unwrap_or_default().iter().flatten();
-        known.into_iter().find(|entry| entry.remote == remote && now < entry.until)
+        let mut known = self.entries.get(self.places(remote)).unwrap_or_default().iter().flatten();
+        known.find(|entry| entry.remote == remote && now < entry.until)
     }
 
     /// A router has said that a packet to `remote` was too big (see [`reduced`]). The caller has
