@@ -85,7 +85,7 @@ static int receive(int fd, const char *what, size_t room, int flags) {
     struct iovec part = {buffer, room};
     struct msghdr header = {&from, sizeof from, &part, 1, control, sizeof control, 0};
     struct pollfd waits = {fd, POLLIN, 0};
-    poll(&waits, 1, 3000);
+    if (!(flags & MSG_ERRQUEUE)) poll(&waits, 1, 3000);
     long got = recvmsg(fd, &header, flags | MSG_DONTWAIT);
     /* What of statistics is not known to everybody makes them shorter. */
     if (got > 200 && !strcmp(check, "statistics")) got = 200;
