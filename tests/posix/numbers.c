@@ -134,10 +134,32 @@ static void limited(void) {
     close(fd);
 }
 
+/* What of the path the congestion control tells: struct tcp_bbr_info, or nothing. */
+static void algorithms(void) {
+    const char *names[] = {"cubic", "reno", "bbr"};
+    for (int i = 0; i < 3; i++) {
+        int fd = open_to('e');
+        uint32_t info[8] = {0};
+        socklen_t len = sizeof info, cut = 6;
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, names[i], strlen(names[i]));
+        /* The kernel's knows nothing before something is acknowledged. */
+        write(fd, bytes, 1);
+        recv(fd, bytes, 1, 0);
+        settled(fd, 1);
+        getsockopt(fd, IPPROTO_TCP, TCP_CC_INFO, info, &len);
+        begin("%s tells %u bytes gains %u %u", names[i], len, info[3], info[4]);
+        finish(" round trip %s", any(info[2]));
+        getsockopt(fd, IPPROTO_TCP, TCP_CC_INFO, info, &cut);
+        say("as many as asked for %u", cut);
+        close(fd);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct check checks[] = {
         {"beginning", beginning}, {"exchange", exchange}, {"bulk", bulk},
         {"shut window", shut_window}, {"limited", limited},
+        {"algorithms", algorithms},
     };
     return run_checks(argc, argv, checks, sizeof checks / sizeof *checks);
 }
