@@ -422,8 +422,8 @@ fn stays_on_link(address: Ipv6Addr) -> bool {
 
 /// Whether a host can have this address (RFC 1122, section 3.2.1.3). An IPv4 address written as one of
 /// IPv6 is nobody's: a program with a socket for both families would take a packet from it for one of
-/// IPv4, and so would lists of who may do what (draft-itojun-v6ops-v4mapped-harmful; Linux's
-/// ip6_rcv_core drops it, too).
+/// IPv4, and so would lists of who may do what (draft-itojun-v6ops-v4mapped-harmful; Linux
+/// 6.18 drops its SYNs and takes its datagrams).
 pub fn is_unicast(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => {

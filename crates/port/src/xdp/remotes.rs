@@ -39,7 +39,7 @@ const V4_UNLISTED: Remote =
     Remote { network: IpAddr::V4(Ipv4Addr::UNSPECIFIED), prefix: 0, served: true };
 
 /// Whether a rule covers nothing but IPv4 addresses mapped into IPv6, which no honest frame has; the
-/// stack drops those that have one, as the kernel would.
+/// stack drops those that have one.
 fn is_mapped(rule: &Remote) -> bool {
     matches!(rule.network, IpAddr::V6(network)
         if rule.prefix >= 96 && network.to_ipv4_mapped().is_some())
