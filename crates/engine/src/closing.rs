@@ -114,7 +114,10 @@ impl Worker {
         let _ = self.stack.tcp_written(now, id, stream.send.list.end());
         // As the kernel's tcp_max_orphans: else a program that closes and never waits could take
         // the sockets of all others.
-        let crowded = !abort
+        let stays = !abort
+            && !stream.send.is_cut
+            && self.stack.tcp_levels(id).is_ok_and(|levels| !levels.state.is_over());
+        let crowded = stays
             && self.sessions.peek(place).is_some_and(|session| {
                 session.orphan_count() >= session.region.geometry().endpoint_capacity as usize
             });

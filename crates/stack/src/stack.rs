@@ -836,17 +836,21 @@ impl Stack {
         may
     }
 
-    /// The next IP identification between two addresses.
+    /// The first of the next IP identifications between two addresses, of which `packets` are taken: who
+    /// cuts a large frame counts on from the first.
     //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
     //# The Identification must be different than that of any other fragmented packet sent recently*
     //# with the same Source Address and Destination Address.
-    fn identification(&mut self, from: IpAddr, to: IpAddr) -> u32 {
+    fn identifications(&mut self, from: IpAddr, to: IpAddr, packets: u32) -> u32 {
         let count = self.identifications.len().max(1);
-        let index = self.hash.hash_one((from, to)) as usize % count;
-        let Some(next) = self.identifications.get_mut(index) else { return 0 };
-        *next = next.wrapping_add(1);
+        let hash = self.hash.hash_one((from, to));
+        let Some(next) = self.identifications.get_mut(hash as u32 as usize % count) else {
+            return 0;
+        };
+        let first = *next;
+        *next = next.wrapping_add(packets);
         // Others that share the counter must not see from theirs where it stands.
-        next.wrapping_add(self.hash.hash_one((from, to, b"identification")) as u32)
+        first.wrapping_add((hash >> 32) as u32)
     }
 }
 
@@ -872,10 +876,19 @@ mod tests {
         let mut stack = Stack::new(Config::new([5; 32]));
         let from: IpAddr = "10.0.0.1".parse().unwrap();
         let to = |n: u32| IpAddr::V4((0x0a00_0100 + n).into());
-        let bucket = |stack: &Stack, n| stack.hash.hash_one((from, to(n))) as usize % 1024;
+        let bucket = |stack: &Stack, n| stack.hash.hash_one((from, to(n))) as u32 % 1024;
         let other = (1..).find(|n| bucket(&stack, *n) == bucket(&stack, 0)).unwrap();
-        let [a, b, c] = [0, other, 0].map(|n| stack.identification(from, to(n)));
+        let [a, b, c] = [0, other, 0].map(|n| stack.identifications(from, to(n), 1));
         assert_eq!(c.wrapping_sub(a), 2, "those of one pair of addresses go up");
         assert!(![a, c].iter().any(|known| b.abs_diff(*known) < 16));
+    }
+
+    /// Frames that are cut behind the stack had the same identifications as the ones before, but for one.
+    #[test]
+    fn the_packets_that_a_frame_is_cut_into_have_identifications_of_their_own() {
+        let mut stack = Stack::new(Config::new([5; 32]));
+        let [from, to]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
+        let first = stack.identifications(from, to, 16);
+        assert_eq!(stack.identifications(from, to, 1), first.wrapping_add(16));
     }
 }

@@ -299,7 +299,8 @@ impl Stack {
         let tcp_len = u32::from(segment.header_bytes).checked_add(payload_len)?;
         let (src, dst, protocol) = (segment.local, segment.remote, Protocol::TCP);
         let (tos, ttl, may_cut) = (segment.tos, segment.ttl, !segment.dont_fragment);
-        let identification = if may_cut { self.identification(src, dst) } else { 0 };
+        let packets = packets_of(payload_len, segment.gso_bytes);
+        let identification = if may_cut { self.identifications(src, dst, packets) } else { 0 };
         let fragment = None;
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
         let l4 = self.emit_ip(interface, to, &ip, &[], tcp_len as usize, header)?;
@@ -404,14 +405,18 @@ impl Stack {
         };
         let protocol = Protocol::UDP;
         let pseudo = Sum::pseudo(src, dst, protocol, udp_len).ok_or(RequestError::NoRoute)?;
-        let identification = self.identification(src, dst);
         let ttl = send.ttl.or(is_group.then_some(1)).or(route.metrics.hops());
         let tos = send.tos.unwrap_or(0);
         let heeds_routers = !cut.not_us && !cut.by_link;
         let may_cut = !cut.not_routers || heeds_routers && self.path_mtus.is_cut(now, dst);
         let fragment = None;
+        let is_whole = gso_bytes.is_some() || len <= room;
+        let identification = match may_cut || !is_whole {
+            true => self.identifications(src, dst, packets_of(len, gso_bytes)),
+            false => 0,
+        };
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
-        if gso_bytes.is_some() || len <= room {
+        if is_whole {
             udp_header.checksum = if send.no_checksum { 0 } else { pseudo.folded() };
             let l4 = self
                 .emit_udp(route.interface, mac, &ip, &udp_header, udp_len, header)
@@ -562,7 +567,7 @@ impl Stack {
         let whole = usize::from(mtu).saturating_sub(ip_header_len(ip.dst));
         let is_cut = total > whole;
         let piece = if is_cut { fragment_room(mtu, ip.dst) as usize } else { whole };
-        let identification = self.identification(ip.src, ip.dst);
+        let identification = self.identifications(ip.src, ip.dst, 1);
         let mut sent = 0;
         while sent < total {
             let len = piece.min(total - sent);
@@ -621,4 +626,9 @@ fn copy_range(parts: &[&[u8]], mut from: usize, mut to: &mut [u8]) {
 fn put_sum(header: &mut [u8], at: usize, sum: u16) -> Option<()> {
     *header.get_mut(at..)?.first_chunk_mut::<2>()? = sum.to_be_bytes();
     Some(())
+}
+
+/// How many packets a frame is cut into.
+fn packets_of(len: u32, gso_bytes: Option<u16>) -> u32 {
+    gso_bytes.map_or(1, |each| len.div_ceil(u32::from(each.max(1))).max(1))
 }

@@ -47,6 +47,7 @@ impl Connection<'_> {
         let hot = &mut *self.hot;
         hot.nxt = start;
         hot.small_end = hot.small_end.min(start);
+        hot.pushed = hot.pushed.min(start);
         self.cold.tlp.reset();
         self.forget_probe();
         if let Some(stamps) = &mut self.cold.stamps {
@@ -60,11 +61,16 @@ impl Connection<'_> {
         let first = now.0.saturating_add(self.hot.rtt.rto_ns());
         let rare = self.cold.rare_mut();
         // What the program writes meanwhile does not put it off.
-        if rare.refused_until <= now.0 {
+        let is_first = rare.refused_until <= now.0;
+        if is_first {
             rare.refused_until = first;
         }
-        self.hot.send_timer = SendTimer::Refused;
         self.hot.send_at = rare.refused_until;
+        self.hot.send_timer = SendTimer::Refused;
+        if is_first {
+            // The tries that count are those from here on, and not keepalives from before.
+            self.cold.keep_probes = 0;
+        }
     }
 
     /// The queue may have room again.
@@ -105,7 +111,8 @@ impl Tcp {
         let Payload::Stream { id, offset, len, .. } = *payload else { return };
         let Ok(index) = self.slot(id) else { return };
         self.with(now, index, |connection, step| {
-            if !connection.hot.is_opening() {
+            // The port may have held it while the connection died.
+            if !connection.hot.is_opening() && !connection.hot.state.is_over() {
                 connection.on_refused(step, offset, len.into());
             }
         });

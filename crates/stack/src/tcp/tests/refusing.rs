@@ -2,6 +2,7 @@
 
 use super::peer::*;
 use crate::api::*;
+use crate::tcp::connection::NEVER;
 
 #[test]
 fn what_a_port_refuses_was_not_sent_and_goes_when_the_timer_says_so() {
@@ -72,6 +73,35 @@ fn a_retransmission_that_was_refused_is_still_to_be_sent() {
     peer.expect("");
     peer.send("P. 1:101 ack 1 sack 1001:4001");
     peer.expect(". 1:1001 ack 101");
+}
+
+/// The connection's timer ran on for a quarter of an hour after its end.
+#[test]
+fn what_is_refused_after_the_connections_end_arms_no_timer() {
+    let mut peer = Peer::established();
+    peer.write(100);
+    peer.sent();
+    peer.send("R 1:1");
+    let id = peer.id;
+    let payload = Payload::Stream { id, owner: Owner(2), offset: 0, len: 100 };
+    peer.host.tcp.on_refused(peer.now, &payload);
+    assert_eq!(peer.host.tcp.hot[id.index as usize].send_at, NEVER);
+}
+
+/// The time of the keepalives before counted as time of the refusals.
+#[test]
+fn keepalives_that_nobody_answered_are_no_reason_to_give_up_what_is_refused() {
+    let mut peer = Peer::established();
+    peer.wait(2_000_000);
+    peer.set_options(|o| (o.keepalive, o.keepidle_s, o.keepintvl_s) = (true, 10, 60));
+    peer.wait(11_000);
+    assert!(!peer.sent().is_empty(), "a keepalive probe");
+    peer.refuses = true;
+    peer.write(100);
+    peer.sent();
+    peer.wait(1000);
+    peer.sent();
+    peer.state(TcpState::Established);
 }
 
 #[test]
