@@ -194,7 +194,7 @@ fn is_waited_for(offset: u64) -> bool {
     const LANE: u64 = 4096;
     const DOORBELLS: [u64; 2] = [LANE, LANE + 136];
     const ENDPOINTS: u64 = LANE + 192 + (32 + 16 + 8) * 8 + 2 * 4 * 64;
-    const ENDPOINT_BYTES: u64 = 192 + 2 * 8 * 16;
+    const ENDPOINT_BYTES: u64 = 256 + 2 * 8 * 16;
     let within = offset.checked_sub(ENDPOINTS).map(|at| at % ENDPOINT_BYTES);
     offset == LANE + 128 || DOORBELLS.contains(&offset) || matches!(within, Some(72 | 128))
 }
