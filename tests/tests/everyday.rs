@@ -67,17 +67,28 @@ fn show(line: &str, who: Answerer, said: &str) {
     }
 }
 
+/// How often a tool is asked: ping's patience after its last question is twice the round trip before, which
+/// a machine that stands still for a moment outlasts, whoever answers.
+const TRIES: usize = 3;
+
 /// Compares what a tool says of both answerers, and looks for what it must say.
 #[track_caller]
 fn alike(hosts: &Hosts, line: &str, must_say: &str) {
-    let ([kernels, ours], last) = (
-        [KERNEL, ENGINE].map(|who| says_of(hosts, line, who)),
-        format!("`{line}` is to say `{must_say}`"),
-    );
-    show(line, KERNEL, &kernels);
-    show(line, ENGINE, &ours);
-    assert!(kernels.contains(must_say), "{last}, but of the kernel it says\n{kernels}");
-    assert_eq!(ours, kernels, "`{line}` of the engine, and of the kernel");
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let [kernels, ours] = [KERNEL, ENGINE].map(|who| says_of(hosts, line, who));
+        show(line, KERNEL, &kernels);
+        show(line, ENGINE, &ours);
+        if kernels.contains(must_say) && ours == kernels {
+            return;
+        }
+        if tries == TRIES {
+            let must = format!("`{line}` is to say `{must_say}`");
+            assert!(kernels.contains(must_say), "{must}, but of the kernel it says\n{kernels}");
+            assert_eq!(ours, kernels, "`{line}` of the engine, and of the kernel");
+        }
+    }
 }
 
 #[test]
@@ -121,17 +132,22 @@ fn pings_of_every_kind_find_an_engine_as_they_find_a_kernel() {
 fn routes_are_traced_to_an_engine_as_to_a_kernel() {
     let Some(_turn) = turn("routes_are_traced_to_an_engine_as_to_a_kernel") else { return };
     require_programs(&["traceroute", "tracepath"]).expect("run scripts/setup programs");
-    let hosts = Hosts::start();
     // An answer is waited for as long on a busy machine, also when others have come sooner.
     let trace = "traceroute -n -w 5,0,0";
+    // A kernel sends six ICMP errors to an address at once and then one a second, and so does an engine:
+    // who has asked already may be told nothing.
+    let afresh = |command: &str, must_say: &str| alike(&Hosts::start(), command, must_say);
     for of in ["-4 V4", "-6 V6"] {
         for how in ["", "-I", "-T -p 9", "-U -p 9", "-F"] {
             let (_, name) = of.split_at(3);
-            alike(&hosts, &format!("{trace} {how} {of}"), &format!("1 {name}"));
+            afresh(&format!("{trace} {how} {of}"), &format!("1 {name}"));
         }
         for how in ["", "-I"] {
-            alike(&hosts, &format!("{trace} {how} {of} 3000"), &format!("1 {}", &of[3..]));
+            afresh(&format!("{trace} {how} {of} 3000"), &format!("1 {}", &of[3..]));
         }
+        // Where it has to wait for the neighbour's address first, it may ask twice.
+        let hosts = Hosts::start();
+        alike(&hosts, &format!("ping -n -c 1 {of}"), " 0% packet loss");
         alike(&hosts, &format!("tracepath -n {of}"), "reached");
     }
 }
