@@ -64,6 +64,10 @@ mod tests {
     use super::*;
     use crate::api::Instant;
 
+    /// The acknowledgement of one segment.
+    const SEGMENT: Ack =
+        Ack { bytes: 1000, now: Instant(0), srtt_ns: 0, rtt_ns: None, mss: 1000, una: 0, nxt: 0 };
+
     //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
     //= type=test
     //# SHOULD increment cwnd per equation (2) once per RTT
@@ -88,16 +92,7 @@ mod tests {
         let mut reno = Reno::default();
         let mut window = Window { cwnd: 10_000, ssthresh: 10_000 };
         for _ in 0..10 {
-            let ack = Ack {
-                bytes: 1000,
-                now: Instant(0),
-                srtt_ns: 0,
-                rtt_ns: None,
-                mss: 1000,
-                una: 0,
-                nxt: 0,
-            };
-            reno.on_ack(&mut window, &ack);
+            reno.on_ack(&mut window, &SEGMENT);
         }
         assert_eq!(window.cwnd, 11_000);
     }
@@ -107,17 +102,8 @@ mod tests {
     fn the_part_of_a_segment_in_a_window_is_not_waited_for() {
         let mut reno = Reno::default();
         let mut window = Window { cwnd: 2500, ssthresh: 2500 };
-        let ack = Ack {
-            bytes: 1000,
-            now: Instant(0),
-            srtt_ns: 0,
-            rtt_ns: None,
-            mss: 1000,
-            una: 0,
-            nxt: 0,
-        };
         for cwnd in [2500, 3500, 3500, 3500, 4500] {
-            reno.on_ack(&mut window, &ack);
+            reno.on_ack(&mut window, &SEGMENT);
             assert_eq!(window.cwnd, cwnd);
         }
     }
