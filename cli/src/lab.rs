@@ -503,3 +503,19 @@ fn remove_leftovers() {
             .status();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `make setup` installs all that a laboratory asks for; ethtool was missing there.
+    #[test]
+    fn setup_installs_what_a_lab_requires() {
+        let setup = include_str!("../../scripts/setup");
+        for (program, package) in PACKAGES {
+            let line = format!("{program} {package}");
+            let is_listed = setup.lines().any(|text| text.trim_end_matches('"').ends_with(&line));
+            assert!(is_listed, "{line} is missing in scripts/setup");
+        }
+    }
+}
