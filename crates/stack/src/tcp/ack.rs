@@ -130,6 +130,7 @@ impl Connection<'_> {
                 }
             }
         }
+        self.note_burst(delivered);
         self.on_tail_probe_ack(step, is_bare, delivery.dsack);
         self.judge_repairs(step, delivery.dsack, delivery.original);
         self.on_frto_ack(step, &delivery, acked > 0, is_bare);
@@ -137,7 +138,7 @@ impl Connection<'_> {
             //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
             //# The sending TCP SHOULD NOT increase the congestion window in response to the receipt
             //# of an ECN-Echo ACK packet.
-            self.reduce_for_marks(step, delivered);
+            self.reduce_for_marks(step);
         }
         self.judge_losses(step, acked > 0, delivered);
         // Where the network is known to change the order, what arrives out of it counts, too (as
@@ -170,6 +171,11 @@ impl Connection<'_> {
         self.account_for_ack(step.now, before, &delivery, delivery.bytes, false);
         self.count_delivery(&delivery, delivery.bytes, false);
         self.follow_delivery(step, &delivery);
+    }
+
+    fn note_burst(&mut self, delivered: u64) {
+        let delivered = u32::try_from(delivered).unwrap_or(u32::MAX);
+        self.cold.burst = self.cold.burst.saturating_add(delivered);
     }
 
     /// Counts what has arrived by an acknowledgement, `delivered` bytes; it may echo congestion.

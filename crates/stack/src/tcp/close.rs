@@ -128,6 +128,7 @@ impl Cold {
             received: Intervals::default(),
             duplicate: None,
             recover: 0,
+            burst: 0,
             repaired_ms: 0,
             peer_fin: None,
             records: None,

@@ -278,6 +278,9 @@ pub struct Cold {
     pub duplicate: Option<Box<Range>>,
     /// Recovery ends when this is acknowledged.
     pub recover: u64,
+    /// Bytes that have arrived since something could last be sent: acknowledgements that come together
+    /// are one where they begin a reduction.
+    pub burst: u32,
     /// When lost data was last begun to be sent again, milliseconds, going round.
     pub repaired_ms: u32,
     /// One past where the peer's FIN is, once announced.

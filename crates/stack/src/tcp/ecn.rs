@@ -321,13 +321,13 @@ impl Connection<'_> {
     //# TCP should not react to congestion indications more than once every
     //# window of data (or more loosely, more than once every round-trip
     //# time).
-    pub fn reduce_for_marks(&mut self, step: &mut Step<'_>, delivered: u64) {
-        step.shared.counters.ecn_reductions += u64::from(self.reduce_once(delivered));
+    pub fn reduce_for_marks(&mut self, step: &mut Step<'_>) {
+        step.shared.counters.ecn_reductions += u64::from(self.reduce_once());
     }
 
     /// The network, or a queue before it, asks for less: the window is reduced over the coming round trip.
     /// Whether it was not already.
-    pub fn reduce_once(&mut self, delivered: u64) -> bool {
+    pub fn reduce_once(&mut self) -> bool {
         if self.hot.phase != Phase::Open || self.hot.ecn.is_reducing() {
             return false;
         }
@@ -337,7 +337,8 @@ impl Connection<'_> {
         hot.window.ssthresh = self.cold.congestion.on_marked(&hot.window, flight, mss);
         if !self.cold.congestion.models_path() {
             let unsacked = hot.flight().saturating_sub(self.cold.scoreboard.sacked_bytes());
-            self.cold.prr = Some(Box::new(Prr::new(unsacked.saturating_add(delivered))));
+            let recover_bytes = unsacked.saturating_add(self.cold.burst.into());
+            self.cold.prr = Some(Box::new(Prr::new(recover_bytes)));
         }
         self.cold.recover = hot.nxt;
         hot.ecn.put(Ecn::REDUCING, true);

@@ -17,6 +17,16 @@ impl Range {
     pub fn len(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
+
+    /// Whether nothing lies between it and the other.
+    pub fn touches(&self, other: &Self) -> bool {
+        self.start <= other.end && other.start <= self.end
+    }
+
+    /// From where the first of them starts to where the last ends.
+    pub fn joined(&self, other: &Self) -> Self {
+        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
 }
 
 /// Ranges kept at most per list. With 1,448-byte segments and every other one lost this covers

@@ -351,6 +351,15 @@ impl Connection<'_> {
         // those that come without data beyond it are heeded then (tried with Linux 6.18).
         let is_beyond = end - i64::from(flags.fin()) > edge
             && (start > edge || self.hot.consumed < self.hot.readable());
+        // As Linux: some peers (macOS) reset with the number of their FIN.
+        let repeats_fin = start + 1 == next
+            && matches!(
+                self.hot.state,
+                TcpState::CloseWait | TcpState::LastAck | TcpState::Closing
+            );
+        if flags.rst() && repeats_fin {
+            return self.on_reset(step, true).map(|()| None);
+        }
         if is_old || start > edge || is_beyond {
             //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
             //# In all other cases, where the SEQ-field does not match and is outside the window, the receiver
@@ -368,7 +377,11 @@ impl Connection<'_> {
             return Err(DropReason::TcpOutOfWindow);
         }
         if flags.rst() {
-            return self.on_reset(step, start == next).map(|()| None);
+            // As Linux: behind a gap, a peer that dies resets with the end of what we have told it to
+            // have, and knows no other number.
+            let told = self.cold.received.iter().next_back().filter(|_| self.hot.sack);
+            let is_told = told.is_some_and(|range| range.end.cast_signed() == start);
+            return self.on_reset(step, start == next || is_told).map(|()| None);
         }
         if flags.syn() {
             let crossing = self.hot.state == TcpState::SynReceived && start == -1;
@@ -799,9 +812,15 @@ impl Connection<'_> {
         }
     }
 
+    /// Duplicates in a row that come together are told as one: a peer takes its reduction back only
+    /// when it has heard of each byte that it had sent in vain.
     fn report_duplicate(&mut self, step: &mut Step<'_>, duplicate: Range) {
         if self.hot.sack {
-            self.cold.duplicate = Some(Box::new(duplicate));
+            let told = match self.cold.duplicate.as_deref() {
+                Some(before) if before.touches(&duplicate) => before.joined(&duplicate),
+                _ => duplicate,
+            };
+            self.cold.duplicate = Some(Box::new(told));
             step.shared.counters.duplicates += 1;
         }
     }

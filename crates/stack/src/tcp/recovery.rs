@@ -101,7 +101,7 @@ impl Connection<'_> {
     //# algorithm that carefully addresses such a case is needed.
     pub fn judge_losses(&mut self, step: &mut Step<'_>, progress: bool, delivered: u64) {
         let mut misses = false;
-        if self.hot.phase != Phase::Open && self.hot.una >= self.cold.recover {
+        if self.hot.phase != Phase::Open && self.is_repaired() {
             self.leave_recovery();
             // What was sent since that recovery began and has been lost is the next one's, though
             // it may be under way again already.
@@ -116,11 +116,25 @@ impl Connection<'_> {
         }
         let loses = self.cold.scoreboard.lost_bytes() > before;
         misses |= self.cold.scoreboard.lost_bytes() > 0;
+        let mut delivered = delivered;
         if self.hot.phase == Phase::Open && misses {
-            self.enter_recovery(step, delivered);
+            // The room that the duplicates before this one have made is what limited transmit would have
+            // used. Counted for nothing, it left the retransmission alone under way, and when that was lost,
+            // nobody answered until the timeout.
+            delivered = self.cold.burst.into();
+            self.enter_recovery(step);
         }
         self.reduce_window(delivered, progress, loses);
         step.ready |= self.hot.phase != Phase::Open;
+    }
+
+    /// Whether all that was outstanding when the recovery began has arrived.
+    //= https://www.rfc-editor.org/rfc/rfc6582#section-3.2
+    // Without SACK more than that: segments that were sent again needlessly bring duplicates of just this
+    // acknowledgement, which would begin the next recovery.
+    fn is_repaired(&self) -> bool {
+        let (una, recover) = (self.hot.una, self.cold.recover);
+        una > recover || una == recover && self.hot.sack
     }
 
     /// The window of a recovery.
@@ -196,7 +210,7 @@ impl Connection<'_> {
             //= https://www.rfc-editor.org/rfc/rfc6582#section-3.2
             //# If this ACK does *not* acknowledge all of the data up to and
             //# including recover, then this is a partial ACK.
-            Phase::Recovery if progress => {
+            Phase::Recovery if progress && hot.una < self.cold.recover => {
                 hot.dup_acks = 0;
                 true
             }
@@ -211,7 +225,7 @@ impl Connection<'_> {
     //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
     //# In the case of packet loss, the sender MUST reduce _cwnd_ and _ssthresh_ immediately upon
     //# entering loss recovery, similar to [RFC5681] (and [RFC6675]).
-    fn enter_recovery(&mut self, step: &mut Step<'_>, delivered: u64) {
+    fn enter_recovery(&mut self, step: &mut Step<'_>) {
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5
         //# RecoveryPoint = HighData
         //#
@@ -252,7 +266,8 @@ impl Connection<'_> {
         //# triggering recovery, the bytes SACKed in the ACK triggering recovery,
         //# and the bytes between SND.UNA and SND.NXT that have been marked lost.
         let unsacked = self.hot.flight().saturating_sub(self.cold.scoreboard.sacked_bytes());
-        self.cold.prr = Some(Box::new(Prr::new(unsacked.saturating_add(delivered))));
+        let recover_bytes = unsacked.saturating_add(self.cold.burst.into());
+        self.cold.prr = Some(Box::new(Prr::new(recover_bytes)));
     }
 
     /// Nothing that was lost is missing any more.

@@ -16,7 +16,7 @@ impl Connection<'_> {
     /// The segment was refused that [`emit`](Self::emit) has just given, with these bytes.
     pub fn on_refused(&mut self, step: &mut Step<'_>, start: u64, bytes: u64) {
         step.shared.counters.segments_refused += 1;
-        let reduces = self.reduce_once(0);
+        let reduces = self.reduce_once();
         self.hot.refused = true;
         if let Some(prr) = &mut self.cold.prr {
             prr.take_back(bytes);

@@ -19,8 +19,10 @@ use crate::route::Route;
 
 /// No stream is longer; offsets stay far from where arithmetic on them could overflow.
 const STREAM_MAX: u64 = 1 << 60;
-/// Ports looked at before an active open is refused.
+/// Ports looked at before an active open is refused, and how many of them in a row: connections that
+/// were opened one after the other hold long rows.
 const PORT_TRIES: u32 = 4096;
+const PORT_ROW: u32 = 64;
 
 impl Tcp {
     /// Opens a connection; without `local`, or with port 0, a port is chosen.
@@ -83,9 +85,12 @@ impl Tcp {
         //# ability to guess or know the five-tuple that identifies the transport-protocol instance
         //# to be attacked.
         let offset = self.shared.keys.port_offset(ip, remote);
-        for _ in 0..PORT_TRIES.min(count) {
+        // The rows lie over the whole range.
+        let gap = (count / (PORT_TRIES / PORT_ROW)).saturating_sub(PORT_ROW);
+        for tried in 1..=PORT_TRIES.min(count) {
             let step = offset.wrapping_add(self.next_port) % count;
-            self.next_port = self.next_port.wrapping_add(1);
+            let onward = if tried.is_multiple_of(PORT_ROW) { gap + 1 } else { 1 };
+            self.next_port = self.next_port.wrapping_add(onward);
             // Within first..=last by the modulus.
             let port = first.wrapping_add(step as u16);
             let local = SocketAddr::new(ip, port);

@@ -63,6 +63,7 @@ impl Connection<'_> {
         if limited {
             self.note_limit();
         }
+        self.cold.burst = 0;
         let mut next = next?;
         let sack = match next {
             Next::Syn => SackBlocks::NONE,
@@ -342,7 +343,7 @@ impl Connection<'_> {
             return None;
         }
         let usable = hot.una.saturating_add(u64::from(hot.snd_wnd)).saturating_sub(hot.nxt);
-        let unsent = hot.send_end().saturating_sub(hot.nxt);
+        let unsent = hot.send_end().min(self.record_end(hot.nxt)).saturating_sub(hot.nxt);
         let (start, end, again) = match unsent.min(usable).min(u64::from(self.send_mss())) {
             0 => {
                 //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3

@@ -166,7 +166,7 @@ impl Connection<'_> {
     pub fn should_wait_for_room(&self, now: Instant, room: u64, frame: u64) -> bool {
         let hot = &*self.hot;
         let third = u64::from(hot.snd_wnd.min(hot.window.cwnd)) / 3;
-        if hot.phase == Phase::Recovery || room >= third.min(frame) {
+        if hot.phase != Phase::Open || room >= third.min(frame) {
             return false;
         }
         if now.0.saturating_sub(hot.sent_at) > MILLISECOND {

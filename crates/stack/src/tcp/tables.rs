@@ -210,11 +210,17 @@ impl Tcp {
                     && !flags.syn()
                     && !flags.rst()
                     && !is_shut
-                    && iss.is_none()
                     && let Some(taken) =
                         self.on_cookie_answer(now, listener, rx, &segment, routes, sink)
                 {
                     return taken;
+                }
+                // A new life that nobody gives: the peer is told of the old one (as Linux).
+                if let Some((slot, _)) = iss {
+                    if let Some(reply) = self.time_waits.acknowledgement(now, slot) {
+                        self.push_reply(reply);
+                    }
+                    return Err(DropReason::TcpNoSocket);
                 }
                 let back = routes.lookup_back(rx.interface, rx.remote);
                 let interface = back.map_or(rx.interface, |route| route.interface);

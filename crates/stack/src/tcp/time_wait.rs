@@ -23,6 +23,8 @@ use crate::api::{Instant, InterfaceIndex};
 //# When a connection is closed actively, it MUST linger in the TIME-WAIT state for a time 2xMSL
 //# (Maximum Segment Lifetime) (MUST-13).
 pub const TIME_WAIT_NS: u64 = 60 * SECOND;
+/// Entries of the order beyond twice those that live, before the stale ones are looked for.
+const STALE_MAX: usize = 64;
 
 /// What a connection in TIME-WAIT has to remember.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -128,6 +130,14 @@ impl TimeWaits {
                 (self.slots.len() - 1) as u32
             }
         };
+        if self.order.len() > 2 * self.len() + STALE_MAX {
+            // Of connections that were taken over since.
+            let slots = &self.slots;
+            self.order.retain(|&(slot, generation, _)| {
+                let entry = slots.get(slot as usize).and_then(Option::as_ref);
+                entry.is_some_and(|entry| entry.generation == generation)
+            });
+        }
         self.order.push_back((slot, entry.generation, entry.expires));
         if let Some(place) = self.slots.get_mut(slot as usize) {
             *place = Some(entry);

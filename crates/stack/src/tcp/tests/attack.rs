@@ -100,6 +100,28 @@ fn a_reset_within_the_window_is_challenged() {
     peer.state(TcpState::Established);
 }
 
+/// As Linux takes them: what a peer dies with that has sent more than has arrived, or its FIN.
+#[test]
+fn a_reset_at_the_end_of_what_was_told_or_at_the_fin_is_exact() {
+    let mut peer = Peer::established();
+    peer.send(". 1001:2001 ack 1");
+    peer.expect(". 1:1 ack 1 sack 1001:2001");
+    peer.send_refused("R 1500:1500", DropReason::TcpBlindReset);
+    peer.expect(". 1:1 ack 1 sack 1001:2001");
+    peer.send("R 2001:2001");
+    assert_eq!(peer.levels().error, Some(TcpError::Reset));
+
+    for mut peer in [Peer::close_wait(), Peer::last_ack(), Peer::closing()] {
+        peer.send_refused("R 0:0", DropReason::TcpOutOfWindow);
+        peer.send("R 1:1");
+        peer.state(TcpState::Closed);
+    }
+    // Where there was no FIN it is old.
+    let mut peer = Peer::established();
+    peer.send_refused("R 0:0", DropReason::TcpOutOfWindow);
+    peer.state(TcpState::Established);
+}
+
 //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
 //= type=test
 //# 1) If the SYN bit is set, irrespective of the sequence number, TCP

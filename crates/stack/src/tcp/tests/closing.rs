@@ -113,6 +113,17 @@ fn a_newer_syn_takes_a_port_out_of_time_wait() {
     assert_eq!(peer.host.tcp.counters().time_wait_reuses, 1);
 }
 
+/// A reset would end what the peer may still have of the old connection.
+#[test]
+fn a_newer_syn_in_time_wait_is_acknowledged_where_nobody_listens() {
+    let mut peer = Peer::time_wait();
+    let listener = peer.listener.take().expect("a listener");
+    peer.host.tcp.close(peer.now, listener).expect("it closes");
+    peer.send_refused("S 5000:5000", DropReason::TcpNoSocket);
+    peer.expect(". 2:2 ack 2");
+    assert_eq!(peer.host.tcp.time_waits(), 1);
+}
+
 #[test]
 fn an_older_syn_in_time_wait_is_only_acknowledged() {
     let mut peer = Peer::time_wait();

@@ -271,6 +271,26 @@ fn ephemeral_ports_differ_between_connections_and_lie_in_the_range() {
     }
 }
 
+/// Connections that were opened one after the other hold a row of ports. Behind it others are free.
+#[test]
+fn a_long_row_of_taken_ports_is_passed_by() {
+    let mut peer = Peer::listening(options());
+    let limits = crate::Limits { connections: 6000, ..crate::Limits::default() };
+    let keys = super::keys(1);
+    peer.host.tcp = crate::tcp::Tcp::new(&keys, &limits, crate::tcp::TcpSettings::default());
+    peer.host.tcp.ports = (10_000, 19_999);
+    let route = peer.host.routes.lookup(peer.remote.ip()).unwrap();
+    let connect = |p: &mut Peer| {
+        p.host.tcp.connect(p.now, p.remote, None, &route, TcpOptions::default(), Owner(1))
+    };
+    for _ in 0..5000 {
+        connect(&mut peer).unwrap();
+    }
+    // As after a time round.
+    peer.host.tcp.next_port = 0;
+    connect(&mut peer).unwrap();
+}
+
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
 //= type=test
 //# OPEN call that will functionally allow an application to LISTEN on a port while a connection

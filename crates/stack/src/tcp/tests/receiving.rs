@@ -242,6 +242,22 @@ fn duplicates_are_reported_once() {
     peer.expect(". 1:1 ack 2001");
 }
 
+/// Only the last of them was told, so that a peer could not take its reduction back.
+#[test]
+fn duplicates_in_a_row_that_come_together_are_reported_as_one() {
+    let mut peer = Peer::established();
+    peer.send(". 1:4001 ack 1");
+    peer.sent();
+    for start in [1, 1001, 2001] {
+        peer.send(&format!(". {start}:{} ack 1", start + 1000));
+    }
+    peer.expect(". 1:1 ack 4001 sack 1:3001");
+    // Of those that lie apart the last one is.
+    peer.send(". 1:1001 ack 1");
+    peer.send(". 2001:3001 ack 1");
+    peer.expect(". 1:1 ack 4001 sack 2001:3001");
+}
+
 #[test]
 fn what_ends_beyond_the_window_is_taken_whole_while_nothing_is_unread() {
     let mut peer = Peer::established();

@@ -25,6 +25,21 @@ fn three_segments_sacked_mean_loss() {
     peer.expect(". 1:1001 ack 1");
 }
 
+/// A worker takes all that has come before it sends. The third duplicate alone let nothing out beside the
+/// segment that was lost, and when that was lost again nobody answered: 250 timeouts in a gigabyte.
+#[test]
+fn duplicates_that_come_together_count_as_one_where_a_recovery_begins() {
+    let mut peer = Peer::distant();
+    peer.write(4_000);
+    peer.sent();
+    peer.wait(40);
+    peer.send(". 1:1 ack 1 sack 1001:2001");
+    peer.send(". 1:1 ack 1 sack 1001:3001");
+    peer.write(4_000);
+    peer.send(". 1:1 ack 1 sack 1001:4001");
+    peer.expect(". 1:1001 ack 1 | . 4001:5001 ack 1 | . 5001:6001 ack 1");
+}
+
 //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
 //= type=test
 //# As a
@@ -218,6 +233,19 @@ fn a_probe_is_new_data_if_there_is_any() {
     peer.wait(83);
     peer.expect(". 10001:11001 ack 1");
     assert_eq!(peer.info().cwnd, 10_000);
+}
+
+#[test]
+fn a_probe_of_new_data_ends_where_a_record_does() {
+    let mut peer = Peer::distant();
+    let (now, id) = (peer.now, peer.id);
+    peer.write(10_000);
+    peer.write(700);
+    peer.host.tcp.end_record(now, id, 10_700).unwrap();
+    peer.write(700);
+    peer.sent();
+    peer.wait(83);
+    peer.expect("P. 10001:10701 ack 1");
 }
 
 //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
@@ -471,6 +499,36 @@ fn the_window_of_a_recovery_shrinks_evenly() {
     assert!(counts.iter().all(|&count| count <= 1), "{counts:?}");
     peer.send(". 1:1 ack 30001");
     assert!((14_000..16_000).contains(&peer.info().cwnd), "{}", peer.info().cwnd);
+}
+
+/// What was sent again in vain after a timeout brings duplicates of the acknowledgement that ended it.
+//= https://www.rfc-editor.org/rfc/rfc6582#section-3.2
+#[test]
+fn without_sack_duplicates_of_what_ended_a_recovery_begin_none() {
+    let plain = Offer { sack: false, ..PLAIN };
+    let mut peer = Peer::established_with(plain, crate::api::TcpOptions::default());
+    peer.write(10_000);
+    peer.sent();
+    peer.wait(1_000);
+    assert!(peer.sent().starts_with(". 1:1001 ack 1"));
+    // The rest had arrived.
+    peer.send(". 1:1 ack 10001");
+    peer.write(6_000);
+    peer.sent();
+    for _ in 0..4 {
+        peer.send(". 1:1 ack 10001");
+    }
+    let sent = peer.sent();
+    assert!(!sent.contains(". 10001:11001"), "{sent}");
+    assert_eq!(peer.host.tcp.counters().fast_recoveries, 0);
+    // Three that follow something new mean a loss again.
+    peer.send(". 1:1 ack 11001");
+    peer.sent();
+    for _ in 0..3 {
+        peer.send(". 1:1 ack 11001");
+    }
+    assert!(peer.sent().contains(". 11001:12001"));
+    assert_eq!(peer.host.tcp.counters().fast_recoveries, 1);
 }
 
 //= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
