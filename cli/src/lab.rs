@@ -434,21 +434,45 @@ fn make_host(namespace: String, core: usize) -> Result<Host> {
 /// The same congestion control on both hosts, whatever the machine's default is. A namespace may
 /// choose only among the machine's unrestricted ones, so CUBIC is made one for that moment.
 fn use_cubic(namespace: &str) -> Result<()> {
-    let choose = || {
-        let cubic = "net.ipv4.tcp_congestion_control=cubic";
-        ip(&["netns", "exec", namespace, "sysctl", "-qw", cubic]).map(drop)
-    };
-    if choose().is_ok() {
-        return Ok(());
+    let _allowed = CubicAllowed::new()?;
+    let cubic = "net.ipv4.tcp_congestion_control=cubic";
+    ip(&["netns", "exec", namespace, "sysctl", "-qw", cubic]).map(drop)
+}
+
+/// While it lives, CUBIC may be chosen in every network namespace: where the machine's own congestion control
+/// is another, CUBIC may not be among those that are allowed.
+pub struct CubicAllowed {
+    /// What was allowed before.
+    before: Option<String>,
+}
+
+/// Names of congestion controls that may be chosen without being the machine's own.
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+
+impl CubicAllowed {
+    /// Allows it.
+    ///
+    /// # Errors
+    /// Without root, or where the kernel does not have it.
+    pub fn new() -> Result<Self> {
+        let advice = "load the kernel module tcp_cubic (modprobe tcp_cubic)";
+        let allowed =
+            fs::read_to_string(ALLOWED).explain(format!("cannot read {ALLOWED}"), advice)?;
+        if allowed.split_whitespace().any(|name| name == "cubic") {
+            return Ok(Self { before: None });
+        }
+        let before = allowed.trim().to_owned();
+        fs::write(ALLOWED, format!("{before} cubic")).explain("cannot allow CUBIC", advice)?;
+        Ok(Self { before: Some(before) })
     }
-    let advice = "load the kernel module tcp_cubic (modprobe tcp_cubic)";
-    let path = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
-    let allowed = fs::read_to_string(path).explain(format!("cannot read {path}"), advice)?;
-    let allow = |list: &str| fs::write(path, list).explain("cannot allow CUBIC", advice);
-    allow(&format!("{} cubic", allowed.trim()))?;
-    let chosen = choose();
-    allow(allowed.trim())?;
-    chosen
+}
+
+impl Drop for CubicAllowed {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = fs::write(ALLOWED, before);
+        }
+    }
 }
 
 fn core_set(core: usize) -> CpuSet {

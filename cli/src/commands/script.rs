@@ -129,6 +129,8 @@ fn start(path: &Path) -> Result<Child> {
 
 fn against_the_kernel(ran: &mut [Ran], what: &Scripts) -> Result<()> {
     crate::lab::require_root("running scripts against the kernel")?;
+    // The namespaces of scripts use it.
+    let _allowed = crate::lab::CubicAllowed::new()?;
     let mut waiting: VecDeque<(usize, u32)> = ran
         .iter()
         .enumerate()

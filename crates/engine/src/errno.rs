@@ -24,6 +24,7 @@ pub fn of_connection(error: TcpError) -> Errno {
     match error {
         TcpError::Refused => Errno::CONNREFUSED,
         TcpError::Reset => Errno::CONNRESET,
+        TcpError::ResetAfterEnd => Errno::PIPE,
         TcpError::TimedOut => Errno::TIMEDOUT,
         TcpError::HostUnreachable => Errno::HOSTUNREACH,
         TcpError::NetUnreachable => Errno::NETUNREACH,

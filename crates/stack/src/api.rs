@@ -548,6 +548,8 @@ pub enum TcpError {
     Refused,
     /// The peer reset the connection (ECONNRESET).
     Reset,
+    /// The peer reset the connection after it had sent its FIN (EPIPE, as Linux).
+    ResetAfterEnd,
     /// Nothing came back in time (ETIMEDOUT).
     TimedOut,
     /// A router says there is no way to the host (EHOSTUNREACH), also when ARP fails.

@@ -455,6 +455,7 @@ impl Connection<'_> {
         step.shared.counters.resets_received += 1;
         let error = match self.hot.state {
             TcpState::SynReceived => TcpError::Refused,
+            TcpState::CloseWait => TcpError::ResetAfterEnd,
             _ => TcpError::Reset,
         };
         self.die(step, error);
