@@ -29,6 +29,8 @@
 //! fast_open_key = "00112233-44556677-8899aabb-ccddeeff"
 //! tso_segments_min = 2
 //! rto_max_ms = 120000
+//! user_timeout_option = false
+//! user_timeout_max_s = 3600
 //! paced = false
 //! ```
 //!
@@ -191,6 +193,8 @@ table! { TcpTable for TcpSettings {
     fast_open_pause_s: u32,
     fast_open_key: FastOpenKeys,
     tso_segments_min: u8,
+    user_timeout_option: bool,
+    user_timeout_max_s: u32,
     paced: bool,
 } }
 
@@ -360,7 +364,8 @@ mod tests {
         let text = "core = 3\npoll = \"busy\"\ndrain = 7\n\
                     ports = [\"packet:eth1,addr=10.1.0.2/16\"]\n\
                     [limits]\nsessions = 5\n[tcp]\ntimestamps = false\n\
-                    mtu_probing = \"always\"\nfast_open_key = \"1-2-3-4\"\n";
+                    mtu_probing = \"always\"\nfast_open_key = \"1-2-3-4\"\n\
+                    user_timeout_option = true\nuser_timeout_max_s = 900\n";
         let flags = Flags { core: Some(1), ..Flags::default() };
         let settings = parse("x.toml", text, &flags).expect("parses");
         assert_eq!(settings.engine.core, Some(1));
@@ -371,6 +376,8 @@ mod tests {
         assert!(!settings.engine.tcp.timestamps);
         assert_eq!(settings.engine.tcp.mtu_probing, MtuProbing::Always);
         assert_eq!(settings.engine.tcp.fast_open_key, "1-2-3-4".parse().ok());
+        assert!(settings.engine.tcp.user_timeout_option);
+        assert_eq!(settings.engine.tcp.user_timeout_max_s, 900);
         assert_eq!(settings.ports[0].label(), "packet:eth1");
     }
 

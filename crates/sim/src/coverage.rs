@@ -147,6 +147,8 @@ pub const REQUIRED: &[&str] = &[
     "tcp_half_open_evicted",
     "tcp_syn_cookies_sent",
     "tcp_syn_cookies_received",
+    "tcp_user_timeouts_sent",
+    "tcp_user_timeouts_received",
     "ndp_failures",
     "v6: reassembled",
     "v6: stack_drops{reason=ndp_conflict}",

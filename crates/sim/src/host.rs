@@ -120,8 +120,10 @@ impl Host {
             part.copy_from_slice(&random.any().to_le_bytes());
         }
         let counters = Arc::new(Counters::default());
-        let HostOptions { timestamps, syn_cookies, .. } = options;
-        let tcp = TcpSettings { timestamps, syn_cookies, ..TcpSettings::default() };
+        let HostOptions { timestamps, syn_cookies, user_timeouts: user_timeout_option, .. } =
+            options;
+        let tcp =
+            TcpSettings { timestamps, syn_cookies, user_timeout_option, ..Default::default() };
         let config = WorkerConfig { limits, stack_limits, tcp, seed: key, index: 0 };
         let worker = Worker::new(config, vec![setup], Arc::clone(&counters), Instant(now))
             .expect("one port is few enough");

@@ -62,6 +62,8 @@ pub struct HostOptions {
     pub timestamps: bool,
     /// TCP answers with cookies when a SYN queue is full.
     pub syn_cookies: bool,
+    /// It speaks the User Timeout Option.
+    pub user_timeouts: bool,
 }
 
 /// Every option of a run.
@@ -203,6 +205,7 @@ impl Swarm {
                 neighbors: if tiny_tables { 2 + (seed % 3) as u32 } else { 16 },
                 timestamps: true,
                 syn_cookies: true,
+                user_timeouts: false,
             })
             .collect();
         let mut swarm = Self {
@@ -241,6 +244,9 @@ impl Swarm {
         }
         for host in &mut swarm.hosts {
             host.syn_cookies = r.chance(2, 3);
+        }
+        for host in &mut swarm.hosts {
+            host.user_timeouts = r.chance(1, 2);
         }
         swarm
     }

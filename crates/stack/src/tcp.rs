@@ -1,7 +1,7 @@
 //! TCP: RFC 9293 with 7323 (scaled windows, timestamps), 2018 and 2883 (SACK), 8985 (losses found by
 //! time, tail probes), 9937 (rate of recovery), 5681, 9438 and 9406 (congestion control), 6298 and
 //! 5682 (timeouts), 3168 and 8257 (ECN, DCTCP), 5961 (blind attacks), 6528 and 6056 (keyed numbers);
-//! BBR and pacing as Linux has them.
+//! BBR and pacing as Linux has them; 5482 (user timeouts told to the peer) where it is enabled.
 //!
 //! [`Tcp`] holds the tables: connections in two arrays (what every packet touches, and the
 //! rest), listeners, TIME-WAITs, the flow table, ready queues and timers. What is done to one
@@ -58,6 +58,7 @@ mod timers;
 mod tlp;
 mod undo;
 mod urgent;
+mod user_timeout;
 mod window;
 
 pub use counters::TcpCounters;
@@ -267,4 +268,8 @@ pub struct TcpDetails {
     pub syn_data: bool,
     /// Acknowledgements wait for something to ride on (the kernel's pingpong mode).
     pub interactive: bool,
+    /// Nanoseconds of the user timeout, where it is not the usual patience.
+    pub user_timeout_ns: Option<u64>,
+    /// Seconds of the user timeout that the peer has told (RFC 5482).
+    pub peer_user_timeout_s: Option<u32>,
 }

@@ -3,12 +3,15 @@
 mod options;
 mod seq;
 mod signature;
+mod user_timeout;
 
 pub use options::{
     FastOpenCookie, OPTIONS_LEN_MAX, SIGNATURE_AT, SackBlock, SackBlocks, TcpOptions, Timestamps,
+    USER_TIMEOUT_LEN,
 };
 pub use seq::SeqNumber;
 pub use signature::{sign, signature};
+pub use user_timeout::UserTimeout;
 
 use crate::{Malformed, NoRoom};
 

@@ -327,5 +327,9 @@ fn show_options(f: &mut fmt::Formatter<'_>, options: &TcpOptions) -> fmt::Result
             write!(f, " {}:{}", block.left, block.right)?;
         }
     }
+    if let Some(timeout) = options.user_timeout {
+        separate(f)?;
+        write!(f, "uto {}", timeout.seconds())?;
+    }
     f.write_str(">")
 }

@@ -7,7 +7,7 @@ use outboard_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use outboard_wire::icmp::{IcmpMessage, unreachable};
 use outboard_wire::ipv4::{Ipv4Header, Protocol};
 use outboard_wire::tcp::{
-    SackBlock, SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps,
+    SackBlock, SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps, UserTimeout,
 };
 use outboard_wire::text::Line;
 use outboard_wire::{Malformed, arp, ipv4, tcp};
@@ -20,6 +20,7 @@ const SYN_OPTIONS: TcpOptions = TcpOptions {
     fast_open: None,
     signature: None,
     sack: SackBlocks::NONE,
+    user_timeout: None,
 };
 
 fn emitted(options: &TcpOptions) -> Vec<u8> {
@@ -291,6 +292,11 @@ fn a_frame_reads_as_one_line() {
     assert_eq!(
         line_of_ip(PACKET, &segment(SEGMENT, &sack, b"")),
         "10.0.0.1:40000>10.0.0.2:80 . 1000 ack 501 win 512 <sack 1:2 1:2>"
+    );
+    let timeout = TcpOptions { user_timeout: UserTimeout::from_seconds(90), ..TcpOptions::NONE };
+    assert_eq!(
+        line_of_ip(PACKET, &segment(SEGMENT, &timeout, b"")),
+        "10.0.0.1:40000>10.0.0.2:80 . 1000 ack 501 win 512 <uto 90>"
     );
     let udp = Ipv4Header { protocol: Protocol::UDP, ..PACKET };
     assert_eq!(

@@ -12,6 +12,7 @@ use outboard_wire::ipv6::{Fragment, Ipv6Header};
 use outboard_wire::ndp::{NdpMessage, PrefixInformation, RouterAdvertisement};
 use outboard_wire::tcp::{
     FastOpenCookie, SackBlock, SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps,
+    UserTimeout,
 };
 use outboard_wire::udp::UdpHeader;
 use outboard_wire::vnet::{self, VnetHeader};
@@ -80,17 +81,31 @@ fn sack(count: std::ops::Range<usize>) -> impl Strategy<Value = SackBlocks> {
 /// Options that belong on a SYN.
 fn syn_options() -> impl Strategy<Value = TcpOptions> {
     let agreed = (prop::option::of(0u8..=14), any::<bool>(), timestamps());
-    (prop::option::of(1u16..), agreed, prop::option::of(cookie())).prop_map(
-        |(mss, (window_scale, sack_permitted, timestamps), fast_open)| TcpOptions {
-            mss,
-            window_scale,
-            sack_permitted,
-            timestamps,
-            fast_open,
-            signature: None,
-            sack: SackBlocks::NONE,
+    (prop::option::of(1u16..), agreed, prop::option::of(cookie()), user_timeout()).prop_map(
+        |(mss, (window_scale, sack_permitted, timestamps), fast_open, user_timeout)| {
+            let options = TcpOptions {
+                mss,
+                window_scale,
+                sack_permitted,
+                timestamps,
+                fast_open,
+                signature: None,
+                sack: SackBlocks::NONE,
+                user_timeout,
+            };
+            told(options)
         },
     )
+}
+
+/// The options without a timeout that finds no room.
+fn told(options: TcpOptions) -> TcpOptions {
+    let user_timeout = options.user_timeout.filter(|_| options.tells_user_timeout());
+    TcpOptions { user_timeout, ..options }
+}
+
+fn user_timeout() -> impl Strategy<Value = Option<UserTimeout>> {
+    any::<u32>().prop_map(|seconds| UserTimeout::from_seconds((seconds >> (seconds % 32)).into()))
 }
 
 /// A Fast Open cookie, or the request for one.
@@ -104,10 +119,8 @@ fn cookie() -> impl Strategy<Value = FastOpenCookie> {
 
 /// Options of an established connection.
 fn later_options() -> impl Strategy<Value = TcpOptions> {
-    (timestamps(), sack(0..5)).prop_map(|(timestamps, sack)| TcpOptions {
-        timestamps,
-        sack,
-        ..TcpOptions::NONE
+    (timestamps(), sack(0..5), user_timeout()).prop_map(|(timestamps, sack, user_timeout)| {
+        told(TcpOptions { timestamps, sack, user_timeout, ..TcpOptions::NONE })
     })
 }
 
@@ -396,8 +409,8 @@ proptest! {
         let mut out = [0; 40];
         let len = options.emit(&mut out).expect("40 bytes are enough for all options");
         let again = TcpOptions::parse(&out[..len], syn);
-        // Blocks read without room for them (a SYN never has any) are the only loss.
-        prop_assert_eq!(TcpOptions { sack: options.sack, ..again }, options);
+        // Blocks and timeouts read without room for them, aligned, are the only loss.
+        prop_assert_eq!(TcpOptions { sack: options.sack, ..again }, told(options));
     }
 
     #[test]

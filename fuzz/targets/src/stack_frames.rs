@@ -91,6 +91,8 @@ struct Run {
     sent: Option<Vec<u8>>,
     /// The last cookie that went out.
     cookie: Option<FastOpenCookie>,
+    /// User timeouts may be told.
+    tells_timeouts: bool,
 }
 
 /// A segment of ours.
@@ -135,6 +137,8 @@ impl Run {
         config.tcp.timestamps = settings & 16 == 0;
         config.tcp.sack = settings & 32 == 0;
         config.tcp.syn_cookies = settings & 64 == 0;
+        let tells_timeouts = seed & 16 != 0;
+        config.tcp.user_timeout_option = tells_timeouts;
         config.limits = Limits {
             path_mtus: 8,
             fast_open_servers: 4,
@@ -177,6 +181,7 @@ impl Run {
             last: None,
             sent: None,
             cookie: None,
+            tells_timeouts,
         };
         if settings & 128 == 0 {
             run.settle();
@@ -474,6 +479,7 @@ impl Run {
             let len =
                 segment.payload.len() as u32 + u32::from(flags.fin()) + u32::from(flags.syn());
             let (header, options) = (segment.header, segment.options);
+            assert!(self.tells_timeouts || options.user_timeout.is_none());
             self.last = Some(Last { header, options, len, is_v6: src.is_ipv6() });
             self.cookie = options.fast_open.filter(|cookie| cookie.len > 0).or(self.cookie);
             self.sent = Some(packet.iter().take(256).copied().collect());

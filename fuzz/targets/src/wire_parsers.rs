@@ -148,9 +148,10 @@ fn tcp_segment(data: &[u8]) {
     let len = segment.header.emit(&segment.options, &mut out).expect("room");
     let again = tcp::parse(out.get(..len).unwrap_or_default()).expect("emitted by us");
     assert_eq!(again.header, segment.header);
-    // Four blocks that came without padding may not all fit with it.
+    // Blocks that came without padding may not all fit with it, nor a timeout beside them.
     let sack = again.options.sack;
-    assert_eq!(tcp::TcpOptions { sack, ..segment.options }, again.options);
+    let told = segment.options.user_timeout.filter(|_| segment.options.tells_user_timeout());
+    assert_eq!(tcp::TcpOptions { sack, user_timeout: told, ..segment.options }, again.options);
     assert!(segment.options.sack.starts_with(&sack));
 }
 

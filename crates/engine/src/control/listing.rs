@@ -78,6 +78,8 @@ fn details(info: &TcpInfo) -> Vec<String> {
         info.more.ecn.then(|| "ecn".to_string()),
         rate("pacing_rate", info.more.pacing_rate),
         rate("delivery_rate", info.more.delivery_rate),
+        info.more.user_timeout_ns.map(|ns| format!("uto:{}", ns / 1_000_000)),
+        info.more.peer_user_timeout_s.map(|s| format!("peer_uto:{}", u64::from(s) * 1000)),
     ];
     let mut words = vec![
         info.more.congestion.name().to_string(),

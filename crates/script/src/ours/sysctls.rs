@@ -10,6 +10,9 @@ pub type Sysctls = [(String, String)];
 /// start, 1 the trains of acknowledgements and 2 the delay. Who sets it wants the kernel's.
 pub const HYSTART_DETECT: &str = "module.tcp_cubic.hystart_detect";
 
+/// Before the names of settings that the kernel does not have: those of the configuration's [tcp].
+pub const OWN: &str = "outboard.";
+
 /// Values that our stack always has.
 const AS_WE_ARE: &[(&str, &str)] = &[
     ("net.ipv4.tcp_dsack", "1"),
@@ -47,6 +50,14 @@ fn set(tcp: &mut TcpSettings, name: &str, value: &str) -> Option<()> {
     if name == HYSTART_DETECT {
         tcp.hystart = HyStartKind::Kernel;
         return (value == "3").then_some(());
+    }
+    if let Some(own) = name.strip_prefix(OWN) {
+        match own {
+            "user_timeout_option" => tcp.user_timeout_option = on,
+            "user_timeout_max_s" => tcp.user_timeout_max_s = value.parse().ok()?,
+            _ => return None,
+        }
+        return Some(());
     }
     match name.strip_prefix("net.ipv4.tcp_")? {
         "timestamps" => tcp.timestamps = on,

@@ -22,6 +22,7 @@ use super::shape::Hold;
 use super::state::Input;
 use super::tally::Tally;
 use super::tlp::Tlp;
+use super::user_timeout::TimeoutOption;
 use super::window::{CEILING_MIN, RATIO_UNKNOWN, Tuning, initial_memory};
 use crate::api::{InterfaceIndex, Owner, TcpError, TcpState};
 use crate::route::Route;
@@ -89,6 +90,7 @@ impl Hot {
             more: false,
             tso: false,
             signed: false,
+            timeout_option: TimeoutOption::Off,
             interactive: false,
             fin_received: false,
             cwnd_limited: false,
@@ -186,6 +188,7 @@ impl Connection<'_> {
         hot.syn_due = true;
         hot.timestamps = step.shared.settings.timestamps;
         hot.signed = self.cold.key().is_some();
+        hot.timeout_option = TimeoutOption::begin(&step.shared.settings);
         self.settle_signing();
         self.ask_for_ecn(step.shared.settings.ecn);
         self.update_mss();

@@ -31,6 +31,7 @@ use super::state::Input;
 use super::tally::{Rare, Tally};
 use super::tlp::Tlp;
 use super::undo::Undo;
+use super::user_timeout::TimeoutOption;
 use super::window::{Tuning, is_window_used, memory_of, window_of};
 use crate::api::{Instant, InterfaceIndex, Owner, SocketId, TcpError, TcpLevels, TcpState};
 
@@ -203,6 +204,8 @@ pub struct Hot {
     pub tso: bool,
     /// Segments are signed ([`Cold::key`]).
     pub signed: bool,
+    /// Whether user timeouts are told and heeded.
+    pub timeout_option: TimeoutOption,
     /// Answers follow what is received: acknowledgements can ride on them.
     pub interactive: bool,
     /// The peer's FIN is within `rcv_nxt`.

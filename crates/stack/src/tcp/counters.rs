@@ -140,6 +140,10 @@ counters! {
     accepts_deferred,
     /// Ends of records (MSG_EOR) that were not kept, for too many of them waited.
     records_joined,
+    /// User timeouts told to peers (RFC 5482).
+    user_timeouts_sent,
+    /// User timeouts that peers told.
+    user_timeouts_received,
     /// Bytes whose times were asked for (SO_TIMESTAMPING) and not kept, for too many of them waited.
     stamps_forgotten,
 }

@@ -17,6 +17,7 @@ use super::fast_open::{
 use super::reply::{Reply, SynOptions};
 use super::tables::{Tcp, is_half_open};
 use super::tally::Tally;
+use super::user_timeout::uto_of_cookie;
 use super::window::{first_window, initial_memory};
 use crate::api::{
     CongestionKind, Instant, Owner, RequestError, Sink, SocketId, TcpError, TcpOptions, TcpState,
@@ -234,6 +235,7 @@ impl Tcp {
         let irs = segment.header.seq;
         let seq = keys.cookie(now, ends, irs, offer.mss.unwrap_or(0));
         let tos = options.tos;
+        let user_timeout = uto_of_cookie(&options, &settings);
         let most = options.window_limit();
         let mss = Cold::new(local, remote, options, route.mtu).advertised_mss();
         let unit = mss.saturating_sub(if timestamps.is_some() { 12 } else { 0 });
@@ -252,6 +254,7 @@ impl Tcp {
                 mss,
                 window_scale: offer.window_scale.map(|_| scale),
                 sack_permitted: offer.sack_permitted,
+                user_timeout,
             }),
             tos,
             key: key.map(Box::new),

@@ -99,6 +99,9 @@ impl Connection<'_> {
                 self.hot.ts_recent_s = seconds(step.now.0);
             }
         }
+        if let Some(told) = segment.options.user_timeout {
+            self.on_user_timeout(step, told);
+        }
         self.on_payload(step, segment, start, rx, sink)
     }
 
@@ -235,6 +238,9 @@ impl Connection<'_> {
         let window = self.cold.tuning.threshold;
         let quick = (window / (2 * u32::from(hot.rcv_mss))).min(u32::from(QUICK_ACKS));
         hot.quick = (quick as u8).max(2);
+        if let Some(told) = options.user_timeout {
+            self.on_user_timeout(step, told);
+        }
     }
 
     /// Our SYN has been acknowledged: windows and timers of an established connection.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, TcpSegment, Timestamps};
+use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, TcpSegment, Timestamps, UserTimeout};
 
 use super::connection::Connection;
 use super::signing::SigningKey;
@@ -18,6 +18,8 @@ pub struct SynOptions {
     pub window_scale: Option<u8>,
     /// The peer understands SACK, and so do we.
     pub sack_permitted: bool,
+    /// The user timeout of the connection that is to be, where it is told.
+    pub user_timeout: Option<UserTimeout>,
 }
 
 /// A segment without payload, complete in itself.
@@ -117,8 +119,14 @@ impl Reply {
         };
         let signature = self.key.is_some().then_some([0; 16]);
         let mut options = TcpOptions { timestamps: self.timestamps, signature, ..TcpOptions::NONE };
-        if let Some(SynOptions { mss, window_scale, sack_permitted }) = self.syn {
-            options = TcpOptions { mss: Some(mss), window_scale, sack_permitted, ..options };
+        if let Some(syn) = self.syn {
+            options = TcpOptions {
+                mss: Some(syn.mss),
+                window_scale: syn.window_scale,
+                sack_permitted: syn.sack_permitted,
+                user_timeout: syn.user_timeout,
+                ..options
+            };
         }
         (header, options)
     }

@@ -364,6 +364,7 @@ impl Tcp {
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| {
             let before = connection.cold.congestion.kind();
+            let patience = connection.patience();
             connection.cold.set_options(connection.hot, step.shared.options.follow(options));
             connection.equip(&step.shared.settings);
             if before != options.congestion && connection.hot.state.is_synchronized() {
@@ -372,6 +373,7 @@ impl Tcp {
             if !connection.hot.is_opening() && connection.hot.state != TcpState::Closed {
                 connection.update_mss();
             }
+            connection.tell_if_changed(patience);
             connection.restart_keepalive(now);
             // What Nagle or TCP_CORK held may go now.
             step.ready = true;
@@ -527,5 +529,7 @@ fn details(hot: &Hot, cold: &Cold) -> TcpDetails {
         advertised_mss: cold.advertised_mss(),
         syn_data: cold.syn_data,
         interactive: hot.interactive,
+        user_timeout_ns: cold.user_timeout_ns(hot),
+        peer_user_timeout_s: cold.remote_uto().map(|remote| remote.told_s),
     }
 }

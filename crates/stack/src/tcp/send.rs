@@ -1,12 +1,16 @@
 //! What a connection sends next: SYNs, retransmissions, new data, probes, acknowledgements.
 
-use wire::tcp::{SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+use wire::tcp::{
+    SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps, USER_TIMEOUT_LEN,
+    UserTimeout,
+};
 
 use super::SegmentTx;
 use super::connection::{Connection, NEVER, SendTimer, Step};
 use super::frto::Frto;
 use super::progress::millis;
 use super::settings::TcpSettings;
+use super::user_timeout::TimeoutOption;
 use crate::api::{Instant, Payload, TcpState};
 
 /// The next segment to send, decided and not yet made.
@@ -69,8 +73,14 @@ impl Connection<'_> {
             Next::Syn => SackBlocks::NONE,
             _ => self.sack_blocks(),
         };
-        let segment_max = self.segment_max(&sack);
-        next = next.cut_to(segment_max, self.hot.mss);
+        // Not with probes, which have their size, or which the peer does not take.
+        let uto = match next {
+            Next::Data { .. } | Next::Ack => self.due_uto(&sack),
+            _ => None,
+        };
+        let segment_max = self.segment_max(&sack, uto);
+        // What tells a timeout is one segment: of a larger frame the port would repeat it in each.
+        next = next.cut_to(segment_max, if uto.is_some() { u16::MAX } else { self.hot.mss });
         let probe = match next {
             Next::MtuProbe { start, end } => {
                 next = Next::Data { start, end, fin: false, again: false };
@@ -153,6 +163,7 @@ impl Connection<'_> {
                 .timestamps
                 .then(|| Timestamps { value: self.hot.ts_now(step.now), echo: self.hot.ts_recent });
             options.sack = sack;
+            options.user_timeout = uto;
         }
         let urgent = if syn { None } else { self.urgent_pointer(next, at) };
         if urgent.is_some() {
@@ -189,10 +200,19 @@ impl Connection<'_> {
         }
         let small_end = self.hot.small_end;
         self.on_sent(step, next, u16::try_from(unit).unwrap_or(u16::MAX));
+        if options.tells_user_timeout() {
+            step.shared.counters.user_timeouts_sent += 1;
+            if !syn {
+                self.hot.timeout_option = TimeoutOption::Told;
+            }
+        }
         if let Some((start, end)) = probe {
             // Nagle's algorithm waits for no probe, as in Linux.
             self.hot.small_end = small_end;
             self.on_probe_sent(step, start, end);
+        } else if uto.is_some() && unit == u32::from(segment_max) {
+            // It is full but for the option.
+            self.hot.small_end = small_end;
         }
         Some(SegmentTx {
             header_bytes,
@@ -237,18 +257,15 @@ impl Connection<'_> {
         }
     }
 
-    /// Bytes of payload that a segment with these blocks may carry.
+    /// Bytes of payload that a segment with these blocks and this timeout may carry.
     //= https://www.rfc-editor.org/rfc/rfc6691#section-2
     //= https://www.rfc-editor.org/rfc/rfc6691#section-2
     //# the sender MUST reduce the TCP data length to account for any IP or TCP options that it is
     //# including in the packets that it sends.
-    fn segment_max(&self, sack: &SackBlocks) -> u16 {
-        // Kind, length and two bytes of padding before the blocks.
-        let bytes = match sack.as_slice().len() {
-            0 => 0,
-            count => 4 + 8 * count as u16,
-        };
-        self.hot.mss.saturating_sub(bytes).max(8)
+    fn segment_max(&self, sack: &SackBlocks, uto: Option<UserTimeout>) -> u16 {
+        let bytes = sack.option_len() + if uto.is_some() { USER_TIMEOUT_LEN } else { 0 };
+        // At most 40.
+        self.hot.mss.saturating_sub(bytes as u16).max(8)
     }
 
     fn next(&self, now: Instant, limited: &mut bool) -> Option<Next> {
@@ -540,7 +557,7 @@ impl Connection<'_> {
                 );
                 // What is sent again first is given its time, as in Linux.
                 if !is_running || (again && is_head) {
-                    self.cold.rto_at = now.0.saturating_add(hot.rtt.rto_ns());
+                    self.cold.rto_at = self.timeout_at(now);
                 }
                 self.arm_send_timer(now);
                 self.validate_window(step);
@@ -636,6 +653,7 @@ impl Connection<'_> {
                 echo: if answering { hot.ts_recent } else { 0 },
             }),
             fast_open: if hot.signed { None } else { self.syn_cookie() },
+            user_timeout: self.syn_uto(),
             ..TcpOptions::NONE
         }
     }

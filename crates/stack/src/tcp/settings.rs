@@ -60,6 +60,13 @@ pub struct TcpSettings {
     pub fast_open_pause_s: u32,
     /// Segments of a large frame, whatever the rate, as `tcp_min_tso_segs`.
     pub tso_segments_min: u8,
+    /// Speaks the User Timeout Option (RFC 5482), which the kernel does not: a program's TCP_USER_TIMEOUT,
+    /// or the usual patience, is told to the peer, and what the peer tells makes the patience of
+    /// connections longer whose programs have not set it.
+    pub user_timeout_option: bool,
+    /// Seconds of the longest user timeout that a peer can ask for (U_LIMIT of RFC 5482); it makes none
+    /// shorter than it is without the option.
+    pub user_timeout_max_s: u32,
     /// Paces every connection, as the kernel does where the interface's queue is fq; otherwise only
     /// those whose congestion control (bbr) or program (SO_MAX_PACING_RATE) wants it.
     pub paced: bool,
@@ -116,6 +123,8 @@ impl Default for TcpSettings {
             fast_open: 1,
             fast_open_pause_s: 0,
             tso_segments_min: 2,
+            user_timeout_option: false,
+            user_timeout_max_s: 3600,
             paced: false,
             fast_open_key: None,
         }

@@ -9,6 +9,7 @@ use super::intervals::Range;
 use super::progress::millis;
 use super::signing::SigningKey;
 use super::tables::Tcp;
+use super::user_timeout::RemoteUto;
 use crate::api::{Instant, Payload, RequestError, SocketId, Urgent};
 
 /// Segments, going round. As in Linux a large frame counts as those that it is cut into.
@@ -77,6 +78,8 @@ pub struct Rare {
     pub marked: u32,
     /// Time in which the program waited for room and all that it had written was under way.
     pub buffer_ms: u32,
+    /// The user timeout that the peer has told.
+    pub remote_uto: Option<RemoteUto>,
     /// Until when what the port has refused is not tried again by itself.
     pub refused_until: u64,
     timeouts: u16,

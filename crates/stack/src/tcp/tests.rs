@@ -19,6 +19,7 @@ mod refusing;
 mod sending;
 mod timing;
 mod transfer;
+mod user_timeout;
 
 use crate::limits::Limits;
 use crate::stack::Keys;

@@ -10,7 +10,7 @@ use crate::api::{Instant, TcpError, TcpState};
 /// tcp_retries2: 924.6 s.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
 //# The value of R2 SHOULD correspond to at least 100 seconds (SHLD-11).
-const RETRIES: u32 = 15;
+pub const RETRIES: u32 = 15;
 /// tcp_orphan_retries as Linux takes 0: a connection that no program owns.
 const ORPHAN_RETRIES: u32 = 8;
 /// SYNs that are sent again without the timeout being doubled, as by Linux since 6.5.
@@ -21,21 +21,26 @@ pub const FIN_TIMEOUT_NS: u64 = 60 * SECOND;
 impl Connection<'_> {
     /// Starts or restarts the retransmission timer.
     pub fn restart_retransmit_timer(&mut self, now: Instant) {
-        self.cold.rto_at = match self.cold.retries {
-            0 => now.0.saturating_add(self.hot.rtt.rto_ns()),
-            _ => self.next_try_at(now),
-        };
+        self.cold.rto_at = self.timeout_at(now);
         self.hot.send_timer = SendTimer::Retransmit;
         self.hot.send_at = self.cold.rto_at;
     }
 
-    /// When to try again after a try that was not the first: where the program has said how long it
-    /// waits, it is to end then, and not with the next try after it.
+    /// When the retransmission timer runs out if it is started now.
+    pub fn timeout_at(&self, now: Instant) -> u64 {
+        match self.cold.retries {
+            0 => now.0.saturating_add(self.hot.rtt.rto_ns()),
+            _ => self.next_try_at(now),
+        }
+    }
+
+    /// When to try again after a try that was not the first: where the program or the peer has said how
+    /// long it waits, it is to end then, and not with the next try after it.
     fn next_try_at(&self, now: Instant) -> u64 {
         let next = now.0.saturating_add(self.hot.rtt.rto_ns());
-        match u64::from(self.cold.options.user_timeout_ms) * MILLISECOND {
-            0 => next,
-            user => next.min(self.cold.stuck_since.saturating_add(user).max(now.0)),
+        match self.user_timeout_ns() {
+            None => next,
+            Some(user) => next.min(self.timeout_since().saturating_add(user).max(now.0)),
         }
     }
 
@@ -65,7 +70,7 @@ impl Connection<'_> {
         let lives = self.hot.state.is_synchronized() && !self.hot.state.is_over();
         self.cold.keep_at = if self.cold.options.keepalive && lives {
             let last = self.hot.received_at.max(self.hot.sent_at);
-            last.saturating_add(seconds(self.cold.options.keepidle_s)).max(now.0)
+            last.saturating_add(self.keep_idle_ns()).max(now.0)
         } else {
             NEVER
         };
@@ -175,6 +180,7 @@ impl Connection<'_> {
     fn is_given_up(&self, now: Instant, settings: &TcpSettings) -> bool {
         let waited = now.0.saturating_sub(self.cold.stuck_since);
         let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
+        let adopted = self.is_adopted_over(now);
         match self.hot.state {
             _ if user > 0 => waited >= user && self.cold.retries > 0,
             // Linux gives them one more than other SYN and ACKs.
@@ -194,6 +200,7 @@ impl Connection<'_> {
                 let patience = if self.cold.deferred { self.cold.options.defer_accept } else { 0 };
                 self.cold.retries >= settings.syn_ack_retries.max(patience)
             }
+            _ if adopted.is_some() => adopted == Some(true),
             // A window shrunk to nothing over what is under way: each repetition is a probe, and
             // only a peer that answers none is gone.
             _ if self.hot.snd_wnd == 0 && !self.hot.orphan => {
@@ -243,7 +250,8 @@ impl Connection<'_> {
     }
 
     /// Whether probes have gone on for too long, as Linux judges it: a peer that answers them may keep
-    /// its window shut for ever (MUST-37), unless the program has said how long it waits, or is gone.
+    /// its window shut for ever (MUST-37), unless the program has said how long it waits, or is gone. One
+    /// that has told its user timeout (RFC 5482) is given so long to answer.
     /// Of an orphan's peer nothing is awaited when the intervals have become as long as they get.
     pub(super) fn is_probed_enough(&self, now: Instant) -> bool {
         let rtt = &self.hot.rtt;
@@ -251,6 +259,9 @@ impl Connection<'_> {
         let waited = now.0.saturating_sub(self.cold.stuck_since);
         if user > 0 && waited >= user {
             return true;
+        }
+        if let Some(is_over) = self.is_adopted_over(now) {
+            return is_over;
         }
         let retries = if self.hot.orphan { ORPHAN_RETRIES } else { RETRIES };
         if self.hot.send_timer == SendTimer::Refused {
@@ -277,7 +288,7 @@ impl Connection<'_> {
             self.cold.keep_at = NEVER;
             return;
         }
-        let idle = seconds(options.keepidle_s);
+        let idle = self.keep_idle_ns();
         let quiet_since = self.hot.received_at;
         let is_probing = matches!(self.hot.send_timer, SendTimer::Persist | SendTimer::Refused);
         let outstanding = self.hot.flight() > 0 || is_probing;

@@ -4,7 +4,7 @@
 //= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.1
 //# Options with invalid Length values or without the SYN flag set MUST be ignored.
 
-use super::SeqNumber;
+use super::{SeqNumber, UserTimeout};
 use crate::{NoRoom, put};
 
 /// Most bytes of options.
@@ -21,12 +21,18 @@ const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 const SIGNATURE: u8 = 19;
+//= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
+//# This MUST be 28, i.e., the TCP option number [RFC0793] that has been assigned by IANA (see
+//# Section 7).
+const USER_TIMEOUT: u8 = 28;
 //= https://www.rfc-editor.org/rfc/rfc7413#section-9
 //# Current and new implementations SHOULD use option (34).
 const FAST_OPEN: u8 = 34;
 const EXPERIMENT: u8 = 254;
 /// What tells Fast Open from other experiments.
 const FAST_OPEN_MAGIC: [u8; 2] = [0xf9, 0x89];
+/// Bytes of the option that tells the user timeout.
+pub const USER_TIMEOUT_LEN: usize = 4;
 /// Bytes that a cookie may have (RFC 7413, section 2).
 const COOKIE_BYTES: core::ops::RangeInclusive<usize> = 4..=16;
 
@@ -81,6 +87,15 @@ impl SackBlocks {
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
+    /// Bytes of the option that tells them all, aligned.
+    pub fn option_len(&self) -> usize {
+        option_len(usize::from(self.count))
+    }
+}
+
+/// Bytes of the option that tells so many blocks: kind, length and padding are before them.
+fn option_len(blocks: usize) -> usize {
+    if blocks == 0 { 0 } else { 4 + 8 * blocks }
 }
 
 impl core::ops::Deref for SackBlocks {
@@ -170,6 +185,8 @@ pub struct TcpOptions {
     pub signature: Option<[u8; 16]>,
     /// RFC 2018, section 3.
     pub sack: SackBlocks,
+    /// RFC 5482; written where the others leave room.
+    pub user_timeout: Option<UserTimeout>,
 }
 
 impl TcpOptions {
@@ -182,6 +199,7 @@ impl TcpOptions {
         fast_open: None,
         signature: None,
         sack: SackBlocks::NONE,
+        user_timeout: None,
     };
 
     /// Reads the options of a segment. Like Linux: an option whose length cannot be right ends
@@ -234,14 +252,8 @@ impl TcpOptions {
     //# implement, assuming that the option has a length field.
     //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
     //# A Window Scale option in a segment without a SYN bit MUST be ignored.
-    //= https://www.rfc-editor.org/rfc/rfc5482#section-3
-    //# A TCP implementation that does not support the UTO option MUST silently ignore it [RFC1122],
-    //# thus ensuring interoperability.
-    //= https://www.rfc-editor.org/rfc/rfc5482#section-4.1
-    //# A TCP implementation that does not support the TCP User Timeout Option MUST silently ignore
-    //# it [RFC1122], thus ensuring interoperability.
-    //= https://www.rfc-editor.org/rfc/rfc5482#section-3.4
-    //# Current TCP implementations MUST NOT send it and MUST ignore it upon reception.
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
+    //# Length of the TCP option in octets [RFC0793]; its value MUST be 4.
     fn take(&mut self, kind: u8, value: &[u8], syn: bool) {
         match (kind, value) {
             (MSS, &[m0, m1]) if syn => {
@@ -259,6 +271,10 @@ impl TcpOptions {
                     value: u32::from_be_bytes([v0, v1, v2, v3]),
                     echo: u32::from_be_bytes([e0, e1, e2, e3]),
                 });
+            }
+            (USER_TIMEOUT, &[t0, t1]) => {
+                let told = UserTimeout::of_field(u16::from_be_bytes([t0, t1]));
+                self.user_timeout = told.or(self.user_timeout);
             }
             (SIGNATURE, sum) => self.signature = sum.try_into().ok().or(self.signature),
             (FAST_OPEN, cookie) if syn => self.fast_open = FastOpenCookie::parse(cookie, false),
@@ -282,8 +298,18 @@ impl TcpOptions {
     /// Bytes that [`emit`](Self::emit) writes: a multiple of 4, at most 40.
     #[inline]
     pub fn emitted_len(&self) -> usize {
-        let blocks = self.emitted_blocks();
-        self.len_before_sack() + if blocks == 0 { 0 } else { 4 + 8 * blocks }
+        self.len_with_sack() + if self.tells_user_timeout() { USER_TIMEOUT_LEN } else { 0 }
+    }
+
+    /// Whether the user timeout is written: the other options leave room for it.
+    #[inline]
+    pub fn tells_user_timeout(&self) -> bool {
+        self.user_timeout.is_some() && self.len_with_sack() + USER_TIMEOUT_LEN <= OPTIONS_LEN_MAX
+    }
+
+    #[inline]
+    fn len_with_sack(&self) -> usize {
+        self.len_before_sack() + option_len(self.emitted_blocks())
     }
 
     #[inline]
@@ -309,8 +335,8 @@ impl TcpOptions {
     }
 
     /// Writes the options to the start of `out`, aligned and in Linux's order: signature, MSS, SACK
-    /// permitted, timestamps, window scale, Fast Open, SACK. Blocks beyond 40 bytes are left out, the last
-    /// first. Gives the length.
+    /// permitted, timestamps, window scale, Fast Open, SACK; then the user timeout, which Linux does not have.
+    /// Beyond 40 bytes are left out: the user timeout, and blocks, the last first. Gives the length.
     #[inline]
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
     //# The content of the header beyond the End of Option List Option MUST be header padding of
@@ -364,6 +390,10 @@ impl TcpOptions {
                 rest = put(rest, &block.left.0.to_be_bytes())?;
                 rest = put(rest, &block.right.0.to_be_bytes())?;
             }
+        }
+        if let Some(timeout) = self.user_timeout.filter(|_| self.tells_user_timeout()) {
+            let [t0, t1] = timeout.field().to_be_bytes();
+            put(rest, &[USER_TIMEOUT, USER_TIMEOUT_LEN as u8, t0, t1])?;
         }
         Ok(self.emitted_len())
     }

@@ -10,7 +10,9 @@ use wire::icmp::IcmpMessage;
 use wire::icmpv6::Icmpv6Message;
 use wire::ipv4::{Ipv4Header, Protocol};
 use wire::ipv6::{Fragment, Ipv6Header};
-use wire::tcp::{FastOpenCookie, SackBlock, SeqNumber, TcpFlags, TcpHeader, Timestamps};
+use wire::tcp::{
+    FastOpenCookie, SackBlock, SeqNumber, TcpFlags, TcpHeader, Timestamps, UserTimeout,
+};
 use wire::udp::UdpHeader;
 use wire::{MacAddr, arp, ipv6, mld, ndp, tcp};
 
@@ -255,6 +257,9 @@ impl Run {
                 SackBlock { left, right: left + u32::from(input.byte()) * 100 }
             };
             options.sack = (0..=which >> 6).map(|_| block(input)).collect();
+        }
+        if which & 32 != 0 {
+            options.user_timeout = UserTimeout::from_seconds(u64::from(input.short()) * 8);
         }
         options
     }

@@ -102,6 +102,26 @@ fn ecn_is_agreed_to_with_a_cookie_where_timestamps_can_keep_it() {
     }
 }
 
+/// A timeout of the SYN is not kept; the first segment tells it again.
+#[test]
+fn a_cookie_tells_the_user_timeout_and_heeds_that_of_its_answer() {
+    let options = TcpOptions { user_timeout_ms: 90_000, ..TcpOptions::default() };
+    let mut peer = flooded(RICH, options);
+    peer.host.tcp.shared.settings.user_timeout_option = true;
+    peer.send("S 0:0 uto 2000");
+    peer.iss = peer.host_iss();
+    let last = peer.last.unwrap();
+    assert_eq!(last.1.user_timeout.map(|timeout| timeout.seconds()), Some(90));
+    peer.wait(10);
+    peer.sent();
+    peer.last = Some(last);
+    peer.send(". 1:1 ack 1 ts 1001 uto 3000");
+    peer.accepts();
+    assert_eq!(peer.info().more.peer_user_timeout_s, Some(3000));
+    peer.write(100);
+    assert!(peer.sent().contains("P. 1:101 ack 1 uto 90"));
+}
+
 #[test]
 fn a_cookie_is_forgotten_after_two_minutes() {
     let mut peer = Peer::answered_by_a_cookie(PLAIN, TcpOptions::default());

@@ -1,12 +1,14 @@
 //! One end against a scripted peer. Segments are lines in the manner of packetdrill, numbers
 //! relative to each side's SYN:
 //!
-//! `P. 1:101 ack 1 win 5000 sack 201:301 ts 7` — flags (S F R P U E W and `.` for ACK), range of
+//! `P. 1:101 ack 1 win 5000 sack 201:301 ts 7 uto 60` — flags (S F R P U E W and `.` for ACK), range of
 //! sequence numbers, and what else matters. `[3] ` before it is the type of service.
 
 use std::net::SocketAddr;
 
-use wire::tcp::{SackBlock, SeqNumber, TcpFlags, TcpHeader, TcpOptions as WireOptions, Timestamps};
+use wire::tcp::{
+    SackBlock, SeqNumber, TcpFlags, TcpHeader, TcpOptions as WireOptions, Timestamps, UserTimeout,
+};
 
 use super::pair::{Host, MS};
 use crate::api::*;
@@ -144,7 +146,8 @@ impl Peer {
         Self::syn_received(offer, options).accepted()
     }
 
-    fn accepted(mut self) -> Self {
+    /// The handshake is over, and the program has it.
+    pub fn accepted(mut self) -> Self {
         self.send(". 1:1 ack 1");
         self.id = self.host.tcp.accept(self.listener.unwrap()).unwrap().expect("accepted").id;
         self.host.tcp.assign(self.id, Owner(2)).unwrap();
@@ -161,7 +164,12 @@ impl Peer {
 
     /// The same where the interface cuts large segments.
     pub fn distant_with_large_frames() -> Self {
+        Self::distant_with_large_frames_and(TcpSettings::default())
+    }
+
+    pub fn distant_with_large_frames_and(settings: TcpSettings) -> Self {
         let mut peer = Self::listening(TcpOptions::default());
+        peer.host.tcp.shared.settings = settings;
         let config = peer.host.routes.interface(INTERFACE).expect("an interface").clone();
         assert!(peer.host.routes.replace(INTERFACE, InterfaceConfig { tso: true, ..config }));
         peer.send("S 0:0");
@@ -370,6 +378,7 @@ impl Peer {
             match word {
                 "ack" => header.ack = self.iss + number() as u32,
                 "win" => header.window = number() as u16,
+                "uto" => options.user_timeout = UserTimeout::from_seconds(value.parse().unwrap()),
                 "urg" => header.urgent = number() as u16,
                 "ts" => {
                     let echo = self.last.and_then(|l| l.1.timestamps).map_or(0, |t| t.value);
@@ -452,6 +461,9 @@ impl Peer {
             text += if i == 0 { " sack " } else { " " };
             let relative = |n: SeqNumber| n.since(PEER_ISN).cast_signed();
             text += &format!("{}:{}", relative(block.left), relative(block.right));
+        }
+        if let Some(timeout) = options.user_timeout {
+            text += &format!(" uto {}", timeout.seconds());
         }
         text
     }
