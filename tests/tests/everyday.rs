@@ -67,23 +67,23 @@ fn show(line: &str, who: Answerer, said: &str) {
     }
 }
 
-/// How often a tool is asked: ping's patience after its last question is twice the round trip before, which
-/// a machine that stands still for a moment outlasts, whoever answers.
-const TRIES: usize = 3;
+/// How often a ping is repeated that differs. Its patience after its last question is twice the round trip
+/// before, which a machine that stands still for a moment outlasts, whoever answers; no other tool's is.
+const PINGS: usize = 3;
 
 /// Compares what a tool says of both answerers, and looks for what it must say.
 #[track_caller]
 fn alike(hosts: &Hosts, line: &str, must_say: &str) {
-    let mut tries = 0;
+    let mut tries = if line.starts_with("ping ") { PINGS } else { 1 };
     loop {
-        tries += 1;
+        tries -= 1;
         let [kernels, ours] = [KERNEL, ENGINE].map(|who| says_of(hosts, line, who));
         show(line, KERNEL, &kernels);
         show(line, ENGINE, &ours);
         if kernels.contains(must_say) && ours == kernels {
             return;
         }
-        if tries == TRIES {
+        if tries == 0 {
             let must = format!("`{line}` is to say `{must_say}`");
             assert!(kernels.contains(must_say), "{must}, but of the kernel it says\n{kernels}");
             assert_eq!(ours, kernels, "`{line}` of the engine, and of the kernel");
