@@ -517,7 +517,14 @@ impl Stack {
         })
     }
 
-    /// The address a datagram comes from: the one asked for, the socket's, or the route's.
+    /// The address a datagram comes from: the one asked for, the socket's, or the route's. A group
+    /// that a socket is bound to is where it hears, and nobody's address (as Linux's inet_bind).
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
+    //# When a host sends any datagram, the IP source address MUST be one of its own IP addresses
+    //# (but not a broadcast or multicast address).
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.6
+    //# When a host sends a UDP datagram, the source address MUST be (one of) the IP address(es) of
+    //# the host.
     fn udp_source(
         &self,
         bound: &SocketAddr,
@@ -525,8 +532,8 @@ impl Stack {
         route: IpAddr,
     ) -> Result<IpAddr, RequestError> {
         match asked.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_unspecified()) {
-            None if !bound.ip().is_unspecified() => Ok(bound.ip()),
-            None => Ok(route),
+            None if bound.ip().is_unspecified() || bound.ip().is_multicast() => Ok(route),
+            None => Ok(bound.ip()),
             Some(ip) if self.routes.is_own(ip) => Ok(ip),
             Some(_) => Err(RequestError::AddressNotAvailable),
         }
