@@ -256,7 +256,11 @@ impl Autoconf {
         let Some(node) = self.nodes.iter().find(|node| node.index == index) else {
             return Learnt::default();
         };
-        let own = |address: &Address| Own { cidr: address.cidr, state: address.state };
+        let own = |address: &Address| Own {
+            cidr: address.cidr,
+            state: address.state,
+            is_on_link: !address.is_learnt,
+        };
         let mut routers: Vec<&Router> = node.routers.iter().collect();
         routers.sort_by_key(|router| (router.is_silent, -router.preference));
         Learnt {

@@ -309,6 +309,65 @@ fn routers_give_addresses_routes_an_mtu_a_hop_limit_and_times() {
     assert_eq!(net.hosts[1].stack.counters().dropped(DropReason::NdpNotForUs), 1);
 }
 
+/// A host that listens to routers, and has found its link-local address its own.
+fn automatic() -> Net {
+    let mut net = Net::v6(1, 1500, false);
+    net.hosts[0] = Host::with_ipv6(1, 1500, false, small(), Ipv6Mode::Automatic);
+    net.run_for(3 * SECOND);
+    net
+}
+
+/// What a router says, as host 0 gets it.
+fn advertised(net: &mut Net, from: Ipv6Addr, said: RouterAdvertisement) {
+    let mut ip = header(net, 0, Protocol::ICMPV6);
+    (ip.src, ip.dst, ip.hop_limit) = (from, ALL_NODES, 255);
+    let frame = ndp(net, 0, ip, &NdpMessage::RouterAdvertisement(said));
+    receive(net, 0, &frame);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc4861#section-4.6.2
+//= type=test
+//# In other words, if the L flag is not set a host MUST NOT conclude that an address derived from the
+//# prefix is off-link.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-4.6.2
+//= type=test
+//# That is, it MUST NOT update a previous indication that the address is on-link.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+//= type=test
+//# Note, however, that a Prefix Information option with the on-link flag set to zero conveys no
+//# information concerning on-link determination and MUST NOT be interpreted to mean that addresses
+//# covered by the prefix are off-link.
+#[test]
+fn an_address_made_of_a_prefix_does_not_put_it_on_the_link() {
+    let mut net = automatic();
+    let said = |on_link, valid_s| RouterAdvertisement {
+        lifetime_s: 1800,
+        source: Some(ROUTER_MAC),
+        prefixes: [PrefixInformation {
+            prefix_len: 64,
+            on_link,
+            autonomous: valid_s > 0,
+            valid_s,
+            preferred_s: valid_s,
+            prefix: "2001:db8::".parse().unwrap(),
+        }]
+        .into_iter()
+        .collect(),
+        ..RouterAdvertisement::default()
+    };
+    let other = "2001:db8::7".parse().unwrap();
+    // Nothing is said of the link, then that it is on it, nothing, and that it is not any more.
+    let steps = [(false, 3600, false), (true, 3600, true), (false, 3600, true), (true, 0, false)];
+    for (on_link, valid_s, is_near) in steps {
+        advertised(&mut net, ROUTER, said(on_link, valid_s));
+        net.run_for(2 * SECOND);
+        let way = net.hosts[0].stack.routes().lookup(other).expect("a router");
+        let next_hop = if is_near { other } else { ROUTER.into() };
+        assert_eq!(way.next_hop, next_hop, "on link: {on_link} for {valid_s} s");
+        assert_eq!(way.source, "2001:db8::ff:fe00:1".parse::<IpAddr>().unwrap());
+    }
+}
+
 //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
 //= type=test
 //# - The IsRouter flag in the cache entry MUST be set based on the Router flag in the received
