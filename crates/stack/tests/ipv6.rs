@@ -414,6 +414,47 @@ fn a_neighbour_that_says_it_is_no_router_is_none() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+//= type=test
+//# a node MUST compare the Router flag field in all received Neighbor Advertisement messages
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+//= type=test
+//# Otherwise, the received advertisement should be ignored and MUST NOT update the cache.
+#[test]
+fn a_router_that_stops_being_one_is_believed_also_where_it_says_nothing_else() {
+    let far = "2001:db8:9::1".parse().unwrap();
+    let other = MacAddr([2, 0, 0, 0, 0, 0xfd]);
+    // Its own address as it is known; somebody else's, which is not to override; that it is to.
+    for (mac, overrides, leads) in [
+        (ROUTER_MAC, true, false),
+        (ROUTER_MAC, false, false),
+        (other, false, true),
+        (other, true, false),
+    ] {
+        let mut net = automatic();
+        let said = RouterAdvertisement {
+            lifetime_s: 1800,
+            source: Some(ROUTER_MAC),
+            ..RouterAdvertisement::default()
+        };
+        advertised(&mut net, ROUTER, said);
+        assert!(net.hosts[0].stack.routes().lookup(far).is_some());
+        let told = NdpMessage::NeighborAdvertisement {
+            router: false,
+            solicited: false,
+            overrides,
+            target: ROUTER,
+            link_address: Some(mac),
+        };
+        let mut ip = header(&net, 0, Protocol::ICMPV6);
+        (ip.src, ip.dst, ip.hop_limit) = (ROUTER, ALL_NODES, 255);
+        let told = ndp(&net, 0, ip, &told);
+        receive(&mut net, 0, &told);
+        let is_led = net.hosts[0].stack.routes().lookup(far).is_some();
+        assert_eq!(is_led, leads, "{mac}, overrides: {overrides}");
+    }
+}
+
 //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
 //= type=test
 //# The lengths of the fragments must be chosen such that the resulting fragment packets fit within
