@@ -642,6 +642,33 @@ fn pings_are_answered_also_large_ones_and_those_to_a_group() {
     assert_eq!(net.hosts[0].stack.counters().echo_replies, 2);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//= type=test
+//# After receiving a Packet Too Big message, a node must attempt to avoid eliciting more such
+//# messages in the near future.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//= type=test
+//# The node must reduce the size of the packets it is sending along the path.
+#[test]
+fn echo_replies_too_big_for_a_router_come_in_fragments_from_then_on() {
+    let mut net = Net::v6(1, 1500, false);
+    net.router_mtu = Some(1300);
+    let ping = |net: &Net, sequence| {
+        let echo = Echo { identifier: 7, sequence, data: &[5; 1400] };
+        icmp(net, 0, header(net, 0, Protocol::ICMPV6), &Icmpv6Message::EchoRequest(echo))
+    };
+    let first = ping(&net, 1);
+    let told = answers(&mut net, &first);
+    assert!(told.iter().any(|line| line.starts_with("too big ")), "{told:?}");
+    let second = ping(&net, 2);
+    let told = answers(&mut net, &second);
+    let [head, rest] = &told[..] else { panic!("{told:?}") };
+    assert!(
+        head.ends_with(" 0:1248+ proto 58") && rest.ends_with(" 1248:160 proto 58"),
+        "{told:?}"
+    );
+}
+
 //= https://www.rfc-editor.org/rfc/rfc4443#section-2.2
 //= type=test
 //# If the message is a response to a message sent to one of the node's unicast addresses, the

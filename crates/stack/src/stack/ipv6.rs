@@ -238,7 +238,7 @@ impl Stack {
         let Some(room) = head.get_mut(len..len + first.len()) else { return false };
         room.copy_from_slice(first);
         let Some(head) = head.get_mut(..len + first.len()) else { return false };
-        let sent = self.send_icmpv6(interface, (src, to), 0, head, second);
+        let sent = self.send_icmpv6(now, interface, (src, to), 0, head, second);
         if sent.is_none() {
             self.counters.drop(DropReason::ReplyLimit);
         }
@@ -283,6 +283,7 @@ impl Stack {
     /// Queues a message whose checksum (in `head`) is still to be made.
     fn send_icmpv6(
         &mut self,
+        now: Instant,
         interface: InterfaceIndex,
         (src, dst): (Ipv6Addr, Ipv6Addr),
         tos: u8,
@@ -303,7 +304,7 @@ impl Stack {
             may_cut: false,
             fragment: None,
         };
-        self.send_packet(interface, &ip, &Options::default(), [head, tail])
+        self.send_packet(now, interface, &ip, &Options::default(), [head, tail])
     }
 
     /// Answers a datagram to a closed port (RFC 4443, section 3.1), within the allowance.
@@ -430,7 +431,7 @@ impl Stack {
                 if src.is_unspecified() {
                     return Err(DropReason::IpSource);
                 }
-                return self.answer_echo_v6(below.interface, (src, dst), ip.tos, bytes, data);
+                return self.answer_echo_v6(now, below.interface, (src, dst), ip.tos, bytes, data);
             }
             Icmpv6Message::Unreachable { code, quoted } => {
                 // As Linux's icmpv6_err_convert has it.
@@ -511,6 +512,7 @@ impl Stack {
     //# unmodified in the ICMPv6 Echo Reply message.
     fn answer_echo_v6(
         &mut self,
+        now: Instant,
         interface: InterfaceIndex,
         (from, to): (Ipv6Addr, Ipv6Addr),
         tos: u8,
@@ -525,7 +527,7 @@ impl Stack {
         if let Some(kind) = head.first_mut() {
             *kind = icmpv6::ECHO_REPLY;
         }
-        let sent = self.send_icmpv6(interface, (src, from), tos, &mut head, data);
+        let sent = self.send_icmpv6(now, interface, (src, from), tos, &mut head, data);
         sent.ok_or(DropReason::ReplyLimit)?;
         self.counters.echo_replies = self.counters.echo_replies.wrapping_add(1);
         Ok(())

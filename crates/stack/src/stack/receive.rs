@@ -545,7 +545,7 @@ impl Stack {
         head[2..4].fill(0);
         let sum = Sum::of(&head).then(Sum::of(rest)).finish();
         head[2..4].copy_from_slice(&sum.to_be_bytes());
-        let sent = self.answer_icmp(interface, ip, 0, &Options::default(), [&head, rest]);
+        let sent = self.answer_icmp(now, interface, ip, 0, &Options::default(), [&head, rest]);
         if sent.is_none() {
             self.counters.drop(DropReason::ReplyLimit);
         }
@@ -558,6 +558,7 @@ impl Stack {
     //# response SHOULD be the specific-destination address of the request.
     fn answer_icmp(
         &mut self,
+        now: Instant,
         interface: InterfaceIndex,
         ip: &Ip,
         tos: u8,
@@ -568,7 +569,7 @@ impl Stack {
         let protocol = Protocol::ICMP;
         let (ttl, identification, may_cut, fragment) = (None, 0, true, None);
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
-        self.send_packet(interface, &ip, options, parts)
+        self.send_packet(now, interface, &ip, options, parts)
     }
 
     //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
@@ -668,7 +669,7 @@ impl Stack {
             }
             _ => Options::default(),
         };
-        let sent = self.answer_icmp(interface, ip, ip.tos, &options, [&[0, 0, c0, c1], rest]);
+        let sent = self.answer_icmp(now, interface, ip, ip.tos, &options, [&[0, 0, c0, c1], rest]);
         sent.ok_or(DropReason::ReplyLimit)?;
         self.counters.echo_replies = self.counters.echo_replies.wrapping_add(1);
         Ok(())

@@ -554,10 +554,12 @@ impl Stack {
         Some(l4)
     }
 
-    /// Queues a packet, in fragments if need be. `parts` are the bytes of its payload; it goes out
-    /// through `interface` where the destination is valid there alone.
+    /// Queues a packet, in fragments if need be: routers cut nothing over IPv6, and are to be told
+    /// nothing twice. `parts` are the bytes of its payload; it goes out through `interface` where the
+    /// destination is valid there alone.
     pub(super) fn send_packet(
         &mut self,
+        now: Instant,
         interface: InterfaceIndex,
         ip: &IpOut,
         options: &Options,
@@ -570,7 +572,11 @@ impl Stack {
         let (interface, next_hop) = (route.interface, route.next_hop);
         let ttl = ip.ttl.or(route.metrics.hops());
         let total: usize = parts.iter().map(|p| p.len()).sum();
-        let mtu = route.mtu.saturating_sub(options.len() as u16);
+        let mtu = match ip.dst {
+            IpAddr::V4(_) => route.mtu,
+            IpAddr::V6(_) => self.path_mtus.towards(now, ip.dst, route.mtu),
+        };
+        let mtu = mtu.saturating_sub(options.len() as u16);
         let whole = usize::from(mtu).saturating_sub(ip_header_len(ip.dst));
         let is_cut = total > whole;
         let piece = if is_cut { fragment_room(mtu, ip.dst) as usize } else { whole };
