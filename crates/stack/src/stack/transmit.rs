@@ -350,7 +350,7 @@ impl Stack {
         if src.is_ipv4() != dst.is_ipv4() {
             return Err(RequestError::NoRoute);
         }
-        let comes_back = to_all && (!is_group || self.groups.hears(route.interface, dst, src));
+        let comes_back = to_all && (!is_group || self.hears_group(route.interface, dst, src));
         let (link, mut route) = (route.interface, route);
         if send.comes_back && to_all {
             (route.interface, route.mtu) = (InterfaceIndex::LOOPBACK, LOOPBACK_MTU);
