@@ -510,8 +510,8 @@ pub enum SeenBody {
     },
 }
 
-/// Reads a frame of the host; `None` for what is not to the peer, or has no words of its own
-/// (fragments, neighbour discovery), a sentence for what no host may send.
+/// Reads a frame of the host; `None` for what is not from its address to the peer's, or has no words
+/// of its own (fragments, neighbour discovery), a sentence for what no host may send.
 pub fn read(frame: &[u8]) -> Option<Result<Seen, String>> {
     let (header, rest) = ethernet::parse(frame).ok()?;
     match header.ethertype {
@@ -521,7 +521,7 @@ pub fn read(frame: &[u8]) -> Option<Result<Seen, String>> {
                 Err(why) => return Some(Err(format!("an IP packet came out of which {why}"))),
             };
             let Ipv4Header { tos, ttl, protocol, src, dst, dont_fragment: df, .. } = packet.header;
-            if dst != REMOTE || packet.header.is_fragment() {
+            if (src, dst) != (LOCAL, REMOTE) || packet.header.is_fragment() {
                 return None;
             }
             let ip = SeenIp { src: src.into(), dst: dst.into(), protocol, tos, ttl, df };
@@ -533,7 +533,8 @@ pub fn read(frame: &[u8]) -> Option<Result<Seen, String>> {
                 Err(why) => return Some(Err(format!("an IP packet came out of which {why}"))),
             };
             let chain = ipv6::walk(header.next_header, payload, 0).ok()?;
-            if header.dst != REMOTE6 || chain.fragment.is_some() || is_background(frame) {
+            let ends = (header.src, header.dst);
+            if ends != (LOCAL6, REMOTE6) || chain.fragment.is_some() || is_background(frame) {
                 return None;
             }
             let ip = SeenIp {

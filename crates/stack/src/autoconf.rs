@@ -256,7 +256,11 @@ impl Autoconf {
         let Some(node) = self.nodes.iter().find(|node| node.index == index) else {
             return Learnt::default();
         };
-        let own = |address: &Address| Own { cidr: address.cidr, state: address.state };
+        let own = |address: &Address| Own {
+            cidr: address.cidr,
+            state: address.state,
+            is_on_link: !address.is_learnt,
+        };
         let mut routers: Vec<&Router> = node.routers.iter().collect();
         routers.sort_by_key(|router| (router.is_silent, -router.preference));
         Learnt {
@@ -544,8 +548,10 @@ impl Node {
         let until = now.0.saturating_add(u64::from(said.lifetime_s) * SECOND);
         let new = Router { ip: from, preference: said.preference(), until, is_silent: false };
         if let Some(router) = held.and_then(|at| self.routers.get_mut(at)) {
-            let changes = router.preference != new.preference;
-            *router = Router { is_silent: router.is_silent, ..new };
+            let changes = router.preference != new.preference || router.is_silent;
+            // It is heard again, and so is as good as one of which nothing else is known: if it
+            // still does not answer, that is noticed when it is used (RFC 4861, section 6.3.6).
+            *router = new;
             return Heard { changes, ..NOTHING };
         }
         if self.routers.len() >= ROUTERS_MAX {

@@ -121,8 +121,8 @@ impl Groups {
         self.find(interface, address).is_some_and(Group::is_wanted)
     }
 
-    /// Whether a socket hears what `source` sends to a group. `all`: also where others listen to
-    /// it (IP_MULTICAST_ALL).
+    /// Whether a socket hears what `source` sends to a group, which the host does. `all`: also where
+    /// it has not joined it (IP_MULTICAST_ALL), as nobody needs to the group of all hosts.
     pub fn admits(
         &self,
         socket: u32,
@@ -131,7 +131,7 @@ impl Groups {
         source: IpAddr,
         all: bool,
     ) -> bool {
-        let Some(at) = self.by_address.find(&(interface, address)) else { return false };
+        let Some(at) = self.by_address.find(&(interface, address)) else { return all };
         let wishes = self.wishes.get(socket as usize).map_or(&[][..], Vec::as_slice);
         match wishes.iter().find(|wish| wish.group == at) {
             Some(wish) => wish.filter.admits(source),

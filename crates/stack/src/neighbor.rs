@@ -103,6 +103,15 @@ pub enum Resolution {
     Failed,
 }
 
+/// What came of an advertisement of a neighbour that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advertised {
+    /// The slot whose timer to set, when the entry is other than before.
+    pub learnt: Option<(u32, Instant)>,
+    /// What it says holds, also of who is a router.
+    pub is_believed: bool,
+}
+
 /// What to do when an entry's time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
@@ -280,8 +289,8 @@ impl Neighbors {
         Some((slot, Instant(now.0.saturating_add(DELAY_NS))))
     }
 
-    /// A neighbour advertisement about `from` (RFC 4861, section 7.2.5). As
-    /// [`learn`](Self::learn); nothing is made.
+    /// A neighbour advertisement about `from` (RFC 4861, section 7.2.5); `None` when nobody knows
+    /// that neighbour, and nothing is made.
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
     //# If no entry exists, the advertisement SHOULD be silently discarded.
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
@@ -303,7 +312,7 @@ impl Neighbors {
         from: IpAddr,
         mac: Option<MacAddr>,
         (solicited, overrides): (bool, bool),
-    ) -> Option<(u32, Instant)> {
+    ) -> Option<Advertised> {
         let slot = self.by_key.find(&(interface, from))?;
         let reachable_ns = self.times(interface).reachable_ns;
         let entry = self.slots.get_mut(slot as usize).and_then(Option::as_mut)?;
@@ -319,10 +328,11 @@ impl Neighbors {
             // Not believed, but doubted: the known owner is asked soon.
             entry.is_used = true;
             entry.state = State::Known(known?);
-            return Some((slot, Instant(now.0.saturating_add(DELAY_NS))));
+            let learnt = Some((slot, Instant(now.0.saturating_add(DELAY_NS))));
+            return Some(Advertised { learnt, is_believed: false });
         }
         if !solicited && !is_new && !is_other {
-            return None;
+            return Some(Advertised { learnt: None, is_believed: true });
         }
         //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
         //# - The link-layer address in the Target Link-Layer Address option MUST be inserted in the
@@ -332,7 +342,8 @@ impl Neighbors {
             self.generation = self.generation.wrapping_add(1);
         }
         let holds = if solicited { reachable_ns } else { DELAY_NS };
-        Some((slot, Instant(now.0.saturating_add(holds))))
+        let learnt = Some((slot, Instant(now.0.saturating_add(holds))));
+        Some(Advertised { learnt, is_believed: true })
     }
 
     /// The timer of a slot has expired.
@@ -442,6 +453,10 @@ mod tests {
 
     fn at(seconds: u64) -> Instant {
         Instant(seconds * SECOND)
+    }
+
+    fn believed(learnt: (u32, Instant)) -> Option<Advertised> {
+        Some(Advertised { learnt: Some(learnt), is_believed: true })
     }
 
     fn table(count: u32) -> Neighbors {
@@ -570,11 +585,11 @@ mod tests {
         assert_eq!(n.advertise(at(0), IF, A, Some(MAC), (true, true)), None, "nobody asked");
         n.resolve(at(0), IF, A);
         assert_eq!(n.advertise(at(0), IF, A, None, (true, true)), None, "it does not say where");
-        assert_eq!(n.advertise(at(0), IF, A, Some(MAC), (true, false)), Some((0, at(30))));
+        assert_eq!(n.advertise(at(0), IF, A, Some(MAC), (true, false)), believed((0, at(30))));
         assert_eq!(n.generation(), 1);
         assert_eq!(n.resolve(at(1), IF, A), Resolution::Known(MAC));
         assert_eq!(n.on_timer(at(30), 0), Due::Ask(IF, A, Some(MAC), at(31)));
-        assert_eq!(n.advertise(at(30), IF, A, None, (true, false)), Some((0, at(60))));
+        assert_eq!(n.advertise(at(30), IF, A, None, (true, false)), believed((0, at(60))));
     }
 
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
@@ -587,10 +602,11 @@ mod tests {
         n.resolve(at(0), IF, A);
         n.advertise(at(0), IF, A, Some(MAC), (true, true));
         let doubt = n.advertise(at(1), IF, A, Some(other), (false, false));
-        assert_eq!(doubt, Some((0, at(6))));
+        let learnt = Some((0, at(6)));
+        assert_eq!(doubt, Some(Advertised { learnt, is_believed: false }));
         assert_eq!(n.resolve(at(1), IF, A), Resolution::Known(MAC));
         assert_eq!(n.on_timer(at(6), 0), Due::Ask(IF, A, Some(MAC), at(7)));
-        assert_eq!(n.advertise(at(7), IF, A, Some(other), (false, true)), Some((0, at(12))));
+        assert_eq!(n.advertise(at(7), IF, A, Some(other), (false, true)), believed((0, at(12))));
         assert_eq!(n.resolve(at(7), IF, A), Resolution::Known(other));
     }
 

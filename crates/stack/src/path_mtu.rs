@@ -58,6 +58,14 @@ const WAYS: usize = 4;
 //= https://www.rfc-editor.org/rfc/rfc1191#section-7.1
 const PLATEAUS: [u16; 7] = [32000, 17914, 8166, 4352, 2002, 1492, 576];
 
+/// What a router means that says `told`; 0 where it does not say and no link takes less.
+fn meant(current: u16, told: u16) -> u16 {
+    match told {
+        0 => PLATEAUS.into_iter().find(|&plateau| plateau < current).unwrap_or(0),
+        told => told,
+    }
+}
+
 /// The path MTU after a router has said that a packet was too big for its next link, which takes
 /// `told` bytes (0: it does not say); `None` when that makes nothing smaller.
 //= https://www.rfc-editor.org/rfc/rfc8201#section-4
@@ -83,10 +91,7 @@ const PLATEAUS: [u16; 7] = [32000, 17914, 8166, 4352, 2002, 1492, 576];
 //# A host MUST not increase its estimate of the Path MTU in response to the contents of a Datagram
 //# Too Big message.
 pub fn reduced(current: u16, told: u16, remote: IpAddr) -> Option<u16> {
-    let told = match told {
-        0 => PLATEAUS.into_iter().find(|&plateau| plateau < current).unwrap_or(0),
-        told => told,
-    };
+    let told = meant(current, told);
     let least = if remote.is_ipv4() { MTU_MIN_V4 } else { MTU_MIN_V6 };
     //= https://www.rfc-editor.org/rfc/rfc8899#section-3
     //# A PTB message MUST NOT be used to increase the PLPMTU [RFC8201] but could trigger a probe to
@@ -154,7 +159,14 @@ impl PathMtus {
     /// A router has said that a packet to `remote` was too big (see [`reduced`]). The caller has
     /// checked that we sent such a packet. The path MTU from now on, where it is news.
     pub fn learn(&mut self, now: Instant, remote: IpAddr, told: u16, link: u16) -> Option<u16> {
-        let mtu = reduced(self.towards(now, remote, link), told, remote)?;
+        let current = self.towards(now, remote, link);
+        let less = reduced(current, told, remote);
+        let meant = meant(current, told);
+        // Also where nothing is made smaller, since less than that is not believed.
+        let is_cut = remote.is_ipv4() && meant < MTU_MIN_V4 && meant <= current;
+        if less.is_none() && !is_cut {
+            return None;
+        }
         let until = Instant(now.0.saturating_add(LIFE_NS));
         let places = self.places(remote);
         let entries = self.entries.get_mut(places)?;
@@ -166,10 +178,9 @@ impl PathMtus {
         };
         let place = entries.iter_mut().min_by_key(|entry| age(entry))?;
         self.evictions += u64::from(age(place).0 == 2);
-        let is_cut = remote.is_ipv4() && (1..MTU_MIN_V4).contains(&told);
-        *place = Some(Entry { remote, mtu, is_cut, until });
+        *place = Some(Entry { remote, mtu: less.unwrap_or(current), is_cut, until });
         self.used_until = until;
-        Some(mtu)
+        less
     }
 
     /// Entries that had to make room before their time.
@@ -311,6 +322,16 @@ mod tests {
         cache.learn(now, remote(3), 0, 1500);
         let cut = |number| cache.is_cut(now, remote(number));
         assert_eq!([1, 2, 3, 4].map(cut), [true, false, false, false]);
+        // Also where no less is believed already, or no link takes less than it does.
+        let mut cache = self::cache();
+        assert_eq!(cache.learn(now, remote(1), 296, 552), None);
+        assert_eq!(cache.learn(now, remote(2), 552, 1500), Some(552));
+        assert_eq!(cache.learn(now, remote(2), 296, 1500), None);
+        assert_eq!(cache.learn(now, remote(3), 0, 576), Some(552));
+        assert_eq!(cache.learn(now, remote(4), 500, 400), None);
+        let cut = |number| cache.is_cut(now, remote(number));
+        assert_eq!([1, 2, 3, 4].map(cut), [true, true, true, false]);
+        assert_eq!([1, 2, 3].map(|number| cache.towards(now, remote(number), 552)), [552; 3]);
         let v6 = "2001:db8::1".parse().unwrap();
         let mut cache = self::cache();
         cache.learn(now, v6, 296, 1500);

@@ -58,6 +58,10 @@ pub struct Own {
     pub cidr: Cidr,
     /// What may be done with it.
     pub state: AddressState,
+    /// Its prefix is on the link, as one that was configured says. What routers say of the link they
+    /// say by itself ([`Learnt::on_link`]): an address made of a prefix says nothing of it (RFC 5942,
+    /// section 4).
+    pub is_on_link: bool,
 }
 
 impl Own {
@@ -111,7 +115,8 @@ impl Interface {
     fn collect(&mut self) {
         // What a kernel says of its addresses it has found out; ours are found out by autoconf.
         let known = |c: &&Cidr| c.address.is_ipv4() || self.config.shared.is_some();
-        let own = |cidr: &Cidr| Own { cidr: *cidr, state: AddressState::Preferred };
+        let own =
+            |cidr: &Cidr| Own { cidr: *cidr, state: AddressState::Preferred, is_on_link: true };
         self.own = self.config.addresses.iter().filter(known).map(own).collect();
         self.own.extend(&self.learnt.addresses);
     }
@@ -353,7 +358,8 @@ impl Routes {
                     best = Some((prefix, interface.route(index, source, next_hop, metrics)));
                 }
             };
-            for own in interface.usable().filter(|own| contains(&own.cidr, remote)) {
+            let leads = |own: &&Own| own.is_on_link && contains(&own.cidr, remote);
+            for own in interface.usable().filter(leads) {
                 let source = match own.cidr.address {
                     v4 @ IpAddr::V4(_) => Some(v4),
                     IpAddr::V6(_) => interface.source(remote, remote),
@@ -552,7 +558,7 @@ mod tests {
     }
 
     fn own(address: &str, prefix: u8, state: AddressState) -> Own {
-        Own { cidr: Cidr { address: address.parse().unwrap(), prefix }, state }
+        Own { cidr: Cidr { address: address.parse().unwrap(), prefix }, state, is_on_link: true }
     }
 
     fn with_v6() -> Routes {

@@ -55,7 +55,7 @@ pub(crate) struct Socket {
     v6_only: bool,
     /// With whom it has its port in common.
     sharing: Sharing,
-    /// As it sends: the route's address when connected.
+    /// Where it hears: the route's address when connected, or the group that it is bound to.
     pub local: SocketAddr,
     pub remote: Option<SocketAddr>,
     pub options: UdpOptions,

@@ -309,6 +309,65 @@ fn routers_give_addresses_routes_an_mtu_a_hop_limit_and_times() {
     assert_eq!(net.hosts[1].stack.counters().dropped(DropReason::NdpNotForUs), 1);
 }
 
+/// A host that listens to routers, and has found its link-local address its own.
+fn automatic() -> Net {
+    let mut net = Net::v6(1, 1500, false);
+    net.hosts[0] = Host::with_ipv6(1, 1500, false, small(), Ipv6Mode::Automatic);
+    net.run_for(3 * SECOND);
+    net
+}
+
+/// What a router says, as host 0 gets it.
+fn advertised(net: &mut Net, from: Ipv6Addr, said: RouterAdvertisement) {
+    let mut ip = header(net, 0, Protocol::ICMPV6);
+    (ip.src, ip.dst, ip.hop_limit) = (from, ALL_NODES, 255);
+    let frame = ndp(net, 0, ip, &NdpMessage::RouterAdvertisement(said));
+    receive(net, 0, &frame);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc4861#section-4.6.2
+//= type=test
+//# In other words, if the L flag is not set a host MUST NOT conclude that an address derived from the
+//# prefix is off-link.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-4.6.2
+//= type=test
+//# That is, it MUST NOT update a previous indication that the address is on-link.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+//= type=test
+//# Note, however, that a Prefix Information option with the on-link flag set to zero conveys no
+//# information concerning on-link determination and MUST NOT be interpreted to mean that addresses
+//# covered by the prefix are off-link.
+#[test]
+fn an_address_made_of_a_prefix_does_not_put_it_on_the_link() {
+    let mut net = automatic();
+    let said = |on_link, valid_s| RouterAdvertisement {
+        lifetime_s: 1800,
+        source: Some(ROUTER_MAC),
+        prefixes: [PrefixInformation {
+            prefix_len: 64,
+            on_link,
+            autonomous: valid_s > 0,
+            valid_s,
+            preferred_s: valid_s,
+            prefix: "2001:db8::".parse().unwrap(),
+        }]
+        .into_iter()
+        .collect(),
+        ..RouterAdvertisement::default()
+    };
+    let other = "2001:db8::7".parse().unwrap();
+    // Nothing is said of the link, then that it is on it, nothing, and that it is not any more.
+    let steps = [(false, 3600, false), (true, 3600, true), (false, 3600, true), (true, 0, false)];
+    for (on_link, valid_s, is_near) in steps {
+        advertised(&mut net, ROUTER, said(on_link, valid_s));
+        net.run_for(2 * SECOND);
+        let way = net.hosts[0].stack.routes().lookup(other).expect("a router");
+        let next_hop = if is_near { other } else { ROUTER.into() };
+        assert_eq!(way.next_hop, next_hop, "on link: {on_link} for {valid_s} s");
+        assert_eq!(way.source, "2001:db8::ff:fe00:1".parse::<IpAddr>().unwrap());
+    }
+}
+
 //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
 //= type=test
 //# - The IsRouter flag in the cache entry MUST be set based on the Router flag in the received
@@ -352,6 +411,47 @@ fn a_neighbour_that_says_it_is_no_router_is_none() {
         let told = ndp(&net, 0, ip, &told);
         receive(&mut net, 0, &told);
         assert_eq!(net.hosts[0].stack.routes().lookup(far).is_some(), leads);
+    }
+}
+
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+//= type=test
+//# a node MUST compare the Router flag field in all received Neighbor Advertisement messages
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+//= type=test
+//# Otherwise, the received advertisement should be ignored and MUST NOT update the cache.
+#[test]
+fn a_router_that_stops_being_one_is_believed_also_where_it_says_nothing_else() {
+    let far = "2001:db8:9::1".parse().unwrap();
+    let other = MacAddr([2, 0, 0, 0, 0, 0xfd]);
+    // Its own address as it is known; somebody else's, which is not to override; that it is to.
+    for (mac, overrides, leads) in [
+        (ROUTER_MAC, true, false),
+        (ROUTER_MAC, false, false),
+        (other, false, true),
+        (other, true, false),
+    ] {
+        let mut net = automatic();
+        let said = RouterAdvertisement {
+            lifetime_s: 1800,
+            source: Some(ROUTER_MAC),
+            ..RouterAdvertisement::default()
+        };
+        advertised(&mut net, ROUTER, said);
+        assert!(net.hosts[0].stack.routes().lookup(far).is_some());
+        let told = NdpMessage::NeighborAdvertisement {
+            router: false,
+            solicited: false,
+            overrides,
+            target: ROUTER,
+            link_address: Some(mac),
+        };
+        let mut ip = header(&net, 0, Protocol::ICMPV6);
+        (ip.src, ip.dst, ip.hop_limit) = (ROUTER, ALL_NODES, 255);
+        let told = ndp(&net, 0, ip, &told);
+        receive(&mut net, 0, &told);
+        let is_led = net.hosts[0].stack.routes().lookup(far).is_some();
+        assert_eq!(is_led, leads, "{mac}, overrides: {overrides}");
     }
 }
 
@@ -452,6 +552,111 @@ fn a_datagram_that_lost_a_fragment_is_given_up_and_its_sender_told() {
     assert!(net.transcript.iter().any(told), "{:?}", net.transcript);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+//= type=test
+//# (e) An ICMPv6 error message MUST NOT be originated as a result of receiving the following:
+#[test]
+fn of_an_error_that_lost_a_fragment_nobody_is_told() {
+    // Port unreachable, a redirect, and an echo request, of which it is told.
+    for (kind, problems) in [(1, 0), (137, 0), (128, 1)] {
+        let mut net = Net::v6(1, 1500, false);
+        let piece =
+            Fragment { next_header: Protocol::ICMPV6, offset: 0, more: true, identification: 5 };
+        let mut bytes = vec![0; 8];
+        piece.emit(&mut bytes).unwrap();
+        bytes.extend([kind; 64]);
+        let first = frame(&net, 0, header(&net, 0, Protocol::FRAGMENT), &bytes);
+        receive(&mut net, 0, &first);
+        net.run_for(61 * SECOND);
+        let counters = net.hosts[0].stack.counters();
+        assert_eq!(counters.dropped(DropReason::FragmentTimeout), 1);
+        assert_eq!(counters.problems, problems, "type {kind}");
+    }
+}
+
+#[test]
+fn a_sender_on_a_link_of_its_own_is_told_there_of_fragments_that_are_missing() {
+    let mut net = Net::v6(1, 1500, false);
+    let second = InterfaceConfig {
+        mac: MacAddr([2, 0, 0, 0, 1, 1]),
+        mtu: 1500,
+        addresses: Vec::new(),
+        gateway: None,
+        routes: Vec::new(),
+        shared: None,
+        ipv6: Ipv6Mode::Static,
+        tso: false,
+        tso6: false,
+        uso: false,
+    };
+    let second = net.hosts[0].stack.add_interface(second).expect("room");
+    let mut header = [0; outboard_stack::HEADER_MAX];
+    // What goes out there is of no interest until its address is ours.
+    let mut pass = |net: &mut Net, nanoseconds: u64| {
+        net.run_for(nanoseconds);
+        let now = net.now;
+        let stack = &mut net.hosts[0].stack;
+        std::iter::from_fn(|| stack.poll_transmit(now, second, &mut header).map(|_| ())).count()
+    };
+    for _ in 0..6 {
+        pass(&mut net, SECOND / 2);
+    }
+    let own: Ipv6Addr = "fe80::ff:fe00:101".parse().unwrap();
+    assert!(net.hosts[0].stack.routes().is_own(own.into()));
+    let ip = Ipv6Header {
+        src: "fe80::9".parse().unwrap(),
+        dst: own,
+        ..self::header(&net, 0, Protocol::FRAGMENT)
+    };
+    let piece = Fragment { next_header: Protocol::UDP, offset: 0, more: true, identification: 5 };
+    let mut bytes = vec![0; 8];
+    piece.emit(&mut bytes).unwrap();
+    bytes.extend([0; 64]);
+    let mut first = frame(&net, 0, ip, &bytes);
+    first[..6].copy_from_slice(&[2, 0, 0, 0, 1, 1]);
+    let now = net.now;
+    let host = &mut net.hosts[0];
+    host.stack.on_frame(now, second, &first, RxFrameMeta::default(), &mut host.store);
+    while pass(&mut net, SECOND) > 0 {}
+    net.transcript.clear();
+    let asked: usize = (0..64).map(|_| pass(&mut net, SECOND)).sum();
+    assert_eq!(asked, 3, "the sender is asked for there");
+    assert!(!net.transcript.iter().any(|line| line.contains("fe80::9")), "{:?}", net.transcript);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+//= type=test
+//# (c) Every ICMPv6 error message (type < 128) MUST include as much of the IPv6 offending (invoking)
+//# packet (the packet that caused the error) as possible without making the error message packet
+//# exceed the minimum IPv6 MTU [IPv6].
+#[test]
+fn an_error_quotes_the_packet_as_it_came() {
+    let mut net = Net::v6(1, 1500, false);
+    let a = bind(&mut net, 0, 1000);
+    let to = net.hosts[1].at(2000);
+    net.datagram(0, a, Some(to), b"where").unwrap();
+    net.run_for(4 * DELAY);
+    for len in [16, 1400] {
+        let ip = Ipv6Header {
+            flow_label: 0x1_2345,
+            traffic_class: 0x28,
+            hop_limit: 61,
+            ..header(&net, 0, Protocol(60))
+        };
+        let udp = udp(&Ipv6Header { next_header: Protocol::UDP, ..ip }, 9, &vec![7; len]);
+        let packet = [&[17, 0, 1, 4, 0, 0, 0, 0], &udp[..]].concat();
+        let packet = frame(&net, 0, ip, &packet);
+        receive(&mut net, 0, &packet);
+        let now = net.now;
+        let frames = net.hosts[0].frames(now);
+        let [error] = &frames[..] else { panic!("{} frames", frames.len()) };
+        // Behind Ethernet, IPv6 and ICMPv6.
+        let quoted = &error.bytes[14 + 40 + 8..];
+        assert_eq!(quoted, &packet[14..][..quoted.len()]);
+        assert_eq!(quoted.len(), (packet.len() - 14).min(1280 - 48));
+    }
+}
+
 //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
 //= type=test
 //# field, is not a multiple of 8 octets and the M flag of that fragment is 1, then that fragment
@@ -540,6 +745,33 @@ fn pings_are_answered_also_large_ones_and_those_to_a_group() {
     assert!(replies.iter().any(|line| line.ends_with("echo reply 7 2 (4)")), "{replies:?}");
     assert!(replies.iter().any(|line| line.contains("0:1448+ proto 58")), "{replies:?}");
     assert_eq!(net.hosts[0].stack.counters().echo_replies, 2);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//= type=test
+//# After receiving a Packet Too Big message, a node must attempt to avoid eliciting more such
+//# messages in the near future.
+//= https://www.rfc-editor.org/rfc/rfc8201#section-4
+//= type=test
+//# The node must reduce the size of the packets it is sending along the path.
+#[test]
+fn echo_replies_too_big_for_a_router_come_in_fragments_from_then_on() {
+    let mut net = Net::v6(1, 1500, false);
+    net.router_mtu = Some(1300);
+    let ping = |net: &Net, sequence| {
+        let echo = Echo { identifier: 7, sequence, data: &[5; 1400] };
+        icmp(net, 0, header(net, 0, Protocol::ICMPV6), &Icmpv6Message::EchoRequest(echo))
+    };
+    let first = ping(&net, 1);
+    let told = answers(&mut net, &first);
+    assert!(told.iter().any(|line| line.starts_with("too big ")), "{told:?}");
+    let second = ping(&net, 2);
+    let told = answers(&mut net, &second);
+    let [head, rest] = &told[..] else { panic!("{told:?}") };
+    assert!(
+        head.ends_with(" 0:1248+ proto 58") && rest.ends_with(" 1248:160 proto 58"),
+        "{told:?}"
+    );
 }
 
 //= https://www.rfc-editor.org/rfc/rfc4443#section-2.2

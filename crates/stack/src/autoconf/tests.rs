@@ -323,6 +323,11 @@ fn the_router_that_answers_and_is_preferred_comes_first() {
     assert!(bench.autoconf.on_router_silent(IF, high.into(), true));
     assert_eq!(bench.autoconf.learnt(IF).routers, [low, high]);
     assert!(!bench.autoconf.on_router_silent(IF, high.into(), true));
+    // It is heard again, though nobody has asked it.
+    let said = RouterAdvertisement { lifetime_s: 60, flags: 0x08, ..Default::default() };
+    let changes = bench.autoconf.on_advertisement(bench.now, IF, high, &said);
+    assert_eq!(changes, Some(true));
+    assert_eq!(bench.autoconf.learnt(IF).routers, [high, low]);
 }
 
 //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4

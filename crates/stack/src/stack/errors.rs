@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use wire::ipv4::Protocol;
-use wire::udp;
+use wire::{icmpv6, udp};
 
 use super::Stack;
 use super::receive::Ip;
@@ -125,6 +125,14 @@ impl Stack {
             Protocol::UDP => {
                 let payload = quoted.payload.get(udp::HEADER_LEN..).unwrap_or_default();
                 self.on_udp_error(now, told, (local, remote), payload, sink)
+            }
+            // An echo reply of ours: nobody is to be told, and the next ones are to be smaller. That it
+            // is one cannot be known, and nothing is lost but bytes of each packet if it is none.
+            Protocol::ICMPV6 if quoted.payload.first() == Some(&icmpv6::ECHO_REPLY) => {
+                if let IcmpError::TooBig { mtu } = told.for_tcp {
+                    self.on_too_big(now, remote.ip(), mtu);
+                }
+                Ok(())
             }
             _ => Err(DropReason::IcmpNoSocket),
         }

@@ -86,7 +86,7 @@ impl Stack {
                 IpAddr::V6(_) => &mut self.counters.mld_reports,
             };
             *counter = counter.wrapping_add(1);
-            if self.tell_group(&message).is_none() {
+            if self.tell_group(now, &message).is_none() {
                 self.counters.drop(DropReason::ReplyLimit);
             }
         }
@@ -100,7 +100,7 @@ impl Stack {
     //# An MLDv2 Report MUST be sent with a valid IPv6 link-local source address, or the
     //# unspecified address (::), if the sending interface has not acquired a valid
     //# link-local address yet.
-    fn tell_group(&mut self, message: &Message) -> Option<()> {
+    fn tell_group(&mut self, now: Instant, message: &Message) -> Option<()> {
         let Message { interface, to, ref bytes } = *message;
         let mut bytes = bytes.clone();
         let (src, sum, protocol, tos, options) = match to {
@@ -121,7 +121,7 @@ impl Stack {
         let (ttl, identification, may_cut, fragment) = (Some(igmp::TTL), 0, false, None);
         let ip = IpOut { src, dst: to, protocol, tos, ttl, identification, may_cut, fragment };
         let alert: &[u8] = if to.is_ipv6() { &mld::ROUTER_ALERT } else { &[] };
-        self.send_packet(interface, &ip, &options, [alert, &bytes])
+        self.send_packet(now, interface, &ip, &options, [alert, &bytes])
     }
 
     /// Whether what is sent to a group concerns us: somebody listens, or every host does.

@@ -182,7 +182,8 @@ impl Stack {
                 target,
                 link_address,
             } => {
-                self.on_advertisement(now, rx, target, link_address, (solicited, overrides))?;
+                let flags = (solicited, overrides);
+                let is_believed = self.on_advertisement(now, rx, target, link_address, flags)?;
                 //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
                 //# - The IsRouter flag in the cache entry MUST be set based on the Router flag in
                 //# the received advertisement.
@@ -198,7 +199,7 @@ impl Stack {
                 //# When a node detects that a neighbor has changed from being a router to being a
                 //# host, the node MUST remove that router from the Default Router List and update
                 //# the Destination Cache as described in Section 6.3.5.
-                if !router && self.autoconf.on_no_router(rx.interface, target) {
+                if is_believed && !router && self.autoconf.on_no_router(rx.interface, target) {
                     self.on_learnt(rx.interface);
                 }
                 Ok(())
@@ -303,6 +304,7 @@ impl Stack {
         Ok(())
     }
 
+    /// RFC 4861, section 7.2.5; whether what it says holds.
     fn on_advertisement(
         &mut self,
         now: Instant,
@@ -310,7 +312,7 @@ impl Stack {
         target: Ipv6Addr,
         mac: Option<MacAddr>,
         flags: (bool, bool),
-    ) -> Result<(), DropReason> {
+    ) -> Result<bool, DropReason> {
         let (solicited, _) = flags;
         //= https://www.rfc-editor.org/rfc/rfc4861#section-4.4
         //# The Target Address MUST NOT be a multicast address.
@@ -327,13 +329,13 @@ impl Stack {
             self.give_up(now, rx.interface, target);
             return Err(DropReason::NdpConflict);
         }
-        let learnt = self.neighbors.advertise(now, rx.interface, target.into(), mac, flags);
-        if learnt.is_none() {
-            return Err(DropReason::NdpNotForUs);
+        let told = self.neighbors.advertise(now, rx.interface, target.into(), mac, flags);
+        let told = told.ok_or(DropReason::NdpNotForUs)?;
+        if told.learnt.is_some() {
+            self.note_neighbor(told.learnt);
+            self.note_router(rx.interface, target.into(), false);
         }
-        self.note_neighbor(learnt);
-        self.note_router(rx.interface, target.into(), false);
-        Ok(())
+        Ok(told.is_believed)
     }
 
     /// Somebody else has an address of ours.

@@ -350,7 +350,7 @@ impl Stack {
         if src.is_ipv4() != dst.is_ipv4() {
             return Err(RequestError::NoRoute);
         }
-        let comes_back = to_all && (!is_group || self.groups.hears(route.interface, dst, src));
+        let comes_back = to_all && (!is_group || self.hears_group(route.interface, dst, src));
         let (link, mut route) = (route.interface, route);
         if send.comes_back && to_all {
             (route.interface, route.mtu) = (InterfaceIndex::LOOPBACK, LOOPBACK_MTU);
@@ -517,7 +517,14 @@ impl Stack {
         })
     }
 
-    /// The address a datagram comes from: the one asked for, the socket's, or the route's.
+    /// The address a datagram comes from: the one asked for, the socket's, or the route's. A group
+    /// that a socket is bound to is where it hears, and nobody's address (as Linux's inet_bind).
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
+    //# When a host sends any datagram, the IP source address MUST be one of its own IP addresses
+    //# (but not a broadcast or multicast address).
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.6
+    //# When a host sends a UDP datagram, the source address MUST be (one of) the IP address(es) of
+    //# the host.
     fn udp_source(
         &self,
         bound: &SocketAddr,
@@ -525,8 +532,8 @@ impl Stack {
         route: IpAddr,
     ) -> Result<IpAddr, RequestError> {
         match asked.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_unspecified()) {
-            None if !bound.ip().is_unspecified() => Ok(bound.ip()),
-            None => Ok(route),
+            None if bound.ip().is_unspecified() || bound.ip().is_multicast() => Ok(route),
+            None => Ok(bound.ip()),
             Some(ip) if self.routes.is_own(ip) => Ok(ip),
             Some(_) => Err(RequestError::AddressNotAvailable),
         }
@@ -547,10 +554,12 @@ impl Stack {
         Some(l4)
     }
 
-    /// Queues a packet, in fragments if need be. `parts` are the bytes of its payload; it goes out
-    /// through `interface` where the destination is valid there alone.
+    /// Queues a packet, in fragments if need be: routers cut nothing over IPv6, and are to be told
+    /// nothing twice. `parts` are the bytes of its payload; it goes out through `interface` where the
+    /// destination is valid there alone.
     pub(super) fn send_packet(
         &mut self,
+        now: Instant,
         interface: InterfaceIndex,
         ip: &IpOut,
         options: &Options,
@@ -563,7 +572,11 @@ impl Stack {
         let (interface, next_hop) = (route.interface, route.next_hop);
         let ttl = ip.ttl.or(route.metrics.hops());
         let total: usize = parts.iter().map(|p| p.len()).sum();
-        let mtu = route.mtu.saturating_sub(options.len() as u16);
+        let mtu = match ip.dst {
+            IpAddr::V4(_) => route.mtu,
+            IpAddr::V6(_) => self.path_mtus.towards(now, ip.dst, route.mtu),
+        };
+        let mtu = mtu.saturating_sub(options.len() as u16);
         let whole = usize::from(mtu).saturating_sub(ip_header_len(ip.dst));
         let is_cut = total > whole;
         let piece = if is_cut { fragment_room(mtu, ip.dst) as usize } else { whole };
