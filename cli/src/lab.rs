@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::{CpuSet, LinkNameSpaceType};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::cubic::Cubic;
 use crate::failure::{Explain, Failure, Result};
 
 pub mod cpu;
@@ -431,8 +432,7 @@ fn make_host(namespace: String, core: usize) -> Result<Host> {
     Ok(Host { namespace, handle, core })
 }
 
-/// The same congestion control on both hosts, whatever the machine's default is. A namespace may
-/// choose only among the machine's unrestricted ones, so CUBIC is made one for that moment.
+/// The same congestion control on both hosts, whatever the machine's default is.
 fn use_cubic(namespace: &str) -> Result<()> {
     let choose = || {
         let cubic = "net.ipv4.tcp_congestion_control=cubic";
@@ -442,13 +442,9 @@ fn use_cubic(namespace: &str) -> Result<()> {
         return Ok(());
     }
     let advice = "load the kernel module tcp_cubic (modprobe tcp_cubic)";
-    let path = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
-    let allowed = fs::read_to_string(path).explain(format!("cannot read {path}"), advice)?;
-    let allow = |list: &str| fs::write(path, list).explain("cannot allow CUBIC", advice);
-    allow(&format!("{} cubic", allowed.trim()))?;
-    let chosen = choose();
-    allow(allowed.trim())?;
-    chosen
+    let mut cubic = Cubic::default();
+    cubic.allow().explain("cannot allow CUBIC", advice)?;
+    choose()
 }
 
 fn core_set(core: usize) -> CpuSet {

@@ -10,6 +10,7 @@ use ::script::linux::Linux;
 use ::script::many::all_against_us;
 use ::script::script::{Expectation, Script};
 
+use crate::cubic::Cubic;
 use crate::failure::{Explain, Failure, Result};
 
 /// Tries of a script that the kernel does not pass: a busy machine misses moments.
@@ -136,6 +137,7 @@ fn against_the_kernel(ran: &mut [Ran], what: &Scripts) -> Result<()> {
         .step_by(what.sample.max(1))
         .map(|(index, _)| (index, 0))
         .collect();
+    let mut cubic = Cubic::default();
     let mut again = VecDeque::new();
     let mut running: Vec<Running> = Vec::new();
     loop {
@@ -144,6 +146,8 @@ fn against_the_kernel(ran: &mut [Ran], what: &Scripts) -> Result<()> {
         while running.len() < jobs
             && let Some((index, tries)) = waiting.pop_front().or_else(|| again.pop_front())
         {
+            // Where it cannot be allowed, the script tells.
+            let _ = cubic.allow();
             let child = start(&ran[index].path)?;
             running.push(Running { index, tries, child, began: Instant::now() });
         }
