@@ -93,7 +93,8 @@ pub fn alone(path: &Path) -> ExitCode {
         .map_err(|why| why.to_string())
         .and_then(|text| Script::parse(&text))
         .and_then(|script| {
-            let mut linux = Linux::new(script.mtu, script.v6, &script.settings)?;
+            let mut linux =
+                Linux::new(script.mtu, script.version.has_v6_sockets(), &script.settings)?;
             ::script::run::run(&script, &mut linux)
         });
     match ran {
