@@ -149,6 +149,8 @@ pub fn number(name: &str) -> Option<i64> {
         IPV6_HOPLIMIT,
         IPV6_RECVHOPLIMIT,
         IPV6_MTU,
+        IPV6_RECVORIGDSTADDR,
+        IPV6_ORIGDSTADDR,
         MSG_OOB,
         MSG_PEEK,
         MSG_DONTWAIT,

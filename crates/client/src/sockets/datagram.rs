@@ -184,7 +184,8 @@ impl Sockets {
         } else if error.report.offender.is_some() {
             let arrival = Arrival {
                 local: error.local,
-                own: error.local.ip(),
+                // Of errors the kernel does not say from where to answer.
+                own: Ipv4Addr::UNSPECIFIED.into(),
                 tos: error.tos,
                 ttl: error.ttl,
                 interface: attachment.session.kernel_index(error.interface),
