@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::{CpuSet, LinkNameSpaceType};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::cubic::Cubic;
 use crate::failure::{Explain, Failure, Result};
 
 pub mod cpu;
@@ -431,48 +432,19 @@ fn make_host(namespace: String, core: usize) -> Result<Host> {
     Ok(Host { namespace, handle, core })
 }
 
-/// The same congestion control on both hosts, whatever the machine's default is. A namespace may
-/// choose only among the machine's unrestricted ones, so CUBIC is made one for that moment.
+/// The same congestion control on both hosts, whatever the machine's default is.
 fn use_cubic(namespace: &str) -> Result<()> {
-    let _allowed = CubicAllowed::new()?;
-    let cubic = "net.ipv4.tcp_congestion_control=cubic";
-    ip(&["netns", "exec", namespace, "sysctl", "-qw", cubic]).map(drop)
-}
-
-/// While it lives, CUBIC may be chosen in every network namespace: where the machine's own congestion control
-/// is another, CUBIC may not be among those that are allowed.
-pub struct CubicAllowed {
-    /// What was allowed before.
-    before: Option<String>,
-}
-
-/// Names of congestion controls that may be chosen without being the machine's own.
-const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
-
-impl CubicAllowed {
-    /// Allows it.
-    ///
-    /// # Errors
-    /// Without root, or where the kernel does not have it.
-    pub fn new() -> Result<Self> {
-        let advice = "load the kernel module tcp_cubic (modprobe tcp_cubic)";
-        let allowed =
-            fs::read_to_string(ALLOWED).explain(format!("cannot read {ALLOWED}"), advice)?;
-        if allowed.split_whitespace().any(|name| name == "cubic") {
-            return Ok(Self { before: None });
-        }
-        let before = allowed.trim().to_owned();
-        fs::write(ALLOWED, format!("{before} cubic")).explain("cannot allow CUBIC", advice)?;
-        Ok(Self { before: Some(before) })
+    let choose = || {
+        let cubic = "net.ipv4.tcp_congestion_control=cubic";
+        ip(&["netns", "exec", namespace, "sysctl", "-qw", cubic]).map(drop)
+    };
+    if choose().is_ok() {
+        return Ok(());
     }
-}
-
-impl Drop for CubicAllowed {
-    fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            let _ = fs::write(ALLOWED, before);
-        }
-    }
+    let advice = "load the kernel module tcp_cubic (modprobe tcp_cubic)";
+    let mut cubic = Cubic::default();
+    cubic.allow().explain("cannot allow CUBIC", advice)?;
+    choose()
 }
 
 fn core_set(core: usize) -> CpuSet {

@@ -16,6 +16,7 @@ macro_rules! tell {
 
 pub mod commands;
 pub mod config;
+pub mod cubic;
 pub mod demo;
 pub mod failure;
 pub mod firewall;

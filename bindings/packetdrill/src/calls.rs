@@ -137,7 +137,7 @@ fn receive(
     (len, control): (usize, usize),
     flags: c_int,
 ) -> Result<Message, Errno> {
-    machine(u).call(move |program| program.receive_message(fd, len, control, flags))
+    machine(u).call(move |program| program.receive_message(fd, &[len], control, flags))
 }
 
 /// Receives into one buffer.
@@ -256,13 +256,13 @@ unsafe extern "C" fn recvmsg(u: Userdata, fd: c_int, header: *mut msghdr, flags:
 fn send_parts(
     u: Userdata,
     fd: c_int,
-    parts: Result<Vec<Vec<u8>>, Errno>,
+    message: Result<(Vec<Vec<u8>>, Vec<u8>), Errno>,
     flags: c_int,
     to: Result<Option<SocketAddr>, Errno>,
 ) -> ssize_t {
-    count(parts.and_then(|parts| {
+    count(message.and_then(|(parts, control)| {
         let to = to?;
-        machine(u).call(move |program| program.send(fd, &parts, flags, to))
+        machine(u).call(move |program| program.send(fd, (&parts, &control), flags, to))
     }))
 }
 
@@ -274,7 +274,7 @@ fn send_bytes(
     flags: c_int,
     to: Result<Option<SocketAddr>, Errno>,
 ) -> ssize_t {
-    send_parts(u, fd, bytes.map(|bytes| vec![bytes]), flags, to)
+    send_parts(u, fd, bytes.map(|bytes| (vec![bytes], Vec::new())), flags, to)
 }
 
 /// Where to; a connection cannot be opened to no address at all.
@@ -339,12 +339,13 @@ unsafe extern "C" fn sendmsg(
         return memory::answer(Err(Errno::FAULT));
     };
     // SAFETY: as above.
-    let (parts, to) = unsafe {
+    let (parts, control, to) = unsafe {
         let pieces = memory::pieces(header.msg_iov, header.msg_iovlen);
         let parts = pieces.and_then(|pieces| memory::gather(pieces));
-        (parts, memory::address(header.msg_name.cast_const().cast(), header.msg_namelen))
+        let control = memory::read(header.msg_control.cast_const(), header.msg_controllen);
+        (parts, control, memory::address(header.msg_name.cast_const().cast(), header.msg_namelen))
     };
-    send_parts(u, fd, parts, flags, to)
+    send_parts(u, fd, parts.and_then(|parts| Ok((parts, control?))), flags, to)
 }
 
 unsafe extern "C" fn fcntl(u: Userdata, fd: c_int, command: c_int, argument: c_long) -> c_int {
@@ -609,7 +610,8 @@ pub unsafe fn send_file(
     };
     let Ok(got) = usize::try_from(got) else { return -1 };
     bytes.truncate(got);
-    let call = SystemCall::Send { fd: to, bytes, flags: 0, to: None };
+    let call =
+        SystemCall::Send { fd: to, parts: vec![bytes], control: Vec::new(), flags: 0, to: None };
     let sent = machine.call(move |program| program.call(call));
     count(sent.map(|answer| answer.value.unsigned_abs() as usize))
 }

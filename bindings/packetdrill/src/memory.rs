@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use client::sockets::Errno;
-use libc::{iovec, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use libc::{iovec, sockaddr, socklen_t};
+use script::control::address_bytes;
 
 /// What a C function returns: the value, or -1 and errno.
 pub fn answer<T: From<i8>>(outcome: Result<T, Errno>) -> T {
@@ -127,26 +128,6 @@ pub unsafe fn address(
     }
     // SAFETY: by the caller's promise.
     address_from(&unsafe { read(address.cast(), len as usize) }?)
-}
-
-/// An address as C has it.
-pub fn address_bytes(address: SocketAddr) -> Vec<u8> {
-    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    let mut bytes = (family as u16).to_ne_bytes().to_vec();
-    bytes.extend(address.port().to_be_bytes());
-    match address {
-        SocketAddr::V4(v4) => {
-            bytes.extend(v4.ip().octets());
-            bytes.resize(size_of::<sockaddr_in>(), 0);
-        }
-        SocketAddr::V6(v6) => {
-            bytes.extend(v6.flowinfo().to_be_bytes());
-            bytes.extend(v6.ip().octets());
-            bytes.extend(v6.scope_id().to_ne_bytes());
-            bytes.resize(size_of::<sockaddr_in6>(), 0);
-        }
-    }
-    bytes
 }
 
 /// Tells the caller an address, cut to its room, and its full length.

@@ -10,6 +10,7 @@ use ::script::linux::Linux;
 use ::script::many::all_against_us;
 use ::script::script::{Expectation, Script};
 
+use crate::cubic::Cubic;
 use crate::failure::{Explain, Failure, Result};
 
 /// Tries of a script that the kernel does not pass: a busy machine misses moments.
@@ -92,7 +93,8 @@ pub fn alone(path: &Path) -> ExitCode {
         .map_err(|why| why.to_string())
         .and_then(|text| Script::parse(&text))
         .and_then(|script| {
-            let mut linux = Linux::new(script.mtu, script.v6, &script.settings)?;
+            let mut linux =
+                Linux::new(script.mtu, script.version.has_v6_sockets(), &script.settings)?;
             ::script::run::run(&script, &mut linux)
         });
     match ran {
@@ -129,8 +131,6 @@ fn start(path: &Path) -> Result<Child> {
 
 fn against_the_kernel(ran: &mut [Ran], what: &Scripts) -> Result<()> {
     crate::lab::require_root("running scripts against the kernel")?;
-    // The namespaces of scripts use it.
-    let _allowed = crate::lab::CubicAllowed::new()?;
     let mut waiting: VecDeque<(usize, u32)> = ran
         .iter()
         .enumerate()
@@ -138,6 +138,7 @@ fn against_the_kernel(ran: &mut [Ran], what: &Scripts) -> Result<()> {
         .step_by(what.sample.max(1))
         .map(|(index, _)| (index, 0))
         .collect();
+    let mut cubic = Cubic::default();
     let mut again = VecDeque::new();
     let mut running: Vec<Running> = Vec::new();
     loop {
@@ -146,6 +147,8 @@ fn against_the_kernel(ran: &mut [Ran], what: &Scripts) -> Result<()> {
         while running.len() < jobs
             && let Some((index, tries)) = waiting.pop_front().or_else(|| again.pop_front())
         {
+            // Where it cannot be allowed, the script tells.
+            let _ = cubic.allow();
             let child = start(&ran[index].path)?;
             running.push(Running { index, tries, child, began: Instant::now() });
         }

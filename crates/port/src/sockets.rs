@@ -1,8 +1,94 @@
-//! What no safe library offers of kernel sockets: any option by its number, and what a socket
-//! has not sent yet.
+//! What no safe library offers of kernel sockets: any option by its number, any control message, and
+//! what a socket has not sent yet.
 
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::{self, MaybeUninit};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::net::SocketAddrAny;
+use rustix::net::addr::SocketAddrStorage;
+
+/// What recvmsg(2) brought beside the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// What it returned.
+    pub len: usize,
+    /// Bytes of control messages.
+    pub control_len: usize,
+    /// What `msg_flags` says.
+    pub flags: i32,
+    /// The sender, where one is told and has an internet address.
+    pub from: Option<SocketAddr>,
+}
+
+/// sendmsg(2), with control messages as the kernel lays them out.
+///
+/// # Errors
+/// As of sendmsg(2).
+pub fn send_message(
+    socket: BorrowedFd<'_>,
+    parts: &[IoSlice<'_>],
+    control: &[u8],
+    flags: i32,
+    to: Option<SocketAddr>,
+) -> io::Result<usize> {
+    let name = to.map(SocketAddrAny::from);
+    // SAFETY: all zero is a header without anything.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    if let Some(name) = &name {
+        header.msg_name = name.as_ptr().cast_mut().cast();
+        header.msg_namelen = name.addr_len();
+    }
+    // An IoSlice is laid out as struct iovec.
+    header.msg_iov = parts.as_ptr().cast_mut().cast();
+    header.msg_iovlen = parts.len();
+    if !control.is_empty() {
+        header.msg_control = control.as_ptr().cast_mut().cast();
+        header.msg_controllen = control.len();
+    }
+    // SAFETY: name, parts and control are live for the call, which reads them alone, and their lengths
+    // are said.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, flags) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// recvmsg(2), with control messages as the kernel lays them out.
+///
+/// # Errors
+/// As of recvmsg(2).
+pub fn receive_message(
+    socket: BorrowedFd<'_>,
+    parts: &mut [IoSliceMut<'_>],
+    control: &mut [u8],
+    flags: i32,
+) -> io::Result<Received> {
+    let mut name = MaybeUninit::<SocketAddrStorage>::zeroed();
+    // SAFETY: all zero is a header without anything.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    header.msg_name = name.as_mut_ptr().cast();
+    header.msg_namelen = size_of::<SocketAddrStorage>() as libc::socklen_t;
+    // An IoSliceMut is laid out as struct iovec.
+    header.msg_iov = parts.as_mut_ptr().cast();
+    header.msg_iovlen = parts.len();
+    if !control.is_empty() {
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = control.len();
+    }
+    // SAFETY: name, parts and control are live and ours alone for the call, and their lengths are said.
+    let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
+    let len = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
+    let from = (header.msg_namelen != 0).then(|| {
+        // SAFETY: the kernel has written so many bytes of an address, or less than there was room for.
+        unsafe { SocketAddrAny::new(name, header.msg_namelen) }
+    });
+    Ok(Received {
+        len,
+        control_len: header.msg_controllen,
+        flags: header.msg_flags,
+        from: from.and_then(|from| from.try_into().ok()),
+    })
+}
 
 /// getsockopt(2); the length that the kernel wrote.
 ///
@@ -68,4 +154,43 @@ fn asked(socket: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<libc::c_int
     // SAFETY: the requests asked here write an int, which is live for the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut answer) };
     if result == 0 { Ok(answer) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_message_goes_and_comes_in_pieces_with_its_control_messages_and_its_sender() {
+        let [from, to] = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let on = 1_i32.to_ne_bytes();
+        set_option(to.as_fd(), libc::IPPROTO_IP, libc::IP_RECVTTL, &on).unwrap();
+        let ttl = [libc::IPPROTO_IP, libc::IP_TTL, 9].map(i32::to_ne_bytes).concat();
+        // A cmsghdr of 20 bytes, an int in it.
+        let control = [&20_usize.to_ne_bytes()[..], &ttl, &[0; 4]].concat();
+        let parts = [&b"in "[..], b"pieces"].map(IoSlice::new);
+        let name = to.local_addr().unwrap();
+        let sent = send_message(from.as_fd(), &parts, &control, 0, Some(name)).unwrap();
+        assert_eq!(sent, 9);
+        let (mut first, mut second, mut told) = ([0; 4], [0; 3], [0; 64]);
+        let mut room = [&mut first[..], &mut second].map(IoSliceMut::new);
+        let got = receive_message(to.as_fd(), &mut room, &mut told, 0).unwrap();
+        let sender = Some(from.local_addr().unwrap());
+        let wanted = Received { len: 7, control_len: 24, flags: libc::MSG_TRUNC, from: sender };
+        assert_eq!(got, wanted);
+        assert_eq!((&first, &second), (b"in p", b"iec"));
+        assert_eq!(told[..20], control[..20]);
+    }
+
+    #[test]
+    fn a_failure_is_the_kernels() {
+        let alone = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let nowhere = send_message(alone.as_fd(), &[], &[], 0, None).unwrap_err();
+        assert_eq!(nowhere.raw_os_error(), Some(libc::EDESTADDRREQ));
+        let nothing = receive_message(alone.as_fd(), &mut [], &mut [], libc::MSG_DONTWAIT);
+        assert_eq!(nothing.unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+    }
 }

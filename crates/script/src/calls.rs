@@ -1,29 +1,31 @@
 //! System calls of scripts made ready for a host, and their outcomes judged.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use client::sockets::Queue;
 
+use crate::control::Clock;
 use crate::frame;
+use crate::messages::Header;
 use crate::names;
-use crate::script::{Call, Value};
-use crate::system::{LOCAL, Outcome, SystemCall, remote};
+use crate::script::{Call, Value, Version};
+use crate::system::{Answer, Outcome, SystemCall};
 
 /// Port that `bind(fd, ..., ...)` takes and that `connect(fd, ..., ...)` goes to; further ones
 /// follow it.
 pub const PORT: u16 = 8080;
 
 /// Descriptors of a script and what their programs have read and written so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Files {
     live: BTreeMap<i64, i32>,
     written: BTreeMap<i64, u64>,
     read: BTreeMap<i64, u64>,
     datagrams: Vec<i64>,
     marked: bool,
-    /// Addresses that a script leaves open are of IPv6.
-    v6: bool,
+    version: Version,
+    clock: Clock,
 }
 
 /// A call made ready.
@@ -54,18 +56,35 @@ fn length(call: &Call, index: usize) -> Result<usize, String> {
 }
 
 /// `...`, `"#1"` (the same of conversation 1) or `"10.0.0.2:80"`.
-fn address(call: &Call, index: usize, host: IpAddr) -> Result<SocketAddr, String> {
-    match call.arguments.get(index) {
-        Some(Value::Any) => Ok(SocketAddr::from((host, PORT))),
-        Some(Value::Text(text)) => match text.strip_prefix('#') {
+pub fn address_of(value: &Value, host: IpAddr) -> Result<SocketAddr, String> {
+    match value {
+        Value::Any => Ok(SocketAddr::from((host, PORT))),
+        Value::Text(text) => match text.strip_prefix('#') {
             Some(flow) => {
                 let flow: u16 = flow.parse().map_err(|_| format!("#{flow} is no conversation"))?;
                 Ok(SocketAddr::from((host, PORT + flow)))
             }
             None => text.parse().map_err(|_| format!("{text} is no address")),
         },
-        other => Err(format!("{}: {other:?} is no address", call.name)),
+        other => Err(format!("{other:?} is no address")),
     }
+}
+
+fn address(call: &Call, index: usize, host: IpAddr) -> Result<SocketAddr, String> {
+    let value =
+        call.arguments.get(index).ok_or_else(|| format!("{} needs an address", call.name))?;
+    address_of(value, host)
+}
+
+/// Bytes in pieces of these lengths.
+fn parted(bytes: &[u8], lens: &[usize]) -> Vec<Vec<u8>> {
+    let mut rest = bytes;
+    let piece = |len: &usize| {
+        let (piece, behind) = rest.split_at((*len).min(rest.len()));
+        rest = behind;
+        piece.to_vec()
+    };
+    lens.iter().map(piece).collect()
 }
 
 /// An option's value as bytes.
@@ -106,8 +125,16 @@ fn option_bytes(value: &Value) -> Result<Vec<u8>, String> {
 
 impl Files {
     /// None yet.
-    pub fn new(v6: bool) -> Self {
-        Self { v6, ..Self::default() }
+    pub fn new(version: Version, clock: Clock) -> Self {
+        Self {
+            live: BTreeMap::new(),
+            written: BTreeMap::new(),
+            read: BTreeMap::new(),
+            datagrams: Vec::new(),
+            marked: false,
+            version,
+            clock,
+        }
     }
 
     fn live(&self, fd: i64) -> i32 {
@@ -126,27 +153,30 @@ impl Files {
             if call.name == "socket" || call.name == "poll" { -1 } else { number(call, 0)? };
         let fd = self.live(script_fd);
         let flags = |index| if call.arguments.len() > index { int(call, index) } else { Ok(0) };
-        let outgoing = |index| -> Result<Vec<u8>, String> {
+        let outgoing = |len: usize| {
             let from = self.written.get(&script_fd).copied().unwrap_or(0);
             let from = if self.datagrams.contains(&script_fd) { 0 } else { from };
-            Ok(frame::patterned(from, length(call, index)?))
+            frame::patterned(from, len)
+        };
+        let peer = self.version.peer();
+        let send = |flags, to| {
+            let parts = vec![outgoing(length(call, 2)?)];
+            Ok::<_, String>(SystemCall::Send { fd, parts, control: Vec::new(), flags, to })
+        };
+        let receive = |flags| {
+            let room = vec![length(call, 2)?];
+            Ok::<_, String>(SystemCall::Receive { fd, room, control_len: 0, flags })
         };
         let ready = match call.name.as_str() {
             "socket" => {
                 let domain = match call.arguments.first() {
                     Some(Value::Number(domain)) => *domain as i32,
-                    _ if self.v6 => libc::AF_INET6,
+                    _ if self.version.has_v6_sockets() => libc::AF_INET6,
                     _ => libc::AF_INET,
                 };
                 SystemCall::Socket { domain, kind: int(call, 1)?, protocol: int(call, 2)? }
             }
-            "bind" => {
-                let any: IpAddr = match self.v6 {
-                    true => Ipv6Addr::UNSPECIFIED.into(),
-                    false => Ipv4Addr::UNSPECIFIED.into(),
-                };
-                SystemCall::Bind { fd, address: address(call, 1, any)? }
-            }
+            "bind" => SystemCall::Bind { fd, address: address(call, 1, self.version.any())? },
             "listen" => SystemCall::Listen { fd, backlog: int(call, 1)? },
             "accept" => SystemCall::Accept { fd, flags: 0 },
             "accept4" => SystemCall::Accept { fd, flags: int(call, 3)? },
@@ -154,19 +184,29 @@ impl Files {
             "connect" if call.arguments.get(1) == Some(&Value::Number(0)) => {
                 SystemCall::Disconnect { fd }
             }
-            "connect" => SystemCall::Connect { fd, address: address(call, 1, remote(self.v6))? },
-            "read" => SystemCall::Receive { fd, len: length(call, 2)?, flags: 0 },
-            "recv" | "recvfrom" => {
-                SystemCall::Receive { fd, len: length(call, 2)?, flags: flags(3)? }
+            "connect" => SystemCall::Connect { fd, address: address(call, 1, peer)? },
+            "getsockname" => SystemCall::Name { fd, of_peer: false },
+            "getpeername" => SystemCall::Name { fd, of_peer: true },
+            "read" => receive(0)?,
+            "recv" | "recvfrom" => receive(flags(3)?)?,
+            "recvmsg" => {
+                let header = Header::read(call.arguments.get(1), peer)?;
+                let control_len = header.control_room();
+                SystemCall::Receive { fd, room: header.lens, control_len, flags: int(call, 2)? }
             }
-            "write" => SystemCall::Send { fd, bytes: outgoing(2)?, flags: 0, to: None },
-            "send" => SystemCall::Send { fd, bytes: outgoing(2)?, flags: flags(3)?, to: None },
-            "sendto" => SystemCall::Send {
-                fd,
-                bytes: outgoing(2)?,
-                flags: flags(3)?,
-                to: Some(address(call, 4, remote(self.v6))?),
-            },
+            "write" => send(0, None)?,
+            "send" => send(flags(3)?, None)?,
+            "sendto" => send(flags(3)?, Some(address(call, 4, peer)?))?,
+            "sendmsg" => {
+                let header = Header::read(call.arguments.get(1), peer)?;
+                SystemCall::Send {
+                    fd,
+                    parts: parted(&outgoing(header.lens.iter().sum()), &header.lens),
+                    control: header.control_bytes()?,
+                    flags: int(call, 2)?,
+                    to: header.to(peer),
+                }
+            }
             "close" => SystemCall::Close { fd },
             "shutdown" => SystemCall::Shutdown { fd, how: int(call, 1)? },
             "fcntl" => match number(call, 1)? as i32 {
@@ -269,15 +309,21 @@ impl Files {
             }
             SystemCall::Accept { .. } => {
                 self.live.insert(result, answer.value as i32);
-                return Ok(());
+                return self.judge_address(call, 1, answer);
             }
             _ if answer.value != result => return wrong(),
             SystemCall::Send { .. } => {
                 *self.written.entry(ready.fd).or_default() += answer.value as u64;
             }
             SystemCall::Receive { flags, .. } => {
+                if call.name == "recvmsg" {
+                    let header = Header::read(call.arguments.get(1), self.version.peer())?;
+                    header.judge(answer, &self.clock)?;
+                }
+                self.judge_address(call, 4, answer)?;
                 return self.judge_bytes(ready, *flags, &answer.bytes);
             }
+            SystemCall::Name { .. } => return self.judge_address(call, 1, answer),
             SystemCall::Close { .. } => {
                 self.live.remove(&ready.fd);
                 self.written.remove(&ready.fd);
@@ -317,6 +363,16 @@ impl Files {
         Ok(())
     }
 
+    /// An address that is written must be the one that was told.
+    fn judge_address(&self, call: &Call, index: usize, answer: &Answer) -> Result<(), String> {
+        let Some(wanted @ Value::Text(_)) = call.arguments.get(index) else { return Ok(()) };
+        let wanted = address_of(wanted, self.version.peer())?;
+        match answer.address {
+            Some(told) if told == wanted => Ok(()),
+            told => Err(format!("{} told {told:?}, expected {wanted}", call.name)),
+        }
+    }
+
     /// Bytes read must be the next of the pattern.
     fn judge_bytes(&mut self, ready: &Ready, flags: i32, bytes: &[u8]) -> Result<(), String> {
         if flags & libc::MSG_OOB != 0 {
@@ -335,14 +391,10 @@ impl Files {
         if flags & libc::MSG_TRUNC == 0 && !is(from) {
             return Err(format!("the bytes read at offset {from} are not those that were sent"));
         }
-        if flags & libc::MSG_PEEK == 0 {
+        // Neither what is looked at nor what an error quotes is the next of the stream.
+        if flags & (libc::MSG_PEEK | libc::MSG_ERRQUEUE) == 0 {
             *read += bytes.len() as u64;
         }
         Ok(())
-    }
-
-    /// The address of the host itself, for bind.
-    pub fn host() -> Ipv4Addr {
-        LOCAL
     }
 }

@@ -168,6 +168,11 @@ pub fn datagram_from_peer(ports: Ports, payload: &[u8], marks: &[Mark]) -> Vec<u
     if marks.contains(&Mark::NoSum) {
         checksum = 0;
     }
+    if marks.iter().any(|mark| mark.gso().is_some()) {
+        // Partial, as it is of what a link puts together.
+        let pseudo = Sum::pseudo(from, to, Protocol::UDP, bytes.len() as u32);
+        checksum = pseudo.expect("both are of one family").folded();
+    }
     bytes[6..8].copy_from_slice(&checksum.to_be_bytes());
     packet_from_peer(ports.v6, Protocol::UDP, &bytes, marks)
 }
@@ -295,6 +300,14 @@ fn framed(ethertype: EtherType, packet: &[u8]) -> Vec<u8> {
     header.emit(&mut frame).expect("the header fits its own length");
     frame.extend(packet);
     frame
+}
+
+/// Where a UDP header has its checksum.
+pub const UDP_CHECKSUM: u16 = 6;
+
+/// Where the header of layer 4 is in a frame of the peer's, which has no options and no tag.
+pub fn transport_start(frame: &[u8]) -> u16 {
+    14 + if frame.get(12..14) == Some(&[0x86, 0xdd]) { 40 } else { 20 }
 }
 
 /// Fills in where a frame goes.

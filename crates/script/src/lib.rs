@@ -12,10 +12,12 @@
 
 pub mod calls;
 mod compare;
+pub mod control;
 pub mod frame;
 pub mod layers;
 pub mod linux;
 pub mod many;
+mod messages;
 mod names;
 pub mod ours;
 mod parse;

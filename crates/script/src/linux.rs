@@ -2,18 +2,17 @@
 //! the wire. It must run in a network namespace of its own, which it changes.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::net::SocketAddr;
+use std::io::{IoSlice, IoSliceMut, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use client::sockets::Queue;
-use port::{Port, PortSpec, RxBurst, RxChecksum, TxMeta, sockets};
+use port::{Gso, GsoKind, Port, PortSpec, RxBurst, RxChecksum, TxMeta, sockets};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketType};
+use rustix::net::{self, AddressFamily, SocketType};
 use wire::{MacAddr, ethernet};
 
 use crate::frame;
@@ -71,11 +70,13 @@ impl Linux {
         for (name, value) in settings {
             set(name, value)?;
         }
-        // Faults that never happen keep the device from handing over coalesced segments.
+        // Faults that never happen keep the device from handing over coalesced segments. They are not
+        // put around the port, which then sends what is coalesced.
         let spec: PortSpec = format!("tap:{DEVICE},mtu={mtu},impair=loss:0%")
             .parse()
             .map_err(|why| format!("{why}"))?;
-        let fds = port::open(&spec).map_err(|why| why.to_string())?;
+        let mut fds = port::open(&spec).map_err(|why| why.to_string())?;
+        fds.description.impairment = None;
         let port = port::from_fds(fds).map_err(|why| why.to_string())?;
         let mut ip = Command::new("ip")
             .args(["-batch", "-"])
@@ -255,6 +256,24 @@ impl System for Linux {
         self.port.flush();
     }
 
+    fn inject_datagrams(&mut self, mut frame: Vec<u8>, segment_bytes: u16) {
+        frame::address_if_open(&mut frame, self.mac);
+        let start = frame::transport_start(&frame);
+        let meta = TxMeta {
+            checksum: Some((start, frame::UDP_CHECKSUM)),
+            gso: Some(Gso { size: segment_bytes, kind: GsoKind::Udp }),
+            header_bytes: start + 8,
+        };
+        // As above.
+        let _ = self.port.send(&meta, &frame, &[]);
+        self.port.flush();
+    }
+
+    fn calendar_ns(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    }
+
     fn start(&mut self, call: SystemCall) {
         self.calls.send(call).expect("the program's thread lives as long as this");
     }
@@ -307,8 +326,9 @@ impl Program {
             }
             SystemCall::Accept { fd, flags } => {
                 let flags = net::SocketFlags::from_bits_retain(flags.cast_unsigned());
-                let accepted = net::accept_with(self.file(fd)?, flags)?;
-                Ok(self.keep(accepted))
+                let (accepted, peer) = net::acceptfrom_with(self.file(fd)?, flags)?;
+                let address = peer.and_then(|peer| peer.try_into().ok());
+                Ok(Answer { address, ..self.keep(accepted) })
             }
             SystemCall::Connect { fd, address } => {
                 net::connect(self.file(fd)?, &address).map(|()| Answer::of(0))
@@ -316,15 +336,14 @@ impl Program {
             SystemCall::Disconnect { fd } => {
                 net::connect_unspec(self.file(fd)?).map(|()| Answer::of(0))
             }
-            SystemCall::Receive { fd, len, flags } => {
-                let flags = RecvFlags::from_bits_retain(flags.cast_unsigned());
-                let mut bytes = vec![0; len];
-                let (_, got) = net::recv(self.file(fd)?, &mut bytes[..], flags)?;
-                bytes.truncate(got);
-                Ok(Answer { value: got as i64, bytes, ..Answer::default() })
+            SystemCall::Receive { fd, room, control_len, flags } => {
+                self.receive(fd, &room, control_len, flags)
             }
-            SystemCall::Send { fd, bytes, flags, to } => {
-                self.send(fd, &bytes, flags, to).map(|sent| Answer::of(sent as i64))
+            SystemCall::Send { fd, parts, control, flags, to } => {
+                let parts: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+                let flags = flags | libc::MSG_NOSIGNAL;
+                let sent = sockets::send_message(self.file(fd)?, &parts, &control, flags, to);
+                sent.map(|sent| Answer::of(sent as i64)).map_err(errno)
             }
             SystemCall::Close { fd } => {
                 self.files.remove(&fd).map(|_| Answer::of(0)).ok_or(Errno::BADF)
@@ -373,21 +392,34 @@ impl Program {
                 Ok(Answer::of(0))
             }
             SystemCall::Poll { fds, timeout_ms } => self.poll(&fds, timeout_ms),
+            SystemCall::Name { fd, of_peer } => {
+                let file = self.file(fd)?;
+                let name =
+                    if of_peer { net::getpeername(file)? } else { Some(net::getsockname(file)?) };
+                let address = name.and_then(|name| name.try_into().ok());
+                Ok(Answer { address, ..Answer::default() })
+            }
         }
     }
 
-    fn send(
-        &self,
-        fd: i32,
-        bytes: &[u8],
-        flags: i32,
-        to: Option<SocketAddr>,
-    ) -> Result<usize, Errno> {
-        let flags = SendFlags::from_bits_retain(flags.cast_unsigned()) | SendFlags::NOSIGNAL;
-        match to {
-            None => net::send(self.file(fd)?, bytes, flags),
-            Some(to) => net::sendto(self.file(fd)?, bytes, flags, &to),
-        }
+    fn receive(&self, fd: i32, room: &[usize], control_len: usize, flags: i32) -> Outcome {
+        let mut bytes: Vec<Vec<u8>> = room.iter().map(|len| vec![0; *len]).collect();
+        let mut control = vec![0; control_len];
+        let mut parts: Vec<IoSliceMut<'_>> =
+            bytes.iter_mut().map(|part| IoSliceMut::new(part)).collect();
+        let got = sockets::receive_message(self.file(fd)?, &mut parts, &mut control, flags)
+            .map_err(errno)?;
+        let mut bytes = bytes.concat();
+        bytes.truncate(got.len);
+        control.truncate(got.control_len);
+        Ok(Answer {
+            value: got.len as i64,
+            bytes,
+            address: got.from,
+            control,
+            flags: got.flags,
+            ..Answer::default()
+        })
     }
 
     fn poll(&self, wanted: &[(i32, i16)], timeout_ms: i32) -> Outcome {

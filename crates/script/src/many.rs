@@ -16,7 +16,7 @@ const THREADS_PER_CORE: usize = 4;
 pub fn against_us(script: &Script) -> Result<(), String> {
     let mut settings =
         Settings { mtu: script.mtu, sysctls: script.settings.clone(), ..Settings::default() };
-    if script.v6 {
+    if script.version.has_v6_sockets() {
         settings.addresses.push((LOCAL6.into(), 64));
     }
     let mut ours = Ours::new(&settings).map_err(|why| why.0)?;

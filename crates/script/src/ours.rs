@@ -222,6 +222,17 @@ impl System for Ours {
         self.host.arrive(frame);
     }
 
+    fn inject_datagrams(&mut self, mut frame: Vec<u8>, segment_bytes: u16) {
+        let start = frame::transport_start(&frame);
+        wire::checksum::complete(&mut frame, start.into(), frame::UDP_CHECKSUM.into())
+            .expect("the frame has a UDP header");
+        self.inject_coalesced(frame, segment_bytes);
+    }
+
+    fn calendar_ns(&self) -> u64 {
+        self.program.calendar_ns()
+    }
+
     fn start(&mut self, call: SystemCall) {
         self.begin(Job::new(move |program| program.call(call)));
     }

@@ -16,7 +16,7 @@ pub fn script(text: &str) -> Result<Script, String> {
         kernel: Expectation::Agrees,
         tolerance: None,
         mtu: 1500,
-        v6: false,
+        version: Version::default(),
         settings: Vec::new(),
         events: Vec::new(),
     };
@@ -120,12 +120,15 @@ fn option(cursor: &mut Cursor<'_>, script: &mut Script) -> Result<(), String> {
     if !cursor.take("=") {
         return Err(format!("--{name} needs =value"));
     }
-    let value = cursor.word();
+    let value = cursor.run(|c| c.is_ascii_alphanumeric() || c == '-');
     if name == "ip_version" {
-        script.v6 = match value {
-            "ipv4" => false,
-            "ipv6" => true,
-            _ => return Err(format!("--ip_version is ipv4 or ipv6, not {value}")),
+        script.version = match value {
+            "ipv4" => Version::V4,
+            "ipv6" => Version::V6,
+            "ipv4-mapped-ipv6" => Version::Mapped,
+            _ => {
+                return Err(format!("--ip_version is ipv4, ipv6 or ipv4-mapped-ipv6, not {value}"));
+            }
         };
         return Ok(());
     }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::calls::{Files, PORT, Ready};
 use crate::compare;
+use crate::control::Clock;
 use crate::frame::{self, Ports, Seen, SeenBody};
 use crate::layers;
 use crate::script::*;
@@ -84,13 +85,14 @@ pub fn run(script: &Script, system: &mut dyn System) -> Result<(), String> {
     let tolerance = script.tolerance.map_or(0, |tolerance| tolerance.as_nanos() as u64);
     let tolerance = tolerance.max(system.tolerance_ns());
     let start = system.now();
+    let clock = Clock { start_ns: system.calendar_ns(), tolerance_ns: tolerance };
     let mut runner = Runner {
         system,
-        files: Files::new(script.v6),
+        files: Files::new(script.version, clock),
         flows: Vec::new(),
         queue: VecDeque::new(),
         lines: VecDeque::new(),
-        v6: script.v6,
+        v6: script.version.has_v6_packets(),
         wants_lines: false,
         pending: None,
         tolerance,
@@ -276,7 +278,7 @@ impl Runner<'_> {
     /// The host opens the conversation that goes to `address`.
     fn open(&mut self, address: std::net::SocketAddr) {
         let index = usize::from(address.port().wrapping_sub(PORT));
-        if address.ip() == crate::system::remote(self.v6) && index < 64 {
+        if address.ip().to_canonical() == crate::system::remote(self.v6) && index < 64 {
             self.flow(index);
             let flow = &mut self.flows[index];
             flow.active = true;
@@ -300,8 +302,16 @@ impl Runner<'_> {
         }
     }
 
-    fn inject(&mut self, packet: &Packet) -> Result<(), String> {
+    /// The same for that of a packet, which may say of which version of IP it is.
+    fn flow_of(&mut self, packet: &Packet) {
         self.flow(packet.flow);
+        if let Some(version) = packet.marks.iter().find_map(Mark::version) {
+            self.flows[packet.flow].ports.v6 = version == 6;
+        }
+    }
+
+    fn inject(&mut self, packet: &Packet) -> Result<(), String> {
+        self.flow_of(packet);
         let flow = &mut self.flows[packet.flow];
         let isn = flow.isn.unwrap_or(0);
         let mut ports = flow.ports;
@@ -339,8 +349,8 @@ impl Runner<'_> {
                 }
                 frame::segment_from_peer(ports, &live, &payload, &packet.marks)
             }
-            Body::Udp(len) => {
-                frame::datagram_from_peer(ports, &frame::patterned(0, *len), &packet.marks)
+            Body::Udp { from, len } => {
+                frame::datagram_from_peer(ports, &frame::patterned(*from, *len), &packet.marks)
             }
             Body::Icmp(error) => {
                 let quoted = error.quoted.map(|(seq, len)| Segment {
@@ -355,7 +365,10 @@ impl Runner<'_> {
             Body::Raw(frame) => frame.clone(),
             Body::Line(line) => return Err(format!("`{line}` cannot be sent; write it as raw")),
         };
-        self.system.inject(frame);
+        match packet.marks.iter().find_map(Mark::gso) {
+            Some(segment_bytes) => self.system.inject_datagrams(frame, segment_bytes),
+            None => self.system.inject(frame),
+        }
         Ok(())
     }
 
@@ -418,7 +431,7 @@ impl Runner<'_> {
         if let Body::Line(line) = &packet.body {
             return self.expect_line(line, when, (from, to));
         }
-        self.flow(packet.flow);
+        self.flow_of(packet);
         let icmp = matches!(packet.body, Body::Icmp(_));
         let (time, seen) = loop {
             self.gather()?;
@@ -434,7 +447,7 @@ impl Runner<'_> {
         let ticks = (self.tolerance / 1_000_000) as u32 + 1;
         let same = match (&packet.body, &body) {
             (Body::Tcp(expected), Body::Tcp(seen)) => compare::matches(expected, seen, ticks),
-            (Body::Udp(expected), Body::Udp(seen)) => expected == seen,
+            (Body::Udp { len: expected, .. }, Body::Udp { len: seen, .. }) => expected == seen,
             (Body::Icmp(expected), Body::Icmp(seen)) => {
                 (expected.kind, expected.code) == (seen.kind, seen.code)
             }
@@ -442,6 +455,9 @@ impl Runner<'_> {
         };
         if !same {
             return Err(format!("expected {}, but out came {}", told(&packet.body), told(&body)));
+        }
+        if seen.ports.v6 != self.flows[packet.flow].ports.v6 {
+            return Err(format!("{} came out by the other version of IP", told(&body)));
         }
         self.judge_marks(packet, &seen)?;
         self.judge_payload(packet.flow, &body, &seen)?;
@@ -454,7 +470,11 @@ impl Runner<'_> {
         match &seen.body {
             SeenBody::Udp(bytes) => {
                 flow.ports.local = seen.ports.local;
-                Body::Udp(bytes.len())
+                let from = match expected.body {
+                    Body::Udp { from, .. } => from,
+                    _ => 0,
+                };
+                Body::Udp { from, len: bytes.len() }
             }
             SeenBody::Icmp { kind, code } => {
                 Body::Icmp(IcmpError { kind: *kind, code: *code, mtu: 0, quoted: None })
@@ -507,6 +527,8 @@ impl Runner<'_> {
                 Mark::Tos(tos) => ("type of service", *tos, seen.tos),
                 Mark::Ttl(ttl) => ("time to live", *ttl, seen.ttl),
                 Mark::DontFragment(df) => ("DF bit", u8::from(*df), u8::from(seen.df)),
+                // Looked at already.
+                Mark::Version(_) => continue,
                 other => return Err(format!("{other:?} cannot be expected")),
             };
             if wanted != got {
@@ -523,7 +545,7 @@ impl Runner<'_> {
                 let behind = u32::from(segment.flags & 2 == 0);
                 (u64::from(segment.seq.wrapping_sub(behind)), bytes)
             }
-            (_, SeenBody::Udp(bytes)) => (0, bytes),
+            (Body::Udp { from, .. }, SeenBody::Udp(bytes)) => (*from, bytes),
             _ => return Ok(()),
         };
         // The byte before the first that is not acknowledged, sent again to keep alive, may be
@@ -554,7 +576,8 @@ impl Runner<'_> {
             let remote = seen.ports.remote;
             let index = self.flows.iter().position(|flow| flow.ports.remote == remote).unwrap_or(0);
             self.flow(index);
-            let nothing = Packet { flow: index, marks: Vec::new(), body: Body::Udp(0) };
+            let body = Body::Udp { from: 0, len: 0 };
+            let nothing = Packet { flow: index, marks: Vec::new(), body };
             let body = self.relative(index, &seen, &nothing);
             return Err(format!("{} came out, which nothing expects", told(&body)));
         }
@@ -578,7 +601,8 @@ fn info(name: &str, bytes: &[u8]) -> Result<i64, String> {
 fn told(body: &Body) -> String {
     match body {
         Body::Tcp(segment) => compare::words(segment),
-        Body::Udp(len) => format!("udp ({len})"),
+        Body::Udp { from: 0, len } => format!("udp ({len})"),
+        Body::Udp { from, len } => format!("udp {from}:{}({len})", from + *len as u64),
         Body::Icmp(error) => format!("icmp type {} code {}", error.kind, error.code),
         Body::Raw(_) => "a raw frame".into(),
         Body::Line(line) => line.clone(),

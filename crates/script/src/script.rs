@@ -1,6 +1,9 @@
 //! What a script says, parsed.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
+
+use crate::system::{REMOTE, REMOTE6};
 
 /// A script.
 #[derive(Clone, Debug)]
@@ -13,8 +16,8 @@ pub struct Script {
     pub tolerance: Option<Duration>,
     /// Largest packet of the link.
     pub mtu: u16,
-    /// Over IPv6.
-    pub v6: bool,
+    /// Which IP it speaks.
+    pub version: Version,
     /// Kernel settings the script wants, by name (`net.ipv4.tcp_sack`) and value.
     pub settings: Vec<(String, String)>,
     /// What happens, in order.
@@ -30,6 +33,48 @@ pub enum Expectation {
     Differs(String),
     /// The script cannot be run against it, for the reason given.
     NotApplicable(String),
+}
+
+/// Which IP a script's sockets and packets are of (`--ip_version`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// `ipv4`
+    #[default]
+    V4,
+    /// `ipv6`
+    V6,
+    /// `ipv4-mapped-ipv6`: sockets of IPv6 that speak IPv4.
+    Mapped,
+}
+
+impl Version {
+    /// Whether sockets are of IPv6, and so is the host, beside IPv4.
+    pub fn has_v6_sockets(self) -> bool {
+        self != Self::V4
+    }
+
+    /// Whether packets are of IPv6.
+    pub fn has_v6_packets(self) -> bool {
+        self == Self::V6
+    }
+
+    /// The address that sockets are bound to where a script leaves it open.
+    pub fn any(self) -> IpAddr {
+        if self.has_v6_sockets() {
+            Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::UNSPECIFIED.into()
+        }
+    }
+
+    /// The peer's address as sockets call it.
+    pub fn peer(self) -> IpAddr {
+        match self {
+            Self::V4 => REMOTE.into(),
+            Self::V6 => REMOTE6.into(),
+            Self::Mapped => REMOTE.to_ipv6_mapped().into(),
+        }
+    }
 }
 
 /// One line of a script.
@@ -117,6 +162,28 @@ pub enum Mark {
     NoSum,
     /// To a port nobody has named.
     OtherPort,
+    /// The version of IP of the conversation, 4 or 6.
+    Version(u8),
+    /// The datagrams that it was put together of have so many bytes.
+    Gso(u16),
+}
+
+impl Mark {
+    /// The version of IP that it tells.
+    pub fn version(&self) -> Option<u8> {
+        match self {
+            Self::Version(version) => Some(*version),
+            _ => None,
+        }
+    }
+
+    /// The size of datagrams that it tells.
+    pub fn gso(&self) -> Option<u16> {
+        match self {
+            Self::Gso(bytes) => Some(*bytes),
+            _ => None,
+        }
+    }
 }
 
 /// What a packet carries.
@@ -124,8 +191,13 @@ pub enum Mark {
 pub enum Body {
     /// A segment.
     Tcp(Segment),
-    /// A datagram with so many bytes.
-    Udp(usize),
+    /// A datagram with so many bytes, from a place of what was written on.
+    Udp {
+        /// The place.
+        from: u64,
+        /// How many bytes.
+        len: usize,
+    },
     /// An ICMP error about a segment or datagram that was sent.
     Icmp(IcmpError),
     /// A frame of the peer's, layer by layer.

@@ -40,8 +40,8 @@ pub enum SystemCall {
     Accept { fd: i32, flags: i32 },
     Connect { fd: i32, address: SocketAddr },
     Disconnect { fd: i32 },
-    Receive { fd: i32, len: usize, flags: i32 },
-    Send { fd: i32, bytes: Vec<u8>, flags: i32, to: Option<SocketAddr> },
+    Receive { fd: i32, room: Vec<usize>, control_len: usize, flags: i32 },
+    Send { fd: i32, parts: Vec<Vec<u8>>, control: Vec<u8>, flags: i32, to: Option<SocketAddr> },
     Close { fd: i32 },
     Shutdown { fd: i32, how: i32 },
     StatusFlags { fd: i32 },
@@ -51,6 +51,7 @@ pub enum SystemCall {
     Option { fd: i32, level: i32, name: i32, len: usize },
     SetOption { fd: i32, level: i32, name: i32, bytes: Vec<u8> },
     Poll { fds: Vec<(i32, i16)>, timeout_ms: i32 },
+    Name { fd: i32, of_peer: bool },
 }
 
 /// What a call gave.
@@ -62,6 +63,12 @@ pub struct Answer {
     pub bytes: Vec<u8>,
     /// What poll saw.
     pub revents: Vec<i16>,
+    /// An address: who sent, who was accepted, or what a socket is called.
+    pub address: Option<SocketAddr>,
+    /// Control messages, as the kernel lays them out.
+    pub control: Vec<u8>,
+    /// What `msg_flags` says.
+    pub flags: i32,
 }
 
 impl Answer {
@@ -88,11 +95,18 @@ pub trait System {
     /// A frame arrives now, from the Ethernet header on. The host's link address is filled in.
     fn inject(&mut self, frame: Vec<u8>);
 
+    /// Datagrams of so many bytes arrive as one, as a link hands them over that has put them
+    /// together: the UDP checksum is that of the pseudo-header alone.
+    fn inject_datagrams(&mut self, frame: Vec<u8>, segment_bytes: u16);
+
     /// The program begins a call. Only when the one before has ended.
     fn start(&mut self, call: SystemCall);
 
     /// The call's outcome and time, once, when it has ended.
     fn take_outcome(&mut self) -> Option<(u64, Outcome)>;
+
+    /// The time of day now, nanoseconds since 1970.
+    fn calendar_ns(&self) -> u64;
 
     /// How far off the expected time something may be when the script does not say.
     fn tolerance_ns(&self) -> u64;

@@ -57,3 +57,36 @@ fn a_script_that_expects_something_else_fails_with_its_line() {
         assert!(outcome.clone().unwrap_err().contains(told), "{line}: {outcome:?}");
     }
 }
+
+#[test]
+fn a_message_that_tells_something_else_fails_with_its_line() {
+    let run = |message: &str, flags: &str| {
+        let text = format!(
+            "// t\n0 socket(..., SOCK_DGRAM, IPPROTO_UDP) = 3\n+0 bind(3, ..., ...) = 0\n\
+             +0 setsockopt(3, SOL_IP, IP_RECVTTL, [1], 4) = 0\n+.01 < [ttl 7] udp (100)\n\
+             +0 recvmsg(3, {{{message}}}, {flags}) = 50\n"
+        );
+        all_against_us(&[Script::parse(&text).unwrap()]).remove(0)
+    };
+    let (name, room) = ("msg_name(...)=\"10.0.0.2:40000\"", "msg_iov(2)=[{..., 20}, {..., 30}]");
+    let ttl = |value: &str| {
+        format!("msg_control=[{{cmsg_level=SOL_IP, cmsg_type=IP_TTL, cmsg_data={value}}}]")
+    };
+    let whole = |value: &str| format!("{name}, {room}, msg_flags=MSG_TRUNC, {}", ttl(value));
+    assert_eq!(run(&whole("7"), "0"), Ok(()));
+    assert_eq!(run(&whole("..."), "MSG_PEEK"), Ok(()));
+    let wrong = [
+        (whole("8"), "the control messages are [{level 0, type 2, data [7, 0, 0, 0]}]"),
+        (whole("7").replace("MSG_TRUNC", "0"), "msg_flags are 0x20, expected 0x0"),
+        (whole("7").replace(":40000", ":40001"), "recvmsg told Some(10.0.0.2:40000)"),
+        (whole("7").replace("iov(2)", "iov(1)"), "msg_iov(1) has 2 pieces"),
+        (whole("7").replace("msg_flags", "msg_flag"), "msg_flag=Number(32) is nothing"),
+        (whole("7").replace("cmsg_type", "cmsg_kind"), "cmsg_kind=Number(2) is nothing"),
+        (format!("{name}, {room}, msg_flags=MSG_TRUNC"), "msg_flags are 0x28, expected 0x20"),
+    ];
+    for (message, told) in wrong {
+        let outcome = run(&message, "0");
+        let why = outcome.clone().unwrap_err();
+        assert!(why.starts_with("line 6") && why.contains(told), "{message}: {outcome:?}");
+    }
+}

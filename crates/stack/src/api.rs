@@ -599,8 +599,12 @@ pub struct TcpOptions {
     pub tos: u8,
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
     //# The TTL value used to send TCP segments MUST be configurable (MUST-49).
-    /// IP_TTL; `None` for 64, and of IPv6 for what routers say.
+    /// IP_TTL; `None` for 64.
     pub ttl: Option<u8>,
+    /// IPV6_TCLASS, which over IPv6 is in the place of `tos`.
+    pub traffic_class: u8,
+    /// IPV6_UNICAST_HOPS, in the place of `ttl`; `None` for what routers say.
+    pub hop_limit: Option<u8>,
     /// Limit of the receive window in bytes (SO_RCVBUF).
     pub recv_limit: u32,
     /// The window grows with what the path carries and the program reads; `false` once the
@@ -637,6 +641,18 @@ pub struct TcpOptions {
     pub fast_open_queue: u32,
     /// What the route says of the path; the stack sees to it.
     pub path: Metrics,
+}
+
+impl TcpOptions {
+    /// The type of service, or the traffic class, of what goes to an address.
+    pub(crate) fn tos_to(&self, remote: IpAddr) -> u8 {
+        if remote.is_ipv4() { self.tos } else { self.traffic_class }
+    }
+
+    /// The time to live, or the hop limit.
+    pub(crate) fn ttl_to(&self, remote: IpAddr) -> Option<u8> {
+        if remote.is_ipv4() { self.ttl } else { self.hop_limit }
+    }
 }
 
 /// IP_MTU_DISCOVER: what the size of packets follows.
@@ -699,6 +715,8 @@ impl Default for TcpOptions {
             linger_s: None,
             tos: 0,
             ttl: None,
+            traffic_class: 0,
+            hop_limit: None,
             recv_limit: 6 << 20,
             recv_tunes: true,
             recv_low_water: 1,

@@ -242,6 +242,9 @@ impl Sockets {
         to: SocketAddr,
         fast: bool,
     ) -> Verdict<()> {
+        if self.is_out_of_reach(socket, fd, to.ip()) {
+            return Verdict::Kernel;
+        }
         let attachment = if is_kernels(to.ip()) || to.ip().is_unspecified() {
             None
         } else {
@@ -282,7 +285,7 @@ impl Sockets {
             self.kernel.lend(fd, &mut |kernel| outcome = attachment.session.authorize(kernel));
             token = Some(outcome.map_err(refused)?.0);
         }
-        let mut options = self.connect_options(socket);
+        let mut options = self.connect_options(socket, to.ip());
         options.fast_open = fast;
         let mut keys = held(socket.keys.lock()).clone();
         keys.retain(|key| key.is_for(to.ip()));

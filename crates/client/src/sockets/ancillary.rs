@@ -244,8 +244,12 @@ pub(super) fn stamps_anew(mut control: &[u8]) -> Result<Option<u32>, Errno> {
     while let Some((level, kind, data, len)) = next_message(control)? {
         match (level, kind) {
             (SOCKET, libc::SO_TIMESTAMPING | SO_TIMESTAMPING_NEW) => anew = Some(records(data)?),
-            // Streams have bytes to count and no calls.
-            (SOCKET, SCM_TS_OPT_ID) => return Err(Errno::INVAL),
+            (SOCKET, libc::SCM_RIGHTS | libc::SCM_CREDENTIALS) => {}
+            (SOCKET, libc::SO_PRIORITY | libc::SO_MARK) => {
+                whole(data)?;
+            }
+            // SCM_TS_OPT_ID, too: streams have bytes to count and no calls.
+            (SOCKET, _) => return Err(Errno::INVAL),
             _ => {}
         }
         control = control.get(len.next_multiple_of(ALIGN)..).unwrap_or_default();

@@ -27,7 +27,8 @@ impl Sockets {
         fd: RawFd,
         (to, scope): (IpAddr, u32),
     ) -> Option<(Arc<crate::Endpoint>, Arc<Attachment>)> {
-        let present = || socket.face().map(|face| (face.endpoint, face.attachment));
+        let speaks = |face: &Datagram| !(face.v6_only && to.is_ipv4());
+        let present = || socket.face().filter(speaks).map(|face| (face.endpoint, face.attachment));
         if is_kernels(to) || to.is_unspecified() {
             return None;
         }
@@ -61,6 +62,9 @@ impl Sockets {
     ) -> Verdict<()> {
         let scope = to.map_or(0, scope_of);
         let to = to.map(plain);
+        if to.is_some_and(|to| self.is_out_of_reach(socket, fd, to.ip())) {
+            return Verdict::Kernel;
+        }
         let face = to.and_then(|to| Some((to, self.face(era, socket, fd, (to.ip(), scope))?)));
         if let Some((to, (_, attachment))) = &face
             && !may_broadcast(socket, attachment, to.ip())
@@ -180,7 +184,8 @@ impl Sockets {
         } else if error.report.offender.is_some() {
             let arrival = Arrival {
                 local: error.local,
-                own: error.local.ip(),
+                // Of errors the kernel does not say from where to answer.
+                own: Ipv4Addr::UNSPECIFIED.into(),
                 tos: error.tos,
                 ttl: error.ttl,
                 interface: attachment.session.kernel_index(error.interface),
@@ -348,8 +353,9 @@ fn said_of(
         } else if wishes.interface != 0 && !leads(wishes.interface) {
             return Ok(Way::Kernels(Errno::NODEV));
         }
-        if outgoing.local.is_some_and(|local| !session.owns(local)) {
-            return Ok(Way::Kernels(Errno::NETUNREACH));
+        if let Some(local) = outgoing.local.filter(|local| !session.owns(*local)) {
+            let refusal = if local.is_ipv4() { Errno::NETUNREACH } else { Errno::INVAL };
+            return Ok(Way::Kernels(refusal));
         }
     }
     if to.is_multicast() {

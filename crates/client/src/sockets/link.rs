@@ -436,6 +436,7 @@ impl Sockets {
                     }
                     *datagram = Some(super::socket::Datagram {
                         endpoint: Arc::new(endpoint),
+                        v6_only: self.is_v6_only(socket, fd),
                         attachment: attachment.clone(),
                         peer,
                     });

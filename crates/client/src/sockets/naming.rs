@@ -1,10 +1,10 @@
 //! Addresses of sockets.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-use super::socket::{held, is_kernels, plain};
+use super::socket::{Socket, held, is_kernels, plain};
 use super::{Errno, Sockets, Verdict};
 
 impl Sockets {
@@ -43,6 +43,17 @@ impl Sockets {
             }
         }
         Verdict::Done(Ok(()))
+    }
+
+    /// Whether an address is one of IPv4 that the socket does not speak to, as the kernel will say.
+    pub(super) fn is_out_of_reach(&self, socket: &Socket, fd: RawFd, to: IpAddr) -> bool {
+        to.is_ipv4() && self.is_v6_only(socket, fd)
+    }
+
+    /// IPV6_V6ONLY.
+    pub(super) fn is_v6_only(&self, socket: &Socket, fd: RawFd) -> bool {
+        let asked = || self.kernel.option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY);
+        socket.v6 && asked().is_ok_and(|on| on != 0)
     }
 
     /// getsockname(2).

@@ -4,6 +4,7 @@
 //! remembered for the connection to come. On a connection, an option is the engine's, or a kernel socket
 //! keeps it without effect (one logged line; `kept.rs`).
 
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,8 +56,10 @@ fn engines(level: i32, name: i32) -> Option<OptionName> {
         (SOCKET, libc::SO_KEEPALIVE) => OptionName::Keepalive,
         (SOCKET, libc::SO_RCVBUF) => OptionName::ReceiveLimit,
         (SOCKET, libc::SO_MAX_PACING_RATE) => OptionName::MaxPacingRate,
-        (IP, libc::IP_TOS) | (IPV6, libc::IPV6_TCLASS) => OptionName::Tos,
-        (IP, libc::IP_TTL) | (IPV6, libc::IPV6_UNICAST_HOPS) => OptionName::Ttl,
+        (IP, libc::IP_TOS) => OptionName::Tos,
+        (IPV6, libc::IPV6_TCLASS) => OptionName::TrafficClass,
+        (IP, libc::IP_TTL) => OptionName::Ttl,
+        (IPV6, libc::IPV6_UNICAST_HOPS) => OptionName::HopLimit,
         _ => return None,
     })
 }
@@ -345,6 +348,10 @@ impl Sockets {
             return;
         }
         let Ok(value) = option_int(level, name, bytes) else { return };
+        if (level, name) == (IPV6, libc::IPV6_V6ONLY) && socket.bound.load(Ordering::Relaxed) {
+            // It comes too late, and the kernel refuses it.
+            return;
+        }
         if !socket.stream {
             self.set_mark(socket, level, name, bytes);
         }
@@ -588,7 +595,9 @@ impl Sockets {
             _ => match (socket.remembered(level, name), engines(level, name)) {
                 // -1 stands for the engine's default.
                 (Some(value), Some(option))
-                    if !is_asked_for(option) && (option != OptionName::Ttl || value != -1) =>
+                    if !is_asked_for(option)
+                        && (!matches!(option, OptionName::Ttl | OptionName::HopLimit)
+                            || value != -1) =>
                 {
                     value
                 }
@@ -603,18 +612,22 @@ impl Sockets {
         Ok(put(out, &value.to_ne_bytes()))
     }
 
-    /// What was set on a socket before it is opened, for the SYN.
-    pub(super) fn connect_options(&self, socket: &Socket) -> ConnectOptions {
+    /// What was set on a socket before it is opened, for the SYN to an address.
+    pub(super) fn connect_options(&self, socket: &Socket, to: IpAddr) -> ConnectOptions {
         let number = |level, name| {
             socket.remembered(level, name).and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
         };
-        let byte = |level, name| u8::try_from(number(level, name)).unwrap_or(0);
+        let byte = |(level, name)| u8::try_from(number(level, name)).unwrap_or(0);
+        let (tos, ttl) = match to {
+            IpAddr::V4(_) => ((IP, libc::IP_TOS), (IP, libc::IP_TTL)),
+            IpAddr::V6(_) => ((IPV6, libc::IPV6_TCLASS), (IPV6, libc::IPV6_UNICAST_HOPS)),
+        };
         ConnectOptions {
             nodelay: number(TCP, libc::TCP_NODELAY) != 0,
             keepalive: number(SOCKET, libc::SO_KEEPALIVE) != 0,
             maxseg: u16::try_from(number(TCP, libc::TCP_MAXSEG)).unwrap_or(0),
-            tos: byte(IP, libc::IP_TOS),
-            ttl: byte(IP, libc::IP_TTL),
+            tos: byte(tos),
+            ttl: byte(ttl),
             receive_limit: number(SOCKET, libc::SO_RCVBUF),
             user_timeout_ms: number(TCP, libc::TCP_USER_TIMEOUT),
             congestion: socket

@@ -70,6 +70,8 @@ impl Listening {
 #[derive(Clone, Debug)]
 pub(super) struct Datagram {
     pub endpoint: Arc<Endpoint>,
+    /// IPV6_V6ONLY, which does not change once a socket is bound.
+    pub v6_only: bool,
     pub attachment: Arc<Attachment>,
     /// The peer that connect named, if the engine reaches it.
     pub peer: Option<SocketAddr>,

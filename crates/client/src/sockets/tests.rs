@@ -398,7 +398,12 @@ impl Faced {
             _ => None,
         });
         let socket = socket.flatten().unwrap();
-        let face = Datagram { endpoint, attachment: era.link.current().unwrap(), peer: None };
+        let face = Datagram {
+            endpoint,
+            attachment: era.link.current().unwrap(),
+            v6_only: false,
+            peer: None,
+        };
         Self { sockets, kernel, session, socket, face, _engine }
     }
 

@@ -1,6 +1,6 @@
 //! The engine's worker, its port and the control socket of the one program.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -16,7 +16,7 @@ use port::{Gso, GsoKind, Offloads, RxChecksum, RxMeta, TxMeta};
 use shm::control::{FromEngine, InterfaceInfo, Socket, ToEngine, Wait};
 use shm::region::Region;
 use sim::port::{Arrived, Sent, SimPort, Wires, locked};
-use stack::api::{Instant, Sharing};
+use stack::api::{Instant, Local, Sharing};
 use wire::MacAddr;
 
 use crate::system::LOCAL_MAC;
@@ -198,7 +198,17 @@ impl Host {
         while let Ok((question, _)) = control.receive::<ToEngine>(Wait::No) {
             let Some((fd, address)) = kernel.lent() else { continue };
             let sharing = if kernel.reuses(fd) { Sharing::Address } else { Sharing::Alone };
-            let shown = Shown { sharing, ..Shown::alone(address, u64::from(fd.unsigned_abs())) };
+            let v6_only = kernel.is_v6_only(fd);
+            let local = match address.ip() {
+                ip if ip.is_unspecified() => address,
+                ip => SocketAddr::new(ip.to_canonical(), address.port()),
+            };
+            let shown = Shown {
+                local: Local { address: local, v6_only },
+                kernel_local: address,
+                cookie: fd.unsigned_abs().into(),
+                sharing,
+            };
             let command = match question {
                 ToEngine::Listen { serial, context, backlog } => {
                     Command::Listen { session: SESSION, serial, context, backlog, shown }
@@ -252,7 +262,12 @@ impl Host {
     /// A frame comes in that stands for several segments of so many bytes.
     pub fn arrive_coalesced(&self, bytes: Vec<u8>, segment_bytes: u16) {
         let is_v6 = bytes.get(12..14) == Some(&[0x86, 0xdd]);
-        let kind = if is_v6 { GsoKind::Tcp6 } else { GsoKind::Tcp4 };
+        let protocol = bytes.get(if is_v6 { 20 } else { 23 }).copied().map(i32::from);
+        let kind = match (protocol, is_v6) {
+            (Some(libc::IPPROTO_UDP), _) => GsoKind::Udp,
+            (_, true) => GsoKind::Tcp6,
+            (_, false) => GsoKind::Tcp4,
+        };
         let gso = Some(Gso { size: segment_bytes, kind });
         let meta = RxMeta { checksum: RxChecksum::Unknown, gso };
         locked(&self.wires).arrived.push_back(Arrived { bytes, meta });

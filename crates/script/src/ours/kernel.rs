@@ -41,7 +41,7 @@ enum File {
         peer: Option<SocketAddr>,
         listening: bool,
         flags: i32,
-        options: BTreeMap<(i32, i32), i32>,
+        options: Options,
     },
     /// An eventfd with its count.
     Event(u64),
@@ -74,22 +74,47 @@ pub struct InMemory {
     token: OwnedFd,
 }
 
+type Options = BTreeMap<(i32, i32), i32>;
+
+/// SO_REUSEADDR.
+fn reuses(options: &Options) -> bool {
+    options.get(&(libc::SOL_SOCKET, libc::SO_REUSEADDR)).is_some_and(|on| *on != 0)
+}
+
+/// IPV6_V6ONLY.
+fn is_v6_only(options: &Options) -> bool {
+    options.get(&(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)).is_some_and(|on| *on != 0)
+}
+
+/// Whether two sockets of one port get in each other's way.
+fn overlap(one: (IpAddr, &Options), other: (IpAddr, &Options)) -> bool {
+    // What each takes, of IPv4 and of IPv6.
+    let versions = |(address, options): (IpAddr, &Options)| match address {
+        IpAddr::V4(_) => (true, false),
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => (true, false),
+        IpAddr::V6(v6) => (v6.is_unspecified() && !is_v6_only(options), true),
+    };
+    let (of_one, of_other) = (versions(one), versions(other));
+    let any = one.0.is_unspecified() || other.0.is_unspecified();
+    (of_one.0 && of_other.0 || of_one.1 && of_other.1)
+        && (any || one.0.to_canonical() == other.0.to_canonical())
+}
+
 impl Files {
-    fn is_taken(&self, except: RawFd, wanted: SocketAddr, stream: bool, reuse: bool) -> bool {
+    fn is_taken(
+        &self,
+        except: RawFd,
+        wanted: SocketAddr,
+        stream: bool,
+        wanted_options: &Options,
+    ) -> bool {
         self.by_number.iter().any(|(fd, file)| match file {
             File::Socket { stream: other, local: Some(local), options, listening, .. } => {
-                let shares = reuse
-                    && options
-                        .get(&(libc::SOL_SOCKET, libc::SO_REUSEADDR))
-                        .is_some_and(|v| *v != 0)
-                    && !listening;
-                let overlaps = local.ip() == wanted.ip()
-                    || local.ip().is_unspecified()
-                    || wanted.ip().is_unspecified();
+                let shares = reuses(wanted_options) && reuses(options) && !listening;
                 *fd != except
                     && *other == stream
                     && local.port() == wanted.port()
-                    && overlaps
+                    && overlap((local.ip(), options), (wanted.ip(), wanted_options))
                     && !shares
             }
             _ => false,
@@ -163,6 +188,11 @@ impl InMemory {
     /// SO_REUSEADDR.
     pub fn reuses(&self, fd: RawFd) -> bool {
         self.option(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR).is_ok_and(|value| value != 0)
+    }
+
+    /// IPV6_V6ONLY.
+    pub fn is_v6_only(&self, fd: RawFd) -> bool {
+        self.option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).is_ok_and(|value| value != 0)
     }
 
     /// socket(2).
@@ -384,17 +414,15 @@ impl Kernel for InMemory {
 
     fn bind(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno> {
         let mut files = locked(&self.files);
-        let (stream, reuse) = match files.by_number.get(&fd) {
+        let (stream, options) = match files.by_number.get(&fd) {
             Some(File::Socket { local: Some(_), .. }) => return Err(Errno::INVAL),
-            Some(File::Socket { stream, options, .. }) => {
-                let reuse = options.get(&(libc::SOL_SOCKET, libc::SO_REUSEADDR));
-                (*stream, reuse.is_some_and(|value| *value != 0))
-            }
+            Some(File::Socket { stream, options, .. }) => (*stream, options.clone()),
             Some(_) => return Err(Errno::INVAL),
             None => return Err(Errno::BADF),
         };
-        let is_group = addr.ip().is_multicast() && !stream;
-        if !addr.ip().is_unspecified() && !is_group && !self.addresses.contains(&addr.ip()) {
+        let ip = addr.ip().to_canonical();
+        let is_group = ip.is_multicast() && !stream;
+        if !ip.is_unspecified() && !is_group && !self.addresses.contains(&ip) {
             return Err(Errno::ADDRNOTAVAIL);
         }
         let mut wanted = addr;
@@ -402,7 +430,7 @@ impl Kernel for InMemory {
             files.next_port = files.next_port.wrapping_add(1);
             wanted.set_port(files.next_port);
         }
-        if files.is_taken(fd, wanted, stream, reuse) {
+        if files.is_taken(fd, wanted, stream, &options) {
             return Err(Errno::ADDRINUSE);
         }
         if let Some(File::Socket { local, .. }) = files.by_number.get_mut(&fd) {
@@ -438,6 +466,11 @@ impl Kernel for InMemory {
 
     fn connect(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno> {
         match locked(&self.files).by_number.get_mut(&fd) {
+            Some(File::Socket { stream: false, options, .. })
+                if is_v6_only(options) && addr.ip().to_canonical().is_ipv4() =>
+            {
+                Err(Errno::NETUNREACH)
+            }
             Some(File::Socket { stream: false, peer, .. }) => {
                 *peer = Some(addr);
                 Ok(())
@@ -516,11 +549,13 @@ impl Kernel for InMemory {
 
     fn set_option(&self, fd: RawFd, level: i32, name: i32, value: i32) -> Result<(), Errno> {
         match locked(&self.files).by_number.get_mut(&fd) {
-            Some(File::Socket { stream, listening, options, .. }) => {
+            Some(File::Socket { stream, listening, local, options, .. }) => {
                 if usual(*stream, *listening, level, name).is_none() {
                     return Err(Errno::NOPROTOOPT);
                 }
-                if !admits(level, name, value) {
+                let comes_late =
+                    (level, name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) && local.is_some();
+                if !admits(level, name, value) || comes_late {
                     return Err(Errno::INVAL);
                 }
                 let opens = (level, name) == (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT);

@@ -75,8 +75,9 @@ impl Program {
                 done(or_kernel(sockets.listen(fd, backlog), || kernel.listen(fd, backlog)))
             }
             SystemCall::Accept { fd, flags } => {
-                let accepted = or_kernel(sockets.accept(fd, flags), || kernel.accept(fd, flags))?;
-                Ok(Answer::of(accepted.0.into()))
+                let (accepted, peer) =
+                    or_kernel(sockets.accept(fd, flags), || kernel.accept(fd, flags))?;
+                Ok(Answer { address: Some(peer), ..Answer::of(accepted.into()) })
             }
             SystemCall::Connect { fd, address } => {
                 done(or_kernel(sockets.connect(fd, Some(address)), || kernel.connect(fd, address)))
@@ -84,9 +85,11 @@ impl Program {
             SystemCall::Disconnect { fd } => {
                 done(or_kernel(sockets.connect(fd, None), || kernel.disconnect(fd)))
             }
-            SystemCall::Receive { fd, len, flags } => self.receive(fd, len, flags),
-            SystemCall::Send { fd, bytes, flags, to } => {
-                Ok(Answer::of(self.send(fd, &[bytes], flags, to)? as i64))
+            SystemCall::Receive { fd, room, control_len, flags } => {
+                self.receive(fd, &room, control_len, flags)
+            }
+            SystemCall::Send { fd, parts, control, flags, to } => {
+                Ok(Answer::of(self.send(fd, (&parts, &control), flags, to)? as i64))
             }
             SystemCall::Close { fd } => {
                 if !kernel.is_open(fd) {
@@ -133,42 +136,54 @@ impl Program {
                 }))
             }
             SystemCall::Poll { fds, timeout_ms } => self.poll(&fds, timeout_ms),
+            SystemCall::Name { fd, of_peer } => {
+                Ok(Answer { address: Some(self.name(fd, of_peer)?), ..Answer::default() })
+            }
         }
     }
 
-    fn receive(&self, fd: RawFd, len: usize, flags: i32) -> Outcome {
-        let got = self.receive_message(fd, len, 0, flags)?;
-        Ok(Answer { value: got.len as i64, bytes: got.bytes, ..Answer::default() })
+    fn receive(&self, fd: RawFd, room: &[usize], control_len: usize, flags: i32) -> Outcome {
+        let Message { len, bytes, control, flags, from } =
+            self.receive_message(fd, room, control_len, flags)?;
+        Ok(Answer { value: len as i64, bytes, address: from, control, flags, ..Answer::default() })
     }
 
-    /// sendmsg(2) of several pieces.
+    /// sendmsg(2) of several pieces, with control messages.
     pub fn send(
         &self,
         fd: RawFd,
-        parts: &[Vec<u8>],
+        (parts, control): (&[Vec<u8>], &[u8]),
         flags: i32,
         to: Option<SocketAddr>,
     ) -> Result<usize, Errno> {
         let parts: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
-        let sent = self.sockets.send(fd, &parts, flags, to);
+        let sent = self.sockets.send_with(fd, &parts, control, flags, to);
         or_kernel(sent, || self.kernel.send(fd, &parts, flags, to))
     }
 
-    /// recvmsg(2) with room for so many bytes and so many of control messages.
+    /// recvmsg(2) with pieces of room for so many bytes each, and for so many of control messages.
     pub fn receive_message(
         &self,
         fd: RawFd,
-        len: usize,
+        room: &[usize],
         control_len: usize,
         flags: i32,
     ) -> Result<Message, Errno> {
-        let (mut bytes, mut control) = (vec![0; len], vec![0; control_len]);
-        let parts = &mut [IoSliceMut::new(&mut bytes)];
+        let mut pieces: Vec<Vec<u8>> = room.iter().map(|len| vec![0; *len]).collect();
+        let mut control = vec![0; control_len];
+        let parts: &mut [IoSliceMut<'_>] =
+            &mut pieces.iter_mut().map(|piece| IoSliceMut::new(piece)).collect::<Vec<_>>();
         let got = self.sockets.receive(fd, parts, &mut control, flags);
         let got = or_kernel(got, || self.kernel.receive(fd, parts, &mut control, flags))?;
+        let mut bytes = pieces.concat();
         bytes.truncate(got.len);
         control.truncate(got.control_len);
         Ok(Message { len: got.len, bytes, control, flags: got.flags, from: got.from })
+    }
+
+    /// The time of day, nanoseconds since 1970.
+    pub(super) fn calendar_ns(&self) -> u64 {
+        self.kernel.calendar_ns()
     }
 
     /// Time began at that time of day.

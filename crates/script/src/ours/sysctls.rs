@@ -25,6 +25,8 @@ const AS_WE_ARE: &[(&str, &str)] = &[
     ("net.ipv4.tcp_frto", "2"),
     ("net.ipv4.tcp_recovery", "1"),
     ("net.ipv4.tcp_tso_win_divisor", "3"),
+    ("net.ipv4.icmp_ratelimit", "1000"),
+    ("net.ipv6.icmp.ratelimit", "100"),
 ];
 
 /// What TCP is set to, and what of the settings means nothing to our stack.
@@ -42,6 +44,9 @@ pub fn meaning(sysctls: &Sysctls) -> (TcpSettings, Vec<(String, String)>) {
 
 /// Sets what a setting means; `None` when it means nothing.
 fn set(tcp: &mut TcpSettings, name: &str, value: &str) -> Option<()> {
+    if AS_WE_ARE.contains(&(name, value)) {
+        return Some(());
+    }
     let on = value != "0";
     if name == "net.core.default_qdisc" {
         tcp.paced = value == "fq";
@@ -99,7 +104,7 @@ fn set(tcp: &mut TcpSettings, name: &str, value: &str) -> Option<()> {
                 _ => return None,
             }
         }
-        _ => return AS_WE_ARE.contains(&(name, value)).then_some(()),
+        _ => return None,
     }
     Some(())
 }

@@ -81,12 +81,31 @@ fn value(cursor: &mut Cursor<'_>, depth: usize) -> Result<Value, String> {
                 cursor.need(",")?;
                 cursor.skip_space();
             }
-            let name = cursor.word().to_string();
-            cursor.need("=")?;
-            all.push((name, value(cursor, depth + 1)?));
+            field(cursor, depth + 1, &mut all)?;
         }
     }
     numbers(cursor)
+}
+
+/// `name=value`, or a value alone. `name(length)=value` is `name=value` and `namelen=length`.
+fn field(
+    cursor: &mut Cursor<'_>,
+    depth: usize,
+    all: &mut Vec<(String, Value)>,
+) -> Result<(), String> {
+    let name = if cursor.sees_letter() { cursor.word().to_string() } else { String::new() };
+    if name.is_empty() {
+        all.push((name, value(cursor, depth)?));
+        return Ok(());
+    }
+    cursor.skip_space();
+    if cursor.take("(") {
+        all.push((format!("{name}len"), value(cursor, depth)?));
+        cursor.need(")")?;
+    }
+    cursor.need("=")?;
+    all.push((name, value(cursor, depth)?));
+    Ok(())
 }
 
 /// Numbers and names of numbers, joined by `|`.

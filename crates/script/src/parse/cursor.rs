@@ -43,6 +43,11 @@ impl<'a> Cursor<'a> {
         self.rest().starts_with(what)
     }
 
+    /// Whether a letter comes next.
+    pub fn sees_letter(&self) -> bool {
+        self.rest().starts_with(|c: char| c.is_ascii_alphabetic())
+    }
+
     /// Goes past `what` if it comes next.
     pub fn take(&mut self, what: &str) -> bool {
         let seen = self.sees(what);

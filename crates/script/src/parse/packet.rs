@@ -19,11 +19,7 @@ pub fn packet(cursor: &mut Cursor<'_>, injected: bool) -> Result<Packet, String>
         cursor.skip_blanks();
     }
     let body = if cursor.take("udp") {
-        cursor.skip_blanks();
-        cursor.need("(")?;
-        let len = cursor.sized()?;
-        cursor.need(")")?;
-        Body::Udp(len)
+        datagram(cursor, injected)?
     } else if injected && cursor.take("raw") {
         Body::Raw(crate::layers::packet(quoted(cursor)?)?)
     } else if !injected && cursor.take("line") {
@@ -36,6 +32,25 @@ pub fn packet(cursor: &mut Cursor<'_>, injected: bool) -> Result<Packet, String>
         Body::Tcp(segment(cursor, injected)?)
     };
     Ok(Packet { flow, marks, body })
+}
+
+/// `(length)`, or `first:end(length)` of what was written.
+fn datagram(cursor: &mut Cursor<'_>, injected: bool) -> Result<Body, String> {
+    cursor.skip_blanks();
+    let mut between = None;
+    if !injected && !cursor.sees("(") {
+        let from: u64 = cursor.sized()?;
+        cursor.need(":")?;
+        between = Some((from, cursor.sized::<u64>()?));
+    }
+    cursor.need("(")?;
+    let len: usize = cursor.sized()?;
+    cursor.need(")")?;
+    let (from, end) = between.unwrap_or((0, len as u64));
+    if end.checked_sub(from) != Some(len as u64) {
+        return Err(format!("{from}:{end} is not {len} bytes"));
+    }
+    Ok(Body::Udp { from, len })
 }
 
 /// A string between quotation marks.
@@ -73,6 +88,11 @@ fn mark(text: &str) -> Result<Mark, String> {
         "cut" => Mark::Truncated(number()?),
         "no_sum" => Mark::NoSum,
         "other_port" => Mark::OtherPort,
+        "ip4" => Mark::Version(4),
+        "ip6" => Mark::Version(6),
+        "gso" => {
+            Mark::Gso(u16::try_from(number()?).map_err(|_| "a datagram has at most 65535 bytes")?)
+        }
         _ => return Err(format!("[{name}] says nothing of a packet")),
     })
 }

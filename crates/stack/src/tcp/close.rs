@@ -310,7 +310,7 @@ impl Connection<'_> {
                 .timestamps
                 .then(|| Timestamps { value: self.hot.ts_now(step.now), echo: self.hot.ts_recent }),
             syn: None,
-            tos: self.cold.options.tos,
+            tos: self.cold.options.tos_to(self.cold.remote.ip()),
             key: self.cold.key().cloned().map(Box::new),
         });
         step.shared.counters.resets_sent += 1;

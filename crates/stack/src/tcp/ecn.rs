@@ -182,7 +182,7 @@ impl Connection<'_> {
     //# probe packets.
     pub fn ecn_of_segment(&mut self, new: bool) -> (TcpFlags, u8) {
         let hot = &mut *self.hot;
-        let plain = self.cold.options.tos;
+        let plain = self.cold.options.tos_to(self.cold.remote.ip());
         if !hot.ecn.is_agreed() {
             return (TcpFlags::NONE, plain);
         }
@@ -211,7 +211,7 @@ impl Connection<'_> {
     //# for DCTCP connections, the sender SHOULD set ECT for SYN, SYN-ACK, and RST packets.
     pub fn tos_of_syn(&self) -> u8 {
         let may_be_marked = self.hot.ecn.is_agreed() && self.cold.congestion.needs_ecn();
-        let plain = self.cold.options.tos;
+        let plain = self.cold.options.tos_to(self.cold.remote.ip());
         if may_be_marked { plain & !MASK | ECT0 } else { plain }
     }
 

@@ -234,7 +234,7 @@ impl Tcp {
         let told = if ecn { TcpFlags::ECE } else { TcpFlags::default() };
         let irs = segment.header.seq;
         let seq = keys.cookie(now, ends, irs, offer.mss.unwrap_or(0));
-        let tos = options.tos;
+        let tos = options.tos_to(remote.ip());
         let user_timeout = uto_of_cookie(&options, &settings);
         let most = options.window_limit();
         let mss = Cold::new(local, remote, options, route.mtu).advertised_mss();

@@ -221,7 +221,7 @@ impl Connection<'_> {
             local: self.cold.local.ip(),
             remote: self.cold.remote.ip(),
             tos,
-            ttl: self.cold.options.ttl,
+            ttl: self.cold.options.ttl_to(self.cold.remote.ip()),
             //= https://www.rfc-editor.org/rfc/rfc8899#section-3
             //# In IPv4, a probe packet MUST be sent with the Don't Fragment (DF) bit set in the IP
             //# header and without network layer endpoint fragmentation.

@@ -117,7 +117,7 @@ impl TimeWaits {
             timestamps: hot.timestamps,
             ts_recent: hot.ts_recent,
             ts_offset: hot.ts_offset,
-            tos: cold.options.tos,
+            tos: cold.options.tos_to(cold.remote.ip()),
             key: cold.key().cloned().map(Box::new),
             answered_ms: 0,
             expires: now.0.saturating_add(TIME_WAIT_NS),
