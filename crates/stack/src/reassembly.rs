@@ -15,8 +15,9 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use wire::ipv4::{Ipv4Header, Protocol};
-use wire::ipv6::{Fragment, Ipv6Header};
+use wire::ipv6::{Fragment, Ipv6Header, is_link_local};
 
+use crate::api::InterfaceIndex;
 use crate::drops::DropReason;
 use crate::flow::{FlowTable, KeyedHash};
 
@@ -40,8 +41,8 @@ const SHARE: usize = 4;
 const NONE: u32 = u32::MAX;
 
 /// Source, destination, protocol (0 of IPv6, whose fragments need not agree on it),
-/// identification.
-type Key = (IpAddr, IpAddr, u8, u32);
+/// identification, and the link of a source that means something there alone.
+type Key = (IpAddr, IpAddr, u8, u32, Option<InterfaceIndex>);
 
 /// What a fragment's headers say of it.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,9 @@ pub struct Piece {
     pub more: bool,
     /// Its ECN field.
     pub ecn: u8,
+    /// On whose link it came: there its sender is told, where its address means something there
+    /// alone.
+    pub link: InterfaceIndex,
 }
 
 /// Longest header of IPv4.
@@ -93,7 +97,7 @@ fn joined_ecn(seen: u8) -> Option<u8> {
 
 impl Piece {
     /// Of an IPv4 packet.
-    pub fn v4(header: &Ipv4Header) -> Self {
+    pub fn v4(header: &Ipv4Header, link: InterfaceIndex) -> Self {
         Self {
             src: header.src.into(),
             dst: header.dst.into(),
@@ -102,11 +106,12 @@ impl Piece {
             offset: header.fragment_offset,
             more: header.more_fragments,
             ecn: header.tos & 3,
+            link,
         }
     }
 
     /// Of an IPv6 packet.
-    pub fn v6(header: &Ipv6Header, fragment: &Fragment) -> Self {
+    pub fn v6(header: &Ipv6Header, fragment: &Fragment, link: InterfaceIndex) -> Self {
         Self {
             src: header.src.into(),
             dst: header.dst.into(),
@@ -115,19 +120,22 @@ impl Piece {
             offset: fragment.offset,
             more: fragment.more,
             ecn: header.traffic_class & 3,
+            link,
         }
     }
 
     fn key(&self) -> Key {
         let protocol = if self.src.is_ipv4() { self.protocol.0 } else { 0 };
-        (self.src, self.dst, protocol, self.identification)
+        let is_there_alone = matches!(self.src, IpAddr::V6(src) if is_link_local(src));
+        let link = is_there_alone.then_some(self.link);
+        (self.src, self.dst, protocol, self.identification, link)
     }
 }
 
 /// A datagram whose rest did not come in time.
 #[derive(Debug)]
 pub struct Expired<'a> {
-    /// What its first fragment said of it.
+    /// What its first fragment said of it; its link where its source means something there alone.
     pub piece: Piece,
     /// The bytes from its beginning that had come, within the first chunk; none without its first
     /// fragment.
@@ -541,14 +549,16 @@ impl Reassembly {
     /// there is none.
     pub fn expire(&mut self, slot: u32, tell: impl FnOnce(&Expired<'_>)) -> bool {
         let Some(held) = self.slots.get(slot as usize) else { return false };
-        let Some((src, dst, _, identification)) = held.key else { return false };
+        let Some((src, dst, _, identification, link)) = held.key else { return false };
+        let link = link.unwrap_or(InterfaceIndex::LOOPBACK);
         if !held.is_spoilt {
             let units = (0..CHUNK_UNITS).take_while(|&unit| self.has(held, unit)).count();
             let end = (units * UNIT).min(held.reach as usize);
             let chunk = self.chunk(held, 0);
             let first = chunk.and_then(|chunk| chunk.bytes.get(..end)).unwrap_or_default();
             let protocol = held.protocol;
-            let piece = Piece { src, dst, protocol, identification, offset: 0, more: true, ecn: 0 };
+            let (offset, more, ecn) = (0, true, 0);
+            let piece = Piece { src, dst, protocol, identification, offset, more, ecn, link };
             tell(&Expired { piece, first, header: &held.header });
         }
         self.free(slot);
@@ -626,25 +636,30 @@ mod tests {
 
     use super::*;
 
+    const IF: InterfaceIndex = InterfaceIndex(0);
+
     fn reassembly() -> Reassembly {
         Reassembly::new(KeyedHash::new([1; 16]), 4, 2, 0)
     }
 
     fn header(source: u8, id: u16, offset: usize, more: bool) -> Piece {
-        Piece::v4(&Ipv4Header {
-            identification: id,
-            more_fragments: more,
-            fragment_offset: offset as u16,
-            protocol: Protocol::UDP,
-            src: [10, 0, 0, source].into(),
-            dst: [10, 0, 0, 2].into(),
-            ..Ipv4Header::default()
-        })
+        Piece::v4(
+            &Ipv4Header {
+                identification: id,
+                more_fragments: more,
+                fragment_offset: offset as u16,
+                protocol: Protocol::UDP,
+                src: [10, 0, 0, source].into(),
+                dst: [10, 0, 0, 2].into(),
+                ..Ipv4Header::default()
+            },
+            IF,
+        )
     }
 
     fn v6(offset: u16, more: bool, protocol: Protocol) -> Piece {
         let (src, dst) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
-        Piece { src, dst, protocol, identification: 7, offset, more, ecn: 0 }
+        Piece { src, dst, protocol, identification: 7, offset, more, ecn: 0, link: IF }
     }
 
     #[test]

@@ -552,6 +552,56 @@ fn a_datagram_that_lost_a_fragment_is_given_up_and_its_sender_told() {
     assert!(net.transcript.iter().any(told), "{:?}", net.transcript);
 }
 
+#[test]
+fn a_sender_on_a_link_of_its_own_is_told_there_of_fragments_that_are_missing() {
+    let mut net = Net::v6(1, 1500, false);
+    let second = InterfaceConfig {
+        mac: MacAddr([2, 0, 0, 0, 1, 1]),
+        mtu: 1500,
+        addresses: Vec::new(),
+        gateway: None,
+        routes: Vec::new(),
+        shared: None,
+        ipv6: Ipv6Mode::Static,
+        tso: false,
+        tso6: false,
+        uso: false,
+    };
+    let second = net.hosts[0].stack.add_interface(second).expect("room");
+    let mut header = [0; outboard_stack::HEADER_MAX];
+    // What goes out there is of no interest until its address is ours.
+    let mut pass = |net: &mut Net, nanoseconds: u64| {
+        net.run_for(nanoseconds);
+        let now = net.now;
+        let stack = &mut net.hosts[0].stack;
+        std::iter::from_fn(|| stack.poll_transmit(now, second, &mut header).map(|_| ())).count()
+    };
+    for _ in 0..6 {
+        pass(&mut net, SECOND / 2);
+    }
+    let own: Ipv6Addr = "fe80::ff:fe00:101".parse().unwrap();
+    assert!(net.hosts[0].stack.routes().is_own(own.into()));
+    let ip = Ipv6Header {
+        src: "fe80::9".parse().unwrap(),
+        dst: own,
+        ..self::header(&net, 0, Protocol::FRAGMENT)
+    };
+    let piece = Fragment { next_header: Protocol::UDP, offset: 0, more: true, identification: 5 };
+    let mut bytes = vec![0; 8];
+    piece.emit(&mut bytes).unwrap();
+    bytes.extend([0; 64]);
+    let mut first = frame(&net, 0, ip, &bytes);
+    first[..6].copy_from_slice(&[2, 0, 0, 0, 1, 1]);
+    let now = net.now;
+    let host = &mut net.hosts[0];
+    host.stack.on_frame(now, second, &first, RxFrameMeta::default(), &mut host.store);
+    while pass(&mut net, SECOND) > 0 {}
+    net.transcript.clear();
+    let asked: usize = (0..64).map(|_| pass(&mut net, SECOND)).sum();
+    assert_eq!(asked, 3, "the sender is asked for there");
+    assert!(!net.transcript.iter().any(|line| line.contains("fe80::9")), "{:?}", net.transcript);
+}
+
 //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
 //= type=test
 //# field, is not a multiple of 8 octets and the M flag of that fragment is 1, then that fragment

@@ -163,7 +163,7 @@ impl Stack {
         if fragment.offset == 0 && !has_all_headers(fragment.next_header, chain.payload) {
             return tell(self, problem::FIRST_FRAGMENT, 0);
         }
-        let piece = Piece::v6(header, fragment);
+        let piece = Piece::v6(header, fragment, below.link);
         let Some(whole) = self.reassemble(now, &piece, chain.payload, REASSEMBLY_NS)? else {
             return Ok(());
         };
@@ -367,6 +367,7 @@ impl Stack {
             dst: IpAddr::V6(dst),
             protocol,
             identification,
+            link,
             ..
         }) = piece.filter(|_| !first.is_empty())
         else {
@@ -389,8 +390,7 @@ impl Stack {
         }
         let whole = whole.get(..QUOTED_MAX - ipv6::HEADER_LEN).unwrap_or(&whole);
         let message = Icmpv6Message::TimeExceeded { code: 1, quoted: &[] };
-        let interface = InterfaceIndex::LOOPBACK;
-        if self.send_error(now, interface, (dst, src), &message, [&head, whole]) {
+        if self.send_error(now, link, (dst, src), &message, [&head, whole]) {
             self.counters.problems = self.counters.problems.wrapping_add(1);
         }
     }

@@ -273,7 +273,7 @@ impl Stack {
             return self.on_payload(now, below, &ip, packet.payload, sink);
         }
         let within = REASSEMBLY_NS;
-        let piece = Piece::v4(&header);
+        let piece = Piece::v4(&header, below.link);
         let Some(whole) = self.reassemble(now, &piece, packet.payload, within)? else {
             // RFC 1122, section 3.2.2: no errors about what was sent to everybody.
             let head = bytes.get(..ipv4::HEADER_LEN + packet.options.len()).unwrap_or_default();
