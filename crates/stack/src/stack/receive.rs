@@ -216,8 +216,14 @@ impl Stack {
         let header = packet.header;
         let (src, dst) = (IpAddr::V4(header.src), IpAddr::V4(header.dst));
         let from_ourselves = below.interface == InterfaceIndex::LOOPBACK;
-        // Switches ask from nowhere which groups are listened to (RFC 4541, section 2.1.1).
-        let from_nowhere = header.src.is_unspecified() && header.protocol == Protocol::IGMP;
+        let from_nowhere = header.src.is_unspecified()
+            && match header.protocol {
+                // Switches ask so which groups are listened to (RFC 4541, section 2.1.1).
+                Protocol::IGMP => true,
+                // A host that has no address yet asks everybody for one (RFC 2131).
+                Protocol::UDP => header.dst.is_broadcast(),
+                _ => false,
+            };
         // RFC 1122, section 3.2.1.3: no host has such a source; and nobody else has ours.
         //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
         //# A host MUST silently discard an incoming datagram containing an IP source address that
