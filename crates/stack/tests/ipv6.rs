@@ -552,6 +552,28 @@ fn a_datagram_that_lost_a_fragment_is_given_up_and_its_sender_told() {
     assert!(net.transcript.iter().any(told), "{:?}", net.transcript);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+//= type=test
+//# (e) An ICMPv6 error message MUST NOT be originated as a result of receiving the following:
+#[test]
+fn of_an_error_that_lost_a_fragment_nobody_is_told() {
+    // Port unreachable, a redirect, and an echo request, of which it is told.
+    for (kind, problems) in [(1, 0), (137, 0), (128, 1)] {
+        let mut net = Net::v6(1, 1500, false);
+        let piece =
+            Fragment { next_header: Protocol::ICMPV6, offset: 0, more: true, identification: 5 };
+        let mut bytes = vec![0; 8];
+        piece.emit(&mut bytes).unwrap();
+        bytes.extend([kind; 64]);
+        let first = frame(&net, 0, header(&net, 0, Protocol::FRAGMENT), &bytes);
+        receive(&mut net, 0, &first);
+        net.run_for(61 * SECOND);
+        let counters = net.hosts[0].stack.counters();
+        assert_eq!(counters.dropped(DropReason::FragmentTimeout), 1);
+        assert_eq!(counters.problems, problems, "type {kind}");
+    }
+}
+
 #[test]
 fn a_sender_on_a_link_of_its_own_is_told_there_of_fragments_that_are_missing() {
     let mut net = Net::v6(1, 1500, false);
@@ -600,6 +622,39 @@ fn a_sender_on_a_link_of_its_own_is_told_there_of_fragments_that_are_missing() {
     let asked: usize = (0..64).map(|_| pass(&mut net, SECOND)).sum();
     assert_eq!(asked, 3, "the sender is asked for there");
     assert!(!net.transcript.iter().any(|line| line.contains("fe80::9")), "{:?}", net.transcript);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+//= type=test
+//# (c) Every ICMPv6 error message (type < 128) MUST include as much of the IPv6 offending (invoking)
+//# packet (the packet that caused the error) as possible without making the error message packet
+//# exceed the minimum IPv6 MTU [IPv6].
+#[test]
+fn an_error_quotes_the_packet_as_it_came() {
+    let mut net = Net::v6(1, 1500, false);
+    let a = bind(&mut net, 0, 1000);
+    let to = net.hosts[1].at(2000);
+    net.datagram(0, a, Some(to), b"where").unwrap();
+    net.run_for(4 * DELAY);
+    for len in [16, 1400] {
+        let ip = Ipv6Header {
+            flow_label: 0x1_2345,
+            traffic_class: 0x28,
+            hop_limit: 61,
+            ..header(&net, 0, Protocol(60))
+        };
+        let udp = udp(&Ipv6Header { next_header: Protocol::UDP, ..ip }, 9, &vec![7; len]);
+        let packet = [&[17, 0, 1, 4, 0, 0, 0, 0], &udp[..]].concat();
+        let packet = frame(&net, 0, ip, &packet);
+        receive(&mut net, 0, &packet);
+        let now = net.now;
+        let frames = net.hosts[0].frames(now);
+        let [error] = &frames[..] else { panic!("{} frames", frames.len()) };
+        // Behind Ethernet, IPv6 and ICMPv6.
+        let quoted = &error.bytes[14 + 40 + 8..];
+        assert_eq!(quoted, &packet[14..][..quoted.len()]);
+        assert_eq!(quoted.len(), (packet.len() - 14).min(1280 - 48));
+    }
 }
 
 //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5

@@ -491,6 +491,69 @@ fn everything_wrong_with_a_frame_has_its_own_counter() {
     assert_eq!(net.hosts[0].store.datagrams.len(), 1);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
+//= type=test
+//# Every ICMP error message includes the Internet header and at least the first 8 data octets of the
+//# datagram that triggered the error; more than 8 octets MAY be sent; this header and data MUST be
+//# unchanged from the received datagram.
+#[test]
+fn an_error_quotes_the_packet_as_it_came() {
+    let mut net = Net::new(1);
+    let a = bind(&mut net, 0, 1000);
+    let to = net.hosts[1].at(2000);
+    net.datagram(0, a, Some(to), b"where").unwrap();
+    net.run_for(4 * DELAY);
+    for (protocol, code) in [(Protocol::UDP, 3), (Protocol(253), 2)] {
+        for len in [16, 1000] {
+            let ip = Ipv4Header {
+                identification: 0x1234,
+                dont_fragment: false,
+                tos: 0x28,
+                ttl: 61,
+                ..header(&net, 0, protocol)
+            };
+            let udp = net::udp(ip.src.into(), ip.dst.into(), 9, &vec![7; len]);
+            // Three options that say nothing, and the end.
+            let mut head = [0; 24];
+            ip.emit_with_options(&[1, 1, 1, 0], udp.len(), &mut head).unwrap();
+            let (from, host) = (net.hosts[1].mac, net.hosts[0].mac);
+            let packet = net::frame(from, host, EtherType::IPV4, &head, &udp);
+            receive(&mut net, 0, &packet, RxFrameMeta::default());
+            let now = net.now;
+            let frames = net.hosts[0].frames(now);
+            let [error] = &frames[..] else { panic!("{} frames", frames.len()) };
+            // Behind Ethernet and IPv4.
+            let (message, quoted) = error.bytes[14 + 20..].split_at(8);
+            assert_eq!(message[..2], [3, code]);
+            assert_eq!(quoted, &packet[14..][..quoted.len()]);
+            assert_eq!(quoted.len(), (packet.len() - 14).min(576 - 28));
+            net.run_for(2 * SECOND);
+        }
+    }
+}
+
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
+//= type=test
+//# An ICMP error message MUST NOT be sent as the result of receiving:
+#[test]
+fn of_an_error_that_lost_a_fragment_nobody_is_told() {
+    // Port unreachable, a type that nobody knows, and an echo request, of which it is told.
+    for (kind, problems) in [(3, 0), (44, 0), (8, 1)] {
+        let mut net = Net::new(1);
+        let ip = Ipv4Header {
+            dont_fragment: false,
+            more_fragments: true,
+            ..header(&net, 0, Protocol::ICMP)
+        };
+        let first = frame(&net, 0, ip, &[kind; 64]);
+        receive(&mut net, 0, &first, RxFrameMeta::default());
+        net.run_for(31 * SECOND);
+        let counters = net.hosts[0].stack.counters();
+        assert_eq!(counters.dropped(DropReason::FragmentTimeout), 1);
+        assert_eq!(counters.problems, problems, "type {kind}");
+    }
+}
+
 #[test]
 fn a_priority_tag_is_no_vlan() {
     let mut net = Net::new(1);

@@ -34,6 +34,55 @@ const REASSEMBLY_NS: u64 = 60_000_000_000;
 //# message packet exceed the minimum IPv6 MTU [IPv6].
 const QUOTED_MAX: usize = ipv6::MTU_MIN as usize - ipv6::HEADER_LEN - icmpv6::HEADER_LEN;
 
+/// Headers that a packet may have before an ICMPv6 message.
+const ROUTING: Protocol = Protocol(43);
+const DESTINATION: Protocol = Protocol(60);
+/// Where the IPv6 header names the next one.
+const NEXT_HEADER_AT: usize = 6;
+/// The ICMPv6 type of redirects.
+const REDIRECT: u8 = 137;
+
+/// A packet as an error quotes it.
+#[derive(Clone, Copy)]
+struct Quote<'a> {
+    header: &'a [u8; ipv6::HEADER_LEN],
+    payload: &'a [u8],
+}
+
+impl Quote<'_> {
+    /// Whether it carries an ICMPv6 error, or a redirect, about which nobody is told: looked for
+    /// through headers that need not be understood, as Linux does (`is_ineligible`).
+    fn carries_error(&self) -> bool {
+        let (mut protocol, mut rest, mut is_fragment) =
+            (Protocol(self.header[NEXT_HEADER_AT]), self.payload, false);
+        loop {
+            let (next, len) = match (protocol, rest) {
+                (Protocol::HOP_BY_HOP | ROUTING | DESTINATION, &[next, len, ..]) => {
+                    (next, (usize::from(len) + 1) * 8)
+                }
+                (Protocol::FRAGMENT, &[next, _, high, low, ..]) => {
+                    is_fragment = high != 0 || low & !6 != 0;
+                    if high != 0 || low & !7 != 0 {
+                        return false;
+                    }
+                    (next, FRAGMENT_LEN)
+                }
+                (Protocol::ICMPV6, &[kind, ..]) => return kind < 128 || kind == REDIRECT,
+                // What is cut off before it cannot be told from one.
+                (Protocol::ICMPV6, []) => return !is_fragment,
+                _ => return false,
+            };
+            (protocol, rest) = (Protocol(next), rest.get(len..).unwrap_or_default());
+        }
+    }
+}
+
+/// A pointer into a packet when `gone` bytes of headers before a fragment are no more in it.
+fn pointer_without(gone: u16, pointer: u32) -> u32 {
+    let is_behind = pointer >= (ipv6::HEADER_LEN as u32) + u32::from(gone);
+    if is_behind { pointer - u32::from(gone) } else { pointer }
+}
+
 impl Stack {
     pub(super) fn on_ipv6<S: Sink>(
         &mut self,
@@ -48,6 +97,7 @@ impl Stack {
             return Err(DropReason::Ipv6NotServed);
         }
         let (header, payload) = ipv6::parse(bytes).map_err(|_| DropReason::IpMalformed)?;
+        let quoted = Quote { header: bytes.first_chunk().ok_or(DropReason::IpMalformed)?, payload };
         let (src, dst) = (IpAddr::V6(header.src), IpAddr::V6(header.dst));
         // No host has such a source, and nobody else has ours; from nobody come only messages of
         // neighbour discovery.
@@ -69,7 +119,7 @@ impl Stack {
         //# equal to zero; it should process the packet normally.
         let chain = match walk(header.next_header, payload, 0) {
             Ok(chain) => chain,
-            Err(why) => return Err(self.on_unreadable(now, &below, &header, bytes, why)),
+            Err(why) => return Err(self.on_unreadable(now, &below, &header, quoted, why)),
         };
         if from_nobody && chain.protocol != Protocol::ICMPV6 {
             return Err(DropReason::IpSource);
@@ -82,21 +132,21 @@ impl Stack {
             ..below
         };
         match chain.fragment {
-            None => self.on_whole(now, &below, &header, &chain, bytes, sink),
+            None => self.on_whole(now, &below, &header, &chain, quoted, sink),
             Some(fragment) => {
-                self.on_fragment_v6(now, &below, &header, &chain, &fragment, bytes, sink)
+                self.on_fragment_v6(now, &below, &header, &chain, &fragment, quoted, sink)
             }
         }
     }
 
-    /// A packet whose headers have been walked; `bytes` is what an error quotes.
+    /// A packet whose headers have been walked.
     fn on_whole<S: Sink>(
         &mut self,
         now: Instant,
         below: &Below,
         header: &Ipv6Header,
         chain: &Chain<'_>,
-        bytes: &[u8],
+        quoted: Quote<'_>,
         sink: &mut S,
     ) -> Result<(), DropReason> {
         let ip = Ip {
@@ -115,7 +165,18 @@ impl Stack {
             let code = problem::NEXT_HEADER;
             let pointer = u32::from(chain.named_at);
             let why = Unreadable::Problem { code, pointer, even_multicast: false };
-            self.on_unreadable(now, below, header, bytes, why);
+            self.on_unreadable(now, below, header, quoted, why);
+        }
+        //= https://www.rfc-editor.org/rfc/rfc4443#section-3.1
+        //# A destination node SHOULD originate a Destination Unreachable message with Code 4 in
+        //# response to a packet for which the transport protocol (e.g., UDP) has no listener, if
+        //# that transport protocol has no alternative means to inform the sender.
+        if taken == Err(DropReason::UdpNoSocket) && !below.is_broadcast {
+            let message = Icmpv6Message::Unreachable { code: unreachable::PORT, quoted: &[] };
+            let addresses = (header.dst, header.src);
+            if self.send_error(now, below.interface, addresses, &message, quoted) {
+                self.counters.unreachables = self.counters.unreachables.wrapping_add(1);
+            }
         }
         taken
     }
@@ -128,13 +189,13 @@ impl Stack {
         header: &Ipv6Header,
         chain: &Chain<'_>,
         fragment: &Fragment,
-        bytes: &[u8],
+        quoted: Quote<'_>,
         sink: &mut S,
     ) -> Result<(), DropReason> {
         let tell = |stack: &mut Self, code, pointer: usize| {
             let pointer = pointer as u32;
             let why = Unreadable::Problem { code, pointer, even_multicast: false };
-            stack.on_unreadable(now, below, header, bytes, why);
+            stack.on_unreadable(now, below, header, quoted, why);
             Err(DropReason::FragmentMalformed)
         };
         let len = chain.payload.len();
@@ -169,13 +230,29 @@ impl Stack {
         };
         let below = below.reassembled();
         let traffic_class = header.traffic_class & !3 | whole.ecn;
-        let header = &Ipv6Header { traffic_class, ..*header };
-        let result = match walk(whole.protocol, &whole.bytes, usize::from(chain.headers_len)) {
+        // What is quoted of it is the packet that its fragments make, without what each had before
+        // its fragment header.
+        let header = &Ipv6Header { traffic_class, next_header: whole.protocol, ..*header };
+        let mut head = [0; ipv6::HEADER_LEN];
+        if header.emit(whole.bytes.len(), &mut head).is_err() {
+            self.reassembly.give(whole);
+            return Err(DropReason::FragmentMalformed);
+        }
+        let quoted = Quote { header: &head, payload: &whole.bytes };
+        let before = chain.headers_len;
+        let result = match walk(whole.protocol, &whole.bytes, usize::from(before)) {
             Ok(inner) if inner.fragment.is_none() => {
-                self.on_whole(now, &below, header, &inner, bytes, sink)
+                let named_at = pointer_without(before, inner.named_at.into()) as u16;
+                let inner = Chain { named_at, ..inner };
+                self.on_whole(now, &below, header, &inner, quoted, sink)
             }
             Ok(_) => Err(DropReason::FragmentMalformed),
-            Err(why) => Err(self.on_unreadable(now, &below, header, bytes, why)),
+            Err(Unreadable::Problem { code, pointer, even_multicast }) => {
+                let pointer = pointer_without(before, pointer);
+                let why = Unreadable::Problem { code, pointer, even_multicast };
+                Err(self.on_unreadable(now, &below, header, quoted, why))
+            }
+            Err(why) => Err(self.on_unreadable(now, &below, header, quoted, why)),
         };
         self.reassembly.give(whole);
         result
@@ -190,7 +267,7 @@ impl Stack {
         now: Instant,
         below: &Below,
         header: &Ipv6Header,
-        bytes: &[u8],
+        quoted: Quote<'_>,
         why: Unreadable,
     ) -> DropReason {
         match why {
@@ -198,10 +275,9 @@ impl Stack {
             Unreadable::Order | Unreadable::Silent => DropReason::IpOptions,
             Unreadable::Problem { code, pointer, even_multicast } => {
                 if even_multicast || !(below.is_broadcast || header.dst.is_multicast()) {
-                    let quoted = bytes.get(..QUOTED_MAX).unwrap_or(bytes);
                     let message = Icmpv6Message::ParameterProblem { code, pointer, quoted: &[] };
                     let addresses = (header.dst, header.src);
-                    if self.send_error(now, below.interface, addresses, &message, [&[], quoted]) {
+                    if self.send_error(now, below.interface, addresses, &message, quoted) {
                         self.counters.problems = self.counters.problems.wrapping_add(1);
                     }
                 }
@@ -218,9 +294,12 @@ impl Stack {
         interface: InterfaceIndex,
         (about, to): (Ipv6Addr, Ipv6Addr),
         message: &Icmpv6Message<'_>,
-        quoted: [&[u8]; 2],
+        quoted: Quote<'_>,
     ) -> bool {
-        if to.is_unspecified() || to.is_multicast() {
+        //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+        //# (e) An ICMPv6 error message MUST NOT be originated as a result of receiving the
+        //# following:
+        if to.is_unspecified() || to.is_multicast() || quoted.carries_error() {
             return false;
         }
         //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
@@ -234,11 +313,12 @@ impl Stack {
         let Some(src) = self.answers_as(interface, about, to) else { return false };
         let mut head = [0; icmpv6::HEADER_LEN + ipv6::HEADER_LEN];
         let Ok(len) = message.emit(src, to, &mut head) else { return false };
-        let [first, second] = quoted;
-        let Some(room) = head.get_mut(len..len + first.len()) else { return false };
-        room.copy_from_slice(first);
-        let Some(head) = head.get_mut(..len + first.len()) else { return false };
-        let sent = self.send_icmpv6(now, interface, (src, to), 0, head, second);
+        let Some(room) = head.get_mut(len..len + ipv6::HEADER_LEN) else { return false };
+        room.copy_from_slice(quoted.header);
+        let Some(head) = head.get_mut(..len + ipv6::HEADER_LEN) else { return false };
+        let rest = quoted.payload;
+        let rest = rest.get(..QUOTED_MAX - ipv6::HEADER_LEN).unwrap_or(rest);
+        let sent = self.send_icmpv6(now, interface, (src, to), 0, head, rest);
         if sent.is_none() {
             self.counters.drop(DropReason::ReplyLimit);
         }
@@ -307,31 +387,6 @@ impl Stack {
         self.send_packet(now, interface, &ip, &Options::default(), [head, tail])
     }
 
-    /// Answers a datagram to a closed port (RFC 4443, section 3.1), within the allowance.
-    //= https://www.rfc-editor.org/rfc/rfc4443#section-3.1
-    //# A destination node SHOULD originate a Destination Unreachable message with Code 4 in
-    //# response to a packet for which the transport protocol (e.g., UDP) has no listener, if that
-    //# transport protocol has no alternative means to inform the sender.
-    pub(super) fn refuse_datagram_v6(
-        &mut self,
-        now: Instant,
-        interface: InterfaceIndex,
-        ip: &Ip,
-        (src, dst): (Ipv6Addr, Ipv6Addr),
-        payload: &[u8],
-    ) {
-        let header = header_of(src, dst, ip);
-        let mut quoted = [0; ipv6::HEADER_LEN];
-        if header.emit(payload.len(), &mut quoted).is_err() {
-            return;
-        }
-        let payload = payload.get(..QUOTED_MAX - ipv6::HEADER_LEN).unwrap_or(payload);
-        let message = Icmpv6Message::Unreachable { code: unreachable::PORT, quoted: &[] };
-        if self.send_error(now, interface, (dst, src), &message, [&quoted, payload]) {
-            self.counters.unreachables = self.counters.unreachables.wrapping_add(1);
-        }
-    }
-
     /// The rest of a fragmented datagram has not come.
     pub(super) fn on_reassembly_timer(&mut self, now: Instant, slot: u32) {
         let mut first = Vec::new();
@@ -353,9 +408,11 @@ impl Stack {
             //# If this timeout expires, the partially-reassembled datagram MUST be discarded and an
             //# ICMP Time Exceeded message sent to the source host (if fragment zero has been
             //# received).
-            self.complain_v4(now, InterfaceIndex::LOOPBACK, &packet, &header, |quoted| {
+            if self.complain_v4(now, InterfaceIndex::LOOPBACK, &packet, &header, |quoted| {
                 IcmpMessage::TimeExceeded { code: 1, quoted }
-            });
+            }) {
+                self.counters.problems = self.counters.problems.wrapping_add(1);
+            }
         }
         //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
         //# If the first fragment (i.e., the one
@@ -388,9 +445,9 @@ impl Stack {
         if header_of(src, dst, &ip).emit(whole.len(), &mut head).is_err() {
             return;
         }
-        let whole = whole.get(..QUOTED_MAX - ipv6::HEADER_LEN).unwrap_or(&whole);
         let message = Icmpv6Message::TimeExceeded { code: 1, quoted: &[] };
-        if self.send_error(now, link, (dst, src), &message, [&head, whole]) {
+        let quoted = Quote { header: &head, payload: &whole };
+        if self.send_error(now, link, (dst, src), &message, quoted) {
             self.counters.problems = self.counters.problems.wrapping_add(1);
         }
     }

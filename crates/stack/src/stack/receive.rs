@@ -256,10 +256,14 @@ impl Stack {
         if !packet.options.is_empty()
             && let Err(refusal) = ip_options::check(packet.options)
         {
-            if let (Refusal::Malformed(pointer), false) = (refusal, below.is_broadcast || to_all) {
-                self.complain_v4(now, below.interface, &packet, bytes, |quoted| {
+            //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.5
+            //# A host SHOULD generate Parameter Problem messages.
+            if let (Refusal::Malformed(pointer), false) = (refusal, below.is_broadcast || to_all)
+                && self.complain_v4(now, below.interface, &packet, bytes, |quoted| {
                     IcmpMessage::ParameterProblem { code: 0, pointer, quoted }
-                });
+                })
+            {
+                self.counters.problems = self.counters.problems.wrapping_add(1);
             }
             return Err(DropReason::IpOptions);
         }
@@ -273,10 +277,13 @@ impl Stack {
         let Ipv4Header { protocol, tos, ttl, .. } = header;
         let ip = Ip { src, dst, protocol, tos, ttl };
         if !header.is_fragment() {
-            if protocol == Protocol::ICMP {
-                return self.on_icmp(now, below, &ip, packet.options, packet.payload, sink);
-            }
-            return self.on_payload(now, below, &ip, packet.payload, sink);
+            let taken = if protocol == Protocol::ICMP {
+                self.on_icmp(now, below, &ip, packet.options, packet.payload, sink)
+            } else {
+                self.on_payload(now, below, &ip, packet.payload, sink)
+            };
+            self.refuse_v4(now, &below, &packet, bytes, taken);
+            return taken;
         }
         let within = REASSEMBLY_NS;
         let piece = Piece::v4(&header, below.link);
@@ -289,9 +296,58 @@ impl Stack {
             return Ok(());
         };
         let ip = Ip { tos: ip.tos & !3 | whole.ecn, ..ip };
-        let result = self.on_payload(now, below.reassembled(), &ip, &whole.bytes, sink);
+        let taken = self.on_payload(now, below.reassembled(), &ip, &whole.bytes, sink);
+        if taken.is_err() {
+            // What is quoted of it is the packet that its fragments make.
+            let header = Ipv4Header { more_fragments: false, fragment_offset: 0, ..header };
+            let payload = whole.bytes.get(..QUOTED_MAX).unwrap_or(&whole.bytes);
+            let mut bytes = [0; ipv4::HEADER_LEN + QUOTED_MAX];
+            let (head, rest) = bytes.split_at_mut(ipv4::HEADER_LEN);
+            if header.emit(whole.bytes.len(), head).is_ok()
+                && let Some(rest) = rest.get_mut(..payload.len())
+            {
+                rest.copy_from_slice(payload);
+                let packet = Ipv4Packet { header, options: &[], payload };
+                self.refuse_v4(now, &below, &packet, &bytes, taken);
+            }
+        }
         self.reassembly.give(whole);
-        result
+        taken
+    }
+
+    /// Tells the sender of a packet that nobody here takes what it carries: no socket (RFC 1122,
+    /// section 4.1.3.1), or no protocol.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.1
+    //# A host SHOULD generate Destination Unreachable messages with code:
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.8
+    //# Wherever practical, hosts MUST return ICMP error datagrams on detection of an error, except
+    //# in those cases where returning an ICMP error message is specifically prohibited.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.1
+    //# If a datagram arrives addressed to a UDP port for which there is no pending LISTEN call, UDP
+    //# SHOULD send an ICMP Port Unreachable message.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.4
+    //# The transport layer MUST be able to send certain ICMP messages: Port Unreachable or any of
+    //# the query-type messages.
+    fn refuse_v4(
+        &mut self,
+        now: Instant,
+        below: &Below,
+        packet: &Ipv4Packet<'_>,
+        bytes: &[u8],
+        taken: Result<(), DropReason>,
+    ) {
+        let code = match taken {
+            Err(DropReason::UdpNoSocket) => unreachable::PORT,
+            Err(DropReason::ProtocolNotServed) => unreachable::PROTOCOL,
+            _ => return,
+        };
+        if !below.is_broadcast
+            && self.complain_v4(now, below.interface, packet, bytes, |quoted| {
+                IcmpMessage::Unreachable { code, next_hop_mtu: 0, quoted }
+            })
+        {
+            self.counters.unreachables = self.counters.unreachables.wrapping_add(1);
+        }
     }
 
     /// A fragment, whose packet has `within` from its first one on; the packet when it is whole.
@@ -354,7 +410,7 @@ impl Stack {
                 };
                 self.tcp.on_segment(now, &rx, payload, &self.routes, sink)
             }
-            (Protocol::UDP, ..) => self.on_udp(now, below, ip, payload, sink),
+            (Protocol::UDP, ..) => self.on_udp(below, ip, payload, sink),
             (Protocol::ICMP, IpAddr::V4(_), _) => self.on_icmp(now, below, ip, &[], payload, sink),
             (Protocol::IGMP, IpAddr::V4(_), _) => self.on_igmp(now, &below, ip, payload),
             (Protocol::ICMPV6, IpAddr::V6(src), IpAddr::V6(dst)) => {
@@ -366,7 +422,6 @@ impl Stack {
 
     fn on_udp<S: Sink>(
         &mut self,
-        now: Instant,
         below: Below,
         ip: &Ip,
         bytes: &[u8],
@@ -422,10 +477,7 @@ impl Stack {
                 return Err(DropReason::UdpChecksum);
             }
         }
-        let Some((id, owner)) = found else {
-            self.refuse_datagram(now, &below, ip, bytes);
-            return Err(DropReason::UdpNoSocket);
-        };
+        let (id, owner) = found.ok_or(DropReason::UdpNoSocket)?;
         if !sink.datagram(id, owner, &meta, payload) {
             return Err(DropReason::UdpNoRoom);
         }
@@ -467,48 +519,13 @@ impl Stack {
         outcome
     }
 
-    /// Answers a datagram to a closed port (RFC 1122, section 4.1.3.1), within the allowance.
+    /// Answers a packet with what `message` makes of its header; `bytes` are its own.
     //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
     //# Every ICMP error message includes the Internet header and at least the first 8 data octets
     //# of the datagram that triggered the error; more than 8 octets MAY be sent; this header and
     //# data MUST be unchanged from the received datagram.
     //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
     //# An ICMP error message SHOULD be sent with normal (i.e., zero) TOS bits.
-    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.1
-    //# A host SHOULD generate Destination Unreachable messages with code:
-    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.8
-    //# Wherever practical, hosts MUST return ICMP error datagrams on detection of an error, except
-    //# in those cases where returning an ICMP error message is specifically prohibited.
-    //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.1
-    //# If a datagram arrives addressed to a UDP port for which there is no pending LISTEN call, UDP
-    //# SHOULD send an ICMP Port Unreachable message.
-    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.4
-    //# The transport layer MUST be able to send certain ICMP messages: Port Unreachable or any of
-    //# the query-type messages.
-    fn refuse_datagram(&mut self, now: Instant, below: &Below, ip: &Ip, payload: &[u8]) {
-        let (src, dst) = match (ip.src, ip.dst) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => (src, dst),
-            (IpAddr::V6(src), IpAddr::V6(dst)) => {
-                return self.refuse_datagram_v6(now, below.interface, ip, (src, dst), payload);
-            }
-            _ => return,
-        };
-        let Ip { protocol, tos, ttl, .. } = *ip;
-        let header = Ipv4Header { protocol, tos, ttl, src, dst, ..Ipv4Header::default() };
-        let mut quoted = [0; ipv4::HEADER_LEN];
-        if header.emit(payload.len(), &mut quoted).is_err() {
-            return;
-        }
-        let payload = payload.get(..QUOTED_MAX).unwrap_or(payload);
-        let message =
-            IcmpMessage::Unreachable { code: unreachable::PORT, next_hop_mtu: 0, quoted: &quoted };
-        if self.complain(now, below.interface, ip, &message, payload) {
-            self.counters.unreachables = self.counters.unreachables.wrapping_add(1);
-        }
-    }
-
-    /// Answers a packet whose options do not parse (RFC 1122, section 3.2.2.5), or whose other
-    /// fragments have not come, with what `message` makes of its header; `bytes` are its own.
     pub(super) fn complain_v4(
         &mut self,
         now: Instant,
@@ -516,20 +533,23 @@ impl Stack {
         packet: &Ipv4Packet<'_>,
         bytes: &[u8],
         message: impl for<'a> FnOnce(&'a [u8]) -> IcmpMessage<'a>,
-    ) {
+    ) -> bool {
         let Ipv4Header { src, dst, protocol, tos, ttl, fragment_offset, .. } = packet.header;
         let whole = bytes.len().min(ipv4::HEADER_LEN + packet.options.len() + packet.payload.len());
         let (0, Some((quoted, rest))) = (
             fragment_offset,
             bytes.get(..whole).and_then(|bytes| bytes.split_first_chunk::<{ ipv4::HEADER_LEN }>()),
         ) else {
-            return;
+            return false;
         };
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
+        //# An ICMP error message MUST NOT be sent as the result of receiving:
+        if protocol == Protocol::ICMP && is_error(packet.payload) {
+            return false;
+        }
         let rest = rest.get(..QUOTED_MAX).unwrap_or(rest);
         let ip = Ip { src: src.into(), dst: dst.into(), protocol, tos, ttl };
-        if self.complain(now, interface, &ip, &message(quoted), rest) {
-            self.counters.problems = self.counters.problems.wrapping_add(1);
-        }
+        self.complain(now, interface, &ip, &message(quoted), rest)
     }
 
     /// Sends an ICMP error about a packet of which `message` quotes the header and `rest` is what
@@ -706,6 +726,11 @@ fn check_sum(
             if is_exact { Ok(()) } else { Err(DropReason::PartialChecksum) }
         }
     }
+}
+
+/// Whether an ICMP message is an error, or of a type that nobody knows, as Linux has it.
+fn is_error(message: &[u8]) -> bool {
+    !matches!(message.first(), Some(0 | 8 | 13..=18))
 }
 
 /// Ones' complement has two zeros.
