@@ -26,8 +26,10 @@ const MCAST_LEAVE_SOURCE_GROUP: i32 = 47;
 const MCAST_MSFILTER: i32 = 48;
 const MCAST_EXCLUDE: u32 = 0;
 const MCAST_INCLUDE: u32 = 1;
-/// igmp_max_memberships, of IPv4 alone: of IPv6's groups the engine says how many there may be.
-const GROUPS_MAX: usize = 20;
+/// igmp_max_memberships, of IPv4 alone.
+const GROUPS_MAX_V4: usize = 20;
+/// Those of both families, as the engine has it; the kernel has no limit to IPv6's.
+const GROUPS_MAX: usize = 64;
 /// igmp_max_msf and mld_max_msf.
 const SOURCES_MAX: [usize; 2] = [10, 64];
 
@@ -218,7 +220,7 @@ fn change(wishes: &mut Vec<Wish>, interface: u32, asked: &Asked) -> Result<Vec<T
     let most = SOURCES_MAX[usize::from(group.is_ipv6())];
     let fresh = |excludes| Wish { interface, group, excludes, sources: Vec::new() };
     let of_v4 = wishes.iter().filter(|one| one.group.is_ipv4()).count();
-    let is_full = group.is_ipv4() && of_v4 >= GROUPS_MAX;
+    let is_full = group.is_ipv4() && of_v4 >= GROUPS_MAX_V4 || wishes.len() >= GROUPS_MAX;
     let (at, began) = match (&asked.change, at) {
         (Change::Join, Some(_)) => return Err(Errno::ADDRINUSE),
         (Change::Join | Change::JoinSource(_), None) if is_full => return Err(Errno::NOBUFS),
@@ -460,14 +462,15 @@ mod tests {
             change(&mut wishes, 1, &many(last)).unwrap();
         }
         assert_eq!(change(&mut wishes, 1, &many(20)), Err(Errno::NOBUFS));
-        // Of IPv6 there are as many as somebody likes, which do not count among IPv4's.
+        // Of IPv6 there may be more, which do not count among IPv4's.
         let many6 = |last: u16| {
             let group = IpAddr::from([0xff15, 0, 0, 0, 0, 0, 0, last]);
             Asked { group, named: Named::Any, change: Change::Join }
         };
-        for last in 0..30 {
+        for last in 0..44 {
             change(&mut wishes, 1, &many6(last)).unwrap();
         }
+        assert_eq!(change(&mut wishes, 1, &many6(44)), Err(Errno::NOBUFS));
         let (left, joined) = (IpAddr::from([239, 0, 0, 0]), many(20));
         let leave = Asked { group: left, named: Named::Any, change: Change::Leave };
         assert!(change(&mut wishes, 1, &leave).is_ok() && change(&mut wishes, 1, &joined).is_ok());
