@@ -1,4 +1,4 @@
-//! F-RTO with SACK (RFC 5682 section 3): whether a timeout came too early. After the first
+//! F-RTO with SACK and without (RFC 5682): whether a timeout came too early. After the first
 //! retransmission new data is sent rather than what may not be lost, and what was never sent
 //! again but arrives shows that nothing was.
 
@@ -30,13 +30,16 @@ impl Connection<'_> {
         //= https://www.rfc-editor.org/rfc/rfc5682#section-3.1
         //# If the retransmission timer expires again during the execution of the SACK-enhanced
         //# F-RTO algorithm, the TCP sender MUST re-start the algorithm processing from step 1.
-        let may = self.hot.sack && (self.hot.phase == Phase::Open || self.cold.retries > 1);
+        let may = self.hot.phase == Phase::Open || self.cold.retries > 1;
         self.cold.frto = if may { Frto::Repeated } else { Frto::Off };
     }
 
     /// An acknowledgement after a timeout. `bare`: it says nothing new.
     //= https://www.rfc-editor.org/rfc/rfc5682#section-3.1
     //# If the sender applies the SACK-enhanced F-RTO algorithm, it MUST follow the steps below.
+    //= https://www.rfc-editor.org/rfc/rfc5682#section-2.1
+    //# A TCP sender implementing the basic F-RTO algorithm MUST take the
+    //# following steps after the retransmission timer expires.
     pub fn on_frto_ack(
         &mut self,
         step: &mut Step<'_>,
