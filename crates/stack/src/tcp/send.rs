@@ -539,7 +539,7 @@ impl Connection<'_> {
                 );
                 // What is sent again first is given its time, as in Linux.
                 if !is_running || (again && is_head) {
-                    self.cold.rto_at = now.0.saturating_add(hot.rtt.rto_ns());
+                    self.cold.rto_at = self.timeout_at(now);
                 }
                 self.arm_send_timer(now);
                 self.validate_window(step);

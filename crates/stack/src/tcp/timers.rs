@@ -21,12 +21,17 @@ pub const FIN_TIMEOUT_NS: u64 = 60 * SECOND;
 impl Connection<'_> {
     /// Starts or restarts the retransmission timer.
     pub fn restart_retransmit_timer(&mut self, now: Instant) {
-        self.cold.rto_at = match self.cold.retries {
-            0 => now.0.saturating_add(self.hot.rtt.rto_ns()),
-            _ => self.next_try_at(now),
-        };
+        self.cold.rto_at = self.timeout_at(now);
         self.hot.send_timer = SendTimer::Retransmit;
         self.hot.send_at = self.cold.rto_at;
+    }
+
+    /// When the retransmission timer runs out if it is started now.
+    pub fn timeout_at(&self, now: Instant) -> u64 {
+        match self.cold.retries {
+            0 => now.0.saturating_add(self.hot.rtt.rto_ns()),
+            _ => self.next_try_at(now),
+        }
     }
 
     /// When to try again after a try that was not the first: where the program has said how long it
