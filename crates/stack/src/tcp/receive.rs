@@ -552,10 +552,7 @@ impl Connection<'_> {
             //# if new data is received after CLOSE is called, its TCP
             //# SHOULD send a RST to show that data was lost.
             step.shared.counters.aborts_on_data += 1;
-            step.shared.counters.resets_sent += 1;
-            // The form of an answer to the segment, as Linux's.
-            step.reply = self.reset_for(segment);
-            self.die(step, TcpError::Aborted);
+            self.abort_in_answer(step, segment);
             return Err(DropReason::TcpClosed);
         }
         let low = start.max(next);
