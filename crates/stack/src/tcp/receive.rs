@@ -253,6 +253,11 @@ impl Connection<'_> {
                 self.cold.tlp.on_measured();
             }
         }
+        if step.shared.settings.mtu_probing == MtuProbing::Always {
+            let opened = self.cold.listener.is_none() && !self.hot.syn_unacked;
+            self.search_always(step.now, step.shared.settings.base_mss, opened);
+        }
+        let hot = &mut *self.hot;
         //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
         //# As specified in [RFC3390], the SYN/ACK and the acknowledgment of the SYN/ACK MUST NOT
         //# increase the size of the congestion window.
@@ -281,10 +286,6 @@ impl Connection<'_> {
         self.hot.syn_due = false;
         self.stop_send_timer();
         self.start_algorithm(step.now, &step.shared.settings);
-        if step.shared.settings.mtu_probing == MtuProbing::Always {
-            let opened = self.cold.listener.is_none() && !self.hot.syn_unacked;
-            self.search_always(step.now, step.shared.settings.base_mss, opened);
-        }
         step.shared.counters.established += 1;
     }
 
