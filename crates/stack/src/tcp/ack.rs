@@ -98,7 +98,7 @@ impl Connection<'_> {
                     self.hot.dup_acks = 0;
                 }
             }
-            self.on_progress(step, ack.cast_unsigned());
+            self.on_progress(step, segment, ack.cast_unsigned());
         } else {
             //= https://www.rfc-editor.org/rfc/rfc5681#section-2
             //# DUPLICATE ACKNOWLEDGMENT: An acknowledgment is considered a
@@ -235,7 +235,7 @@ impl Connection<'_> {
     }
 
     /// snd.una moves to `ack`.
-    fn on_progress(&mut self, step: &mut Step<'_>, ack: u64) {
+    fn on_progress(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>, ack: u64) {
         let hot = &mut *self.hot;
         hot.una = ack;
         hot.urging &= self.cold.rare.as_ref().is_some_and(|rare| ack < rare.urge_end);
@@ -266,7 +266,10 @@ impl Connection<'_> {
         if self.hot.state.has_closed() && ack > self.hot.written {
             self.apply(step, Input::AckOfFin);
             if self.hot.state == TcpState::FinWait2 && self.hot.orphan {
-                self.limit_fin_wait(step);
+                match self.cold.options.linger2_s {
+                    ..0 => self.abort_in_answer(step, segment),
+                    _ => self.limit_fin_wait(step),
+                }
             }
         }
     }

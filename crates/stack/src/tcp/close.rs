@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use wire::tcp::{SeqNumber, TcpFlags, Timestamps};
+use wire::tcp::{SeqNumber, TcpFlags, TcpSegment, Timestamps};
 
 use super::congestion::{Congestion, Window};
 use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Step, Usage};
@@ -283,6 +283,13 @@ impl Connection<'_> {
             self.tell_reset(step);
         }
         self.die(step, error);
+    }
+
+    /// Resets the connection with an answer to a segment, as Linux does where nobody owns it.
+    pub fn abort_in_answer(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
+        step.shared.counters.resets_sent += 1;
+        step.reply = self.reset_for(segment);
+        self.die(step, TcpError::Aborted);
     }
 
     /// A reset is sent, whatever the state.

@@ -1,4 +1,4 @@
-//! F-RTO with SACK (RFC 5682 section 3): whether a timeout came too early. After the first
+//! F-RTO with SACK and without (RFC 5682): whether a timeout came too early. After the first
 //! retransmission new data is sent rather than what may not be lost, and what was never sent
 //! again but arrives shows that nothing was.
 
@@ -25,18 +25,28 @@ impl Connection<'_> {
     //# This algorithm
     //# SHOULD NOT be applied if the TCP sender is already in loss recovery
     //# when a retransmission timeout occurs.
+    //= https://www.rfc-editor.org/rfc/rfc5682#section-2.1
+    //# the F-RTO algorithm SHOULD NOT be
+    //# entered when earlier fast recovery is underway.
     pub fn begin_frto(&mut self) {
         // A second timeout for the same segment begins it again.
         //= https://www.rfc-editor.org/rfc/rfc5682#section-3.1
         //# If the retransmission timer expires again during the execution of the SACK-enhanced
         //# F-RTO algorithm, the TCP sender MUST re-start the algorithm processing from step 1.
-        let may = self.hot.sack && (self.hot.phase == Phase::Open || self.cold.retries > 1);
+        //= https://www.rfc-editor.org/rfc/rfc5682#section-2.1
+        //# If the retransmission timer expires again during the execution of the F-RTO
+        //# algorithm, the TCP sender MUST re-start the algorithm processing from
+        //# step 1.
+        let may = self.hot.phase == Phase::Open || self.cold.retries > 1;
         self.cold.frto = if may { Frto::Repeated } else { Frto::Off };
     }
 
     /// An acknowledgement after a timeout. `bare`: it says nothing new.
     //= https://www.rfc-editor.org/rfc/rfc5682#section-3.1
     //# If the sender applies the SACK-enhanced F-RTO algorithm, it MUST follow the steps below.
+    //= https://www.rfc-editor.org/rfc/rfc5682#section-2.1
+    //# A TCP sender implementing the basic F-RTO algorithm MUST take the
+    //# following steps after the retransmission timer expires.
     pub fn on_frto_ack(
         &mut self,
         step: &mut Step<'_>,
@@ -74,6 +84,10 @@ impl Connection<'_> {
             //# branch also when the acknowledgment is a duplicate ACK and it
             //# does not acknowledge any new, previously unacknowledged data
             //# below "RecoveryPoint" in the SACK information.
+            //= https://www.rfc-editor.org/rfc/rfc5682#section-2.1
+            //# The TCP sender SHOULD ignore
+            //# such segments and wait for a segment that either acknowledges new
+            //# data or is a duplicate acknowledgment.
             Frto::Asked if delivery.sacked > 0 || bare => self.cold.frto = Frto::Off,
             _ => {}
         }

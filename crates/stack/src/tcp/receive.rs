@@ -259,6 +259,11 @@ impl Connection<'_> {
                 self.cold.tlp.on_measured();
             }
         }
+        if step.shared.settings.mtu_probing == MtuProbing::Always {
+            let opened = self.cold.listener.is_none() && !self.hot.syn_unacked;
+            self.search_always(step.now, step.shared.settings.base_mss, opened);
+        }
+        let hot = &mut *self.hot;
         //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
         //# As specified in [RFC3390], the SYN/ACK and the acknowledgment of the SYN/ACK MUST NOT
         //# increase the size of the congestion window.
@@ -287,10 +292,6 @@ impl Connection<'_> {
         self.hot.syn_due = false;
         self.stop_send_timer();
         self.start_algorithm(step.now, &step.shared.settings);
-        if step.shared.settings.mtu_probing == MtuProbing::Always {
-            let opened = self.cold.listener.is_none() && !self.hot.syn_unacked;
-            self.search_always(step.now, step.shared.settings.base_mss, opened);
-        }
         step.shared.counters.established += 1;
     }
 
@@ -572,10 +573,7 @@ impl Connection<'_> {
             //# if new data is received after CLOSE is called, its TCP
             //# SHOULD send a RST to show that data was lost.
             step.shared.counters.aborts_on_data += 1;
-            step.shared.counters.resets_sent += 1;
-            // The form of an answer to the segment, as Linux's.
-            step.reply = self.reset_for(segment);
-            self.die(step, TcpError::Aborted);
+            self.abort_in_answer(step, segment);
             return Err(DropReason::TcpClosed);
         }
         let low = start.max(next);

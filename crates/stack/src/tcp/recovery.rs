@@ -46,6 +46,10 @@ impl Connection<'_> {
             delivery.times.note_in_order(p);
         });
         delivery.times.note_again(again);
+        if again && !hot.sack {
+            // It may be the repetition alone that has brought the peer so far.
+            delivery.original_end = None;
+        }
         // What is acknowledged cumulatively tells the time, if anything is.
         let in_order_at = delivery.highest_at;
         let mut segments = 0;

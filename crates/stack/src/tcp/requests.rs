@@ -39,10 +39,10 @@ impl Tcp {
         let ip = if wanted.ip().is_unspecified() { route.source } else { wanted.ip() };
         let (port, reused) = match wanted.port() {
             0 => self.choose_port(now, ip, remote, route.connect_ports)?,
-            port if self.place_of(SocketAddr::new(ip, port), remote).is_some() => {
-                return Err(RequestError::AddressInUse);
+            port => {
+                let reused = self.take_place(now, SocketAddr::new(ip, port), remote);
+                (port, reused.ok_or(RequestError::AddressNotAvailable)?)
             }
-            port => (port, None),
         };
         let local = SocketAddr::new(ip, port);
         let index = self.allocate().ok_or(RequestError::LimitReached)?;
@@ -101,21 +101,33 @@ impl Tcp {
             if self.listeners.uses(local) {
                 continue;
             }
-            match self.place_of(local, remote) {
-                None => return Ok((port, None)),
-                // As tcp_tw_reuse: where timestamps tell old segments from new ones.
-                Some(Place::TimeWait(slot)) => {
-                    if let Some(iss) = self.time_waits.reusable(now, slot) {
-                        self.end_time_wait(slot);
-                        self.shared.counters.time_wait_reuses += 1;
-                        return Ok((port, Some(iss)));
-                    }
-                }
-                Some(Place::Connection(_)) => {}
+            if let Some(reused) = self.take_place(now, local, remote) {
+                return Ok((port, reused));
             }
         }
         self.shared.counters.ports_exhausted += 1;
         Err(RequestError::AddressNotAvailable)
+    }
+
+    /// Whether a flow may be opened; with the initial sequence number when it takes the place of
+    /// one in TIME-WAIT, which ends.
+    fn take_place(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<Option<SeqNumber>> {
+        match self.place_of(local, remote) {
+            None => Some(None),
+            // As tcp_tw_reuse: where timestamps tell old segments from new ones.
+            Some(Place::TimeWait(slot)) => {
+                let iss = self.time_waits.reusable(now, slot)?;
+                self.end_time_wait(slot);
+                self.shared.counters.time_wait_reuses += 1;
+                Some(Some(iss))
+            }
+            Some(Place::Connection(_)) => None,
+        }
     }
 
     /// Listens at an address and port.

@@ -9,6 +9,9 @@ use super::HEADER_LEN;
 /// Extension headers of one packet that are looked at; a packet with more is not read further.
 /// RFC 8504, section 5.3, lets a host bound them; nobody honest has half as many.
 pub const HEADERS_MAX: usize = 8;
+/// Options of one header that are looked at, padding not counted; a packet with more is dropped, as
+/// RFC 8504, section 5.3, allows it with this number.
+pub const OPTIONS_MAX: usize = 8;
 /// Bytes of a fragment header.
 pub const FRAGMENT_LEN: usize = 8;
 
@@ -93,7 +96,7 @@ pub struct Chain<'a> {
 pub enum Unreadable {
     /// They do not fit into the packet.
     Malformed(Malformed),
-    /// There are more than [`HEADERS_MAX`], or a hop-by-hop header is not the first.
+    /// There are more than [`HEADERS_MAX`], or one has more than [`OPTIONS_MAX`] options.
     Order,
     /// An option or routing type that is not known and says that the packet is to be dropped
     /// without a word; or there is nothing behind the headers (no next header).
@@ -136,7 +139,7 @@ fn option_problem(kind: u8, pointer: usize) -> Result<(), Unreadable> {
 fn options(header: &[u8], at: usize) -> Result<bool, Unreadable> {
     let short = Unreadable::Malformed(Malformed::Length);
     let mut alerts_of_groups = false;
-    let mut next = 2;
+    let (mut next, mut count) = (2, 0);
     while let Some(&kind) = header.get(next) {
         if kind == PAD_1 {
             next += 1;
@@ -146,6 +149,10 @@ fn options(header: &[u8], at: usize) -> Result<bool, Unreadable> {
         let end = next + 2 + len;
         if end > header.len() {
             return Err(short);
+        }
+        count += usize::from(kind != PAD_N);
+        if count > OPTIONS_MAX {
+            return Err(Unreadable::Order);
         }
         match kind {
             PAD_N => {}
@@ -413,6 +420,15 @@ mod tests {
         fits.extend(options_header(6, &[]));
         assert!(walk(Protocol(DESTINATION), &fits, 0).is_ok());
         let over = packet(HEADERS_MAX + 2);
+        assert_eq!(walk(Protocol(DESTINATION), &over, 0), Err(Unreadable::Order));
+    }
+
+    #[test]
+    fn the_number_of_options_is_bounded_and_padding_does_not_count() {
+        // One that may be skipped, and padding of two bytes.
+        let packet = |count| options_header(6, &[0x1e, 0, PAD_N, 0].repeat(count));
+        assert!(walk(Protocol(DESTINATION), &packet(OPTIONS_MAX), 0).is_ok());
+        let over = packet(OPTIONS_MAX + 1);
         assert_eq!(walk(Protocol(DESTINATION), &over, 0), Err(Unreadable::Order));
     }
 

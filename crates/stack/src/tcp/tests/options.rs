@@ -50,6 +50,7 @@ fn a_closed_connection_waits_for_the_peers_fin_as_long_as_it_is_told() {
     peer.close();
     peer.expect("F. 1:1 ack 1");
     peer.send(". 1:1 ack 2");
+    peer.expect("R 2:2");
     assert!(peer.is_gone());
 }
 
