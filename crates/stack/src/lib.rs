@@ -18,6 +18,7 @@ mod autoconf;
 pub mod drops;
 pub mod flow;
 mod groups;
+mod in_order;
 mod ip_options;
 mod limits;
 mod neighbor;

@@ -206,6 +206,7 @@ struct Server {
 /// What clients remember, and whether data on SYNs is trusted to arrive.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Servers {
+    #[serde(serialize_with = "crate::in_order::write")]
     known: HashMap<IpAddr, Server, BuildHasherDefault<SipHasher13>>,
     /// Those known, the oldest in front.
     order: VecDeque<IpAddr>,

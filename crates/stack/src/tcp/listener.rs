@@ -134,6 +134,7 @@ pub struct Listeners {
     slots: Vec<Option<Listener>>,
     generations: Vec<u32>,
     free: Vec<u32>,
+    #[serde(serialize_with = "crate::in_order::write")]
     by_address:
         HashMap<SocketAddr, u32, std::hash::BuildHasherDefault<siphasher::sip::SipHasher13>>,
     limit: u32,
