@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Each test crate uses its part.
 
+pub mod v6;
+
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
