@@ -41,6 +41,7 @@ mod refusal;
 mod reply;
 mod requests;
 mod rtt;
+mod sacks;
 mod samples;
 mod scoreboard;
 mod send;
