@@ -281,7 +281,11 @@ impl Worker {
             }
             Err(error) => {
                 self.free_endpoint(place, index);
-                Err(errno::of_request(error))
+                Err(match error {
+                    // What the kernel says of connections, unlike listeners, that are there already.
+                    stack::api::RequestError::AddressInUse => Errno::ADDRNOTAVAIL,
+                    error => errno::of_request(error),
+                })
             }
         }
     }

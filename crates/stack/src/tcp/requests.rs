@@ -41,7 +41,7 @@ impl Tcp {
             0 => self.choose_port(now, ip, remote, route.connect_ports)?,
             port => {
                 let reused = self.take_place(now, SocketAddr::new(ip, port), remote);
-                (port, reused.ok_or(RequestError::AddressNotAvailable)?)
+                (port, reused.ok_or(RequestError::AddressInUse)?)
             }
         };
         let local = SocketAddr::new(ip, port);
