@@ -301,7 +301,8 @@ impl Connection<'_> {
         self.begin_frto();
         self.cold.prr = None;
         // In fast recovery the threshold has been lowered for this loss, as in Linux.
-        if self.hot.phase == Phase::Open && !self.hot.ecn.is_reducing() {
+        let is_new = self.hot.phase == Phase::Open || self.hot.una >= self.cold.recover;
+        if is_new && !self.hot.ecn.is_reducing() {
             if self.hot.dup_acks >= DUP_THRESH {
                 self.cold.chronicle.doubt_reordering();
             }
