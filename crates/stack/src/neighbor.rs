@@ -175,18 +175,6 @@ impl Neighbors {
             entry.is_used = true;
             return match entry.state {
                 State::Known(mac) | State::Confirming(mac, _) => Resolution::Known(mac),
-                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
-                //# the sender MUST, for each neighbor, retain a small queue of packets waiting for
-                //# address resolution to complete.
-                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
-                //# The queue MUST hold at least one packet, and MAY contain more.
-                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
-                //# However, the number of queued packets per neighbor SHOULD be limited to some
-                //# small value.
-                //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.2
-                //# The link layer SHOULD save (rather than discard) at least one (the latest)
-                //# packet of each set of packets destined to the same unresolved IP address, and
-                //# transmit the saved packet when the address has been resolved.
                 State::Asking(_) => Resolution::Wait,
                 State::Failed => Resolution::Failed,
             };

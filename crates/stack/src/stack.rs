@@ -17,6 +17,7 @@ mod receive;
 mod sending;
 mod signing;
 mod transmit;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -27,7 +28,7 @@ use wire::MacAddr;
 use wire::ipv4::Protocol;
 
 use crate::api::*;
-use crate::arena::Arena;
+use crate::arena::{Arena, blocks_of};
 use crate::autoconf::Autoconf;
 use crate::drops::{Counters, DropReason};
 use crate::flow::KeyedHash;
@@ -45,6 +46,7 @@ use crate::udp::Udp;
 
 use allowance::{Allowance, Complaints};
 pub use export::ImportError;
+use waiting::Waiting;
 
 /// Smallest MTU that IPv4 allows a link to have (RFC 791, section 3.2).
 const MTU_MIN: u16 = 68;
@@ -146,7 +148,7 @@ struct ArpOut {
     target: Ipv4Addr,
 }
 
-/// An ICMP message or a fragment of one.
+/// An ICMP message, a datagram that waited for its next hop, or a fragment of one.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct PacketOut {
     interface: InterfaceIndex,
@@ -157,6 +159,10 @@ struct PacketOut {
     /// In the arena.
     start: u32,
     len: u32,
+    /// Whose datagram it is.
+    socket: Option<SocketId>,
+    /// Among those that wait, or have waited.
+    is_counted: bool,
 }
 
 /// What the IP header of a packet of ours says, whatever its family.
@@ -201,8 +207,9 @@ pub struct Stack {
     outboxes: Vec<VecDeque<Outgoing>>,
     /// Neighbours to be asked of the kernel that shares the interface.
     kernel_questions: VecDeque<(InterfaceIndex, IpAddr)>,
-    /// Packets that wait for a neighbour.
-    parked: VecDeque<PacketOut>,
+    waiting: Waiting,
+    /// Datagrams whose next hop does not answer, of which their sockets have not been told.
+    unreached: VecDeque<PacketOut>,
     complaints: Complaints,
     questions: Allowance,
     hash: KeyedHash,
@@ -250,7 +257,8 @@ impl Stack {
             arena: Arena::new(limits.own_bytes),
             outboxes: vec![VecDeque::with_capacity(OUTBOX_LIMIT)],
             kernel_questions: VecDeque::with_capacity(OUTBOX_LIMIT),
-            parked: VecDeque::with_capacity(OUTBOX_LIMIT),
+            waiting: Waiting::new(hash, blocks_of(limits.own_bytes)),
+            unreached: VecDeque::new(),
             complaints: Complaints::new(hash),
             questions: Allowance::new(1000, 100),
             hash,

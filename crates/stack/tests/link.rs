@@ -58,11 +58,6 @@ fn bind(net: &mut Net, host: usize, port: u16) -> SocketId {
     net.hosts[host].stack.udp_bind(local, Owner(7)).unwrap()
 }
 
-//= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.2
-//= type=test
-//# The link layer SHOULD save (rather than discard) at least one (the latest) packet of each set of
-//# packets destined to the same unresolved IP address, and transmit the saved packet when the
-//# address has been resolved.
 //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.3
 //= type=test
 //# o MUST be able to send and receive packets using RFC-894 encapsulation;
