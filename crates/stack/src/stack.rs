@@ -195,8 +195,9 @@ pub struct Stack {
     interface_generation: u64,
     /// The neighbours' generation at which those who wait were last told.
     seen_generation: u64,
-    /// When the last look for frames ended early, as too many segments went nowhere.
-    cut_short_at: Option<Instant>,
+    /// Interfaces at which the last look for frames ended early, as too many segments went nowhere, and
+    /// when.
+    cut_short: Vec<(InterfaceIndex, Instant)>,
     reassembly: Reassembly,
     path_mtus: PathMtus,
     /// Slots: first the reassemblies, then the neighbours.
@@ -249,7 +250,7 @@ impl Stack {
             groups: Groups::new(hash, limits.udp_sockets, limits.groups, hash.hash_one(b"groups")),
             interface_generation: 0,
             seen_generation: 0,
-            cut_short_at: None,
+            cut_short: Vec::new(),
             reassembly,
             path_mtus: PathMtus::new(hash, limits.path_mtus),
             wheel,
@@ -389,7 +390,8 @@ impl Stack {
     pub fn next_deadline(&self) -> Option<Instant> {
         let (own, tcp) = (self.wheel.next(), self.tcp.next_deadline());
         let groups = self.groups.next_deadline();
-        let others = [tcp, self.autoconf.next_deadline(), groups, self.cut_short_at];
+        let cut_short = self.cut_short.iter().map(|(_, at)| *at).min();
+        let others = [tcp, self.autoconf.next_deadline(), groups, cut_short];
         own.into_iter().chain(others.into_iter().flatten()).min()
     }
 

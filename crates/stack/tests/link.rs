@@ -624,3 +624,32 @@ fn a_connection_waits_for_its_turn_when_strangers_fill_the_neighbour_table() {
     let asked = net.hosts[0].stack.counters().arp_requests;
     assert!(asked <= 3 * 2 * (seconds + 1), "{asked} questions in {seconds} s");
 }
+
+/// The look at the next interface made it forget that the one before was not looked through.
+#[test]
+fn a_look_for_frames_that_was_cut_short_is_repeated_at_once() {
+    let mut net = Net::new(1);
+    let now = net.now;
+    let stack = &mut net.hosts[0].stack;
+    for port in 0..40 {
+        let to = std::net::SocketAddr::new("10.0.0.77".parse().unwrap(), 1000 + port);
+        stack.tcp_connect(now, to, None, TcpOptions::default(), Owner(9)).unwrap();
+    }
+    net.settle();
+    let stack = &mut net.hosts[0].stack;
+    let mut now = now;
+    while stack.counters().arp_failures == 0 {
+        now = Instant(now.0 + SECOND / 1000);
+        stack.on_timers(now);
+        let mut header = [0; outboard_stack::HEADER_MAX];
+        while stack.counters().arp_failures == 0
+            && stack.poll_transmit(now, net::INTERFACE, &mut header).is_some()
+        {}
+    }
+    let mut header = [0; outboard_stack::HEADER_MAX];
+    assert_eq!(stack.poll_transmit(now, net::INTERFACE, &mut header), None);
+    assert_eq!(stack.poll_transmit(now, InterfaceIndex::LOOPBACK, &mut header), None);
+    assert_eq!(stack.next_deadline(), Some(now), "eight are left");
+    assert_eq!(stack.poll_transmit(now, net::INTERFACE, &mut header), None);
+    assert!(stack.next_deadline() > Some(now));
+}

@@ -98,7 +98,7 @@ impl Stack {
         header: &mut [u8; HEADER_MAX],
     ) -> Option<Transmit> {
         self.wake_waiting();
-        self.cut_short_at = None;
+        self.cut_short.retain(|(of, _)| *of != interface);
         let mut nowhere = 0;
         while let Some(frame) = self.outbox(interface)?.pop_front() {
             let written = match frame {
@@ -112,7 +112,7 @@ impl Stack {
         }
         loop {
             if nowhere == NOWHERE_PER_CALL {
-                self.cut_short_at = Some(now);
+                self.cut_short.push((interface, now));
                 return None;
             }
             let ready = self.tcp.next_ready(interface)?;
