@@ -15,7 +15,7 @@ use super::receive::looped;
 use super::{ArpOut, HEADER_MAX, IpOut, Outgoing, PacketOut, Stack};
 use crate::api::*;
 use crate::ip_options::Options;
-use crate::neighbor::Resolution;
+use crate::neighbor::{Resolution, Wish};
 use crate::route::{LOOPBACK_MTU, Route};
 use crate::tcp::{PathMtu, SegmentTx};
 
@@ -124,7 +124,8 @@ impl Stack {
                 nowhere += 1;
                 continue;
             };
-            match self.link_address(now, route.interface, route.next_hop) {
+            let wish = if ready.is_strangers { Wish::Strangers } else { Wish::Ours };
+            match self.link_address(now, route.interface, route.next_hop, wish) {
                 Resolution::Known(mac) => {
                     let path = self.path_mtus.towards(now, ready.remote, route.mtu);
                     let Route { metrics, mtu: link, .. } = route;
@@ -157,6 +158,7 @@ impl Stack {
         now: Instant,
         interface: InterfaceIndex,
         next_hop: IpAddr,
+        wish: Wish,
     ) -> Resolution {
         if interface == InterfaceIndex::LOOPBACK {
             return Resolution::Known(MacAddr::ZERO);
@@ -170,7 +172,7 @@ impl Stack {
             }
             _ => {}
         }
-        let resolution = self.neighbors.resolve(now, interface, next_hop);
+        let resolution = self.neighbors.resolve(now, interface, next_hop, wish);
         if let Resolution::Ask(slot, again) = resolution {
             self.counters.neighbor_evictions = self.neighbors.evictions();
             self.wheel.set(slot.saturating_add(self.reassembly_count), again);
@@ -221,7 +223,8 @@ impl Stack {
         packet: &PacketOut,
         header: &mut [u8; HEADER_MAX],
     ) -> Option<Transmit> {
-        let mac = match self.link_address(now, packet.interface, packet.next_hop) {
+        let wish = if packet.socket.is_some() { Wish::Ours } else { Wish::Strangers };
+        let mac = match self.link_address(now, packet.interface, packet.next_hop, wish) {
             Resolution::Known(mac) => mac,
             Resolution::Wait | Resolution::Full | Resolution::Ask(..) => {
                 self.park(*packet);
@@ -371,7 +374,7 @@ impl Stack {
         let resolution = match to_all {
             true if send.comes_back => Resolution::Known(looped(plan.link)),
             true if !is_group => Resolution::Known(MacAddr::BROADCAST),
-            _ => self.link_address(now, route.interface, route.next_hop),
+            _ => self.link_address(now, route.interface, route.next_hop, Wish::Ours),
         };
         let mac = match resolution {
             Resolution::Known(_) if self.waiting.has(route.interface, route.next_hop) => {

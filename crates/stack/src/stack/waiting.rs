@@ -20,7 +20,7 @@ use crate::arena::blocks_of;
 use crate::drops::DropReason;
 use crate::flow::{FlowTable, KeyedHash};
 use crate::ip_options::Options;
-use crate::neighbor::Resolution;
+use crate::neighbor::{Resolution, Wish};
 
 /// Most of a datagram's payload that comes back with the report that it did not reach its next hop: as
 /// the kernel's ICMP messages to itself quote it, which have 576 bytes over IPv4 and 1280 over IPv6.
@@ -204,7 +204,7 @@ impl Stack {
         let (tos, ttl, fragment) = (plan.tos, plan.ttl, None);
         let identification = if may_cut { self.identifications(src, dst, 1) } else { 0 };
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
-        let resolution = self.link_address(now, route.interface, route.next_hop);
+        let resolution = self.link_address(now, route.interface, route.next_hop, Wish::Ours);
         let waits = matches!(resolution, Resolution::Wait | Resolution::Full | Resolution::Ask(..));
         let options = Options::default();
         self.counters.udp_sent = self.counters.udp_sent.wrapping_add(1);
