@@ -625,6 +625,27 @@ fn a_connection_waits_for_its_turn_when_strangers_fill_the_neighbour_table() {
     assert!(asked <= 3 * 2 * (seconds + 1), "{asked} questions in {seconds} s");
 }
 
+/// It went to every socket that could have heard it: clusters give several hosts one link address.
+#[test]
+fn what_goes_to_one_address_in_a_frame_to_many_has_one_receiver() {
+    for to in [MacAddr::BROADCAST, MacAddr([1, 0, 0x5e, 0, 0, 1])] {
+        let mut net = Net::new(1);
+        let own = bind(&mut net, 0, 2000);
+        let any = "0.0.0.0:2000".parse::<std::net::SocketAddr>().unwrap();
+        net.hosts[0].stack.udp_bind(any, Owner(8)).unwrap();
+        let mut frame = udp_to(&net, 0, 2000, b"to one");
+        frame[..6].copy_from_slice(&to.0);
+        receive(&mut net, 0, &frame, RxFrameMeta::default());
+        let heard: Vec<SocketId> = net.hosts[0].store.datagrams.iter().map(|of| of.0).collect();
+        assert_eq!(heard, [own]);
+        // And nobody is told that a port is closed.
+        let mut frame = udp_to(&net, 0, 2001, b"to none");
+        frame[..6].copy_from_slice(&to.0);
+        expect_drop(&mut net, &frame, DropReason::UdpNoSocket);
+        assert_eq!(net.hosts[0].stack.counters().unreachables, 0);
+    }
+}
+
 /// The look at the next interface made it forget that the one before was not looked through.
 #[test]
 fn a_look_for_frames_that_was_cut_short_is_repeated_at_once() {
