@@ -134,3 +134,29 @@ fn what_was_sent_right_before_the_close_arrives() {
     assert_eq!(got, sent);
     assert_eq!(net.a.counters.datagrams_tx_failed.read(), 0);
 }
+
+/// Datagrams that a program did not read took all of its buffers, and its connections stood.
+#[test]
+fn unread_datagrams_leave_connections_their_buffers() {
+    let limits = Limits { buffers: 128, ..small() };
+    let mut net = Net::new(limits);
+    let roomy = small();
+    let (a, b) = (net.a.attach(&roomy), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    let (near, far) = net.connected(&a, &b, listener, 80);
+    let sender = net.bind_udp(false, &a, 1000);
+    for port in 2000..2004 {
+        net.bind_udp(true, &b, port);
+        for number in 0..60 {
+            a.send_to(sender, at(B, port), &pattern(number, 1900));
+            net.pass(1_000_000);
+        }
+    }
+    assert!(net.b.counters.buffers_exhausted.read() > 100);
+    let exhausted = net.b.counters.buffers_exhausted.read();
+    let sent = pattern(7, 60_000);
+    assert_eq!(a.write(near, &sent), sent.len());
+    net.pass(100_000_000);
+    assert_eq!(b.read(far, sent.len()), sent);
+    assert_eq!(net.b.counters.buffers_exhausted.read(), exhausted);
+}
