@@ -36,13 +36,7 @@ impl Worker {
                     session.take_descriptors(index, true, &self.counters);
                 }
             }
-            Some(Role::Datagram(_)) => {
-                self.send_datagrams(place, index, &mut Activity::default());
-                self.forget_waiting_datagram(place, index);
-                if let Some(session) = self.sessions.at(place) {
-                    session.drop_unsent_datagrams(index, &self.counters);
-                }
-            }
+            Some(Role::Datagram(_)) => self.send_last_datagrams(place, index),
             _ => {}
         }
         let Some(endpoint) = self.endpoint(place, index) else { return };

@@ -183,7 +183,10 @@ impl Session {
                 // Whenever another buffer is wanted, so that a socket holds what is unread and
                 // not every buffer that its queue could name.
                 let wants_buffer = datagram.fill as usize + total > geometry.buffer_bytes as usize;
-                if wants_buffer || is_full(datagram, view.received()) || self.pool.free() < parts {
+                if wants_buffer
+                    || is_full(datagram, view.received())
+                    || self.pool.free_for_datagrams() < parts
+                {
                     self.learn_datagrams_consumed(index);
                 }
             }
@@ -195,7 +198,7 @@ impl Session {
             counters.datagrams_rx_full.increment();
             return false;
         }
-        if self.pool.free() < parts {
+        if self.pool.free_for_datagrams() < parts {
             counters.buffers_exhausted.increment();
             return false;
         }
@@ -213,7 +216,7 @@ impl Session {
         while left > 0 {
             let wanted = left.min(geometry.buffer_bytes);
             if datagram.buffers.is_empty() || datagram.fill + wanted > geometry.buffer_bytes {
-                let Some(buffer) = self.pool.take_for_receive() else { return false };
+                let Some(buffer) = self.pool.take_for_datagrams() else { return false };
                 datagram.buffers.push_back((endpoint.view.received(), buffer));
                 datagram.fill = 0;
             }
@@ -266,7 +269,7 @@ impl Session {
                 break;
             }
             datagram.buffers.pop_front();
-            self.pool.give_received(buffer);
+            self.pool.give_datagrams(buffer);
         }
     }
 
@@ -399,8 +402,9 @@ impl Session {
     /// Gives everything of a datagram endpoint back.
     pub fn release_datagrams(&mut self, datagram: &mut Datagram) {
         for (_, buffer) in datagram.buffers.drain(..) {
-            self.pool.give_received(buffer);
+            self.pool.give_datagrams(buffer);
         }
+        self.pool.remove_datagram_socket();
         for (_, buffer) in datagram.held.drain(..) {
             self.pool.drop_span(buffer);
         }

@@ -13,7 +13,7 @@ pub fn of_request(error: RequestError) -> Errno {
         RequestError::LimitReached => Errno::NOBUFS,
         RequestError::State => Errno::INVAL,
         RequestError::TooLong => Errno::MSGSIZE,
-        RequestError::WaitNeighbor => Errno::AGAIN,
+        RequestError::WaitNeighbor | RequestError::Behind => Errno::AGAIN,
         RequestError::HostUnreachable => Errno::HOSTUNREACH,
         RequestError::Unknown => Errno::NOENT,
     }

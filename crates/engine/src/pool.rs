@@ -3,6 +3,9 @@
 //!
 //! `free + granted + closing + receiving == total` at all times ([`Pool::census`]).
 
+/// Most bytes that a datagram and what is told of it take: its header of ours counts as well.
+const DATAGRAM_BYTES_MAX: u32 = 66 << 10;
+
 /// Why a buffer could not be used as the client asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotGranted;
@@ -51,12 +54,21 @@ pub struct Pool {
     reserve: usize,
     /// Buffers that hold received bytes.
     receiving: usize,
+    /// Those of them that hold datagrams, and most that may: a peer that sends them waits for no window,
+    /// and must not take what streams have been promised.
+    datagrams: usize,
+    datagrams_most: usize,
+    /// Sockets that receive datagrams.
+    datagram_sockets: usize,
     buffer_bytes: u32,
 }
 
 impl Pool {
     /// A pool of `count` free buffers of `buffer_bytes`, a quarter reserved for receiving.
+    /// Datagrams that wait to be read have a quarter, too, but room for the longest one if that is not
+    /// more than half.
     pub fn new(count: u32, buffer_bytes: u32) -> Self {
+        let longest = DATAGRAM_BYTES_MAX.div_ceil(buffer_bytes.max(1)).min(count / 2);
         Self {
             buffers: vec![
                 Buffer { holder: Holder::Free, lane: 0, spans: 0, carved: 0 };
@@ -65,6 +77,9 @@ impl Pool {
             free: (0..count).rev().collect(),
             reserve: count as usize / 4,
             receiving: 0,
+            datagrams: 0,
+            datagrams_most: (count / 4).max(longest) as usize,
+            datagram_sockets: 0,
             buffer_bytes,
         }
     }
@@ -100,6 +115,37 @@ impl Pool {
         Some(index)
     }
 
+    /// How many buffers are left to datagrams.
+    pub fn free_for_datagrams(&self) -> usize {
+        self.free.len().min(self.datagrams_most.saturating_sub(self.datagrams))
+    }
+
+    /// A buffer for received datagrams, to be given back by [`Pool::give_datagrams`].
+    pub fn take_for_datagrams(&mut self) -> Option<u32> {
+        if self.free_for_datagrams() == 0 {
+            return None;
+        }
+        let buffer = self.take_for_receive()?;
+        self.datagrams += 1;
+        Some(buffer)
+    }
+
+    /// Gives a buffer of datagrams back.
+    pub fn give_datagrams(&mut self, index: u32) {
+        self.give_received(index);
+        self.datagrams -= 1;
+    }
+
+    /// A socket that receives datagrams is there.
+    pub fn add_datagram_socket(&mut self) {
+        self.datagram_sockets += 1;
+    }
+
+    /// A socket that receives datagrams is gone.
+    pub fn remove_datagram_socket(&mut self) {
+        self.datagram_sockets -= 1;
+    }
+
     /// Gives a receiving buffer back.
     pub fn give_received(&mut self, index: u32) {
         if let Some(buffer) = self.buffers.get_mut(index as usize) {
@@ -110,9 +156,12 @@ impl Pool {
         }
     }
 
-    /// Bytes that received data has or could have: what is free and what it holds.
+    /// Bytes that received streams have or could have: what is free and what they hold, but for what is
+    /// kept for datagrams.
     pub fn receivable_bytes(&self) -> u64 {
-        (self.free.len() + self.receiving) as u64 * u64::from(self.buffer_bytes)
+        let kept = if self.datagram_sockets > 0 { self.datagrams_most } else { self.datagrams };
+        let all = self.free.len() + self.receiving;
+        all.saturating_sub(kept) as u64 * u64::from(self.buffer_bytes)
     }
 
     /// A span of buffer `index` is handed to the engine by a client working on `lane`. `extent`
@@ -243,5 +292,22 @@ mod tests {
         assert_eq!(pool.free(), 7);
         let census = pool.census();
         assert_eq!(census.free + census.granted + census.closing + census.receiving, 8);
+    }
+
+    /// Unread datagrams took every buffer, and then streams had none for what their windows allowed.
+    #[test]
+    fn datagrams_take_a_part_of_the_buffers_that_streams_were_not_promised() {
+        let mut pool = Pool::new(400, 1024);
+        assert_eq!(pool.receivable_bytes(), 400 << 10);
+        pool.add_datagram_socket();
+        assert_eq!(pool.receivable_bytes(), 300 << 10);
+        let taken: Vec<u32> = std::iter::from_fn(|| pool.take_for_datagrams()).collect();
+        assert_eq!((taken.len(), pool.free_for_datagrams()), (100, 0));
+        assert_eq!((pool.receivable_bytes(), pool.free()), (300 << 10, 300));
+        taken.iter().for_each(|buffer| pool.give_datagrams(*buffer));
+        pool.remove_datagram_socket();
+        assert_eq!(pool.receivable_bytes(), 400 << 10);
+        // The longest one finds room in a small pool, too.
+        assert_eq!(Pool::new(160, 1024).free_for_datagrams(), 66);
     }
 }

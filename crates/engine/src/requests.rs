@@ -664,6 +664,9 @@ impl Worker {
                     return Err(not_claimed(local.address, &error));
                 }
                 self.set_role(place, index, Role::Datagram(Box::new(Datagram::new(id))));
+                if let Some(session) = self.sessions.at(place) {
+                    session.pool.add_datagram_socket();
+                }
                 self.note_shown(place, index, shown.cookie);
                 Ok(index)
             }

@@ -62,7 +62,8 @@ impl Worker {
     /// not sleep.
     pub fn prepare_sleep(&mut self) -> bool {
         let polled_only = self.ports.iter().any(|attached| attached.port.wait_fd().is_none());
-        if polled_only || !self.waiting_datagrams_can_sleep() {
+        // A datagram that waits for a neighbour comes on with the answer or a timer.
+        if polled_only || self.datagrams_poll {
             return false;
         }
         let retries = |of: &Attached| of.port.next_deadline().is_some();
@@ -112,12 +113,6 @@ impl Worker {
             }
         }
         true
-    }
-
-    /// A datagram that waits for a neighbour comes on with the answer; one that waits for a
-    /// port is retried by polling.
-    fn waiting_datagrams_can_sleep(&self) -> bool {
-        self.waiting_datagrams.is_empty()
     }
 
     /// Polled lanes need no pipe from now on.

@@ -329,8 +329,10 @@ fn deliver(
 pub enum Datagrams {
     /// None is left.
     Done,
-    /// The next one waits for its port or neighbour.
-    Wait,
+    /// The next one waits for its port.
+    WaitPort,
+    /// The next one waits for its neighbour, as its sender asked when it is sent.
+    WaitNeighbor,
     /// More are left than the limit allows in one turn.
     More,
 }
@@ -339,7 +341,8 @@ pub enum Datagrams {
 const DATAGRAM_BATCH: usize = 64;
 
 /// Sends the datagrams that wait at an endpoint, at most [`DATAGRAM_BATCH`] and as many as are
-/// `left` for all.
+/// `left` for all. Those whose next hop is not known go to the stack, which has a queue for each; when
+/// the socket `closes`, so do those that find their port full.
 #[allow(clippy::too_many_arguments)]
 pub fn send_datagrams(
     ports: &mut [Attached],
@@ -349,6 +352,7 @@ pub fn send_datagrams(
     counters: &Counters,
     now: stack::api::Instant,
     (place, index): (u32, u32),
+    closes: bool,
     left: &mut usize,
 ) -> Datagrams {
     let mut header = [0u8; HEADER_MAX];
@@ -388,7 +392,17 @@ pub fn send_datagrams(
         };
         let mut frame = match stack.udp_transmit(now, id, &send, &mut header, sum) {
             Ok(frame) => frame,
-            Err(RequestError::WaitNeighbor) => return Datagrams::Wait,
+            Err(RequestError::Behind) if !closes => return Datagrams::WaitPort,
+            Err(RequestError::WaitNeighbor) if !closes && tells(&told) => {
+                return Datagrams::WaitNeighbor;
+            }
+            Err(
+                RequestError::WaitNeighbor | RequestError::Behind | RequestError::HostUnreachable,
+            ) => {
+                keep(stack, scratch, counters, now, id, &send, &region);
+                finish(sessions, place, index);
+                continue;
+            }
             Err(error) => {
                 counters.datagrams_tx_failed.increment();
                 if error == RequestError::TooLong {
@@ -398,8 +412,8 @@ pub fn send_datagrams(
                 continue;
             }
         };
-        let mut is_asked = offset == 0
-            && datagram.flags.intersects(DatagramFlags::TELL_SCHEDULED | DatagramFlags::TELL_SENT);
+        let mut is_asked = offset == 0 && tells(&told);
+        let mut is_kept = false;
         let comes_back = frame.comes_back && offset == 0;
         let stays_here = datagram.flags.contains(DatagramFlags::STAYS_HERE);
         loop {
@@ -440,7 +454,12 @@ pub fn send_datagrams(
                     // lose any.
                     Err(TxError::Full) if frame.offset == offset => {
                         counters.tx_held.increment();
-                        return Datagrams::Wait;
+                        if !closes {
+                            return Datagrams::WaitPort;
+                        }
+                        keep(stack, scratch, counters, now, id, &send, &region);
+                        is_kept = true;
+                        break;
                     }
                     Err(_) => {
                         is_asked = false;
@@ -452,6 +471,10 @@ pub fn send_datagrams(
                 Some(next) => frame = next,
                 None => break,
             }
+        }
+        if is_kept {
+            finish(sessions, place, index);
+            continue;
         }
         counters.datagrams_tx.increment();
         let next = frame.next;
@@ -474,6 +497,37 @@ pub fn send_datagrams(
         }
     }
     Datagrams::More
+}
+
+/// Whether the sender of a datagram asked when it is sent.
+fn tells(told: &Told) -> bool {
+    told.header.flags.intersects(DatagramFlags::TELL_SCHEDULED | DatagramFlags::TELL_SENT)
+}
+
+/// Gives what is left of a datagram, whose bytes lie at the places of `scratch`, to the stack.
+fn keep(
+    stack: &mut Stack,
+    scratch: &mut Scratch,
+    counters: &Counters,
+    now: stack::api::Instant,
+    id: SocketId,
+    send: &UdpSend,
+    region: &Region,
+) {
+    let Scratch { bounce, datagram: whole, .. } = scratch;
+    bounce.clear();
+    append(region, whole, bounce);
+    let mut rest = *send;
+    loop {
+        match stack.udp_keep(now, id, &rest, bounce) {
+            Ok(next) => {
+                counters.datagrams_tx.increment();
+                let Some(next) = next else { return };
+                rest.offset = next;
+            }
+            Err(_) => return counters.datagrams_tx_failed.increment(),
+        }
+    }
 }
 
 /// Tells the program of endpoint `index` at `place` that its datagram was sent: what was `written` of

@@ -90,6 +90,8 @@ pub struct Worker {
     pub(crate) answers: Vec<Answer>,
     /// Datagram sockets whose next datagram waits for a port or a neighbour.
     pub(crate) waiting_datagrams: VecDeque<(u32, u32)>,
+    /// Some of them wait for a port, which nothing but another try finds free.
+    pub(crate) datagrams_poll: bool,
     /// Datagrams that may still be tried in this turn.
     pub(crate) datagrams_left: usize,
     /// Endpoints whose wanted offset was set anew: looked at once more behind the fence.
@@ -159,6 +161,7 @@ impl Worker {
             shown: BTreeMap::new(),
             answers: Vec::new(),
             waiting_datagrams: VecDeque::new(),
+            datagrams_poll: false,
             datagrams_left: DATAGRAMS_PER_TURN,
             recheck: Vec::new(),
             dying: VecDeque::new(),
@@ -458,9 +461,11 @@ impl Worker {
                 activity.served += 1;
             }
         }
+        self.datagrams_poll = false;
         // Each once, as those that must go on waiting come back at the end.
         for _ in 0..self.waiting_datagrams.len() {
             if self.datagrams_left == 0 {
+                self.datagrams_poll = true;
                 activity.more = true;
                 break;
             }
@@ -473,6 +478,47 @@ impl Worker {
     }
 
     pub(crate) fn send_datagrams(&mut self, place: u32, index: u32, activity: &mut Activity) {
+        let mut left = self.datagrams_left;
+        let outcome = self.try_datagrams(place, index, false, &mut left);
+        self.datagrams_left = left;
+        match outcome {
+            transmit::Datagrams::Done => {}
+            transmit::Datagrams::WaitNeighbor => self.wait_datagram(place, index),
+            transmit::Datagrams::WaitPort => {
+                self.datagrams_poll = true;
+                self.wait_datagram(place, index);
+            }
+            transmit::Datagrams::More => {
+                self.datagrams_poll = true;
+                self.wait_datagram(place, index);
+                activity.more = true;
+            }
+        }
+    }
+
+    /// Sends what a socket that is about to close has left; the stack takes what must wait.
+    pub(crate) fn send_last_datagrams(&mut self, place: u32, index: u32) {
+        // Bounded, as a client may go on pushing meanwhile.
+        let mut left = self
+            .sessions
+            .peek(place)
+            .map_or(0, |session| session.region.geometry().send_slots as usize);
+        while self.try_datagrams(place, index, true, &mut left) == transmit::Datagrams::More
+            && left > 0
+        {}
+        self.forget_waiting_datagram(place, index);
+        if let Some(session) = self.sessions.at(place) {
+            session.drop_unsent_datagrams(index, &self.counters);
+        }
+    }
+
+    fn try_datagrams(
+        &mut self,
+        place: u32,
+        index: u32,
+        closes: bool,
+        left: &mut usize,
+    ) -> transmit::Datagrams {
         let outcome = transmit::send_datagrams(
             &mut self.ports,
             &mut self.stack,
@@ -481,21 +527,15 @@ impl Worker {
             &self.counters,
             self.now,
             (place, index),
-            &mut self.datagrams_left,
+            closes,
+            left,
         );
         if let Some(session) = self.sessions.at(place)
             && session.publish_sent_datagrams(index)
         {
             self.sessions.note_news(place, index);
         }
-        match outcome {
-            transmit::Datagrams::Done => {}
-            transmit::Datagrams::Wait => self.wait_datagram(place, index),
-            transmit::Datagrams::More => {
-                self.wait_datagram(place, index);
-                activity.more = true;
-            }
-        }
+        outcome
     }
 
     fn datagram(&mut self, place: u32, index: u32) -> Option<&mut Datagram> {
@@ -513,7 +553,7 @@ impl Worker {
     }
 
     /// A datagram socket is about to close.
-    pub(crate) fn forget_waiting_datagram(&mut self, place: u32, index: u32) {
+    fn forget_waiting_datagram(&mut self, place: u32, index: u32) {
         if self.datagram(place, index).is_some_and(|datagram| datagram.waits) {
             self.waiting_datagrams.retain(|waiting| *waiting != (place, index));
         }
@@ -555,6 +595,7 @@ impl Worker {
         );
         activity.sent += looped;
         activity.more |= looped == limit;
+        self.counters.datagrams_tx_failed.add(self.stack.tell_unreached(&mut self.sessions));
     }
 
     /// Wakes clients that sleep and have been told something.

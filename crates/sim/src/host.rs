@@ -87,7 +87,7 @@ impl Host {
             reassembly_bytes: 64 << 10,
             path_mtus: 8,
             fast_open_servers: 4,
-            own_bytes: 128 * 1024,
+            own_bytes: 512 * 1024,
             groups: 16,
         };
         let offloads = Offloads {

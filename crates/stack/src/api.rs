@@ -788,9 +788,10 @@ pub enum RequestError {
     State,
     /// A datagram too long for IP (EMSGSIZE).
     TooLong,
-    /// The next hop's link address is being asked for; try again after the interface's
-    /// neighbour event.
+    /// The next hop's link address is being asked for.
     WaitNeighbor,
+    /// Others that waited for the next hop are to go first: try again when they have.
+    Behind,
     /// The next hop does not answer (EHOSTUNREACH).
     HostUnreachable,
     /// What is to be taken back was never set (ENOENT).

@@ -1,9 +1,15 @@
-//! Bytes that the stack itself has to send (ICMP), in fixed blocks taken once.
+//! Bytes that the stack itself has to send (ICMP, and datagrams that wait for their next hop), in fixed
+//! blocks taken once.
 
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a block: a packet of an ordinary link.
 const BLOCK: usize = 2048;
+
+/// How many blocks so many bytes take.
+pub fn blocks_of(len: u32) -> u32 {
+    len.div_ceil(BLOCK as u32).max(1)
+}
 
 /// A bounded store of packets' payload; every packet starts at a block of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -83,6 +83,10 @@ drop_reasons! {
     IcmpInvalid => "icmp_invalid",
     /// An answer (echo reply, port unreachable) for which there was no room or no allowance.
     ReplyLimit => "reply_limit",
+    /// A packet of ours that waited for its next hop, as many do, and gave way to another one.
+    NeighborQueueFull => "neighbor_queue_full",
+    /// A packet of ours whose next hop does not answer.
+    NeighborFailed => "neighbor_failed",
     /// IGMP that does not parse, or does not go where it says.
     IgmpMalformed => "igmp_malformed",
     /// The IGMP checksum is wrong.

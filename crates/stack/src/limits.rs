@@ -32,7 +32,8 @@ pub struct Limits {
     pub path_mtus: u32,
     /// Servers whose Fast Open cookies are remembered (counter `tcp_fast_open_evictions`).
     pub fast_open_servers: u32,
-    /// Bytes of answers (ICMP) that wait to be transmitted.
+    /// Bytes of answers (ICMP) that wait to be transmitted, and of datagrams that wait for their next
+    /// hop: those of one have a quarter of it at most, all together half.
     pub own_bytes: u32,
     /// Multicast groups that are listened to, each interface's by itself (counter
     /// `groups_limited`).
@@ -54,7 +55,7 @@ impl Default for Limits {
             reassembly_bytes: 4 << 20,
             path_mtus: 4096,
             fast_open_servers: 1024,
-            own_bytes: 256 * 1024,
+            own_bytes: 1 << 20,
             groups: 1024,
         }
     }

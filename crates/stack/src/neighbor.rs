@@ -9,10 +9,11 @@
 //!
 //! An entry is made only when we ask, or when somebody asks for us; it is changed by any ARP that
 //! speaks for its address. Questions go out once a second and three times, then the address counts
-//! as unreachable for a second. An entry being asked for is never pushed out, so that a full table
-//! asks no more often, and those who find no room wait until one of its answers has come or
-//! failed. An entry in use is confirmed every minute by asking its owner; one
-//! not in use is forgotten then.
+//! as unreachable for a second. An entry being asked for by a program is never pushed out, so that a
+//! full table asks no more often, and those who find no room wait until one of its answers has come or
+//! failed. What answers to strangers ask for pushes out nothing that is in use, and gives way to what
+//! programs ask for (RFC 6583). An entry in use is confirmed every minute by asking its owner; one not
+//! in use is forgotten then.
 //!
 //! Of IPv6, an entry is confirmed after 30 seconds (RFC 4861: REACHABLE), and questions are a second
 //! apart, unless a router says otherwise. One that nobody vouched for (STALE) is confirmed five seconds
@@ -73,7 +74,17 @@ pub struct Neighbors {
 struct Neighbor {
     key: Key,
     state: State,
+    /// Of one that is being asked for: by a program, not for the sake of a stranger alone.
     is_used: bool,
+}
+
+/// Who wants to send to a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// A program of ours.
+    Ours,
+    /// It is an answer to somebody of whom nothing is known, who may not exist.
+    Strangers,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,7 +182,14 @@ impl Neighbors {
     }
 
     /// Looks an address up in order to send to it.
-    pub fn resolve(&mut self, now: Instant, interface: InterfaceIndex, to: IpAddr) -> Resolution {
+    pub fn resolve(
+        &mut self,
+        now: Instant,
+        interface: InterfaceIndex,
+        to: IpAddr,
+        wish: Wish,
+    ) -> Resolution {
+        let is_ours = wish == Wish::Ours;
         let key = (interface, to);
         let is_last = |n: &&Neighbor| n.key == key;
         let last = self.slots.get(self.last as usize).and_then(Option::as_ref).filter(is_last);
@@ -181,26 +199,15 @@ impl Neighbors {
             let Some(entry) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else {
                 return Resolution::Failed;
             };
-            entry.is_used = true;
+            // Who is known exists, whoever wants to answer.
+            entry.is_used |= is_ours || !matches!(entry.state, State::Asking(_) | State::Failed);
             return match entry.state {
                 State::Known(mac) | State::Confirming(mac, _) => Resolution::Known(mac),
-                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
-                //# the sender MUST, for each neighbor, retain a small queue of packets waiting for
-                //# address resolution to complete.
-                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
-                //# The queue MUST hold at least one packet, and MAY contain more.
-                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
-                //# However, the number of queued packets per neighbor SHOULD be limited to some
-                //# small value.
-                //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.2
-                //# The link layer SHOULD save (rather than discard) at least one (the latest)
-                //# packet of each set of packets destined to the same unresolved IP address, and
-                //# transmit the saved packet when the address has been resolved.
                 State::Asking(_) => Resolution::Wait,
                 State::Failed => Resolution::Failed,
             };
         }
-        match self.insert(key, State::Asking(1), true) {
+        match self.insert(key, State::Asking(1), is_ours) {
             //= https://www.rfc-editor.org/rfc/rfc1122#section-2.4
             //# The link layer MUST NOT report a Destination Unreachable error to IP solely because
             //# there is no ARP cache entry for a destination.
@@ -418,6 +425,10 @@ impl Neighbors {
             self.hand = (self.hand + 1) % count;
             let Some(entry) = self.slots[self.hand].as_mut() else { continue };
             if matches!(entry.state, State::Asking(_)) {
+                if must && !entry.is_used {
+                    victim = Some(self.hand);
+                    break;
+                }
                 continue;
             }
             if !entry.is_used || entry.state == State::Failed {
@@ -430,6 +441,11 @@ impl Neighbors {
             }
         }
         if let Some(slot) = victim {
+            let of = self.slots[slot].as_ref();
+            if of.is_some_and(|entry| matches!(entry.state, State::Asking(_))) {
+                // Those who wait for it find no room now.
+                self.generation = self.generation.wrapping_add(1);
+            }
             self.evictions = self.evictions.wrapping_add(1);
             self.remove(slot as u32);
         }
@@ -487,16 +503,16 @@ mod tests {
     #[test]
     fn three_questions_go_out_a_second_apart_before_it_fails() {
         let mut n = table(4);
-        assert_eq!(n.resolve(at(0), IF, A), Resolution::Ask(0, at(1)));
-        assert_eq!(n.resolve(at(0), IF, A), Resolution::Wait);
+        assert_eq!(n.resolve(at(0), IF, A, Wish::Ours), Resolution::Ask(0, at(1)));
+        assert_eq!(n.resolve(at(0), IF, A, Wish::Ours), Resolution::Wait);
         assert_eq!(n.on_timer(at(1), 0), Due::Ask(IF, A, None, at(2)));
         assert_eq!(n.on_timer(at(2), 0), Due::Ask(IF, A, None, at(3)));
         assert_eq!(n.generation(), 0);
         assert_eq!(n.on_timer(at(3), 0), Due::Failed(IF, A, at(4)));
         assert_eq!(n.generation(), 1);
-        assert_eq!(n.resolve(at(3), IF, A), Resolution::Failed);
+        assert_eq!(n.resolve(at(3), IF, A, Wish::Ours), Resolution::Failed);
         assert_eq!(n.on_timer(at(4), 0), Due::Gone);
-        assert_eq!(n.resolve(at(4), IF, A), Resolution::Ask(0, at(5)));
+        assert_eq!(n.resolve(at(4), IF, A, Wish::Ours), Resolution::Ask(0, at(5)));
     }
 
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
@@ -510,11 +526,11 @@ mod tests {
     #[test]
     fn an_entry_in_use_is_confirmed_with_its_owner() {
         let mut n = table(4);
-        n.resolve(at(0), IF, A);
+        n.resolve(at(0), IF, A, Wish::Ours);
         assert_eq!(n.learn(at(0), IF, A, MAC, false), Some((0, at(60))));
-        assert_eq!(n.resolve(at(1), IF, A), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(1), IF, A, Wish::Ours), Resolution::Known(MAC));
         assert_eq!(n.on_timer(at(60), 0), Due::Ask(IF, A, Some(MAC), at(61)));
-        assert_eq!(n.resolve(at(60), IF, A), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(60), IF, A, Wish::Ours), Resolution::Known(MAC));
         assert_eq!(n.learn(at(60), IF, A, MAC, false), Some((0, at(120))));
     }
 
@@ -535,31 +551,58 @@ mod tests {
     fn an_address_that_is_being_asked_for_is_not_pushed_out() {
         let mut n = table(2);
         let other = |i: u32| IpAddr::V4((0x0a00_0100 + i).into());
-        n.resolve(at(0), IF, A);
-        n.resolve(at(0), IF, other(0));
+        n.resolve(at(0), IF, A, Wish::Ours);
+        n.resolve(at(0), IF, other(0), Wish::Ours);
         for i in 1..1000 {
-            assert_eq!(n.resolve(at(0), IF, other(i)), Resolution::Full);
+            assert_eq!(n.resolve(at(0), IF, other(i), Wish::Ours), Resolution::Full);
         }
         assert_eq!(n.evictions(), 0);
         assert_eq!(n.learn(at(0), IF, A, MAC, false), Some((0, at(60))));
-        assert_eq!(n.resolve(at(0), IF, A), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(0), IF, A, Wish::Ours), Resolution::Known(MAC));
         // What is known makes room, and what failed does.
-        assert_eq!(n.resolve(at(0), IF, other(1)), Resolution::Ask(0, at(1)));
+        assert_eq!(n.resolve(at(0), IF, other(1), Wish::Ours), Resolution::Ask(0, at(1)));
         for second in 1..=3 {
             n.on_timer(at(second), 1);
         }
-        assert_eq!(n.resolve(at(3), IF, A), Resolution::Ask(1, at(4)));
+        assert_eq!(n.resolve(at(3), IF, A, Wish::Ours), Resolution::Ask(1, at(4)));
+    }
+
+    /// Answers to spoofed senders on the link pushed out the router.
+    #[test]
+    fn answers_to_strangers_push_out_nothing_in_use_and_give_way_to_programs() {
+        let other = |i: u32| IpAddr::V4((0x0a00_0100 + i).into());
+        let mut n = table(8);
+        n.resolve(at(0), IF, A, Wish::Ours);
+        n.learn(at(0), IF, A, MAC, false);
+        for i in 0..1000 {
+            let stranger = n.resolve(at(0), IF, other(i), Wish::Strangers);
+            assert_eq!(stranger == Resolution::Full, i >= 7, "{i}");
+        }
+        assert_eq!(n.resolve(at(1), IF, A, Wish::Ours), Resolution::Known(MAC));
+        // A program's wish takes the place of one of theirs, and keeps it.
+        let generation = n.generation();
+        let asks = |resolution| matches!(resolution, Resolution::Ask(..));
+        assert!(asks(n.resolve(at(1), IF, other(5000), Wish::Ours)));
+        assert_ne!(n.generation(), generation, "who waited for that one looks again");
+        for i in 1..7 {
+            assert!(asks(n.resolve(at(1), IF, other(5000 + i), Wish::Ours)), "{i}");
+        }
+        for i in 0..1000 {
+            assert_eq!(n.resolve(at(1), IF, other(i), Wish::Strangers), Resolution::Full);
+        }
+        assert_eq!(n.resolve(at(1), IF, other(5000), Wish::Ours), Resolution::Wait);
+        assert_eq!(n.resolve(at(1), IF, A, Wish::Ours), Resolution::Known(MAC));
     }
 
     #[test]
     fn a_flood_of_questions_does_not_push_out_what_is_in_use() {
         let mut n = table(8);
-        n.resolve(at(0), IF, A);
+        n.resolve(at(0), IF, A, Wish::Ours);
         n.learn(at(0), IF, A, MAC, false);
         for i in 0..1000u32 {
             n.learn(at(0), IF, IpAddr::V4((0x0a00_0100 + i).into()), MAC, true);
         }
-        assert_eq!(n.resolve(at(1), IF, A), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(1), IF, A, Wish::Ours), Resolution::Known(MAC));
         assert!(n.evictions() > 900);
     }
 
@@ -583,11 +626,11 @@ mod tests {
     fn an_advertisement_that_was_asked_for_is_believed_for_half_a_minute() {
         let mut n = table(4);
         assert_eq!(n.advertise(at(0), IF, A, Some(MAC), (true, true)), None, "nobody asked");
-        n.resolve(at(0), IF, A);
+        n.resolve(at(0), IF, A, Wish::Ours);
         assert_eq!(n.advertise(at(0), IF, A, None, (true, true)), None, "it does not say where");
         assert_eq!(n.advertise(at(0), IF, A, Some(MAC), (true, false)), believed((0, at(30))));
         assert_eq!(n.generation(), 1);
-        assert_eq!(n.resolve(at(1), IF, A), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(1), IF, A, Wish::Ours), Resolution::Known(MAC));
         assert_eq!(n.on_timer(at(30), 0), Due::Ask(IF, A, Some(MAC), at(31)));
         assert_eq!(n.advertise(at(30), IF, A, None, (true, false)), believed((0, at(60))));
     }
@@ -599,15 +642,15 @@ mod tests {
     fn an_advertisement_that_does_not_override_only_raises_doubt() {
         let mut n = table(4);
         let other = MacAddr([2, 0, 0, 0, 0, 9]);
-        n.resolve(at(0), IF, A);
+        n.resolve(at(0), IF, A, Wish::Ours);
         n.advertise(at(0), IF, A, Some(MAC), (true, true));
         let doubt = n.advertise(at(1), IF, A, Some(other), (false, false));
         let learnt = Some((0, at(6)));
         assert_eq!(doubt, Some(Advertised { learnt, is_believed: false }));
-        assert_eq!(n.resolve(at(1), IF, A), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(1), IF, A, Wish::Ours), Resolution::Known(MAC));
         assert_eq!(n.on_timer(at(6), 0), Due::Ask(IF, A, Some(MAC), at(7)));
         assert_eq!(n.advertise(at(7), IF, A, Some(other), (false, true)), believed((0, at(12))));
-        assert_eq!(n.resolve(at(7), IF, A), Resolution::Known(other));
+        assert_eq!(n.resolve(at(7), IF, A, Wish::Ours), Resolution::Known(other));
     }
 
     //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
@@ -644,7 +687,7 @@ mod tests {
         assert_eq!(n.hint(at(0), IF, A, MAC, false), None);
         assert_eq!(n.hint(at(0), IF, A, MAC, true), Some((0, at(5))));
         assert_eq!(n.hint(at(1), IF, A, MAC, true), None, "it says the same");
-        assert_eq!(n.resolve(at(2), IF, A), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(2), IF, A, Wish::Ours), Resolution::Known(MAC));
         assert_eq!(n.on_timer(at(5), 0), Due::Ask(IF, A, Some(MAC), at(6)));
         let other = MacAddr([2, 0, 0, 0, 0, 9]);
         assert_eq!(n.hint(at(6), IF, A, other, false), Some((0, at(11))));

@@ -17,6 +17,7 @@ mod receive;
 mod sending;
 mod signing;
 mod transmit;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -27,7 +28,7 @@ use wire::MacAddr;
 use wire::ipv4::Protocol;
 
 use crate::api::*;
-use crate::arena::Arena;
+use crate::arena::{Arena, blocks_of};
 use crate::autoconf::Autoconf;
 use crate::drops::{Counters, DropReason};
 use crate::flow::KeyedHash;
@@ -45,6 +46,7 @@ use crate::udp::Udp;
 
 use allowance::{Allowance, Complaints};
 pub use export::ImportError;
+use waiting::Waiting;
 
 /// Smallest MTU that IPv4 allows a link to have (RFC 791, section 3.2).
 const MTU_MIN: u16 = 68;
@@ -146,7 +148,7 @@ struct ArpOut {
     target: Ipv4Addr,
 }
 
-/// An ICMP message or a fragment of one.
+/// An ICMP message, a datagram that waited for its next hop, or a fragment of one.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct PacketOut {
     interface: InterfaceIndex,
@@ -157,6 +159,10 @@ struct PacketOut {
     /// In the arena.
     start: u32,
     len: u32,
+    /// Whose datagram it is.
+    socket: Option<SocketId>,
+    /// Among those that wait, or have waited.
+    is_counted: bool,
 }
 
 /// What the IP header of a packet of ours says, whatever its family.
@@ -189,8 +195,9 @@ pub struct Stack {
     interface_generation: u64,
     /// The neighbours' generation at which those who wait were last told.
     seen_generation: u64,
-    /// When the last look for frames ended early, as too many segments went nowhere.
-    cut_short_at: Option<Instant>,
+    /// Interfaces at which the last look for frames ended early, as too many segments went nowhere, and
+    /// when.
+    cut_short: Vec<(InterfaceIndex, Instant)>,
     reassembly: Reassembly,
     path_mtus: PathMtus,
     /// Slots: first the reassemblies, then the neighbours.
@@ -201,8 +208,9 @@ pub struct Stack {
     outboxes: Vec<VecDeque<Outgoing>>,
     /// Neighbours to be asked of the kernel that shares the interface.
     kernel_questions: VecDeque<(InterfaceIndex, IpAddr)>,
-    /// Packets that wait for a neighbour.
-    parked: VecDeque<PacketOut>,
+    waiting: Waiting,
+    /// Datagrams whose next hop does not answer, of which their sockets have not been told.
+    unreached: VecDeque<PacketOut>,
     complaints: Complaints,
     questions: Allowance,
     hash: KeyedHash,
@@ -242,7 +250,7 @@ impl Stack {
             groups: Groups::new(hash, limits.udp_sockets, limits.groups, hash.hash_one(b"groups")),
             interface_generation: 0,
             seen_generation: 0,
-            cut_short_at: None,
+            cut_short: Vec::new(),
             reassembly,
             path_mtus: PathMtus::new(hash, limits.path_mtus),
             wheel,
@@ -250,7 +258,8 @@ impl Stack {
             arena: Arena::new(limits.own_bytes),
             outboxes: vec![VecDeque::with_capacity(OUTBOX_LIMIT)],
             kernel_questions: VecDeque::with_capacity(OUTBOX_LIMIT),
-            parked: VecDeque::with_capacity(OUTBOX_LIMIT),
+            waiting: Waiting::new(hash, blocks_of(limits.own_bytes)),
+            unreached: VecDeque::new(),
             complaints: Complaints::new(hash),
             questions: Allowance::new(1000, 100),
             hash,
@@ -381,7 +390,8 @@ impl Stack {
     pub fn next_deadline(&self) -> Option<Instant> {
         let (own, tcp) = (self.wheel.next(), self.tcp.next_deadline());
         let groups = self.groups.next_deadline();
-        let others = [tcp, self.autoconf.next_deadline(), groups, self.cut_short_at];
+        let cut_short = self.cut_short.iter().map(|(_, at)| *at).min();
+        let others = [tcp, self.autoconf.next_deadline(), groups, cut_short];
         own.into_iter().chain(others.into_iter().flatten()).min()
     }
 

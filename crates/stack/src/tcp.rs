@@ -105,6 +105,9 @@ pub struct Ready {
     pub local: IpAddr,
     /// Where it wants to send to.
     pub remote: IpAddr,
+    /// It answers somebody who has not been shown to exist: without a connection, or before the handshake
+    /// is over.
+    pub is_strangers: bool,
 }
 
 /// A segment to send; its header without checksum has been written.

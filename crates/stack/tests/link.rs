@@ -58,11 +58,6 @@ fn bind(net: &mut Net, host: usize, port: u16) -> SocketId {
     net.hosts[host].stack.udp_bind(local, Owner(7)).unwrap()
 }
 
-//= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.2
-//= type=test
-//# The link layer SHOULD save (rather than discard) at least one (the latest) packet of each set of
-//# packets destined to the same unresolved IP address, and transmit the saved packet when the
-//# address has been resolved.
 //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.3
 //= type=test
 //# o MUST be able to send and receive packets using RFC-894 encapsulation;
@@ -691,4 +686,54 @@ fn a_connection_waits_for_its_turn_when_strangers_fill_the_neighbour_table() {
     // Never more questions than there are entries to ask for, once a second, and the turns.
     let asked = net.hosts[0].stack.counters().arp_requests;
     assert!(asked <= 3 * 2 * (seconds + 1), "{asked} questions in {seconds} s");
+}
+
+/// It went to every socket that could have heard it: clusters give several hosts one link address.
+#[test]
+fn what_goes_to_one_address_in_a_frame_to_many_has_one_receiver() {
+    for to in [MacAddr::BROADCAST, MacAddr([1, 0, 0x5e, 0, 0, 1])] {
+        let mut net = Net::new(1);
+        let own = bind(&mut net, 0, 2000);
+        let any = "0.0.0.0:2000".parse::<std::net::SocketAddr>().unwrap();
+        net.hosts[0].stack.udp_bind(any, Owner(8)).unwrap();
+        let mut frame = udp_to(&net, 0, 2000, b"to one");
+        frame[..6].copy_from_slice(&to.0);
+        receive(&mut net, 0, &frame, RxFrameMeta::default());
+        let heard: Vec<SocketId> = net.hosts[0].store.datagrams.iter().map(|of| of.0).collect();
+        assert_eq!(heard, [own]);
+        // And nobody is told that a port is closed.
+        let mut frame = udp_to(&net, 0, 2001, b"to none");
+        frame[..6].copy_from_slice(&to.0);
+        expect_drop(&mut net, &frame, DropReason::UdpNoSocket);
+        assert_eq!(net.hosts[0].stack.counters().unreachables, 0);
+    }
+}
+
+/// The look at the next interface made it forget that the one before was not looked through.
+#[test]
+fn a_look_for_frames_that_was_cut_short_is_repeated_at_once() {
+    let mut net = Net::new(1);
+    let now = net.now;
+    let stack = &mut net.hosts[0].stack;
+    for port in 0..40 {
+        let to = std::net::SocketAddr::new("10.0.0.77".parse().unwrap(), 1000 + port);
+        stack.tcp_connect(now, to, None, TcpOptions::default(), Owner(9)).unwrap();
+    }
+    net.settle();
+    let stack = &mut net.hosts[0].stack;
+    let mut now = now;
+    while stack.counters().arp_failures == 0 {
+        now = Instant(now.0 + SECOND / 1000);
+        stack.on_timers(now);
+        let mut header = [0; outboard_stack::HEADER_MAX];
+        while stack.counters().arp_failures == 0
+            && stack.poll_transmit(now, net::INTERFACE, &mut header).is_some()
+        {}
+    }
+    let mut header = [0; outboard_stack::HEADER_MAX];
+    assert_eq!(stack.poll_transmit(now, net::INTERFACE, &mut header), None);
+    assert_eq!(stack.poll_transmit(now, InterfaceIndex::LOOPBACK, &mut header), None);
+    assert_eq!(stack.next_deadline(), Some(now), "eight are left");
+    assert_eq!(stack.poll_transmit(now, net::INTERFACE, &mut header), None);
+    assert!(stack.next_deadline() > Some(now));
 }

@@ -14,7 +14,7 @@ use outboard_engine::{Limits, PortSetup, Worker, WorkerConfig};
 use port::pair::{PairConfig, PairLink, pair};
 use shm::client_side::{Carved, ClientEndpoint, ClientLane, Direction, Levels};
 use shm::descriptor::{
-    DATAGRAM_HEADER_BYTES, DatagramHeader, DescriptorFlags, DescriptorKind, Span,
+    DATAGRAM_HEADER_BYTES, DatagramFlags, DatagramHeader, DescriptorFlags, DescriptorKind, Span,
 };
 use shm::layout::EVENT_STOCK;
 use shm::lock::Tag;
@@ -333,6 +333,11 @@ impl Program {
 
     /// Sends a datagram to `remote`, over as many spans as it takes.
     pub fn send_to(&self, index: u32, remote: SocketAddr, bytes: &[u8]) {
+        self.send_flagged(index, remote, bytes, DatagramFlags::empty());
+    }
+
+    /// The same, with flags.
+    pub fn send_flagged(&self, index: u32, remote: SocketAddr, bytes: &[u8], flags: DatagramFlags) {
         let header = DatagramHeader {
             remote,
             local: at("0.0.0.0", 0),
@@ -340,7 +345,7 @@ impl Program {
             ttl: 0,
             interface: 0,
             gso_bytes: 0,
-            flags: Default::default(),
+            flags,
             payload_bytes: bytes.len() as u32,
         };
         let mut whole = header.encode().to_vec();

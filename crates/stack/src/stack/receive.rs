@@ -462,9 +462,8 @@ impl Stack {
             ttl: ip.ttl,
             gso_bytes: below.gso_bytes,
         };
-        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
-        //# An ICMP error message MUST NOT be sent as the result of receiving:
-        if below.is_broadcast {
+        // A frame to many may carry what goes to one host alone: that has one receiver.
+        if below.is_broadcast && !self.routes.is_own(ip.dst) {
             return self.deliver_to_all(&meta, payload, is_unsummed, sink);
         }
         let found = self.udp.find(local, remote);

@@ -15,7 +15,7 @@ use super::receive::looped;
 use super::{ArpOut, HEADER_MAX, IpOut, Outgoing, PacketOut, Stack};
 use crate::api::*;
 use crate::ip_options::Options;
-use crate::neighbor::Resolution;
+use crate::neighbor::{Resolution, Wish};
 use crate::route::{LOOPBACK_MTU, Route};
 use crate::tcp::{PathMtu, SegmentTx};
 
@@ -26,6 +26,45 @@ const UDP_PAYLOAD_MAX: [u32; 2] = [65535 - 20 - 8, 65535 - 8];
 /// Segments that go nowhere in one look for a frame: when an address of many connections goes, each
 /// has a window full of them.
 const NOWHERE_PER_CALL: usize = 32;
+
+/// A datagram as far as it is settled before its next hop is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UdpPlan {
+    pub local_port: u16,
+    pub remote_port: u16,
+    pub src: IpAddr,
+    pub dst: IpAddr,
+    pub route: Route,
+    /// The route's interface, also of the copy that comes back to us.
+    pub link: InterfaceIndex,
+    /// To a group or to everybody.
+    pub to_all: bool,
+    pub is_group: bool,
+    pub comes_back: bool,
+    pub mtu: u16,
+    /// Bytes of payload that fit the MTU.
+    pub room: u32,
+    /// Bytes of payload that are not sent yet.
+    pub left: u32,
+    /// Bytes of each, where it is several datagrams.
+    pub piece: Option<u32>,
+    /// Bytes of the first.
+    pub longest: u32,
+    pub tos: u8,
+    pub ttl: Option<u8>,
+    pub may_cut: bool,
+}
+
+/// How a packet of ours goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub route: Route,
+    pub mtu: u16,
+    /// Whose datagram it is, which has its identification.
+    pub socket: Option<SocketId>,
+    /// Its next hop is being asked for.
+    pub waits: bool,
+}
 
 /// Bytes of the IP header of a packet to this address; our packets have no options.
 fn ip_header_len(to: IpAddr) -> usize {
@@ -59,7 +98,7 @@ impl Stack {
         header: &mut [u8; HEADER_MAX],
     ) -> Option<Transmit> {
         self.wake_waiting();
-        self.cut_short_at = None;
+        self.cut_short.retain(|(of, _)| *of != interface);
         let mut nowhere = 0;
         while let Some(frame) = self.outbox(interface)?.pop_front() {
             let written = match frame {
@@ -73,7 +112,7 @@ impl Stack {
         }
         loop {
             if nowhere == NOWHERE_PER_CALL {
-                self.cut_short_at = Some(now);
+                self.cut_short.push((interface, now));
                 return None;
             }
             let ready = self.tcp.next_ready(interface)?;
@@ -85,7 +124,8 @@ impl Stack {
                 nowhere += 1;
                 continue;
             };
-            match self.link_address(now, route.interface, route.next_hop) {
+            let wish = if ready.is_strangers { Wish::Strangers } else { Wish::Ours };
+            match self.link_address(now, route.interface, route.next_hop, wish) {
                 Resolution::Known(mac) => {
                     let path = self.path_mtus.towards(now, ready.remote, route.mtu);
                     let Route { metrics, mtu: link, .. } = route;
@@ -112,28 +152,13 @@ impl Stack {
         }
     }
 
-    /// Lets those who wait for a neighbour try again when one has become known or was given up.
-    fn wake_waiting(&mut self) {
-        let generation = self.neighbors.generation();
-        if self.seen_generation == generation {
-            return;
-        }
-        self.seen_generation = generation;
-        self.tcp.unpark_all();
-        for _ in 0..self.parked.len() {
-            let Some(packet) = self.parked.pop_front() else { break };
-            if !self.push_out(packet.interface, Outgoing::Packet(packet)) {
-                self.arena.give(packet.start, packet.len);
-            }
-        }
-    }
-
     /// Where to send for `next_hop`, which is asked for if need be.
-    fn link_address(
+    pub(super) fn link_address(
         &mut self,
         now: Instant,
         interface: InterfaceIndex,
         next_hop: IpAddr,
+        wish: Wish,
     ) -> Resolution {
         if interface == InterfaceIndex::LOOPBACK {
             return Resolution::Known(MacAddr::ZERO);
@@ -147,7 +172,7 @@ impl Stack {
             }
             _ => {}
         }
-        let resolution = self.neighbors.resolve(now, interface, next_hop);
+        let resolution = self.neighbors.resolve(now, interface, next_hop, wish);
         if let Resolution::Ask(slot, again) = resolution {
             self.counters.neighbor_evictions = self.neighbors.evictions();
             self.wheel.set(slot.saturating_add(self.reassembly_count), again);
@@ -198,20 +223,19 @@ impl Stack {
         packet: &PacketOut,
         header: &mut [u8; HEADER_MAX],
     ) -> Option<Transmit> {
-        let mac = match self.link_address(now, packet.interface, packet.next_hop) {
+        let wish = if packet.socket.is_some() { Wish::Ours } else { Wish::Strangers };
+        let mac = match self.link_address(now, packet.interface, packet.next_hop, wish) {
             Resolution::Known(mac) => mac,
-            Resolution::Wait | Resolution::Full | Resolution::Ask(..)
-                if self.parked.len() < super::OUTBOX_LIMIT =>
-            {
-                self.parked.push_back(*packet);
+            Resolution::Wait | Resolution::Full | Resolution::Ask(..) => {
+                self.park(*packet);
                 return None;
             }
-            _ => {
-                self.arena.give(packet.start, packet.len);
-                self.counters.drop(crate::drops::DropReason::ReplyLimit);
+            Resolution::Failed => {
+                self.give_up_packet(*packet);
                 return None;
             }
         };
+        self.waiting.leave(packet);
         let (ip, len) = (&packet.ip, packet.len as usize);
         let options = packet.options.bytes();
         let header_bytes = self.emit_ip(packet.interface, mac, ip, options, len, header);
@@ -322,8 +346,10 @@ impl Stack {
     /// [`Sum::folded`] gives).
     /// Several datagrams at once ([`UdpSend::gso_bytes`]) are one frame where the port cuts, else
     /// a call for each.
-    /// [`RequestError::WaitNeighbor`]: its link address is being asked for; try again when
-    /// [`neighbor_generation`](Self::neighbor_generation) has changed.
+    /// [`RequestError::WaitNeighbor`], [`RequestError::HostUnreachable`]: its next hop is being asked
+    /// for, or does not answer; [`udp_keep`](Self::udp_keep) takes it and tells its socket.
+    /// [`RequestError::Behind`]: others that waited go first, with
+    /// [`poll_transmit`](Self::poll_transmit).
     pub fn udp_transmit(
         &mut self,
         now: Instant,
@@ -332,47 +358,9 @@ impl Stack {
         header: &mut [u8; HEADER_MAX],
         payload_sum: impl FnOnce() -> u16,
     ) -> Result<UdpFrame, RequestError> {
-        let socket = *self.udp.socket(id)?;
-        let remote = send.remote.map(canonical).or(socket.remote).ok_or(RequestError::State)?;
-        let is_group = remote.ip().is_multicast();
-        let (route, to_all) = match self.routes.lookup(remote.ip()).filter(|_| !is_group) {
-            Some(route) => (route, false),
-            None => {
-                let many = match is_group {
-                    true => self.routes.lookup_group(send.interface, remote.ip()),
-                    false => self.routes.lookup_broadcast(remote.ip()),
-                };
-                (many.ok_or(RequestError::NoRoute)?, true)
-            }
-        };
-        let src = self.udp_source(&socket.local, send.local, route.source)?;
-        let dst = remote.ip();
-        if src.is_ipv4() != dst.is_ipv4() {
-            return Err(RequestError::NoRoute);
-        }
-        let comes_back = to_all && (!is_group || self.hears_group(route.interface, dst, src));
-        let (link, mut route) = (route.interface, route);
-        if send.comes_back && to_all {
-            (route.interface, route.mtu) = (InterfaceIndex::LOOPBACK, LOOPBACK_MTU);
-        }
-        if send.payload_len > UDP_PAYLOAD_MAX[usize::from(dst.is_ipv6())] {
-            return Err(RequestError::TooLong);
-        }
-        let headers = (ip_header_len(dst) + udp::HEADER_LEN) as u32;
-        let cut = send.cut;
-        let mtu = match dst {
-            // Routers cut what is too long for them over IPv4.
-            IpAddr::V4(_) if !cut.not_routers => route.mtu,
-            _ if cut.by_link => route.mtu,
-            _ => self.path_mtus.towards(now, dst, route.mtu),
-        };
-        let room = u32::from(mtu).saturating_sub(headers);
-        let left = send.payload_len.checked_sub(send.offset).ok_or(RequestError::TooLong)?;
-        let piece = send.gso_bytes.map(u32::from).filter(|piece| *piece < left);
-        let longest = piece.unwrap_or(left);
-        if (cut.not_us || piece.is_some()) && longest > room || piece == Some(0) {
-            return Err(RequestError::TooLong);
-        }
+        let plan = self.plan_udp(now, id, send)?;
+        let UdpPlan { src, dst, route, mtu, room, left, piece, longest, .. } = plan;
+        let UdpPlan { to_all, is_group, comes_back, tos, ttl, may_cut, .. } = plan;
         let cuts = route.interface == InterfaceIndex::LOOPBACK
             || self.routes.interface(route.interface).is_some_and(|i| i.uso);
         //= https://www.rfc-editor.org/rfc/rfc8200#section-8.1
@@ -384,11 +372,14 @@ impl Stack {
         let next = (len < left).then_some(send.offset + len);
         let gso_bytes = send.gso_bytes.filter(|_| piece.is_some() && whole);
         let resolution = match to_all {
-            true if send.comes_back => Resolution::Known(looped(link)),
+            true if send.comes_back => Resolution::Known(looped(plan.link)),
             true if !is_group => Resolution::Known(MacAddr::BROADCAST),
-            _ => self.link_address(now, route.interface, route.next_hop),
+            _ => self.link_address(now, route.interface, route.next_hop, Wish::Ours),
         };
         let mac = match resolution {
+            Resolution::Known(_) if self.waiting.has(route.interface, route.next_hop) => {
+                return Err(RequestError::Behind);
+            }
             Resolution::Known(mac) => mac,
             Resolution::Wait | Resolution::Full | Resolution::Ask(..) => {
                 return Err(RequestError::WaitNeighbor);
@@ -398,17 +389,13 @@ impl Stack {
         self.counters.udp_sent = self.counters.udp_sent.wrapping_add(1);
         let udp_len = len + udp::HEADER_LEN as u32;
         let mut udp_header = UdpHeader {
-            src_port: socket.local.port(),
-            dst_port: remote.port(),
+            src_port: plan.local_port,
+            dst_port: plan.remote_port,
             len: udp_len as u16,
             checksum: 0,
         };
         let protocol = Protocol::UDP;
         let pseudo = Sum::pseudo(src, dst, protocol, udp_len).ok_or(RequestError::NoRoute)?;
-        let ttl = send.ttl.or(is_group.then_some(1)).or(route.metrics.hops());
-        let tos = send.tos.unwrap_or(0);
-        let heeds_routers = !cut.not_us && !cut.by_link;
-        let may_cut = !cut.not_routers || heeds_routers && self.path_mtus.is_cut(now, dst);
         let fragment = None;
         let is_whole = gso_bytes.is_some() || len <= room;
         let identification = match may_cut || !is_whole {
@@ -466,6 +453,76 @@ impl Stack {
             }),
             next: None,
             comes_back,
+        })
+    }
+
+    /// What is settled of a datagram before its next hop is looked for.
+    pub(super) fn plan_udp(
+        &self,
+        now: Instant,
+        id: SocketId,
+        send: &UdpSend,
+    ) -> Result<UdpPlan, RequestError> {
+        let socket = *self.udp.socket(id)?;
+        let remote = send.remote.map(canonical).or(socket.remote).ok_or(RequestError::State)?;
+        let is_group = remote.ip().is_multicast();
+        let (route, to_all) = match self.routes.lookup(remote.ip()).filter(|_| !is_group) {
+            Some(route) => (route, false),
+            None => {
+                let many = match is_group {
+                    true => self.routes.lookup_group(send.interface, remote.ip()),
+                    false => self.routes.lookup_broadcast(remote.ip()),
+                };
+                (many.ok_or(RequestError::NoRoute)?, true)
+            }
+        };
+        let src = self.udp_source(&socket.local, send.local, route.source)?;
+        let dst = remote.ip();
+        if src.is_ipv4() != dst.is_ipv4() {
+            return Err(RequestError::NoRoute);
+        }
+        let comes_back = to_all && (!is_group || self.hears_group(route.interface, dst, src));
+        let (link, mut route) = (route.interface, route);
+        if send.comes_back && to_all {
+            (route.interface, route.mtu) = (InterfaceIndex::LOOPBACK, LOOPBACK_MTU);
+        }
+        if send.payload_len > UDP_PAYLOAD_MAX[usize::from(dst.is_ipv6())] {
+            return Err(RequestError::TooLong);
+        }
+        let headers = (ip_header_len(dst) + udp::HEADER_LEN) as u32;
+        let cut = send.cut;
+        let mtu = match dst {
+            // Routers cut what is too long for them over IPv4.
+            IpAddr::V4(_) if !cut.not_routers => route.mtu,
+            _ if cut.by_link => route.mtu,
+            _ => self.path_mtus.towards(now, dst, route.mtu),
+        };
+        let room = u32::from(mtu).saturating_sub(headers);
+        let left = send.payload_len.checked_sub(send.offset).ok_or(RequestError::TooLong)?;
+        let piece = send.gso_bytes.map(u32::from).filter(|piece| *piece < left);
+        let longest = piece.unwrap_or(left);
+        if (cut.not_us || piece.is_some()) && longest > room || piece == Some(0) {
+            return Err(RequestError::TooLong);
+        }
+        let heeds_routers = !cut.not_us && !cut.by_link;
+        Ok(UdpPlan {
+            local_port: socket.local.port(),
+            remote_port: remote.port(),
+            src,
+            dst,
+            route,
+            link,
+            to_all,
+            is_group,
+            comes_back,
+            mtu,
+            room,
+            left,
+            piece,
+            longest,
+            tos: send.tos.unwrap_or(0),
+            ttl: send.ttl.or(is_group.then_some(1)).or(route.metrics.hops()),
+            may_cut: !cut.not_routers || heeds_routers && self.path_mtus.is_cut(now, dst),
         })
     }
 
@@ -569,23 +626,39 @@ impl Stack {
             true => self.routes.way_to_group(interface, ip.dst)?,
             false => self.routes.lookup_back(interface, ip.dst)?,
         };
-        let (interface, next_hop) = (route.interface, route.next_hop);
-        let ttl = ip.ttl.or(route.metrics.hops());
-        let total: usize = parts.iter().map(|p| p.len()).sum();
         let mtu = match ip.dst {
             IpAddr::V4(_) => route.mtu,
             IpAddr::V6(_) => self.path_mtus.towards(now, ip.dst, route.mtu),
         };
-        let mtu = mtu.saturating_sub(options.len() as u16);
+        let way = Way { route, mtu, socket: None, waits: false };
+        self.queue_packet(&way, ip, options, parts)
+    }
+
+    /// The same by a way that is known.
+    pub(super) fn queue_packet(
+        &mut self,
+        way: &Way,
+        ip: &IpOut,
+        options: &Options,
+        parts: [&[u8]; 2],
+    ) -> Option<()> {
+        let Way { route, socket, waits, .. } = *way;
+        let (interface, next_hop) = (route.interface, route.next_hop);
+        let ttl = ip.ttl.or(route.metrics.hops());
+        let total: usize = parts.iter().map(|p| p.len()).sum();
+        let mtu = way.mtu.saturating_sub(options.len() as u16);
         let whole = usize::from(mtu).saturating_sub(ip_header_len(ip.dst));
         let is_cut = total > whole;
         let piece = if is_cut { fragment_room(mtu, ip.dst) as usize } else { whole };
-        let identification = self.identifications(ip.src, ip.dst, 1);
+        let identification = match socket {
+            Some(_) => ip.identification,
+            None => self.identifications(ip.src, ip.dst, 1),
+        };
         let mut sent = 0;
         while sent < total {
             let len = piece.min(total - sent);
             let Some((start, bytes)) = self.arena.take(len) else {
-                self.take_back(interface, sent.div_ceil(piece));
+                self.take_back(interface, if waits { 0 } else { sent.div_ceil(piece) });
                 return None;
             };
             copy_range(&parts, sent, bytes);
@@ -593,9 +666,21 @@ impl Stack {
             let fragment = is_cut.then_some((offset, sent + len < total));
             let ip = IpOut { identification, fragment, ttl, ..*ip };
             let options = if offset == 0 { *options } else { options.of_later_fragments() };
-            let packet = PacketOut { interface, next_hop, ip, options, start, len: len as u32 };
-            if !self.push_out(interface, Outgoing::Packet(packet)) {
-                self.arena.give(start, len as u32);
+            let (len_u32, is_counted) = (len as u32, false);
+            let packet = PacketOut {
+                interface,
+                next_hop,
+                ip,
+                options,
+                start,
+                len: len_u32,
+                socket,
+                is_counted,
+            };
+            if waits {
+                self.park(packet);
+            } else if !self.push_out(interface, Outgoing::Packet(packet)) {
+                self.arena.give(start, len_u32);
                 self.take_back(interface, sent.div_ceil(piece));
                 return None;
             }

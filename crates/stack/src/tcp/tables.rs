@@ -282,7 +282,8 @@ impl Tcp {
         let lane = self.lanes.get_mut(usize::from(interface.0))?;
         if let Some(reply) = lane.replies.front() {
             let handle = REPLY_BIT | u64::from(interface.0);
-            return Some(Ready { handle, local: reply.local.ip(), remote: reply.remote.ip() });
+            let (local, remote) = (reply.local.ip(), reply.remote.ip());
+            return Some(Ready { handle, local, remote, is_strangers: true });
         }
         while let Some(index) =
             self.lanes.get_mut(usize::from(interface.0)).and_then(|l| l.connections.pop_front())
@@ -299,7 +300,8 @@ impl Tcp {
             }
             let handle = u64::from(index) | u64::from(hot.generation) << 32;
             let cold = self.cold.get(index as usize)?;
-            return Some(Ready { handle, local: cold.local.ip(), remote: cold.remote.ip() });
+            let (local, remote, is_strangers) = (cold.local.ip(), cold.remote.ip(), cold.half_open);
+            return Some(Ready { handle, local, remote, is_strangers });
         }
         None
     }

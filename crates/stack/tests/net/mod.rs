@@ -56,6 +56,7 @@ pub struct Faults {
 pub struct Store {
     pub streams: HashMap<SocketId, Vec<u8>>,
     pub datagrams: Vec<(SocketId, DatagramMeta, Vec<u8>)>,
+    pub errors: Vec<(SocketId, UdpErrorReport, Vec<u8>)>,
     pub refuse: bool,
 }
 
@@ -77,6 +78,10 @@ impl Sink for Store {
             self.datagrams.push((id, *meta, bytes.to_vec()));
         }
         !self.refuse
+    }
+    fn udp_error(&mut self, id: SocketId, _: Owner, said: &UdpErrorReport, bytes: &[u8]) -> bool {
+        self.errors.push((id, *said, bytes.to_vec()));
+        true
     }
 }
 
@@ -201,6 +206,7 @@ impl Host {
                 is_idle = false;
                 out.push(self.assemble(&t, &header));
             }
+            self.stack.tell_unreached(&mut self.store);
             while let Some(event) = self.stack.poll_event() {
                 self.events.push(event);
             }
@@ -283,6 +289,13 @@ impl Host {
                 (None, None) => return Ok(frames),
             };
         }
+    }
+
+    /// Gives a datagram to the stack, to be sent when its next hop is known.
+    pub fn keep(&mut self, now: Instant, id: SocketId, remote: SocketAddr, payload: &[u8]) {
+        let payload_len = payload.len() as u32;
+        let send = UdpSend { remote: Some(remote), payload_len, ..UdpSend::default() };
+        assert_eq!(self.stack.udp_keep(now, id, &send, payload), Ok(None));
     }
 
     /// Appends to what a connection sends.
@@ -549,7 +562,7 @@ pub fn small() -> Limits {
         fast_open_servers: 4,
         reassemblies_per_source: 2,
         reassembly_bytes: 128 * 1024,
-        own_bytes: 128 * 1024,
+        own_bytes: 512 * 1024,
         groups: 16,
     }
 }
