@@ -35,7 +35,7 @@ use crate::flow::KeyedHash;
 use crate::groups::Groups;
 use crate::ip_options::Options;
 use crate::limits::Limits;
-use crate::neighbor::{Due, Neighbors};
+use crate::neighbor::Neighbors;
 use crate::path_mtu::PathMtus;
 use crate::reassembly::Reassembly;
 use crate::route::Routes;
@@ -411,26 +411,6 @@ impl Stack {
             }
         }
         true
-    }
-
-    fn on_neighbor_timer(&mut self, now: Instant, neighbor: u32) {
-        let slot = neighbor.saturating_add(self.reassembly_count);
-        match self.neighbors.on_timer(now, neighbor) {
-            Due::Ask(interface, target, known, again) => {
-                self.wheel.set(slot, again);
-                self.ask(interface, target, known);
-            }
-            Due::Failed(interface, target, again) => {
-                let counter = match target {
-                    IpAddr::V4(_) => &mut self.counters.arp_failures,
-                    IpAddr::V6(_) => &mut self.counters.ndp_failures,
-                };
-                *counter = counter.wrapping_add(1);
-                self.wheel.set(slot, again);
-                self.note_router(interface, target, true);
-            }
-            Due::Gone => {}
-        }
     }
 
     /// The next socket with news.

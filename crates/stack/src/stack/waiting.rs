@@ -20,7 +20,7 @@ use crate::arena::blocks_of;
 use crate::drops::DropReason;
 use crate::flow::{FlowTable, KeyedHash};
 use crate::ip_options::Options;
-use crate::neighbor::{Resolution, Wish};
+use crate::neighbor::{Due, Resolution, Wish};
 
 /// Most of a datagram's payload that comes back with the report that it did not reach its next hop: as
 /// the kernel's ICMP messages to itself quote it, which have 576 bytes over IPv4 and 1280 over IPv6.
@@ -126,6 +126,27 @@ impl Stack {
             if !self.push_out(packet.interface, Outgoing::Packet(packet)) {
                 self.release(&packet);
             }
+        }
+    }
+
+    /// The time of a neighbour has come: it is asked again, given up or forgotten.
+    pub(super) fn on_neighbor_timer(&mut self, now: Instant, neighbor: u32) {
+        let slot = neighbor.saturating_add(self.reassembly_count);
+        match self.neighbors.on_timer(now, neighbor) {
+            Due::Ask(interface, target, known, again) => {
+                self.wheel.set(slot, again);
+                self.ask(interface, target, known);
+            }
+            Due::Failed(interface, target, again) => {
+                let counter = match target {
+                    IpAddr::V4(_) => &mut self.counters.arp_failures,
+                    IpAddr::V6(_) => &mut self.counters.ndp_failures,
+                };
+                *counter = counter.wrapping_add(1);
+                self.wheel.set(slot, again);
+                self.note_router(interface, target, true);
+            }
+            Due::Gone => {}
         }
     }
 
