@@ -1,9 +1,12 @@
 //! SYN cookies (RFC 4987 section 3.6), as Linux has them: when a listener's SYN queue is full, what a
 //! SYN said is kept in the answer's sequence number and timestamp, and nowhere else.
 //!
-//! The number is a keyed hash of the connection, to which the peer's number, a count of minutes and
-//! a place in a table of segment sizes are added; window scale, SACK and ECN are the low bits of the
-//! timestamp, where the connection has timestamps, and are lost where it has not.
+//! The number is a keyed hash of the two ends, to which the peer's number, a count of minutes, a keyed
+//! hash of all this and a place in a table of segment sizes are added. Linux's second hash is not of the peer's
+//! number, which there is only added: an answer whose number is higher by a few bytes passes for one to a
+//! smaller segment size, and a connection whose first bytes were dropped begins without them. Window scale,
+//! SACK and ECN are the low bits of the timestamp, where the connection has timestamps, and are lost where it
+//! has not.
 
 use std::net::SocketAddr;
 
@@ -51,9 +54,9 @@ impl TcpKeys {
     pub fn cookie(&self, now: Instant, ends: Ends, irs: SeqNumber, mss: u16) -> SeqNumber {
         let count = (now.0 / PERIOD_NS) as u32;
         let place = sizes(ends.remote).iter().rposition(|&size| mss >= size).unwrap_or(0) as u32;
-        let data = self.cookie_hash(ends, 1, count).wrapping_add(place) & DATA_MASK;
+        let data = self.cookie_hash_of_syn(ends, irs.0, count).wrapping_add(place) & DATA_MASK;
         SeqNumber(
-            self.cookie_hash(ends, 0, 0)
+            self.cookie_hash_of_ends(ends)
                 .wrapping_add(irs.0)
                 .wrapping_add(count << COUNT_SHIFT)
                 .wrapping_add(data),
@@ -68,13 +71,13 @@ impl TcpKeys {
         irs: SeqNumber,
         cookie: SeqNumber,
     ) -> Option<u16> {
-        let rest = cookie.0.wrapping_sub(self.cookie_hash(ends, 0, 0)).wrapping_sub(irs.0);
+        let rest = cookie.0.wrapping_sub(self.cookie_hash_of_ends(ends)).wrapping_sub(irs.0);
         let count = (now.0 / PERIOD_NS) as u32;
         let age = count.wrapping_sub(rest >> COUNT_SHIFT) & (u32::MAX >> COUNT_SHIFT);
         if age >= PERIODS {
             return None;
         }
-        let hash = self.cookie_hash(ends, 1, count.wrapping_sub(age));
+        let hash = self.cookie_hash_of_syn(ends, irs.0, count.wrapping_sub(age));
         let place = rest.wrapping_sub(hash) & DATA_MASK;
         sizes(ends.remote).get(place as usize).copied()
     }
@@ -171,6 +174,8 @@ mod tests {
         assert!(believed <= 1, "{believed}");
         let cookie = keys.cookie(now, ends(9), irs, 1460);
         assert_eq!(keys.check_cookie(now, ends(10), irs, cookie), None);
+        // Of 100 bytes, and of one: as if the peer's first byte had not been sent.
         assert_eq!(keys.check_cookie(now, ends(9), irs + 100, cookie), None);
+        assert_eq!(keys.check_cookie(now, ends(9), irs + 1, cookie), None);
     }
 }

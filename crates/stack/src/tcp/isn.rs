@@ -79,15 +79,16 @@ impl TcpKeys {
         hasher.finish() as u32
     }
 
-    /// The hash of SYN cookies, of which there are two.
-    pub fn cookie_hash(&self, Ends { local, remote }: Ends, which: usize, count: u32) -> u32 {
-        let [first, second] = self.cookies;
-        let [a, b] = if which == 0 { first } else { second };
-        let mut hasher = SipHasher13::new_with_keys(a, b);
-        local.hash(&mut hasher);
-        remote.hash(&mut hasher);
-        count.hash(&mut hasher);
-        hasher.finish() as u32
+    /// The hash of a SYN cookie that is the same for all connections of two ends.
+    pub fn cookie_hash_of_ends(&self, ends: Ends) -> u32 {
+        let [key, _] = self.cookies;
+        cookie_hash(key, ends, None)
+    }
+
+    /// The hash of a SYN cookie that answers a SYN with the number `irs`, in the period `count`.
+    pub fn cookie_hash_of_syn(&self, ends: Ends, irs: u32, count: u32) -> u32 {
+        let [_, key] = self.cookies;
+        cookie_hash(key, ends, Some((irs, count)))
     }
 
     /// Where the search for an ephemeral port starts: algorithm 3 of RFC 6056 (a keyed hash of
@@ -98,6 +99,14 @@ impl TcpKeys {
         remote.hash(&mut hasher);
         hasher.finish() as u32
     }
+}
+
+fn cookie_hash([a, b]: [u64; 2], Ends { local, remote }: Ends, of: Option<(u32, u32)>) -> u32 {
+    let mut hasher = SipHasher13::new_with_keys(a, b);
+    local.hash(&mut hasher);
+    remote.hash(&mut hasher);
+    of.hash(&mut hasher);
+    hasher.finish() as u32
 }
 
 /// A key for another purpose, which tells nothing about the one that it is made from.
