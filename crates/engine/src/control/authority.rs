@@ -6,10 +6,14 @@ use std::os::fd::BorrowedFd;
 
 use port::Protocol;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 use stack::api::{Local, Sharing};
 
 use super::exchange::Shown;
+
+/// `asm-generic/socket.h`; the second since Linux 5.1.
+const SOL_SOCKET: i32 = 1;
+const SO_BINDTOIFINDEX: i32 = 62;
 
 /// What a socket is shown for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,15 @@ fn failed(what: &str, error: Errno) -> Refusal {
     refuse(error, format!("the descriptor shown is no usable socket: {what} says {error}"))
 }
 
+/// The interface that the socket is bound to, or 0. Where one is bound, the kernel lets another user have
+/// the same port on all others.
+fn device(socket: BorrowedFd<'_>) -> Result<i32, Refusal> {
+    let mut index = [0; 4];
+    port::sockets::option(socket, SOL_SOCKET, SO_BINDTOIFINDEX, &mut index)
+        .map_err(|error| refuse(Errno::OPNOTSUPP, format!("SO_BINDTOIFINDEX fails: {error}")))?;
+    Ok(i32::from_ne_bytes(index))
+}
+
 /// Checks that `socket` entitles its holder to its local address.
 ///
 /// `own_namespace` is the engine's network namespace as SO_NETNS_COOKIE names it: getsockname
@@ -67,12 +80,18 @@ pub fn check(
         return Err(refuse(Errno::AFNOSUPPORT, "the socket shown is not an internet socket"));
     }
     let kind = sockopt::socket_type(socket).map_err(|error| failed("SO_TYPE", error))?;
-    let wanted = match purpose.protocol() {
-        Protocol::Tcp => SocketType::STREAM,
-        Protocol::Udp => SocketType::DGRAM,
+    let (wanted, its_protocol) = match purpose.protocol() {
+        Protocol::Tcp => (SocketType::STREAM, ipproto::TCP),
+        Protocol::Udp => (SocketType::DGRAM, ipproto::UDP),
     };
     if kind != wanted {
         return Err(refuse(Errno::PROTOTYPE, "the socket shown has the wrong type"));
+    }
+    // What has TCP's or UDP's type may be of another protocol, whose ports say nothing of theirs: a ping
+    // socket's is an identifier that everybody may choose.
+    let protocol = sockopt::socket_protocol(socket).map_err(|error| failed("SO_PROTOCOL", error))?;
+    if protocol != Some(its_protocol) {
+        return Err(refuse(Errno::PROTOTYPE, "the socket shown has the wrong protocol"));
     }
     let namespace = port::netns::cookie(socket)
         .map_err(|error| refuse(Errno::OPNOTSUPP, format!("SO_NETNS_COOKIE fails: {error}")))?;
@@ -81,6 +100,13 @@ pub fn check(
             Errno::XDEV,
             "the socket belongs to another network namespace than the engine; start an engine in \
              the program's namespace",
+        ));
+    }
+    if device(socket)? != 0 {
+        return Err(refuse(
+            Errno::OPNOTSUPP,
+            "the socket shown is bound to a device (SO_BINDTODEVICE), and has no right to its port on \
+             others",
         ));
     }
     if purpose == Purpose::Listen
@@ -123,4 +149,74 @@ pub fn check(
         Sharing::Alone
     };
     Ok(Shown { local, kernel_local, cookie, sharing })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use rustix::net::{Protocol as Number, bind, listen, socket};
+
+    use super::*;
+
+    const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+    fn asked(socket: &OwnedFd, purpose: Purpose) -> Result<(), i32> {
+        let namespace = port::netns::cookie(socket.as_fd()).unwrap();
+        let checked = check(socket.as_fd(), purpose, namespace, &[ANY.ip()]);
+        checked.map(|_| ()).map_err(|refusal| refusal.errno)
+    }
+
+    /// A socket at a free port, listening if it is to; `None` where the kernel has none of the kind.
+    fn bound(purpose: Purpose, number: Option<Number>) -> Option<OwnedFd> {
+        let kind = match purpose.protocol() {
+            Protocol::Tcp => SocketType::STREAM,
+            Protocol::Udp => SocketType::DGRAM,
+        };
+        let socket = socket(AddressFamily::INET, kind, number).ok()?;
+        bind(&socket, &ANY).unwrap();
+        if purpose == Purpose::Listen {
+            listen(&socket, 1).unwrap();
+        }
+        Some(socket)
+    }
+
+    /// UDP-Lite's ports are nobody's, and a ping socket could be bound to 53 by everybody; whoever showed
+    /// one had UDP's.
+    #[test]
+    fn the_port_of_another_protocol_is_no_right_to_that_of_tcp_or_udp() {
+        for purpose in [Purpose::Listen, Purpose::Connect, Purpose::Udp] {
+            let socket = bound(purpose, None).expect("TCP and UDP");
+            assert_eq!(asked(&socket, purpose), Ok(()));
+        }
+        let others = [
+            (Purpose::Udp, ipproto::UDPLITE),
+            (Purpose::Udp, ipproto::ICMP),
+            (Purpose::Listen, ipproto::SCTP),
+            (Purpose::Listen, ipproto::MPTCP),
+            (Purpose::Connect, ipproto::MPTCP),
+        ];
+        let mut tried = 0;
+        for (purpose, number) in others {
+            let Some(socket) = bound(purpose, Some(number)) else {
+                eprintln!("no sockets of protocol {number:?} here");
+                continue;
+            };
+            assert_eq!(asked(&socket, purpose), Err(Errno::PROTOTYPE.raw_os_error()), "{number:?}");
+            tried += 1;
+        }
+        assert!(tried > 0);
+    }
+
+    /// Two users may have the same port on two devices, but the claim was for all of it.
+    #[test]
+    fn a_socket_that_is_bound_to_a_device_has_no_right_to_the_port_elsewhere() {
+        for purpose in [Purpose::Listen, Purpose::Connect, Purpose::Udp] {
+            let socket = bound(purpose, None).expect("TCP and UDP");
+            assert_eq!(asked(&socket, purpose), Ok(()));
+            let first = 1_i32.to_ne_bytes();
+            port::sockets::set_option(socket.as_fd(), SOL_SOCKET, SO_BINDTOIFINDEX, &first).unwrap();
+            assert_eq!(asked(&socket, purpose), Err(Errno::OPNOTSUPP.raw_os_error()));
+        }
+    }
 }
