@@ -204,16 +204,17 @@ impl Sockets {
         self.tracks(fd) && self.socket(fd).is_some_and(|socket| socket.connection().is_some())
     }
 
-    /// After socket(2): follows a socket that may be accelerated.
-    pub fn created(&self, fd: RawFd, domain: i32, kind: i32) {
+    /// After socket(2): follows a socket that may be accelerated. One that has the type of TCP or UDP, but
+    /// another protocol (SCTP, MPTCP, UDP-Lite, ping sockets), is the kernel's.
+    pub fn created(&self, fd: RawFd, domain: i32, kind: i32, protocol: i32) {
         let v6 = match domain {
             libc::AF_INET => false,
             libc::AF_INET6 => true,
             _ => return,
         };
-        let stream = match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
-            libc::SOCK_STREAM => true,
-            libc::SOCK_DGRAM => false,
+        let stream = match (kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC), protocol) {
+            (libc::SOCK_STREAM, libc::IPPROTO_IP | libc::IPPROTO_TCP) => true,
+            (libc::SOCK_DGRAM, libc::IPPROTO_IP | libc::IPPROTO_UDP) => false,
             _ => return,
         };
         let Some(era) = self.era() else { return };

@@ -20,7 +20,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
         && let Some(sockets) = crate::sockets()
     {
         crate::boundary::answer(|| {
-            sockets.created(fd, domain, kind);
+            sockets.created(fd, domain, kind, protocol);
             Ok(fd)
         });
     }

@@ -202,7 +202,7 @@ fn layer() -> (&'static Sockets, &'static Notebook) {
 }
 
 fn stream(sockets: &Sockets, fd: RawFd) {
-    sockets.created(fd, libc::AF_INET, libc::SOCK_STREAM);
+    sockets.created(fd, libc::AF_INET, libc::SOCK_STREAM, 0);
 }
 
 #[test]
@@ -265,11 +265,29 @@ fn the_kernels_side_of_a_listener_gets_the_flags_and_stays_non_blocking() {
 #[test]
 fn only_stream_and_datagram_sockets_of_ip_are_followed() {
     let (sockets, _) = layer();
-    sockets.created(3, libc::AF_UNIX, libc::SOCK_STREAM);
-    sockets.created(4, libc::AF_INET, libc::SOCK_RAW);
-    sockets.created(5, libc::AF_INET6, libc::SOCK_STREAM | libc::SOCK_CLOEXEC);
-    sockets.created(6, libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_NONBLOCK);
+    sockets.created(3, libc::AF_UNIX, libc::SOCK_STREAM, 0);
+    sockets.created(4, libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_TCP);
+    sockets.created(5, libc::AF_INET6, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+    sockets.created(6, libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_NONBLOCK, 0);
     assert_eq!([3, 4, 5, 6].map(|fd| sockets.tracks(fd)), [false, false, true, true]);
+}
+
+/// A ping socket was shown to the engine as one of UDP, and an SCTP socket opened a TCP connection.
+#[test]
+fn of_stream_and_datagram_sockets_only_those_of_tcp_and_udp_are_followed() {
+    for (kind, protocol, is_followed) in [
+        (libc::SOCK_STREAM, libc::IPPROTO_TCP, true),
+        (libc::SOCK_STREAM, libc::IPPROTO_SCTP, false),
+        (libc::SOCK_STREAM, libc::IPPROTO_MPTCP, false),
+        (libc::SOCK_DGRAM, libc::IPPROTO_UDP, true),
+        (libc::SOCK_DGRAM, libc::IPPROTO_UDPLITE, false),
+        (libc::SOCK_DGRAM, libc::IPPROTO_ICMP, false),
+        (libc::SOCK_DGRAM, libc::IPPROTO_ICMPV6, false),
+    ] {
+        let (sockets, _) = layer();
+        sockets.created(3, libc::AF_INET6, kind, protocol);
+        assert_eq!(sockets.tracks(3), is_followed, "{kind} {protocol}");
+    }
 }
 
 #[test]
@@ -338,7 +356,7 @@ fn an_interrupted_call_waits_on_where_handlers_ask_for_it_and_no_timeout_is_set(
 #[test]
 fn a_blocked_receive_is_not_left_to_the_kernel_before_the_engine_knows_the_socket() {
     let (sockets, kernel) = layer();
-    sockets.created(3, libc::AF_INET, libc::SOCK_DGRAM);
+    sockets.created(3, libc::AF_INET, libc::SOCK_DGRAM, 0);
     kernel.interruptions.store(2, Ordering::Relaxed);
     let outcome = sockets.receive(3, &mut [], &mut [], 0);
     assert_eq!(outcome.map(|got| got.len), Verdict::Done(Err(Errno::INTR)));
@@ -364,7 +382,7 @@ const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))
 impl Faced {
     fn new() -> Self {
         let (sockets, kernel) = layer();
-        sockets.created(3, libc::AF_INET, libc::SOCK_DGRAM);
+        sockets.created(3, libc::AF_INET, libc::SOCK_DGRAM, 0);
         let interface = InterfaceInfo {
             name: "test".into(),
             addresses: vec![([192, 0, 2, 2].into(), 24)],

@@ -65,7 +65,7 @@ impl Program {
         match call {
             SystemCall::Socket { domain, kind, protocol } => {
                 let fd = kernel.socket(domain, kind, protocol)?;
-                sockets.created(fd, domain, kind);
+                sockets.created(fd, domain, kind, protocol);
                 Ok(Answer::of(fd.into()))
             }
             SystemCall::Bind { fd, address } => {
