@@ -1,7 +1,10 @@
 """Signed TCP (RFC 2385): `serve`s or `ask`s under a key. Arguments: serve|ask, address, port, key or
-`-`, and how the key is set: `before` or `after` listen(2), or by `prefix`.
+`-`, and how the key is set: `before` or `after` listen(2), or by `prefix`; or `forked`, before
+listen(2), by a parent that leaves the listener to its child.
 
 A server echoes what it is sent; who asks sends 300,000 bytes and says `whole` or how it failed."""
+import os
+import select
 import socket
 import struct
 import sys
@@ -48,6 +51,17 @@ if role == 'serve':
     s.listen()
     if how == 'after':
         sign_all(peer)
+    if how == 'forked':
+        over, parents = os.pipe()
+        if os.fork():
+            s.close()
+            os.close(parents)
+            os.wait()
+            sys.exit()
+        os.close(parents)
+        os.read(over, 1)
+        # The child's listener is shown with its first use.
+        select.select([s], [], [], 0)
     print('ready', flush=True)
     while True:
         c, _ = s.accept()

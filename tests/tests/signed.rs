@@ -32,12 +32,16 @@ fn servers_of_the_engine_speak_with_peers_of_the_kernel_that_have_their_key_and_
         "servers_of_the_engine_speak_with_peers_of_the_kernel_that_have_their_key_and_no_others";
     let Some(_turn) = turn(name) else { return };
     for joined in Joined::over_each_family() {
-        let ways = [(PORT, "before"), (PORT + 1, "after"), (PORT + 2, "prefix")];
+        let ways =
+            [(PORT, "before"), (PORT + 1, "after"), (PORT + 2, "prefix"), (PORT + 3, "forked")];
         let ask = |port, key| asks(&joined, Side::A, joined.server(), port, key);
         let _servers = ways.map(|(port, how)| {
             let task =
                 serves(&joined, joined.server(), port, "Elefantenfu\u{df}", how, joined.client());
-            let server = joined.serve_accelerated(task, port);
+            let ready = |server: &Program| server.output().contains("ready");
+            let server = joined.start_ready(Side::B, joined.accelerated(task), |server| {
+                ready(server) && joined.is_accelerated(port)
+            });
             let before = joined.counter("accepts");
             assert_eq!(says(ask(port, "Elefantenfu\u{df}")), "whole", "{how}");
             assert_eq!(joined.counter("accepts"), before + 1, "{how}: through the engine");

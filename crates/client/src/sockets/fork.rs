@@ -3,13 +3,20 @@
 //! become numbers that fail, listeners are shown again through a session of the child's own when
 //! the child first uses them.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use super::notices::Notice;
-use super::socket::{Listening, Socket, timeout};
+use super::socket::{Listening, Refusal, Socket, held};
 use super::table::Entry;
 use super::{Era, Sockets, process_id};
+
+/// Copies what a lock guards, unless a thread of the parent's held it.
+fn copy_free<T: Clone>(from: &Mutex<T>, to: &Mutex<T>) -> bool {
+    let Ok(value) = from.try_lock() else { return false };
+    held(to.lock()).clone_from(&value);
+    true
+}
 
 impl Sockets {
     /// To be called in the child after fork(2), before anything else of the layer.
@@ -71,11 +78,18 @@ impl Sockets {
             own.force_nonblocking(true);
         }
         own.bound.store(socket.bound.load(Ordering::Relaxed), Ordering::Relaxed);
-        if let Some(time) = timeout(&socket.receive_timeout_ns) {
-            own.receive_timeout_ns.store(time.as_nanos() as u64, Ordering::Relaxed);
+        for (time, copy) in [
+            (&socket.receive_timeout_ns, &own.receive_timeout_ns),
+            (&socket.send_timeout_ns, &own.send_timeout_ns),
+        ] {
+            copy.store(time.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        if let (Ok(options), Ok(mut copy)) = (socket.options.try_lock(), own.options.try_lock()) {
-            copy.clone_from(&options);
+        copy_free(&socket.options, &own.options);
+        copy_free(&socket.fast_open_keys, &own.fast_open_keys);
+        let knows_keys = copy_free(&socket.keys, &own.keys);
+        if !knows_keys && !listens {
+            // Whether it has keys to sign with, only its kernel socket knows.
+            return None;
         }
         if listens {
             let mut copy = Listening::new(libc::SOMAXCONN);
@@ -85,6 +99,10 @@ impl Sockets {
                 copy.backlog = listening.backlog;
                 copy.refused = listening.refused;
                 copy.names_address = listening.names_address;
+            }
+            if !knows_keys {
+                // Who has no key must not come in on the engine's side.
+                copy.refused = Some(Refusal::ForGood);
             }
             own.become_listener(copy);
         }

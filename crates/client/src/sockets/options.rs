@@ -25,7 +25,7 @@ const IPV6: i32 = libc::IPPROTO_IPV6;
 const RCVTIMEO_NEW: i32 = 66;
 const SNDTIMEO_NEW: i32 = 67;
 /// linux/tcp.h; not in the libc crate.
-const TCP_FASTOPEN_KEY: i32 = 33;
+pub(super) const TCP_FASTOPEN_KEY: i32 = 33;
 const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
 const TCP_AO_ADD_KEY: i32 = 38;
 const TCP_RTO_MAX_MS: i32 = 44;

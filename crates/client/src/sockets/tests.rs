@@ -584,3 +584,33 @@ fn a_forked_child_keeps_fresh_sockets_and_listeners_and_closes_the_layers_number
     assert!(sockets.tracks(3) && !sockets.tracks(4) && !sockets.tracks(901));
     assert_eq!(kernel.taken(), ["close 901"]);
 }
+
+/// A daemon's listener took connections without a signature from peers whose key it had been told.
+#[test]
+fn a_forked_childs_sockets_have_the_keys_and_timeouts_of_their_parents() {
+    let (sockets, _) = layer();
+    stream(sockets, 3);
+    let mut key = [0_u8; 216];
+    key[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+    key[4..8].copy_from_slice(&[192, 0, 2, 1]);
+    (key[130], key[136]) = (1, b'k');
+    let set = |level, name, bytes: &[u8]| {
+        assert_eq!(sockets.set_option(3, level, name, bytes), Verdict::Kernel);
+    };
+    set(libc::IPPROTO_TCP, super::signing::TCP_MD5SIG, &key);
+    set(libc::IPPROTO_TCP, super::options::TCP_FASTOPEN_KEY, &[7; 16]);
+    let second = [1_i64.to_ne_bytes(), 0_i64.to_ne_bytes()];
+    set(libc::SOL_SOCKET, libc::SO_SNDTIMEO, second.as_flattened());
+    assert_eq!(sockets.listen(3, 16), Verdict::Done(Ok(())));
+    stream(sockets, 4);
+    let parents = [3, 4].map(|fd| sockets.socket(fd).unwrap());
+    // A thread of the parent's, which the child has not, is telling of a key.
+    let telling = held(parents[1].keys.lock());
+    sockets.forked();
+    drop(telling);
+    let listener = sockets.socket(3).unwrap();
+    assert_eq!(held(listener.keys.lock()).first().map(|key| key.key.to_vec()), Some(vec![b'k']));
+    assert!(held(listener.fast_open_keys.lock()).is_some());
+    assert_eq!(listener.send_timeout_ns.load(Ordering::Relaxed), 1_000_000_000);
+    assert!(!sockets.tracks(4), "without its keys known it is the kernel's");
+}
