@@ -89,7 +89,8 @@ pub fn check(
     }
     // What has TCP's or UDP's type may be of another protocol, whose ports say nothing of theirs: a ping
     // socket's is an identifier that everybody may choose.
-    let protocol = sockopt::socket_protocol(socket).map_err(|error| failed("SO_PROTOCOL", error))?;
+    let protocol =
+        sockopt::socket_protocol(socket).map_err(|error| failed("SO_PROTOCOL", error))?;
     if protocol != Some(its_protocol) {
         return Err(refuse(Errno::PROTOTYPE, "the socket shown has the wrong protocol"));
     }
@@ -215,7 +216,8 @@ mod tests {
             let socket = bound(purpose, None).expect("TCP and UDP");
             assert_eq!(asked(&socket, purpose), Ok(()));
             let first = 1_i32.to_ne_bytes();
-            port::sockets::set_option(socket.as_fd(), SOL_SOCKET, SO_BINDTOIFINDEX, &first).unwrap();
+            port::sockets::set_option(socket.as_fd(), SOL_SOCKET, SO_BINDTOIFINDEX, &first)
+                .unwrap();
             assert_eq!(asked(&socket, purpose), Err(Errno::OPNOTSUPP.raw_os_error()));
         }
     }
