@@ -332,12 +332,11 @@ impl Connection<'_> {
             return false;
         }
         self.cold.undo = None;
-        let (mss, hot) = (u32::from(self.hot.mss), &mut *self.hot);
-        let flight = u32::try_from(hot.flight()).unwrap_or(u32::MAX);
+        let (mss, flight) = (u32::from(self.hot.mss), self.flight_before_burst());
+        let recover_bytes = self.recover_bytes();
+        let hot = &mut *self.hot;
         hot.window.ssthresh = self.cold.congestion.on_marked(&hot.window, flight, mss);
         if !self.cold.congestion.models_path() {
-            let unsacked = hot.flight().saturating_sub(self.cold.scoreboard.sacked_bytes());
-            let recover_bytes = unsacked.saturating_add(self.cold.burst.into());
             self.cold.prr = Some(Box::new(Prr::new(recover_bytes)));
         }
         self.cold.recover = hot.nxt;

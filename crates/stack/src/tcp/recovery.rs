@@ -252,7 +252,7 @@ impl Connection<'_> {
             return;
         }
         let mss = u32::from(self.hot.mss);
-        let flight = u32::try_from(self.hot.flight()).unwrap_or(u32::MAX);
+        let flight = self.flight_before_burst();
         //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
         //# a TCP MUST set ssthresh to no more than the value given in equation (4).
         //= https://www.rfc-editor.org/rfc/rfc5681#section-4.3
@@ -263,15 +263,27 @@ impl Connection<'_> {
         if self.cold.congestion.models_path() {
             return;
         }
-        //= https://www.rfc-editor.org/rfc/rfc9937#section-6.1
-        //# This can
-        //# be thought of as the sum of the following values at the start of the
-        //# episode: inflight, the bytes cumulatively acknowledged in the ACK
-        //# triggering recovery, the bytes SACKed in the ACK triggering recovery,
-        //# and the bytes between SND.UNA and SND.NXT that have been marked lost.
+        self.cold.prr = Some(Box::new(Prr::new(self.recover_bytes())));
+    }
+
+    /// RecoverFS: what may yet be delivered, and what acknowledgements have told of since something could
+    /// last be sent.
+    //= https://www.rfc-editor.org/rfc/rfc9937#section-6.1
+    //# This can
+    //# be thought of as the sum of the following values at the start of the
+    //# episode: inflight, the bytes cumulatively acknowledged in the ACK
+    //# triggering recovery, the bytes SACKed in the ACK triggering recovery,
+    //# and the bytes between SND.UNA and SND.NXT that have been marked lost.
+    pub fn recover_bytes(&self) -> u64 {
         let unsacked = self.hot.flight().saturating_sub(self.cold.scoreboard.sacked_bytes());
-        let recover_bytes = unsacked.saturating_add(self.cold.burst.into());
-        self.cold.prr = Some(Box::new(Prr::new(recover_bytes)));
+        unsacked.saturating_add(self.cold.burst.into())
+    }
+
+    /// What was outstanding when something could last be sent. What the acknowledgements since then have
+    /// taken off would have been replaced between them by who answers each at once, and a window that is
+    /// full counts whole: without that, Reno's threshold was two segments in place of three at small windows.
+    pub fn flight_before_burst(&self) -> u32 {
+        u32::try_from(self.hot.flight().max(self.recover_bytes())).unwrap_or(u32::MAX)
     }
 
     /// Nothing that was lost is missing any more.

@@ -1,6 +1,7 @@
 //! Losses found by time and repaired: RACK and its probe.
 
 use super::peer::*;
+use crate::api::{CongestionKind, TcpOptions};
 
 /// Ten segments on their way, and a round trip of 40 ms later.
 fn ten_sent(more: usize) -> Peer {
@@ -38,6 +39,20 @@ fn duplicates_that_come_together_count_as_one_where_a_recovery_begins() {
     peer.write(4_000);
     peer.send(". 1:1 ack 1 sack 1001:4001");
     peer.expect(". 1:1001 ack 1 | . 4001:5001 ack 1 | . 5001:6001 ack 1");
+}
+
+/// Four segments of ten in flight counted for nothing, and the threshold was three segments in place of five.
+#[test]
+fn a_loss_halves_what_was_in_flight_before_acknowledgements_that_come_together() {
+    let options = TcpOptions { congestion: CongestionKind::Reno, ..TcpOptions::default() };
+    let mut peer = Peer::syn_received(PLAIN, options).accepted();
+    peer.write(20_000);
+    peer.sent();
+    peer.send(". 1:1 ack 2001");
+    peer.send(". 1:1 ack 4001");
+    peer.send(". 1:1 ack 4001 sack 5001:10001");
+    peer.sent();
+    assert_eq!(peer.info().ssthresh, 5000);
 }
 
 //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
