@@ -3,7 +3,8 @@
 //!
 //! They lie in the arena. One next hop has at most a quarter of it (with the default of 1 MiB about
 //! what Linux keeps for a neighbour, `unres_qlen`), all together half, so that answers find room
-//! beside them. The oldest gives way.
+//! beside them. The oldest gives way: of its own next hop, or of the one that has the most, so that who
+//! sends to silent addresses pushes out his own and not others' first datagrams.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -86,10 +87,14 @@ impl Waiting {
     fn in_the_way_of(&mut self, packet: &PacketOut) -> Option<PacketOut> {
         let hop = (packet.interface, packet.next_hop);
         let is_of_hop = |one: &PacketOut| (one.interface, one.next_hop) == hop;
-        let taken = self.hops.find(&hop).unwrap_or(0);
-        let place = match taken + blocks_of(packet.len) > self.most_of_one {
+        let taken = |one: &PacketOut| self.hops.find(&(one.interface, one.next_hop)).unwrap_or(0);
+        let place = match taken(packet) + blocks_of(packet.len) > self.most_of_one {
             true => self.packets.iter().position(is_of_hop)?,
-            false => 0,
+            // The last of those that are equal, and so the oldest.
+            false => {
+                let newest_first = self.packets.iter().enumerate().rev();
+                newest_first.max_by_key(|(_, one)| taken(one))?.0
+            }
         };
         self.packets.remove(place)
     }
