@@ -688,6 +688,30 @@ fn a_connection_waits_for_its_turn_when_strangers_fill_the_neighbour_table() {
     assert!(asked <= 3 * 2 * (seconds + 1), "{asked} questions in {seconds} s");
 }
 
+/// Answers to made-up addresses of the link pushed out what programs had sent before them.
+#[test]
+fn a_datagram_waits_for_its_next_hop_beside_answers_to_strangers() {
+    let mut net = Net::new(1);
+    let own = bind(&mut net, 0, 1000);
+    bind(&mut net, 1, 2000);
+    let (now, to) = (net.now, net.hosts[1].at(2000));
+    net.hosts[0].keep(now, own, to, b"asked before");
+    let mut message = [0; 8];
+    let request = IcmpMessage::EchoRequest(Echo { identifier: 3, sequence: 4, data: &[] });
+    request.emit(&mut message).unwrap();
+    for stranger in 0..200u8 {
+        let src = std::net::Ipv4Addr::from([10, 0, 0, 50 + stranger]);
+        let ip = Ipv4Header { src, ..header(&net, 0, Protocol::ICMP) };
+        let asks = frame(&net, 0, ip, &message);
+        receive(&mut net, 0, &asks, RxFrameMeta::default());
+    }
+    net.run_for(4 * DELAY);
+    let heard: Vec<&[u8]> = net.hosts[1].store.datagrams.iter().map(|of| &*of.2).collect();
+    assert_eq!(heard, [b"asked before"]);
+    let dropped = net.hosts[0].stack.counters().dropped(DropReason::NeighborQueueFull);
+    assert!(dropped > 0, "they were too few");
+}
+
 /// It went to every socket that could have heard it: clusters give several hosts one link address.
 #[test]
 fn what_goes_to_one_address_in_a_frame_to_many_has_one_receiver() {

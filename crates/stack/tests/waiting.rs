@@ -119,6 +119,41 @@ fn many_silent_next_hops_leave_room_for_others_and_for_answers() {
     assert_eq!(dropped, 126, "one gave way");
 }
 
+/// Each took room for all of it, until nobody else's datagram could wait.
+#[test]
+fn datagrams_to_a_next_hop_that_does_not_answer_leave_room_for_others() {
+    let mut net = Net::new(1);
+    let a = bind(&mut net, 0, 1000);
+    bind(&mut net, 1, 2000);
+    let silent = SocketAddr::new(IpAddr::from([10, 0, 0, 100]), 9);
+    let now = net.now;
+    net.hosts[0].keep(now, a, silent, b"to nobody");
+    net.run_for(3 * SECOND + 2 * DELAY);
+    let now = net.now;
+    for _ in 0..100 {
+        net.hosts[0].keep(now, a, silent, &[0; 60_000]);
+    }
+    net.hosts[0].keep(now, a, net.hosts[1].at(2000), b"to somebody");
+    net.run_for(4 * DELAY);
+    assert_eq!(received(&net, 1), [b"to somebody"]);
+    let dropped = net.hosts[0].stack.counters().dropped(DropReason::NeighborFailed);
+    assert_eq!(dropped, 101);
+}
+
+/// The last one went to the queue of the interface, and those before it were still to come there.
+#[test]
+fn the_last_datagram_of_a_socket_goes_behind_those_that_waited() {
+    let mut net = Net::new(1);
+    let a = bind(&mut net, 0, 1000);
+    bind(&mut net, 1, 2000);
+    let (now, to) = (net.now, net.hosts[1].at(2000));
+    net.hosts[0].keep(now, a, to, b"first");
+    net.hosts[0].stack.on_neighbor(now, net::INTERFACE, to.ip(), net.hosts[1].mac);
+    net.hosts[0].keep(now, a, to, b"last");
+    net.run_for(2 * DELAY);
+    assert_eq!(received(&net, 1), [b"first".to_vec(), b"last".to_vec()]);
+}
+
 /// As the kernel tells it: beside each other, a socket that sent three datagrams to an address of its
 /// link that nobody has read the same three reports after three seconds (namespaces, Linux 6.18).
 //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2

@@ -4,7 +4,8 @@
 //! They lie in the arena. One next hop has at most a quarter of it (with the default of 1 MiB about
 //! what Linux keeps for a neighbour, `unres_qlen`), all together half, so that answers find room
 //! beside them. The oldest gives way: of its own next hop, or of the one that has the most, so that who
-//! sends to silent addresses pushes out his own and not others' first datagrams.
+//! sends to silent addresses pushes out his own and not others' first datagrams; and answers to strangers
+//! before what programs have sent.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -88,14 +89,13 @@ impl Waiting {
         let hop = (packet.interface, packet.next_hop);
         let is_of_hop = |one: &PacketOut| (one.interface, one.next_hop) == hop;
         let taken = |one: &PacketOut| self.hops.find(&(one.interface, one.next_hop)).unwrap_or(0);
-        let place = match taken(packet) + blocks_of(packet.len) > self.most_of_one {
-            true => self.packets.iter().position(is_of_hop)?,
+        let is_own = taken(packet) + blocks_of(packet.len) > self.most_of_one;
+        let is_answer = |one: &PacketOut| one.socket.is_none();
+        let (place, _) = (self.packets.iter().enumerate().rev())
+            .filter(|(_, one)| !is_own || is_of_hop(one))
+            .filter(|(_, one)| is_answer(one) || !is_answer(packet))
             // The last of those that are equal, and so the oldest.
-            false => {
-                let newest_first = self.packets.iter().enumerate().rev();
-                newest_first.max_by_key(|(_, one)| taken(one))?.0
-            }
-        };
+            .max_by_key(|(_, one)| (is_answer(one), taken(one)))?;
         self.packets.remove(place)
     }
 
@@ -207,6 +207,8 @@ impl Stack {
         send: &UdpSend,
         payload: &[u8],
     ) -> Result<Option<u32>, RequestError> {
+        // What waits for a next hop that is known by now goes first.
+        self.wake_waiting();
         let plan = self.plan_udp(now, id, send)?;
         let UdpPlan { src, dst, route, longest, .. } = plan;
         if plan.to_all && !dst.is_multicast() {
@@ -231,14 +233,46 @@ impl Stack {
         let identification = if may_cut { self.identifications(src, dst, 1) } else { 0 };
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
         let resolution = self.link_address(now, route.interface, route.next_hop, Wish::Ours);
-        let waits = matches!(resolution, Resolution::Wait | Resolution::Full | Resolution::Ask(..));
         let options = Options::default();
         self.counters.udp_sent = self.counters.udp_sent.wrapping_add(1);
+        if resolution == Resolution::Failed {
+            let ip = IpOut { may_cut: false, ..ip };
+            self.keep_for_report(route.interface, route.next_hop, ip, id, [&head, part]);
+            return Ok((longest < plan.left).then_some(end));
+        }
+        let waits = matches!(resolution, Resolution::Wait | Resolution::Full | Resolution::Ask(..));
         let way = super::transmit::Way { route, mtu: plan.mtu, socket: Some(id), waits };
         if self.queue_packet(&way, &ip, &options, [&head, part]).is_none() {
             self.counters.drop(DropReason::NeighborQueueFull);
         }
         Ok((longest < plan.left).then_some(end))
+    }
+
+    /// Keeps of a datagram to a next hop that does not answer what its socket is told of, and no more: all of it
+    /// would take the room of others' datagrams, which may yet go.
+    fn keep_for_report(
+        &mut self,
+        interface: InterfaceIndex,
+        next_hop: IpAddr,
+        ip: IpOut,
+        id: SocketId,
+        [head, payload]: [&[u8]; 2],
+    ) {
+        self.counters.drop(DropReason::NeighborFailed);
+        let quoted = QUOTED_MAX[usize::from(ip.dst.is_ipv6())].min(payload.len());
+        let len = head.len() + quoted;
+        if self.unreached.len() >= self.waiting.most_of_one as usize {
+            return;
+        }
+        let Some((start, bytes)) = self.arena.take(len) else { return };
+        let (first, rest) = bytes.split_at_mut(head.len());
+        first.copy_from_slice(head);
+        rest.copy_from_slice(&payload[..quoted]);
+        let (options, len) = (Options::default(), len as u32);
+        let socket = Some(id);
+        let is_counted = false;
+        let packet = PacketOut { interface, next_hop, ip, options, start, len, socket, is_counted };
+        self.unreached.push_back(packet);
     }
 
     /// Tells sockets of the datagrams whose next hop did not answer, as far as they want to know
