@@ -464,6 +464,15 @@ impl Stack {
         self.note_limit(listening)
     }
 
+    /// Has a listener listen with another backlog.
+    pub fn tcp_set_backlog(
+        &mut self,
+        listener: SocketId,
+        backlog: u32,
+    ) -> Result<(), RequestError> {
+        self.tcp.set_backlog(listener, backlog)
+    }
+
     /// Takes the oldest established connection from a listener's queue. It belongs to
     /// [`Owner::NONE`] until [`tcp_assign`](Self::tcp_assign).
     pub fn tcp_accept(&mut self, listener: SocketId) -> Result<Option<Accepted>, RequestError> {

@@ -390,7 +390,8 @@ impl Sockets {
             if !listening.wants(attachment.session.reach()) {
                 return;
             }
-            let backlog = u32::try_from(listening.backlog).unwrap_or(0);
+            // As the kernel takes it: -1 is all that it allows.
+            let backlog = listening.backlog.cast_unsigned();
             // As it was before the question, so that no change is missed.
             let reach = attachment.session.reach();
             let keys = held(socket.keys.lock()).clone();
