@@ -29,6 +29,7 @@ mod numbers;
 mod options;
 mod own_options;
 mod poll;
+mod shut;
 mod signals;
 mod signing;
 mod socket;

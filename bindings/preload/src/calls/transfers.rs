@@ -89,9 +89,17 @@ unsafe fn parts<'a>(iov: *const iovec, count: usize) -> Result<&'a [IoSlice<'a>]
     Ok(unsafe { std::slice::from_raw_parts(iov.cast::<IoSlice<'a>>(), count) })
 }
 
-pub(super) fn sent(outcome: Verdict<usize>, flags: c_int) -> Verdict<ssize_t> {
+/// What a call that writes to `fd` returns. A stream that cannot be written has its program told by
+/// SIGPIPE; a UDP socket has not.
+pub(super) fn sent(
+    sockets: &Sockets,
+    fd: c_int,
+    outcome: Verdict<usize>,
+    flags: c_int,
+) -> Verdict<ssize_t> {
     if let Verdict::Done(Err(Errno::PIPE)) = outcome
         && flags & libc::MSG_NOSIGNAL == 0
+        && sockets.accelerated(fd)
     {
         // SAFETY: raises the signal that write(2) promises, in this thread.
         unsafe { libc::raise(libc::SIGPIPE) };
@@ -121,7 +129,7 @@ unsafe fn transmit(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> 
     serve(fd, |sockets| {
         // SAFETY: by the caller's promise.
         match unsafe { bytes(buf, len) } {
-            Ok(bytes) => sent(sockets.send(fd, &[bytes], flags, None), flags),
+            Ok(bytes) => sent(sockets, fd, sockets.send(fd, &[bytes], flags, None), flags),
             Err(error) => Verdict::Done(Err(error)),
         }
     })
@@ -203,7 +211,7 @@ pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> s
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         // SAFETY: the program's promise about `iov`.
         match unsafe { parts(iov, count) } {
-            Ok(parts) => sent(sockets.send(fd, parts, 0, None), 0),
+            Ok(parts) => sent(sockets, fd, sockets.send(fd, parts, 0, None), 0),
             Err(error) => Verdict::Done(Err(error)),
         }
     })
@@ -273,7 +281,7 @@ pub unsafe extern "C" fn sendto(
             // SAFETY: as above.
             .and_then(|to| Ok((to, unsafe { bytes(buf, len) }?)));
         match outcome {
-            Ok((to, bytes)) => sent(sockets.send(fd, &[bytes], flags, to), flags),
+            Ok((to, bytes)) => sent(sockets, fd, sockets.send(fd, &[bytes], flags, to), flags),
             Err(error) => Verdict::Done(Err(error)),
         }
     })
@@ -335,7 +343,7 @@ unsafe fn send_message(
     let control = unsafe { bytes(message.msg_control, message.msg_controllen) };
     match outcome.and_then(|outcome| Ok((outcome, control?))) {
         Ok(((to, parts), control)) => {
-            sent(sockets.send_with(fd, parts, &control, flags, to), flags)
+            sent(sockets, fd, sockets.send_with(fd, parts, &control, flags, to), flags)
         }
         Err(error) => Verdict::Done(Err(error)),
     }
@@ -659,6 +667,6 @@ unsafe fn copy_file(
             }
             return Verdict::Done(Ok(total as ssize_t));
         }
-        sent(Verdict::Done(outcome.map(|()| 0)), 0)
+        sent(sockets, out, Verdict::Done(outcome.map(|()| 0)), 0)
     })
 }

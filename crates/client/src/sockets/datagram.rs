@@ -146,10 +146,17 @@ impl Sockets {
         }
         let wait = may_wait(socket, flags);
         let sent = loop {
+            if socket.shut.is_written() {
+                break Verdict::Done(Err(Errno::PIPE));
+            }
             match endpoint.send_datagram(&outgoing, bufs) {
                 Err(Errno::AGAIN) if wait => {
                     let limit = timeout(&socket.send_timeout_ns);
-                    let is_ready = || socket.face().is_none() || socket.engine_bits(OUT_BITS) != 0;
+                    let is_ready = || {
+                        socket.face().is_none()
+                            || socket.shut.is_written()
+                            || socket.engine_bits(OUT_BITS) != 0
+                    };
                     if let Err(error) = self.block_until(era, socket, &is_ready, 0, limit) {
                         break Verdict::Done(Err(error));
                     }
@@ -263,9 +270,13 @@ impl Sockets {
             if !wait {
                 return Verdict::Done(Err(Errno::AGAIN));
             }
+            if socket.shut.is_read() {
+                return Verdict::Done(Ok(Received::default()));
+            }
             let limit = timeout(&socket.receive_timeout_ns);
             let kernels = if alone { 0 } else { libc::POLLIN };
-            if let Err(error) = self.block(era, socket, IN_BITS, kernels, limit) {
+            let is_ready = || socket.shut.is_read() || socket.engine_bits(WAKES) & WAKES != 0;
+            if let Err(error) = self.block_until(era, socket, &is_ready, kernels, limit) {
                 return Verdict::Done(Err(error));
             }
         }
@@ -299,6 +310,9 @@ fn said_with(
     }
     (out.len, out.flags)
 }
+
+/// What ends a wait for a datagram.
+const WAKES: u32 = IN_BITS | (libc::POLLERR | libc::POLLHUP) as u32;
 
 /// Whether a socket may send to an address: to everybody only who has said so (SO_BROADCAST).
 fn may_broadcast(socket: &Socket, attachment: &Attachment, to: IpAddr) -> bool {

@@ -11,6 +11,7 @@ use super::groups::Wish;
 use super::link::Attachment;
 use super::marks::Marks;
 use super::notices::Notice;
+use super::shut::Shut;
 use super::signals::SocketOwner;
 use super::streams::StreamMarks;
 use super::waiter::OUT_OF_THE_WAY;
@@ -93,6 +94,8 @@ pub(super) struct Socket {
     pub datagram: RwLock<Option<Datagram>>,
     /// The peer of a UDP socket that its kernel socket has, too.
     pub peer: Mutex<Option<SocketAddr>>,
+    /// shutdown(2) of a UDP socket.
+    pub shut: Shut,
     /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds, 0 for none.
     pub receive_timeout_ns: AtomicU64,
     pub send_timeout_ns: AtomicU64,
@@ -140,6 +143,7 @@ impl Socket {
             listening: RwLock::new(None),
             datagram: RwLock::new(None),
             peer: Mutex::new(None),
+            shut: Shut::default(),
             receive_timeout_ns: AtomicU64::new(0),
             send_timeout_ns: AtomicU64::new(0),
             options: Mutex::new(Vec::new()),
@@ -261,6 +265,11 @@ impl Socket {
     pub fn is_left_behind(&self, datagram: &Datagram) -> bool {
         !datagram.attachment.session.is_alive()
             && (datagram.peer.is_none() || held(self.peer.lock()).is_some())
+    }
+
+    /// Whether a UDP socket has a peer in the engine that the kernel's side lacks, and so brings nothing.
+    pub fn has_peer_of_its_own(&self) -> bool {
+        self.face().is_some_and(|face| face.peer.is_some()) && held(self.peer.lock()).is_none()
     }
 
     /// What the engine's side says to one who asks for `asked` (POLL* bits, which are EPOLL*'s too):
@@ -519,15 +528,20 @@ impl Sockets {
     }
 
     /// shutdown(2).
-    pub fn shutdown(&self, fd: RawFd, how: i32) -> Verdict<()> {
-        let socket = match self.called(fd) {
-            Ok(Some(socket)) => socket,
-            Ok(None) => return Verdict::Kernel,
-            Err(error) => return Verdict::Done(Err(error)),
+    pub fn shutdown(&'static self, fd: RawFd, how: i32) -> Verdict<()> {
+        let (era, socket) = match (self.era(), self.called(fd)) {
+            (Some(era), Ok(Some(socket))) => (era, socket),
+            (_, Err(error)) => return Verdict::Done(Err(error)),
+            _ => return Verdict::Kernel,
         };
         let Some(connection) = socket.connection() else {
-            // A listener that is shut down listens no more, on either side.
-            self.leave_engine(&socket);
+            if !socket.stream {
+                return self.shut_datagrams(&socket, fd, how);
+            }
+            // A listener that is to receive no more listens no more, until listen is called anew.
+            if socket.is_listening() && matches!(how, libc::SHUT_RD | libc::SHUT_RDWR) {
+                self.stop_listening(era, &socket, fd);
+            }
             return Verdict::Kernel;
         };
         let how = match how {
