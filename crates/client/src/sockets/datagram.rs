@@ -52,6 +52,15 @@ impl Sockets {
         present()
     }
 
+    /// Ends the engine's part in a UDP socket.
+    pub(super) fn close_face(&self, socket: &Socket) {
+        let present = held(socket.datagram.write()).take();
+        if let Some(Datagram { endpoint, attachment, .. }) = present {
+            attachment.forget(endpoint.id());
+            endpoint.close();
+        }
+    }
+
     /// connect(2) on a UDP socket.
     pub(super) fn connect_datagram(
         &'static self,
@@ -75,11 +84,7 @@ impl Sockets {
             // Loosened, or connected to a peer of the kernel's: then only the kernel can bring
             // anything.
             *held(socket.peer.lock()) = None;
-            let present = held(socket.datagram.write()).take();
-            if let Some(Datagram { endpoint, attachment, .. }) = present {
-                attachment.forget(endpoint.id());
-                endpoint.close();
-            }
+            self.close_face(socket);
             if to.is_some() {
                 self.give_to_kernel(era, socket);
                 era.link.forget(socket);
