@@ -69,28 +69,22 @@ impl Sockets {
         fd: RawFd,
         to: Option<SocketAddr>,
     ) -> Verdict<()> {
-        let scope = to.map_or(0, scope_of);
-        let to = to.map(plain);
-        if to.is_some_and(|to| self.is_out_of_reach(socket, fd, to.ip())) {
+        let Some(to) = to else { return Verdict::Done(self.loosen(era, socket, fd)) };
+        let (to, scope) = (plain(to), scope_of(to));
+        if self.is_out_of_reach(socket, fd, to.ip()) {
             return Verdict::Kernel;
         }
-        let face = to.and_then(|to| Some((to, self.face(era, socket, fd, (to.ip(), scope))?)));
-        if let Some((to, (_, attachment))) = &face
-            && !may_broadcast(socket, attachment, to.ip())
-        {
-            return Verdict::Done(Err(Errno::ACCESS));
-        }
-        let Some((to, (endpoint, attachment))) = face else {
-            // Loosened, or connected to a peer of the kernel's: then only the kernel can bring
-            // anything.
+        let Some((endpoint, attachment)) = self.face(era, socket, fd, (to.ip(), scope)) else {
+            // Only the kernel can bring anything from a peer of its own.
             *held(socket.peer.lock()) = None;
             self.close_face(socket);
-            if to.is_some() {
-                self.give_to_kernel(era, socket);
-                era.link.forget(socket);
-            }
+            self.give_to_kernel(era, socket);
+            era.link.forget(socket);
             return Verdict::Kernel;
         };
+        if !may_broadcast(socket, &attachment, to.ip()) {
+            return Verdict::Done(Err(Errno::ACCESS));
+        }
         if let Err(error) = endpoint.set_peer(Some(to))
             && attachment.session.is_alive()
         {
@@ -107,6 +101,26 @@ impl Sockets {
         // It may have ended since.
         datagram.take_if(|datagram| socket.is_left_behind(datagram));
         Verdict::Done(Ok(()))
+    }
+
+    /// connect(2) to no address. As in the kernel, a socket that was bound to a port keeps it, and what
+    /// waits there, and hears everybody again; any other has no port until it sends.
+    fn loosen(&'static self, era: &Era, socket: &Arc<Socket>, fd: RawFd) -> Result<(), Errno> {
+        self.kernel.disconnect(fd)?;
+        *held(socket.peer.lock()) = None;
+        let keeps_port = self.kernel.local(fd).is_ok_and(|local| local.port() != 0);
+        if keeps_port && socket.face().is_some_and(|face| face.endpoint.set_peer(None).is_ok()) {
+            if let Some(datagram) = held(socket.datagram.write()).as_mut() {
+                datagram.peer = None;
+            }
+            return Ok(());
+        }
+        self.close_face(socket);
+        if keeps_port && let Some(attachment) = self.attach(era) {
+            // It had a peer of an engine that has gone.
+            self.show(era, socket, &attachment);
+        }
+        Ok(())
     }
 
     pub(super) fn send_datagram(

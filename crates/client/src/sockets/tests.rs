@@ -110,6 +110,10 @@ impl Kernel for Notebook {
         self.note(format!("connect {fd} {addr}"));
         Ok(())
     }
+    fn disconnect(&self, fd: RawFd) -> Result<(), Errno> {
+        self.note(format!("disconnect {fd}"));
+        Ok(())
+    }
     fn local(&self, _: RawFd) -> Result<SocketAddr, Errno> {
         Ok(SocketAddr::from(([0, 0, 0, 0], 80)))
     }

@@ -246,20 +246,6 @@ impl InMemory {
         outcome
     }
 
-    /// connect(2) to no address at all.
-    pub fn disconnect(&self, fd: RawFd) -> Result<(), Errno> {
-        let mut files = locked(&self.files);
-        files.listeners.remove(&fd);
-        match files.by_number.get_mut(&fd) {
-            Some(File::Socket { listening, peer, .. }) => {
-                (*listening, *peer) = (false, None);
-                Ok(())
-            }
-            Some(_) => Err(Errno::NOTSOCK),
-            None => Err(Errno::BADF),
-        }
-    }
-
     /// F_SETFL.
     pub fn set_status_flags(&self, fd: RawFd, wanted: i32) -> Result<(), Errno> {
         match locked(&self.files).by_number.get_mut(&fd) {
@@ -496,6 +482,21 @@ impl Kernel for InMemory {
             // There is no network but the engine's.
             Some(File::Socket { listening: false, .. }) => Err(Errno::NETUNREACH),
             Some(_) => Err(Errno::ISCONN),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    fn disconnect(&self, fd: RawFd) -> Result<(), Errno> {
+        let mut files = locked(&self.files);
+        files.listeners.remove(&fd);
+        match files.by_number.get_mut(&fd) {
+            Some(File::Socket { stream, listening, local, peer, .. }) => {
+                (*listening, *peer) = (false, None);
+                // A port that nobody named goes.
+                local.take_if(|local| !*stream && local.port() > FREE_PORTS);
+                Ok(())
+            }
+            Some(_) => Err(Errno::NOTSOCK),
             None => Err(Errno::BADF),
         }
     }
