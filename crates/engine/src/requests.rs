@@ -505,6 +505,14 @@ impl Worker {
     }
 
     fn option(&mut self, place: u32, index: u32, option: OptionName) -> Result<Reply, Errno> {
+        if option == OptionName::PathMtu
+            && let Some(Role::Datagram(datagram)) =
+                self.endpoint(place, index).map(|one| &one.role)
+        {
+            let id = datagram.id;
+            let mtu = self.stack.udp_path_mtu(self.now, id).map_err(|_| Errno::NOTCONN)?;
+            return Ok(Reply::Value(mtu.into()));
+        }
         if matches!(option, OptionName::PathMtu | OptionName::Quickack) {
             let Some(Role::Stream(stream)) = self.endpoint(place, index).map(|one| &one.role)
             else {

@@ -366,6 +366,13 @@ impl Stack {
         self.path_mtus.towards(now, remote, link)
     }
 
+    /// Largest IP packet that reaches the remote of a UDP socket, as far as is known.
+    pub fn udp_path_mtu(&self, now: Instant, id: SocketId) -> Result<u16, RequestError> {
+        let remote = self.udp.socket(id)?.remote.ok_or(RequestError::State)?;
+        let route = self.route_to(remote.ip()).ok_or(RequestError::NoRoute)?;
+        Ok(self.mtu_towards(now, remote.ip(), route.mtu))
+    }
+
     /// A router has said that a packet of ours to `remote` was too big for a link of `mtu` bytes
     /// (0: it did not say), and the packet that it quotes was found to be ours.
     pub fn on_too_big(&mut self, now: Instant, remote: IpAddr, mtu: u16) {
@@ -691,6 +698,14 @@ impl Stack {
         outcome
     }
 
+    /// How a UDP socket's remote is reached, which may be a group or everybody.
+    fn route_to(&self, remote: IpAddr) -> Option<Route> {
+        match remote {
+            group if group.is_multicast() => self.routes.lookup_group(None, group),
+            ip => self.routes.lookup(ip).or_else(|| self.routes.lookup_broadcast(ip)),
+        }
+    }
+
     /// Fixes (or with `None` frees) the remote; a connected socket hears only that remote and
     /// gets its errors.
     pub fn udp_connect(
@@ -701,11 +716,8 @@ impl Stack {
         let remote = match remote.map(canonical) {
             None => None,
             Some(remote) => {
-                let route = match remote.ip() {
-                    group if group.is_multicast() => self.routes.lookup_group(None, group),
-                    ip => self.routes.lookup(ip).or_else(|| self.routes.lookup_broadcast(ip)),
-                };
-                Some((remote, route.ok_or(RequestError::NoRoute)?.source))
+                let route = self.route_to(remote.ip()).ok_or(RequestError::NoRoute)?;
+                Some((remote, route.source))
             }
         };
         self.udp.connect(id, remote)

@@ -574,6 +574,14 @@ impl Sockets {
                     return Verdict::Done(Ok(put(out, &error.raw_os_error().to_ne_bytes())));
                 }
             }
+            if engines(level, name) == Some(OptionName::PathMtu)
+                && (socket.v6 || level == IP)
+                && let Some(face) = socket.face().filter(|face| face.peer.is_some())
+                && let Ok(mtu) = face.endpoint.option(OptionName::PathMtu)
+            {
+                let mtu = i32::try_from(mtu).unwrap_or(i32::MAX);
+                return Verdict::Done(Ok(put(out, &mtu.to_ne_bytes())));
+            }
             if let Some(interface) = self.group_interface(&socket, level, name) {
                 return Verdict::Done(Ok(put(out, &interface)));
             }

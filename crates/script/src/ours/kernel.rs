@@ -538,6 +538,15 @@ impl Kernel for InMemory {
 
     fn option(&self, fd: RawFd, level: i32, name: i32) -> Result<i32, Errno> {
         match locked(&self.files).by_number.get(&fd) {
+            // Nothing is known of a path that there is not.
+            Some(File::Socket { stream: false, .. })
+                if matches!(
+                    (level, name),
+                    (libc::IPPROTO_IP, libc::IP_MTU) | (libc::IPPROTO_IPV6, libc::IPV6_MTU)
+                ) =>
+            {
+                Err(Errno::NOTCONN)
+            }
             Some(File::Socket { stream, listening, options, .. }) => {
                 let value = options.get(&(level, name)).copied();
                 let doubled = matches!(name, libc::SO_RCVBUF | libc::SO_SNDBUF);
