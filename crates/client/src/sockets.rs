@@ -14,6 +14,7 @@
 
 mod accepting;
 mod ancillary;
+mod cork;
 mod datagram;
 mod disconnecting;
 mod epoll;

@@ -15,7 +15,8 @@ use super::socket::{Datagram, IN_BITS, OUT_BITS, Socket, held, is_kernels, plain
 use super::times::{ask_about, put_arrival, put_sent, put_told};
 use super::transfer::may_wait;
 use super::{Era, Errno, Kernel, Received, Sockets, Verdict};
-use crate::{DatagramFlags, ErrorReceived, ErrorReport, Outgoing, Session};
+use crate::datagram::payload_max;
+use crate::{DatagramFlags, Endpoint, ErrorReceived, ErrorReport, Outgoing, Session};
 
 impl Sockets {
     /// The socket's face in the engine; made (binding the kernel's side to a free port if it is
@@ -26,7 +27,7 @@ impl Sockets {
         socket: &Arc<Socket>,
         fd: RawFd,
         (to, scope): (IpAddr, u32),
-    ) -> Option<(Arc<crate::Endpoint>, Arc<Attachment>)> {
+    ) -> Option<(Arc<Endpoint>, Arc<Attachment>)> {
         let speaks = |face: &Datagram| !(face.v6_only && to.is_ipv4());
         let present = || socket.face().filter(speaks).map(|face| (face.endpoint, face.attachment));
         if is_kernels(to) || to.is_unspecified() {
@@ -132,6 +133,13 @@ impl Sockets {
         flags: i32,
         to: Option<SocketAddr>,
     ) -> Verdict<usize> {
+        if flags & libc::MSG_OOB != 0 {
+            // It refuses that before it looks where to.
+            return Verdict::Kernel;
+        }
+        if let Some(outcome) = self.send_piece(era, socket, fd, bufs, flags) {
+            return Verdict::Done(outcome);
+        }
         let scope = to.map_or(0, scope_of);
         let to = to.map(plain);
         let face = match to {
@@ -159,16 +167,31 @@ impl Sockets {
                 return Verdict::Done(Err(error));
             }
         };
-        let count = &socket.streams.count_from;
         if counts {
+            let count = &socket.streams.count_from;
             outgoing.number = count.fetch_add(1, Ordering::Relaxed) as u32;
         }
-        let wait = may_wait(socket, flags);
+        let outbound = Outbound { endpoint, attachment, peer, outgoing, counts };
+        if socket.cork.holds_back(flags) {
+            return Verdict::Done(self.begin_pieces(socket, outbound, bufs));
+        }
+        self.transmit(era, socket, &outbound, bufs, may_wait(socket, flags))
+    }
+
+    /// Sends a datagram, and waits for room where the program may `wait`.
+    pub(super) fn transmit(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        outbound: &Outbound,
+        bufs: &[IoSlice<'_>],
+        wait: bool,
+    ) -> Verdict<usize> {
         let sent = loop {
             if socket.shut.is_written() {
                 break Verdict::Done(Err(Errno::PIPE));
             }
-            match endpoint.send_datagram(&outgoing, bufs) {
+            match outbound.endpoint.send_datagram(&outbound.outgoing, bufs) {
                 Err(Errno::AGAIN) if wait => {
                     let limit = timeout(&socket.send_timeout_ns);
                     let is_ready = || {
@@ -184,9 +207,9 @@ impl Sockets {
                 outcome => break Verdict::Done(outcome),
             }
         };
-        if counts && !matches!(sent, Verdict::Done(Ok(_))) {
+        if outbound.counts && !matches!(sent, Verdict::Done(Ok(_))) {
             // As the kernel takes it back.
-            count.fetch_sub(1, Ordering::Relaxed);
+            socket.streams.count_from.fetch_sub(1, Ordering::Relaxed);
         }
         sent
     }
@@ -338,6 +361,31 @@ fn may_broadcast(socket: &Socket, attachment: &Attachment, to: IpAddr) -> bool {
     socket.marks.on().contains(Switches::BROADCAST) || !attachment.session.is_broadcast(to)
 }
 
+/// A datagram's way through the engine, and what is said with it.
+#[derive(Clone, Debug)]
+pub(super) struct Outbound {
+    pub endpoint: Arc<Endpoint>,
+    attachment: Arc<Attachment>,
+    peer: SocketAddr,
+    pub outgoing: Outgoing,
+    /// It has a number by the socket's count.
+    counts: bool,
+}
+
+impl Outbound {
+    /// Whether so many bytes may go in it; a socket that asks for errors has a report of what cannot.
+    pub fn admits(&self, socket: &Socket, len: usize) -> Result<(), Errno> {
+        if len > payload_max(self.peer.ip()) {
+            return Err(Errno::MSGSIZE);
+        }
+        fits(&self.outgoing, &self.attachment.session, self.peer.ip(), len).inspect_err(|error| {
+            if *error == Errno::MSGSIZE {
+                report_too_long(socket, &self.endpoint, &self.attachment, self.peer);
+            }
+        })
+    }
+}
+
 /// Where what a program says of a datagram leads.
 enum Way {
     Ours {
@@ -399,6 +447,12 @@ fn said_of(
         // Not beyond the host.
         outgoing.flags.set(DatagramFlags::STAYS_HERE, outgoing.ttl == 0);
     }
+    fits(&outgoing, session, to, len)?;
+    Ok(Way::Ours { outgoing, counts })
+}
+
+/// Whether so many bytes can go as one datagram, or as several, to an address.
+fn fits(outgoing: &Outgoing, session: &Session, to: IpAddr, len: usize) -> Result<(), Errno> {
     let headers = if to.is_ipv4() { 20 + 8 } else { 40 + 8 };
     let mtu = || match outgoing.interface {
         0 => session.way_to(to).map_or(usize::MAX, |way| usize::from(way.mtu)),
@@ -420,7 +474,7 @@ fn said_of(
             }
         }
     }
-    Ok(Way::Ours { outgoing, counts })
+    Ok(())
 }
 
 /// The kernel's number of the interface that an address names, or 0.
@@ -437,7 +491,7 @@ const SEGMENTS_MAX: usize = 128;
 /// A socket that asks for errors gets a report of what it could not send, too.
 fn report_too_long(
     socket: &Socket,
-    endpoint: &crate::Endpoint,
+    endpoint: &Endpoint,
     attachment: &Attachment,
     peer: SocketAddr,
 ) {

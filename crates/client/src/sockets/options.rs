@@ -297,6 +297,10 @@ impl Sockets {
         {
             return verdict;
         }
+        if !socket.stream && (level, name) == (libc::IPPROTO_UDP, libc::UDP_CORK) {
+            self.set_cork(&socket, fd, bytes);
+            return Verdict::Kernel;
+        }
         match socket.connection() {
             None if keeps_out(level, name) && bytes.iter().any(|byte| *byte != 0) => {
                 let outcome = self.kernel.set_raw_option(fd, level, name, bytes);

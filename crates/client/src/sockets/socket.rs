@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::cork::Cork;
 use super::epoll::Interest;
 use super::groups::Wish;
 use super::link::Attachment;
@@ -96,6 +97,8 @@ pub(super) struct Socket {
     pub peer: Mutex<Option<SocketAddr>>,
     /// shutdown(2) of a UDP socket.
     pub shut: Shut,
+    /// What a UDP socket holds back.
+    pub cork: Cork,
     /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds, 0 for none.
     pub receive_timeout_ns: AtomicU64,
     pub send_timeout_ns: AtomicU64,
@@ -144,6 +147,7 @@ impl Socket {
             datagram: RwLock::new(None),
             peer: Mutex::new(None),
             shut: Shut::default(),
+            cork: Cork::default(),
             receive_timeout_ns: AtomicU64::new(0),
             send_timeout_ns: AtomicU64::new(0),
             options: Mutex::new(Vec::new()),
