@@ -495,6 +495,33 @@ static void loosened(void) {
     }
 }
 
+/* What recvmmsg fails with behind the first message, the next call tells. */
+static void late_errors(void) {
+    for (int next = 0; next < 3; next++) {
+        char first[10];
+        struct iovec parts[] = {{first, sizeof first}, {(void *)8, 10}};
+        struct mmsghdr messages[] = {{.msg_hdr = {.msg_iov = &parts[0], .msg_iovlen = 1}},
+                                     {.msg_hdr = {.msg_iov = &parts[1], .msg_iovlen = 1}}};
+        int fd = open_to_peer();
+        send(fd, "ab", 2, 0);
+        send(fd, "cd", 2, 0);
+        printf("the second fails: %s", result(recvmmsg(fd, messages, 2, 0, NULL)));
+        struct pollfd waits = {fd, 0, 0};
+        printf(" poll %d", poll(&waits, 1, 0));
+        printf(" events %x", waits.revents);
+        int error = -1;
+        socklen_t len = sizeof error;
+        if (next == 0) printf(" recv %s", result(recv(fd, first, sizeof first, MSG_DONTWAIT)));
+        if (next == 1) printf(" send %s", result(send(fd, "ef", 2, 0)));
+        if (next == 2) printf(" option %s", result(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len)));
+        printf(" is %d", error);
+        len = sizeof error;
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len);
+        printf(" then %d\n", error);
+        close(fd);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -515,5 +542,6 @@ int main(int argc, char **argv) {
     coalesced();
     pieces();
     loosened();
+    late_errors();
     return 0;
 }

@@ -506,8 +506,7 @@ impl Worker {
 
     fn option(&mut self, place: u32, index: u32, option: OptionName) -> Result<Reply, Errno> {
         if option == OptionName::PathMtu
-            && let Some(Role::Datagram(datagram)) =
-                self.endpoint(place, index).map(|one| &one.role)
+            && let Some(Role::Datagram(datagram)) = self.endpoint(place, index).map(|one| &one.role)
         {
             let id = datagram.id;
             let mtu = self.stack.udp_path_mtu(self.now, id).map_err(|_| Errno::NOTCONN)?;

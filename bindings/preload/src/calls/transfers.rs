@@ -424,7 +424,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     })
 }
 
-/// Serves each message in turn until one fails; a failure after the first success is for later.
+/// Serves each message in turn until one fails; `late` is told of a failure after the first success.
 ///
 /// # Safety
 /// `count` messages at `messages`, as the C function demands.
@@ -432,6 +432,7 @@ unsafe fn each(
     messages: *mut mmsghdr,
     count: c_uint,
     mut one: impl FnMut(&mut msghdr, c_uint) -> Verdict<ssize_t>,
+    late: impl FnOnce(Errno),
 ) -> Verdict<c_int> {
     let mut done: c_uint = 0;
     while done < count.min(PARTS_MAX as c_uint) {
@@ -440,7 +441,10 @@ unsafe fn each(
         match one(&mut entry.msg_hdr, done) {
             Verdict::Done(Ok(len)) => entry.msg_len = len as c_uint,
             Verdict::Done(Err(error)) if done == 0 => return Verdict::Done(Err(error)),
-            Verdict::Done(Err(_)) => break,
+            Verdict::Done(Err(error)) => {
+                late(error);
+                break;
+            }
             // Became the kernel's in the middle; the program asks again for the rest.
             Verdict::Kernel if done == 0 => return Verdict::Kernel,
             Verdict::Kernel => break,
@@ -469,7 +473,7 @@ pub unsafe extern "C" fn recvmmsg(
             .map(|time| std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32));
         // SAFETY: the program's promise about `messages`.
         unsafe {
-            each(messages, count, |message, index| {
+            let next = |message: &mut msghdr, index| {
                 if index > 0 && limit.is_some_and(|limit| began.elapsed() >= limit) {
                     return Verdict::Done(Err(Errno::AGAIN));
                 }
@@ -478,7 +482,8 @@ pub unsafe extern "C" fn recvmmsg(
                     own |= libc::MSG_DONTWAIT;
                 }
                 receive_message(sockets, fd, message, own)
-            })
+            };
+            each(messages, count, next, |error| sockets.keep_error(fd, error))
         }
     })
     // SAFETY: arguments passed through.
@@ -498,7 +503,11 @@ pub unsafe extern "C" fn sendmmsg(
 ) -> c_int {
     serve(fd, |sockets| {
         // SAFETY: the program's promise about `messages`.
-        unsafe { each(messages, count, |message, _| send_message(sockets, fd, message, flags)) }
+        unsafe {
+            let next = |message: &mut msghdr, _| send_message(sockets, fd, message, flags);
+            // As the kernel does, which tells nobody.
+            each(messages, count, next, |_| ())
+        }
     })
     // SAFETY: arguments passed through.
     .unwrap_or_else(|| unsafe { real::sendmmsg(fd, messages, count, flags) })

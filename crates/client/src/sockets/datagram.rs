@@ -137,6 +137,9 @@ impl Sockets {
             // It refuses that before it looks where to.
             return Verdict::Kernel;
         }
+        if let Some(error) = socket.take_late_error() {
+            return Verdict::Done(Err(error));
+        }
         if let Some(outcome) = self.send_piece(era, socket, fd, bufs, flags) {
             return Verdict::Done(outcome);
         }
@@ -266,6 +269,9 @@ impl Sockets {
         if flags & libc::MSG_ERRQUEUE != 0 {
             // What the engine has none of, the kernel's queue may have.
             return self.receive_error(socket, bufs, control);
+        }
+        if let Some(error) = socket.take_late_error() {
+            return Verdict::Done(Err(error));
         }
         let wait = may_wait(socket, flags);
         loop {

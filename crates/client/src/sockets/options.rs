@@ -571,10 +571,8 @@ impl Sockets {
                     let error = Errno::CONNRESET.raw_os_error();
                     return Verdict::Done(Ok(put(out, &error.to_ne_bytes())));
                 }
-                let error = held(socket.datagram.read())
-                    .as_ref()
-                    .and_then(|datagram| datagram.endpoint.take_error());
-                if let Some(error) = error {
+                let of_face = || held(socket.datagram.read()).as_ref()?.endpoint.take_error();
+                if let Some(error) = socket.take_late_error().or_else(of_face) {
                     return Verdict::Done(Ok(put(out, &error.raw_os_error().to_ne_bytes())));
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -99,6 +99,8 @@ pub(super) struct Socket {
     pub shut: Shut,
     /// What a UDP socket holds back.
     pub cork: Cork,
+    /// What the next call on a UDP socket fails with, or 0.
+    late_error: AtomicI32,
     /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds, 0 for none.
     pub receive_timeout_ns: AtomicU64,
     pub send_timeout_ns: AtomicU64,
@@ -148,6 +150,7 @@ impl Socket {
             peer: Mutex::new(None),
             shut: Shut::default(),
             cork: Cork::default(),
+            late_error: AtomicI32::new(0),
             receive_timeout_ns: AtomicU64::new(0),
             send_timeout_ns: AtomicU64::new(0),
             options: Mutex::new(Vec::new()),
@@ -308,16 +311,37 @@ impl Socket {
                 None => 0,
             };
         }
+        let late = match self.late_error.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => libc::POLLERR as u32,
+        };
         match &*held(self.datagram.read()) {
             Some(datagram) => {
                 let readiness = datagram.endpoint.readiness_among(among);
                 // Nor at one of these.
                 if self.is_left_behind(datagram) {
-                    return 0;
+                    return late;
                 }
-                bits(readiness) & (IN_BITS | OUT_BITS | libc::POLLERR as u32)
+                bits(readiness) & (IN_BITS | OUT_BITS | libc::POLLERR as u32) | late
             }
-            None => 0,
+            None => late,
+        }
+    }
+
+    /// The next call on a UDP socket fails with this.
+    pub fn keep_error(&self, error: super::Errno) {
+        self.late_error.store(error.raw_os_error(), Ordering::Relaxed);
+    }
+
+    /// What [`Self::keep_error`] has kept, once.
+    pub fn take_late_error(&self) -> Option<super::Errno> {
+        // Looked at first, as there is none in nearly every call.
+        if self.late_error.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        match self.late_error.swap(0, Ordering::Relaxed) {
+            0 => None,
+            error => Some(super::Errno::from_raw_os_error(error)),
         }
     }
 

@@ -387,6 +387,17 @@ impl Sockets {
         Verdict::Done(Ok(connection.endpoint.is_at_mark()))
     }
 
+    /// recvmmsg(2) had taken messages when it failed: of a UDP socket the next call tells why.
+    pub fn keep_error(&self, fd: RawFd, error: Errno) {
+        if let Ok(Some(socket)) = self.called(fd)
+            && !socket.stream
+            && !matches!(error, Errno::AGAIN | Errno::INTR)
+        {
+            socket.keep_error(error);
+            socket.notify(self.kernel);
+        }
+    }
+
     /// FIONREAD (SIOCINQ), SIOCOUTQ and SIOCOUTQNSD. Of a UDP socket FIONREAD tells how long the datagram
     /// is that would be read next, which is the engine's where it has one.
     pub fn queued(&self, fd: RawFd, queue: Queue) -> Verdict<usize> {
