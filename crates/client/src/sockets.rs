@@ -30,6 +30,7 @@ mod numbers;
 mod options;
 mod own_options;
 mod poll;
+mod room;
 mod shut;
 mod signals;
 mod signing;

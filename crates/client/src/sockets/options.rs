@@ -259,7 +259,7 @@ impl Socket {
         self.remembered(TCP, libc::TCP_FASTOPEN_CONNECT).is_some_and(|on| on != 0)
     }
 
-    fn remember_option(&self, level: i32, name: i32, value: i32) {
+    pub(super) fn remember_option(&self, level: i32, name: i32, value: i32) {
         let mut options = held(self.options.lock());
         options.retain(|&(l, n, _)| (l, n) != (level, name));
         options.push((level, name, value));
@@ -300,6 +300,11 @@ impl Sockets {
         if !socket.stream && (level, name) == (libc::IPPROTO_UDP, libc::UDP_CORK) {
             self.set_cork(&socket, fd, bytes);
             return Verdict::Kernel;
+        }
+        if !socket.stream
+            && matches!((level, name), (SOCKET, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE))
+        {
+            return Verdict::Done(self.set_room(&socket, fd, name, bytes));
         }
         match socket.connection() {
             None if keeps_out(level, name) && bytes.iter().any(|byte| *byte != 0) => {
