@@ -38,7 +38,7 @@ use crate::limits::Limits;
 use crate::neighbor::Neighbors;
 use crate::path_mtu::PathMtus;
 use crate::reassembly::Reassembly;
-use crate::route::Routes;
+use crate::route::{Route, Routes};
 use crate::tcp::Stamp;
 use crate::tcp::{Accepted, FastOpenKeys, Tcp, TcpInfo, TcpSettings};
 use crate::timer::Wheel;

@@ -473,7 +473,7 @@ pub unsafe extern "C" fn recvmmsg(
             .map(|time| std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32));
         // SAFETY: the program's promise about `messages`.
         unsafe {
-            let next = |message: &mut msghdr, index| {
+            let next = |message: &mut msghdr, index: c_uint| {
                 if index > 0 && limit.is_some_and(|limit| began.elapsed() >= limit) {
                     return Verdict::Done(Err(Errno::AGAIN));
                 }
@@ -504,7 +504,7 @@ pub unsafe extern "C" fn sendmmsg(
     serve(fd, |sockets| {
         // SAFETY: the program's promise about `messages`.
         unsafe {
-            let next = |message: &mut msghdr, _| send_message(sockets, fd, message, flags);
+            let next = |message: &mut msghdr, _: c_uint| send_message(sockets, fd, message, flags);
             // As the kernel does, which tells nobody.
             each(messages, count, next, |_| ())
         }

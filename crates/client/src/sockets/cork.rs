@@ -60,7 +60,7 @@ impl Cork {
         let _undisturbed = Undisturbed::begin();
         let mut place = held(self.gathered.lock());
         let gathered = place.as_mut()?;
-        let len = bufs.iter().map(|buf| buf.len()).sum();
+        let len: usize = bufs.iter().map(|buf| buf.len()).sum();
         if len > PIECE_MAX {
             return Some(Err(Errno::MSGSIZE));
         }
@@ -137,7 +137,7 @@ impl Sockets {
         if socket.shut.is_written() {
             return Err(Errno::PIPE);
         }
-        let len = bufs.iter().map(|buf| buf.len()).sum();
+        let len: usize = bufs.iter().map(|buf| buf.len()).sum();
         outbound.admits(socket, len)?;
         let mut begun = Gathered { outbound, bytes: Vec::with_capacity(len) };
         begun.add(bufs);

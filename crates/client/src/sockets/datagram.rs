@@ -71,17 +71,16 @@ impl Sockets {
         to: Option<SocketAddr>,
     ) -> Verdict<()> {
         let Some(to) = to else { return Verdict::Done(self.loosen(era, socket, fd)) };
-        let (to, scope) = (plain(to), scope_of(to));
+        let (named, to, scope) = (to, plain(to), scope_of(to));
         if self.is_out_of_reach(socket, fd, to.ip()) {
             return Verdict::Kernel;
         }
-        let Some((endpoint, attachment)) = self.face(era, socket, fd, (to.ip(), scope)) else {
-            // Only the kernel can bring anything from a peer of its own.
+        if socket.face().is_none() {
+            // A peer of the kernel's keeps the engine out; the next one may be the engine's.
             *held(socket.peer.lock()) = None;
-            self.close_face(socket);
-            self.give_to_kernel(era, socket);
-            era.link.forget(socket);
-            return Verdict::Kernel;
+        }
+        let Some((endpoint, attachment)) = self.face(era, socket, fd, (to.ip(), scope)) else {
+            return self.connect_in_kernel(era, socket, fd, named);
         };
         if !may_broadcast(socket, &attachment, to.ip()) {
             return Verdict::Done(Err(Errno::ACCESS));
@@ -104,6 +103,30 @@ impl Sockets {
         Verdict::Done(Ok(()))
     }
 
+    /// connect(2) to a peer of the kernel's, from which only the kernel can bring anything.
+    fn connect_in_kernel(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        fd: RawFd,
+        to: SocketAddr,
+    ) -> Verdict<()> {
+        if !socket.bound.load(Ordering::Relaxed) {
+            *held(socket.peer.lock()) = None;
+            self.close_face(socket);
+            self.give_to_kernel(era, socket);
+            era.link.forget(socket);
+            return Verdict::Kernel;
+        }
+        // Loosened from it, it hears everybody at its port again.
+        let outcome = self.kernel.connect(fd, to);
+        if outcome.is_ok() {
+            self.close_face(socket);
+            *held(socket.peer.lock()) = Some(plain(to));
+        }
+        Verdict::Done(outcome)
+    }
+
     /// connect(2) to no address. As in the kernel, a socket that was bound to a port keeps it, and what
     /// waits there, and hears everybody again; any other has no port until it sends.
     fn loosen(&'static self, era: &Era, socket: &Arc<Socket>, fd: RawFd) -> Result<(), Errno> {
@@ -118,7 +141,7 @@ impl Sockets {
         }
         self.close_face(socket);
         if keeps_port && let Some(attachment) = self.attach(era) {
-            // It had a peer of an engine that has gone.
+            // It had a peer of the kernel's, or of an engine that has gone.
             self.show(era, socket, &attachment);
         }
         Ok(())
@@ -368,7 +391,7 @@ fn may_broadcast(socket: &Socket, attachment: &Attachment, to: IpAddr) -> bool {
 }
 
 /// A datagram's way through the engine, and what is said with it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Outbound {
     pub endpoint: Arc<Endpoint>,
     attachment: Arc<Attachment>,
