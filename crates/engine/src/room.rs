@@ -8,8 +8,8 @@ const BUFFER_BYTES: u64 = 256;
 const AROUND_BYTES: u64 = 379;
 /// The least that is taken for both.
 const HEAD_MIN: u64 = 576;
-/// The most that lies in one piece; of a longer datagram only the headers do.
-const HEAD_MAX: u64 = 16 * 1024;
+/// What lies in one piece is shorter; of a longer datagram only the headers do.
+const HEAD_LIMIT: u64 = 16 * 1024;
 
 /// What waits in a socket's queue, counted as Linux counts it, so that programs that choose SO_RCVBUF for
 /// a number of datagrams find as many.
@@ -56,12 +56,14 @@ impl Room {
 fn cost(payload: usize) -> u64 {
     let payload = payload as u64;
     let head = payload + AROUND_BYTES;
-    BUFFER_BYTES
-        + match head {
-            ..=HEAD_MIN => HEAD_MIN,
-            ..=HEAD_MAX => head.next_power_of_two(),
-            _ => HEAD_MIN + payload,
-        }
+    let held = if head <= HEAD_MIN {
+        HEAD_MIN
+    } else if head < HEAD_LIMIT {
+        head.next_power_of_two()
+    } else {
+        HEAD_MIN + payload
+    };
+    BUFFER_BYTES + held
 }
 
 #[cfg(test)]

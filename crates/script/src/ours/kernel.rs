@@ -529,10 +529,14 @@ impl Kernel for InMemory {
         &self,
         fd: RawFd,
         _: &[IoSlice<'_>],
-        _: i32,
+        flags: i32,
         to: Option<SocketAddr>,
     ) -> Result<usize, Errno> {
-        let datagram = if to.is_none() { Errno::DESTADDRREQ } else { Errno::NETUNREACH };
+        let datagram = match to {
+            _ if flags & libc::MSG_OOB != 0 => Errno::OPNOTSUPP,
+            None => Errno::DESTADDRREQ,
+            Some(_) => Errno::NETUNREACH,
+        };
         Err(self.socket_error(fd, Errno::PIPE, datagram))
     }
 
