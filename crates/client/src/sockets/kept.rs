@@ -69,6 +69,20 @@ impl Sockets {
         Ok(self.kernel.option(keeper, level, name).ok())
     }
 
+    /// Whether the kernel would take an option that is not to be kept.
+    pub(super) fn try_option(
+        &self,
+        socket: &Socket,
+        level: i32,
+        name: i32,
+        bytes: &[u8],
+    ) -> Result<(), Errno> {
+        let asked = self.kernel.inert(socket.v6)?;
+        let outcome = self.kernel.set_raw_option(asked, level, name, bytes);
+        self.kernel.close(asked);
+        outcome
+    }
+
     /// getsockopt(2) of such an option; the answer's length.
     pub(super) fn kept_option(
         &self,
