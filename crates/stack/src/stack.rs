@@ -366,13 +366,6 @@ impl Stack {
         self.path_mtus.towards(now, remote, link)
     }
 
-    /// Largest IP packet that reaches the remote of a UDP socket, as far as is known.
-    pub fn udp_path_mtu(&self, now: Instant, id: SocketId) -> Result<u16, RequestError> {
-        let remote = self.udp.socket(id)?.remote.ok_or(RequestError::State)?;
-        let route = self.route_to(remote.ip()).ok_or(RequestError::NoRoute)?;
-        Ok(self.mtu_towards(now, remote.ip(), route.mtu))
-    }
-
     /// A router has said that a packet of ours to `remote` was too big for a link of `mtu` bytes
     /// (0: it did not say), and the packet that it quotes was found to be ours.
     pub fn on_too_big(&mut self, now: Instant, remote: IpAddr, mtu: u16) {
