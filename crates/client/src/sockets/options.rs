@@ -511,7 +511,7 @@ impl Sockets {
                 return Err(Errno::NOPROTOOPT);
             }
             _ if keeps_out(level, name) && bytes.iter().any(|byte| *byte != 0) => {
-                self.try_option(socket, level, name, bytes)?;
+                self.try_keeping_out(socket, level, name, bytes)?;
                 self.name_option(level, name, "is refused (ENOPROTOOPT)");
                 return Err(Errno::NOPROTOOPT);
             }
