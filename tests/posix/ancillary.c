@@ -409,6 +409,119 @@ static void coalesced(void) {
     close(to);
 }
 
+static int answered(int fd) {
+    static char answer[70000];
+    struct pollfd waits = {fd, POLLIN, 0};
+    poll(&waits, 1, 3000);
+    return recv(fd, answer, sizeof answer, MSG_DONTWAIT);
+}
+
+/* One datagram that is sent in pieces: the peer sends it back as it comes. */
+static void pieces(void) {
+    int fd = open_to_peer(), on = 1, off = 0;
+    printf("pieces %s", result(send(fd, text, 10, MSG_MORE)));
+    printf(" %s", result(send(fd, text, 20, MSG_MORE)));
+    printf(" %s", result(write(fd, text, 5)));
+    printf(" came as %s\n", result(answered(fd)));
+    printf("out of band %s\n", result(send(fd, text, 10, MSG_OOB)));
+    printf("cork %s", result(setsockopt(fd, IPPROTO_UDP, UDP_CORK, &on, sizeof on)));
+    printf(" %s", result(write(fd, text, 900)));
+    printf(" %s", result(write(fd, text, 800)));
+    struct pollfd waits = {fd, POLLIN, 0};
+    printf(" nothing comes: %d", poll(&waits, 1, 100));
+    printf(" uncork %s", result(setsockopt(fd, IPPROTO_UDP, UDP_CORK, &off, sizeof off)));
+    printf(" came as %s\n", result(answered(fd)));
+    unsigned short size = 100;
+    printf("in segments %s", result(send_with(fd, 150, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size, NULL, 0)));
+    for (int i = 0; i < 2; i++) printf(" %s", result(answered(fd)));
+    setsockopt(fd, IPPROTO_UDP, UDP_CORK, &on, sizeof on);
+    printf(" and in pieces %s", result(send_with(fd, 150, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size, NULL, 0)));
+    printf(" %s", result(write(fd, text, 100)));
+    setsockopt(fd, IPPROTO_UDP, UDP_CORK, &off, sizeof off);
+    for (int i = 0; i < 3; i++) printf(" %s", result(answered(fd)));
+    printf("\ntoo long %s", result(send(fd, text, 40000, MSG_MORE)));
+    printf(" %s", result(send(fd, text, 25508, MSG_MORE)));
+    printf(" %s", result(write(fd, text, 7)));
+    printf(" came as %s\n", result(answered(fd)));
+    close(fd);
+    fd = socket(AF_INET, SOCK_DGRAM, 0);
+    printf("to the first's %s", result(sendto(fd, text, 10, MSG_MORE, (struct sockaddr *)&peer, sizeof peer)));
+    printf(" %s", result(write(fd, text, 3)));
+    printf(" came as %s", result(answered(fd)));
+    printf(" then %s\n", result(write(fd, text, 3)));
+    close(fd);
+}
+
+/* A socket that had a peer, with a port of its own and without. */
+static void loosened(void) {
+    struct sockaddr_in here = {.sin_family = AF_INET}, none = {.sin_family = AF_UNSPEC};
+    socklen_t len = sizeof here;
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    bind(fd, (struct sockaddr *)&here, sizeof here);
+    getsockname(fd, (struct sockaddr *)&here, &len);
+    close(fd);
+    for (int named = 0; named < 2; named++) {
+        struct sockaddr_in own, to = here;
+        fd = socket(AF_INET, SOCK_DGRAM, 0);
+        if (!named) to.sin_port = 0;
+        printf("bound %s", result(bind(fd, (struct sockaddr *)&to, sizeof to)));
+        int mtu = -1;
+        socklen_t room = sizeof mtu;
+        printf(" mtu %s", result(getsockopt(fd, IPPROTO_IP, IP_MTU, &mtu, &room)));
+        connect(fd, (struct sockaddr *)&peer, sizeof peer);
+        getsockname(fd, (struct sockaddr *)&own, &len);
+        getsockopt(fd, IPPROTO_IP, IP_MTU, &mtu, &room);
+        printf(" %d", mtu);
+        send(fd, "a", 1, 0);
+        struct pollfd waits = {fd, POLLIN, 0};
+        poll(&waits, 1, 3000);
+        if (!named) printf(" answered %s", result(answered(fd)));
+        printf(" loosened %s", result(connect(fd, (struct sockaddr *)&none, sizeof none)));
+        printf(" has a peer %s", result(getpeername(fd, (struct sockaddr *)&to, &len)));
+        getsockname(fd, (struct sockaddr *)&to, &len);
+        printf(" its own port %d", named ? to.sin_port == here.sin_port : to.sin_port);
+        printf(" sends %s\n", result(send(fd, "a", 1, 0)));
+        if (named) {
+            int other = socket(AF_INET, SOCK_DGRAM, 0);
+            printf("waited %s", result(answered(fd)));
+            printf(" another sends %s", result(sendto(other, "bc", 2, 0, (struct sockaddr *)&own, sizeof own)));
+            printf(" and is heard %s\n", result(answered(fd)));
+            close(other);
+        }
+        printf("again %s", result(connect(fd, (struct sockaddr *)&peer, sizeof peer)));
+        printf(" %s", result(send(fd, "xyz", 3, 0)));
+        printf(" %s\n", result(answered(fd)));
+        close(fd);
+    }
+}
+
+/* What recvmmsg fails with behind the first message, the next call tells. */
+static void late_errors(void) {
+    for (int next = 0; next < 3; next++) {
+        char first[10];
+        struct iovec parts[] = {{first, sizeof first}, {(void *)8, 10}};
+        struct mmsghdr messages[] = {{.msg_hdr = {.msg_iov = &parts[0], .msg_iovlen = 1}},
+                                     {.msg_hdr = {.msg_iov = &parts[1], .msg_iovlen = 1}}};
+        int fd = open_to_peer();
+        send(fd, "ab", 2, 0);
+        send(fd, "cd", 2, 0);
+        printf("the second fails: %s", result(recvmmsg(fd, messages, 2, 0, NULL)));
+        struct pollfd waits = {fd, 0, 0};
+        printf(" poll %d", poll(&waits, 1, 0));
+        printf(" events %x", waits.revents);
+        int error = -1;
+        socklen_t len = sizeof error;
+        if (next == 0) printf(" recv %s", result(recv(fd, first, sizeof first, MSG_DONTWAIT)));
+        if (next == 1) printf(" send %s", result(send(fd, "ef", 2, 0)));
+        if (next == 2) printf(" option %s", result(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len)));
+        printf(" is %d", error);
+        len = sizeof error;
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len);
+        printf(" then %d\n", error);
+        close(fd);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -427,5 +540,8 @@ int main(int argc, char **argv) {
     broadcasts();
     segments();
     coalesced();
+    pieces();
+    loosened();
+    late_errors();
     return 0;
 }

@@ -21,8 +21,8 @@ static int is_moments(int level, int name) {
 static int is_left_out(int level, int name) {
     /* Root may take a connection apart (TCP_REPAIR), but not the engine's; SO_PEERNAME depends on the room. */
     if (level == IPPROTO_TCP) return name == 19 || name == 22;
-    /* What a route, a SYN or another option has left there. */
-    if (level == IPPROTO_IP) return name == 52 || name == IP_MTU || name == IP_MULTICAST_TTL;
+    /* What a route, a SYN or another option has left there; IP_MINTTL, which the engine's connections refuse. */
+    if (level == IPPROTO_IP) return name == 52 || name == IP_MTU || name == IP_MULTICAST_TTL || name == 21;
     return level == SOL_SOCKET && (name == SO_RCVTIMEO || name == 28 || name == 68 || name == SO_SNDTIMEO || name == SO_LINGER || name == 25);
 }
 

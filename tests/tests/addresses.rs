@@ -260,3 +260,57 @@ fn a_marked_socket_goes_through_the_kernel_and_says_so() {
     assert!(finished.errors.contains("SO_MARK"), "{}", finished.errors);
     assert_eq!(joined.counter("tcp_active_opens"), 0);
 }
+
+/// Serves with filters and hops of its own, set when the engine serves already, and says what a connection
+/// of the engine's says of them.
+const FILTERED: &str = "
+import ctypes, socket, struct, sys
+SO_ATTACH_FILTER, IP_MINTTL = 26, 21
+u = socket.socket(type=socket.SOCK_DGRAM)
+u.bind(('0.0.0.0', 7100))
+t = socket.socket()
+t.bind(('0.0.0.0', 7101))
+t.listen()
+c = socket.create_connection((sys.argv[1], 7000))
+print('serves', flush=True)
+u.recv(1)
+one = ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0))  # ret 0: nothing passes
+u.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack('HL', 1, ctypes.addressof(one)))
+t.setsockopt(socket.IPPROTO_IP, IP_MINTTL, 255)
+try:
+    c.setsockopt(socket.IPPROTO_IP, IP_MINTTL, 255)
+except OSError as error:
+    print(error.errno, flush=True)
+print(t.accept()[0].recv(1), flush=True)
+";
+
+#[test]
+fn what_a_program_filters_does_not_come_past_the_kernel_by_the_engine() {
+    let test = "what_a_program_filters_does_not_come_past_the_kernel_by_the_engine";
+    let Some(_turn) = turn(test) else { return };
+    let joined = Joined::start();
+    let _echo = echo(&joined, "0.0.0.0", 7000);
+    let task = joined.accelerated(Task::new(PYTHON).args(["-c", FILTERED, CLIENT]));
+    let both = [7100, 7101];
+    let server = joined.start_ready(Side::B, task, |server| {
+        server.output().contains("serves") && both.iter().all(|port| joined.is_accelerated(*port))
+    });
+    let accepts = joined.counter("accepts");
+    let near = "import socket, sys\n\
+                socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', (sys.argv[1], 7100))";
+    assert!(joined.run(Side::A, Task::new(PYTHON).args(["-c", near, SERVER])).status.success());
+    eventually("the kernel's sockets", || both.iter().all(|port| !joined.is_accelerated(*port)));
+    let near = "import socket, sys\n\
+                s = socket.socket()\n\
+                s.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 255)\n\
+                s.connect((sys.argv[1], 7101))\n\
+                s.sendall(b'x')\n\
+                s.recv(1)";
+    let asked = joined.run(Side::A, Task::new(PYTHON).args(["-c", near, SERVER]));
+    assert!(asked.status.success(), "{}", asked.errors);
+    let finished = server.wait(PATIENCE).expect("it ends");
+    let refused = rustix::io::Errno::NOPROTOOPT.raw_os_error();
+    assert_eq!(finished.output.trim(), format!("serves\n{refused}\nb'x'"), "{}", finished.errors);
+    assert!(finished.errors.contains("SO_ATTACH_FILTER"), "{}", finished.errors);
+    assert_eq!((joined.counter("accepts"), joined.counter("tcp_active_opens")), (accepts, 1));
+}

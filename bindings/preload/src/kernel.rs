@@ -201,6 +201,12 @@ impl Kernel for Raw {
         check(|| unsafe { real::connect(fd, packed.as_ptr(), len) }).map(drop)
     }
 
+    fn disconnect(&self, fd: RawFd) -> Result<(), Errno> {
+        let (none, len) = storage();
+        // SAFETY: the storage, all zero and so of AF_UNSPEC, has `len` bytes.
+        check(|| unsafe { real::connect(fd, (&raw const none).cast(), len) }).map(drop)
+    }
+
     fn local(&self, fd: RawFd) -> Result<SocketAddr, Errno> {
         let (mut at, mut len) = storage();
         // SAFETY: the storage has `len` bytes.

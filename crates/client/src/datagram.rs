@@ -19,6 +19,10 @@ use crate::stream::Place;
 /// Longest payload of a datagram over IPv4, in bytes (RFC 768's length field less the headers),
 /// and over IPv6, where the IP header does not count.
 const PAYLOAD_MAX: [usize; 2] = [65_507, 65_527];
+pub(crate) fn payload_max(to: IpAddr) -> usize {
+    PAYLOAD_MAX[usize::from(to.to_canonical().is_ipv6())]
+}
+
 /// A datagram's pieces are at least this long, unless it is shorter.
 const PIECE_MIN: u32 = 2048;
 
@@ -171,7 +175,7 @@ impl Endpoint {
             None => own.remote,
         };
         let payload: usize = parts.iter().map(|part| part.len()).sum();
-        if payload > PAYLOAD_MAX[usize::from(remote.ip().to_canonical().is_ipv6())] {
+        if payload > payload_max(remote.ip()) {
             return Err(Errno::MSGSIZE);
         }
         let port = own.local.port();

@@ -14,6 +14,7 @@
 
 mod accepting;
 mod ancillary;
+mod cork;
 mod datagram;
 mod disconnecting;
 mod epoll;
@@ -29,6 +30,8 @@ mod numbers;
 mod options;
 mod own_options;
 mod poll;
+mod room;
+mod shut;
 mod signals;
 mod signing;
 mod socket;

@@ -178,6 +178,11 @@ impl Session {
         let is_full = |datagram: &Datagram, pushed: u64| {
             (pushed - datagram.consumed).saturating_add(parts as u64) > slots
         };
+        // Reports of errors are few, and wait elsewhere when they are found.
+        let is_counted = !header.flags.contains(DatagramFlags::ERROR);
+        let lacks_room = |datagram: &Datagram| {
+            is_counted && datagram.room.as_ref().is_some_and(|room| !room.admits(bytes.len()))
+        };
         match self.endpoints.get(index as usize) {
             Some(Endpoint { view, role: Role::Datagram(datagram), .. }) if datagram.id == id => {
                 // Whenever another buffer is wanted, so that a socket holds what is unread and
@@ -185,6 +190,7 @@ impl Session {
                 let wants_buffer = datagram.fill as usize + total > geometry.buffer_bytes as usize;
                 if wants_buffer
                     || is_full(datagram, view.received())
+                    || lacks_room(datagram)
                     || self.pool.free_for_datagrams() < parts
                 {
                     self.learn_datagrams_consumed(index);
@@ -194,7 +200,7 @@ impl Session {
         }
         let Some(endpoint) = self.endpoints.get_mut(index as usize) else { return false };
         let Role::Datagram(datagram) = &mut endpoint.role else { return false };
-        if is_full(datagram, endpoint.view.received()) {
+        if is_full(datagram, endpoint.view.received()) || lacks_room(datagram) {
             counters.datagrams_rx_full.increment();
             return false;
         }
@@ -235,6 +241,9 @@ impl Session {
             *after = endpoint.view.received();
             datagram.fill = (datagram.fill + wanted).next_multiple_of(ALIGN);
         }
+        if let Some(room) = datagram.room.as_mut().filter(|_| is_counted) {
+            room.add(endpoint.view.received(), bytes.len());
+        }
         datagram.unpublished = true;
         counters.datagrams_rx.increment();
         true
@@ -264,6 +273,9 @@ impl Session {
             Err(found) => return self.breached(Breach::Contract(found)),
         };
         datagram.consumed = claimed;
+        if let Some(room) = &mut datagram.room {
+            room.release(claimed);
+        }
         while let Some((after, buffer)) = datagram.buffers.front().copied() {
             if after > claimed {
                 break;

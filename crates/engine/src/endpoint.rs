@@ -9,6 +9,7 @@ use stack::api::{SocketId, UdpOptions, Urgent};
 
 use crate::pages::Pages;
 use crate::promises::Promise;
+use crate::room::Room;
 use crate::spans::SpanList;
 
 /// No buffer.
@@ -228,6 +229,8 @@ pub struct Datagram {
     pub buffers: VecDeque<(u64, u32)>,
     /// Bytes used of the last of `buffers`.
     pub fill: u32,
+    /// What may wait to be read, where the client has said so.
+    pub room: Option<Room>,
     /// As set by the client; the stack keeps its own copy.
     pub options: UdpOptions,
     /// Coalesced datagrams are received as they come (UDP_GRO).
@@ -251,6 +254,7 @@ impl Datagram {
             consumed: 0,
             buffers: VecDeque::new(),
             fill: 0,
+            room: None,
             options: UdpOptions::default(),
             takes_coalesced: false,
             is_stamped: false,

@@ -33,6 +33,7 @@ pub mod privileges;
 mod promises;
 mod receive;
 mod requests;
+mod room;
 pub mod rules;
 mod send;
 pub mod service;

@@ -480,7 +480,13 @@ impl Worker {
         let limit = self.receive_limit(u32::try_from(value).unwrap_or(u32::MAX));
         let role = self.endpoint(place, index).map(|endpoint| &endpoint.role);
         let is_stream = matches!(role, Some(Role::Stream(_)));
+        let is_listener = matches!(role, Some(Role::Listener(_)));
         let (id, mut options) = self.options_of(place, index)?;
+        if is_listener && option == OptionName::Backlog {
+            let backlog = u32::try_from(value).unwrap_or(u32::MAX);
+            self.stack.tcp_set_backlog(id, backlog).map_err(errno::of_request)?;
+            return Ok(Reply::Done);
+        }
         apply(&mut options, option, value, limit)?;
         self.stack.tcp_set_options(now, id, options).map_err(errno::of_request)?;
         // They do something at once, to a connection alone.
@@ -499,6 +505,13 @@ impl Worker {
     }
 
     fn option(&mut self, place: u32, index: u32, option: OptionName) -> Result<Reply, Errno> {
+        if option == OptionName::PathMtu
+            && let Some(Role::Datagram(datagram)) = self.endpoint(place, index).map(|one| &one.role)
+        {
+            let id = datagram.id;
+            let mtu = self.stack.udp_path_mtu(self.now, id).map_err(|_| Errno::NOTCONN)?;
+            return Ok(Reply::Value(mtu.into()));
+        }
         if matches!(option, OptionName::PathMtu | OptionName::Quickack) {
             let Some(Role::Stream(stream)) = self.endpoint(place, index).map(|one| &one.role)
             else {

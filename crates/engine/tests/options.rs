@@ -6,6 +6,7 @@ use common::{Net, small};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 use shm::request::{OptionName, Reply, Request};
+use stack::api::SocketKind;
 use std::time::Duration;
 
 const VALUES: [u32; 18] = [
@@ -65,6 +66,40 @@ fn values_are_taken_or_refused_as_the_kernel_does() {
 /// do_tcp_setsockopt in net/ipv4/tcp.c; rustix has no name for it.
 fn maxseg(value: u32) -> Result<(), Errno> {
     if value == 0 || (88..=32_767).contains(&value) { Ok(()) } else { Err(Errno::INVAL) }
+}
+
+#[test]
+fn a_listener_listens_with_another_backlog_from_then_on() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    let (near, _) = net.connected(&a, &b, listener, 80);
+    let backlog = |net: &Net| {
+        let mut place = Some(0);
+        while let Some(from) = place {
+            let (seen, next) = net.b.worker.sockets_from(from);
+            for one in seen {
+                match one.socket {
+                    stack::SocketInfo::Tcp(_, info) if info.kind == SocketKind::Listener => {
+                        return Some(info.send_queue);
+                    }
+                    _ => {}
+                }
+            }
+            place = next;
+        }
+        None
+    };
+    assert_eq!(backlog(&net), Some(1024));
+    let most = stack::Limits::default().accept_queue;
+    for (value, shows) in [(7, 7), (0, 0), (u64::from(u32::MAX), most.into())] {
+        let set = |endpoint| Request::SetOption { endpoint, option: OptionName::Backlog, value };
+        assert_eq!(net.ask(true, &b, set(listener)), Reply::Done);
+        assert_eq!(backlog(&net), Some(shows));
+        let refused = Reply::Failed { errno: Errno::OPNOTSUPP.raw_os_error().unsigned_abs() };
+        assert_eq!(net.ask(false, &a, set(near)), refused, "a connection has none");
+    }
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub struct Files {
     written: BTreeMap<i64, u64>,
     read: BTreeMap<i64, u64>,
     datagrams: Vec<i64>,
+    /// With UDP_CORK.
+    corked: Vec<i64>,
     marked: bool,
     version: Version,
     clock: Clock,
@@ -131,6 +133,7 @@ impl Files {
             written: BTreeMap::new(),
             read: BTreeMap::new(),
             datagrams: Vec::new(),
+            corked: Vec::new(),
             marked: false,
             version,
             clock,
@@ -155,7 +158,6 @@ impl Files {
         let flags = |index| if call.arguments.len() > index { int(call, index) } else { Ok(0) };
         let outgoing = |len: usize| {
             let from = self.written.get(&script_fd).copied().unwrap_or(0);
-            let from = if self.datagrams.contains(&script_fd) { 0 } else { from };
             frame::patterned(from, len)
         };
         let peer = self.version.peer();
@@ -312,8 +314,24 @@ impl Files {
                 return self.judge_address(call, 1, answer);
             }
             _ if answer.value != result => return wrong(),
-            SystemCall::Send { .. } => {
-                *self.written.entry(ready.fd).or_default() += answer.value as u64;
+            SystemCall::Send { flags, .. } => {
+                let is_held = flags & libc::MSG_MORE != 0 || self.corked.contains(&ready.fd);
+                if self.datagrams.contains(&ready.fd) && !is_held {
+                    // The next datagram begins anew.
+                    self.written.remove(&ready.fd);
+                } else {
+                    *self.written.entry(ready.fd).or_default() += answer.value as u64;
+                }
+            }
+            SystemCall::SetOption {
+                level: libc::IPPROTO_UDP, name: libc::UDP_CORK, bytes, ..
+            } => {
+                self.corked.retain(|fd| *fd != ready.fd);
+                if bytes.iter().any(|byte| *byte != 0) {
+                    self.corked.push(ready.fd);
+                } else {
+                    self.written.remove(&ready.fd);
+                }
             }
             SystemCall::Receive { flags, .. } => {
                 if call.name == "recvmsg" {
@@ -329,6 +347,7 @@ impl Files {
                 self.written.remove(&ready.fd);
                 self.read.remove(&ready.fd);
                 self.datagrams.retain(|fd| *fd != ready.fd);
+                self.corked.retain(|fd| *fd != ready.fd);
             }
             SystemCall::Queued { .. } | SystemCall::AtMark { .. } => {
                 let Some(wanted @ Value::List(_)) = call.arguments.get(2) else { return Ok(()) };

@@ -120,6 +120,7 @@ pub fn number(name: &str) -> Option<i64> {
         IP_ORIGDSTADDR,
         IP_MTU,
         SO_NO_CHECK,
+        UDP_CORK,
         UDP_SEGMENT,
         UDP_GRO,
         IP_ADD_MEMBERSHIP,

@@ -38,7 +38,7 @@ use crate::limits::Limits;
 use crate::neighbor::Neighbors;
 use crate::path_mtu::PathMtus;
 use crate::reassembly::Reassembly;
-use crate::route::Routes;
+use crate::route::{Route, Routes};
 use crate::tcp::Stamp;
 use crate::tcp::{Accepted, FastOpenKeys, Tcp, TcpInfo, TcpSettings};
 use crate::timer::Wheel;
@@ -464,6 +464,15 @@ impl Stack {
         self.note_limit(listening)
     }
 
+    /// Has a listener listen with another backlog.
+    pub fn tcp_set_backlog(
+        &mut self,
+        listener: SocketId,
+        backlog: u32,
+    ) -> Result<(), RequestError> {
+        self.tcp.set_backlog(listener, backlog)
+    }
+
     /// Takes the oldest established connection from a listener's queue. It belongs to
     /// [`Owner::NONE`] until [`tcp_assign`](Self::tcp_assign).
     pub fn tcp_accept(&mut self, listener: SocketId) -> Result<Option<Accepted>, RequestError> {
@@ -682,6 +691,14 @@ impl Stack {
         outcome
     }
 
+    /// How a UDP socket's remote is reached, which may be a group or everybody.
+    fn route_to(&self, remote: IpAddr) -> Option<Route> {
+        match remote {
+            group if group.is_multicast() => self.routes.lookup_group(None, group),
+            ip => self.routes.lookup(ip).or_else(|| self.routes.lookup_broadcast(ip)),
+        }
+    }
+
     /// Fixes (or with `None` frees) the remote; a connected socket hears only that remote and
     /// gets its errors.
     pub fn udp_connect(
@@ -692,11 +709,8 @@ impl Stack {
         let remote = match remote.map(canonical) {
             None => None,
             Some(remote) => {
-                let route = match remote.ip() {
-                    group if group.is_multicast() => self.routes.lookup_group(None, group),
-                    ip => self.routes.lookup(ip).or_else(|| self.routes.lookup_broadcast(ip)),
-                };
-                Some((remote, route.ok_or(RequestError::NoRoute)?.source))
+                let route = self.route_to(remote.ip()).ok_or(RequestError::NoRoute)?;
+                Some((remote, route.source))
             }
         };
         self.udp.connect(id, remote)

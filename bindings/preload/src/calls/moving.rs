@@ -181,7 +181,9 @@ pub unsafe extern "C" fn splice(
                     let moved = to_pipe(sockets, input, out, len, flags);
                     Verdict::Done(moved.map(|moved| moved as ssize_t))
                 }
-                (_, false) => sent(Verdict::Done(from_pipe(sockets, input, out, len, flags)), 0),
+                (_, false) => {
+                    sent(sockets, out, Verdict::Done(from_pipe(sockets, input, out, len, flags)), 0)
+                }
             }
         }),
     };

@@ -89,9 +89,17 @@ unsafe fn parts<'a>(iov: *const iovec, count: usize) -> Result<&'a [IoSlice<'a>]
     Ok(unsafe { std::slice::from_raw_parts(iov.cast::<IoSlice<'a>>(), count) })
 }
 
-pub(super) fn sent(outcome: Verdict<usize>, flags: c_int) -> Verdict<ssize_t> {
+/// What a call that writes to `fd` returns. A stream that cannot be written has its program told by
+/// SIGPIPE; a UDP socket has not.
+pub(super) fn sent(
+    sockets: &Sockets,
+    fd: c_int,
+    outcome: Verdict<usize>,
+    flags: c_int,
+) -> Verdict<ssize_t> {
     if let Verdict::Done(Err(Errno::PIPE)) = outcome
         && flags & libc::MSG_NOSIGNAL == 0
+        && sockets.accelerated(fd)
     {
         // SAFETY: raises the signal that write(2) promises, in this thread.
         unsafe { libc::raise(libc::SIGPIPE) };
@@ -121,7 +129,7 @@ unsafe fn transmit(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> 
     serve(fd, |sockets| {
         // SAFETY: by the caller's promise.
         match unsafe { bytes(buf, len) } {
-            Ok(bytes) => sent(sockets.send(fd, &[bytes], flags, None), flags),
+            Ok(bytes) => sent(sockets, fd, sockets.send(fd, &[bytes], flags, None), flags),
             Err(error) => Verdict::Done(Err(error)),
         }
     })
@@ -203,7 +211,7 @@ pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> s
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         // SAFETY: the program's promise about `iov`.
         match unsafe { parts(iov, count) } {
-            Ok(parts) => sent(sockets.send(fd, parts, 0, None), 0),
+            Ok(parts) => sent(sockets, fd, sockets.send(fd, parts, 0, None), 0),
             Err(error) => Verdict::Done(Err(error)),
         }
     })
@@ -273,7 +281,7 @@ pub unsafe extern "C" fn sendto(
             // SAFETY: as above.
             .and_then(|to| Ok((to, unsafe { bytes(buf, len) }?)));
         match outcome {
-            Ok((to, bytes)) => sent(sockets.send(fd, &[bytes], flags, to), flags),
+            Ok((to, bytes)) => sent(sockets, fd, sockets.send(fd, &[bytes], flags, to), flags),
             Err(error) => Verdict::Done(Err(error)),
         }
     })
@@ -335,7 +343,7 @@ unsafe fn send_message(
     let control = unsafe { bytes(message.msg_control, message.msg_controllen) };
     match outcome.and_then(|outcome| Ok((outcome, control?))) {
         Ok(((to, parts), control)) => {
-            sent(sockets.send_with(fd, parts, &control, flags, to), flags)
+            sent(sockets, fd, sockets.send_with(fd, parts, &control, flags, to), flags)
         }
         Err(error) => Verdict::Done(Err(error)),
     }
@@ -416,7 +424,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     })
 }
 
-/// Serves each message in turn until one fails; a failure after the first success is for later.
+/// Serves each message in turn until one fails; `late` is told of a failure after the first success.
 ///
 /// # Safety
 /// `count` messages at `messages`, as the C function demands.
@@ -424,6 +432,7 @@ unsafe fn each(
     messages: *mut mmsghdr,
     count: c_uint,
     mut one: impl FnMut(&mut msghdr, c_uint) -> Verdict<ssize_t>,
+    late: impl FnOnce(Errno),
 ) -> Verdict<c_int> {
     let mut done: c_uint = 0;
     while done < count.min(PARTS_MAX as c_uint) {
@@ -432,7 +441,10 @@ unsafe fn each(
         match one(&mut entry.msg_hdr, done) {
             Verdict::Done(Ok(len)) => entry.msg_len = len as c_uint,
             Verdict::Done(Err(error)) if done == 0 => return Verdict::Done(Err(error)),
-            Verdict::Done(Err(_)) => break,
+            Verdict::Done(Err(error)) => {
+                late(error);
+                break;
+            }
             // Became the kernel's in the middle; the program asks again for the rest.
             Verdict::Kernel if done == 0 => return Verdict::Kernel,
             Verdict::Kernel => break,
@@ -461,7 +473,7 @@ pub unsafe extern "C" fn recvmmsg(
             .map(|time| std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32));
         // SAFETY: the program's promise about `messages`.
         unsafe {
-            each(messages, count, |message, index| {
+            let next = |message: &mut msghdr, index: c_uint| {
                 if index > 0 && limit.is_some_and(|limit| began.elapsed() >= limit) {
                     return Verdict::Done(Err(Errno::AGAIN));
                 }
@@ -470,7 +482,8 @@ pub unsafe extern "C" fn recvmmsg(
                     own |= libc::MSG_DONTWAIT;
                 }
                 receive_message(sockets, fd, message, own)
-            })
+            };
+            each(messages, count, next, |error| sockets.keep_error(fd, error))
         }
     })
     // SAFETY: arguments passed through.
@@ -490,7 +503,11 @@ pub unsafe extern "C" fn sendmmsg(
 ) -> c_int {
     serve(fd, |sockets| {
         // SAFETY: the program's promise about `messages`.
-        unsafe { each(messages, count, |message, _| send_message(sockets, fd, message, flags)) }
+        unsafe {
+            let next = |message: &mut msghdr, _: c_uint| send_message(sockets, fd, message, flags);
+            // As the kernel does, which tells nobody.
+            each(messages, count, next, |_| ())
+        }
     })
     // SAFETY: arguments passed through.
     .unwrap_or_else(|| unsafe { real::sendmmsg(fd, messages, count, flags) })
@@ -659,6 +676,6 @@ unsafe fn copy_file(
             }
             return Verdict::Done(Ok(total as ssize_t));
         }
-        sent(Verdict::Done(outcome.map(|()| 0)), 0)
+        sent(sockets, out, Verdict::Done(outcome.map(|()| 0)), 0)
     })
 }

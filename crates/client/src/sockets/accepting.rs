@@ -13,6 +13,7 @@ use super::notices::Notice;
 use super::socket::{Listening, OUT_BITS, Socket, held, is_kernels, plain, timeout};
 use super::table::Entry;
 use super::{Era, Errno, Sockets, Verdict};
+use crate::OptionName;
 
 impl Sockets {
     /// listen(2): in the kernel and, unless the address is the kernel's alone, in the engine.
@@ -31,21 +32,18 @@ impl Sockets {
         if let Err(error) = self.kernel.listen(fd, backlog) {
             return Verdict::Done(Err(error));
         }
-        let again = {
+        {
             let mut listening = held(socket.listening.write());
-            match listening.as_mut() {
-                Some(listening) => {
-                    listening.backlog = backlog;
-                    true
+            if let Some(listening) = listening.as_mut() {
+                listening.backlog = backlog;
+                if let Some((endpoint, _)) = &listening.engine {
+                    let most = u64::from(backlog.cast_unsigned());
+                    // Fails with the engine, and the next one is told of it as it is now.
+                    let _ = endpoint.set_option(OptionName::Backlog, most);
                 }
-                None => {
-                    *listening = Some(Listening::new(backlog));
-                    false
-                }
+                return Verdict::Done(Ok(()));
             }
-        };
-        if again {
-            return Verdict::Done(Ok(()));
+            *listening = Some(Listening::new(backlog));
         }
         let Ok(local) = self.kernel.local(fd) else { return Verdict::Done(Ok(())) };
         if let Some(listening) = held(socket.listening.write()).as_mut() {

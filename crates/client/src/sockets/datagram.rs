@@ -15,7 +15,8 @@ use super::socket::{Datagram, IN_BITS, OUT_BITS, Socket, held, is_kernels, plain
 use super::times::{ask_about, put_arrival, put_sent, put_told};
 use super::transfer::may_wait;
 use super::{Era, Errno, Kernel, Received, Sockets, Verdict};
-use crate::{DatagramFlags, ErrorReceived, ErrorReport, Outgoing, Session};
+use crate::datagram::payload_max;
+use crate::{DatagramFlags, Endpoint, ErrorReceived, ErrorReport, Outgoing, Session};
 
 impl Sockets {
     /// The socket's face in the engine; made (binding the kernel's side to a free port if it is
@@ -26,7 +27,7 @@ impl Sockets {
         socket: &Arc<Socket>,
         fd: RawFd,
         (to, scope): (IpAddr, u32),
-    ) -> Option<(Arc<crate::Endpoint>, Arc<Attachment>)> {
+    ) -> Option<(Arc<Endpoint>, Arc<Attachment>)> {
         let speaks = |face: &Datagram| !(face.v6_only && to.is_ipv4());
         let present = || socket.face().filter(speaks).map(|face| (face.endpoint, face.attachment));
         if is_kernels(to) || to.is_unspecified() {
@@ -52,6 +53,15 @@ impl Sockets {
         present()
     }
 
+    /// Ends the engine's part in a UDP socket.
+    pub(super) fn close_face(&self, socket: &Socket) {
+        let present = held(socket.datagram.write()).take();
+        if let Some(Datagram { endpoint, attachment, .. }) = present {
+            attachment.forget(endpoint.id());
+            endpoint.close();
+        }
+    }
+
     /// connect(2) on a UDP socket.
     pub(super) fn connect_datagram(
         &'static self,
@@ -60,32 +70,21 @@ impl Sockets {
         fd: RawFd,
         to: Option<SocketAddr>,
     ) -> Verdict<()> {
-        let scope = to.map_or(0, scope_of);
-        let to = to.map(plain);
-        if to.is_some_and(|to| self.is_out_of_reach(socket, fd, to.ip())) {
+        let Some(to) = to else { return Verdict::Done(self.loosen(era, socket, fd)) };
+        let (named, to, scope) = (to, plain(to), scope_of(to));
+        if self.is_out_of_reach(socket, fd, to.ip()) {
             return Verdict::Kernel;
         }
-        let face = to.and_then(|to| Some((to, self.face(era, socket, fd, (to.ip(), scope))?)));
-        if let Some((to, (_, attachment))) = &face
-            && !may_broadcast(socket, attachment, to.ip())
-        {
+        if socket.face().is_none() {
+            // A peer of the kernel's keeps the engine out; the next one may be the engine's.
+            *held(socket.peer.lock()) = None;
+        }
+        let Some((endpoint, attachment)) = self.face(era, socket, fd, (to.ip(), scope)) else {
+            return self.connect_in_kernel(era, socket, fd, named);
+        };
+        if !may_broadcast(socket, &attachment, to.ip()) {
             return Verdict::Done(Err(Errno::ACCESS));
         }
-        let Some((to, (endpoint, attachment))) = face else {
-            // Loosened, or connected to a peer of the kernel's: then only the kernel can bring
-            // anything.
-            *held(socket.peer.lock()) = None;
-            let present = held(socket.datagram.write()).take();
-            if let Some(Datagram { endpoint, attachment, .. }) = present {
-                attachment.forget(endpoint.id());
-                endpoint.close();
-            }
-            if to.is_some() {
-                self.give_to_kernel(era, socket);
-                era.link.forget(socket);
-            }
-            return Verdict::Kernel;
-        };
         if let Err(error) = endpoint.set_peer(Some(to))
             && attachment.session.is_alive()
         {
@@ -104,6 +103,50 @@ impl Sockets {
         Verdict::Done(Ok(()))
     }
 
+    /// connect(2) to a peer of the kernel's, from which only the kernel can bring anything.
+    fn connect_in_kernel(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        fd: RawFd,
+        to: SocketAddr,
+    ) -> Verdict<()> {
+        if !socket.bound.load(Ordering::Relaxed) {
+            *held(socket.peer.lock()) = None;
+            self.close_face(socket);
+            self.give_to_kernel(era, socket);
+            era.link.forget(socket);
+            return Verdict::Kernel;
+        }
+        // Loosened from it, it hears everybody at its port again.
+        let outcome = self.kernel.connect(fd, to);
+        if outcome.is_ok() {
+            self.close_face(socket);
+            *held(socket.peer.lock()) = Some(plain(to));
+        }
+        Verdict::Done(outcome)
+    }
+
+    /// connect(2) to no address. As in the kernel, a socket that was bound to a port keeps it, and what
+    /// waits there, and hears everybody again; any other has no port until it sends.
+    fn loosen(&'static self, era: &Era, socket: &Arc<Socket>, fd: RawFd) -> Result<(), Errno> {
+        self.kernel.disconnect(fd)?;
+        *held(socket.peer.lock()) = None;
+        let keeps_port = self.kernel.local(fd).is_ok_and(|local| local.port() != 0);
+        if keeps_port && socket.face().is_some_and(|face| face.endpoint.set_peer(None).is_ok()) {
+            if let Some(datagram) = held(socket.datagram.write()).as_mut() {
+                datagram.peer = None;
+            }
+            return Ok(());
+        }
+        self.close_face(socket);
+        if keeps_port && let Some(attachment) = self.attach(era) {
+            // It had a peer of the kernel's, or of an engine that has gone.
+            self.show(era, socket, &attachment);
+        }
+        Ok(())
+    }
+
     pub(super) fn send_datagram(
         &'static self,
         era: &Era,
@@ -113,6 +156,16 @@ impl Sockets {
         flags: i32,
         to: Option<SocketAddr>,
     ) -> Verdict<usize> {
+        if flags & libc::MSG_OOB != 0 {
+            // It refuses that before it looks where to.
+            return Verdict::Kernel;
+        }
+        if let Some(error) = socket.take_late_error() {
+            return Verdict::Done(Err(error));
+        }
+        if let Some(outcome) = self.send_piece(era, socket, fd, bufs, flags) {
+            return Verdict::Done(outcome);
+        }
         let scope = to.map_or(0, scope_of);
         let to = to.map(plain);
         let face = match to {
@@ -140,16 +193,38 @@ impl Sockets {
                 return Verdict::Done(Err(error));
             }
         };
-        let count = &socket.streams.count_from;
         if counts {
+            let count = &socket.streams.count_from;
             outgoing.number = count.fetch_add(1, Ordering::Relaxed) as u32;
         }
-        let wait = may_wait(socket, flags);
+        let outbound = Outbound { endpoint, attachment, peer, outgoing, counts };
+        if socket.cork.holds_back(flags) {
+            return Verdict::Done(self.begin_pieces(socket, outbound, bufs));
+        }
+        self.transmit(era, socket, &outbound, bufs, may_wait(socket, flags))
+    }
+
+    /// Sends a datagram, and waits for room where the program may `wait`.
+    pub(super) fn transmit(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        outbound: &Outbound,
+        bufs: &[IoSlice<'_>],
+        wait: bool,
+    ) -> Verdict<usize> {
         let sent = loop {
-            match endpoint.send_datagram(&outgoing, bufs) {
+            if socket.shut.is_written() {
+                break Verdict::Done(Err(Errno::PIPE));
+            }
+            match outbound.endpoint.send_datagram(&outbound.outgoing, bufs) {
                 Err(Errno::AGAIN) if wait => {
                     let limit = timeout(&socket.send_timeout_ns);
-                    let is_ready = || socket.face().is_none() || socket.engine_bits(OUT_BITS) != 0;
+                    let is_ready = || {
+                        socket.face().is_none()
+                            || socket.shut.is_written()
+                            || socket.engine_bits(OUT_BITS) != 0
+                    };
                     if let Err(error) = self.block_until(era, socket, &is_ready, 0, limit) {
                         break Verdict::Done(Err(error));
                     }
@@ -158,9 +233,9 @@ impl Sockets {
                 outcome => break Verdict::Done(outcome),
             }
         };
-        if counts && !matches!(sent, Verdict::Done(Ok(_))) {
+        if outbound.counts && !matches!(sent, Verdict::Done(Ok(_))) {
             // As the kernel takes it back.
-            count.fetch_sub(1, Ordering::Relaxed);
+            socket.streams.count_from.fetch_sub(1, Ordering::Relaxed);
         }
         sent
     }
@@ -218,6 +293,9 @@ impl Sockets {
             // What the engine has none of, the kernel's queue may have.
             return self.receive_error(socket, bufs, control);
         }
+        if let Some(error) = socket.take_late_error() {
+            return Verdict::Done(Err(error));
+        }
         let wait = may_wait(socket, flags);
         loop {
             let face = socket.face();
@@ -263,9 +341,13 @@ impl Sockets {
             if !wait {
                 return Verdict::Done(Err(Errno::AGAIN));
             }
+            if socket.shut.is_read() {
+                return Verdict::Done(Ok(Received::default()));
+            }
             let limit = timeout(&socket.receive_timeout_ns);
             let kernels = if alone { 0 } else { libc::POLLIN };
-            if let Err(error) = self.block(era, socket, IN_BITS, kernels, limit) {
+            let is_ready = || socket.shut.is_read() || socket.engine_bits(WAKES) & WAKES != 0;
+            if let Err(error) = self.block_until(era, socket, &is_ready, kernels, limit) {
                 return Verdict::Done(Err(error));
             }
         }
@@ -300,9 +382,37 @@ fn said_with(
     (out.len, out.flags)
 }
 
+/// What ends a wait for a datagram.
+const WAKES: u32 = IN_BITS | (libc::POLLERR | libc::POLLHUP) as u32;
+
 /// Whether a socket may send to an address: to everybody only who has said so (SO_BROADCAST).
 fn may_broadcast(socket: &Socket, attachment: &Attachment, to: IpAddr) -> bool {
     socket.marks.on().contains(Switches::BROADCAST) || !attachment.session.is_broadcast(to)
+}
+
+/// A datagram's way through the engine, and what is said with it.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    pub endpoint: Arc<Endpoint>,
+    attachment: Arc<Attachment>,
+    peer: SocketAddr,
+    pub outgoing: Outgoing,
+    /// It has a number by the socket's count.
+    counts: bool,
+}
+
+impl Outbound {
+    /// Whether so many bytes may go in it; a socket that asks for errors has a report of what cannot.
+    pub fn admits(&self, socket: &Socket, len: usize) -> Result<(), Errno> {
+        if len > payload_max(self.peer.ip()) {
+            return Err(Errno::MSGSIZE);
+        }
+        fits(&self.outgoing, &self.attachment.session, self.peer.ip(), len).inspect_err(|error| {
+            if *error == Errno::MSGSIZE {
+                report_too_long(socket, &self.endpoint, &self.attachment, self.peer);
+            }
+        })
+    }
 }
 
 /// Where what a program says of a datagram leads.
@@ -366,6 +476,12 @@ fn said_of(
         // Not beyond the host.
         outgoing.flags.set(DatagramFlags::STAYS_HERE, outgoing.ttl == 0);
     }
+    fits(&outgoing, session, to, len)?;
+    Ok(Way::Ours { outgoing, counts })
+}
+
+/// Whether so many bytes can go as one datagram, or as several, to an address.
+fn fits(outgoing: &Outgoing, session: &Session, to: IpAddr, len: usize) -> Result<(), Errno> {
     let headers = if to.is_ipv4() { 20 + 8 } else { 40 + 8 };
     let mtu = || match outgoing.interface {
         0 => session.way_to(to).map_or(usize::MAX, |way| usize::from(way.mtu)),
@@ -387,7 +503,7 @@ fn said_of(
             }
         }
     }
-    Ok(Way::Ours { outgoing, counts })
+    Ok(())
 }
 
 /// The kernel's number of the interface that an address names, or 0.
@@ -404,7 +520,7 @@ const SEGMENTS_MAX: usize = 128;
 /// A socket that asks for errors gets a report of what it could not send, too.
 fn report_too_long(
     socket: &Socket,
-    endpoint: &crate::Endpoint,
+    endpoint: &Endpoint,
     attachment: &Attachment,
     peer: SocketAddr,
 ) {

@@ -69,6 +69,19 @@ impl Sockets {
         Ok(self.kernel.option(keeper, level, name).ok())
     }
 
+    /// Whether the kernel would take a filter or a bound of hops, which is taken back.
+    pub(super) fn try_keeping_out(
+        &self,
+        socket: &Socket,
+        level: i32,
+        name: i32,
+        bytes: &[u8],
+    ) -> Result<(), Errno> {
+        self.keep_option(socket, level, name, bytes)?;
+        let undo = if level == libc::SOL_SOCKET { libc::SO_DETACH_FILTER } else { name };
+        self.keep_option(socket, level, undo, &0_i32.to_ne_bytes()).map(drop)
+    }
+
     /// getsockopt(2) of such an option; the answer's length.
     pub(super) fn kept_option(
         &self,

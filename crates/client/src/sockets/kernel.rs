@@ -76,6 +76,8 @@ pub trait Kernel: Sync {
     fn bind(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno>;
     fn listen(&self, fd: RawFd, backlog: i32) -> Result<(), Errno>;
     fn connect(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno>;
+    /// connect(2) to no address.
+    fn disconnect(&self, fd: RawFd) -> Result<(), Errno>;
     fn local(&self, fd: RawFd) -> Result<SocketAddr, Errno>;
     fn receive(
         &self,

@@ -390,7 +390,8 @@ impl Sockets {
             if !listening.wants(attachment.session.reach()) {
                 return;
             }
-            let backlog = u32::try_from(listening.backlog).unwrap_or(0);
+            // As the kernel takes it: -1 is all that it allows.
+            let backlog = listening.backlog.cast_unsigned();
             // As it was before the question, so that no change is missed.
             let reach = attachment.session.reach();
             let keys = held(socket.keys.lock()).clone();
@@ -424,6 +425,7 @@ impl Sockets {
                     granted = Some(endpoint.id());
                     if socket.marks.apply(&endpoint).is_err()
                         || socket.streams.apply(&endpoint).is_err()
+                        || Self::apply_room(socket, &endpoint).is_err()
                         || self.apply_groups(socket, &endpoint).is_err()
                     {
                         self.notice(Notice::DatagramRefused, || {

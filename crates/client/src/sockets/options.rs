@@ -31,6 +31,8 @@ const TCP_AO_ADD_KEY: i32 = 38;
 const TCP_RTO_MAX_MS: i32 = 44;
 const TCP_REPAIR: i32 = 19;
 const TCP_QUEUE_SEQ: i32 = 21;
+/// linux/in6.h; not in the libc crate.
+const IPV6_MINHOPCOUNT: i32 = 73;
 
 /// The engine's name of an option whose value is an int.
 fn engines(level: i32, name: i32) -> Option<OptionName> {
@@ -104,6 +106,23 @@ fn is_for_kernel(level: i32, name: i32) -> bool {
             (level, name),
             (SOCKET, libc::SO_MARK | libc::SO_BINDTODEVICE | libc::SO_BINDTOIFINDEX)
         )
+}
+
+/// Options that keep out what a program does not want: filters, and the hops that a packet may have come
+/// (RFC 5082). Only the kernel can follow them, and nothing may come by the engine past them.
+fn keeps_out(level: i32, name: i32) -> bool {
+    matches!(
+        (level, name),
+        (SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF)
+            | (IP, libc::IP_MINTTL)
+            | (IPV6, IPV6_MINHOPCOUNT)
+    )
+}
+
+/// Programs that choose among sockets at one port.
+fn chooses_among_sockets(level: i32, name: i32) -> bool {
+    level == SOCKET
+        && matches!(name, libc::SO_ATTACH_REUSEPORT_CBPF | libc::SO_ATTACH_REUSEPORT_EBPF)
 }
 
 /// Keys to sign segments with in a way that only the kernel knows.
@@ -240,7 +259,7 @@ impl Socket {
         self.remembered(TCP, libc::TCP_FASTOPEN_CONNECT).is_some_and(|on| on != 0)
     }
 
-    fn remember_option(&self, level: i32, name: i32, value: i32) {
+    pub(super) fn remember_option(&self, level: i32, name: i32, value: i32) {
         let mut options = held(self.options.lock());
         options.retain(|&(l, n, _)| (l, n) != (level, name));
         options.push((level, name, value));
@@ -278,7 +297,23 @@ impl Sockets {
         {
             return verdict;
         }
+        if !socket.stream && (level, name) == (libc::IPPROTO_UDP, libc::UDP_CORK) {
+            self.set_cork(&socket, fd, bytes);
+            return Verdict::Kernel;
+        }
+        if !socket.stream
+            && matches!((level, name), (SOCKET, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE))
+        {
+            return Verdict::Done(self.set_room(&socket, fd, name, bytes));
+        }
         match socket.connection() {
+            None if keeps_out(level, name) && bytes.iter().any(|byte| *byte != 0) => {
+                let outcome = self.kernel.set_raw_option(fd, level, name, bytes);
+                if outcome.is_ok() {
+                    self.leave_to_kernel(&socket, fd);
+                }
+                Verdict::Done(outcome)
+            }
             None => {
                 let is_kernels = match is_key(level, name).then(|| parse(socket.v6, name, bytes)) {
                     Some(Ok(Asked::Key(key))) => {
@@ -290,6 +325,9 @@ impl Sockets {
                     Some(Err(_)) => false,
                     None => {
                         self.set_before(&socket, level, name, bytes);
+                        if chooses_among_sockets(level, name) {
+                            self.name_option(level, name, "has no effect towards the engine");
+                        }
                         is_for_kernel(level, name) && bytes.iter().any(|byte| *byte != 0)
                     }
                 };
@@ -382,15 +420,34 @@ impl Sockets {
         }
     }
 
+    /// Gives a socket to the kernel, also one that the engine serves already: what came there and was not
+    /// taken is lost.
+    fn leave_to_kernel(&self, socket: &Arc<Socket>, fd: RawFd) {
+        let Some(era) = self.era() else { return };
+        self.notice_own_way();
+        if socket.is_listening() {
+            self.stop_listening(era, socket, fd);
+        }
+        self.close_face(socket);
+        self.give_to_kernel(era, socket);
+        era.link.forget(socket);
+        socket.notify(self.kernel);
+    }
+
+    fn notice_own_way(&self) {
+        self.notice(Notice::OwnWay, || {
+            "a socket with a mark, a device, keys or a filter of its own (SO_MARK, SO_BINDTODEVICE, \
+             TCP_AO_ADD_KEY, SO_ATTACH_FILTER, IP_MINTTL) goes through the kernel, which alone can follow \
+             them"
+                .into()
+        });
+    }
+
     /// Gives a socket to the kernel that is to go by a way of the kernel's. One that the engine
     /// serves already stays, as its option cannot be followed there.
     fn leave_for_its_way(&self, socket: &Arc<Socket>) {
         let Some(era) = self.era().filter(|_| !socket.has_engine_side()) else { return };
-        self.notice(Notice::OwnWay, || {
-            "a socket with a mark, a device or keys of its own (SO_MARK, SO_BINDTODEVICE, TCP_AO_ADD_KEY) \
-             goes through the kernel, which alone can follow them"
-                .into()
-        });
+        self.notice_own_way();
         self.give_to_kernel(era, socket);
         era.link.forget(socket);
     }
@@ -450,6 +507,11 @@ impl Sockets {
             }
             _ if signs_otherwise(level, name) => {
                 self.keep_option(socket, level, name, bytes)?;
+                self.name_option(level, name, "is refused (ENOPROTOOPT)");
+                return Err(Errno::NOPROTOOPT);
+            }
+            _ if keeps_out(level, name) && bytes.iter().any(|byte| *byte != 0) => {
+                self.try_keeping_out(socket, level, name, bytes)?;
                 self.name_option(level, name, "is refused (ENOPROTOOPT)");
                 return Err(Errno::NOPROTOOPT);
             }
@@ -515,12 +577,18 @@ impl Sockets {
                     let error = Errno::CONNRESET.raw_os_error();
                     return Verdict::Done(Ok(put(out, &error.to_ne_bytes())));
                 }
-                let error = held(socket.datagram.read())
-                    .as_ref()
-                    .and_then(|datagram| datagram.endpoint.take_error());
-                if let Some(error) = error {
+                let of_face = || held(socket.datagram.read()).as_ref()?.endpoint.take_error();
+                if let Some(error) = socket.take_late_error().or_else(of_face) {
                     return Verdict::Done(Ok(put(out, &error.raw_os_error().to_ne_bytes())));
                 }
+            }
+            if engines(level, name) == Some(OptionName::PathMtu)
+                && (socket.v6 || level == IP)
+                && let Some(face) = socket.face().filter(|face| face.peer.is_some())
+                && let Ok(mtu) = face.endpoint.option(OptionName::PathMtu)
+            {
+                let mtu = i32::try_from(mtu).unwrap_or(i32::MAX);
+                return Verdict::Done(Ok(put(out, &mtu.to_ne_bytes())));
             }
             if let Some(interface) = self.group_interface(&socket, level, name) {
                 return Verdict::Done(Ok(put(out, &interface)));

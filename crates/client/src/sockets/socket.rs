@@ -2,15 +2,17 @@
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::cork::Cork;
 use super::epoll::Interest;
 use super::groups::Wish;
 use super::link::Attachment;
 use super::marks::Marks;
 use super::notices::Notice;
+use super::shut::Shut;
 use super::signals::SocketOwner;
 use super::streams::StreamMarks;
 use super::waiter::OUT_OF_THE_WAY;
@@ -93,6 +95,12 @@ pub(super) struct Socket {
     pub datagram: RwLock<Option<Datagram>>,
     /// The peer of a UDP socket that its kernel socket has, too.
     pub peer: Mutex<Option<SocketAddr>>,
+    /// shutdown(2) of a UDP socket.
+    pub shut: Shut,
+    /// What a UDP socket holds back.
+    pub cork: Cork,
+    /// What the next call on a UDP socket fails with, or 0.
+    late_error: AtomicI32,
     /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds, 0 for none.
     pub receive_timeout_ns: AtomicU64,
     pub send_timeout_ns: AtomicU64,
@@ -140,6 +148,9 @@ impl Socket {
             listening: RwLock::new(None),
             datagram: RwLock::new(None),
             peer: Mutex::new(None),
+            shut: Shut::default(),
+            cork: Cork::default(),
+            late_error: AtomicI32::new(0),
             receive_timeout_ns: AtomicU64::new(0),
             send_timeout_ns: AtomicU64::new(0),
             options: Mutex::new(Vec::new()),
@@ -263,6 +274,11 @@ impl Socket {
             && (datagram.peer.is_none() || held(self.peer.lock()).is_some())
     }
 
+    /// Whether a UDP socket has a peer in the engine that the kernel's side lacks, and so brings nothing.
+    pub fn has_peer_of_its_own(&self) -> bool {
+        self.face().is_some_and(|face| face.peer.is_some()) && held(self.peer.lock()).is_none()
+    }
+
     /// What the engine's side says to one who asks for `asked` (POLL* bits, which are EPOLL*'s too):
     /// what calls wait for.
     pub fn engine_bits(&self, asked: u32) -> u32 {
@@ -295,16 +311,37 @@ impl Socket {
                 None => 0,
             };
         }
+        let late = match self.late_error.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => libc::POLLERR as u32,
+        };
         match &*held(self.datagram.read()) {
             Some(datagram) => {
                 let readiness = datagram.endpoint.readiness_among(among);
                 // Nor at one of these.
                 if self.is_left_behind(datagram) {
-                    return 0;
+                    return late;
                 }
-                bits(readiness) & (IN_BITS | OUT_BITS | libc::POLLERR as u32)
+                bits(readiness) & (IN_BITS | OUT_BITS | libc::POLLERR as u32) | late
             }
-            None => 0,
+            None => late,
+        }
+    }
+
+    /// The next call on a UDP socket fails with this.
+    pub fn keep_error(&self, error: super::Errno) {
+        self.late_error.store(error.raw_os_error(), Ordering::Relaxed);
+    }
+
+    /// What [`Self::keep_error`] has kept, once.
+    pub fn take_late_error(&self) -> Option<super::Errno> {
+        // Looked at first, as there is none in nearly every call.
+        if self.late_error.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        match self.late_error.swap(0, Ordering::Relaxed) {
+            0 => None,
+            error => Some(super::Errno::from_raw_os_error(error)),
         }
     }
 
@@ -519,15 +556,20 @@ impl Sockets {
     }
 
     /// shutdown(2).
-    pub fn shutdown(&self, fd: RawFd, how: i32) -> Verdict<()> {
-        let socket = match self.called(fd) {
-            Ok(Some(socket)) => socket,
-            Ok(None) => return Verdict::Kernel,
-            Err(error) => return Verdict::Done(Err(error)),
+    pub fn shutdown(&'static self, fd: RawFd, how: i32) -> Verdict<()> {
+        let (era, socket) = match (self.era(), self.called(fd)) {
+            (Some(era), Ok(Some(socket))) => (era, socket),
+            (_, Err(error)) => return Verdict::Done(Err(error)),
+            _ => return Verdict::Kernel,
         };
         let Some(connection) = socket.connection() else {
-            // A listener that is shut down listens no more, on either side.
-            self.leave_engine(&socket);
+            if !socket.stream {
+                return self.shut_datagrams(&socket, fd, how);
+            }
+            // A listener that is to receive no more listens no more, until listen is called anew.
+            if socket.is_listening() && matches!(how, libc::SHUT_RD | libc::SHUT_RDWR) {
+                self.stop_listening(era, &socket, fd);
+            }
             return Verdict::Kernel;
         };
         let how = match how {

@@ -110,6 +110,10 @@ impl Kernel for Notebook {
         self.note(format!("connect {fd} {addr}"));
         Ok(())
     }
+    fn disconnect(&self, fd: RawFd) -> Result<(), Errno> {
+        self.note(format!("disconnect {fd}"));
+        Ok(())
+    }
     fn local(&self, _: RawFd) -> Result<SocketAddr, Errno> {
         Ok(SocketAddr::from(([0, 0, 0, 0], 80)))
     }
@@ -364,6 +368,32 @@ fn a_blocked_receive_is_not_left_to_the_kernel_before_the_engine_knows_the_socke
     // What does not wait is the kernel's as long as the engine has no part in the socket.
     for flags in [libc::MSG_DONTWAIT, libc::MSG_ERRQUEUE] {
         assert_eq!(sockets.receive(3, &mut [], &mut [], flags), Verdict::Kernel);
+    }
+}
+
+/// What comes by the engine passes no filter of the kernel's.
+#[test]
+fn a_socket_that_keeps_something_out_is_the_kernels_also_when_it_listens_already() {
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER),
+        (libc::SOL_SOCKET, libc::SO_ATTACH_BPF),
+        (libc::IPPROTO_IP, libc::IP_MINTTL),
+        (libc::IPPROTO_IPV6, 73),
+    ];
+    for (level, name) in options {
+        let (sockets, kernel) = layer();
+        stream(sockets, 3);
+        sockets.created(4, libc::AF_INET, libc::SOCK_DGRAM, 0);
+        assert_eq!(sockets.listen(3, 16), Verdict::Done(Ok(())));
+        for fd in [3, 4] {
+            let set = |value: u32| sockets.set_option(fd, level, name, &value.to_ne_bytes());
+            assert_eq!(set(0), Verdict::Kernel);
+            assert!(sockets.tracks(fd), "no hops and no filter keep out nothing");
+            kernel.taken();
+            assert_eq!(set(255), Verdict::Done(Ok(())));
+            assert!(!sockets.tracks(fd));
+            assert!(kernel.taken().contains(&format!("set_option {fd} {level} {name} 255")));
+        }
     }
 }
 

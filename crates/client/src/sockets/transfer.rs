@@ -12,7 +12,7 @@ use super::socket::{Connection, OUT_BITS, Socket, plain, timeout};
 use super::streams::{receive_report, said_with};
 use super::table::Entry;
 use super::{Era, Errno, Received, Sockets, Verdict};
-use crate::Wish;
+use crate::{Readiness, Wish};
 
 /// A connection's bytes that wait for something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -387,14 +387,35 @@ impl Sockets {
         Verdict::Done(Ok(connection.endpoint.is_at_mark()))
     }
 
-    /// FIONREAD (SIOCINQ), SIOCOUTQ and SIOCOUTQNSD.
+    /// recvmmsg(2) had taken messages when it failed: of a UDP socket the next call tells why.
+    pub fn keep_error(&self, fd: RawFd, error: Errno) {
+        if let Ok(Some(socket)) = self.called(fd)
+            && !socket.stream
+            && !matches!(error, Errno::AGAIN | Errno::INTR)
+        {
+            socket.keep_error(error);
+            socket.notify(self.kernel);
+        }
+    }
+
+    /// FIONREAD (SIOCINQ), SIOCOUTQ and SIOCOUTQNSD. Of a UDP socket FIONREAD tells how long the datagram
+    /// is that would be read next, which is the engine's where it has one.
     pub fn queued(&self, fd: RawFd, queue: Queue) -> Verdict<usize> {
         let socket = match self.called(fd) {
             Ok(Some(socket)) => socket,
             Ok(None) => return Verdict::Kernel,
             Err(error) => return Verdict::Done(Err(error)),
         };
-        let Some(connection) = socket.connection() else { return Verdict::Kernel };
+        let Some(connection) = socket.connection() else {
+            let face = socket.face().filter(|face| {
+                queue == Queue::Unread && face.endpoint.readiness().contains(Readiness::IN)
+            });
+            let next = face.map(|face| face.endpoint.readable_bytes());
+            return match next {
+                Some(bytes) => Verdict::Done(Ok(usize::try_from(bytes).unwrap_or(usize::MAX))),
+                None => Verdict::Kernel,
+            };
+        };
         let endpoint = &connection.endpoint;
         let count = match queue {
             Queue::Unread => endpoint.readable_bytes(),

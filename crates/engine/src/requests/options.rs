@@ -5,6 +5,7 @@ use shm::request::OptionName;
 use stack::api::{CongestionKind, PathMtuDiscovery, TcpOptions};
 
 use crate::endpoint::Datagram;
+use crate::room::Room;
 
 /// Options of a connection or a listener.
 pub(super) fn apply(
@@ -112,6 +113,10 @@ pub(super) fn apply_to_datagrams(
         OptionName::MtuDiscover => options.pmtu = discovery(value as u32),
         OptionName::ReceiveCoalesced => datagram.takes_coalesced = is_on,
         OptionName::ReceiveStamps => datagram.is_stamped = is_on,
+        OptionName::ReceiveLimit => match &mut datagram.room {
+            Some(room) => room.set_limit(value),
+            room => *room = Some(Room::new(value)),
+        },
         OptionName::AllGroups => options.only_joined = !is_on,
         OptionName::AllGroups6 => options.only_joined6 = !is_on,
         _ => return Err(Errno::NOPROTOOPT),

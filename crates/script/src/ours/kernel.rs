@@ -40,6 +40,8 @@ enum File {
         local: Option<SocketAddr>,
         peer: Option<SocketAddr>,
         listening: bool,
+        /// Directions of a UDP socket that are shut down: 1 reading, 2 writing.
+        shut: i32,
         flags: i32,
         options: Options,
     },
@@ -213,38 +215,35 @@ impl InMemory {
         }
         let flags = kind & libc::O_NONBLOCK;
         let options = BTreeMap::new();
+        let (local, peer) = (None, None);
         let socket =
-            File::Socket { stream, v6, local: None, peer: None, listening: false, flags, options };
+            File::Socket { stream, v6, local, peer, listening: false, shut: 0, flags, options };
         self.add(&mut locked(&self.files), 3, socket)
     }
 
     /// shutdown(2) of a socket that is not the engine's.
-    pub fn shutdown(&self, fd: RawFd) -> Result<(), Errno> {
+    pub fn shutdown(&self, fd: RawFd, how: i32) -> Result<(), Errno> {
+        if !(libc::SHUT_RD..=libc::SHUT_RDWR).contains(&how) {
+            return Err(Errno::INVAL);
+        }
         let mut files = locked(&self.files);
-        files.listeners.remove(&fd);
-        match files.by_number.get_mut(&fd) {
+        let outcome = match files.by_number.get_mut(&fd) {
+            Some(File::Socket { listening: true, .. }) if how == libc::SHUT_WR => return Ok(()),
             Some(File::Socket { listening, .. }) if *listening => {
                 *listening = false;
                 Ok(())
             }
+            // Without a peer, too, which it says.
+            Some(File::Socket { stream: false, shut, peer, .. }) => {
+                *shut |= how + 1;
+                peer.map(|_| ()).ok_or(Errno::NOTCONN)
+            }
             Some(File::Socket { peer: Some(_), .. }) => Ok(()),
             Some(_) => Err(Errno::NOTCONN),
             None => Err(Errno::BADF),
-        }
-    }
-
-    /// connect(2) to no address at all.
-    pub fn disconnect(&self, fd: RawFd) -> Result<(), Errno> {
-        let mut files = locked(&self.files);
+        };
         files.listeners.remove(&fd);
-        match files.by_number.get_mut(&fd) {
-            Some(File::Socket { listening, peer, .. }) => {
-                (*listening, *peer) = (false, None);
-                Ok(())
-            }
-            Some(_) => Err(Errno::NOTSOCK),
-            None => Err(Errno::BADF),
-        }
+        outcome
     }
 
     /// F_SETFL.
@@ -284,6 +283,7 @@ fn copy_of(file: Option<&File>) -> Result<File, Errno> {
             local: None,
             peer: None,
             listening: false,
+            shut: 0,
             flags: 0,
             options: options.clone(),
         },
@@ -372,7 +372,11 @@ impl Kernel for InMemory {
                     Some(File::Socket { stream: true, listening: false, .. }) => {
                         entry.events & libc::POLLOUT | libc::POLLHUP
                     }
-                    Some(File::Socket { stream: false, .. }) => entry.events & libc::POLLOUT,
+                    Some(File::Socket { stream: false, shut, .. }) => {
+                        let read = if shut & 1 != 0 { libc::POLLIN | libc::POLLRDHUP } else { 0 };
+                        let both = if *shut == 3 { libc::POLLHUP } else { 0 };
+                        entry.events & (libc::POLLOUT | read) | both
+                    }
                     _ => 0,
                 };
             }
@@ -482,6 +486,21 @@ impl Kernel for InMemory {
         }
     }
 
+    fn disconnect(&self, fd: RawFd) -> Result<(), Errno> {
+        let mut files = locked(&self.files);
+        files.listeners.remove(&fd);
+        match files.by_number.get_mut(&fd) {
+            Some(File::Socket { stream, listening, local, peer, .. }) => {
+                (*listening, *peer) = (false, None);
+                // A port that nobody named goes.
+                local.take_if(|local| !*stream && local.port() > FREE_PORTS);
+                Ok(())
+            }
+            Some(_) => Err(Errno::NOTSOCK),
+            None => Err(Errno::BADF),
+        }
+    }
+
     fn local(&self, fd: RawFd) -> Result<SocketAddr, Errno> {
         match locked(&self.files).by_number.get(&fd) {
             Some(File::Socket { local, v6, .. }) => Ok(local.unwrap_or(if *v6 {
@@ -510,15 +529,28 @@ impl Kernel for InMemory {
         &self,
         fd: RawFd,
         _: &[IoSlice<'_>],
-        _: i32,
+        flags: i32,
         to: Option<SocketAddr>,
     ) -> Result<usize, Errno> {
-        let datagram = if to.is_none() { Errno::DESTADDRREQ } else { Errno::NETUNREACH };
+        let datagram = match to {
+            _ if flags & libc::MSG_OOB != 0 => Errno::OPNOTSUPP,
+            None => Errno::DESTADDRREQ,
+            Some(_) => Errno::NETUNREACH,
+        };
         Err(self.socket_error(fd, Errno::PIPE, datagram))
     }
 
     fn option(&self, fd: RawFd, level: i32, name: i32) -> Result<i32, Errno> {
         match locked(&self.files).by_number.get(&fd) {
+            // Nothing is known of a path that there is not.
+            Some(File::Socket { stream: false, .. })
+                if matches!(
+                    (level, name),
+                    (libc::IPPROTO_IP, libc::IP_MTU) | (libc::IPPROTO_IPV6, libc::IPV6_MTU)
+                ) =>
+            {
+                Err(Errno::NOTCONN)
+            }
             Some(File::Socket { stream, listening, options, .. }) => {
                 let value = options.get(&(level, name)).copied();
                 let doubled = matches!(name, libc::SO_RCVBUF | libc::SO_SNDBUF);
@@ -621,6 +653,7 @@ impl Kernel for InMemory {
             local: None,
             peer: None,
             listening: false,
+            shut: 0,
             flags: 0,
             options: BTreeMap::new(),
         };

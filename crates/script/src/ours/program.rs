@@ -101,7 +101,7 @@ impl Program {
                 }))
             }
             SystemCall::Shutdown { fd, how } => {
-                done(or_kernel(sockets.shutdown(fd, how), || kernel.shutdown(fd)))
+                done(or_kernel(sockets.shutdown(fd, how), || kernel.shutdown(fd, how)))
             }
             SystemCall::StatusFlags { fd } => {
                 let flags = or_kernel(sockets.status_flags(fd), || kernel.status_flags(fd))?;

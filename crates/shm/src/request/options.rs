@@ -43,7 +43,7 @@ option_names! {
     Tos = 11,
     /// IP_TTL.
     Ttl = 12,
-    /// Limit of the receive window (SO_RCVBUF), bytes.
+    /// Limit of the receive window (SO_RCVBUF), bytes; of a UDP socket SO_RCVBUF as the kernel tells it.
     ReceiveLimit = 13,
     /// TCP_CONGESTION: 0 CUBIC, 1 Reno, 2 DCTCP, 3 BBR.
     Congestion = 14,

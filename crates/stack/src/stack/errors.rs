@@ -195,6 +195,13 @@ impl Stack {
         Ok(())
     }
 
+    /// Largest IP packet that reaches the remote of a UDP socket, as far as is known.
+    pub fn udp_path_mtu(&self, now: Instant, id: SocketId) -> Result<u16, RequestError> {
+        let remote = self.udp.socket(id)?.remote.ok_or(RequestError::State)?;
+        let route = self.route_to(remote.ip()).ok_or(RequestError::NoRoute)?;
+        Ok(self.mtu_towards(now, remote.ip(), route.mtu))
+    }
+
     /// A datagram was too long to be sent ([`RequestError::TooLong`]): its socket learns of it,
     /// since the caller of the program is gone by now.
     pub fn udp_too_long<S: Sink>(

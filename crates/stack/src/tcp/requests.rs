@@ -149,6 +149,13 @@ impl Tcp {
         })
     }
 
+    /// Has a listener listen with another backlog; who waits already goes on waiting.
+    pub fn set_backlog(&mut self, listener: SocketId, backlog: u32) -> Result<(), RequestError> {
+        let entry = self.listeners.listener_mut(listener).ok_or(RequestError::Stale)?;
+        entry.backlog = backlog.min(self.accept_queue_max);
+        Ok(())
+    }
+
     /// Takes the oldest connection that waits.
     pub fn accept(&mut self, listener: SocketId) -> Result<Option<Accepted>, RequestError> {
         let entry = self.listeners.listener_mut(listener).ok_or(RequestError::Stale)?;

@@ -1,0 +1,184 @@
+//! Datagrams in pieces: what is sent with MSG_MORE, or while UDP_CORK is on, is held back, and goes as
+//! one datagram with the piece that ends it. As in the kernel the first piece says where to and how,
+//! whatever is said with those behind it, and a piece that makes it too long loses all of it.
+
+use std::io::IoSlice;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::datagram::Outbound;
+use super::options::int;
+use super::signals::Undisturbed;
+use super::socket::{Socket, held};
+use super::transfer::may_wait;
+use super::{Era, Errno, Sockets, Verdict};
+
+/// Longer pieces are refused before anything is done with them.
+const PIECE_MAX: usize = 0xffff;
+
+/// What a UDP socket holds back.
+#[derive(Debug, Default)]
+pub(super) struct Cork {
+    /// UDP_CORK.
+    is_on: AtomicBool,
+    /// Whether something is held back, so that sending need not take the lock to know.
+    holds: AtomicBool,
+    gathered: Mutex<Option<Gathered>>,
+}
+
+/// A datagram that is not whole yet.
+#[derive(Debug)]
+struct Gathered {
+    outbound: Outbound,
+    bytes: Vec<u8>,
+}
+
+/// What became of a piece.
+enum Added {
+    Held(usize),
+    /// It was the last of this datagram.
+    Ended(usize, Gathered),
+}
+
+impl Cork {
+    /// Whether a piece with these flags is to wait for others.
+    pub fn holds_back(&self, flags: i32) -> bool {
+        flags & libc::MSG_MORE != 0 || self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Adds a piece to the datagram that is held back; `None`: there is none.
+    fn add(
+        &self,
+        socket: &Socket,
+        bufs: &[IoSlice<'_>],
+        flags: i32,
+    ) -> Option<Result<Added, Errno>> {
+        if !self.holds.load(Ordering::Relaxed) {
+            return None;
+        }
+        let _undisturbed = Undisturbed::begin();
+        let mut place = held(self.gathered.lock());
+        let gathered = place.as_mut()?;
+        let len: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if len > PIECE_MAX {
+            return Some(Err(Errno::MSGSIZE));
+        }
+        let added = gathered.outbound.admits(socket, gathered.bytes.len() + len);
+        if added.is_ok() {
+            gathered.add(bufs);
+            if self.holds_back(flags) {
+                return Some(Ok(Added::Held(len)));
+            }
+        }
+        self.holds.store(false, Ordering::Relaxed);
+        let gathered = place.take()?;
+        Some(added.map(|()| Added::Ended(len, gathered)))
+    }
+
+    /// Holds back what has begun.
+    fn begin(&self, begun: Gathered) {
+        let _undisturbed = Undisturbed::begin();
+        let mut place = held(self.gathered.lock());
+        match place.as_mut() {
+            // Another thread has begun one meanwhile.
+            Some(gathered) => gathered.add(&[IoSlice::new(&begun.bytes)]),
+            None => *place = Some(begun),
+        }
+        self.holds.store(true, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> Option<Gathered> {
+        let _undisturbed = Undisturbed::begin();
+        let mut place = held(self.gathered.lock());
+        self.holds.store(false, Ordering::Relaxed);
+        place.take()
+    }
+}
+
+impl Gathered {
+    fn add(&mut self, bufs: &[IoSlice<'_>]) {
+        for buf in bufs {
+            self.bytes.extend_from_slice(buf);
+        }
+    }
+}
+
+impl Sockets {
+    /// Sends a piece of a datagram that is held back, which goes with the last one. `None`: none is.
+    pub(super) fn send_piece(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        fd: RawFd,
+        bufs: &[IoSlice<'_>],
+        flags: i32,
+    ) -> Option<Result<usize, Errno>> {
+        Some(match socket.cork.add(socket, bufs, flags)? {
+            Ok(Added::Held(len)) => Ok(len),
+            Ok(Added::Ended(len, gathered)) => {
+                let wait = may_wait(socket, flags);
+                self.send_gathered(era, socket, fd, &gathered, wait).map(|()| len)
+            }
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Holds back the first piece of a datagram.
+    pub(super) fn begin_pieces(
+        &self,
+        socket: &Socket,
+        outbound: Outbound,
+        bufs: &[IoSlice<'_>],
+    ) -> Result<usize, Errno> {
+        if let Some(error) = outbound.endpoint.take_error() {
+            return Err(error);
+        }
+        if socket.shut.is_written() {
+            return Err(Errno::PIPE);
+        }
+        let len: usize = bufs.iter().map(|buf| buf.len()).sum();
+        outbound.admits(socket, len)?;
+        let mut begun = Gathered { outbound, bytes: Vec::with_capacity(len) };
+        begun.add(bufs);
+        socket.cork.begin(begun);
+        Ok(len)
+    }
+
+    /// setsockopt(UDP_CORK), which the kernel's side takes, too: taken out, it lets go what is held back.
+    pub(super) fn set_cork(&'static self, socket: &Arc<Socket>, fd: RawFd, bytes: &[u8]) {
+        let Ok(value) = int(bytes) else { return };
+        if bytes.len() < 4 {
+            return;
+        }
+        socket.cork.is_on.store(value != 0, Ordering::Relaxed);
+        if value == 0
+            && let Some(era) = self.era()
+            && let Some(gathered) = socket.cork.take()
+        {
+            // The option is set whatever becomes of the datagram.
+            let _ = self.send_gathered(era, socket, fd, &gathered, may_wait(socket, 0));
+        }
+    }
+
+    fn send_gathered(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        fd: RawFd,
+        gathered: &Gathered,
+        wait: bool,
+    ) -> Result<(), Errno> {
+        let Gathered { outbound, bytes } = gathered;
+        let whole = [IoSlice::new(bytes)];
+        match self.transmit(era, socket, outbound, &whole, wait) {
+            Verdict::Done(outcome) => outcome.map(drop),
+            // The engine has gone in the middle of it.
+            Verdict::Kernel => {
+                let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
+                let to = outbound.outgoing.remote.map(|to| socket.dressed(to));
+                self.kernel.send(fd, &whole, flags, to).map(drop)
+            }
+        }
+    }
+}

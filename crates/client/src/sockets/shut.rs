@@ -1,0 +1,60 @@
+//! shutdown(2) of UDP sockets. As in the kernel it only ends the program's part: what is written fails
+//! with EPIPE, without a signal, and reading waits no more, though datagrams that come can be read.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::net::Shutdown;
+
+use super::socket::Socket;
+use super::{Sockets, Verdict};
+
+/// Which directions are shut down, for good.
+#[derive(Debug, Default)]
+pub(super) struct Shut {
+    read: AtomicBool,
+    write: AtomicBool,
+}
+
+impl Shut {
+    pub fn is_read(&self) -> bool {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    pub fn is_written(&self) -> bool {
+        self.write.load(Ordering::Relaxed)
+    }
+
+    fn shut(&self, how: Shutdown) {
+        if matches!(how, Shutdown::Read | Shutdown::Both) {
+            self.read.store(true, Ordering::Relaxed);
+        }
+        if matches!(how, Shutdown::Write | Shutdown::Both) {
+            self.write.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Sockets {
+    /// shutdown(2) of a UDP socket. Its kernel's side tells poll of it.
+    pub(super) fn shut_datagrams(&self, socket: &Socket, fd: RawFd, how: i32) -> Verdict<()> {
+        let how = match how {
+            libc::SHUT_RD => Shutdown::Read,
+            libc::SHUT_WR => Shutdown::Write,
+            libc::SHUT_RDWR => Shutdown::Both,
+            // The kernel refuses it.
+            _ => return Verdict::Kernel,
+        };
+        socket.shut.shut(how);
+        // Whoever waits there for the engine's side alone.
+        socket.notify(self.kernel);
+        if !socket.has_peer_of_its_own() {
+            return Verdict::Kernel;
+        }
+        self.kernel.lend(fd, &mut |kernel| {
+            // It does so, but says ENOTCONN: that it has no peer is not the program's matter.
+            let _ = rustix::net::shutdown(kernel, how);
+        });
+        Verdict::Done(Ok(()))
+    }
+}
