@@ -15,7 +15,7 @@ use super::signals::SocketOwner;
 use super::streams::StreamMarks;
 use super::waiter::OUT_OF_THE_WAY;
 use super::watches::{Watch, WatchList, Watches};
-use super::{Era, Kernel, Sockets, Verdict};
+use super::{Era, Errno, Kernel, Sockets, Verdict};
 use crate::{Endpoint, PeerKey, Readiness};
 
 /// A connection of the engine, with the session that it belongs to.
@@ -25,6 +25,34 @@ pub(super) struct Connection {
     pub attachment: Arc<Attachment>,
     /// Set once a connect has been reported to the program as succeeded.
     pub established: AtomicBool,
+    /// It was ended so that another could be made under its numbers.
+    pub disconnected: OnceLock<Disconnected>,
+}
+
+impl Connection {
+    /// Whether the handshake is over, however it has ended.
+    pub fn is_opened(&self) -> bool {
+        self.endpoint.is_connected() || self.endpoint.has_ended()
+    }
+}
+
+/// What has become of a connection that was disconnected.
+#[derive(Debug)]
+pub(super) struct Disconnected {
+    /// Why, for a thread that waits for the handshake.
+    pub told: Errno,
+    /// The socket under its numbers from now on.
+    pub fresh: Arc<Socket>,
+}
+
+impl Disconnected {
+    /// Tells the thread. A reset is then nothing that SO_ERROR has to tell any more.
+    pub fn take(&self) -> Errno {
+        if self.told == Errno::CONNRESET {
+            self.fresh.was_reset.store(false, Ordering::Relaxed);
+        }
+        self.told
+    }
 }
 
 /// A dual listener.
@@ -190,8 +218,9 @@ impl Socket {
 
     /// Makes the socket a connection; false if it is one already.
     pub fn become_connection(&self, endpoint: Endpoint, attachment: Arc<Attachment>) -> bool {
-        let established = AtomicBool::new(false);
-        self.connection.set(Connection { endpoint, attachment, established }).is_ok()
+        let (established, disconnected) = (AtomicBool::new(false), OnceLock::new());
+        let connection = Connection { endpoint, attachment, established, disconnected };
+        self.connection.set(connection).is_ok()
     }
 
     /// Whether listen was called.
@@ -328,6 +357,12 @@ impl Socket {
             || held(self.listening.read()).as_ref().is_some_and(|one| one.engine.is_some())
     }
 
+    /// Whether an address is of the socket's family; of any other the kernel says what is wrong with it.
+    /// UDP over IPv6 takes IPv4's, too.
+    pub fn suits(&self, to: SocketAddr) -> bool {
+        self.v6 == to.is_ipv6() || self.v6 && !self.stream
+    }
+
     /// An address in the form that the program's address family needs.
     pub fn dressed(&self, addr: SocketAddr) -> SocketAddr {
         match addr {
@@ -435,14 +470,14 @@ impl Sockets {
     }
 
     /// A second number of a socket, of the layer's own.
-    pub(super) fn hidden_copy(&self, era: &Era, fd: RawFd) -> Result<RawFd, super::Errno> {
+    pub(super) fn hidden_copy(&self, era: &Era, fd: RawFd) -> Result<RawFd, Errno> {
         let hidden = self.kernel.duplicate(fd, OUT_OF_THE_WAY, true)?;
         self.hide(era, hidden);
         Ok(hidden)
     }
 
     /// An interest made under a number that is closed could not be kept.
-    pub(super) fn notice_lost_interest(&self, fd: RawFd, error: super::Errno) {
+    pub(super) fn notice_lost_interest(&self, fd: RawFd, error: Errno) {
         self.notice(Notice::InterestLost, || {
             format!(
                 "descriptor {fd} is closed while an epoll set waits for its duplicate; what comes \
@@ -519,11 +554,11 @@ impl Sockets {
     }
 
     /// shutdown(2).
-    pub fn shutdown(&self, fd: RawFd, how: i32) -> Verdict<()> {
-        let socket = match self.called(fd) {
-            Ok(Some(socket)) => socket,
-            Ok(None) => return Verdict::Kernel,
-            Err(error) => return Verdict::Done(Err(error)),
+    pub fn shutdown(&'static self, fd: RawFd, how: i32) -> Verdict<()> {
+        let (era, socket) = match (self.era(), self.called(fd)) {
+            (Some(era), Ok(Some(socket))) => (era, socket),
+            (_, Err(error)) => return Verdict::Done(Err(error)),
+            _ => return Verdict::Kernel,
         };
         let Some(connection) = socket.connection() else {
             // A listener that is shut down listens no more, on either side.
@@ -534,9 +569,17 @@ impl Sockets {
             libc::SHUT_RD => crate::How::Read,
             libc::SHUT_WR => crate::How::Write,
             libc::SHUT_RDWR => crate::How::Both,
-            _ => return Verdict::Done(Err(super::Errno::INVAL)),
+            _ => return Verdict::Done(Err(Errno::INVAL)),
         };
-        let outcome = connection.endpoint.shutdown(how);
+        let endpoint = &connection.endpoint;
+        let outcome = if endpoint.has_ended() {
+            Err(Errno::NOTCONN)
+        } else if endpoint.is_connected() {
+            endpoint.shutdown(how)
+        } else {
+            // As the kernel gives up what is being opened, in whichever direction it is shut down.
+            self.disconnect(era, &socket, connection, Errno::CONNRESET)
+        };
         socket.notify(self.kernel);
         Verdict::Done(outcome)
     }
