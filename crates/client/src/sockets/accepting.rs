@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use shm::request::{LEFT_BY_LISTS, LEFT_TO_KERNEL};
 
-use super::link::Attachment;
+use super::link::{Attachment, Deadline};
 use super::notices::Notice;
 use super::socket::{Connection, Listening, Socket, held, is_kernels, plain, timeout};
 use super::table::Entry;
@@ -122,6 +122,7 @@ impl Sockets {
             return Verdict::Kernel;
         }
         self.adopt(era, &socket);
+        let deadline = Deadline::after(self.kernel, timeout(&socket.receive_timeout_ns));
         loop {
             match self.accept_from_engine(era, &socket, flags) {
                 Err(Errno::AGAIN) => (),
@@ -132,10 +133,10 @@ impl Sockets {
                 Err(Errno::AGAIN) => (),
                 other => return Verdict::Done(other),
             }
-            if socket.is_nonblocking() {
+            if socket.is_nonblocking() || deadline.has_passed() {
                 return Verdict::Done(Err(Errno::AGAIN));
             }
-            let limit = timeout(&socket.receive_timeout_ns);
+            let limit = deadline.left();
             let events = libc::POLLIN;
             if let Err(error) = self.block(era, &socket, super::socket::IN_BITS, events, limit) {
                 return Verdict::Done(Err(error));

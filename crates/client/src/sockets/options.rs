@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::notices::Notice;
 use super::own_options::{SO_TIMESTAMPING_NEW, is_about_time, is_own, usual};
 use super::signing::{Asked, is_key, parse};
-use super::socket::{Connection, Socket, held, timeout};
+use super::socket::{AT_ONCE, Connection, Socket, held, timeout};
 use super::{Errno, Sockets, Verdict};
 use crate::endpoint::SEND_LIMIT_MIN;
 use crate::{ConnectOptions, Endpoint, Kind, OptionName};
@@ -200,7 +200,7 @@ fn timeval(bytes: &[u8]) -> Result<u64, Errno> {
     if !(0..1_000_000).contains(&micros) {
         return Err(Errno::DOM);
     }
-    let seconds = u64::try_from(seconds).unwrap_or(0);
+    let Ok(seconds) = u64::try_from(seconds) else { return Ok(AT_ONCE.subsec_nanos().into()) };
     Ok(seconds.saturating_mul(1_000_000_000).saturating_add(micros.unsigned_abs() * 1000))
 }
 

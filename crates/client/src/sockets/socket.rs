@@ -406,6 +406,9 @@ fn bits(readiness: Readiness) -> u32 {
     bits
 }
 
+/// A timeout that has passed as soon as it begins: of less than no time.
+pub(super) const AT_ONCE: Duration = Duration::from_nanos(1);
+
 /// A timeout option's value.
 pub(super) fn timeout(ns: &AtomicU64) -> Option<Duration> {
     match ns.load(Ordering::Relaxed) {

@@ -349,6 +349,7 @@ impl Sockets {
             self.finish_connect(era, socket, connection)?;
             return Ok(0);
         }
+        let deadline = Deadline::after(self.kernel, timeout(&socket.send_timeout_ns));
         loop {
             let outcome = if awaits_data && !wait {
                 // No more than goes with the SYN, as in the kernel.
@@ -370,8 +371,7 @@ impl Sockets {
                     }
                 }
                 Err(Errno::AGAIN) if wait => {
-                    let limit = timeout(&socket.send_timeout_ns);
-                    match self.block(era, socket, OUT_BITS, 0, limit) {
+                    match self.block(era, socket, OUT_BITS, 0, deadline.left()) {
                         Ok(()) => (),
                         Err(_) if total > 0 => return Ok(total),
                         Err(error) => return Err(error),
