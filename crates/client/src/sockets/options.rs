@@ -213,6 +213,16 @@ pub(super) fn timeval_of(time: Duration) -> [u8; 16] {
     value
 }
 
+/// SO_LINGER's value as it is remembered: seconds, -1 where it is off. Less than none are without end.
+fn linger_of(bytes: &[u8]) -> Result<i32, Errno> {
+    let (on, seconds) = (int(bytes)?, int(bytes.get(4..).unwrap_or_default())?);
+    Ok(match (on, seconds) {
+        (0, _) => -1,
+        (_, ..0) => i32::MAX,
+        _ => seconds,
+    })
+}
+
 /// The timeout that a name stands for.
 fn timeout_of(socket: &Socket, level: i32, name: i32) -> Option<&AtomicU64> {
     match (level, name) {
@@ -312,8 +322,8 @@ impl Sockets {
     /// UDP socket at once.
     fn set_before(&self, socket: &Socket, level: i32, name: i32, bytes: &[u8]) {
         if (level, name) == (SOCKET, libc::SO_LINGER) {
-            if let (Ok(on), Ok(seconds)) = (int(bytes), int(bytes.get(4..).unwrap_or_default())) {
-                socket.remember_option(level, name, if on == 0 { -1 } else { seconds.max(0) });
+            if let Ok(seconds) = linger_of(bytes) {
+                socket.remember_option(level, name, seconds);
             }
             return;
         }
@@ -416,11 +426,10 @@ impl Sockets {
         }
         match (level, name) {
             (SOCKET, libc::SO_LINGER) => {
-                let on = int(bytes)?;
-                let seconds = int(bytes.get(4..).ok_or(Errno::INVAL)?)?.max(0);
-                let value = if on == 0 { 0 } else { u64::from(seconds.unsigned_abs()) + 1 };
+                let seconds = linger_of(bytes)?;
+                let value = u64::try_from(seconds).map_or(0, |seconds| seconds + 1);
                 connection.endpoint.set_option(OptionName::Linger, value)?;
-                socket.remember_option(level, name, if on == 0 { -1 } else { seconds });
+                socket.remember_option(level, name, seconds);
                 return Ok(());
             }
             (SOCKET, libc::SO_OOBINLINE) => {

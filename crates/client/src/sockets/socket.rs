@@ -501,7 +501,7 @@ impl Sockets {
 
     /// Ends the epoll interests in a socket; the kernel's own registrations too, where the last
     /// number is still `open` and they would otherwise stay.
-    fn drop_interests(&self, socket: &Socket, open: bool) {
+    pub(super) fn drop_interests(&self, socket: &Socket, open: bool) {
         let mut gone = Vec::new();
         socket.watches().retain(|watch| match watch {
             Watch::Epoll(epoll, interest) => {
