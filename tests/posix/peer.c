@@ -68,6 +68,10 @@ static void *serve(void *argument) {
         usleep(1500000);
         while (recv(fd, (char[65536]){0}, 65536, 0) > 0) {}
         break;
+    case 'd': /* it dribbles */
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){16384}, sizeof(int));
+        while (recv(fd, (char[16384]){0}, 16384, 0) > 0) usleep(50000);
+        break;
     case 'q': while (read(fd, &byte, 1) > 0) {} break;
     case 't': /* a trickle: the bytes come one by one */
         for (int i = 0; i < 5; i++) { usleep(20000); write(fd, "12345" + i, 1); }

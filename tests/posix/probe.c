@@ -10,15 +10,8 @@
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 
 static volatile int pipes;
-
-static long elapsed_ms(struct timespec began) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (now.tv_sec - began.tv_sec) * 1000 + (now.tv_nsec - began.tv_nsec) / 1000000;
-}
 
 static void options(void) {
     int fd = open_to('e');
@@ -556,23 +549,6 @@ static long by_epoll(int fd) {
     return count == 1 ? by_recv(fd) : -1;
 }
 
-/* Returns once the thread sleeps, or after a while. */
-static void until_asleep(struct waiting *waiting) {
-    for (int turn = 0; turn < 2000; turn++) {
-        char path[64], line[256] = "", *state;
-        int id = __atomic_load_n(&waiting->id, __ATOMIC_SEQ_CST);
-        snprintf(path, sizeof path, "/proc/self/task/%d/stat", id);
-        FILE *file = id ? fopen(path, "r") : NULL;
-        if (file) {
-            fgets(line, sizeof line, file);
-            fclose(file);
-        }
-        state = strrchr(line, ')');
-        if (state && state[2] == 'S') return;
-        usleep(1000);
-    }
-}
-
 /* What one thread sends on a fresh socket is answered to another that has been waiting there. */
 static void early_receivers(void) {
     static const struct { const char *name; long (*wait)(int fd); } ways[] = {
@@ -585,7 +561,7 @@ static void early_receivers(void) {
         pthread_t thread;
         void *got;
         pthread_create(&thread, NULL, waits, &waiting);
-        until_asleep(&waiting);
+        until_asleep(&waiting.id);
         sendto(waiting.fd, "early", 5, 0, (struct sockaddr *)&peer, sizeof peer);
         pthread_join(thread, &got);
         say("an early %s got %ld", ways[i].name, (long)got);

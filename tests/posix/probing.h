@@ -15,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #define UNUSED __attribute__((unused))
@@ -111,6 +112,29 @@ UNUSED static int wait_one(int epoll, int ms) {
     int count = epoll_wait(epoll, events, 8, ms), all = 0;
     for (int i = 0; i < count; i++) all |= events[i].events;
     return count <= 0 ? count : all;
+}
+
+UNUSED static long elapsed_ms(struct timespec began) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (now.tv_sec - began.tv_sec) * 1000 + (now.tv_nsec - began.tv_nsec) / 1000000;
+}
+
+/* Returns once the thread of a number, which it writes there itself, sleeps, or after a while. */
+UNUSED static void until_asleep(int *number) {
+    for (int turn = 0; turn < 2000; turn++) {
+        char path[64], line[256] = "", *state;
+        int id = __atomic_load_n(number, __ATOMIC_SEQ_CST);
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", id);
+        FILE *file = id ? fopen(path, "r") : NULL;
+        if (file) {
+            fgets(line, sizeof line, file);
+            fclose(file);
+        }
+        state = strrchr(line, ')');
+        if (state && state[2] == 'S') return;
+        usleep(1000);
+    }
 }
 
 struct check {

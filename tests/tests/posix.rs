@@ -112,6 +112,30 @@ fn streams_say_what_the_kernels_say_on_a_tap() {
 }
 
 #[test]
+fn connections_are_opened_and_given_up_as_the_kernels_on_a_packet_port() {
+    compare(
+        "connections_are_opened_and_given_up_as_the_kernels_on_a_packet_port",
+        "connects",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+#[test]
+fn connections_are_opened_and_given_up_as_the_kernels_on_a_tap() {
+    compare(
+        "connections_are_opened_and_given_up_as_the_kernels_on_a_tap",
+        "connects",
+        Arrangement::TapServers,
+        Side::B,
+        CLIENTS,
+        CLIENTS_KERNEL,
+    );
+}
+
+#[test]
 fn options_are_taken_and_told_as_the_kernels_on_a_packet_port() {
     compare(
         "options_are_taken_and_told_as_the_kernels_on_a_packet_port",

@@ -549,6 +549,16 @@ impl Endpoint {
         self.call().is_ok_and(|call| call.view().levels().status.contains(Status::CONNECTED))
     }
 
+    /// Whether no connection is left: it could not be made, failed, or both sides have closed.
+    pub fn has_ended(&self) -> bool {
+        self.call().map_or(true, |call| call.view().levels().status.contains(Status::ENDED))
+    }
+
+    /// Whether the peer has acknowledged the end of what was sent, or never will.
+    pub fn is_end_acknowledged(&self) -> bool {
+        self.call().map_or(true, |call| call.view().levels().status.contains(Status::END_ACKED))
+    }
+
     /// Whether its SYN waits for the first data, which goes with it.
     pub fn awaits_data(&self) -> bool {
         self.call().is_ok_and(|call| call.view().levels().status.contains(Status::AWAITS_DATA))

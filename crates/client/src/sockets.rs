@@ -22,6 +22,7 @@ mod fork;
 mod groups;
 mod kept;
 mod kernel;
+mod lingering;
 mod link;
 mod marks;
 mod naming;
@@ -246,7 +247,7 @@ impl Sockets {
     }
 
     /// Before close(2): forgets the number. `Kernel` means: now close it.
-    pub fn closing(&self, fd: RawFd) -> Verdict<()> {
+    pub fn closing(&'static self, fd: RawFd) -> Verdict<()> {
         let Some(era) = self.era() else { return Verdict::Kernel };
         if self.is_other_process() {
             return Verdict::Kernel;
@@ -255,14 +256,14 @@ impl Sockets {
             return Verdict::Done(Err(Errno::BADF));
         }
         if let Some(entry) = era.table.take(fd) {
-            self.let_go(era, fd, entry, true);
+            self.close_number(era, fd, entry);
         }
         Verdict::Kernel
     }
 
     /// Before close_range(2): forgets the numbers in it and has the parts of it closed that hold no
     /// descriptor of the layer.
-    pub fn closing_range(&self, first: u32, last: u32, close: &mut dyn FnMut(u32, u32)) {
+    pub fn closing_range(&'static self, first: u32, last: u32, close: &mut dyn FnMut(u32, u32)) {
         let Some(era) = self.era() else { return close(first, last) };
         if self.is_other_process() {
             return close(first, last);
@@ -278,7 +279,7 @@ impl Sockets {
                 }
                 from = number.checked_add(1);
             } else if let Some(entry) = era.table.take(fd) {
-                self.let_go(era, fd, entry, true);
+                self.close_number(era, fd, entry);
             }
         }
         if let Some(start) = from
@@ -312,6 +313,14 @@ impl Sockets {
             }
             self.place(era, new, entry);
         }
+    }
+
+    /// The program closes a number.
+    fn close_number(&'static self, era: &Era, fd: RawFd, entry: Entry) {
+        if let Entry::Socket(socket) = &entry {
+            self.linger(era, fd, socket);
+        }
+        self.let_go(era, fd, entry, true);
     }
 
     /// Lets go of what a number stood for; `open` when the number is still open in the kernel.

@@ -247,6 +247,9 @@ fn status_of(levels: &TcpLevels) -> Status {
         }
         _ => status |= Status::CONNECTED,
     }
+    let has_ended = matches!(levels.state, TcpState::Closed | TcpState::TimeWait);
+    status.set(Status::ENDED, has_ended);
+    status.set(Status::END_ACKED, has_ended || levels.state == TcpState::FinWait2);
     if levels.peer_closed {
         status |= Status::PEER_CLOSED;
     }

@@ -109,6 +109,7 @@ pub fn number(name: &str) -> Option<i64> {
         TCP_INFO,
         TCP_FASTOPEN,
         TCP_FASTOPEN_CONNECT,
+        IP_BIND_ADDRESS_NO_PORT,
         IP_TOS,
         IP_TTL,
         IP_RECVERR,

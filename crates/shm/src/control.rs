@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 /// Version of everything in `docs/spec/shm.md` and of the messages here.
-pub const CONTRACT_VERSION: u32 = 10;
+pub const CONTRACT_VERSION: u32 = 11;
 
 /// Largest control message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;

@@ -47,5 +47,9 @@ bitflags::bitflags! {
         const UNSENT_LIMITED = 64;
         /// Times of bytes that were asked about wait to be taken (`TakeStamp`).
         const STAMPS_WAIT = 128;
+        /// No connection is left: it could not be made, failed, or both sides have closed and know it.
+        const ENDED = 256;
+        /// The peer has acknowledged the end of what was sent, or never will.
+        const END_ACKED = 512;
     }
 }

@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use shm::request::{LEFT_BY_LISTS, LEFT_TO_KERNEL};
 
-use super::link::Attachment;
+use super::link::{Attachment, Deadline};
 use super::notices::Notice;
-use super::socket::{Listening, OUT_BITS, Socket, held, is_kernels, plain, timeout};
+use super::socket::{Connection, Listening, Socket, held, is_kernels, plain, timeout};
 use super::table::Entry;
 use super::{Era, Errno, Sockets, Verdict};
 use crate::OptionName;
@@ -121,6 +120,7 @@ impl Sockets {
             return Verdict::Kernel;
         }
         self.adopt(era, &socket);
+        let deadline = Deadline::after(self.kernel, timeout(&socket.receive_timeout_ns));
         loop {
             match self.accept_from_engine(era, &socket, flags) {
                 Err(Errno::AGAIN) => (),
@@ -131,10 +131,10 @@ impl Sockets {
                 Err(Errno::AGAIN) => (),
                 other => return Verdict::Done(other),
             }
-            if socket.is_nonblocking() {
+            if socket.is_nonblocking() || deadline.has_passed() {
                 return Verdict::Done(Err(Errno::AGAIN));
             }
-            let limit = timeout(&socket.receive_timeout_ns);
+            let limit = deadline.left();
             let events = libc::POLLIN;
             if let Err(error) = self.block(era, &socket, super::socket::IN_BITS, events, limit) {
                 return Verdict::Done(Err(error));
@@ -197,15 +197,18 @@ impl Sockets {
             _ => return Verdict::Kernel,
         };
         if !socket.stream {
-            return self.connect_datagram(era, &socket, fd, to);
+            return match to {
+                Some(to) if !socket.suits(to) => Verdict::Kernel,
+                to => self.connect_datagram(era, &socket, fd, to),
+            };
         }
         if let Some(connection) = socket.connection() {
             return Verdict::Done(match to {
                 Some(_) => self.connect_again(era, &socket, connection),
-                None => self.disconnect(era, &socket, connection),
+                None => self.disconnect(era, &socket, connection, Errno::PIPE),
             });
         }
-        let Some(to) = to.map(plain) else {
+        let Some(to) = to else {
             if socket.is_listening() {
                 self.stop_listening(era, &socket, fd);
             }
@@ -240,7 +243,8 @@ impl Sockets {
         to: SocketAddr,
         fast: bool,
     ) -> Verdict<()> {
-        if self.is_out_of_reach(socket, fd, to.ip()) {
+        let (suits, to) = (socket.suits(to), plain(to));
+        if !suits || self.is_out_of_reach(socket, fd, to.ip()) {
             return Verdict::Kernel;
         }
         let attachment = if is_kernels(to.ip()) || to.ip().is_unspecified() {
@@ -278,10 +282,15 @@ impl Sockets {
             error.errno
         };
         let mut token = None;
-        if socket.bound.load(Ordering::Relaxed) {
+        if socket.bound.load(Ordering::Relaxed) && self.bind_to_port(fd)? {
             let mut outcome = Err(Errno::BADF.into());
             self.kernel.lend(fd, &mut |kernel| outcome = attachment.session.authorize(kernel));
-            token = Some(outcome.map_err(refused)?.0);
+            token = match outcome {
+                Ok((token, _)) => Some(token),
+                // An address of the host's other interfaces, which the kernel alone sends from.
+                Err(error) if error.errno == Errno::ADDRNOTAVAIL => return Err(LEFT_TO_KERNEL),
+                Err(error) => return Err(refused(error)),
+            };
         }
         let mut options = self.connect_options(socket, to.ip());
         options.fast_open = fast;
@@ -303,27 +312,47 @@ impl Sockets {
         Ok(())
     }
 
+    /// Binds an address that was bound without a port (IP_BIND_ADDRESS_NO_PORT) to one: the right to
+    /// use it is the kernel's to give, for both. False where there is no address either, so that the
+    /// engine can choose both.
+    fn bind_to_port(&self, fd: RawFd) -> Result<bool, Errno> {
+        let local = self.kernel.local(fd)?;
+        if local.port() != 0 {
+            return Ok(true);
+        }
+        if plain(local).ip().is_unspecified() {
+            return Ok(false);
+        }
+        let set = |value| {
+            let name = libc::IP_BIND_ADDRESS_NO_PORT;
+            self.kernel.set_option(fd, libc::IPPROTO_IP, name, value)
+        };
+        set(0)?;
+        let bound = self.kernel.bind(fd, local);
+        set(1)?;
+        bound.map(|()| true)
+    }
+
     /// A second connect on the same socket tells how the first went.
     fn connect_again(
         &'static self,
         era: &Era,
         socket: &Arc<Socket>,
-        connection: &super::socket::Connection,
+        connection: &Connection,
     ) -> Result<(), Errno> {
         if connection.established.load(Ordering::Relaxed) || connection.endpoint.awaits_data() {
             return Err(Errno::ISCONN);
         }
-        if let Some(error) = connection.endpoint.take_error() {
-            return Err(error);
-        }
-        if socket.engine_bits(OUT_BITS) & OUT_BITS != 0 {
-            connection.established.store(true, Ordering::Relaxed);
-            return Ok(());
+        if connection.is_opened() {
+            return self.end_connect(era, socket, connection);
         }
         if socket.is_nonblocking() {
             return Err(Errno::ALREADY);
         }
-        self.finish_connect(era, socket, connection)
+        self.finish_connect(era, socket, connection).map_err(|error| match error {
+            Errno::INPROGRESS => Errno::ALREADY,
+            error => error,
+        })
     }
 
     /// Blocks until the handshake has ended.
@@ -331,17 +360,31 @@ impl Sockets {
         &'static self,
         era: &Era,
         socket: &Arc<Socket>,
-        connection: &super::socket::Connection,
+        connection: &Connection,
     ) -> Result<(), Errno> {
-        let limit: Option<Duration> = timeout(&socket.send_timeout_ns);
-        self.block(era, socket, OUT_BITS, 0, limit)
+        let limit = timeout(&socket.send_timeout_ns);
+        self.block_until(era, socket, &|| connection.is_opened(), 0, limit)
             .map_err(|error| if error == Errno::AGAIN { Errno::INPROGRESS } else { error })?;
-        match connection.endpoint.take_error() {
-            Some(error) => Err(error),
-            None => {
-                connection.established.store(true, Ordering::Relaxed);
-                Ok(())
-            }
+        self.end_connect(era, socket, connection)
+    }
+
+    /// What connect says of a handshake that has ended. As in the kernel, the socket can be connected
+    /// anew once this has told of a failure.
+    pub(super) fn end_connect(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        connection: &Connection,
+    ) -> Result<(), Errno> {
+        if let Some(told) = connection.disconnected.get() {
+            return Err(told.take());
         }
+        if !connection.endpoint.has_ended() {
+            connection.established.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+        // SO_ERROR may have told it already.
+        let error = connection.endpoint.take_error().unwrap_or(Errno::CONNABORTED);
+        self.disconnect(era, socket, connection, Errno::PIPE).and(Err(error))
     }
 }

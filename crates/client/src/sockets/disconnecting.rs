@@ -8,19 +8,21 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::socket::{Connection, Socket, held};
+use super::socket::{Connection, Disconnected, Socket, held};
 use super::table::Entry;
 use super::{Era, Errno, Sockets, Verdict};
 use crate::Readiness;
 
 impl Sockets {
     /// Ends a connection with a reset, as the kernel's tcp_disconnect does, and leaves a socket that
-    /// can be connected anew. An address that was bound, or inherited from a listener, stays.
+    /// can be connected anew. An address that was bound, or inherited from a listener, stays. A thread
+    /// that waits in connect is `told` why.
     pub(super) fn disconnect(
         &'static self,
         era: &Era,
         socket: &Arc<Socket>,
         connection: &Connection,
+        told: Errno,
     ) -> Result<(), Errno> {
         let numbers = socket.numbers();
         let watches = socket.interests();
@@ -29,6 +31,8 @@ impl Sockets {
         let own = socket.was_accepted().then(|| self.kernel.inert(socket.v6)).transpose()?;
         let stood = !connection.endpoint.readiness_among(Readiness::HUP).contains(Readiness::HUP);
         fresh.was_reset.store(stood, Ordering::Relaxed);
+        // Before the end, which wakes that thread.
+        let _ = connection.disconnected.set(Disconnected { told, fresh: fresh.clone() });
         connection.endpoint.abort();
         let local = connection.endpoint.local().ip();
         // With the last number, the old socket is let go of. One that another thread closes meanwhile

@@ -4,8 +4,8 @@
 
 use std::os::fd::RawFd;
 
-use super::options::{algorithm, timeval_of};
-use super::socket::{Socket, held, timeout};
+use super::options::{algorithm, put, timeval_of};
+use super::socket::{AT_ONCE, Socket, held, timeout};
 use super::{Errno, Sockets};
 
 impl Sockets {
@@ -51,7 +51,11 @@ impl Sockets {
         ];
         for (name, time) in times {
             let time = timeout(time).unwrap_or_default();
-            set(libc::SOL_SOCKET, name, &timeval_of(time));
+            let mut value = timeval_of(time);
+            if time == AT_ONCE {
+                put(&mut value, &(-1_i64).to_ne_bytes());
+            }
+            set(libc::SOL_SOCKET, name, &value);
         }
     }
 

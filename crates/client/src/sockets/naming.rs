@@ -85,13 +85,12 @@ impl Sockets {
             Err(error) => return Verdict::Done(Err(error)),
         };
         if let Some(connection) = socket.connection() {
-            let pending = !connection.established.load(Ordering::Relaxed)
-                && socket.engine_bits(super::socket::OUT_BITS) & super::socket::OUT_BITS == 0
-                && !connection.endpoint.is_connected();
-            if pending {
+            let endpoint = &connection.endpoint;
+            let stands = connection.established.load(Ordering::Relaxed) || endpoint.is_connected();
+            if !stands || endpoint.has_ended() {
                 return Verdict::Done(Err(Errno::NOTCONN));
             }
-            let remote = connection.endpoint.remote().ok_or(Errno::NOTCONN);
+            let remote = endpoint.remote().ok_or(Errno::NOTCONN);
             return Verdict::Done(remote.map(|remote| socket.dressed(remote)));
         }
         let peer = held(socket.datagram.read()).as_ref().and_then(|datagram| datagram.peer);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::notices::Notice;
 use super::own_options::{SO_TIMESTAMPING_NEW, is_about_time, is_own, usual};
 use super::signing::{Asked, is_key, parse};
-use super::socket::{Connection, Socket, held, timeout};
+use super::socket::{AT_ONCE, Connection, Socket, held, timeout};
 use super::{Errno, Sockets, Verdict};
 use crate::endpoint::SEND_LIMIT_MIN;
 use crate::{ConnectOptions, Endpoint, Kind, OptionName};
@@ -219,7 +219,7 @@ fn timeval(bytes: &[u8]) -> Result<u64, Errno> {
     if !(0..1_000_000).contains(&micros) {
         return Err(Errno::DOM);
     }
-    let seconds = u64::try_from(seconds).unwrap_or(0);
+    let Ok(seconds) = u64::try_from(seconds) else { return Ok(AT_ONCE.subsec_nanos().into()) };
     Ok(seconds.saturating_mul(1_000_000_000).saturating_add(micros.unsigned_abs() * 1000))
 }
 
@@ -230,6 +230,16 @@ pub(super) fn timeval_of(time: Duration) -> [u8; 16] {
     let micros = u64::from(time.subsec_micros());
     put(value.get_mut(8..).unwrap_or_default(), &micros.to_ne_bytes());
     value
+}
+
+/// SO_LINGER's value as it is remembered: seconds, -1 where it is off. Less than none are without end.
+fn linger_of(bytes: &[u8]) -> Result<i32, Errno> {
+    let (on, seconds) = (int(bytes)?, int(bytes.get(4..).unwrap_or_default())?);
+    Ok(match (on, seconds) {
+        (0, _) => -1,
+        (_, ..0) => i32::MAX,
+        _ => seconds,
+    })
 }
 
 /// The timeout that a name stands for.
@@ -350,8 +360,8 @@ impl Sockets {
     /// UDP socket at once.
     fn set_before(&self, socket: &Socket, level: i32, name: i32, bytes: &[u8]) {
         if (level, name) == (SOCKET, libc::SO_LINGER) {
-            if let (Ok(on), Ok(seconds)) = (int(bytes), int(bytes.get(4..).unwrap_or_default())) {
-                socket.remember_option(level, name, if on == 0 { -1 } else { seconds.max(0) });
+            if let Ok(seconds) = linger_of(bytes) {
+                socket.remember_option(level, name, seconds);
             }
             return;
         }
@@ -473,11 +483,10 @@ impl Sockets {
         }
         match (level, name) {
             (SOCKET, libc::SO_LINGER) => {
-                let on = int(bytes)?;
-                let seconds = int(bytes.get(4..).ok_or(Errno::INVAL)?)?.max(0);
-                let value = if on == 0 { 0 } else { u64::from(seconds.unsigned_abs()) + 1 };
+                let seconds = linger_of(bytes)?;
+                let value = u64::try_from(seconds).map_or(0, |seconds| seconds + 1);
                 connection.endpoint.set_option(OptionName::Linger, value)?;
-                socket.remember_option(level, name, if on == 0 { -1 } else { seconds });
+                socket.remember_option(level, name, seconds);
                 return Ok(());
             }
             (SOCKET, libc::SO_OOBINLINE) => {

@@ -17,7 +17,7 @@ use super::signals::SocketOwner;
 use super::streams::StreamMarks;
 use super::waiter::OUT_OF_THE_WAY;
 use super::watches::{Watch, WatchList, Watches};
-use super::{Era, Kernel, Sockets, Verdict};
+use super::{Era, Errno, Kernel, Sockets, Verdict};
 use crate::{Endpoint, PeerKey, Readiness};
 
 /// A connection of the engine, with the session that it belongs to.
@@ -27,6 +27,34 @@ pub(super) struct Connection {
     pub attachment: Arc<Attachment>,
     /// Set once a connect has been reported to the program as succeeded.
     pub established: AtomicBool,
+    /// It was ended so that another could be made under its numbers.
+    pub disconnected: OnceLock<Disconnected>,
+}
+
+impl Connection {
+    /// Whether the handshake is over, however it has ended.
+    pub fn is_opened(&self) -> bool {
+        self.endpoint.is_connected() || self.endpoint.has_ended()
+    }
+}
+
+/// What has become of a connection that was disconnected.
+#[derive(Debug)]
+pub(super) struct Disconnected {
+    /// Why, for a thread that waits for the handshake.
+    pub told: Errno,
+    /// The socket under its numbers from now on.
+    pub fresh: Arc<Socket>,
+}
+
+impl Disconnected {
+    /// Tells the thread. A reset is then nothing that SO_ERROR has to tell any more.
+    pub fn take(&self) -> Errno {
+        if self.told == Errno::CONNRESET {
+            self.fresh.was_reset.store(false, Ordering::Relaxed);
+        }
+        self.told
+    }
 }
 
 /// A dual listener.
@@ -201,8 +229,9 @@ impl Socket {
 
     /// Makes the socket a connection; false if it is one already.
     pub fn become_connection(&self, endpoint: Endpoint, attachment: Arc<Attachment>) -> bool {
-        let established = AtomicBool::new(false);
-        self.connection.set(Connection { endpoint, attachment, established }).is_ok()
+        let (established, disconnected) = (AtomicBool::new(false), OnceLock::new());
+        let connection = Connection { endpoint, attachment, established, disconnected };
+        self.connection.set(connection).is_ok()
     }
 
     /// Whether listen was called.
@@ -365,6 +394,12 @@ impl Socket {
             || held(self.listening.read()).as_ref().is_some_and(|one| one.engine.is_some())
     }
 
+    /// Whether an address is of the socket's family; of any other the kernel says what is wrong with it.
+    /// UDP over IPv6 takes IPv4's, too.
+    pub fn suits(&self, to: SocketAddr) -> bool {
+        self.v6 == to.is_ipv6() || self.v6 && !self.stream
+    }
+
     /// An address in the form that the program's address family needs.
     pub fn dressed(&self, addr: SocketAddr) -> SocketAddr {
         match addr {
@@ -407,6 +442,9 @@ fn bits(readiness: Readiness) -> u32 {
     }
     bits
 }
+
+/// A timeout that has passed as soon as it begins: of less than no time.
+pub(super) const AT_ONCE: Duration = Duration::from_nanos(1);
 
 /// A timeout option's value.
 pub(super) fn timeout(ns: &AtomicU64) -> Option<Duration> {
@@ -472,14 +510,14 @@ impl Sockets {
     }
 
     /// A second number of a socket, of the layer's own.
-    pub(super) fn hidden_copy(&self, era: &Era, fd: RawFd) -> Result<RawFd, super::Errno> {
+    pub(super) fn hidden_copy(&self, era: &Era, fd: RawFd) -> Result<RawFd, Errno> {
         let hidden = self.kernel.duplicate(fd, OUT_OF_THE_WAY, true)?;
         self.hide(era, hidden);
         Ok(hidden)
     }
 
     /// An interest made under a number that is closed could not be kept.
-    pub(super) fn notice_lost_interest(&self, fd: RawFd, error: super::Errno) {
+    pub(super) fn notice_lost_interest(&self, fd: RawFd, error: Errno) {
         self.notice(Notice::InterestLost, || {
             format!(
                 "descriptor {fd} is closed while an epoll set waits for its duplicate; what comes \
@@ -500,7 +538,7 @@ impl Sockets {
 
     /// Ends the epoll interests in a socket; the kernel's own registrations too, where the last
     /// number is still `open` and they would otherwise stay.
-    fn drop_interests(&self, socket: &Socket, open: bool) {
+    pub(super) fn drop_interests(&self, socket: &Socket, open: bool) {
         let mut gone = Vec::new();
         socket.watches().retain(|watch| match watch {
             Watch::Epoll(epoll, interest) => {
@@ -576,9 +614,17 @@ impl Sockets {
             libc::SHUT_RD => crate::How::Read,
             libc::SHUT_WR => crate::How::Write,
             libc::SHUT_RDWR => crate::How::Both,
-            _ => return Verdict::Done(Err(super::Errno::INVAL)),
+            _ => return Verdict::Done(Err(Errno::INVAL)),
         };
-        let outcome = connection.endpoint.shutdown(how);
+        let endpoint = &connection.endpoint;
+        let outcome = if endpoint.has_ended() {
+            Err(Errno::NOTCONN)
+        } else if endpoint.is_connected() {
+            endpoint.shutdown(how)
+        } else {
+            // As the kernel gives up what is being opened, in whichever direction it is shut down.
+            self.disconnect(era, &socket, connection, Errno::CONNRESET)
+        };
         socket.notify(self.kernel);
         Verdict::Done(outcome)
     }

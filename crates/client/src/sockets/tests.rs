@@ -4,9 +4,9 @@ use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
 
 use shm::control::{Geometry, InterfaceInfo};
 use shm::region::Region;
@@ -31,6 +31,10 @@ pub(super) struct Notebook {
     waiting: AtomicI32,
     /// Polls that a signal interrupts; a connection comes with the last.
     interruptions: AtomicI32,
+    /// Polls that last a second and tell of a connection which another thread then takes first.
+    taken_first: AtomicU64,
+    /// What these have lasted.
+    lasted_ns: AtomicU64,
     /// Whether every handler was installed with SA_RESTART.
     restarts: AtomicBool,
     /// What is lent for any number.
@@ -63,6 +67,12 @@ impl Kernel for Notebook {
         _: Option<Duration>,
         _: Option<SigMask>,
     ) -> Result<usize, Errno> {
+        if self.taken_first.load(Ordering::Relaxed) > 0 {
+            self.taken_first.fetch_sub(1, Ordering::Relaxed);
+            self.lasted_ns.fetch_add(1_000_000_000, Ordering::Relaxed);
+            fds.iter_mut().for_each(|entry| entry.revents = entry.events);
+            return Ok(fds.len());
+        }
         match self.interruptions.fetch_sub(1, Ordering::Relaxed) {
             left if left > 0 => {
                 self.waiting.store(i32::from(left == 1), Ordering::Relaxed);
@@ -190,6 +200,12 @@ impl Kernel for Notebook {
 
     fn log(&self, line: &str) {
         self.note(format!("log {line}"));
+    }
+
+    fn now_ns(&self) -> u64 {
+        static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        let now = u64::try_from(BEGAN.elapsed().as_nanos()).unwrap();
+        now + self.lasted_ns.load(Ordering::Relaxed)
     }
 }
 
@@ -353,6 +369,19 @@ fn an_interrupted_call_waits_on_where_handlers_ask_for_it_and_no_timeout_is_set(
     assert!(matches!(accept(true, Duration::ZERO), Verdict::Done(Ok(_))));
     assert_eq!(accept(false, Duration::ZERO), Verdict::Done(Err(Errno::INTR)));
     assert_eq!(accept(true, hour), Verdict::Done(Err(Errno::INTR)));
+}
+
+#[test]
+fn an_accept_that_comes_too_late_again_and_again_ends_with_its_time() {
+    let (sockets, kernel) = layer();
+    stream(sockets, 3);
+    assert_eq!(sockets.listen(3, 16), Verdict::Done(Ok(())));
+    let time = [2_i64, 500_000].map(i64::to_ne_bytes);
+    let set = sockets.set_option(3, libc::SOL_SOCKET, libc::SO_RCVTIMEO, time.as_flattened());
+    assert_eq!(set, Verdict::Kernel);
+    kernel.taken_first.store(1000, Ordering::Relaxed);
+    assert_eq!(sockets.accept(3, 0), Verdict::Done(Err(Errno::AGAIN)));
+    assert_eq!(kernel.taken_first.load(Ordering::Relaxed), 997);
 }
 
 /// The kernel would keep a thread that waits there, and what the engine brings once another thread

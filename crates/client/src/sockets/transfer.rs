@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::ancillary::stamps_anew;
 use super::link::Deadline;
-use super::socket::{Connection, OUT_BITS, Socket, plain, timeout};
+use super::socket::{Connection, OUT_BITS, Socket, timeout};
 use super::streams::{receive_report, said_with};
 use super::table::Entry;
 use super::{Era, Errno, Received, Sockets, Verdict};
@@ -250,12 +250,16 @@ impl Sockets {
         if let Some(connection) = socket.connection() {
             if flags & libc::MSG_FASTOPEN != 0 && !connection.endpoint.awaits_data() {
                 // As in the kernel: with the first that finds it standing, the connect is over.
-                let told = connection.established.load(Ordering::Relaxed);
-                if told || !connection.endpoint.is_connected() {
-                    let error = if told { Errno::ISCONN } else { Errno::ALREADY };
+                let outcome = if connection.established.load(Ordering::Relaxed) {
+                    Err(Errno::ISCONN)
+                } else if connection.is_opened() {
+                    self.end_connect(era, socket, connection)
+                } else {
+                    Err(Errno::ALREADY)
+                };
+                if let Err(error) = outcome {
                     return Verdict::Done(Err(error));
                 }
-                connection.established.store(true, Ordering::Relaxed);
             }
             let rest = flags & !libc::MSG_FASTOPEN;
             let sent = stamps_anew(control).and_then(|anew| {
@@ -267,13 +271,16 @@ impl Sockets {
         if socket.stream {
             return match to {
                 Some(to) if flags & libc::MSG_FASTOPEN != 0 && !socket.is_listening() => {
-                    let sent = self.send_fast(era, socket, fd, bufs, flags, plain(to));
+                    let sent = self.send_fast(era, socket, fd, bufs, flags, to);
                     self.reported(socket, flags, sent)
                 }
                 _ => Verdict::Kernel,
             };
         }
-        self.send_datagram(era, socket, fd, (bufs, control), flags, to)
+        match to {
+            Some(to) if !socket.suits(to) => Verdict::Kernel,
+            to => self.send_datagram(era, socket, fd, (bufs, control), flags, to),
+        }
     }
 
     /// Reports what MSG_ZEROCOPY has sent, if it has.
@@ -342,6 +349,7 @@ impl Sockets {
             self.finish_connect(era, socket, connection)?;
             return Ok(0);
         }
+        let deadline = Deadline::after(self.kernel, timeout(&socket.send_timeout_ns));
         loop {
             let outcome = if awaits_data && !wait {
                 // No more than goes with the SYN, as in the kernel.
@@ -363,8 +371,7 @@ impl Sockets {
                     }
                 }
                 Err(Errno::AGAIN) if wait => {
-                    let limit = timeout(&socket.send_timeout_ns);
-                    match self.block(era, socket, OUT_BITS, 0, limit) {
+                    match self.block(era, socket, OUT_BITS, 0, deadline.left()) {
                         Ok(()) => (),
                         Err(_) if total > 0 => return Ok(total),
                         Err(error) => return Err(error),

@@ -88,6 +88,11 @@ fn is_v6_only(options: &Options) -> bool {
     options.get(&(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)).is_some_and(|on| *on != 0)
 }
 
+/// IP_BIND_ADDRESS_NO_PORT.
+fn leaves_port(options: &Options) -> bool {
+    options.get(&(libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)).is_some_and(|on| *on != 0)
+}
+
 /// Whether two sockets of one port get in each other's way.
 fn overlap(one: (IpAddr, &Options), other: (IpAddr, &Options)) -> bool {
     // What each takes, of IPv4 and of IPv6.
@@ -419,7 +424,9 @@ impl Kernel for InMemory {
     fn bind(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno> {
         let mut files = locked(&self.files);
         let (stream, options) = match files.by_number.get(&fd) {
-            Some(File::Socket { local: Some(_), .. }) => return Err(Errno::INVAL),
+            Some(File::Socket { local: Some(local), .. }) if local.port() != 0 => {
+                return Err(Errno::INVAL);
+            }
             Some(File::Socket { stream, options, .. }) => (*stream, options.clone()),
             Some(_) => return Err(Errno::INVAL),
             None => return Err(Errno::BADF),
@@ -430,11 +437,11 @@ impl Kernel for InMemory {
             return Err(Errno::ADDRNOTAVAIL);
         }
         let mut wanted = addr;
-        if wanted.port() == 0 {
+        if wanted.port() == 0 && !leaves_port(&options) {
             files.next_port = files.next_port.wrapping_add(1);
             wanted.set_port(files.next_port);
         }
-        if files.is_taken(fd, wanted, stream, &options) {
+        if wanted.port() != 0 && files.is_taken(fd, wanted, stream, &options) {
             return Err(Errno::ADDRINUSE);
         }
         if let Some(File::Socket { local, .. }) = files.by_number.get_mut(&fd) {
@@ -470,6 +477,7 @@ impl Kernel for InMemory {
 
     fn connect(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno> {
         match locked(&self.files).by_number.get_mut(&fd) {
+            Some(File::Socket { v6: false, .. }) if addr.is_ipv6() => Err(Errno::AFNOSUPPORT),
             Some(File::Socket { stream: false, options, .. })
                 if is_v6_only(options) && addr.ip().to_canonical().is_ipv4() =>
             {
