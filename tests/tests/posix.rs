@@ -34,6 +34,14 @@ fn told(probe: Program) -> String {
     finished.output
 }
 
+/// The peer of a probe on host `side`.
+fn with_peer(world: &World, side: Side) -> Program {
+    let peer = Task::new(compiled(&world.lab, "peer")).arg(PORT.to_string());
+    let mut peer = world.lab.start(side.other(), peer).expect("the peer starts");
+    peer.until(PATIENCE, |peer| listens(peer.pid(), PORT)).expect("the peer listens");
+    peer
+}
+
 fn compare(
     test: &str,
     program: &str,
@@ -44,9 +52,7 @@ fn compare(
 ) {
     let Some(_turn) = turn(test) else { return };
     let world = World::new(arrangement, None).expect("a world");
-    let peer = Task::new(compiled(&world.lab, "peer")).arg(PORT.to_string());
-    let mut peer = world.lab.start(side.other(), peer).expect("the peer starts");
-    peer.until(PATIENCE, |peer| listens(peer.pid(), PORT)).expect("the peer listens");
+    let _peer = with_peer(&world, side);
     let probe = compiled(&world.lab, program);
     let to = |peer: Ipv4Addr| Task::new(&probe).args([peer.to_string(), PORT.to_string()]);
     // Side by side, as most of what they do is waiting; each has an address of its own.
@@ -201,6 +207,30 @@ fn times_are_told_as_the_kernels_on_a_shared_interface() {
         "times_are_told_as_the_kernels_on_a_shared_interface",
         "times",
         Arrangement::XdpServers,
+        Side::B,
+        CLIENTS,
+        CLIENTS_KERNEL,
+    );
+}
+
+#[test]
+fn inherited_sets_tell_what_the_kernels_tell_on_a_packet_port() {
+    compare(
+        "inherited_sets_tell_what_the_kernels_tell_on_a_packet_port",
+        "forking",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+#[test]
+fn inherited_sets_tell_what_the_kernels_tell_on_a_tap() {
+    compare(
+        "inherited_sets_tell_what_the_kernels_tell_on_a_tap",
+        "forking",
+        Arrangement::TapServers,
         Side::B,
         CLIENTS,
         CLIENTS_KERNEL,

@@ -192,7 +192,7 @@ impl Link {
     }
 
     /// Whether something waits for an engine to come (back).
-    fn is_wanted(&self) -> bool {
+    pub fn is_wanted(&self) -> bool {
         self.shown_count.load(Ordering::Relaxed) > 0
     }
 }
