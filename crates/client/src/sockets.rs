@@ -48,6 +48,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 pub use kernel::{EpollEvent, Kernel, PollFd, Received, SigMask};
 pub use rustix::io::Errno;
+pub use own_options::TCP_ZEROCOPY_RECEIVE;
 pub use signals::{About, Owner};
 pub use transfer::Queue;
 
