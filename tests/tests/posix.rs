@@ -214,6 +214,30 @@ fn times_are_told_as_the_kernels_on_a_shared_interface() {
 }
 
 #[test]
+fn threads_are_cancelled_as_over_the_kernels_on_a_packet_port() {
+    compare(
+        "threads_are_cancelled_as_over_the_kernels_on_a_packet_port",
+        "cancelling",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+#[test]
+fn threads_are_cancelled_as_over_the_kernels_on_a_tap() {
+    compare(
+        "threads_are_cancelled_as_over_the_kernels_on_a_tap",
+        "cancelling",
+        Arrangement::TapServers,
+        Side::B,
+        CLIENTS,
+        CLIENTS_KERNEL,
+    );
+}
+
+#[test]
 fn inherited_sets_tell_what_the_kernels_tell_on_a_packet_port() {
     compare(
         "inherited_sets_tell_what_the_kernels_tell_on_a_packet_port",
@@ -235,4 +259,20 @@ fn inherited_sets_tell_what_the_kernels_tell_on_a_tap() {
         CLIENTS,
         CLIENTS_KERNEL,
     );
+}
+
+#[test]
+fn a_connection_of_the_engine_is_not_passed_on() {
+    let Some(_turn) = turn("a_connection_of_the_engine_is_not_passed_on") else { return };
+    let world = World::new(Arrangement::PacketClients, None).expect("a world");
+    let _peer = with_peer(&world, Side::A);
+    let probe =
+        Task::new(compiled(&world.lab, "passing")).args([SERVERS.to_string(), PORT.to_string()]);
+    let output = told(world.start(Side::A, probe).expect("a probe"));
+    let expected = "passed: alone EOPNOTSUPP\n\
+                    passed: among others 1\n\
+                    passed: first of several EOPNOTSUPP\n\
+                    passed: came 1 then EAGAIN\n\
+                    passed: goes on 1 1\n";
+    assert_eq!(output, expected);
 }

@@ -14,6 +14,7 @@
 
 mod accepting;
 mod ancillary;
+mod cancelling;
 mod datagram;
 mod disconnecting;
 mod epoll;
@@ -43,15 +44,16 @@ mod watches;
 
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub use kernel::{EpollEvent, Kernel, PollFd, Received, SigMask};
-pub use rustix::io::Errno;
 pub use own_options::TCP_ZEROCOPY_RECEIVE;
+pub use rustix::io::Errno;
 pub use signals::{About, Owner};
 pub use transfer::Queue;
 
+use cancelling::Cancelled;
 use epoll::Epoll;
 use link::Link;
 use notices::{Notice, Notices};
@@ -106,11 +108,17 @@ struct Era {
     link: Link,
     /// Sockets whose owners are told by signals.
     owned: Mutex<signals::Owned>,
+    cancelled: Cancelled,
 }
 
 impl Era {
     fn new() -> Self {
-        Self { table: Table::new(), link: Link::new(), owned: Mutex::default() }
+        Self {
+            table: Table::new(),
+            link: Link::new(),
+            owned: Mutex::default(),
+            cancelled: Cancelled::default(),
+        }
     }
 }
 
@@ -119,6 +127,8 @@ pub struct Sockets {
     eras: [OnceLock<Era>; ERAS],
     era: AtomicU32,
     process: AtomicU32,
+    /// The program may cancel threads.
+    cancels: AtomicBool,
     kernel: &'static dyn Kernel,
     notices: Notices,
     config: Config,
@@ -131,6 +141,7 @@ impl Sockets {
             eras: [const { OnceLock::new() }; ERAS],
             era: AtomicU32::new(0),
             process: AtomicU32::new(process_id()),
+            cancels: AtomicBool::new(false),
             kernel,
             notices: Notices::new(config.quiet),
             config,

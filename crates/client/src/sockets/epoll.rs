@@ -399,6 +399,7 @@ impl Sockets {
             self.kernel.close(event_fd);
             return epoll.waiter.get().cloned().ok_or(Errno::NOMEM);
         }
+        era.cancelled.know(None, &made);
         let event = EpollEvent { events: libc::EPOLLIN as u32, data: epoll.word };
         self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_ADD, event_fd, event)?;
         Ok(made)

@@ -20,6 +20,9 @@ use super::{
 use crate::Session;
 use crate::endpoint::Kind;
 
+/// The number of every thread.
+const THREAD: usize = 7;
+
 /// Notes what it is asked; numbers of new descriptors count up from 50.
 #[derive(Default)]
 pub(super) struct Notebook {
@@ -33,6 +36,8 @@ pub(super) struct Notebook {
     interruptions: AtomicI32,
     /// Whether every handler was installed with SA_RESTART.
     restarts: AtomicBool,
+    /// Whether threads let themselves be cancelled.
+    lets_cancel: AtomicBool,
     /// What is lent for any number.
     lent: Mutex<Option<OwnedFd>>,
 }
@@ -57,6 +62,12 @@ impl Notebook {
 }
 
 impl Kernel for Notebook {
+    fn thread(&self) -> usize {
+        THREAD
+    }
+    fn lets_cancel(&self) -> bool {
+        self.lets_cancel.load(Ordering::Relaxed)
+    }
     fn poll(
         &self,
         fds: &mut [PollFd],
@@ -608,6 +619,30 @@ fn a_forked_child_follows_its_listeners_in_its_sets_and_closes_them_for_itself_a
     kernel.taken();
     assert_eq!(sockets.closing(3), Verdict::Kernel);
     assert_eq!(kernel.taken(), Vec::<String>::new(), "the parent's interest stays");
+}
+
+#[test]
+fn a_cancelled_thread_comes_back_from_its_wait_unless_it_puts_that_off() {
+    for lets_cancel in [true, false] {
+        let (sockets, kernel) = layer();
+        stream(sockets, 3);
+        assert_eq!(sockets.listen(3, 16), Verdict::Done(Ok(())));
+        kernel.restarts.store(true, Ordering::Relaxed);
+        kernel.lets_cancel.store(lets_cancel, Ordering::Relaxed);
+        let accept = || {
+            // A connection comes while it waits.
+            kernel.interruptions.store(1, Ordering::Relaxed);
+            sockets.accept(3, 0).map(drop)
+        };
+        assert_eq!(sockets.cancel(THREAD + 1, || 5), 5);
+        assert_eq!(accept(), Verdict::Done(Ok(())), "another one is");
+        assert_eq!(sockets.cancel(THREAD, || 0), 0);
+        let expected = if lets_cancel { Err(Errno::CANCELED) } else { Ok(()) };
+        assert_eq!(accept(), Verdict::Done(expected));
+        // It has not ended with this call, so it ends: what it does until then is done.
+        sockets.calls();
+        assert_eq!(accept(), Verdict::Done(Ok(())));
+    }
 }
 
 /// A daemon's listener took connections without a signature from peers whose key it had been told.
