@@ -3,10 +3,11 @@
 //!
 //! A thread that is cancelled is unwound by the C library. It must not be in the midst of the layer
 //! then: from the first time that a program cancels a thread, or lets one be cancelled anywhere, calls
-//! of the layer are made with that put off, and nothing that they call is a cancellation point. What
-//! is on the stack outside of [`contained`], here and in `calls`, has nothing to be undone, so that it
+//! of the layer are made with that put off; what those call that wait already is no cancellation point.
+//! What is on the stack outside of [`contained`], here and in `calls`, has nothing to be undone, so that it
 //! may be unwound at any instruction.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_long};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -63,28 +64,44 @@ const PTHREAD_CANCEL_DISABLE: c_int = 1;
 const PTHREAD_CANCEL_DEFERRED: c_int = 0;
 pub const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
 
-/// Whether the program lets this thread be cancelled. Asked within a call, where nothing acts on it.
-pub fn lets_cancel() -> bool {
-    let mut state = PTHREAD_CANCEL_DISABLE;
-    // SAFETY: room for an int.
-    unsafe {
-        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut state);
-        pthread_setcancelstate(state, std::ptr::null_mut());
-    }
-    state == PTHREAD_CANCEL_ENABLE
+thread_local! {
+    /// Whether the program lets this thread be cancelled, while that is put off.
+    static LETS_CANCEL: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Runs `body`, in which there is no cancellation point, while this thread can be cancelled at such points
-/// alone. To disable it would not do: glibc's handler looks at the type only, and may come later.
+/// Whether the program lets this thread be cancelled. Asked within a call, where nothing acts on it.
+pub fn lets_cancel() -> bool {
+    LETS_CANCEL.get().unwrap_or_else(|| {
+        // The call began before the program cancelled any thread.
+        let mut state = PTHREAD_CANCEL_DISABLE;
+        // SAFETY: room for an int, and a state as it was.
+        unsafe {
+            pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut state);
+            pthread_setcancelstate(state, std::ptr::null_mut());
+        }
+        state == PTHREAD_CANCEL_ENABLE
+    })
+}
+
+/// Runs `body` while this thread cannot be cancelled. To disable that would not do: of a thread that can be
+/// cancelled anywhere, glibc's handler looks at the type only, and may come later.
 #[cold]
 #[inline(never)]
-fn deferred<T>(body: impl FnOnce() -> T) -> T {
-    let mut kind = PTHREAD_CANCEL_DEFERRED;
-    // SAFETY: room for an int.
-    unsafe { real::pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &raw mut kind) };
+fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
+    let (mut kind, mut state) = (PTHREAD_CANCEL_DEFERRED, PTHREAD_CANCEL_DISABLE);
+    // SAFETY: room for two ints.
+    unsafe {
+        real::pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &raw mut kind);
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut state);
+    }
+    let outer = LETS_CANCEL.replace(Some(state == PTHREAD_CANCEL_ENABLE));
     let value = body();
-    // SAFETY: a type as it was; where the thread has been cancelled it ends here.
-    unsafe { real::pthread_setcanceltype(kind, std::ptr::null_mut()) };
+    LETS_CANCEL.set(outer);
+    // SAFETY: both as they were; a thread that was cancelled may end here.
+    unsafe {
+        pthread_setcancelstate(state, std::ptr::null_mut());
+        real::pthread_setcanceltype(kind, std::ptr::null_mut());
+    }
     value
 }
 
@@ -112,7 +129,7 @@ fn end_cancelled() {
 pub fn answer<T: Failed>(body: impl FnOnce() -> Result<T, Errno>) -> T {
     let may_cancel = crate::sockets().is_some_and(Sockets::may_cancel);
     let (value, is_cancelled) =
-        if may_cancel { deferred(|| contained(body)) } else { contained(body) };
+        if may_cancel { uncancelled(|| contained(body)) } else { contained(body) };
     if is_cancelled {
         end_cancelled();
     }
