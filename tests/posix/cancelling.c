@@ -137,7 +137,7 @@ static void *body(void *argument) {
 }
 
 /* Waits until the thread sleeps in the kernel. */
-static void until_asleep(struct run *run) {
+static void until_blocked(struct run *run) {
     char path[64], line[256] = "";
     while (!run->thread) usleep(100);
     snprintf(path, sizeof path, "/proc/self/task/%d/stat", run->thread);
@@ -172,7 +172,7 @@ static void waits(int type) {
         struct run run = {&places[i], places[i].make(), type};
         pthread_t thread;
         pthread_create(&thread, NULL, body, &run);
-        until_asleep(&run);
+        until_blocked(&run);
         pthread_cancel(thread);
         begin("%s: %s", places[i].name, end_of(thread));
         more(" cleaned %d returned %d", run.cleaned, run.returned);
@@ -195,7 +195,7 @@ static void disabled(void) {
         struct run run = {&place, open_to('e'), type, 1};
         pthread_t thread;
         pthread_create(&thread, NULL, body, &run);
-        until_asleep(&run);
+        until_blocked(&run);
         pthread_cancel(thread);
         write(run.fd, "abc", 3);
         begin("%s", end_of(thread));
@@ -301,7 +301,7 @@ static void one_of_many(void) {
         runs[i] = (struct run){&place, fd};
         pthread_create(&threads[i], NULL, body, &runs[i]);
     }
-    for (int i = 0; i < 4; i++) until_asleep(&runs[i]);
+    for (int i = 0; i < 4; i++) until_blocked(&runs[i]);
     pthread_cancel(threads[2]);
     begin("third %s", end_of(threads[2]));
     for (int i = 0; i < 4; i++) {
