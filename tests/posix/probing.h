@@ -100,6 +100,26 @@ UNUSED static int open_to(char what) {
     return fd;
 }
 
+/* A listener, and its port as it is in an address. */
+UNUSED static int listen_at_any(int *listener) {
+    int on = 1;
+    struct sockaddr_in own = {.sin_family = AF_INET};
+    socklen_t len = sizeof own;
+    *listener = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(*listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    bind(*listener, (struct sockaddr *)&own, sizeof own);
+    listen(*listener, 8);
+    getsockname(*listener, (struct sockaddr *)&own, &len);
+    return own.sin_port;
+}
+
+/* Has the peer connect back, say hello and echo. */
+UNUSED static int call_back(unsigned short port) {
+    int fd = open_to('b');
+    write(fd, &port, 2);
+    return fd;
+}
+
 UNUSED static int int_option(int fd, int level, int name) {
     int value = -1;
     socklen_t len = sizeof value;

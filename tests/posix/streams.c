@@ -3,6 +3,7 @@
    Usage: streams PEER-ADDRESS PORT (of the program peer) */
 #define _GNU_SOURCE
 #include "probing.h"
+#include <stdint.h>
 #include <linux/errqueue.h>
 #include <linux/net_tstamp.h>
 #include <linux/sockios.h>
@@ -444,11 +445,139 @@ static void pipes(void) {
     close(fd);
 }
 
+/* A pipe without room is waited for, unless the call says otherwise. */
+static void full_pipe(void) {
+    static char page[4096];
+    int fd = open_to('e'), ends[2];
+    pipe(ends);
+    fcntl(ends[1], F_SETPIPE_SZ, sizeof page);
+    write(ends[1], page, sizeof page);
+    write(fd, "abc", 3);
+    poll_one(fd, POLLIN, 5000);
+    say("at once %s", result(splice(fd, NULL, ends[1], NULL, 3, SPLICE_F_NONBLOCK)));
+    if (fork() == 0) {
+        usleep(100000);
+        read(ends[0], page, sizeof page);
+        _exit(0);
+    }
+    begin("in the end %s", result(splice(fd, NULL, ends[1], NULL, 3, 0)));
+    finish(" %s", result(read(ends[0], page, sizeof page)));
+    close(ends[0]);
+    close(ends[1]);
+    close(fd);
+}
+
+static void until_unread(int fd, int count) {
+    for (int turn = 0, there = 0; turn < 10000 && there < count; turn++) {
+        ioctl(fd, FIONREAD, &there);
+        usleep(500);
+    }
+}
+
+/* Bytes that are taken, or counted, and have no place. */
+static void discarded(void) {
+    static char bytes[30000];
+    int fd = open_to('e');
+    write(fd, bytes, sizeof bytes);
+    until_unread(fd, sizeof bytes);
+    struct iovec part = {NULL, 20};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    begin("taken %s", result(recv(fd, NULL, 10, MSG_TRUNC)));
+    more(" counted %s", result(recv(fd, NULL, 100, MSG_TRUNC | MSG_PEEK)));
+    more(" as a message %s", result(recvmsg(fd, &message, MSG_TRUNC)));
+    more(" all %s", result(recvfrom(fd, NULL, 100000, MSG_TRUNC, NULL, NULL)));
+    finish(" then %s", result(recv(fd, NULL, 10, MSG_TRUNC | MSG_DONTWAIT)));
+    close(fd);
+}
+
+/* struct tcp_zerocopy_receive of linux/tcp.h. */
+struct mapping {
+    uint64_t address;
+    uint32_t length, to_read, unread;
+    int32_t error;
+    uint64_t copy;
+    int32_t copy_length;
+    uint32_t flags;
+    uint64_t control, control_length;
+    uint32_t message_flags, reserved;
+};
+
+static void mapped(void) {
+    const int name = 35 /* TCP_ZEROCOPY_RECEIVE */;
+    int fd = open_to('e');
+    write(fd, "abc", 3);
+    until_unread(fd, 3);
+    struct mapping mapping = {.length = 4096};
+    socklen_t len = sizeof mapping;
+    begin("less than a page %s", result(getsockopt(fd, IPPROTO_TCP, name, &mapping, &len)));
+    finish(" in %u bytes mapped %u to read %u of %u error %d", len, mapping.length, mapping.to_read,
+           mapping.unread, mapping.error);
+    mapping.address = 1;
+    say("nowhere %s", result(getsockopt(fd, IPPROTO_TCP, name, &mapping, &len)));
+    close(fd);
+    fd = open_to('h');
+    poll_one(fd, POLLRDHUP, 5000);
+    mapping = (struct mapping){0};
+    begin("at the end %s", result(getsockopt(fd, IPPROTO_TCP, name, &mapping, &len)));
+    more(" to read %u", mapping.to_read);
+    recv(fd, &mapping.copy, 3, MSG_WAITALL);
+    finish(" and after it %s", result(getsockopt(fd, IPPROTO_TCP, name, &mapping, &len)));
+    close(fd);
+}
+
+/* Calls that are wrong, each in its own way. */
+static void wrong(void) {
+    static struct iovec parts[1025];
+    static char byte;
+    int fd = open_to('e'), set = epoll_create1(0);
+    for (int i = 0; i < 1025; i++) parts[i] = (struct iovec){&byte, 1};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 1025};
+    begin("too many parts %s", result(sendmsg(fd, &message, 0)));
+    more(" %s", result(recvmsg(fd, &message, 0)));
+    more(" %s", result(writev(fd, parts, 1025)));
+    finish(" %s", result(readv(fd, parts, 1025)));
+    parts[1].iov_len = ~(size_t)0;
+    message.msg_iovlen = 2;
+    begin("too long %s", result(sendmsg(fd, &message, 0)));
+    more(" %s", result(recvmsg(fd, &message, 0)));
+    more(" %s", result(writev(fd, parts, 2)));
+    finish(" %s", result(readv(fd, parts, 2)));
+    begin("no event %s", result(epoll_ctl(set, EPOLL_CTL_ADD, fd, NULL)));
+    more(" %s", result(epoll_ctl(set, EPOLL_CTL_MOD, fd, NULL)));
+    more(" %s", result(epoll_ctl(set, 9, fd, NULL)));
+    finish(" %s", result(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL)));
+    struct sockaddr_in here = {.sin_family = AF_INET};
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    bind(listener, (struct sockaddr *)&here, sizeof here);
+    listen(listener, 1);
+    say("no such flag %s", result(accept4(listener, NULL, NULL, 8)));
+    close(listener);
+    close(set);
+    close(fd);
+}
+
+/* How long answers are. */
+static void answers(void) {
+    int fd = open_to('e');
+    char room[512] = {0};
+    socklen_t len = sizeof room;
+    begin("TCP_INFO %s", result(getsockopt(fd, IPPROTO_TCP, TCP_INFO, room, &len)));
+    finish(" in %u bytes", len);
+    struct sockaddr_in name = {0};
+    socklen_t whole = sizeof name, part = 4, longer = sizeof room;
+    begin("peer %s", result(getsockopt(fd, SOL_SOCKET, SO_PEERNAME, &name, &whole)));
+    more(" is it %d in %u", name.sin_addr.s_addr == peer.sin_addr.s_addr && name.sin_port == peer.sin_port, whole);
+    more(" part %s", result(getsockopt(fd, SOL_SOCKET, SO_PEERNAME, &name, &part)));
+    finish(" in %u more %s", part, result(getsockopt(fd, SOL_SOCKET, SO_PEERNAME, room, &longer)));
+    close(fd);
+}
+
 int main(int argc, char **argv) {
     static const struct check checks[] = {
         {"receive low water", receive_low_water}, {"unsent low water", unsent_low_water},
         {"queue hints", queue_hints}, {"queues", queues}, {"zerocopy", zerocopy},
-        {"pipes", pipes}, {"times of bytes read", times_of_bytes_read}, {"times of bytes sent", times_of_bytes_sent},
+        {"pipes", pipes}, {"full pipe", full_pipe}, {"times of bytes read", times_of_bytes_read}, {"times of bytes sent", times_of_bytes_sent},
+        {"discarded", discarded}, {"mapped", mapped}, {"wrong", wrong}, {"answers", answers},
     };
     return run_checks(argc, argv, checks, sizeof checks / sizeof *checks);
 }

@@ -34,6 +34,14 @@ fn told(probe: Program) -> String {
     finished.output
 }
 
+/// The peer of a probe on host `side`.
+fn with_peer(world: &World, side: Side) -> Program {
+    let peer = Task::new(compiled(&world.lab, "peer")).arg(PORT.to_string());
+    let mut peer = world.lab.start(side.other(), peer).expect("the peer starts");
+    peer.until(PATIENCE, |peer| listens(peer.pid(), PORT)).expect("the peer listens");
+    peer
+}
+
 fn compare(
     test: &str,
     program: &str,
@@ -44,9 +52,7 @@ fn compare(
 ) {
     let Some(_turn) = turn(test) else { return };
     let world = World::new(arrangement, None).expect("a world");
-    let peer = Task::new(compiled(&world.lab, "peer")).arg(PORT.to_string());
-    let mut peer = world.lab.start(side.other(), peer).expect("the peer starts");
-    peer.until(PATIENCE, |peer| listens(peer.pid(), PORT)).expect("the peer listens");
+    let _peer = with_peer(&world, side);
     let probe = compiled(&world.lab, program);
     let to = |peer: Ipv4Addr| Task::new(&probe).args([peer.to_string(), PORT.to_string()]);
     // Side by side, as most of what they do is waiting; each has an address of its own.
@@ -229,4 +235,68 @@ fn times_are_told_as_the_kernels_on_a_shared_interface() {
         CLIENTS,
         CLIENTS_KERNEL,
     );
+}
+
+#[test]
+fn threads_are_cancelled_as_over_the_kernels_on_a_packet_port() {
+    compare(
+        "threads_are_cancelled_as_over_the_kernels_on_a_packet_port",
+        "cancelling",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+#[test]
+fn threads_are_cancelled_as_over_the_kernels_on_a_tap() {
+    compare(
+        "threads_are_cancelled_as_over_the_kernels_on_a_tap",
+        "cancelling",
+        Arrangement::TapServers,
+        Side::B,
+        CLIENTS,
+        CLIENTS_KERNEL,
+    );
+}
+
+#[test]
+fn inherited_sets_tell_what_the_kernels_tell_on_a_packet_port() {
+    compare(
+        "inherited_sets_tell_what_the_kernels_tell_on_a_packet_port",
+        "forking",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+#[test]
+fn inherited_sets_tell_what_the_kernels_tell_on_a_tap() {
+    compare(
+        "inherited_sets_tell_what_the_kernels_tell_on_a_tap",
+        "forking",
+        Arrangement::TapServers,
+        Side::B,
+        CLIENTS,
+        CLIENTS_KERNEL,
+    );
+}
+
+#[test]
+fn a_connection_of_the_engine_is_not_passed_on() {
+    let Some(_turn) = turn("a_connection_of_the_engine_is_not_passed_on") else { return };
+    let world = World::new(Arrangement::PacketClients, None).expect("a world");
+    let _peer = with_peer(&world, Side::A);
+    let probe =
+        Task::new(compiled(&world.lab, "passing")).args([SERVERS.to_string(), PORT.to_string()]);
+    let output = told(world.start(Side::A, probe).expect("a probe"));
+    let expected = "passed: alone EOPNOTSUPP\n\
+                    passed: among others 1\n\
+                    passed: first of several EOPNOTSUPP\n\
+                    passed: came 1 then EAGAIN\n\
+                    passed: goes on 1 1\n";
+    assert_eq!(output, expected);
 }

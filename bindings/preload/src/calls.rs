@@ -1,5 +1,6 @@
 //! The exported C functions, by subject.
 
+mod cancelling;
 pub(crate) mod descriptors;
 mod moving;
 mod programs;

@@ -1,4 +1,5 @@
-//! The kernel as the socket layer sees it: the C library's real functions.
+//! The kernel as the socket layer sees it: the C library's real functions, and by their numbers those
+//! calls whose functions are cancellation points.
 
 use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
@@ -70,13 +71,26 @@ fn check<T: PartialOrd + Default>(call: impl FnOnce() -> T) -> Result<T, Errno> 
     Ok(value)
 }
 
+/// Makes a system call by its number. The C library's function of its name would be a cancellation
+/// point, and a thread must not end in the middle of the layer.
+///
+/// # Safety
+/// As the system call's.
+pub unsafe fn call(number: c_long, arguments: [usize; 6]) -> c_long {
+    let [a, b, c, d, e, f] = arguments.map(|argument| argument as c_long);
+    // SAFETY: the caller's promise.
+    unsafe { real::syscall(number, a, b, c, d, e, f) }
+}
+
+/// Bytes of a signal mask, as system calls are told.
+const MASK_BYTES: usize = 8;
+
 /// Writes one line to standard error; needs no allocation beyond the line.
 pub fn log_line(line: &str) {
-    let mut parts = [IoSlice::new(line.as_bytes()), IoSlice::new(b"\n")];
-    let _ = check(|| {
-        // SAFETY: IoSlice has iovec's layout and both slices are readable.
-        unsafe { real::writev(2, parts.as_mut_ptr().cast(), 2) }
-    });
+    let parts = [IoSlice::new(line.as_bytes()), IoSlice::new(b"\n")];
+    let at = parts.as_ptr().expose_provenance();
+    // SAFETY: IoSlice has iovec's layout and both slices are readable.
+    let _ = check(|| unsafe { call(libc::SYS_writev, [2, at, 2, 0, 0, 0]) });
 }
 
 fn timespec(timeout: Option<Duration>) -> Option<libc::timespec> {
@@ -86,8 +100,14 @@ fn timespec(timeout: Option<Duration>) -> Option<libc::timespec> {
     })
 }
 
-fn mask_ptr(mask: Option<SigMask>) -> *const libc::sigset_t {
-    mask.map_or(std::ptr::null(), |mask| mask.0 as *const libc::sigset_t)
+/// The address of a mask, 0 for none.
+fn mask_word(mask: Option<SigMask>) -> usize {
+    mask.map_or(0, |mask| mask.0)
+}
+
+/// A descriptor as an argument of a system call.
+fn fd_word(fd: RawFd) -> usize {
+    fd as usize
 }
 
 fn storage() -> (libc::sockaddr_storage, socklen_t) {
@@ -108,20 +128,13 @@ impl Kernel for Raw {
         timeout: Option<Duration>,
         mask: Option<SigMask>,
     ) -> Result<usize, Errno> {
-        let time = timespec(timeout);
-        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        check(|| {
-            // SAFETY: PollFd has pollfd's layout; the mask is the program's own pointer.
-            unsafe {
-                real::ppoll(
-                    fds.as_mut_ptr().cast(),
-                    fds.len() as libc::nfds_t,
-                    time,
-                    mask_ptr(mask),
-                )
-            }
-        })
-        .map(|count| count as usize)
+        // What is left of it is written there.
+        let mut time = timespec(timeout);
+        let time = time.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
+        let (at, time) = (fds.as_mut_ptr().expose_provenance(), time.expose_provenance());
+        let asked = [at, fds.len(), time, mask_word(mask), MASK_BYTES, 0];
+        // SAFETY: PollFd has pollfd's layout; the mask is the program's own pointer.
+        check(|| unsafe { call(libc::SYS_ppoll, asked) }).map(|count| count as usize)
     }
 
     fn epoll_ctl(
@@ -143,18 +156,17 @@ impl Kernel for Raw {
         timeout: Option<Duration>,
         mask: Option<SigMask>,
     ) -> Result<usize, Errno> {
-        let count = c_int::try_from(events.len()).unwrap_or(c_int::MAX);
-        let at = events.as_mut_ptr().cast();
+        let count = events.len().min(c_int::MAX as usize);
+        let (set, at) = (fd_word(epoll), events.as_mut_ptr().expose_provenance());
         let ms = match timeout {
             None => -1,
             Some(time) if time.subsec_nanos() % 1_000_000 != 0 && time.as_millis() < 10 => {
                 let time = timespec(timeout);
                 let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-                let outcome = check(|| {
-                    // SAFETY: room for `count` events; the mask is the program's own pointer.
-                    unsafe { real::epoll_pwait2(epoll, at, count, time, mask_ptr(mask)) }
-                });
-                match outcome {
+                let time = time.expose_provenance();
+                let asked = [set, at, count, time, mask_word(mask), MASK_BYTES];
+                // SAFETY: room for `count` events; the mask is the program's own pointer.
+                match check(|| unsafe { call(libc::SYS_epoll_pwait2, asked) }) {
                     Err(Errno::NOSYS) => 1,
                     other => return other.map(|count| count as usize),
                 }
@@ -163,18 +175,17 @@ impl Kernel for Raw {
                 c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
             }
         };
-        check(|| {
-            // SAFETY: room for `count` events; the mask is the program's own pointer.
-            unsafe { real::epoll_pwait(epoll, at, count, ms, mask_ptr(mask)) }
-        })
-        .map(|count| count as usize)
+        let asked = [set, at, count, ms as usize, mask_word(mask), MASK_BYTES];
+        // SAFETY: room for `count` events; the mask is the program's own pointer.
+        check(|| unsafe { call(libc::SYS_epoll_pwait, asked) }).map(|count| count as usize)
     }
 
     fn accept(&self, fd: RawFd, flags: i32) -> Result<(RawFd, SocketAddr), Errno> {
         let (mut at, mut len) = storage();
+        let (name, room) = ((&raw mut at).expose_provenance(), (&raw mut len).expose_provenance());
+        let asked = [fd_word(fd), name, room, flags as usize, 0, 0];
         // SAFETY: the storage has `len` bytes.
-        let new =
-            check(|| unsafe { real::accept4(fd, (&raw mut at).cast(), &raw mut len, flags) })?;
+        let new = check(|| unsafe { call(libc::SYS_accept4, asked) })? as RawFd;
         match parse(&at, len) {
             Ok(Some(addr)) => Ok((new, addr)),
             _ => {
@@ -197,8 +208,9 @@ impl Kernel for Raw {
 
     fn connect(&self, fd: RawFd, addr: SocketAddr) -> Result<(), Errno> {
         let (packed, len) = addresses::Packed::new(addr);
+        let asked = [fd_word(fd), packed.as_ptr().expose_provenance(), len as usize, 0, 0, 0];
         // SAFETY: `packed` has `len` bytes.
-        check(|| unsafe { real::connect(fd, packed.as_ptr(), len) }).map(drop)
+        check(|| unsafe { call(libc::SYS_connect, asked) }).map(drop)
     }
 
     fn disconnect(&self, fd: RawFd) -> Result<(), Errno> {
@@ -232,8 +244,10 @@ impl Kernel for Raw {
             message.msg_control = control.as_mut_ptr().cast();
             message.msg_controllen = control.len();
         }
+        let at_message = (&raw mut message).expose_provenance();
+        let asked = [fd_word(fd), at_message, flags as usize, 0, 0, 0];
         // SAFETY: IoSliceMut has iovec's layout; every part and `control` are writable.
-        let len = check(|| unsafe { real::recvmsg(fd, &raw mut message, flags) })?;
+        let len = check(|| unsafe { call(libc::SYS_recvmsg, asked) })?;
         Ok(Received {
             len: len as usize,
             from: parse(&at, message.msg_namelen)?,
@@ -258,8 +272,10 @@ impl Kernel for Raw {
         }
         message.msg_iov = bufs.as_ptr().cast_mut().cast();
         message.msg_iovlen = bufs.len();
+        let asked =
+            [fd_word(fd), (&raw const message).expose_provenance(), flags as usize, 0, 0, 0];
         // SAFETY: IoSlice has iovec's layout; every part is readable; sendmsg writes none of it.
-        check(|| unsafe { real::sendmsg(fd, &raw const message, flags) }).map(|len| len as usize)
+        check(|| unsafe { call(libc::SYS_sendmsg, asked) }).map(|len| len as usize)
     }
 
     fn option(&self, fd: RawFd, level: i32, name: i32) -> Result<i32, Errno> {
@@ -307,7 +323,7 @@ impl Kernel for Raw {
 
     fn close(&self, fd: RawFd) {
         // SAFETY: the socket layer closes only what it opened itself or was asked to close.
-        let _ = check(|| unsafe { real::close(fd) });
+        let _ = check(|| unsafe { call(libc::SYS_close, [fd_word(fd), 0, 0, 0, 0, 0]) });
     }
 
     fn replace(&self, from: RawFd, at: RawFd) -> Result<(), Errno> {
@@ -325,14 +341,16 @@ impl Kernel for Raw {
 
     fn signal_event(&self, fd: RawFd) {
         let one = 1_u64;
+        let asked = [fd_word(fd), (&raw const one).expose_provenance(), 8, 0, 0, 0];
         // SAFETY: eight readable bytes.
-        let _ = check(|| unsafe { real::write(fd, (&raw const one).cast(), 8) });
+        let _ = check(|| unsafe { call(libc::SYS_write, asked) });
     }
 
     fn drain_event(&self, fd: RawFd) {
         let mut count = 0_u64;
+        let asked = [fd_word(fd), (&raw mut count).expose_provenance(), 8, 0, 0, 0];
         // SAFETY: eight writable bytes.
-        let _ = check(|| unsafe { real::read(fd, (&raw mut count).cast(), 8) });
+        let _ = check(|| unsafe { call(libc::SYS_read, asked) });
     }
 
     fn inert(&self, v6: bool) -> Result<RawFd, Errno> {
@@ -442,6 +460,15 @@ impl Kernel for Raw {
         {
             restore_signals(&before);
         }
+    }
+
+    fn thread(&self) -> usize {
+        // SAFETY: asks for a number only.
+        unsafe { libc::pthread_self() as usize }
+    }
+
+    fn lets_cancel(&self) -> bool {
+        crate::boundary::lets_cancel()
     }
 
     fn start_thread(&self, body: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {

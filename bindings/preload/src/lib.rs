@@ -10,7 +10,8 @@
 //!
 //! Rules: real functions are resolved once by `dlsym(RTLD_NEXT)`; nothing here calls an interposed
 //! function by its C name; before the constructor has run nothing allocates and everything is
-//! passed to the kernel; a panic never crosses into C.
+//! passed to the kernel; a panic never crosses into C; a thread that is cancelled ends outside of the
+//! layer alone (`boundary.rs`).
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 mod addresses;

@@ -35,7 +35,7 @@ macro_rules! real {
                     }
                     AT.store(at, Relaxed);
                 }
-                type Function = unsafe extern "C" fn($($ty),*) -> $ret;
+                type Function = unsafe extern "C-unwind" fn($($ty),*) -> $ret;
                 // SAFETY: the symbol of this name has this C signature.
                 let function = unsafe { std::mem::transmute::<*mut c_void, Function>(at) };
                 // SAFETY: the caller keeps the C function's contract.
@@ -113,6 +113,8 @@ real! {
     fexecve: fn(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     posix_spawn: fn(pid: *mut c_void, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     posix_spawnp: fn(pid: *mut c_void, file: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    pthread_cancel: fn(thread: libc::pthread_t) -> c_int;
+    pthread_setcanceltype: fn(kind: c_int, before: *mut c_int) -> c_int;
     syscall: fn(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
     io_uring_setup: fn(entries: c_uint, params: *mut c_void) -> c_int;
     io_uring_queue_init_params: fn(entries: c_uint, ring: *mut c_void, params: *mut c_void) -> c_int;
@@ -130,6 +132,7 @@ pub fn resolve_all() {
         close(-1);
         fcntl(-1, libc::F_GETFD, 0);
         dup2(-1, -1);
+        syscall(-1, 0, 0, 0, 0, 0, 0);
         set_errno(saved);
     }
 }

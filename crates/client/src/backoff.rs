@@ -1,6 +1,8 @@
 //! Waiting for the engine's answer to a request: briefly on the CPU, then giving it away.
 
-use std::time::Duration;
+use rustix::thread::{Timespec, nanosleep};
+
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
 /// How long the next wait is.
 pub(crate) struct Backoff {
@@ -24,7 +26,8 @@ impl Backoff {
             std::thread::yield_now();
             false
         } else {
-            std::thread::sleep(Duration::from_micros(50));
+            // The standard library's would be a cancellation point.
+            let _ = nanosleep(&PAUSE);
             true
         }
     }

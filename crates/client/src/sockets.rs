@@ -14,6 +14,7 @@
 
 mod accepting;
 mod ancillary;
+mod cancelling;
 mod cork;
 mod datagram;
 mod disconnecting;
@@ -47,14 +48,16 @@ mod watches;
 
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub use kernel::{EpollEvent, Kernel, PollFd, Received, SigMask};
+pub use own_options::TCP_ZEROCOPY_RECEIVE;
 pub use rustix::io::Errno;
 pub use signals::{About, Owner};
 pub use transfer::Queue;
 
+use cancelling::Cancelled;
 use epoll::Epoll;
 use link::Link;
 use notices::{Notice, Notices};
@@ -109,11 +112,17 @@ struct Era {
     link: Link,
     /// Sockets whose owners are told by signals.
     owned: Mutex<signals::Owned>,
+    cancelled: Cancelled,
 }
 
 impl Era {
     fn new() -> Self {
-        Self { table: Table::new(), link: Link::new(), owned: Mutex::default() }
+        Self {
+            table: Table::new(),
+            link: Link::new(),
+            owned: Mutex::default(),
+            cancelled: Cancelled::default(),
+        }
     }
 }
 
@@ -122,6 +131,8 @@ pub struct Sockets {
     eras: [OnceLock<Era>; ERAS],
     era: AtomicU32,
     process: AtomicU32,
+    /// The program may cancel threads.
+    cancels: AtomicBool,
     kernel: &'static dyn Kernel,
     notices: Notices,
     config: Config,
@@ -134,6 +145,7 @@ impl Sockets {
             eras: [const { OnceLock::new() }; ERAS],
             era: AtomicU32::new(0),
             process: AtomicU32::new(process_id()),
+            cancels: AtomicBool::new(false),
             kernel,
             notices: Notices::new(config.quiet),
             config,

@@ -62,12 +62,16 @@ pub(crate) fn acquire(region: &Region, word: usize, tag: Tag) -> Result<Held<'_>
 }
 
 #[cfg(not(loom))]
+const PAUSE: rustix::thread::Timespec = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 50_000 };
+
+#[cfg(not(loom))]
 fn wait(region: &Region, word: usize, owner: u64, rounds: u32) {
     match rounds {
         0..100 => pause(),
         100..200 => std::thread::yield_now(),
         _ => {
-            std::thread::sleep(std::time::Duration::from_micros(50));
+            // The standard library's would be a cancellation point of a program's thread.
+            let _ = rustix::thread::nanosleep(&PAUSE);
             if rounds.is_multiple_of(20) && Tag(owner).is_dead() {
                 // What it guarded is whole between any two stores: a position is advanced last.
                 let _ = region.word(word).compare_exchange(

@@ -2,9 +2,9 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
-use client::sockets::{Errno, Owner, Queue, Verdict};
+use client::sockets::{Errno, Owner, Queue, Sockets, Verdict};
 
-use crate::boundary::{answer, serve};
+use crate::boundary::{answer, is_accelerated, serve, serve_point, tell};
 use crate::real;
 
 /// close(2).
@@ -12,8 +12,8 @@ use crate::real;
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    serve(fd, |sockets| sockets.closing(fd).map(|()| 0))
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    serve_point(fd, |sockets| sockets.closing(fd).map(|()| 0))
         // SAFETY: arguments passed through.
         .unwrap_or_else(|| unsafe { real::close(fd) })
 }
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fclose(stream: *mut libc::FILE) -> c_int {
+pub unsafe extern "C-unwind" fn fclose(stream: *mut libc::FILE) -> c_int {
     if !stream.is_null() && crate::sockets().is_some() {
         // SAFETY: the program's promise about `stream`.
         let fd = unsafe { libc::fileno(stream) };
@@ -38,11 +38,9 @@ pub unsafe extern "C" fn fclose(stream: *mut libc::FILE) -> c_int {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
-    if let Some(sockets) = crate::sockets()
-        && sockets.accelerated(fd)
-    {
-        sockets.notice_stdio(fd);
+pub unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
+    if is_accelerated(fd) {
+        tell(|sockets| sockets.notice_stdio(fd));
     }
     // SAFETY: arguments passed through.
     unsafe { real::fdopen(fd, mode) }
@@ -53,7 +51,7 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FI
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const CLOEXEC: c_int = 4;
     let Some(sockets) = crate::sockets() else {
         // SAFETY: arguments passed through.
@@ -79,7 +77,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn closefrom(first: c_int) {
+pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     // SAFETY: arguments passed through.
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
@@ -103,7 +101,7 @@ fn shared(old: c_int, new: c_int) -> c_int {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     // SAFETY: arguments passed through.
     shared(fd, unsafe { real::dup(fd) })
 }
@@ -133,7 +131,7 @@ fn replaced(old: c_int, new: c_int) -> bool {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
     if !replaced(old, new) {
         return -1;
     }
@@ -147,7 +145,7 @@ pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     if !replaced(old, new) {
         return -1;
     }
@@ -213,7 +211,7 @@ fn control(fd: c_int, command: c_int, arg: usize) -> Option<c_int> {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
+pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
     control(fd, command, arg)
         // SAFETY: arguments passed through.
         .unwrap_or_else(|| unsafe { real::fcntl(fd, command, arg) })
@@ -224,7 +222,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int {
+pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int {
     control(fd, command, arg)
         // SAFETY: arguments passed through.
         .unwrap_or_else(|| unsafe { real::fcntl64(fd, command, arg) })
@@ -243,7 +241,7 @@ const SIOCGSTAMPNS_NEW: libc::c_ulong = 0x8010_8907;
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
+pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
     serve(fd, |sockets| {
         let int = arg as *mut c_int;
         match request as libc::c_ulong {
@@ -301,7 +299,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
 
 /// sockatmark(3), which calls the C library's own ioctl.
 #[unsafe(no_mangle)]
-pub extern "C" fn sockatmark(fd: c_int) -> c_int {
+pub extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
     serve(fd, |sockets| sockets.at_mark(fd).map(c_int::from)).unwrap_or_else(|| {
         let mut at_mark: c_int = 0;
         // SAFETY: SIOCATMARK takes a pointer to an int.
@@ -316,7 +314,7 @@ pub extern "C" fn sockatmark(fd: c_int) -> c_int {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(
+pub unsafe extern "C-unwind" fn syscall(
     number: c_long,
     a: c_long,
     b: c_long,
@@ -325,24 +323,22 @@ pub unsafe extern "C" fn syscall(
     e: c_long,
     f: c_long,
 ) -> c_long {
-    if let Some(sockets) = crate::sockets() {
-        match number {
-            libc::SYS_io_uring_setup => sockets.notice_io_uring(),
-            libc::SYS_read
-            | libc::SYS_write
-            | libc::SYS_recvfrom
-            | libc::SYS_sendto
-            | libc::SYS_recvmsg
-            | libc::SYS_sendmsg
-            | libc::SYS_accept4
-            | libc::SYS_connect
-            | libc::SYS_close
-                if c_int::try_from(a).is_ok_and(|fd| sockets.accelerated(fd)) =>
-            {
-                sockets.notice_raw_call(number);
-            }
-            _ => (),
+    match number {
+        libc::SYS_io_uring_setup => tell(Sockets::notice_io_uring),
+        libc::SYS_read
+        | libc::SYS_write
+        | libc::SYS_recvfrom
+        | libc::SYS_sendto
+        | libc::SYS_recvmsg
+        | libc::SYS_sendmsg
+        | libc::SYS_accept4
+        | libc::SYS_connect
+        | libc::SYS_close
+            if c_int::try_from(a).is_ok_and(is_accelerated) =>
+        {
+            tell(|sockets| sockets.notice_raw_call(number));
         }
+        _ => (),
     }
     // SAFETY: arguments passed through.
     unsafe { real::syscall(number, a, b, c, d, e, f) }
@@ -353,10 +349,8 @@ pub unsafe extern "C" fn syscall(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn io_uring_setup(entries: c_uint, params: *mut c_void) -> c_int {
-    if let Some(sockets) = crate::sockets() {
-        sockets.notice_io_uring();
-    }
+pub unsafe extern "C-unwind" fn io_uring_setup(entries: c_uint, params: *mut c_void) -> c_int {
+    tell(Sockets::notice_io_uring);
     // SAFETY: arguments passed through.
     unsafe { real::io_uring_setup(entries, params) }
 }
@@ -366,14 +360,12 @@ pub unsafe extern "C" fn io_uring_setup(entries: c_uint, params: *mut c_void) ->
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn io_uring_queue_init_params(
+pub unsafe extern "C-unwind" fn io_uring_queue_init_params(
     entries: c_uint,
     ring: *mut c_void,
     params: *mut c_void,
 ) -> c_int {
-    if let Some(sockets) = crate::sockets() {
-        sockets.notice_io_uring();
-    }
+    tell(Sockets::notice_io_uring);
     // SAFETY: arguments passed through.
     unsafe { real::io_uring_queue_init_params(entries, ring, params) }
 }

@@ -1,21 +1,23 @@
 //! splice(2) between pipes and accelerated connections: through a pipe of our own, so that nothing is
 //! taken from one side that the other has not taken.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_long, c_uint};
 use std::io::{IoSlice, IoSliceMut};
+use std::time::Duration;
 
-use client::sockets::{Errno, Sockets, Verdict};
+use client::sockets::{Errno, Kernel, PollFd, Sockets, Verdict};
 use libc::{off_t, size_t, ssize_t};
 
 use super::transfers::sent;
-use crate::boundary::{errno, serve};
+use crate::boundary::{errno, is_accelerated, serve_point};
+use crate::kernel::{Raw, call};
 use crate::real;
 
 /// What a pipe holds unless it was told otherwise, bytes.
 const PIPE_BYTES: usize = 65536;
 
 /// The C call's count, or why it failed.
-fn checked(count: ssize_t) -> Result<usize, Errno> {
+fn checked(count: c_long) -> Result<usize, Errno> {
     usize::try_from(count).map_err(|_| Errno::from_raw_os_error(errno()))
 }
 
@@ -26,12 +28,12 @@ struct Between {
 }
 
 impl Between {
-    /// One that neither side waits for, or one by which `tee` waits for the other pipe alone.
-    fn new(waits: bool) -> Result<Self, Errno> {
+    /// One that neither side waits for.
+    fn new() -> Result<Self, Errno> {
         let mut ends = [0; 2];
-        let flags = if waits { libc::O_CLOEXEC } else { libc::O_CLOEXEC | libc::O_NONBLOCK };
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: room for two descriptors.
-        checked(unsafe { libc::pipe2(ends.as_mut_ptr(), flags) } as ssize_t)?;
+        checked(unsafe { libc::pipe2(ends.as_mut_ptr(), flags) }.into())?;
         Ok(Self { read: ends[0], write: ends[1] })
     }
 }
@@ -40,8 +42,8 @@ impl Drop for Between {
     fn drop(&mut self) {
         // SAFETY: both are this call's own.
         unsafe {
-            real::close(self.read);
-            real::close(self.write);
+            call(libc::SYS_close, [self.read as usize, 0, 0, 0, 0, 0]);
+            call(libc::SYS_close, [self.write as usize, 0, 0, 0, 0, 0]);
         }
     }
 }
@@ -50,8 +52,9 @@ impl Drop for Between {
 fn take(pipe: c_int, bytes: &mut [u8]) -> Result<(), Errno> {
     let mut filled = 0;
     while let Some(room) = bytes.get_mut(filled..).filter(|room| !room.is_empty()) {
+        let (at, len) = (room.as_mut_ptr().expose_provenance(), room.len());
         // SAFETY: so many writable bytes.
-        let got = checked(unsafe { real::read(pipe, room.as_mut_ptr().cast(), room.len()) })?;
+        let got = checked(unsafe { call(libc::SYS_read, [pipe as usize, at, len, 0, 0, 0]) })?;
         if got == 0 {
             return Err(Errno::PIPE);
         }
@@ -60,13 +63,27 @@ fn take(pipe: c_int, bytes: &mut [u8]) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Whether a call with such flags waits for a pipe of the program's.
+fn waits_for(pipe: c_int, flags: c_uint) -> bool {
+    let is_nonblocking = Raw.status_flags(pipe).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
+    flags & libc::SPLICE_F_NONBLOCK == 0 && !is_nonblocking
+}
+
+/// Waits until a pipe has bytes, or room.
+fn wait(sockets: &'static Sockets, pipe: c_int, events: i16) -> Result<(), Errno> {
+    loop {
+        let mut asked = [PollFd { fd: pipe, events, revents: 0 }];
+        match sockets.poll(&mut asked, None, None) {
+            Err(Errno::INTR) if Raw.restarts_after_signal() => (),
+            outcome => return outcome.map(drop),
+        }
+    }
+}
+
 /// Whether a pipe has no room.
 fn is_full(pipe: c_int) -> Result<bool, Errno> {
-    let mut asked = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
-    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: one entry and a time; no mask.
-    let ready = unsafe { real::ppoll(&raw mut asked, 1, &raw const now, std::ptr::null()) };
-    checked(ready as ssize_t).map(|ready| ready == 0)
+    let mut asked = [PollFd { fd: pipe, events: libc::POLLOUT, revents: 0 }];
+    Raw.poll(&mut asked, Some(Duration::ZERO), None).map(|ready| ready == 0)
 }
 
 /// From a connection to a pipe: what fits there is taken, and no more.
@@ -90,13 +107,18 @@ fn to_pipe(
     if seen == 0 {
         return Ok(0);
     }
-    let between = Between::new(false)?;
+    let between = Between::new()?;
+    let write = [between.write as usize, bytes.as_ptr().expose_provenance(), seen, 0, 0, 0];
     // SAFETY: so many readable bytes; what does not fit an empty pipe stays where it is.
-    let put = checked(unsafe { real::write(between.write, bytes.as_ptr().cast(), seen) })?;
-    let null = std::ptr::null_mut();
-    // SAFETY: two pipes and no offsets.
-    let moved = unsafe { real::splice(between.read, null, pipe, null, put, flags) };
-    let moved = checked(moved)?;
+    let put = checked(unsafe { call(libc::SYS_write, write) })?;
+    let splice = [between.read as usize, 0, pipe as usize, 0, put, flags as usize];
+    let moved = loop {
+        // SAFETY: two pipes and no offsets.
+        match checked(unsafe { call(libc::SYS_splice, splice) }) {
+            Err(Errno::AGAIN) if waits_for(pipe, flags) => wait(sockets, pipe, libc::POLLOUT)?,
+            outcome => break outcome?,
+        }
+    };
     let taken = bytes.get_mut(..moved).unwrap_or_default();
     match sockets.receive(from, &mut [IoSliceMut::new(taken)], &mut [], libc::MSG_DONTWAIT) {
         Verdict::Done(got) => got.map(|_| moved),
@@ -115,16 +137,19 @@ fn from_pipe(
     let mut total = 0;
     let mut bytes = vec![0; len.min(PIPE_BYTES)];
     while total < len {
-        let between = Between::new(true)?;
-        // Only what is there when it begins is waited for.
-        let wait =
-            if total > 0 { libc::SPLICE_F_NONBLOCK } else { flags & libc::SPLICE_F_NONBLOCK };
+        let between = Between::new()?;
         let most = (len - total).min(PIPE_BYTES);
-        // SAFETY: two pipes.
-        let seen = match checked(unsafe { libc::tee(pipe, between.write, most, wait) }) {
+        let tee = [pipe as usize, between.write as usize, most, 0, 0, 0];
+        // SAFETY: two pipes, one of which does not wait.
+        let seen = match checked(unsafe { call(libc::SYS_tee, tee) }) {
             Ok(0) => break,
             Ok(seen) => seen,
             Err(_) if total > 0 => break,
+            // Only what is there when it begins is waited for.
+            Err(Errno::AGAIN) if waits_for(pipe, flags) => {
+                wait(sockets, pipe, libc::POLLIN)?;
+                continue;
+            }
             Err(error) => return Err(error),
         };
         let part = bytes.get_mut(..seen).unwrap_or_default();
@@ -151,7 +176,7 @@ fn from_pipe(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splice(
+pub unsafe extern "C-unwind" fn splice(
     input: c_int,
     in_offset: *mut off_t,
     out: c_int,
@@ -159,10 +184,9 @@ pub unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    let ours = |fd: c_int| crate::sockets().is_some_and(|sockets| sockets.accelerated(fd));
-    let moved = match (ours(input), ours(out)) {
+    let moved = match (is_accelerated(input), is_accelerated(out)) {
         (false, false) => None,
-        (takes, gives) => serve(if takes { input } else { out }, |sockets| {
+        (takes, gives) => serve_point(if takes { input } else { out }, |sockets| {
             if takes && gives {
                 return Verdict::Done(Err(Errno::INVAL));
             }

@@ -23,7 +23,7 @@ macro_rules! starters {
             /// # Safety
             /// As the C function's.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> c_int {
                 leaving();
                 // SAFETY: arguments passed through.
                 unsafe { real::$name($($arg),*) }

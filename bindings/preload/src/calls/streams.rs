@@ -1,19 +1,23 @@
 //! Making, naming and configuring sockets.
 
 use std::ffi::{c_int, c_void};
+use std::net::SocketAddr;
 
-use client::sockets::{Errno, Verdict};
+use client::sockets::{Errno, TCP_ZEROCOPY_RECEIVE, Verdict};
 use libc::{sockaddr, socklen_t};
 
-use crate::boundary::serve;
+use crate::boundary::{serve, serve_point};
 use crate::{addresses, real};
+
+/// Room for an answer of getsockopt(2); TCP_INFO's is 280 bytes long, and grows.
+const ANSWER_BYTES: usize = 512;
 
 /// socket(2).
 ///
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: arguments passed through.
     let fd = unsafe { real::socket(domain, kind, protocol) };
     if fd >= 0
@@ -32,7 +36,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     serve(fd, |sockets| {
         // SAFETY: the program's promise about `addr` and `len`.
         match unsafe { addresses::read(addr, len) } {
@@ -50,7 +54,7 @@ pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) 
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     serve(fd, |sockets| sockets.listen(fd, backlog).map(|()| 0))
         // SAFETY: arguments passed through.
         .unwrap_or_else(|| unsafe { real::listen(fd, backlog) })
@@ -61,7 +65,11 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn accept(
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
     // SAFETY: the program's promises about `addr` and `len`.
     unsafe { take(fd, addr, len, 0) }
         // SAFETY: arguments passed through.
@@ -73,7 +81,7 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut sockle
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept4(
+pub unsafe extern "C-unwind" fn accept4(
     fd: c_int,
     addr: *mut sockaddr,
     len: *mut socklen_t,
@@ -88,7 +96,11 @@ pub unsafe extern "C" fn accept4(
 /// # Safety
 /// `addr` and `len` as accept(2) demands.
 unsafe fn take(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> Option<c_int> {
-    serve(fd, |sockets| {
+    const KNOWN: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    serve_point(fd, |sockets| {
+        if flags & !KNOWN != 0 {
+            return Verdict::Done(Err(Errno::INVAL));
+        }
         sockets.accept(fd, flags).map(|(new, peer)| {
             // SAFETY: by the caller's promise.
             unsafe { addresses::write(peer, addr, len) };
@@ -102,8 +114,8 @@ unsafe fn take(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    serve(fd, |sockets| {
+pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    serve_point(fd, |sockets| {
         // SAFETY: the program's promise about `addr` and `len`.
         let (family, addr) = unsafe { (addresses::family(addr, len), addresses::read(addr, len)) };
         match addr {
@@ -125,7 +137,7 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     serve(fd, |sockets| sockets.shutdown(fd, how).map(|()| 0))
         // SAFETY: arguments passed through.
         .unwrap_or_else(|| unsafe { real::shutdown(fd, how) })
@@ -136,7 +148,11 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn getsockname(
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
     serve(fd, |sockets| {
         sockets.local(fd).map(|name| {
             // SAFETY: the program's promise about `addr` and `len`.
@@ -153,7 +169,11 @@ pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut s
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn getpeername(
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
     serve(fd, |sockets| {
         sockets.remote(fd).map(|name| {
             // SAFETY: the program's promise about `addr` and `len`.
@@ -165,12 +185,33 @@ pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut s
     .unwrap_or_else(|| unsafe { real::getpeername(fd, addr, len) })
 }
 
+/// As much of a peer's address as is asked for (SO_PEERNAME), which must not be more than there is.
+///
+/// # Safety
+/// `len` points to the room at `value`.
+unsafe fn give_peer(
+    peer: SocketAddr,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> Result<c_int, Errno> {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let asked = *len;
+        if addresses::Packed::new(peer).1 < asked {
+            return Err(Errno::INVAL);
+        }
+        addresses::write(peer, value.cast(), len);
+        *len = asked;
+    }
+    Ok(0)
+}
+
 /// getsockopt(2).
 ///
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getsockopt(
+pub unsafe extern "C-unwind" fn getsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -181,7 +222,23 @@ pub unsafe extern "C" fn getsockopt(
         if value.is_null() || len.is_null() {
             return Verdict::Kernel;
         }
-        let mut answer = [0_u8; 256];
+        if (level, name) == (libc::SOL_SOCKET, libc::SO_PEERNAME) {
+            return match sockets.remote(fd) {
+                // SAFETY: `len` names the room at `value`, by the program's promise.
+                Verdict::Done(Ok(peer)) => Verdict::Done(unsafe { give_peer(peer, value, len) }),
+                Verdict::Done(Err(error)) => Verdict::Done(Err(error)),
+                Verdict::Kernel => Verdict::Kernel,
+            };
+        }
+        let mut answer = [0_u8; ANSWER_BYTES];
+        if (level, name) == (libc::IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) {
+            // SAFETY: `len` names the room at `value`, by the program's promise; what lies there is the
+            // question.
+            unsafe {
+                let count = (*len as usize).min(answer.len());
+                std::ptr::copy_nonoverlapping(value.cast::<u8>(), answer.as_mut_ptr(), count);
+            }
+        }
         sockets.option(fd, level, name, &mut answer).map(|full| {
             // SAFETY: `len` names the room at `value`, by the program's promise.
             unsafe {
@@ -201,7 +258,7 @@ pub unsafe extern "C" fn getsockopt(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn setsockopt(
+pub unsafe extern "C-unwind" fn setsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,

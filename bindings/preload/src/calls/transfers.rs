@@ -6,7 +6,8 @@ use std::io::{IoSlice, IoSliceMut};
 use client::sockets::{Errno, Received, Sockets, Verdict};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
-use crate::boundary::serve;
+use crate::boundary::{asks, serve_point};
+use crate::kernel::call;
 use crate::{addresses, real};
 
 /// Most parts of one vectored call (IOV_MAX).
@@ -20,7 +21,7 @@ fn is_impossible(address: usize) -> bool {
     address.wrapping_add(PAGE) < 2 * PAGE
 }
 
-/// EFAULT when one of `count` iovecs, or their array, cannot be.
+/// EFAULT when one of `count` iovecs, or their array, cannot be; EINVAL when they are too many or too long.
 ///
 /// # Safety
 /// `count` iovecs at `iov`, unless that is an impossible address.
@@ -36,10 +37,39 @@ unsafe fn checked(iov: *const iovec, count: usize) -> Result<(), Errno> {
     }
     // SAFETY: by the caller's promise.
     let iov = unsafe { std::slice::from_raw_parts(iov, count) };
+    total(iov)?;
     match iov.iter().any(|part| part.iov_len > 0 && is_impossible(part.iov_base.addr())) {
         true => Err(Errno::FAULT),
         false => Ok(()),
     }
+}
+
+/// How long parts are together. No memory is as long as what the kernel refuses here.
+fn total(iov: &[iovec]) -> Result<usize, Errno> {
+    let sum = iov.iter().try_fold(0_isize, |sum, part| {
+        isize::try_from(part.iov_len).ok().and_then(|len| sum.checked_add(len))
+    });
+    sum.map(isize::cast_unsigned).ok_or(Errno::INVAL)
+}
+
+/// EMSGSIZE when a message has more parts than a call takes.
+fn in_number(message: &msghdr) -> Result<(), Errno> {
+    if message.msg_iovlen > PARTS_MAX { Err(Errno::MSGSIZE) } else { Ok(()) }
+}
+
+/// Whether such a receive gives no bytes of a stream.
+fn discards(flags: c_int) -> bool {
+    flags & (libc::MSG_TRUNC | libc::MSG_OOB | libc::MSG_ERRQUEUE) == libc::MSG_TRUNC
+}
+
+/// A receive that takes a stream's bytes without giving them, and needs no place for them (MSG_TRUNC); `None`
+/// where this is none.
+#[inline]
+fn discard(fd: c_int, len: size_t, flags: c_int) -> Option<ssize_t> {
+    if !discards(flags) {
+        return None;
+    }
+    serve_point(fd, |sockets| sockets.discard(fd, len, flags).map(|taken| taken as ssize_t))
 }
 
 /// # Safety
@@ -111,14 +141,16 @@ pub(super) fn sent(
 /// `len` writable bytes at `buf`.
 #[inline]
 unsafe fn receive(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> Option<ssize_t> {
-    serve(fd, |sockets| {
-        // SAFETY: by the caller's promise.
-        match unsafe { room(buf, len) } {
-            Ok(room) => {
-                sockets.receive(fd, &mut [room], &mut [], flags).map(|got| got.len as ssize_t)
+    discard(fd, len, flags).or_else(|| {
+        serve_point(fd, |sockets| {
+            // SAFETY: by the caller's promise.
+            match unsafe { room(buf, len) } {
+                Ok(room) => {
+                    sockets.receive(fd, &mut [room], &mut [], flags).map(|got| got.len as ssize_t)
+                }
+                Err(error) => Verdict::Done(Err(error)),
             }
-            Err(error) => Verdict::Done(Err(error)),
-        }
+        })
     })
 }
 
@@ -126,7 +158,7 @@ unsafe fn receive(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> Opt
 /// `len` readable bytes at `buf`.
 #[inline]
 unsafe fn transmit(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> Option<ssize_t> {
-    serve(fd, |sockets| {
+    serve_point(fd, |sockets| {
         // SAFETY: by the caller's promise.
         match unsafe { bytes(buf, len) } {
             Ok(bytes) => sent(sockets, fd, sockets.send(fd, &[bytes], flags, None), flags),
@@ -140,7 +172,7 @@ unsafe fn transmit(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> 
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: the program's promise about `buf`.
     unsafe { receive(fd, buf, len, 0) }
         // SAFETY: arguments passed through.
@@ -152,7 +184,7 @@ pub unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: the program's promise about `buf`.
     unsafe { transmit(fd, buf, len, 0) }
         // SAFETY: arguments passed through.
@@ -164,7 +196,12 @@ pub unsafe extern "C" fn write(fd: c_int, buf: *const c_void, len: size_t) -> ss
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn recv(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: the program's promise about `buf`.
     unsafe { receive(fd, buf, len, flags) }
         // SAFETY: arguments passed through.
@@ -176,7 +213,12 @@ pub unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn send(
+    fd: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: the program's promise about `buf`.
     unsafe { transmit(fd, buf, len, flags) }
         // SAFETY: arguments passed through.
@@ -188,8 +230,8 @@ pub unsafe extern "C" fn send(fd: c_int, buf: *const c_void, len: size_t, flags:
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    serve(fd, |sockets| {
+pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    serve_point(fd, |sockets| {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         // SAFETY: the program's promise about `iov`.
         match unsafe { rooms(iov, count) } {
@@ -206,8 +248,8 @@ pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ss
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    serve(fd, |sockets| {
+pub unsafe extern "C-unwind" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    serve_point(fd, |sockets| {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         // SAFETY: the program's promise about `iov`.
         match unsafe { parts(iov, count) } {
@@ -224,7 +266,7 @@ pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> s
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvfrom(
+pub unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
     buf: *mut c_void,
     len: size_t,
@@ -232,7 +274,14 @@ pub unsafe extern "C" fn recvfrom(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> ssize_t {
-    serve(fd, |sockets| {
+    if let Some(taken) = discard(fd, len, flags) {
+        if taken >= 0 {
+            // SAFETY: the program's promise about `addr` and `addr_len`.
+            unsafe { give_name(&Received::default(), addr, addr_len) };
+        }
+        return taken;
+    }
+    serve_point(fd, |sockets| {
         // SAFETY: the program's promise about `buf`.
         let room = match unsafe { room(buf, len) } {
             Ok(room) => room,
@@ -267,7 +316,7 @@ unsafe fn give_name(got: &Received, addr: *mut sockaddr, len: *mut socklen_t) {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendto(
+pub unsafe extern "C-unwind" fn sendto(
     fd: c_int,
     buf: *const c_void,
     len: size_t,
@@ -275,7 +324,7 @@ pub unsafe extern "C" fn sendto(
     addr: *const sockaddr,
     addr_len: socklen_t,
 ) -> ssize_t {
-    serve(fd, |sockets| {
+    serve_point(fd, |sockets| {
         // SAFETY: the program's promises about `addr` and `buf`.
         let outcome = unsafe { addresses::read(addr, addr_len) }
             // SAFETY: as above.
@@ -298,8 +347,22 @@ unsafe fn receive_message(
     flags: c_int,
 ) -> Verdict<ssize_t> {
     // SAFETY: by the caller's promise.
-    let rooms = match unsafe { rooms(message.msg_iov, message.msg_iovlen) } {
+    let rooms = unsafe { rooms(message.msg_iov, message.msg_iovlen) };
+    let rooms = match in_number(message).and(rooms) {
         Ok(rooms) => rooms,
+        Err(Errno::FAULT) if discards(flags) && !is_impossible(message.msg_iov.addr()) => {
+            // SAFETY: by the caller's promise.
+            let iov = unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) };
+            let taken = match total(iov).map(|len| sockets.discard(fd, len, flags)) {
+                Ok(Verdict::Done(taken)) => taken,
+                Ok(Verdict::Kernel) => Err(Errno::FAULT),
+                Err(error) => Err(error),
+            };
+            if taken.is_ok() {
+                (message.msg_namelen, message.msg_controllen, message.msg_flags) = (0, 0, 0);
+            }
+            return Verdict::Done(taken.map(|taken| taken as ssize_t));
+        }
         Err(error) => return Verdict::Done(Err(error)),
     };
     // As the kernel has it: control messages for a bad address are lost, and nothing fails.
@@ -334,8 +397,11 @@ unsafe fn send_message(
 ) -> Verdict<ssize_t> {
     // SAFETY: by the caller's promise.
     let outcome = unsafe { addresses::read(message.msg_name.cast(), message.msg_namelen) }
-        // SAFETY: as above.
-        .and_then(|to| Ok((to, unsafe { parts(message.msg_iov, message.msg_iovlen) }?)));
+        .and_then(|to| {
+            in_number(message)?;
+            // SAFETY: as above.
+            Ok((to, unsafe { parts(message.msg_iov, message.msg_iovlen) }?))
+        });
     if message.msg_controllen > 0 {
         sockets.notice_control_messages(fd);
     }
@@ -354,12 +420,11 @@ unsafe fn send_message(
 /// # Safety
 /// `message` as sendmsg(2) demands.
 unsafe fn passes_connection(message: &msghdr) -> bool {
-    let Some(sockets) = crate::sockets() else { return false };
     if message.msg_controllen == 0 || message.msg_control.is_null() {
         return false;
     }
     // SAFETY: the control data is valid by the caller's promise; the macros stay within it.
-    unsafe {
+    asks(|sockets| unsafe {
         let mut at = libc::CMSG_FIRSTHDR(message);
         while let Some(header) = at.as_ref() {
             if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
@@ -375,8 +440,8 @@ unsafe fn passes_connection(message: &msghdr) -> bool {
             }
             at = libc::CMSG_NXTHDR(message, header);
         }
-    }
-    false
+        false
+    })
 }
 
 /// recvmsg(2).
@@ -384,8 +449,8 @@ unsafe fn passes_connection(message: &msghdr) -> bool {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    serve(fd, |sockets| {
+pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    serve_point(fd, |sockets| {
         // SAFETY: the program's promise about `message`.
         match unsafe { message.as_mut() } {
             // SAFETY: as above.
@@ -402,8 +467,12 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    serve(fd, |sockets| {
+pub unsafe extern "C-unwind" fn sendmsg(
+    fd: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> ssize_t {
+    serve_point(fd, |sockets| {
         // SAFETY: the program's promise about `message`.
         match unsafe { message.as_ref() } {
             // SAFETY: as above.
@@ -459,14 +528,14 @@ unsafe fn each(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmmsg(
+pub unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: c_uint,
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    serve(fd, |sockets| {
+    serve_point(fd, |sockets| {
         let began = std::time::Instant::now();
         // SAFETY: the program's promise about `timeout`.
         let limit = unsafe { timeout.as_ref() }
@@ -495,13 +564,13 @@ pub unsafe extern "C" fn recvmmsg(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmmsg(
+pub unsafe extern "C-unwind" fn sendmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    serve(fd, |sockets| {
+    serve_point(fd, |sockets| {
         // SAFETY: the program's promise about `messages`.
         unsafe {
             let next = |message: &mut msghdr, _: c_uint| send_message(sockets, fd, message, flags);
@@ -509,8 +578,35 @@ pub unsafe extern "C" fn sendmmsg(
             each(messages, count, next, |_| ())
         }
     })
-    // SAFETY: arguments passed through.
-    .unwrap_or_else(|| unsafe { real::sendmmsg(fd, messages, count, flags) })
+    .unwrap_or_else(|| {
+        // SAFETY: the program's promise about `messages`.
+        let (count, passes) = unsafe { before_passing(messages, count) };
+        if passes && count == 0 {
+            crate::boundary::set_errno(libc::EOPNOTSUPP);
+            return -1;
+        }
+        // SAFETY: arguments passed through, or fewer of them.
+        unsafe { real::sendmmsg(fd, messages, count, flags) }
+    })
+}
+
+/// How many messages come before the first that hands on a connection of the engine, and whether there is
+/// one.
+///
+/// # Safety
+/// `count` messages at `messages`, as sendmmsg(2) demands.
+unsafe fn before_passing(messages: *const mmsghdr, count: c_uint) -> (c_uint, bool) {
+    if is_impossible(messages.addr()) {
+        return (count, false);
+    }
+    let passes = |&index: &c_uint| {
+        // SAFETY: within the array, by the caller's promise.
+        unsafe { passes_connection(&(*messages.add(index as usize)).msg_hdr) }
+    };
+    match (0..count.min(PARTS_MAX as c_uint)).find(passes) {
+        Some(first) => (first, true),
+        None => (count, false),
+    }
 }
 
 /// read(2) as compiled with _FORTIFY_SOURCE.
@@ -518,7 +614,7 @@ pub unsafe extern "C" fn sendmmsg(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __read_chk(
+pub unsafe extern "C-unwind" fn __read_chk(
     fd: c_int,
     buf: *mut c_void,
     len: size_t,
@@ -539,7 +635,7 @@ pub unsafe extern "C" fn __read_chk(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recv_chk(
+pub unsafe extern "C-unwind" fn __recv_chk(
     fd: c_int,
     buf: *mut c_void,
     len: size_t,
@@ -561,7 +657,7 @@ pub unsafe extern "C" fn __recv_chk(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recvfrom_chk(
+pub unsafe extern "C-unwind" fn __recvfrom_chk(
     fd: c_int,
     buf: *mut c_void,
     len: size_t,
@@ -583,7 +679,7 @@ pub unsafe extern "C" fn __recvfrom_chk(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(
+pub unsafe extern "C-unwind" fn sendfile(
     out: c_int,
     input: c_int,
     offset: *mut off_t,
@@ -600,7 +696,7 @@ pub unsafe extern "C" fn sendfile(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile64(
+pub unsafe extern "C-unwind" fn sendfile64(
     out: c_int,
     input: c_int,
     offset: *mut off_t,
@@ -623,7 +719,7 @@ unsafe fn copy_file(
     if !crate::sockets()?.tracks(out) {
         return None;
     }
-    serve(out, |sockets| {
+    serve_point(out, |sockets| {
         if !sockets.accelerated(out) {
             return Verdict::Kernel;
         }
@@ -645,8 +741,11 @@ unsafe fn copy_file(
             if want == 0 {
                 break Ok(());
             }
+            let place = chunk.as_mut_ptr().expose_provenance();
             // SAFETY: `want` writable bytes.
-            let got = unsafe { libc::pread(input, chunk.as_mut_ptr().cast(), want, at) };
+            let got = unsafe {
+                call(libc::SYS_pread64, [input as usize, place, want, at as usize, 0, 0])
+            };
             if got < 0 {
                 break Err(Errno::from_raw_os_error(crate::boundary::errno()));
             }

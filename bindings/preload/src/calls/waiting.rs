@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use client::sockets::{EpollEvent, Errno, PollFd, SigMask, Sockets, Verdict};
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
-use crate::boundary::{answer, serve};
+use crate::boundary::{answer, answer_point, serve, serve_point};
 use crate::real;
 
 /// A timeout in milliseconds; negative waits for ever.
@@ -57,12 +57,12 @@ unsafe fn ours<'a>(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the program's promise about `fds`.
     match unsafe { ours(fds, count) } {
-        Some((sockets, fds)) => {
-            answer(|| sockets.poll(fds, from_ms(timeout), None).map(|ready| ready as c_int))
-        }
+        Some((sockets, fds)) => answer_point(sockets, || {
+            sockets.poll(fds, from_ms(timeout), None).map(|ready| ready as c_int)
+        }),
         // SAFETY: arguments passed through.
         None => unsafe { real::poll(fds, count, timeout) },
     }
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(
+pub unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn ppoll(
 ) -> c_int {
     // SAFETY: the program's promise about `fds`.
     match unsafe { ours(fds, count) } {
-        Some((sockets, fds)) => answer(|| {
+        Some((sockets, fds)) => answer_point(sockets, || {
             // SAFETY: the program's promise about `timeout`.
             let timeout = unsafe { from_timespec(timeout) }?;
             sockets.poll(fds, timeout, mask(sigmask)).map(|ready| ready as c_int)
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn ppoll(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __poll_chk(
+pub unsafe extern "C-unwind" fn __poll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: c_int,
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn __poll_chk(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __ppoll_chk(
+pub unsafe extern "C-unwind" fn __ppoll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -179,7 +179,7 @@ unsafe fn select_ours(
     if !(0..count).any(|fd| sockets.tracks(fd as c_int) && asked(&sets, fd) != 0) {
         return None;
     }
-    Some(answer(|| {
+    Some(answer_point(sockets, || {
         let mut fds: Vec<PollFd> = (0..count)
             .map(|fd| PollFd { fd: fd as c_int, events: asked(&sets, fd), revents: 0 })
             .filter(|entry| entry.events != 0)
@@ -214,7 +214,7 @@ unsafe fn select_ours(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn select(
+pub unsafe extern "C-unwind" fn select(
     count: c_int,
     readable: *mut fd_set,
     writable: *mut fd_set,
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn select(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(
+pub unsafe extern "C-unwind" fn pselect(
     count: c_int,
     readable: *mut fd_set,
     writable: *mut fd_set,
@@ -285,7 +285,7 @@ fn made(fd: c_int) -> c_int {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
     // SAFETY: arguments passed through.
     made(unsafe { real::epoll_create(size) })
 }
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: arguments passed through.
     made(unsafe { real::epoll_create1(flags) })
 }
@@ -305,7 +305,7 @@ pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(
+pub unsafe extern "C-unwind" fn epoll_ctl(
     epoll: c_int,
     operation: c_int,
     fd: c_int,
@@ -313,6 +313,9 @@ pub unsafe extern "C" fn epoll_ctl(
 ) -> c_int {
     serve(epoll, |sockets| {
         let wanted = if event.is_null() {
+            if operation != libc::EPOLL_CTL_DEL {
+                return Verdict::Done(Err(Errno::FAULT));
+            }
             EpollEvent::default()
         } else {
             // SAFETY: the program's promise; EpollEvent has epoll_event's layout.
@@ -333,7 +336,7 @@ unsafe fn wait(
     timeout: impl FnOnce() -> Result<Option<Duration>, Errno>,
     sigmask: Option<SigMask>,
 ) -> Option<c_int> {
-    serve(epoll, |sockets| {
+    serve_point(epoll, |sockets| {
         if count <= 0 || events.is_null() {
             return Verdict::Kernel;
         }
@@ -353,7 +356,7 @@ unsafe fn wait(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(
+pub unsafe extern "C-unwind" fn epoll_wait(
     epoll: c_int,
     events: *mut epoll_event,
     count: c_int,
@@ -370,7 +373,7 @@ pub unsafe extern "C" fn epoll_wait(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait(
+pub unsafe extern "C-unwind" fn epoll_pwait(
     epoll: c_int,
     events: *mut epoll_event,
     count: c_int,
@@ -388,7 +391,7 @@ pub unsafe extern "C" fn epoll_pwait(
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait2(
+pub unsafe extern "C-unwind" fn epoll_pwait2(
     epoll: c_int,
     events: *mut epoll_event,
     count: c_int,

@@ -38,12 +38,39 @@ pub(super) struct Interest {
     /// The number under which it is in the kernel's set: its own, or one of the layer's when its
     /// own was closed while the socket lived on under another.
     kernel_number: AtomicI32,
+    /// The parent's, too: what closes here may be open there.
+    is_inherited: bool,
 }
 
 impl Interest {
+    /// Whether the process has it from its parent, with which it shares the kernel's set.
+    pub fn is_inherited(&self) -> bool {
+        self.is_inherited
+    }
+
     /// The number under which it was made.
     pub fn fd(&self) -> RawFd {
         self.fd
+    }
+
+    /// One that the kernel's set has by another number, if it does.
+    fn new(
+        (fd, number): (RawFd, RawFd),
+        socket: &Arc<Socket>,
+        event: EpollEvent,
+        in_kernel: bool,
+    ) -> Self {
+        Self {
+            fd,
+            socket: socket.clone(),
+            events: AtomicU32::new(event.events),
+            data: AtomicU64::new(event.data),
+            queued: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
+            in_kernel: AtomicBool::new(in_kernel),
+            kernel_number: AtomicI32::new(number),
+            is_inherited: false,
+        }
     }
 
     /// Notes that it leaves the kernel's set: the number under which it was there.
@@ -103,8 +130,11 @@ pub(super) struct Epoll {
     numbers: AtomicU32,
     inner: Mutex<Inner>,
     waiter: OnceLock<Arc<Waiter>>,
-    /// Tells our own registrations in the kernel's set from the program's.
+    /// Tells our own registrations in the kernel's set from the program's; the same in all processes
+    /// that have the set.
     word: u64,
+    /// The kernel's set may hold those of the process's parent.
+    is_inherited: bool,
     /// The session whose pipes are in the kernel's set.
     pipes_of: Mutex<Option<Arc<Attachment>>>,
     looked_ns: AtomicU64,
@@ -132,10 +162,37 @@ impl Epoll {
             inner: Mutex::default(),
             waiter: OnceLock::new(),
             word: u64::from_ne_bytes(word) ^ 0x6f75_7462_6f61_7264,
+            is_inherited: false,
             pipes_of: Mutex::new(None),
             looked_ns: AtomicU64::new(0),
             nested: AtomicBool::new(false),
         }
+    }
+
+    /// In a forked child: the set that it has from its parent under a number, with the parent's interests
+    /// in those sockets that `own_of` gives the child's own for.
+    pub fn inherited(
+        parents: &Self,
+        fd: RawFd,
+        own_of: impl Fn(RawFd, &Arc<Socket>) -> Option<Arc<Socket>>,
+        kernel: &dyn Kernel,
+    ) -> Arc<Self> {
+        let is_inherited = parents.is_mixed();
+        let own = Arc::new(Self { word: parents.word, is_inherited, ..Self::new(fd) });
+        // No lock is waited for: its holder may be a thread that does not exist here.
+        let Ok(inner) = parents.inner.try_lock() else { return own };
+        for interest in inner.interests.values().filter(|one| one.is_in_kernel_as(one.fd)) {
+            let Some(socket) = own_of(interest.fd, &interest.socket) else { continue };
+            let event = interest.event();
+            let interest = Arc::new(Interest {
+                is_inherited: true,
+                ..Interest::new((interest.fd, interest.fd), &socket, event, true)
+            });
+            held(own.inner.lock()).interests.insert(interest.key(), interest.clone());
+            socket.watches().push(Watch::Epoll(own.clone(), interest.clone()));
+            own.mark_ready(&interest, kernel);
+        }
+        own
     }
 
     pub fn number(&self) -> RawFd {
@@ -259,7 +316,7 @@ impl Epoll {
     /// Whether the set has, or once had, interests of the engine's: then the kernel's set holds
     /// registrations of our own, which the program must not see.
     pub fn is_mixed(&self) -> bool {
-        self.waiter.get().is_some()
+        self.is_inherited || self.waiter.get().is_some()
     }
 
     /// News must show at the set's number from now on.
@@ -319,7 +376,11 @@ impl Sockets {
                 |watch| !matches!(watch, Watch::Epoll(_, other) if Arc::ptr_eq(other, &interest)),
             );
         }
-        held(epoll.pipes_of.lock()).take();
+        let pipes_of = held(epoll.pipes_of.lock()).take();
+        if let Some(attachment) = pipes_of.filter(|_| epoll.is_inherited) {
+            // The set may live on with the parent.
+            self.leave_pipes(epoll, &attachment);
+        }
         if let (Some(waiter), Some(era)) = (epoll.waiter.get(), self.era()) {
             era.table.take(waiter.event_fd());
             self.kernel.close(waiter.event_fd());
@@ -338,6 +399,7 @@ impl Sockets {
             self.kernel.close(event_fd);
             return epoll.waiter.get().cloned().ok_or(Errno::NOMEM);
         }
+        era.cancelled.know(None, &made);
         let event = EpollEvent { events: libc::EPOLLIN as u32, data: epoll.word };
         self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_ADD, event_fd, event)?;
         Ok(made)
@@ -354,17 +416,23 @@ impl Sockets {
         if same {
             return;
         }
-        let event = EpollEvent { events: libc::EPOLLIN as u32, data: epoll.word };
         if let Some(before) = pipes_of.take() {
-            for &fd in before.wake_fds() {
-                let _ = self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_DEL, fd, event);
-            }
+            self.leave_pipes(epoll, &before);
         }
         if let Some(now) = attachment {
+            let event = EpollEvent { events: libc::EPOLLIN as u32, data: epoll.word };
             for &fd in now.wake_fds() {
                 let _ = self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_ADD, fd, event);
             }
             *pipes_of = Some(now.clone());
+        }
+    }
+
+    /// Takes a session's pipes out of the kernel's set.
+    fn leave_pipes(&self, epoll: &Epoll, attachment: &Attachment) {
+        for &fd in attachment.wake_fds() {
+            let event = EpollEvent::default();
+            let _ = self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_DEL, fd, event);
         }
     }
 
@@ -380,6 +448,9 @@ impl Sockets {
             return Verdict::Kernel;
         };
         if let Some(inner) = self.epoll(fd) {
+            if inner.is_inherited {
+                let _ = self.waiter_of(era, &inner);
+            }
             inner.show_at_number();
             if inner.is_stirred() {
                 inner.wake(self.kernel);
@@ -422,16 +493,7 @@ impl Sockets {
     ) -> Result<(), Errno> {
         self.waiter_of(era, epoll)?;
         let in_kernel = socket.has_kernel_side();
-        let interest = Arc::new(Interest {
-            fd,
-            socket: socket.clone(),
-            events: AtomicU32::new(event.events),
-            data: AtomicU64::new(event.data),
-            queued: AtomicBool::new(false),
-            removed: AtomicBool::new(false),
-            in_kernel: AtomicBool::new(in_kernel),
-            kernel_number: AtomicI32::new(number),
-        });
+        let interest = Arc::new(Interest::new((fd, number), socket, event, in_kernel));
         {
             let mut inner = held(epoll.inner.lock());
             if inner.interests.contains_key(&interest.key()) {
@@ -518,6 +580,10 @@ impl Sockets {
         let waiter = self.waiter_of(era, epoll)?;
         let mut deadline = None;
         let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
+        if epoll.is_inherited && self.living(era).is_none() && era.link.is_wanted() {
+            // For what is inherited with it, whose engine's side has ended with the parent.
+            self.attach(era);
+        }
         loop {
             let attachment = self.living(era);
             waiter.clear();
@@ -580,7 +646,7 @@ impl Sockets {
             Entry::Epoll(epoll) => Some(epoll.clone()),
             _ => None,
         })??;
-        if !epoll.is_mixed() {
+        if !epoll.is_mixed() || self.waiter_of(era, &epoll).is_err() {
             return None;
         }
         epoll.show_at_number();

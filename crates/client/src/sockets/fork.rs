@@ -1,11 +1,14 @@
 //! A forked child. What its parent had open in the engine stays the parent's: the child's copies of
 //! the session's descriptors are closed (so that the engine sees the parent's death), connections
 //! become numbers that fail, listeners are shown again through a session of the child's own when
-//! the child first uses them.
+//! the child first uses them. Epoll sets are the kernel's, and so both processes': the child follows
+//! those sockets in them that it has, and neither sees what the other's layer has put there.
 
+use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use super::epoll::Epoll;
 use super::notices::Notice;
 use super::socket::{Listening, Refusal, Socket, held};
 use super::table::Entry;
@@ -36,25 +39,63 @@ impl Sockets {
             return;
         };
         let era = Era::new();
+        let (mut sockets, mut sets) = (Vec::new(), Vec::new());
         old.table.inherited(|fd, entry| {
             let inherited = match entry {
                 Some(Entry::Socket(socket)) => self.inherited(fd, socket),
                 Some(Entry::Foreign) => Some(Entry::Foreign),
-                // An inherited set is shared with the parent and holds what the parent put in.
-                Some(Entry::Epoll(_) | Entry::Internal) | None => None,
-            };
-            if let Some(entry) = inherited {
-                if let Entry::Socket(socket) = &entry {
-                    socket.add_number(fd);
-                    if socket.is_listening() {
-                        era.link.remember(socket);
-                    }
+                Some(Entry::Epoll(epoll)) => {
+                    sets.push((fd, epoll.clone()));
+                    None
                 }
+                Some(Entry::Internal) | None => None,
+            };
+            if let (Some(Entry::Socket(own)), Some(Entry::Socket(parents))) = (&inherited, entry) {
+                own.add_number(fd);
+                if own.is_listening() {
+                    era.link.remember(own);
+                }
+                sockets.push((fd, parents.clone(), own.clone()));
+            }
+            if let Some(entry) = inherited {
                 let _ = era.table.put(fd, entry);
             }
         });
+        self.inherit_sets(&era, &sockets, sets);
         // The old era is left as it is: dropping the parent's sessions would touch them.
         let _ = next.set(era);
+    }
+
+    /// The epoll sets of a child, which are the parent's, too; of its sockets come the number, the parent's
+    /// and the child's own.
+    fn inherit_sets(
+        &self,
+        era: &Era,
+        sockets: &[(RawFd, Arc<Socket>, Arc<Socket>)],
+        sets: Vec<(RawFd, Arc<Epoll>)>,
+    ) {
+        let own_of = |number: RawFd, parents: &Arc<Socket>| {
+            let is_it = |(fd, other, _): &&(RawFd, Arc<Socket>, Arc<Socket>)| {
+                *fd == number && Arc::ptr_eq(other, parents)
+            };
+            sockets.iter().find(is_it).map(|(_, _, own)| own.clone())
+        };
+        let mut made: Vec<(Arc<Epoll>, Arc<Epoll>)> = Vec::new();
+        for (fd, parents) in sets {
+            let before = made.iter().find(|(other, _)| Arc::ptr_eq(other, &parents));
+            let own = match before {
+                Some((_, own)) => {
+                    own.add_number();
+                    own.clone()
+                }
+                None => {
+                    let own = Epoll::inherited(&parents, fd, own_of, self.kernel);
+                    made.push((parents, own.clone()));
+                    own
+                }
+            };
+            let _ = era.table.put(fd, Entry::Epoll(own));
+        }
     }
 
     /// What an inherited socket is to the child. No lock is waited for: its holder may be a thread

@@ -140,6 +140,14 @@ pub trait Kernel: Sync {
     fn hold_signals(&self) {}
     /// Takes one `hold_signals` back.
     fn let_signals(&self) {}
+    /// A number for this thread, as [`Sockets::cancel`](super::Sockets::cancel) names it.
+    fn thread(&self) -> usize {
+        0
+    }
+    /// Whether this thread lets itself be cancelled now.
+    fn lets_cancel(&self) -> bool {
+        false
+    }
     /// Starts a thread that takes no signals.
     fn start_thread(&self, body: Box<dyn FnOnce() + Send>) -> Result<(), Errno>;
     /// Writes one line (without its end) to the program's standard error.

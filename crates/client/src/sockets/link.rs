@@ -192,7 +192,7 @@ impl Link {
     }
 
     /// Whether something waits for an engine to come (back).
-    fn is_wanted(&self) -> bool {
+    pub fn is_wanted(&self) -> bool {
         self.shown_count.load(Ordering::Relaxed) > 0
     }
 }
@@ -535,7 +535,7 @@ impl Sockets {
     /// Sleeps in `wait` until the kernel, the engine or another thread has news for `waiter`.
     /// `wait` blocks on the waiter's eventfd and the session's wake pipes among others, for at most
     /// the time it is given, and says what the kernel said. `Ok(None)`: it was not called, because
-    /// there is news already.
+    /// there is news already. ECANCELED: the program has cancelled this thread.
     pub(super) fn sleep<T>(
         &'static self,
         era: &Era,
@@ -552,6 +552,10 @@ impl Sockets {
         }
         if !waiter.fall_asleep() {
             return Ok(None);
+        }
+        if self.is_cancelled(era) {
+            waiter.awake(self.kernel);
+            return Err(Errno::CANCELED);
         }
         let Some(attachment) = attachment else {
             let outcome = wait(left);

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::notices::Notice;
-use super::own_options::{SO_TIMESTAMPING_NEW, is_about_time, is_own, usual};
+use super::own_options::{
+    SO_TIMESTAMPING_NEW, TCP_ZEROCOPY_RECEIVE, is_about_time, is_own, map_nothing, usual,
+};
 use super::signing::{Asked, is_key, parse};
 use super::socket::{AT_ONCE, Connection, Socket, held, timeout};
 use super::{Errno, Sockets, Verdict};
@@ -654,6 +656,7 @@ impl Sockets {
             _ if is_own(level, name) => {
                 socket.remembered(level, name).unwrap_or_else(|| usual(level, name))
             }
+            (TCP, TCP_ZEROCOPY_RECEIVE) => return map_nothing(&connection.endpoint, out),
             (TCP, libc::TCP_INFO) => return self.tcp_info((socket, connection), out),
             (TCP, libc::TCP_CC_INFO) => return Self::congestion_info(connection, out),
             (SOCKET, libc::SO_MEMINFO) => return Ok(put(out, &memory_info(socket, connection)?)),

@@ -2,15 +2,17 @@
 //! or writes, and what goes with the bytes.
 
 use super::Errno;
-use super::options::int;
+use super::options::{int, put};
 use super::socket::Socket;
 use super::streams::{Asked, timestamping};
-use crate::{Endpoint, Kind, OptionName};
+use crate::{Endpoint, Kind, OptionName, Readiness};
 
 const SOCKET: i32 = libc::SOL_SOCKET;
 const TCP: i32 = libc::IPPROTO_TCP;
 /// linux/tcp.h; not in the libc crate.
 pub(super) const TCP_INQ: i32 = 36;
+/// getsockopt(2)'s only: has bytes mapped instead of read. The question lies where the answer comes.
+pub const TCP_ZEROCOPY_RECEIVE: i32 = 35;
 
 /// Half of what tcp_rmem lets a buffer grow to, which is where the kernel cuts SO_RCVLOWAT, bytes.
 const LOW_WATER_MAX: i32 = 16 << 20;
@@ -47,6 +49,25 @@ pub(super) fn is_about_time(level: i32, name: i32) -> bool {
 /// Its value where none was set.
 pub(super) fn usual(level: i32, name: i32) -> i32 {
     i32::from((level, name) == (SOCKET, libc::SO_RCVLOWAT))
+}
+
+/// TCP_ZEROCOPY_RECEIVE (`struct tcp_zerocopy_receive`): nothing can be mapped, and what there is is to be
+/// read, as the kernel says it of what does not fill a page.
+pub(super) fn map_nothing(endpoint: &Endpoint, question: &mut [u8]) -> Result<usize, Errno> {
+    const PAGE: u64 = 4096;
+    let address = question.first_chunk().ok_or(Errno::INVAL)?;
+    if u64::from_ne_bytes(*address) & (PAGE - 1) != 0 {
+        return Err(Errno::INVAL);
+    }
+    let unread = u32::try_from(endpoint.readable_bytes()).unwrap_or(u32::MAX);
+    if unread == 0 && endpoint.readiness().contains(Readiness::RDHUP) {
+        return Err(Errno::IO);
+    }
+    // length, recv_skip_hint, inq and err; copybuf_len; msg_flags.
+    for (at, value) in [(8, 0), (12, unread), (16, unread), (20, 0), (32, 0), (56, 0)] {
+        put(question.get_mut(at..).unwrap_or_default(), &u32::to_ne_bytes(value));
+    }
+    Ok(64)
 }
 
 impl Socket {

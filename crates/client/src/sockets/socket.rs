@@ -549,7 +549,7 @@ impl Sockets {
         });
         for (epoll, interest) in gone {
             if let Some(number) = epoll.remove(&interest) {
-                if open {
+                if open && !interest.is_inherited() {
                     let event = super::EpollEvent::default();
                     let del = libc::EPOLL_CTL_DEL;
                     // It may have been deleted already, or the set closed: both are as well.

@@ -20,6 +20,9 @@ use super::{
 use crate::Session;
 use crate::endpoint::Kind;
 
+/// The number of every thread.
+const THREAD: usize = 7;
+
 /// Notes what it is asked; numbers of new descriptors count up from 50.
 #[derive(Default)]
 pub(super) struct Notebook {
@@ -37,6 +40,8 @@ pub(super) struct Notebook {
     lasted_ns: AtomicU64,
     /// Whether every handler was installed with SA_RESTART.
     restarts: AtomicBool,
+    /// Whether threads let themselves be cancelled.
+    lets_cancel: AtomicBool,
     /// What is lent for any number.
     lent: Mutex<Option<OwnedFd>>,
 }
@@ -61,6 +66,12 @@ impl Notebook {
 }
 
 impl Kernel for Notebook {
+    fn thread(&self) -> usize {
+        THREAD
+    }
+    fn lets_cancel(&self) -> bool {
+        self.lets_cancel.load(Ordering::Relaxed)
+    }
     fn poll(
         &self,
         fds: &mut [PollFd],
@@ -640,8 +651,57 @@ fn a_forked_child_keeps_fresh_sockets_and_listeners_and_closes_the_layers_number
     sockets.hide(sockets.era().unwrap(), 901);
     kernel.taken();
     sockets.forked();
-    assert!(sockets.tracks(3) && !sockets.tracks(4) && !sockets.tracks(901));
+    assert!(sockets.tracks(3) && sockets.tracks(4) && !sockets.tracks(901));
     assert_eq!(kernel.taken(), ["close 901"]);
+}
+
+/// A daemon's set, made before its fork, told nothing of the engine and what its parent's layer had put there.
+#[test]
+fn a_forked_child_follows_its_listeners_in_its_sets_and_closes_them_for_itself_alone() {
+    let (sockets, kernel) = layer();
+    stream(sockets, 3);
+    assert_eq!(sockets.listen(3, 16), Verdict::Done(Ok(())));
+    sockets.epoll_created(4);
+    sockets.duplicated(4, 5);
+    let event = EpollEvent { events: libc::EPOLLIN as u32, data: 7 };
+    let add = libc::EPOLL_CTL_ADD;
+    assert_eq!(sockets.epoll_ctl(4, add, 3, event), Verdict::Done(Ok(())));
+    sockets.forked();
+    let [set, copy] = [4, 5].map(|fd| sockets.epoll(fd).unwrap());
+    assert!(Arc::ptr_eq(&set, &copy));
+    let mut told = [EpollEvent::default(); 2];
+    let waited = sockets.epoll_wait(5, &mut told, Some(Duration::ZERO), None);
+    assert_eq!(waited, Verdict::Done(Ok(0)), "and not the kernel's");
+    assert_eq!(sockets.epoll_ctl(4, add, 3, event), Verdict::Done(Err(Errno::EXIST)));
+    let listener = sockets.socket(3).unwrap();
+    assert_eq!(listener.interests().len(), 1);
+    kernel.taken();
+    assert_eq!(sockets.closing(3), Verdict::Kernel);
+    assert_eq!(kernel.taken(), Vec::<String>::new(), "the parent's interest stays");
+}
+
+#[test]
+fn a_cancelled_thread_comes_back_from_its_wait_unless_it_puts_that_off() {
+    for lets_cancel in [true, false] {
+        let (sockets, kernel) = layer();
+        stream(sockets, 3);
+        assert_eq!(sockets.listen(3, 16), Verdict::Done(Ok(())));
+        kernel.restarts.store(true, Ordering::Relaxed);
+        kernel.lets_cancel.store(lets_cancel, Ordering::Relaxed);
+        let accept = || {
+            // A connection comes while it waits.
+            kernel.interruptions.store(1, Ordering::Relaxed);
+            sockets.accept(3, 0).map(drop)
+        };
+        assert_eq!(sockets.cancel(THREAD + 1, || 5), 5);
+        assert_eq!(accept(), Verdict::Done(Ok(())), "another one is");
+        assert_eq!(sockets.cancel(THREAD, || 0), 0);
+        let expected = if lets_cancel { Err(Errno::CANCELED) } else { Ok(()) };
+        assert_eq!(accept(), Verdict::Done(expected));
+        // It has not ended with this call, so it ends: what it does until then is done.
+        sockets.calls();
+        assert_eq!(accept(), Verdict::Done(Ok(())));
+    }
 }
 
 /// A daemon's listener took connections without a signature from peers whose key it had been told.

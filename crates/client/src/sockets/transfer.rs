@@ -14,6 +14,9 @@ use super::table::Entry;
 use super::{Era, Errno, Received, Sockets, Verdict};
 use crate::{Readiness, Wish};
 
+/// Most bytes that are counted at once.
+const COUNTED_MAX: usize = 1 << 24;
+
 /// A connection's bytes that wait for something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
@@ -169,7 +172,8 @@ impl Sockets {
                     control,
                 ));
             }
-            let read = self.receive_stream(era, socket, connection, bufs, flags);
+            let want = bufs.iter().map(|buf| buf.len()).sum();
+            let read = self.receive_stream(era, socket, connection, (bufs, want), flags);
             return Verdict::Done(
                 read.map(|len| said_with(socket, connection, self.kernel, (len, flags), control)),
             );
@@ -180,17 +184,32 @@ impl Sockets {
         self.receive_datagram(era, socket, fd, bufs, control, flags)
     }
 
+    /// recv(2) with MSG_TRUNC, by which a stream's bytes are taken, or with MSG_PEEK counted, and not given:
+    /// there need be no place for them. Other sockets are the kernel's, or [`Self::receive`]'s.
+    pub fn discard(&'static self, fd: RawFd, want: usize, flags: i32) -> Verdict<usize> {
+        let (Some(era), Some(socket)) = (self.era(), self.socket(fd)) else {
+            return Verdict::Kernel;
+        };
+        let Some(connection) = socket.connection() else { return Verdict::Kernel };
+        Verdict::Done(if flags & libc::MSG_PEEK != 0 {
+            let mut scrap = vec![0; want.min(COUNTED_MAX)];
+            let bufs = &mut [IoSliceMut::new(&mut scrap)];
+            self.receive_stream(era, &socket, connection, (bufs, want.min(COUNTED_MAX)), flags)
+        } else {
+            self.receive_stream(era, &socket, connection, (&mut [], want), flags)
+        })
+    }
+
     fn receive_stream(
         &'static self,
         era: &Era,
         socket: &Arc<Socket>,
         connection: &Connection,
-        bufs: &mut [IoSliceMut<'_>],
+        (bufs, want): (&mut [IoSliceMut<'_>], usize),
         flags: i32,
     ) -> Result<usize, Errno> {
         let wait = may_wait(socket, flags);
         let peek = flags & libc::MSG_PEEK != 0;
-        let want: usize = bufs.iter().map(|buf| buf.len()).sum();
         // What has to be there before the call returns, if it may wait.
         let least = match flags & libc::MSG_WAITALL != 0 {
             true => want,
@@ -483,11 +502,21 @@ fn receive_urgent(
     Ok(Received { len: 1, flags: libc::MSG_OOB, ..Received::default() })
 }
 
-/// MSG_TRUNC on a stream: takes bytes without giving them.
+/// MSG_TRUNC on a stream: takes what there is, up to the urgent mark, without giving it.
 fn discard(connection: &Connection, want: usize) -> Result<usize, Errno> {
     let mut scrap = [0_u8; 4096];
-    let room = scrap.get_mut(..want.min(4096)).unwrap_or_default();
-    connection.endpoint.read_vectored(&mut [IoSliceMut::new(room)])
+    let there = usize::try_from(connection.endpoint.readable_bytes()).unwrap_or(usize::MAX);
+    let most = want.min(if there == 0 { scrap.len() } else { there });
+    let mut total = 0;
+    loop {
+        let room = scrap.get_mut(..(most - total).min(4096)).unwrap_or_default();
+        match connection.endpoint.read_vectored(&mut [IoSliceMut::new(room)]) {
+            Ok(count) if count > 0 && total + count < most => total += count,
+            Ok(count) => return Ok(total + count),
+            Err(_) if total > 0 => return Ok(total),
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// The parts after the first `skip` bytes. The program's own array must stay as it is.

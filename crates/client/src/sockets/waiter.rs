@@ -153,6 +153,7 @@ impl Sockets {
                 return Ok(own.waiter.clone());
             }
             let waiter = Arc::new(Waiter::new(self.hidden_event(era)?));
+            era.cancelled.know(Some(self.kernel.thread()), &waiter);
             *own = Some(Own { waiter: waiter.clone(), sockets: self, era: now });
             Ok(waiter)
         });
