@@ -215,8 +215,9 @@ impl Kernel for Raw {
 
     fn disconnect(&self, fd: RawFd) -> Result<(), Errno> {
         let (none, len) = storage();
+        let asked = [fd_word(fd), (&raw const none).expose_provenance(), len as usize, 0, 0, 0];
         // SAFETY: the storage, all zero and so of AF_UNSPEC, has `len` bytes.
-        check(|| unsafe { real::connect(fd, (&raw const none).cast(), len) }).map(drop)
+        check(|| unsafe { call(libc::SYS_connect, asked) }).map(drop)
     }
 
     fn local(&self, fd: RawFd) -> Result<SocketAddr, Errno> {

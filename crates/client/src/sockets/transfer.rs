@@ -417,7 +417,7 @@ impl Sockets {
     pub fn keep_error(&self, fd: RawFd, error: Errno) {
         if let Ok(Some(socket)) = self.called(fd)
             && !socket.stream
-            && !matches!(error, Errno::AGAIN | Errno::INTR)
+            && !matches!(error, Errno::AGAIN | Errno::INTR | Errno::CANCELED)
         {
             socket.keep_error(error);
             socket.notify(self.kernel);
