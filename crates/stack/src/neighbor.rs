@@ -65,6 +65,8 @@ pub struct Neighbors {
     last: u32,
     hand: usize,
     generation: u64,
+    /// Somebody found no room since the generation last changed, and waits for that.
+    is_short: bool,
     evictions: u64,
     /// By interface; short where none has said anything of IPv6.
     times: Vec<Times>,
@@ -97,6 +99,13 @@ enum State {
     Confirming(MacAddr, u8),
     /// Did not answer.
     Failed,
+}
+
+impl State {
+    /// Whether somebody may wait for the address.
+    fn is_awaited(self) -> bool {
+        matches!(self, Self::Asking(_) | Self::Failed)
+    }
 }
 
 /// What the table knows.
@@ -144,6 +153,7 @@ impl Neighbors {
             last: 0,
             hand: 0,
             generation: 0,
+            is_short: false,
             evictions: 0,
             times: Vec::new(),
         }
@@ -171,9 +181,15 @@ impl Neighbors {
         Instant(now.0.saturating_add(pause))
     }
 
-    /// Changes whenever an address becomes known or is given up.
+    /// Changes whenever an address that was asked for becomes known or is given up. It wakes all that wait,
+    /// so that others' changes of what is known must not move it: anybody on the link can make those.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    fn wake(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        self.is_short = false;
     }
 
     /// Entries forgotten for lack of room.
@@ -215,6 +231,7 @@ impl Neighbors {
             // Within three seconds one of those that are being asked is known or has failed, and
             // the generation changes.
             None if self.slots.iter().take(EVICTION_PROBES).any(Option::is_some) => {
+                self.is_short = true;
                 Resolution::Full
             }
             None => Resolution::Failed,
@@ -232,19 +249,23 @@ impl Neighbors {
         mac: MacAddr,
         asked_for_us: bool,
     ) -> Option<(u32, Instant)> {
-        let slot = match self.by_key.find(&(interface, from)) {
+        let (slot, is_awaited) = match self.by_key.find(&(interface, from)) {
             Some(slot) => {
                 let entry = self.slots.get_mut(slot as usize).and_then(Option::as_mut)?;
                 let was = std::mem::replace(&mut entry.state, State::Known(mac));
                 if was == State::Known(mac) {
                     return None;
                 }
-                slot
+                (slot, was.is_awaited())
             }
-            None if asked_for_us => self.insert((interface, from), State::Known(mac), false)?,
+            None if asked_for_us => {
+                (self.insert((interface, from), State::Known(mac), false)?, self.is_short)
+            }
             None => return None,
         };
-        self.generation = self.generation.wrapping_add(1);
+        if is_awaited {
+            self.wake();
+        }
         Some((slot, Instant(now.0.saturating_add(CONFIRM_NS))))
     }
 
@@ -280,19 +301,23 @@ impl Neighbors {
         mac: MacAddr,
         makes: bool,
     ) -> Option<(u32, Instant)> {
-        let slot = match self.by_key.find(&(interface, from)) {
+        let (slot, is_awaited) = match self.by_key.find(&(interface, from)) {
             Some(slot) => {
                 let entry = self.slots.get_mut(slot as usize).and_then(Option::as_mut)?;
                 if matches!(entry.state, State::Known(at) | State::Confirming(at, _) if at == mac) {
                     return None;
                 }
-                entry.state = State::Known(mac);
-                slot
+                let was = std::mem::replace(&mut entry.state, State::Known(mac));
+                (slot, was.is_awaited())
             }
-            None if makes => self.insert((interface, from), State::Known(mac), false)?,
+            None if makes => {
+                (self.insert((interface, from), State::Known(mac), false)?, self.is_short)
+            }
             None => return None,
         };
-        self.generation = self.generation.wrapping_add(1);
+        if is_awaited {
+            self.wake();
+        }
         Some((slot, Instant(now.0.saturating_add(DELAY_NS))))
     }
 
@@ -345,8 +370,8 @@ impl Neighbors {
         //# - The link-layer address in the Target Link-Layer Address option MUST be inserted in the
         //# cache (if one is supplied and differs from the already recorded address).
         entry.state = State::Known(told);
-        if is_new || is_other {
-            self.generation = self.generation.wrapping_add(1);
+        if is_new {
+            self.wake();
         }
         let holds = if solicited { reachable_ns } else { DELAY_NS };
         let learnt = Some((slot, Instant(now.0.saturating_add(holds))));
@@ -384,7 +409,7 @@ impl Neighbors {
             }
             State::Asking(_) | State::Confirming(_, TRIES..) => {
                 entry.state = State::Failed;
-                self.generation = self.generation.wrapping_add(1);
+                self.wake();
                 Due::Failed(interface, address, Instant(now.0.saturating_add(FAILED_NS)))
             }
             State::Known(mac) if entry.is_used => {
@@ -444,7 +469,7 @@ impl Neighbors {
             let of = self.slots[slot].as_ref();
             if of.is_some_and(|entry| matches!(entry.state, State::Asking(_))) {
                 // Those who wait for it find no room now.
-                self.generation = self.generation.wrapping_add(1);
+                self.wake();
             }
             self.evictions = self.evictions.wrapping_add(1);
             self.remove(slot as u32);
@@ -513,6 +538,29 @@ mod tests {
         assert_eq!(n.resolve(at(3), IF, A, Wish::Ours), Resolution::Failed);
         assert_eq!(n.on_timer(at(4), 0), Due::Gone);
         assert_eq!(n.resolve(at(4), IF, A, Wish::Ours), Resolution::Ask(0, at(5)));
+    }
+
+    /// Each frame of a host that changed its mind woke all connections and packets that waited for others.
+    #[test]
+    fn what_nobody_waits_for_wakes_nobody() {
+        let other = |last: u8| IpAddr::from([10, 0, 1, last]);
+        let mut n = table(8);
+        n.resolve(at(0), IF, A, Wish::Ours);
+        n.learn(at(0), IF, A, MAC, false);
+        let generation = n.generation();
+        let mac = MacAddr([2, 0, 0, 0, 0, 9]);
+        for (time, mac) in [(1, mac), (2, MAC), (3, mac)] {
+            assert!(n.learn(at(time), IF, A, mac, true).is_some());
+            assert!(n.hint(at(time), IF, other(time as u8), mac, true).is_some());
+        }
+        assert!(n.advertise(at(4), IF, A, Some(MAC), (false, true)).is_some());
+        assert_eq!(n.generation(), generation);
+        // Who found no room waits for any entry.
+        let mut n = table(1);
+        n.resolve(at(0), IF, A, Wish::Ours);
+        assert_eq!(n.resolve(at(0), IF, other(1), Wish::Ours), Resolution::Full);
+        n.learn(at(0), IF, A, MAC, false);
+        assert_ne!(n.generation(), 0);
     }
 
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3

@@ -11,7 +11,7 @@ use crate::flow::KeyedHash;
 
 const MAGIC: &[u8; 4] = b"OBst";
 /// Changes whenever the encoding does.
-const VERSION: u32 = 10;
+const VERSION: u32 = 11;
 
 /// Why an export cannot be imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
