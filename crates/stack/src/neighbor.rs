@@ -137,8 +137,8 @@ pub struct Advertised {
 pub enum Due {
     /// Ask (the known owner, or everybody) and set the timer again.
     Ask(InterfaceIndex, IpAddr, Option<MacAddr>, Instant),
-    /// It does not answer; set the timer again.
-    Failed(InterfaceIndex, IpAddr, Instant),
+    /// It does not answer; set the timer again, unless it is forgotten.
+    Failed(InterfaceIndex, IpAddr, Option<Instant>),
     /// Forgotten.
     Gone,
 }
@@ -407,10 +407,16 @@ impl Neighbors {
                 entry.state = State::Asking(tries + 1);
                 Due::Ask(interface, address, None, retry)
             }
-            State::Asking(_) | State::Confirming(_, TRIES..) => {
+            State::Asking(_) => {
                 entry.state = State::Failed;
                 self.wake();
-                Due::Failed(interface, address, Instant(now.0.saturating_add(FAILED_NS)))
+                let again = Instant(now.0.saturating_add(FAILED_NS));
+                Due::Failed(interface, address, Some(again))
+            }
+            // The address may be somebody else's now, who is asked for with the next packet.
+            State::Confirming(_, TRIES..) => {
+                self.remove(slot);
+                Due::Failed(interface, address, None)
             }
             State::Known(mac) if entry.is_used => {
                 entry.is_used = false;
@@ -533,7 +539,7 @@ mod tests {
         assert_eq!(n.on_timer(at(1), 0), Due::Ask(IF, A, None, at(2)));
         assert_eq!(n.on_timer(at(2), 0), Due::Ask(IF, A, None, at(3)));
         assert_eq!(n.generation(), 0);
-        assert_eq!(n.on_timer(at(3), 0), Due::Failed(IF, A, at(4)));
+        assert_eq!(n.on_timer(at(3), 0), Due::Failed(IF, A, Some(at(4))));
         assert_eq!(n.generation(), 1);
         assert_eq!(n.resolve(at(3), IF, A, Wish::Ours), Resolution::Failed);
         assert_eq!(n.on_timer(at(4), 0), Due::Gone);
@@ -580,6 +586,14 @@ mod tests {
         assert_eq!(n.on_timer(at(60), 0), Due::Ask(IF, A, Some(MAC), at(61)));
         assert_eq!(n.resolve(at(60), IF, A, Wish::Ours), Resolution::Known(MAC));
         assert_eq!(n.learn(at(60), IF, A, MAC, false), Some((0, at(120))));
+        // It was given up for a second, in which whoever had taken the address over was not asked for.
+        n.resolve(at(61), IF, A, Wish::Ours);
+        for second in 120..123 {
+            let again = at(second + 1);
+            assert_eq!(n.on_timer(at(second), 0), Due::Ask(IF, A, Some(MAC), again));
+        }
+        assert_eq!(n.on_timer(at(123), 0), Due::Failed(IF, A, None));
+        assert_eq!(n.resolve(at(123), IF, A, Wish::Ours), Resolution::Ask(0, at(124)));
     }
 
     #[test]

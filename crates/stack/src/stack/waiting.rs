@@ -148,7 +148,9 @@ impl Stack {
                     IpAddr::V6(_) => &mut self.counters.ndp_failures,
                 };
                 *counter = counter.wrapping_add(1);
-                self.wheel.set(slot, again);
+                if let Some(again) = again {
+                    self.wheel.set(slot, again);
+                }
                 self.note_router(interface, target, true);
             }
             Due::Gone => {}
