@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::ancillary::{Arrival, Control, Wishes};
 use super::groups::way_to_group;
-use super::link::Attachment;
+use super::link::{Attachment, Deadline};
 use super::marks::Switches;
 use super::socket::{Datagram, IN_BITS, OUT_BITS, Socket, held, is_kernels, plain, timeout};
 use super::times::{ask_about, put_arrival, put_sent, put_told};
@@ -59,6 +59,8 @@ impl Sockets {
         if let Some(Datagram { endpoint, attachment, .. }) = present {
             attachment.forget(endpoint.id());
             endpoint.close();
+            // Who waits for the engine alone waits for the kernel from now on.
+            socket.notify(self.kernel);
         }
     }
 
@@ -75,12 +77,13 @@ impl Sockets {
         if self.is_out_of_reach(socket, fd, to.ip()) {
             return Verdict::Kernel;
         }
+        let mut before = None;
         if socket.face().is_none() {
             // A peer of the kernel's keeps the engine out; the next one may be the engine's.
-            *held(socket.peer.lock()) = None;
+            before = held(socket.peer.lock()).take();
         }
         let Some((endpoint, attachment)) = self.face(era, socket, fd, (to.ip(), scope)) else {
-            return self.connect_in_kernel(era, socket, fd, named);
+            return self.connect_in_kernel(era, socket, fd, named, before);
         };
         if !may_broadcast(socket, &attachment, to.ip()) {
             return Verdict::Done(Err(Errno::ACCESS));
@@ -103,13 +106,15 @@ impl Sockets {
         Verdict::Done(Ok(()))
     }
 
-    /// connect(2) to a peer of the kernel's, from which only the kernel can bring anything.
+    /// connect(2) to a peer of the kernel's, from which only the kernel can bring anything; the kernel's
+    /// peer `before` stays where that fails.
     fn connect_in_kernel(
         &'static self,
         era: &Era,
         socket: &Arc<Socket>,
         fd: RawFd,
         to: SocketAddr,
+        before: Option<SocketAddr>,
     ) -> Verdict<()> {
         if !socket.bound.load(Ordering::Relaxed) {
             *held(socket.peer.lock()) = None;
@@ -123,6 +128,8 @@ impl Sockets {
         if outcome.is_ok() {
             self.close_face(socket);
             *held(socket.peer.lock()) = Some(plain(to));
+        } else if before.is_some() {
+            *held(socket.peer.lock()) = before;
         }
         Verdict::Done(outcome)
     }
@@ -137,6 +144,7 @@ impl Sockets {
             if let Some(datagram) = held(socket.datagram.write()).as_mut() {
                 datagram.peer = None;
             }
+            socket.notify(self.kernel);
             return Ok(());
         }
         self.close_face(socket);
@@ -213,19 +221,24 @@ impl Sockets {
         bufs: &[IoSlice<'_>],
         wait: bool,
     ) -> Verdict<usize> {
+        let deadline = Deadline::after(self.kernel, timeout(&socket.send_timeout_ns));
         let sent = loop {
             if socket.shut.is_written() {
                 break Verdict::Done(Err(Errno::PIPE));
             }
             match outbound.endpoint.send_datagram(&outbound.outgoing, bufs) {
                 Err(Errno::AGAIN) if wait => {
-                    let limit = timeout(&socket.send_timeout_ns);
+                    // Others than room and errors are not waited for, though they may be told.
                     let is_ready = || {
                         socket.face().is_none()
                             || socket.shut.is_written()
-                            || socket.engine_bits(OUT_BITS) != 0
+                            || socket.engine_bits(OUT_BITS) & ROOM != 0
                     };
-                    if let Err(error) = self.block_until(era, socket, &is_ready, 0, limit) {
+                    if let Err(error) = self.block_until(era, socket, &is_ready, 0, deadline.left())
+                    {
+                        break Verdict::Done(Err(error));
+                    }
+                    if let Some(error) = socket.take_late_error() {
                         break Verdict::Done(Err(error));
                     }
                 }
@@ -293,11 +306,13 @@ impl Sockets {
             // What the engine has none of, the kernel's queue may have.
             return self.receive_error(socket, bufs, control);
         }
-        if let Some(error) = socket.take_late_error() {
-            return Verdict::Done(Err(error));
-        }
         let wait = may_wait(socket, flags);
+        let deadline = Deadline::after(self.kernel, timeout(&socket.receive_timeout_ns));
         loop {
+            // Another thread's call may leave one while this one waits.
+            if let Some(error) = socket.take_late_error() {
+                return Verdict::Done(Err(error));
+            }
             let face = socket.face();
             // Where the kernel does not have the peer, its side has nothing to bring. Else what came
             // there before the engine did may still wait.
@@ -344,10 +359,15 @@ impl Sockets {
             if socket.shut.is_read() {
                 return Verdict::Done(Ok(Received::default()));
             }
-            let limit = timeout(&socket.receive_timeout_ns);
             let kernels = if alone { 0 } else { libc::POLLIN };
-            let is_ready = || socket.shut.is_read() || socket.engine_bits(WAKES) & WAKES != 0;
-            if let Err(error) = self.block_until(era, socket, &is_ready, kernels, limit) {
+            // Another thread may give it a peer of the kernel's, or none, whom nobody would hear here.
+            let is_alone = || socket.face().is_some_and(|face| face.peer.is_some());
+            let is_ready = || {
+                socket.shut.is_read()
+                    || socket.engine_bits(WAKES) & WAKES != 0
+                    || alone && !is_alone()
+            };
+            if let Err(error) = self.block_until(era, socket, &is_ready, kernels, deadline.left()) {
                 return Verdict::Done(Err(error));
             }
         }
@@ -381,6 +401,9 @@ fn said_with(
     }
     (out.len, out.flags)
 }
+
+/// What ends a wait for room.
+const ROOM: u32 = OUT_BITS | libc::POLLERR as u32;
 
 /// What ends a wait for a datagram.
 const WAKES: u32 = IN_BITS | (libc::POLLERR | libc::POLLHUP) as u32;

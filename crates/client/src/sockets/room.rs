@@ -3,7 +3,7 @@
 
 use std::os::fd::RawFd;
 
-use super::socket::{Socket, held};
+use super::socket::Socket;
 use super::{Errno, Sockets};
 use crate::{Endpoint, OptionName};
 
@@ -19,9 +19,11 @@ impl Sockets {
         self.kernel.set_raw_option(fd, libc::SOL_SOCKET, name, bytes)?;
         let room = self.kernel.option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF)?;
         socket.remember_option(libc::SOL_SOCKET, libc::SO_RCVBUF, room);
-        match held(socket.datagram.read()).as_ref() {
-            Some(face) => Self::apply_room(socket, &face.endpoint),
-            None => Ok(()),
+        let Some(face) = socket.face() else { return Ok(()) };
+        match Self::apply_room(socket, &face.endpoint) {
+            // The next engine is told.
+            Err(_) if !face.attachment.session.is_alive() => Ok(()),
+            outcome => outcome,
         }
     }
 

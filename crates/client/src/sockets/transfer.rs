@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::ancillary::stamps_anew;
 use super::link::Deadline;
-use super::socket::{Connection, OUT_BITS, Socket, timeout};
+use super::socket::{Connection, Datagram, OUT_BITS, Socket, timeout};
 use super::streams::{receive_report, said_with};
 use super::table::Entry;
 use super::{Era, Errno, Received, Sockets, Verdict};
@@ -433,9 +433,10 @@ impl Sockets {
             Err(error) => return Verdict::Done(Err(error)),
         };
         let Some(connection) = socket.connection() else {
-            let face = socket.face().filter(|face| {
-                queue == Queue::Unread && face.endpoint.readiness().contains(Readiness::IN)
-            });
+            let has_next = |face: &Datagram| {
+                face.endpoint.readiness_among(Readiness::IN).contains(Readiness::IN)
+            };
+            let face = socket.face().filter(|face| queue == Queue::Unread && has_next(face));
             let next = face.map(|face| face.endpoint.readable_bytes());
             return match next {
                 Some(bytes) => Verdict::Done(Ok(usize::try_from(bytes).unwrap_or(usize::MAX))),

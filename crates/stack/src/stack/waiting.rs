@@ -94,8 +94,8 @@ impl Waiting {
         let (place, _) = (self.packets.iter().enumerate().rev())
             .filter(|(_, one)| !is_own || is_of_hop(one))
             .filter(|(_, one)| is_answer(one) || !is_answer(packet))
-            // The last of those that are equal, and so the oldest.
-            .max_by_key(|(_, one)| (is_answer(one), taken(one)))?;
+            // The last of those that are equal, and so the oldest; of one next hop all are.
+            .max_by_key(|(_, one)| (is_answer(one), if is_own { 0 } else { taken(one) }))?;
         self.packets.remove(place)
     }
 
@@ -261,7 +261,12 @@ impl Stack {
         [head, payload]: [&[u8]; 2],
     ) {
         self.counters.drop(DropReason::NeighborFailed);
-        let quoted = QUOTED_MAX[usize::from(ip.dst.is_ipv6())].min(payload.len());
+        let is_v6 = ip.dst.is_ipv6();
+        let asks = self.udp.socket(id).is_ok_and(|socket| asks_for_reports(&socket.options, is_v6));
+        if !asks {
+            return;
+        }
+        let quoted = QUOTED_MAX[usize::from(is_v6)].min(payload.len());
         let len = head.len() + quoted;
         if self.unreached.len() >= self.waiting.most_of_one as usize {
             return;
@@ -296,9 +301,8 @@ impl Stack {
     fn tell_one_unreached<S: Sink>(&mut self, packet: &PacketOut, sink: &mut S) -> Option<()> {
         let (id, ip) = (packet.socket?, &packet.ip);
         let socket = *self.udp.socket(id).ok()?;
-        let UdpOptions { report_errors, report_errors6, .. } = socket.options;
         let is_v6 = ip.dst.is_ipv6();
-        if !(if is_v6 { report_errors6 } else { report_errors }) {
+        if !asks_for_reports(&socket.options, is_v6) {
             return None;
         }
         let (header, payload) =
@@ -323,4 +327,8 @@ impl Stack {
         }
         Some(())
     }
+}
+
+fn asks_for_reports(options: &UdpOptions, is_v6: bool) -> bool {
+    if is_v6 { options.report_errors6 } else { options.report_errors }
 }
