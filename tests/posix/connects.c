@@ -236,11 +236,51 @@ static void without_waiting(void) {
     again_without_waiting(1);
 }
 
+struct reader {
+    int fd, number, error;
+    ssize_t got;
+    char byte;
+};
+
+static void *reads(void *of) {
+    struct reader *reader = of;
+    __atomic_store_n(&reader->number, syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+    reader->got = recv(reader->fd, &reader->byte, 1, 0);
+    reader->error = errno;
+    return NULL;
+}
+
+/* A thread that waits for datagrams hears what another one's connect lets through. It slept for ever where
+   only the engine could have brought something before. */
+static void readers(void) {
+    struct timeval limit = {5, 0};
+    struct reader reader = {.fd = socket(AF_INET, SOCK_DGRAM, 0)};
+    struct sockaddr_in own = {.sin_family = AF_INET}, none = {.sin_family = AF_UNSPEC};
+    socklen_t len = sizeof own;
+    int other = socket(AF_INET, SOCK_DGRAM, 0);
+    pthread_t thread;
+    setsockopt(reader.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    bind(reader.fd, (struct sockaddr *)&own, len);
+    getsockname(reader.fd, (struct sockaddr *)&own, &len);
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    begin("connected %s", connecting(reader.fd, &silent));
+    pthread_create(&thread, NULL, reads, &reader);
+    until_asleep(&reader.number);
+    more(" loosened %s", connecting(reader.fd, &none));
+    more(" sent %s", result(sendto(other, "r", 1, 0, (struct sockaddr *)&own, sizeof own)));
+    pthread_join(thread, NULL);
+    errno = reader.error;
+    finish(" heard %s", result(reader.got));
+    close(reader.fd);
+    close(other);
+}
+
 int main(int argc, char **argv) {
     static const struct check checks[] = {
         {"again", again}, {"without waiting", without_waiting}, {"after the end", after_the_end},
         {"given up", given_up}, {"sources", sources}, {"families", families},
         {"timeouts", timeouts}, {"lingering", lingering},
+        {"readers", readers},
     };
     if (argc != 3) return 2;
     closed.sin_family = AF_INET;
