@@ -108,7 +108,8 @@ fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
 /// At the beginning of a cancellation point: a thread that was cancelled ends here.
 #[inline]
 fn end_if_cancelled(sockets: &'static Sockets) {
-    if sockets.may_cancel() {
+    // Where a handler calls in the middle of another call, that one looks for itself.
+    if sockets.may_cancel() && LETS_CANCEL.get().is_none() {
         tell(Sockets::calls);
         // SAFETY: nothing on the stack is to be undone.
         unsafe { pthread_testcancel() };
@@ -119,6 +120,8 @@ fn end_if_cancelled(sockets: &'static Sockets) {
 #[cold]
 #[inline(never)]
 fn end_cancelled() {
+    // Nobody looks for it any more.
+    tell(Sockets::calls);
     // SAFETY: nothing on the stack is to be undone.
     unsafe { pthread_testcancel() };
     set_errno(libc::EINTR);

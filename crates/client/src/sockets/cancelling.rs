@@ -56,7 +56,7 @@ impl Sockets {
     /// Cancels another thread, by `cancel`, and wakes it where it waits.
     pub fn cancel(&self, thread: usize, cancel: impl FnOnce() -> i32) -> i32 {
         let Some(era) = self.era() else { return cancel() };
-        let _undisturbed = Undisturbed::begin();
+        let _undisturbed = Undisturbed::always(self.kernel);
         // Held until it is cancelled: whoever finds itself here has been, and whoever is new under an old
         // number is not here.
         let mut threads = held(era.cancelled.threads.lock());
@@ -76,7 +76,8 @@ impl Sockets {
     pub fn calls(&self) {
         let Some(era) = self.era() else { return };
         if era.cancelled.count.load(Ordering::SeqCst) > 0 {
-            let _undisturbed = Undisturbed::begin();
+            // A handler of the program's makes calls, too, and would wait for its own thread's lock.
+            let _undisturbed = Undisturbed::always(self.kernel);
             let thread = self.kernel.thread();
             let mut threads = held(era.cancelled.threads.lock());
             threads.retain(|&other| other != thread);
@@ -89,7 +90,7 @@ impl Sockets {
         if era.cancelled.count.load(Ordering::SeqCst) == 0 {
             return false;
         }
-        let _undisturbed = Undisturbed::begin();
+        let _undisturbed = Undisturbed::always(self.kernel);
         let is_meant = held(era.cancelled.threads.lock()).contains(&self.kernel.thread());
         is_meant && self.kernel.lets_cancel()
     }

@@ -244,6 +244,12 @@ impl Undisturbed {
         }
         Self(kernel)
     }
+
+    /// The same where handlers of the program's own signals may not come either.
+    pub fn always(kernel: &'static dyn Kernel) -> Self {
+        kernel.hold_signals();
+        Self(Some(kernel))
+    }
 }
 
 impl Drop for Undisturbed {
