@@ -50,6 +50,8 @@ pub(super) struct Waiting {
     /// Most blocks of all, and of those to one next hop.
     most: u32,
     most_of_one: u32,
+    /// Datagrams whose next hop did not answer, told or not, since the embedder was last told of them.
+    failed: u64,
 }
 
 impl Waiting {
@@ -62,6 +64,7 @@ impl Waiting {
             blocks: 0,
             most,
             most_of_one,
+            failed: 0,
         }
     }
 
@@ -179,6 +182,7 @@ impl Stack {
         self.waiting.leave(&packet);
         // Of a datagram in fragments the first one is told of.
         if packet.socket.is_some() && packet.ip.fragment.is_none_or(|(offset, _)| offset == 0) {
+            self.waiting.failed += 1;
             self.unreached.push_back(packet);
         } else {
             self.arena.give(packet.start, packet.len);
@@ -261,6 +265,7 @@ impl Stack {
         [head, payload]: [&[u8]; 2],
     ) {
         self.counters.drop(DropReason::NeighborFailed);
+        self.waiting.failed += 1;
         let is_v6 = ip.dst.is_ipv6();
         let asks = self.udp.socket(id).is_ok_and(|socket| asks_for_reports(&socket.options, is_v6));
         if !asks {
@@ -283,19 +288,17 @@ impl Stack {
     }
 
     /// Tells sockets of the datagrams whose next hop did not answer, as far as they want to know
-    /// ([`UdpOptions::report_errors`]); returns how many there were. To be called after
-    /// [`poll_transmit`](Self::poll_transmit).
+    /// ([`UdpOptions::report_errors`]); returns how many there were, also of those that nobody wants to
+    /// know of. To be called after [`poll_transmit`](Self::poll_transmit).
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
     //# The sender MUST return ICMP destination unreachable indications with code 3 (Address
     //# Unreachable) for each packet queued awaiting address resolution.
     pub fn tell_unreached<S: Sink>(&mut self, sink: &mut S) -> u64 {
-        let mut count = 0;
         while let Some(packet) = self.unreached.pop_front() {
-            count += 1;
             self.tell_one_unreached(&packet, sink);
             self.arena.give(packet.start, packet.len);
         }
-        count
+        std::mem::take(&mut self.waiting.failed)
     }
 
     fn tell_one_unreached<S: Sink>(&mut self, packet: &PacketOut, sink: &mut S) -> Option<()> {
