@@ -63,13 +63,13 @@ impl Connection<'_> {
             _ => {}
         }
         let Some(start) = self.check(step, segment)? else { return Ok(()) };
-        self.hot.received_at = step.now.0;
-        self.cold.keep_probes = 0;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# if the ACK bit is off, drop the segment and return
         if !segment.header.flags.ack() {
             return Err(DropReason::TcpBadAck);
         }
+        self.hot.received_at = step.now.0;
+        self.cold.keep_probes = 0;
         self.on_ack(step, segment, start)?;
         if self.hot.state == TcpState::Closed {
             return Ok(());

@@ -38,7 +38,9 @@ impl Connection<'_> {
     /// long it waits, it is to end then, and not with the next try after it.
     fn next_try_at(&self, now: Instant) -> u64 {
         let next = now.0.saturating_add(self.hot.rtt.rto_ns());
-        match self.user_timeout_ns() {
+        // SYN and ACKs go on for so many times, whatever the program has said.
+        let is_answering = self.hot.state == TcpState::SynReceived || self.hot.syn_unacked;
+        match self.user_timeout_ns().filter(|_| !is_answering) {
             None => next,
             Some(user) => next.min(self.timeout_since().saturating_add(user).max(now.0)),
         }
@@ -181,25 +183,29 @@ impl Connection<'_> {
         let waited = now.0.saturating_sub(self.cold.stuck_since);
         let user = u64::from(self.cold.options.user_timeout_ms) * MILLISECOND;
         let adopted = self.is_adopted_over(now);
+        let syn_retries = |usual| match self.cold.options.syn_retries {
+            0 => usual,
+            own => own,
+        };
         match self.hot.state {
-            _ if user > 0 => waited >= user && self.cold.retries > 0,
             // Linux gives them one more than other SYN and ACKs.
-            _ if self.hot.syn_unacked => self.cold.retries > settings.syn_ack_retries,
-            TcpState::SynSent => {
-                let most = match self.cold.options.syn_retries {
-                    0 => settings.syn_retries,
-                    most => most,
-                };
-                // Those at an even pace come on top of what was asked for, but not beyond the time
-                // that it would have taken without them (as Linux).
-                self.cold.retries >= most.saturating_add(SYN_LINEAR_TIMEOUTS)
-                    || (self.cold.retries > 0
-                        && waited >= patience_ns(most.into(), SECOND, self.hot.rtt.most_ns()))
-            }
+            _ if self.hot.syn_unacked => self.cold.retries > syn_retries(settings.syn_ack_retries),
             TcpState::SynReceived => {
                 let patience = if self.cold.deferred { self.cold.options.defer_accept } else { 0 };
-                self.cold.retries >= settings.syn_ack_retries.max(patience)
+                self.cold.retries >= syn_retries(settings.syn_ack_retries).max(patience)
             }
+            TcpState::SynSent => {
+                let most = syn_retries(settings.syn_retries);
+                // Those at an even pace come on top of what was asked for, but not beyond the time
+                // that it would have taken without them, or that the program waits (as Linux).
+                let patience = match user {
+                    0 => patience_ns(most.into(), SECOND, self.hot.rtt.most_ns()),
+                    user => user,
+                };
+                self.cold.retries >= most.saturating_add(SYN_LINEAR_TIMEOUTS)
+                    || (self.cold.retries > 0 && waited >= patience)
+            }
+            _ if user > 0 => waited >= user && self.cold.retries > 0,
             _ if adopted.is_some() => adopted == Some(true),
             // A window shrunk to nothing over what is under way: each repetition is a probe, and
             // only a peer that answers none is gone.

@@ -137,7 +137,9 @@ impl Connection<'_> {
             let window = &mut self.hot.window;
             let mss = u32::from(self.hot.mss);
             window.ssthresh = self.cold.congestion.on_loss(window, window.cwnd, mss);
-            window.cwnd = window.ssthresh;
+            if !self.cold.congestion.models_path() {
+                window.cwnd = window.ssthresh;
+            }
         } else if duplicate {
             self.cold.tlp.reset();
         }

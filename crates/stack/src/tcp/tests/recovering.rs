@@ -340,6 +340,24 @@ fn a_probe_that_repaired_a_loss_costs_a_part_of_the_window() {
     }
 }
 
+/// It was set to a threshold that BBR does not have, so to all there is.
+#[test]
+fn a_probe_that_repaired_a_loss_leaves_bbr_its_window() {
+    let options = TcpOptions { congestion: CongestionKind::Bbr, ..TcpOptions::default() };
+    let mut peer = Peer::syn_received(PLAIN, options);
+    peer.wait(40);
+    let mut peer = peer.accepted();
+    peer.write(3_000);
+    peer.sent();
+    peer.wait(83);
+    peer.expect("P. 2001:3001 ack 1");
+    peer.write(1_000);
+    peer.sent();
+    peer.send(". 1:1 ack 4001");
+    assert_eq!(peer.host.tcp.counters().tail_probe_repairs, 1);
+    assert!(peer.info().cwnd < 100_000, "{}", peer.info().cwnd);
+}
+
 #[test]
 fn a_fin_is_probed_for() {
     let mut peer = Peer::distant();
