@@ -316,11 +316,37 @@ static void one_of_many(void) {
     close(fd);
 }
 
+/* Many wait by one set, and are cancelled one by one, and then all. */
+static void by_one_set(void) {
+    struct place place = {"epoll_wait", in_epoll_wait, NULL};
+    struct run runs[8];
+    pthread_t threads[8];
+    int set = set_of_silent();
+    for (int i = 0; i < 8; i++) {
+        runs[i] = (struct run){&place, set};
+        pthread_create(&threads[i], NULL, body, &runs[i]);
+    }
+    for (int i = 0; i < 8; i++) until_blocked(&runs[i]);
+    begin("one by one");
+    for (int i = 0; i < 4; i++) {
+        pthread_cancel(threads[i]);
+        more(" %s", end_of(threads[i]));
+    }
+    for (int i = 4; i < 8; i++) more(" %d", runs[i].returned);
+    finish("");
+    for (int i = 4; i < 8; i++) pthread_cancel(threads[i]);
+    begin("all");
+    for (int i = 4; i < 8; i++) more(" %s", end_of(threads[i]));
+    finish("");
+    close(set);
+}
+
 int main(int argc, char **argv) {
     const struct check checks[] = {
         {"deferred", deferred}, {"asynchronous", asynchronous}, {"disabled", disabled},
         {"before the call", before_the_call}, {"by itself", by_itself}, {"anywhere", anywhere},
         {"one of many", one_of_many},
+        {"by one set", by_one_set},
     };
     return run_checks(argc, argv, checks, sizeof checks / sizeof *checks);
 }

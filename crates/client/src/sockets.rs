@@ -36,6 +36,7 @@ mod room;
 mod shut;
 mod signals;
 mod signing;
+mod sleepers;
 mod socket;
 mod streams;
 mod table;
@@ -48,7 +49,7 @@ mod watches;
 
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub use kernel::{EpollEvent, Kernel, PollFd, Received, SigMask};
@@ -133,6 +134,8 @@ pub struct Sockets {
     process: AtomicU32,
     /// The program may cancel threads.
     cancels: AtomicBool,
+    /// How often the program has cancelled a thread.
+    cancellings: AtomicUsize,
     kernel: &'static dyn Kernel,
     notices: Notices,
     config: Config,
@@ -146,6 +149,7 @@ impl Sockets {
             era: AtomicU32::new(0),
             process: AtomicU32::new(process_id()),
             cancels: AtomicBool::new(false),
+            cancellings: AtomicUsize::new(0),
             kernel,
             notices: Notices::new(config.quiet),
             config,

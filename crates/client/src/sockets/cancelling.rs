@@ -4,7 +4,8 @@
 //! the layer asks of the kernel are no cancellation points, and who waits is told: the call comes
 //! back with ECANCELED, and the thread ends where nothing of the layer is on its stack any more.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 
 use super::signals::Undisturbed;
@@ -12,14 +13,18 @@ use super::socket::held;
 use super::waiter::Waiter;
 use super::{Era, Sockets};
 
+thread_local! {
+    /// How often threads had been cancelled when this one last looked, and was not to end.
+    static SEEN: Cell<usize> = const { Cell::new(0) };
+}
+
 /// Who may have to be woken, and who is to end.
 #[derive(Debug, Default)]
 pub(super) struct Cancelled {
     /// By what threads wait: each by its own, and several by an epoll set's.
     waiters: Mutex<Vec<(Option<usize>, Weak<Waiter>)>>,
-    /// Threads that were cancelled, and have made no call since.
+    /// Threads that were cancelled, and have made no call since: some never will.
     threads: Mutex<Vec<usize>>,
-    count: AtomicUsize,
 }
 
 impl Cancelled {
@@ -63,35 +68,41 @@ impl Sockets {
         if !threads.contains(&thread) {
             threads.push(thread);
         }
-        era.cancelled.count.store(threads.len(), Ordering::SeqCst);
+        self.cancellings.fetch_add(1, Ordering::SeqCst);
         let told = cancel();
         drop(threads);
         for waiter in era.cancelled.waiters_of(thread) {
-            waiter.wake(self.kernel);
+            waiter.rouse(self.kernel);
         }
         told
     }
 
     /// This thread makes a call: was it cancelled, it ends at once, or has begun to end.
     pub fn calls(&self) {
-        let Some(era) = self.era() else { return };
-        if era.cancelled.count.load(Ordering::SeqCst) > 0 {
-            // A handler of the program's makes calls, too, and would wait for its own thread's lock.
-            let _undisturbed = Undisturbed::always(self.kernel);
-            let thread = self.kernel.thread();
-            let mut threads = held(era.cancelled.threads.lock());
-            threads.retain(|&other| other != thread);
-            era.cancelled.count.store(threads.len(), Ordering::SeqCst);
-        }
+        let (Some(era), Some(cancellings)) = (self.era(), self.unseen_cancellings()) else {
+            return;
+        };
+        // A handler of the program's makes calls, too, and would wait for its own thread's lock.
+        let _undisturbed = Undisturbed::always(self.kernel);
+        let thread = self.kernel.thread();
+        held(era.cancelled.threads.lock()).retain(|&other| other != thread);
+        SEEN.set(cancellings);
     }
 
     /// Whether this thread was cancelled in this call, and does not put it off.
     pub(super) fn is_cancelled(&self, era: &Era) -> bool {
-        if era.cancelled.count.load(Ordering::SeqCst) == 0 {
-            return false;
-        }
+        let Some(cancellings) = self.unseen_cancellings() else { return false };
         let _undisturbed = Undisturbed::always(self.kernel);
         let is_meant = held(era.cancelled.threads.lock()).contains(&self.kernel.thread());
+        if !is_meant {
+            SEEN.set(cancellings);
+        }
         is_meant && self.kernel.lets_cancel()
+    }
+
+    /// How often threads have been cancelled, if this one has not looked since.
+    fn unseen_cancellings(&self) -> Option<usize> {
+        let cancellings = self.cancellings.load(Ordering::SeqCst);
+        (cancellings != SEEN.get()).then_some(cancellings)
     }
 }

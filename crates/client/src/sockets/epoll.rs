@@ -340,7 +340,7 @@ impl Epoll {
         if kept < count
             && let Some(waiter) = self.waiter.get()
         {
-            kernel.drain_event(waiter.event_fd());
+            waiter.drain(kernel);
         }
         kept
     }

@@ -550,29 +550,29 @@ impl Sockets {
             let retry = Duration::from_nanos(RETRY_NS);
             left = Some(left.map_or(retry, |left| left.min(retry)));
         }
-        if !waiter.fall_asleep() {
-            return Ok(None);
-        }
+        let Some(round) = waiter.fall_asleep(self.kernel) else { return Ok(None) };
         if self.is_cancelled(era) {
-            waiter.awake(self.kernel);
+            waiter.awake(round, self.kernel);
+            // It will not look, but others of an epoll set may have to.
+            waiter.pass_on(self.kernel);
             return Err(Errno::CANCELED);
         }
         let Some(attachment) = attachment else {
             let outcome = wait(left);
-            waiter.awake(self.kernel);
+            waiter.awake(round, self.kernel);
             if era.link.is_wanted() {
                 self.attach(era);
             }
             return outcome.map(Some);
         };
         if !attachment.session.arm() {
-            waiter.awake(self.kernel);
+            waiter.awake(round, self.kernel);
             self.after_sleep(era, attachment);
             return Ok(None);
         }
         let outcome = wait(left);
         attachment.session.disarm();
-        waiter.awake(self.kernel);
+        waiter.awake(round, self.kernel);
         self.after_sleep(era, attachment);
         outcome.map(Some)
     }

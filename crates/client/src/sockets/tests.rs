@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,8 @@ pub(super) struct Notebook {
     restarts: AtomicBool,
     /// Whether threads let themselves be cancelled.
     lets_cancel: AtomicBool,
+    /// How often signals were held back.
+    holds: AtomicU32,
     /// What is lent for any number.
     lent: Mutex<Option<OwnedFd>>,
 }
@@ -71,6 +73,9 @@ impl Kernel for Notebook {
     }
     fn lets_cancel(&self) -> bool {
         self.lets_cancel.load(Ordering::Relaxed)
+    }
+    fn hold_signals(&self) {
+        self.holds.fetch_add(1, Ordering::Relaxed);
     }
     fn poll(
         &self,
@@ -607,14 +612,32 @@ fn news_before_falling_asleep_keeps_one_awake_and_only_sleepers_are_rung() {
     let kernel = Notebook::leaked();
     let waiter = Waiter::new(9);
     waiter.wake(kernel);
-    assert!(!waiter.fall_asleep());
+    assert_eq!(waiter.fall_asleep(kernel), None);
     assert_eq!(kernel.taken(), Vec::<String>::new());
     waiter.clear();
-    assert!(waiter.fall_asleep());
+    let round = waiter.fall_asleep(kernel).unwrap();
     waiter.wake(kernel);
     waiter.wake(kernel);
     assert_eq!(kernel.taken(), ["signal 9"]);
-    waiter.awake(kernel);
+    waiter.awake(round, kernel);
+    assert_eq!(kernel.taken(), ["drain 9"]);
+}
+
+/// The one that the kernel woke emptied the eventfd, and whoever was meant slept on.
+#[test]
+fn who_is_roused_keeps_the_eventfd_readable_until_all_who_slept_have_woken() {
+    let kernel = Notebook::leaked();
+    let waiter = Waiter::new(9);
+    let [first, second] = [(); 2].map(|()| waiter.fall_asleep(kernel).unwrap());
+    waiter.rouse(kernel);
+    assert_eq!(kernel.taken(), ["signal 9"]);
+    waiter.awake(first, kernel);
+    waiter.drain(kernel);
+    waiter.clear();
+    let third = waiter.fall_asleep(kernel).unwrap();
+    waiter.awake(third, kernel);
+    assert_eq!(kernel.taken(), Vec::<String>::new());
+    waiter.awake(second, kernel);
     assert_eq!(kernel.taken(), ["drain 9"]);
 }
 
@@ -630,14 +653,14 @@ fn a_wait_in_a_handler_leaves_the_wait_that_it_interrupted_with_news() {
     waiter.begin();
     waiter.clear();
     waiter.end(kernel);
-    assert!(!waiter.fall_asleep(), "it looks again");
+    assert_eq!(waiter.fall_asleep(kernel), None, "it looks again");
     waiter.clear();
-    assert!(waiter.fall_asleep());
+    let round = waiter.fall_asleep(kernel).unwrap();
     waiter.begin();
     waiter.wake(kernel);
     waiter.end(kernel);
     assert_eq!(kernel.taken(), ["signal 9", "signal 9"], "it is rung, whatever the handler took");
-    waiter.awake(kernel);
+    waiter.awake(round, kernel);
     waiter.end(kernel);
     assert!(waiter.is_signalled());
 }
@@ -702,6 +725,22 @@ fn a_cancelled_thread_comes_back_from_its_wait_unless_it_puts_that_off() {
         sockets.calls();
         assert_eq!(accept(), Verdict::Done(Ok(())));
     }
+}
+
+/// Each call of every thread took a lock and held signals back from then on.
+#[test]
+fn a_thread_that_is_cancelled_and_makes_no_call_costs_others_one_look() {
+    let (sockets, kernel) = layer();
+    assert_eq!(sockets.cancel(THREAD + 1, || 0), 0);
+    let held = || kernel.holds.swap(0, Ordering::Relaxed);
+    held();
+    sockets.calls();
+    assert_eq!(held(), 1);
+    for _ in 0..3 {
+        sockets.calls();
+        assert!(!sockets.is_cancelled(sockets.era().unwrap()));
+    }
+    assert_eq!(held(), 0);
 }
 
 /// A daemon's listener took connections without a signature from peers whose key it had been told.

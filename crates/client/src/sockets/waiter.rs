@@ -5,6 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use super::sleepers::{Round, Sleepers};
 use super::{Era, Errno, Kernel, Sockets};
 
 /// Where the layer's own descriptors begin, out of the program's way.
@@ -15,7 +16,7 @@ pub(super) const OUT_OF_THE_WAY: RawFd = 900;
 pub(super) struct Waiter {
     event_fd: RawFd,
     signalled: AtomicBool,
-    sleepers: AtomicU32,
+    sleepers: Sleepers,
     /// Waits of its thread that have begun: more than one where a handler waits in the middle of another.
     begun: AtomicU32,
 }
@@ -26,7 +27,7 @@ impl Waiter {
         Self {
             event_fd,
             signalled: AtomicBool::new(false),
-            sleepers: AtomicU32::new(0),
+            sleepers: Sleepers::default(),
             begun: AtomicU32::new(0),
         }
     }
@@ -39,7 +40,23 @@ impl Waiter {
     /// There may be news.
     pub fn wake(&self, kernel: &dyn Kernel) {
         let before = self.signalled.swap(true, Ordering::SeqCst);
-        if !before && self.sleepers.load(Ordering::SeqCst) > 0 {
+        if !before && self.sleepers.any() {
+            kernel.signal_event(self.event_fd);
+        }
+    }
+
+    /// All who sleep are to look for themselves: until the last of them has woken, the eventfd stays readable.
+    pub fn rouse(&self, kernel: &dyn Kernel) {
+        self.signalled.store(true, Ordering::SeqCst);
+        if self.sleepers.rouse() {
+            kernel.signal_event(self.event_fd);
+        }
+    }
+
+    /// Whoever else sleeps has to look again: news may have been taken from him unseen.
+    pub fn pass_on(&self, kernel: &dyn Kernel) {
+        self.signalled.store(true, Ordering::SeqCst);
+        if self.sleepers.any() {
             kernel.signal_event(self.event_fd);
         }
     }
@@ -53,10 +70,7 @@ impl Waiter {
     /// cleared or took may have been its news.
     pub fn end(&self, kernel: &dyn Kernel) {
         if self.begun.fetch_sub(1, Ordering::SeqCst) > 1 {
-            self.signalled.store(true, Ordering::SeqCst);
-            if self.sleepers.load(Ordering::SeqCst) > 0 {
-                kernel.signal_event(self.event_fd);
-            }
+            self.pass_on(kernel);
         }
     }
 
@@ -72,20 +86,30 @@ impl Waiter {
         }
     }
 
-    /// Announces a sleeper; false when there is news already (nothing is announced then).
-    pub fn fall_asleep(&self) -> bool {
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
+    /// Announces a sleeper; `None` when there is news already (nothing is announced then).
+    pub fn fall_asleep(&self, kernel: &dyn Kernel) -> Option<Round> {
+        let round = self.sleepers.add();
         if self.is_signalled() {
-            self.sleepers.fetch_sub(1, Ordering::SeqCst);
-            return false;
+            if self.sleepers.remove(round) {
+                kernel.drain_event(self.event_fd);
+            }
+            return None;
         }
-        true
+        Some(round)
     }
 
     /// Takes the announcement back.
-    pub fn awake(&self, kernel: &dyn Kernel) {
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-        if self.is_signalled() {
+    pub fn awake(&self, round: Round, kernel: &dyn Kernel) {
+        if self.sleepers.remove(round) {
+            kernel.drain_event(self.event_fd);
+        } else if self.is_signalled() {
+            self.drain(kernel);
+        }
+    }
+
+    /// The eventfd has told what it had to tell, unless there are some yet whom it has to wake.
+    pub fn drain(&self, kernel: &dyn Kernel) {
+        if !self.sleepers.are_roused() {
             kernel.drain_event(self.event_fd);
         }
     }
@@ -94,7 +118,7 @@ impl Waiter {
     /// sleep that had ended by then, and every later one would end at once.
     pub fn found(&self, revents: i16, kernel: &dyn Kernel) {
         if revents != 0 && !self.is_signalled() {
-            kernel.drain_event(self.event_fd);
+            self.drain(kernel);
         }
     }
 }
