@@ -3,12 +3,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A sleeper of this round, one of an earlier round, and a round. More than 2^24 threads are not possible.
-const SLEEPER: u64 = 1;
-const EARLIER: u64 = 1 << 24;
-const ROUND: u64 = 1 << 48;
-const COUNT: u64 = EARLIER - 1;
-
 /// How many there are, in one word, so that nobody is counted in a round that he does not know of.
 #[derive(Debug, Default)]
 pub(super) struct Sleepers(AtomicU64);
@@ -17,42 +11,78 @@ pub(super) struct Sleepers(AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Round(u64);
 
+/// What the word says. More than 2^24 threads are not possible.
+#[derive(Clone, Copy)]
+struct Count {
+    round: u64,
+    /// Who sleeps since an earlier round.
+    earlier: u64,
+    sleepers: u64,
+}
+
+const BITS: u32 = 24;
+const MOST: u64 = (1 << BITS) - 1;
+
+impl Count {
+    fn of(word: u64) -> Self {
+        let (earlier, sleepers) = ((word >> BITS) & MOST, word & MOST);
+        Self { round: word >> (2 * BITS), earlier, sleepers }
+    }
+
+    fn word(self) -> u64 {
+        (self.round << (2 * BITS)) | (self.earlier << BITS) | self.sleepers
+    }
+}
+
 impl Sleepers {
+    fn count(&self) -> Count {
+        Count::of(self.0.load(Ordering::SeqCst))
+    }
+
+    /// Changes the counts; those before.
+    fn change(&self, change: impl Fn(&mut Count)) -> Count {
+        let changed = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| {
+            let mut count = Count::of(word);
+            change(&mut count);
+            Some(count.word())
+        });
+        let (Ok(before) | Err(before)) = changed;
+        Count::of(before)
+    }
+
     /// One more.
     pub fn add(&self) -> Round {
-        Round(self.0.fetch_add(SLEEPER, Ordering::SeqCst) / ROUND)
+        Round(Count::of(self.0.fetch_add(1, Ordering::SeqCst)).round)
     }
 
     /// One less; whether it was the last that was to wake.
     pub fn remove(&self, round: Round) -> bool {
-        let is_earlier = |word: u64| word / ROUND != round.0;
-        let less = |word: u64| word.wrapping_sub(if is_earlier(word) { EARLIER } else { SLEEPER });
-        let before =
-            self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| Some(less(word)));
-        let (Ok(before) | Err(before)) = before;
-        is_earlier(before) && less(before) / EARLIER & COUNT == 0
+        let before = self.change(|count| {
+            let of_round =
+                if count.round == round.0 { &mut count.sleepers } else { &mut count.earlier };
+            *of_round = of_round.saturating_sub(1);
+        });
+        before.round != round.0 && before.earlier == 1
     }
 
     /// All who sleep are to wake; whether there are any.
     pub fn rouse(&self) -> bool {
-        let next = |word: u64| {
-            let all = (word & COUNT) + (word / EARLIER & COUNT);
-            (word / ROUND * ROUND).wrapping_add(ROUND) + all * EARLIER
-        };
-        let before =
-            self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| Some(next(word)));
-        let (Ok(before) | Err(before)) = before;
-        before % ROUND != 0
+        let before = self.change(|count| {
+            count.round = count.round.wrapping_add(1);
+            count.earlier += std::mem::take(&mut count.sleepers);
+        });
+        before.sleepers + before.earlier > 0
     }
 
     /// Whether there are any.
     pub fn any(&self) -> bool {
-        self.0.load(Ordering::SeqCst) % ROUND != 0
+        let count = self.count();
+        count.sleepers + count.earlier > 0
     }
 
     /// Whether some are still to wake.
     pub fn are_roused(&self) -> bool {
-        self.0.load(Ordering::SeqCst) / EARLIER & COUNT != 0
+        self.count().earlier > 0
     }
 }
 
