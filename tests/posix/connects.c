@@ -145,6 +145,20 @@ static void sources(void) {
     finish(" still %d", int_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT));
     echoed(fd);
     close(fd);
+    for (int connects = 0; connects < 2; connects++) {
+        fd = socket(AF_INET, SOCK_DGRAM, 0);
+        begin("datagrams %s", result(setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on)));
+        more(" bind %s", result(bind(fd, (struct sockaddr *)&own, sizeof own)));
+        getsockname(fd, (struct sockaddr *)&told, &len);
+        more(" port %d", ntohs(told.sin_port));
+        if (connects) more(" connect %s", connecting(fd, &peer));
+        more(" send %s", result(sendto(fd, "x", 1, 0, connects ? NULL : (struct sockaddr *)&peer,
+                                       connects ? 0 : sizeof peer)));
+        getsockname(fd, (struct sockaddr *)&told, &len);
+        more(" from it %d", told.sin_addr.s_addr == own.sin_addr.s_addr && told.sin_port != 0);
+        finish(" still %d", int_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT));
+        close(fd);
+    }
     /* An address that only the kernel sends from: how it ends is the kernel's matter. */
     own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -231,6 +245,35 @@ static void lingering(void) {
     say("no longer than that %d", ms >= 950 && ms < 1450);
 }
 
+struct closer {
+    int fd, number;
+};
+
+static void *closes_later(void *of) {
+    struct closer *closer = of;
+    __atomic_store_n(&closer->number, syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+    close(closer->fd);
+    return NULL;
+}
+
+/* While a close lingers, its number is nobody's: another thread's second close closed what came after. */
+static void number_of_lingering(void) {
+    struct linger linger = {1, 2};
+    struct closer closer = {open_to('s')};
+    int room = 400000, fd = closer.fd;
+    pthread_t thread;
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    write(fd, data, 180000);
+    pthread_create(&thread, NULL, closes_later, &closer);
+    until_asleep(&closer.number);
+    begin("flags %s", result(fcntl(fd, F_GETFD)));
+    more(" close %s", result(close(fd)));
+    more(" anew %d", open_to('q') == fd);
+    pthread_join(thread, NULL);
+    finish(" closed %s", result(close(fd)));
+}
+
 static void without_waiting(void) {
     again_without_waiting(0);
     again_without_waiting(1);
@@ -279,7 +322,7 @@ int main(int argc, char **argv) {
     static const struct check checks[] = {
         {"again", again}, {"without waiting", without_waiting}, {"after the end", after_the_end},
         {"given up", given_up}, {"sources", sources}, {"families", families},
-        {"timeouts", timeouts}, {"lingering", lingering},
+        {"timeouts", timeouts}, {"lingering", lingering}, {"number of lingering", number_of_lingering},
         {"readers", readers},
     };
     if (argc != 3) return 2;

@@ -262,8 +262,17 @@ impl Sockets {
         }
     }
 
-    /// Before close(2): forgets the number. `Kernel` means: now close it.
+    /// close(2): forgets the number. `Kernel` means: now close it.
     pub fn closing(&'static self, fd: RawFd) -> Verdict<()> {
+        self.parting(fd, true)
+    }
+
+    /// Before a call that closes a number and does more: forgets the number.
+    pub fn replacing(&'static self, fd: RawFd) -> Verdict<()> {
+        self.parting(fd, false)
+    }
+
+    fn parting(&'static self, fd: RawFd, closes: bool) -> Verdict<()> {
         let Some(era) = self.era() else { return Verdict::Kernel };
         if self.is_other_process() {
             return Verdict::Kernel;
@@ -271,10 +280,12 @@ impl Sockets {
         if era.table.is_internal(fd) {
             return Verdict::Done(Err(Errno::BADF));
         }
-        if let Some(entry) = era.table.take(fd) {
-            self.close_number(era, fd, entry);
+        let Some(entry) = era.table.take(fd) else { return Verdict::Kernel };
+        if self.close_number(era, fd, entry, closes) {
+            Verdict::Done(Ok(()))
+        } else {
+            Verdict::Kernel
         }
-        Verdict::Kernel
     }
 
     /// Before close_range(2): forgets the numbers in it and has the parts of it closed that hold no
@@ -295,7 +306,7 @@ impl Sockets {
                 }
                 from = number.checked_add(1);
             } else if let Some(entry) = era.table.take(fd) {
-                self.close_number(era, fd, entry);
+                self.close_number(era, fd, entry, false);
             }
         }
         if let Some(start) = from
@@ -331,12 +342,14 @@ impl Sockets {
         }
     }
 
-    /// The program closes a number.
-    fn close_number(&'static self, era: &Era, fd: RawFd, entry: Entry) {
-        if let Entry::Socket(socket) = &entry {
-            self.linger(era, fd, socket);
-        }
-        self.let_go(era, fd, entry, true);
+    /// The program closes a number. `closes`: it may be closed here. Whether it was.
+    fn close_number(&'static self, era: &Era, fd: RawFd, entry: Entry, closes: bool) -> bool {
+        let is_closed = match &entry {
+            Entry::Socket(socket) => self.linger(era, fd, socket, closes),
+            _ => false,
+        };
+        self.let_go(era, fd, entry, !is_closed);
+        is_closed
     }
 
     /// Lets go of what a number stood for; `open` when the number is still open in the kernel.

@@ -27,7 +27,7 @@ pub unsafe extern "C-unwind" fn fclose(stream: *mut libc::FILE) -> c_int {
     if !stream.is_null() && crate::sockets().is_some() {
         // SAFETY: the program's promise about `stream`.
         let fd = unsafe { libc::fileno(stream) };
-        let _ = serve(fd, |sockets| sockets.closing(fd).map(|()| 0));
+        let _ = serve(fd, |sockets| sockets.replacing(fd).map(|()| 0));
     }
     // SAFETY: arguments passed through.
     unsafe { real::fclose(stream) }
@@ -117,7 +117,7 @@ fn replaced(old: c_int, new: c_int) -> bool {
     if unsafe { real::fcntl(old, libc::F_GETFD, 0) } < 0 {
         return true;
     }
-    answer(|| match sockets.closing(new) {
+    answer(|| match sockets.replacing(new) {
         Verdict::Done(Err(Errno::BADF)) => {
             // The library's own descriptor sits on the number that the program wants: move it.
             if sockets.yield_number(new) { Ok(0) } else { Err(Errno::BUSY) }

@@ -282,7 +282,15 @@ impl Sockets {
             error.errno
         };
         let mut token = None;
-        if socket.bound.load(Ordering::Relaxed) && self.bind_to_port(fd)? {
+        // Where there is neither address nor port the engine can choose both.
+        let is_somewhere =
+            |local: SocketAddr| local.port() != 0 || !plain(local).ip().is_unspecified();
+        if socket.bound.load(Ordering::Relaxed) && is_somewhere(self.kernel.local(fd)?) {
+            // That there is no port left is told by another name than by bind.
+            self.bind_to_port(fd).map_err(|error| match error {
+                Errno::ADDRINUSE => Errno::ADDRNOTAVAIL,
+                other => other,
+            })?;
             let mut outcome = Err(Errno::BADF.into());
             self.kernel.lend(fd, &mut |kernel| outcome = attachment.session.authorize(kernel));
             token = match outcome {
@@ -310,27 +318,6 @@ impl Sockets {
         // Without its thread the connection goes on, and nobody is told of urgent data.
         let _ = self.follow_owner(socket);
         Ok(())
-    }
-
-    /// Binds an address that was bound without a port (IP_BIND_ADDRESS_NO_PORT) to one: the right to
-    /// use it is the kernel's to give, for both. False where there is no address either, so that the
-    /// engine can choose both.
-    fn bind_to_port(&self, fd: RawFd) -> Result<bool, Errno> {
-        let local = self.kernel.local(fd)?;
-        if local.port() != 0 {
-            return Ok(true);
-        }
-        if plain(local).ip().is_unspecified() {
-            return Ok(false);
-        }
-        let set = |value| {
-            let name = libc::IP_BIND_ADDRESS_NO_PORT;
-            self.kernel.set_option(fd, libc::IPPROTO_IP, name, value)
-        };
-        set(0)?;
-        let bound = self.kernel.bind(fd, local);
-        set(1)?;
-        bound.map(|()| true)
     }
 
     /// A second connect on the same socket tells how the first went.

@@ -2,7 +2,7 @@
 //! destination, receiving takes from both.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,14 +41,7 @@ impl Sockets {
             return serves(&face.1).then_some(face);
         }
         let attachment = self.attach(era).filter(|attachment| serves(attachment))?;
-        if self.kernel.local(fd).is_ok_and(|local| local.port() == 0) {
-            let any = if socket.v6 {
-                IpAddr::V6(Ipv6Addr::UNSPECIFIED)
-            } else {
-                IpAddr::V4(Ipv4Addr::UNSPECIFIED)
-            };
-            self.kernel.bind(fd, SocketAddr::new(any, 0)).ok()?;
-        }
+        self.bind_to_port(fd).ok()?;
         self.show(era, socket, &attachment);
         present()
     }

@@ -413,6 +413,10 @@ impl Sockets {
                 }
             }
         } else {
+            if self.kernel.local(fd).is_ok_and(|local| local.port() == 0) {
+                // It has an address alone, and gets its port when it sends.
+                return;
+            }
             let mut datagram = held(socket.datagram.write());
             // That of an engine before.
             let peer = *held(socket.peer.lock());

@@ -45,6 +45,24 @@ impl Sockets {
         Verdict::Done(Ok(()))
     }
 
+    /// Binds a socket that has no port to one, at the address that it has (IP_BIND_ADDRESS_NO_PORT): the
+    /// right to use it is the kernel's to give, for both.
+    pub(super) fn bind_to_port(&self, fd: RawFd) -> Result<(), Errno> {
+        let local = self.kernel.local(fd)?;
+        if local.port() != 0 {
+            return Ok(());
+        }
+        let (level, name) = (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT);
+        let puts_off = self.kernel.option(fd, level, name).is_ok_and(|on| on != 0);
+        if !puts_off {
+            return self.kernel.bind(fd, local);
+        }
+        self.kernel.set_option(fd, level, name, 0)?;
+        let bound = self.kernel.bind(fd, local);
+        self.kernel.set_option(fd, level, name, 1)?;
+        bound
+    }
+
     /// Whether an address is one of IPv4 that the socket does not speak to, as the kernel will say.
     pub(super) fn is_out_of_reach(&self, socket: &Socket, fd: RawFd, to: IpAddr) -> bool {
         to.is_ipv4() && self.is_v6_only(socket, fd)
