@@ -1,23 +1,24 @@
 //! Who has which address on the link: the neighbour table behind ARP (RFC 826; RFC 1122, section
-//= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
-//# If address resolution fails, the entry SHOULD be deleted, so that subsequent traffic to that
-//# neighbor invokes the next-hop determination procedure again.
-//= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
-//# If no response is received after waiting RetransTimer milliseconds after sending the
-//# MAX_UNICAST_SOLICIT solicitations, retransmissions cease and the entry SHOULD be deleted.
 //! 2.3.2 on ageing and floods) and behind neighbour discovery (RFC 4861, section 7.3).
 //!
 //! An entry is made only when we ask, or when somebody asks for us; it is changed by any ARP that
 //! speaks for its address. Questions go out once a second and three times, then the address counts
 //! as unreachable for a second. An entry being asked for by a program is never pushed out, so that a
 //! full table asks no more often, and those who find no room wait until one of its answers has come or
-//! failed. What answers to strangers ask for pushes out nothing that is in use, and gives way to what
-//! programs ask for (RFC 6583). An entry in use is confirmed every minute by asking its owner; one not
-//! in use is forgotten then.
+//! failed; nor is one that is known and in use pushed out while there are such questions, so that a program
+//! that asks for many silent addresses costs others no neighbour. What answers to strangers ask for
+//! pushes out nothing that is in use, and gives way to what programs ask for (RFC 6583). An entry in use
+//! is confirmed every minute by asking its owner; one not in use is forgotten then.
 //!
 //! Of IPv6, an entry is confirmed after 30 seconds (RFC 4861: REACHABLE), and questions are a second
 //! apart, unless a router says otherwise. One that nobody vouched for (STALE) is confirmed five seconds
 //! after it was made, or forgotten if it is not in use then.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+//# If address resolution fails, the entry SHOULD be deleted, so that subsequent traffic to that
+//# neighbor invokes the next-hop determination procedure again.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+//# If no response is received after waiting RetransTimer milliseconds after sending the
+//# MAX_UNICAST_SOLICIT solicitations, retransmissions cease and the entry SHOULD be deleted.
 
 use std::net::IpAddr;
 
@@ -451,25 +452,24 @@ impl Neighbors {
         if count == 0 {
             return;
         }
-        let mut victim = None;
+        let (mut victim, mut in_use, mut is_asked_for) = (None, None, false);
         for _ in 0..EVICTION_PROBES {
             self.hand = (self.hand + 1) % count;
-            let Some(entry) = self.slots[self.hand].as_mut() else { continue };
-            if matches!(entry.state, State::Asking(_)) {
-                if must && !entry.is_used {
+            let Some(entry) = &self.slots[self.hand] else { continue };
+            match entry.state {
+                State::Asking(_) if entry.is_used => is_asked_for = true,
+                State::Asking(_) if !must => (),
+                State::Known(_) | State::Confirming(..) if entry.is_used => {
+                    in_use = Some(self.hand)
+                }
+                _ => {
                     victim = Some(self.hand);
                     break;
                 }
-                continue;
             }
-            if !entry.is_used || entry.state == State::Failed {
-                victim = Some(self.hand);
-                break;
-            }
-            if must {
-                entry.is_used = false;
-                victim = Some(self.hand);
-            }
+        }
+        if must && !is_asked_for {
+            victim = victim.or(in_use);
         }
         if let Some(slot) = victim {
             let of = self.slots[slot].as_ref();
@@ -621,12 +621,12 @@ mod tests {
         assert_eq!(n.evictions(), 0);
         assert_eq!(n.learn(at(0), IF, A, MAC, false), Some((0, at(60))));
         assert_eq!(n.resolve(at(0), IF, A, Wish::Ours), Resolution::Known(MAC));
-        // What is known makes room, and what failed does.
-        assert_eq!(n.resolve(at(0), IF, other(1), Wish::Ours), Resolution::Ask(0, at(1)));
+        // What is known and in use makes no room while another is asked for; what failed does.
+        assert_eq!(n.resolve(at(0), IF, other(1), Wish::Ours), Resolution::Full);
         for second in 1..=3 {
             n.on_timer(at(second), 1);
         }
-        assert_eq!(n.resolve(at(3), IF, A, Wish::Ours), Resolution::Ask(1, at(4)));
+        assert_eq!(n.resolve(at(3), IF, other(1), Wish::Ours), Resolution::Ask(1, at(4)));
     }
 
     /// Answers to spoofed senders on the link pushed out the router.
@@ -666,6 +666,29 @@ mod tests {
         }
         assert_eq!(n.resolve(at(1), IF, A, Wish::Ours), Resolution::Known(MAC));
         assert!(n.evictions() > 900);
+    }
+
+    /// It pushed out the router of all other programs, and every neighbour that they talked to.
+    #[test]
+    fn a_program_that_asks_for_many_silent_addresses_pushes_no_neighbour_in_use_out() {
+        let mut n = table(64);
+        let at_end = |last: u32| IpAddr::V4((0x0a00_0100 + last).into());
+        for last in 0..8 {
+            n.resolve(at(0), IF, at_end(last), Wish::Ours);
+            n.learn(at(0), IF, at_end(last), MAC, false);
+        }
+        let asked = (8..1000).filter(|&last| {
+            matches!(n.resolve(at(1), IF, at_end(last), Wish::Ours), Resolution::Ask(..))
+        });
+        assert_eq!(asked.count(), 56);
+        for last in 0..8 {
+            assert_eq!(n.resolve(at(2), IF, at_end(last), Wish::Ours), Resolution::Known(MAC));
+        }
+        // Where all are known, one gives way.
+        for last in 8..64 {
+            n.learn(at(2), IF, at_end(last), MAC, false);
+        }
+        assert!(matches!(n.resolve(at(2), IF, at_end(64), Wish::Ours), Resolution::Ask(..)));
     }
 
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
