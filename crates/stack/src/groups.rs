@@ -92,12 +92,18 @@ fn is_told(group: IpAddr) -> bool {
     }
 }
 
+/// So many groups and those that the stack may have beside them.
+fn with_own(limit: u32) -> u32 {
+    limit.saturating_add(limit / 4)
+}
+
 impl Groups {
-    /// Room for `limit` groups of so many sockets.
+    /// Room for `limit` groups of so many sockets, and beside them for some of the stack's own: without
+    /// that of an address nobody on the link finds it.
     pub fn new(hash: KeyedHash, sockets: u32, limit: u32, seed: u64) -> Self {
         Self {
             groups: Vec::new(),
-            by_address: FlowTable::new(hash, limit),
+            by_address: FlowTable::new(hash, with_own(limit)),
             wishes: vec![Vec::new(); sockets as usize],
             links: Vec::new(),
             limit,
@@ -139,13 +145,14 @@ impl Groups {
         }
     }
 
-    fn enter(&mut self, interface: InterfaceIndex, address: IpAddr) -> Option<u32> {
+    /// The place of a group, of which there may be `most` if it is new.
+    fn enter(&mut self, interface: InterfaceIndex, address: IpAddr, most: u32) -> Option<u32> {
         if let Some(at) = self.by_address.find(&(interface, address)) {
             return Some(at);
         }
         let free = self.groups.iter().position(Option::is_none);
         let at = free.unwrap_or(self.groups.len());
-        if at >= self.limit as usize {
+        if at >= most as usize {
             return None;
         }
         let (filter, sockets, pending) = (Filter::NOBODY, Vec::new(), Pending::default());
@@ -199,7 +206,7 @@ impl Groups {
         if wishes.len() >= MEMBERSHIPS_MAX {
             return Err(Refused::Full);
         }
-        let at = self.enter(interface, address).ok_or(Refused::Full)?;
+        let at = self.enter(interface, address, self.limit).ok_or(Refused::Full)?;
         if let Some(wishes) = self.wishes.get_mut(socket as usize) {
             wishes.push(Wish { group: at, filter });
         }
@@ -266,7 +273,7 @@ impl Groups {
         listens: bool,
     ) -> bool {
         let at = match listens {
-            true => self.enter(interface, address),
+            true => self.enter(interface, address, with_own(self.limit)),
             false => self.by_address.find(&(interface, address)),
         };
         let Some(at) = at else { return !listens };

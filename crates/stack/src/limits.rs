@@ -35,8 +35,8 @@ pub struct Limits {
     /// Bytes of answers (ICMP) that wait to be transmitted, and of datagrams that wait for their next
     /// hop: those of one have a quarter of it at most, all together half.
     pub own_bytes: u32,
-    /// Multicast groups that are listened to, each interface's by itself (counter
-    /// `groups_limited`).
+    /// Multicast groups that sockets listen to, each interface's by itself (counter `groups_limited`); a
+    /// quarter more may be those of the stack's own addresses.
     pub groups: u32,
 }
 

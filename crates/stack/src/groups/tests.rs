@@ -301,6 +301,19 @@ fn there_are_only_so_many_groups_and_senders() {
     bench.set(1, A, Some(true)).unwrap();
 }
 
+/// One program took all, and new addresses were silent on the link.
+#[test]
+fn the_stacks_own_groups_have_room_beside_those_of_sockets() {
+    let mut bench = Bench::new();
+    for last in 0..8 {
+        bench.set(0, &format!("239.0.0.{last}"), Some(true)).unwrap();
+    }
+    let listens = [0, 1, 2]
+        .map(|last| bench.groups.listen(bench.now, IF, ip(&format!("ff02::1:ff00:{last}")), true));
+    assert_eq!(listens, [true, true, false]);
+    assert_eq!(bench.set(1, A, Some(true)), Err(Refused::Full));
+}
+
 //= https://www.rfc-editor.org/rfc/rfc3810#section-4.2
 //= type=test
 //# If system resource limits are reached when a per-interface state source list is calculated, an
