@@ -555,19 +555,27 @@ impl Sockets {
             left = Some(left.map_or(retry, |left| left.min(retry)));
         }
         let Some(round) = waiter.fall_asleep(self.kernel) else { return Ok(None) };
-        if self.is_cancelled(era) {
-            waiter.awake(round, self.kernel);
+        let canceled = || {
             // It will not look, but others of an epoll set may have to.
             waiter.pass_on(self.kernel);
-            return Err(Errno::CANCELED);
+            Err(Errno::CANCELED)
+        };
+        if self.is_cancelled(era) {
+            waiter.awake(round, self.kernel);
+            return canceled();
         }
+        // glibc interrupts who waits since before the program's first pthread_cancel (2.41).
+        let told = |outcome: Result<T, Errno>| match outcome {
+            Err(Errno::INTR) if self.is_cancelled(era) => canceled(),
+            other => other.map(Some),
+        };
         let Some(attachment) = attachment else {
             let outcome = wait(left);
             waiter.awake(round, self.kernel);
             if era.link.is_wanted() {
                 self.attach(era);
             }
-            return outcome.map(Some);
+            return told(outcome);
         };
         if !attachment.session.arm() {
             waiter.awake(round, self.kernel);
@@ -578,7 +586,7 @@ impl Sockets {
         attachment.session.disarm();
         waiter.awake(round, self.kernel);
         self.after_sleep(era, attachment);
-        outcome.map(Some)
+        told(outcome)
     }
 
     /// Takes what the engine brought, for all threads; notices a lost engine.

@@ -34,6 +34,8 @@ pub(super) struct Notebook {
     waiting: AtomicI32,
     /// Polls that a signal interrupts; a connection comes with the last.
     interruptions: AtomicI32,
+    /// What happens in the first of them.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// Polls that last a second and tell of a connection which another thread then takes first.
     taken_first: AtomicU64,
     /// What these have lasted.
@@ -92,6 +94,9 @@ impl Kernel for Notebook {
         match self.interruptions.fetch_sub(1, Ordering::Relaxed) {
             left if left > 0 => {
                 self.waiting.store(i32::from(left == 1), Ordering::Relaxed);
+                if let Some(meanwhile) = self.meanwhile.lock().unwrap().take() {
+                    meanwhile();
+                }
                 Err(Errno::INTR)
             }
             _ => {
@@ -725,6 +730,20 @@ fn a_cancelled_thread_comes_back_from_its_wait_unless_it_puts_that_off() {
         sockets.calls();
         assert_eq!(accept(), Verdict::Done(Ok(())));
     }
+}
+
+/// It was told of a signal, which it does not know.
+#[test]
+fn a_thread_that_is_cancelled_by_a_signal_in_its_wait_is_not_told_of_that() {
+    let (sockets, kernel) = layer();
+    stream(sockets, 3);
+    assert_eq!(sockets.listen(3, 16), Verdict::Done(Ok(())));
+    kernel.lets_cancel.store(true, Ordering::Relaxed);
+    kernel.interruptions.store(1, Ordering::Relaxed);
+    *kernel.meanwhile.lock().unwrap() = Some(Box::new(|| {
+        sockets.cancel(THREAD, || 0);
+    }));
+    assert_eq!(sockets.accept(3, 0).map(drop), Verdict::Done(Err(Errno::CANCELED)));
 }
 
 /// Each call of every thread took a lock and held signals back from then on.
