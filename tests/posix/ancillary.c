@@ -204,6 +204,14 @@ static void received(void) {
     usleep(300000);
     printf("recvmmsg %s", result(recvmmsg(fd, many, 2, 0, NULL)));
     printf(" control %zu %zu\n", (size_t)many[0].msg_hdr.msg_controllen, (size_t)many[1].msg_hdr.msg_controllen);
+    struct timespec limits[] = {{-1, 1000000000}, {0, 1000000000}, {-1, 0}, {100, 0}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        send(fd, "x", 1, 0);
+        poll(&(struct pollfd){fd, POLLIN, 0}, 1, 3000);
+        printf("within %ld %ld", (long)limits[i].tv_sec, limits[i].tv_nsec);
+        printf(" %s", result(recvmmsg(fd, many, 1, 0, &limits[i])));
+        printf(" left %d\n", limits[i].tv_sec == 99);
+    }
     close(fd);
 }
 

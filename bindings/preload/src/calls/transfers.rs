@@ -6,6 +6,7 @@ use std::io::{IoSlice, IoSliceMut};
 use client::sockets::{Errno, Received, Sockets, Verdict};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
+use super::waiting::from_timespec;
 use crate::boundary::{asks, serve_point};
 use crate::kernel::call;
 use crate::{addresses, real};
@@ -538,10 +539,12 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     serve_point(fd, |sockets| {
         let began = std::time::Instant::now();
         // SAFETY: the program's promise about `timeout`.
-        let limit = unsafe { timeout.as_ref() }
-            .map(|time| std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32));
+        let limit = match unsafe { from_timespec(timeout) } {
+            Ok(limit) => limit,
+            Err(error) => return Verdict::Done(Err(error)),
+        };
         // SAFETY: the program's promise about `messages`.
-        unsafe {
+        let outcome = unsafe {
             let next = |message: &mut msghdr, index: c_uint| {
                 if index > 0 && limit.is_some_and(|limit| began.elapsed() >= limit) {
                     return Verdict::Done(Err(Errno::AGAIN));
@@ -553,7 +556,17 @@ pub unsafe extern "C-unwind" fn recvmmsg(
                 receive_message(sockets, fd, message, own)
             };
             each(messages, count, next, |error| sockets.keep_error(fd, error))
+        };
+        if let (Some(limit), Verdict::Done(Ok(1..))) = (limit, &outcome) {
+            // What is left of it is told, as by the kernel.
+            let left = limit.saturating_sub(began.elapsed());
+            // SAFETY: the program's promise about `timeout`, which is not null.
+            unsafe {
+                (*timeout).tv_sec = left.as_secs() as libc::time_t;
+                (*timeout).tv_nsec = left.subsec_nanos().into();
+            }
         }
+        outcome
     })
     // SAFETY: arguments passed through.
     .unwrap_or_else(|| unsafe { real::recvmmsg(fd, messages, count, flags, timeout) })

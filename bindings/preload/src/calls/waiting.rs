@@ -14,9 +14,11 @@ fn from_ms(ms: c_int) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
 
+/// A timeout, if there is one.
+///
 /// # Safety
 /// `time` is null or readable.
-unsafe fn from_timespec(time: *const timespec) -> Result<Option<Duration>, Errno> {
+pub unsafe fn from_timespec(time: *const timespec) -> Result<Option<Duration>, Errno> {
     // SAFETY: by the caller's promise.
     match unsafe { time.as_ref() } {
         None => Ok(None),

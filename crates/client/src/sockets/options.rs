@@ -112,13 +112,13 @@ fn is_for_kernel(level: i32, name: i32) -> bool {
 
 /// Options that keep out what a program does not want: filters, and the hops that a packet may have come
 /// (RFC 5082). Only the kernel can follow them, and nothing may come by the engine past them.
-fn keeps_out(level: i32, name: i32) -> bool {
-    matches!(
-        (level, name),
-        (SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF)
-            | (IP, libc::IP_MINTTL)
-            | (IPV6, IPV6_MINHOPCOUNT)
-    )
+fn keeps_out(level: i32, name: i32, bytes: &[u8]) -> bool {
+    match (level, name) {
+        // A program may have descriptor 0.
+        (SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => true,
+        (IP, libc::IP_MINTTL) | (IPV6, IPV6_MINHOPCOUNT) => bytes.iter().any(|byte| *byte != 0),
+        _ => false,
+    }
 }
 
 /// Programs that choose among sockets at one port.
@@ -319,7 +319,7 @@ impl Sockets {
             return Verdict::Done(self.set_room(&socket, fd, name, bytes));
         }
         match socket.connection() {
-            None if keeps_out(level, name) && bytes.iter().any(|byte| *byte != 0) => {
+            None if keeps_out(level, name, bytes) => {
                 let outcome = self.kernel.set_raw_option(fd, level, name, bytes);
                 if outcome.is_ok() {
                     self.leave_to_kernel(&socket, fd);
@@ -521,7 +521,7 @@ impl Sockets {
                 self.name_option(level, name, "is refused (ENOPROTOOPT)");
                 return Err(Errno::NOPROTOOPT);
             }
-            _ if keeps_out(level, name) && bytes.iter().any(|byte| *byte != 0) => {
+            _ if keeps_out(level, name, bytes) => {
                 self.try_keeping_out(socket, level, name, bytes)?;
                 self.name_option(level, name, "is refused (ENOPROTOOPT)");
                 return Err(Errno::NOPROTOOPT);

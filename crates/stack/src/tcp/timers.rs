@@ -188,8 +188,10 @@ impl Connection<'_> {
             own => own,
         };
         match self.hot.state {
-            // Linux gives them one more than other SYN and ACKs.
-            _ if self.hot.syn_unacked => self.cold.retries > syn_retries(settings.syn_ack_retries),
+            // Linux gives them one more than other SYN and ACKs, unless the program says how many.
+            _ if self.hot.syn_unacked => {
+                self.cold.retries >= syn_retries(settings.syn_ack_retries.saturating_add(1))
+            }
             TcpState::SynReceived => {
                 let patience = if self.cold.deferred { self.cold.options.defer_accept } else { 0 };
                 self.cold.retries >= syn_retries(settings.syn_ack_retries).max(patience)
