@@ -239,7 +239,7 @@ impl Connection<'_> {
         let hot = &mut *self.hot;
         hot.una = ack;
         hot.urging &= self.cold.rare.as_ref().is_some_and(|rare| ack < rare.urge_end);
-        if let Some(stamps) = &mut self.cold.stamps {
+        if let Some(stamps) = self.cold.stamps_mut() {
             stamps.on_acked(ack, step.now.0);
         }
         self.end_timeouts(step.now);

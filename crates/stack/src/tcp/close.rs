@@ -128,12 +128,10 @@ impl Cold {
             rto_at: NEVER,
             reorder_at: NEVER,
             received: Intervals::default(),
-            duplicate: None,
             recover: 0,
             burst: 0,
             repaired_ms: 0,
             peer_fin: None,
-            records: None,
             waits_for_room: false,
             close_wanted: false,
             retries: 0,
@@ -156,7 +154,6 @@ impl Cold {
             frame_min: 2,
             tally: Tally::default(),
             rare: None,
-            stamps: None,
             chronicle: Chronicle::default(),
         }
     }

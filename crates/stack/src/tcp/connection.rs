@@ -12,7 +12,7 @@ use super::ecn::Ecn;
 use super::fast_open::{FastOpen, Servers};
 use super::flow::Socket;
 use super::frto::Frto;
-use super::intervals::{Intervals, Range};
+use super::intervals::Intervals;
 use super::isn::TcpKeys;
 use super::mtu::Search;
 use super::options::SharedOptions;
@@ -25,7 +25,7 @@ use super::receive::DELAYED_ACK_NS;
 use super::reply::Reply;
 use super::rtt::{MILLISECOND, Rtt};
 use super::scoreboard::Scoreboard;
-use super::shape::{Hold, Records};
+use super::shape::Hold;
 use super::stamps::Stamps;
 use super::state::Input;
 use super::tally::{Rare, Tally};
@@ -277,8 +277,6 @@ pub struct Cold {
     pub reorder_at: u64,
     /// Ranges received out of order.
     pub received: Intervals,
-    /// A duplicate to be reported (RFC 2883).
-    pub duplicate: Option<Box<Range>>,
     /// Recovery ends when this is acknowledged.
     pub recover: u64,
     /// Bytes that have arrived since something could last be sent: acknowledgements that come together
@@ -288,8 +286,6 @@ pub struct Cold {
     pub repaired_ms: u32,
     /// One past where the peer's FIN is, once announced.
     pub peer_fin: Option<NonZeroU64>,
-    /// Ends of records, once there has been one.
-    pub records: Option<Box<Records>>,
     /// The program waits for room to write.
     pub waits_for_room: bool,
     /// End of the written stream wants a FIN once the handshake is over.
@@ -336,8 +332,6 @@ pub struct Cold {
     pub tally: Tally,
     /// What few connections ever have.
     pub rare: Option<Box<Rare>>,
-    /// When bytes were sent and acknowledged, where somebody asks.
-    pub stamps: Option<Box<Stamps>>,
     /// Where its time went, and what arrived.
     pub chronicle: Chronicle,
 }
@@ -594,7 +588,7 @@ pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
         sent: hot.nxt,
         acked_all: hot.una,
         frame_bytes: frame_of(hot),
-        stamps: cold.stamps.as_ref().map_or(0, |stamps| stamps.waiting()),
+        stamps: cold.stamps().map_or(0, Stamps::waiting),
         unsent_low_water: cold.options.unsent_low_water,
     }
 }

@@ -288,7 +288,7 @@ impl Connection<'_> {
             && self.cold.scoreboard.sacked_bytes() == 0
             // What is to be reported goes with every segment, and takes room (as Linux).
             && self.cold.received.is_empty()
-            && self.cold.duplicate.is_none();
+            && self.cold.duplicate().is_none();
         if !may {
             return None;
         }

@@ -646,7 +646,7 @@ impl Connection<'_> {
             self.hot.fin_received = true;
             self.cold.received.clear();
             // As Linux: with the end nothing is reported any more.
-            self.cold.duplicate = None;
+            self.cold.take_duplicate();
             step.event = true;
             self.acknowledge_fin(step, awaited);
             self.apply(step, Input::Fin);

@@ -50,7 +50,7 @@ impl Connection<'_> {
         hot.pushed = hot.pushed.min(start);
         self.cold.tlp.reset();
         self.forget_probe();
-        if let Some(stamps) = &mut self.cold.stamps {
+        if let Some(stamps) = self.cold.stamps_mut() {
             stamps.take_back(start);
         }
         // What is under way, or our SYN, has a timer of its own.

@@ -221,7 +221,7 @@ impl Tcp {
     /// Takes the oldest of the times that were asked for.
     pub fn take_stamp(&mut self, id: SocketId) -> Result<Option<Stamp>, RequestError> {
         let index = self.slot(id)? as usize;
-        let stamps = self.cold.get_mut(index).and_then(|cold| cold.stamps.as_mut());
+        let stamps = self.cold.get_mut(index).and_then(Cold::stamps_mut);
         Ok(stamps.and_then(|stamps| stamps.take()))
     }
 

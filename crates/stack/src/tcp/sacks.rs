@@ -24,11 +24,11 @@ impl Connection<'_> {
     /// when it has heard of each byte that it had sent in vain.
     pub fn report_duplicate(&mut self, step: &mut Step<'_>, duplicate: Range) {
         if self.hot.sack {
-            let told = match self.cold.duplicate.as_deref() {
+            let told = match self.cold.duplicate() {
                 Some(before) if before.touches(&duplicate) => before.joined(&duplicate),
                 _ => duplicate,
             };
-            self.cold.duplicate = Some(Box::new(told));
+            self.cold.rare_mut().duplicate = Some(told);
             step.shared.counters.duplicates += 1;
         }
     }
@@ -72,8 +72,8 @@ impl Connection<'_> {
         //= https://www.rfc-editor.org/rfc/rfc2883#section-4
         //# A D-SACK block is only used to report a duplicate contiguous
         //# sequence of data received by the receiver in the most recent packet.
-        if let Some(duplicate) = self.cold.duplicate.take() {
-            blocks.push(block(self.hot, *duplicate));
+        if let Some(duplicate) = self.cold.take_duplicate() {
+            blocks.push(block(self.hot, duplicate));
         }
         if self.cold.received.is_empty() {
             return blocks;

@@ -519,7 +519,7 @@ impl Connection<'_> {
                 } else {
                     self.cold.scoreboard.on_sent(start, end_with_fin, now.0, snapshot, unit);
                     hot.nxt = end_with_fin;
-                    if let Some(stamps) = &mut self.cold.stamps {
+                    if let Some(stamps) = self.cold.stamps_mut() {
                         step.event |= stamps.on_sent(start, end, now.0);
                     }
                     if !(end - start).is_multiple_of(u64::from(hot.mss.max(1))) {

@@ -51,7 +51,7 @@ impl Connection<'_> {
     /// What is written up to `end` does not share a segment with what follows (MSG_EOR).
     pub fn end_record(&mut self, step: &mut Step<'_>, end: u64) {
         let una = self.hot.una;
-        let ends = &mut self.cold.records.get_or_insert_default().0;
+        let ends = &mut self.cold.rare_mut().records.get_or_insert_default().0;
         while ends.front().is_some_and(|&first| first <= una) {
             ends.pop_front();
         }
@@ -64,7 +64,7 @@ impl Connection<'_> {
 
     /// Where the record ends that the byte at `offset` is in; far away when there is none.
     pub fn record_end(&self, offset: u64) -> u64 {
-        let Some(Records(ends)) = self.cold.records.as_deref() else { return u64::MAX };
+        let Some(Records(ends)) = self.cold.records() else { return u64::MAX };
         let next = ends.partition_point(|&end| end <= offset);
         ends.get(next).copied().unwrap_or(u64::MAX)
     }
@@ -80,7 +80,7 @@ impl Connection<'_> {
         if end == hot.written {
             return !hot.more || hot.probe_due;
         }
-        self.cold.records.is_some() && self.record_end(end.saturating_sub(1)) == end
+        self.cold.records().is_some() && self.record_end(end.saturating_sub(1)) == end
     }
 
     /// Whether new data that ends at `end` is pushed within what was written: with the first frame that

@@ -83,7 +83,7 @@ impl Stamps {
 impl Connection<'_> {
     /// Asks about the byte before `end`, which is not sent yet.
     pub fn stamp(&mut self, step: &mut Step<'_>, end: u64, kinds: u8) {
-        let stamps = self.cold.stamps.get_or_insert_default();
+        let stamps = self.cold.rare_mut().stamps.get_or_insert_default();
         if stamps.asked.len() == STAMPS_MAX {
             step.shared.counters.stamps_forgotten += 1;
         } else {

@@ -7,7 +7,9 @@ use super::SegmentRx;
 use super::connection::{Cold, Connection, Hot, SendTimer, Step};
 use super::intervals::Range;
 use super::progress::millis;
+use super::shape::Records;
 use super::signing::SigningKey;
+use super::stamps::Stamps;
 use super::tables::Tcp;
 use super::user_timeout::RemoteUto;
 use crate::api::{Instant, Payload, RequestError, SocketId, Urgent};
@@ -80,6 +82,12 @@ pub struct Rare {
     pub buffer_ms: u32,
     /// The user timeout that the peer has told.
     pub remote_uto: Option<RemoteUto>,
+    /// A duplicate to be reported (RFC 2883).
+    pub duplicate: Option<Range>,
+    /// Ends of records, once there has been one.
+    pub records: Option<Records>,
+    /// When bytes were sent and acknowledged, where somebody asks.
+    pub stamps: Option<Stamps>,
     /// Until when what the port has refused is not tried again by itself.
     pub refused_until: u64,
     timeouts: u16,
@@ -119,6 +127,31 @@ impl Cold {
     /// What is rare, to be changed.
     pub fn rare_mut(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
+    }
+
+    /// A duplicate to be reported, if there is one.
+    pub fn duplicate(&self) -> Option<Range> {
+        self.rare.as_ref()?.duplicate
+    }
+
+    /// The same, which then has been.
+    pub fn take_duplicate(&mut self) -> Option<Range> {
+        self.rare.as_mut()?.duplicate.take()
+    }
+
+    /// Ends of records, if there has been one.
+    pub fn records(&self) -> Option<&Records> {
+        self.rare.as_ref()?.records.as_ref()
+    }
+
+    /// What somebody asks about bytes, if anybody does.
+    pub fn stamps(&self) -> Option<&Stamps> {
+        self.rare.as_ref()?.stamps.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub fn stamps_mut(&mut self) -> Option<&mut Stamps> {
+        self.rare.as_mut()?.stamps.as_mut()
     }
 
     /// Segments sent again.
