@@ -75,10 +75,11 @@ fn judge_sockperf(finished: &Finished) -> Result<String> {
     }
 }
 
-/// Datagrams may be lost, but arrive once and in order on a network that does not shuffle them.
+/// Datagrams may be lost, but arrive once and in order on a network that does not shuffle them. How many
+/// there is time for is the machine's matter; that hardly any come back is not.
 fn judge_datagrams(finished: &Finished) -> Result<String> {
     let result = parse::sockperf(&finished.output)?;
-    if result.disorders > 0 || result.received < result.dropped {
+    if result.disorders > 0 || result.received < result.dropped / 9 {
         return Err(Failure::new(
             format!(
                 "sockperf received {} datagrams, missed {} and counted {} repeated or out of order",
