@@ -111,18 +111,19 @@ demo: setup build
 
 # Ends with an error where bbr is farther from the kernel's than a tenth; the table is written first.
 congestion: build
-	target/release/outboard congestion --kernel > target/congestion.md; \
-	    status=$$?; test -s target/congestion.md && mv target/congestion.md docs/congestion.md; exit $$status
+	target/release/outboard congestion --kernel > target/congestion.md; status=$$?; \
+	    $(CARGO) xtask figures docs/congestion.md target/congestion.md && exit $$status
 
 # Ends with an error where less than 0.95 of the kernel's goodput is reached; the report is written
 # first.
 loss: setup build
-	target/release/outboard loss --seconds $(LOSS_SECONDS) > target/loss.md; \
-	    status=$$?; test -s target/loss.md && mv target/loss.md docs/loss.md; exit $$status
+	target/release/outboard loss --seconds $(LOSS_SECONDS) > target/loss.md; status=$$?; \
+	    $(CARGO) xtask figures docs/loss.md target/loss.md && exit $$status
 
 # Ends with an error where a frame costs more than 1.15 times as much among all connections.
 scale: build
-	target/release/outboard scale --output docs/scale.md
+	target/release/outboard scale > target/scale.md; status=$$?; \
+	    $(CARGO) xtask figures docs/scale.md target/scale.md && exit $$status
 
 bench: setup-build
 	$(CARGO) bench --workspace --benches

@@ -1,5 +1,5 @@
 //! Echoes whatever connects: `echo_server SOCKET ADDRESS:PORT`, e.g.
-//! `cargo run --example echo_server /run/outboard.sock 10.0.0.2:7`.
+//! `cargo run --example echo_server /run/outboard/engine.sock 10.0.0.2:7`.
 
 use std::io::{Read, Write};
 use std::path::Path;

@@ -278,9 +278,6 @@ struct ScaleArguments {
     /// As JSON
     #[arg(long)]
     json: bool,
-    /// Markdown file whose figures are replaced, e.g. docs/scale.md
-    #[arg(long)]
-    output: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -422,7 +419,6 @@ fn run(command: Command) -> Result<ExitCode> {
                 seconds: arguments.seconds,
                 rounds: arguments.rounds.max(1),
                 json: arguments.json,
-                output: arguments.output,
             });
         }
         Command::ScaleDrive(arguments) => {

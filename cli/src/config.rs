@@ -226,11 +226,11 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     })?;
     let socket = flags.socket.clone().or(file.socket).unwrap_or_else(default_socket);
     let mut engine = EngineConfig::new(socket);
-    if let Some(mode) = file.socket_mode {
-        engine.socket_mode = mode;
-    }
     let group = file.socket_group.as_deref().map(users::group_number);
     engine.socket_group = group.transpose()?;
+    // Who names a group means it and nobody else.
+    let of_group = engine.socket_group.map(|_| GROUP_MODE);
+    engine.socket_mode = file.socket_mode.or(of_group).unwrap_or(engine.socket_mode);
     let user = flags.user.as_deref().or(file.user.as_deref()).map(users::user);
     let user = user.transpose()?;
     let at_line = |start, why| {
@@ -320,6 +320,9 @@ fn line_of(text: &str, offset: usize) -> usize {
 /// Directory of the system's engine.
 pub const OWN_DIRECTORY: &str = "/run/outboard";
 
+/// Permission bits of a socket that has a group, unless said otherwise.
+const GROUP_MODE: u32 = 0o660;
+
 /// Name of the socket inside its directory.
 const SOCKET_NAME: &str = "engine.sock";
 
@@ -379,6 +382,17 @@ mod tests {
         assert!(settings.engine.tcp.user_timeout_option);
         assert_eq!(settings.engine.tcp.user_timeout_max_s, 900);
         assert_eq!(settings.ports[0].label(), "packet:eth1");
+    }
+
+    #[test]
+    fn a_socket_with_a_group_is_its_alone_unless_said_otherwise() {
+        let mode = |text: &str| {
+            let text = format!("ports = [\"tap:a\"]\n{text}");
+            parse("x.toml", &text, &Flags::default()).expect("parses").engine.socket_mode
+        };
+        assert_eq!(mode(""), 0o666);
+        assert_eq!(mode("socket_group = \"root\"\n"), 0o660);
+        assert_eq!(mode("socket_group = \"root\"\nsocket_mode = 0o666\n"), 0o666);
     }
 
     #[test]

@@ -379,8 +379,8 @@ pub fn require_root(purpose: &str) -> Result<()> {
     ))
 }
 
-/// Debian package of each program that demo and tests use.
-const PACKAGES: &[(&str, &str)] = &[
+/// The programs that demo and tests use, as scripts/setup has them, and the Debian package of each.
+pub const PROGRAMS: &[(&str, &str)] = &[
     ("ip", "iproute2"),
     ("ethtool", "ethtool"),
     ("sysctl", "procps"),
@@ -396,8 +396,20 @@ const PACKAGES: &[(&str, &str)] = &[
     ("memcached", "memcached"),
     ("curl", "curl"),
     ("python3", "python3"),
-    ("dpdk-testpmd", "dpdk-dev"),
+    ("ping", "iputils-ping"),
+    ("tracepath", "iputils-tracepath"),
+    ("traceroute", "traceroute"),
+    ("nc", "netcat-openbsd"),
+    ("sshd", "openssh-server"),
+    ("ssh", "openssh-client"),
+    ("tcpdump", "tcpdump"),
+    ("nft", "nftables"),
+    ("iptables-legacy", "iptables"),
+    ("systemd-analyze", "systemd"),
 ];
+
+/// What `make bench-port` compares with, too.
+const PEER: (&str, &str) = ("dpdk-testpmd", "dpdk-dev");
 
 /// Fails unless every one of `programs` is installed, naming the Debian packages to install.
 pub fn require_programs(programs: &[&str]) -> Result<()> {
@@ -405,7 +417,7 @@ pub fn require_programs(programs: &[&str]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let known = PACKAGES.iter().filter(|(program, _)| missing.contains(program));
+    let known = PROGRAMS.iter().chain([&PEER]).filter(|(program, _)| missing.contains(program));
     let packages: Vec<&str> = known.map(|(_, package)| *package).collect();
     Err(Failure::new(
         format!("not installed: {}", missing.join(", ")),
@@ -508,7 +520,7 @@ mod tests {
     #[test]
     fn setup_installs_what_a_lab_requires() {
         let setup = include_str!("../../scripts/setup");
-        for (program, package) in PACKAGES {
+        for (program, package) in PROGRAMS.iter().chain([&PEER]) {
             let line = format!("{program} {package}");
             let is_listed = setup.lines().any(|text| text.trim_end_matches('"').ends_with(&line));
             assert!(is_listed, "{line} is missing in scripts/setup");

@@ -6,7 +6,6 @@
 use std::fs;
 use std::io::{IsTerminal, Write as _};
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -42,8 +41,6 @@ pub struct Options {
     pub rounds: usize,
     /// As JSON.
     pub json: bool,
-    /// Markdown file whose figures are replaced.
-    pub output: Option<PathBuf>,
 }
 
 /// All figures.
@@ -92,16 +89,6 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         println!("{}", text.explain("the figures cannot be written", "report this")?);
     } else {
         print!("{}", report::markdown(&figures));
-    }
-    if let Some(path) = &options.output {
-        let advice = "give a file that has the marks of docs/scale.md";
-        let before =
-            fs::read_to_string(path).explain(format!("cannot read {}", path.display()), advice)?;
-        let after = report::replaced(&before, &report::markdown(&figures)).ok_or_else(|| {
-            Failure::new(format!("{} has no place for figures", path.display()), advice)
-        })?;
-        fs::write(path, after)
-            .explain(format!("cannot write {}", path.display()), "make it writable")?;
     }
     let is_flat = figures.measured.as_ref().is_none_or(|of| of.ratio() <= RATIO_MAX);
     Ok(if is_flat { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -313,6 +313,13 @@ static void departures_by_call(void) {
     answer(fd);
     answer(fd);
     reports(fd, "segments", 2);
+    /* What is refused has no number. */
+    static char large[65520];
+    size = 0;
+    setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size);
+    say("too long a piece %s", result(send(fd, large, sizeof large, MSG_MORE)));
+    answered(fd);
+    reports(fd, "the next number", 2);
     close(fd);
 }
 

@@ -131,7 +131,7 @@ fn faults(engine: i32) -> Option<String> {
 fn members_of_the_group_use_the_socket_within_what_their_user_may_have() {
     let Some(_turn) = turn("members_of_the_group_use_the_socket") else { return };
     let mut joined = Joined::without_engine();
-    let settings = "user = \"nobody\"\nsocket_group = \"daemon\"\nsocket_mode = 0o660\n\
+    let settings = "user = \"nobody\"\nsocket_group = \"daemon\"\n\
                     [limits]\nmemory_per_user = 1\n";
     with_settings(&mut joined, settings, &[]);
     // Where another user may read them, wherever they were built.

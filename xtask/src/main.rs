@@ -1,6 +1,7 @@
-//! Work on the tree itself: `cargo xtask tidy | rfc | loom | fuzz | packetdrill`.
+//! Work on the tree itself: `cargo xtask tidy | rfc | loom | fuzz | packetdrill | figures`.
 #![forbid(unsafe_code)]
 
+mod figures;
 mod fuzz;
 mod loom;
 mod packetdrill;
@@ -22,7 +23,8 @@ usage: cargo xtask COMMAND
   fuzz [TARGET...] [--seconds N] [--jobs N]
                                        fuzz targets, all of them unless named; 60 seconds each, one
                                        at a time; docs/fuzz.md tells what was run
-  packetdrill DIR...                   packetdrill scripts against the stack";
+  packetdrill DIR...                   packetdrill scripts against the stack
+  figures DOCUMENT FILE                puts the figures in a file in their place in a document";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         Some("loom") => loom::run(&root()),
         Some("fuzz") => fuzz::run(&root(), arguments),
         Some("packetdrill") => packetdrill::run(&root(), arguments),
+        Some("figures") => figures::run(&root(), arguments),
         _ => Err(USAGE.to_owned()),
     };
     match result {

@@ -12,6 +12,11 @@ use crate::relayed::Relayed;
 /// How much less goodput than the kernel's is pointed out.
 const NEAR_PERCENT: f64 = 10.0;
 
+const HEADING: &str = "\
+Goodput as percent of 10 Mbit/s over 20 seconds, and Jain's fairness of the second half. Ours runs in
+virtual time (`crates/sim/src/congestion`), the kernel's through a relay over TAP devices that is the
+same code with the same losses. The buffer is percent of what the path holds.";
+
 /// What to run.
 pub struct Tables {
     /// The kernel, too.
@@ -31,7 +36,7 @@ pub fn congestion(what: &Tables) -> Result<ExitCode> {
         kinds.into_iter().flat_map(|kind| Case::all().map(move |case| (case, kind))).collect();
     let relayed = Relayed::new()?;
     let kernels = relayed.run(&wanted, what.jobs)?;
-    tell!("{}", heading());
+    tell!("{HEADING}");
     let mut far = 0;
     for (kind, cells) in kinds.iter().zip(kernels.chunks(kernels.len() / kinds.len())) {
         tell!(
@@ -49,15 +54,6 @@ pub fn congestion(what: &Tables) -> Result<ExitCode> {
     }
     tell!("\n{far} cells of bbr differ by more than {NEAR_PERCENT} percent.");
     Ok(if far == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn heading() -> String {
-    "# Congestion control beside the kernel's\n\n\
-     Goodput as percent of 10 Mbit/s over 20 seconds, and Jain's fairness of the second half. Ours \
-     runs in virtual time (`crates/sim/src/congestion`), the kernel's through a relay over TAP \
-     devices that is the same code with the same losses; `make congestion` writes this file. The \
-     buffer is percent of what the path holds."
-        .to_string()
 }
 
 fn row(case: &Case, ours: &Outcome, kernel: &Outcome, ratio: f64) -> String {

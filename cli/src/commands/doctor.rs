@@ -397,22 +397,9 @@ fn library() -> Check {
     }
 }
 
-const PROGRAMS: [&str; 11] = [
-    "ip",
-    "ethtool",
-    "redis-server",
-    "redis-benchmark",
-    "nginx",
-    "wrk",
-    "iperf3",
-    "sockperf",
-    "memcached",
-    "curl",
-    "python3",
-];
-
 fn programs() -> Check {
-    match lab::require_programs(&PROGRAMS) {
+    let programs: Vec<&str> = lab::PROGRAMS.iter().map(|(program, _)| *program).collect();
+    match lab::require_programs(&programs) {
         Ok(()) => Check::good("demo and test tools", "all installed"),
         Err(failure) => {
             let advice = "make demo and make test install them on Debian and Ubuntu";

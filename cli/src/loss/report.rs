@@ -69,13 +69,12 @@ impl Report {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// As docs/loss.md.
+    /// As the figures of docs/loss.md.
     pub fn markdown(&self) -> String {
         let mut text = format!(
-            "# Goodput under loss beside the kernel's\n\n\
-             One iperf3 stream over a path of {} Mbit/s that delays data by {} ms and loses some of \
-             it, through a relay of our own between two TAP devices (`cli/src/relay.rs`); `make \
-             loss` writes this file. Outboard has an `xdp` port on the kernel's own interface and \
+            "One iperf3 stream over a path of {} Mbit/s that delays data by {} ms and loses some of \
+             it, through a relay of our own between two TAP devices (`cli/src/relay.rs`). \
+             Outboard has an `xdp` port on the kernel's own interface and \
              address, under the sender or under the receiver; the other end is the kernel's. By \
              turns: {} windows of {} s each, those of a round with the same segments lost by their \
              count; {} cells at a time. Goodput in Mbit/s: median, smallest and largest window.\n\n\
@@ -102,7 +101,7 @@ impl Report {
         if let Some(first) = self.transfers.first() {
             let _ = write!(
                 text,
-                "\n## Whole transfers\n\n\
+                "\n### Whole transfers\n\n\
                  {} bytes at each loss over a path without delay; the receiver compares each byte \
                  with what was sent (`cli/src/loss/ends.rs`). The counters are the engine's.\n\n\
                  | loss | Outboard | arrived | seconds | segments lost | counters |\n\

@@ -1,18 +1,8 @@
-//! The figures as Markdown, and their place in a file that says more.
+//! The figures as Markdown.
 
 use super::drive::{Measured, Window};
 use super::{Figures, RATIO_MAX, Simulated};
 use crate::demo::report::median;
-
-const BEGIN: &str = "<!-- figures -->\n";
-const END: &str = "<!-- end of figures -->\n";
-
-/// `text` with what lies between its marks replaced; `None` where it has no marks.
-pub fn replaced(text: &str, figures: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}{figures}{END}{after}"))
-}
 
 /// All figures.
 pub fn markdown(figures: &Figures) -> String {
@@ -67,17 +57,4 @@ fn row(windows: &[Window]) -> String {
         middle(|window| window.p50_us),
         middle(|window| window.p99_us),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_take_the_place_of_those_before_them() {
-        let text = format!("Text.\n\n{BEGIN}old\n{END}More.\n");
-        let new = replaced(&text, "new\n").unwrap();
-        assert_eq!(new, format!("Text.\n\n{BEGIN}new\n{END}More.\n"));
-        assert_eq!(replaced("no marks", "new"), None);
-    }
 }

@@ -41,7 +41,8 @@ const SHARE: usize = 4;
 const NONE: u32 = u32::MAX;
 
 /// Source, destination, protocol (0 of IPv6, whose fragments need not agree on it),
-/// identification, and the link of a source that means something there alone.
+/// identification, and the link of addresses that mean something there alone: a group's packet may
+/// come in by several.
 type Key = (IpAddr, IpAddr, u8, u32, Option<InterfaceIndex>);
 
 /// What a fragment's headers say of it.
@@ -66,8 +67,9 @@ pub struct Piece {
     pub link: InterfaceIndex,
 }
 
-/// Longest header of IPv4.
-const HEADER_MAX_V4: usize = 60;
+/// Longest header that is kept to be quoted: any of IPv4, and of IPv6 with 80 bytes of extension
+/// headers beside that of the fragment.
+const HEADER_MAX: usize = 128;
 
 /// ECN fields that may be marked, and the mark (RFC 3168, section 5).
 const ECT_0: u8 = 2;
@@ -126,22 +128,26 @@ impl Piece {
 
     fn key(&self) -> Key {
         let protocol = if self.src.is_ipv4() { self.protocol.0 } else { 0 };
-        let is_there_alone = matches!(self.src, IpAddr::V6(src) if is_link_local(src));
-        let link = is_there_alone.then_some(self.link);
+        let link = self.is_of_its_link().then_some(self.link);
         (self.src, self.dst, protocol, self.identification, link)
+    }
+
+    /// Whether its addresses mean something on its link alone.
+    fn is_of_its_link(&self) -> bool {
+        let (IpAddr::V6(src), IpAddr::V6(dst)) = (self.src, self.dst) else { return false };
+        is_link_local(src) || is_link_local(dst) || dst.is_multicast()
     }
 }
 
 /// A datagram whose rest did not come in time.
 #[derive(Debug)]
 pub struct Expired<'a> {
-    /// What its first fragment said of it; its link where its source means something there alone.
-    pub piece: Piece,
-    /// The bytes from its beginning that had come, within the first chunk; none without its first
-    /// fragment.
-    pub first: &'a [u8],
-    /// The first fragment's header of IPv4, as it came.
+    /// The first fragment's headers as they came, through that of the fragment.
     pub header: &'a [u8],
+    /// What the first fragment carried, as far as it lies within the first chunk.
+    pub first: &'a [u8],
+    /// The link of addresses that mean something there alone.
+    pub link: Option<InterfaceIndex>,
 }
 
 /// Datagrams being put together.
@@ -166,8 +172,10 @@ pub struct Reassembly {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Slot {
     key: Option<Key>,
-    /// The first fragment's header of IPv4, within a capacity taken when the stack is made.
+    /// The first fragment's headers, within a capacity taken when the stack is made.
     header: Vec<u8>,
+    /// Bytes of payload of the first fragment.
+    first: u32,
     /// One more than the chunk at each place, or 0.
     chunks: [u32; CHUNKS],
     /// How far the payload reaches that has come.
@@ -286,7 +294,7 @@ impl Reassembly {
     /// Room for `count` datagrams, `per_source` of them from one source, with `bytes` of payload.
     pub fn new(hash: KeyedHash, count: u32, per_source: u32, bytes: u32) -> Self {
         let count = count.max(1);
-        let slot = |_| Slot { header: Vec::with_capacity(HEADER_MAX_V4), ..Slot::default() };
+        let slot = |_| Slot { header: Vec::with_capacity(HEADER_MAX), ..Slot::default() };
         // The longest datagram has room in any case.
         let chunks = (bytes as usize / CHUNK).max(CHUNKS);
         Self {
@@ -305,14 +313,15 @@ impl Reassembly {
         }
     }
 
-    /// Keeps the header of the first fragment of the datagram in `slot`, to be quoted should the
-    /// others not come.
-    pub fn keep_header(&mut self, piece: &Piece, header: &[u8]) {
+    /// Keeps the headers of a datagram's first fragment, which is `piece`, to be quoted should the others
+    /// not come; those that are very long not, and nobody is told then. Other pieces are ignored.
+    pub fn keep_header(&mut self, piece: &Piece, [header, options]: [&[u8]; 2]) {
         let found = self.by_key.find(&piece.key()).filter(|_| piece.offset == 0);
-        if let (Some(slot), true) = (found, header.len() <= HEADER_MAX_V4) {
+        if let (Some(slot), true) = (found, header.len() + options.len() <= HEADER_MAX) {
             let held = &mut self.slots[slot as usize];
             held.header.clear();
             held.header.extend_from_slice(header);
+            held.header.extend_from_slice(options);
         }
     }
 
@@ -341,6 +350,7 @@ impl Reassembly {
         }
         if offset == 0 {
             held.protocol = piece.protocol;
+            held.first = payload.len() as u32;
         }
         held.ecn_seen |= 1 << (piece.ecn & 3);
         let is_odd = joined_ecn(held.ecn_seen).is_none();
@@ -545,21 +555,15 @@ impl Reassembly {
         self.whole.clear();
     }
 
-    /// The time of the datagram in `slot` is over: `tell` hears what there was of it. `false` when
-    /// there is none.
+    /// The time of the datagram in `slot` is over: `tell` hears what came with its first fragment, if its
+    /// headers were kept. `false` when there is none.
     pub fn expire(&mut self, slot: u32, tell: impl FnOnce(&Expired<'_>)) -> bool {
         let Some(held) = self.slots.get(slot as usize) else { return false };
-        let Some((src, dst, _, identification, link)) = held.key else { return false };
-        let link = link.unwrap_or(InterfaceIndex::LOOPBACK);
-        if !held.is_spoilt {
-            let units = (0..CHUNK_UNITS).take_while(|&unit| self.has(held, unit)).count();
-            let end = (units * UNIT).min(held.reach as usize);
-            let chunk = self.chunk(held, 0);
-            let first = chunk.and_then(|chunk| chunk.bytes.get(..end)).unwrap_or_default();
-            let protocol = held.protocol;
-            let (offset, more, ecn) = (0, true, 0);
-            let piece = Piece { src, dst, protocol, identification, offset, more, ecn, link };
-            tell(&Expired { piece, first, header: &held.header });
+        let Some((.., link)) = held.key else { return false };
+        if !held.is_spoilt && !held.header.is_empty() {
+            let chunk = self.chunk(held, 0).map(|chunk| &*chunk.bytes).unwrap_or_default();
+            let first = chunk.get(..held.first as usize).unwrap_or(chunk);
+            tell(&Expired { header: &held.header, first, link });
         }
         self.free(slot);
         true
@@ -585,6 +589,7 @@ impl Reassembly {
         self.order.remove(&mut self.slots, slot, of_all);
         let held = &mut self.slots[slot as usize];
         held.header.clear();
+        held.first = 0;
         held.total = None;
         held.ecn_seen = 0;
         held.is_spoilt = false;
@@ -614,7 +619,7 @@ impl Reassembly {
     /// Takes the memory of headers again after an import.
     pub fn reserve(&mut self) {
         for slot in &mut self.slots {
-            slot.header.reserve(HEADER_MAX_V4);
+            slot.header.reserve(HEADER_MAX);
         }
     }
 }
@@ -631,255 +636,4 @@ fn parts(offset: usize, payload: &[u8]) -> impl Iterator<Item = (usize, &[u8])> 
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const IF: InterfaceIndex = InterfaceIndex(0);
-
-    fn reassembly() -> Reassembly {
-        Reassembly::new(KeyedHash::new([1; 16]), 4, 2, 0)
-    }
-
-    fn header(source: u8, id: u16, offset: usize, more: bool) -> Piece {
-        Piece::v4(
-            &Ipv4Header {
-                identification: id,
-                more_fragments: more,
-                fragment_offset: offset as u16,
-                protocol: Protocol::UDP,
-                src: [10, 0, 0, source].into(),
-                dst: [10, 0, 0, 2].into(),
-                ..Ipv4Header::default()
-            },
-            IF,
-        )
-    }
-
-    fn v6(offset: u16, more: bool, protocol: Protocol) -> Piece {
-        let (src, dst) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
-        Piece { src, dst, protocol, identification: 7, offset, more, ecn: 0, link: IF }
-    }
-
-    #[test]
-    fn the_first_fragment_says_what_an_ipv6_packet_carries() {
-        let mut r = reassembly();
-        r.on_fragment(&v6(8, false, Protocol::TCP), b"end").unwrap();
-        let done = r.on_fragment(&v6(0, true, Protocol::UDP), b"01234567");
-        assert_eq!(done, Ok(Progress::Complete(0)));
-        let whole = r.take(0);
-        assert_eq!((&*whole.bytes, whole.protocol), (&b"01234567end"[..], Protocol::UDP));
-    }
-
-    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
-    //= type=test
-    //# o If any of the fragments being reassembled overlap with any other fragments being
-    //# reassembled for the same packet, reassembly of that packet must be abandoned and all the
-    //# fragments that have been received for that packet must be discarded, and no ICMP
-    //= https://www.rfc-editor.org/rfc/rfc5722#section-4
-    //= type=test
-    //# When reassembling an IPv6 datagram, if one or more its constituent fragments is determined
-    //# to be an overlapping fragment, the entire datagram (and any constituent fragments, including
-    //# those not yet received) MUST be silently discarded.
-    #[test]
-    fn nothing_more_is_taken_of_an_ipv6_packet_whose_fragments_overlapped() {
-        let mut r = reassembly();
-        r.on_fragment(&v6(0, true, Protocol::UDP), &[0; 16]).unwrap();
-        for _ in 0..2 {
-            let overlap = r.on_fragment(&v6(8, false, Protocol::UDP), &[1; 16]);
-            assert_eq!(overlap, Err(DropReason::FragmentOverlap));
-        }
-        let first = r.on_fragment(&v6(0, true, Protocol::UDP), &[0; 16]);
-        assert_eq!(first, Err(DropReason::FragmentOverlap));
-        assert!(r.expire(0, |_| panic!("its sender is told nothing")));
-        assert!(r.on_fragment(&v6(0, true, Protocol::UDP), &[0; 16]).is_ok());
-    }
-
-    #[test]
-    fn what_there_was_of_a_datagram_is_known_when_its_time_is_over() {
-        let mut r = reassembly();
-        r.on_fragment(&v6(0, true, Protocol::UDP), &[3; 16]).unwrap();
-        r.on_fragment(&v6(32, true, Protocol::UDP), &[4; 16]).unwrap();
-        let mut first: Vec<u8> = Vec::new();
-        assert!(r.expire(0, |expired| first.extend(expired.first)));
-        assert_eq!(first, [3; 16]);
-        assert!(!r.expire(0, |_| ()));
-    }
-
-    #[test]
-    fn fragments_in_any_order_make_the_datagram() {
-        let mut r = reassembly();
-        assert_eq!(r.on_fragment(&header(1, 7, 16, false), b"end"), Ok(Progress::Started(0)));
-        assert_eq!(r.on_fragment(&header(1, 7, 0, true), b"01234567"), Ok(Progress::Waiting));
-        let done = r.on_fragment(&header(1, 7, 8, true), b"89abcdef");
-        assert_eq!(done, Ok(Progress::Complete(0)));
-        let whole = r.take(0);
-        assert_eq!(whole.bytes, b"0123456789abcdefend");
-        r.give(whole);
-        assert_eq!(r.len(), 0);
-    }
-
-    //= https://www.rfc-editor.org/rfc/rfc3168#section-5.3
-    //= type=test
-    //# Reassembly of a fragmented packet MUST NOT lose indications of congestion.
-    //= https://www.rfc-editor.org/rfc/rfc3168#section-5.3
-    //= type=test
-    //# In other words, if any fragment of an IP packet to be reassembled has the CE codepoint set,
-    //# then one of two actions MUST be taken:
-    //= https://www.rfc-editor.org/rfc/rfc3168#section-5.3
-    //= type=test
-    //# However, this MUST NOT occur if any of the other fragments contributing to this reassembly
-    //# carries the Not-ECT codepoint.
-    //= https://www.rfc-editor.org/rfc/rfc3168#section-5.3
-    //= type=test
-    //# Reassembly of a fragmented packet MUST NOT change the ECN codepoint when all of the fragments
-    //# carry the same codepoint.
-    #[test]
-    fn a_mark_on_a_fragment_is_a_mark_on_the_whole() {
-        let cases = [(0, 0, Some(0)), (1, 1, Some(1)), (2, 2, Some(2)), (3, 3, Some(3))];
-        let mixed = [(2, 3, Some(3)), (3, 1, Some(3)), (1, 2, Some(2)), (0, 3, None), (2, 0, None)];
-        for (first, second, whole) in cases.into_iter().chain(mixed) {
-            let mut r = reassembly();
-            let piece = |offset, more, ecn| Piece { ecn, ..header(1, 7, offset, more) };
-            r.on_fragment(&piece(0, true, first), &[0; 8]).unwrap();
-            match (r.on_fragment(&piece(8, false, second), &[0; 8]), whole) {
-                (Ok(Progress::Complete(slot)), Some(ecn)) => assert_eq!(r.take(slot).ecn, ecn),
-                odd => assert_eq!(odd, (Err(DropReason::FragmentMalformed), None)),
-            }
-        }
-    }
-
-    #[test]
-    fn an_overlap_ends_the_datagram() {
-        let mut r = reassembly();
-        r.on_fragment(&header(1, 7, 0, true), &[0; 16]).unwrap();
-        let overlap = r.on_fragment(&header(1, 7, 8, true), &[1; 16]);
-        assert_eq!(overlap, Err(DropReason::FragmentOverlap));
-        assert_eq!(r.len(), 0);
-    }
-
-    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
-    //= type=test
-    //# It should be noted that fragments may be duplicated in the network.
-    #[test]
-    fn a_repeated_fragment_is_harmless() {
-        let mut r = reassembly();
-        r.on_fragment(&header(1, 7, 0, true), &[5; 16]).unwrap();
-        assert_eq!(r.on_fragment(&header(1, 7, 0, true), &[5; 16]), Ok(Progress::Waiting));
-    }
-
-    #[test]
-    fn a_datagram_longer_than_ip_allows_is_refused() {
-        let mut r = reassembly();
-        let end = r.on_fragment(&header(1, 7, 65528, false), &[0; 100]);
-        assert_eq!(end, Err(DropReason::FragmentMalformed));
-        assert_eq!(r.len(), 0);
-    }
-
-    #[test]
-    fn the_oldest_datagram_gives_way_to_a_new_one() {
-        let mut r = reassembly();
-        for source in 1..=5 {
-            let started = r.on_fragment(&header(source, 7, 0, true), &[0; 8]);
-            assert!(matches!(started, Ok(Progress::Started(_))));
-        }
-        assert_eq!((r.len(), r.evictions()), (4, 1));
-        let rest = |r: &mut Reassembly, source| {
-            r.on_fragment(&header(source, 7, 8, false), b"end").unwrap()
-        };
-        assert!(matches!(rest(&mut r, 2), Progress::Complete(_)));
-        assert!(matches!(rest(&mut r, 1), Progress::Started(_)), "its beginning is forgotten");
-    }
-
-    #[test]
-    fn a_source_that_has_many_datagrams_displaces_its_own() {
-        let mut r = reassembly();
-        r.on_fragment(&header(9, 1, 0, true), &[0; 8]).unwrap();
-        for id in 0..20 {
-            r.on_fragment(&header(1, id, 0, true), &[0; 8]).unwrap();
-        }
-        assert_eq!((r.len(), r.evictions()), (3, 18));
-        let done = r.on_fragment(&header(9, 1, 8, false), b"end");
-        assert!(matches!(done, Ok(Progress::Complete(_))));
-    }
-
-    #[test]
-    fn bytes_are_bounded_and_the_oldest_give_way() {
-        let mut r = Reassembly::new(KeyedHash::new([1; 16]), 1000, 1000, 0);
-        let chunks = r.chunks.len();
-        // Each takes a chunk of its own for a few bytes.
-        for id in 0..500 {
-            r.on_fragment(&header((id % 200) as u8, id, 8 * CHUNK, true), &[0; 8]).unwrap();
-        }
-        assert_eq!((r.len(), r.free_chunks.len()), (chunks, 0));
-        assert_eq!(r.evictions(), 500 - chunks as u64);
-        // The longest datagram has room, for which all others make it.
-        for offset in (0..64_000).step_by(8_000) {
-            let more = offset < 56_000;
-            let got = r.on_fragment(&header(7, 999, offset, more), &vec![1; 8_000]);
-            assert_eq!(matches!(got, Ok(Progress::Complete(_))), !more, "{offset}: {got:?}");
-        }
-        assert!(
-            r.chunks.iter().map(|chunk| chunk.bytes.capacity()).sum::<usize>() <= chunks * CHUNK
-        );
-    }
-
-    #[test]
-    fn a_spoilt_datagram_has_no_bytes() {
-        let mut r = reassembly();
-        let all = r.free_chunks.len();
-        r.on_fragment(&v6(0, true, Protocol::UDP), &[0; 16]).unwrap();
-        assert_eq!(r.free_chunks.len(), all - 1);
-        r.on_fragment(&v6(8, false, Protocol::UDP), &[1; 16]).unwrap_err();
-        assert_eq!((r.free_chunks.len(), r.len()), (all, 1));
-    }
-
-    proptest! {
-        #[test]
-        fn it_agrees_with_a_naive_oracle(
-            fragments in prop::collection::vec((0usize..6, 1usize..6, any::<bool>(), 0u8..2), 1..12),
-        ) {
-            let mut r = reassembly();
-            // The oracle: every byte that has come, and where the end is.
-            let mut bytes: std::collections::BTreeMap<usize, u8> = Default::default();
-            let mut total: Option<usize> = None;
-            for (at, len, more, fill) in fragments {
-                let (offset, payload) = (at * 8, vec![fill; len * 8]);
-                let end = offset + payload.len();
-                let got = r.on_fragment(&header(1, 7, offset, more), &payload);
-                let held = (offset..end).filter(|i| bytes.contains_key(i)).count();
-                let reach = bytes.keys().last().map_or(0, |last| last + 1);
-                let bad_end = match total {
-                    Some(total) => end > total || (!more && end != total),
-                    None => !more && reach > end,
-                };
-                let same = (offset..end).all(|i| bytes.get(&i) == Some(&fill));
-                let repeat = same && (more || total.is_some());
-                if bad_end || (held > 0 && !repeat) {
-                    prop_assert_eq!(got, Err(DropReason::FragmentOverlap));
-                    (bytes, total) = Default::default();
-                    continue;
-                }
-                if held == 0 {
-                    bytes.extend((offset..end).map(|i| (i, fill)));
-                }
-                if !more {
-                    total = Some(end);
-                }
-                if total == Some(bytes.len()) {
-                    let Ok(Progress::Complete(slot)) = got else {
-                        return Err(TestCaseError::fail(format!("not complete: {got:?}")));
-                    };
-                    let whole = r.take(slot);
-                    let expected: Vec<u8> = bytes.values().copied().collect();
-                    prop_assert_eq!(&whole.bytes, &expected);
-                    r.give(whole);
-                    (bytes, total) = Default::default();
-                } else {
-                    prop_assert!(matches!(got, Ok(Progress::Waiting | Progress::Started(_))));
-                }
-            }
-        }
-    }
-}
+mod tests;

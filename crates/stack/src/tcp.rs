@@ -21,6 +21,7 @@ mod ecn;
 mod fast_open;
 mod flow;
 mod frto;
+mod half_open;
 mod icmp;
 mod image;
 mod intervals;

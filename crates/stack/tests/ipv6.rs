@@ -5,7 +5,7 @@ mod net;
 use std::net::Ipv6Addr;
 
 use net::v6::*;
-use net::{DELAY, Faults, Host, INTERFACE, MS, Net, SECOND, expect_drop, small};
+use net::{DELAY, Faults, Host, INTERFACE, MS, Net, SECOND, Wired, expect_drop, small};
 use outboard_stack::Stack;
 use outboard_stack::api::*;
 use outboard_stack::drops::DropReason;
@@ -256,6 +256,40 @@ fn a_datagram_that_lost_a_fragment_is_given_up_and_its_sender_told() {
     let told =
         |line: &String| line.starts_with("[fd00::1]>[fd00::2] icmp6 time-exceeded reassembly");
     assert!(net.transcript.iter().any(told), "{:?}", net.transcript);
+}
+
+/// With its first fragment alone, even where the second one has come, too.
+#[test]
+fn what_is_quoted_of_a_datagram_that_lost_a_fragment_is_its_first_one_as_it_came() {
+    let mut net = Net::v6(1, 1500, false);
+    let a = bind(&mut net, 0, 1000);
+    let to = net.hosts[1].at(2000);
+    net.datagram(0, a, Some(to), b"where").unwrap();
+    net.run_for(4 * DELAY);
+    let ip = Ipv6Header {
+        flow_label: 0x1_2345,
+        traffic_class: 0x28,
+        hop_limit: 61,
+        ..header(&net, 0, Protocol(60))
+    };
+    let fragment = |offset| {
+        let (next_header, identification) = (Protocol::UDP, 5);
+        let mut piece = [0; 8];
+        Fragment { next_header, offset, more: true, identification }.emit(&mut piece).unwrap();
+        [&[44, 0, 1, 4, 0, 0, 0, 0], &piece, &[7; 64][..]].concat()
+    };
+    let first = frame(&net, 0, ip, &fragment(0));
+    receive(&mut net, 0, &first);
+    let second = frame(&net, 0, ip, &fragment(64));
+    receive(&mut net, 0, &second);
+    let late = Instant(net.now.0 + 61 * SECOND);
+    let host = &mut net.hosts[0];
+    while host.stack.on_timers(late) {}
+    let is_error = |frame: &Wired| frame.bytes[14 + 40] == 3;
+    let errors: Vec<_> = host.frames(late).into_iter().filter(is_error).collect();
+    let [error] = &errors[..] else { panic!("{} errors", errors.len()) };
+    // Behind Ethernet, IPv6 and ICMPv6.
+    assert_eq!(error.bytes[14 + 40 + 8..], first[14..]);
 }
 
 //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4

@@ -176,7 +176,7 @@ impl Sockets {
             // The engine has gone in the middle of it.
             Verdict::Kernel => {
                 let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
-                let to = outbound.outgoing.remote.map(|to| socket.dressed(to));
+                let to = Some(socket.dressed(outbound.peer));
                 self.kernel.send(fd, &whole, flags, to).map(drop)
             }
         }

@@ -200,7 +200,12 @@ impl Sockets {
         }
         let outbound = Outbound { endpoint, attachment, peer, outgoing, counts };
         if socket.cork.holds_back(flags) {
-            return Verdict::Done(self.begin_pieces(socket, outbound, bufs));
+            let number = outbound.counts;
+            let begun = self.begin_pieces(socket, outbound, bufs);
+            if begun.is_err() && number {
+                give_number_back(socket);
+            }
+            return Verdict::Done(begun);
         }
         self.transmit(era, socket, &outbound, bufs, may_wait(socket, flags))
     }
@@ -223,7 +228,7 @@ impl Sockets {
                 Err(Errno::AGAIN) if wait => {
                     // Others than room and errors are not waited for, though they may be told.
                     let is_ready = || {
-                        socket.face().is_none()
+                        !outbound.is_live(socket)
                             || socket.shut.is_written()
                             || socket.engine_bits(OUT_BITS) & ROOM != 0
                     };
@@ -235,13 +240,12 @@ impl Sockets {
                         break Verdict::Done(Err(error));
                     }
                 }
-                Err(_) if socket.face().is_none() => break Verdict::Kernel,
+                Err(_) if !outbound.is_live(socket) => break Verdict::Kernel,
                 outcome => break Verdict::Done(outcome),
             }
         };
         if outbound.counts && !matches!(sent, Verdict::Done(Ok(_))) {
-            // As the kernel takes it back.
-            socket.streams.count_from.fetch_sub(1, Ordering::Relaxed);
+            give_number_back(socket);
         }
         sent
     }
@@ -406,18 +410,28 @@ fn may_broadcast(socket: &Socket, attachment: &Attachment, to: IpAddr) -> bool {
     socket.marks.on().contains(Switches::BROADCAST) || !attachment.session.is_broadcast(to)
 }
 
+/// What was not sent has no number, as in the kernel.
+fn give_number_back(socket: &Socket) {
+    socket.streams.count_from.fetch_sub(1, Ordering::Relaxed);
+}
+
 /// A datagram's way through the engine, and what is said with it.
 #[derive(Debug)]
 pub(super) struct Outbound {
     pub endpoint: Arc<Endpoint>,
     attachment: Arc<Attachment>,
-    peer: SocketAddr,
-    pub outgoing: Outgoing,
+    pub peer: SocketAddr,
+    outgoing: Outgoing,
     /// It has a number by the socket's count.
     counts: bool,
 }
 
 impl Outbound {
+    /// Whether the socket is still that of the engine which it was meant for: another may have come.
+    fn is_live(&self, socket: &Socket) -> bool {
+        socket.face().is_some_and(|face| Arc::ptr_eq(&face.endpoint, &self.endpoint))
+    }
+
     /// Whether so many bytes may go in it; a socket that asks for errors has a report of what cannot.
     pub fn admits(&self, socket: &Socket, len: usize) -> Result<(), Errno> {
         if len > payload_max(self.peer.ip()) {

@@ -226,6 +226,11 @@ impl Stack {
         }
         let piece = Piece::v6(header, fragment, below.link);
         let Some(whole) = self.reassemble(now, &piece, chain.payload, REASSEMBLY_NS)? else {
+            // RFC 4443, section 2.4, e: no errors about what was sent to many.
+            if !below.is_broadcast {
+                let before = quoted.payload.get(..usize::from(chain.headers_len));
+                self.reassembly.keep_header(&piece, [quoted.header, before.unwrap_or_default()]);
+            }
             return Ok(());
         };
         let below = below.reassembled();
@@ -389,27 +394,23 @@ impl Stack {
 
     /// The rest of a fragmented datagram has not come.
     pub(super) fn on_reassembly_timer(&mut self, now: Instant, slot: u32) {
-        let mut first = Vec::new();
-        let mut header = Vec::new();
-        let mut piece = None;
+        let mut packet = Vec::new();
+        let mut link = InterfaceIndex::LOOPBACK;
         let is_there = self.reassembly.expire(slot, |expired| {
-            piece = Some(expired.piece);
-            let most = QUOTED_MAX - ipv6::HEADER_LEN;
-            first.extend_from_slice(expired.first.get(..most).unwrap_or(expired.first));
-            header.extend_from_slice(expired.header);
+            packet = [expired.header, expired.first].concat();
+            link = expired.link.unwrap_or(link);
         });
         if is_there {
             self.counters.drop(DropReason::FragmentTimeout);
         }
-        let is_quotable = !header.is_empty() && !first.is_empty();
-        header.extend_from_slice(&first);
-        if let (Ok(packet), true) = (ipv4::parse_quoted(&header), is_quotable) {
+        if let Ok(quoted) = ipv4::parse_quoted(&packet) {
             //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.2
             //# If this timeout expires, the partially-reassembled datagram MUST be discarded and an
             //# ICMP Time Exceeded message sent to the source host (if fragment zero has been
             //# received).
-            if self.complain_v4(now, InterfaceIndex::LOOPBACK, &packet, &header, |quoted| {
-                IcmpMessage::TimeExceeded { code: 1, quoted }
+            if self.complain_v4(now, link, &quoted, &packet, |quoted| IcmpMessage::TimeExceeded {
+                code: 1,
+                quoted,
             }) {
                 self.counters.problems = self.counters.problems.wrapping_add(1);
             }
@@ -419,36 +420,14 @@ impl Stack {
         //# with a Fragment Offset of zero) has been received, an ICMP Time
         //# Exceeded -- Fragment Reassembly Time Exceeded message should be
         //# sent to the source of that fragment.
-        let Some(Piece {
-            src: IpAddr::V6(src),
-            dst: IpAddr::V6(dst),
-            protocol,
-            identification,
-            link,
-            ..
-        }) = piece.filter(|_| !first.is_empty())
-        else {
-            return;
-        };
-        if dst.is_multicast() {
-            return;
-        }
-        let fragment = Fragment { next_header: protocol, offset: 0, more: true, identification };
-        let mut quoted = [0; FRAGMENT_LEN];
-        if fragment.emit(&mut quoted).is_err() {
-            return;
-        }
-        let whole = [&quoted[..], &first].concat();
-        let mut head = [0; ipv6::HEADER_LEN];
-        let ip =
-            Ip { src: src.into(), dst: dst.into(), protocol: Protocol::FRAGMENT, tos: 0, ttl: 0 };
-        if header_of(src, dst, &ip).emit(whole.len(), &mut head).is_err() {
-            return;
-        }
-        let message = Icmpv6Message::TimeExceeded { code: 1, quoted: &[] };
-        let quoted = Quote { header: &head, payload: &whole };
-        if self.send_error(now, link, (dst, src), &message, quoted) {
-            self.counters.problems = self.counters.problems.wrapping_add(1);
+        if let (Ok((header, payload)), Some(head)) =
+            (ipv6::parse_quoted(&packet), packet.first_chunk())
+        {
+            let message = Icmpv6Message::TimeExceeded { code: 1, quoted: &[] };
+            let quoted = Quote { header: head, payload };
+            if self.send_error(now, link, (header.dst, header.src), &message, quoted) {
+                self.counters.problems = self.counters.problems.wrapping_add(1);
+            }
         }
     }
 
@@ -588,18 +567,6 @@ impl Stack {
         sent.ok_or(DropReason::ReplyLimit)?;
         self.counters.echo_replies = self.counters.echo_replies.wrapping_add(1);
         Ok(())
-    }
-}
-
-fn header_of(src: Ipv6Addr, dst: Ipv6Addr, ip: &Ip) -> Ipv6Header {
-    let Ip { protocol, tos, ttl, .. } = *ip;
-    Ipv6Header {
-        traffic_class: tos,
-        flow_label: 0,
-        next_header: protocol,
-        hop_limit: ttl,
-        src,
-        dst,
     }
 }
 

@@ -220,8 +220,11 @@ impl Stack {
             && match header.protocol {
                 // Switches ask so which groups are listened to (RFC 4541, section 2.1.1).
                 Protocol::IGMP => true,
-                // A host that has no address yet asks everybody for one (RFC 2131).
-                Protocol::UDP => header.dst.is_broadcast(),
+                // A host that has no address yet asks everybody for one (RFC 2131), or who of the
+                // link's has a name (RFC 6762), as Linux lets it.
+                Protocol::UDP => {
+                    header.dst.is_broadcast() || header.dst.octets().starts_with(&[224, 0, 0])
+                }
                 _ => false,
             };
         // RFC 1122, section 3.2.1.3: no host has such a source; and nobody else has ours.
@@ -291,7 +294,7 @@ impl Stack {
             // RFC 1122, section 3.2.2: no errors about what was sent to everybody.
             let head = bytes.get(..ipv4::HEADER_LEN + packet.options.len()).unwrap_or_default();
             if !below.is_broadcast {
-                self.reassembly.keep_header(&piece, head);
+                self.reassembly.keep_header(&piece, [head, &[]]);
             }
             return Ok(());
         };

@@ -28,7 +28,7 @@ impl Connection<'_> {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
                 //# If the segment acknowledgment is not acceptable, form a
                 //# reset segment
-                step.reply = self.reset_for(segment);
+                step.reply = self.reset_for(step, segment);
                 return Err(DropReason::TcpBadAck);
             }
             // As Linux: until the peer has sent data, or for so many timeouts.

@@ -285,7 +285,7 @@ impl Connection<'_> {
     /// Resets the connection with an answer to a segment, as Linux does where nobody owns it.
     pub fn abort_in_answer(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
         step.shared.counters.resets_sent += 1;
-        step.reply = self.reset_for(segment);
+        step.reply = self.reset_for(step, segment);
         self.die(step, TcpError::Aborted);
     }
 

@@ -396,6 +396,8 @@ pub struct Step<'a> {
     pub end: End,
     /// A segment that belongs to no connection (any more).
     pub reply: Option<Reply>,
+    /// Type of service of such a segment that answers the one that is taken.
+    pub answers_as: u8,
 }
 
 impl<'a> Step<'a> {
@@ -410,6 +412,7 @@ impl<'a> Step<'a> {
             handshake_over: false,
             end: End::None,
             reply: None,
+            answers_as: 0,
         }
     }
 }

@@ -356,7 +356,7 @@ impl Connection<'_> {
     ) -> Result<(), DropReason> {
         let ack = self.hot.send_offset(segment.header.ack);
         if ack < 0 || ack > self.hot.nxt.cast_signed() {
-            step.reply = self.reset_for(segment);
+            step.reply = self.reset_for(step, segment);
             return Err(DropReason::TcpBadAck);
         }
         self.hot.syn_unacked = false;

@@ -40,7 +40,7 @@ impl Hot {
     //# If TS.Recent is found to be invalid, then the segment is accepted,
     //# regardless of the failure of the timestamp check, and rule R3 updates
     //# TS.Recent with the TSval from the new segment.
-    fn is_stamp_old(&self, now: Instant, value: u32) -> bool {
+    pub fn is_stamp_old(&self, now: Instant, value: u32) -> bool {
         let age_s = seconds(now.0).wrapping_sub(self.ts_recent_s);
         value.wrapping_sub(self.ts_recent).cast_signed() < 0
             && self.ts_recent != 0
@@ -62,7 +62,11 @@ impl Connection<'_> {
             TcpState::SynSent => return self.on_segment_syn_sent(step, segment, rx, sink),
             _ => {}
         }
-        let Some(start) = self.check(step, segment)? else { return Ok(()) };
+        let checked = match self.is_half_open() {
+            true => self.check_half_open(step, segment)?,
+            false => self.check(step, segment)?,
+        };
+        let Some(start) = checked else { return Ok(()) };
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# if the ACK bit is off, drop the segment and return
         if !segment.header.flags.ack() {
@@ -116,12 +120,12 @@ impl Connection<'_> {
         let header = &segment.header;
         let syn_bytes = self.cold.fast_open.as_ref().map_or(0, |begun| begun.syn_bytes);
         if header.flags.ack() && header.ack.since(self.hot.iss + 1) > syn_bytes {
-            step.reply = self.reset_for(segment);
+            step.reply = self.reset_for(step, segment);
             return Err(DropReason::TcpBadAck);
         }
         if header.flags.ack() && !header.flags.rst() && !self.is_echo_plausible(step.now, segment) {
             // An answer to no SYN of ours (as Linux).
-            step.reply = self.reset_for(segment);
+            step.reply = self.reset_for(step, segment);
             return Err(DropReason::TcpPaws);
         }
         if header.flags.rst() {
@@ -314,9 +318,7 @@ impl Connection<'_> {
         let start = self.hot.receive_offset(header.seq);
         let end = start + i64::from(segment.seq_len());
         if self.hot.syn_unacked && flags.syn() && !flags.ack() && header.seq == self.hot.irs {
-            // The peer did not get our SYN and ACK.
-            self.hot.syn_due = true;
-            step.ready = true;
+            self.repeat_syn(step);
             return Ok(None);
         }
         //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
@@ -392,12 +394,6 @@ impl Connection<'_> {
         }
         if flags.syn() {
             let crossing = self.hot.state == TcpState::SynReceived && start == -1;
-            if crossing && self.cold.listener.is_some() && !flags.ack() {
-                // The peer did not get our SYN and ACK.
-                self.hot.syn_due = true;
-                step.ready = true;
-                return Ok(None);
-            }
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
             //# if the SYN bit is set, irrespective of the sequence number, TCP endpoints MUST send
             //# a "challenge ACK" to the remote peer
@@ -459,6 +455,11 @@ impl Connection<'_> {
             self.challenge(step);
             return Err(DropReason::TcpBlindReset);
         }
+        self.on_exact_reset(step)
+    }
+
+    /// A reset with the number that is expected.
+    pub fn on_exact_reset(&mut self, step: &mut Step<'_>) -> Result<(), DropReason> {
         step.shared.counters.resets_received += 1;
         let error = match self.hot.state {
             TcpState::SynReceived => TcpError::Refused,
@@ -486,19 +487,21 @@ impl Connection<'_> {
 
     /// Answers an unacceptable segment; those without data at a limited rate, so that two ends
     /// that disagree do not answer each other for ever.
-    fn acknowledge_invalid(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
+    pub fn acknowledge_invalid(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
         let limited = segment.payload.is_empty() && !segment.header.flags.fin();
         if limited && !self.may_answer_invalid(step) {
             step.shared.counters.challenges_limited += 1;
             return;
         }
-        self.note_duplicate(step, segment);
+        if self.hot.state != TcpState::SynReceived {
+            self.note_duplicate(step, segment);
+        }
         self.owe_ack(step);
     }
 
     //= https://www.rfc-editor.org/rfc/rfc5961#section-7
     //# An implementation SHOULD include an ACK throttling mechanism to be conservative.
-    fn may_answer_invalid(&mut self, step: &Step<'_>) -> bool {
+    pub fn may_answer_invalid(&mut self, step: &Step<'_>) -> bool {
         is_answer_due(&mut self.cold.challenged_ms, step.now)
     }
 
@@ -511,7 +514,7 @@ impl Connection<'_> {
     //# them all before sending any ACK segments (MUST-59).
     pub fn owe_ack(&mut self, step: &mut Step<'_>) {
         if self.hot.state == TcpState::SynReceived {
-            self.hot.syn_due = true;
+            self.acknowledge_syn(step);
         } else if self.hot.acks_owed == 0 {
             self.hot.acks_owed = 1;
         }

@@ -5,9 +5,12 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, TcpSegment, Timestamps, UserTimeout};
 
-use super::connection::Connection;
+use super::connection::{Connection, Step};
 use super::signing::SigningKey;
 use crate::api::InterfaceIndex;
+
+/// The ECN field of the type of service.
+const ECN: u8 = 3;
 
 /// What the SYN and ACK of no connection (a SYN cookie) says beside its timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,20 +54,26 @@ pub struct Reply {
 
 impl Connection<'_> {
     /// The reset that answers a segment which the connection does not accept.
-    pub fn reset_for(&self, segment: &TcpSegment<'_>) -> Option<Reply> {
+    pub fn reset_for(&self, step: &Step<'_>, segment: &TcpSegment<'_>) -> Option<Reply> {
         let (local, remote) = (self.cold.local.address(), self.cold.remote.address());
-        let reset = Reply::reset(self.hot.interface, local, remote, segment)?;
+        let reset = Reply::reset(self.hot.interface, local, remote, segment, step.answers_as)?;
         Some(reset.signed_with(self.cold.key()))
     }
 }
 
 impl Reply {
+    /// The type of service of what answers a segment by itself: the segment's, without ECN, as Linux.
+    pub fn tos_to(segment: u8) -> u8 {
+        segment & !ECN
+    }
+
     /// The reset that answers a segment which no connection accepts; `None` for a reset.
     pub fn reset(
         interface: InterfaceIndex,
         local: SocketAddr,
         remote: SocketAddr,
         segment: &TcpSegment<'_>,
+        tos: u8,
     ) -> Option<Reply> {
         let header = &segment.header;
         if header.flags.rst() {
@@ -94,7 +103,7 @@ impl Reply {
             window: 0,
             timestamps: None,
             syn: None,
-            tos: 0,
+            tos,
             key: None,
         })
     }

@@ -224,7 +224,9 @@ impl Tcp {
                 }
                 let back = routes.lookup_back(rx.interface, rx.remote);
                 let interface = back.map_or(rx.interface, |route| route.interface);
-                if let Some(reset) = Reply::reset(interface, local, remote, &segment) {
+                if let Some(reset) =
+                    Reply::reset(interface, local, remote, &segment, Reply::tos_to(rx.tos))
+                {
                     let reset = reset.signed_with(self.listeners_key(local, remote));
                     self.shared.counters.resets_sent += 1;
                     self.push_reply(reset);
@@ -255,6 +257,7 @@ impl Tcp {
         }
         self.with(now, index, |connection, step| {
             connection.cold.tally.on_received(segment, rx);
+            step.answers_as = Reply::tos_to(rx.tos);
             connection.on_segment(step, segment, rx, sink)
         })
         .unwrap_or(Err(DropReason::TcpNoSocket))

@@ -214,6 +214,8 @@ impl TimeWaits {
         }
         let empty = segment.payload.is_empty() && !flags.fin() && !flags.syn();
         if empty && !older && header.seq == entry.rcv_nxt {
+            // What is older than this, too, is old from now on.
+            entry.ts_recent = timestamps.map_or(entry.ts_recent, |stamp| stamp.value);
             return Verdict::Drop;
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
