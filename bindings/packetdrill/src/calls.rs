@@ -110,14 +110,12 @@ unsafe extern "C" fn accept(
     peer: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    let accepted = machine(u).call(move |program| {
-        let fd = program.call(SystemCall::Accept { fd, flags: 0 }).and_then(number)?;
-        Ok((fd, program.name(fd, true)?))
-    });
-    memory::answer(accepted.and_then(|(fd, address)| {
-        // SAFETY: packetdrill's room is as accept(2) demands.
-        unsafe { memory::tell_address(address, peer, len) }?;
-        Ok(fd)
+    memory::answer(system_call(u, SystemCall::Accept { fd, flags: 0 }).and_then(|accepted| {
+        if let Some(address) = accepted.address {
+            // SAFETY: packetdrill's room is as accept(2) demands.
+            unsafe { memory::tell_address(address, peer, len) }?;
+        }
+        number(accepted)
     }))
 }
 
