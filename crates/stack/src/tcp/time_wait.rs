@@ -216,13 +216,16 @@ impl TimeWaits {
         if empty && !older && header.seq == entry.rcv_nxt {
             // What is older than this, too, is old from now on.
             entry.ts_recent = timestamps.map_or(entry.ts_recent, |stamp| stamp.value);
+            entry.expires = now.0.saturating_add(TIME_WAIT_NS);
             return Verdict::Drop;
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# The only thing that can arrive in this state is a
         //# retransmission of the remote FIN.  Acknowledge it, and restart
         //# the 2 MSL timeout.
-        if flags.fin() && !older {
+        // Linux restarts it for whatever shows that the peer still speaks of the connection, not for a
+        // SYN alone, which may be of a new one.
+        if flags.ack() || older {
             entry.expires = now.0.saturating_add(TIME_WAIT_NS);
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4

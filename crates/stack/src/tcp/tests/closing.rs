@@ -92,6 +92,24 @@ fn a_repeated_fin_in_time_wait_is_acknowledged_and_prolongs_it() {
     assert_eq!(peer.host.tcp.time_waits(), 0);
 }
 
+/// As Linux, tried with packetdrill on 6.18: a plain acknowledgement, and one that is answered.
+#[test]
+fn acknowledgements_in_time_wait_prolong_it() {
+    for (sent, answer) in [(". 2:2 ack 2", ""), (". 1:1 ack 2", ". 2:2 ack 2")] {
+        let mut peer = Peer::time_wait();
+        peer.wait(40_000);
+        match answer {
+            "" => peer.send_refused(sent, DropReason::TcpClosed),
+            _ => peer.send(sent),
+        }
+        peer.expect(answer);
+        peer.wait(30_000);
+        assert_eq!(peer.host.tcp.time_waits(), 1, "{sent}");
+        peer.wait(31_000);
+        assert_eq!(peer.host.tcp.time_waits(), 0, "{sent}");
+    }
+}
+
 //= https://www.rfc-editor.org/rfc/rfc1337#section-3
 //= type=test
 //# Ignore RST segments in TIME-WAIT state.
