@@ -19,6 +19,7 @@ mod counters;
 mod cuts;
 mod ecn;
 mod fast_open;
+mod fin_wait;
 mod flow;
 mod frto;
 mod half_open;

@@ -3,12 +3,23 @@
 use wire::tcp::TcpSegment;
 
 use super::congestion::{Ack, Algorithm};
-use super::connection::{Connection, Phase, SendTimer, Step};
+use super::connection::{Connection, Hot, Phase, SendTimer, Step};
 use super::rack::Delivery;
 use super::shape::Hold;
 use super::state::Input;
-use crate::api::TcpState;
+use crate::api::{TcpError, TcpState};
 use crate::drops::DropReason;
+
+impl Hot {
+    /// Whether the window that a segment tells is newer than the one that is known.
+    pub fn tells_window(&self, segment: &TcpSegment<'_>, start: i64, ack: i64) -> bool {
+        let window = u32::from(segment.header.window) << self.snd_scale.min(14);
+        let start = start.max(0).cast_unsigned();
+        ack > self.una.cast_signed()
+            || start > self.wl1
+            || (start == self.wl1 && (window > self.snd_wnd || window == 0))
+    }
+}
 
 impl Connection<'_> {
     /// Fifth step of RFC 9293 section 3.10.7.4: the ACK field.
@@ -54,7 +65,9 @@ impl Connection<'_> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and
         //# an ACK sent back.
-        if ack > nxt || ack < una.saturating_sub(i64::from(self.hot.max_wnd)) {
+        // As Linux, none is for bytes that were never sent either.
+        let window = i64::from(self.hot.max_wnd).min(una);
+        if ack > nxt || ack < una - window {
             //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
             //# The ACK value is considered acceptable only if
             //# it is in the range of ((SND.UNA - MAX.SND.WND) <= SEG.ACK <=
@@ -212,14 +225,10 @@ impl Connection<'_> {
         //# The window field (SEG.WND) in the header of every incoming segment, with the exception
         //# of <SYN> segments, MUST be left-shifted by Snd.Wind.Shift bits before updating SND.WND:
         let window = u32::from(segment.header.window) << hot.snd_scale.min(14);
-        let start = start.max(0).cast_unsigned();
-        let newer = ack > hot.una.cast_signed()
-            || start > hot.wl1
-            || (start == hot.wl1 && (window > hot.snd_wnd || window == 0));
-        if ack < hot.una.cast_signed() || !newer {
+        if ack < hot.una.cast_signed() || !hot.tells_window(segment, start, ack) {
             return false;
         }
-        hot.wl1 = start;
+        hot.wl1 = start.max(0).cast_unsigned();
         let moved = window != hot.snd_wnd;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# However, a sending TCP peer MUST be robust against window shrinking, which may cause
@@ -267,7 +276,7 @@ impl Connection<'_> {
             self.apply(step, Input::AckOfFin);
             if self.hot.state == TcpState::FinWait2 && self.hot.orphan {
                 match self.cold.options.linger2_s {
-                    ..0 => self.abort_in_answer(step, segment),
+                    ..0 => self.abort_in_answer(step, segment, TcpError::Aborted),
                     _ => self.limit_fin_wait(step),
                 }
             }

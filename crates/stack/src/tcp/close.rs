@@ -282,11 +282,16 @@ impl Connection<'_> {
         self.die(step, error);
     }
 
-    /// Resets the connection with an answer to a segment, as Linux does where nobody owns it.
-    pub fn abort_in_answer(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
+    /// Resets the connection with an answer to a segment, of which its owner, if any, is told by `error`.
+    pub fn abort_in_answer(
+        &mut self,
+        step: &mut Step<'_>,
+        segment: &TcpSegment<'_>,
+        error: TcpError,
+    ) {
         step.shared.counters.resets_sent += 1;
         step.reply = self.reset_for(step, segment);
-        self.die(step, TcpError::Aborted);
+        self.die(step, error);
     }
 
     /// A reset is sent, whatever the state.

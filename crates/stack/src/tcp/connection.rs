@@ -359,8 +359,11 @@ pub enum End {
     None,
     /// CLOSED.
     Dead,
-    /// TIME-WAIT.
-    TimeWait,
+    /// TIME-WAIT; the peer's FIN is to be acknowledged.
+    TimeWait {
+        /// Where it has not been.
+        owes_ack: bool,
+    },
 }
 
 /// What steps share.
@@ -526,7 +529,8 @@ impl Connection<'_> {
                 self.stop_timers();
             }
             TcpState::TimeWait => {
-                step.end = End::TimeWait;
+                let owes_ack = input == Input::Fin || self.hot.acks_owed > 0;
+                step.end = End::TimeWait { owes_ack };
                 self.stop_timers();
             }
             TcpState::Established => step.established = true,

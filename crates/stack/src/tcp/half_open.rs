@@ -39,15 +39,8 @@ impl Connection<'_> {
             self.acknowledge_invalid(step, segment);
             return Err(DropReason::TcpPaws);
         }
-        let start = self.hot.receive_offset(header.seq);
-        let end = start + i64::from(segment.seq_len());
-        let edge = self.hot.rcv_edge.cast_signed();
-        let is_acceptable = match start {
-            0 => true,
-            _ if start == edge => end == edge,
-            _ => end > 0 && start < edge,
-        };
-        if !is_acceptable {
+        let (start, end) = self.span(segment);
+        if !self.is_within_window(start, end) {
             step.shared.counters.beyond_window += u64::from(end > 0);
             if !flags.rst() {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
@@ -69,9 +62,7 @@ impl Connection<'_> {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
             //# If the connection was initiated with a passive OPEN, then return this connection to the
             //# LISTEN state and return.
-            step.shared.counters.resets_sent += 1;
-            step.reply = self.reset_for(step, segment);
-            self.die(step, TcpError::Reset);
+            self.abort_in_answer(step, segment, TcpError::Reset);
             return Err(DropReason::TcpBlindReset);
         }
         Ok(Some(start))

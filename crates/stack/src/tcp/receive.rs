@@ -23,6 +23,9 @@ use crate::tcp::SegmentRx;
 //# Finally, we repeat that an ACK MUST NOT be delayed for more than 500 ms waiting on a second
 //# full-sized segment to arrive.
 pub const DELAYED_ACK_NS: u64 = 40 * MILLISECOND;
+/// How soon a SYN goes again that was answered as something else: TCP_TIMEOUT_MIN, two of 250 ticks a
+/// second.
+const SYN_AGAIN_NS: u64 = 8 * MILLISECOND;
 /// Acknowledgements sent at once when a connection is new or awakes.
 pub const QUICK_ACKS: u8 = 16;
 /// Fewer bytes than this are not parted when there is no room for all.
@@ -48,6 +51,13 @@ impl Hot {
     }
 }
 
+/// What becomes of a segment with an old timestamp.
+enum Late {
+    Accepted,
+    Ignored,
+    Answered,
+}
+
 impl Connection<'_> {
     /// Takes a segment.
     pub fn on_segment<S: Sink>(
@@ -62,9 +72,12 @@ impl Connection<'_> {
             TcpState::SynSent => return self.on_segment_syn_sent(step, segment, rx, sink),
             _ => {}
         }
-        let checked = match self.is_half_open() {
-            true => self.check_half_open(step, segment)?,
-            false => self.check(step, segment)?,
+        let checked = if self.is_half_open() {
+            self.check_half_open(step, segment)?
+        } else if self.awaits_fin_alone() {
+            self.check_awaited_fin(step, segment)?
+        } else {
+            self.check(step, segment)?
         };
         let Some(start) = checked else { return Ok(()) };
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
@@ -74,8 +87,12 @@ impl Connection<'_> {
         }
         self.hot.received_at = step.now.0;
         self.cold.keep_probes = 0;
-        self.on_ack(step, segment, start)?;
-        if self.hot.state == TcpState::Closed {
+        // A record of FIN-WAIT-2 knows nothing of what could be acknowledged.
+        if !self.awaits_fin_alone() {
+            self.on_ack(step, segment, start)?;
+        }
+        if self.hot.state.is_over() {
+            // Whatever else the segment brings; as Linux.
             return Ok(());
         }
         if let Some(timestamps) = segment.options.timestamps.filter(|_| self.hot.timestamps) {
@@ -120,6 +137,11 @@ impl Connection<'_> {
         let header = &segment.header;
         let syn_bytes = self.cold.fast_open.as_ref().map_or(0, |begun| begun.syn_bytes);
         if header.flags.ack() && header.ack.since(self.hot.iss + 1) > syn_bytes {
+            if self.cold.retries == 0 {
+                // As Linux: the peer may have taken the SYN for one of an old connection, of which it is
+                // rid by this reset.
+                self.hot.send_at = self.hot.send_at.min(step.now.0.saturating_add(SYN_AGAIN_NS));
+            }
             step.reply = self.reset_for(step, segment);
             return Err(DropReason::TcpBadAck);
         }
@@ -315,8 +337,11 @@ impl Connection<'_> {
     ) -> Result<Option<i64>, DropReason> {
         let header = &segment.header;
         let flags = header.flags;
-        let start = self.hot.receive_offset(header.seq);
-        let end = start + i64::from(segment.seq_len());
+        let (start, end) = self.span(segment);
+        if !flags.ack() && !flags.rst() && !flags.syn() {
+            // As Linux: whatever its number.
+            return Err(DropReason::TcpBadAck);
+        }
         if self.hot.syn_unacked && flags.syn() && !flags.ack() && header.seq == self.hot.irs {
             self.repeat_syn(step);
             return Ok(None);
@@ -344,9 +369,17 @@ impl Connection<'_> {
             //# When an <RST> segment is received, it MUST NOT be subjected to the PAWS check by
             //# verifying an acceptable value in SEG.TSval, and information from the Timestamps
             //# option MUST NOT be used to update connection state information.
-            if !flags.rst() && self.hot.is_stamp_old(step.now, timestamps.value) {
-                self.acknowledge_invalid(step, segment);
-                return Err(DropReason::TcpPaws);
+            // As Linux (TCP_PAWS_WINDOW), one tick is no age.
+            let is_old = self.hot.is_stamp_old(step.now, timestamps.value.wrapping_add(1));
+            if !flags.rst() && is_old {
+                match self.judge_late(segment, timestamps.value) {
+                    Late::Accepted => {}
+                    Late::Ignored => return Err(DropReason::TcpPaws),
+                    Late::Answered => {
+                        self.acknowledge_invalid(step, segment);
+                        return Err(DropReason::TcpPaws);
+                    }
+                }
             }
         }
         let next = self.hot.rcv_nxt.cast_signed();
@@ -376,7 +409,9 @@ impl Connection<'_> {
             //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
             //# In all other cases the receiver MUST silently discard the segment.
             step.shared.counters.beyond_window += u64::from(!is_old);
-            if !flags.rst() {
+            if flags.syn() && !flags.rst() {
+                self.challenge(step);
+            } else if !flags.rst() {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
                 //# If an incoming segment is not acceptable, an acknowledgment
                 //# should be sent in reply (unless the RST bit is set, if so drop
@@ -461,13 +496,36 @@ impl Connection<'_> {
     /// A reset with the number that is expected.
     pub fn on_exact_reset(&mut self, step: &mut Step<'_>) -> Result<(), DropReason> {
         step.shared.counters.resets_received += 1;
-        let error = match self.hot.state {
+        let error = self.error_of_reset();
+        self.die(step, error);
+        Ok(())
+    }
+
+    fn error_of_reset(&self) -> TcpError {
+        match self.hot.state {
             TcpState::SynReceived => TcpError::Refused,
             TcpState::CloseWait => TcpError::ResetAfterEnd,
             _ => TcpError::Reset,
-        };
-        self.die(step, error);
-        Ok(())
+        }
+    }
+
+    /// What becomes of a segment with an old timestamp: as in Linux (tcp_disordered_ack), a plain
+    /// acknowledgement that was overtaken is taken or ignored, lest two ends answer each other.
+    fn judge_late(&self, segment: &TcpSegment<'_>, stamp: u32) -> Late {
+        let hot = &*self.hot;
+        let (start, end) = self.span(segment);
+        let next = hot.rcv_nxt.cast_signed();
+        if !segment.header.flags.ack() || start != end || start > next {
+            return Late::Answered;
+        }
+        if start < next {
+            return Late::Ignored;
+        }
+        let ack = hot.send_offset(segment.header.ack);
+        let age_ms = u64::from(hot.ts_recent.wrapping_sub(stamp));
+        let is_replayed = age_ms <= hot.rtt.rto_ns() / MILLISECOND * 6 / 5;
+        let says_nothing = ack == hot.una.cast_signed() && !hot.tells_window(segment, start, ack);
+        if says_nothing && is_replayed { Late::Accepted } else { Late::Answered }
     }
 
     /// A challenge acknowledgement, within the connection's allowance. There is none for all
@@ -561,22 +619,28 @@ impl Connection<'_> {
         if segment.payload.is_empty() && !flags.fin() {
             return Ok(());
         }
-        if !self.hot.state.may_receive() {
-            // The peer has sent its FIN already; what repeats it is acknowledged.
-            self.note_duplicate(step, segment);
-            self.owe_ack(step);
-            return Err(DropReason::TcpClosed);
-        }
         let len = segment.payload.len() as u64;
         let end = start + len.cast_signed();
         let next = self.hot.rcv_nxt.cast_signed();
+        if !self.hot.state.may_receive() {
+            // The peer has sent its FIN already; what repeats it is acknowledged, data beyond it end the
+            // connection, and what begins there says nothing (as Linux).
+            if start < next && end > next && len > 0 {
+                step.shared.counters.aborts_on_data += 1;
+                self.abort_in_answer(step, segment, self.error_of_reset());
+            } else if start < next {
+                self.note_duplicate(step, segment);
+                self.owe_ack(step);
+            }
+            return Err(DropReason::TcpClosed);
+        }
         let awaited = self.hot.acks_owed > 0 || self.cold.peer_fin.is_some();
-        if self.hot.orphan && end > next && len > 0 {
+        if self.hot.orphan && end > next && (len > 0 || flags.fin()) {
             //= https://www.rfc-editor.org/rfc/rfc1122#section-4.2.2.13
             //# if new data is received after CLOSE is called, its TCP
             //# SHOULD send a RST to show that data was lost.
             step.shared.counters.aborts_on_data += 1;
-            self.abort_in_answer(step, segment);
+            self.abort_in_answer(step, segment, TcpError::Aborted);
             return Err(DropReason::TcpClosed);
         }
         let low = start.max(next);

@@ -8,11 +8,8 @@ use super::intervals::Range;
 impl Connection<'_> {
     /// Remembers bytes received twice for the next acknowledgement (RFC 2883).
     pub fn note_duplicate(&mut self, step: &mut Step<'_>, segment: &TcpSegment<'_>) {
-        if segment.payload.is_empty() {
-            return;
-        }
-        let start = self.hot.receive_offset(segment.header.seq);
-        let end = (start + segment.payload.len() as i64).min(self.hot.rcv_nxt.cast_signed());
+        let (start, end) = self.span(segment);
+        let end = end.min(self.hot.rcv_nxt.cast_signed());
         if let (Ok(start), Ok(end)) = (u64::try_from(start), u64::try_from(end))
             && start < end
         {

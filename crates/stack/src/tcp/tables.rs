@@ -563,7 +563,7 @@ impl Tcp {
                 }
             }
             End::Dead => self.on_dead(now, index),
-            End::TimeWait => self.on_time_wait(now, index),
+            End::TimeWait { owes_ack } => self.on_time_wait(now, index, owes_ack),
         }
     }
 
@@ -600,7 +600,7 @@ impl Tcp {
         }
     }
 
-    fn on_time_wait(&mut self, now: Instant, index: u32) {
+    fn on_time_wait(&mut self, now: Instant, index: u32, owes_ack: bool) {
         if self.time_waits.is_full()
             && let Some((slot, oldest)) = self.time_waits.evict()
         {
@@ -616,7 +616,7 @@ impl Tcp {
         self.flows.remove(&flow, Place::Connection(index));
         self.flows.insert(&flow, Place::TimeWait(slot));
         // The acknowledgement of the FIN, which the connection would have sent.
-        if let Some(reply) = self.time_waits.acknowledgement(now, slot) {
+        if owes_ack && let Some(reply) = self.time_waits.acknowledgement(now, slot) {
             self.push_reply(reply);
         }
         if orphan {

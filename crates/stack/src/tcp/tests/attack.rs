@@ -210,8 +210,16 @@ fn data_with_a_far_acknowledgement_is_discarded() {
 #[test]
 fn data_with_an_old_acknowledgement_is_taken() {
     let mut peer = Peer::established();
-    peer.send("P. 1:11 ack -100");
+    peer.write(100);
+    peer.expect("P. 1:101 ack 1");
+    peer.send(". 1:1 ack 101");
+    peer.send("P. 1:11 ack 51");
     assert_eq!(peer.received(), 10);
+    // As Linux: none of what was never sent.
+    peer.wait(1000);
+    peer.sent();
+    peer.send_refused("P. 11:21 ack -1", DropReason::TcpBadAck);
+    peer.expect(". 101:101 ack 11");
 }
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
@@ -324,7 +332,7 @@ fn after_twenty_four_days_an_old_timestamp_proves_nothing() {
     // It is what the peer is told from now on, and what later ones are judged by.
     peer.expect(". 1:1 ack 11");
     assert_eq!(peer.last.unwrap().1.timestamps.unwrap().echo, 900);
-    peer.send_refused("P. 11:21 ack 1 ts 899", DropReason::TcpPaws);
+    peer.send_refused("P. 11:21 ack 1 ts 898", DropReason::TcpPaws);
 }
 
 /// Some hosts' SYNs have a nought there, and their clock's time comes with the next segment.
