@@ -2,6 +2,7 @@
 #
 #   make test    everything that must hold: unit, property, simulation, packet and loom tests, fuzz
 #                corpora, then real programs through the engine
+#   make setup   Debian's packages that demo and tests use; make build: the programs alone
 #   make install what `make build` made, below DESTDIR, for PREFIX (/usr/local), with a systemd unit
 #   make scripts packet scripts against the stack and against this machine's kernel; root
 #   make packetdrill DIR=...  a folder of packetdrill scripts against the stack; the tool itself from
@@ -54,7 +55,8 @@ install: build
 	install -D -m 755 $(BUILT)/outboard $(DESTDIR)$(PREFIX)/bin/outboard
 	install -D -m 755 $(BUILT)/liboutboard_preload.so \
 	    $(DESTDIR)$(PREFIX)/lib/outboard/liboutboard_preload.so
-	install -D -m 644 README.md $(DESTDIR)$(PREFIX)/share/doc/outboard/README.md
+	for page in *.md docs/*.md docs/spec/*.md; do \
+	    install -D -m 644 $$page $(DESTDIR)$(PREFIX)/share/doc/outboard/$$page || exit 1; done
 	install -D -m 644 dist/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/outboard.conf
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's,@PREFIX@,$(PREFIX),' dist/outboard.service \

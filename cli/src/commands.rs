@@ -47,7 +47,7 @@ enum Command {
     },
     /// Do the same work through the kernel and through Outboard, and compare
     Demo(DemoArguments),
-    /// Show the engine's sockets and the kernel's beside it: who owns what
+    /// Show the engine's sockets, and the kernel's on interfaces that both share: who owns what
     Ss {
         #[command(flatten)]
         engine: EngineSocket,

@@ -231,6 +231,12 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     // Who names a group means it and nobody else.
     let of_group = engine.socket_group.map(|_| GROUP_MODE);
     engine.socket_mode = file.socket_mode.or(of_group).unwrap_or(engine.socket_mode);
+    if engine.socket_mode > 0o777 {
+        return Err(Failure::new(
+            format!("{name}: socket_mode is {:o} in octal, more than 777", engine.socket_mode),
+            "write it in octal: socket_mode = 0o660",
+        ));
+    }
     let user = flags.user.as_deref().or(file.user.as_deref()).map(users::user);
     let user = user.transpose()?;
     let at_line = |start, why| {
@@ -393,6 +399,8 @@ mod tests {
         assert_eq!(mode(""), 0o666);
         assert_eq!(mode("socket_group = \"root\"\n"), 0o660);
         assert_eq!(mode("socket_group = \"root\"\nsocket_mode = 0o666\n"), 0o666);
+        let said = failure("ports = [\"tap:a\"]\nsocket_mode = 660\n");
+        assert!(said.contains("1224 in octal") && said.contains("0o660"), "{said}");
     }
 
     #[test]

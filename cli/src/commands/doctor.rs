@@ -389,11 +389,9 @@ fn service() -> Vec<Check> {
 fn library() -> Check {
     match run::library() {
         Ok(path) => Check::good("preload library", path.display().to_string()),
-        Err(failure) => Check::lacking(
-            "preload library",
-            failure.cause(),
-            "build everything: cargo build --release --workspace",
-        ),
+        Err(failure) => {
+            Check::lacking("preload library", failure.cause(), "build everything: make build")
+        }
     }
 }
 

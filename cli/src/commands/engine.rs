@@ -394,6 +394,9 @@ fn summary(settings: &Settings) -> String {
             port.addresses.iter().map(|own| format!("{}/{}", own.address, own.prefix)).collect();
         let addresses = match port.kind {
             PortKind::Xdp => "with the kernel's addresses".to_owned(),
+            _ if addresses.is_empty() => {
+                "with no addr= of its own: over IPv4 nobody reaches it".to_owned()
+            }
             _ => addresses.join(" "),
         };
         text.push_str(&format!("port     {} {addresses}\n", port.label()));
@@ -408,11 +411,9 @@ fn summary(settings: &Settings) -> String {
         limits.sessions,
         limits.stash_total_bytes >> 20
     ));
-    text.push_str(&format!("socket   {}", engine.socket.display()));
-    if let Some(group) = engine.socket_group {
-        text.push_str(&format!(", mode {:o}, group {group}", engine.socket_mode));
-    }
-    text.push('\n');
+    let (socket, mode) = (engine.socket.display(), engine.socket_mode);
+    let group = engine.socket_group.map(|group| format!(", group {group}")).unwrap_or_default();
+    text.push_str(&format!("socket   {socket}, mode {mode:o}{group}\n"));
     if let Some(user) = settings.user {
         text.push_str(&format!("user     {}\n", user.user));
     }

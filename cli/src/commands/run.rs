@@ -102,7 +102,7 @@ pub fn library() -> Result<PathBuf> {
     found.ok_or_else(|| {
         Failure::new(
             format!("the library {} is missing", beside.display()),
-            "build it with `cargo build --release --workspace` and keep it beside the executable",
+            "build it with `make build` and keep it beside the executable",
         )
     })
 }

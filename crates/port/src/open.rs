@@ -153,7 +153,8 @@ impl OpenError {
                 OpenErrorKind::NotFound,
                 format!(
                     "cannot {doing} for {label}: there is no such interface here; \"ip link\" \
-                     lists those of this network namespace (netns= names another one)"
+                     lists those of this network namespace (to others lead `ip netns exec` and, for tap and \
+                     packet ports, netns=)"
                 ),
             ),
             _ => Self::new(

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `addr=A/P` | an address of the engine's own with its prefix length; may be repeated |
 //! | `gw=A` | next hop for everything off the link |
+//! | `ipv6=auto`, `static` or `off` | whether and how IPv6 is spoken |
 //! | `mac=M` | link address that the engine uses |
 //! | `mtu=N` | largest IP packet, 576 to 65535 |
 //! | `netns=NAME` | open the interface in this network namespace (`ip netns list`) |
