@@ -758,7 +758,7 @@ impl Connection<'_> {
     }
 
     /// Where the peer's FIN is, once announced.
-    fn peer_fin(&self) -> Option<u64> {
+    pub fn peer_fin(&self) -> Option<u64> {
         self.cold.peer_fin.map(|past| past.get() - 1)
     }
 

@@ -64,15 +64,19 @@ impl Connection<'_> {
             self.cold.received.tell(usize::MAX);
             return blocks;
         }
-        let block =
-            |hot: &Hot, r: Range| SackBlock { left: hot.ack(r.start), right: hot.ack(r.end) };
+        // A FIN behind a gap is told of, too: with the data before it, or by itself.
+        let fin = self.peer_fin().filter(|fin| *fin > self.hot.rcv_nxt);
+        let block = |hot: &Hot, r: Range| SackBlock {
+            left: hot.ack(r.start),
+            right: hot.ack(r.end + u64::from(Some(r.end) == fin)),
+        };
         //= https://www.rfc-editor.org/rfc/rfc2883#section-4
         //# A D-SACK block is only used to report a duplicate contiguous
         //# sequence of data received by the receiver in the most recent packet.
         if let Some(duplicate) = self.cold.take_duplicate() {
             blocks.push(block(self.hot, duplicate));
         }
-        if self.cold.received.is_empty() {
+        if self.cold.received.is_empty() && fin.is_none() {
             return blocks;
         }
         let mut reported: [Option<Range>; 4] = [None; 4];
@@ -93,6 +97,12 @@ impl Connection<'_> {
             reported[count] = Some(range);
             count += 1;
             blocks.push(block(self.hot, range));
+        }
+        if let Some(fin) = fin
+            && blocks.len() < most
+            && self.cold.received.iter().all(|range| range.end != fin)
+        {
+            blocks.push(block(self.hot, Range { start: fin, end: fin }));
         }
         blocks
     }
