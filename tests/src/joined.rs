@@ -212,7 +212,11 @@ impl Joined {
 
     /// A redis server with the library, on all addresses of host B.
     pub fn redis(&self) -> Program {
-        self.serve_accelerated(self.redis_task(), 6379)
+        let listeners = self.family.either(1, 2);
+        self.start_ready(Side::B, self.accelerated(self.redis_task()), |redis| {
+            let is_served = || self.sockets_at(6379).len() == listeners;
+            listens(redis.pid(), 6379) && (self.engine.is_none() || is_served())
+        })
     }
 
     /// The same, not yet started and without the library.
