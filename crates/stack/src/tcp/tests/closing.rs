@@ -63,7 +63,7 @@ fn a_fin_rides_on_the_last_data() {
 fn a_fin_out_of_order_waits_for_what_comes_before_it() {
     let mut peer = Peer::established();
     peer.send("F. 11:21 ack 1");
-    peer.expect(". 1:1 ack 1 sack 11:21");
+    peer.expect(". 1:1 ack 1 sack 11:22");
     peer.state(TcpState::Established);
     peer.send(". 1:11 ack 1");
     peer.expect(". 1:1 ack 22");
