@@ -157,9 +157,10 @@ fn side_by_side(seconds: u32) -> Vec<Outcome> {
         .map(|(name, before)| (*name, joined.counter(name) - before))
         .collect();
     let served = count(&outcomes, HTTP) + count(&outcomes, SSH);
-    // Where two segments race for a new connection the kernel counts both.
+    // Where two segments race for a new connection the kernel counts both, as it did for 3 of 44 on a
+    // busy machine. What is Outboard's would add thousands.
     let opened = kernel("Tcp:PassiveOpens");
-    assert!((served..=served + 1 + served / 100).contains(&opened), "{served}, {opened} opened");
+    assert!((served..=served + 1 + served / 10).contains(&opened), "{served}, {opened} opened");
     came(&outcomes, PLAIN_QUESTIONS, kernel("Udp:InDatagrams"));
     assert_eq!(kernel("Icmp:InEchos"), u64::from(seconds) * 5);
     came(&outcomes, QUESTIONS, engine["datagrams_rx"]);
