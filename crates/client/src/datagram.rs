@@ -2,6 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 
 use rustix::io::Errno;
 use shm::Status;
@@ -75,11 +76,12 @@ impl Endpoint {
     pub(crate) fn datagram_readiness(&self, call: &Call<'_>, asked: Readiness) -> Readiness {
         let view = call.view();
         let mut readiness = Readiness::empty();
-        if self.has_errors(call) {
+        let levels = view.levels();
+        let readable = self.note_errors(call, levels.readable);
+        if self.has_errors() {
             readiness |= Readiness::ERR;
         }
-        let levels = view.levels();
-        if levels.readable > view.consumed() || call.is_shut_for_reading() {
+        if readable > view.consumed() || call.is_shut_for_reading() {
             readiness |= Readiness::IN;
         }
         if levels.errno != 0 && view.reported_errors() != levels.errors {
@@ -96,9 +98,9 @@ impl Endpoint {
 
     pub(crate) fn next_datagram_bytes(&self, call: &Call<'_>) -> u64 {
         let Ok(mut receive) = call.view().lock_receive(call.driver().tag()) else { return 0 };
-        self.sort(call, &mut receive);
+        let readable = self.sort(call, &mut receive);
         let next = receive.consumed();
-        if receive.readable() <= next {
+        if readable <= next {
             return 0;
         }
         receive
@@ -126,15 +128,15 @@ impl Endpoint {
         let call = self.call_as(Kind::Datagram)?;
         let view = call.view();
         let mut receive = view.lock_receive(call.driver().tag()).map_err(reentered)?;
-        self.sort(&call, &mut receive);
+        let readable = self.sort(&call, &mut receive);
         if let Some(errno) = self.datagram_error(&call) {
             return Err(errno);
         }
         let start = receive.consumed();
-        if receive.readable() <= start {
+        if readable <= start {
             return Err(call.again());
         }
-        let (received, next) = copy_datagram(&receive, view.region(), start, parts)?;
+        let (received, next) = copy_datagram(&receive, view.region(), start..readable, parts)?;
         if take && receive.advance(next) {
             call.ring(Direction::Receive);
         }
@@ -160,7 +162,7 @@ impl Endpoint {
     ) -> Result<usize, Errno> {
         let call = self.call_as(Kind::Datagram)?;
         let view = call.view();
-        self.has_errors(&call);
+        self.note_errors(&call, 0);
         if let Some(errno) = self.datagram_error(&call) {
             return Err(errno);
         }
@@ -252,22 +254,21 @@ impl Endpoint {
     }
 }
 
-/// Copies the datagram at `start`; returns it and where the next begins.
+/// Copies the first of the `waiting` datagrams; returns it and where the next begins.
 fn copy_datagram(
     receive: &ReceiveGuard<'_>,
     region: &shm::region::Region,
-    start: u64,
+    waiting: Range<u64>,
     parts: &mut [IoSliceMut<'_>],
 ) -> Result<(Received, u64), Errno> {
     // `PROTO`: the engine broke its word.
-    let (first, mut more) = receive.datagram(start).ok_or(Errno::PROTO)?;
+    let (first, mut more) = receive.datagram(waiting.start).ok_or(Errno::PROTO)?;
     let (header, mut payload): (_, Span) =
         DatagramHeader::split(region, first).ok_or(Errno::PROTO)?;
     let mut place = Place::default();
     let mut copied = place.scatter(region, payload, parts);
-    let mut next = start + 1;
-    let readable = receive.readable();
-    while more && next < readable {
+    let mut next = waiting.start + 1;
+    while more && next < waiting.end {
         (payload, more) = receive.datagram(next).ok_or(Errno::PROTO)?;
         copied += place.scatter(region, payload, parts);
         next += 1;

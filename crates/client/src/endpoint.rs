@@ -536,7 +536,7 @@ impl Endpoint {
     pub fn take_error(&self) -> Option<Errno> {
         match self.call() {
             Ok(call) if self.inner.kind == Kind::Datagram => {
-                self.has_errors(&call);
+                self.note_errors(&call, 0);
                 self.datagram_error(&call)
             }
             Ok(call) => call.error(&call.view().levels()),

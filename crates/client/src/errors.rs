@@ -76,23 +76,27 @@ impl Endpoint {
         locked(&self.inner.errors).left_out
     }
 
-    /// Takes the reports out from among the datagrams that have come.
-    pub(crate) fn sort(&self, call: &Call<'_>, receive: &mut ReceiveGuard<'_>) {
+    /// Takes the reports out from among the datagrams that have come, and says up to where: what the
+    /// engine adds meanwhile lies beyond, and may be reports.
+    pub(crate) fn sort(&self, call: &Call<'_>, receive: &mut ReceiveGuard<'_>) -> u64 {
+        // Before it is looked whether there are reports: who asks for them says so here first.
+        let readable = receive.readable();
         if !self.inner.sorts.load(Ordering::Relaxed) {
-            return;
+            return readable;
         }
         let mut errors = locked(&self.inner.errors);
-        let (consumed, readable) = (receive.consumed(), receive.readable());
+        let consumed = receive.consumed();
         let mut at = errors.looked.max(consumed);
         while at < readable {
             let start = at;
+            // A broken word is found again by who receives it.
             let Some(found) = take_report(call, receive, &mut at, readable) else { break };
             if let Some(report) = found {
                 errors.add(report);
                 errors.holes.push_back((start, at));
             }
         }
-        errors.looked = at;
+        errors.looked = readable;
         let mut next = consumed;
         while let Some((_, end)) = errors.holes.pop_front_if(|(start, _)| *start == next) {
             next = end;
@@ -100,15 +104,24 @@ impl Endpoint {
         if next != consumed && receive.advance(next) {
             call.ring(Direction::Receive);
         }
+        readable
+    }
+
+    /// Notes the reports that have come. Up to where nothing but datagrams is left to read: `readable`,
+    /// which was looked at before, where none are expected.
+    pub(crate) fn note_errors(&self, call: &Call<'_>, readable: u64) -> u64 {
+        if self.inner.sorts.load(Ordering::Relaxed)
+            && let Ok(mut receive) = call.view().lock_receive(call.driver().tag())
+        {
+            return self.sort(call, &mut receive);
+        }
+        readable
     }
 
     /// Whether a report waits, or an error that one has left.
-    pub(crate) fn has_errors(&self, call: &Call<'_>) -> bool {
+    pub(crate) fn has_errors(&self) -> bool {
         if !self.inner.sorts.load(Ordering::Relaxed) {
             return false;
-        }
-        if let Ok(mut receive) = call.view().lock_receive(call.driver().tag()) {
-            self.sort(call, &mut receive);
         }
         let errors = locked(&self.inner.errors);
         !errors.waiting.is_empty() || errors.pending.is_some()
@@ -135,7 +148,7 @@ impl Endpoint {
         parts: &mut [IoSliceMut<'_>],
     ) -> Result<(ErrorReceived, usize), Errno> {
         let call = self.call_as(Kind::Datagram)?;
-        self.has_errors(&call);
+        self.note_errors(&call, 0);
         let mut errors = locked(&self.inner.errors);
         let received = errors.waiting.pop_front().ok_or_else(|| call.again())?;
         // As the kernel has it: what is read is told no more, and what is next is.
@@ -208,7 +221,78 @@ fn take_report(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use shm::control::Geometry;
+    use shm::engine_side::EngineEndpoint;
+    use shm::region::Region;
+
     use super::*;
+    use crate::endpoint::Readiness;
+    use crate::session::Session;
+
+    /// What came after a receive had looked for reports was received, reports among it: a program read
+    /// the inside of one as a datagram's bytes.
+    #[test]
+    fn reports_that_come_while_datagrams_are_received_are_never_taken_for_one() {
+        const SLOTS: u32 = 64;
+        const REPORTS: u64 = 100_000;
+        let geometry = Geometry {
+            region_bytes: 0,
+            context_count: 1,
+            worker_count: 1,
+            request_slots: 16,
+            stock_slots: 16,
+            endpoint_capacity: 4,
+            send_slots: 4,
+            receive_slots: SLOTS,
+            buffer_bytes: 2048,
+            buffer_count: SLOTS,
+        };
+        let region = Arc::new(Region::private(geometry).unwrap());
+        let (session, _engine) =
+            Session::in_process(region.clone(), Vec::new(), Arc::new(|| ())).unwrap();
+        let local = SocketAddr::from(([192, 0, 2, 2], 80));
+        let endpoint = session.adopt(Kind::Datagram, 0, local).unwrap();
+        endpoint.expect_errors();
+        let mut view = EngineEndpoint::new(region.clone(), 0);
+        let header = DatagramHeader {
+            remote: local,
+            local,
+            tos: 0,
+            ttl: 64,
+            interface: 1,
+            gso_bytes: 0,
+            flags: DatagramFlags::ERROR,
+            payload_bytes: ERROR_REPORT_BYTES as u32,
+        };
+        let bytes = [&header.encode()[..], &ErrorReport::of_sent(42, 1, 0).encode()].concat();
+        let engine = std::thread::spawn(move || {
+            let mut consumed = 0;
+            while view.received() < REPORTS {
+                if view.received() - consumed == u64::from(SLOTS) {
+                    consumed = view.consumed(consumed, view.received()).unwrap();
+                    std::thread::yield_now();
+                    continue;
+                }
+                let buffer = region.buffer((view.received() % u64::from(SLOTS)) as u32).unwrap();
+                let span = buffer.part(0, bytes.len() as u32);
+                region.write_buffer(span, &bytes);
+                view.push_datagram(span, false);
+                view.set_readable(view.received());
+            }
+        });
+        let mut reports = 0;
+        while reports + endpoint.errors_left_out() < REPORTS {
+            assert_eq!(endpoint.recv_from(&mut []), Err(Errno::AGAIN));
+            assert_eq!(endpoint.readable_bytes(), 0);
+            assert!(!endpoint.readiness().contains(Readiness::IN));
+            while endpoint.recv_error(&mut []).is_ok() {
+                reports += 1;
+            }
+        }
+        engine.join().unwrap();
+    }
 
     #[test]
     fn reports_that_nobody_reads_are_kept_up_to_a_limit_and_counted_beyond() {
