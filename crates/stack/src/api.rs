@@ -556,6 +556,12 @@ pub enum TcpError {
     HostUnreachable,
     /// No route (ENETUNREACH).
     NetUnreachable,
+    /// EHOSTDOWN.
+    HostDown,
+    /// ENONET.
+    NoNetwork,
+    /// A router could not follow its source route (EOPNOTSUPP).
+    NotSupported,
     /// The host does not speak the protocol (ENOPROTOOPT).
     NoProtocol,
     /// Forbidden by an administrator (EACCES; IPv6 only).

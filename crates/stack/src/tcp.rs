@@ -79,7 +79,8 @@ pub use tally::TcpCounts;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::api::{
-    CongestionKind, InterfaceIndex, Metrics, Owner, Payload, SocketId, SocketKind, TcpState,
+    CongestionKind, InterfaceIndex, Metrics, Owner, Payload, SocketId, SocketKind, TcpError,
+    TcpState,
 };
 
 /// A received segment's circumstances.
@@ -151,18 +152,8 @@ pub struct PathMtu {
 /// What an ICMP error says about a segment of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
-    /// Destination port unreachable.
-    PortUnreachable,
-    /// The host does not speak the protocol.
-    ProtocolUnreachable,
-    /// Host unreachable.
-    HostUnreachable,
-    /// Network unreachable.
-    NetUnreachable,
-    /// Forbidden by an administrator (IPv6 only).
-    Prohibited,
-    /// A header was not understood.
-    Protocol,
+    /// The packet was of no use.
+    Failed(TcpError),
     /// Fragmentation needed; the next hop's MTU, 0 when not told.
     TooBig {
         /// Largest IP packet.

@@ -22,8 +22,8 @@ pub(super) struct Told<'a> {
     pub code: u8,
     /// MTU or pointer, where its type has one.
     pub info: u32,
-    /// As TCP takes it.
-    pub for_tcp: IcmpError,
+    /// What would not have been too long, where that was the reason; 0 is not known.
+    pub mtu: Option<u16>,
 }
 
 /// The packet that an ICMP error quotes.
@@ -44,8 +44,8 @@ const TIME_EXCEEDED6: u8 = 3;
 /// Code of [`UNREACHABLE`]: too long and not to be cut.
 const FRAGMENTATION_NEEDED: u8 = 4;
 
-/// What a message means to a UDP socket, and whether it is told unasked (for it will not go away
-/// by itself): as Linux's `icmp_err_convert` and `udp_err` have it.
+/// What a message means, and whether a UDP socket is told unasked (for it will not go away by itself):
+/// as Linux's `icmp_err_convert` and `udp_err` have it.
 fn meaning(told: &Told<'_>) -> Option<(UdpError, bool)> {
     use UdpError::*;
     if told.ip.src.is_ipv6() {
@@ -76,6 +76,25 @@ fn meaning(told: &Told<'_>) -> Option<(UdpError, bool)> {
         (TIME_EXCEEDED, _) => (HostUnreachable, false),
         _ => (Protocol, true),
     })
+}
+
+/// What a message means to a connection.
+fn meaning_to_tcp(told: &Told<'_>) -> Option<IcmpError> {
+    if let Some(mtu) = told.mtu {
+        return Some(IcmpError::TooBig { mtu });
+    }
+    Some(IcmpError::Failed(match meaning(told)?.0 {
+        UdpError::Refused => TcpError::Refused,
+        UdpError::NoProtocol => TcpError::NoProtocol,
+        UdpError::HostUnreachable => TcpError::HostUnreachable,
+        UdpError::NetUnreachable => TcpError::NetUnreachable,
+        UdpError::HostDown => TcpError::HostDown,
+        UdpError::NoNetwork => TcpError::NoNetwork,
+        UdpError::NotSupported => TcpError::NotSupported,
+        UdpError::Prohibited => TcpError::Prohibited,
+        UdpError::Protocol => TcpError::Protocol,
+        UdpError::TooLong => return None,
+    }))
 }
 
 impl Stack {
@@ -115,9 +134,9 @@ impl Stack {
         let remote = SocketAddr::new(quoted.dst, u16::from_be_bytes([d0, d1]));
         match quoted.protocol {
             Protocol::TCP => {
-                let error = told.for_tcp;
+                let error = meaning_to_tcp(told).ok_or(DropReason::IcmpNotServed)?;
                 self.tcp.on_icmp(now, local, remote, u32::from_be_bytes([a, b, c, d]), error)?;
-                if let IcmpError::TooBig { mtu } = error {
+                if let Some(mtu) = told.mtu {
                     self.on_too_big(now, remote.ip(), mtu);
                 }
                 Ok(())
@@ -129,7 +148,7 @@ impl Stack {
             // An echo reply of ours: nobody is to be told, and the next ones are to be smaller. That it
             // is one cannot be known, and nothing is lost but bytes of each packet if it is none.
             Protocol::ICMPV6 if quoted.payload.first() == Some(&icmpv6::ECHO_REPLY) => {
-                if let IcmpError::TooBig { mtu } = told.for_tcp {
+                if let Some(mtu) = told.mtu {
                     self.on_too_big(now, remote.ip(), mtu);
                 }
                 Ok(())
@@ -155,7 +174,7 @@ impl Stack {
         let (id, owner) = self.udp.find(local, remote).ok_or(DropReason::IcmpNoSocket)?;
         let socket = *self.udp.socket(id).map_err(|_| DropReason::IcmpNoSocket)?;
         let options = socket.options;
-        if let (UdpError::TooLong, IcmpError::TooBig { mtu }) = (error, told.for_tcp) {
+        if let (UdpError::TooLong, Some(mtu)) = (error, told.mtu) {
             //= https://www.rfc-editor.org/rfc/rfc8200#section-5
             //# It is strongly recommended that IPv6 nodes implement Path MTU
             //# Discovery [RFC8201], in order to discover and take advantage of path

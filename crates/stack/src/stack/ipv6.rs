@@ -20,7 +20,6 @@ use crate::drops::DropReason;
 use crate::ip_options::Options;
 use crate::reassembly::Piece;
 use crate::route::is_unicast;
-use crate::tcp::IcmpError;
 
 /// How long the fragments of a packet may take (RFC 8200, section 4.5).
 //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
@@ -462,23 +461,14 @@ impl Stack {
             Malformed::Checksum => DropReason::IcmpChecksum,
             _ => DropReason::IcmpMalformed,
         })?;
-        let (code, info, for_tcp, quoted) = match message {
+        let (code, info, mtu, quoted) = match message {
             Icmpv6Message::EchoRequest(Echo { data, .. }) => {
                 if src.is_unspecified() {
                     return Err(DropReason::IpSource);
                 }
                 return self.answer_echo_v6(now, below.interface, (src, dst), ip.tos, bytes, data);
             }
-            Icmpv6Message::Unreachable { code, quoted } => {
-                // As Linux's icmpv6_err_convert has it.
-                let error = match code {
-                    unreachable::NO_ROUTE => IcmpError::NetUnreachable,
-                    unreachable::PORT => IcmpError::PortUnreachable,
-                    unreachable::PROHIBITED | 5 | 6 => IcmpError::Prohibited,
-                    _ => IcmpError::HostUnreachable,
-                };
-                (code, 0, error, quoted)
-            }
+            Icmpv6Message::Unreachable { code, quoted } => (code, 0, None, quoted),
             Icmpv6Message::PacketTooBig { mtu, quoted } => {
                 //= https://www.rfc-editor.org/rfc/rfc8201#section-4
                 //# If a node receives a Packet Too Big message reporting a next-hop MTU that is
@@ -490,13 +480,11 @@ impl Stack {
                     return Err(DropReason::IcmpInvalid);
                 }
                 let narrow = u16::try_from(mtu).unwrap_or(u16::MAX);
-                (0, mtu, IcmpError::TooBig { mtu: narrow }, quoted)
+                (0, mtu, Some(narrow), quoted)
             }
-            Icmpv6Message::TimeExceeded { code, quoted } => {
-                (code, 0, IcmpError::HostUnreachable, quoted)
-            }
+            Icmpv6Message::TimeExceeded { code, quoted } => (code, 0, None, quoted),
             Icmpv6Message::ParameterProblem { code, pointer, quoted } => {
-                (code, pointer, IcmpError::Protocol, quoted)
+                (code, pointer, None, quoted)
             }
             Icmpv6Message::EchoReply(_) => return Err(DropReason::IcmpNotServed),
             Icmpv6Message::Other { kind, code, body } => {
@@ -517,7 +505,7 @@ impl Stack {
             }
         };
         let kind = bytes.first().copied().unwrap_or_default();
-        let told = Told { interface: below.interface, ip, kind, code, info, for_tcp };
+        let told = Told { interface: below.interface, ip, kind, code, info, mtu };
         let (header, payload) =
             ipv6::parse_quoted(quoted).map_err(|_| DropReason::IcmpMalformed)?;
         let chain = walk(header.next_header, payload, 0).map_err(|_| DropReason::IcmpMalformed)?;

@@ -20,7 +20,7 @@ use crate::drops::DropReason;
 use crate::ip_options::{self, Options, Refusal};
 use crate::reassembly::{Piece, Progress, Whole};
 use crate::route::is_unicast;
-use crate::tcp::{IcmpError, SegmentRx};
+use crate::tcp::SegmentRx;
 
 /// How long the fragments of a datagram may take, as Linux has it (RFC 1122, section 3.3.2,
 /// wants 60 to 120 s, which gives an attacker more of our buffers).
@@ -626,35 +626,24 @@ impl Stack {
         if below.is_broadcast {
             return Err(DropReason::IcmpNotServed);
         }
-        let (code, info, for_tcp, quoted) = match message {
+        let (code, info, mtu, quoted) = match message {
             IcmpMessage::EchoRequest(_) => {
                 return self.answer_echo(now, below.interface, ip, options, bytes);
             }
             IcmpMessage::Unreachable { code, next_hop_mtu, quoted } => {
-                let error = match code {
-                    unreachable::PORT => IcmpError::PortUnreachable,
-                    unreachable::PROTOCOL => IcmpError::ProtocolUnreachable,
-                    unreachable::FRAGMENTATION_NEEDED => IcmpError::TooBig { mtu: next_hop_mtu },
-                    // RFC 1122, section 3.2.2.1, and RFC 1812, section 5.2.7.1.
-                    unreachable::NET | 5 | 6 | 9 | 11 => IcmpError::NetUnreachable,
-                    _ => IcmpError::HostUnreachable,
-                };
-                let is_mtu = code == unreachable::FRAGMENTATION_NEEDED;
-                let info = if is_mtu { u32::from(next_hop_mtu) } else { 0 };
-                (code, info, error, quoted)
+                let mtu = (code == unreachable::FRAGMENTATION_NEEDED).then_some(next_hop_mtu);
+                (code, mtu.unwrap_or(0).into(), mtu, quoted)
             }
-            IcmpMessage::TimeExceeded { code, quoted } => {
-                (code, 0, IcmpError::HostUnreachable, quoted)
-            }
+            IcmpMessage::TimeExceeded { code, quoted } => (code, 0, None, quoted),
             IcmpMessage::ParameterProblem { code, pointer, quoted } => {
-                (code, u32::from(pointer), IcmpError::Protocol, quoted)
+                (code, u32::from(pointer), None, quoted)
             }
             IcmpMessage::EchoReply(_) | IcmpMessage::Other { .. } => {
                 return Err(DropReason::IcmpNotServed);
             }
         };
         let kind = bytes.first().copied().unwrap_or_default();
-        let told = Told { interface: below.interface, ip, kind, code, info, for_tcp };
+        let told = Told { interface: below.interface, ip, kind, code, info, mtu };
         let packet = ipv4::parse_quoted(quoted).map_err(|_| DropReason::IcmpMalformed)?;
         if packet.header.fragment_offset != 0 {
             return Err(DropReason::IcmpInvalid);

@@ -56,12 +56,7 @@ impl Connection<'_> {
         }
         step.shared.counters.icmp_errors += 1;
         match error {
-            IcmpError::PortUnreachable => self.on_unreachable(step, TcpError::Refused),
-            IcmpError::ProtocolUnreachable => self.on_unreachable(step, TcpError::NoProtocol),
-            IcmpError::HostUnreachable => self.on_unreachable(step, TcpError::HostUnreachable),
-            IcmpError::NetUnreachable => self.on_unreachable(step, TcpError::NetUnreachable),
-            IcmpError::Prohibited => self.on_unreachable(step, TcpError::Prohibited),
-            IcmpError::Protocol => self.on_unreachable(step, TcpError::Protocol),
+            IcmpError::Failed(error) => self.on_unreachable(step, error),
             IcmpError::TooBig { mtu } => {
                 // One that makes nothing smaller says nothing, or is a lie.
                 let heeds = self.cold.options.heeds_routers();

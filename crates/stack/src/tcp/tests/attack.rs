@@ -390,7 +390,7 @@ fn icmp_about_what_is_not_in_flight_is_refused() {
         let sequence = (peer.iss + at).0;
         peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, sequence, error)
     };
-    let error = IcmpError::HostUnreachable;
+    let error = IcmpError::Failed(TcpError::HostUnreachable);
     assert_eq!(icmp(&mut peer, 200, error), Err(DropReason::IcmpInvalid));
     assert_eq!(peer.host.tcp.counters().icmp_out_of_window, 1);
     assert_eq!(icmp(&mut peer, 1, error), Ok(()));
@@ -406,7 +406,7 @@ fn a_soft_error_is_told_once_the_connection_times_out() {
     let mut peer = Peer::established();
     peer.write(100);
     peer.sent();
-    let error = IcmpError::HostUnreachable;
+    let error = IcmpError::Failed(TcpError::HostUnreachable);
     peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, (peer.iss + 1).0, error).unwrap();
     assert_eq!(peer.levels().error, None);
     for _ in 0..120 {
@@ -419,7 +419,7 @@ fn a_soft_error_is_told_once_the_connection_times_out() {
 #[test]
 fn an_unreachable_host_ends_an_attempt() {
     let mut peer = Peer::syn_sent(PLAIN, TcpOptions::default());
-    let error = IcmpError::HostUnreachable;
+    let error = IcmpError::Failed(TcpError::HostUnreachable);
     peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, peer.iss.0, error).unwrap();
     assert_eq!(peer.levels().error, Some(TcpError::HostUnreachable));
 }
