@@ -7,7 +7,8 @@
 //!   TCP to the engine's block of ports             -> engine (the kernel reserved it for us)
 //!   UDP to an owned port                           -> engine, unless longer than the link allows
 //!   TCP to an owned port                           -> engine, unless the kernel holds a connection
-//!                                                     there, or nobody listens and it is a SYN
+//!                                                     there, or it is a SYN where only the kernel
+//!                                                     listens
 //! what is ours by the above, from a remote
 //!   address that the lists leave out             -> kernel
 //! ICMP errors                                      -> where the packet that they quote came from
@@ -257,9 +258,11 @@ fn verdict(
     asm.and(R2, WHOLLY as i32);
     asm.jump(If::NotEqual, R2, 0, redirect);
     asm.and(R7, SYN_OR_ACK);
+    asm.store_value(Width::Double, Fp, ONE, 1);
     asm.jump(If::NotEqual, R7, SYN, asks_kernel);
     asm.and(R1, LISTENS as i32);
-    asm.jump(If::Equal, R1, 0, forget);
+    asm.store(Width::Double, Fp, ONE, R1);
+    asm.jump(If::Equal, R1, 0, asks_kernel);
     asm.set(R8, unbound.new as i32);
     asm.place(asks_kernel);
     asm.copy(R1, R6);
@@ -273,6 +276,9 @@ fn verdict(
     asm.copy(R1, R0);
     asm.call(Helper::SkRelease);
     asm.jump(If::NotEqual, R7, STATE_LISTEN, forget);
+    // What the kernel's listener has to leave to the engine.
+    asm.load(Width::Double, R1, Fp, ONE);
+    asm.jump(If::Equal, R1, 0, forget);
 
     asm.place(redirect);
     asm.jump(If::Equal, R9, 0, ours);

@@ -202,9 +202,12 @@ fn connections_that_the_kernel_holds_stay_with_it() {
 }
 
 #[test]
-fn without_a_listener_only_new_connections_are_the_kernels() {
+fn where_only_the_kernel_listens_new_connections_are_its() {
     bench("a flow", |mut bench| {
         bench.claim(Claim::Tcp { local: at(5000), listens: false });
+        // A simultaneous open: the kernel reset the connection.
+        assert_eq!(bench.verdict(&tcp(80, 5000, SYN)), TO_ENGINE);
+        let _listener = TcpListener::bind((HERE, 5000)).unwrap();
         assert_eq!(bench.verdict(&tcp(80, 5000, SYN)), TO_KERNEL);
         assert_eq!(bench.verdict(&tcp(80, 5000, SYN | ACK)), TO_ENGINE);
         assert_eq!(bench.verdict(&tcp(80, 5000, ACK)), TO_ENGINE);
