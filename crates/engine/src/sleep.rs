@@ -12,8 +12,8 @@ use crate::transmit::Attached;
 use crate::worker::Worker;
 
 impl Worker {
-    /// Takes back the pages that clients have read, and asks those who have not read theirs yet
-    /// to ring when they have: a busy connection is thus looked at once in a while instead of
+    /// Takes back the pages that clients have read, and asks those who have not read theirs yet to
+    /// ring when they have, or when their window is to be opened: a busy connection is thus looked at once in a while instead of
     /// ringing for every read, and an idle one holds nothing. Returns whether anything had been
     /// read.
     pub fn sweep(&mut self) -> bool {
@@ -30,7 +30,9 @@ impl Worker {
                     self.endpoint(place, *index)
                     && !stream.receive.pages.is_empty()
                 {
-                    view.set_wanted(stream.receive.readable.max(stream.receive.consumed + 1));
+                    let receive = &stream.receive;
+                    let all = receive.readable.max(receive.consumed + 1);
+                    view.set_wanted(receive.wanted().min(all));
                 }
             }
             // Whoever read everything before it could see the wish is found now.

@@ -101,6 +101,30 @@ fn a_program_rings_when_it_has_read_what_came_in_a_turn_with_a_sweep() {
     assert!(net.b.counters.doorbells.read() > rung);
 }
 
+/// The window of a program that reads little at a time stayed shut until it had read everything.
+#[test]
+fn a_shut_window_opens_while_there_is_more_to_read() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    let (near, far) = net.connected(&a, &b, listener, 80);
+    let mut written = 0;
+    for _ in 0..100 {
+        written += a.write(near, &pattern(written, 10_000));
+        net.pass(10_000_000);
+    }
+    let came = b.levels(far).readable;
+    assert!(came < written as u64, "the window is shut");
+    net.b.worker.sweep();
+    let mut read = 0;
+    while b.levels(far).readable == came {
+        assert!(read < came as usize / 2, "{read} bytes of {came} read, and the window is shut");
+        read += b.read(far, 1000).len();
+        net.settle();
+    }
+}
+
 #[test]
 fn a_connection_that_nobody_serves_is_refused() {
     let limits = small();
