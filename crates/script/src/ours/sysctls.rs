@@ -20,7 +20,7 @@ const AS_WE_ARE: &[(&str, &str)] = &[
     ("net.ipv4.tcp_early_retrans", "3"),
     ("net.ipv4.tcp_early_retrans", "4"),
     ("net.ipv4.tcp_reordering", "3"),
-    ("net.ipv4.tcp_rfc1337", "1"),
+    ("net.ipv4.tcp_rfc1337", "0"),
     ("net.ipv4.tcp_no_metrics_save", "1"),
     ("net.ipv4.tcp_frto", "2"),
     ("net.ipv4.tcp_recovery", "1"),

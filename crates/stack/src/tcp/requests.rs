@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use wire::tcp::SeqNumber;
 
-use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Shared, levels};
+use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Shared, Step, levels};
 use super::flow::Place;
 use super::listener::{LISTENER_BIT, ListenError};
 use super::shape::Hold;
@@ -331,7 +331,7 @@ impl Tcp {
         let listener = self.listeners.remove(id).ok_or(RequestError::Stale)?;
         for child in listener.queue {
             if self.slot(child).is_ok() {
-                self.drop_child(now, child.index);
+                self.drop_child(now, child.index, |child, step| child.abort(step));
             }
         }
         if listener.half_open > 0 {
@@ -342,19 +342,25 @@ impl Tcp {
                     .get(index as usize)
                     .is_some_and(|c| c.half_open && c.listener == Some(id));
                 if child && self.hot.get(index as usize).is_some_and(|h| h.used) {
-                    self.drop_child(now, index);
+                    // As Linux: a peer without an answer asks again, and is refused then.
+                    self.drop_child(now, index, |child, step| child.die(step, TcpError::Aborted));
                 }
             }
         }
         Ok(())
     }
 
-    /// Resets a connection that nobody will accept any more.
-    fn drop_child(&mut self, now: Instant, index: u32) {
+    /// Ends a connection that nobody will accept any more.
+    fn drop_child(
+        &mut self,
+        now: Instant,
+        index: u32,
+        end: impl FnOnce(&mut Connection<'_>, &mut Step<'_>),
+    ) {
         if let Some(hot) = self.hot.get_mut(index as usize) {
             hot.orphan = true;
         }
-        self.with(now, index, |connection, step| connection.abort(step));
+        self.with(now, index, end);
         // One that had died in the queue already.
         if self.hot.get(index as usize).is_some_and(|h| h.used && h.orphan) {
             self.release(index);

@@ -165,6 +165,10 @@ impl Tcp {
             Some(Place::TimeWait(slot)) => {
                 match self.time_waits.on_segment(now, slot, &segment) {
                     Verdict::Drop => return Err(DropReason::TcpClosed),
+                    Verdict::End => {
+                        self.end_time_wait(slot);
+                        return Ok(());
+                    }
                     Verdict::Limited => {
                         self.shared.counters.challenges_limited += 1;
                         return Err(DropReason::TcpClosed);

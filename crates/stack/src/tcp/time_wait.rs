@@ -55,6 +55,8 @@ pub enum Verdict {
     Drop,
     /// Nothing, since one like it was answered a moment ago.
     Limited,
+    /// The peer wants no more of it: it is over.
+    End,
     /// An acknowledgement.
     Acknowledge(Reply),
     /// A new connection may take over, with this initial sequence number.
@@ -201,8 +203,12 @@ impl TimeWaits {
         let older =
             timestamps.is_some_and(|t| t.value.wrapping_sub(entry.ts_recent).cast_signed() < 0);
         if flags.rst() {
-            // RFC 1337: a reset must not end TIME-WAIT early.
-            return Verdict::Drop;
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+            //# If the RST bit is set, then enter the CLOSED state, delete
+            //# the TCB, and return.
+            // RFC 1337 would have it ignored; Linux does as RFC 9293 unless it is told otherwise.
+            let is_next = header.seq == entry.rcv_nxt && !older;
+            return if is_next { Verdict::End } else { Verdict::Drop };
         }
         if flags.syn() && !flags.ack() && !older {
             // RFC 6191 section 2: a newer clock or a higher sequence number.

@@ -110,14 +110,19 @@ fn acknowledgements_in_time_wait_prolong_it() {
     }
 }
 
-//= https://www.rfc-editor.org/rfc/rfc1337#section-3
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
 //= type=test
-//# Ignore RST segments in TIME-WAIT state.
+//# If the RST bit is set, then enter the CLOSED state, delete
+//# the TCB, and return.
 #[test]
-fn a_reset_does_not_end_time_wait() {
+fn a_reset_ends_time_wait_where_it_is_the_next_thing_expected() {
     let mut peer = Peer::time_wait();
+    for other in ["R 1:1", "R 3:3"] {
+        peer.send_refused(other, DropReason::TcpClosed);
+        assert_eq!(peer.host.tcp.time_waits(), 1, "{other}");
+    }
     peer.send("R 2:2");
-    assert_eq!(peer.host.tcp.time_waits(), 1);
+    assert_eq!(peer.host.tcp.time_waits(), 0);
     peer.expect("");
 }
 
