@@ -600,14 +600,20 @@ pub fn levels(hot: &Hot, cold: &Cold, settings: &TcpSettings) -> TcpLevels {
     }
 }
 
-/// Bytes that the program's writes are gathered in before they are sent: what one frame takes, but not
-/// more than half of the largest window that the peer has offered (Linux's tcp_xmit_size_goal).
-pub fn frame_of(hot: &Hot) -> u32 {
+/// What of the largest window that the peer has offered one frame may take at the most: half, or all of
+/// a small one (Linux's tcp_bound_to_half_wnd).
+pub fn window_part(hot: &Hot) -> u32 {
     /// TCP_MSS_DEFAULT: smaller windows are not halved.
     const SMALL: u32 = 536;
+    if hot.max_wnd > SMALL { hot.max_wnd / 2 } else { hot.max_wnd }
+}
+
+/// Bytes that the program's writes are gathered in before they are sent: what one frame takes (Linux's
+/// tcp_xmit_size_goal).
+pub fn frame_of(hot: &Hot) -> u32 {
     let mss = u32::from(hot.mss.max(1));
     let most = super::shape::FRAME_BYTES as u32;
-    let window = if hot.max_wnd > SMALL { hot.max_wnd / 2 } else { hot.max_wnd };
+    let window = window_part(hot);
     let room = if window > 0 { most.min(window) } else { most };
     (room / mss).max(1) * mss
 }

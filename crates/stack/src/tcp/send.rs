@@ -6,7 +6,7 @@ use wire::tcp::{
 };
 
 use super::SegmentTx;
-use super::connection::{Connection, NEVER, SendTimer, Step};
+use super::connection::{Connection, NEVER, SendTimer, Step, window_part};
 use super::frto::Frto;
 use super::progress::millis;
 use super::settings::TcpSettings;
@@ -471,15 +471,16 @@ impl Connection<'_> {
         Some(Next::Data { start: hot.nxt, end, fin, again: false })
     }
 
-    /// Full segments, but never more than half the largest window the peer ever offered.
+    /// Full segments, but never more than a part of the largest window that the peer has offered. As
+    /// Linux: never as little that the headers are more than the payload, so that what no such window
+    /// takes waits for the probe timer.
     fn send_mss(&self) -> u32 {
-        let mss = u32::from(self.hot.mss.max(1));
-        if self.hot.max_wnd >= 2 * mss || self.hot.max_wnd < 536 {
-            return mss.min(self.hot.max_wnd.max(1));
-        }
+        /// Linux's least IPv4 packet, less the IP header.
+        const SEGMENT_MIN: u16 = 68;
+        let least = SEGMENT_MIN - wire::tcp::HEADER_LEN as u16 - self.option_bytes();
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
         //# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
-        self.hot.max_wnd / 2
+        u32::from(self.hot.mss.max(1)).min(window_part(self.hot).max(least.into()))
     }
 
     /// It is on its way, its payload in segments of `unit` bytes.

@@ -80,6 +80,10 @@ impl Connection<'_> {
         if end == hot.written {
             return !hot.more || hot.probe_due;
         }
+        if hot.probe_due && self.is_window_closed() {
+            // The peer has room for nothing behind it, and what is read makes some (as Linux).
+            return true;
+        }
         self.cold.records().is_some() && self.record_end(end.saturating_sub(1)) == end
     }
 

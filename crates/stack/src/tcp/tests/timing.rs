@@ -382,7 +382,7 @@ fn a_window_smaller_than_a_segment_is_used_when_the_timer_says_so() {
     peer.write(1000);
     peer.expect("");
     peer.wait(202);
-    peer.expect(". 1:301 ack 3");
+    peer.expect("P. 1:301 ack 3");
 }
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
