@@ -24,6 +24,9 @@ use crate::sessions::Holder;
 use crate::worker::{Activity, Worker};
 use options::{apply, apply_to_datagrams, value};
 
+/// Least receive buffer, bytes: half of Linux's SOCK_MIN_RCVBUF.
+const RECEIVE_LIMIT_MIN: u32 = 1152;
+
 fn failed(errno: Errno) -> Reply {
     Reply::Failed { errno: errno::number(errno) }
 }
@@ -325,7 +328,7 @@ impl Worker {
     /// A window never reaches beyond the pages that the receive queue can name.
     fn receive_limit(&self, wanted: u32) -> u32 {
         let pages = self.limits.receive_slots.saturating_sub(1);
-        wanted.min(pages.saturating_mul(self.limits.buffer_bytes)).max(self.limits.buffer_bytes)
+        wanted.min(pages.saturating_mul(self.limits.buffer_bytes)).max(RECEIVE_LIMIT_MIN)
     }
 
     fn accept(&mut self, place: u32, lane: u16, listener: u32) -> Result<Reply, Errno> {

@@ -657,6 +657,11 @@ impl Connection<'_> {
                 Err(DropReason::TcpOutOfWindow)
             };
         }
+        if low < high && self.is_beyond_memory(high) {
+            // The program has made its buffer smaller since the peer was promised more (as Linux).
+            self.owe_ack(step);
+            return Err(DropReason::TcpNoRoom);
+        }
         if low < high {
             let skip = (low - start) as usize;
             let take = (high - low) as usize;

@@ -244,6 +244,13 @@ impl Connection<'_> {
         last.map_or(0, |last| last.end).max(self.hot.readable())
     }
 
+    /// Whether unread bytes up to `end` would be more than the receive memory. A first segment is taken
+    /// whatever its size.
+    pub fn is_beyond_memory(&self, end: i64) -> bool {
+        let consumed = self.hot.consumed.cast_signed();
+        end - consumed > i64::from(self.hot.rcv_memory) && self.highest() > self.hot.consumed
+    }
+
     /// Bytes for which there is room beside those that are unread.
     fn room(&self) -> u64 {
         let held = self.highest().saturating_sub(self.hot.consumed);

@@ -447,6 +447,28 @@ fn what_the_sink_refuses_is_not_acknowledged() {
     peer.expect(". 1:1 ack 11");
 }
 
+/// What was promised before the program made its buffer smaller is not kept beyond that buffer.
+#[test]
+fn unread_bytes_never_take_more_than_the_receive_memory() {
+    let mut peer = Peer::established();
+    peer.set_options(|o| {
+        o.recv_limit = 2000;
+        o.recv_tunes = false;
+    });
+    // The first is taken whatever its size.
+    peer.send("P. 1:1001 ack 1");
+    peer.send("P. 1001:4001 ack 1");
+    peer.sent();
+    peer.send_refused("P. 4001:4002 ack 1", DropReason::TcpNoRoom);
+    peer.expect(". 1:1 ack 4001");
+    peer.send_refused("P. 5001:5002 ack 1", DropReason::TcpNoRoom);
+    peer.expect(". 1:1 ack 4001");
+    peer.read();
+    peer.sent();
+    peer.send("P. 4001:10001 ack 1");
+    assert_eq!(peer.received(), 10_000);
+}
+
 #[test]
 fn urgent_data_is_announced() {
     let mut peer = Peer::established();
