@@ -98,6 +98,8 @@ const FRAGMENT6: i16 = -168;
 const COUNTS: i16 = -176;
 /// The value stored for a fragmented packet that is ours.
 const ONE: i16 = -64;
+/// Not 0: a listener of the kernel's leaves the segment to the engine.
+const LEAVES: i16 = -184;
 /// Key of a remote address.
 const REMOTE: i16 = -88;
 /// Bits of an address in it.
@@ -106,7 +108,7 @@ const ADDRESS_BITS: i32 = 128;
 const _: () = assert!(remotes::KEY_BYTES == 20 && (REMOTE + 20) <= ONE);
 const _: () = assert!(fragments::V4_KEY_BYTES == 12 && FRAGMENT + 12 <= TUPLE);
 const _: () = assert!(fragments::V6_KEY_BYTES == 36 && FRAGMENT6 + 36 <= TUPLE6);
-const _: () = assert!(TUPLE6 + 36 <= REMOTE && COUNTS + 4 <= FRAGMENT6);
+const _: () = assert!(TUPLE6 + 36 <= REMOTE && COUNTS + 4 <= FRAGMENT6 && LEAVES + 8 <= COUNTS);
 const _: () = assert!(KEY_BYTES == 20 && KEY as i32 + KEY_BYTES as i32 <= 0);
 
 /// What the program works with.
@@ -258,10 +260,10 @@ fn verdict(
     asm.and(R2, WHOLLY as i32);
     asm.jump(If::NotEqual, R2, 0, redirect);
     asm.and(R7, SYN_OR_ACK);
-    asm.store_value(Width::Double, Fp, ONE, 1);
+    asm.store_value(Width::Double, Fp, LEAVES, 1);
     asm.jump(If::NotEqual, R7, SYN, asks_kernel);
     asm.and(R1, LISTENS as i32);
-    asm.store(Width::Double, Fp, ONE, R1);
+    asm.store(Width::Double, Fp, LEAVES, R1);
     asm.jump(If::Equal, R1, 0, asks_kernel);
     asm.set(R8, unbound.new as i32);
     asm.place(asks_kernel);
@@ -276,8 +278,7 @@ fn verdict(
     asm.copy(R1, R0);
     asm.call(Helper::SkRelease);
     asm.jump(If::NotEqual, R7, STATE_LISTEN, forget);
-    // What the kernel's listener has to leave to the engine.
-    asm.load(Width::Double, R1, Fp, ONE);
+    asm.load(Width::Double, R1, Fp, LEAVES);
     asm.jump(If::Equal, R1, 0, forget);
 
     asm.place(redirect);
