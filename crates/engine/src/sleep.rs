@@ -13,9 +13,9 @@ use crate::worker::Worker;
 
 impl Worker {
     /// Takes back the pages that clients have read, and asks those who have not read theirs yet to
-    /// ring when they have, or when their window is to be opened: a busy connection is thus looked at once in a while instead of
-    /// ringing for every read, and an idle one holds nothing. Returns whether anything had been
-    /// read.
+    /// ring when they have, or when their window is to be opened: a busy connection is thus looked at
+    /// once in a while instead of ringing for every read, and an idle one holds nothing. Returns
+    /// whether anything had been read.
     pub fn sweep(&mut self) -> bool {
         let mut learnt = false;
         for place in 0..self.sessions.place_count() {

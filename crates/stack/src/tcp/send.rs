@@ -471,11 +471,11 @@ impl Connection<'_> {
         Some(Next::Data { start: hot.nxt, end, fin, again: false })
     }
 
-    /// Full segments, but never more than a part of the largest window that the peer has offered. As
-    /// Linux: never as little that the headers are more than the payload, so that what no such window
-    /// takes waits for the probe timer.
+    /// Full segments, but never more than a part of the largest window that the peer has offered, and
+    /// never less than Linux, so that what even the largest window does not take waits for the probe
+    /// timer.
     fn send_mss(&self) -> u32 {
-        /// Linux's least IPv4 packet, less the IP header.
+        /// Bytes of the least segment that Linux halves a window to (tcp_bound_to_half_wnd).
         const SEGMENT_MIN: u16 = 68;
         let least = SEGMENT_MIN - wire::tcp::HEADER_LEN as u16 - self.option_bytes();
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
