@@ -213,6 +213,7 @@ fn icmp(cursor: &mut Cursor<'_>, v6: bool) -> Result<IcmpError, String> {
         ("unreachable", "port_unreachable") if v6 => (1, 4),
         ("unreachable", "policy") if v6 => (1, 5),
         ("unreachable", "reject") if v6 => (1, 6),
+        ("unreachable", "source_routing") if v6 => (1, 7),
         ("packet_too_big", "mtu") if v6 => {
             let error = IcmpError { kind: 2, code: 0, mtu: cursor.sized()?, quoted: None };
             return about(cursor, error);

@@ -41,32 +41,31 @@ const TIME_EXCEEDED: u8 = 11;
 const UNREACHABLE6: u8 = 1;
 const TOO_BIG6: u8 = 2;
 const TIME_EXCEEDED6: u8 = 3;
-/// Code of [`UNREACHABLE`]: too long and not to be cut.
-const FRAGMENTATION_NEEDED: u8 = 4;
 
 /// What a message means, and whether a UDP socket is told unasked (for it will not go away by itself):
 /// as Linux's `icmp_err_convert` and `udp_err` have it.
 fn meaning(told: &Told<'_>) -> Option<(UdpError, bool)> {
     use UdpError::*;
+    use wire::icmp::unreachable as v4;
+    use wire::icmpv6::unreachable as v6;
     if told.ip.src.is_ipv6() {
         return Some(match (told.kind, told.code) {
-            (UNREACHABLE6, 0) => (NetUnreachable, false),
-            (UNREACHABLE6, 1 | 5 | 6) => (Prohibited, true),
-            (UNREACHABLE6, 4) => (Refused, true),
-            (UNREACHABLE6, 2 | 3) => (HostUnreachable, false),
+            (UNREACHABLE6, v6::NO_ROUTE) => (NetUnreachable, false),
+            (UNREACHABLE6, v6::PROHIBITED | 5 | 6) => (Prohibited, true),
+            (UNREACHABLE6, v6::PORT) => (Refused, true),
+            (UNREACHABLE6, v6::BEYOND_SCOPE | v6::ADDRESS) => (HostUnreachable, false),
             // A socket that lets others cut is not concerned; see `Stack::on_udp_error`.
             (TOO_BIG6, _) => (TooLong, true),
             (TIME_EXCEEDED6, _) => (HostUnreachable, false),
-            (UNREACHABLE6, _) => (Protocol, false),
             _ => (Protocol, true),
         });
     }
     Some(match (told.kind, told.code) {
-        (UNREACHABLE, 0 | 11) => (NetUnreachable, false),
-        (UNREACHABLE, 1 | 12) => (HostUnreachable, false),
-        (UNREACHABLE, 2) => (NoProtocol, true),
-        (UNREACHABLE, 3) => (Refused, true),
-        (UNREACHABLE, FRAGMENTATION_NEEDED) => (TooLong, true),
+        (UNREACHABLE, v4::NET | 11) => (NetUnreachable, false),
+        (UNREACHABLE, v4::HOST | 12) => (HostUnreachable, false),
+        (UNREACHABLE, v4::PROTOCOL) => (NoProtocol, true),
+        (UNREACHABLE, v4::PORT) => (Refused, true),
+        (UNREACHABLE, v4::FRAGMENTATION_NEEDED) => (TooLong, true),
         (UNREACHABLE, 5) => (NotSupported, false),
         (UNREACHABLE, 6 | 9) => (NetUnreachable, true),
         (UNREACHABLE, 7) => (HostDown, true),
