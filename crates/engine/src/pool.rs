@@ -52,6 +52,9 @@ pub struct Pool {
     /// Buffers that sending cannot take, so that two sides that only write cannot block each
     /// other's reading for ever.
     reserve: usize,
+    /// Buffers that received bytes cannot take, so that a program may still send what the reading of
+    /// those waits for.
+    reserve_to_send: usize,
     /// Buffers that hold received bytes.
     receiving: usize,
     /// Those of them that hold datagrams, and most that may: a peer that sends them waits for no window,
@@ -64,7 +67,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of `count` free buffers of `buffer_bytes`, a quarter reserved for receiving.
+    /// A pool of `count` free buffers of `buffer_bytes`, a quarter reserved for receiving and an eighth
+    /// for sending.
     /// Datagrams that wait to be read have a quarter, too, but room for the longest one if that is not
     /// more than half.
     pub fn new(count: u32, buffer_bytes: u32) -> Self {
@@ -76,6 +80,7 @@ impl Pool {
             ],
             free: (0..count).rev().collect(),
             reserve: count as usize / 4,
+            reserve_to_send: count as usize / 8,
             receiving: 0,
             datagrams: 0,
             datagrams_most: (count / 4).max(longest) as usize,
@@ -86,7 +91,7 @@ impl Pool {
 
     /// A buffer for the stock of `lane`.
     pub fn take_for_lane(&mut self, lane: u16) -> Option<u32> {
-        if self.free.len() <= self.reserve {
+        if self.sendable() == 0 {
             return None;
         }
         let index = self.free.pop()?;
@@ -97,7 +102,10 @@ impl Pool {
 
     /// Buffers that [`Pool::take_for_lane`] could still give.
     pub fn sendable(&self) -> u32 {
-        self.free.len().saturating_sub(self.reserve) as u32
+        let beyond_reserve = self.free.len().saturating_sub(self.reserve);
+        let sending = self.buffers.len() - self.free.len() - self.receiving;
+        let guaranteed = self.reserve_to_send.saturating_sub(sending).min(self.free.len());
+        beyond_reserve.max(guaranteed) as u32
     }
 
     /// Whether less than half of the buffers are free: time to keep them for what is of use at
@@ -108,6 +116,9 @@ impl Pool {
 
     /// A buffer for received bytes.
     pub fn take_for_receive(&mut self) -> Option<u32> {
+        if self.free_for_receive() == 0 {
+            return None;
+        }
         let index = self.free.pop()?;
         let buffer = self.buffers.get_mut(index as usize)?;
         *buffer = Buffer { holder: Holder::Receiving, lane: 0, spans: 0, carved: 0 };
@@ -115,9 +126,19 @@ impl Pool {
         Some(index)
     }
 
+    /// How many buffers are left to received bytes.
+    fn free_for_receive(&self) -> usize {
+        self.free.len().min(self.receivable().saturating_sub(self.receiving))
+    }
+
+    /// Buffers that may hold received bytes at the most.
+    fn receivable(&self) -> usize {
+        self.buffers.len() - self.reserve_to_send
+    }
+
     /// How many buffers are left to datagrams.
     pub fn free_for_datagrams(&self) -> usize {
-        self.free.len().min(self.datagrams_most.saturating_sub(self.datagrams))
+        self.free_for_receive().min(self.datagrams_most.saturating_sub(self.datagrams))
     }
 
     /// A buffer for received datagrams, to be given back by [`Pool::give_datagrams`].
@@ -160,7 +181,7 @@ impl Pool {
     /// kept for datagrams.
     pub fn receivable_bytes(&self) -> u64 {
         let kept = if self.datagram_sockets > 0 { self.datagrams_most } else { self.datagrams };
-        let all = self.free.len() + self.receiving;
+        let all = (self.free.len() + self.receiving).min(self.receivable());
         all.saturating_sub(kept) as u64 * u64::from(self.buffer_bytes)
     }
 
@@ -294,19 +315,33 @@ mod tests {
         assert_eq!(census.free + census.granted + census.closing + census.receiving, 8);
     }
 
+    /// A program that did not read, as it had to write first, never could: unread bytes held what sending
+    /// is done with.
+    #[test]
+    fn receiving_leaves_a_reserve_to_sending() {
+        let mut pool = Pool::new(16, 1024);
+        let mut received = 0;
+        while pool.take_for_receive().is_some() {
+            received += 1;
+        }
+        assert_eq!((received, pool.free_for_datagrams()), (14, 0));
+        assert!(pool.take_for_lane(0).is_some() && pool.take_for_lane(0).is_some());
+        assert!(pool.take_for_lane(0).is_none());
+    }
+
     /// Unread datagrams took every buffer, and then streams had none for what their windows allowed.
     #[test]
     fn datagrams_take_a_part_of_the_buffers_that_streams_were_not_promised() {
         let mut pool = Pool::new(400, 1024);
-        assert_eq!(pool.receivable_bytes(), 400 << 10);
+        assert_eq!(pool.receivable_bytes(), 350 << 10);
         pool.add_datagram_socket();
-        assert_eq!(pool.receivable_bytes(), 300 << 10);
+        assert_eq!(pool.receivable_bytes(), 250 << 10);
         let taken: Vec<u32> = std::iter::from_fn(|| pool.take_for_datagrams()).collect();
         assert_eq!((taken.len(), pool.free_for_datagrams()), (100, 0));
-        assert_eq!((pool.receivable_bytes(), pool.free()), (300 << 10, 300));
+        assert_eq!((pool.receivable_bytes(), pool.free()), (250 << 10, 300));
         taken.iter().for_each(|buffer| pool.give_datagrams(*buffer));
         pool.remove_datagram_socket();
-        assert_eq!(pool.receivable_bytes(), 400 << 10);
+        assert_eq!(pool.receivable_bytes(), 350 << 10);
         // The longest one finds room in a small pool, too.
         assert_eq!(Pool::new(160, 1024).free_for_datagrams(), 66);
     }
