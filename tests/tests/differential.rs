@@ -47,9 +47,16 @@ fn programs_see_the_same_through_outboard_on_a_bad_network_as_through_the_kernel
     for arrangement in [Arrangement::TapServers, Arrangement::PacketClients] {
         let world = World::new(arrangement, Some(FAULTS)).expect("a world");
         if reference.is_empty() {
-            reference = play(&world, &SERVERS_KERNEL.to_string(), false);
-            let wrong = reference.iter().find(|line| !line.contains(" right "));
-            assert_eq!(wrong, None, "the kernel itself");
+            let wrong = |line: &&String| !line.contains(" right ");
+            // Once in a while the kernel alone gives a connection with a tiny receive buffer nothing for a
+            // minute; that says nothing of what is compared with it.
+            for _ in 0..3 {
+                reference = play(&world, &SERVERS_KERNEL.to_string(), false);
+                if reference.iter().all(|line| !wrong(&line)) {
+                    break;
+                }
+            }
+            assert_eq!(reference.iter().find(wrong), None, "the kernel itself");
         }
         let seen = play(&world, &SERVERS.to_string(), true);
         let differ = reference.iter().zip(&seen).filter(|(kernel, ours)| kernel != ours);
