@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use ::engine::config::Poll;
 use clap::{Parser, Subcommand};
+use lab::failure::{Explain, Failure, Result};
+use lab::observer::Observer;
 
 use crate::config::{self, Flags};
 use crate::demo::{self, bench, work::Work};
-use crate::failure::{Explain, Failure, Result};
 use crate::loss;
-use crate::observer::Observer;
 use crate::scale;
 
 mod ask;

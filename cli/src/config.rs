@@ -44,11 +44,11 @@ use engine::config::{
     TcpSettings,
 };
 use engine::rules::Rules;
+use lab::failure::{Explain, Failure, Result};
 use port::PortSpec;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::failure::{Explain, Failure, Result};
 use crate::lists;
 use crate::users::{self, User};
 

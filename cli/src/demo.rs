@@ -11,8 +11,8 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::failure::{Explain, Failure, Result};
-use crate::lab;
+use lab::failure::{Explain, Failure, Result};
+use lab::figures::figure;
 
 pub mod bench;
 pub mod html;
@@ -150,7 +150,7 @@ fn one_run(
     match outcome {
         Ok(samples) => {
             let shown = samples.values.first().map_or(String::new(), |(metric, value)| {
-                format!("{} {}", report::figure(*value), metric.unit())
+                format!("{} {}", figure(*value), metric.unit())
             });
             let noise = samples.noise_note();
             eprintln!("{head} {shown}{noise}");

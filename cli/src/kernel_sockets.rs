@@ -5,14 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use engine::diag::{self, Message, TCP, field};
+use lab::failure::{Explain, Failure, Result};
+use lab::observer::Observer;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 use shm::control::SocketInfo;
-
-use crate::failure::{Explain, Failure, Result};
-use crate::observer::Observer;
 
 /// Names of the kernel's states, as ss(8) prints them.
 const STATES: [&str; 13] = [

@@ -1,8 +1,8 @@
-//! Outboard's command line, as a library shared with the tests.
+//! Outboard's command line.
 //!
-//! `main` parses the command line and calls the module of the command. What the demo and the
-//! tests share, two hosts on one machine, is [`lab`]. Nothing here touches a region, nor a frame but
-//! for [`relay`]: the command line starts engines, asks them questions and shows the answers.
+//! `main` parses the command line and calls the module of the command. Nothing here touches a region
+//! or a frame: the command line starts engines, asks them questions and shows the answers. Commands
+//! that measure do so between the two hosts of [`lab`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -16,17 +16,12 @@ macro_rules! tell {
 
 pub mod commands;
 pub mod config;
-pub mod cubic;
 pub mod demo;
-pub mod failure;
 pub mod firewall;
 pub mod kernel_sockets;
-pub mod lab;
 pub mod lists;
 pub mod loss;
-pub mod observer;
 pub mod privileges;
-pub mod relay;
 pub mod relayed;
 pub mod scale;
 pub mod systemd;

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use engine::rules::{List, Ports, Rules};
+use lab::failure::{Failure, Result};
 use port::Protocol;
 use port::spec::{PortKind, PortSpec, Remote};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::failure::{Failure, Result};
 use crate::users;
 
 /// One of the two tables, as written.

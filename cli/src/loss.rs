@@ -2,7 +2,7 @@
 //! Outboard by turns.
 //!
 //! A cell is a congestion control and a loss. Its windows are alike but for who is on Outboard:
-//! nobody, the sender or the receiver. Each has a path of its own ([`crate::relay`]), which loses
+//! nobody, the sender or the receiver. Each has a path of its own ([`lab::relay`]), which loses
 //! the same segments by their count in all windows of a round. [`whole`] moves a given number of
 //! bytes and compares them.
 
@@ -14,10 +14,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use engine::config::CongestionKind;
+use lab::failure::{Explain, Failure, Result};
+use lab::{Lab, Side, Task, parse};
 use sim::congestion::Line;
-
-use crate::failure::{Explain, Failure, Result};
-use crate::lab::{Lab, Side, Task, parse};
 
 pub mod ends;
 mod report;
@@ -123,7 +122,7 @@ pub struct Options {
 /// # Errors
 /// Without root or iperf3, or when a window fails again and again.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    crate::lab::require_programs(&["iperf3"])?;
+    lab::require_programs(&["iperf3"])?;
     let lab = lab()?;
     let windows = windows(&lab, options)?;
     let transfers = match options.whole_bytes {
@@ -151,7 +150,7 @@ pub fn lab() -> Result<Lab> {
 }
 
 /// The ways there and back of a round's windows.
-fn lines(cell: &Cell, delay_ms: u32, round: usize) -> [Line<crate::relay::Frame>; 2] {
+fn lines(cell: &Cell, delay_ms: u32, round: usize) -> [Line<lab::relay::Frame>; 2] {
     let delay_ms = u64::from(delay_ms);
     // As much room before the narrow place as the path holds.
     let mut there = Line::new(RATE, delay_ms * 1_000_000, RATE / 8000 * delay_ms.max(1));

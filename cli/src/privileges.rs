@@ -1,5 +1,6 @@
 //! What the engine's process may still do once its ports are open.
 
+use lab::failure::{Explain, Result};
 use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
@@ -9,7 +10,6 @@ use rustix::thread::{
     set_thread_res_gid, set_thread_res_uid,
 };
 
-use crate::failure::{Explain, Result};
 use crate::users::User;
 
 /// Becomes `user`, with `group` beside its own, and keeps of the capabilities no more than

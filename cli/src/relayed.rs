@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::config::CongestionKind;
+use lab::failure::{Explain, Result};
+use lab::relay::Path;
+use lab::{Lab, Side};
 use rustix::thread::LinkNameSpaceType;
 use sim::congestion::{Case, DURATION_NS, Outcome, STAGGER_NS};
-
-use crate::failure::{Explain, Result};
-use crate::lab::{Lab, Side};
-use crate::relay::Path;
 
 /// How long a connection may take to be made.
 const PATIENCE: Duration = Duration::from_secs(5);

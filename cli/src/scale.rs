@@ -9,10 +9,9 @@ use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use lab::failure::{Explain, Failure, Result};
+use lab::{Lab, Side, Task};
 use serde::Serialize;
-
-use crate::failure::{Explain, Failure, Result};
-use crate::lab::{Lab, Side, Task};
 
 pub mod drive;
 mod report;

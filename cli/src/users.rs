@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::failure::{Failure, Result};
+use lab::failure::{Failure, Result};
 
 /// A user of the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outboard::demo::report::{figure, median};
-use outboard::failure::{Failure, Result};
-use outboard::lab::{Lab, Link, Program, Side, Task, Traffic, require_programs};
+use lab::failure::{Failure, Result};
+use lab::figures::{figure, median};
+use lab::{Lab, Link, Program, Side, Task, Traffic, require_programs};
 use rustix::process::Signal;
 
 /// Longest time for a program to show a figure.

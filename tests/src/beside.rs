@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use outboard::lab::{Lab, Link, Program, Side, Task};
+use lab::{Lab, Link, Program, Side, Task};
 
 use crate::joined::PATIENCE;
 use crate::world::executable;

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use outboard::demo::work;
-use outboard::failure::{Explain, Failure, Result};
-use outboard::lab::{Finished, Program, Side, Task, parse};
+use lab::failure::{Explain, Failure, Result};
+use lab::nginx;
+use lab::{Finished, Program, Side, Task, parse};
 
 use crate::joined::PATIENCE;
 use crate::world::{Arrangement, PYTHON, SERVERS, World, scripted};
@@ -108,7 +108,7 @@ pub fn file_to_fetch(path: &Path) -> Result<String> {
 fn cases(world: &World, seconds: u32, least_bytes: u64) -> Result<Vec<Case>> {
     let lab = &world.lab;
     let address = SERVERS.to_string();
-    let nginx = work::nginx(&address, 8080, lab.scratch())?;
+    let nginx = nginx::configure(&address, 8080, lab.scratch())?;
     let directory = lab.scratch().join("nginx");
     let sum = file_to_fetch(&directory.join("file"))?;
     let fetch = |port: u16| {
@@ -270,7 +270,7 @@ fn start(world: &World, server: Task, ready: u16, servers: &mut Vec<Program>) ->
         let begun = |server: &Program| server.output().contains("sockperf: ");
         server.until(PATIENCE, |server| begun(server) && world.serves(SOCKPERF_UDP))?;
         servers.push(server);
-    } else if !servers.iter().any(|earlier| outboard::lab::listens(earlier.pid(), ready)) {
+    } else if !servers.iter().any(|earlier| lab::listens(earlier.pid(), ready)) {
         servers.push(world.serve(server, ready)?);
     }
     Ok(())

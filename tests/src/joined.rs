@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use outboard::lab::{Finished, Lab, Link, Program, Side, Task, listens, serves};
-use outboard::observer::Observer;
+use lab::observer::Observer;
+use lab::{Finished, Lab, Link, Program, Side, Task, listens, serves};
 
 use crate::world::{PYTHON, executable};
 

@@ -7,8 +7,6 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use outboard::lab;
-
 pub mod beside;
 pub mod cases;
 pub mod joined;

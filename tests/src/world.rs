@@ -3,9 +3,9 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-use outboard::failure::{Failure, Result};
-use outboard::lab::{Lab, Link, Program, Side, Task, listens, serves};
-use outboard::observer::Observer;
+use lab::failure::{Failure, Result};
+use lab::observer::Observer;
+use lab::{Lab, Link, Program, Side, Task, listens, serves};
 
 use crate::joined::PATIENCE;
 

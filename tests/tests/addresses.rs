@@ -1,7 +1,7 @@
 //! The kernel's addresses, routes, rules and MTU under an engine on its interface: what changes for
 //! connections, listeners and programs that are attached already.
 
-use outboard::lab::{Program, Side, Task, listens};
+use lab::{Program, Side, Task, listens};
 use outboard_tests::joined::{CLIENT, Family, Joined, Keeper, PATIENCE, SERVER, eventually};
 use outboard_tests::turn;
 use outboard_tests::world::{PYTHON, script, scripted};

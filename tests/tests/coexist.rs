@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use outboard::failure::{Failure, Result};
-use outboard::lab::{Finished, Program, Side, Task, listens};
+use lab::failure::{Failure, Result};
+use lab::{Finished, Program, Side, Task, listens};
 use outboard_tests::cases::{self, Outcome, file_to_fetch, last_line};
 use outboard_tests::joined::{CLIENT, Joined, SERVER};
 use outboard_tests::world::{PYTHON, scripted};

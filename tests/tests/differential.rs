@@ -1,7 +1,7 @@
 //! The same connections through the kernel on both sides, and with Outboard on one of them and a bad
 //! network between: what programs see must not differ.
 
-use outboard::lab::{Finished, Side};
+use lab::{Finished, Side};
 use outboard_tests::joined::PATIENCE;
 use outboard_tests::turn;
 use outboard_tests::world::{Arrangement, SERVERS, SERVERS_KERNEL, World, scripted};
@@ -16,7 +16,7 @@ fn play(world: &World, address: &str, accelerated: bool) -> Vec<String> {
     let script = |role: &str| {
         scripted(&world.lab, "dialogue.py").args([role, address, &PORT.to_string(), CONNECTIONS])
     };
-    let listens = |pid| outboard::lab::listens(pid, PORT);
+    let listens = |pid| lab::listens(pid, PORT);
     let server = if accelerated {
         world.serve(script("server"), PORT).expect("a server")
     } else {

@@ -1,7 +1,7 @@
 //! `outboard doctor` from end to end: each finding that can be provoked in a network namespace, told
 //! with what to do about it, in words and as JSON.
 
-use outboard::lab::{Side, Task};
+use lab::{Side, Task};
 use outboard_tests::joined::{CLIENT, Joined, eventually};
 use outboard_tests::turn;
 

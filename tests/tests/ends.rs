@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use outboard::lab::Side;
+use lab::Side;
 use outboard_tests::joined::{Joined, Keeper, PATIENCE, SERVER, eventually};
 use outboard_tests::turn;
 use rustix::process::Signal;
@@ -25,10 +25,8 @@ fn a_terminated_engine_lets_connections_end_while_new_ones_go_to_the_kernel() {
         assert!(joined.engine.as_mut().is_some_and(|engine| engine.is_running()));
         // A program that begins now is served by the kernel, and says why.
         let engine = joined.engine().pid();
-        let late = joined.accelerated(outboard::lab::Task::words(&format!(
-            "redis-cli -h {} ping",
-            joined.client()
-        )));
+        let late =
+            joined.accelerated(lab::Task::words(&format!("redis-cli -h {} ping", joined.client())));
         let late = joined.run(Side::B, late);
         assert!(late.errors.contains("about to end"), "{}", late.errors);
         assert!(std::path::Path::new(&format!("/proc/{engine}")).exists());

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use outboard::lab::{Side, Task, parse, require_programs};
+use lab::{Side, Task, parse, require_programs};
 use outboard_tests::beside::{Answerer, ENGINE, Hosts, KERNEL};
 use outboard_tests::joined::{PATIENCE, eventually};
 use outboard_tests::turn;

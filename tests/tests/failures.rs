@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use outboard::lab::{Side, Task, listens};
+use lab::{Side, Task, listens};
 use outboard_tests::joined::{PATIENCE, eventually, redis_at};
 use outboard_tests::turn;
 use outboard_tests::world::{Arrangement, SERVERS, SERVERS_KERNEL, World, executable, scripted};

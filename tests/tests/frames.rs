@@ -1,7 +1,7 @@
 //! What reaches an engine beside the kernel in an unusual frame: ICMP errors, checksums that are
 //! left to a card, VLAN tags. (Fragments: coexist.rs.)
 
-use outboard::lab::{Program, Side, Task};
+use lab::{Program, Side, Task};
 use outboard_tests::joined::{Behind, CLIENT, Joined, PATIENCE, SERVER};
 use outboard_tests::turn;
 use outboard_tests::world::{PYTHON, scripted};

@@ -1,7 +1,7 @@
 //! IPv6 from the wire to unmodified programs: as servers and as clients, on a port of the engine's
 //! own and beside the kernel, and what everyday tools say of an engine's address.
 
-use outboard::lab::{Lab, Program, Side, Task, find};
+use lab::{Lab, Program, Side, Task, find};
 use outboard_tests::joined::{Family, Joined, PATIENCE, eventually};
 use outboard_tests::turn;
 use outboard_tests::world::{PYTHON, executable, script};
@@ -117,7 +117,7 @@ fn programs_serve_and_fetch_over_ipv6() {
         let client = format!("iperf3 -6 --client {SERVER} --port 5301 --time 1 --json {options}");
         eventually("iperf3", || {
             let said = hosts.says(Side::A, Task::words(&client));
-            let result = outboard::lab::parse::iperf3(&said);
+            let result = lab::parse::iperf3(&said);
             result.is_ok_and(|result| result.bytes > 100_000)
         });
     }

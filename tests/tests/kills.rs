@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 
-use outboard::demo::work;
-use outboard::lab::{Program, Side, Task};
+use lab::nginx;
+use lab::{Program, Side, Task};
 use outboard_tests::joined::{Joined, Keeper, PATIENCE, SERVER, eventually};
 use outboard_tests::turn;
 use outboard_tests::world::{PYTHON, script, scripted};
@@ -83,7 +83,7 @@ fn reached(prober: &str, port: u16) -> Reached {
 fn endure(kills: u32, gap_ms: u64) -> String {
     let mut joined = Joined::start();
     let redis = joined.redis();
-    let nginx = work::nginx("0.0.0.0", 8080, joined.lab.scratch()).expect("a configuration");
+    let nginx = nginx::configure("0.0.0.0", 8080, joined.lab.scratch()).expect("a configuration");
     let nginx = Task::new("nginx").arg("-c").arg(nginx);
     let _nginx = joined.serve_accelerated(nginx, 8080);
     let plain = Task::words("redis-server --bind 0.0.0.0 --protected-mode no --port 6380 --save ");

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use outboard::lab::{Side, Task};
-use outboard::observer::Observer;
+use lab::observer::Observer;
+use lab::{Side, Task};
 use outboard_tests::joined::{Joined, PATIENCE, SERVER, eventually};
 use outboard_tests::turn;
 use outboard_tests::world::PYTHON;

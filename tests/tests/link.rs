@@ -1,6 +1,6 @@
 //! What changes of the link under an engine beside the kernel: receive queues, offloads.
 
-use outboard::lab::{Side, Task};
+use lab::{Side, Task};
 use outboard_tests::joined::{Joined, Keeper, SERVER, eventually};
 use outboard_tests::turn;
 use outboard_tests::world::PYTHON;
@@ -73,7 +73,7 @@ fn queues_that_are_added_are_served_and_none_is_taken_away() {
     let mut many = joined.start_ready(Side::A, many, |one| one.output().contains("open"));
     eventually("acceptance of all by the engine", || joined.counter("accepts") == 32);
     let mut turns = 0;
-    let mut go_on = |many: &mut outboard::lab::Program| {
+    let mut go_on = |many: &mut lab::Program| {
         turns = 1 + many.output().matches("turn").count().max(turns);
         let go = format!("turn {turns}\n");
         many.until(outboard_tests::joined::PATIENCE, |one| one.output().contains(&go)).expect("it");

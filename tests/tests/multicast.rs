@@ -1,7 +1,7 @@
 //! Programs that listen to multicast groups and send to them: on an engine's interface as on a
 //! kernel's, and on one that both have.
 
-use outboard::lab::{Program, Side, Task};
+use lab::{Program, Side, Task};
 use outboard_tests::beside::{Answerer, ENGINE, Hosts, KERNEL};
 use outboard_tests::joined::{CLIENT, Joined, PATIENCE, SERVER};
 use outboard_tests::turn;

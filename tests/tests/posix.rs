@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use outboard::lab::{Lab, Program, Side, Task, listens};
+use lab::{Lab, Program, Side, Task, listens};
 use outboard_tests::turn;
 use outboard_tests::world::{Arrangement, CLIENTS, CLIENTS_KERNEL, SERVERS, SERVERS_KERNEL, World};
 

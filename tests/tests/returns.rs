@@ -3,8 +3,8 @@
 
 use std::fs;
 
-use outboard::demo::work;
-use outboard::lab::{Program, Side, Task, listens};
+use lab::nginx;
+use lab::{Program, Side, Task, listens};
 use outboard_tests::joined::{Joined, Keeper, PATIENCE, SERVER, eventually};
 use outboard_tests::turn;
 use outboard_tests::world::{PYTHON, script, scripted};
@@ -26,7 +26,7 @@ fn listeners_are_accelerated_again_however_their_programs_wait() {
             .map(|(how, port)| joined.python("echo.py", &[how, server, &port.to_string()], port));
         // A master that listens and workers that accept.
         let configuration =
-            work::nginx(&joined.in_url(joined.anywhere()), 8080, joined.lab.scratch())
+            nginx::configure(&joined.in_url(joined.anywhere()), 8080, joined.lab.scratch())
                 .expect("a file");
         let text = fs::read_to_string(&configuration).expect("the file");
         let two = text.replace("worker_processes 1;", "worker_processes 2;");

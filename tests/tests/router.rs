@@ -1,6 +1,6 @@
 //! An engine on the interface by which its machine forwards for others, under its own address.
 
-use outboard::lab::{Program, Side, Task};
+use lab::{Program, Side, Task};
 use outboard_tests::joined::{Behind, CLIENT, Joined, Keeper, SERVER, eventually};
 use outboard_tests::turn;
 use outboard_tests::world::{PYTHON, script, scripted};
@@ -77,7 +77,7 @@ fn what_a_host_forwards_and_translates_passes_beside_the_engine() {
     let block: u32 = block.and_then(|port| port.parse().ok()).expect("the engine's ports");
     let echo = Task::new(PYTHON).arg(script(&joined.lab, "echo.py"));
     let echo = echo.args(["epoll", "0.0.0.0", "7000"]);
-    let listening = |server: &Program| outboard::lab::listens(server.pid(), 7000);
+    let listening = |server: &Program| lab::listens(server.pid(), 7000);
     let _echo = joined.start_ready(Side::A, echo, listening);
     // The engine serves and opens connections on the same address meanwhile.
     let _redis = joined.redis();
@@ -119,7 +119,7 @@ fn only_remotes_and_ports_that_are_allowed_are_accelerated_over_both_families() 
             outboard_tests::joined::Family::V6 => ("fd78::/64", "2001:db8::/32"),
         };
         let task = || scripted(&joined.lab, "echo.py").args(["epoll", joined.anywhere(), "7000"]);
-        let listening = |server: &Program| outboard::lab::listens(server.pid(), 7000);
+        let listening = |server: &Program| lab::listens(server.pid(), 7000);
         let _echo = joined.start_ready(Side::A, task(), listening);
         for (lists, serves, opens) in [
             (format!("[allow]\nremotes = [\"{network}\"]\n"), true, true),

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::process::Command;
 
-use outboard::lab::{Side, Task};
-use outboard::observer::Observer;
+use lab::observer::Observer;
+use lab::{Side, Task};
 use outboard_tests::joined::{CLIENT, Joined, PATIENCE, SERVER, eventually, redis};
 use outboard_tests::turn;
 use outboard_tests::world::PYTHON;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use outboard::lab::{Program, Side, Task};
+use lab::{Program, Side, Task};
 use outboard_tests::joined::{Joined, Keeper, PATIENCE, eventually};
 use outboard_tests::turn;
 use outboard_tests::world::{PYTHON, scripted};

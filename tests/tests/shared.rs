@@ -1,7 +1,7 @@
 //! An engine on the kernel's own interface and address: what is accelerated and what is not live
 //! side by side, and the end of either leaves the other alone.
 
-use outboard::lab::{Side, Task, listens};
+use lab::{Side, Task, listens};
 use outboard_tests::joined::{CLIENT, Family, Joined, PATIENCE, SERVER, eventually};
 use outboard_tests::turn;
 use outboard_tests::world::{PYTHON, script};

@@ -1,7 +1,7 @@
 //! Signed TCP (RFC 2385, TCP_MD5SIG) between the engine's sockets and the kernel's, both ways, over both
 //! versions of IP.
 
-use outboard::lab::{Program, Side, Task};
+use lab::{Program, Side, Task};
 use outboard_tests::joined::{Joined, PATIENCE};
 use outboard_tests::turn;
 use outboard_tests::world::scripted;
@@ -71,7 +71,7 @@ fn connections_of_the_engine_reach_servers_of_the_kernel_that_have_their_key_and
     for joined in Joined::over_each_family() {
         let key = "k".repeat(80);
         let task = serves(&joined, joined.client(), PORT, &key, "before", joined.server());
-        let ready = |server: &outboard::lab::Program| server.output().contains("ready");
+        let ready = |server: &lab::Program| server.output().contains("ready");
         let _server = joined.start_ready(Side::A, task, ready);
         let before = joined.counter("tcp_active_opens");
         let ask = |key: &str| asks(&joined, Side::B, joined.client(), PORT, key);

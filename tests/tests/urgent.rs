@@ -1,7 +1,7 @@
 //! Urgent data between the engine's connections and the kernel's, as programs in Python see it: SIGURG to
 //! the owner, select's exceptional conditions, the mark, in band and out of it; and SIGIO.
 
-use outboard::lab::{Program, Side};
+use lab::{Program, Side};
 use outboard_tests::joined::{Joined, PATIENCE};
 use outboard_tests::turn;
 use outboard_tests::world::scripted;

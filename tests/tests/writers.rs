@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outboard::lab::{Side, Task};
+use lab::{Side, Task};
 use outboard_tests::joined::{Joined, SERVER, eventually};
 use outboard_tests::world::scripted;
 use outboard_tests::{load_seconds, turn};

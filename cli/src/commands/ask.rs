@@ -7,13 +7,13 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use lab::failure::{Explain, Failure, Result};
+use lab::observer::Observer;
 use port::pcap::Filter;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use shm::control::SocketInfo;
 
-use crate::failure::{Explain, Failure, Result};
 use crate::kernel_sockets;
-use crate::observer::Observer;
 
 /// `outboard stats`: every counter, one a line, or as one JSON object.
 ///

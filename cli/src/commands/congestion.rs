@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use ::engine::config::CongestionKind;
 use ::sim::congestion::{Case, Outcome, run, table};
+use lab::failure::Result;
 
-use crate::failure::Result;
 use crate::relayed::Relayed;
 
 /// How much less goodput than the kernel's is pointed out.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use lab::observer::Observer;
 use port::Protocol;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Resource;
@@ -10,7 +11,7 @@ use serde::Serialize;
 use shm::control::SocketInfo;
 
 use crate::firewall::{Firewall, listed};
-use crate::{config, lab, observer::Observer, users};
+use crate::{config, users};
 
 use super::run;
 

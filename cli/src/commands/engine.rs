@@ -13,6 +13,7 @@ use engine::config::PortSetup;
 use engine::privileges;
 use engine::trial::Trial;
 use engine::{Accelerated, Cidr, Destination, Engine, Ipv6Mode, Metrics, StopHandle};
+use lab::failure::{Explain, Failure, Result};
 use port::spec::PortKind;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{
@@ -22,12 +23,9 @@ use rustix::thread::{CapabilitySet, configure_capability_in_ambient_set};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::config::{self, Flags, Settings};
-use crate::failure::{Explain, Failure, Result};
 use crate::firewall::Firewall;
 use crate::privileges::reduce;
 use crate::systemd;
-
-use super::run::READY;
 
 /// Runs an engine in the foreground until it is told to stop, or until process `owner` ends.
 ///
@@ -76,7 +74,7 @@ pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<
     };
     // Whoever started the engine may have closed these by now: it serves all the same.
     let _ = write!(std::io::stderr(), "{summary}");
-    let _ = writeln!(std::io::stdout(), "{READY}");
+    let _ = writeln!(std::io::stdout(), "{}", lab::READY);
     systemd::notify("READY=1");
     engine.join().map_err(|reason| {
         Failure::new(format!("the engine ended: {reason}"), "its messages are above")

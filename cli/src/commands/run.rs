@@ -11,16 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use lab::failure::{Explain, Failure, Result};
+use lab::observer::Observer;
+
 use crate::config;
-use crate::failure::{Explain, Failure, Result};
-use crate::lab;
-use crate::observer::Observer;
 
 /// File name of the preload library.
 const LIBRARY: &str = "liboutboard_preload.so";
-
-/// What a private engine prints once programs can attach.
-pub const READY: &str = "outboard engine: ready";
 
 /// How long an engine is waited for that is not there: whoever starts both at once means both.
 const START: Duration = Duration::from_secs(3);
@@ -194,7 +191,8 @@ pub fn launch_engine(arguments: &[OsString]) -> Result<ExitCode> {
         .spawn()
         .explain("cannot start a private engine", "see the limit of processes (ulimit -u)")?;
     let lines = engine.stdout.take().map(|output| BufReader::new(output).lines());
-    let ready = lines.into_iter().flatten().map_while(|line| line.ok()).any(|line| line == READY);
+    let ready =
+        lines.into_iter().flatten().map_while(|line| line.ok()).any(|line| line == lab::READY);
     if ready {
         return Ok(ExitCode::SUCCESS);
     }

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use ::script::linux::Linux;
 use ::script::many::all_against_us;
 use ::script::script::{Expectation, Script};
-
-use crate::cubic::Cubic;
-use crate::failure::{Explain, Failure, Result};
+use lab::cubic::Cubic;
+use lab::failure::{Explain, Failure, Result};
 
 /// Tries of a script that the kernel does not pass: a busy machine misses moments.
 const TRIES: u32 = 4;
@@ -130,7 +129,7 @@ fn start(path: &Path) -> Result<Child> {
 }
 
 fn against_the_kernel(ran: &mut [Ran], what: &Scripts) -> Result<()> {
-    crate::lab::require_root("running scripts against the kernel")?;
+    lab::require_root("running scripts against the kernel")?;
     let mut waiting: VecDeque<(usize, u32)> = ran
         .iter()
         .enumerate()

@@ -5,10 +5,9 @@ use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use lab::failure::{Failure, Result};
 use sim::coverage::REQUIRED;
 use sim::{Break, Settings, runner};
-
-use crate::failure::{Failure, Result};
 
 /// Seeds that must hit each fault and rare branch for `--require-coverage`.
 const SEEDS_PER_BRANCH: u64 = 20;

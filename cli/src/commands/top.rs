@@ -6,12 +6,12 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use lab::failure::Result;
+use lab::figures::figure;
+use lab::observer::{Observer, Stats};
 use shm::control::SocketInfo;
 
-use crate::demo::report::figure;
-use crate::failure::Result;
 use crate::kernel_sockets;
-use crate::observer::{Observer, Stats};
 
 /// Shows rates every `interval`, `count` times or until interrupted.
 ///

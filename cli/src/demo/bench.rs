@@ -6,10 +6,10 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::failure::{Explain, Failure, Result};
-use crate::lab::cpu::{CoreTimes, Foreign};
-use crate::lab::{Lab, Link, Program, Side, Task, Traffic, listens, serves};
-use crate::observer::Observer;
+use lab::cpu::{CoreTimes, Foreign};
+use lab::failure::{Explain, Failure, Result};
+use lab::observer::Observer;
+use lab::{Lab, Link, Program, Side, Task, Traffic, listens, serves};
 
 use super::work::{Done, Metric, Work};
 

@@ -3,8 +3,10 @@
 
 use std::fmt::Write;
 
+use lab::figures::figure;
+
 use super::bench::Column;
-use super::report::{Report, Row, figure};
+use super::report::{Report, Row};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;\
 padding:0 1em;color:#1b1f24}table{border-collapse:collapse;width:100%}\

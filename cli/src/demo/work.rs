@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::failure::{Explain, Failure, Result};
-use crate::lab::{Task, Traffic, parse};
+use lab::failure::{Failure, Result};
+use lab::{Task, Traffic, nginx, parse};
 
 /// A piece of work: a server, a client and what is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,9 +109,6 @@ pub struct Done {
     pub second: Option<f64>,
 }
 
-/// Size of the file that nginx serves, in bytes (that of Debian's index.html).
-const SMALL_FILE_BYTES: usize = 612;
-
 impl Work {
     /// All, in the order of the report.
     pub const ALL: [Work; 7] = [
@@ -180,7 +177,9 @@ impl Work {
             Self::RedisGet | Self::RedisSet | Self::RedisGetPipelined => Task::new("redis-server")
                 .args(["--bind", address, "--protected-mode", "no", "--save", ""])
                 .args(["--dir".as_ref(), scratch.as_os_str()]),
-            Self::NginxSmall => Task::new("nginx").arg("-c").arg(nginx(address, port, scratch)?),
+            Self::NginxSmall => {
+                Task::new("nginx").arg("-c").arg(nginx::configure(address, port, scratch)?)
+            }
             Self::IperfIn | Self::IperfOut => {
                 Task::words(&format!("iperf3 --server --bind {address} --port {port}"))
             }
@@ -251,32 +250,4 @@ impl Work {
             }
         })
     }
-}
-
-/// nginx ends a transfer that does not go on for a minute, as on a machine that stands still so
-/// long (stopped, suspended, busy with others); what is measured and tested here is the network.
-const NGINX_PATIENCE: &str = "  send_timeout 10m;\n  client_header_timeout 10m;\n";
-
-/// Writes an nginx configuration and the file it serves; returns the configuration's path.
-pub fn nginx(address: &str, port: u16, scratch: &Path) -> Result<std::path::PathBuf> {
-    let directory = scratch.join("nginx");
-    let advice = "make room in TMPDIR";
-    let shown = directory.display();
-    std::fs::create_dir_all(&directory).explain(format!("cannot create {shown}"), advice)?;
-    let page = "x".repeat(SMALL_FILE_BYTES);
-    std::fs::write(directory.join("index.html"), page)
-        .explain(format!("cannot write to {shown}"), advice)?;
-    let configuration = format!(
-        "user root;\ndaemon off;\nworker_processes 1;\npid {shown}/nginx.pid;\n\
-         error_log {shown}/error.log;\nevents {{ worker_connections 4096; }}\n\
-         http {{\n  access_log off;\n  keepalive_requests 1000000000;\n  sendfile on;\n\
-         {NGINX_PATIENCE}\
-         client_body_temp_path {shown}/body;\n  proxy_temp_path {shown}/proxy;\n\
-         fastcgi_temp_path {shown}/fastcgi;\n  uwsgi_temp_path {shown}/uwsgi;\n\
-         scgi_temp_path {shown}/scgi;\n\
-         server {{ listen {address}:{port} backlog=4096; root {shown}; }}\n}}\n"
-    );
-    let path = directory.join("nginx.conf");
-    std::fs::write(&path, configuration).explain(format!("cannot write to {shown}"), advice)?;
-    Ok(path)
 }

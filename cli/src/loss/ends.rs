@@ -4,9 +4,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
+use lab::failure::{Explain, Failure, Result};
 use sim::pattern;
-
-use crate::failure::{Explain, Failure, Result};
 
 /// What is written or read at a time.
 const PIECE_BYTES: usize = 64 << 10;

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
+use lab::figures::median;
 use serde::Serialize;
 
 use super::whole::Whole;
 use super::{Arrangement, Cell, Options, RATE, Window, percent};
-use crate::demo::report::median;
 
 /// The least that Outboard's goodput may be of the kernel's.
 const LEAST: f64 = 0.95;
@@ -73,7 +73,7 @@ impl Report {
     pub fn markdown(&self) -> String {
         let mut text = format!(
             "One iperf3 stream over a path of {} Mbit/s that delays data by {} ms and loses some of \
-             it, through a relay of our own between two TAP devices (`cli/src/relay.rs`). \
+             it, through a relay of our own between two TAP devices (`crates/lab/src/relay.rs`). \
              Outboard has an `xdp` port on the kernel's own interface and \
              address, under the sender or under the receiver; the other end is the kernel's. By \
              turns: {} windows of {} s each, those of a round with the same segments lost by their \

@@ -4,13 +4,13 @@ use std::net::Ipv4Addr;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
+use lab::failure::Result;
+use lab::observer::{Observer, Stats};
+use lab::relay::{Frame, Path};
+use lab::{Lab, Program, Side, Task, listens, serves};
 use sim::congestion::Line;
 
 use super::Arrangement;
-use crate::failure::Result;
-use crate::lab::{Lab, Program, Side, Task, listens, serves};
-use crate::observer::{Observer, Stats};
-use crate::relay::{Frame, Path};
 
 /// How long a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use lab::failure::{Failure, Result};
+use lab::{Lab, Side, Task};
 use serde::Serialize;
 use sim::congestion::Line;
 
 use super::ends::End;
 use super::{Arrangement, Options, Stage, percent, say};
-use crate::failure::{Failure, Result};
-use crate::lab::{Lab, Side, Task};
 
 /// Longest time that a transfer may take.
 const LIMIT: Duration = Duration::from_secs(1800);

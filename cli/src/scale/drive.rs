@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use client::native::Listener;
 use client::{ConnectOptions, Endpoint, EndpointId, Errno, Session};
+use lab::failure::{Explain, Failure, Result};
+use lab::observer::{Observer, Stats};
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::memory_of;
-use crate::failure::{Explain, Failure, Result};
-use crate::observer::{Observer, Stats};
 
 /// Few active connections, to compare with all of them.
 const FEW: u32 = 100;
@@ -97,7 +97,7 @@ impl Measured {
     pub fn ratio(&self) -> f64 {
         let cost = |windows: &[Window]| {
             let costs: Vec<f64> = windows.iter().map(|window| window.ns_per_frame).collect();
-            crate::demo::report::median(&costs).unwrap_or(f64::NAN)
+            lab::figures::median(&costs).unwrap_or(f64::NAN)
         };
         cost(&self.all) / cost(&self.few)
     }

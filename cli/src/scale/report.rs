@@ -1,8 +1,9 @@
 //! The figures as Markdown.
 
+use lab::figures::median;
+
 use super::drive::{Measured, Window};
 use super::{Figures, RATIO_MAX, Simulated};
-use crate::demo::report::median;
 
 /// All figures.
 pub fn markdown(figures: &Figures) -> String {

@@ -17,9 +17,10 @@ const ARROWS: &[(&str, &str)] = &[
     ("script", "wire stack shm port engine client sim"),
     ("preload", "client"),
     ("packetdrill", "engine client script"),
-    ("cli", "engine port shm client sim script"),
+    ("lab", "port shm sim"),
+    ("cli", "engine port shm client sim script lab"),
     // The tests see programs only from outside; the tools see no room at all.
-    ("tests", "cli"),
+    ("tests", "lab cli"),
     ("xtask", ""),
     ("fuzz-targets", "wire stack shm port engine client sim cli"),
 ];

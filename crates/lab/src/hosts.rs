@@ -1,12 +1,4 @@
-//! A laboratory of two hosts on one machine: two network namespaces joined by virtual links, each
-//! pinned to a core of its own, so that a core's busy time is its host's whole cost.
-//!
-//! Everything made here goes away with the [`Lab`], also when its process is killed: a guard
-//! process waits for that and cleans up; what a guard itself left behind is removed by the next
-//! lab. Programs run in sessions of their own with a raised scheduling-group weight, so that
-//! other work on the machine disturbs them little.
-//!
-//! Start reading at [`Lab`].
+//! The two hosts and the links between them.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -21,15 +13,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::cubic::Cubic;
 use crate::failure::{Explain, Failure, Result};
-
-pub mod cpu;
-mod outside;
-pub mod parse;
-pub mod program;
-mod serving;
-
-pub use program::{Finished, Program, Task};
-pub use serving::{listens, serves};
+use crate::outside;
+use crate::program::{Program, Task};
 
 /// One of the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -476,7 +461,7 @@ fn napi_threads() -> Vec<(i32, String)> {
 }
 
 /// Runs `ip` and returns what it printed.
-fn ip(words: &[&str]) -> Result<String> {
+pub(crate) fn ip(words: &[&str]) -> Result<String> {
     let advice = "run the command by hand; a namespace needs CONFIG_NET_NS and a link CONFIG_VETH";
     let output = Command::new("ip")
         .args(words)
@@ -519,7 +504,7 @@ mod tests {
     /// `make setup` installs all that a laboratory asks for; ethtool was missing there.
     #[test]
     fn setup_installs_what_a_lab_requires() {
-        let setup = include_str!("../../scripts/setup");
+        let setup = include_str!("../../../scripts/setup");
         for (program, package) in PROGRAMS.iter().chain([&PEER]) {
             let line = format!("{program} {package}");
             let is_listed = setup.lines().any(|text| text.trim_end_matches('"').ends_with(&line));

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use sim::congestion::Line;
 
 use crate::failure::{Explain, Failure, Result};
-use crate::lab::{Lab, Side};
+use crate::{Lab, Side};
 
 /// Longest sleep of the relay, after which it looks whether to stop.
 const NAP: Duration = Duration::from_millis(20);

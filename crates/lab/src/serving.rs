@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Lab, Program, Side, Task};
-use crate::commands::run::READY;
 use crate::failure::Result;
 use crate::observer::Observer;
+use crate::{Lab, Program, Side, Task};
+
+/// The line that an engine prints once programs can attach.
+pub const READY: &str = "outboard engine: ready";
 
 /// Longest wait for an engine, whose IPv6 addresses are first asked for.
 const PATIENCE: Duration = Duration::from_secs(60);

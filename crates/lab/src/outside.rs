@@ -7,8 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, Result};
-
-use super::ip;
+use crate::hosts::ip;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::cpu;
 use crate::failure::{Explain, Failure, Result};
-
-use super::cpu;
 
 /// A program to be started.
 #[derive(Clone, Debug)]
@@ -77,7 +76,7 @@ impl Task {
 
     /// Starts the task from the calling thread's namespace and affinity; output goes to files in
     /// `scratch`.
-    pub(super) fn spawn(self, scratch: &Path) -> Result<Program> {
+    pub(crate) fn spawn(self, scratch: &Path) -> Result<Program> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let name = Path::new(&self.program)
