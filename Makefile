@@ -1,7 +1,7 @@
 # Everything that can be made here; each target does its own set-up.
 #
-#   make test    everything that must hold: unit, property, simulation, packet and loom tests, fuzz
-#                corpora, then real programs through the engine
+#   make test    everything that must hold: unit, property, simulation (seeds TEST_SEEDS, 1..2000), packet
+#                and loom tests, fuzz corpora, then real programs through the engine; names what it skipped
 #   make setup   Debian's packages that demo and tests use; make build: the programs alone
 #   make install what `make build` made, below DESTDIR, for PREFIX (/usr/local), with a systemd unit
 #   make scripts packet scripts against the stack and against this machine's kernel; root
@@ -19,7 +19,7 @@
 #   make bench-port  raw frames through an xdp port beside DPDK's testpmd; root, 4 minutes
 #   make loom    the interleavings of the shared queues
 #   make fuzz    every fuzz target, FUZZ_SECONDS each (60), noted in docs/fuzz.md
-#   make sim     whole systems under virtual time, seeds SIM_SEEDS (1..2000)
+#   make sim     whole systems under virtual time, seeds SIM_SEEDS (1..10000)
 #   make kills   the engine killed KILLS (100) times under load; root
 #   make soak    real programs, SOAK_SECONDS each (600)
 #   make coexist the kernel's services and accelerated ones on one address, for SOAK_SECONDS
@@ -27,12 +27,17 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 600
-SIM_SEEDS ?= 1..2000
+SIM_SEEDS ?= 1..10000
+TEST_SEEDS ?= 1..2000
 PREFIX ?= /usr/local
-BUILT ?= target/release
+# Where cargo builds.
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),$(CARGO_BUILD_TARGET_DIR),target))
+BUILT ?= $(TARGET)/release
 KILLS ?= 100
 LOSS_SECONDS ?= 60
 export SOAK_SECONDS KILLS
+# Tests that are skipped note it here (crates/skips).
+export OUTBOARD_SKIPPED := $(TARGET)/skipped
 
 .PHONY: all build install test test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-port sim kills soak coexist fuzz loom setup setup-build
 
@@ -65,12 +70,13 @@ install: build
 	    install -D -m 644 dist/engine.toml $(DESTDIR)/etc/outboard/engine.toml
 
 test: setup build
+	@mkdir -p $(TARGET) && : > $(OUTBOARD_SKIPPED)
 	@echo "== unit, property, simulation and packet tests, fuzz corpora"
 	$(CARGO) test --no-fail-fast --workspace --exclude outboard-tests
 	@echo "== interleavings (loom)"
 	$(CARGO) xtask loom
-	@echo "== simulation, seeds $(SIM_SEEDS)"
-	target/release/outboard sim --seeds $(SIM_SEEDS) --require-coverage
+	@echo "== simulation, seeds $(TEST_SEEDS)"
+	$(BUILT)/outboard sim --seeds $(TEST_SEEDS) --require-coverage
 # Against our stack they are part of the packet tests above. The kernel answers in real time, which a
 # busy machine disturbs: what it says here is told, and only `make scripts` judges it.
 	@echo "== packet scripts against this machine's kernel (told, not judged)"
@@ -78,7 +84,8 @@ test: setup build
 		echo "NOT CONFIRMED by the kernel in two minutes: 'make scripts' on an idle machine tells more"
 	@echo "== real programs"
 	$(CARGO) test --no-fail-fast --package outboard-tests -- --nocapture --test-threads=1
-	@echo "== all tests passed"
+	@echo "== all tests passed; $$(wc -l < $(OUTBOARD_SKIPPED)) skipped"
+	@sed 's/^/   /' $(OUTBOARD_SKIPPED)
 
 test-vm: build
 	@scripts/setup build programs vm
@@ -99,33 +106,33 @@ scripts: build
 
 run-scripts:
 	@if [ "$$(id -u)" = 0 ]; then \
-		target/release/outboard script --kernel $(BRIEF) tests/packet; \
+		$(BUILT)/outboard script --kernel $(BRIEF) tests/packet; \
 	else \
-		echo "SKIPPED the scripts' run against the kernel: it takes root"; \
-		target/release/outboard script $(BRIEF) tests/packet; \
+		echo "packet scripts against the kernel: root" | tee -a $(OUTBOARD_SKIPPED); \
+		$(BUILT)/outboard script $(BRIEF) tests/packet; \
 	fi
 
 packetdrill: setup-build
 	@PACKETDRILL="$(PACKETDRILL)" $(CARGO) xtask packetdrill $(DIR)
 
 demo: setup build
-	@target/release/outboard demo
+	@$(BUILT)/outboard demo --output $(TARGET)/demo
 
 # Ends with an error where bbr is farther from the kernel's than a tenth; the table is written first.
 congestion: build
-	target/release/outboard congestion --kernel > target/congestion.md; status=$$?; \
-	    $(CARGO) xtask figures docs/congestion.md target/congestion.md && exit $$status
+	$(BUILT)/outboard congestion --kernel > $(TARGET)/congestion.md; status=$$?; \
+	    $(CARGO) xtask figures docs/congestion.md $(TARGET)/congestion.md && exit $$status
 
 # Ends with an error where less than 0.95 of the kernel's goodput is reached; the report is written
 # first.
 loss: setup build
-	target/release/outboard loss --seconds $(LOSS_SECONDS) > target/loss.md; status=$$?; \
-	    $(CARGO) xtask figures docs/loss.md target/loss.md && exit $$status
+	$(BUILT)/outboard loss --seconds $(LOSS_SECONDS) > $(TARGET)/loss.md; status=$$?; \
+	    $(CARGO) xtask figures docs/loss.md $(TARGET)/loss.md && exit $$status
 
 # Ends with an error where a frame costs more than 1.15 times as much among all connections.
 scale: build
-	target/release/outboard scale > target/scale.md; status=$$?; \
-	    $(CARGO) xtask figures docs/scale.md target/scale.md && exit $$status
+	$(BUILT)/outboard scale > $(TARGET)/scale.md; status=$$?; \
+	    $(CARGO) xtask figures docs/scale.md $(TARGET)/scale.md && exit $$status
 
 bench: setup-build
 	$(CARGO) bench --workspace --benches
@@ -135,7 +142,7 @@ bench-port: setup-build
 	@scripts/setup programs peers
 	$(CARGO) build --release --package outboard-port --example load
 	$(CARGO) build --release --package outboard-tests --example bench_port
-	target/release/examples/bench_port target/release/examples/load
+	$(BUILT)/examples/bench_port $(BUILT)/examples/load
 
 loom: setup-build
 	$(CARGO) xtask loom
@@ -144,7 +151,7 @@ fuzz: setup-build
 	$(CARGO) xtask fuzz --seconds $(FUZZ_SECONDS)
 
 sim: build
-	target/release/outboard sim --seeds $(SIM_SEEDS) --require-coverage
+	$(BUILT)/outboard sim --seeds $(SIM_SEEDS) --require-coverage
 
 soak: setup build
 	$(CARGO) test --package outboard-tests --test programs -- --ignored --nocapture soak

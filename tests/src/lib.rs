@@ -1,7 +1,7 @@
 //! Whole-system tests: real programs in network namespaces, on engines of their own.
 //!
 //! [`world`], [`joined`] and [`beside`] make the hosts and engines, [`cases`] holds the programs and their
-//! loads. The tests need root; without it each says by name that it was skipped.
+//! loads. The tests need root; without it they skip.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -15,10 +15,9 @@ pub mod world;
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Permission to run `test`, one at a time because the tests share the machine's cores; `None`
-/// when the machine cannot run it, which is then told by name.
+/// without root: the test is skipped.
 pub fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
-    if let Err(failure) = lab::require_root("it") {
-        eprintln!("SKIPPED {test}: {failure}");
+    if !skips::is_root(test) {
         return None;
     }
     Some(ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))

@@ -48,7 +48,7 @@ pub fn run(root: &Path, arguments: impl Iterator<Item = String>) -> Result<(), S
             .env("RUSTFLAGS", RUSTFLAGS),
     )
     .map_err(|error| format!("{error}; is nightly there? rustup toolchain install nightly"))?;
-    let binaries = folder.join("target").join(&triple).join("release");
+    let binaries = crate::target(&folder).join(&triple).join("release");
     let log = Log::of(root)?;
 
     let waiting = Mutex::new(plan.names.into_iter().rev().collect::<Vec<_>>());
@@ -100,8 +100,8 @@ fn plan(arguments: impl Iterator<Item = String>, known: Vec<String>) -> Result<P
 
 /// Runs one target. A finding is part of the outcome, with a sentence that says where it lies.
 fn fuzz(folder: &Path, binaries: &Path, name: &str, seconds: u64) -> Result<Ran, String> {
-    // New inputs go to target/, so that the committed corpus stays small.
-    let grown = folder.join("target/corpus").join(name);
+    // New inputs stay out of the tree, so that the committed corpus stays small.
+    let grown = crate::target(folder).join("corpus").join(name);
     let artifacts = folder.join("artifacts").join(name);
     for made in [&grown, &artifacts] {
         fs::create_dir_all(made).map_err(|error| format!("{}: {error}", made.display()))?;

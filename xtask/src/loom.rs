@@ -38,7 +38,7 @@ fn tests(root: &Path) -> Command {
     command
         .current_dir(root)
         .args(["test", "--release", "--package", "outboard-shm", "--lib", "--target-dir"])
-        .arg(root.join("target/loom"))
+        .arg(crate::target(root).join("loom"))
         .args(["--", "loom"])
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_PROFILE_RELEASE_LTO", "off")

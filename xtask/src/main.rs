@@ -52,6 +52,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
+/// Where a cargo that is started in `folder` builds.
+fn target(folder: &Path) -> PathBuf {
+    let set = ["CARGO_TARGET_DIR", "CARGO_BUILD_TARGET_DIR"];
+    let set = set.into_iter().find_map(std::env::var_os);
+    folder.join(set.unwrap_or_else(|| "target".into()))
+}
+
 /// The cargo that runs us.
 fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))

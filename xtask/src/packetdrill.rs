@@ -97,8 +97,7 @@ pub fn run(root: &Path, folders: impl Iterator<Item = String>) -> Result<(), Str
     let tool = tool(root)?;
     println!("== building the adapter");
     succeed(cargo().current_dir(root).args(["build", "--package", "outboard-packetdrill"]))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let adapter = target.join("debug/liboutboard_packetdrill.so");
+    let adapter = crate::target(root).join("debug/liboutboard_packetdrill.so");
     let excluded = excluded(root)?;
     let runs: Vec<Run> = scripts
         .into_iter()
@@ -193,7 +192,7 @@ fn tool(root: &Path) -> Result<PathBuf, String> {
     if let Some(found) = installed.ok().filter(|found| found.status.success()) {
         return Ok(PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()));
     }
-    let copy = root.join("target/packetdrill");
+    let copy = crate::target(root).join("packetdrill");
     if !copy.join(INNER).exists() {
         println!("== fetching packetdrill from {SOURCE}");
         succeed(Command::new("git").args(["clone", "--depth", "1", SOURCE]).arg(&copy)).map_err(

@@ -103,7 +103,7 @@ fn an_xdp_port_serves_queues_that_are_added() {
             let ends = ["obx9", "obx10"];
             let is_set = ends.iter().all(|end| set(end, "rx", "1") && set(end, "tx", "1"));
             if !is_set {
-                eprintln!("SKIPPED queues that are added: ethtool sets none here");
+                skips::skip("queues that are added", "channels", "ethtool -L sets none on veth");
                 return;
             }
             let mut ports = xdp_on(ends, option);
@@ -341,7 +341,7 @@ fn the_kernel_is_kept_from_answering_on_a_packet_port() {
 #[test]
 fn what_a_packet_port_receives_never_reaches_the_kernels_stack() {
     if !is_recent() {
-        eprintln!("skipped packet guard: it takes Linux 6.6");
+        skips::skip("packet guard", "tcx", "it takes Linux 6.6");
         return;
     }
     in_namespace("packet guard", || {

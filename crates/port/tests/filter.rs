@@ -157,7 +157,7 @@ const EXPRESSIONS: &[&str] = &[
 #[test]
 fn filters_keep_what_tcpdumps_own_keep() {
     if Command::new("tcpdump").arg("--version").output().is_err() {
-        eprintln!("skipped filters_keep_what_tcpdumps_own_keep: tcpdump is not installed");
+        skips::skip("filters_keep_what_tcpdumps_own_keep", "tcpdump", "it is not installed");
         return;
     }
     let frames = frames();

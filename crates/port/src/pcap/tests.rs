@@ -179,8 +179,7 @@ fn an_output_that_fails_ends_the_capture_and_is_told() {
 #[test]
 fn tcpdump_reads_what_is_written() {
     if Command::new("tcpdump").arg("--version").output().is_err() {
-        eprintln!("skipped tcpdump_reads_what_is_written: there is no tcpdump here");
-        return;
+        return skips::skip("tcpdump_reads_what_is_written", "tcpdump", "it is not installed");
     }
     let mut s = setup();
     let path = std::env::temp_dir().join(format!("outboard-pcap-{}.pcapng", std::process::id()));

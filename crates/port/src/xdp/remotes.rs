@@ -105,8 +105,7 @@ mod tests {
 
     #[test]
     fn the_counts_of_many_rules_are_read_in_turns() {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped counts of many rules: needs root (BPF)");
+        if !skips::is_root("the_counts_of_many_rules_are_read_in_turns") {
             return;
         }
         let network = |number: u32| Ipv4Addr::from_bits(number << 8).into();

@@ -10,26 +10,17 @@ use rustix::thread::UnshareFlags;
 
 use super::Connected;
 
-/// Why the tests that need the kernel cannot run here.
-fn missing() -> Option<&'static str> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("needs root (namespaces, TAP and packet sockets)");
-    }
-    if !std::path::Path::new("/dev/net/tun").exists() {
-        return Some("needs /dev/net/tun");
-    }
-    None
-}
-
 /// One of these tests at a time: a child of one, until it has become `ip`, holds a copy of the
 /// descriptor that another closes, and its device would still be there.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Runs a test in a new network namespace, or says by name why not.
+/// Runs a test in a new network namespace, or skips it.
 pub fn in_namespace(test: &str, work: impl FnOnce() + Send + 'static) {
-    if let Some(reason) = missing() {
-        eprintln!("skipped {test}: {reason}");
+    if !skips::is_root(test) {
         return;
+    }
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        return skips::skip(test, "tun", "there is no /dev/net/tun");
     }
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let run = move || {

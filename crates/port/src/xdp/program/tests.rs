@@ -50,15 +50,14 @@ impl Bench {
     }
 }
 
-/// Runs a test with a bench, or says by name why not.
+/// Runs a test with a bench, or skips it.
 fn bench(test: &str, work: impl FnOnce(Bench) + Send) {
     bench_with(&[], test, work);
 }
 
 /// The same with rules for remote addresses.
 fn bench_with(rules: &[Remote], test: &str, work: impl FnOnce(Bench) + Send) {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped {test}: needs root (namespaces, BPF)");
+    if !skips::is_root(test) {
         return;
     }
     let run = || {
@@ -445,8 +444,7 @@ fn ipv6_is_taken_by_address_and_port_and_nothing_beside() {
 fn ipv6_connections_that_the_kernel_holds_stay_with_it() {
     bench("the kernel's IPv6 connections", |mut bench| {
         let Ok(listener) = TcpListener::bind((HERE6, 80)) else {
-            eprintln!("skipped the kernel's IPv6 connections: the kernel has no IPv6");
-            return;
+            return skips::skip("the kernel's IPv6 connections", "ipv6", "the kernel has none");
         };
         let client = TcpStream::connect((HERE6, 80)).unwrap();
         let accepted = listener.accept().unwrap();
