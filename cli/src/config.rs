@@ -165,11 +165,37 @@ table! { LimitsTable for Limits {
     linger_ns: u64,
     sockets: u32,
     listeners: u32,
+    listeners_per_user: u32,
     udp_sockets: u32,
+    udp_sockets_per_user: u32,
     neighbors: u32,
     endpoints_per_user: u32,
     memory_per_user: u64,
 } }
+
+impl LimitsTable {
+    /// Shares of users, and places of control connections, where the file gives only the whole.
+    fn divide(&self, limits: &mut Limits) {
+        if self.sessions.is_some() {
+            if self.sessions_per_user.is_none() {
+                limits.sessions_per_user = (limits.sessions / 2).max(1);
+            }
+            if self.control_connections.is_none() {
+                limits.control_connections =
+                    limits.sessions.saturating_add(limits.sessions / 4 + 16);
+            }
+        }
+        if self.listeners.is_some() && self.listeners_per_user.is_none() {
+            limits.listeners_per_user = (limits.listeners / 2).max(1);
+        }
+        if self.udp_sockets.is_some() && self.udp_sockets_per_user.is_none() {
+            limits.udp_sockets_per_user = (limits.udp_sockets / 2).max(1);
+        }
+        if self.sockets.is_some() && self.endpoints_per_user.is_none() {
+            limits.endpoints_per_user = (limits.sockets / 4 * 3).max(1);
+        }
+    }
+}
 
 table! { TcpTable for TcpSettings {
     timestamps: bool,
@@ -252,15 +278,12 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     });
     engine.poll = flags.poll.or(in_file).unwrap_or_default();
     file.limits.apply(&mut engine.limits);
+    file.limits.divide(&mut engine.limits);
     engine
         .limits
         .check()
         .map_err(|bad| Failure::new(format!("{name}, [limits]: {bad}"), bad.advice()))?;
     file.tcp.apply(&mut engine.tcp);
-    if file.limits.sessions_per_user.is_none() {
-        // One user cannot take all places.
-        engine.limits.sessions_per_user = (engine.limits.sessions / 4).max(1);
-    }
     let mut ports = Vec::new();
     for written in &file.ports {
         let parsed = written.get_ref().parse::<PortSpec>();
@@ -381,7 +404,7 @@ mod tests {
         assert_eq!(settings.engine.poll, Poll::Busy);
         assert_eq!(settings.drain, Duration::from_secs(7));
         assert_eq!(settings.engine.limits.sessions, 5);
-        assert_eq!(settings.engine.limits.sessions_per_user, 1);
+        assert_eq!(settings.engine.limits.sessions_per_user, 2);
         assert!(!settings.engine.tcp.timestamps);
         assert_eq!(settings.engine.tcp.mtu_probing, MtuProbing::Always);
         assert_eq!(settings.engine.tcp.fast_open_key, "1-2-3-4".parse().ok());
@@ -456,11 +479,13 @@ mod tests {
     #[test]
     fn limits_of_the_stack_and_of_users_have_keys() {
         let text = "ports = [\"tap:a\"]\nconfirm = 60\nuser = \"root\"\n[limits]\nlisteners = 3\n\
-                    udp_sockets = 4\nneighbors = 5\nendpoints_per_user = 6\nmemory_per_user = 7\n";
+                    udp_sockets = 4\nneighbors = 5\nendpoints_per_user = 6\n\
+                    memory_per_user = 7340032\nsessions_per_user = 8\n";
         let settings = parse("x.toml", text, &Flags::default()).expect("parses");
         let limits = &settings.engine.limits;
         assert_eq!((limits.listeners, limits.udp_sockets, limits.neighbors), (3, 4, 5));
-        assert_eq!((limits.endpoints_per_user, limits.memory_per_user), (6, 7));
+        assert_eq!((limits.listeners_per_user, limits.udp_sockets_per_user), (1, 2));
+        assert_eq!((limits.endpoints_per_user, limits.memory_per_user), (6, 7 << 20));
         assert_eq!(settings.confirm, Some(Duration::from_secs(60)));
         assert_eq!(settings.user.map(|user| user.user), Some(0));
         let flags = Flags { confirm: Some(5), ..Flags::default() };

@@ -132,7 +132,7 @@ fn members_of_the_group_use_the_socket_within_what_their_user_may_have() {
     let Some(_turn) = turn("members_of_the_group_use_the_socket") else { return };
     let mut joined = Joined::without_engine();
     let settings = "user = \"nobody\"\nsocket_group = \"daemon\"\n\
-                    [limits]\nmemory_per_user = 1\n";
+                    [limits]\nlisteners_per_user = 1\n";
     with_settings(&mut joined, settings, &[]);
     // Where another user may read them, wherever they were built.
     let folder = joined.executable.parent().expect("it is in a folder");
@@ -149,14 +149,15 @@ fn members_of_the_group_use_the_socket_within_what_their_user_may_have() {
     let refused = as_bin("--clear-groups", &["stats"]);
     assert!(refused.errors.contains("Permission denied"), "{}", refused.errors);
     let let_in = as_bin("--groups=1", &["stats"]);
-    assert!(let_in.output.contains("sessions_refused_memory"), "{}", let_in.errors);
+    assert!(let_in.output.contains("listeners_refused"), "{}", let_in.errors);
     let confirmed = as_bin("--groups=1", &["confirm"]);
     assert!(confirmed.errors.contains("only root and the engine's own user"));
-    let listen = "import socket; socket.create_server(('', 6379))";
+    let listen = "import socket\nheld = [socket.create_server(('', 6379 + i)) for i in range(2)]";
     let listened = as_bin("--groups=1", &["run", "--", PYTHON, "-c", listen]);
     assert!(listened.status.success(), "the kernel serves: {}", listened.errors);
-    assert!(listened.errors.contains("memory_per_user"), "{}", listened.errors);
-    assert!(joined.counter("sessions_refused_memory") > 0);
+    assert!(listened.errors.contains("1 listeners"), "{}", listened.errors);
+    assert!(listened.errors.contains("`listeners_per_user`"), "{}", listened.errors);
+    assert_eq!(joined.counter("listeners_refused"), 1);
 }
 
 #[test]

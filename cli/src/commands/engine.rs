@@ -328,7 +328,9 @@ fn raise_descriptors(settings: &Settings) {
 fn descriptors(limits: &engine::Limits) -> u64 {
     const PORTS_AND_OWN: u64 = 64;
     let session = 2 + 2 * u64::from(limits.contexts);
-    u64::from(limits.sessions) * session + 2 * u64::from(limits.control_connections) + PORTS_AND_OWN
+    let sessions = u64::from(limits.sessions);
+    let observers = u64::from(limits.control_connections).saturating_sub(sessions);
+    sessions * session + 2 * observers + PORTS_AND_OWN
 }
 
 /// Descriptors that the settings may take in all.
@@ -409,6 +411,11 @@ fn summary(settings: &Settings) -> String {
         limits.sessions,
         limits.stash_total_bytes >> 20
     ));
+    text.push_str(&format!(
+        "users    at most {} sessions each but for root, and {} MiB when one more attaches\n",
+        limits.sessions_per_user,
+        limits.memory_per_user >> 20
+    ));
     let (socket, mode) = (engine.socket.display(), engine.socket_mode);
     let group = engine.socket_group.map(|group| format!(", group {group}")).unwrap_or_default();
     text.push_str(&format!("socket   {socket}, mode {mode:o}{group}\n"));
@@ -481,6 +488,8 @@ mod tests {
     fn every_session_is_counted_with_all_its_descriptors() {
         let limits = engine::Limits::default();
         let more = engine::Limits { sessions: limits.sessions + 1, ..limits };
-        assert_eq!(descriptors(&more) - descriptors(&limits), 18);
+        assert_eq!(descriptors(&more) - descriptors(&limits), 2);
+        let contexts = engine::Limits { contexts: limits.contexts + 1, ..limits };
+        assert_eq!(descriptors(&contexts) - descriptors(&limits), 2 * u64::from(limits.sessions));
     }
 }

@@ -101,14 +101,14 @@ pub struct PortSetup {
 pub struct Limits {
     /// Sessions at a time (counter `sessions_refused`).
     pub sessions: u16,
-    /// Sessions of one user at a time, root excepted (counter `sessions_refused`); in a
-    /// configuration file a quarter of `sessions` where it is not given.
+    /// Sessions of one user at a time, root excepted (counter `sessions_refused_of_user`).
     pub sessions_per_user: u16,
     /// Endpoints of all sessions of one user at a time, root excepted (counter
     /// `endpoints_exhausted_of_user`).
     pub endpoints_per_user: u32,
-    /// Bytes of the regions of one user's sessions, root excepted (counter
-    /// `sessions_refused_memory`). A region's pages are taken as they are used.
+    /// Bytes of shared memory that the sessions of one user hold when another one attaches, root
+    /// excepted (counter `sessions_refused_memory`). Pages count that have been used, not the
+    /// address space of the regions.
     pub memory_per_user: u64,
     /// Control connections at a time, observers included (counter `control_refused`).
     pub control_connections: u16,
@@ -153,10 +153,14 @@ pub struct Limits {
     /// TCP connections of all sessions, those not accepted yet among them (counter
     /// `requests_limited` and drops of the stack).
     pub sockets: u32,
-    /// Listeners (the refusal is counted by the stack).
+    /// Listeners (counter `listeners_refused`).
     pub listeners: u32,
-    /// UDP sockets (the refusal is counted by the stack).
+    /// Listeners of one user, root excepted (counter `listeners_refused`).
+    pub listeners_per_user: u32,
+    /// UDP sockets (counter `udp_sockets_refused`).
     pub udp_sockets: u32,
+    /// UDP sockets of one user, root excepted (counter `udp_sockets_refused`).
+    pub udp_sockets_per_user: u32,
     /// Neighbours remembered; the least recently used is forgotten (counted by the stack).
     pub neighbors: u32,
 }
@@ -165,12 +169,12 @@ impl Default for Limits {
     fn default() -> Self {
         let stack = stack::Limits::default();
         Self {
-            sessions: 64,
-            sessions_per_user: 16,
-            endpoints_per_user: 65536,
+            sessions: 1024,
+            sessions_per_user: 512,
+            endpoints_per_user: 49152,
             memory_per_user: 8 << 30,
-            control_connections: 256,
-            contexts: 8,
+            control_connections: 1280,
+            contexts: 1,
             endpoints: 16384,
             request_slots: 256,
             stock_slots: 256,
@@ -191,7 +195,9 @@ impl Default for Limits {
             linger_ns: 60_000_000_000,
             sockets: 65536,
             listeners: stack.listeners,
+            listeners_per_user: stack.listeners / 2,
             udp_sockets: stack.udp_sockets,
+            udp_sockets_per_user: stack.udp_sockets / 2,
             neighbors: stack.neighbors,
         }
     }
@@ -202,6 +208,11 @@ impl Limits {
     /// acknowledged and must find room.
     pub(crate) fn accept_buffers(&self) -> usize {
         self.stash_connection_bytes / self.buffer_bytes as usize + 2
+    }
+
+    /// Shared memory that a session uses as soon as it has something to do: the stock of its lane.
+    pub fn session_bytes_first(&self) -> u64 {
+        u64::from(self.stock_target) * u64::from(self.buffer_bytes)
     }
 
     /// The geometry that sessions get from an engine with `workers` workers.

@@ -39,6 +39,7 @@ use self::connection::Received;
 use self::discard::Discard;
 use self::exchange::{Answer, Command, Inbox, Outbox, SessionKey};
 pub(crate) use self::following::FOREIGN_RULES;
+use self::grant::Granted;
 use self::listing::{Listings, Step};
 use self::questions::Questions;
 pub use self::socket::{ControlError, ControlSocket};
@@ -46,7 +47,6 @@ use crate::config::{Accelerated, Limits};
 use crate::kernel::Kernel;
 use crate::privileges;
 use crate::rules::Rules;
-use crate::session::SessionWho;
 use crate::ss::Seen;
 use crate::stats::Counters;
 use crate::trial::Trial;
@@ -148,7 +148,7 @@ pub struct Control {
     page: Arc<StatsPage>,
     connections: BTreeMap<u64, Connection>,
     /// Sessions whose memory has not all been returned.
-    sessions: BTreeMap<SessionKey, SessionWho>,
+    sessions: BTreeMap<SessionKey, Granted>,
     next_id: u64,
     buffer: Vec<u8>,
     closed: ClosedSockets,
@@ -385,11 +385,16 @@ impl Control {
         );
     }
 
-    /// Ends the oldest connection that has said nothing yet, else the oldest observer: nobody can
-    /// keep programs from attaching by connecting and waiting.
+    /// Ends the oldest connection that has said nothing yet, else the oldest observer, of the user who
+    /// has most of them: nobody can keep programs from attaching by connecting and waiting, nor end
+    /// the connections of others by it.
     fn make_room(&mut self) -> bool {
         let oldest = |wanted: fn(&Stage) -> bool| {
-            self.connections.iter().find(|(_, one)| wanted(&one.stage)).map(|(id, _)| *id)
+            let mut by_user = BTreeMap::<u32, (usize, u64)>::new();
+            for (id, one) in self.connections.iter().filter(|(_, one)| wanted(&one.stage)) {
+                by_user.entry(one.peer.uid).or_insert((0, *id)).0 += 1;
+            }
+            by_user.into_values().max_by_key(|(count, _)| *count).map(|(_, id)| id)
         };
         let found = oldest(|stage| matches!(stage, Stage::New))
             .or_else(|| oldest(|stage| matches!(stage, Stage::Observer)));
@@ -580,8 +585,10 @@ impl Control {
             self.worker.send(Command::Sockets { place });
         }
         let Some(id) = answered.map(|step| step.connection) else { return };
-        let line =
-            |seen: &Seen| listing::line(seen, seen.session.and_then(|key| self.sessions.get(&key)));
+        let line = |seen: &Seen| {
+            let granted = seen.session.and_then(|key| self.sessions.get(&key));
+            listing::line(seen, granted.map(|granted| &granted.who))
+        };
         let sockets: Vec<SocketInfo> = seen.iter().map(line).collect();
         let Some(place) = next else {
             return self.answer(id, &FromEngine::Sockets { sockets, more: false });

@@ -10,6 +10,7 @@ use stack::api::{SocketId, UdpOptions, Urgent};
 use crate::pages::Pages;
 use crate::promises::Promise;
 use crate::room::Room;
+use crate::share::Entry;
 use crate::spans::SpanList;
 
 /// No buffer.
@@ -209,6 +210,8 @@ impl Arrivals {
 pub struct Datagram {
     /// The socket in the stack.
     pub id: SocketId,
+    /// Counts for its user.
+    _entry: Entry,
     /// Datagrams sent or given up.
     pub done: u64,
     /// Spans of the datagram to be sent next, with their buffers.
@@ -241,9 +244,10 @@ pub struct Datagram {
 
 impl Datagram {
     /// A fresh socket.
-    pub fn new(id: SocketId) -> Self {
+    pub fn new(id: SocketId, entry: Entry) -> Self {
         Self {
             id,
+            _entry: entry,
             done: 0,
             held: Vec::new(),
             is_whole: false,

@@ -39,6 +39,7 @@ mod send;
 pub mod service;
 pub mod session;
 mod sessions;
+pub mod share;
 mod signing;
 mod sleep;
 mod spans;

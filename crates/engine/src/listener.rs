@@ -3,6 +3,8 @@
 
 use stack::api::{Local, SocketId};
 
+use crate::share::Entry;
+
 /// A listener of the stack and the endpoints that stand for it.
 #[derive(Debug)]
 pub struct Listener {
@@ -10,6 +12,8 @@ pub struct Listener {
     pub id: SocketId,
     /// Where it listens.
     pub local: Local,
+    /// Counts for the user who made it.
+    _entry: Entry,
     /// Connections that wait, as last published.
     pub pending: u32,
     /// Endpoints: session place and index.
@@ -24,7 +28,7 @@ impl Listener {
 }
 
 /// Endpoints that may stand for one listener: each is told of every connection that waits.
-pub const SHARERS_MAX: usize = 256;
+pub const SHARERS_MAX: usize = 1024;
 
 /// All listeners of a worker.
 #[derive(Debug, Default)]
@@ -51,9 +55,9 @@ impl Listeners {
     }
 
     /// Adds a listener.
-    pub fn add(&mut self, id: SocketId, local: Local) -> u32 {
+    pub fn add(&mut self, id: SocketId, local: Local, entry: Entry) -> u32 {
         let index = self.next_index();
-        let listener = Listener { id, local, pending: 0, attached: Vec::new() };
+        let listener = Listener { id, local, _entry: entry, pending: 0, attached: Vec::new() };
         match self.entries.get_mut(index as usize) {
             Some(entry) => *entry = Some(listener),
             None => self.entries.push(Some(listener)),
@@ -90,13 +94,15 @@ impl Listeners {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::share::Tally;
 
     #[test]
     fn the_last_to_leave_closes() {
         let mut listeners = Listeners::default();
         let local = Local::from(std::net::SocketAddr::from(([10, 0, 0, 2], 80)));
         let id = SocketId { index: 1, generation: 0 };
-        let index = listeners.add(id, local);
+        let tally = Tally::default();
+        let index = listeners.add(id, local, Entry::new(&tally, &tally));
         listeners.attach(index, 0, 7);
         listeners.attach(index, 1, 7);
         assert_eq!(listeners.find(local), Some(index));

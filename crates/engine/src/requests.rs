@@ -21,6 +21,7 @@ use crate::errno;
 use crate::listener::SHARERS_MAX;
 use crate::session::TOKENS_MAX;
 use crate::sessions::Holder;
+use crate::share::{Entry, Full, Shared, Tallies, Tally};
 use crate::worker::{Activity, Worker};
 use options::{apply, apply_to_datagrams, value};
 
@@ -33,6 +34,14 @@ fn failed(errno: Errno) -> Reply {
 
 fn refusal(errno: Errno, reason: impl Into<String>) -> Refusal {
     Refusal { errno: errno.raw_os_error(), reason: reason.into() }
+}
+
+fn session_ended() -> Refusal {
+    refusal(Errno::BADF, "the session has ended")
+}
+
+fn errno_of(refusal: Refusal) -> Errno {
+    Errno::from_raw_os_error(refusal.errno)
 }
 
 fn not_claimed(local: SocketAddr, error: &std::io::Error) -> Refusal {
@@ -179,23 +188,77 @@ impl Worker {
         }
     }
 
-    fn grant_endpoint(&mut self, place: u32, lane: u16) -> Result<u32, Errno> {
+    fn grant_endpoint(&mut self, place: u32, lane: u16) -> Result<u32, Refusal> {
         let most = self.limits.endpoints_per_user;
-        let session = self.sessions.at(place).ok_or(Errno::BADF)?;
-        if session.who.uid != 0 && session.share.used() >= most {
+        let session = self.sessions.at(place).ok_or_else(session_ended)?;
+        if session.who.uid != 0 && session.of_user.endpoints.count() >= most {
             self.counters.endpoints_exhausted_of_user.increment();
-            return Err(Errno::NFILE);
+            let full = Full::User { limit: most };
+            let said = full.sentence("sockets", "sockets", "endpoints_per_user");
+            return Err(refusal(Errno::NFILE, said));
         }
-        match session.grant_endpoint(lane) {
-            Some(index) => {
-                self.refill_stock(place, lane);
-                Ok(index)
-            }
-            None => {
-                self.counters.endpoints_exhausted.increment();
-                Err(Errno::NFILE)
-            }
+        if let Some(index) = session.grant_endpoint(lane) {
+            self.refill_stock(place, lane);
+            return Ok(index);
         }
+        self.counters.endpoints_exhausted.increment();
+        let capacity = self.limits.endpoints;
+        Err(refusal(
+            Errno::NFILE,
+            format!(
+                "the program has {capacity} sockets, as many as `endpoints` allows, or asks for a \
+                 context that it does not have; raise `endpoints` under [limits]"
+            ),
+        ))
+    }
+
+    /// Whether the user of a session may have one more of what all share, by the tallies of the user
+    /// and of all.
+    fn admit(
+        &self,
+        place: u32,
+        shared: Shared,
+        tally: impl Fn(&Tallies) -> &Tally,
+    ) -> Result<Entry, Option<Full>> {
+        let session = self.sessions.peek(place).ok_or(None)?;
+        let (of_user, of_all) = (tally(&session.of_user), tally(&session.of_all));
+        shared.admit(session.who.uid, of_user.count(), of_all.count()).map_err(Some)?;
+        Ok(Entry::new(of_user, of_all))
+    }
+
+    fn admit_listener(&self, place: u32) -> Result<Entry, Refusal> {
+        let (total, per_user) = (self.limits.listeners, self.limits.listeners_per_user);
+        let admitted = self.admit(place, Shared { total, per_user }, |of| &of.listeners);
+        admitted.map_err(|full| {
+            let Some(full) = full else { return session_ended() };
+            self.counters.listeners_refused.increment();
+            refusal(Errno::NOBUFS, full.sentence("listeners", "listeners", "listeners_per_user"))
+        })
+    }
+
+    fn admit_udp_socket(&self, place: u32) -> Result<Entry, Refusal> {
+        let (total, per_user) = (self.limits.udp_sockets, self.limits.udp_sockets_per_user);
+        let admitted = self.admit(place, Shared { total, per_user }, |of| &of.udp_sockets);
+        admitted.map_err(|full| {
+            let Some(full) = full else { return session_ended() };
+            self.counters.udp_sockets_refused.increment();
+            let said = full.sentence("UDP sockets", "udp_sockets", "udp_sockets_per_user");
+            refusal(Errno::NOBUFS, said)
+        })
+    }
+
+    /// Whether a user may open one more connection: the last ones are root's, and those of users who
+    /// have few.
+    fn has_room_to_connect(&self, place: u32) -> bool {
+        let Some(session) = self.sessions.peek(place) else { return false };
+        let shared =
+            Shared { total: self.limits.sockets, per_user: self.limits.endpoints_per_user };
+        let (of_user, of_all) = (&session.of_user.endpoints, &session.of_all.endpoints);
+        let admitted = shared.admit(session.who.uid, of_user.count(), of_all.count()).is_ok();
+        if !admitted {
+            self.counters.connects_refused.increment();
+        }
+        admitted
     }
 
     pub(crate) fn free_endpoint(&mut self, place: u32, index: u32) {
@@ -251,6 +314,9 @@ impl Worker {
         if self.ending.is_some() || (is_kernels && !self.admits()) {
             return Err(LEFT_TO_KERNEL);
         }
+        if !self.has_room_to_connect(place) {
+            return Err(if is_kernels { LEFT_TO_KERNEL } else { Errno::NFILE });
+        }
         let options = self.connect_options(wanted);
         // The answers to a SYN from an explicit port must come here before the SYN goes out.
         if let Some(local) = local.map(Local::from)
@@ -260,7 +326,7 @@ impl Worker {
                 self.claim_connections(place).map_err(|_| Errno::NOBUFS)?;
             }
         }
-        let index = self.grant_endpoint(place, lane)?;
+        let index = self.grant_endpoint(place, lane).map_err(errno_of)?;
         let owner = Holder::Endpoint { place, index }.owner();
         match self.stack.tcp_connect(now, remote, local, options, owner) {
             Ok(id) => {
@@ -341,7 +407,7 @@ impl Worker {
             return Err(Errno::AGAIN);
         }
         // First, for it may take buffers of the pool.
-        let index = self.grant_endpoint(place, lane)?;
+        let index = self.grant_endpoint(place, lane).map_err(errno_of)?;
         let least = self.limits.accept_buffers();
         if self.sessions.at(place).is_none_or(|session| session.pool.free() < least) {
             self.counters.buffers_exhausted.increment();
@@ -615,12 +681,17 @@ impl Worker {
                 ),
             ));
         }
-        let index = self
-            .grant_endpoint(place, context)
-            .map_err(|errno| refusal(errno, "no endpoint is free, or no such context"))?;
+        let index = self.grant_endpoint(place, context)?;
         let of = match self.listeners.find(shown.local) {
             Some(of) => of,
             None => {
+                let entry = match self.admit_listener(place) {
+                    Ok(entry) => entry,
+                    Err(refusal) => {
+                        self.free_endpoint(place, index);
+                        return Err(refusal);
+                    }
+                };
                 let options = self.default_options();
                 let owner = Holder::Listener(self.listeners.next_index()).owner();
                 match self.stack.tcp_listen(shown.local, backlog, options, owner) {
@@ -633,7 +704,7 @@ impl Worker {
                             return Err(not_claimed(shown.local.address, &error));
                         }
                         self.leaving.forget(shown.local);
-                        self.listeners.add(id, shown.local)
+                        self.listeners.add(id, shown.local, entry)
                     }
                     Err(error) => {
                         self.free_endpoint(place, index);
@@ -665,9 +736,8 @@ impl Worker {
         let local = shown.local;
         let place = self.place_of(session)?;
         self.refuse_at_end()?;
-        let index = self
-            .grant_endpoint(place, context)
-            .map_err(|errno| refusal(errno, "no endpoint is free, or no such context"))?;
+        let entry = self.admit_udp_socket(place)?;
+        let index = self.grant_endpoint(place, context)?;
         let owner = Holder::Endpoint { place, index }.owner();
         match self.stack.udp_bind_sharing(local, shown.sharing, owner) {
             Ok(id) => {
@@ -679,7 +749,7 @@ impl Worker {
                     self.free_endpoint(place, index);
                     return Err(not_claimed(local.address, &error));
                 }
-                self.set_role(place, index, Role::Datagram(Box::new(Datagram::new(id))));
+                self.set_role(place, index, Role::Datagram(Box::new(Datagram::new(id, entry))));
                 if let Some(session) = self.sessions.at(place) {
                     session.pool.add_datagram_socket();
                 }
@@ -703,7 +773,7 @@ impl Worker {
         let place = self.place_of(session)?;
         self.refuse_at_end()?;
         let Some(session) = self.sessions.at(place) else {
-            return Err(refusal(Errno::BADF, "the session has ended"));
+            return Err(session_ended());
         };
         if session.tokens.len() >= TOKENS_MAX {
             self.counters.tokens_exhausted.increment();
@@ -729,6 +799,6 @@ impl Worker {
         self.sessions
             .place_of(session)
             .filter(|place| self.sessions.peek(*place).is_some_and(|s| s.is_served()))
-            .ok_or_else(|| refusal(Errno::BADF, "the session has ended"))
+            .ok_or_else(session_ended)
     }
 }

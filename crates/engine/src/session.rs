@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use shm::control::Geometry;
 use shm::engine_side::EngineEndpoint;
@@ -19,6 +18,7 @@ use crate::lane::Lane;
 use crate::linger::Orphan;
 use crate::pool::Pool;
 use crate::promises::Promises;
+use crate::share::Tallies;
 use crate::signing::PeerKey;
 use crate::spans::Spans;
 
@@ -116,8 +116,10 @@ pub struct Session {
     pub endpoints: Vec<Endpoint>,
     /// Endpoints to be granted, last in, first out.
     pub free_endpoints: Vec<u32>,
-    /// Endpoints in use by all sessions of the same user.
-    pub share: UserShare,
+    /// What all sessions of the same user have.
+    pub of_user: Tallies,
+    /// What all sessions have.
+    pub of_all: Tallies,
     /// Endpoints whose descriptors wait for a span.
     pub waiting_for_span: Vec<u32>,
     /// Where records end (MSG_EOR) among the descriptors that were taken last.
@@ -148,28 +150,11 @@ pub struct Session {
     pub breach: Option<Breach>,
 }
 
-/// How many endpoints the sessions of one user have together.
-#[derive(Clone, Debug, Default)]
-pub struct UserShare(Arc<AtomicU32>);
-
-impl UserShare {
-    /// Endpoints in use.
-    pub fn used(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn took(&self) {
-        self.0.store(self.used().saturating_add(1), Ordering::Relaxed);
-    }
-
-    fn gave_back(&self, count: u32) {
-        self.0.store(self.used().saturating_sub(count), Ordering::Relaxed);
-    }
-}
-
 impl Drop for Session {
     fn drop(&mut self) {
-        self.share.gave_back(self.endpoints_used() as u32);
+        let used = self.endpoints_used() as u32;
+        self.of_user.endpoints.sub(used);
+        self.of_all.endpoints.sub(used);
     }
 }
 
@@ -201,7 +186,8 @@ impl Session {
             // Its memory is taken page by page as endpoints are granted, and never moved.
             endpoints: Vec::with_capacity(geometry.endpoint_capacity as usize),
             free_endpoints: Vec::new(),
-            share: UserShare::default(),
+            of_user: Tallies::default(),
+            of_all: Tallies::default(),
             waiting_for_span: Vec::new(),
             record_ends: Vec::new(),
             stamps: Vec::new(),
@@ -222,7 +208,8 @@ impl Session {
     /// Takes a free endpoint for the lane of `context`; its area is as new.
     pub fn grant_endpoint(&mut self, context: u16) -> Option<u32> {
         let index = self.find_endpoint(context)?;
-        self.share.took();
+        self.of_user.endpoints.add(1);
+        self.of_all.endpoints.add(1);
         Some(index)
     }
 
@@ -258,7 +245,8 @@ impl Session {
         if let Some(endpoint) = self.endpoints.get_mut(index as usize) {
             endpoint.role = Role::Free;
             self.free_endpoints.push(index);
-            self.share.gave_back(1);
+            self.of_user.endpoints.sub(1);
+            self.of_all.endpoints.sub(1);
         }
     }
 

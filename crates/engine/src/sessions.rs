@@ -10,6 +10,7 @@ use crate::control::exchange::SessionKey;
 use crate::endpoint::Role;
 use crate::receive::Stash;
 use crate::session::Session;
+use crate::share::Tallies;
 use crate::stats::Counters;
 
 /// Owners with this session place are listeners, by their index.
@@ -77,6 +78,8 @@ pub struct Sessions {
     pub stash: Stash,
     /// The stash was full: entries of dead connections are to be swept.
     pub sweep_stash: bool,
+    /// What they have together.
+    pub of_all: Tallies,
     /// The worker's time, by which what comes is stamped.
     pub now: Instant,
     limits: Limits,
@@ -92,6 +95,7 @@ impl Sessions {
             news: Vec::with_capacity(1024),
             stash: Stash::default(),
             sweep_stash: false,
+            of_all: Tallies::default(),
             now: Instant(0),
             limits,
             counters,
@@ -103,8 +107,9 @@ impl Sessions {
         let key = session.key;
         let same = self.iter().find(|(_, other)| other.who.uid == session.who.uid);
         if let Some((_, other)) = same {
-            session.share = other.share.clone();
+            session.of_user = other.of_user.clone();
         }
+        session.of_all = self.of_all.clone();
         let place = match self.places.iter().position(Option::is_none) {
             Some(place) => {
                 if let Some(slot) = self.places.get_mut(place) {

@@ -21,9 +21,12 @@ struct Span {
 /// The spans of a session's streams.
 #[derive(Clone, Debug)]
 pub struct Spans {
+    /// Those that were ever in use, in memory for all: a session that sends little touches little.
     slots: Vec<Span>,
+    /// Chain of those that are free again.
     free_head: u32,
     free_count: u32,
+    total: u32,
 }
 
 /// The send stream of one connection, as a chain of spans.
@@ -63,21 +66,13 @@ pub struct Exhausted;
 impl Spans {
     /// Room for `count` spans.
     pub fn new(count: u32) -> Self {
-        let slots = (0..count)
-            .map(|index| Span {
-                start: 0,
-                place: 0,
-                len: 0,
-                buffer: 0,
-                next: if index + 1 < count { index + 1 } else { NONE },
-            })
-            .collect();
-        Self { slots, free_head: if count == 0 { NONE } else { 0 }, free_count: count }
+        let slots = Vec::with_capacity(count as usize);
+        Self { slots, free_head: NONE, free_count: count, total: count }
     }
 
     /// Spans in all.
     pub fn total(&self) -> u32 {
-        self.slots.len() as u32
+        self.total
     }
 
     /// Spans left.
@@ -103,11 +98,20 @@ impl Spans {
             list.end = list.end.wrapping_add(u64::from(len));
             return Ok(false);
         }
-        let index = self.free_head;
-        let slot = self.slots.get_mut(index as usize).ok_or(Exhausted)?;
-        self.free_head = slot.next;
+        let span = Span { start: list.end, place, len, buffer, next: NONE };
+        let index = match self.slots.get_mut(self.free_head as usize) {
+            Some(slot) => {
+                let index = std::mem::replace(&mut self.free_head, slot.next);
+                *slot = span;
+                index
+            }
+            None if self.free_count == 0 => return Err(Exhausted),
+            None => {
+                self.slots.push(span);
+                self.slots.len() as u32 - 1
+            }
+        };
         self.free_count -= 1;
-        *slot = Span { start: list.end, place, len, buffer, next: NONE };
         match self.slots.get_mut(list.tail as usize) {
             Some(tail) => tail.next = index,
             None => list.head = index,

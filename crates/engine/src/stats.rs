@@ -71,6 +71,9 @@ counters! {
     sessions_total,
     /// Sessions refused for a limit, a wrong contract version or lack of memory.
     sessions_refused,
+    /// Sessions refused because their user has as many as one user may have, or because the last
+    /// ones are kept for root and for users who have few.
+    sessions_refused_of_user,
     /// Sessions refused because their user's others have all the memory that one user may have.
     sessions_refused_memory,
     /// Programs left to the kernel because the lists name their user.
@@ -109,6 +112,13 @@ counters! {
     routes_untold,
     /// Messages of programs that came with more descriptors than the engine could take.
     descriptors_exhausted,
+    /// Listeners refused because their user, or all users, have as many as they may have.
+    listeners_refused,
+    /// UDP sockets refused for the same reason.
+    udp_sockets_refused,
+    /// Connects refused, or left to the kernel, because their user, or all users, have as many
+    /// sockets as they may have.
+    connects_refused,
     /// Endpoints in use.
     endpoints,
     /// Requests served.

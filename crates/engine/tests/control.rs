@@ -99,7 +99,10 @@ fn answer(socket: &Socket) -> Option<FromEngine> {
 
 #[test]
 fn connections_that_say_nothing_give_way_to_programs() {
-    let engine = start("silent", Limits { control_connections: 8, ..Limits::default() });
+    let engine = start(
+        "silent",
+        Limits { sessions: 4, sessions_per_user: 4, control_connections: 8, ..Limits::default() },
+    );
     let silent: Vec<Socket> = (0..40).map(|_| engine.connect()).collect();
     let session = engine.attach();
     let observers: Vec<Socket> = (0..20).map(|_| engine.observe()).collect();
@@ -225,11 +228,11 @@ fn who_asks_and_never_reads_is_dropped_and_the_rest_is_served() {
 
 #[test]
 fn a_session_beyond_the_limit_is_refused_with_a_sentence() {
-    let engine = start("full", Limits { sessions: 3, ..Limits::default() });
+    let engine = start("full", Limits { sessions: 3, sessions_per_user: 3, ..Limits::default() });
     let sessions: Vec<Socket> = (0..3).map(|_| engine.attach()).collect();
     let refused = ask(&engine.connect(), &hello(Role::Session), &[]);
     let Some(FromEngine::Refused { reason, .. }) = refused else { panic!("{refused:?}") };
-    assert!(reason.contains("limit"), "{reason}");
+    assert!(reason.contains("`sessions` allows 3 sessions"), "{reason}");
     drop(sessions);
     // Their memory is back once the worker has ended them.
     while engine.counter("sessions") > 0 {
@@ -283,7 +286,7 @@ fn a_library_of_another_contract_is_refused_with_a_sentence_that_names_both() {
 #[test]
 fn one_user_cannot_take_all_sessions_by_default() {
     let limits = Limits::default();
-    assert_eq!(limits.sessions_per_user, limits.sessions / 4);
+    assert_eq!(limits.sessions_per_user, limits.sessions / 2);
 }
 
 #[test]

@@ -122,11 +122,11 @@ fn many_sockets_waiting_for_a_neighbour_are_given_up_together() {
 
 #[test]
 fn one_listener_is_shared_by_a_bounded_number_of_sockets() {
-    let limits = outboard_engine::Limits { endpoints: 512, ..small() };
+    let limits = outboard_engine::Limits { endpoints: 2048, ..small() };
     let mut net = Net::new(limits);
     let b = net.b.attach(&limits);
-    let granted = (0..300).take_while(|_| net.try_listen(&b, 80).is_ok()).count();
-    assert_eq!(granted, 256);
+    let granted = (0..1100).take_while(|_| net.try_listen(&b, 80).is_ok()).count();
+    assert_eq!(granted, 1024);
     assert_eq!(net.b.counters.sharers_exhausted.read(), 1);
 }
 

@@ -130,6 +130,16 @@ impl Region {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
+    /// Bytes of the memfd's pages that have been used; none of a region without one.
+    ///
+    /// # Errors
+    /// What the kernel says of the memfd.
+    pub fn resident_bytes(&self) -> Result<u64, Errno> {
+        const BLOCK_BYTES: u64 = 512;
+        let Some(file) = &self.file else { return Ok(0) };
+        Ok(rustix::fs::fstat(file)?.st_blocks as u64 * BLOCK_BYTES)
+    }
+
     /// Closes the memfd; the mapping stays.
     pub fn drop_file(&mut self) {
         self.file = None;

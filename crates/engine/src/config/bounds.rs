@@ -23,6 +23,19 @@ pub enum BadLimit {
     },
     /// Those of a region do not go together.
     Geometry(BadGeometry),
+    /// One promises more than another one lets it have.
+    Unmet {
+        /// The promise.
+        name: &'static str,
+        /// As given.
+        value: u64,
+        /// What stands in its way.
+        against: &'static str,
+        /// As given.
+        has: u64,
+        /// What that must be at least for the promise to be kept.
+        needs: u64,
+    },
 }
 
 impl fmt::Display for BadLimit {
@@ -30,6 +43,11 @@ impl fmt::Display for BadLimit {
         match self {
             Self::OutOfRange { name, value, .. } => write!(f, "{name} is {value}"),
             Self::Geometry(bad) => write!(f, "the limits make no usable region: {bad}"),
+            Self::Unmet { name, value, against, has, needs } => write!(
+                f,
+                "{name} is {value}, which {against} does not allow: it is {has} and would have to be \
+                 {needs}"
+            ),
         }
     }
 }
@@ -42,6 +60,7 @@ impl BadLimit {
         match self {
             Self::OutOfRange { least, most, .. } => format!("give {least} to {most}"),
             Self::Geometry(_) => "change that limit, or leave it out".to_owned(),
+            Self::Unmet { name, against, .. } => format!("lower {name} or raise {against}"),
         }
     }
 }
@@ -87,7 +106,10 @@ impl Limits {
             ("transmits_per_turn", self.transmits_per_turn as u64, 1, PER_TURN_MAX),
             ("sockets", self.sockets.into(), 1, ENTRIES_MAX),
             ("listeners", self.listeners.into(), 1, ENTRIES_MAX),
+            ("listeners_per_user", self.listeners_per_user.into(), 1, ENTRIES_MAX),
             ("udp_sockets", self.udp_sockets.into(), 1, ENTRIES_MAX),
+            ("udp_sockets_per_user", self.udp_sockets_per_user.into(), 1, ENTRIES_MAX),
+            ("endpoints_per_user", self.endpoints_per_user.into(), 1, ENTRIES_MAX),
             ("neighbors", self.neighbors.into(), 1, ENTRIES_MAX),
         ];
         for (name, value, least, most) in ranges {
@@ -95,7 +117,61 @@ impl Limits {
                 return Err(BadLimit::OutOfRange { name, value, least, most });
             }
         }
-        Layout::sized(self.geometry(1)).map(drop).map_err(BadLimit::Geometry)
+        let layout = Layout::sized(self.geometry(1)).map_err(BadLimit::Geometry)?;
+        self.check_promises(layout.geometry().region_bytes)
+    }
+
+    /// Whether what one limit promises can be had within the others.
+    fn check_promises(&self, region_bytes: u64) -> Result<(), BadLimit> {
+        // Half of what x86-64 and aarch64 give a process.
+        const ADDRESS_SPACE: u64 = 1 << 46;
+        let of_user = u64::from(self.sessions_per_user);
+        let sessions = u64::from(self.sessions);
+        let needs = [
+            ("sessions_per_user", of_user, "sessions", sessions, of_user),
+            (
+                "sessions",
+                sessions,
+                "control_connections",
+                self.control_connections.into(),
+                // An observer and one that has yet to say what it is.
+                sessions + 2,
+            ),
+            (
+                "sessions_per_user",
+                of_user,
+                "memory_per_user",
+                self.memory_per_user,
+                of_user.saturating_mul(self.session_bytes_first()),
+            ),
+            (
+                "listeners_per_user",
+                self.listeners_per_user.into(),
+                "listeners",
+                self.listeners.into(),
+                self.listeners_per_user.into(),
+            ),
+            (
+                "udp_sockets_per_user",
+                self.udp_sockets_per_user.into(),
+                "udp_sockets",
+                self.udp_sockets.into(),
+                self.udp_sockets_per_user.into(),
+            ),
+            (
+                "sessions",
+                sessions,
+                "the address space of a process",
+                ADDRESS_SPACE,
+                sessions.saturating_mul(region_bytes),
+            ),
+        ];
+        for (name, value, against, has, needs) in needs {
+            if has < needs {
+                return Err(BadLimit::Unmet { name, value, against, has, needs });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -116,6 +192,14 @@ mod tests {
         assert!(many.check().unwrap_err().to_string().contains("spans"));
         let early = Limits { receive_slots: 16, ..Limits::default() };
         assert!(early.check().unwrap_err().to_string().contains("stash_connection_bytes"));
+        let promised =
+            Limits { sessions_per_user: 300, memory_per_user: 8 << 20, ..Limits::default() };
+        let bad = promised.check().unwrap_err();
+        let said = format!("{bad}; {}", bad.advice());
+        assert!(said.contains("sessions_per_user is 300") && said.contains("8388608"), "{said}");
+        assert!(said.contains("raise memory_per_user"), "{said}");
+        let places = Limits { control_connections: 64, ..Limits::default() };
+        assert!(places.check().unwrap_err().advice().contains("control_connections"));
         let odd = Limits { send_slots: 3, ..Limits::default() };
         assert!(odd.check().unwrap_err().to_string().contains("send_slots"));
     }

@@ -7,10 +7,19 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use shm::control::{CONTRACT_VERSION, FromEngine, Geometry, Role};
+use shm::region::Region;
 
 use super::exchange::{Command, SessionKey};
 use super::{Control, Stage, connection};
 use crate::session::{LanePipes, SessionSeed, SessionWho};
+use crate::share::{Full, Shared};
+
+/// A session as the control thread keeps it.
+pub(super) struct Granted {
+    /// Who is behind it.
+    pub who: SessionWho,
+    region: Arc<Region>,
+}
 
 /// What the client gets of a session, beside the geometry.
 pub struct ClientEnds {
@@ -35,7 +44,7 @@ pub fn make(
     geometry: Geometry,
     who: SessionWho,
 ) -> Result<(SessionSeed, ClientEnds), Errno> {
-    let region = Arc::new(shm::region::Region::create(geometry).map_err(|_| Errno::NOMEM)?);
+    let region = Arc::new(Region::create(geometry).map_err(|_| Errno::NOMEM)?);
     let mut fds = Vec::new();
     fds.push(rustix::io::fcntl_dupfd_cloexec(region.file().ok_or(Errno::INVAL)?, 0)?);
     let lanes = usize::from(geometry.context_count) * usize::from(geometry.worker_count);
@@ -87,6 +96,36 @@ impl Control {
         }
     }
 
+    /// Whether user `uid` may have one more session; why not, as a sentence.
+    fn admit_session(&self, uid: u32) -> Result<(), String> {
+        let limits = &self.policy.limits;
+        let own = || self.sessions.values().filter(|granted| granted.who.uid == uid);
+        let shared =
+            Shared { total: limits.sessions.into(), per_user: limits.sessions_per_user.into() };
+        let (of_user, used) = (own().count() as u32, self.sessions.len() as u32);
+        shared.admit(uid, of_user, used).map_err(|full| {
+            match full {
+                Full::Table { is_reserved: false, .. } => &self.counters.sessions_refused,
+                Full::User { .. } | Full::Table { .. } => &self.counters.sessions_refused_of_user,
+            }
+            .increment();
+            full.sentence("sessions", "sessions", "sessions_per_user")
+        })?;
+        // One that cannot be asked counts as one that has used nothing.
+        let held: u64 = own().map(|one| one.region.resident_bytes().unwrap_or(0)).sum();
+        let wanted = limits.session_bytes_first();
+        if uid != 0 && held.saturating_add(wanted) > limits.memory_per_user {
+            self.counters.sessions_refused_memory.increment();
+            let most = limits.memory_per_user;
+            return Err(format!(
+                "the {of_user} sessions of this user use {held} bytes of shared memory and one more \
+                 needs {wanted}, but `memory_per_user` is {most}; raise it under [limits], or end one \
+                 of its programs"
+            ));
+        }
+        Ok(())
+    }
+
     fn grant(&mut self, id: u64, program: String) -> bool {
         let Some(connection) = self.connections.get(&id) else { return false };
         if self.is_ending {
@@ -101,25 +140,8 @@ impl Control {
             let _ = connection::send(connection.fd.as_fd(), &FromEngine::NotServed, &[]);
             return false;
         }
-        let limits = &self.policy.limits;
-        let of_user = self.sessions.values().filter(|who| who.uid == uid).count();
-        let memory = self.geometry.region_bytes.saturating_mul(of_user as u64 + 1);
-        if uid != 0 && memory > limits.memory_per_user {
-            self.counters.sessions_refused_memory.increment();
-            self.refuse(
-                &connection.fd,
-                "the sessions of this user have as much memory as one user may have; end one of \
-                 its programs, or raise memory_per_user under [limits]",
-            );
-            return false;
-        }
-        let full = self.sessions.len() >= usize::from(limits.sessions);
-        if full || (uid != 0 && of_user >= usize::from(limits.sessions_per_user)) {
-            self.counters.sessions_refused.increment();
-            self.refuse(
-                &connection.fd,
-                "the engine has as many sessions as its limit allows; raise it or end a program",
-            );
+        if let Err(reason) = self.admit_session(uid) {
+            self.refuse(&connection.fd, &reason);
             return false;
         }
         let key = SessionKey(id);
@@ -135,17 +157,21 @@ impl Control {
                 self.refuse(
                     &connection.fd,
                     &format!(
-                        "the engine cannot make the region: {error}; give it more memory or descriptors"
+                        "the engine cannot make a region of {} bytes: {error}; give it more address \
+                         space or descriptors (ulimit -v, ulimit -n), or lower `endpoints` or \
+                         `buffers` under [limits]",
+                        self.geometry.region_bytes
                     ),
                 );
                 return false;
             }
         };
+        let region = Arc::clone(&seed.region);
         // The worker first: a client may use its lanes as soon as it has the region.
         if !self.worker.send(Command::Attach(Box::new(seed))) {
             return false;
         }
-        self.sessions.insert(key, who);
+        self.sessions.insert(key, Granted { who, region });
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.stage = Stage::Session(key);
         }

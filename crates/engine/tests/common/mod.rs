@@ -207,6 +207,10 @@ impl Net {
     }
 
     pub fn bind_udp(&mut self, on_b: bool, program: &Program, port: u16) -> u32 {
+        self.try_bind_udp(on_b, program, port).unwrap()
+    }
+
+    pub fn try_bind_udp(&mut self, on_b: bool, program: &Program, port: u16) -> Result<u32, i32> {
         let host = if on_b { B } else { A };
         let command = Command::BindUdp {
             session: program.key,
@@ -215,7 +219,7 @@ impl Net {
             shown: shown(at(host, port)),
         };
         let side = if on_b { &mut self.b } else { &mut self.a };
-        side.command(command, self.now).unwrap()
+        side.command(command, self.now)
     }
 
     /// A request of a program on side b (or a) and its reply.

@@ -39,6 +39,8 @@ pub enum ControlError {
     Closed,
     /// The message is longer than [`MESSAGE_BYTES_MAX`] or has too many descriptors.
     TooLong,
+    /// The kernel could not give this process all descriptors that came with a message.
+    DescriptorsLost,
     /// The bytes are not a message of this contract.
     Malformed,
 }
@@ -51,6 +53,11 @@ impl std::fmt::Display for ControlError {
             Self::TooLong => {
                 write!(f, "a control message is longer than {MESSAGE_BYTES_MAX} bytes")
             }
+            Self::DescriptorsLost => write!(
+                f,
+                "this process has too few descriptors left for those that came with a control \
+                 message; raise its limit of open files (ulimit -n, LimitNOFILE)"
+            ),
             Self::Malformed => write!(f, "a control message could not be understood"),
         }
     }
@@ -221,8 +228,12 @@ impl Socket {
             // No message of ours is empty.
             return Err(ControlError::Closed);
         }
-        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        if received.flags.contains(ReturnFlags::TRUNC) {
             return Err(ControlError::TooLong);
+        }
+        // There is room for as many as the kernel lets a message have.
+        if received.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(ControlError::DescriptorsLost);
         }
         let message = bytes
             .get(..received.bytes)
