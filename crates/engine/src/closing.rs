@@ -120,9 +120,10 @@ impl Worker {
         }
         let gives_way = crowded && !self.end_stuck_orphan(place);
         if abort || gives_way || stream.send.is_cut {
-            let _ = self.stack.tcp_abort(now, id);
+            let _ = self.stack.tcp_close_with_reset(now, id);
+        } else {
+            let _ = self.stack.tcp_close(now, id);
         }
-        let _ = self.stack.tcp_close(now, id);
         let Some(session) = self.sessions.at(place) else { return };
         let orphan = session.adopt(Orphan { id, list: stream.send.list });
         let owner = Holder::Orphan { place, orphan }.owner();

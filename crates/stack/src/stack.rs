@@ -447,8 +447,7 @@ impl Stack {
         self.note_limit(connected)
     }
 
-    /// Listens at `local`, whose address is own or unspecified. `options` are inherited by the
-    /// connections.
+    /// Listens at `local` (own or unspecified address); connections inherit the `options`.
     pub fn tcp_listen(
         &mut self,
         local: impl Into<Local>,
@@ -509,8 +508,7 @@ impl Stack {
         self.tcp.written(now, id, end, true)
     }
 
-    /// What is written up to `end` does not share a segment with what follows (MSG_EOR). Said
-    /// before it is told as written.
+    /// Starts a new segment behind `end` (MSG_EOR). To be called before `tcp_written` reaches it.
     pub fn tcp_end_record(
         &mut self,
         now: Instant,
@@ -616,14 +614,18 @@ impl Stack {
         self.tcp.shutdown(now, id)
     }
 
-    /// The program is done with the socket. A connection finishes by itself (unread data or a
-    /// linger time of 0 reset it); a listener's waiting connections are reset. The id stays
-    /// valid, with events, until everything written is acknowledged or lost.
+    /// The program is done with the socket. Unread data or a linger time of 0 reset a connection; a
+    /// listener resets those that wait. The id stays valid, with events, until all is delivered or lost.
     pub fn tcp_close(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         self.tcp.close(now, id)
     }
 
-    /// Resets the connection.
+    /// Closes a connection with a reset, which follows what the windows permit of what was written.
+    pub fn tcp_close_with_reset(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
+        self.tcp.close_with_reset(now, id)
+    }
+
+    /// Resets the connection at once; unsent data is lost.
     pub fn tcp_abort(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         self.tcp.abort(now, id)
     }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use wire::tcp::{SeqNumber, TcpFlags, TcpSegment, Timestamps};
 
 use super::congestion::{Congestion, Window};
-use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Step, Usage};
+use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Sequel, Step, Usage};
 use super::ecn::Ecn;
 use super::frto::Frto;
 use super::intervals::Intervals;
@@ -133,7 +133,7 @@ impl Cold {
             repaired_ms: 0,
             peer_fin: None,
             waits_for_room: false,
-            close_wanted: false,
+            sequel: Sequel::Open,
             retries: 0,
             stuck_since: 0,
             keep_probes: 0,
@@ -206,7 +206,7 @@ impl Connection<'_> {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.4
             //# otherwise, queue for processing
             //# after entering ESTABLISHED state.
-            self.cold.close_wanted = true;
+            self.cold.sequel = Sequel::Fin;
             return;
         }
         self.apply(step, Input::Close);
@@ -215,7 +215,7 @@ impl Connection<'_> {
 
     /// What was asked for during the handshake happens now that it is over.
     pub fn on_established(&mut self, step: &mut Step<'_>) {
-        if self.cold.close_wanted {
+        if self.cold.sequel == Sequel::Fin {
             self.apply(step, Input::Close);
         }
         self.restart_keepalive(step.now);
@@ -229,34 +229,63 @@ impl Connection<'_> {
         if self.hot.state.is_over() {
             return;
         }
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
-        //# If such a host issues a CLOSE call while received data is still pending in the TCP
-        //# connection, or if new data is received after CLOSE is called, its TCP implementation
-        //# SHOULD send a RST to show that data was lost (SHLD-3).
-        let unread = self.hot.readable() > self.hot.consumed;
         if self.hot.state == TcpState::SynSent {
             self.apply(step, Input::Close);
             return;
         }
-        if unread {
-            //= https://www.rfc-editor.org/rfc/rfc1122#section-4.2.2.13
-            //# If such a host issues a
-            //# CLOSE call while received data is still pending in TCP, or
-            //# if new data is received after CLOSE is called, its TCP
-            //# SHOULD send a RST to show that data was lost.
-            step.shared.counters.aborts_on_data += 1;
-            self.tell_reset(step);
-            self.die(step, TcpError::Aborted);
-            return;
-        }
-        if self.cold.options.linger_s == Some(0) {
-            self.abort(step);
+        if self.has_unread() || self.cold.options.linger_s == Some(0) {
+            self.reset_behind_data(step);
             return;
         }
         self.shutdown(step);
         if self.hot.state == TcpState::FinWait2 {
             self.limit_fin_wait(step);
         }
+    }
+
+    /// The program closes the connection for good, and with a reset.
+    pub fn close_with_reset(&mut self, step: &mut Step<'_>) {
+        self.hot.orphan = true;
+        self.cold.keep_at = NEVER;
+        if !self.hot.state.is_over() {
+            self.reset_behind_data(step);
+        }
+    }
+
+    /// Whether bytes have been received that the program has not read.
+    fn has_unread(&self) -> bool {
+        self.hot.readable() > self.hot.consumed
+    }
+
+    /// A reset follows what was written. Like the kernel, which sends in the call that writes, this sends
+    /// what the windows, Nagle's algorithm and TCP_CORK permit now, and drops the rest.
+    fn reset_behind_data(&mut self, step: &mut Step<'_>) {
+        if self.hot.is_opening() {
+            self.reset_now(step);
+            return;
+        }
+        self.cold.sequel = Sequel::Reset;
+        step.ready = true;
+    }
+
+    /// Sends the reset of a closed connection, now that what could be sent before it has been.
+    pub fn reset_now(&mut self, step: &mut Step<'_>) {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+        //# If such a host issues a CLOSE call while received data is still pending in the TCP
+        //# connection, or if new data is received after CLOSE is called, its TCP implementation
+        //# SHOULD send a RST to show that data was lost (SHLD-3).
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-4.2.2.13
+        //# If such a host issues a
+        //# CLOSE call while received data is still pending in TCP, or
+        //# if new data is received after CLOSE is called, its TCP
+        //# SHOULD send a RST to show that data was lost.
+        if self.has_unread() {
+            step.shared.counters.aborts_on_data += 1;
+            self.tell_reset(step);
+            self.die(step, TcpError::Aborted);
+            return;
+        }
+        self.abort(step);
     }
 
     /// Resets the connection.

@@ -222,6 +222,17 @@ pub struct Hot {
 
 const _: () = assert!(size_of::<Hot>() <= 256, "the hot part is at most four cache lines");
 
+/// What follows the last byte that the program has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sequel {
+    /// More bytes, or whatever the state says.
+    Open,
+    /// A FIN, once the handshake is over.
+    Fin,
+    /// A reset, once everything has been sent that the windows permit.
+    Reset,
+}
+
 /// How much of the congestion window has been used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
@@ -288,8 +299,8 @@ pub struct Cold {
     pub peer_fin: Option<NonZeroU64>,
     /// The program waits for room to write.
     pub waits_for_room: bool,
-    /// End of the written stream wants a FIN once the handshake is over.
-    pub close_wanted: bool,
+    /// What the program has asked for behind its last byte.
+    pub sequel: Sequel,
     /// Retransmission timeouts, or probes, in a row.
     pub retries: u8,
     /// When the first of them was; of probes, the first since the window was shut, whatever was

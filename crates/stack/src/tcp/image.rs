@@ -15,7 +15,7 @@ use crate::api::Event;
 use crate::timer::Wheel;
 
 /// Changed with every change of the data's form.
-const VERSION: u32 = 21;
+const VERSION: u32 = 22;
 
 /// The form in which [`Tcp`] is written.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use wire::tcp::SeqNumber;
 
-use super::connection::{Cold, Connection, Hot, NEVER, Phase, SendTimer, Shared, Step, levels};
+use super::connection::{
+    Cold, Connection, Hot, NEVER, Phase, SendTimer, Sequel, Shared, Step, levels,
+};
 use super::flow::Place;
 use super::listener::{LISTENER_BIT, ListenError};
 use super::shape::Hold;
@@ -236,7 +238,7 @@ impl Tcp {
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| {
             let may_write = connection.hot.state.may_write();
-            if !may_write || connection.cold.close_wanted || end > STREAM_MAX {
+            if !may_write || connection.cold.sequel != Sequel::Open || end > STREAM_MAX {
                 return Err(RequestError::State);
             }
             if end > connection.hot.written {
@@ -314,8 +316,23 @@ impl Tcp {
         if id.index & LISTENER_BIT != 0 {
             return self.close_listener(now, id);
         }
+        self.end(now, id, |connection, step| connection.close(step))
+    }
+
+    /// Lets go of a connection that ends with a reset. What was written before goes out first, as far as
+    /// windows permit; an event says when the id has become stale.
+    pub fn close_with_reset(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
+        self.end(now, id, |connection, step| connection.close_with_reset(step))
+    }
+
+    fn end(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        close: impl FnOnce(&mut Connection<'_>, &mut Step<'_>),
+    ) -> Result<(), RequestError> {
         let index = self.slot(id)?;
-        self.with(now, index, |connection, step| connection.close(step));
+        self.with(now, index, close);
         // Dead before, or in TIME-WAIT: nothing is left that could end it later.
         let ended = self
             .hot

@@ -6,7 +6,7 @@ use wire::tcp::{
 };
 
 use super::SegmentTx;
-use super::connection::{Connection, NEVER, SendTimer, Step, window_part};
+use super::connection::{Connection, NEVER, SendTimer, Sequel, Step, window_part};
 use super::frto::Frto;
 use super::progress::millis;
 use super::settings::TcpSettings;
@@ -280,6 +280,10 @@ impl Connection<'_> {
         }
         if let Some(data) = self.next_data(now, limited) {
             return Some(data);
+        }
+        if self.cold.sequel == Sequel::Reset {
+            // The reset says all else.
+            return None;
         }
         if hot.probe_due {
             return Some(Next::Probe);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use wire::tcp::{SeqNumber, TcpSegment, parse};
 
-use super::connection::{Cold, Connection, End, Hot, NEVER, Shared, Step};
+use super::connection::{Cold, Connection, End, Hot, NEVER, Sequel, Shared, Step};
 use super::counters::TcpCounters;
 use super::fast_open::Servers;
 use super::flow::{Flow, FlowKey, Flows, Place};
@@ -334,8 +334,12 @@ impl Tcp {
             if let (Some(segment), true) = (&mut segment, mtu.is_some_and(|mtu| mtu.is_cut)) {
                 segment.dont_fragment &= !connection.cold.options.heeds_routers();
             }
-            if connection.has_something_to_send(now) {
+            let resets = connection.cold.sequel == Sequel::Reset;
+            if connection.has_something_to_send(now) || resets && segment.is_some() {
                 step.ready = true;
+            } else if resets {
+                // Only now that its last segment has left: its owner lets go of the bytes.
+                connection.reset_now(step);
             } else {
                 step.shared.counters.paced += u64::from(connection.hot.pace_waits);
                 connection.settle(now);

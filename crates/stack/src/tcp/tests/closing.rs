@@ -292,3 +292,54 @@ fn data_that_just_fits_the_window_does_not_wait_for_its_fin() {
     peer.send(". 3:3 ack 1000 win 999");
     peer.expect("F. 1000:1000 ack 3");
 }
+
+/// A peer whose bytes the program has not read.
+fn with_unread(peer: &mut Peer) {
+    peer.send("P. 1:101 ack 1");
+    peer.expect(". 1:1 ack 101");
+}
+
+#[test]
+fn a_reset_follows_what_was_written_before_the_close() {
+    let mut peer = Peer::established();
+    with_unread(&mut peer);
+    peer.write(1500);
+    peer.close();
+    peer.expect(". 1:1001 ack 101 | P. 1001:1501 ack 101 | R. 1501:1501 ack 101");
+    assert!(peer.is_gone());
+}
+
+#[test]
+fn a_reset_does_not_wait_for_what_the_window_does_not_take() {
+    let mut peer = Peer::established();
+    with_unread(&mut peer);
+    peer.send("P. 101:201 ack 1 win 1000");
+    peer.sent();
+    peer.write(1500);
+    peer.close();
+    peer.expect(". 1:1001 ack 201 | R. 1001:1001 ack 201");
+    assert!(peer.is_gone());
+}
+
+#[test]
+fn a_reset_does_not_wait_for_what_nagles_algorithm_holds_back() {
+    let mut peer = Peer::established();
+    with_unread(&mut peer);
+    peer.write(100);
+    peer.expect("P. 1:101 ack 101");
+    peer.write(100);
+    peer.close();
+    peer.expect("R. 101:101 ack 101");
+    assert!(peer.is_gone());
+}
+
+#[test]
+fn what_a_fin_has_followed_leaves_before_the_reset() {
+    let mut peer = Peer::established();
+    with_unread(&mut peer);
+    peer.write(100);
+    peer.shutdown();
+    peer.close();
+    peer.expect("FP. 1:101 ack 101 | R. 102:102 ack 101");
+    assert!(peer.is_gone());
+}
