@@ -1,7 +1,8 @@
 //! Somebody else on the link: pings, replays old frames, and sends what nobody should. None of
 //! it may harm a connection.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use port::RxMeta;
 use wire::arp::{ArpPacket, Operation};
@@ -14,7 +15,7 @@ use wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 use wire::{arp, ethernet, icmp, icmpv6, ipv4, ipv6, ndp};
 
 use crate::coverage::Coverage;
-use crate::frames::{ETHERNET_BYTES, as_tcp, finish_tcp, packet};
+use crate::frames::{ETHERNET_BYTES, TcpFrame, as_tcp, finish_tcp, packet};
 use crate::network::{ADVERSARY_MAC, Network, Station, mac_of};
 use crate::port::Arrived;
 use crate::program::{STREAM_PORT, address_of};
@@ -41,6 +42,8 @@ const MEMORY: usize = 64;
 pub struct Adversary {
     random: Random,
     memory: Vec<(usize, Vec<u8>)>,
+    /// Sender and receiver of segments whose sender has left the handshake behind.
+    synchronized: HashSet<(SocketAddr, SocketAddr)>,
     pings: u16,
     hosts: usize,
     v6: bool,
@@ -49,7 +52,14 @@ pub struct Adversary {
 impl Adversary {
     /// Of a run.
     pub fn new(seed: u64, hosts: usize, v6: bool) -> Self {
-        Self { random: Random::new(seed, 3), memory: Vec::new(), pings: 0, hosts, v6 }
+        Self {
+            random: Random::new(seed, 3),
+            memory: Vec::new(),
+            synchronized: HashSet::new(),
+            pings: 0,
+            hosts,
+            v6,
+        }
     }
 
     /// Sees a frame (complete) on its way to host `to`, and maybe answers in its way.
@@ -61,6 +71,10 @@ impl Adversary {
         network: &mut Network,
         coverage: &mut Coverage,
     ) {
+        let tcp = as_tcp(frame);
+        if let Some(tcp) = &tcp {
+            self.note(tcp);
+        }
         let r = &mut self.random;
         if r.chance(1, 4) {
             if self.memory.len() < MEMORY {
@@ -100,8 +114,12 @@ impl Adversary {
                 put(soon, to, bytes, "adversary: garbage");
             }
             4 | 5 => {
-                if let Some((bytes, name)) = forged(r, frame) {
-                    put(soon, to, bytes, name);
+                if let Some(tcp) = tcp {
+                    let (src, dst) = ends(&tcp);
+                    let is_synchronized = self.synchronized.contains(&(dst, src));
+                    if let Some((bytes, name)) = forged(r, &tcp, is_synchronized) {
+                        put(soon, to, bytes, name);
+                    }
                 }
             }
             6 => {
@@ -119,6 +137,15 @@ impl Adversary {
                 let bytes = syn(r, to, self.v6);
                 put(soon, to, bytes, "adversary: SYN from nowhere");
             }
+        }
+    }
+
+    fn note(&mut self, tcp: &TcpFrame<'_>) {
+        let flags = tcp.segment.header.flags;
+        if flags.syn() || flags.rst() {
+            self.synchronized.remove(&ends(tcp));
+        } else {
+            self.synchronized.insert(ends(tcp));
         }
     }
 
@@ -219,9 +246,19 @@ impl Adversary {
     }
 }
 
-/// A segment like the one in `frame` that must do no harm: it fails RFC 5961's checks.
-fn forged(r: &mut Random, frame: &[u8]) -> Option<(Vec<u8>, &'static str)> {
-    let tcp = as_tcp(frame)?;
+fn ends(tcp: &TcpFrame<'_>) -> (SocketAddr, SocketAddr) {
+    let TcpFrame { src, dst, segment, .. } = tcp;
+    (SocketAddr::new(*src, segment.header.src_port), SocketAddr::new(*dst, segment.header.dst_port))
+}
+
+/// A segment like `tcp` that must do no harm: it fails RFC 5961's checks. `is_synchronized`: whoever
+/// receives it has left the handshake behind. Before that, a SYN within the window ends the handshake
+/// (RFC 9293, section 3.10.7.4), as with Linux.
+fn forged(
+    r: &mut Random,
+    tcp: &TcpFrame<'_>,
+    is_synchronized: bool,
+) -> Option<(Vec<u8>, &'static str)> {
     let header = tcp.segment.header;
     if header.flags.syn() || header.flags.rst() {
         return None;
@@ -235,6 +272,7 @@ fn forged(r: &mut Random, frame: &[u8]) -> Option<(Vec<u8>, &'static str)> {
             let seq = SeqNumber(within.0.wrapping_add(100_003));
             (TcpHeader { seq, flags: TcpFlags::RST, ..header }, "adversary: RST")
         }
+        1 if !is_synchronized => return None,
         1 => (TcpHeader { seq: within, flags: TcpFlags::SYN, ..header }, "adversary: SYN"),
         2 => {
             let ack = SeqNumber(header.ack.0.wrapping_add(1 << 30));

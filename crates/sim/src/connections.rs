@@ -83,6 +83,9 @@ pub struct Connection {
     pub addresses: Option<(SocketAddr, SocketAddr)>,
     /// A program that took part was killed.
     pub lost_program: bool,
+    /// With SYN cookies what was still under way opened it once more at the acceptor, without its
+    /// stream.
+    pub was_reopened: bool,
 }
 
 impl Connection {
@@ -125,6 +128,7 @@ impl Connection {
             is_tainted: false,
             addresses: None,
             lost_program: false,
+            was_reopened: false,
         }
     }
 
@@ -139,6 +143,10 @@ impl Connection {
         // A killed program's connections end as if it had closed them.
         let ended = peer.shut || peer.outcome == Some(Outcome::Killed);
         if self.is_tainted || ended && own.read == peer.written {
+            return Ok(());
+        }
+        // The peer had reset it, the reset was lost, and the end is that of its second life.
+        if self.was_reopened && side == 0 && peer.outcome == Some(Outcome::Left) {
             return Ok(());
         }
         Err(format!(
@@ -206,5 +214,29 @@ impl std::fmt::Display for Connection {
             )?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection whose acceptor has reset it after two bytes.
+    fn reset_by_acceptor() -> Connection {
+        let mut random = Random::new(1, 1);
+        let mut connection = Connection::draw(&mut random, &Swarm::draw(1), 0, (0, 0), (1, 0));
+        connection.sides[1].written = 2;
+        connection.sides[1].outcome = Some(Outcome::Left);
+        connection
+    }
+
+    #[test]
+    fn an_early_end_is_excused_only_where_a_cookie_reopened_what_the_acceptor_had_reset() {
+        let mut connection = reset_by_acceptor();
+        assert!(connection.check_end(0).is_err());
+        connection.was_reopened = true;
+        assert_eq!(connection.check_end(0), Ok(()));
+        connection.sides[1].outcome = None;
+        assert!(connection.check_end(0).is_err(), "the acceptor has not left");
     }
 }

@@ -341,13 +341,15 @@ impl Program {
                         shared.coverage.hit("accepted after its reset");
                         continue;
                     }
-                    let side = &mut shared.connections[connection].sides[1];
+                    let of = &mut shared.connections[connection];
+                    let side = &mut of.sides[1];
                     if side.is_open {
                         let has_cookies = shared.swarm.hosts[self.at.0].syn_cookies;
                         if shared.swarm.adversary || shared.swarm.link.duplicate > 0 || has_cookies
                         {
                             // An old SYN, delivered late, or with cookies what was still under way
                             // when this side ended: it ends when it gets no answer.
+                            of.was_reopened |= has_cookies;
                             shared.coverage.hit("accepted twice");
                             continue;
                         }
