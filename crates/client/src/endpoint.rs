@@ -676,13 +676,28 @@ impl Endpoint {
         Some(self.inner.send_limit.load(Ordering::Relaxed)).filter(|limit| *limit > 0)
     }
 
-    /// Sets an option.
+    /// Sets an option. It holds for every later call on this endpoint.
+    ///
+    /// The engine is not waited for where the value alone decides the answer: servers set several
+    /// options on each connection that they accept, and each round trip costs as much as a request.
+    ///
+    /// # Errors
+    /// EINVAL for a value that the option does not take, EBADF on a closed endpoint, and what the
+    /// engine answers for the other options.
     pub fn set_option(&self, option: OptionName, value: u64) -> Result<(), Errno> {
         let _call = self.call()?;
+        let is_decided = self.inner.kind != Kind::Datagram && option.is_decided_by_value();
+        if is_decided && !option.admits(value) {
+            return Err(Errno::INVAL);
+        }
         for part in &self.inner.parts {
             let endpoint = part.view.index();
             let request = Request::SetOption { endpoint, option, value };
-            self.inner.session.call(part.worker, &request)?;
+            if is_decided {
+                self.inner.session.post(part.worker, &request);
+            } else {
+                self.inner.session.call(part.worker, &request)?;
+            }
         }
         Ok(())
     }

@@ -721,6 +721,10 @@ impl Sockets {
 
     /// Applies what is not among the [`ConnectOptions`].
     pub(super) fn apply_remembered(&self, socket: &Socket, endpoint: &Endpoint) {
+        self.apply_options(socket, endpoint, false);
+    }
+
+    fn apply_options(&self, socket: &Socket, endpoint: &Endpoint, is_accepted: bool) {
         let keys = *held(socket.fast_open_keys.lock());
         if let Some((primary, backup)) = keys
             && endpoint.kind() == Kind::Listener
@@ -759,6 +763,11 @@ impl Sockets {
                     None => continue,
                 },
             };
+            // The engine made the connection with its listener's options. TCP_QUICKACK is about a
+            // connection's present alone.
+            if is_accepted && option != OptionName::Quickack {
+                continue;
+            }
             if endpoint.set_option(option, value).is_err() {
                 self.name_option(level, name, "could not be applied");
             }
@@ -781,7 +790,7 @@ impl Sockets {
         let options = held(listener.options.lock()).clone();
         if !options.is_empty() {
             *held(socket.options.lock()) = options;
-            self.apply_remembered(socket, endpoint);
+            self.apply_options(socket, endpoint, true);
         }
     }
 

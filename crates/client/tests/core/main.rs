@@ -7,6 +7,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mini::Mini;
 use outboard_client::{ConnectOptions, Endpoint, Errno, How, Kind, OptionName, Readiness, Session};
@@ -41,6 +42,30 @@ fn wait_for(session: &Session, endpoint: &Endpoint, wanted: Readiness) -> Readin
             session.disarm();
         }
     }
+}
+
+#[test]
+fn options_that_need_no_answer_are_set_without_waiting_for_the_engine() {
+    let (mini, session) = Mini::start(true);
+    let endpoint = Arc::new(connected(&session));
+    let paused = mini.pause();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn({
+        let endpoint = endpoint.clone();
+        move || {
+            let set = |option, value| endpoint.set_option(option, value);
+            let refused = set(OptionName::Keepcnt, 128);
+            let taken = [(OptionName::Nodelay, 1), (OptionName::Keepidle, 77)];
+            let _ = tell.send((refused, taken.map(|(option, value)| set(option, value))));
+        }
+    });
+    let answers = told.recv_timeout(Duration::from_secs(20));
+    drop(paused);
+    let (refused, taken) = answers.expect("an option waits for an engine that takes no turn");
+    assert_eq!((refused, taken), (Err(Errno::INVAL), [Ok(()); 2]));
+    // They hold for every later call.
+    assert_eq!(endpoint.option(OptionName::Keepidle), Ok(77));
+    assert_eq!(endpoint.option(OptionName::Nodelay), Ok(1));
 }
 
 #[test]

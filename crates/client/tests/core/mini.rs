@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use outboard_client::Session;
@@ -79,6 +79,8 @@ pub struct Mini {
     stop: Arc<AtomicBool>,
     knocks: Arc<AtomicU32>,
     free: Arc<Mutex<usize>>,
+    /// Held by the engine during each turn.
+    turns: Arc<Mutex<()>>,
     thread: Option<JoinHandle<()>>,
     _control: Option<Socket>,
     pub local: SocketAddr,
@@ -119,13 +121,17 @@ impl Mini {
         let stop = Arc::new(AtomicBool::new(false));
         let knocks = Arc::new(AtomicU32::new(0));
         let free = Arc::new(Mutex::new(0));
+        let turns = Arc::new(Mutex::new(()));
         let thread = {
             let (stop, knocks, free) = (stop.clone(), knocks.clone(), free.clone());
+            let turns = turns.clone();
             std::thread::spawn(move || {
                 let mut engine = Engine::new(region);
                 while !stop.load(Ordering::Relaxed) {
                     engine.knocks += knocks.swap(0, Ordering::Relaxed);
+                    let turn = turns.lock();
                     let worked = engine.turn(&wake_write, &control);
+                    drop(turn);
                     *free.lock().unwrap() = engine.free.len() + engine.lane.stock_len() as usize;
                     if !worked && !busy && engine.lane.prepare_sleep() {
                         let mut fds = [
@@ -145,12 +151,17 @@ impl Mini {
             })
         };
         let local = "10.9.0.2:7".parse().unwrap();
-        (Self { stop, knocks, free, thread: Some(thread), _control: None, local }, session)
+        (Self { stop, knocks, free, turns, thread: Some(thread), _control: None, local }, session)
     }
 
     /// A peer connects to the listener.
     pub fn knock(&self) {
         self.knocks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Keeps the engine from its next turn.
+    pub fn pause(&self) -> MutexGuard<'_, ()> {
+        self.turns.lock().unwrap()
     }
 
     /// Buffers that are free or in the stock, as of the last turn.

@@ -110,6 +110,30 @@ option_names! {
 pub const SEND_EDGE_PARTED: u64 = 1 << 63;
 
 impl OptionName {
+    /// Whether [`Self::admits`] alone decides what setting the option of a connection or a listener
+    /// answers, so that a client need not wait for the engine to say it.
+    pub fn is_decided_by_value(self) -> bool {
+        matches!(
+            self,
+            Self::Nodelay
+                | Self::Cork
+                | Self::Quickack
+                | Self::Keepalive
+                | Self::Keepidle
+                | Self::Keepintvl
+                | Self::Keepcnt
+                | Self::UserTimeout
+                | Self::RetransmitTimeoutMax
+                | Self::Linger
+                | Self::Linger2
+                | Self::Tos
+                | Self::Ttl
+                | Self::TrafficClass
+                | Self::HopLimit
+                | Self::MtuDiscover
+        )
+    }
+
     /// Whether an option of a TCP socket takes the value, as Linux decides it (net/ipv4/tcp.c,
     /// net/ipv4/ip_sockglue.c). Values are 32-bit numbers: a negative one is its two's complement.
     pub fn admits(self, value: u64) -> bool {
