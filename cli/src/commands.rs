@@ -256,6 +256,10 @@ struct SimArguments {
     /// Fail when a fault or rare branch is hit by fewer than 20 seeds
     #[arg(long)]
     require_coverage: bool,
+    /// Compare the runs with the hashes in FILE; write it where there is none, or with UPDATE=1 in
+    /// the environment
+    #[arg(long, value_name = "FILE")]
+    hashes: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -443,6 +447,7 @@ fn run(command: Command) -> Result<ExitCode> {
                 },
                 failures_max: arguments.failures,
                 require_coverage: arguments.require_coverage,
+                hashes: arguments.hashes,
             });
         }
         Command::Loss(arguments) => return loss::run(&loss_options(arguments)?),

@@ -2,11 +2,13 @@
 
 use std::io::{IsTerminal, Write};
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use lab::failure::{Failure, Result};
+use lab::failure::{Explain, Failure, Result};
 use sim::coverage::REQUIRED;
+use sim::hashes::Hashes;
 use sim::{Break, Settings, runner};
 
 /// Seeds that must hit each fault and rare branch for `--require-coverage`.
@@ -22,6 +24,8 @@ pub struct Runs {
     pub failures_max: usize,
     /// Each fault and rare branch must be hit often enough.
     pub require_coverage: bool,
+    /// File of hashes to compare the runs with.
+    pub hashes: Option<PathBuf>,
 }
 
 /// Reads `7` or `1..2000`.
@@ -84,6 +88,9 @@ pub fn sim(runs: &Runs) -> Result<ExitCode> {
     if !summary.failures.is_empty() {
         return Ok(ExitCode::FAILURE);
     }
+    if let Some(file) = &runs.hashes {
+        compare(file, &summary.hashes)?;
+    }
     let rare = summary.table.rare(REQUIRED, SEEDS_PER_BRANCH);
     if runs.require_coverage && !rare.is_empty() {
         let names: Vec<String> =
@@ -96,9 +103,65 @@ pub fn sim(runs: &Runs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Compares hashes with those in `file`, or writes them there.
+///
+/// # Errors
+/// When a seed differs, or the file cannot be used.
+fn compare(file: &Path, now: &Hashes) -> Result<()> {
+    let shown = file.display();
+    let known = match std::fs::read_to_string(file) {
+        Ok(text) => Some(Hashes::parse(&text).explain(
+            format!("cannot use {shown}"),
+            "write it anew: remove it and run this again",
+        )?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => Err(error).explain(format!("cannot read {shown}"), "see its permissions")?,
+    };
+    let updates = std::env::var_os("UPDATE").is_some();
+    let Some(known) = known.as_ref().filter(|_| !updates) else {
+        let mut all = known.unwrap_or_default();
+        all.replace(now);
+        std::fs::write(file, all.to_string())
+            .explain(format!("cannot write {shown}"), "make it writable")?;
+        tell!("hashes written to {shown}");
+        return Ok(());
+    };
+    match known.difference(now) {
+        None => {
+            tell!("{} seeds as in {shown}", known.common(now));
+            Ok(())
+        }
+        Some(difference) => Err(Failure::new(
+            format!(
+                "seed {} differs from {shown} in {}; {} seeds differ in all",
+                difference.seed,
+                difference.parts.join(" and "),
+                difference.seeds
+            ),
+            "where the change of behaviour is meant, say so in the commit and rewrite the file \
+             with UPDATE=1 make hashes",
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hashes_are_written_once_and_compared_from_then_on() {
+        let summary = runner::range(1..=2, Settings::default(), 1, |_, _| {});
+        let file = std::env::temp_dir().join(format!("outboard-hashes-{}", std::process::id()));
+        let _ = std::fs::remove_file(&file);
+        compare(&file, &summary.hashes).expect("written");
+        compare(&file, &summary.hashes).expect("the same");
+        let text = std::fs::read_to_string(&file).expect("written");
+        std::fs::write(&file, text.replace("\n2 ", "\n2 1")).expect("written");
+        let failure = compare(&file, &summary.hashes).expect_err("the number of frames differs");
+        assert!(failure.cause().contains("seed 2 differs"), "{failure}");
+        assert!(failure.cause().contains("the number of frames"), "{failure}");
+        std::fs::remove_file(&file).expect("removed");
+    }
 
     #[test]
     fn seeds_are_one_or_a_range() {

@@ -251,7 +251,7 @@ mod tests {
         };
         let region = Arc::new(Region::private(geometry).unwrap());
         let (session, _engine) =
-            Session::in_process(region.clone(), Vec::new(), Arc::new(|| ())).unwrap();
+            Session::in_process(region.clone(), 0, Vec::new(), Arc::new(|| ())).unwrap();
         let local = SocketAddr::from(([192, 0, 2, 2], 80));
         let endpoint = session.adopt(Kind::Datagram, 0, local).unwrap();
         endpoint.expect_errors();

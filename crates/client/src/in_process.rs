@@ -18,10 +18,13 @@ use crate::open::{AttachError, Control, Grant, RequestError, Token};
 use crate::session::Session;
 
 impl Session {
-    /// A session over `region`, whose worker takes a turn whenever `pump` is called. Gives the
-    /// engine's end of the control socket, too: the engine is gone when that is dropped.
+    /// A session over `region` in one of its contexts, whose worker takes a turn whenever `pump`
+    /// is called. Sessions in other contexts of the same region are independent of it, but all
+    /// belong to the same program. Also returns the engine's end of the control socket: for this
+    /// session the engine is gone once that is dropped.
     pub fn in_process(
         region: Arc<Region>,
+        context: u16,
         interfaces: Vec<InterfaceInfo>,
         pump: Arc<dyn Fn() + Send + Sync>,
     ) -> Result<(Arc<Self>, OwnedFd), AttachError> {
@@ -34,7 +37,7 @@ impl Session {
         .map_err(AttachError::System)?;
         let copy = || rustix::io::fcntl_dupfd_cloexec(&ours, 0).map_err(AttachError::System);
         let process = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
-        let lane = ClientLane::new(region.clone(), 0, 0);
+        let lane = ClientLane::new(region.clone(), context, 0);
         let driver = Driver::new(lane, copy()?, copy()?, process).pumped(Pump(pump));
         let control = Control::new(Socket::from_fd(ours));
         let grant = Grant {

@@ -15,6 +15,7 @@ use shm::region::Region;
 use stack::api::{Instant, Ipv6Mode};
 
 use crate::adversary;
+use crate::contexts::Contexts;
 use crate::network::mac_of;
 use crate::port::{SimPort, Wires, locked};
 use crate::program::{Program, address_of, datagram_address, stream_address};
@@ -58,7 +59,7 @@ impl Host {
     pub fn new(seed: u64, number: usize, swarm: &Swarm, now: u64) -> Self {
         let options = swarm.hosts[number];
         let limits = Limits {
-            contexts: 1,
+            contexts: swarm.contexts,
             endpoints: 64,
             request_slots: 16,
             stock_slots: 32,
@@ -177,15 +178,22 @@ impl Host {
             assert!(count < TURNS_PER_CALL, "the engine does not answer a client's request");
             locked(&worker).turn(Instant(now));
         };
-        let (client, engine_end) =
-            Session::in_process(Arc::clone(&region), vec![interface], Arc::new(pump))
-                .map_err(|error| error.to_string())?;
+        let pump: Arc<dyn Fn() + Send + Sync> = Arc::new(pump);
+        let attach = |context| {
+            let interfaces = vec![interface.clone()];
+            Session::in_process(Arc::clone(&region), context, interfaces, Arc::clone(&pump))
+        };
+        let sessions: Result<Vec<_>, _> = (0..self.limits.contexts).map(attach).collect();
+        let sessions = sessions.map_err(|error| error.to_string())?;
         let at = (self.number, number);
-        let listener = self.listen(&client, key, stream_address(at, self.v6), now)?;
-        let datagram = self.bind(&client, key, datagram_address(at, self.v6), now)?;
-        let random = Random::new(seed, key.0 << 16 | (at.0 as u64) << 8 | at.1 as u64);
-        let ends = (client, engine_end);
-        let program = Program::new(at, key, region, ends, (listener, datagram), random);
+        let who = key.0 << 16 | (at.0 as u64) << 8 | at.1 as u64;
+        let random = Random::new(seed, who);
+        let mut contexts = Contexts::new(sessions, Random::new(seed, 1 << 48 | who));
+        let (context, client) = contexts.any();
+        let listener = self.listen(client, (key, context), stream_address(at, self.v6), now)?;
+        let (context, client) = contexts.any();
+        let datagram = self.bind(client, (key, context), datagram_address(at, self.v6), now)?;
+        let program = Program::new(at, key, region, contexts, (listener, datagram), random);
         match self.programs.get_mut(number) {
             Some(place) => *place = program,
             None => self.programs.push(program),
@@ -196,26 +204,26 @@ impl Host {
     fn listen(
         &mut self,
         client: &Arc<Session>,
-        session: SessionKey,
+        (session, context): (SessionKey, u16),
         local: SocketAddr,
         now: u64,
     ) -> Result<Endpoint, String> {
         let shown = Shown::alone(local, u64::from(local.port()));
         let backlog = self.backlog;
         let index =
-            self.ask(Command::Listen { session, serial: 0, context: 0, backlog, shown }, now)?;
+            self.ask(Command::Listen { session, serial: 0, context, backlog, shown }, now)?;
         client.adopt(client::Kind::Listener, index, local).map_err(|error| error.to_string())
     }
 
     fn bind(
         &mut self,
         client: &Arc<Session>,
-        session: SessionKey,
+        (session, context): (SessionKey, u16),
         local: SocketAddr,
         now: u64,
     ) -> Result<Endpoint, String> {
         let shown = Shown::alone(local, u64::from(local.port()));
-        let index = self.ask(Command::BindUdp { session, serial: 0, context: 0, shown }, now)?;
+        let index = self.ask(Command::BindUdp { session, serial: 0, context, shown }, now)?;
         client.adopt(client::Kind::Datagram, index, local).map_err(|error| error.to_string())
     }
 

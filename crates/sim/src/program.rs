@@ -4,19 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use client::{
-    ConnectOptions, Endpoint, EndpointId, Errno, How, OptionName, Readiness, Session, Token,
-};
+use client::{ConnectOptions, Endpoint, EndpointId, Errno, How, OptionName, Readiness, Token};
 use engine::control::exchange::SessionKey;
 use shm::region::Region;
 
 use crate::connections::{Connection, Ending, Outcome};
+use crate::contexts::Contexts;
 use crate::coverage::Coverage;
 use crate::pattern;
 use crate::random::Random;
+use crate::seen::{Seen, Step};
 use crate::swarm::{MS, Swarm, US};
 
 /// Port that listeners have.
@@ -40,6 +39,8 @@ pub struct Shared {
     pub coverage: Coverage,
     /// Faults are on.
     pub faults_on: bool,
+    /// What programs have seen of the engine.
+    pub seen: Seen,
 }
 
 /// The address of a host.
@@ -79,8 +80,7 @@ pub struct Program {
     pub key: SessionKey,
     /// Its region.
     pub region: Arc<Region>,
-    session: Arc<Session>,
-    engine_end: Option<OwnedFd>,
+    contexts: Contexts,
     listener: Option<Endpoint>,
     datagram: Option<Endpoint>,
     streams: BTreeMap<EndpointId, Stream>,
@@ -100,7 +100,7 @@ impl Program {
         at: (usize, usize),
         key: SessionKey,
         region: Arc<Region>,
-        (session, engine_end): (Arc<Session>, OwnedFd),
+        contexts: Contexts,
         (listener, datagram): (Endpoint, Endpoint),
         random: Random,
     ) -> Self {
@@ -108,8 +108,7 @@ impl Program {
             at,
             key,
             region,
-            session,
-            engine_end: Some(engine_end),
+            contexts,
             listener: Some(listener),
             datagram: Some(datagram),
             streams: BTreeMap::new(),
@@ -123,7 +122,7 @@ impl Program {
 
     /// When it wants to run.
     pub fn next(&self) -> Option<u64> {
-        if !self.session.is_alive() {
+        if !self.contexts.is_alive() {
             return None;
         }
         let step = (!self.ready.is_empty()).then_some(self.step_at);
@@ -132,8 +131,7 @@ impl Program {
 
     /// Its client library finds the engine gone: nothing it does has any effect from now on.
     pub fn die(&mut self) {
-        self.engine_end = None;
-        self.session.probe();
+        self.contexts.end();
         self.streams.clear();
         self.ready.clear();
         self.listener = None;
@@ -142,7 +140,7 @@ impl Program {
 
     /// Whether it lives.
     pub fn is_alive(&self) -> bool {
-        self.session.is_alive()
+        self.contexts.is_alive()
     }
 
     /// The connections it holds, with the side.
@@ -193,12 +191,13 @@ impl Program {
 
     /// Takes the events that have come.
     pub fn take_events(&mut self, now: u64, shared: &mut Shared) {
-        if !self.session.is_alive() {
+        if !self.contexts.is_alive() {
             return;
         }
         let mut events = Vec::new();
-        self.session.take_events(&mut events);
+        self.contexts.take_events(&mut events);
         for id in events {
+            shared.seen.note(self.at, Step::Event, Ok(now.rotate_left(24) ^ u64::from(id.0)));
             if shared.swarm.lost_events && self.random.chance(1, 4) {
                 shared.coverage.hit("fault: event lost");
                 continue;
@@ -225,13 +224,17 @@ impl Program {
             (_, true, Some(port)) => SocketAddr::new(address_of(of.sides[1 - side].at.0, v6), port),
             _ => stream_address(of.sides[1].at, v6),
         };
-        let token: Option<Token> = token.map(|token| self.session.adopt_token(token));
         let options = ConnectOptions {
             nodelay: self.random.chance(1, 2),
             user_timeout_ms: 0,
             ..ConnectOptions::default()
         };
-        match self.session.connect(remote, token, &options) {
+        let (_, session) = self.contexts.any();
+        let token: Option<Token> = token.map(|token| session.adopt_token(token));
+        let connected = session.connect(remote, token, &options);
+        let local = connected.as_ref().map(|endpoint| u64::from(endpoint.local().port()));
+        shared.seen.note(self.at, Step::Connect, local.map_err(|error| error.errno));
+        match connected {
             Ok(endpoint) => {
                 if side == 0 {
                     of.addresses = Some((endpoint.local(), remote));
@@ -271,14 +274,22 @@ impl Program {
     }
 
     /// Sends a datagram.
-    pub fn send_datagram(&mut self, to: SocketAddr, number: u64, len: u64) -> Result<bool, String> {
+    pub fn send_datagram(
+        &mut self,
+        to: SocketAddr,
+        number: u64,
+        len: u64,
+        seen: &mut Seen,
+    ) -> Result<bool, String> {
         let Some(endpoint) = &self.datagram else { return Ok(false) };
         let len = (len as usize).max(DATAGRAM_HEAD);
         let mut bytes = vec![0; len];
         bytes[..8].copy_from_slice(&number.to_le_bytes());
         bytes[8..DATAGRAM_HEAD].copy_from_slice(&(len as u32).to_le_bytes());
         pattern::fill(!number, 0, &mut bytes[DATAGRAM_HEAD..]);
-        match endpoint.send_to(Some(to), None, &[IoSlice::new(&bytes)]) {
+        let sent = endpoint.send_to(Some(to), None, &[IoSlice::new(&bytes)]);
+        seen.note(self.at, Step::Send, sent.map(|len| len as u64));
+        match sent {
             Ok(sent) if sent == len => Ok(true),
             Ok(sent) => Err(format!("a datagram of {len} bytes was sent as {sent}")),
             Err(Errno::AGAIN | Errno::CONNREFUSED | Errno::HOSTUNREACH) => Ok(false),
@@ -288,7 +299,7 @@ impl Program {
 
     /// Does what there is to do.
     pub fn step(&mut self, now: u64, shared: &mut Shared) -> Result<(), String> {
-        if !self.session.is_alive() {
+        if !self.contexts.is_alive() {
             return Ok(());
         }
         if self.scan_at.is_some_and(|at| at <= now) {
@@ -324,7 +335,10 @@ impl Program {
     fn step_listener(&mut self, now: u64, shared: &mut Shared) -> Result<bool, String> {
         let Some(listener) = self.listener.clone() else { return Ok(false) };
         loop {
-            match listener.accept() {
+            let accepted = listener.accept();
+            let remote = accepted.as_ref().map(|accepted| u64::from(accepted.remote.port()));
+            shared.seen.note(self.at, Step::Accept, remote.map_err(|errno| *errno));
+            match accepted {
                 Ok(accepted) => {
                     let flow = (accepted.remote, accepted.local);
                     let Some(&connection) = shared.flows.get(&flow) else {
@@ -373,7 +387,10 @@ impl Program {
         let Some(endpoint) = &self.datagram else { return Ok(false) };
         let mut bytes = vec![0; 65_536];
         for _ in 0..4 {
-            let received = match endpoint.recv_from(&mut [IoSliceMut::new(&mut bytes)]) {
+            let received = endpoint.recv_from(&mut [IoSliceMut::new(&mut bytes)]);
+            let len = received.as_ref().map(|received| received.len as u64);
+            shared.seen.note(self.at, Step::Receive, len.map_err(|errno| *errno));
+            let received = match received {
                 Ok(received) => received,
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::CONNREFUSED | Errno::HOSTUNREACH) => continue,
@@ -457,7 +474,9 @@ impl Program {
         let mut reads = 4;
         while !stream.ended && reads > 0 {
             reads -= 1;
-            match endpoint.read(&mut bytes) {
+            let read = endpoint.read(&mut bytes);
+            shared.seen.note(self.at, Step::Read, read.map(|len| len as u64));
+            match read {
                 Ok(0) if stream.deaf => break,
                 Ok(0) => {
                     stream.ended = true;
@@ -505,7 +524,9 @@ impl Program {
             let len = most.min(total - own.written);
             let mut bytes = vec![0; len as usize];
             pattern::fill(own_key, own.written, &mut bytes);
-            match endpoint.write(&bytes) {
+            let wrote = endpoint.write(&bytes);
+            shared.seen.note(self.at, Step::Write, wrote.map(|len| len as u64));
+            match wrote {
                 Ok(len) => own.written += len as u64,
                 Err(Errno::AGAIN) => break,
                 Err(errno) => {
@@ -529,7 +550,9 @@ impl Program {
                 self.finish(id, Outcome::Left, shared);
                 return Ok(false);
             }
-            match endpoint.shutdown(How::Write) {
+            let shut = endpoint.shutdown(How::Write);
+            shared.seen.note(self.at, Step::Shutdown, shut.map(|()| 0));
+            match shut {
                 Ok(()) | Err(Errno::NOTCONN) => {}
                 Err(errno) => {
                     let of = &shared.connections[connection];

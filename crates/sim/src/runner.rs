@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::coverage::Table;
+use crate::hashes::Hashes;
 use crate::sim::{Break, Report, Settings, Sim};
 
 /// A seed that failed.
@@ -65,6 +66,8 @@ pub struct Summary {
     pub table: Table,
     /// Seeds that failed.
     pub failures: Vec<Failure>,
+    /// Hashes of the runs that were clean.
+    pub hashes: Hashes,
     /// Frames of all runs.
     pub frames: u64,
     /// Virtual seconds of all runs.
@@ -91,6 +94,7 @@ pub fn range(
         match result {
             Ok(report) => {
                 summary.table.add(&report.coverage);
+                summary.hashes.note(seed, &report);
                 summary.frames += report.frames;
                 summary.virtual_s += report.virtual_ns / 1_000_000_000;
             }

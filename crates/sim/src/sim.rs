@@ -12,12 +12,14 @@ use shm::region::Region;
 use crate::adversary::{self, Adversary};
 use crate::connections::{Connection, Ending, Excuses, Outcome};
 use crate::coverage::{Coverage, V6_MARKS};
+use crate::digest::Digest;
 use crate::frames::completed;
 use crate::host::{Host, LINGER_NS};
 use crate::network::{Network, Station};
 use crate::port::{Arrived, Sent, locked};
 use crate::program::{Shared, datagram_address};
 use crate::random::Random;
+use crate::seen::Seen;
 use crate::swarm::{MS, SECOND, Swarm, US};
 use crate::witness::Witness;
 
@@ -72,6 +74,10 @@ pub struct Report {
     pub hash: u64,
     /// Frames that hosts sent.
     pub frames: u64,
+    /// Of all counters of all hosts.
+    pub counters: u64,
+    /// Of what programs have seen: their events and the results of their calls.
+    pub seen: u64,
     /// Virtual nanoseconds.
     pub virtual_ns: u64,
     /// What was hit.
@@ -229,6 +235,7 @@ impl Sim {
                 datagrams: Vec::new(),
                 coverage: Coverage::default(),
                 faults_on: true,
+                seen: Seen::default(),
             },
             random,
             hosts,
@@ -239,8 +246,16 @@ impl Sim {
     }
 
     fn report(mut self) -> Report {
+        let mut counters = Digest::default();
         for host in &self.hosts {
-            for (name, value) in host.counters() {
+            let mut all = host.counters();
+            all.sort();
+            for (name, value) in all {
+                // A counter that stays at nought is as good as none.
+                if value > 0 {
+                    counters.add_bytes(name.as_bytes());
+                    counters.add(value);
+                }
                 self.shared.coverage.add(&name, value);
                 if self.shared.swarm.v6 && V6_MARKS.contains(&name.as_str()) {
                     self.shared.coverage.add(&format!("v6: {name}"), value);
@@ -253,6 +268,8 @@ impl Sim {
         Report {
             hash: self.witness.hash(),
             frames: self.witness.frames(),
+            counters: counters.value(),
+            seen: self.shared.seen.digest().value(),
             virtual_ns: self.now - START,
             coverage: self.shared.coverage,
         }
@@ -599,7 +616,8 @@ impl Sim {
         if !program.is_alive() {
             return Ok(());
         }
-        if program.send_datagram(datagram_address(to, v6), number, len)? {
+        let to = datagram_address(to, v6);
+        if program.send_datagram(to, number, len, &mut self.shared.seen)? {
             let shown = if program.is_hostile { u64::MAX } else { len };
             self.shared.datagrams.push((shown, 0));
             host.turn_at = self.now;

@@ -8,6 +8,8 @@ pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
 /// Nanoseconds in a second.
 pub const SECOND: u64 = 1_000_000_000;
+/// Most contexts that a program uses.
+const CONTEXTS_MAX: u64 = 3;
 
 /// Faults of the link, in ten-thousandths of the frames.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,6 +81,8 @@ pub struct Swarm {
     pub hosts: Vec<HostOptions>,
     /// Programs of each host.
     pub programs: usize,
+    /// Contexts that each program uses: sockets and calls are spread over them.
+    pub contexts: u16,
     /// Connections to open in all.
     pub connections: usize,
     /// Most bytes of one direction of a connection.
@@ -214,6 +218,8 @@ impl Swarm {
             mtu,
             hosts,
             programs: r.between(1, 2) as usize,
+            // With random numbers of their own, so that the rest of a run stays what it was.
+            contexts: Random::new(seed, 6).between(1, CONTEXTS_MAX) as u16,
             connections: if churn { 24 } else { r.between(1, 8) as usize },
             stream_bytes: if churn { 2000 } else { r.pick(&[3_000, 40_000, 200_000, 600_000]) },
             datagrams: if r.chance(1, 2) { r.between(1, 40) as usize } else { 0 },

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use wire::tcp::SeqNumber;
 
+use crate::digest::Digest;
 use crate::frames::{TcpFrame, as_tcp};
 
 /// One direction of a connection.
@@ -29,7 +30,7 @@ struct Sender {
 #[derive(Debug, Default)]
 pub struct Witness {
     senders: HashMap<Flow, Sender>,
-    hash: u64,
+    digest: Digest,
     frames: u64,
 }
 
@@ -43,16 +44,12 @@ pub struct Seen {
 impl Witness {
     /// Hash of all frames so far, with their times and hosts.
     pub fn hash(&self) -> u64 {
-        self.hash
+        self.digest.value()
     }
 
     /// Frames so far.
     pub fn frames(&self) -> u64 {
         self.frames
-    }
-
-    fn add(&mut self, word: u64) {
-        self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
 
     /// Whatever is sent by `local` to `remote` after `time` is an error, until one of them
@@ -64,15 +61,9 @@ impl Witness {
     /// Takes a frame of `host` at `now`.
     pub fn on_frame(&mut self, now: u64, host: usize, frame: &[u8]) -> Result<Seen, String> {
         self.frames += 1;
-        self.add(now);
-        self.add(host as u64 | (frame.len() as u64) << 8);
-        let (words, rest) = frame.as_chunks::<8>();
-        for word in words {
-            self.add(u64::from_le_bytes(*word));
-        }
-        for byte in rest {
-            self.add(u64::from(*byte));
-        }
+        self.digest.add(now);
+        self.digest.add(host as u64 | (frame.len() as u64) << 8);
+        self.digest.add_bytes(frame);
         match as_tcp(frame) {
             Some(tcp) => self.on_segment(now, &tcp),
             None => Ok(Seen::default()),

@@ -82,7 +82,7 @@ impl Host {
             locked(&turning).turn(Instant(time.load(Ordering::Relaxed)));
         };
         let (session, engine_end) =
-            Session::in_process(region, vec![interface], Arc::new(pump)).expect("a session");
+            Session::in_process(region, 0, vec![interface], Arc::new(pump)).expect("a session");
         Self { worker, wires, session, clock, counters, _engine_end: engine_end }
     }
 

@@ -490,7 +490,7 @@ impl Faced {
         };
         let region = Arc::new(Region::private(geometry).unwrap());
         let (session, _engine) =
-            Session::in_process(region, vec![interface], Arc::new(|| ())).unwrap();
+            Session::in_process(region, 0, vec![interface], Arc::new(|| ())).unwrap();
         sockets.use_session(session.clone());
         let era = sockets.era().unwrap();
         let local = SocketAddr::from(([192, 0, 2, 2], 80));

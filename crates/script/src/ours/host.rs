@@ -140,7 +140,7 @@ impl Host {
             host.turn();
             host.serve_control(kernel);
         };
-        let (session, engine_end) = Session::in_process(region, vec![interface], Arc::new(pump))
+        let (session, engine_end) = Session::in_process(region, 0, vec![interface], Arc::new(pump))
             .map_err(|e| e.to_string())?;
         let copy = engine_end.try_clone().map_err(|why| why.to_string())?;
         let _ = self.control.set(Socket::from_fd(copy));
