@@ -2,6 +2,7 @@
 
 mod cancelling;
 pub(crate) mod descriptors;
+mod ending;
 mod moving;
 mod programs;
 mod streams;

@@ -484,8 +484,8 @@ impl Kernel for Raw {
     }
 }
 
-/// Takes no signals in this thread; the mask as it was.
-fn without_signals() -> libc::sigset_t {
+/// Takes no signals in this thread from here on; the mask as it was.
+pub fn without_signals() -> libc::sigset_t {
     // SAFETY: all zero is a valid set, which is filled before it is used.
     let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
     // SAFETY: both sets are this function's own.
@@ -496,7 +496,8 @@ fn without_signals() -> libc::sigset_t {
     before
 }
 
-fn restore_signals(before: &libc::sigset_t) {
+/// Takes signals again as before.
+pub fn restore_signals(before: &libc::sigset_t) {
     // SAFETY: a mask as it was.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }

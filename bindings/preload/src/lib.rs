@@ -19,6 +19,7 @@ mod boundary;
 mod calls;
 mod kernel;
 mod real;
+mod report;
 
 use std::sync::OnceLock;
 
@@ -49,6 +50,7 @@ extern "C" fn start() {
                 .and_then(|text| text.parse::<u64>().ok())
                 .map_or(Config::SPIN_NS, |us| us.saturating_mul(1000)),
             quiet: std::env::var("OUTBOARD_LOG").is_ok_and(|level| level == "off"),
+            report: report::prepare().map(|reporter| reporter.fd),
         };
         let _ = SOCKETS.set(Sockets::new(config, &kernel::Raw));
         // SAFETY: registers plain functions that live as long as the process.

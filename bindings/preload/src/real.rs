@@ -113,6 +113,7 @@ real! {
     fexecve: fn(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     posix_spawn: fn(pid: *mut c_void, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     posix_spawnp: fn(pid: *mut c_void, file: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    quick_exit: fn(status: c_int) -> c_int;
     pthread_cancel: fn(thread: libc::pthread_t) -> c_int;
     pthread_setcanceltype: fn(kind: c_int, before: *mut c_int) -> c_int;
     syscall: fn(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;

@@ -30,6 +30,7 @@ pub use keys::PeerKey;
 pub use open::{AttachError, RequestError, Token};
 pub use rustix::io::Errno;
 pub use session::{Session, WayOut};
+pub use shm::census::{CensusLine, Kind as SocketKind, Reason, Subject};
 pub use shm::descriptor::{DatagramFlags, ErrorReport};
 pub use shm::request::{
     Addresses, ConnectOptions, ConnectionCounts, ConnectionInfo, ConnectionProgress,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use shm::census::Reason;
 use shm::client_side::ClientEndpoint;
 use shm::control::{InterfaceInfo, RemoteRule, Socket, ToEngine, accelerates};
 use shm::fork::ForkMark;
@@ -160,6 +161,28 @@ impl Session {
             return !everybody.shared;
         }
         ways(&told.interfaces, address).max().is_some_and(|(_, is_here)| is_here)
+    }
+
+    /// Why `address` is not reached, where [`Self::reaches`] says so.
+    pub fn why_not_reached(&self, address: IpAddr) -> Reason {
+        let address = address.to_canonical();
+        let told = self.interfaces();
+        if told.interfaces.iter().all(|interface| interface.addresses.is_empty()) {
+            return Reason::Withheld;
+        }
+        if address.is_loopback()
+            || address.is_unspecified()
+            || owns_among(&told.interfaces, address)
+        {
+            return Reason::Loopback;
+        }
+        if address.is_multicast()
+            || address == IpAddr::V4(Ipv4Addr::BROADCAST)
+            || broadcast_of(&told.interfaces, address).is_some()
+        {
+            return Reason::Group;
+        }
+        if accelerates(&self.remotes, address) { Reason::NoRoute } else { Reason::Lists }
     }
 
     /// Whether `address` stands for everybody on a link of the engine's own.

@@ -15,6 +15,7 @@
 mod accepting;
 mod ancillary;
 mod cancelling;
+mod census;
 mod cork;
 mod datagram;
 mod disconnecting;
@@ -58,7 +59,10 @@ pub use rustix::io::Errno;
 pub use signals::{About, Owner};
 pub use transfer::Queue;
 
+use shm::census::{Kind, Reason};
+
 use cancelling::Cancelled;
+use census::Census;
 use epoll::Epoll;
 use link::Link;
 use notices::{Notice, Notices};
@@ -96,6 +100,8 @@ pub struct Config {
     pub spin_ns: u64,
     /// Nothing is logged.
     pub quiet: bool,
+    /// A descriptor of the library's own that forked children keep: where the census is reported.
+    pub report: Option<RawFd>,
 }
 
 impl Config {
@@ -114,6 +120,7 @@ struct Era {
     /// Sockets whose owners are told by signals.
     owned: Mutex<signals::Owned>,
     cancelled: Cancelled,
+    census: Census,
 }
 
 impl Era {
@@ -123,6 +130,7 @@ impl Era {
             link: Link::new(),
             owned: Mutex::default(),
             cancelled: Cancelled::default(),
+            census: Census::new(),
         }
     }
 }
@@ -154,7 +162,9 @@ impl Sockets {
             notices: Notices::new(config.quiet),
             config,
         };
-        let _ = sockets.eras[0].set(Era::new());
+        let era = Era::new();
+        sockets.hide_report(&era);
+        let _ = sockets.eras[0].set(era);
         sockets
     }
 
@@ -201,6 +211,7 @@ impl Sockets {
             Some(Ok(socket)) => Ok(socket),
             Some(Err(foreign)) => {
                 if foreign {
+                    self.count(era, Kind::Tcp, Reason::Inherited);
                     self.notice(Notice::InheritedConnection, || {
                         "a forked child used a connection that its parent had opened; connections \
                          are not shared between processes yet, the call fails with EBADF"
@@ -227,17 +238,17 @@ impl Sockets {
     /// After socket(2): follows a socket that may be accelerated. One that has the type of TCP or UDP, but
     /// another protocol (SCTP, MPTCP, UDP-Lite, ping sockets), is the kernel's.
     pub fn created(&self, fd: RawFd, domain: i32, kind: i32, protocol: i32) {
+        let Some(era) = self.era() else { return };
         let v6 = match domain {
             libc::AF_INET => false,
             libc::AF_INET6 => true,
-            _ => return,
+            _ => return self.count(era, Kind::Other, Reason::Family(domain as u16)),
         };
         let stream = match (kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC), protocol) {
             (libc::SOCK_STREAM, libc::IPPROTO_IP | libc::IPPROTO_TCP) => true,
             (libc::SOCK_DGRAM, libc::IPPROTO_IP | libc::IPPROTO_UDP) => false,
-            _ => return,
+            _ => return self.count(era, Kind::Other, Reason::Protocol(protocol as u16)),
         };
-        let Some(era) = self.era() else { return };
         let socket = Socket::new(v6, stream, kind & libc::SOCK_NONBLOCK != 0);
         self.place(era, fd, Entry::Socket(Arc::new(socket)));
     }
@@ -256,9 +267,14 @@ impl Sockets {
         match era.table.put(fd, entry) {
             Ok(None) => (),
             Ok(Some(stale)) => self.let_go(era, fd, stale, false),
-            Err(_) => self.notice(Notice::NumberTooHigh, || {
-                format!("descriptor {fd} is beyond the layer's table; it goes through the kernel")
-            }),
+            Err(_) => {
+                self.count(era, Kind::Other, Reason::NumberTooHigh);
+                self.notice(Notice::NumberTooHigh, || {
+                    format!(
+                        "descriptor {fd} is beyond the layer's table; it goes through the kernel"
+                    )
+                });
+            }
         }
     }
 
@@ -375,6 +391,12 @@ impl Sockets {
         process_id() != self.process.load(Ordering::Relaxed)
     }
 
+    fn hide_report(&self, era: &Era) {
+        if let Some(fd) = self.config.report {
+            self.hide(era, fd);
+        }
+    }
+
     /// Makes a descriptor of the layer's own known, so that the program cannot close it by chance.
     fn hide(&self, era: &Era, fd: RawFd) {
         let _ = era.table.put(fd, Entry::Internal);
@@ -450,6 +472,9 @@ impl Sockets {
 
     /// io_uring is set up.
     pub fn notice_io_uring(&self) {
+        if let Some(era) = self.era() {
+            self.count(era, Kind::Ring, Reason::Ring);
+        }
         self.notice(Notice::IoUring, || {
             "the program uses io_uring; what it does through it goes to the kernel, not to the \
              engine"

@@ -82,6 +82,7 @@ impl Ours {
             program: "script".into(),
             spin_ns: 0,
             quiet: true,
+            report: None,
         };
         let sockets: &'static Sockets = Box::leak(Box::new(Sockets::new(config, kernel)));
         let session = host.attach(kernel).map_err(Unsupported)?;

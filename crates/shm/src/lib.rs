@@ -6,6 +6,7 @@
 //! views: [`engine_side`] (which trusts nothing) and [`client_side`].
 #![warn(missing_docs)]
 
+pub mod census;
 pub mod client_side;
 pub mod control;
 pub mod descriptor;

@@ -6,6 +6,7 @@ use client::sockets::{Errno, Owner, Queue, Sockets, Verdict};
 
 use crate::boundary::{answer, is_accelerated, serve, serve_point, tell};
 use crate::real;
+use crate::report::{Event, report};
 
 /// close(2).
 ///
@@ -325,6 +326,7 @@ pub unsafe extern "C-unwind" fn syscall(
 ) -> c_long {
     match number {
         libc::SYS_io_uring_setup => tell(Sockets::notice_io_uring),
+        libc::SYS_exit_group => tell(|_| report(Event::Exit)),
         libc::SYS_read
         | libc::SYS_write
         | libc::SYS_recvfrom

@@ -5,8 +5,10 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use shm::census::{Kind, Reason};
 use shm::request::{LEFT_BY_LISTS, LEFT_TO_KERNEL};
 
+use super::census::refusal_of;
 use super::link::{Attachment, Deadline};
 use super::notices::Notice;
 use super::socket::{Connection, Listening, Socket, held, is_kernels, plain, timeout};
@@ -48,7 +50,9 @@ impl Sockets {
         if let Some(listening) = held(socket.listening.write()).as_mut() {
             listening.names_address = !plain(local).ip().is_unspecified();
         }
+        let counted = (Kind::Listener, Some(local));
         if is_kernels(plain(local).ip()) {
+            self.count_socket(era, &socket, counted, Some(Reason::Loopback));
             self.give_to_kernel(era, &socket);
             return Verdict::Done(Ok(()));
         }
@@ -60,10 +64,10 @@ impl Sockets {
         era.link.remember(&socket);
         // Opening a session shows what is remembered; an open one is asked here.
         let before = era.link.current();
-        if let Some(attachment) = self.attach(era)
-            && before.is_some()
-        {
-            self.show(era, &socket, &attachment);
+        match self.attach(era) {
+            Some(attachment) if before.is_some() => self.show(era, &socket, &attachment),
+            Some(_) => (),
+            None => self.count_socket(era, &socket, counted, Some(era.link.absence())),
         }
         Verdict::Done(Ok(()))
     }
@@ -100,12 +104,19 @@ impl Sockets {
                 None => listening.engine.is_none(),
             })
         };
-        if socket.stream
-            && wants(None)
-            && let Some(attachment) = self.attach(era)
-            && wants(Some(attachment.session.reach()))
-        {
-            self.show(era, socket, &attachment);
+        if !socket.stream || !wants(None) {
+            return;
+        }
+        match self.attach(era) {
+            Some(attachment) if wants(Some(attachment.session.reach())) => {
+                self.show(era, socket, &attachment);
+            }
+            None if !Self::is_counted(socket) => {
+                let local = socket.number().and_then(|fd| self.kernel.local(fd).ok());
+                let counted = (Kind::Listener, local);
+                self.count_socket(era, socket, counted, Some(era.link.absence()));
+            }
+            _ => (),
         }
     }
 
@@ -129,7 +140,12 @@ impl Sockets {
             }
             match self.kernel.accept(fd, flags) {
                 Err(Errno::AGAIN) => (),
-                other => return Verdict::Done(other),
+                other => {
+                    if other.is_ok() {
+                        self.count_accepted_from_kernel(era, &socket);
+                    }
+                    return Verdict::Done(other);
+                }
             }
             if socket.is_nonblocking() || deadline.has_passed() {
                 return Verdict::Done(Err(Errno::AGAIN));
@@ -177,6 +193,7 @@ impl Sockets {
         }
         self.place(era, number, Entry::Socket(socket.clone()));
         attachment.remember(id, &socket);
+        self.count_accepted(era, listener);
         Ok((number, remote))
     }
 
@@ -247,18 +264,26 @@ impl Sockets {
         if !suits || self.is_out_of_reach(socket, fd, to.ip()) {
             return Verdict::Kernel;
         }
+        let counted = (Kind::Opened, Some(to));
         let attachment = if is_kernels(to.ip()) || to.ip().is_unspecified() {
             None
         } else {
-            self.attach(era).filter(|attachment| attachment.serves(to.ip()))
+            self.attach(era)
         };
-        let Some(attachment) = attachment else {
+        let serving = attachment.as_ref().filter(|attachment| attachment.serves(to.ip()));
+        let Some(serving) = serving else {
+            let reason = self.why_not(era, attachment.as_deref(), to.ip());
+            self.count_socket(era, socket, counted, Some(reason));
             self.give_to_kernel(era, socket);
             return Verdict::Kernel;
         };
-        match self.open(era, socket, fd, (to, fast), &attachment) {
-            Ok(()) => Verdict::Done(Ok(())),
-            Err(LEFT_TO_KERNEL | LEFT_BY_LISTS) => {
+        match self.open(era, socket, fd, (to, fast), serving) {
+            Ok(()) => {
+                self.count_socket(era, socket, counted, None);
+                Verdict::Done(Ok(()))
+            }
+            Err(errno @ (LEFT_TO_KERNEL | LEFT_BY_LISTS)) => {
+                self.count_socket(era, socket, counted, Some(refusal_of(errno)));
                 self.give_to_kernel(era, socket);
                 Verdict::Kernel
             }

@@ -7,6 +7,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use shm::census::Kind;
+
 use super::ancillary::{Arrival, Control, Wishes};
 use super::groups::way_to_group;
 use super::link::{Attachment, Deadline};
@@ -26,8 +28,24 @@ impl Sockets {
         era: &Era,
         socket: &Arc<Socket>,
         fd: RawFd,
-        (to, scope): (IpAddr, u32),
+        (to, scope): (SocketAddr, u32),
     ) -> Option<(Arc<Endpoint>, Arc<Attachment>)> {
+        let face = self.face_towards(era, socket, fd, (to, scope));
+        if face.is_none() && !Self::is_counted(socket) {
+            let reason = self.why_not(era, era.link.current().as_deref(), to.ip());
+            self.count_socket(era, socket, (Kind::UdpSending, Some(to)), Some(reason));
+        }
+        face
+    }
+
+    fn face_towards(
+        &'static self,
+        era: &Era,
+        socket: &Arc<Socket>,
+        fd: RawFd,
+        (peer, scope): (SocketAddr, u32),
+    ) -> Option<(Arc<Endpoint>, Arc<Attachment>)> {
+        let to = peer.ip();
         let speaks = |face: &Datagram| !(face.v6_only && to.is_ipv4());
         let present = || socket.face().filter(speaks).map(|face| (face.endpoint, face.attachment));
         if is_kernels(to) || to.is_unspecified() {
@@ -43,7 +61,11 @@ impl Sockets {
         let attachment = self.attach(era).filter(|attachment| serves(attachment))?;
         self.bind_to_port(fd).ok()?;
         self.show(era, socket, &attachment);
-        present()
+        let made = present();
+        if made.is_some() && !socket.bound.load(Ordering::Relaxed) {
+            self.count_socket(era, socket, (Kind::UdpSending, Some(peer)), None);
+        }
+        made
     }
 
     /// Ends the engine's part in a UDP socket.
@@ -75,7 +97,7 @@ impl Sockets {
             // A peer of the kernel's keeps the engine out; the next one may be the engine's.
             before = held(socket.peer.lock()).take();
         }
-        let Some((endpoint, attachment)) = self.face(era, socket, fd, (to.ip(), scope)) else {
+        let Some((endpoint, attachment)) = self.face(era, socket, fd, (to, scope)) else {
             return self.connect_in_kernel(era, socket, fd, named, before);
         };
         if !may_broadcast(socket, &attachment, to.ip()) {
@@ -120,6 +142,8 @@ impl Sockets {
         let outcome = self.kernel.connect(fd, to);
         if outcome.is_ok() {
             self.close_face(socket);
+            let reason = self.why_not(era, era.link.current().as_deref(), plain(to).ip());
+            self.recount(era, socket, Some(reason));
             *held(socket.peer.lock()) = Some(plain(to));
         } else if before.is_some() {
             *held(socket.peer.lock()) = before;
@@ -170,7 +194,7 @@ impl Sockets {
         let scope = to.map_or(0, scope_of);
         let to = to.map(plain);
         let face = match to {
-            Some(to) => self.face(era, socket, fd, (to.ip(), scope)).map(|face| (face, to)),
+            Some(to) => self.face(era, socket, fd, (to, scope)).map(|face| (face, to)),
             None => {
                 socket.face().and_then(|face| Some(((face.endpoint, face.attachment), face.peer?)))
             }

@@ -8,6 +8,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use shm::census::{Kind, Reason};
+
 use super::epoll::Epoll;
 use super::notices::Notice;
 use super::socket::{Listening, Refusal, Socket, held};
@@ -42,7 +44,13 @@ impl Sockets {
         let (mut sockets, mut sets) = (Vec::new(), Vec::new());
         old.table.inherited(|fd, entry| {
             let inherited = match entry {
-                Some(Entry::Socket(socket)) => self.inherited(fd, socket),
+                Some(Entry::Socket(socket)) => {
+                    let own = self.inherited(fd, socket);
+                    if own.is_none() && Self::is_counted(socket) {
+                        self.count(&era, Kind::Udp, Reason::Inherited);
+                    }
+                    own
+                }
                 Some(Entry::Foreign) => Some(Entry::Foreign),
                 Some(Entry::Epoll(epoll)) => {
                     sets.push((fd, epoll.clone()));
@@ -62,6 +70,7 @@ impl Sockets {
             }
         });
         self.inherit_sets(&era, &sockets, sets);
+        self.hide_report(&era);
         // The old era is left as it is: dropping the parent's sessions would touch them.
         let _ = next.set(era);
     }

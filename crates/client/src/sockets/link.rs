@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
+use shm::census::{Kind, Reason};
 use shm::request::{LEFT_BY_LISTS, LEFT_TO_KERNEL};
 
+use super::census::{absence_of, refusal_of};
 use super::notices::Notice;
 use super::signals::Undisturbed;
 use super::socket::{Refusal, Socket, held};
@@ -141,6 +143,8 @@ pub(super) struct Link {
     shown: Mutex<Vec<Arc<Socket>>>,
     shown_count: AtomicU32,
     next_try_ns: AtomicU64,
+    /// Why there is no session, while there is none.
+    absence: AtomicU64,
     inert: OnceLock<RawFd>,
 }
 
@@ -152,6 +156,7 @@ impl Link {
             shown: Mutex::new(Vec::new()),
             shown_count: AtomicU32::new(0),
             next_try_ns: AtomicU64::new(0),
+            absence: AtomicU64::new(Reason::NoEngine.to_word()),
             inert: OnceLock::new(),
         }
     }
@@ -189,6 +194,15 @@ impl Link {
             shown.retain(|other| !Arc::ptr_eq(other, socket));
             self.shown_count.store(shown.len() as u32, Ordering::Relaxed);
         }
+    }
+
+    /// Why there is no session, while there is none.
+    pub fn absence(&self) -> Reason {
+        Reason::of_word(self.absence.load(Ordering::Relaxed)).unwrap_or(Reason::NoEngine)
+    }
+
+    fn set_absence(&self, reason: Reason) {
+        self.absence.store(reason.to_word(), Ordering::Relaxed);
     }
 
     /// Whether something waits for an engine to come (back).
@@ -266,6 +280,7 @@ impl Sockets {
                     AttachError::Silent(_) | AttachError::NotServed => RETRY_SILENT_NS,
                     _ => RETRY_NS,
                 };
+                era.link.set_absence(absence_of(&error));
                 era.link
                     .next_try_ns
                     .store(self.kernel.now_ns().saturating_add(pause), Ordering::Relaxed);
@@ -358,6 +373,7 @@ impl Sockets {
                 era.table.take(fd);
             }
         }
+        era.link.set_absence(Reason::EngineEnded);
         self.notice(Notice::EngineLost, || {
             "the engine is gone: its connections are reset, listeners go on in the kernel, a new \
              engine at the same socket will be used"
@@ -365,11 +381,18 @@ impl Sockets {
         });
         for socket in attachment.all() {
             let mut listening = held(socket.listening.write());
+            let mut goes_on = false;
             if let Some(listening) = listening.as_mut() {
                 listening.engine = None;
+                goes_on = true;
             }
             drop(listening);
-            held(socket.datagram.write()).take_if(|datagram| socket.is_left_behind(datagram));
+            goes_on |= held(socket.datagram.write())
+                .take_if(|datagram| socket.is_left_behind(datagram))
+                .is_some();
+            if goes_on {
+                self.recount(era, &socket, Some(Reason::EngineEnded));
+            }
             socket.notify(self.kernel);
         }
     }
@@ -400,6 +423,8 @@ impl Sockets {
                 Ok(endpoint) => {
                     granted = Some(endpoint.id());
                     self.apply_remembered(socket, &endpoint);
+                    let address = (Kind::Listener, Some(endpoint.local()));
+                    self.count_socket(era, socket, address, None);
                     listening.engine = Some((Arc::new(endpoint), attachment.clone()));
                 }
                 Err(error) => {
@@ -407,6 +432,8 @@ impl Sockets {
                     // changed, as it does when the engine begins to end.
                     listening.refused =
                         attachment.session.is_alive().then_some(Refusal::Until(reach));
+                    let address = (Kind::Listener, self.kernel.local(fd).ok());
+                    self.count_socket(era, socket, address, Some(refusal_of(error.errno)));
                     self.notice_refusal(&error, Notice::ListenRefused, || {
                         format!("{error}; this listener stays with the kernel")
                     });
@@ -440,6 +467,10 @@ impl Sockets {
                         endpoint.close();
                         return;
                     }
+                    if socket.bound.load(Ordering::Relaxed) {
+                        let address = (Kind::UdpBound, Some(endpoint.local()));
+                        self.count_socket(era, socket, address, None);
+                    }
                     *datagram = Some(super::socket::Datagram {
                         endpoint: Arc::new(endpoint),
                         v6_only: self.is_v6_only(socket, fd),
@@ -448,9 +479,18 @@ impl Sockets {
                     });
                     socket.owner.on_new_face();
                 }
-                Err(error) => self.notice_refusal(&error, Notice::DatagramRefused, || {
-                    format!("{error}; this UDP socket stays with the kernel")
-                }),
+                Err(error) => {
+                    let reason = Some(refusal_of(error.errno));
+                    if socket.bound.load(Ordering::Relaxed) {
+                        let address = (Kind::UdpBound, self.kernel.local(fd).ok());
+                        self.count_socket(era, socket, address, reason);
+                    } else {
+                        self.recount(era, socket, reason);
+                    }
+                    self.notice_refusal(&error, Notice::DatagramRefused, || {
+                        format!("{error}; this UDP socket stays with the kernel")
+                    });
+                }
             }
         }
         if let Some(id) = granted {
@@ -600,7 +640,7 @@ impl Sockets {
     /// Closes the inherited descriptors of the parent's sessions and starts anew (see `fork.rs`).
     pub(super) fn close_inherited(&self, old: &Era) {
         old.table.inherited(|fd, entry| {
-            if matches!(entry, Some(Entry::Internal)) {
+            if matches!(entry, Some(Entry::Internal)) && Some(fd) != self.config.report {
                 self.kernel.close(fd);
             }
         });

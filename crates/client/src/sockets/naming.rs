@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
+use shm::census::{Kind, Reason};
+
 use super::socket::{Socket, held, is_kernels, plain};
 use super::{Errno, Sockets, Verdict};
 
@@ -35,10 +37,14 @@ impl Sockets {
         socket.bound.store(true, Ordering::Relaxed);
         if !socket.stream {
             if is_kernels(ip) {
+                let counted = (Kind::UdpBound, self.kernel.local(fd).ok());
+                self.count_socket(era, &socket, counted, Some(Reason::Loopback));
                 self.give_to_kernel(era, &socket);
             } else if let Some(attachment) = self.attach(era) {
                 self.show(era, &socket, &attachment);
             } else {
+                let counted = (Kind::UdpBound, self.kernel.local(fd).ok());
+                self.count_socket(era, &socket, counted, Some(era.link.absence()));
                 era.link.remember(&socket);
             }
         }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use shm::census::Reason;
+
 use super::notices::Notice;
 use super::own_options::{
     SO_TIMESTAMPING_NEW, TCP_ZEROCOPY_RECEIVE, is_about_time, is_own, map_nothing, usual,
@@ -125,6 +127,11 @@ fn keeps_out(level: i32, name: i32, bytes: &[u8]) -> bool {
 fn chooses_among_sockets(level: i32, name: i32) -> bool {
     level == SOCKET
         && matches!(name, libc::SO_ATTACH_REUSEPORT_CBPF | libc::SO_ATTACH_REUSEPORT_EBPF)
+}
+
+/// Why a socket with such an option stays with the kernel.
+fn reason_of_option(level: i32, name: i32) -> Reason {
+    Reason::SocketOption(level as u16, name as u16)
 }
 
 /// Keys to sign segments with in a way that only the kernel knows.
@@ -322,7 +329,7 @@ impl Sockets {
             None if keeps_out(level, name, bytes) => {
                 let outcome = self.kernel.set_raw_option(fd, level, name, bytes);
                 if outcome.is_ok() {
-                    self.leave_to_kernel(&socket, fd);
+                    self.leave_to_kernel(&socket, fd, reason_of_option(level, name));
                 }
                 Verdict::Done(outcome)
             }
@@ -348,7 +355,7 @@ impl Sockets {
                         // Nobody without the key may come in on the other side.
                         self.leave_engine(&socket);
                     }
-                    self.leave_for_its_way(&socket);
+                    self.leave_for_its_way(&socket, reason_of_option(level, name));
                 }
                 Verdict::Kernel
             }
@@ -434,8 +441,9 @@ impl Sockets {
 
     /// Gives a socket to the kernel, also one that the engine serves already: what came there and was not
     /// taken is lost.
-    fn leave_to_kernel(&self, socket: &Arc<Socket>, fd: RawFd) {
+    fn leave_to_kernel(&self, socket: &Arc<Socket>, fd: RawFd, reason: Reason) {
         let Some(era) = self.era() else { return };
+        self.recount(era, socket, Some(reason));
         self.notice_own_way();
         if socket.is_listening() {
             self.stop_listening(era, socket, fd);
@@ -457,8 +465,9 @@ impl Sockets {
 
     /// Gives a socket to the kernel that is to go by a way of the kernel's. One that the engine
     /// serves already stays, as its option cannot be followed there.
-    fn leave_for_its_way(&self, socket: &Arc<Socket>) {
+    fn leave_for_its_way(&self, socket: &Arc<Socket>, reason: Reason) {
         let Some(era) = self.era().filter(|_| !socket.has_engine_side()) else { return };
+        self.recount(era, socket, Some(reason));
         self.notice_own_way();
         self.give_to_kernel(era, socket);
         era.link.forget(socket);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::census::Counted;
 use super::cork::Cork;
 use super::epoll::Interest;
 use super::groups::Wish;
@@ -154,6 +155,10 @@ pub(super) struct Socket {
     accepted: bool,
     /// The one that keeps its options, if it has needed one.
     pub keeper: Mutex<Option<RawFd>>,
+    /// Its line in the census.
+    pub counted: Counted,
+    /// The line of the connections that the engine brings to a listener.
+    pub counted_accepted: Counted,
 }
 
 /// Unwraps a lock whose holder panicked: every value behind these locks is whole between any two
@@ -192,6 +197,8 @@ impl Socket {
             was_reset: AtomicBool::new(false),
             accepted: false,
             keeper: Mutex::new(None),
+            counted: Counted::default(),
+            counted_accepted: Counted::default(),
         }
     }
 

@@ -238,6 +238,7 @@ fn layer() -> (&'static Sockets, &'static Notebook) {
         program: "test".into(),
         spin_ns: 0,
         quiet: false,
+        report: None,
     };
     (Box::leak(Box::new(Sockets::new(config, kernel))), kernel)
 }
@@ -794,4 +795,37 @@ fn a_forked_childs_sockets_have_the_keys_and_timeouts_of_their_parents() {
     assert!(held(listener.fast_open_keys.lock()).is_some());
     assert_eq!(listener.send_timeout_ns.load(Ordering::Relaxed), 1_000_000_000);
     assert!(!sockets.tracks(4), "without its keys known it is the kernel's");
+}
+
+#[test]
+fn each_socket_is_counted_with_what_became_of_it() {
+    let (sockets, _) = layer();
+    let said = || sockets.census().map(|line| line.to_string()).collect::<Vec<_>>();
+    sockets.created(3, libc::AF_UNIX, libc::SOCK_STREAM, 0);
+    sockets.created(3, libc::AF_INET6, libc::SOCK_STREAM, libc::IPPROTO_MPTCP);
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 80));
+    for _ in 0..2 {
+        stream(sockets, 3);
+        assert_eq!(sockets.connect(3, Some(loopback)), Verdict::Kernel);
+    }
+    stream(sockets, 4);
+    let far = SocketAddr::from(([192, 0, 2, 9], 80));
+    assert_eq!(sockets.connect(4, Some(far)), Verdict::Kernel);
+    stream(sockets, 5);
+    let mark = 7_i32.to_ne_bytes();
+    assert_eq!(sockets.set_option(5, libc::SOL_SOCKET, libc::SO_MARK, &mark), Verdict::Kernel);
+    sockets.created(6, libc::AF_INET, libc::SOCK_DGRAM, 0);
+    let sent = sockets.send(6, &[std::io::IoSlice::new(b"x")], 0, Some(loopback));
+    assert_eq!(sent, Verdict::Kernel);
+    assert_eq!(
+        said(),
+        [
+            "1 socket: kernel, family AF_UNIX, not IPv4 or IPv6",
+            "1 socket: kernel, protocol 262, neither TCP nor UDP",
+            "2 connections to 127.0.0.1:80: kernel, loopback",
+            "1 connection to 192.0.2.9:80: kernel, no engine answered",
+            "1 TCP socket: kernel, SO_MARK is followed by the kernel alone",
+            "1 UDP socket sending to 127.0.0.1:80: kernel, loopback",
+        ]
+    );
 }
