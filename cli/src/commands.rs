@@ -234,6 +234,14 @@ struct RunArguments {
     /// Polling of the private engine
     #[arg(long, requires = "port")]
     poll: Option<PollWord>,
+    /// Tell at the end of each process which of its sockets were accelerated, which were not, and
+    /// why: on standard error, or appended to FILE. Ends by SIGKILL, by a signal's default action and
+    /// by execl(3) are not seen
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    explain: Option<Option<PathBuf>>,
+    /// The report of --explain as JSON, one object a line
+    #[arg(long, requires = "explain")]
+    json: bool,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required = true)]
     command: Vec<OsString>,
@@ -474,6 +482,7 @@ fn run_settings(arguments: RunArguments) -> run::Run {
         socket: arguments.socket,
         ports: arguments.port,
         engine_arguments,
+        explain: arguments.explain.map(|file| run::Report { json: arguments.json, file }),
         command: arguments.command,
     }
 }

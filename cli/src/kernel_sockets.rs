@@ -111,21 +111,26 @@ fn all() -> Result<Vec<Found>, Errno> {
     Ok(sockets)
 }
 
+fn entries(path: &str) -> impl Iterator<Item = std::fs::DirEntry> {
+    std::fs::read_dir(path).into_iter().flatten().flatten()
+}
+
+/// The inode of the socket that a link in /proc/PID/fd leads to.
+fn inode_of(descriptor: &std::path::Path) -> Option<u32> {
+    let target = std::fs::read_link(descriptor).ok()?;
+    target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
 /// Who holds the sockets, as far as /proc shows it: program and process by inode.
 fn holders() -> BTreeMap<u32, (String, i32)> {
     let mut holders = BTreeMap::new();
-    let entries = |path: &str| std::fs::read_dir(path).into_iter().flatten().flatten();
     for process in entries("/proc") {
         let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok())
         else {
             continue;
         };
         for descriptor in entries(&format!("/proc/{pid}/fd")) {
-            let Ok(target) = std::fs::read_link(descriptor.path()) else { continue };
-            let inode = target
-                .to_str()
-                .and_then(|text| text.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
-            if let Some(inode) = inode {
+            if let Some(inode) = inode_of(&descriptor.path()) {
                 holders.entry(inode).or_insert_with(|| {
                     let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
                     (name.unwrap_or_default().trim().to_owned(), pid)
@@ -134,6 +139,26 @@ fn holders() -> BTreeMap<u32, (String, i32)> {
         }
     }
     holders
+}
+
+/// TCP and UDP sockets among this process's descriptors, by number.
+pub fn own() -> Vec<(i32, SocketInfo)> {
+    let mut numbers: Vec<(i32, u32)> = entries("/proc/self/fd")
+        .filter_map(|entry| {
+            let number = entry.file_name().to_str()?.parse().ok()?;
+            Some((number, inode_of(&entry.path())?))
+        })
+        .collect();
+    if numbers.is_empty() {
+        return Vec::new();
+    }
+    numbers.sort_unstable();
+    let sockets = all().unwrap_or_default();
+    let known = |(number, inode): (i32, u32)| {
+        let found = sockets.iter().find(|found| found.inode == inode)?;
+        Some((number, found.info.clone()))
+    };
+    numbers.into_iter().filter_map(known).collect()
 }
 
 /// The kernel's sockets that can be reached at an engine's interfaces: those bound to one of

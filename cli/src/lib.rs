@@ -22,6 +22,7 @@ pub mod kernel_sockets;
 pub mod lists;
 pub mod loss;
 pub mod privileges;
+pub mod program;
 pub mod relayed;
 pub mod scale;
 pub mod systemd;

@@ -2,11 +2,12 @@
 
     versions.py SOCKET CONTRACT REASON
 
-The encoding of the refusal is the part of the contract that never changes.
+The encoding of the refusal is the part of the contract that never changes. With CONTRACT `garbage` what it
+answers is no message at all.
 """
 import os, socket, sys
 
-path, contract, reason = sys.argv[1], int(sys.argv[2]), sys.argv[3].encode()
+path, contract, reason = sys.argv[1], sys.argv[2], sys.argv[3].encode()
 
 
 def varint(number):
@@ -24,5 +25,8 @@ print("ready", flush=True)
 while True:
     client, _ = listener.accept()
     hello = client.recv(65536)
-    client.send(varint(0) + varint(contract) + varint(len(reason)) + reason)
+    if contract == "garbage":
+        client.send(b"\xff" * 40)
+    else:
+        client.send(varint(0) + varint(int(contract)) + varint(len(reason)) + reason)
     client.close()

@@ -13,8 +13,11 @@ use std::time::{Duration, Instant};
 
 use lab::failure::{Explain, Failure, Result};
 use lab::observer::Observer;
+use shm::control::SocketInfo;
 
 use crate::config;
+use crate::kernel_sockets;
+use crate::program::{self, Starter};
 
 /// File name of the preload library.
 const LIBRARY: &str = "liboutboard_preload.so";
@@ -31,8 +34,40 @@ pub struct Run {
     pub ports: Vec<String>,
     /// More arguments for a private engine.
     pub engine_arguments: Vec<OsString>,
+    /// Have the program report its sockets.
+    pub explain: Option<Report>,
     /// The program and its arguments.
     pub command: Vec<OsString>,
+}
+
+/// How and where a program reports its sockets at its end.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// As JSON.
+    pub json: bool,
+    /// To this file instead of standard error.
+    pub file: Option<PathBuf>,
+}
+
+impl Report {
+    /// As the library takes it from its environment.
+    fn words(&self) -> Result<OsString> {
+        let mut words = OsString::from(if self.json { "json" } else { "text" });
+        if let Some(file) = &self.file {
+            // Programs change their directory. Whether it can be written is told now.
+            let shown = file.display();
+            std::fs::OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(file)
+                .explain(format!("cannot write {shown}"), "name another file with --explain=FILE")?;
+            let path = std::path::absolute(file)
+                .explain(format!("cannot find {shown}"), "give its whole path")?;
+            words.push(":");
+            words.push(path);
+        }
+        Ok(words)
+    }
 }
 
 /// Runs the program; returns only on failure.
@@ -45,13 +80,20 @@ pub fn run(run: &Run) -> Result<ExitCode> {
     };
     let library = library()?;
     let path = find_program(program)?;
-    if let Some(warning) = not_preloadable(&path) {
-        eprintln!("outboard: {warning}");
+    if let Some((file, why)) = program::bypass(&path, Starter::own()) {
+        eprintln!("outboard: {} {why}; its sockets are the kernel's", file.display());
+    }
+    for inherited in inherited_sockets() {
+        eprintln!("outboard: {inherited}");
     }
     let socket = if run.ports.is_empty() {
         let socket = run.socket.clone().unwrap_or_else(config::default_socket);
         await_start(&socket, START);
-        Observer::connect(&socket)?;
+        // Without an engine the program waits for another day; with one that cannot serve it, it is
+        // served by the kernel, as it will be when an engine is replaced under it.
+        if let Err(failure) = Observer::reach(&socket)?.greet() {
+            eprintln!("outboard: {failure} The program's sockets are the kernel's.");
+        }
         socket
     } else {
         // Mistakes in a PORT are told before anything starts.
@@ -65,11 +107,12 @@ pub fn run(run: &Run) -> Result<ExitCode> {
         preload.push(":");
         preload.push(others);
     }
-    let error = Command::new(program)
-        .args(arguments)
-        .env("LD_PRELOAD", preload)
-        .env("OUTBOARD_SOCKET", &socket)
-        .exec();
+    let mut command = Command::new(program);
+    command.args(arguments).env("LD_PRELOAD", preload).env("OUTBOARD_SOCKET", &socket);
+    if let Some(explain) = &run.explain {
+        command.env("OUTBOARD_EXPLAIN", explain.words()?);
+    }
+    let error = command.exec();
     let shown = program.to_string_lossy();
     Err(Failure::new(format!("cannot run {shown}: {error}"), "see that it is executable"))
 }
@@ -104,6 +147,19 @@ pub fn library() -> Result<PathBuf> {
     })
 }
 
+/// A sentence about each TCP and UDP socket that the program inherits.
+fn inherited_sockets() -> Vec<String> {
+    let sentence = |(fd, socket): (i32, SocketInfo)| {
+        let what = match (socket.state.as_str(), socket.remote) {
+            ("LISTEN", _) => format!("a TCP listener at {}", socket.local),
+            (_, Some(peer)) => format!("a {} connection to {peer}", socket.protocol.to_uppercase()),
+            (_, None) => format!("a {} socket at {}", socket.protocol.to_uppercase(), socket.local),
+        };
+        format!("descriptor {fd} is {what} that the program inherits; it is the kernel's")
+    };
+    kernel_sockets::own().into_iter().map(sentence).collect()
+}
+
 fn find_program(program: &OsStr) -> Result<PathBuf> {
     let direct = Path::new(program);
     if direct.components().count() > 1 {
@@ -113,38 +169,6 @@ fn find_program(program: &OsStr) -> Result<PathBuf> {
         let shown = program.to_string_lossy();
         Failure::new(format!("there is no program {shown}"), "install it, or write its whole path")
     })
-}
-
-/// Why the loader would not load the library into the program at `path`, if so.
-fn not_preloadable(path: &Path) -> Option<String> {
-    use std::os::unix::fs::MetadataExt;
-    let bytes = std::fs::read(path).ok()?;
-    let shown = path.display();
-    let mode = std::fs::metadata(path).ok()?.mode();
-    if mode & 0o6000 != 0 && !rustix::process::geteuid().is_root() {
-        return Some(format!("{shown} is setuid: it will use the kernel. Run it as its own user."));
-    }
-    (is_static(&bytes) == Some(true)).then(|| {
-        format!("{shown} is statically linked: it will use the kernel. Use a dynamic build of it.")
-    })
-}
-
-/// Whether `file` is an ELF executable of this machine's class without an interpreter; `None`
-/// when it is none.
-fn is_static(file: &[u8]) -> Option<bool> {
-    const PT_INTERP: u32 = 3;
-    let header = file.get(..64).filter(|header| header.starts_with(b"\x7fELF\x02\x01"))?;
-    let number = |at: usize| Some(u16::from_le_bytes(header.get(at..at + 2)?.try_into().ok()?));
-    let table = u64::from_le_bytes(header.get(32..40)?.try_into().ok()?);
-    let (size, count) = (u64::from(number(54)?), u64::from(number(56)?));
-    for index in 0..count {
-        let at = usize::try_from(table.checked_add(index * size)?).ok()?;
-        let kind = file.get(at..at.checked_add(4)?)?;
-        if u32::from_le_bytes(kind.try_into().ok()?) == PT_INTERP {
-            return Some(false);
-        }
-    }
-    Some(true)
 }
 
 /// Starts an engine that ends with this process, and waits until programs can attach.
@@ -203,14 +227,6 @@ pub fn launch_engine(arguments: &[OsString]) -> Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_dynamic_executable_has_an_interpreter_and_a_script_is_none() {
-        let own = std::fs::read(std::env::current_exe().expect("known")).expect("readable");
-        assert_eq!(is_static(&own), Some(false));
-        assert_eq!(is_static(b"#!/bin/sh\n"), None);
-        assert_eq!(is_static(&own[..70]), None, "a truncated file is none");
-    }
 
     #[test]
     fn an_engine_that_is_being_started_is_waited_for() {

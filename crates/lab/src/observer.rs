@@ -51,25 +51,43 @@ impl Observer {
     /// # Errors
     /// When none answers there, or it refuses us.
     pub fn connect(path: &Path) -> Result<Self> {
+        let mut observer = Self::reach(path)?;
+        observer.greet()?;
+        Ok(observer)
+    }
+
+    /// Connects to whatever listens at `path`.
+    ///
+    /// # Errors
+    /// When nothing does.
+    pub fn reach(path: &Path) -> Result<Self> {
         let shown = path.display();
         let socket = Socket::connect_within(path, Some(PATIENCE)).explain(
             format!("no engine answers at {shown}"),
             "start one (outboard engine --port PORT) or name its socket with --socket",
         )?;
         socket.wait_at_most(PATIENCE).explain("cannot limit the waiting time", "report this")?;
-        let mut observer = Self { socket, path: path.to_path_buf() };
+        Ok(Self { socket, path: path.to_path_buf() })
+    }
+
+    /// Becomes an observer.
+    ///
+    /// # Errors
+    /// When what listens is an engine that refuses, or no engine.
+    pub fn greet(&mut self) -> Result<()> {
+        let shown = self.path.display().to_string();
         let hello = ToEngine::Hello {
             contract: CONTRACT_VERSION,
             role: Role::Observer,
             program: "outboard".into(),
         };
-        match observer.ask(&hello, None)? {
-            FromEngine::Observing => Ok(observer),
+        match self.ask(&hello, None)? {
+            FromEngine::Observing => Ok(()),
             FromEngine::Refused { contract, reason } => Err(Failure::new(
                 format!("the engine at {shown} (contract version {contract}) refused: {reason}"),
                 "use the executable that the engine was started from",
             )),
-            _ => Err(observer.confused()),
+            _ => Err(self.confused()),
         }
     }
 
