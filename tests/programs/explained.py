@@ -26,10 +26,11 @@ accepted, _ = listener.accept()
 accepted.sendall(b"taken")
 accepted.close()
 opened = socket.create_connection((peer, port))
+opened.sendall(b"opened")
 
 child = os.fork()
 if child == 0:
-    socket.create_connection((peer, port)).close()
+    socket.create_connection((peer, port)).sendall(b"opened")
     os._exit(0)
 os.waitpid(child, 0)
 
@@ -41,4 +42,6 @@ elif way == "signal":
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     os.kill(os.getpid(), signal.SIGTERM)
 elif way == "exec":
+    for one in (loopback, opened):
+        os.set_inheritable(one.fileno(), True)
     os.execv(sys.executable, [sys.executable, __file__, own, peer, str(port), "again"])

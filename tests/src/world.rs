@@ -205,6 +205,7 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "early.py" => include_str!("../programs/early.py"),
         "ends.py" => include_str!("../programs/ends.py"),
         "versions.py" => include_str!("../programs/versions.py"),
+        "explained.py" => include_str!("../programs/explained.py"),
         "urgent.py" => include_str!("../programs/urgent.py"),
         "signed.py" => include_str!("../programs/signed.py"),
         "echo.py" => include_str!("../programs/echo.py"),

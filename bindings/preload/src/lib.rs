@@ -52,7 +52,11 @@ extern "C" fn start() {
             quiet: std::env::var("OUTBOARD_LOG").is_ok_and(|level| level == "off"),
             report: report::prepare().map(|reporter| reporter.fd),
         };
-        let _ = SOCKETS.set(Sockets::new(config, &kernel::Raw));
+        let sockets = Sockets::new(config, &kernel::Raw);
+        if report::is_asked_for() {
+            sockets.count_passed(report::PASSED_NUMBERS);
+        }
+        let _ = SOCKETS.set(sockets);
         // SAFETY: registers plain functions that live as long as the process.
         unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
     });

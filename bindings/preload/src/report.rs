@@ -26,6 +26,9 @@ const PAGE_BYTES: usize = 24 << 10;
 /// The report's descriptor gets a number from here on where the limit allows.
 const NUMBER_FROM: c_int = 900;
 
+/// Descriptor numbers that are looked at for sockets that the program was started with.
+pub const PASSED_NUMBERS: RawFd = 256;
+
 /// What is reported at.
 #[derive(Clone, Copy)]
 pub enum Event {
@@ -95,6 +98,11 @@ pub fn prepare() -> Option<Reporter> {
     let reporter = Reporter { json, fd: lifted };
     let _ = REPORTER.set(reporter);
     Some(reporter)
+}
+
+/// Whether there will be a report.
+pub fn is_asked_for() -> bool {
+    REPORTER.get().is_some()
 }
 
 /// Reports, once for a process's end.

@@ -56,11 +56,10 @@ impl Report {
         if let Some(file) = &self.file {
             // Programs change their directory. Whether it can be written is told now.
             let shown = file.display();
-            std::fs::OpenOptions::new()
-                .append(true)
-                .create(true)
-                .open(file)
-                .explain(format!("cannot write {shown}"), "name another file with --explain=FILE")?;
+            std::fs::OpenOptions::new().append(true).create(true).open(file).explain(
+                format!("cannot write {shown}"),
+                "name another file with --explain=FILE",
+            )?;
             let path = std::path::absolute(file)
                 .explain(format!("cannot find {shown}"), "give its whole path")?;
             words.push(":");

@@ -111,7 +111,7 @@ pub enum Reason {
     SocketOption(u16, u16),
     /// The socket was opened by the parent process.
     Inherited,
-    /// The socket came from another process, over exec or in a message.
+    /// The socket was open when the program started.
     Passed,
     /// No engine answered at the control socket.
     NoEngine,
@@ -249,11 +249,14 @@ impl fmt::Display for Reason {
             Self::SocketOption(level, name) => match option_name(level.into(), name.into()) {
                 Some(option) => return write!(f, "{option} is followed by the kernel alone"),
                 None => {
-                    return write!(f, "option {name} of level {level} is followed by the kernel alone");
+                    return write!(
+                        f,
+                        "option {name} of level {level} is followed by the kernel alone"
+                    );
                 }
             },
             Self::Inherited => "opened by the parent process",
-            Self::Passed => "came from another process",
+            Self::Passed => "open when the program started",
             Self::NoEngine => "no engine answered",
             Self::NotAnEngine => "what answered is no engine, or one that hangs",
             Self::Version => "the engine is of another version than the library",
@@ -374,11 +377,8 @@ mod tests {
 
     #[test]
     fn a_line_reads_as_a_sentence() {
-        let of = |kind, address: &str, reason| Subject {
-            kind,
-            address: address.parse().ok(),
-            reason,
-        };
+        let of =
+            |kind, address: &str, reason| Subject { kind, address: address.parse().ok(), reason };
         let said = |subject, count| CensusLine { subject, count }.to_string();
         assert_eq!(
             said(of(Kind::Opened, "192.0.2.1:443", Some(Reason::NoRoute)), 12),

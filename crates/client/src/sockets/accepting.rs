@@ -265,11 +265,8 @@ impl Sockets {
             return Verdict::Kernel;
         }
         let counted = (Kind::Opened, Some(to));
-        let attachment = if is_kernels(to.ip()) || to.ip().is_unspecified() {
-            None
-        } else {
-            self.attach(era)
-        };
+        let attachment =
+            if is_kernels(to.ip()) || to.ip().is_unspecified() { None } else { self.attach(era) };
         let serving = attachment.as_ref().filter(|attachment| attachment.serves(to.ip()));
         let Some(serving) = serving else {
             let reason = self.why_not(era, attachment.as_deref(), to.ip());

@@ -5,6 +5,7 @@
 //! time: when an engine takes over a listener, the listener moves to the line of accelerated ones.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use shm::census::{CENSUS_LINES, CensusLine, IDENTITY_WORDS, Kind, Reason, Subject};
@@ -65,12 +66,8 @@ impl Census {
     fn place_among(&self, limit: usize, subject: Subject) -> Option<usize> {
         let wanted = subject.encode();
         self.slots.iter().take(limit).position(|slot| {
-            match slot.state.compare_exchange(
-                EMPTY,
-                CLAIMED,
-                Ordering::Acquire,
-                Ordering::Acquire,
-            ) {
+            match slot.state.compare_exchange(EMPTY, CLAIMED, Ordering::Acquire, Ordering::Acquire)
+            {
                 Ok(_) => {
                     for (word, value) in slot.identity.iter().zip(wanted) {
                         word.store(value, Ordering::Relaxed);
@@ -156,6 +153,30 @@ impl Sockets {
         &self.config.program
     }
 
+    /// Counts the TCP and UDP sockets that the program was started with, which the layer does not
+    /// follow: those among the first so many numbers.
+    pub fn count_passed(&self, numbers: RawFd) {
+        let Some(era) = self.era() else { return };
+        for fd in 0..numbers {
+            let option = |name| self.kernel.option(fd, libc::SOL_SOCKET, name);
+            if !matches!(option(libc::SO_DOMAIN), Ok(libc::AF_INET | libc::AF_INET6)) {
+                continue;
+            }
+            let kind = match option(libc::SO_PROTOCOL) {
+                Ok(libc::IPPROTO_UDP) => Kind::UdpBound,
+                Ok(libc::IPPROTO_TCP) if option(libc::SO_ACCEPTCONN) == Ok(1) => Kind::Listener,
+                Ok(libc::IPPROTO_TCP) => Kind::Tcp,
+                _ => continue,
+            };
+            let local = self.kernel.local(fd).ok().map(plain);
+            let address = local.filter(|_| kind != Kind::Tcp);
+            let subject = Subject { kind, address, reason: Some(Reason::Passed) };
+            if let Some(place) = era.census.place(subject) {
+                era.census.add(place);
+            }
+        }
+    }
+
     /// Counts something that is no socket of the layer.
     pub(super) fn count(&self, era: &Era, kind: Kind, reason: Reason) {
         let subject = Subject { kind, address: None, reason: Some(reason) };
@@ -232,12 +253,7 @@ impl Sockets {
     }
 
     /// Why the engine is not the way to an address; without an attachment, why there is none.
-    pub(super) fn why_not(
-        &self,
-        era: &Era,
-        attachment: Option<&Attachment>,
-        to: IpAddr,
-    ) -> Reason {
+    pub(super) fn why_not(&self, era: &Era, attachment: Option<&Attachment>, to: IpAddr) -> Reason {
         if is_kernels(to) || to.is_unspecified() {
             return Reason::Loopback;
         }
