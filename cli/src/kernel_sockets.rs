@@ -84,7 +84,7 @@ fn take(protocol: u8, answer: &[u8], sockets: &mut Vec<Found>) -> Result<bool, E
 
 fn dump(asker: &OwnedFd, family: u8, protocol: u8, sockets: &mut Vec<Found>) -> Result<(), Errno> {
     let states = if protocol == TCP { ALL & !CLOSE } else { ALL };
-    send(asker, &diag::request(family, protocol, states), SendFlags::empty())?;
+    send(asker, &diag::request(family, protocol, states, None), SendFlags::empty())?;
     let mut buffer = vec![0u8; 64 << 10];
     loop {
         let (_, len) = match recv(asker, &mut buffer[..], RecvFlags::empty()) {

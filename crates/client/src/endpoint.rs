@@ -554,6 +554,11 @@ impl Endpoint {
         self.call().map_or(true, |call| call.view().levels().status.contains(Status::ENDED))
     }
 
+    /// Whether the engine has taken a UDP socket's port back, so that only the kernel serves it.
+    pub fn is_revoked(&self) -> bool {
+        self.call().is_ok_and(|call| call.view().levels().status.contains(Status::HANGUP))
+    }
+
     /// Whether the peer has acknowledged the end of what was sent, or never will.
     pub fn is_end_acknowledged(&self) -> bool {
         self.call().map_or(true, |call| call.view().levels().status.contains(Status::END_ACKED))

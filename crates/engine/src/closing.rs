@@ -2,16 +2,16 @@
 
 use port::Claim;
 use rustix::io::Errno;
-use shm::Status;
 use shm::request::Reply;
 use stack::api::{Sharing, SocketId};
 
 use crate::claims::places;
 use crate::control::exchange::{Answer, SessionKey};
 use crate::endpoint::{Role, Stream};
-use crate::errno;
 use crate::linger::{Orphan, is_there};
+use crate::session::Authorized;
 use crate::sessions::Holder;
+use crate::shown::Use;
 use crate::worker::{Activity, DOORBELL_BATCH, Worker};
 
 impl Worker {
@@ -26,7 +26,7 @@ impl Worker {
     }
 
     /// Ends what an endpoint is used for; it is free afterwards, but not yet in the list.
-    fn end_endpoint(&mut self, place: u32, index: u32, abort: bool) {
+    pub(crate) fn end_endpoint(&mut self, place: u32, index: u32, abort: bool) {
         let now = self.now;
         // What was written and read before the close counts.
         match self.endpoint(place, index).map(|one| &one.role) {
@@ -40,13 +40,10 @@ impl Worker {
             _ => {}
         }
         let Some(endpoint) = self.endpoint(place, index) else { return };
-        let cookie = std::mem::take(&mut endpoint.shown);
+        let shown = endpoint.shown.take();
         let role = std::mem::replace(&mut endpoint.role, Role::Free);
-        if let Some(of_socket) = self.shown.get_mut(&cookie) {
-            of_socket.retain(|one| *one != (place, index));
-            if of_socket.is_empty() {
-                self.shown.remove(&cookie);
-            }
+        if let Some(key) = shown {
+            self.end_use(key, place, Use::Endpoint(index));
         }
         match role {
             Role::Free | Role::Revoked => {}
@@ -79,21 +76,6 @@ impl Worker {
                         }
                     }
                 }
-            }
-        }
-    }
-
-    /// The kernel's socket that gave endpoints the right to their port is closed. Whoever holds
-    /// them still no longer stands in the way of the port's next owner.
-    pub(crate) fn on_socket_closed(&mut self, cookie: u64) {
-        for (place, index) in self.shown.remove(&cookie).unwrap_or_default() {
-            self.end_endpoint(place, index, false);
-            if let Some(endpoint) = self.endpoint(place, index) {
-                endpoint.role = Role::Revoked;
-                endpoint
-                    .view
-                    .set_status(Status::HANGUP | Status::ERROR, errno::number(Errno::BADF));
-                self.sessions.note_news(place, index);
             }
         }
     }
@@ -189,6 +171,10 @@ impl Worker {
                 self.end_endpoint(place, index, breached);
                 self.free_endpoint(place, index);
             }
+        }
+        let tokens = self.sessions.at(place).map(|session| std::mem::take(&mut session.tokens));
+        for (token, Authorized { key, .. }) in tokens.unwrap_or_default() {
+            self.end_use(key, place, Use::Token(token));
         }
         if let Some(session) = self.sessions.at(place) {
             session.pool.revoke_granted();

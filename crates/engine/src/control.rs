@@ -3,7 +3,6 @@
 
 pub mod authority;
 pub mod capture;
-pub mod closed;
 mod complaints;
 pub mod connection;
 pub mod discard;
@@ -12,7 +11,9 @@ mod following;
 pub mod grant;
 mod leaving;
 pub mod listing;
+mod look;
 pub mod questions;
+pub mod rights;
 mod showing;
 pub mod socket;
 
@@ -33,7 +34,6 @@ use shm::control::{
 
 use self::authority::Purpose;
 use self::capture::Captures;
-use self::closed::ClosedSockets;
 use self::complaints::Complaints;
 use self::connection::Received;
 use self::discard::Discard;
@@ -42,6 +42,7 @@ pub(crate) use self::following::FOREIGN_RULES;
 use self::grant::Granted;
 use self::listing::{Listings, Step};
 use self::questions::Questions;
+use self::rights::{Ended, Rights};
 pub use self::socket::{ControlError, ControlSocket};
 use crate::config::{Accelerated, Limits};
 use crate::kernel::Kernel;
@@ -83,8 +84,8 @@ struct Ready {
     ready: Vec<(u64, PollFlags)>,
     /// Somebody connects.
     accept: bool,
-    /// The kernel has news of closed sockets.
-    closed: bool,
+    /// The kernel has news of sockets that were shown.
+    rights: bool,
     /// The kernel has news of its interfaces.
     kernel: bool,
     /// Something has left the directory of the control socket.
@@ -151,7 +152,7 @@ pub struct Control {
     sessions: BTreeMap<SessionKey, Granted>,
     next_id: u64,
     buffer: Vec<u8>,
-    closed: ClosedSockets,
+    rights: Rights,
     /// Where a port shares its interface with the kernel.
     kernel: Option<Kernel>,
     discard: Discard,
@@ -188,11 +189,11 @@ impl Control {
         let namespace = port::netns::cookie(socket.fd.as_fd())?;
         let addresses = addresses_of(&interfaces);
         let settled = is_settled(&interfaces);
-        let closed = ClosedSockets::open()?;
+        let rights = Rights::open(namespace)?;
         let has_rules = kernel.as_ref().is_some_and(Kernel::has_rules);
         let spare = Some(rustix::io::fcntl_dupfd_cloexec(&socket.fd, 0)?);
         Ok(Self {
-            closed,
+            rights,
             kernel,
             discard: Discard::new(Arc::clone(&counters)),
             spare,
@@ -230,7 +231,7 @@ impl Control {
         });
         self.count_routes();
         while !self.stop.is_stopped() {
-            let Ready { ready, accept, closed, kernel, left } = match self.wait() {
+            let Ready { ready, accept, rights, kernel, left } = match self.wait() {
                 Ok(found) => found,
                 Err(Errno::INTR) => continue,
                 Err(error) => {
@@ -242,8 +243,9 @@ impl Control {
             for answer in answers {
                 self.on_answer(answer);
             }
-            if closed || self.closed.due().is_some() {
-                self.on_closed_sockets();
+            if rights || self.rights.due().is_some() {
+                let ended = self.rights.take();
+                self.end_rights(ended);
             }
             if kernel {
                 self.on_kernel_news();
@@ -277,11 +279,11 @@ impl Control {
         let is_welcome = self.settled && self.spare.is_some();
         let welcome = if is_welcome { PollFlags::IN } else { PollFlags::empty() };
         fds.push(PollFd::new(&self.socket.fd, welcome));
-        fds.push(PollFd::from_borrowed_fd(self.closed.fd(), PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(self.rights.fd(), PollFlags::IN));
         // Without one, the same descriptor twice does no harm.
-        let kernel = self.kernel.as_ref().map_or(self.closed.fd(), Kernel::fd);
+        let kernel = self.kernel.as_ref().map_or(self.rights.fd(), Kernel::fd);
         fds.push(PollFd::from_borrowed_fd(kernel, PollFlags::IN));
-        let left = self.socket.watch().unwrap_or(self.closed.fd());
+        let left = self.socket.watch().unwrap_or(self.rights.fd());
         fds.push(PollFd::from_borrowed_fd(left, PollFlags::IN));
         for connection in self.connections.values() {
             let wanted = match connection.next {
@@ -295,11 +297,11 @@ impl Control {
         // may be free again.
         let due = self.kernel.as_ref().and_then(Kernel::due).into_iter();
         let no_spare = self.spare.is_none().then_some(SPARE_PAUSE);
-        let due = due.chain(self.closed.due()).chain(no_spare).min();
+        let due = due.chain(self.rights.due()).chain(no_spare).min();
         let limit = due.and_then(|due| Timespec::try_from(due).ok());
         poll(&mut fds, limit.as_ref())?;
         let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
-        let (accept, closed) = (is_ready(2), is_ready(3));
+        let (accept, rights) = (is_ready(2), is_ready(3));
         let kernel = is_ready(4) || self.kernel.as_ref().is_some_and(Kernel::is_due);
         let left = is_ready(5) && self.socket.watch().is_some();
         let ready = self
@@ -309,16 +311,16 @@ impl Control {
             .filter(|(_, fd)| !fd.revents().is_empty())
             .map(|(id, fd)| (*id, fd.revents()))
             .collect();
-        Ok(Ready { ready, accept, closed, kernel, left })
+        Ok(Ready { ready, accept, rights, kernel, left })
     }
 
-    /// A socket that was shown is closed: the right to its port has ended.
-    fn on_closed_sockets(&mut self) {
-        let closed = self.closed.take();
-        for cookie in closed.cookies {
-            self.worker.send(Command::SocketClosed { cookie });
+    /// Sockets that were shown have lost the right to their port.
+    fn end_rights(&mut self, ended: Ended) {
+        for key in ended.keys {
+            self.worker.send(Command::RightEnded(key));
         }
-        if closed.missed {
+        self.counters.rights_withdrawn.add(ended.kept);
+        if ended.missed {
             self.counters.closings_missed.increment();
             tracing::warn!(
                 "the kernel dropped news of closed sockets: looking for those that are gone; \
@@ -520,17 +522,13 @@ impl Control {
             }
             (Stage::Session(key), ToEngine::Listen { serial, context, backlog }) => {
                 let session = *key;
-                self.on_shown(id, session, serial, Purpose::Listen, fds, |shown| Command::Listen {
-                    session,
-                    serial,
-                    context,
-                    backlog,
-                    shown,
+                self.on_shown(id, session, serial, Purpose::Listen, fds, |shown, beside| {
+                    Command::Listen { session, serial, context, backlog, shown, beside }
                 })
             }
             (Stage::Session(key), ToEngine::BindUdp { serial, context }) => {
                 let session = *key;
-                self.on_shown(id, session, serial, Purpose::Udp, fds, |shown| Command::BindUdp {
+                self.on_shown(id, session, serial, Purpose::Udp, fds, |shown, _| Command::BindUdp {
                     session,
                     serial,
                     context,
@@ -539,7 +537,7 @@ impl Control {
             }
             (Stage::Session(key), ToEngine::BindTcp { serial }) => {
                 let session = *key;
-                self.on_shown(id, session, serial, Purpose::Connect, fds, |shown| {
+                self.on_shown(id, session, serial, Purpose::Connect, fds, |shown, _| {
                     Command::BindTcp { session, serial, shown }
                 })
             }
@@ -634,9 +632,11 @@ impl Control {
                 let granted = FromEngine::Granted { serial, endpoints: vec![endpoint], local };
                 self.answer(session.0, &granted);
             }
-            Answer::Denied { session, serial, errno, reason } => {
+            Answer::Denied { session, serial, key, errno, reason } => {
+                self.rights.end_use(key);
                 self.answer(session.0, &FromEngine::Denied { serial, errno, reason });
             }
+            Answer::Unused(key) => self.rights.end_use(key),
             Answer::AskNeighbor { port, address } => self.ask_for_neighbor(port, address),
             Answer::Interface { port, addresses, leads_v6, settled } => {
                 self.on_addresses(port, &addresses, leads_v6);

@@ -1,5 +1,6 @@
 //! The kernel's own words about its sockets: requests and messages of sock_diag(7).
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
@@ -27,8 +28,18 @@ const DONE: u16 = 3;
 const HEADER: usize = 16;
 /// `struct inet_diag_req_v2`.
 const REQUEST: usize = 56;
-/// Where the cookie lies in a `struct inet_diag_msg`.
+// Of `struct inet_diag_msg`.
+const STATE: usize = 1;
+const LOCAL_PORT: usize = 4;
+const LOCAL_ADDRESS: usize = 8;
+const DEVICE: usize = 40;
 const COOKIE: usize = 44;
+const UID: usize = 64;
+const ATTRIBUTES: usize = 72;
+/// INET_DIAG_SKV6ONLY of `linux/inet_diag.h`.
+const V6_ONLY: u16 = 11;
+/// Where the local port lies in a request.
+const REQUEST_PORT: usize = HEADER + 8;
 
 /// One message of the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,13 +89,69 @@ pub fn cookie(socket: &[u8]) -> Option<u64> {
     Some(word(COOKIE + 4)? << 32 | word(COOKIE)?)
 }
 
-/// A request for all sockets of a family and protocol that are in one of `states`.
-pub fn request(family: u8, protocol: u8, states: u32) -> [u8; HEADER + REQUEST] {
+/// A socket of the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// TCP's state, which UDP sockets have, too.
+    pub state: u8,
+    /// The address that it is bound to.
+    pub local: SocketAddr,
+    /// The interface that it is bound to, or 0.
+    pub device: u32,
+    /// SO_COOKIE.
+    pub cookie: u64,
+    /// Its owner.
+    pub uid: u32,
+    /// It is of IPv6 and has nothing to do with IPv4.
+    pub v6_only: bool,
+}
+
+impl Row {
+    /// Reads a `struct inet_diag_msg` and what follows it.
+    pub fn read(socket: &[u8]) -> Option<Self> {
+        let &[family, ..] = socket else { return None };
+        let ip: IpAddr = match family {
+            V4 => Ipv4Addr::from(field::<4>(socket, LOCAL_ADDRESS)?).into(),
+            V6 => Ipv6Addr::from(field::<16>(socket, LOCAL_ADDRESS)?).into(),
+            _ => return None,
+        };
+        let port = u16::from_be_bytes(field(socket, LOCAL_PORT)?);
+        Some(Self {
+            state: *socket.get(STATE)?,
+            local: SocketAddr::new(ip, port),
+            device: u32::from_ne_bytes(field(socket, DEVICE)?),
+            cookie: cookie(socket)?,
+            uid: u32::from_ne_bytes(field(socket, UID)?),
+            v6_only: attribute(socket.get(ATTRIBUTES..)?, V6_ONLY)
+                .is_some_and(|value| value.first().is_some_and(|is_only| *is_only != 0)),
+        })
+    }
+}
+
+/// The value of an attribute among several.
+fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let len = usize::from(u16::from_ne_bytes(field(bytes, 0)?));
+        let value = bytes.get(4..len)?;
+        if u16::from_ne_bytes(field(bytes, 2)?) == wanted {
+            return Some(value);
+        }
+        bytes = bytes.get(len.next_multiple_of(4)..)?;
+    }
+}
+
+/// A request for all sockets of a family and protocol that are in one of `states`, at all ports or
+/// at one.
+pub fn request(family: u8, protocol: u8, states: u32, port: Option<u16>) -> [u8; HEADER + REQUEST] {
     let mut request = [0u8; HEADER + REQUEST];
     let head = ((HEADER + REQUEST) as u32).to_ne_bytes().into_iter();
     let head = head.chain(BY_FAMILY.to_ne_bytes()).chain(REQUEST_DUMP.to_ne_bytes()).chain([0; 8]);
     let body = [family, protocol, 0, 0].into_iter().chain(states.to_ne_bytes());
     for (to, from) in request.iter_mut().zip(head.chain(body)) {
+        *to = from;
+    }
+    let port = port.unwrap_or(0).to_be_bytes();
+    for (to, from) in request.iter_mut().skip(REQUEST_PORT).zip(port) {
         *to = from;
     }
     request
@@ -116,7 +183,7 @@ mod tests {
                 bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
                 for message in messages(&bytes) {
                     if let Message::Socket(socket) = message {
-                        let _ = cookie(socket);
+                        let _ = (cookie(socket), Row::read(socket));
                     }
                 }
             }

@@ -7,6 +7,7 @@ use shm::descriptor::Span;
 use shm::engine_side::EngineEndpoint;
 use stack::api::{SocketId, UdpOptions, Urgent};
 
+use crate::control::exchange::SocketKey;
 use crate::pages::Pages;
 use crate::promises::Promise;
 use crate::room::Room;
@@ -22,8 +23,8 @@ pub struct Endpoint {
     pub view: EngineEndpoint,
     /// Lane that its events go to.
     pub lane: u16,
-    /// SO_COOKIE of the kernel socket that gives it the right to its port; 0 for none.
-    pub shown: u64,
+    /// The kernel socket that gives it the right to its port.
+    pub shown: Option<SocketKey>,
     /// Named in the worker's list of endpoints with news.
     pub has_news: bool,
     /// What it is.

@@ -40,6 +40,7 @@ pub mod service;
 pub mod session;
 mod sessions;
 pub mod share;
+mod shown;
 mod signing;
 mod sleep;
 mod spans;

@@ -15,13 +15,14 @@ use stack::tcp::FastOpenKeys;
 
 use crate::claims::places;
 use crate::control::authority::Refusal;
-use crate::control::exchange::{SessionKey, Shown};
+use crate::control::exchange::{SessionKey, Shown, SocketKey};
 use crate::endpoint::{Datagram, Endpoint, Role, Stream};
 use crate::errno;
 use crate::listener::SHARERS_MAX;
-use crate::session::TOKENS_MAX;
+use crate::session::{Authorized, TOKENS_MAX};
 use crate::sessions::Holder;
 use crate::share::{Entry, Full, Shared, Tallies, Tally};
+use crate::shown::Use;
 use crate::worker::{Activity, Worker};
 use options::{apply, apply_to_datagrams, value};
 
@@ -267,10 +268,10 @@ impl Worker {
         }
     }
 
-    fn note_shown(&mut self, place: u32, index: u32, cookie: u64) {
+    fn note_shown(&mut self, place: u32, index: u32, key: SocketKey) {
         if let Some(endpoint) = self.endpoint(place, index) {
-            endpoint.shown = cookie;
-            self.shown.entry(cookie).or_default().push((place, index));
+            endpoint.shown = Some(key);
+            self.uses.begin(key, place, Use::Endpoint(index));
         }
     }
 
@@ -302,10 +303,14 @@ impl Worker {
             true => std::mem::take(&mut session.keys_of_next),
             false => Vec::new(),
         };
-        let local = match token {
+        let authorized = match token {
             0 => None,
             token => Some(session.tokens.remove(&token).ok_or(Errno::ADDRNOTAVAIL)?),
         };
+        let local = authorized.map(|authorized| authorized.local);
+        if let Some(Authorized { key, .. }) = authorized {
+            self.end_use(key, place, Use::Token(token));
+        }
         let way = self.stack.routes().lookup(remote.ip());
         let is_kernels = match way {
             Some(way) => way.connect_ports.is_some(),
@@ -665,8 +670,10 @@ impl Worker {
         session: SessionKey,
         context: u16,
         shown: Shown,
+        beside: &[SocketKey],
         backlog: u32,
     ) -> Result<u32, Refusal> {
+        self.part_from_others(shown.local, shown.key, beside);
         let place = self.place_of(session)?;
         let keys = self.sessions.at(place).map(|session| std::mem::take(&mut session.keys_of_next));
         self.refuse_at_end()?;
@@ -722,7 +729,7 @@ impl Worker {
         }
         self.listeners.attach(of, place, index);
         self.set_role(place, index, Role::Listener(of));
-        self.note_shown(place, index, shown.cookie);
+        self.note_shown(place, index, shown.key);
         self.on_pending(of, true);
         Ok(index)
     }
@@ -753,7 +760,7 @@ impl Worker {
                 if let Some(session) = self.sessions.at(place) {
                     session.pool.add_datagram_socket();
                 }
-                self.note_shown(place, index, shown.cookie);
+                self.note_shown(place, index, shown.key);
                 Ok(index)
             }
             Err(error) => {
@@ -764,12 +771,8 @@ impl Worker {
         }
     }
 
-    /// Remembers that the session may connect from `local`, once.
-    pub(crate) fn authorize(
-        &mut self,
-        session: SessionKey,
-        local: SocketAddr,
-    ) -> Result<u32, Refusal> {
+    /// Remembers that the session may connect once from the address of a socket that was checked.
+    pub(crate) fn authorize(&mut self, session: SessionKey, shown: Shown) -> Result<u32, Refusal> {
         let place = self.place_of(session)?;
         self.refuse_at_end()?;
         let Some(session) = self.sessions.at(place) else {
@@ -784,7 +787,9 @@ impl Worker {
         }
         let token = session.next_token;
         session.next_token = session.next_token.checked_add(1).unwrap_or(1);
-        session.tokens.insert(token, local);
+        let (local, key) = (shown.local.address, shown.key);
+        session.tokens.insert(token, Authorized { local, key });
+        self.uses.begin(key, place, Use::Token(token));
         Ok(token)
     }
 

@@ -12,7 +12,7 @@ use shm::region::Region;
 use stack::api::SocketId;
 
 use crate::config::Limits;
-use crate::control::exchange::SessionKey;
+use crate::control::exchange::{SessionKey, SocketKey};
 use crate::endpoint::{Endpoint, NO_BUFFER, Role};
 use crate::lane::Lane;
 use crate::linger::Orphan;
@@ -141,7 +141,7 @@ pub struct Session {
     /// Their places and connections, the oldest in front; some have ended.
     pub orphans_by_age: VecDeque<(u32, SocketId)>,
     /// Local addresses authorized for one connect each.
-    pub tokens: BTreeMap<u32, SocketAddr>,
+    pub tokens: BTreeMap<u32, Authorized>,
     /// The next token.
     pub next_token: u32,
     /// The program is gone: only orphans remain. Since when.
@@ -156,6 +156,15 @@ impl Drop for Session {
         self.of_user.endpoints.sub(used);
         self.of_all.endpoints.sub(used);
     }
+}
+
+/// A local address from which a session may connect once.
+#[derive(Clone, Copy, Debug)]
+pub struct Authorized {
+    /// The address.
+    pub local: SocketAddr,
+    /// The kernel socket that is bound to it.
+    pub key: SocketKey,
 }
 
 /// Most authorized addresses that wait for their connect.
@@ -226,7 +235,7 @@ impl Session {
                 self.endpoints.push(Endpoint {
                     view: EngineEndpoint::new(Arc::clone(&self.region), index),
                     lane: context,
-                    shown: 0,
+                    shown: None,
                     has_news: false,
                     role: Role::Free,
                 });

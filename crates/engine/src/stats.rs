@@ -94,6 +94,9 @@ counters! {
     control_deaf,
     /// Times that the kernel dropped news of closed sockets.
     closings_missed,
+    /// Sockets that were shut down, disconnected, bound elsewhere, or whose port another user got, too:
+    /// the engine serves them no more.
+    rights_withdrawn,
     /// Descriptors of clients that wait to be closed.
     discards_waiting,
     /// Times that a user's descriptors were more than may wait to be closed: connections ended.

@@ -3,8 +3,7 @@
 //! A worker has no threads and no clock, and makes no system calls but those of its ports and
 //! the bytes that wake sleeping clients; simulation runs the same code under virtual time.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use port::{RxBurst, RxChecksum};
@@ -15,13 +14,15 @@ use stack::api::{Instant, RxFrameMeta};
 use crate::account::{Account, Component};
 use crate::claims::{Leaving, follow, interface_config};
 use crate::config::{Limits, PortSetup, TcpSettings};
-use crate::control::exchange::{Answer, Command, SessionKey};
+use crate::control::authority::Refusal;
+use crate::control::exchange::{Answer, Command, SessionKey, Shown};
 use crate::ending::Ending;
 use crate::endpoint::{Datagram, Endpoint, Role};
 use crate::lane::Lane;
 use crate::listener::Listeners;
 use crate::session::{Session, SessionSeed};
 use crate::sessions::Sessions;
+use crate::shown::Uses;
 use crate::stats::Counters;
 use crate::transmit::{self, Attached, Scratch};
 
@@ -84,8 +85,8 @@ pub struct Worker {
     pub(crate) listeners: Listeners,
     pub(crate) scratch: Scratch,
     pub(crate) counters: Arc<Counters>,
-    /// Endpoints whose right to their port comes from a kernel socket, by its cookie.
-    pub(crate) shown: BTreeMap<u64, Vec<(u32, u32)>>,
+    /// What sessions have for kernel sockets that they have shown.
+    pub(crate) uses: Uses,
     /// For the control thread.
     pub(crate) answers: Vec<Answer>,
     /// Datagram sockets whose next datagram waits for a port or a neighbour.
@@ -158,7 +159,7 @@ impl Worker {
             listeners: Listeners::default(),
             scratch: Scratch::default(),
             counters,
-            shown: BTreeMap::new(),
+            uses: Uses::default(),
             answers: Vec::new(),
             waiting_datagrams: VecDeque::new(),
             datagrams_poll: false,
@@ -641,17 +642,17 @@ impl Worker {
         match command {
             Command::Attach(seed) => self.attach(*seed),
             Command::Detach(key) => self.detach(key),
-            Command::Listen { session, serial, context, backlog, shown } => {
-                let result = self.listen(session, context, shown, backlog);
-                self.answer(session, serial, shown.kernel_local, result);
+            Command::Listen { session, serial, context, backlog, shown, beside } => {
+                let result = self.listen(session, context, shown, &beside, backlog);
+                self.answer(session, serial, shown, result);
             }
             Command::BindUdp { session, serial, context, shown } => {
                 let result = self.bind_udp(session, context, shown);
-                self.answer(session, serial, shown.kernel_local, result);
+                self.answer(session, serial, shown, result);
             }
             Command::BindTcp { session, serial, shown } => {
-                let result = self.authorize(session, shown.local.address);
-                self.answer(session, serial, shown.kernel_local, result);
+                let result = self.authorize(session, shown);
+                self.answer(session, serial, shown, result);
             }
             Command::Interface { port, facts } => self.on_interface(port, facts),
             Command::Neighbor { port, address, mac } => {
@@ -664,7 +665,7 @@ impl Worker {
             Command::Open(is_open) => self.set_open(is_open),
             Command::Drain { limit_ns } => self.drain(limit_ns),
             Command::Close => self.close_all(),
-            Command::SocketClosed { cookie } => self.on_socket_closed(cookie),
+            Command::RightEnded(key) => self.on_right_ended(key),
             Command::Sockets { place } => {
                 let (sockets, next) = self.sockets_from(place);
                 self.answers.push(Answer::Sockets { sockets, next });
@@ -688,13 +689,14 @@ impl Worker {
         &mut self,
         session: SessionKey,
         serial: u32,
-        local: SocketAddr,
-        result: Result<u32, crate::control::authority::Refusal>,
+        shown: Shown,
+        result: Result<u32, Refusal>,
     ) {
+        let Shown { kernel_local: local, key, .. } = shown;
         self.answers.push(match result {
             Ok(endpoint) => Answer::Granted { session, serial, endpoint, local },
-            Err(refusal) => {
-                Answer::Denied { session, serial, errno: refusal.errno, reason: refusal.reason }
+            Err(Refusal { errno, reason }) => {
+                Answer::Denied { session, serial, key, errno, reason }
             }
         });
     }

@@ -3,11 +3,12 @@
 
 mod common;
 
-use common::{B, Net, at, pattern, small};
-use outboard_engine::control::exchange::{Command, Shown};
+use common::{A, B, Net, at, pattern, small};
+use outboard_engine::control::exchange::{Command, Shown, SocketKey};
 use outboard_engine::session::LanePipes;
+use rustix::io::Errno;
 use shm::Status;
-use shm::request::{Reply, Request};
+use shm::request::{ConnectOptions, Reply, Request};
 use stack::api::Instant;
 
 #[test]
@@ -159,6 +160,7 @@ fn a_port_belongs_to_nobody_once_the_kernel_socket_behind_it_is_closed() {
         context: 0,
         backlog: 16,
         shown: Shown::alone(at(B, 80), cookie),
+        beside: Vec::new(),
     };
     let kept = net.b.command(show(keeps.key, 1), net.now).unwrap();
     let datagrams = Command::BindUdp {
@@ -170,7 +172,8 @@ fn a_port_belongs_to_nobody_once_the_kernel_socket_behind_it_is_closed() {
     net.b.command(datagrams, net.now).unwrap();
     // The program closes its sockets in the kernel and keeps what the engine gave it.
     for cookie in [1, 2] {
-        net.b.worker.on_command(Command::SocketClosed { cookie }, Instant(net.now));
+        let key = SocketKey { namespace: 0, cookie };
+        net.b.worker.on_command(Command::RightEnded(key), Instant(net.now));
     }
     let far = net.b.command(show(next.key, 3), net.now).unwrap();
     let taken = net.bind_udp(true, &next, 53);
@@ -189,6 +192,69 @@ fn a_port_belongs_to_nobody_once_the_kernel_socket_behind_it_is_closed() {
     net.b.worker.detach(keeps.key);
     net.settle();
     assert_eq!(net.b.gone, [keeps.key]);
+}
+
+/// A listener is found by its address. Whoever is not known to listen there with leave of the kernel
+/// has no part in it.
+#[test]
+fn a_listener_is_joined_by_cookie_and_never_by_address() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let a = net.a.attach(&limits);
+    let [stranger, owner, member, child] = [9, 0, 0, 0].map(|uid| net.b.attach_as(uid, &limits));
+    let key = |cookie| SocketKey { namespace: 0, cookie };
+    let show = |session, cookie, beside: &[u64]| Command::Listen {
+        session,
+        serial: 1,
+        context: 0,
+        backlog: 16,
+        shown: Shown::alone(at(B, 80), cookie),
+        beside: beside.iter().map(|cookie| key(*cookie)).collect(),
+    };
+    let strange = net.b.command(show(stranger.key, 1, &[]), net.now).unwrap();
+    let own = net.b.command(show(owner.key, 2, &[]), net.now).unwrap();
+    assert!(stranger.levels(strange).status.contains(Status::HANGUP));
+    net.connected(&a, &owner, own, 80);
+    let refused = net.ask(true, &stranger, Request::Accept { listener: strange });
+    assert_eq!(refused, Reply::Failed { errno: 9 });
+    // The same socket in another process, and another one that shares the port.
+    let inherited = net.b.command(show(child.key, 2, &[]), net.now).unwrap();
+    let shared = net.b.command(show(member.key, 3, &[2]), net.now).unwrap();
+    for (session, listener) in [(&child, inherited), (&member, shared), (&owner, own)] {
+        net.connected(&a, session, listener, 80);
+    }
+}
+
+#[test]
+fn a_leave_to_connect_ends_with_the_socket_that_gave_it_and_every_use_is_told_to_be_over() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    let far = net.listen(&b, 80);
+    let key = |cookie| SocketKey { namespace: 0, cookie };
+    let authorize = |cookie| Command::BindTcp {
+        session: a.key,
+        serial: 1,
+        shown: Shown::alone(at(A, 900), cookie),
+    };
+    let connect =
+        |token| Request::Connect { remote: at(B, 80), token, options: ConnectOptions::default() };
+    let stale = net.a.command(authorize(1), net.now).unwrap();
+    let used = net.a.command(authorize(2), net.now).unwrap();
+    let kept = net.a.command(authorize(3), net.now).unwrap();
+    net.a.worker.on_command(Command::RightEnded(key(1)), Instant(net.now));
+    let refused = net.ask(false, &a, connect(stale));
+    assert_eq!(
+        refused,
+        Reply::Failed { errno: Errno::ADDRNOTAVAIL.raw_os_error().cast_unsigned() }
+    );
+    assert!(matches!(net.ask(false, &a, connect(used)), Reply::Endpoint { .. }));
+    assert!(matches!(net.ask(false, &a, connect(used)), Reply::Failed { .. }), "it is used up");
+    net.a.worker.detach(a.key);
+    net.settle();
+    let unused: Vec<u64> = net.a.unused.iter().map(|key| key.cookie).collect();
+    assert_eq!(unused, [1, 2, 3]);
+    let _ = (far, kept);
 }
 
 #[test]

@@ -209,9 +209,9 @@ impl Host {
         now: u64,
     ) -> Result<Endpoint, String> {
         let shown = Shown::alone(local, u64::from(local.port()));
-        let backlog = self.backlog;
-        let index =
-            self.ask(Command::Listen { session, serial: 0, context, backlog, shown }, now)?;
+        let (serial, backlog, beside) = (0, self.backlog, Vec::new());
+        let listen = Command::Listen { session, serial, context, backlog, shown, beside };
+        let index = self.ask(listen, now)?;
         client.adopt(client::Kind::Listener, index, local).map_err(|error| error.to_string())
     }
 

@@ -89,7 +89,8 @@ impl Host {
     fn listen(&self, local: SocketAddr) -> Endpoint {
         let shown = Shown::alone(local, 1);
         let (session, serial, context) = (SESSION, 0, 0);
-        let command = Command::Listen { session, serial, context, backlog: 64, shown };
+        let command =
+            Command::Listen { session, serial, context, backlog: 64, shown, beside: Vec::new() };
         let mut worker = locked(&self.worker);
         worker.on_command(command, Instant(SECOND));
         let granted = worker.take_answers().find_map(|answer| match answer {

@@ -229,6 +229,7 @@ fn act(run: &mut Run, bad: &Client, input: &mut Input<'_>) {
                 context: u16::from(input.below(2)),
                 backlog: u32::from(input.byte()),
                 shown: shown(port),
+                beside: Vec::new(),
             });
         }
         5 => {
@@ -238,7 +239,7 @@ fn act(run: &mut Run, bad: &Client, input: &mut Input<'_>) {
                     Command::BindUdp { session: bad.key, serial: 1, context: 0, shown: shown(port) }
                 }
                 1 => Command::BindTcp { session: bad.key, serial: 1, shown: shown(port) },
-                _ => Command::SocketClosed { cookie: u64::from(port) },
+                _ => Command::RightEnded(shown(port).key),
             });
         }
         6 | 7 => push(bad, endpoint, input),

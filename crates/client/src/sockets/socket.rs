@@ -303,10 +303,10 @@ impl Socket {
         held(self.datagram.read()).clone().filter(|datagram| !self.is_left_behind(datagram))
     }
 
-    /// Whether the engine of a face is gone and the kernel's side goes on: where there is no peer, or
-    /// the kernel has it, too. The socket may have yet to be told.
+    /// Whether the engine of a face is gone, or serves the port no more, and the kernel's side goes on:
+    /// where there is no peer, or the kernel has it, too. The socket may have yet to be told.
     pub fn is_left_behind(&self, datagram: &Datagram) -> bool {
-        !datagram.attachment.session.is_alive()
+        (!datagram.attachment.session.is_alive() || datagram.endpoint.is_revoked())
             && (datagram.peer.is_none() || held(self.peer.lock()).is_some())
     }
 

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 use stack::api::{Local, Sharing};
 
-use super::exchange::Shown;
+use super::exchange::{Shown, SocketKey};
 
 /// `asm-generic/socket.h`; the second since Linux 5.1.
 const SOL_SOCKET: i32 = 1;
@@ -110,13 +110,13 @@ pub fn check(
              others",
         ));
     }
-    if purpose == Purpose::Listen
-        && !sockopt::socket_acceptconn(socket).map_err(|error| failed("SO_ACCEPTCONN", error))?
-    {
+    let listens =
+        || sockopt::socket_acceptconn(socket).map_err(|error| failed("SO_ACCEPTCONN", error));
+    if purpose == Purpose::Listen && !listens()? {
         return Err(refuse(Errno::INVAL, "the socket shown does not listen"));
     }
-    if purpose == Purpose::Connect && rustix::net::getpeername(socket).is_ok() {
-        return Err(refuse(Errno::ISCONN, "the socket shown is connected already"));
+    if purpose == Purpose::Connect && (listens()? || rustix::net::getpeername(socket).is_ok()) {
+        return Err(refuse(Errno::ISCONN, "the socket shown listens or is connected already"));
     }
     let kernel_local = rustix::net::getsockname(socket)
         .ok()
@@ -140,6 +140,8 @@ pub fn check(
         ));
     }
     let cookie = sockopt::socket_cookie(socket).map_err(|error| failed("SO_COOKIE", error))?;
+    let key = SocketKey { namespace, cookie };
+    let uid = rustix::fs::fstat(socket).map_err(|error| failed("fstat", error))?.st_uid;
     let local = Local { address: SocketAddr::new(local, kernel_local.port()), v6_only };
     let on = |asked: Result<bool, Errno>, name| asked.map_err(|error| failed(name, error));
     let sharing = if on(sockopt::socket_reuseport(socket), "SO_REUSEPORT")? {
@@ -149,7 +151,7 @@ pub fn check(
     } else {
         Sharing::Alone
     };
-    Ok(Shown { local, kernel_local, cookie, sharing })
+    Ok(Shown { local, kernel_local, key, uid, sharing })
 }
 
 #[cfg(test)]

@@ -23,6 +23,15 @@ pub const TAKEN_AT_A_TIME: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey(pub u64);
 
+/// Names a kernel socket for as long as the machine runs: its network namespace and its cookie there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SocketKey {
+    /// SO_NETNS_COOKIE.
+    pub namespace: u64,
+    /// SO_COOKIE.
+    pub cookie: u64,
+}
+
 /// A kernel socket that a program has shown, and what was seen of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
@@ -30,16 +39,19 @@ pub struct Shown {
     pub local: Local,
     /// The address as the program's getsockname tells it.
     pub kernel_local: SocketAddr,
-    /// SO_COOKIE: the same socket shown by another process attaches to the same listener.
-    pub cookie: u64,
+    /// The same socket shown by another process attaches to the same listener.
+    pub key: SocketKey,
+    /// The user who made the socket, as the kernel's own rules about shared ports see it.
+    pub uid: u32,
     /// SO_REUSEADDR and SO_REUSEPORT, as far as datagrams are concerned.
     pub sharing: Sharing,
 }
 
 impl Shown {
-    /// A socket with a port for itself.
+    /// A socket of root's with a port for itself.
     pub fn alone(local: SocketAddr, cookie: u64) -> Self {
-        Self { local: local.into(), kernel_local: local, cookie, sharing: Sharing::Alone }
+        let key = SocketKey { namespace: 0, cookie };
+        Self { local: local.into(), kernel_local: local, key, uid: 0, sharing: Sharing::Alone }
     }
 }
 
@@ -61,6 +73,8 @@ pub enum Command {
         backlog: u32,
         /// The socket.
         shown: Shown,
+        /// Other sockets that the kernel has just said to listen at this port.
+        beside: Vec<SocketKey>,
     },
     /// Serve a UDP socket that was checked.
     BindUdp {
@@ -82,12 +96,9 @@ pub enum Command {
         /// The socket.
         shown: Shown,
     },
-    /// A socket that was shown is closed for the last time, and with it ends the right to its
-    /// port.
-    SocketClosed {
-        /// Its SO_COOKIE.
-        cookie: u64,
-    },
+    /// A socket that was shown no longer has the right to its port: it is closed for the last time,
+    /// shut down, disconnected or bound elsewhere.
+    RightEnded(SocketKey),
     /// The kernel's interface behind a port has changed.
     Interface {
         /// Which of the engine's ports.
@@ -140,12 +151,16 @@ pub enum Answer {
         /// The address.
         local: SocketAddr,
     },
+    /// A use that was granted of a socket that was shown has ended.
+    Unused(SocketKey),
     /// A `Listen`, `BindUdp` or `BindTcp` was refused.
     Denied {
         /// Whose.
         session: SessionKey,
         /// From the command.
         serial: u32,
+        /// The socket that was shown.
+        key: SocketKey,
         /// Nearest errno.
         errno: i32,
         /// Why, and what to do.

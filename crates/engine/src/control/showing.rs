@@ -7,7 +7,8 @@ use shm::control::FromEngine;
 use shm::request::LEFT_BY_LISTS;
 
 use super::authority::{self, Purpose, Refusal};
-use super::exchange::{self, Command, SessionKey};
+use super::exchange::{self, Command, SessionKey, SocketKey};
+use super::rights::Neighbors;
 use super::{Control, NO_DESCRIPTORS, discard};
 use crate::config::Accelerated;
 
@@ -47,7 +48,7 @@ impl Control {
         serial: u32,
         purpose: Purpose,
         fds: Vec<OwnedFd>,
-        command: impl FnOnce(exchange::Shown) -> Command,
+        command: impl FnOnce(exchange::Shown, Vec<SocketKey>) -> Command,
     ) -> bool {
         let (socket, is_within) = self.only(id, fds);
         let uid = self.uid(id);
@@ -71,6 +72,10 @@ impl Control {
             Some(socket) => {
                 authority::check(socket.as_fd(), purpose, self.namespace, &self.addresses)
                     .and_then(admitted)
+                    .and_then(|shown| Ok((shown, self.uncontested(&shown, purpose)?)))
+                    .inspect(|(shown, _)| {
+                        self.rights.begin_use(shown, purpose, socket.as_fd());
+                    })
             }
             None => Err(Refusal {
                 errno: Errno::BADF.raw_os_error(),
@@ -78,17 +83,16 @@ impl Control {
             }),
         };
         match checked {
-            Ok(shown) => {
+            Ok((shown, beside)) => {
                 // Our copy must go before the answer: a held one makes the program's restart fail
                 // with EADDRINUSE. A socket that listens or is not connected does not linger.
                 drop(socket);
-                self.closed.watch(shown.cookie, purpose);
                 self.wait_for_answer(id);
                 if let Some(connection) = self.connections.get_mut(&id) {
                     let asked = Accelerated { protocol, local: shown.local.address };
                     connection.asked = (purpose != Purpose::Connect).then_some(asked);
                 }
-                self.worker.send(command(shown)) && is_within
+                self.worker.send(command(shown, beside)) && is_within
             }
             Err(refusal) => {
                 let is_within = self.discard.close(uid, socket.into_iter().collect()) && is_within;
@@ -107,5 +111,26 @@ impl Control {
                     )
             }
         }
+    }
+
+    /// Ends the rights of other sockets that have lost the port of this one. Those that have it, too.
+    fn uncontested(
+        &mut self,
+        shown: &exchange::Shown,
+        purpose: Purpose,
+    ) -> Result<Vec<SocketKey>, Refusal> {
+        let Neighbors { ended, beside, is_contested } = self.rights.neighbors(shown, purpose);
+        self.end_rights(ended);
+        if is_contested {
+            return Err(Refusal {
+                errno: Errno::ADDRINUSE.raw_os_error(),
+                reason: format!(
+                    "another user has a socket at {}, too, and the kernel decides who gets what \
+                     comes there; do without SO_REUSEADDR, or accelerate both",
+                    shown.kernel_local
+                ),
+            });
+        }
+        Ok(beside)
     }
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use outboard_engine::config::Cidr;
-use outboard_engine::control::exchange::{Answer, Command, SessionKey, Shown};
+use outboard_engine::control::exchange::{Answer, Command, SessionKey, Shown, SocketKey};
 use outboard_engine::ending::Stage;
 use outboard_engine::session::{LanePipes, SessionSeed, SessionWho};
 use outboard_engine::stats::Counters;
@@ -52,6 +52,7 @@ pub struct Side {
     granted: Vec<(u32, Result<u32, i32>)>,
     pub breached: Vec<SessionKey>,
     pub gone: Vec<SessionKey>,
+    pub unused: Vec<SocketKey>,
     pub stages: Vec<Stage>,
 }
 
@@ -87,6 +88,7 @@ impl Side {
             granted: Vec::new(),
             breached: Vec::new(),
             gone: Vec::new(),
+            unused: Vec::new(),
             stages: Vec::new(),
         }
     }
@@ -134,6 +136,7 @@ impl Side {
                 Answer::Denied { serial, errno, .. } => self.granted.push((serial, Err(errno))),
                 Answer::Breached(key, _) => self.breached.push(key),
                 Answer::Gone(key) => self.gone.push(key),
+                Answer::Unused(key) => self.unused.push(key),
                 Answer::Ending(stage) => self.stages.push(stage),
                 Answer::Sockets { .. }
                 | Answer::Stats
@@ -202,6 +205,7 @@ impl Net {
             context: 0,
             backlog: 1024,
             shown: shown(at(B, port)),
+            beside: Vec::new(),
         };
         self.b.command(command, self.now)
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use client::Session;
 use engine::config::Ipv6Mode;
-use engine::control::exchange::{Answer, Command, SessionKey, Shown};
+use engine::control::exchange::{Answer, Command, SessionKey, Shown, SocketKey};
 use engine::kernel::Facts;
 use engine::session::{SessionSeed, SessionWho};
 use engine::stats::Counters;
@@ -206,13 +206,19 @@ impl Host {
             let shown = Shown {
                 local: Local { address: local, v6_only },
                 kernel_local: address,
-                cookie: fd.unsigned_abs().into(),
+                key: SocketKey { namespace: 0, cookie: fd.unsigned_abs().into() },
+                uid: 0,
                 sharing,
             };
             let command = match question {
-                ToEngine::Listen { serial, context, backlog } => {
-                    Command::Listen { session: SESSION, serial, context, backlog, shown }
-                }
+                ToEngine::Listen { serial, context, backlog } => Command::Listen {
+                    session: SESSION,
+                    serial,
+                    context,
+                    backlog,
+                    shown,
+                    beside: Vec::new(),
+                },
                 ToEngine::BindUdp { serial, context } => {
                     Command::BindUdp { session: SESSION, serial, context, shown }
                 }
