@@ -405,6 +405,11 @@ impl Tcp {
         }
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| {
+            let mut options = options;
+            if connection.hot.state.is_synchronized() {
+                // As in Linux, TCP_MAXSEG counts only while the connection is opened.
+                options.maxseg = connection.cold.options.maxseg;
+            }
             let before = connection.cold.congestion.kind();
             let patience = connection.patience();
             connection.cold.set_options(connection.hot, step.shared.options.follow(options));
