@@ -50,7 +50,7 @@ enum Place {
 pub(crate) struct Socket {
     pub owner: Owner,
     /// As it was bound.
-    bound: SocketAddr,
+    pub bound: SocketAddr,
     /// Bound to `::` for IPv6 alone.
     v6_only: bool,
     /// With whom it has its port in common.

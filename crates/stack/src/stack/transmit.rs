@@ -476,8 +476,13 @@ impl Stack {
                 (many.ok_or(RequestError::NoRoute)?, true)
             }
         };
-        let src = self.udp_source(&socket.local, send.local, route.source)?;
         let dst = remote.ip();
+        // Connected over the other version of IP, a socket that is bound to no address has none of this one.
+        let own = match socket.local.is_ipv4() == dst.is_ipv4() {
+            true => socket.local,
+            false => socket.bound,
+        };
+        let src = self.udp_source(&own, send.local, route.source)?;
         if src.is_ipv4() != dst.is_ipv4() {
             return Err(RequestError::NoRoute);
         }
