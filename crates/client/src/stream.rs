@@ -139,6 +139,14 @@ impl Frames {
     }
 }
 
+impl Frames {
+    /// Whether a frame is full.
+    fn end_at(&self, call: &Call<'_>, written: u64) -> bool {
+        call.is_send_limited()
+            && written.checked_sub(self.from).is_some_and(|begun| begun % call.frame_bytes() == 0)
+    }
+}
+
 impl Endpoint {
     /// Reads what has come, in order, into `parts`; 0 at the end of the stream. EAGAIN when there
     /// is nothing yet.
@@ -332,6 +340,10 @@ impl Endpoint {
         }
         let mut place = Place::default();
         let mut done = 0;
+        // Where the last frame was full that this call has filled.
+        let mut pushed_at = send.written();
+        // How much was taken when the engine was last asked for buffers.
+        let mut asked_at = 0;
         // What is asked about is the last span, which is known once nothing follows.
         let mut last: Option<(DescriptorFlags, Span)> = None;
         let is_idle = send.written() == levels.acked;
@@ -342,20 +354,20 @@ impl Endpoint {
             while done < total && send.room() > 1 + u32::from(last.is_some()) {
                 let held = last.map_or(0, |(_, span)| u64::from(span.len));
                 let written = send.written() + held;
+                if pushed_at != written && frames.end_at(&call, written) {
+                    pushed_at = written;
+                    if let Some(from) = self.frame_begun_anew(&call, &frames, written) {
+                        frames.from = call.frames_from(Some(from));
+                        continue;
+                    }
+                }
                 let mut room = frames.room(&call, written, levels.acked);
                 if room == 0 {
                     levels = view.levels();
                     room = frames.room(&call, written, levels.acked);
                 }
                 if room == 0 {
-                    if done == 0 {
-                        break;
-                    }
-                    match self.frame_begun_anew(&call, &frames, written) {
-                        Some(from) => frames.from = call.frames_from(Some(from)),
-                        None => break,
-                    }
-                    continue;
+                    break;
                 }
                 let mut wanted = u32::try_from(room.min((total - done) as u64)).unwrap_or(u32::MAX);
                 if levels.status.contains(Status::UNSENT_LIMITED) {
@@ -373,7 +385,15 @@ impl Endpoint {
                     let Ok(mut lane) = driver.lane.lock(driver.tag()) else { break 'filling };
                     lane.carve(wanted, 1)
                 };
-                let Some(carved) = carved else { break };
+                let Some(carved) = carved else {
+                    // The engine fills the stock up when it answers.
+                    let may_ask = done > 0 && asked_at != done;
+                    asked_at = done;
+                    if may_ask && self.sent_end(&call).is_some() && driver.lane.has_stock() {
+                        continue;
+                    }
+                    break;
+                };
                 place.gather(view.region(), carved.span, parts);
                 done += carved.span.len as usize;
                 // An urgent mark moves along, also when not all is taken, as in the kernel.
