@@ -235,6 +235,11 @@ impl Session {
         )
     }
 
+    /// Whether a route of the engine's leads to an address, which may be a group's.
+    pub fn leads(&self, address: IpAddr) -> bool {
+        ways(&self.interfaces().interfaces, address.to_canonical()).any(|(_, is_here)| is_here)
+    }
+
     /// The first interface of the engine's own with an address of a family: its number plus one.
     pub fn first_own(&self, v6: bool) -> Option<u32> {
         self.own_where(|of| of.addresses.iter().any(|(own, _)| own.is_ipv6() == v6))
@@ -268,6 +273,14 @@ impl Session {
         let told = self.interfaces();
         let place = (interface as usize).checked_sub(1);
         place.and_then(|place| told.interfaces.get(place)).map_or(0, |of| of.kernel_index)
+    }
+
+    /// The kernel's number of the interface that has this address; 0 unknown.
+    pub fn index_of_owner(&self, address: IpAddr) -> u32 {
+        let (told, address) = (self.interfaces(), address.to_canonical());
+        let has =
+            |of: &&InterfaceInfo| of.addresses.iter().any(|(own, _)| own.to_canonical() == address);
+        told.interfaces.iter().find(has).map_or(0, |of| of.kernel_index)
     }
 
     /// Whether the engine is there, as far as has been noticed. Once it is not, it never is again:

@@ -45,6 +45,7 @@ mod table;
 mod tests;
 mod times;
 mod transfer;
+mod versions;
 mod waiter;
 mod watches;
 
@@ -361,7 +362,9 @@ impl Sockets {
     /// The program closes a number. `closes`: it may be closed here. Whether it was.
     fn close_number(&'static self, era: &Era, fd: RawFd, entry: Entry, closes: bool) -> bool {
         let is_closed = match &entry {
-            Entry::Socket(socket) => self.linger(era, fd, socket, closes),
+            Entry::Socket(socket) => {
+                self.linger(era, fd, socket, closes)
+            }
             _ => false,
         };
         self.let_go(era, fd, entry, !is_closed);

@@ -260,10 +260,10 @@ impl Sockets {
         to: SocketAddr,
         fast: bool,
     ) -> Verdict<()> {
-        let (suits, to) = (socket.suits(to), plain(to));
-        if !suits || self.is_out_of_reach(socket, fd, to.ip()) {
+        if !socket.suits(to) || self.is_out_of_reach(socket, fd, plain(to).ip()) {
             return Verdict::Kernel;
         }
+        let to = self.resolved(socket, fd, plain(to));
         let counted = (Kind::Opened, Some(to));
         let attachment =
             if is_kernels(to.ip()) || to.ip().is_unspecified() { None } else { self.attach(era) };
@@ -274,6 +274,9 @@ impl Sockets {
             self.give_to_kernel(era, socket);
             return Verdict::Kernel;
         };
+        if let Some(error) = socket.versions.refusal(to.ip()) {
+            return Verdict::Done(Err(error));
+        }
         match self.open(era, socket, fd, (to, fast), serving) {
             Ok(()) => {
                 self.count_socket(era, socket, counted, None);

@@ -92,6 +92,7 @@ impl Sockets {
         if self.is_out_of_reach(socket, fd, to.ip()) {
             return Verdict::Kernel;
         }
+        let to = self.resolved(socket, fd, to);
         let mut before = None;
         if socket.face().is_none() {
             // A peer of the kernel's keeps the engine out; the next one may be the engine's.
@@ -100,6 +101,9 @@ impl Sockets {
         let Some((endpoint, attachment)) = self.face(era, socket, fd, (to, scope)) else {
             return self.connect_in_kernel(era, socket, fd, named, before);
         };
+        if let Some(error) = socket.versions.refusal(to.ip()) {
+            return Verdict::Done(Err(error));
+        }
         if !may_broadcast(socket, &attachment, to.ip()) {
             return Verdict::Done(Err(Errno::ACCESS));
         }
@@ -118,6 +122,9 @@ impl Sockets {
         }
         // It may have ended since.
         datagram.take_if(|datagram| socket.is_left_behind(datagram));
+        if socket.v6 {
+            socket.versions.on_connect(to.ip());
+        }
         Verdict::Done(Ok(()))
     }
 
@@ -141,6 +148,9 @@ impl Sockets {
         // Loosened from it, it hears everybody at its port again.
         let outcome = self.kernel.connect(fd, to);
         if outcome.is_ok() {
+            if socket.v6 {
+                socket.versions.on_connect(plain(to).ip());
+            }
             self.close_face(socket);
             let reason = self.why_not(era, era.link.current().as_deref(), plain(to).ip());
             self.recount(era, socket, Some(reason));
@@ -155,6 +165,7 @@ impl Sockets {
     /// waits there, and hears everybody again; any other has no port until it sends.
     fn loosen(&'static self, era: &Era, socket: &Arc<Socket>, fd: RawFd) -> Result<(), Errno> {
         self.kernel.disconnect(fd)?;
+        socket.versions.on_disconnect();
         *held(socket.peer.lock()) = None;
         let keeps_port = self.kernel.local(fd).is_ok_and(|local| local.port() != 0);
         if keeps_port && socket.face().is_some_and(|face| face.endpoint.set_peer(None).is_ok()) {
@@ -192,7 +203,7 @@ impl Sockets {
             return Verdict::Done(outcome);
         }
         let scope = to.map_or(0, scope_of);
-        let to = to.map(plain);
+        let to = to.map(|to| self.resolved(socket, fd, plain(to)));
         let face = match to {
             Some(to) => self.face(era, socket, fd, (to, scope)).map(|face| (face, to)),
             None => {
@@ -201,6 +212,9 @@ impl Sockets {
         };
         let Some(((endpoint, attachment), peer)) = face else { return Verdict::Kernel };
         // A peer was looked at when it was connected to.
+        if let Some(error) = to.and_then(|to| socket.versions.refusal(to.ip())) {
+            return Verdict::Done(Err(error));
+        }
         if to.is_some_and(|to| !may_broadcast(socket, &attachment, to.ip())) {
             return Verdict::Done(Err(Errno::ACCESS));
         }
@@ -212,7 +226,9 @@ impl Sockets {
             Ok(Way::Kernels(errno)) if to.is_none() => return Verdict::Done(Err(errno)),
             Ok(Way::Kernels(_)) => return Verdict::Kernel,
             Err(error) => {
-                if error == Errno::MSGSIZE {
+                // The kernel looks at what IPv4's header can say before it does anything else.
+                let is_told = peer.is_ipv6() || len <= usize::from(u16::MAX);
+                if error == Errno::MSGSIZE && is_told {
                     report_too_long(socket, &endpoint, &attachment, peer);
                 }
                 return Verdict::Done(Err(error));
@@ -297,7 +313,7 @@ impl Sockets {
                 own: Ipv4Addr::UNSPECIFIED.into(),
                 tos: error.tos,
                 ttl: error.ttl,
-                interface: attachment.session.kernel_index(error.interface),
+                interface: index_of_arrival(&attachment.session, error.interface, error.local.ip()),
                 segment_bytes: 0,
             };
             out.put_arrival(socket.marks.on(), socket.v6, &arrival);
@@ -415,12 +431,21 @@ fn said_with(
             own: own.unwrap_or(got.local.ip()),
             tos: got.tos,
             ttl: got.ttl,
-            interface: session.kernel_index(got.interface),
+            interface: index_of_arrival(session, got.interface, got.local.ip()),
             segment_bytes: got.segment_bytes,
         };
         out.put_arrival(on, socket.v6, &arrival);
     }
     (out.len, out.flags)
+}
+
+/// The kernel's number of the interface that brought something. What came from the host itself counts as
+/// brought by the interface whose address it was sent to.
+fn index_of_arrival(session: &Session, interface: u32, local: IpAddr) -> u32 {
+    match interface {
+        0 => session.index_of_owner(local),
+        interface => session.kernel_index(interface),
+    }
 }
 
 /// What ends a wait for room.
@@ -458,9 +483,6 @@ impl Outbound {
 
     /// Whether so many bytes may go in it; a socket that asks for errors has a report of what cannot.
     pub fn admits(&self, socket: &Socket, len: usize) -> Result<(), Errno> {
-        if len > payload_max(self.peer.ip()) {
-            return Err(Errno::MSGSIZE);
-        }
         fits(&self.outgoing, &self.attachment.session, self.peer.ip(), len).inspect_err(|error| {
             if *error == Errno::MSGSIZE {
                 report_too_long(socket, &self.endpoint, &self.attachment, self.peer);
@@ -536,6 +558,9 @@ fn said_of(
 
 /// Whether so many bytes can go as one datagram, or as several, to an address.
 fn fits(outgoing: &Outgoing, session: &Session, to: IpAddr, len: usize) -> Result<(), Errno> {
+    if len > payload_max(to) {
+        return Err(Errno::MSGSIZE);
+    }
     let headers = if to.is_ipv4() { 20 + 8 } else { 40 + 8 };
     let mtu = || match outgoing.interface {
         0 => session.way_to(to).map_or(usize::MAX, |way| usize::from(way.mtu)),

@@ -34,7 +34,9 @@ impl Sockets {
         // Before the end, which wakes that thread.
         let _ = connection.disconnected.set(Disconnected { told, fresh: fresh.clone() });
         connection.endpoint.abort();
-        let local = connection.endpoint.local().ip();
+        let local = connection.endpoint.local();
+        fresh.last_port.store(local.port(), Ordering::Relaxed);
+        let local = local.ip();
         // With the last number, the old socket is let go of. One that another thread closes meanwhile
         // is nobody's.
         let is_old =

@@ -124,6 +124,7 @@ impl Sockets {
             return None;
         }
         let own = Socket::new(socket.v6, true, socket.is_nonblocking());
+        own.versions.follow(&socket.versions);
         if socket.forced_nonblocking() {
             own.force_nonblocking(true);
         }

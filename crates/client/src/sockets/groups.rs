@@ -317,20 +317,25 @@ impl Sockets {
             Err(_) => return Some(Verdict::Kernel),
         };
         let attachment = self.era().and_then(|era| self.attach(era));
-        let interface = attachment.and_then(|attachment| {
-            own_interface(&attachment.session, asked.named, asked.group.is_ipv6())
+        let found = attachment.and_then(|attachment| {
+            let session = &attachment.session;
+            let interface = own_interface(session, asked.named, asked.group.is_ipv6())?;
+            Some((interface, session.leads(asked.group)))
         });
-        let Some(interface) = interface else { return Some(Verdict::Kernel) };
-        let ours = self.change_group(socket, interface, &asked);
-        if asked.named == Named::Any {
-            // Where the kernel has a way, too, it may listen there; its refusal counts only where
-            // ours does.
-            let kernels = self.kernel.set_raw_option(fd, level, name, bytes);
-            if ours.is_err() {
-                return Some(Verdict::Done(kernels.or(ours)));
-            }
+        let Some((interface, leads)) = found else { return Some(Verdict::Kernel) };
+        if asked.named != Named::Any {
+            return Some(Verdict::Done(self.change_group(socket, interface, &asked)));
         }
-        Some(Verdict::Done(ours))
+        // Where the kernel has a way, too, it may listen there.
+        let kernels = self.kernel.set_raw_option(fd, level, name, bytes);
+        // Every interface of IPv6 leads to all groups; of IPv4 a route has to.
+        let is_nowhere = asked.group.is_ipv4() && !leads && kernels == Err(Errno::NODEV);
+        if is_nowhere {
+            return Some(Verdict::Done(kernels));
+        }
+        // The kernel's refusal counts only where ours does.
+        let ours = self.change_group(socket, interface, &asked);
+        Some(Verdict::Done(ours.or_else(|error| kernels.or(Err(error)))))
     }
 
     fn change_group(&self, socket: &Socket, interface: u32, asked: &Asked) -> Result<(), Errno> {

@@ -1,6 +1,6 @@
 //! Addresses of sockets.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
@@ -35,6 +35,8 @@ impl Sockets {
             return Verdict::Done(Err(error));
         }
         socket.bound.store(true, Ordering::Relaxed);
+        socket.versions.on_bind(addr.ip());
+        socket.last_port.store(0, Ordering::Relaxed);
         if !socket.stream {
             if is_kernels(ip) {
                 let counted = (Kind::UdpBound, self.kernel.local(fd).ok());
@@ -97,8 +99,30 @@ impl Sockets {
         };
         match peered {
             Some(local) if !local.ip().is_unspecified() => Verdict::Done(Ok(socket.dressed(local))),
-            _ => Verdict::Kernel,
+            _ => {
+                self.last_name(&socket, fd).map_or(Verdict::Kernel, |name| Verdict::Done(Ok(name)))
+            }
         }
+    }
+
+    /// The name of a socket whose connection was ended. The kernel goes on telling the port that the
+    /// connection had, though the socket has it no more.
+    fn last_name(&self, socket: &Socket, fd: RawFd) -> Option<SocketAddr> {
+        let port = Some(socket.last_port.load(Ordering::Relaxed)).filter(|port| *port != 0)?;
+        let mut local = self.kernel.local(fd).ok().filter(|local| local.port() == 0)?;
+        local.set_port(port);
+        Some(local)
+    }
+
+    /// Where a datagram or a connection to `to` goes: to no address of IPv4 means to the socket's own.
+    pub(super) fn resolved(&self, socket: &Socket, fd: RawFd, to: SocketAddr) -> SocketAddr {
+        if to.ip() != IpAddr::V4(Ipv4Addr::UNSPECIFIED) {
+            return to;
+        }
+        let of_face = socket.face().map(|face| face.endpoint.local());
+        let own = of_face.or_else(|| self.kernel.local(fd).ok()).map(plain);
+        let own = own.filter(|own| own.is_ipv4() && !own.ip().is_unspecified());
+        own.map_or(to, |own| SocketAddr::new(own.ip(), to.port()))
     }
 
     /// getpeername(2).
@@ -119,6 +143,8 @@ impl Sockets {
         }
         let peer = held(socket.datagram.read()).as_ref().and_then(|datagram| datagram.peer);
         match peer {
+            // The kernel takes port 0 for no peer, though it was connected to.
+            Some(peer) if peer.port() == 0 => Verdict::Done(Err(Errno::NOTCONN)),
             Some(peer) => Verdict::Done(Ok(socket.dressed(peer))),
             None => Verdict::Kernel,
         }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use super::notices::Notice;
 use super::shut::Shut;
 use super::signals::SocketOwner;
 use super::streams::StreamMarks;
+use super::versions::Versions;
 use super::waiter::OUT_OF_THE_WAY;
 use super::watches::{Watch, WatchList, Watches};
 use super::{Era, Errno, Kernel, Sockets, Verdict};
@@ -149,6 +150,10 @@ pub(super) struct Socket {
     pub groups: Mutex<Vec<Wish>>,
     /// An address was bound, or is the listener's.
     pub bound: AtomicBool,
+    /// Which versions of IP its addresses let it speak.
+    pub versions: Versions,
+    /// The port of the connection that was ended, which getsockname(2) goes on telling; 0 for none.
+    pub last_port: AtomicU16,
     /// A connection was ended by connect(2) to no address, which SO_ERROR tells once.
     pub was_reset: AtomicBool,
     /// Its numbers stand for no kernel socket of its own.
@@ -194,6 +199,8 @@ impl Socket {
             streams: StreamMarks::default(),
             groups: Mutex::default(),
             bound: AtomicBool::new(false),
+            versions: Versions::default(),
+            last_port: AtomicU16::new(0),
             was_reset: AtomicBool::new(false),
             accepted: false,
             keeper: Mutex::new(None),
@@ -218,6 +225,7 @@ impl Socket {
             keys: Mutex::new(held(self.keys.lock()).clone()),
             options: Mutex::new(held(self.options.lock()).clone()),
             bound: AtomicBool::new(self.bound.load(Ordering::Relaxed)),
+            versions: self.versions.clone(),
             owner: self.owner.disconnected(),
             ..Self::new(self.v6, true, self.is_nonblocking())
         }
@@ -301,6 +309,12 @@ impl Socket {
     /// The face in an engine, while there is any need of it.
     pub fn face(&self) -> Option<Datagram> {
         held(self.datagram.read()).clone().filter(|datagram| !self.is_left_behind(datagram))
+    }
+
+    /// The engine's part of a listener or a UDP socket, while there is one.
+    pub fn engine_side(&self) -> Option<(Arc<Endpoint>, Arc<Attachment>)> {
+        let listening = || held(self.listening.read()).as_ref()?.engine.clone();
+        self.face().map(|face| (face.endpoint, face.attachment)).or_else(listening)
     }
 
     /// Whether the engine of a face is gone, or serves the port no more, and the kernel's side goes on:
