@@ -4,13 +4,13 @@
 
 use std::os::fd::RawFd;
 
-use super::options::{algorithm, put, timeval_of};
+use super::options::{algorithm, linger_told, put, timeval_of};
 use super::socket::{AT_ONCE, Socket, held, timeout};
 use super::{Errno, Sockets};
 
 impl Sockets {
     /// The kernel socket that keeps the connection's options.
-    fn keeper(&self, socket: &Socket) -> Result<RawFd, Errno> {
+    pub(super) fn keeper(&self, socket: &Socket) -> Result<RawFd, Errno> {
         if !socket.was_accepted() {
             return socket.number().ok_or(Errno::BADF);
         }
@@ -36,8 +36,13 @@ impl Sockets {
         for &(level, name, value) in held(socket.options.lock()).iter() {
             match (level, name) {
                 (libc::SOL_SOCKET, libc::SO_LINGER) => {
-                    let words = [i32::from(value >= 0), value.max(0)];
-                    set(level, name, words.map(i32::to_ne_bytes).as_flattened());
+                    let [on, seconds] = linger_told(Some(value));
+                    // The seconds are taken only with it on, and stay.
+                    set(level, name, [1, seconds].map(i32::to_ne_bytes).as_flattened());
+                    set(level, name, [on, seconds].map(i32::to_ne_bytes).as_flattened());
+                }
+                (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) => {
+                    self.restore_buffer(fd, name, value);
                 }
                 (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
                     set(level, name, algorithm(u64::from(value.unsigned_abs())).unwrap_or(b""));

@@ -456,7 +456,7 @@ impl Sockets {
                     granted = Some(endpoint.id());
                     if socket.marks.apply(&endpoint).is_err()
                         || socket.streams.apply(&endpoint).is_err()
-                        || Self::apply_room(socket, &endpoint).is_err()
+                        || Self::restore_room(socket, &endpoint).is_err()
                         || self.apply_groups(socket, &endpoint).is_err()
                     {
                         self.notice(Notice::DatagramRefused, || {

@@ -16,10 +16,10 @@ use super::notices::Notice;
 use super::own_options::{
     SO_TIMESTAMPING_NEW, TCP_ZEROCOPY_RECEIVE, is_about_time, is_own, map_nothing, usual,
 };
+use super::room::{buffer_of, memory_info};
 use super::signing::{Asked, is_key, parse};
 use super::socket::{AT_ONCE, Connection, Socket, held, timeout};
 use super::{Errno, Sockets, Verdict};
-use crate::endpoint::SEND_LIMIT_MIN;
 use crate::{ConnectOptions, Endpoint, Kind, OptionName};
 
 const SOCKET: i32 = libc::SOL_SOCKET;
@@ -60,7 +60,6 @@ fn engines(level: i32, name: i32) -> Option<OptionName> {
         (IP, libc::IP_MTU_DISCOVER) | (IPV6, libc::IPV6_MTU_DISCOVER) => OptionName::MtuDiscover,
         (IP, libc::IP_MTU) | (IPV6, libc::IPV6_MTU) => OptionName::PathMtu,
         (SOCKET, libc::SO_KEEPALIVE) => OptionName::Keepalive,
-        (SOCKET, libc::SO_RCVBUF) => OptionName::ReceiveLimit,
         (SOCKET, libc::SO_MAX_PACING_RATE) => OptionName::MaxPacingRate,
         (IP, libc::IP_TOS) => OptionName::Tos,
         (IPV6, libc::IPV6_TCLASS) => OptionName::TrafficClass,
@@ -189,29 +188,6 @@ fn engine_value(value: i32) -> u64 {
     u64::from(value.cast_unsigned())
 }
 
-/// What SO_RCVBUF tells: twice what was said, or what it has grown to.
-fn receive_buffer(socket: &Socket, connection: &Connection) -> Result<i32, Errno> {
-    if socket.remembered(SOCKET, libc::SO_RCVBUF).is_some() {
-        return Ok(buffer_of(socket, libc::SO_RCVBUF));
-    }
-    let half = connection.endpoint.option(OptionName::ReceiveLimit)?;
-    Ok(i32::try_from(half.saturating_mul(2)).unwrap_or(i32::MAX))
-}
-
-/// What SO_SNDBUF or SO_RCVBUF tell: twice what was said.
-fn buffer_of(socket: &Socket, name: i32) -> i32 {
-    match (name, socket.remembered(SOCKET, name)) {
-        (_, None) => 1 << 20,
-        (libc::SO_SNDBUF, Some(value)) => i32::try_from(send_limit(value)).unwrap_or(i32::MAX),
-        (_, Some(value)) => value.saturating_mul(2),
-    }
-}
-
-/// The bytes that SO_SNDBUF stands for.
-fn send_limit(value: i32) -> u64 {
-    u64::from(value.max(0).cast_unsigned()).saturating_mul(2).max(SEND_LIMIT_MIN)
-}
-
 /// Writes a value into the answer's room; the length it has.
 pub(super) fn put(out: &mut [u8], value: &[u8]) -> usize {
     for (place, byte) in out.iter_mut().zip(value) {
@@ -241,14 +217,22 @@ pub(super) fn timeval_of(time: Duration) -> [u8; 16] {
     value
 }
 
-/// SO_LINGER's value as it is remembered: seconds, -1 where it is off. Less than none are without end.
-fn linger_of(bytes: &[u8]) -> Result<i32, Errno> {
+/// SO_LINGER's value as it is remembered: seconds where it is on, and those bit by bit inverted where it is
+/// off. As in the kernel, switching it off leaves the seconds as they were `before`. Less than none are
+/// without end.
+fn linger_of(before: Option<i32>, bytes: &[u8]) -> Result<i32, Errno> {
     let (on, seconds) = (int(bytes)?, int(bytes.get(4..).unwrap_or_default())?);
     Ok(match (on, seconds) {
-        (0, _) => -1,
+        (0, _) => !linger_told(before)[1],
         (_, ..0) => i32::MAX,
         _ => seconds,
     })
+}
+
+/// `struct linger` of a remembered value.
+pub(super) fn linger_told(remembered: Option<i32>) -> [i32; 2] {
+    let value = remembered.unwrap_or(-1);
+    [i32::from(value >= 0), value.max(!value)]
 }
 
 /// The timeout that a name stands for.
@@ -320,10 +304,13 @@ impl Sockets {
             self.set_cork(&socket, fd, bytes);
             return Verdict::Kernel;
         }
-        if !socket.stream
-            && matches!((level, name), (SOCKET, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE))
-        {
-            return Verdict::Done(self.set_room(&socket, fd, name, bytes));
+        if buffer_of(level, name).is_some() {
+            let outcome = match socket.connection() {
+                Some(_) => self.keeper(&socket),
+                None => Ok(fd),
+            };
+            let set = |keeper| self.set_room(&socket, keeper, name, bytes);
+            return Verdict::Done(outcome.and_then(set));
         }
         match socket.connection() {
             None if keeps_out(level, name, bytes) => {
@@ -369,7 +356,7 @@ impl Sockets {
     /// UDP socket at once.
     fn set_before(&self, socket: &Socket, level: i32, name: i32, bytes: &[u8]) {
         if (level, name) == (SOCKET, libc::SO_LINGER) {
-            if let Ok(seconds) = linger_of(bytes) {
+            if let Ok(seconds) = linger_of(socket.remembered(level, name), bytes) {
                 socket.remember_option(level, name, seconds);
             }
             return;
@@ -494,7 +481,7 @@ impl Sockets {
         }
         match (level, name) {
             (SOCKET, libc::SO_LINGER) => {
-                let seconds = linger_of(bytes)?;
+                let seconds = linger_of(socket.remembered(level, name), bytes)?;
                 let value = u64::try_from(seconds).map_or(0, |seconds| seconds + 1);
                 connection.endpoint.set_option(OptionName::Linger, value)?;
                 socket.remember_option(level, name, seconds);
@@ -557,12 +544,6 @@ impl Sockets {
             let value = option_int(level, name, bytes)?;
             connection.endpoint.set_option(option, engine_value(value))?;
             socket.remember_option(level, name, told_of(level, name, value));
-            return Ok(());
-        }
-        if (level, name) == (SOCKET, libc::SO_SNDBUF) {
-            let value = int(bytes)?;
-            connection.endpoint.set_send_limit(send_limit(value));
-            socket.remember_option(level, name, value);
             return Ok(());
         }
         if is_moot(level, name) {
@@ -644,14 +625,12 @@ impl Sockets {
             (SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
             (SOCKET, libc::SO_ACCEPTCONN) => 0,
             (SOCKET, libc::SO_OOBINLINE) => socket.remembered(level, name).unwrap_or(0),
-            (SOCKET, libc::SO_SNDBUF) => buffer_of(socket, name),
-            (SOCKET, libc::SO_RCVBUF) => receive_buffer(socket, connection)?,
+            (SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF) => {
+                Self::told_room(socket, connection, name)?
+            }
             (SOCKET, libc::SO_LINGER) => {
-                let seconds = socket.remembered(level, name).unwrap_or(-1);
-                let mut value = [0; 8];
-                put(&mut value, &i32::from(seconds >= 0).to_ne_bytes());
-                put(value.get_mut(4..).unwrap_or_default(), &seconds.max(0).to_ne_bytes());
-                return Ok(put(out, &value));
+                let words = linger_told(socket.remembered(level, name));
+                return Ok(put(out, words.map(i32::to_ne_bytes).as_flattened()));
             }
             (TCP, libc::TCP_FASTOPEN | libc::TCP_FASTOPEN_CONNECT | TCP_FASTOPEN_NO_COOKIE) => {
                 socket.remembered(level, name).unwrap_or(0)
@@ -717,7 +696,7 @@ impl Sockets {
             maxseg: u16::try_from(number(TCP, libc::TCP_MAXSEG)).unwrap_or(0),
             tos: byte(tos),
             ttl: byte(ttl),
-            receive_limit: number(SOCKET, libc::SO_RCVBUF),
+            receive_limit: number(SOCKET, libc::SO_RCVBUF) / 2,
             user_timeout_ms: number(TCP, libc::TCP_USER_TIMEOUT),
             congestion: socket
                 .remembered(TCP, libc::TCP_CONGESTION)
@@ -754,8 +733,10 @@ impl Sockets {
                 }
                 continue;
             }
-            if (level, name) == (SOCKET, libc::SO_SNDBUF) && endpoint.kind() == Kind::Stream {
-                endpoint.set_send_limit(send_limit(value));
+            if let Some(buffer) = buffer_of(level, name) {
+                if Self::apply_room(endpoint, buffer, value).is_err() {
+                    self.name_option(level, name, "could not be applied");
+                }
                 continue;
             }
             if (level, name) == (SOCKET, libc::SO_OOBINLINE) {
@@ -853,23 +834,6 @@ impl Sockets {
         }
         Verdict::Kernel
     }
-}
-
-/// SO_MEMINFO: nine words as in linux/sock_diag.h. What the engine has no counterpart of is zero.
-fn memory_info(socket: &Socket, connection: &Connection) -> Result<[u8; 36], Errno> {
-    let mut value = [0; 36];
-    let words = [
-        // SK_MEMINFO_RMEM_ALLOC, _RCVBUF, _SNDBUF, _WMEM_QUEUED.
-        (0, connection.endpoint.readable_bytes()),
-        (4, u64::from(receive_buffer(socket, connection)?.unsigned_abs())),
-        (12, u64::from(buffer_of(socket, libc::SO_SNDBUF).unsigned_abs())),
-        (20, connection.endpoint.unacknowledged_bytes()),
-    ];
-    for (at, word) in words {
-        let word = u32::try_from(word).unwrap_or(u32::MAX);
-        put(value.get_mut(at..).unwrap_or_default(), &word.to_ne_bytes());
-    }
-    Ok(value)
 }
 
 /// The engine's number of a congestion control.

@@ -16,8 +16,6 @@ pub const TCP_ZEROCOPY_RECEIVE: i32 = 35;
 
 /// Half of what tcp_rmem lets a buffer grow to, which is where the kernel cuts SO_RCVLOWAT, bytes.
 const LOW_WATER_MAX: i32 = 16 << 20;
-/// The least and the most that half of a buffer can be that was set: SOCK_MIN_RCVBUF and rmem_max.
-const BUFFER_HALF: (i32, i32) = (1152, 212_992);
 
 /// asm-generic/socket.h: the names of 2019.
 pub(super) const SO_TIMESTAMP_NEW: i32 = 63;
@@ -80,7 +78,7 @@ impl Socket {
         match (level, name) {
             (SOCKET, libc::SO_RCVLOWAT) => {
                 let most = match self.remembered(SOCKET, libc::SO_RCVBUF) {
-                    Some(set) => set.clamp(BUFFER_HALF.0, BUFFER_HALF.1),
+                    Some(room) => room / 2,
                     None => LOW_WATER_MAX,
                 };
                 Ok(if value < 0 { most } else { value.clamp(1, most) })

@@ -339,6 +339,39 @@ fn usual(stream: bool, listening: bool, level: i32, name: i32) -> Option<i32> {
     })
 }
 
+/// The name and the value that an option is told by: of a buffer twice what is said, within its bounds.
+fn kept_as(level: i32, name: i32, value: i32) -> (i32, i32) {
+    /// net.core.rmem_max and wmem_max.
+    const MOST: i32 = 4 << 20;
+    let (buffer, least, is_forced) = match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => (libc::SO_RCVBUF, 2304, false),
+        (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE) => (libc::SO_RCVBUF, 2304, true),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => (libc::SO_SNDBUF, 4608, false),
+        (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE) => (libc::SO_SNDBUF, 4608, true),
+        _ => return (name, value),
+    };
+    // As unsigned numbers, so that a negative one is the most; a forced one is none.
+    let said = match is_forced {
+        true => value.max(0).min(i32::MAX / 2),
+        false => value.cast_unsigned().min(MOST.cast_unsigned()).cast_signed(),
+    };
+    (buffer, (said * 2).max(least))
+}
+
+/// Whether an option is about a group of IPv4, and names no interface for it.
+fn names_no_interface(level: i32, name: i32, value: &[u8]) -> bool {
+    let is_about_group = matches!(
+        name,
+        libc::IP_ADD_MEMBERSHIP
+            | libc::IP_DROP_MEMBERSHIP
+            | libc::IP_ADD_SOURCE_MEMBERSHIP
+            | libc::IP_DROP_SOURCE_MEMBERSHIP
+            | libc::IP_BLOCK_SOURCE
+            | libc::IP_UNBLOCK_SOURCE
+    );
+    level == libc::IPPROTO_IP && is_about_group && value.get(4..8) == Some(&[0; 4])
+}
+
 /// What the kernel refuses to be set.
 fn admits(level: i32, name: i32, value: i32) -> bool {
     match (level, name) {
@@ -561,11 +594,6 @@ impl Kernel for InMemory {
             }
             Some(File::Socket { stream, listening, options, .. }) => {
                 let value = options.get(&(level, name)).copied();
-                let doubled = matches!(name, libc::SO_RCVBUF | libc::SO_SNDBUF);
-                let value = value.map(|value| match (level, doubled) {
-                    (libc::SOL_SOCKET, true) => value.saturating_mul(2),
-                    _ => value,
-                });
                 value.or_else(|| usual(*stream, *listening, level, name)).ok_or(Errno::NOPROTOOPT)
             }
             Some(_) => Err(Errno::NOTSOCK),
@@ -587,6 +615,15 @@ impl Kernel for InMemory {
         Ok(len.min(out.len()))
     }
 
+    fn set_raw_option(&self, fd: RawFd, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
+        if names_no_interface(level, name, value) {
+            // No route leads to any group.
+            return Err(Errno::NODEV);
+        }
+        let first = value.first_chunk().ok_or(Errno::INVAL)?;
+        self.set_option(fd, level, name, i32::from_ne_bytes(*first))
+    }
+
     fn set_option(&self, fd: RawFd, level: i32, name: i32, value: i32) -> Result<(), Errno> {
         match locked(&self.files).by_number.get_mut(&fd) {
             Some(File::Socket { stream, listening, local, options, .. }) => {
@@ -602,6 +639,7 @@ impl Kernel for InMemory {
                 if opens && !self.opens_fast.load(Ordering::Relaxed) {
                     return Err(Errno::OPNOTSUPP);
                 }
+                let (name, value) = kept_as(level, name, value);
                 options.insert((level, name), value);
                 Ok(())
             }
