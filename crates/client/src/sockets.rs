@@ -14,6 +14,7 @@
 
 mod accepting;
 mod ancillary;
+mod calls;
 mod cancelling;
 mod census;
 mod cork;
@@ -200,9 +201,18 @@ impl Sockets {
 
     /// The socket of a call that is neither a transfer nor a wait; tells inherited ones apart.
     fn called(&self, fd: RawFd) -> Result<Option<Arc<Socket>>, Errno> {
+        self.looked_up(fd, Arc::clone)
+    }
+
+    /// The same, with what is made of the socket while its entry is held in place.
+    fn looked_up<T>(
+        &self,
+        fd: RawFd,
+        make: impl FnOnce(&Arc<Socket>) -> T,
+    ) -> Result<Option<T>, Errno> {
         let Some(era) = self.era() else { return Ok(None) };
         let found = era.table.with(fd, |entry| match entry {
-            Entry::Socket(socket) => Ok(Some(socket.clone())),
+            Entry::Socket(socket) => Ok(Some(make(socket))),
             Entry::Foreign => Err(true),
             Entry::Internal => Err(false),
             Entry::Epoll(_) => Ok(None),
@@ -363,6 +373,7 @@ impl Sockets {
     fn close_number(&'static self, era: &Era, fd: RawFd, entry: Entry, closes: bool) -> bool {
         let is_closed = match &entry {
             Entry::Socket(socket) => {
+                self.keep_for_calls(era, fd, socket);
                 self.linger(era, fd, socket, closes)
             }
             _ => false,

@@ -122,7 +122,7 @@ impl Sockets {
 
     /// accept(2) and accept4(2): from the engine or the kernel, whichever has one.
     pub fn accept(&'static self, fd: RawFd, flags: i32) -> Verdict<(RawFd, SocketAddr)> {
-        let (era, socket) = match (self.era(), self.called(fd)) {
+        let (era, socket) = match (self.era(), self.entered(fd)) {
             (Some(era), Ok(Some(socket))) => (era, socket),
             (_, Err(error)) => return Verdict::Done(Err(error)),
             _ => return Verdict::Kernel,
@@ -138,6 +138,8 @@ impl Sockets {
                 Err(error) => return Verdict::Done(Err(error)),
                 Ok(taken) => return Verdict::Done(Ok(taken)),
             }
+            // The program may have closed its number meanwhile.
+            let fd = socket.number().unwrap_or(fd);
             match self.kernel.accept(fd, flags) {
                 Err(Errno::AGAIN) => (),
                 other => {
@@ -208,7 +210,7 @@ impl Sockets {
 
     /// connect(2); to no address (AF_UNSPEC) it ends what there is.
     pub fn connect(&'static self, fd: RawFd, to: Option<SocketAddr>) -> Verdict<()> {
-        let (era, socket) = match (self.era(), self.called(fd)) {
+        let (era, socket) = match (self.era(), self.entered(fd)) {
             (Some(era), Ok(Some(socket))) => (era, socket),
             (_, Err(error)) => return Verdict::Done(Err(error)),
             _ => return Verdict::Kernel,

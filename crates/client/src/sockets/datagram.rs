@@ -382,6 +382,8 @@ impl Sockets {
                 Err(error) => return Verdict::Done(Err(error)),
             }
             if !alone {
+                // The program may have closed its number meanwhile.
+                let fd = socket.number().unwrap_or(fd);
                 match self.kernel.receive(fd, bufs, control, flags | libc::MSG_DONTWAIT) {
                     Err(Errno::AGAIN) => (),
                     outcome => {

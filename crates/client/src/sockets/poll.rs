@@ -232,8 +232,9 @@ impl Sockets {
         let waiter = self.own_waiter(era)?;
         let subjects = [Subject::Socket(socket.clone())];
         let watching = Watching::new(&subjects, &waiter, self.kernel);
-        let kernel_fd = (kernel_events != 0).then(|| socket.number()).flatten();
         loop {
+            // Another thread may close the number that it had.
+            let kernel_fd = (kernel_events != 0).then(|| socket.number()).flatten();
             let attachment = self.attachment_of(era, socket);
             waiter.clear();
             if is_ready() {

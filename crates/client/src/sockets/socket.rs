@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::calls::Calls;
 use super::census::Counted;
 use super::cork::Cork;
 use super::epoll::Interest;
@@ -154,6 +155,8 @@ pub(super) struct Socket {
     pub versions: Versions,
     /// The port of the connection that was ended, which getsockname(2) goes on telling; 0 for none.
     pub last_port: AtomicU16,
+    /// Calls that may wait.
+    pub calls: Calls,
     /// A connection was ended by connect(2) to no address, which SO_ERROR tells once.
     pub was_reset: AtomicBool,
     /// Its numbers stand for no kernel socket of its own.
@@ -201,6 +204,7 @@ impl Socket {
             bound: AtomicBool::new(false),
             versions: Versions::default(),
             last_port: AtomicU16::new(0),
+            calls: Calls::default(),
             was_reset: AtomicBool::new(false),
             accepted: false,
             keeper: Mutex::new(None),

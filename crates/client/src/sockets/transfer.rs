@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::ancillary::stamps_anew;
+use super::calls::Call;
 use super::link::Deadline;
 use super::socket::{Connection, Datagram, OUT_BITS, Socket, timeout};
 use super::streams::{receive_report, said_with};
@@ -46,7 +47,7 @@ impl Queue {
 /// What a first, non-blocking try came to.
 enum Tried<T> {
     /// The slow way: it would block, has flags, or is no connection.
-    Slow(&'static Era, Arc<Socket>),
+    Slow(&'static Era, Call),
     Verdict(Verdict<T>),
 }
 
@@ -133,7 +134,7 @@ impl Sockets {
                     plain.and_then(|connection| first(socket, connection, may_wait(socket, flags)));
                 match tried {
                     Some(outcome) => Some(Tried::Verdict(Verdict::Done(outcome))),
-                    None => Some(Tried::Slow(era, socket.clone())),
+                    None => Some(Tried::Slow(era, self.enter(socket))),
                 }
             }
             Entry::Epoll(_) => Some(Tried::Verdict(Verdict::Kernel)),
@@ -187,8 +188,10 @@ impl Sockets {
     /// recv(2) with MSG_TRUNC, by which a stream's bytes are taken, or with MSG_PEEK counted, and not given:
     /// there need be no place for them. Other sockets are the kernel's, or [`Self::receive`]'s.
     pub fn discard(&'static self, fd: RawFd, want: usize, flags: i32) -> Verdict<usize> {
-        let (Some(era), Some(socket)) = (self.era(), self.socket(fd)) else {
-            return Verdict::Kernel;
+        let (era, socket) = match (self.era(), self.entered(fd)) {
+            (Some(era), Ok(Some(socket))) => (era, socket),
+            (_, Err(error)) => return Verdict::Done(Err(error)),
+            _ => return Verdict::Kernel,
         };
         let Some(connection) = socket.connection() else { return Verdict::Kernel };
         Verdict::Done(if flags & libc::MSG_PEEK != 0 {
