@@ -26,20 +26,30 @@ static int is_left_out(int level, int name) {
     return level == SOL_SOCKET && (name == SO_RCVTIMEO || name == 28 || name == 68 || name == SO_SNDTIMEO || name == SO_LINGER || name == 25);
 }
 
-static void show(int fd, int level, int name, const char *what) {
+static void shown(int fd, int level, int name, const char *what, int hides) {
     unsigned char value[256] = {0};
     socklen_t len = sizeof value;
     if (getsockopt(fd, level, name, value, &len)) {
         more(" %s %s", what, strerrorname_np(errno));
         return;
     }
-    if (is_moments(level, name)) {
+    if (hides) {
         more(" %s told", what);
         return;
     }
     int number = 0;
     memcpy(&number, value, sizeof number);
     more(" %s %d in %d", what, number, (int)len);
+}
+
+static void show(int fd, int level, int name, const char *what) {
+    shown(fd, level, name, what, is_moments(level, name));
+}
+
+/* The same of an option that was set: a buffer's size tunes itself no more. */
+static void show_set(int fd, int level, int name, const char *what) {
+    int is_size = level == SOL_SOCKET && (name == SO_SNDBUF || name == SO_RCVBUF);
+    shown(fd, level, name, what, !is_size && is_moments(level, name));
 }
 
 static void table(int fd, const char *kind, int level, int last) {
@@ -50,7 +60,7 @@ static void table(int fd, const char *kind, int level, int last) {
         show(fd, level, name, "is");
         for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
             more(" set %d %s", values[i], result(setsockopt(fd, level, name, &values[i], sizeof values[i])));
-            show(fd, level, name, "is");
+            show_set(fd, level, name, "is");
         }
         char byte = 1;
         finish(" by a byte %s", result(setsockopt(fd, level, name, &byte, 1)));
@@ -98,6 +108,8 @@ static void before(void) {
         {IPPROTO_TCP, TCP_NOTSENT_LOWAT, 5000}, {IPPROTO_TCP, 36, 1}, {IPPROTO_TCP, 16, 1}, {IPPROTO_TCP, 17, 1},
         {IPPROTO_TCP, TCP_DEFER_ACCEPT, 5}, {IPPROTO_IP, IP_TOS, 0x10}, {IPPROTO_IP, IP_TTL, 33},
         {IPPROTO_IP, IP_MTU_DISCOVER, 0}, {IPPROTO_IP, IP_RECVTOS, 1}, {IPPROTO_TCP, 27, 1},
+        {SOL_SOCKET, SO_SNDBUF, 0}, {SOL_SOCKET, SO_SNDBUF, 20000}, {SOL_SOCKET, SO_SNDBUF, 0x7fffffff},
+        {SOL_SOCKET, SO_RCVBUF, 0}, {SOL_SOCKET, SO_RCVBUF, 20000}, {SOL_SOCKET, SO_RCVBUF, 0x7fffffff},
         {IPPROTO_TCP, 44, 4000}, {IPPROTO_TCP, 44, 999}, {IPPROTO_TCP, 44, 120000}, {IPPROTO_TCP, 44, 120001},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -105,7 +117,7 @@ static void before(void) {
         begin("before level %d option %d set %d", all[i].level, all[i].name, all[i].value);
         more(" %s", result(setsockopt(fd, all[i].level, all[i].name, &all[i].value, sizeof(int))));
         connect(fd, (struct sockaddr *)&peer, sizeof peer);
-        show(fd, all[i].level, all[i].name, "is");
+        show_set(fd, all[i].level, all[i].name, "is");
         finish("");
         close(fd);
     }

@@ -53,6 +53,56 @@ static void urge(int fd) {
     while (read(fd, &byte, 1) > 0) {}
 }
 
+/* A gate for each host that asks: who waits behind it, whether it is open, and how their connection ended. */
+static struct gate {
+    in_addr_t who;
+    int open, ended;
+} gates[8];
+static pthread_mutex_t gates_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gates_changed = PTHREAD_COND_INITIALIZER;
+
+static struct gate *gate_of(int fd) {
+    struct sockaddr_in from;
+    socklen_t len = sizeof from;
+    getpeername(fd, (struct sockaddr *)&from, &len);
+    for (size_t i = 0; i < sizeof gates / sizeof *gates; i++) {
+        if (!gates[i].who) gates[i].who = from.sin_addr.s_addr;
+        if (gates[i].who == from.sin_addr.s_addr) return &gates[i];
+    }
+    exit(2);
+}
+
+/* Waits until the gate is opened, says "late" and reads until the end. */
+static void wait_at_gate(int fd) {
+    static __thread char bytes[65536];
+    pthread_mutex_lock(&gates_lock);
+    struct gate *gate = gate_of(fd);
+    gate->open = gate->ended = 0;
+    write(fd, "w", 1);
+    while (!gate->open) pthread_cond_wait(&gates_changed, &gates_lock);
+    pthread_mutex_unlock(&gates_lock);
+    write(fd, "late", 4);
+    ssize_t got;
+    while ((got = read(fd, bytes, sizeof bytes)) > 0) {}
+    pthread_mutex_lock(&gates_lock);
+    gate->ended = got ? 'R' : 'E';
+    pthread_cond_broadcast(&gates_changed);
+    pthread_mutex_unlock(&gates_lock);
+}
+
+/* Opens the gate, and says how the connection of who waited there has ended. */
+static void open_gate(int fd) {
+    char how;
+    pthread_mutex_lock(&gates_lock);
+    struct gate *gate = gate_of(fd);
+    gate->open = 1;
+    pthread_cond_broadcast(&gates_changed);
+    while (!gate->ended) pthread_cond_wait(&gates_changed, &gates_lock);
+    how = gate->ended;
+    pthread_mutex_unlock(&gates_lock);
+    write(fd, &how, 1);
+}
+
 static void *serve(void *argument) {
     int fd = (int)(long)argument;
     char what = 0, byte;
@@ -61,6 +111,8 @@ static void *serve(void *argument) {
     case 'e': echo(fd); break;
     case 'b': call_back(fd); break;
     case 'u': urge(fd); break;
+    case 'g': wait_at_gate(fd); break;
+    case 'o': open_gate(fd); break;
     case 'r': setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard); break;
     case 'h': write(fd, "bye", 3); shutdown(fd, SHUT_WR); while (read(fd, &byte, 1) > 0) {} break;
     case 'c': write(fd, "bye", 3); break;

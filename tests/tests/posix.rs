@@ -262,6 +262,30 @@ fn threads_are_cancelled_as_over_the_kernels_on_a_tap() {
 }
 
 #[test]
+fn calls_outlive_their_descriptors_as_over_the_kernels_on_a_packet_port() {
+    compare(
+        "calls_outlive_their_descriptors_as_over_the_kernels_on_a_packet_port",
+        "threads",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+#[test]
+fn calls_outlive_their_descriptors_as_over_the_kernels_on_a_shared_interface() {
+    compare(
+        "calls_outlive_their_descriptors_as_over_the_kernels_on_a_shared_interface",
+        "threads",
+        Arrangement::XdpServers,
+        Side::B,
+        CLIENTS,
+        CLIENTS_KERNEL,
+    );
+}
+
+#[test]
 fn inherited_sets_tell_what_the_kernels_tell_on_a_packet_port() {
     compare(
         "inherited_sets_tell_what_the_kernels_tell_on_a_packet_port",
