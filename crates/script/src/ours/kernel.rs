@@ -352,7 +352,7 @@ fn kept_as(level: i32, name: i32, value: i32) -> (i32, i32) {
     };
     // As unsigned numbers, so that a negative one is the most; a forced one is none.
     let said = match is_forced {
-        true => value.max(0).min(i32::MAX / 2),
+        true => value.clamp(0, i32::MAX / 2),
         false => value.cast_unsigned().min(MOST.cast_unsigned()).cast_signed(),
     };
     (buffer, (said * 2).max(least))
