@@ -123,9 +123,26 @@ static void before(void) {
     }
 }
 
+/* What asks for control messages of datagrams brings none with a stream's bytes. */
+static void messages_of_datagrams(void) {
+    static const int names[] = {IP_PKTINFO, IP_RECVTTL, IP_RECVTOS, IP_RECVOPTS, IP_RETOPTS, IP_RECVORIGDSTADDR};
+    int fd = open_to('e');
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char byte = 'x', control[256];
+        struct iovec part = {&byte, 1};
+        struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+        begin("option %d %s", names[i], result(setsockopt(fd, IPPROTO_IP, names[i], &(int){1}, sizeof(int))));
+        write(fd, &byte, 1);
+        more(" read %s", result(recvmsg(fd, &message, 0)));
+        finish(" messages %d flags %x", (int)message.msg_controllen, message.msg_flags);
+    }
+    close(fd);
+}
+
 int main(int argc, char **argv) {
     static const struct check checks[] = {
         {"connected", connected}, {"accepted", accepted}, {"before", before},
+        {"messages", messages_of_datagrams},
     };
     return run_checks(argc, argv, checks, sizeof checks / sizeof *checks);
 }

@@ -31,6 +31,7 @@ mod marks;
 mod naming;
 mod notices;
 mod numbers;
+mod option_kinds;
 mod options;
 mod own_options;
 mod poll;

@@ -10,9 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use shm::census::Reason;
+use shm::census::{Reason, option_name};
 
 use super::notices::Notice;
+use super::option_kinds::{
+    chooses_among_sockets, is_for_kernel, is_moot, is_silent, keeps_out, reason_of_option,
+    signs_otherwise,
+};
 use super::own_options::{
     SO_TIMESTAMPING_NEW, TCP_ZEROCOPY_RECEIVE, is_about_time, is_own, map_nothing, usual,
 };
@@ -31,12 +35,10 @@ const SNDTIMEO_NEW: i32 = 67;
 /// linux/tcp.h; not in the libc crate.
 pub(super) const TCP_FASTOPEN_KEY: i32 = 33;
 const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
-const TCP_AO_ADD_KEY: i32 = 38;
+pub(super) const TCP_AO_ADD_KEY: i32 = 38;
 const TCP_RTO_MAX_MS: i32 = 44;
 const TCP_REPAIR: i32 = 19;
 const TCP_QUEUE_SEQ: i32 = 21;
-/// linux/in6.h; not in the libc crate.
-const IPV6_MINHOPCOUNT: i32 = 73;
 
 /// The engine's name of an option whose value is an int.
 fn engines(level: i32, name: i32) -> Option<OptionName> {
@@ -81,61 +83,6 @@ fn is_asked_for(option: OptionName) -> bool {
             | OptionName::MaxPacingRate
             | OptionName::Quickack
     )
-}
-
-/// Options whose name alone is enough to say that they change nothing on a connection, as they do
-/// not in the kernel.
-fn is_moot(level: i32, name: i32) -> bool {
-    matches!(
-        (level, name),
-        (SOCKET, libc::SO_REUSEADDR | libc::SO_REUSEPORT) | (IPV6, libc::IPV6_V6ONLY)
-    )
-}
-
-/// Options that a program may set on a connection of the kernel's as well without seeing anything of it.
-fn is_silent(level: i32, name: i32) -> bool {
-    matches!(
-        (level, name),
-        (SOCKET, libc::SO_DEBUG | libc::SO_BROADCAST | libc::SO_NO_CHECK | libc::SO_TXREHASH)
-            | (TCP, libc::TCP_THIN_LINEAR_TIMEOUTS | libc::TCP_THIN_DUPACK)
-            | (IP, libc::IP_BIND_ADDRESS_NO_PORT | libc::IP_FREEBIND | libc::IP_TRANSPARENT)
-    )
-}
-
-/// Options that choose a way of the kernel's, or have segments signed: only the kernel can follow.
-fn is_for_kernel(level: i32, name: i32) -> bool {
-    signs_otherwise(level, name)
-        || matches!(
-            (level, name),
-            (SOCKET, libc::SO_MARK | libc::SO_BINDTODEVICE | libc::SO_BINDTOIFINDEX)
-        )
-}
-
-/// Options that keep out what a program does not want: filters, and the hops that a packet may have come
-/// (RFC 5082). Only the kernel can follow them, and nothing may come by the engine past them.
-fn keeps_out(level: i32, name: i32, bytes: &[u8]) -> bool {
-    match (level, name) {
-        // A program may have descriptor 0.
-        (SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => true,
-        (IP, libc::IP_MINTTL) | (IPV6, IPV6_MINHOPCOUNT) => bytes.iter().any(|byte| *byte != 0),
-        _ => false,
-    }
-}
-
-/// Programs that choose among sockets at one port.
-fn chooses_among_sockets(level: i32, name: i32) -> bool {
-    level == SOCKET
-        && matches!(name, libc::SO_ATTACH_REUSEPORT_CBPF | libc::SO_ATTACH_REUSEPORT_EBPF)
-}
-
-/// Why a socket with such an option stays with the kernel.
-fn reason_of_option(level: i32, name: i32) -> Reason {
-    Reason::SocketOption(level as u16, name as u16)
-}
-
-/// Keys to sign segments with in a way that only the kernel knows.
-fn signs_otherwise(level: i32, name: i32) -> bool {
-    (level, name) == (TCP, TCP_AO_ADD_KEY)
 }
 
 /// Whether an option's value has four bytes at the least: all but those of IP, which may have one, and
@@ -462,9 +409,12 @@ impl Sockets {
 
     pub(super) fn name_option(&self, level: i32, name: i32, what: &str) {
         if self.notices.first_option(level, name) {
-            self.kernel.log(&format!(
-                "outboard: socket option {name} of level {level} {what} on accelerated sockets"
-            ));
+            let option = match option_name(level, name) {
+                Some(option) => option.to_owned(),
+                None => format!("{name} of level {level}"),
+            };
+            self.kernel
+                .log(&format!("outboard: socket option {option} {what} on accelerated sockets"));
         }
     }
 

@@ -829,3 +829,23 @@ fn each_socket_is_counted_with_what_became_of_it() {
         ]
     );
 }
+
+#[test]
+fn an_option_without_effect_is_named_and_one_that_has_none_in_the_kernel_is_not() {
+    let (sockets, kernel) = layer();
+    let program = libc::SO_ATTACH_REUSEPORT_CBPF;
+    for (level, option) in [(libc::SOL_SOCKET, program), (9999, 8)] {
+        sockets.name_option(level, option, "is accepted without effect");
+    }
+    assert_eq!(
+        kernel.taken(),
+        [
+            "log outboard: socket option SO_ATTACH_REUSEPORT_CBPF is accepted without effect on \
+             accelerated sockets",
+            "log outboard: socket option 8 of level 9999 is accepted without effect on accelerated \
+             sockets",
+        ]
+    );
+    assert!(super::option_kinds::is_silent(libc::IPPROTO_IP, libc::IP_PKTINFO));
+    assert!(!super::option_kinds::is_silent(libc::IPPROTO_IP, libc::IP_RECVERR));
+}

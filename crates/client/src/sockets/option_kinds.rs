@@ -1,0 +1,92 @@
+//! Which options have no effect, in the kernel either, and which only the kernel can follow.
+
+use shm::census::Reason;
+
+use super::options::TCP_AO_ADD_KEY;
+
+const SOCKET: i32 = libc::SOL_SOCKET;
+const TCP: i32 = libc::IPPROTO_TCP;
+const IP: i32 = libc::IPPROTO_IP;
+const IPV6: i32 = libc::IPPROTO_IPV6;
+/// linux/in6.h; not in the libc crate.
+const IPV6_MINHOPCOUNT: i32 = 73;
+
+/// Options whose name alone is enough to say that they change nothing on a connection, as they do
+/// not in the kernel.
+pub(super) fn is_moot(level: i32, name: i32) -> bool {
+    matches!(
+        (level, name),
+        (SOCKET, libc::SO_REUSEADDR | libc::SO_REUSEPORT) | (IPV6, libc::IPV6_V6ONLY)
+    )
+}
+
+/// Options that a program may set on a connection of the kernel's as well without seeing anything of it.
+pub(super) fn is_silent(level: i32, name: i32) -> bool {
+    matches!(
+        (level, name),
+        (SOCKET, libc::SO_DEBUG | libc::SO_BROADCAST | libc::SO_NO_CHECK | libc::SO_TXREHASH)
+            | (TCP, libc::TCP_THIN_LINEAR_TIMEOUTS | libc::TCP_THIN_DUPACK)
+            | (IP, libc::IP_BIND_ADDRESS_NO_PORT | libc::IP_FREEBIND | libc::IP_TRANSPARENT)
+    ) || asks_for_messages_of_datagrams(level, name)
+}
+
+/// Options that have control messages come with datagrams. With a stream's bytes the kernel sends none
+/// either.
+pub(super) fn asks_for_messages_of_datagrams(level: i32, name: i32) -> bool {
+    matches!(
+        (level, name),
+        (SOCKET, libc::SO_RXQ_OVFL)
+            | (
+                IP,
+                libc::IP_PKTINFO
+                    | libc::IP_RECVTTL
+                    | libc::IP_RECVTOS
+                    | libc::IP_RECVOPTS
+                    | libc::IP_RETOPTS
+                    | libc::IP_RECVORIGDSTADDR
+            )
+            | (
+                IPV6,
+                libc::IPV6_RECVPKTINFO
+                    | libc::IPV6_RECVHOPLIMIT
+                    | libc::IPV6_RECVTCLASS
+                    | libc::IPV6_RECVORIGDSTADDR
+            )
+    )
+}
+
+/// Options that choose a way of the kernel's, or have segments signed: only the kernel can follow.
+pub(super) fn is_for_kernel(level: i32, name: i32) -> bool {
+    signs_otherwise(level, name)
+        || matches!(
+            (level, name),
+            (SOCKET, libc::SO_MARK | libc::SO_BINDTODEVICE | libc::SO_BINDTOIFINDEX)
+        )
+}
+
+/// Options that keep out what a program does not want: filters, and the hops that a packet may have come
+/// (RFC 5082). Only the kernel can follow them, and nothing may come by the engine past them.
+pub(super) fn keeps_out(level: i32, name: i32, bytes: &[u8]) -> bool {
+    match (level, name) {
+        // A program may have descriptor 0.
+        (SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => true,
+        (IP, libc::IP_MINTTL) | (IPV6, IPV6_MINHOPCOUNT) => bytes.iter().any(|byte| *byte != 0),
+        _ => false,
+    }
+}
+
+/// Programs that choose among sockets at one port.
+pub(super) fn chooses_among_sockets(level: i32, name: i32) -> bool {
+    level == SOCKET
+        && matches!(name, libc::SO_ATTACH_REUSEPORT_CBPF | libc::SO_ATTACH_REUSEPORT_EBPF)
+}
+
+/// Why a socket with such an option stays with the kernel.
+pub(super) fn reason_of_option(level: i32, name: i32) -> Reason {
+    Reason::SocketOption(level as u16, name as u16)
+}
+
+/// Keys to sign segments with in a way that only the kernel knows.
+pub(super) fn signs_otherwise(level: i32, name: i32) -> bool {
+    (level, name) == (TCP, TCP_AO_ADD_KEY)
+}
