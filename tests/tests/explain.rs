@@ -1,5 +1,6 @@
 //! `outboard run --explain`, and what `run` says before a program starts.
 
+use lab::observer::Observer;
 use lab::{Program, Side, Task};
 use outboard_tests::joined::{CLIENT, Joined, PATIENCE, SERVER, eventually};
 use outboard_tests::turn;
@@ -77,6 +78,19 @@ fn a_program_reports_what_became_of_its_sockets_however_it_ends() {
         let task = run_with(&joined, &[&explain, "--json"], &words);
         let explained = joined.start_ready(Side::B, task, listens);
         eventually("acceleration", || joined.sockets_at(PORT) == ["tcp", "udp"]);
+        let census = Observer::connect(&joined.socket).and_then(|mut engine| engine.census());
+        let census = census.expect("the engine answers");
+        let lines = census.iter().flat_map(|of| of.read()).map(|line| line.to_string());
+        let lines: Vec<String> = lines.collect();
+        for (start, end) in [
+            ("3 connections to 127.0.0.1:", ": kernel, loopback"),
+            ("1 TCP socket", ": kernel, SO_MARK is followed by the kernel alone"),
+            ("1 socket", ": kernel, family AF_UNIX, not IPv4 or IPv6"),
+        ] {
+            let is_it = |line: &String| line.starts_with(start) && line.ends_with(end);
+            assert!(lines.iter().any(is_it), "{way}: {start}: {lines:?}");
+        }
+        assert!(!lines.iter().any(|line| line.contains("accelerated")), "{way}: {lines:?}");
         let ask = Task::words(&format!("nc -w 10 {SERVER} {PORT}"));
         assert_eq!(joined.run(Side::A, ask).output, "taken", "{way}");
         let ended = explained.wait(PATIENCE).and_then(|one| one.success());

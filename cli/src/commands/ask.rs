@@ -11,7 +11,8 @@ use lab::failure::{Explain, Failure, Result};
 use lab::observer::Observer;
 use port::pcap::Filter;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use shm::control::SocketInfo;
+use shm::census::CensusLine;
+use shm::control::{ProgramCensus, SocketInfo};
 
 use crate::kernel_sockets;
 
@@ -53,7 +54,8 @@ impl Owner {
     }
 }
 
-/// `outboard ss`: the engine's sockets and those of the kernel beside it, in the manner of ss(8).
+/// `outboard ss`: the engine's sockets and those of the kernel beside it, in the manner of ss(8), and what
+/// attached programs have left to the kernel.
 ///
 /// # Errors
 /// When no engine answers.
@@ -65,11 +67,15 @@ pub fn sockets(socket: &Path, json: bool, details: bool) -> Result<()> {
         Vec::new()
     });
     let sockets = side_by_side(engines, kernels);
+    let left = observer.census()?;
     if json {
         let list: Vec<_> = sockets.iter().map(|(owner, one)| socket_json(*owner, one)).collect();
-        tell!("{}", serde_json::to_string_pretty(&list).unwrap_or_default());
+        let left: Vec<_> = left.iter().map(census_json).collect();
+        let all = serde_json::json!({ "sockets": list, "left_to_kernel": left });
+        tell!("{}", serde_json::to_string_pretty(&all).unwrap_or_default());
     } else {
         tell!("{}", socket_table(&sockets, details).trim_end());
+        tell!("{}", census_text(&left).trim_end());
     }
     Ok(())
 }
@@ -108,6 +114,40 @@ fn socket_json(owner: Owner, socket: &SocketInfo) -> serde_json::Value {
         "uid": socket.uid,
         "details": details,
     })
+}
+
+fn census_json(of: &ProgramCensus) -> serde_json::Value {
+    let line = |line: CensusLine| {
+        let CensusLine { subject, count } = line;
+        serde_json::json!({
+            "kind": subject.kind.word(),
+            "count": count,
+            "address": subject.address.map(|address| address.to_string()),
+            "reason": subject.reason.map(|reason| reason.word()),
+            "explanation": subject.reason.map(|reason| reason.to_string()),
+        })
+    };
+    serde_json::json!({
+        "program": of.program,
+        "pid": of.pid,
+        "uid": of.uid,
+        "sockets": of.read().map(line).collect::<Vec<_>>(),
+    })
+}
+
+/// What is left to the kernel, in the sentences of `outboard run --explain`.
+fn census_text(left: &[ProgramCensus]) -> String {
+    let mut text = String::new();
+    for of in left {
+        text.push_str(&match of.pid {
+            0 => format!("\n{}, since it started:\n", of.program),
+            pid => format!("\n{} (pid {pid}), since it started:\n", of.program),
+        });
+        for line in of.read() {
+            text.push_str(&format!("  {line}\n"));
+        }
+    }
+    text
 }
 
 fn socket_table(sockets: &[(Owner, SocketInfo)], details: bool) -> String {

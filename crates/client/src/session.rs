@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use shm::census::Reason;
+use shm::census::{CensusLine, Reason};
 use shm::client_side::ClientEndpoint;
 use shm::control::{InterfaceInfo, RemoteRule, Socket, ToEngine, accelerates};
 use shm::fork::ForkMark;
@@ -161,6 +161,11 @@ impl Session {
             return !everybody.shared;
         }
         ways(&told.interfaces, address).max().is_some_and(|(_, is_here)| is_here)
+    }
+
+    /// Shows the engine a line of the census.
+    pub fn put_census_line(&self, place: usize, line: &CensusLine) {
+        self.region.put_census_line(place, line);
     }
 
     /// Why `address` is not reached, where [`Self::reaches`] says so.

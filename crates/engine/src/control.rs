@@ -554,6 +554,9 @@ impl Control {
                 self.list(id, 0);
                 self.discard.close(uid, fds)
             }
+            (Stage::Observer, ToEngine::Census { after }) => {
+                self.discard.close(uid, fds) && self.tell(id, &self.census(after))
+            }
             (Stage::Observer, ToEngine::Capture { port, snap_bytes, filter }) => {
                 self.on_capture(id, &port, snap_bytes, &filter, fds)
             }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use shm::control::{
-    CONTRACT_VERSION, ControlError, FromEngine, Role, Socket, SocketInfo, ToEngine, Wait,
+    CONTRACT_VERSION, ControlError, FromEngine, ProgramCensus, Role, Socket, SocketInfo, ToEngine,
+    Wait,
 };
 
 use crate::failure::{Explain, Failure, Result};
@@ -119,6 +120,25 @@ impl Observer {
             }
             answer = self.receive()?;
         }
+    }
+
+    /// What attached programs have left to the kernel.
+    ///
+    /// # Errors
+    /// As [`Observer::stats`].
+    pub fn census(&mut self) -> Result<Vec<ProgramCensus>> {
+        let mut all = Vec::new();
+        let mut next = Some(0);
+        while let Some(after) = next {
+            let FromEngine::Census { programs, next: more } =
+                self.ask(&ToEngine::Census { after }, None)?
+            else {
+                return Err(self.confused());
+            };
+            all.extend(programs);
+            next = more;
+        }
+        Ok(all)
     }
 
     /// Has frames of `port` (the engine's only one when empty) that `filter` keeps written to

@@ -10,6 +10,8 @@ use std::net::SocketAddr;
 
 use crate::descriptor::{mapped, unmapped};
 
+#[cfg(not(loom))]
+mod area;
 mod names;
 
 pub use names::{family_name, option_name};

@@ -11,8 +11,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::census::{CensusLine, Subject};
+
 /// Version of everything in `docs/spec/shm.md` and of the messages here.
-pub const CONTRACT_VERSION: u32 = 11;
+pub const CONTRACT_VERSION: u32 = 12;
 
 /// Largest control message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -69,6 +71,11 @@ pub enum ToEngine {
     Interfaces {
         /// Echoed in the answer.
         serial: u32,
+    },
+    /// Asks what the programs' libraries have left to the kernel (answered by `Census`).
+    Census {
+        /// Sessions beyond this one; 0 to begin with.
+        after: u64,
     },
 }
 
@@ -152,6 +159,45 @@ pub enum FromEngine {
         /// As in `Welcome`.
         interfaces: Vec<InterfaceInfo>,
     },
+    /// What some programs have left to the kernel.
+    Census {
+        /// Those that have left anything.
+        programs: Vec<ProgramCensus>,
+        /// What to ask for next, if there is more.
+        next: Option<u64>,
+    },
+}
+
+/// Sessions looked at for one [`FromEngine::Census`], so that it fits a message.
+pub const CENSUS_SESSIONS: usize = 16;
+
+/// What a program has left to the kernel since it started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramCensus {
+    /// The program's name.
+    pub program: String,
+    /// Its process; 0 in a pid namespace that the engine does not see.
+    pub pid: i32,
+    /// Its user.
+    pub uid: u32,
+    /// A line's four words of identity, and its count.
+    pub lines: Vec<[u64; 5]>,
+}
+
+impl ProgramCensus {
+    /// A line as it is told.
+    pub fn words_of(line: &CensusLine) -> [u64; 5] {
+        let [head, low, high, end] = line.subject.encode();
+        [head, low, high, end, line.count]
+    }
+
+    /// The lines, as far as they can be read.
+    pub fn read(&self) -> impl Iterator<Item = CensusLine> {
+        self.lines.iter().filter_map(|&[head, low, high, end, count]| {
+            let subject = Subject::decode([head, low, high, end])?;
+            Some(CensusLine { subject, count })
+        })
+    }
 }
 
 /// Whether the remote addresses of a network may be accelerated.

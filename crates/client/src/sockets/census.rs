@@ -98,9 +98,25 @@ impl Census {
         self.slots.get(place)?.line().map(|line| line.subject)
     }
 
+    /// Shows a new session all that is to be shown.
+    pub fn publish_all(era: &Era) {
+        (0..CENSUS_LINES).for_each(|place| publish(era, place));
+    }
+
     /// Every line that counts something.
     pub fn lines(&self) -> impl Iterator<Item = CensusLine> {
         self.slots.iter().filter_map(Slot::line).filter(|line| line.count > 0)
+    }
+}
+
+/// Shows the engine what a line of the kernel's says now, if there is one. Lines of accelerated sockets
+/// are not shown: the engine knows its own.
+fn publish(era: &Era, place: usize) {
+    let line = era.census.slots.get(place).and_then(Slot::line);
+    if let (Some(line), Some(attachment)) = (line, era.link.current())
+        && line.subject.reason.is_some()
+    {
+        attachment.session.put_census_line(place, &line);
     }
 }
 
@@ -170,18 +186,20 @@ impl Sockets {
             };
             let local = self.kernel.local(fd).ok().map(plain);
             let address = local.filter(|_| kind != Kind::Tcp);
-            let subject = Subject { kind, address, reason: Some(Reason::Passed) };
-            if let Some(place) = era.census.place(subject) {
-                era.census.add(place);
-            }
+            self.add(era, Subject { kind, address, reason: Some(Reason::Passed) });
         }
     }
 
     /// Counts something that is no socket of the layer.
     pub(super) fn count(&self, era: &Era, kind: Kind, reason: Reason) {
         let subject = Subject { kind, address: None, reason: Some(reason) };
+        self.add(era, subject);
+    }
+
+    fn add(&self, era: &Era, subject: Subject) {
         if let Some(place) = era.census.place(subject) {
             era.census.add(place);
+            publish(era, place);
         }
     }
 
@@ -201,8 +219,10 @@ impl Sockets {
         }
         if let Some(before) = before {
             era.census.take(before);
+            publish(era, before);
         }
         era.census.add(place);
+        publish(era, place);
     }
 
     /// Counts a socket again, under the kind and address that it is counted with.
@@ -241,9 +261,7 @@ impl Sockets {
             Some(Subject { reason: Some(reason), .. }) => reason,
             _ => Reason::OtherInterface,
         };
-        if let Some(place) = era.census.place(self.accepted_at(era, listener, Some(reason))) {
-            era.census.add(place);
-        }
+        self.add(era, self.accepted_at(era, listener, Some(reason)));
     }
 
     fn accepted_at(&self, era: &Era, listener: &Socket, reason: Option<Reason>) -> Subject {

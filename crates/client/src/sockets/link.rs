@@ -11,7 +11,7 @@ use std::time::Duration;
 use shm::census::{Kind, Reason};
 use shm::request::{LEFT_BY_LISTS, LEFT_TO_KERNEL};
 
-use super::census::{absence_of, refusal_of};
+use super::census::{Census, absence_of, refusal_of};
 use super::notices::Notice;
 use super::signals::Undisturbed;
 use super::socket::{Refusal, Socket, held};
@@ -332,6 +332,7 @@ impl Sockets {
             spin_ns: AtomicU64::new(self.config.spin_ns),
         });
         *held(era.link.current.write()) = Some(attachment.clone());
+        Census::publish_all(era);
         self.notices.again(Notice::EngineLost);
         self.notices.again(Notice::NoEngine);
         self.notices.again(Notice::EngineRefuses);

@@ -18,7 +18,8 @@ use crate::share::{Full, Shared};
 pub(super) struct Granted {
     /// Who is behind it.
     pub who: SessionWho,
-    region: Arc<Region>,
+    /// Its region.
+    pub region: Arc<Region>,
 }
 
 /// What the client gets of a session, beside the geometry.

@@ -3,13 +3,41 @@
 //! however long it is and however slowly it is read.
 
 use std::collections::VecDeque;
+use std::ops::Bound;
 
-use shm::control::SocketInfo;
+use shm::control::{CENSUS_SESSIONS, FromEngine, ProgramCensus, SocketInfo};
 use stack::api::{SocketKind, TcpState};
 use stack::tcp::TcpInfo;
 
+use super::Control;
+use super::exchange::SessionKey;
+use super::grant::Granted;
 use crate::session::SessionWho;
 use crate::ss::Seen;
+
+impl Control {
+    /// What programs have left to the kernel: those of some sessions beyond `after`.
+    pub(super) fn census(&self, after: u64) -> FromEngine {
+        let beyond = (Bound::Excluded(SessionKey(after)), Bound::Unbounded);
+        let mut sessions = self.sessions.range(beyond);
+        let some: Vec<_> = sessions.by_ref().take(CENSUS_SESSIONS).collect();
+        let last = some.last().map(|(key, _)| key.0);
+        let program = |(key, granted): (&SessionKey, &Granted)| {
+            // Of one whose program has gone, connections may still deliver.
+            self.connections.get(&key.0)?;
+            let lines = granted.region.census_lines();
+            let lines: Vec<_> = lines
+                .filter(|line| line.subject.reason.is_some())
+                .map(|line| ProgramCensus::words_of(&line))
+                .collect();
+            let who = &granted.who;
+            let (program, pid, uid) = (who.program.clone(), who.pid, who.uid);
+            (!lines.is_empty()).then_some(ProgramCensus { program, pid, uid, lines })
+        };
+        let programs = some.into_iter().filter_map(program).collect();
+        FromEngine::Census { programs, next: last.filter(|_| sessions.next().is_some()) }
+    }
+}
 
 /// The next step of an observer's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
