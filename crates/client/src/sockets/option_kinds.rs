@@ -2,12 +2,12 @@
 
 use shm::census::Reason;
 
-use super::options::TCP_AO_ADD_KEY;
-
 const SOCKET: i32 = libc::SOL_SOCKET;
 const TCP: i32 = libc::IPPROTO_TCP;
 const IP: i32 = libc::IPPROTO_IP;
 const IPV6: i32 = libc::IPPROTO_IPV6;
+/// linux/tcp.h; not in the libc crate.
+const TCP_AO_ADD_KEY: i32 = 38;
 /// linux/in6.h; not in the libc crate.
 const IPV6_MINHOPCOUNT: i32 = 73;
 

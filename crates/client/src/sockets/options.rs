@@ -35,7 +35,6 @@ const SNDTIMEO_NEW: i32 = 67;
 /// linux/tcp.h; not in the libc crate.
 pub(super) const TCP_FASTOPEN_KEY: i32 = 33;
 const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
-pub(super) const TCP_AO_ADD_KEY: i32 = 38;
 const TCP_RTO_MAX_MS: i32 = 44;
 const TCP_REPAIR: i32 = 19;
 const TCP_QUEUE_SEQ: i32 = 21;
