@@ -21,6 +21,8 @@
 #   make fuzz    every fuzz target, FUZZ_SECONDS each (60), noted in docs/fuzz.md
 #   make sim     whole systems under virtual time, seeds SIM_SEEDS (1..10000)
 #   make hashes  seeds TEST_SEEDS (1..2000) against crates/sim/hashes.txt; UPDATE=1 rewrites it
+#   make instructions  instructions of fixed work, counted under callgrind, against
+#                crates/sim/instructions.txt to within 2%; UPDATE=1 rewrites it
 #   make kills   the engine killed KILLS (100) times under load; root
 #   make soak    real programs, SOAK_SECONDS each (600)
 #   make coexist the kernel's services and accelerated ones on one address, for SOAK_SECONDS
@@ -40,7 +42,7 @@ export SOAK_SECONDS KILLS
 # Tests that are skipped note it here (crates/skips).
 export OUTBOARD_SKIPPED := $(TARGET)/skipped
 
-.PHONY: all build install test test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-port sim hashes kills soak coexist fuzz loom setup setup-build
+.PHONY: all build install test test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-port sim hashes instructions kills soak coexist fuzz loom setup setup-build
 
 all: build
 
@@ -156,6 +158,9 @@ sim: build
 
 hashes: build
 	$(BUILT)/outboard sim --seeds $(TEST_SEEDS) --hashes crates/sim/hashes.txt
+
+instructions: setup
+	$(CARGO) xtask instructions
 
 soak: setup build
 	$(CARGO) test --package outboard-tests --test programs -- --ignored --nocapture soak

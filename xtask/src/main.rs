@@ -1,8 +1,9 @@
-//! Work on the tree itself: `cargo xtask tidy | rfc | loom | fuzz | packetdrill | figures`.
+//! Work on the tree itself: `cargo xtask tidy | rfc | loom | fuzz | packetdrill | figures | instructions`.
 #![forbid(unsafe_code)]
 
 mod figures;
 mod fuzz;
+mod instructions;
 mod loom;
 mod packetdrill;
 mod rfc;
@@ -24,7 +25,8 @@ usage: cargo xtask COMMAND
                                        fuzz targets, all of them unless named; 60 seconds each, one
                                        at a time; docs/fuzz.md tells what was run
   packetdrill DIR...                   packetdrill scripts against the stack
-  figures DOCUMENT FILE                puts the figures in a file in their place in a document";
+  figures DOCUMENT FILE                puts the figures in a file in their place in a document
+  instructions                         instructions of fixed work, against the committed table";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Some("fuzz") => fuzz::run(&root(), arguments),
         Some("packetdrill") => packetdrill::run(&root(), arguments),
         Some("figures") => figures::run(&root(), arguments),
+        Some("instructions") => instructions::run(&root()),
         _ => Err(USAGE.to_owned()),
     };
     match result {
