@@ -12,8 +12,13 @@ use ::script::script::{Expectation, Script};
 use lab::cubic::Cubic;
 use lab::failure::{Explain, Failure, Result};
 
-/// Tries of a script that the kernel does not pass: a busy machine misses moments.
-const TRIES: u32 = 4;
+/// Tries of a script that the kernel does not pass: it runs in real time, and a busy machine misses
+/// moments.
+const TRIES: u32 = 6;
+/// Tries after which a script runs alone.
+const TRIES_TOGETHER: u32 = 3;
+/// Percentage of the scripts that the kernel must verify.
+const VERIFIED_MIN: f64 = 70.0;
 /// How long a script may take against the kernel.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -88,6 +93,10 @@ fn find(path: &Path, all: &mut Vec<PathBuf>) -> Result<()> {
 
 /// Runs one script against the kernel of this very namespace.
 pub fn alone(path: &Path) -> ExitCode {
+    // Expectations are milliseconds apart: ahead of a busy machine's other work. Without the right to
+    // it, or without such groups, more tries are needed.
+    let _ = rustix::process::setpriority_process(None, -20);
+    let _ = fs::write("/proc/self/autogroup", "-20");
     let ran = fs::read_to_string(path)
         .map_err(|why| why.to_string())
         .and_then(|text| Script::parse(&text))
@@ -116,8 +125,9 @@ struct Running {
 fn start(path: &Path) -> Result<Child> {
     let own = std::env::current_exe()
         .explain("this executable is not to be found", "start it by its path")?;
-    Command::new("unshare")
-        .args(["--net", "--"])
+    // A session of its own is a scheduling group of its own (sched(7), autogroup).
+    Command::new("setsid")
+        .args(["unshare", "--net", "--"])
         .arg(own)
         .args(["script", "--alone"])
         .arg(path)
@@ -125,7 +135,7 @@ fn start(path: &Path) -> Result<Child> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .explain("unshare(1) does not start", "install util-linux; it takes root")
+        .explain("setsid(1) does not start", "install util-linux; it takes root")
 }
 
 fn against_the_kernel(ran: &mut [Ran], what: &Scripts) -> Result<()> {
@@ -138,11 +148,15 @@ fn against_the_kernel(ran: &mut [Ran], what: &Scripts) -> Result<()> {
         .map(|(index, _)| (index, 0))
         .collect();
     let mut cubic = Cubic::default();
-    let mut again = VecDeque::new();
+    let mut again: VecDeque<(usize, u32)> = VecDeque::new();
     let mut running: Vec<Running> = Vec::new();
     loop {
-        // Those that failed are tried again, fewer at a time.
-        let jobs = if waiting.is_empty() { what.jobs.div_ceil(8) } else { what.jobs };
+        // Those that failed are tried again, fewer at a time, and in the end alone.
+        let jobs = match again.front() {
+            _ if !waiting.is_empty() => what.jobs,
+            Some((_, tries)) if *tries >= TRIES_TOGETHER => 1,
+            _ => what.jobs.div_ceil(8),
+        };
         while running.len() < jobs
             && let Some((index, tries)) = waiting.pop_front().or_else(|| again.pop_front())
         {
@@ -234,12 +248,16 @@ fn tell(ran: &[Ran], what: &Scripts) -> bool {
     }
     tell!("{} scripts, {failed} failed", ran.len());
     if what.kernel {
-        let judged = verified + differ + not_applicable;
-        let share = if judged == 0 { 0.0 } else { 100.0 * f64::from(verified) / f64::from(judged) };
+        let asked = ran.iter().filter(|one| one.kernel.is_some()).count() as u32 + not_applicable;
+        let share = if asked == 0 { 0.0 } else { 100.0 * f64::from(verified) / f64::from(asked) };
         tell!(
             "{verified} verified by the kernel ({share:.1}%), {differ} where the kernel differs, \
              {not_applicable} not applicable"
         );
+        if asked > 0 && share < VERIFIED_MIN {
+            tell!("the kernel must verify {VERIFIED_MIN}%");
+            return false;
+        }
     }
     failed == 0
 }
