@@ -45,6 +45,15 @@ pub struct Excuses {
     pub is_cramped: bool,
 }
 
+/// What became of handshakes at an acceptor's host.
+#[derive(Clone, Copy, Debug)]
+pub struct Acceptor {
+    /// There were more than it could keep.
+    pub was_crowded: bool,
+    /// Segments came that should have had a SYN cookie, and did not.
+    pub missed_cookies: bool,
+}
+
 /// One side of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Side {
@@ -157,9 +166,8 @@ impl Connection {
         ))
     }
 
-    /// Whether what became of the sides is what they and the faults account for. `was_crowded`:
-    /// the acceptor's host had more handshakes than it could keep.
-    pub fn check_outcome(&self, excuses: Excuses, was_crowded: bool) -> Result<(), String> {
+    /// Whether what became of the sides is what they, the faults and the acceptor's host account for.
+    pub fn check_outcome(&self, excuses: Excuses, acceptor: Acceptor) -> Result<(), String> {
         let Excuses { may_time_out, may_be_cut, is_cramped } = excuses;
         if self.is_tainted || self.lost_program {
             return Ok(());
@@ -180,7 +188,10 @@ impl Connection {
                         || may_time_out
                         || may_be_cut
                         // It believed in a connection that its peer had no place for any more.
-                        || was_crowded && !peer.is_open
+                        || acceptor.was_crowded && !peer.is_open
+                        // What overtakes the handshake's last ACK shows no cookie, and is answered
+                        // with a reset.
+                        || acceptor.missed_cookies && side == 0
                 }
                 // Its SYN came to a port where the other side did not connect (any more).
                 Errno::CONNREFUSED => self.simultaneous && (peer_failed || !peer.is_open),

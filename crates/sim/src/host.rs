@@ -328,6 +328,11 @@ impl Host {
         self.counters().iter().any(|(name, count)| signs.contains(&name.as_str()) && *count > 0)
     }
 
+    /// Whether segments were refused for want of a SYN cookie.
+    pub fn missed_cookies(&self) -> bool {
+        self.counters().iter().any(|(name, count)| name == "tcp_syn_cookies_failed" && *count > 0)
+    }
+
     /// Its address.
     pub fn address(&self) -> IpAddr {
         address_of(self.number, self.v6)

@@ -10,7 +10,7 @@ use shm::lock::Tag;
 use shm::region::Region;
 
 use crate::adversary::{self, Adversary};
-use crate::connections::{Connection, Ending, Excuses, Outcome};
+use crate::connections::{Acceptor, Connection, Ending, Excuses, Outcome};
 use crate::coverage::{Coverage, V6_MARKS};
 use crate::digest::Digest;
 use crate::frames::completed;
@@ -299,12 +299,15 @@ impl Sim {
         let may_be_cut = self.shared.swarm.hosts.iter().any(|host| host.spans < 100);
         let is_cramped = self.shared.swarm.hosts.iter().any(|host| host.backlog <= 2);
         let excuses = Excuses { may_time_out: self.may_time_out, may_be_cut, is_cramped };
-        let crowded: Vec<bool> = self.hosts.iter().map(Host::was_crowded).collect();
+        let of_host = |host: &Host| Acceptor {
+            was_crowded: host.was_crowded() && !self.settings.flood,
+            missed_cookies: host.missed_cookies(),
+        };
+        let acceptors: Vec<Acceptor> = self.hosts.iter().map(of_host).collect();
         for connection in &self.shared.connections {
-            let acceptor = connection.sides[1].at.0;
-            let is_crowded = crowded[acceptor] && !self.settings.flood;
+            let acceptor = acceptors[connection.sides[1].at.0];
             connection
-                .check_outcome(excuses, is_crowded)
+                .check_outcome(excuses, acceptor)
                 .map_err(|error| format!("connection {connection}: {error}"))?;
         }
         self.tear_down()
