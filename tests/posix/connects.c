@@ -64,6 +64,31 @@ static void again_without_waiting(int asks) {
     close(epoll);
 }
 
+/* The name that a refused connect leaves, which tells the port that it had. */
+static void name_left(void) {
+    struct sockaddr_in named, used;
+    socklen_t len = sizeof named;
+    int fd = socket(AF_INET, SOCK_STREAM, 0), other = socket(AF_INET, SOCK_STREAM, 0);
+    begin("refused %s", connecting(fd, &closed));
+    getsockname(fd, (struct sockaddr *)&named, &len);
+    more(" any address %d a port %d", named.sin_addr.s_addr == 0, named.sin_port != 0);
+    /* It is not the socket's any more. */
+    more(" taken %s", result(bind(other, (struct sockaddr *)&named, sizeof named)));
+    more(" connected %s", connecting(fd, &peer));
+    getsockname(fd, (struct sockaddr *)&used, &len);
+    more(" from it %d", used.sin_port == named.sin_port);
+    struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+    more(" disconnected %s", result(connect(fd, &nobody, sizeof nobody)));
+    getsockname(fd, (struct sockaddr *)&named, &len);
+    more(" any address %d its port %d", named.sin_addr.s_addr == 0, named.sin_port == used.sin_port);
+    named = (struct sockaddr_in){.sin_family = AF_INET};
+    more(" bound %s", result(bind(fd, (struct sockaddr *)&named, sizeof named)));
+    getsockname(fd, (struct sockaddr *)&named, &len);
+    finish(" any address %d another port %d", named.sin_addr.s_addr == 0, named.sin_port != used.sin_port);
+    close(fd);
+    close(other);
+}
+
 static void after_the_end(void) {
     char bytes[8];
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
@@ -320,7 +345,7 @@ static void readers(void) {
 
 int main(int argc, char **argv) {
     static const struct check checks[] = {
-        {"again", again}, {"without waiting", without_waiting}, {"after the end", after_the_end},
+        {"again", again}, {"without waiting", without_waiting}, {"after the end", after_the_end}, {"name left", name_left},
         {"given up", given_up}, {"sources", sources}, {"families", families},
         {"timeouts", timeouts}, {"lingering", lingering}, {"number of lingering", number_of_lingering},
         {"readers", readers},

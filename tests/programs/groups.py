@@ -3,6 +3,7 @@
     groups.py hear OWN4 INTERFACE SENDER4 SENDER6     prints `ready`, then who heard what
     groups.py send OWN4 INTERFACE                      sends to the groups, `end` at last
     groups.py alone OWN4 INTERFACE                     sends to itself, and asks for what is refused
+    groups.py anew OWN4 INTERFACE                      joins where the routes lead, leaves, and joins for itself as sender
 """
 
 import errno
@@ -179,9 +180,28 @@ def alone():
     print("left twice:", outcome(option, ip6, LEAVE_GROUP, request(GROUP6)))
 
 
+def anew():
+    listener, sender = opened(socket.AF_INET), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    listener.settimeout(5)
+    ip, anywhere = socket.IPPROTO_IP, address4(GROUP4) + address4("0.0.0.0")
+    listener.setsockopt(ip, socket.IP_ADD_MEMBERSHIP, anywhere)
+    sender.sendto(b"one", (GROUP4, PORT))
+    data, (source, _) = listener.recvfrom(100)
+    print("heard:", data.decode(), "from its own" if source == own else source)
+    listener.setsockopt(ip, socket.IP_DROP_MEMBERSHIP, anywhere)
+    listener.setsockopt(ip, 39, anywhere + address4(source))
+    for text in (b"two", b"three"):
+        sender.sendto(text, (GROUP4, PORT))
+        print("heard:", listener.recv(100).decode())
+    listener.setsockopt(ip, 40, anywhere + address4(source))
+    print("left twice:", outcome(listener.setsockopt, ip, 40, anywhere + address4(source)))
+
+
 if mode == "hear":
     hear(*sys.argv[4:6])
 elif mode == "send":
     send()
+elif mode == "anew":
+    anew()
 else:
     alone()

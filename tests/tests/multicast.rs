@@ -7,6 +7,9 @@ use outboard_tests::joined::{CLIENT, Joined, PATIENCE, SERVER};
 use outboard_tests::turn;
 use outboard_tests::world::scripted;
 
+/// What a program hears that joins anew for itself as the sender, as the kernel has it.
+const HEARD_ANEW: &str = "heard: one from its own\nheard: two\nheard: three\nleft twice: EINVAL\n";
+
 fn groups(hosts: &Hosts, mode: &str, own: &str, interface: &str) -> Task {
     scripted(&hosts.lab, "groups.py").args([mode, own, interface])
 }
@@ -60,6 +63,28 @@ fn a_program_alone_with_a_group_finds_an_engine_as_it_finds_a_kernel() {
 }
 
 #[test]
+fn a_program_that_names_no_interface_hears_the_sender_that_it_joins_for() {
+    let Some(_turn) = turn("a_program_that_names_no_interface_hears_the_sender_that_it_joins_for")
+    else {
+        return;
+    };
+    let hosts = Hosts::start();
+    let kernels = hosts.interface(KERNEL, Side::B);
+    let anew = |who: Answerer| {
+        let interface = hosts.interface(who, Side::B);
+        hosts.serve(who, groups(&hosts, "anew", who.v4, &interface))
+    };
+    for who in [KERNEL, ENGINE] {
+        let refused = anew(who).wait(PATIENCE).expect("it ends");
+        assert!(refused.errors.contains("No such device"), "{}{}", refused.output, refused.errors);
+    }
+    let route = format!("ip route add 224.0.0.0/4 dev {kernels}");
+    hosts.lab.inside(Side::B, &route.split(' ').collect::<Vec<_>>()).expect("a route");
+    assert_eq!(said(anew(KERNEL)), HEARD_ANEW);
+    assert_eq!(said(anew(ENGINE)), HEARD_ANEW);
+}
+
+#[test]
 fn an_engines_program_sends_to_groups_of_others() {
     let Some(_turn) = turn("an_engines_program_sends_to_groups_of_others") else { return };
     let hosts = Hosts::start();
@@ -103,4 +128,8 @@ fn on_a_shared_interface_groups_are_the_kernels_and_programs_hear_them() {
     assert!(heard.contains("first: one, in pieces, two, other\n"), "{heard}");
     assert!(heard.contains("from another: other\n"), "{heard}");
     assert!(heard.contains("first of six: one, in pieces, two\n"), "{heard}");
+    let route = format!("ip route add 224.0.0.0/4 dev {}", joined.link.end(Side::B));
+    joined.lab.inside(Side::B, &route.split(' ').collect::<Vec<_>>()).expect("a route");
+    let anew = joined.accelerated(of("anew", SERVER, Side::B));
+    assert_eq!(said(joined.lab.start(Side::B, anew).expect("a program")), HEARD_ANEW);
 }
