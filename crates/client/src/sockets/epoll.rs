@@ -1,7 +1,7 @@
 //! epoll over kernel and engine descriptors.
 //!
 //! The set is a real kernel epoll. Kernel descriptors go right into it; so do, once the set has an
-//! interest of the engine's, the session's wake pipes and an eventfd, under a random word. What
+//! interest of the engine's, the session's wake pipes and an eventfd, under two random words. What
 //! concerns the engine lies in a user-space list of interests; an interest comes to the ready list
 //! by a hint, is looked at when the program asks, and stays there as long as it is ready and level
 //! triggered. A wait costs what is ready, not what is registered.
@@ -130,8 +130,8 @@ pub(super) struct Epoll {
     numbers: AtomicU32,
     inner: Mutex<Inner>,
     waiter: OnceLock<Arc<Waiter>>,
-    /// Tells our own registrations in the kernel's set from the program's; the same in all processes
-    /// that have the set.
+    /// Tells the eventfd's registration in the kernel's set from the program's, and with one bit changed
+    /// those of the wake pipes; the same in all processes that have the set.
     word: u64,
     /// The kernel's set may hold those of the process's parent.
     is_inherited: bool,
@@ -324,22 +324,28 @@ impl Epoll {
         self.nested.store(true, Ordering::Relaxed);
     }
 
-    /// Takes our own registrations out of what the kernel reported. The eventfd is emptied: what
-    /// it told of is looked at next.
+    /// The word of the wake pipes.
+    fn pipe_word(&self) -> u64 {
+        self.word ^ 1
+    }
+
+    /// Takes our own registrations out of what the kernel reported. If the eventfd is among them, it is
+    /// emptied: what it told of is looked at next. Pipes have been emptied by then.
     fn sift(&self, out: &mut [EpollEvent], count: usize, kernel: &dyn Kernel) -> usize {
-        let mut kept = 0;
+        let (mut kept, mut told) = (0, false);
         for at in 0..count.min(out.len()) {
             let Some(&event) = out.get(at) else { break };
-            if event.data != self.word
+            let data = event.data;
+            told |= data == self.word;
+            if data != self.word
+                && data != self.pipe_word()
                 && let Some(place) = out.get_mut(kept)
             {
                 *place = event;
                 kept += 1;
             }
         }
-        if kept < count
-            && let Some(waiter) = self.waiter.get()
-        {
+        if told && let Some(waiter) = self.waiter.get() {
             waiter.drain(kernel);
         }
         kept
@@ -420,7 +426,7 @@ impl Sockets {
             self.leave_pipes(epoll, &before);
         }
         if let Some(now) = attachment {
-            let event = EpollEvent { events: libc::EPOLLIN as u32, data: epoll.word };
+            let event = EpollEvent { events: libc::EPOLLIN as u32, data: epoll.pipe_word() };
             for &fd in now.wake_fds() {
                 let _ = self.kernel.epoll_ctl(epoll.fd, libc::EPOLL_CTL_ADD, fd, event);
             }
@@ -651,5 +657,26 @@ impl Sockets {
         }
         epoll.show_at_number();
         Some(epoll)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::layer;
+    use super::*;
+
+    /// Every sleep that a wake pipe ended cost a system call on an eventfd that had told nothing.
+    #[test]
+    fn only_an_eventfd_that_has_told_is_emptied() {
+        let (_, kernel) = layer();
+        let epoll = Epoll::new(4);
+        epoll.waiter.set(Arc::new(Waiter::new(9))).expect("the first");
+        let event = |data| EpollEvent { events: libc::EPOLLIN as u32, data };
+        let mut out = [event(epoll.pipe_word()), event(7)];
+        assert_eq!(epoll.sift(&mut out, 2, kernel), 1);
+        assert_eq!(({ out[0].data }, kernel.taken()), (7, Vec::<String>::new()));
+        let mut out = [event(7), event(epoll.word)];
+        assert_eq!(epoll.sift(&mut out, 2, kernel), 1);
+        assert_eq!(kernel.taken(), ["drain 9"]);
     }
 }

@@ -231,7 +231,7 @@ impl Kernel for Notebook {
 }
 
 /// A layer that finds no engine.
-fn layer() -> (&'static Sockets, &'static Notebook) {
+pub(super) fn layer() -> (&'static Sockets, &'static Notebook) {
     let kernel = Notebook::leaked();
     let config = Config {
         socket: PathBuf::from("/nonexistent/outboard.sock"),
