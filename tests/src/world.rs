@@ -218,6 +218,7 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "groups.py" => include_str!("../programs/groups.py"),
         "hostile.py" => include_str!("../programs/hostile.py"),
         "service.py" => include_str!("../programs/service.py"),
+        "rebinds.py" => include_str!("../programs/rebinds.py"),
         "ask.py" => include_str!("../programs/ask.py"),
         "tools.py" => include_str!("../programs/tools.py"),
         "sshd.sh" => include_str!("../programs/sshd.sh"),

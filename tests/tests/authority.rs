@@ -1,8 +1,8 @@
 //! A port is whose the kernel says it is: an ordinary user who speaks the control protocol itself can
 //! neither keep one that the kernel has taken back nor receive, divert or block what comes to it.
 
-use lab::{Program, Side, Task};
-use outboard_tests::joined::{Joined, PATIENCE, SERVER, eventually};
+use lab::{Program, Side, Task, listens};
+use outboard_tests::joined::{CLIENT, Joined, PATIENCE, SERVER, eventually};
 use outboard_tests::turn;
 use outboard_tests::world::{PYTHON, script, scripted};
 
@@ -120,4 +120,50 @@ fn what_is_no_socket_at_the_port_is_no_right_to_it() {
         eventually(protocol, || joined.is_accelerated(20_000));
         assert_eq!(answer(&joined, protocol, 20_000), "0");
     }
+}
+
+/// Whoever may bind what while connections use a port without a socket of their own there.
+fn rebinds(joined: &Joined, port: u16, accelerated: bool) -> Vec<String> {
+    let held = joined.lab.scratch().join(format!("held-{port}-"));
+    let task = scripted(&joined.lab, "rebinds.py");
+    let task = task.args([SERVER, CLIENT, &port.to_string(), "7000"]).arg(&held);
+    let task = if accelerated { joined.accelerated(task) } else { task };
+    let mut program = joined.lab.start(Side::B, task).expect("a program");
+    let holder = "import socket, sys\n\
+                  with socket.create_connection(sys.argv[1:]) as held: held.recv(1)";
+    let mut holders = Vec::new();
+    // In TIME-WAIT they stay for a minute.
+    for (look, ports) in (1..).zip([1, 1, 2, 3, 3, 4]) {
+        if [1, 4].contains(&look) {
+            let asked = format!("ask {}", port + u16::from(look == 4));
+            program.until(PATIENCE, |one| one.output().contains(&asked)).expect("it listens");
+            let at = (port + u16::from(look == 4)).to_string();
+            let task = Task::new(PYTHON).args(["-c", holder, SERVER, &at]);
+            holders.push(joined.lab.start(Side::A, task).expect("a client"));
+        }
+        let word = format!("look {look}\n");
+        program.until(PATIENCE, |one| one.output().contains(&word)).expect("a connection");
+        if accelerated {
+            eventually(&word, || joined.counter("ports_held") == ports);
+        }
+        std::fs::write(format!("{}{look}", held.display()), "").expect("a file");
+    }
+    let finished = program.wait(PATIENCE).expect("it ends");
+    assert!(finished.output.ends_with("end\n"), "{}", finished.errors);
+    finished.output.lines().filter(|line| line.starts_with('=')).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_kernel_knows_of_ports_that_connections_use_whose_sockets_are_closed() {
+    let test = "the_kernel_knows_of_ports_that_connections_use_whose_sockets_are_closed";
+    let Some(_turn) = turn(test) else { return };
+    let joined = Joined::start();
+    let echo = scripted(&joined.lab, "echo.py").args(["epoll", CLIENT, "7000"]);
+    let _echo = joined.start_ready(Side::A, echo, |echo| listens(echo.pid(), 7000));
+    let kernel = rebinds(&joined, 20_000, false);
+    assert_eq!((kernel.len(), joined.counter("accepts")), (36, 0));
+    let ours = rebinds(&joined, 20_100, true);
+    assert_eq!(ours, kernel);
+    let opened = ["accepts", "tcp_active_opens"].map(|name| joined.counter(name));
+    assert_eq!(opened, [2, 2], "the engine had them");
 }

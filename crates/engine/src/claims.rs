@@ -1,12 +1,12 @@
 //! What the engine claims on interfaces that its ports share with a kernel: listeners, datagram
 //! sockets, and the ports of connections whose listener is gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use port::{Claim, LinkState, Port};
 use stack::SocketInfo;
-use stack::api::{InterfaceConfig, Local, SharedAddresses};
+use stack::api::{InterfaceConfig, Local, SharedAddresses, SocketKind};
 use stack::route::AddressState;
 
 use crate::config::PortSetup;
@@ -18,32 +18,59 @@ use crate::worker::Worker;
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
 /// Sockets looked at in one turn.
 const PLACES_PER_TURN: usize = 256;
+/// Addresses of such connections that the kernel is told of.
+const HOLDS_MAX: usize = 128;
 
-/// Ports of connections that no listener claims any more.
+/// A port of connections that no listener claims any more.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    /// This look has found a connection there.
+    used: bool,
+    /// The sockets that the connections came from had SO_REUSEADDR.
+    reuses: bool,
+}
+
+/// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Leaving {
-    /// Each with whether this look has found a connection there.
-    locals: BTreeMap<SocketAddr, bool>,
+    locals: BTreeMap<SocketAddr, Left>,
+    /// Addresses of the connections that this look has found, and whether they may be reused.
+    found: BTreeMap<SocketAddr, bool>,
+    /// Those that the control thread was asked to hold.
+    held: BTreeSet<SocketAddr>,
     /// Where this look goes on among the stack's sockets; `None` between two looks.
     place: Option<usize>,
     next_look: u64,
 }
 
 impl Leaving {
-    /// There is a connection at this address.
-    fn use_by(&mut self, local: SocketAddr) {
+    /// There is a connection at this address. `false`: there is no room to remember it.
+    fn use_by(&mut self, local: SocketAddr) -> bool {
+        let mut reuses = None;
         for place in [local, anywhere(local)] {
-            if let Some(used) = self.locals.get_mut(&place) {
-                *used = true;
+            if let Some(left) = self.locals.get_mut(&place) {
+                left.used = true;
+                reuses = reuses.or(Some(left.reuses));
             }
         }
+        let Some(reuses) = reuses else { return true };
+        let has_room = self.found.len() < HOLDS_MAX || self.found.contains_key(&local);
+        if has_room {
+            self.found.insert(local, reuses);
+        }
+        has_room
     }
 
-    /// A listener claims the port itself.
-    pub(crate) fn forget(&mut self, local: Local) {
+    /// A listener claims the port itself. The addresses that need not be held any more.
+    fn forget(&mut self, local: Local) -> Vec<SocketAddr> {
+        let mut let_go = Vec::new();
         for place in places(local) {
             self.locals.remove(&place);
+            let is_there = |one: &SocketAddr| *one == place || anywhere(*one) == place;
+            self.found.retain(|one, _| !is_there(one));
+            let_go.extend(self.held.extract_if(.., |one| is_there(one)));
         }
+        let_go
     }
 }
 
@@ -145,14 +172,48 @@ impl Worker {
     }
 
     /// Keeps what comes to `local` for the engine while there are connections, but for new ones.
-    pub(crate) fn claim_connections(&mut self, local: SocketAddr) -> std::io::Result<()> {
-        if !self.shares() {
-            return Ok(());
+    /// `reuses`: the kernel socket that they come from has SO_REUSEADDR.
+    pub(crate) fn claim_connections(
+        &mut self,
+        local: SocketAddr,
+        reuses: bool,
+    ) -> std::io::Result<()> {
+        if self.shares() {
+            self.claim(Claim::Tcp { local, listens: false })?;
         }
-        self.claim(Claim::Tcp { local, listens: false })?;
         // Also one that is known: the look that goes on may have passed the new connection's place.
-        self.leaving.locals.insert(local, true);
+        self.leaving.locals.insert(local, Left { used: true, reuses });
         Ok(())
+    }
+
+    /// A listener has a port itself that was only kept for connections.
+    pub(crate) fn stop_leaving(&mut self, local: Local) {
+        for held in self.leaving.forget(local) {
+            self.answers.push(Answer::LetGo(held));
+        }
+    }
+
+    /// A connection has been opened from an address of its program's choice. Its port is in use, for
+    /// the kernel, too, beyond the program's own socket.
+    pub(crate) fn hold_port(&mut self, local: SocketAddr, reuses: bool) {
+        // A look that goes on may have passed it.
+        if !self.leaving.use_by(local) {
+            self.counters.holds_exhausted.increment();
+        } else if self.leaving.held.insert(local) {
+            self.answers.push(Answer::Hold { local, reuses });
+        }
+    }
+
+    /// Lets the kernel know of the ports that a look has found connections at.
+    fn follow_holds(&mut self) {
+        let found = std::mem::take(&mut self.leaving.found);
+        let gone = self.leaving.held.extract_if(.., |local| !found.contains_key(local));
+        self.answers.extend(gone.map(Answer::LetGo));
+        for (local, reuses) in found {
+            if self.leaving.held.insert(local) {
+                self.answers.push(Answer::Hold { local, reuses });
+            }
+        }
     }
 
     /// Leaves ports to the kernel whose last connection has ended. A bounded number of sockets is
@@ -165,22 +226,37 @@ impl Worker {
             Some(place) => place,
             None if self.now.0 < self.leaving.next_look => return,
             None => {
-                self.leaving.locals.values_mut().for_each(|used| *used = false);
+                self.leaving.locals.values_mut().for_each(|left| left.used = false);
+                self.leaving.found.clear();
                 0
             }
         };
-        let end = self.stack.socket_places().min(place.saturating_add(PLACES_PER_TURN));
+        // Behind the sockets' places come those of connections in TIME-WAIT.
+        let sockets = self.stack.socket_places();
+        let all = sockets + self.stack.time_wait_places();
+        let end = all.min(place.saturating_add(PLACES_PER_TURN));
         for place in place..end {
-            let Some(SocketInfo::Tcp(_, info)) = self.stack.socket_at(place) else { continue };
-            self.leaving.use_by(info.local);
+            let local = match place.checked_sub(sockets) {
+                Some(place) => self.stack.time_wait_at(place),
+                None => match self.stack.socket_at(place) {
+                    Some(SocketInfo::Tcp(_, info)) if info.kind == SocketKind::Connection => {
+                        Some(info.local)
+                    }
+                    _ => None,
+                },
+            };
+            if local.is_some_and(|local| !self.leaving.use_by(local)) {
+                self.counters.holds_exhausted.increment();
+            }
         }
-        if end < self.stack.socket_places() {
+        if end < all {
             self.leaving.place = Some(end);
             return;
         }
         self.leaving.place = None;
         self.leaving.next_look = self.now.0.saturating_add(LOOK_EVERY_NS);
-        let unused: Vec<_> = self.leaving.locals.extract_if(.., |_, used| !*used).collect();
+        self.follow_holds();
+        let unused: Vec<_> = self.leaving.locals.extract_if(.., |_, left| !left.used).collect();
         for (local, _) in unused {
             self.release_claim(Claim::Tcp { local, listens: false });
         }
@@ -277,15 +353,23 @@ mod tests {
         let address = |text: &str| text.parse::<SocketAddr>().unwrap();
         let mut leaving = Leaving::default();
         for local in ["10.0.0.1:80", "0.0.0.0:81", "[::]:82", "10.0.0.2:80", "[::]:81"] {
-            leaving.locals.insert(address(local), false);
+            leaving
+                .locals
+                .insert(address(local), Left { used: false, reuses: local.contains("81") });
         }
         for local in ["10.0.0.1:80", "10.0.0.9:81", "[fd00::1]:82", "10.0.0.1:82"] {
-            leaving.use_by(address(local));
+            assert!(leaving.use_by(address(local)));
         }
-        let used = leaving.locals.iter().filter(|(_, used)| **used).map(|(local, _)| *local);
+        let used = leaving.locals.iter().filter(|(_, left)| left.used).map(|(local, _)| *local);
         let expected = ["0.0.0.0:81", "10.0.0.1:80", "[::]:82"].map(address);
         assert_eq!(used.collect::<Vec<_>>(), expected);
-        leaving.forget(address("10.0.0.1:80").into());
-        assert_eq!(leaving.locals.len(), 4);
+        let found = [("10.0.0.1:80", false), ("10.0.0.9:81", true), ("[fd00::1]:82", false)];
+        assert!(
+            leaving.found.clone().into_iter().eq(found.map(|(one, reuses)| (address(one), reuses)))
+        );
+        leaving.held = leaving.found.keys().copied().collect();
+        assert_eq!(leaving.forget(address("10.0.0.1:80").into()), [address("10.0.0.1:80")]);
+        assert_eq!(leaving.forget(address("0.0.0.0:81").into()), [address("10.0.0.9:81")]);
+        assert_eq!((leaving.locals.len(), leaving.found.len(), leaving.held.len()), (3, 1, 1));
     }
 }

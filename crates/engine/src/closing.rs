@@ -54,7 +54,7 @@ impl Worker {
                     let _ = self.stack.tcp_close(now, listener.id);
                     // Its connections go on; to claim less than before needs no room.
                     for place in places(listener.local) {
-                        let _ = self.claim_connections(place);
+                        let _ = self.claim_connections(place, listener.reuses);
                     }
                     // Once in a turn, however many listeners close in it.
                     self.sessions.sweep_stash = true;

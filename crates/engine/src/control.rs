@@ -9,6 +9,7 @@ pub mod discard;
 pub mod exchange;
 mod following;
 pub mod grant;
+mod holds;
 mod leaving;
 pub mod listing;
 mod look;
@@ -40,6 +41,7 @@ use self::discard::Discard;
 use self::exchange::{Answer, Command, Inbox, Outbox, SessionKey};
 pub(crate) use self::following::FOREIGN_RULES;
 use self::grant::Granted;
+use self::holds::Holds;
 use self::listing::{Listings, Step};
 use self::questions::Questions;
 use self::rights::{Ended, Rights};
@@ -153,6 +155,7 @@ pub struct Control {
     next_id: u64,
     buffer: Vec<u8>,
     rights: Rights,
+    holds: Holds,
     /// Where a port shares its interface with the kernel.
     kernel: Option<Kernel>,
     discard: Discard,
@@ -194,6 +197,7 @@ impl Control {
         let spare = Some(rustix::io::fcntl_dupfd_cloexec(&socket.fd, 0)?);
         Ok(Self {
             rights,
+            holds: Holds::default(),
             kernel,
             discard: Discard::new(Arc::clone(&counters)),
             spare,
@@ -320,6 +324,10 @@ impl Control {
             self.worker.send(Command::RightEnded(key));
         }
         self.counters.rights_withdrawn.add(ended.kept);
+        if ended.any_closed {
+            self.holds.retry();
+            self.counters.ports_held.set(self.holds.count() as u64);
+        }
         if ended.missed {
             self.counters.closings_missed.increment();
             tracing::warn!(
@@ -640,6 +648,14 @@ impl Control {
                 self.answer(session.0, &FromEngine::Denied { serial, errno, reason });
             }
             Answer::Unused(key) => self.rights.end_use(key),
+            Answer::Hold { local, reuses } => {
+                self.holds.hold(local, reuses);
+                self.counters.ports_held.set(self.holds.count() as u64);
+            }
+            Answer::LetGo(local) => {
+                self.holds.let_go(local);
+                self.counters.ports_held.set(self.holds.count() as u64);
+            }
             Answer::AskNeighbor { port, address } => self.ask_for_neighbor(port, address),
             Answer::Interface { port, addresses, leads_v6, settled } => {
                 self.on_addresses(port, &addresses, leads_v6);

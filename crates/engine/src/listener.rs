@@ -12,6 +12,8 @@ pub struct Listener {
     pub id: SocketId,
     /// Where it listens.
     pub local: Local,
+    /// The first socket shown for it has SO_REUSEADDR or SO_REUSEPORT.
+    pub reuses: bool,
     /// Counts for the user who made it.
     _entry: Entry,
     /// Connections that wait, as last published.
@@ -55,9 +57,10 @@ impl Listeners {
     }
 
     /// Adds a listener.
-    pub fn add(&mut self, id: SocketId, local: Local, entry: Entry) -> u32 {
+    pub fn add(&mut self, id: SocketId, local: Local, reuses: bool, entry: Entry) -> u32 {
         let index = self.next_index();
-        let listener = Listener { id, local, _entry: entry, pending: 0, attached: Vec::new() };
+        let listener =
+            Listener { id, local, reuses, _entry: entry, pending: 0, attached: Vec::new() };
         match self.entries.get_mut(index as usize) {
             Some(entry) => *entry = Some(listener),
             None => self.entries.push(Some(listener)),
@@ -102,7 +105,7 @@ mod tests {
         let local = Local::from(std::net::SocketAddr::from(([10, 0, 0, 2], 80)));
         let id = SocketId { index: 1, generation: 0 };
         let tally = Tally::default();
-        let index = listeners.add(id, local, Entry::new(&tally, &tally));
+        let index = listeners.add(id, local, false, Entry::new(&tally, &tally));
         listeners.attach(index, 0, 7);
         listeners.attach(index, 1, 7);
         assert_eq!(listeners.find(local), Some(index));

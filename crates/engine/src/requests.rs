@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use shm::request::{
     Addresses, ConnectOptions, LEFT_TO_KERNEL, OptionName, Reply, Request, SEND_EDGE_PARTED, Stamp,
 };
-use stack::api::{CongestionKind, Local, SocketId, TcpLevels, TcpOptions};
+use stack::api::{CongestionKind, Local, Sharing, SocketId, TcpLevels, TcpOptions};
 use stack::tcp::FastOpenKeys;
 
 use crate::claims::places;
@@ -308,6 +308,7 @@ impl Worker {
             token => Some(session.tokens.remove(&token).ok_or(Errno::ADDRNOTAVAIL)?),
         };
         let local = authorized.map(|authorized| authorized.local);
+        let reuses = authorized.is_some_and(|authorized| authorized.reuses);
         if let Some(Authorized { key, .. }) = authorized {
             self.end_use(key, place, Use::Token(token));
         }
@@ -328,7 +329,7 @@ impl Worker {
             && self.listeners.find(local).is_none()
         {
             for place in places(local) {
-                self.claim_connections(place).map_err(|_| Errno::NOBUFS)?;
+                self.claim_connections(place, reuses).map_err(|_| Errno::NOBUFS)?;
             }
         }
         let index = self.grant_endpoint(place, lane).map_err(errno_of)?;
@@ -343,7 +344,11 @@ impl Worker {
                 {
                     self.show_levels(place, index, id, &levels);
                 }
-                let local = self.stack.tcp_info(id).map_or(remote, |info| info.local);
+                let own = self.stack.tcp_info(id).map_or(remote, |info| info.local);
+                if local.is_some() {
+                    self.hold_port(own, reuses);
+                }
+                let local = own;
                 Ok(Reply::Endpoint { endpoint: index, addresses: Addresses { local, remote } })
             }
             // The kernel may have a way where the stack has none, and ports when ours are used up.
@@ -710,8 +715,9 @@ impl Worker {
                             self.free_endpoint(place, index);
                             return Err(not_claimed(shown.local.address, &error));
                         }
-                        self.leaving.forget(shown.local);
-                        self.listeners.add(id, shown.local, entry)
+                        self.stop_leaving(shown.local);
+                        let reuses = shown.sharing != Sharing::Alone;
+                        self.listeners.add(id, shown.local, reuses, entry)
                     }
                     Err(error) => {
                         self.free_endpoint(place, index);
@@ -788,7 +794,9 @@ impl Worker {
         let token = session.next_token;
         session.next_token = session.next_token.checked_add(1).unwrap_or(1);
         let (local, key) = (shown.local.address, shown.key);
-        session.tokens.insert(token, Authorized { local, key });
+        session
+            .tokens
+            .insert(token, Authorized { local, key, reuses: shown.sharing != Sharing::Alone });
         self.uses.begin(key, place, Use::Token(token));
         Ok(token)
     }

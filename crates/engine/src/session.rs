@@ -165,6 +165,8 @@ pub struct Authorized {
     pub local: SocketAddr,
     /// The kernel socket that is bound to it.
     pub key: SocketKey,
+    /// That socket has SO_REUSEADDR or SO_REUSEPORT.
+    pub reuses: bool,
 }
 
 /// Most authorized addresses that wait for their connect.

@@ -97,6 +97,10 @@ counters! {
     /// Sockets that were shut down, disconnected, bound elsewhere, or whose port another user got, too:
     /// the engine serves them no more.
     rights_withdrawn,
+    /// Ports that the kernel is told to be in use by connections whose sockets are closed.
+    ports_held,
+    /// Times that one was not, for there are too many.
+    holds_exhausted,
     /// Descriptors of clients that wait to be closed.
     discards_waiting,
     /// Times that a user's descriptors were more than may wait to be closed: connections ended.

@@ -153,6 +153,15 @@ pub enum Answer {
     },
     /// A use that was granted of a socket that was shown has ended.
     Unused(SocketKey),
+    /// Connections use this address, and no socket of a program may be left that says so to the kernel.
+    Hold {
+        /// The address.
+        local: SocketAddr,
+        /// Their sockets had SO_REUSEADDR.
+        reuses: bool,
+    },
+    /// They do so no more.
+    LetGo(SocketAddr),
     /// A `Listen`, `BindUdp` or `BindTcp` was refused.
     Denied {
         /// Whose.

@@ -189,6 +189,8 @@ pub struct Ended {
     pub keys: Vec<SocketKey>,
     /// How many of them still exist.
     pub kept: u64,
+    /// Some socket of the kernel's is closed.
+    pub any_closed: bool,
     /// The kernel had to drop news.
     pub missed: bool,
 }
@@ -335,6 +337,7 @@ impl Rights {
         for _ in 0..BATCH {
             match recv(&self.news, &mut buffer, RecvFlags::DONTWAIT) {
                 Ok((_, len)) => {
+                    ended.any_closed = true;
                     for cookie in cookies(buffer.get(..len).unwrap_or_default()) {
                         let key = self.key(cookie);
                         ended.keys.extend(self.end_right(key).then_some(key));

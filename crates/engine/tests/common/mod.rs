@@ -141,6 +141,8 @@ impl Side {
                 Answer::Sockets { .. }
                 | Answer::Stats
                 | Answer::AskNeighbor { .. }
+                | Answer::Hold { .. }
+                | Answer::LetGo(_)
                 | Answer::Interface { .. } => {}
             }
         }

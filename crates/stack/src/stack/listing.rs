@@ -1,5 +1,7 @@
 //! What there is, for whoever looks: counters, sockets, and what is known of a connection.
 
+use std::net::SocketAddr;
+
 use super::{SocketInfo, Stack};
 use crate::api::{Instant, RequestError, SocketId};
 use crate::tcp::{TcpCensus, TcpCounts, TcpModel, TcpProgress, TcpRates};
@@ -40,6 +42,16 @@ impl Stack {
                 Some(SocketInfo::Tcp(id, self.tcp.info(id).ok()?))
             }
         }
+    }
+
+    /// How many places [`Stack::time_wait_at`] has now; more may come.
+    pub fn time_wait_places(&self) -> usize {
+        self.tcp.time_wait_places()
+    }
+
+    /// The local address of the connection in TIME-WAIT at a place, if there is one.
+    pub fn time_wait_at(&self, place: usize) -> Option<SocketAddr> {
+        self.tcp.time_wait_at(place)
     }
 
     /// What has become of a connection's data so far.

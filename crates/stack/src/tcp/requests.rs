@@ -542,6 +542,16 @@ impl Tcp {
         self.listeners.limit() + self.hot.len()
     }
 
+    /// How many places [`Self::time_wait_at`] has.
+    pub fn time_wait_places(&self) -> usize {
+        self.time_waits.places()
+    }
+
+    /// The local address of the connection in TIME-WAIT at a place.
+    pub fn time_wait_at(&self, place: usize) -> Option<SocketAddr> {
+        self.time_waits.entry(u32::try_from(place).ok()?).map(|entry| entry.local)
+    }
+
     /// The listener or connection at a place. Each keeps its own as long as it lives: listeners
     /// have the first, as many as there may be, then come the connections.
     pub fn id_at(&self, place: usize) -> Option<SocketId> {

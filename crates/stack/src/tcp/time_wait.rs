@@ -95,6 +95,11 @@ impl TimeWaits {
         self.entry(slot)?.key.as_deref()
     }
 
+    /// Slots that there are, used or not.
+    pub fn places(&self) -> usize {
+        self.slots.len()
+    }
+
     /// All entries with their slots.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &TimeWait)> {
         (0u32..).zip(&self.slots).filter_map(|(slot, entry)| Some((slot, entry.as_ref()?)))

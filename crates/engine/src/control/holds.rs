@@ -1,0 +1,116 @@
+//! Ports of connections that have no kernel socket any more, because their listener, or the socket they
+//! were opened with, is closed. For the kernel such a port is in use as long as there is a connection, in
+//! TIME-WAIT, too. A socket that is bound there in the connections' place tells it so.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+
+// Of `linux/in.h` and `linux/in6.h`.
+const IPPROTO_IP: i32 = 0;
+const IP_FREEBIND: i32 = 15;
+const IPPROTO_IPV6: i32 = 41;
+const IPV6_FREEBIND: i32 = 78;
+
+/// A port that is to be in use.
+#[derive(Debug)]
+struct Hold {
+    /// As SO_REUSEADDR of the sockets that it stands for.
+    reuses: bool,
+    socket: Option<OwnedFd>,
+}
+
+/// All of them; the worker bounds how many.
+#[derive(Debug, Default)]
+pub(super) struct Holds(BTreeMap<SocketAddr, Hold>);
+
+impl Holds {
+    /// The port is in use from now on, or as soon as the program's own socket is closed.
+    pub(super) fn hold(&mut self, local: SocketAddr, reuses: bool) {
+        self.0.entry(local).or_insert(Hold { reuses, socket: None });
+        self.retry();
+    }
+
+    /// The last connection has ended, or a program's socket has the port again.
+    pub(super) fn let_go(&mut self, local: SocketAddr) {
+        self.0.remove(&local);
+    }
+
+    /// Tries again where another socket had the port: one may have been closed.
+    pub(super) fn retry(&mut self) {
+        self.0.retain(|local, hold| {
+            if hold.socket.is_some() {
+                return true;
+            }
+            match bound(*local, hold.reuses) {
+                Ok(socket) => {
+                    hold.socket = Some(socket);
+                    true
+                }
+                Err(Errno::ADDRINUSE) => true,
+                // A port below 1024, for which a right is needed that the engine has given up, or no
+                // descriptor is left.
+                Err(_) => false,
+            }
+        });
+    }
+
+    /// Ports that are held.
+    pub(super) fn count(&self) -> usize {
+        self.0.values().filter(|hold| hold.socket.is_some()).count()
+    }
+}
+
+/// A TCP socket that is bound and nothing else.
+fn bound(local: SocketAddr, reuses: bool) -> rustix::io::Result<OwnedFd> {
+    let (family, level, freebind) = match local.ip() {
+        IpAddr::V4(_) => (AddressFamily::INET, IPPROTO_IP, IP_FREEBIND),
+        IpAddr::V6(_) => (AddressFamily::INET6, IPPROTO_IPV6, IPV6_FREEBIND),
+    };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    if local.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    sockopt::set_socket_reuseaddr(&socket, reuses)?;
+    // The address may be one that only the engine has.
+    port::sockets::set_option(socket.as_fd(), level, freebind, &1_i32.to_ne_bytes())
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    bind(&socket, &local)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// bind(2) with SO_REUSEADDR, or without it.
+    fn binds(local: SocketAddr, reuses: bool) -> Result<(), Errno> {
+        bound(local, reuses).map(|_| ())
+    }
+
+    #[test]
+    fn a_port_is_held_once_its_socket_is_closed_as_the_kernel_would_hold_it() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            for reuses in [false, true] {
+                let listener = TcpListener::bind(address).unwrap();
+                let local = listener.local_addr().unwrap();
+                let mut holds = Holds::default();
+                holds.hold(local, reuses);
+                assert_eq!(holds.count(), 0);
+                drop(listener);
+                holds.retry();
+                assert_eq!(holds.count(), 1);
+                assert_eq!(binds(local, false), Err(Errno::ADDRINUSE));
+                let expected = if reuses { Ok(()) } else { Err(Errno::ADDRINUSE) };
+                assert_eq!(binds(local, true), expected);
+                holds.let_go(local);
+                assert_eq!((holds.count(), binds(local, false)), (0, Ok(())));
+            }
+        }
+    }
+}
