@@ -202,6 +202,7 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "parked.py" => include_str!("../programs/parked.py"),
         "writers.py" => include_str!("../programs/writers.py"),
         "own.py" => include_str!("../programs/own.py"),
+        "hoard.py" => include_str!("../programs/hoard.py"),
         "early.py" => include_str!("../programs/early.py"),
         "ends.py" => include_str!("../programs/ends.py"),
         "versions.py" => include_str!("../programs/versions.py"),

@@ -117,7 +117,8 @@ impl Driver {
     /// Does what ringing left to do.
     pub fn ring_out(&self, rung: Rung) {
         match rung {
-            Rung::Enough => {}
+            // Whoever rings waits for room before this.
+            Rung::Enough | Rung::Full => {}
             // What runs on the worker's CPU has been given it, and may as well finish first.
             Rung::GivesWay if self.shares_cpu() => {}
             Rung::GivesWay => self.resume_worker(),
@@ -135,9 +136,24 @@ impl Driver {
         self.ring_out(self.lane.resume_worker());
     }
 
-    /// Tells the worker that an endpoint has work.
-    pub fn ring(&self, endpoint: u32, direction: Direction) {
-        self.ring_out(self.lane.ring(endpoint, direction));
+    /// Tells the worker that an endpoint has work, as long as the engine `is_alive`.
+    pub fn ring(&self, endpoint: u32, direction: Direction, is_alive: &dyn Fn() -> bool) {
+        self.ring_when_free(|| self.lane.ring(endpoint, direction), is_alive);
+    }
+
+    /// Rings as soon as there is room for a doorbell, or not at all where the engine is gone.
+    fn ring_when_free(&self, mut ring: impl FnMut() -> Rung, is_alive: &dyn Fn() -> bool) {
+        let mut rung = ring();
+        if rung == Rung::Full {
+            let mut backoff = Backoff::new(self.shares_cpu());
+            while rung == Rung::Full {
+                if self.wait(&mut backoff) && !is_alive() {
+                    return;
+                }
+                rung = ring();
+            }
+        }
+        self.ring_out(rung);
     }
 
     /// Makes a request and waits for its reply, as long as `is_alive`.
@@ -162,7 +178,7 @@ impl Driver {
             // Replies that nobody waits for.
             while lane.take_reply().is_some() {}
             if let Some(serial) = lane.push_request(request) {
-                self.ring_out(lane.ring_requests());
+                self.ring_when_free(|| lane.ring_requests(), is_alive);
                 self.resume_worker();
                 break serial;
             }
@@ -214,7 +230,7 @@ impl Driver {
                 while lane.take_reply().is_some() {}
             }
             if lane.push_request(request).is_some() {
-                self.ring_out(lane.ring_requests());
+                self.ring_when_free(|| lane.ring_requests(), is_alive);
                 return;
             }
             drop((lane, calls));

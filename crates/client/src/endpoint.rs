@@ -16,6 +16,7 @@ use shm::request::{
 use crate::driver::{Driver, locked, reentered};
 use crate::errors::Errors;
 use crate::session::{Session, unspecified};
+use crate::share::Left;
 
 /// An endpoint's number, unique among those of the session that are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,10 +87,6 @@ const ABORTED: u64 = 1 << 61;
 const FINISHED: u64 = 1 << 60;
 const CALLS: u64 = FINISHED - 1;
 
-/// Bytes that a stream may have sent and not acknowledged at the least, unless told otherwise: what
-/// covers the way to the engine and back however near the peer is.
-const SEND_LIMIT: u64 = 1 << 20;
-
 /// A handle on an endpoint; clones are the same one. It is closed by [`Self::close`] or with the
 /// last clone. No call waits for the network; what cannot be done now is EAGAIN.
 #[derive(Clone, Debug)]
@@ -153,7 +150,8 @@ impl Call<'_> {
 
     /// Tells the engine.
     pub fn ring(&self, direction: Direction) {
-        self.driver().ring(self.view().index(), direction);
+        let session = &self.inner.session;
+        self.driver().ring(self.view().index(), direction, &|| session.probe());
     }
 
     /// Asks the engine.
@@ -185,10 +183,11 @@ impl Call<'_> {
         let wished = self.inner.send_limit.load(Ordering::Relaxed);
         let geometry = self.view().region().geometry();
         let left = u64::from(self.driver().lane.sendable());
-        let left = left.saturating_mul(u64::from(geometry.buffer_bytes));
+        let bytes = |buffers: u64| buffers.saturating_mul(u64::from(geometry.buffer_bytes));
+        let pool = Left { bytes: bytes(left), whole: bytes(u64::from(geometry.buffer_count)) };
         match wished {
-            0 => room(self.view().send_room(), left),
-            wished => wished.min((left / 8).max(SHARE_LEAST)),
+            0 => pool.room(self.view().send_room()),
+            wished => wished.min(pool.most().max(pool.share())),
         }
     }
 
@@ -243,21 +242,6 @@ pub(crate) const FRAME_COST: u64 = 832;
 const FRAME_BYTES_MAX: u64 = 65_536;
 /// The least that a program can say: SOCK_MIN_SNDBUF.
 pub const SEND_LIMIT_MIN: u64 = 4608;
-
-/// A connection may always hold this much: enough to go on.
-const SHARE_LEAST: u64 = 16 << 10;
-
-/// What one connection may hold when `left` bytes are left in the pool. The more hold something,
-/// the less each may, and a part always remains for who comes next.
-fn share(left: u64) -> u64 {
-    (left / 32).max(SHARE_LEAST)
-}
-
-/// What a connection may hold whose send buffer tunes itself: the usual, or, where a path has shown
-/// that it carries more, a larger share.
-fn room(carried: u64, left: u64) -> u64 {
-    SEND_LIMIT.min(share(left)).max(carried.min(left / 8))
-}
 
 impl Inner {
     fn primary(&self) -> &Part {
@@ -844,21 +828,5 @@ impl Endpoint {
     /// Closes the endpoint with a reset.
     pub fn abort(&self) {
         self.inner.close(ABORTED);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slow_peers_share_what_there_is_and_leave_some_for_the_next() {
-        let mut left: u64 = 48 << 20;
-        for _ in 0..150 {
-            let taken = share(left).min(SEND_LIMIT);
-            assert!(taken <= left, "the pool is taken up");
-            left -= taken;
-        }
-        assert!(share(left) >= SHARE_LEAST);
     }
 }

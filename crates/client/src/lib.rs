@@ -19,6 +19,7 @@ mod keys;
 pub mod native;
 mod open;
 mod session;
+mod share;
 pub mod sockets;
 mod stream;
 mod wait;

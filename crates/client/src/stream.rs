@@ -11,6 +11,7 @@ use shm::request::{OptionName, Reply, Request, SEND_EDGE_PARTED, Stamp};
 
 use crate::driver::reentered;
 use crate::endpoint::{Call, Endpoint, FRAME_COST, Kind};
+use crate::share::SEND_LIMIT;
 
 /// What a program wishes for what it writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,7 +123,12 @@ impl Frames {
     fn room(&self, call: &Call<'_>, written: u64, acked: u64) -> u64 {
         let queued = written.saturating_sub(acked);
         if !call.is_send_limited() {
-            return if queued < call.send_limit() { u64::MAX } else { 0 };
+            // A call that begins within the limit goes on beyond it, but not where many share.
+            return match call.send_limit() {
+                limit if queued >= limit => 0,
+                limit if limit < SEND_LIMIT => limit - queued,
+                _ => u64::MAX,
+            };
         }
         let frame = call.frame_bytes();
         let begun = match written.checked_sub(self.from) {

@@ -117,9 +117,10 @@ impl Worker {
     /// Ends a closed connection that gets nowhere, so that another has its place: peers that shut their
     /// windows would otherwise take the last data of all others. `false`: none was found.
     fn end_stuck_orphan(&mut self, place: u32) -> bool {
-        let stack = &self.stack;
+        let (stack, now) = (&self.stack, self.now);
         let session = self.sessions.at(place);
-        let found = session.and_then(|one| one.oldest_orphan(|id| stack.tcp_gets_nowhere(id)));
+        let found =
+            session.and_then(|one| one.oldest_orphan(|id| stack.tcp_stalled_ns(now, id).is_some()));
         let Some((orphan, id)) = found else { return false };
         let _ = self.stack.tcp_abort(self.now, id);
         self.bury(place, orphan);

@@ -70,7 +70,12 @@ impl Worker {
             Some(Endpoint { role: Role::Stream(stream), .. }) if stream.id == id => {}
             _ => return,
         }
-        let room = session.free_acked(index, levels.acked);
+        // Nothing is sent any more of a connection that is over, acknowledged or not.
+        let needed_from = match levels.state {
+            TcpState::Closed => u64::MAX,
+            _ => levels.acked,
+        };
+        let room = session.free_acked(index, needed_from);
         let Some(Endpoint { view, role: Role::Stream(stream), .. }) =
             session.endpoints.get_mut(index as usize)
         else {

@@ -45,6 +45,7 @@ mod signing;
 mod sleep;
 mod spans;
 pub mod ss;
+mod stalled;
 pub mod stats;
 mod transmit;
 pub mod trial;

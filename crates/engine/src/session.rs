@@ -134,6 +134,8 @@ pub struct Session {
     pub waiting_to_accept: Vec<u32>,
     /// Endpoints that hold pages and were not asked to ring when they have read them.
     pub unswept: Vec<u32>,
+    /// The endpoint at which the last look for stalled connections stopped.
+    pub looked_at: usize,
     /// Closed connections that still deliver what was written.
     pub orphans: Vec<Option<Orphan>>,
     /// Free places in `orphans`.
@@ -206,6 +208,7 @@ impl Session {
             key_begun: Vec::new(),
             waiting_to_accept: Vec::new(),
             unswept: Vec::new(),
+            looked_at: 0,
             orphans: Vec::new(),
             free_orphans: Vec::new(),
             orphans_by_age: VecDeque::new(),

@@ -154,6 +154,8 @@ counters! {
     datagrams_tx_failed,
     /// Closed connections reset because their session has too many that still deliver.
     orphans_reset,
+    /// Connections reset because their peers take nothing and their program has no buffers left.
+    stalled_reset,
     /// Segments behind a gap refused while a session's buffers are scarce.
     out_of_order_refused,
     /// Listens refused because too many sockets share the listener.

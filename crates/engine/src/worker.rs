@@ -434,6 +434,7 @@ impl Worker {
     fn retry(&mut self, activity: &mut Activity) {
         let least = self.limits.accept_buffers();
         for place in 0..self.sessions.place_count() {
+            self.end_stalled(place, activity);
             let Some(session) = self.sessions.at(place) else { continue };
             if !session.waiting_to_accept.is_empty() && session.pool.free() >= least {
                 for index in std::mem::take(&mut session.waiting_to_accept) {

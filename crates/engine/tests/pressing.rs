@@ -3,11 +3,16 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{A, B, Net, at, pattern, small};
+use outboard_engine::Limits;
 use outboard_engine::control::exchange::{Command, Shown, SocketKey};
 use outboard_engine::session::LanePipes;
 use rustix::io::Errno;
 use shm::Status;
+use shm::client_side::{Direction, Rung};
+use shm::engine_side::EngineEndpoint;
 use shm::request::{ConnectOptions, Reply, Request};
 use stack::api::Instant;
 
@@ -336,4 +341,72 @@ fn writers_that_wait_for_buffers_in_silence_get_them_however_long_it_takes() {
     assert!(pairs.iter().any(|(_, far)| !b.read(*far, usize::MAX).is_empty()), "it arrives");
     net.pass(5_000_000_000);
     assert!(a.lane.has_stock(), "what was acknowledged can be written into again");
+}
+
+/// Before, the program could send nothing until the peers' connections ended, if they ever did.
+#[test]
+fn peers_that_take_nothing_are_reset_where_nothing_is_left_to_send_from() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&Limits { buffers: 4096, ..limits }), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    let (near, far) = net.connected(&a, &b, listener, 80);
+    let stalled: Vec<_> = (0..12).map(|_| net.connected(&a, &b, listener, 80)).collect();
+    let written: usize = std::iter::from_fn(|| {
+        let now: usize = stalled.iter().map(|(_, far)| b.write(*far, &pattern(0, 4000))).sum();
+        // Acknowledgements may be delayed.
+        net.pass(300_000_000);
+        (now > 0).then_some(now)
+    })
+    .sum();
+    assert!(written > 0 && b.write(far, b"an answer") == 0, "the pool is taken up");
+    net.pass(60_000_000_000);
+    assert!(net.b.counters.stalled_reset.read() > 0);
+    assert!(stalled.iter().any(|(near, _)| a.levels(*near).status.contains(Status::ERROR)));
+    assert_eq!(b.write(far, b"an answer"), 9);
+    net.settle();
+    assert_eq!(a.read(near, 100), b"an answer");
+    // Only as many as it takes.
+    assert!(net.b.counters.stalled_reset.read() < stalled.len() as u64);
+}
+
+/// A program may be slow to close a connection that its peer has reset.
+#[test]
+fn a_reset_frees_what_was_not_delivered_before_the_program_closes() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (a, b) = (net.a.attach(&limits), net.b.attach(&limits));
+    let listener = net.listen(&b, 80);
+    let (near, far) = net.connected(&a, &b, listener, 80);
+    while b.write(far, &pattern(0, 4000)) > 0 {
+        net.settle();
+    }
+    let free = |net: &Net| {
+        net.b.worker.copy_counters();
+        net.b.counters.buffers_free.read()
+    };
+    let held = free(&net);
+    assert_eq!(net.ask(false, &a, Request::Abort { endpoint: near }), Reply::Done);
+    net.settle();
+    assert!(b.levels(far).status.contains(Status::ERROR));
+    assert!(free(&net) > held + 8, "{} buffers after {held}", free(&net));
+}
+
+/// A client waited in the ring for a place, without a look at whether the engine still lives.
+#[test]
+fn a_full_doorbell_ring_refuses_doorbells() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let program = net.a.attach(&limits);
+    let mut view = EngineEndpoint::new(Arc::clone(&program.region), 0);
+    // No turn takes them, as where the engine has died.
+    let rung = (0..8 * limits.endpoints).map(|_| {
+        view.clear();
+        program.lane.ring(0, Direction::Send)
+    });
+    let refused = rung.filter(|rung| *rung == Rung::Full).count();
+    assert!(refused > 0 && refused <= 6 * limits.endpoints as usize, "{refused}");
+    net.settle();
+    view.clear();
+    assert_ne!(program.lane.ring(0, Direction::Send), Rung::Full);
 }

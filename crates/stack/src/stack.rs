@@ -650,9 +650,9 @@ impl Stack {
         self.tcp.levels(id)
     }
 
-    /// Whether a connection that its program has closed waits for its peer alone.
-    pub fn tcp_gets_nowhere(&self, id: SocketId) -> bool {
-        self.tcp.gets_nowhere(id)
+    /// For how long a connection has waited for its peer alone, if it does.
+    pub fn tcp_stalled_ns(&self, now: Instant, id: SocketId) -> Option<u64> {
+        self.tcp.stalled_ns(now, id)
     }
 
     /// What TCP_INFO and `ss` show.

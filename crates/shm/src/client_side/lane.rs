@@ -8,7 +8,7 @@ use crate::lock::{Held, Reentered, Tag, acquire};
 use crate::region::Region;
 use crate::request::{Reply, Request};
 use crate::ring::{LaneRings, Words};
-use crate::sync::{Ordering, fence, pause};
+use crate::sync::{Ordering, fence};
 
 /// What remains to be done after ringing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,10 @@ pub enum Rung {
     /// The worker has given way to whoever runs on its CPU. Whoever does will
     /// [resume it](ClientLane::resume_worker) when it stops; another does so at once.
     GivesWay,
+    /// The ring is full, and nothing was rung: try again while the engine lives. There is room for two
+    /// doorbells of every endpoint; it can be short for a moment where endpoints are closed and granted
+    /// anew faster than the worker looks, and for ever where the worker is gone.
+    Full,
 }
 
 /// Which of an endpoint's two doorbells.
@@ -96,17 +100,7 @@ impl ClientLane {
         if last > self.look(lane::DOORBELLS_TAKEN, Ordering::Relaxed) {
             return Rung::Enough;
         }
-        let position =
-            self.region.word(self.base + lane::DOORBELLS_PUSHED).fetch_add(1, Ordering::Relaxed);
-        // There is room for two doorbells of every endpoint; only where endpoints were closed and
-        // granted anew faster than the worker looked can it be short for a moment.
-        while position
-            .wrapping_sub(self.look(lane::DOORBELLS_TAKEN, Ordering::Acquire))
-            .cast_signed()
-            >= self.rings.doorbells.slots.cast_signed()
-        {
-            pause();
-        }
+        let Some(position) = self.claim_doorbell() else { return Rung::Full };
         self.rings.doorbells.push(&self.region, position, number);
         self.region.store(mark, position.wrapping_add(1), Ordering::Relaxed);
         // Pairs with the fence in `EngineLane::prepare_sleep`: either we see it asleep, or it
@@ -116,6 +110,24 @@ impl ClientLane {
             0 => Rung::Enough,
             sleep if sleep & lane::GIVES_WAY != 0 => Rung::GivesWay,
             sleep => self.ring_sleeper(sleep),
+        }
+    }
+
+    /// A free place in the doorbell ring. Others claim places at the same time.
+    fn claim_doorbell(&self) -> Option<u64> {
+        let pushed = self.region.word(self.base + lane::DOORBELLS_PUSHED);
+        let mut position = pushed.load(Ordering::Relaxed);
+        loop {
+            let waiting =
+                position.wrapping_sub(self.look(lane::DOORBELLS_TAKEN, Ordering::Acquire));
+            if waiting.cast_signed() >= self.rings.doorbells.slots.cast_signed() {
+                return None;
+            }
+            let next = position.wrapping_add(1);
+            match pushed.compare_exchange(position, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(position),
+                Err(now) => position = now,
+            }
         }
     }
 

@@ -474,15 +474,20 @@ impl Tcp {
         }
     }
 
-    /// Whether a connection that its program has closed waits for its peer alone: for a window, for
-    /// answers that have stayed away, or for a FIN.
-    pub fn gets_nowhere(&self, id: SocketId) -> bool {
-        let Ok(index) = self.slot(id) else { return false };
-        let (hot, cold) = (self.hot.get(index as usize), self.cold.get(index as usize));
-        hot.zip(cold).is_some_and(|(hot, cold)| {
-            let is_probing = hot.send_timer == SendTimer::Persist;
-            is_probing || cold.retries > 0 || hot.state == TcpState::FinWait2
-        })
+    /// For how long a connection has waited for its peer alone, if it does: for a window, for answers
+    /// that have stayed away, or for a FIN.
+    pub fn stalled_ns(&self, now: Instant, id: SocketId) -> Option<u64> {
+        let index = self.slot(id).ok()? as usize;
+        let (hot, cold) = (self.hot.get(index)?, self.cold.get(index)?);
+        let since = match hot.send_timer {
+            // Not probed yet.
+            SendTimer::Persist if cold.stuck_since == NEVER => now.0,
+            SendTimer::Persist => cold.stuck_since,
+            _ if cold.retries > 0 => cold.stuck_since,
+            _ if hot.state == TcpState::FinWait2 => now.0,
+            _ => return None,
+        };
+        Some(now.0.saturating_sub(since))
     }
 
     /// What `ss` shows.
