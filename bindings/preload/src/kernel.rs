@@ -87,10 +87,20 @@ const MASK_BYTES: usize = 8;
 
 /// Writes one line to standard error; needs no allocation beyond the line.
 pub fn log_line(line: &str) {
+    if is_connected_to_a_peer(libc::STDERR_FILENO) {
+        return;
+    }
     let parts = [IoSlice::new(line.as_bytes()), IoSlice::new(b"\n")];
     let at = parts.as_ptr().expose_provenance();
     // SAFETY: IoSlice has iovec's layout and both slices are readable.
     let _ = check(|| unsafe { call(libc::SYS_writev, [2, at, 2, 0, 0, 0]) });
+}
+
+/// Whether a descriptor is a socket of IP: what inetd and its like make standard error of is no place
+/// for messages.
+fn is_connected_to_a_peer(fd: RawFd) -> bool {
+    let domain = Raw.option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN);
+    matches!(domain, Ok(libc::AF_INET | libc::AF_INET6))
 }
 
 fn timespec(timeout: Option<Duration>) -> Option<libc::timespec> {

@@ -57,8 +57,13 @@ extern "C" fn start() {
             sockets.count_passed(report::PASSED_NUMBERS);
         }
         let _ = SOCKETS.set(sockets);
+        if let Some(sockets) = crate::sockets() {
+            sockets.follow_inherited();
+        }
         // SAFETY: registers plain functions that live as long as the process.
-        unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
+        unsafe {
+            libc::pthread_atfork(None, Some(after_fork_in_parent), Some(after_fork_in_child))
+        };
     });
     if outcome.is_err() {
         kernel::log_line(
@@ -76,6 +81,13 @@ fn program_name() -> String {
             path.file_name().map(|name| name.to_string_lossy().into_owned())
         })
         .unwrap_or_else(|| "program".into())
+}
+
+/// Tells the socket layer that there is a child.
+unsafe extern "C" fn after_fork_in_parent() {
+    if let Some(sockets) = sockets() {
+        sockets.has_forked();
+    }
 }
 
 /// Tells the socket layer that this is a child: what it inherited belongs to the parent.

@@ -234,6 +234,30 @@ fn greet(socket: Socket, program: &str, limit: Duration) -> Result<Grant, Attach
     Ok(Grant { control: Control::new(socket), region, drivers, spare, interfaces, remotes })
 }
 
+/// A program that has no session, on the control socket of an engine that it tells of its listeners.
+#[derive(Debug)]
+pub(crate) struct Bystander {
+    socket: Socket,
+}
+
+impl Bystander {
+    /// Says hello to the engine at `path`.
+    pub fn attach(path: &Path, program: &str) -> Result<Self, AttachError> {
+        let socket = Socket::connect_within(path, Some(ANSWER_WITHIN))
+            .map_err(|errno| AttachError::NoEngine(path.to_path_buf(), errno))?;
+        let program = program.chars().take(64).collect();
+        let hello = ToEngine::Hello { contract: CONTRACT_VERSION, role: Role::Bystander, program };
+        socket.send(&hello, &[], Wait::No)?;
+        Ok(Self { socket })
+    }
+
+    /// The listening socket `kernel` has somebody waiting at it who cannot be accelerated: its new
+    /// connections are to be the kernel's, until it is closed (`lasting`) or for a time.
+    pub fn leave_listener(&self, kernel: BorrowedFd<'_>, lasting: bool) -> Result<(), AttachError> {
+        Ok(self.socket.send(&ToEngine::LeaveListener { lasting }, &[kernel], Wait::No)?)
+    }
+}
+
 /// Waits for the engine to say something; ETIMEDOUT when it says nothing.
 fn answer_within(socket: &Socket, limit: Duration) -> Result<(), Errno> {
     let mut wanted = [PollFd::new(socket, PollFlags::IN)];

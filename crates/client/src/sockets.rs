@@ -36,6 +36,7 @@ mod options;
 mod own_options;
 mod poll;
 mod room;
+mod sharing;
 mod shut;
 mod signals;
 mod signing;
@@ -143,6 +144,8 @@ pub struct Sockets {
     eras: [OnceLock<Era>; ERAS],
     era: AtomicU32,
     process: AtomicU32,
+    /// How often this process has forked, or may have shared its sockets in another way.
+    forks: AtomicU32,
     /// The program may cancel threads.
     cancels: AtomicBool,
     /// How often the program has cancelled a thread.
@@ -159,6 +162,7 @@ impl Sockets {
             eras: [const { OnceLock::new() }; ERAS],
             era: AtomicU32::new(0),
             process: AtomicU32::new(process_id()),
+            forks: AtomicU32::new(0),
             cancels: AtomicBool::new(false),
             cancellings: AtomicUsize::new(0),
             kernel,
@@ -453,9 +457,23 @@ impl Sockets {
     }
 
     /// Another program is about to start: says so when it would inherit a connection of the
-    /// engine, which is of no use there. `is_inherited` tells of a descriptor open on exec.
-    pub fn leaving(&self, is_inherited: &dyn Fn(RawFd) -> bool) {
+    /// engine, which is of no use there. Listeners that it inherits are made ready for it.
+    /// `is_inherited` tells of a descriptor open on exec; `has_library` whether the program will run
+    /// with the library.
+    pub fn leaving(&self, is_inherited: &dyn Fn(RawFd) -> bool, has_library: bool) {
         let Some(era) = self.era() else { return };
+        for fd in era.table.occupied(0, u32::MAX) {
+            let found = era.table.with(fd, |entry| match entry {
+                Entry::Socket(socket) => Some(socket.clone()),
+                _ => None,
+            });
+            let Some(socket) = found.flatten() else { continue };
+            if socket.is_listening() && is_inherited(fd) {
+                self.pass_listener(fd, &socket, has_library);
+            } else if socket.was_accepted() && is_inherited(fd) {
+                self.hand_off(&socket);
+            }
+        }
         let inherits = |&fd: &RawFd| {
             let connection = era.table.with(fd, |entry| match entry {
                 Entry::Socket(socket) => socket.connection().is_some(),

@@ -9,7 +9,7 @@ use crate::claims::places;
 use crate::control::exchange::{Answer, SessionKey};
 use crate::endpoint::{Role, Stream};
 use crate::linger::{Orphan, is_there};
-use crate::session::Authorized;
+use crate::session::{Authorized, Session};
 use crate::sessions::Holder;
 use crate::shown::Use;
 use crate::worker::{Activity, DOORBELL_BATCH, Worker};
@@ -27,7 +27,6 @@ impl Worker {
 
     /// Ends what an endpoint is used for; it is free afterwards, but not yet in the list.
     pub(crate) fn end_endpoint(&mut self, place: u32, index: u32, abort: bool) {
-        let now = self.now;
         // What was written and read before the close counts.
         match self.endpoint(place, index).map(|one| &one.role) {
             Some(Role::Stream(_)) => {
@@ -42,25 +41,24 @@ impl Worker {
         let Some(endpoint) = self.endpoint(place, index) else { return };
         let shown = endpoint.shown.take();
         let role = std::mem::replace(&mut endpoint.role, Role::Free);
-        if let Some(key) = shown {
-            self.end_use(key, place, Use::Endpoint(index));
+        let of = Use::Endpoint(index);
+        let is_listener = matches!(role, Role::Listener(_));
+        if let Some(key) = shown.filter(|_| !is_listener) {
+            self.end_use(key, place, of);
         }
         match role {
             Role::Free | Role::Revoked => {}
             Role::Stream(stream) => self.end_stream(place, stream, abort),
-            Role::Listener(of) => {
-                if let Some(listener) = self.listeners.detach(of, place, index) {
-                    // Stale only if it never was.
-                    let _ = self.stack.tcp_close(now, listener.id);
-                    // Its connections go on; to claim less than before needs no room.
-                    for place in places(listener.local) {
-                        let _ = self.claim_connections(place, listener.reuses);
-                    }
-                    // Once in a turn, however many listeners close in it.
-                    self.sessions.sweep_stash = true;
+            Role::Listener(listener) => {
+                let kept = shown.and_then(|key| self.uses.keep(key, place, of));
+                if self.listeners.detach(listener, place, index) {
+                    let ends = |session: &Session| session.is_ending;
+                    let is_orphaned = self.sessions.peek(place).is_some_and(ends);
+                    self.on_unattended(listener, kept, is_orphaned);
                 } else {
+                    self.answers.extend(kept.map(Answer::Unused));
                     // Another waiter may have to take over.
-                    self.on_pending(of, true);
+                    self.on_pending(listener, true);
                 }
             }
             Role::Datagram(mut datagram) => {
@@ -163,6 +161,9 @@ impl Worker {
         }
         let breached = self.sessions.peek(place).is_some_and(|session| session.breach.is_some());
         self.dying.push_back((now.0.saturating_add(self.limits.linger_ns), key));
+        if let Some(session) = self.sessions.at(place) {
+            session.is_ending = true;
+        }
         let count = self.sessions.peek(place).map_or(0, |session| session.endpoints.len());
         for index in 0..count as u32 {
             let used = self

@@ -99,6 +99,8 @@ enum Stage {
     /// Has not said hello.
     New,
     Session(SessionKey),
+    /// A program that has no session, and may say which listeners it has.
+    Bystander,
     Observer,
 }
 
@@ -406,7 +408,7 @@ impl Control {
             }
             by_user.into_values().max_by_key(|(count, _)| *count).map(|(_, id)| id)
         };
-        let found = oldest(|stage| matches!(stage, Stage::New))
+        let found = oldest(|stage| matches!(stage, Stage::New | Stage::Bystander))
             .or_else(|| oldest(|stage| matches!(stage, Stage::Observer)));
         if let Some(id) = found {
             self.counters.control_evicted.increment();
@@ -510,7 +512,7 @@ impl Control {
                     self.discard.hang_up(uid, fd);
                     self.worker.send(Command::Detach(key));
                 }
-                Stage::New => self.discard.hang_up(uid, fd),
+                Stage::New | Stage::Bystander => self.discard.hang_up(uid, fd),
                 Stage::Observer => {
                     // A capture may hold a copy, and hangs up once all is written.
                     let _ = self.discard.close(uid, vec![fd]);
@@ -548,6 +550,9 @@ impl Control {
                 self.on_shown(id, session, serial, Purpose::Connect, fds, |shown, _| {
                     Command::BindTcp { session, serial, shown }
                 })
+            }
+            (Stage::Bystander, ToEngine::LeaveListener { lasting }) => {
+                self.on_leave_listener(id, lasting, fds)
             }
             (Stage::Session(_), ToEngine::Interfaces { serial }) => {
                 self.discard.close(uid, fds)

@@ -108,9 +108,9 @@ impl Worker {
     /// Claims what listens, or leaves it to the kernel but for connections that stand.
     fn renew_claims(&mut self) {
         let listens = self.admits();
-        for local in self.listeners.locals() {
-            // Where a table has no room, the kernel's half of the listener serves.
-            let _ = self.claim_local(local, |local| Claim::Tcp { local, listens });
+        let all: Vec<u32> = self.listeners.iter().map(|(of, _)| of).collect();
+        for of in all {
+            self.claim_listener(of);
         }
         for place in 0..self.sessions.place_count() {
             let endpoints = self.sessions.peek(place).map(|session| session.endpoints.iter());

@@ -27,6 +27,7 @@ impl Worker {
                 SocketKind::Connection => self.on_connection_event(event),
                 SocketKind::Listener => {
                     if let Holder::Listener(index) = Holder::of(event.owner) {
+                        self.refuse_queued(index);
                         self.on_pending(index, true);
                     }
                 }

@@ -49,6 +49,7 @@ mod stalled;
 pub mod stats;
 mod transmit;
 pub mod trial;
+mod unattended;
 pub mod worker;
 
 pub use stack::api::{Cidr, Destination, Ipv6Mode, Metrics};

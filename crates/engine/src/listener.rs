@@ -3,6 +3,7 @@
 
 use stack::api::{Local, SocketId};
 
+use crate::control::exchange::SocketKey;
 use crate::share::Entry;
 
 /// A listener of the stack and the endpoints that stand for it.
@@ -18,6 +19,16 @@ pub struct Listener {
     _entry: Entry,
     /// Connections that wait, as last published.
     pub pending: u32,
+    /// The kernel's socket for it, or several with SO_REUSEPORT.
+    sockets: Vec<SocketKey>,
+    /// The use of one that nobody has any more, by which its end is told.
+    pub kept_use: Option<SocketKey>,
+    /// Other processes may have that socket when the last endpoint is closed.
+    pub outlives: bool,
+    /// New connections are the kernel's until then, where it has the address.
+    pub left_until: Option<u64>,
+    /// No endpoint stands for it. So long it waits for another process to come.
+    pub unattended_until: Option<u64>,
     /// Endpoints: session place and index.
     attached: Vec<(u32, u32)>,
 }
@@ -46,9 +57,14 @@ impl Listeners {
         })
     }
 
-    /// Where they listen.
-    pub fn locals(&self) -> Vec<Local> {
-        self.entries.iter().flatten().map(|listener| listener.local).collect()
+    /// All, with their indices.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Listener)> {
+        (0..).zip(&self.entries).filter_map(|(index, entry)| Some((index, entry.as_ref()?)))
+    }
+
+    /// The listener of a kernel socket.
+    pub fn of_socket(&self, key: SocketKey) -> Option<u32> {
+        self.iter().find(|(_, listener)| listener.sockets.contains(&key)).map(|(index, _)| index)
     }
 
     /// The index that the next [`Listeners::add`] will use.
@@ -59,8 +75,19 @@ impl Listeners {
     /// Adds a listener.
     pub fn add(&mut self, id: SocketId, local: Local, reuses: bool, entry: Entry) -> u32 {
         let index = self.next_index();
-        let listener =
-            Listener { id, local, reuses, _entry: entry, pending: 0, attached: Vec::new() };
+        let listener = Listener {
+            id,
+            local,
+            reuses,
+            _entry: entry,
+            pending: 0,
+            sockets: Vec::new(),
+            kept_use: None,
+            outlives: false,
+            left_until: None,
+            unattended_until: None,
+            attached: Vec::new(),
+        };
         match self.entries.get_mut(index as usize) {
             Some(entry) => *entry = Some(listener),
             None => self.entries.push(Some(listener)),
@@ -78,19 +105,34 @@ impl Listeners {
         self.entries.get(index as usize)?.as_ref()
     }
 
-    /// An endpoint stands for the listener from now on.
-    pub fn attach(&mut self, index: u32, place: u32, endpoint: u32) {
+    /// An endpoint stands for the listener from now on, by this kernel socket.
+    pub fn attach(&mut self, index: u32, place: u32, endpoint: u32, key: SocketKey) {
         if let Some(listener) = self.at(index) {
             listener.attached.push((place, endpoint));
+            // Bounded as the endpoints are.
+            if !listener.sockets.contains(&key) && listener.sockets.len() < SHARERS_MAX {
+                listener.sockets.push(key);
+            }
         }
     }
 
-    /// An endpoint no longer stands for it. `Some`: nobody does, and the listener is removed.
-    pub fn detach(&mut self, index: u32, place: u32, endpoint: u32) -> Option<Listener> {
-        let entry = self.entries.get_mut(index as usize)?;
-        let listener = entry.as_mut()?;
+    /// A kernel socket is closed. The listener that it was for, if it was for one.
+    pub fn forget_socket(&mut self, key: SocketKey) -> Option<u32> {
+        let of = self.of_socket(key)?;
+        self.at(of)?.sockets.retain(|one| *one != key);
+        Some(of)
+    }
+
+    /// An endpoint no longer stands for it. Whether none does.
+    pub fn detach(&mut self, index: u32, place: u32, endpoint: u32) -> bool {
+        let Some(listener) = self.at(index) else { return false };
         listener.attached.retain(|one| *one != (place, endpoint));
-        if listener.attached.is_empty() { entry.take() } else { None }
+        listener.attached.is_empty()
+    }
+
+    /// Removes a listener.
+    pub fn remove(&mut self, index: u32) -> Option<Listener> {
+        self.entries.get_mut(index as usize)?.take()
     }
 }
 
@@ -106,12 +148,16 @@ mod tests {
         let id = SocketId { index: 1, generation: 0 };
         let tally = Tally::default();
         let index = listeners.add(id, local, false, Entry::new(&tally, &tally));
-        listeners.attach(index, 0, 7);
-        listeners.attach(index, 1, 7);
+        let key = SocketKey { namespace: 0, cookie: 5 };
+        listeners.attach(index, 0, 7, key);
+        listeners.attach(index, 1, 7, key);
         assert_eq!(listeners.find(local), Some(index));
         assert_eq!(listeners.at(index).unwrap().attached(), [(0, 7), (1, 7)]);
-        assert!(listeners.detach(index, 0, 7).is_none());
-        assert!(listeners.detach(index, 1, 7).is_some());
+        assert_eq!(listeners.forget_socket(key), Some(index));
+        assert_eq!(listeners.forget_socket(key), None);
+        assert!(!listeners.detach(index, 0, 7));
+        assert!(listeners.detach(index, 1, 7));
+        assert!(listeners.remove(index).is_some());
         assert_eq!(listeners.find(local), None);
         assert_eq!(listeners.next_index(), index);
     }

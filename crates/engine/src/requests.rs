@@ -566,6 +566,16 @@ impl Worker {
             self.stack.tcp_set_backlog(id, backlog).map_err(errno::of_request)?;
             return Ok(Reply::Done);
         }
+        if is_listener && option == OptionName::Outlives {
+            let Some(Role::Listener(of)) = self.endpoint(place, index).map(|one| &one.role) else {
+                return Err(Errno::BADF);
+            };
+            let of = *of;
+            if let Some(listener) = self.listeners.at(of) {
+                listener.outlives = value != 0;
+            }
+            return Ok(Reply::Done);
+        }
         apply(&mut options, option, value, limit)?;
         self.stack.tcp_set_options(now, id, options).map_err(errno::of_request)?;
         // They do something at once, to a connection alone.
@@ -682,6 +692,7 @@ impl Worker {
         let place = self.place_of(session)?;
         let keys = self.sessions.at(place).map(|session| std::mem::take(&mut session.keys_of_next));
         self.refuse_at_end()?;
+        self.give_up_unattended(shown.local, shown.key);
         let shared = self.listeners.find(shown.local).and_then(|of| self.listeners.peek(of));
         if shared.is_some_and(|listener| listener.attached().len() >= SHARERS_MAX) {
             self.counters.sharers_exhausted.increment();
@@ -733,7 +744,8 @@ impl Worker {
         if let Some(id) = self.listeners.at(of).map(|listener| listener.id) {
             self.give_keys(id, keys.unwrap_or_default());
         }
-        self.listeners.attach(of, place, index);
+        self.listeners.attach(of, place, index, shown.key);
+        self.on_attended(of);
         self.set_role(place, index, Role::Listener(of));
         self.note_shown(place, index, shown.key);
         self.on_pending(of, true);

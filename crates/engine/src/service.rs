@@ -116,6 +116,7 @@ impl Engine {
         };
         let mut worker =
             Worker::new(worker_config, ports, Arc::clone(&counters), now()).map_err(StartError)?;
+        worker.follow_sockets();
         worker.set_open(!kernel.as_ref().is_some_and(Kernel::has_rules));
         worker.copy_counters();
         let page = StatsPage::create(&counters.names()).map_err(fail("the statistics page"))?;

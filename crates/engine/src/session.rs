@@ -146,6 +146,8 @@ pub struct Session {
     pub tokens: BTreeMap<u32, Authorized>,
     /// The next token.
     pub next_token: u32,
+    /// The program is gone, and what it had is being ended.
+    pub is_ending: bool,
     /// The program is gone: only orphans remain. Since when.
     pub dying_since: Option<u64>,
     /// Set when the client broke the contract; acted upon at the end of the turn.
@@ -214,6 +216,7 @@ impl Session {
             orphans_by_age: VecDeque::new(),
             tokens: BTreeMap::new(),
             next_token: 1,
+            is_ending: false,
             dying_since: None,
             breach: None,
         }

@@ -26,6 +26,11 @@ pub(crate) enum Use {
 pub(crate) struct Uses(BTreeMap<SocketKey, BTreeSet<(u32, Use)>>);
 
 impl Uses {
+    /// A use is over for its session, but goes on as the engine's own.
+    pub fn keep(&mut self, key: SocketKey, place: u32, of: Use) -> Option<SocketKey> {
+        self.end(key, place, of).then_some(key)
+    }
+
     /// A use begins.
     pub fn begin(&mut self, key: SocketKey, place: u32, of: Use) {
         self.0.entry(key).or_default().insert((place, of));
@@ -77,6 +82,7 @@ impl Worker {
                 self.sessions.note_news(place, index);
             }
         }
+        self.close_unattended(key);
     }
 
     /// Lets nobody share the listener at `local` with a socket but those whose sockets listen there,

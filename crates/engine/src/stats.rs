@@ -121,6 +121,10 @@ counters! {
     descriptors_exhausted,
     /// Listeners refused because their user, or all users, have as many as they may have.
     listeners_refused,
+    /// Listeners that nobody attended for a time, while other processes may have had them.
+    listeners_unattended,
+    /// Listeners left to the kernel because a process waits there that cannot be accelerated.
+    listeners_left,
     /// UDP sockets refused for the same reason.
     udp_sockets_refused,
     /// Connects refused, or left to the kernel, because their user, or all users, have as many

@@ -83,6 +83,10 @@ pub struct Worker {
     pub(crate) stack: Stack,
     pub(crate) sessions: Sessions,
     pub(crate) listeners: Listeners,
+    /// When the time of a listener is over that nobody attends, or that is left to the kernel.
+    pub(crate) listeners_due: Option<u64>,
+    /// The kernel tells of shown sockets that are closed.
+    pub(crate) follows_sockets: bool,
     pub(crate) scratch: Scratch,
     pub(crate) counters: Arc<Counters>,
     /// What sessions have for kernel sockets that they have shown.
@@ -157,6 +161,8 @@ impl Worker {
             stack,
             sessions: Sessions::new(limits, Arc::clone(&counters)),
             listeners: Listeners::default(),
+            listeners_due: None,
+            follows_sockets: false,
             scratch: Scratch::default(),
             counters,
             uses: Uses::default(),
@@ -214,6 +220,7 @@ impl Worker {
         self.charge(Component::Host);
         self.run_timers(&mut activity);
         self.look_at_end();
+        self.look_at_listeners();
         self.charge(Component::Timers);
         self.take_events(&mut activity);
         self.publish();
@@ -622,6 +629,7 @@ impl Worker {
         let stack = self.stack.next_deadline().map(|deadline| deadline.0);
         let dying = self.dying.front().map(|(deadline, _)| *deadline);
         let looks = self.next_look_at_left().into_iter().chain(self.next_look_at_end());
+        let looks = looks.chain(self.listeners_due);
         ports.chain(stack).chain(dying).chain(looks).min().map(Instant)
     }
 
@@ -667,6 +675,7 @@ impl Worker {
             Command::Drain { limit_ns } => self.drain(limit_ns),
             Command::Close => self.close_all(),
             Command::RightEnded(key) => self.on_right_ended(key),
+            Command::LeaveListener { key, lasting } => self.leave_listener(key, lasting),
             Command::Sockets { place } => {
                 let (sockets, next) = self.sockets_from(place);
                 self.answers.push(Answer::Sockets { sockets, next });

@@ -67,6 +67,12 @@ pub enum ToEngine {
     },
     /// The engine, started on trial, is to stay (answered by `Confirmed`).
     Confirm,
+    /// The listening kernel socket that comes along is used by somebody who cannot be accelerated:
+    /// the engine takes nothing new for it. Of a bystander. Not answered.
+    LeaveListener {
+        /// Until the socket is closed; else for [`LEFT_FOR`], if it is not said again.
+        lasting: bool,
+    },
     /// Asks for the interfaces as they are now (answered by `Interfaces`).
     Interfaces {
         /// Echoed in the answer.
@@ -79,6 +85,9 @@ pub enum ToEngine {
     },
 }
 
+/// How long a listener is left to the kernel after [`ToEngine::LeaveListener`].
+pub const LEFT_FOR: std::time::Duration = std::time::Duration::from_secs(15);
+
 /// What a control connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
@@ -86,6 +95,8 @@ pub enum Role {
     Session,
     /// The command line: asks questions only.
     Observer,
+    /// A program without a session, which says what listeners it has. It is not welcomed in words.
+    Bystander,
 }
 
 /// From the engine.

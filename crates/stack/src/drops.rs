@@ -117,6 +117,8 @@ drop_reasons! {
     TcpBlindReset => "tcp_blind_reset",
     /// The listener's queue of half-open connections is full.
     TcpSynQueueFull => "tcp_syn_queue_full",
+    /// The listener takes no SYN for a time.
+    TcpListenerShut => "tcp_listener_shut",
     /// The listener's accept queue is full.
     TcpAcceptQueueFull => "tcp_accept_queue_full",
     /// An acknowledgement of the handshake, where the listener waits for data (TCP_DEFER_ACCEPT).

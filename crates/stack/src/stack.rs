@@ -10,6 +10,7 @@ mod allowance;
 mod errors;
 mod export;
 mod ipv6;
+mod listeners;
 mod listing;
 mod multicast;
 mod ndp;
@@ -40,7 +41,7 @@ use crate::path_mtu::PathMtus;
 use crate::reassembly::Reassembly;
 use crate::route::{Route, Routes};
 use crate::tcp::Stamp;
-use crate::tcp::{Accepted, FastOpenKeys, Tcp, TcpInfo, TcpSettings};
+use crate::tcp::{FastOpenKeys, Tcp, TcpInfo, TcpSettings};
 use crate::timer::Wheel;
 use crate::udp::Udp;
 
@@ -445,42 +446,6 @@ impl Stack {
         }
         let connected = self.tcp.connect(now, remote, local, &route, options, owner);
         self.note_limit(connected)
-    }
-
-    /// Listens at `local` (own or unspecified address); connections inherit the `options`.
-    pub fn tcp_listen(
-        &mut self,
-        local: impl Into<Local>,
-        backlog: u32,
-        options: TcpOptions,
-        owner: Owner,
-    ) -> Result<SocketId, RequestError> {
-        let local = local.into().canonical();
-        if !self.may_bind(local.address.ip()) {
-            return Err(RequestError::AddressNotAvailable);
-        }
-        let listening = self.tcp.listen(local, backlog, options, owner);
-        self.note_limit(listening)
-    }
-
-    /// Has a listener listen with another backlog.
-    pub fn tcp_set_backlog(
-        &mut self,
-        listener: SocketId,
-        backlog: u32,
-    ) -> Result<(), RequestError> {
-        self.tcp.set_backlog(listener, backlog)
-    }
-
-    /// Takes the oldest established connection from a listener's queue. It belongs to
-    /// [`Owner::NONE`] until [`tcp_assign`](Self::tcp_assign).
-    pub fn tcp_accept(&mut self, listener: SocketId) -> Result<Option<Accepted>, RequestError> {
-        self.tcp.accept(listener)
-    }
-
-    /// How many connections wait at a listener.
-    pub fn tcp_pending(&self, listener: SocketId) -> Result<u32, RequestError> {
-        self.tcp.pending(listener)
     }
 
     /// Says whose a connection is from now on.

@@ -140,6 +140,7 @@ impl Sockets {
             }
             // The program may have closed its number meanwhile.
             let fd = socket.number().unwrap_or(fd);
+            self.keep_nonblocking(fd, &socket);
             match self.kernel.accept(fd, flags) {
                 Err(Errno::AGAIN) => (),
                 other => {
@@ -187,6 +188,7 @@ impl Sockets {
         let remote = listener.dressed(accepted.remote);
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
         let socket = Arc::new(Socket::accepted(listener.v6, nonblocking, names_address));
+        let _ = socket.origin.set(self.origin(listener));
         self.inherit_options(listener, &socket, &accepted.endpoint);
         let id = accepted.endpoint.id();
         socket.become_connection(accepted.endpoint, attachment.clone());

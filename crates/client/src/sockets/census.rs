@@ -185,6 +185,10 @@ impl Sockets {
                 _ => continue,
             };
             let local = self.kernel.local(fd).ok().map(plain);
+            if kind == Kind::Listener && !local.is_some_and(|local| is_kernels(local.ip())) {
+                // It is followed, and counted when it is shown.
+                continue;
+            }
             let address = local.filter(|_| kind != Kind::Tcp);
             self.add(era, Subject { kind, address, reason: Some(Reason::Passed) });
         }

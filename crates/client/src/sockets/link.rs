@@ -25,6 +25,8 @@ const RETRY_NS: u64 = 100_000_000;
 /// The same after an engine that let us wait in vain, so that a program does not spend its time
 /// with waiting.
 const RETRY_SILENT_NS: u64 = 10_000_000_000;
+/// The same after one that refused: many processes may be refused at a time.
+const RETRY_REFUSED_NS: u64 = 1_000_000_000;
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
 
@@ -205,6 +207,12 @@ impl Link {
         self.absence.store(reason.to_word(), Ordering::Relaxed);
     }
 
+    /// The listeners among them.
+    pub fn listeners(&self) -> impl Iterator<Item = Arc<Socket>> {
+        let shown = held(self.shown.lock()).clone();
+        shown.into_iter().filter(|socket| socket.is_listening())
+    }
+
     /// Whether something waits for an engine to come (back).
     pub fn is_wanted(&self) -> bool {
         self.shown_count.load(Ordering::Relaxed) > 0
@@ -278,9 +286,13 @@ impl Sockets {
             Err(error) => {
                 let pause = match error {
                     AttachError::Silent(_) | AttachError::NotServed => RETRY_SILENT_NS,
+                    AttachError::Refused { .. } => RETRY_REFUSED_NS,
                     _ => RETRY_NS,
                 };
                 era.link.set_absence(absence_of(&error));
+                if matches!(error, AttachError::NotServed | AttachError::Refused { .. }) {
+                    self.tell_of_listeners(era);
+                }
                 era.link
                     .next_try_ns
                     .store(self.kernel.now_ns().saturating_add(pause), Ordering::Relaxed);

@@ -26,6 +26,7 @@ pub(super) enum Notice {
     Exec,
     Passed,
     InterestLost,
+    ListenerLeft,
     OwnWay,
 }
 

@@ -14,6 +14,7 @@ use super::groups::Wish;
 use super::link::Attachment;
 use super::marks::Marks;
 use super::notices::Notice;
+use super::sharing::Origin;
 use super::shut::Shut;
 use super::signals::SocketOwner;
 use super::streams::StreamMarks;
@@ -21,7 +22,7 @@ use super::versions::Versions;
 use super::waiter::OUT_OF_THE_WAY;
 use super::watches::{Watch, WatchList, Watches};
 use super::{Era, Errno, Kernel, Sockets, Verdict};
-use crate::{Endpoint, PeerKey, Readiness};
+use crate::{Endpoint, OptionName, PeerKey, Readiness};
 
 /// A connection of the engine, with the session that it belongs to.
 #[derive(Debug)]
@@ -161,6 +162,12 @@ pub(super) struct Socket {
     pub was_reset: AtomicBool,
     /// Its numbers stand for no kernel socket of its own.
     accepted: bool,
+    /// Where it comes from, if it was accepted.
+    pub origin: OnceLock<Origin>,
+    /// A listener that other processes have, which may change its O_NONBLOCK.
+    pub is_passed: AtomicBool,
+    /// A listener whose new connections the engine has been told to leave to the kernel.
+    pub is_left: AtomicBool,
     /// The one that keeps its options, if it has needed one.
     pub keeper: Mutex<Option<RawFd>>,
     /// Its line in the census.
@@ -207,6 +214,9 @@ impl Socket {
             calls: Calls::default(),
             was_reset: AtomicBool::new(false),
             accepted: false,
+            origin: OnceLock::new(),
+            is_passed: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
             keeper: Mutex::new(None),
             counted: Counted::default(),
             counted_accepted: Counted::default(),
@@ -490,6 +500,7 @@ impl Sockets {
         }
         self.drop_interests(socket, open);
         self.unfollow_owner(socket);
+        self.note_handed_off(socket);
         if let Some(connection) = socket.connection() {
             connection.attachment.forget(connection.endpoint.id());
             connection.endpoint.close();
@@ -497,6 +508,10 @@ impl Sockets {
         let listening = held(socket.listening.write()).take();
         if let Some((endpoint, attachment)) = listening.and_then(|listening| listening.engine) {
             attachment.forget(endpoint.id());
+            if self.may_share() {
+                // Others may accept from it yet. Fails with the engine alone.
+                let _ = endpoint.set_option(OptionName::Outlives, 1);
+            }
             endpoint.close();
         }
         let datagram = held(socket.datagram.write()).take();
@@ -519,7 +534,9 @@ impl Sockets {
         let watches = socket.watches().clone();
         for watch in watches {
             let Watch::Epoll(epoll, interest) = watch else { continue };
-            if interest.fd() != fd || !interest.is_in_kernel_as(fd) {
+            // One that was inherited is its maker's, who has the number yet.
+            let is_ours = interest.fd() == fd && !interest.is_inherited();
+            if !is_ours || !interest.is_in_kernel_as(fd) {
                 continue;
             }
             let kept = self.hidden_copy(era, fd).and_then(|hidden| {

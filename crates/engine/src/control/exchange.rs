@@ -99,6 +99,13 @@ pub enum Command {
     /// A socket that was shown no longer has the right to its port: it is closed for the last time,
     /// shut down, disconnected or bound elsewhere.
     RightEnded(SocketKey),
+    /// Somebody waits at the listener of a kernel socket who cannot be accelerated.
+    LeaveListener {
+        /// The socket.
+        key: SocketKey,
+        /// Until it is closed.
+        lasting: bool,
+    },
     /// The kernel's interface behind a port has changed.
     Interface {
         /// Which of the engine's ports.

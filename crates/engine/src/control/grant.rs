@@ -93,6 +93,10 @@ impl Control {
                     connection::send(connection.fd.as_fd(), &FromEngine::Observing, &page).is_ok()
                 })
             }
+            Role::Bystander => {
+                let connection = self.connections.get_mut(&id);
+                connection.map(|connection| connection.stage = Stage::Bystander).is_some()
+            }
             Role::Session => self.grant(id, program),
         }
     }

@@ -40,6 +40,20 @@ impl Control {
         false
     }
 
+    /// A program has a listener whose connections it cannot have from the engine. Whoever has the
+    /// socket may say so. `false`: the connection is to be dropped.
+    pub(super) fn on_leave_listener(&mut self, id: u64, lasting: bool, fds: Vec<OwnedFd>) -> bool {
+        let (socket, is_within) = self.only(id, fds);
+        let shown = socket.as_ref().and_then(|socket| {
+            let listen = Purpose::Listen;
+            authority::check(socket.as_fd(), listen, self.namespace, &self.addresses).ok()
+        });
+        if let Some(shown) = shown {
+            self.worker.send(Command::LeaveListener { key: shown.key, lasting });
+        }
+        self.discard.close(self.uid(id), socket.into_iter().collect()) && is_within
+    }
+
     /// A socket is shown. `false`: the connection is to be dropped.
     pub(super) fn on_shown(
         &mut self,

@@ -69,6 +69,7 @@ pub(super) fn apply(
         OptionName::ReceiveLowWater => options.recv_low_water = number.max(1),
         OptionName::UnsentLowWater => options.unsent_low_water = number,
         OptionName::Backlog
+        | OptionName::Outlives
         | OptionName::PathMtu
         | OptionName::SentEnd
         | OptionName::AckedEnd
@@ -192,6 +193,7 @@ pub(super) fn value(options: &TcpOptions, option: OptionName) -> Result<u64, Err
         OptionName::ReceiveLowWater => u64::from(options.recv_low_water),
         OptionName::UnsentLowWater => u64::from(options.unsent_low_water),
         OptionName::Backlog
+        | OptionName::Outlives
         | OptionName::PathMtu
         | OptionName::SentEnd
         | OptionName::AckedEnd

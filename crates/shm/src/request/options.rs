@@ -87,6 +87,9 @@ option_names! {
     ModelRate = 44,
     /// What else it knows (`TcpModel::state`); only to be asked for.
     ModelState = 45,
+    /// Of a listener: it stays for a time when its last endpoint is closed, since other processes may
+    /// have the kernel's socket for it.
+    Outlives = 48,
     /// IP_RECVERR of a datagram endpoint.
     ReceiveErrors = 40,
     /// IPV6_RECVERR of a datagram endpoint.
@@ -180,6 +183,7 @@ impl OptionName {
             | Self::ReceiveCoalesced
             | Self::AllGroups
             | Self::AllGroups6
+            | Self::Outlives
             | Self::Backlog => true,
         }
     }

@@ -56,6 +56,8 @@ pub struct Listener {
     pub keys: SigningKeys,
     /// When it last answered a SYN with a cookie for want of room.
     pub overflowed_at: Option<Instant>,
+    /// Takes no SYN: they are dropped in silence, as if the queue were full.
+    pub is_shut: bool,
     /// Has an event queued.
     pub event_queued: bool,
     generation: u32,
@@ -192,6 +194,7 @@ impl Listeners {
             fast_open_keys: None,
             keys: SigningKeys::default(),
             overflowed_at: None,
+            is_shut: false,
             event_queued: false,
             generation,
         };

@@ -41,6 +41,9 @@ impl Tcp {
         let remote = SocketAddr::new(rx.remote, segment.header.src_port);
         let syn_queue_max = self.syn_queue_max;
         let entry = self.listeners.listener_mut(listener).ok_or(DropReason::TcpNoSocket)?;
+        if entry.is_shut {
+            return Err(DropReason::TcpListenerShut);
+        }
         if entry.is_queue_full() {
             return Err(DropReason::TcpAcceptQueueFull);
         }

@@ -158,6 +158,14 @@ impl Tcp {
         Ok(())
     }
 
+    /// Whether a listener takes no SYN: those that come are dropped in silence. Connections that have
+    /// begun go on, and wait to be accepted.
+    pub fn set_shut(&mut self, listener: SocketId, is_shut: bool) -> Result<(), RequestError> {
+        let entry = self.listeners.listener_mut(listener).ok_or(RequestError::Stale)?;
+        entry.is_shut = is_shut;
+        Ok(())
+    }
+
     /// Takes the oldest connection that waits.
     pub fn accept(&mut self, listener: SocketId) -> Result<Option<Accepted>, RequestError> {
         let entry = self.listeners.listener_mut(listener).ok_or(RequestError::Stale)?;
