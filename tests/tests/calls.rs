@@ -55,6 +55,7 @@ fn a_connection_for_each_request_costs_a_server_few_system_calls() {
     at_most(&counts, &["fcntl"], 11);
     at_most(&counts, &["close"], 12);
     // Two sleeps: for the connection, and for its request.
-    let all: Vec<&str> = counts.keys().map(String::as_str).filter(|name| *name != "total").collect();
+    let all: Vec<&str> =
+        counts.keys().map(String::as_str).filter(|name| *name != "total").collect();
     at_most(&counts, &all, 200);
 }
