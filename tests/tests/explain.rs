@@ -171,3 +171,48 @@ fn a_program_whose_engine_cannot_serve_it_goes_through_the_kernel_and_tells_why(
     let line = format!("1 connection to {CLIENT}:9: kernel, left to the kernel by [allow] and");
     assert!(said.contains(&line), "{said}");
 }
+
+/// Becomes the program that its arguments name, with a listener.
+const HANDS_ON: &str = "
+import os, socket, sys
+s = socket.create_server(('127.0.0.1', 7001))
+s.set_inheritable(True)
+os.execv(sys.argv[1], sys.argv[1:])
+";
+
+#[test]
+fn what_keeps_the_library_out_of_a_program_is_told_before_it_starts() {
+    let Some(_turn) = turn("what_keeps_the_library_out_of_a_program_is_told_before_it_starts")
+    else {
+        return;
+    };
+    let joined = Joined::start();
+    let directory = joined.lab.scratch();
+    let source = directory.join("main.c");
+    std::fs::write(&source, "int main(void) { return 0; }").expect("a file");
+    let program = directory.join("static");
+    let mut compiler = std::process::Command::new("cc");
+    let made = compiler.arg("-static").arg("-o").arg(&program).arg(&source).status();
+    assert!(made.expect("cc runs: install gcc").success());
+    let program = program.display().to_string();
+    let said = joined.run(Side::B, run_with(&joined, &[], &[&program]));
+    let line = format!("outboard: {program} is statically linked and loads no library");
+    assert!(said.errors.contains(&line), "{said:?}");
+    // A script's interpreter is what counts.
+    let script = directory.join("script");
+    std::fs::write(&script, format!("#!{program}\n")).expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, mode).expect("its mode");
+    let said = joined.run(Side::B, run_with(&joined, &[], &[&script.display().to_string()]));
+    assert!(said.errors.contains(&line), "{said:?}");
+
+    let executable = joined.executable.display().to_string();
+    let socket = joined.socket.display().to_string();
+    let run = [&executable, "run", "--socket", &socket, "true"];
+    let said = joined.run(Side::B, Task::new(PYTHON).args(["-c", HANDS_ON]).args(run));
+    let line = "is a TCP listener at 127.0.0.1:7001 that the program inherits; it is the kernel's";
+    assert!(said.errors.contains(line), "{said:?}");
+
+    let said = joined.run(Side::B, run_with(&joined, &[], &["true"]));
+    assert_eq!(said.errors, "", "nothing keeps it out");
+}
