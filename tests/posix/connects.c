@@ -113,6 +113,32 @@ static void after_the_end(void) {
     close(fd);
 }
 
+/* Two ends on one host: what a reset after the end makes of the other one, once it is seen there. */
+static void reset_by_itself(void) {
+    int listener, fd = open_to('e');
+    struct sockaddr_in own;
+    socklen_t len = sizeof own;
+    getsockname(fd, (struct sockaddr *)&own, &len);
+    close(fd);
+    own.sin_port = listen_at_any(&listener);
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    begin("connect %s", connecting(fd, &own));
+    int other = accept(listener, NULL, NULL);
+    char byte;
+    more(" shutdown %s", result(shutdown(other, SHUT_WR)));
+    more(" end %s", result(read(fd, &byte, 1)));
+    more(" write %s", result(write(fd, "a", 1)));
+    more(" unread %s", bits(poll_one(other, POLLIN, 5000)));
+    more(" close %s", result(close(other)));
+    for (int turn = 0; turn < 5000 && !(poll_one(fd, 0, 1) & POLLERR); turn++) {}
+    more(" then %s", bits(poll_one(fd, POLLIN | POLLOUT, 0)));
+    more(" write %s", result(write(fd, "b", 1)));
+    more(" once more %s", result(write(fd, "c", 1)));
+    finish(" read %s", result(read(fd, &byte, 1)));
+    close(fd);
+    close(listener);
+}
+
 struct opening {
     int fd, id, error;
 };
@@ -346,6 +372,7 @@ static void readers(void) {
 int main(int argc, char **argv) {
     static const struct check checks[] = {
         {"again", again}, {"without waiting", without_waiting}, {"after the end", after_the_end}, {"name left", name_left},
+        {"reset by itself", reset_by_itself},
         {"given up", given_up}, {"sources", sources}, {"families", families},
         {"timeouts", timeouts}, {"lingering", lingering}, {"number of lingering", number_of_lingering},
         {"readers", readers},
