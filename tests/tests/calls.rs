@@ -54,8 +54,10 @@ fn a_connection_for_each_request_costs_a_server_few_system_calls() {
     at_most(&counts, &set_up, 1);
     at_most(&counts, &["fcntl"], 11);
     at_most(&counts, &["close"], 12);
-    // Two sleeps: for the connection, and for its request.
-    let all: Vec<&str> =
-        counts.keys().map(String::as_str).filter(|name| *name != "total").collect();
+    // Two sleeps: for the connection, and for its request. How long it waits for an engine that has no
+    // processor is left out.
+    let waits = ["sched_yield", "nanosleep", "ppoll", "total"];
+    let all = counts.keys().map(String::as_str).filter(|name| !waits.contains(name));
+    let all: Vec<&str> = all.collect();
     at_most(&counts, &all, 200);
 }

@@ -146,7 +146,8 @@ pub fn library() -> Result<PathBuf> {
     })
 }
 
-/// A sentence about each TCP and UDP socket that the program inherits.
+/// A sentence about each TCP and UDP socket that the program inherits and that the library will not
+/// accelerate: all but listeners, which it follows unless they are at a loopback address.
 fn inherited_sockets() -> Vec<String> {
     let sentence = |(fd, socket): (i32, SocketInfo)| {
         let what = match (socket.state.as_str(), socket.remote) {
@@ -156,7 +157,10 @@ fn inherited_sockets() -> Vec<String> {
         };
         format!("descriptor {fd} is {what} that the program inherits; it is the kernel's")
     };
-    kernel_sockets::own().into_iter().map(sentence).collect()
+    let is_kernels = |(_, socket): &(i32, SocketInfo)| {
+        socket.state != "LISTEN" || socket.local.ip().is_loopback()
+    };
+    kernel_sockets::own().into_iter().filter(is_kernels).map(sentence).collect()
 }
 
 fn find_program(program: &OsStr) -> Result<PathBuf> {
