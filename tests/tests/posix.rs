@@ -30,7 +30,8 @@ fn compiled(lab: &Lab, name: &str) -> PathBuf {
 /// What a probe prints until it ends.
 fn told(probe: Program) -> String {
     let finished = probe.wait(PATIENCE).expect("the probe ends");
-    assert!(finished.status.success(), "{}{}", finished.output, finished.errors);
+    let (output, errors) = (&finished.output, &finished.errors);
+    assert!(finished.status.success(), "{}: {output}{errors}", finished.status);
     finished.output
 }
 
@@ -306,6 +307,32 @@ fn inherited_sets_tell_what_the_kernels_tell_on_a_tap() {
         Side::B,
         CLIENTS,
         CLIENTS_KERNEL,
+    );
+}
+
+/// libuv closes by number: the next file under it was read and written over the network.
+#[test]
+fn calls_by_number_do_what_the_kernels_do_on_a_packet_port() {
+    compare(
+        "calls_by_number_do_what_the_kernels_do_on_a_packet_port",
+        "raw",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+/// Bad addresses in messages ended programs, also those on the kernel's own sockets.
+#[test]
+fn bad_addresses_fail_as_the_kernels_on_a_packet_port() {
+    compare(
+        "bad_addresses_fail_as_the_kernels_on_a_packet_port",
+        "faults",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
     );
 }
 

@@ -5,24 +5,27 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use client::sockets::Errno;
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
+use crate::memory;
+
 /// The family of an address; `None` when there is none, or not even that of one.
-///
-/// # Safety
-/// `addr` points to `len` readable bytes or is null.
-pub unsafe fn family(addr: *const sockaddr, len: socklen_t) -> Option<i32> {
+pub fn family(addr: *const sockaddr, len: socklen_t) -> Option<i32> {
     let is_whole = !addr.is_null() && len as usize >= size_of::<libc::sa_family_t>();
-    // SAFETY: at least the family is readable, by the caller's promise.
-    is_whole.then(|| i32::from(unsafe { std::ptr::read_unaligned(&raw const (*addr).sa_family) }))
+    // SAFETY: any bytes are a family, which comes first.
+    let family = is_whole.then(|| unsafe { memory::load(addr.cast::<libc::sa_family_t>()) });
+    family?.ok().map(i32::from)
 }
 
 /// Reads an address; `None` for a family other than IPv4 and IPv6 (AF_UNSPEC among them).
-///
-/// # Safety
-/// `addr` points to `len` readable bytes or is null.
-pub unsafe fn read(addr: *const sockaddr, len: socklen_t) -> Result<Option<SocketAddr>, Errno> {
-    // SAFETY: by the caller's promise.
-    let Some(family) = (unsafe { family(addr, len) }) else { return Ok(None) };
+pub fn read(addr: *const sockaddr, len: socklen_t) -> Result<Option<SocketAddr>, Errno> {
     let len = len as usize;
+    // The kernel copies all of it first, unless it is longer than any address.
+    if !addr.is_null()
+        && len <= size_of::<libc::sockaddr_storage>()
+        && !memory::is_readable(addr.cast::<u8>(), len)
+    {
+        return Err(Errno::FAULT);
+    }
+    let Some(family) = family(addr, len as socklen_t) else { return Ok(None) };
     match family {
         libc::AF_INET if len >= size_of::<sockaddr_in>() => {
             // SAFETY: enough readable bytes; any bit pattern is a sockaddr_in.
@@ -93,19 +96,29 @@ impl Packed {
     }
 }
 
-/// Writes an address to the program, cut to its room, and the full length beside it.
-///
-/// # Safety
-/// `len` points to the room at `addr`, as accept(2) demands; either may be null.
-pub unsafe fn write(value: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) {
-    if addr.is_null() || len.is_null() {
-        return;
+/// Writes an address to the program, cut to its room, and the full length beside it; nothing where the
+/// program does not ask for it.
+pub fn write(value: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) -> Result<(), Errno> {
+    if addr.is_null() { Ok(()) } else { write_always(value, addr, len) }
+}
+
+/// The same where the program cannot but ask for it (getsockname).
+pub fn write_always(
+    value: SocketAddr,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> Result<(), Errno> {
+    // SAFETY: any bytes are a length.
+    let asked = unsafe { memory::load(len) }?;
+    if asked.cast_signed() < 0 {
+        return Err(Errno::INVAL);
     }
     let (packed, full) = Packed::new(value);
-    // SAFETY: the caller's pointers are valid for this room; the copy is cut to it.
-    unsafe {
-        let room = (*len).min(full) as usize;
-        std::ptr::copy_nonoverlapping(packed.as_ptr().cast::<u8>(), addr.cast::<u8>(), room);
-        *len = full;
+    let room = asked.min(full) as usize;
+    if !memory::is_writable(addr.cast::<u8>(), room) {
+        return Err(Errno::FAULT);
     }
+    // SAFETY: so many bytes are writable there, and no more than an address has.
+    unsafe { std::ptr::copy_nonoverlapping(packed.as_ptr().cast::<u8>(), addr.cast::<u8>(), room) };
+    memory::store(len, full)
 }

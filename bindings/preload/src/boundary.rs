@@ -83,18 +83,17 @@ pub fn lets_cancel() -> bool {
     })
 }
 
-/// Runs `body` while this thread cannot be cancelled. To disable that would not do: of a thread that can be
-/// cancelled anywhere, glibc's handler looks at the type only, and may come later.
-#[cold]
-#[inline(never)]
-fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
+/// Runs `body` while this thread cannot be cancelled. To disable would not do: of a thread that can be
+/// cancelled anywhere, glibc's handler looks at the type only, and may come later. `lets` learns whether
+/// the program lets the thread be cancelled, and says whether the layer's waits are to heed it.
+fn shielded<T>(lets: impl FnOnce(bool) -> bool, body: impl FnOnce() -> T) -> T {
     let (mut kind, mut state) = (PTHREAD_CANCEL_DEFERRED, PTHREAD_CANCEL_DISABLE);
     // SAFETY: room for two ints.
     unsafe {
         real::pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &raw mut kind);
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut state);
     }
-    let outer = LETS_CANCEL.replace(Some(state == PTHREAD_CANCEL_ENABLE));
+    let outer = LETS_CANCEL.replace(Some(lets(state == PTHREAD_CANCEL_ENABLE)));
     let value = body();
     LETS_CANCEL.set(outer);
     // SAFETY: both as they were; a thread that was cancelled may end here.
@@ -103,6 +102,18 @@ fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
         real::pthread_setcanceltype(kind, std::ptr::null_mut());
     }
     value
+}
+
+/// Runs `body` where a thread that is cancelled ends only once the layer is off its stack.
+#[cold]
+#[inline(never)]
+fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
+    shielded(|lets| lets, body)
+}
+
+/// Runs a wrapper whose C function is a cancellation point on behalf of a call that is none: syscall(2).
+pub fn without_points<T>(body: impl FnOnce() -> T) -> T {
+    shielded(|_| false, body)
 }
 
 /// At the beginning of a cancellation point: a thread that was cancelled ends here.
@@ -197,7 +208,7 @@ pub fn tell(news: impl FnOnce(&'static Sockets)) {
 /// The layer, if it follows a descriptor.
 #[inline]
 fn followed(fd: c_int) -> Option<&'static Sockets> {
-    crate::sockets().filter(|sockets| sockets.tracks(fd))
+    crate::sockets().filter(|sockets| sockets.follows(fd))
 }
 
 /// Serves a call on a followed descriptor; `None` when it is the kernel's.

@@ -127,8 +127,7 @@ fn storage() -> (libc::sockaddr_storage, socklen_t) {
 
 fn parse(storage: &libc::sockaddr_storage, len: socklen_t) -> Result<Option<SocketAddr>, Errno> {
     let addr: *const sockaddr = (&raw const *storage).cast();
-    // SAFETY: the kernel wrote at most the storage's size there.
-    unsafe { addresses::read(addr, len.min(size_of::<libc::sockaddr_storage>() as socklen_t)) }
+    addresses::read(addr, len.min(size_of::<libc::sockaddr_storage>() as socklen_t))
 }
 
 impl Kernel for Raw {
@@ -346,8 +345,8 @@ impl Kernel for Raw {
     }
 
     fn event_fd(&self) -> Result<RawFd, Errno> {
-        // SAFETY: no memory is passed; eventfd is not interposed.
-        check(|| unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })
+        // SAFETY: no memory is passed.
+        check(|| unsafe { real::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })
     }
 
     fn signal_event(&self, fd: RawFd) {
@@ -362,6 +361,16 @@ impl Kernel for Raw {
         let asked = [fd_word(fd), (&raw mut count).expose_provenance(), 8, 0, 0, 0];
         // SAFETY: eight writable bytes.
         let _ = check(|| unsafe { call(libc::SYS_read, asked) });
+    }
+
+    fn identity(&self, fd: RawFd) -> Result<u64, Errno> {
+        // SAFETY: all zero is a valid stat.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        let asked = [fd_word(fd), (&raw mut stat).expose_provenance(), 0, 0, 0, 0];
+        // SAFETY: room for a stat, which has the kernel's layout.
+        check(|| unsafe { call(libc::SYS_fstat, asked) })?;
+        // An inode number is one of its file system's; sockets all have the same.
+        Ok((stat.st_ino ^ stat.st_dev.rotate_left(40)).max(1))
     }
 
     fn inert(&self, v6: bool) -> Result<RawFd, Errno> {

@@ -5,8 +5,8 @@
 //! Rust's, the socket layer answers, and the answer becomes a return value and errno.
 //!
 //! Not done here: socket semantics (crates/client/src/sockets). Not caught: calls that glibc makes
-//! inside itself (stdio on a socket, getaddrinfo's own sockets), raw system calls; what can be
-//! noticed of those is logged once. Start reading at `boundary.rs`.
+//! inside itself (stdio on a socket, getaddrinfo's own sockets) and inline system calls. Start reading at
+//! `boundary.rs`; system calls by number are in `calls/syscall.rs`.
 //!
 //! Rules: real functions are resolved once by `dlsym(RTLD_NEXT)`; nothing here calls an interposed
 //! function by its C name; before the constructor has run nothing allocates and everything is
@@ -18,15 +18,19 @@ mod addresses;
 mod boundary;
 mod calls;
 mod kernel;
+mod memory;
 mod real;
 mod report;
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::sockets::{Config, Sockets};
 
 /// Set once by the constructor when the environment names an engine socket.
 static SOCKETS: OnceLock<Sockets> = OnceLock::new();
+
+static PASSES_IO_URING: AtomicBool = AtomicBool::new(false);
 
 /// The socket layer, if this process is to be accelerated and the constructor has run.
 #[inline]
@@ -52,6 +56,9 @@ extern "C" fn start() {
             quiet: std::env::var("OUTBOARD_LOG").is_ok_and(|level| level == "off"),
             report: report::prepare().map(|reporter| reporter.fd),
         };
+        let passes = std::env::var("OUTBOARD_IO_URING").is_ok_and(|choice| choice == "pass");
+        PASSES_IO_URING.store(passes, Ordering::Relaxed);
+        client::memory::ask_by(memory::can_be_used);
         let sockets = Sockets::new(config, &kernel::Raw);
         if report::is_asked_for() {
             sockets.count_passed(report::PASSED_NUMBERS);
@@ -84,14 +91,19 @@ fn program_name() -> String {
 }
 
 /// Tells the socket layer that there is a child.
-unsafe extern "C" fn after_fork_in_parent() {
+extern "C" fn after_fork_in_parent() {
     if let Some(sockets) = sockets() {
         sockets.has_forked();
     }
 }
 
+/// Whether rings of io_uring are left to the program (OUTBOARD_IO_URING=pass).
+fn passes_io_uring() -> bool {
+    PASSES_IO_URING.load(Ordering::Relaxed)
+}
+
 /// Tells the socket layer that this is a child: what it inherited belongs to the parent.
-unsafe extern "C" fn after_fork_in_child() {
+extern "C" fn after_fork_in_child() {
     if let Some(sockets) = sockets() {
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sockets.forked()));
     }

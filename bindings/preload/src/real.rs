@@ -4,14 +4,14 @@ use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{
-    epoll_event, fd_set, mmsghdr, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr,
-    socklen_t, ssize_t, timespec, timeval,
+    FILE, epoll_event, fd_set, mmsghdr, mode_t, msghdr, nfds_t, off_t, pid_t, pollfd, sigset_t,
+    size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 
 use crate::boundary::{Failed, set_errno};
 
 /// Finds the next definition of a symbol; null if there is none.
-fn find(name: &std::ffi::CStr) -> *mut c_void {
+pub fn find(name: &std::ffi::CStr) -> *mut c_void {
     // SAFETY: dlsym with a terminated name; RTLD_NEXT needs nothing else.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
@@ -94,8 +94,8 @@ real! {
     fcntl: fn(fd: c_int, command: c_int, arg: usize) -> c_int;
     fcntl64: fn(fd: c_int, command: c_int, arg: usize) -> c_int;
     ioctl: fn(fd: c_int, request: usize, arg: usize) -> c_int;
-    fclose: fn(stream: *mut libc::FILE) -> c_int;
-    fdopen: fn(fd: c_int, mode: *const c_char) -> *mut libc::FILE;
+    fclose: fn(stream: *mut FILE) -> c_int;
+    fdopen: fn(fd: c_int, mode: *const c_char) -> *mut FILE;
     poll: fn(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     ppoll: fn(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     select: fn(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
@@ -117,6 +117,55 @@ real! {
     pthread_cancel: fn(thread: libc::pthread_t) -> c_int;
     pthread_setcanceltype: fn(kind: c_int, before: *mut c_int) -> c_int;
     syscall: fn(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
+    open: fn(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    open64: fn(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    openat: fn(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    openat64: fn(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    __open_2: fn(path: *const c_char, flags: c_int) -> c_int;
+    __open64_2: fn(path: *const c_char, flags: c_int) -> c_int;
+    __openat_2: fn(directory: c_int, path: *const c_char, flags: c_int) -> c_int;
+    __openat64_2: fn(directory: c_int, path: *const c_char, flags: c_int) -> c_int;
+    creat: fn(path: *const c_char, mode: mode_t) -> c_int;
+    creat64: fn(path: *const c_char, mode: mode_t) -> c_int;
+    open_by_handle_at: fn(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int;
+    mkstemp: fn(template: *mut c_char) -> c_int;
+    mkstemp64: fn(template: *mut c_char) -> c_int;
+    mkostemp: fn(template: *mut c_char, flags: c_int) -> c_int;
+    mkostemp64: fn(template: *mut c_char, flags: c_int) -> c_int;
+    mkstemps: fn(template: *mut c_char, suffix: c_int) -> c_int;
+    mkstemps64: fn(template: *mut c_char, suffix: c_int) -> c_int;
+    mkostemps: fn(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
+    mkostemps64: fn(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
+    shm_open: fn(name: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    posix_openpt: fn(flags: c_int) -> c_int;
+    getpt: fn() -> c_int;
+    memfd_create: fn(name: *const c_char, flags: c_uint) -> c_int;
+    eventfd: fn(initial: c_uint, flags: c_int) -> c_int;
+    signalfd: fn(fd: c_int, mask: *const sigset_t, flags: c_int) -> c_int;
+    timerfd_create: fn(clock: c_int, flags: c_int) -> c_int;
+    inotify_init: fn() -> c_int;
+    inotify_init1: fn(flags: c_int) -> c_int;
+    fanotify_init: fn(flags: c_uint, event_flags: c_uint) -> c_int;
+    pidfd_open: fn(pid: pid_t, flags: c_uint) -> c_int;
+    pidfd_getfd: fn(pidfd: c_int, target: c_int, flags: c_uint) -> c_int;
+    fopen: fn(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fopen64: fn(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    freopen: fn(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    freopen64: fn(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    tmpfile: fn() -> *mut FILE;
+    tmpfile64: fn() -> *mut FILE;
+    popen: fn(command: *const c_char, mode: *const c_char) -> *mut FILE;
+    opendir: fn(path: *const c_char) -> *mut libc::DIR;
+    munmap: fn(at: *mut c_void, len: size_t) -> c_int;
+    mprotect: fn(at: *mut c_void, len: size_t, protection: c_int) -> c_int;
+    pkey_mprotect: fn(at: *mut c_void, len: size_t, protection: c_int, key: c_int) -> c_int;
+    mremap: fn(at: *mut c_void, len: size_t, new_len: size_t, flags: c_int, to: *mut c_void) -> *mut c_void;
+    shmdt: fn(at: *const c_void) -> c_int;
+    mmap: fn(at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
+    pipe: fn(ends: *mut c_int) -> c_int;
+    pipe2: fn(ends: *mut c_int, flags: c_int) -> c_int;
+    socketpair: fn(domain: c_int, kind: c_int, protocol: c_int, ends: *mut c_int) -> c_int;
+    prctl: fn(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
     io_uring_setup: fn(entries: c_uint, params: *mut c_void) -> c_int;
     io_uring_queue_init_params: fn(entries: c_uint, ring: *mut c_void, params: *mut c_void) -> c_int;
 }

@@ -137,10 +137,11 @@ impl Endpoint {
             return Err(call.again());
         }
         let (received, next) = copy_datagram(&receive, view.region(), start..readable, parts)?;
+        // As in the kernel, one that cannot be copied is lost.
         if take && receive.advance(next) {
             call.ring(Direction::Receive);
         }
-        Ok(received)
+        received.ok_or(Errno::FAULT)
     }
 
     /// Sends a datagram made of `parts`: to `remote`, or to the peer that was set; from `local`,
@@ -179,6 +180,9 @@ impl Endpoint {
         let payload: usize = parts.iter().map(|part| part.len()).sum();
         if payload > payload_max(remote.ip()) {
             return Err(Errno::MSGSIZE);
+        }
+        if Place::default().readable(parts, payload) < payload {
+            return Err(Errno::FAULT);
         }
         let port = own.local.port();
         let local = outgoing.local.map_or(unspecified(remote), |ip| SocketAddr::new(ip, port));
@@ -254,13 +258,14 @@ impl Endpoint {
     }
 }
 
-/// Copies the first of the `waiting` datagrams; returns it and where the next begins.
+/// Copies the first of the `waiting` datagrams; returns it, unless the memory for it cannot be written, and
+/// where the next begins.
 fn copy_datagram(
     receive: &ReceiveGuard<'_>,
     region: &shm::region::Region,
     waiting: Range<u64>,
     parts: &mut [IoSliceMut<'_>],
-) -> Result<(Received, u64), Errno> {
+) -> Result<(Option<Received>, u64), Errno> {
     // `PROTO`: the engine broke its word.
     let (first, mut more) = receive.datagram(waiting.start).ok_or(Errno::PROTO)?;
     let (header, mut payload): (_, Span) =
@@ -284,5 +289,5 @@ fn copy_datagram(
         segment_bytes: header.gso_bytes,
         at_ns: header.stamp(region, first),
     };
-    Ok((received, next))
+    Ok(((!place.is_bad()).then_some(received), next))
 }

@@ -12,6 +12,7 @@ use shm::descriptor::{DatagramFlags, DatagramHeader, ERROR_REPORT_BYTES, ErrorRe
 
 use crate::driver::locked;
 use crate::endpoint::{Call, Endpoint, Kind};
+use crate::memory::{self, Access};
 
 /// Reports kept for a program that does not read them; the kernel keeps as many as fit SO_RCVBUF.
 const REPORTS_MAX: usize = 128;
@@ -163,11 +164,13 @@ impl Endpoint {
     }
 }
 
-/// Copies as much as there is room for, and says how much that is.
+/// Copies as much as there is room for in memory that can be written, and says how much that is.
 pub(crate) fn scatter(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) -> usize {
     let mut rest = bytes;
     for part in parts {
-        let mut room: &mut [u8] = part;
+        let len = part.len().min(rest.len());
+        let can = memory::usable(part.as_ptr().addr(), len, Access::Write);
+        let mut room = part.get_mut(..can).unwrap_or_default();
         let written = room.write(rest).unwrap_or(0);
         rest = rest.get(written..).unwrap_or_default();
     }

@@ -16,6 +16,7 @@ mod endpoint;
 mod errors;
 mod in_process;
 mod keys;
+pub mod memory;
 pub mod native;
 mod open;
 mod session;

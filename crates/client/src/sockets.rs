@@ -23,6 +23,7 @@ mod disconnecting;
 mod epoll;
 mod fork;
 mod groups;
+mod identities;
 mod kept;
 mod kernel;
 mod lingering;
@@ -146,6 +147,8 @@ pub struct Sockets {
     process: AtomicU32,
     /// How often this process has forked, or may have shared its sockets in another way.
     forks: AtomicU32,
+    /// Numbers are compared with the kernel's descriptors.
+    compares: AtomicBool,
     /// The program may cancel threads.
     cancels: AtomicBool,
     /// How often the program has cancelled a thread.
@@ -163,6 +166,7 @@ impl Sockets {
             era: AtomicU32::new(0),
             process: AtomicU32::new(process_id()),
             forks: AtomicU32::new(0),
+            compares: AtomicBool::new(true),
             cancels: AtomicBool::new(false),
             cancellings: AtomicUsize::new(0),
             kernel,
@@ -254,6 +258,10 @@ impl Sockets {
     /// After socket(2): follows a socket that may be accelerated. One that has the type of TCP or UDP, but
     /// another protocol (SCTP, MPTCP, UDP-Lite, ping sockets), is the kernel's.
     pub fn created(&self, fd: RawFd, domain: i32, kind: i32, protocol: i32) {
+        self.appeared(fd);
+        if self.is_other_process() {
+            return;
+        }
         let Some(era) = self.era() else { return };
         let v6 = match domain {
             libc::AF_INET => false,
@@ -266,21 +274,28 @@ impl Sockets {
             _ => return self.count(era, Kind::Other, Reason::Protocol(protocol as u16)),
         };
         let socket = Socket::new(v6, stream, kind & libc::SOCK_NONBLOCK != 0);
-        self.place(era, fd, Entry::Socket(Arc::new(socket)));
+        self.place(era, fd, Entry::Socket(Arc::new(socket)), self.identity(fd));
     }
 
     /// After epoll_create(2).
     pub fn epoll_created(&self, fd: RawFd) {
+        self.appeared(fd);
+        if self.is_other_process() {
+            return;
+        }
         let Some(era) = self.era() else { return };
-        self.place(era, fd, Entry::Epoll(Arc::new(Epoll::new(fd))));
+        self.place(era, fd, Entry::Epoll(Arc::new(Epoll::new(fd))), self.identity(fd));
     }
 
-    /// Puts an entry under a number. What was there was closed out of the layer's sight.
-    fn place(&self, era: &Era, fd: RawFd, entry: Entry) {
+    /// Puts an entry under a number that stands for `identity`. What was there was closed out of the
+    /// layer's sight.
+    fn place(&self, era: &Era, fd: RawFd, entry: Entry, identity: u64) {
         if let Entry::Socket(socket) = &entry {
             socket.add_number(fd);
         }
-        match era.table.put(fd, entry) {
+        let before = era.table.put(fd, entry, identity);
+        era.table.confirm(fd, self.kernel.coarse_ms());
+        match before {
             Ok(None) => (),
             Ok(Some(stale)) => self.let_go(era, fd, stale, false),
             Err(_) => {
@@ -370,7 +385,7 @@ impl Sockets {
             if let Entry::Epoll(epoll) = &entry {
                 epoll.add_number();
             }
-            self.place(era, new, entry);
+            self.place(era, new, entry, era.table.identity(old));
         }
     }
 
@@ -418,7 +433,7 @@ impl Sockets {
 
     /// Makes a descriptor of the layer's own known, so that the program cannot close it by chance.
     fn hide(&self, era: &Era, fd: RawFd) {
-        let _ = era.table.put(fd, Entry::Internal);
+        self.place(era, fd, Entry::Internal, 0);
     }
 }
 
@@ -503,25 +518,23 @@ impl Sockets {
         });
     }
 
-    /// io_uring is set up.
-    pub fn notice_io_uring(&self) {
-        if let Some(era) = self.era() {
+    /// io_uring is set up, or was `refused`.
+    pub fn notice_io_uring(&self, refused: bool) {
+        if let Some(era) = self.era().filter(|_| !refused) {
             self.count(era, Kind::Ring, Reason::Ring);
         }
         self.notice(Notice::IoUring, || {
-            "the program uses io_uring; what it does through it goes to the kernel, not to the \
-             engine"
-                .into()
-        });
-    }
-
-    /// A system call was made directly on an accelerated connection.
-    pub fn notice_raw_call(&self, number: i64) {
-        self.notice(Notice::RawCall, || {
-            format!(
-                "the program makes system call {number} directly on an accelerated connection; the \
-                 kernel knows nothing of it and the call will fail"
-            )
+            match refused {
+                true => {
+                    "io_uring is refused (ENOSYS), so that the program makes calls that can be \
+                     accelerated; OUTBOARD_IO_URING=pass in the environment allows it"
+                }
+                false => {
+                    "the program uses io_uring; what it does through a ring is not accelerated, and \
+                     fails with ENOTCONN on a connection of the engine"
+                }
+            }
+            .into()
         });
     }
 }

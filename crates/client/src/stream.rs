@@ -11,6 +11,7 @@ use shm::request::{OptionName, Reply, Request, SEND_EDGE_PARTED, Stamp};
 
 use crate::driver::reentered;
 use crate::endpoint::{Call, Endpoint, FRAME_COST, Kind};
+use crate::memory::{self, Access};
 use crate::share::SEND_LIMIT;
 
 /// What a program wishes for what it writes.
@@ -45,6 +46,8 @@ fn end_of_slices(parts: &[IoSlice<'_>], offset: usize, many: usize) -> usize {
 pub(crate) struct Place {
     slice: usize,
     at: usize,
+    /// It has come to memory that cannot be used.
+    is_bad: bool,
 }
 
 impl Place {
@@ -55,10 +58,13 @@ impl Place {
             let Some(part) = parts.get_mut(self.slice) else { break };
             let free = &mut part[self.at..];
             if free.is_empty() {
-                *self = Self { slice: self.slice + 1, at: 0 };
+                *self = Self { slice: self.slice + 1, at: 0, is_bad: false };
                 continue;
             }
-            let copied = region.read_buffer(span.part(done, u32::MAX), free);
+            let most = free.len().min((span.len - done) as usize);
+            let can = memory::usable(free.as_ptr().addr(), most, Access::Write);
+            self.is_bad = can < most;
+            let copied = region.read_buffer(span.part(done, u32::MAX), &mut free[..can]);
             if copied == 0 {
                 break;
             }
@@ -68,6 +74,27 @@ impl Place {
         done
     }
 
+    /// Whether memory that cannot be written kept [`Self::scatter`] from going on.
+    pub fn is_bad(&self) -> bool {
+        self.is_bad
+    }
+
+    /// How many of the next `most` bytes of `parts` can be read.
+    pub fn readable(&self, parts: &[IoSlice<'_>], most: usize) -> usize {
+        let (mut count, mut at) = (0, self.at);
+        for part in parts.get(self.slice..).unwrap_or_default() {
+            let rest = part.get(at..).unwrap_or_default();
+            let len = rest.len().min(most - count);
+            let can = memory::usable(rest.as_ptr().addr(), len, Access::Read);
+            count += can;
+            if can < len || count == most {
+                break;
+            }
+            at = 0;
+        }
+        count
+    }
+
     /// Fills `span` from `parts` as far as they reach; returns how far.
     pub fn gather(&mut self, region: &Region, span: Span, parts: &[IoSlice<'_>]) -> u32 {
         let mut done = 0;
@@ -75,7 +102,7 @@ impl Place {
             let Some(part) = parts.get(self.slice) else { break };
             let rest = &part[self.at..];
             if rest.is_empty() {
-                *self = Self { slice: self.slice + 1, at: 0 };
+                *self = Self { slice: self.slice + 1, at: 0, is_bad: false };
                 continue;
             }
             let copied = region.write_buffer(span.part(done, u32::MAX), rest);
@@ -203,10 +230,17 @@ impl Endpoint {
                 return Err(Errno::PROTO);
             };
             let copied = place.scatter(view.region(), span, parts);
+            if place.is_bad() {
+                // As the kernel takes nothing from a segment that it cannot copy.
+                break;
+            }
             offset += u64::from(copied);
             if copied < span.len {
                 break;
             }
+        }
+        if offset == start && place.is_bad() {
+            return Err(Errno::FAULT);
         }
         if take && receive.advance(offset) {
             call.ring(Direction::Receive);
@@ -344,7 +378,9 @@ impl Endpoint {
         if call.is_shut_for_writing() {
             return Err(Errno::PIPE);
         }
+        let buffer_bytes = view.region().geometry().buffer_bytes;
         let mut place = Place::default();
+        let mut is_bad = false;
         let mut done = 0;
         // Where the last frame was full that this call has filled.
         let mut pushed_at = send.written();
@@ -387,6 +423,13 @@ impl Endpoint {
                     many => end_of_slices(parts, done, many),
                 };
                 wanted = wanted.min(u32::try_from(segment_end - done).unwrap_or(u32::MAX));
+                // No more than a buffer's worth is carved at once. As the kernel, which copies as much at
+                // once, it takes nothing of what it cannot copy whole.
+                let least = wanted.min(buffer_bytes) as usize;
+                is_bad = place.readable(parts, least) < least;
+                if is_bad {
+                    break 'filling;
+                }
                 let carved = {
                     let Ok(mut lane) = driver.lane.lock(driver.tag()) else { break 'filling };
                     lane.carve(wanted, 1)
@@ -425,7 +468,7 @@ impl Endpoint {
             send.push(DescriptorKind::Data, flags, span);
         }
         if done == 0 {
-            return Err(call.again());
+            return Err(if is_bad { Errno::FAULT } else { call.again() });
         }
         call.ring(Direction::Send);
         Ok(done)

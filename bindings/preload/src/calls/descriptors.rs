@@ -1,12 +1,12 @@
 //! Descriptors as such: closing, duplicating, flags; and what passes the library by.
 
-use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use client::sockets::{Errno, Owner, Queue, Sockets, Verdict};
 
-use crate::boundary::{answer, is_accelerated, serve, serve_point, tell};
-use crate::real;
-use crate::report::{Event, report};
+use super::opening::appeared;
+use crate::boundary::{answer, asks, is_accelerated, serve, serve_point, tell};
+use crate::{memory, real};
 
 /// close(2).
 ///
@@ -85,14 +85,15 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
 
 /// Makes the new number follow what the old one follows.
 fn shared(old: c_int, new: c_int) -> c_int {
-    if new >= 0
-        && let Some(sockets) = crate::sockets()
-        && sockets.tracks(old)
-    {
-        answer(|| {
-            sockets.duplicated(old, new);
-            Ok(0)
-        });
+    if new < 0 {
+        return new;
+    }
+    let follows = |sockets: &&Sockets| sockets.tracks(old) && asks(|sockets| sockets.follows(old));
+    match crate::sockets().filter(follows) {
+        Some(_) => tell(|sockets| sockets.duplicated(old, new)),
+        None => {
+            appeared(new);
+        }
     }
     new
 }
@@ -174,15 +175,18 @@ pub(crate) struct OwnerOfKind {
     pub id: libc::pid_t,
 }
 
-fn control(fd: c_int, command: c_int, arg: usize) -> Option<c_int> {
+/// fcntl(2) on a number that the layer follows.
+pub(super) fn control(fd: c_int, command: c_int, arg: usize) -> Option<c_int> {
     serve(fd, |sockets| match command {
         libc::F_GETFL => sockets.status_flags(fd),
         libc::F_SETFL => sockets.set_status_flags(fd, arg as c_int).map(|()| 0),
         libc::F_SETOWN => sockets.set_owner(fd, Owner::of_number(arg as c_int)).map(|()| 0),
         libc::F_GETOWN => sockets.owner(fd).map(Owner::number),
-        F_SETOWN_EX | F_GETOWN_EX if arg == 0 => Verdict::Kernel,
+        // What is wrong with other memory, the kernel knows.
+        F_SETOWN_EX if !memory::is_readable(arg as *const OwnerOfKind, 1) => Verdict::Kernel,
+        F_GETOWN_EX if !memory::is_writable(arg as *const OwnerOfKind, 1) => Verdict::Kernel,
         F_SETOWN_EX => {
-            // SAFETY: F_SETOWN_EX takes a pointer to the struct.
+            // SAFETY: F_SETOWN_EX takes a pointer to the struct, which can be read.
             let owner = unsafe { (arg as *const OwnerOfKind).read_unaligned() };
             sockets.set_owner(fd, Owner::of_kind(owner.kind, owner.id)).map(|()| 0)
         }
@@ -207,6 +211,14 @@ fn control(fd: c_int, command: c_int, arg: usize) -> Option<c_int> {
     })
 }
 
+/// What fcntl returned for a number that the layer does not follow, which may be a new one.
+pub(super) fn made_by(command: c_int, outcome: c_int) -> c_int {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => appeared(outcome),
+        _ => outcome,
+    }
+}
+
 /// fcntl(2). The C function is variadic; its third argument travels in the same register.
 ///
 /// # Safety
@@ -215,7 +227,7 @@ fn control(fd: c_int, command: c_int, arg: usize) -> Option<c_int> {
 pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
     control(fd, command, arg)
         // SAFETY: arguments passed through.
-        .unwrap_or_else(|| unsafe { real::fcntl(fd, command, arg) })
+        .unwrap_or_else(|| made_by(command, unsafe { real::fcntl(fd, command, arg) }))
 }
 
 /// fcntl64(2).
@@ -226,7 +238,7 @@ pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, arg: usize) -> 
 pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int {
     control(fd, command, arg)
         // SAFETY: arguments passed through.
-        .unwrap_or_else(|| unsafe { real::fcntl64(fd, command, arg) })
+        .unwrap_or_else(|| made_by(command, unsafe { real::fcntl64(fd, command, arg) }))
 }
 
 /// Whether the next byte is the urgent one (asm-generic/sockios.h); not in the libc crate.
@@ -245,33 +257,38 @@ const SIOCGSTAMPNS_NEW: libc::c_ulong = 0x8010_8907;
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int {
     serve(fd, |sockets| {
         let int = arg as *mut c_int;
+        // What is wrong with other memory, the kernel knows.
+        let (can_read, can_write) =
+            (|| memory::is_readable(int, 1), || memory::is_writable(int, 1));
         match request as libc::c_ulong {
-            libc::FIONBIO if !int.is_null() => {
+            libc::FIONBIO if can_read() => {
                 // SAFETY: FIONBIO takes a pointer to an int.
                 let on = unsafe { int.read_unaligned() } != 0;
                 sockets.set_nonblocking(fd, on).map(|()| 0)
             }
-            FIOASYNC if !int.is_null() => {
+            FIOASYNC if can_read() => {
                 // SAFETY: FIOASYNC takes a pointer to an int.
                 let on = unsafe { int.read_unaligned() } != 0;
                 sockets.set_asynchronous(fd, on).map(|()| 0)
             }
-            FIOSETOWN | SIOCSPGRP if !int.is_null() => {
+            FIOSETOWN | SIOCSPGRP if can_read() => {
                 // SAFETY: both take a pointer to an int.
                 let owner = unsafe { int.read_unaligned() };
                 sockets.set_owner(fd, Owner::of_number(owner)).map(|()| 0)
             }
-            FIOGETOWN | SIOCGPGRP if !int.is_null() => sockets.owner(fd).map(|owner| {
+            FIOGETOWN | SIOCGPGRP if can_write() => sockets.owner(fd).map(|owner| {
                 // SAFETY: both take a pointer to an int.
                 unsafe { int.write_unaligned(owner.number()) };
                 0
             }),
-            SIOCATMARK if !int.is_null() => sockets.at_mark(fd).map(|at_mark| {
+            SIOCATMARK if can_write() => sockets.at_mark(fd).map(|at_mark| {
                 // SAFETY: SIOCATMARK takes a pointer to an int.
                 unsafe { int.write_unaligned(c_int::from(at_mark)) };
                 0
             }),
-            SIOCGSTAMP | SIOCGSTAMP_NEW | SIOCGSTAMPNS | SIOCGSTAMPNS_NEW if !int.is_null() => {
+            SIOCGSTAMP | SIOCGSTAMP_NEW | SIOCGSTAMPNS | SIOCGSTAMPNS_NEW
+                if memory::is_writable(arg as *const [u64; 2], 1) =>
+            {
                 let parts = if matches!(request as libc::c_ulong, SIOCGSTAMP | SIOCGSTAMP_NEW) {
                     1_000_000
                 } else {
@@ -284,7 +301,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: usize, arg: usize) -> 
                     0
                 })
             }
-            request => match Queue::asked_by(request).filter(|_| !int.is_null()) {
+            request => match Queue::asked_by(request).filter(|_| can_write()) {
                 Some(queue) => sockets.queued(fd, queue).map(|count| {
                     // SAFETY: all of them take a pointer to an int.
                     unsafe { int.write_unaligned(c_int::try_from(count).unwrap_or(c_int::MAX)) };
@@ -309,50 +326,13 @@ pub extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
     })
 }
 
-/// syscall(2): passed through; calls that would miss an accelerated socket are noted once.
-/// Variadic: six registers and one stack word, read whether the caller passed them or not.
-///
-/// # Safety
-/// As the C function's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn syscall(
-    number: c_long,
-    a: c_long,
-    b: c_long,
-    c: c_long,
-    d: c_long,
-    e: c_long,
-    f: c_long,
-) -> c_long {
-    match number {
-        libc::SYS_io_uring_setup => tell(Sockets::notice_io_uring),
-        libc::SYS_exit_group => tell(|_| report(Event::Exit)),
-        libc::SYS_read
-        | libc::SYS_write
-        | libc::SYS_recvfrom
-        | libc::SYS_sendto
-        | libc::SYS_recvmsg
-        | libc::SYS_sendmsg
-        | libc::SYS_accept4
-        | libc::SYS_connect
-        | libc::SYS_close
-            if c_int::try_from(a).is_ok_and(is_accelerated) =>
-        {
-            tell(|sockets| sockets.notice_raw_call(number));
-        }
-        _ => (),
-    }
-    // SAFETY: arguments passed through.
-    unsafe { real::syscall(number, a, b, c, d, e, f) }
-}
-
 /// io_uring_setup of liburing: noted once; its operations go to the kernel.
 ///
 /// # Safety
 /// As the C function's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn io_uring_setup(entries: c_uint, params: *mut c_void) -> c_int {
-    tell(Sockets::notice_io_uring);
+    tell(|sockets| sockets.notice_io_uring(false));
     // SAFETY: arguments passed through.
     unsafe { real::io_uring_setup(entries, params) }
 }
@@ -367,7 +347,7 @@ pub unsafe extern "C-unwind" fn io_uring_queue_init_params(
     ring: *mut c_void,
     params: *mut c_void,
 ) -> c_int {
-    tell(Sockets::notice_io_uring);
+    tell(|sockets| sockets.notice_io_uring(false));
     // SAFETY: arguments passed through.
     unsafe { real::io_uring_queue_init_params(entries, ring, params) }
 }

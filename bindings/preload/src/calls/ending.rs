@@ -7,7 +7,7 @@ use crate::report::{Event, report};
 use crate::{kernel, real};
 
 /// Reports where the program ends without running destructors.
-fn ending() {
+pub(super) fn ending() {
     crate::boundary::tell(|_| report(Event::Exit));
 }
 

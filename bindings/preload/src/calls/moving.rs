@@ -33,7 +33,7 @@ impl Between {
         let mut ends = [0; 2];
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: room for two descriptors.
-        checked(unsafe { libc::pipe2(ends.as_mut_ptr(), flags) }.into())?;
+        checked(unsafe { real::pipe2(ends.as_mut_ptr(), flags) }.into())?;
         Ok(Self { read: ends[0], write: ends[1] })
     }
 }

@@ -58,7 +58,7 @@ fn own_environment() -> Strings {
 
 /// Reports before this process becomes the program at `path`; not when there is none, as callers try one
 /// directory of PATH after the other.
-fn becoming(path: *const c_char) {
+pub(super) fn becoming(path: *const c_char) {
     let is_there = || {
         let saved = crate::boundary::errno();
         // SAFETY: the path is the program's, as execve(2) demands it.

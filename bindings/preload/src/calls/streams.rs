@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use client::sockets::{Errno, TCP_ZEROCOPY_RECEIVE, Verdict};
 use libc::{sockaddr, socklen_t};
 
+use super::descriptors;
+use super::opening::appeared;
 use crate::boundary::{serve, serve_point};
-use crate::{addresses, real};
+use crate::{addresses, memory, real};
 
 /// Room for an answer of getsockopt(2); TCP_INFO's is 280 bytes long, and grows.
 const ANSWER_BYTES: usize = 512;
@@ -37,13 +39,10 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
 /// As the C function's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    serve(fd, |sockets| {
-        // SAFETY: the program's promise about `addr` and `len`.
-        match unsafe { addresses::read(addr, len) } {
-            Ok(Some(addr)) => sockets.bind(fd, addr).map(|()| 0),
-            Ok(None) => Verdict::Kernel,
-            Err(error) => Verdict::Done(Err(error)),
-        }
+    serve(fd, |sockets| match addresses::read(addr, len) {
+        Ok(Some(addr)) => sockets.bind(fd, addr).map(|()| 0),
+        Ok(None) => Verdict::Kernel,
+        Err(error) => Verdict::Done(Err(error)),
     })
     // SAFETY: arguments passed through.
     .unwrap_or_else(|| unsafe { real::bind(fd, addr, len) })
@@ -70,10 +69,9 @@ pub unsafe extern "C-unwind" fn accept(
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: the program's promises about `addr` and `len`.
-    unsafe { take(fd, addr, len, 0) }
+    take(fd, addr, len, 0)
         // SAFETY: arguments passed through.
-        .unwrap_or_else(|| unsafe { real::accept(fd, addr, len) })
+        .unwrap_or_else(|| appeared(unsafe { real::accept(fd, addr, len) }))
 }
 
 /// accept4(2).
@@ -87,25 +85,31 @@ pub unsafe extern "C-unwind" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the program's promises about `addr` and `len`.
-    unsafe { take(fd, addr, len, flags) }
+    take(fd, addr, len, flags)
         // SAFETY: arguments passed through.
-        .unwrap_or_else(|| unsafe { real::accept4(fd, addr, len, flags) })
+        .unwrap_or_else(|| appeared(unsafe { real::accept4(fd, addr, len, flags) }))
 }
 
-/// # Safety
-/// `addr` and `len` as accept(2) demands.
-unsafe fn take(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> Option<c_int> {
+fn take(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> Option<c_int> {
     const KNOWN: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     serve_point(fd, |sockets| {
         if flags & !KNOWN != 0 {
             return Verdict::Done(Err(Errno::INVAL));
         }
-        sockets.accept(fd, flags).map(|(new, peer)| {
-            // SAFETY: by the caller's promise.
-            unsafe { addresses::write(peer, addr, len) };
-            new
-        })
+        match sockets.accept(fd, flags) {
+            Verdict::Done(Ok((new, peer))) => {
+                Verdict::Done(match addresses::write(peer, addr, len) {
+                    Ok(()) => Ok(new),
+                    Err(error) => {
+                        // As in the kernel, a connection whose peer cannot be told is gone.
+                        // SAFETY: the number has just been made, and nobody knows it.
+                        unsafe { descriptors::close(new) };
+                        Err(error)
+                    }
+                })
+            }
+            other => other.map(|(new, _)| new),
+        }
     })
 }
 
@@ -116,8 +120,7 @@ unsafe fn take(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     serve_point(fd, |sockets| {
-        // SAFETY: the program's promise about `addr` and `len`.
-        let (family, addr) = unsafe { (addresses::family(addr, len), addresses::read(addr, len)) };
+        let (family, addr) = (addresses::family(addr, len), addresses::read(addr, len));
         match addr {
             Ok(None) if family != Some(libc::AF_UNSPEC) => match sockets.accelerated(fd) {
                 true => Verdict::Done(Err(Errno::ISCONN)),
@@ -143,6 +146,16 @@ pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
         .unwrap_or_else(|| unsafe { real::shutdown(fd, how) })
 }
 
+/// What a socket says of a name, which the program asks for.
+fn told(name: Verdict<SocketAddr>, addr: *mut sockaddr, len: *mut socklen_t) -> Verdict<c_int> {
+    match name {
+        Verdict::Done(name) => Verdict::Done(
+            name.and_then(|name| addresses::write_always(name, addr, len).map(|()| 0)),
+        ),
+        Verdict::Kernel => Verdict::Kernel,
+    }
+}
+
 /// getsockname(2).
 ///
 /// # Safety
@@ -153,15 +166,9 @@ pub unsafe extern "C-unwind" fn getsockname(
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    serve(fd, |sockets| {
-        sockets.local(fd).map(|name| {
-            // SAFETY: the program's promise about `addr` and `len`.
-            unsafe { addresses::write(name, addr, len) };
-            0
-        })
-    })
-    // SAFETY: arguments passed through.
-    .unwrap_or_else(|| unsafe { real::getsockname(fd, addr, len) })
+    serve(fd, |sockets| told(sockets.local(fd), addr, len))
+        // SAFETY: arguments passed through.
+        .unwrap_or_else(|| unsafe { real::getsockname(fd, addr, len) })
 }
 
 /// getpeername(2).
@@ -174,36 +181,20 @@ pub unsafe extern "C-unwind" fn getpeername(
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    serve(fd, |sockets| {
-        sockets.remote(fd).map(|name| {
-            // SAFETY: the program's promise about `addr` and `len`.
-            unsafe { addresses::write(name, addr, len) };
-            0
-        })
-    })
-    // SAFETY: arguments passed through.
-    .unwrap_or_else(|| unsafe { real::getpeername(fd, addr, len) })
+    serve(fd, |sockets| told(sockets.remote(fd), addr, len))
+        // SAFETY: arguments passed through.
+        .unwrap_or_else(|| unsafe { real::getpeername(fd, addr, len) })
 }
 
 /// As much of a peer's address as is asked for (SO_PEERNAME), which must not be more than there is.
-///
-/// # Safety
-/// `len` points to the room at `value`.
-unsafe fn give_peer(
-    peer: SocketAddr,
-    value: *mut c_void,
-    len: *mut socklen_t,
-) -> Result<c_int, Errno> {
-    // SAFETY: by the caller's promise.
-    unsafe {
-        let asked = *len;
-        if addresses::Packed::new(peer).1 < asked {
-            return Err(Errno::INVAL);
-        }
-        addresses::write(peer, value.cast(), len);
-        *len = asked;
+fn give_peer(peer: SocketAddr, value: *mut c_void, len: *mut socklen_t) -> Result<c_int, Errno> {
+    // SAFETY: any bytes are a length.
+    let asked = unsafe { memory::load(len) }?;
+    if addresses::Packed::new(peer).1 < asked {
+        return Err(Errno::INVAL);
     }
-    Ok(0)
+    addresses::write_always(peer, value.cast(), len)?;
+    memory::store(len, asked).map(|()| 0)
 }
 
 /// getsockopt(2).
@@ -219,32 +210,30 @@ pub unsafe extern "C-unwind" fn getsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     serve(fd, |sockets| {
-        if value.is_null() || len.is_null() {
+        // SAFETY: any bytes are a length.
+        let room = unsafe { memory::load(len) }.map_or(0, |len| (len as usize).min(ANSWER_BYTES));
+        if room == 0 || !memory::is_writable(value.cast::<u8>(), room) {
+            // The kernel knows what is wrong with it.
             return Verdict::Kernel;
         }
         if (level, name) == (libc::SOL_SOCKET, libc::SO_PEERNAME) {
             return match sockets.remote(fd) {
-                // SAFETY: `len` names the room at `value`, by the program's promise.
-                Verdict::Done(Ok(peer)) => Verdict::Done(unsafe { give_peer(peer, value, len) }),
+                Verdict::Done(Ok(peer)) => Verdict::Done(give_peer(peer, value, len)),
                 Verdict::Done(Err(error)) => Verdict::Done(Err(error)),
                 Verdict::Kernel => Verdict::Kernel,
             };
         }
         let mut answer = [0_u8; ANSWER_BYTES];
         if (level, name) == (libc::IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) {
-            // SAFETY: `len` names the room at `value`, by the program's promise; what lies there is the
-            // question.
-            unsafe {
-                let count = (*len as usize).min(answer.len());
-                std::ptr::copy_nonoverlapping(value.cast::<u8>(), answer.as_mut_ptr(), count);
-            }
+            // SAFETY: so many bytes are readable, and there is room; what lies there is the question.
+            unsafe { std::ptr::copy_nonoverlapping(value.cast::<u8>(), answer.as_mut_ptr(), room) };
         }
         sockets.option(fd, level, name, &mut answer).map(|full| {
-            // SAFETY: `len` names the room at `value`, by the program's promise.
+            let count = full.min(room);
+            // SAFETY: so many bytes are writable, and a length was read at `len`.
             unsafe {
-                let count = full.min(*len as usize).min(answer.len());
                 std::ptr::copy_nonoverlapping(answer.as_ptr(), value.cast::<u8>(), count);
-                *len = count as socklen_t;
+                len.write_unaligned(count as socklen_t);
             }
             0
         })
@@ -266,10 +255,13 @@ pub unsafe extern "C-unwind" fn setsockopt(
     len: socklen_t,
 ) -> c_int {
     serve(fd, |sockets| {
-        if value.is_null() {
-            return if len == 0 { Verdict::Kernel } else { Verdict::Done(Err(Errno::FAULT)) };
+        if value.is_null() && len == 0 {
+            return Verdict::Kernel;
         }
-        // SAFETY: `len` bytes are readable at `value`, by the program's promise.
+        if !memory::is_readable(value.cast::<u8>(), len as usize) {
+            return Verdict::Done(Err(Errno::FAULT));
+        }
+        // SAFETY: `len` bytes are readable at `value`.
         let bytes = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
         sockets.set_option(fd, level, name, bytes).map(|()| 0)
     })

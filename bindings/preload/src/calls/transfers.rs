@@ -6,37 +6,35 @@ use std::io::{IoSlice, IoSliceMut};
 use client::sockets::{Errno, Received, Sockets, Verdict};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
+use super::opening::appeared;
 use super::waiting::from_timespec;
-use crate::boundary::{asks, serve_point};
+use crate::boundary::{asks, serve_point, set_errno};
 use crate::kernel::call;
-use crate::{addresses, real};
+use crate::{addresses, memory, real};
 
 /// Most parts of one vectored call (IOV_MAX).
 const PARTS_MAX: usize = 1024;
 
 /// Whether nothing of the program's can lie at an address: the first page (null, and members of
-/// what null points to) and the last one (-1 and other failures taken for addresses). The kernel
-/// finds out every bad address when it copies; here only these are found, as one comparison.
+/// what null points to) and the last one (-1 and other failures taken for addresses). Such buffers fail
+/// at once; other bad ones when they are come to in copying, as in the kernel.
 fn is_impossible(address: usize) -> bool {
     const PAGE: usize = 4096;
     address.wrapping_add(PAGE) < 2 * PAGE
 }
 
 /// EFAULT when one of `count` iovecs, or their array, cannot be; EINVAL when they are too many or too long.
-///
-/// # Safety
-/// `count` iovecs at `iov`, unless that is an impossible address.
-unsafe fn checked(iov: *const iovec, count: usize) -> Result<(), Errno> {
+fn checked(iov: *const iovec, count: usize) -> Result<(), Errno> {
     if count > PARTS_MAX {
         return Err(Errno::INVAL);
     }
     if count == 0 {
         return Ok(());
     }
-    if is_impossible(iov.addr()) {
+    if !memory::is_readable(iov, count) {
         return Err(Errno::FAULT);
     }
-    // SAFETY: by the caller's promise.
+    // SAFETY: so many can be read, and any bytes are one.
     let iov = unsafe { std::slice::from_raw_parts(iov, count) };
     total(iov)?;
     match iov.iter().any(|part| part.iov_len > 0 && is_impossible(part.iov_base.addr())) {
@@ -98,8 +96,7 @@ unsafe fn bytes<'a>(buf: *const c_void, len: size_t) -> Result<IoSlice<'a>, Errn
 /// # Safety
 /// `count` iovecs of writable memory at `iov`.
 unsafe fn rooms<'a>(iov: *const iovec, count: usize) -> Result<&'a mut [IoSliceMut<'a>], Errno> {
-    // SAFETY: by the caller's promise.
-    unsafe { checked(iov, count) }?;
+    checked(iov, count)?;
     if count == 0 {
         return Ok(&mut []);
     }
@@ -111,8 +108,7 @@ unsafe fn rooms<'a>(iov: *const iovec, count: usize) -> Result<&'a mut [IoSliceM
 /// # Safety
 /// `count` iovecs of readable memory at `iov`.
 unsafe fn parts<'a>(iov: *const iovec, count: usize) -> Result<&'a [IoSlice<'a>], Errno> {
-    // SAFETY: by the caller's promise.
-    unsafe { checked(iov, count) }?;
+    checked(iov, count)?;
     if count == 0 {
         return Ok(&[]);
     }
@@ -276,9 +272,11 @@ pub unsafe extern "C-unwind" fn recvfrom(
     addr_len: *mut socklen_t,
 ) -> ssize_t {
     if let Some(taken) = discard(fd, len, flags) {
-        if taken >= 0 {
-            // SAFETY: the program's promise about `addr` and `addr_len`.
-            unsafe { give_name(&Received::default(), addr, addr_len) };
+        let told =
+            if taken >= 0 { give_name(&Received::default(), addr, addr_len) } else { Ok(()) };
+        if let Err(error) = told {
+            set_errno(error.raw_os_error());
+            return -1;
         }
         return taken;
     }
@@ -288,27 +286,25 @@ pub unsafe extern "C-unwind" fn recvfrom(
             Ok(room) => room,
             Err(error) => return Verdict::Done(Err(error)),
         };
-        sockets.receive(fd, &mut [room], &mut [], flags).map(|got| {
-            // SAFETY: the program's promise about `addr` and `addr_len`.
-            unsafe { give_name(&got, addr, addr_len) };
-            got.len as ssize_t
-        })
+        match sockets.receive(fd, &mut [room], &mut [], flags) {
+            Verdict::Done(got) => Verdict::Done(got.and_then(|got| {
+                give_name(&got, addr, addr_len)?;
+                Ok(got.len as ssize_t)
+            })),
+            Verdict::Kernel => Verdict::Kernel,
+        }
     })
     // SAFETY: arguments passed through.
     .unwrap_or_else(|| unsafe { real::recvfrom(fd, buf, len, flags, addr, addr_len) })
 }
 
-/// # Safety
-/// `addr` and `len` as recvfrom(2) demands.
-unsafe fn give_name(got: &Received, addr: *mut sockaddr, len: *mut socklen_t) {
+/// Tells the sender, if the program asks for it.
+fn give_name(got: &Received, addr: *mut sockaddr, len: *mut socklen_t) -> Result<(), Errno> {
     match got.from {
-        // SAFETY: by the caller's promise.
-        Some(from) => unsafe { addresses::write(from, addr, len) },
-        None if !len.is_null() && !addr.is_null() => {
-            // SAFETY: by the caller's promise. A stream tells no sender.
-            unsafe { *len = 0 };
-        }
-        None => (),
+        Some(from) => addresses::write(from, addr, len),
+        // A stream tells no sender.
+        None if !addr.is_null() => memory::store(len, 0),
+        None => Ok(()),
     }
 }
 
@@ -326,9 +322,8 @@ pub unsafe extern "C-unwind" fn sendto(
     addr_len: socklen_t,
 ) -> ssize_t {
     serve_point(fd, |sockets| {
-        // SAFETY: the program's promises about `addr` and `buf`.
-        let outcome = unsafe { addresses::read(addr, addr_len) }
-            // SAFETY: as above.
+        let outcome = addresses::read(addr, addr_len)
+            // SAFETY: the program's promise about `buf`.
             .and_then(|to| Ok((to, unsafe { bytes(buf, len) }?)));
         match outcome {
             Ok((to, bytes)) => sent(sockets, fd, sockets.send(fd, &[bytes], flags, to), flags),
@@ -351,8 +346,10 @@ unsafe fn receive_message(
     let rooms = unsafe { rooms(message.msg_iov, message.msg_iovlen) };
     let rooms = match in_number(message).and(rooms) {
         Ok(rooms) => rooms,
-        Err(Errno::FAULT) if discards(flags) && !is_impossible(message.msg_iov.addr()) => {
-            // SAFETY: by the caller's promise.
+        Err(Errno::FAULT)
+            if discards(flags) && memory::is_readable(message.msg_iov, message.msg_iovlen) =>
+        {
+            // SAFETY: so many can be read, and any bytes are one.
             let iov = unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) };
             let taken = match total(iov).map(|len| sockets.discard(fd, len, flags)) {
                 Ok(Verdict::Done(taken)) => taken,
@@ -367,25 +364,26 @@ unsafe fn receive_message(
         Err(error) => return Verdict::Done(Err(error)),
     };
     // As the kernel has it: control messages for a bad address are lost, and nothing fails.
-    let is_lost = is_impossible(message.msg_control.addr());
+    let room_at = message.msg_control.cast::<u8>();
+    let is_lost = !memory::is_writable(room_at, message.msg_controllen);
     let asked = if is_lost { 0 } else { message.msg_controllen };
     // SAFETY: by the caller's promise.
     let mut control = match unsafe { room(message.msg_control, asked) } {
         Ok(control) => control,
         Err(error) => return Verdict::Done(Err(error)),
     };
-    sockets.receive(fd, rooms, &mut control, flags).map(|got| {
-        if !message.msg_name.is_null() {
-            // SAFETY: by the caller's promise.
-            unsafe { give_name(&got, message.msg_name.cast(), &raw mut message.msg_namelen) };
-        }
-        message.msg_controllen = got.control_len;
-        message.msg_flags = match is_lost && !message.msg_control.is_null() {
-            true => got.flags & !libc::MSG_CTRUNC,
-            false => got.flags,
-        };
-        got.len as ssize_t
-    })
+    match sockets.receive(fd, rooms, &mut control, flags) {
+        Verdict::Done(got) => Verdict::Done(got.and_then(|got| {
+            give_name(&got, message.msg_name.cast(), &raw mut message.msg_namelen)?;
+            message.msg_controllen = got.control_len;
+            message.msg_flags = match is_lost && !message.msg_control.is_null() {
+                true => got.flags & !libc::MSG_CTRUNC,
+                false => got.flags,
+            };
+            Ok(got.len as ssize_t)
+        })),
+        Verdict::Kernel => Verdict::Kernel,
+    }
 }
 
 /// # Safety
@@ -396,18 +394,20 @@ unsafe fn send_message(
     message: &msghdr,
     flags: c_int,
 ) -> Verdict<ssize_t> {
-    // SAFETY: by the caller's promise.
-    let outcome = unsafe { addresses::read(message.msg_name.cast(), message.msg_namelen) }
-        .and_then(|to| {
-            in_number(message)?;
-            // SAFETY: as above.
-            Ok((to, unsafe { parts(message.msg_iov, message.msg_iovlen) }?))
-        });
+    let outcome = addresses::read(message.msg_name.cast(), message.msg_namelen).and_then(|to| {
+        in_number(message)?;
+        // SAFETY: by the caller's promise.
+        Ok((to, unsafe { parts(message.msg_iov, message.msg_iovlen) }?))
+    });
     if message.msg_controllen > 0 {
         sockets.notice_control_messages(fd);
     }
-    // SAFETY: by the caller's promise.
-    let control = unsafe { bytes(message.msg_control, message.msg_controllen) };
+    let control_at = message.msg_control.cast::<u8>();
+    let control = match memory::is_readable(control_at, message.msg_controllen) {
+        // SAFETY: so many bytes can be read.
+        true => unsafe { bytes(message.msg_control, message.msg_controllen) },
+        false => Err(Errno::FAULT),
+    };
     match outcome.and_then(|outcome| Ok((outcome, control?))) {
         Ok(((to, parts), control)) => {
             sent(sockets, fd, sockets.send_with(fd, parts, &control, flags, to), flags)
@@ -416,33 +416,55 @@ unsafe fn send_message(
     }
 }
 
-/// Whether a message hands an accelerated connection to another process, which is logged.
-///
-/// # Safety
-/// `message` as sendmsg(2) demands.
-unsafe fn passes_connection(message: &msghdr) -> bool {
-    if message.msg_controllen == 0 || message.msg_control.is_null() {
+/// Calls `each` with every descriptor that a message carries (SCM_RIGHTS), until it says true.
+fn any_right(message: &msghdr, mut each: impl FnMut(c_int) -> bool) -> bool {
+    let control_at = message.msg_control.cast::<u8>();
+    // No kernel takes control data as long as this.
+    const CONTROL_MAX: usize = 1 << 20;
+    if !(1..=CONTROL_MAX).contains(&message.msg_controllen)
+        || !memory::is_readable(control_at, message.msg_controllen)
+    {
         return false;
     }
-    // SAFETY: the control data is valid by the caller's promise; the macros stay within it.
-    asks(|sockets| unsafe {
+    // SAFETY: the control data can be read, and the macros stay within it.
+    unsafe {
         let mut at = libc::CMSG_FIRSTHDR(message);
         while let Some(header) = at.as_ref() {
             if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
                 let room = header.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
                 let fds = libc::CMSG_DATA(header).cast::<c_int>();
                 for index in 0..room / size_of::<c_int>() {
-                    let fd = fds.add(index).read_unaligned();
-                    if sockets.accelerated(fd) {
-                        sockets.notice_passed(fd);
+                    if each(fds.add(index).read_unaligned()) {
                         return true;
                     }
                 }
             }
             at = libc::CMSG_NXTHDR(message, header);
         }
-        false
+    }
+    false
+}
+
+/// Whether a message hands an accelerated connection to another process, which is logged.
+fn passes_connection(message: &msghdr) -> bool {
+    asks(|sockets| {
+        let is_ours = |fd| {
+            let is_ours = sockets.accelerated(fd);
+            if is_ours {
+                sockets.notice_passed(fd);
+            }
+            is_ours
+        };
+        any_right(message, is_ours)
     })
+}
+
+/// Descriptors have come with a message of the kernel's, as a successful recvmsg(2) leaves it.
+fn rights_appeared(message: &msghdr) {
+    any_right(message, |fd| {
+        appeared(fd);
+        false
+    });
 }
 
 /// recvmsg(2).
@@ -452,15 +474,20 @@ unsafe fn passes_connection(message: &msghdr) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     serve_point(fd, |sockets| {
-        // SAFETY: the program's promise about `message`.
-        match unsafe { message.as_mut() } {
-            // SAFETY: as above.
-            Some(message) => unsafe { receive_message(sockets, fd, message, flags) },
-            None => Verdict::Done(Err(Errno::FAULT)),
+        if !memory::is_writable(message, 1) {
+            return Verdict::Done(Err(Errno::FAULT));
         }
+        // SAFETY: it can be written, and any bytes are one; the rest is the program's promise.
+        unsafe { receive_message(sockets, fd, &mut *message, flags) }
     })
     // SAFETY: arguments passed through.
-    .unwrap_or_else(|| unsafe { real::recvmsg(fd, message, flags) })
+    .unwrap_or_else(|| unsafe {
+        let outcome = real::recvmsg(fd, message, flags);
+        if outcome >= 0 {
+            rights_appeared(&*message);
+        }
+        outcome
+    })
 }
 
 /// sendmsg(2).
@@ -474,19 +501,16 @@ pub unsafe extern "C-unwind" fn sendmsg(
     flags: c_int,
 ) -> ssize_t {
     serve_point(fd, |sockets| {
-        // SAFETY: the program's promise about `message`.
-        match unsafe { message.as_ref() } {
-            // SAFETY: as above.
-            Some(message) => unsafe { send_message(sockets, fd, message, flags) },
-            None => Verdict::Done(Err(Errno::FAULT)),
+        if !memory::is_readable(message, 1) {
+            return Verdict::Done(Err(Errno::FAULT));
         }
+        // SAFETY: it can be read, and any bytes are one; the rest is the program's promise.
+        unsafe { send_message(sockets, fd, &*message, flags) }
     })
     .unwrap_or_else(|| {
-        // SAFETY: the program's promise about `message`.
-        let asked = unsafe { message.as_ref() };
-        // SAFETY: as above.
-        if asked.is_some_and(|message| unsafe { passes_connection(message) }) {
-            crate::boundary::set_errno(libc::EOPNOTSUPP);
+        // SAFETY: it can be read, and any bytes are one.
+        if memory::is_readable(message, 1) && passes_connection(unsafe { &*message }) {
+            set_errno(libc::EOPNOTSUPP);
             return -1;
         }
         // SAFETY: arguments passed through.
@@ -506,10 +530,15 @@ unsafe fn each(
 ) -> Verdict<c_int> {
     let mut done: c_uint = 0;
     while done < count.min(PARTS_MAX as c_uint) {
-        // SAFETY: within the array, by the caller's promise.
-        let entry = unsafe { &mut *messages.add(done as usize) };
-        match one(&mut entry.msg_hdr, done) {
-            Verdict::Done(Ok(len)) => entry.msg_len = len as c_uint,
+        let entry = messages.wrapping_add(done as usize);
+        let outcome = match memory::is_writable(entry, 1) {
+            // SAFETY: it can be written, and any bytes are one.
+            true => one(unsafe { &mut (*entry).msg_hdr }, done),
+            false => Verdict::Done(Err(Errno::FAULT)),
+        };
+        match outcome {
+            // SAFETY: as above.
+            Verdict::Done(Ok(len)) => unsafe { (*entry).msg_len = len as c_uint },
             Verdict::Done(Err(error)) if done == 0 => return Verdict::Done(Err(error)),
             Verdict::Done(Err(error)) => {
                 late(error);
@@ -538,8 +567,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
 ) -> c_int {
     serve_point(fd, |sockets| {
         let began = std::time::Instant::now();
-        // SAFETY: the program's promise about `timeout`.
-        let limit = match unsafe { from_timespec(timeout) } {
+        let limit = match from_timespec(timeout) {
             Ok(limit) => limit,
             Err(error) => return Verdict::Done(Err(error)),
         };
@@ -560,16 +588,24 @@ pub unsafe extern "C-unwind" fn recvmmsg(
         if let (Some(limit), Verdict::Done(Ok(1..))) = (limit, &outcome) {
             // What is left of it is told, as by the kernel.
             let left = limit.saturating_sub(began.elapsed());
-            // SAFETY: the program's promise about `timeout`, which is not null.
-            unsafe {
-                (*timeout).tv_sec = left.as_secs() as libc::time_t;
-                (*timeout).tv_nsec = left.subsec_nanos().into();
+            let left = timespec {
+                tv_sec: left.as_secs() as libc::time_t,
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            if let Err(error) = memory::store(timeout, left) {
+                return Verdict::Done(Err(error));
             }
         }
         outcome
     })
     // SAFETY: arguments passed through.
-    .unwrap_or_else(|| unsafe { real::recvmmsg(fd, messages, count, flags, timeout) })
+    .unwrap_or_else(|| unsafe {
+        let outcome = real::recvmmsg(fd, messages, count, flags, timeout);
+        for index in 0..usize::try_from(outcome).unwrap_or(0) {
+            rights_appeared(&(*messages.add(index)).msg_hdr);
+        }
+        outcome
+    })
 }
 
 /// sendmmsg(2).
@@ -592,10 +628,9 @@ pub unsafe extern "C-unwind" fn sendmmsg(
         }
     })
     .unwrap_or_else(|| {
-        // SAFETY: the program's promise about `messages`.
-        let (count, passes) = unsafe { before_passing(messages, count) };
+        let (count, passes) = before_passing(messages, count);
         if passes && count == 0 {
-            crate::boundary::set_errno(libc::EOPNOTSUPP);
+            set_errno(libc::EOPNOTSUPP);
             return -1;
         }
         // SAFETY: arguments passed through, or fewer of them.
@@ -605,16 +640,11 @@ pub unsafe extern "C-unwind" fn sendmmsg(
 
 /// How many messages come before the first that hands on a connection of the engine, and whether there is
 /// one.
-///
-/// # Safety
-/// `count` messages at `messages`, as sendmmsg(2) demands.
-unsafe fn before_passing(messages: *const mmsghdr, count: c_uint) -> (c_uint, bool) {
-    if is_impossible(messages.addr()) {
-        return (count, false);
-    }
+fn before_passing(messages: *const mmsghdr, count: c_uint) -> (c_uint, bool) {
     let passes = |&index: &c_uint| {
-        // SAFETY: within the array, by the caller's promise.
-        unsafe { passes_connection(&(*messages.add(index as usize)).msg_hdr) }
+        let message = messages.wrapping_add(index as usize);
+        // SAFETY: it can be read, and any bytes are one.
+        memory::is_readable(message, 1) && passes_connection(unsafe { &(*message).msg_hdr })
     };
     match (0..count.min(PARTS_MAX as c_uint)).find(passes) {
         Some(first) => (first, true),
@@ -739,9 +769,11 @@ unsafe fn copy_file(
         let mut at = if offset.is_null() {
             // SAFETY: asks for the position only.
             unsafe { libc::lseek(input, 0, libc::SEEK_CUR) }
+        } else if memory::is_writable(offset, 1) {
+            // SAFETY: it can be read.
+            unsafe { offset.read_unaligned() }
         } else {
-            // SAFETY: by the caller's promise.
-            unsafe { *offset }
+            return Verdict::Done(Err(Errno::FAULT));
         };
         if at < 0 {
             sockets.notice_unseekable();
@@ -783,8 +815,8 @@ unsafe fn copy_file(
                 // SAFETY: moves the position as sendfile does.
                 unsafe { libc::lseek(input, at, libc::SEEK_SET) };
             } else {
-                // SAFETY: by the caller's promise.
-                unsafe { *offset = at };
+                // SAFETY: it can be written.
+                unsafe { offset.write_unaligned(at) };
             }
             return Verdict::Done(Ok(total as ssize_t));
         }

@@ -7,7 +7,7 @@ use client::sockets::{EpollEvent, Errno, PollFd, SigMask, Sockets, Verdict};
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
 use crate::boundary::{answer, answer_point, serve, serve_point};
-use crate::real;
+use crate::{memory, real};
 
 /// A timeout in milliseconds; negative waits for ever.
 fn from_ms(ms: c_int) -> Option<Duration> {
@@ -15,42 +15,41 @@ fn from_ms(ms: c_int) -> Option<Duration> {
 }
 
 /// A timeout, if there is one.
-///
-/// # Safety
-/// `time` is null or readable.
-pub unsafe fn from_timespec(time: *const timespec) -> Result<Option<Duration>, Errno> {
-    // SAFETY: by the caller's promise.
-    match unsafe { time.as_ref() } {
-        None => Ok(None),
-        Some(time) => {
-            let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno::INVAL)?;
-            let nanos = u32::try_from(time.tv_nsec).map_err(|_| Errno::INVAL)?;
-            if nanos >= 1_000_000_000 {
-                return Err(Errno::INVAL);
-            }
-            Ok(Some(Duration::new(seconds, nanos)))
-        }
+pub fn from_timespec(time: *const timespec) -> Result<Option<Duration>, Errno> {
+    if time.is_null() {
+        return Ok(None);
     }
+    // SAFETY: any bytes are a time.
+    let time = unsafe { memory::load(time) }?;
+    let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno::INVAL)?;
+    let nanos = u32::try_from(time.tv_nsec).map_err(|_| Errno::INVAL)?;
+    if nanos >= 1_000_000_000 {
+        return Err(Errno::INVAL);
+    }
+    Ok(Some(Duration::new(seconds, nanos)))
 }
 
-fn mask(mask: *const sigset_t) -> Option<SigMask> {
+/// A mask, if there is one.
+pub(super) fn mask_of(mask: *const sigset_t) -> Option<SigMask> {
     (!mask.is_null()).then_some(SigMask(mask as usize))
 }
 
-/// The layer and the program's array, when a followed descriptor is among them.
+/// The layer and the program's array, when a followed descriptor is among them. What is wrong with an
+/// array that cannot be written, the kernel knows.
 ///
 /// # Safety
-/// `count` entries at `fds`.
-unsafe fn ours<'a>(
+/// Nobody else uses the array meanwhile.
+pub(super) unsafe fn ours<'a>(
     fds: *mut pollfd,
     count: nfds_t,
 ) -> Option<(&'static Sockets, &'a mut [PollFd])> {
     let sockets = crate::sockets()?;
-    if fds.is_null() || count == 0 {
+    let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
+    if !memory::is_writable(fds, count) {
         return None;
     }
-    // SAFETY: PollFd has pollfd's layout; by the caller's promise.
-    let fds = unsafe { std::slice::from_raw_parts_mut(fds.cast::<PollFd>(), count as usize) };
+    // SAFETY: PollFd has pollfd's layout, and so many can be written.
+    let fds = unsafe { std::slice::from_raw_parts_mut(fds.cast::<PollFd>(), count) };
     fds.iter().any(|entry| sockets.tracks(entry.fd)).then_some((sockets, fds))
 }
 
@@ -84,9 +83,8 @@ pub unsafe extern "C-unwind" fn ppoll(
     // SAFETY: the program's promise about `fds`.
     match unsafe { ours(fds, count) } {
         Some((sockets, fds)) => answer_point(sockets, || {
-            // SAFETY: the program's promise about `timeout`.
-            let timeout = unsafe { from_timespec(timeout) }?;
-            sockets.poll(fds, timeout, mask(sigmask)).map(|ready| ready as c_int)
+            let timeout = from_timespec(timeout)?;
+            sockets.poll(fds, timeout, mask_of(sigmask)).map(|ready| ready as c_int)
         }),
         // SAFETY: arguments passed through.
         None => unsafe { real::ppoll(fds, count, timeout, sigmask) },
@@ -142,23 +140,28 @@ const MEANS: [i16; 3] = [
 ];
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// The words of a set that cover `count` descriptors.
+/// The words of a set that cover `count` descriptors: none of a set that is null, and EFAULT of one that
+/// cannot be written.
 ///
 /// # Safety
-/// `set` is null or covers `count` descriptors, as select(2) demands.
-unsafe fn words<'a>(set: *mut fd_set, count: usize) -> Option<&'a mut [u64]> {
-    if set.is_null() {
-        return None;
+/// Nobody else uses the set meanwhile.
+unsafe fn words<'a>(set: *mut fd_set, count: usize) -> Result<Option<&'a mut [u64]>, Errno> {
+    let (at, count) = (set.cast::<u64>(), count.div_ceil(WORD_BITS));
+    if set.is_null() || count == 0 {
+        return Ok(None);
     }
-    // SAFETY: by the caller's promise; fd_set is made of words of this size on 64-bit Linux.
-    Some(unsafe { std::slice::from_raw_parts_mut(set.cast::<u64>(), count.div_ceil(WORD_BITS)) })
+    if !memory::is_writable(at, count) {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: so many can be written; fd_set is made of words of this size on 64-bit Linux.
+    Ok(Some(unsafe { std::slice::from_raw_parts_mut(at, count) }))
 }
 
 /// select over followed descriptors; `None` when none is among them.
 ///
 /// # Safety
 /// The sets cover `count` descriptors.
-unsafe fn select_ours(
+pub(super) unsafe fn select_ours(
     count: c_int,
     sets: [*mut fd_set; 3],
     timeout: impl FnOnce() -> Result<Option<Duration>, Errno>,
@@ -166,8 +169,11 @@ unsafe fn select_ours(
 ) -> Option<c_int> {
     let sockets = crate::sockets()?;
     let count = usize::try_from(count).ok()?;
-    // SAFETY: by the caller's promise.
-    let mut sets = sets.map(|set| unsafe { words(set, count) });
+    let [readable, writable, except] = sets;
+    // SAFETY: by the caller's promise. What is wrong with a set, the kernel knows.
+    let mut sets = unsafe {
+        [words(readable, count).ok()?, words(writable, count).ok()?, words(except, count).ok()?]
+    };
     let asked = |sets: &[Option<&mut [u64]>; 3], fd: usize| {
         let mut events = 0;
         for (set, ask) in sets.iter().zip(ASKS) {
@@ -224,24 +230,29 @@ pub unsafe extern "C-unwind" fn select(
     timeout: *mut timeval,
 ) -> c_int {
     let began = Instant::now();
-    // SAFETY: the program's promise about `timeout`.
-    let limit = unsafe { timeout.as_ref() }.map(|time| {
-        Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0))
-            + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
-    });
+    let limit = if timeout.is_null() {
+        Ok(None)
+    } else {
+        // SAFETY: any bytes are a time.
+        unsafe { memory::load(timeout) }.map(|time| {
+            let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));
+            Some(seconds + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0)))
+        })
+    };
     // SAFETY: the program's promise about the sets.
-    let ours = unsafe { select_ours(count, [readable, writable, except], || Ok(limit), None) };
+    let ours = unsafe { select_ours(count, [readable, writable, except], || limit, None) };
     let Some(ready) = ours else {
         // SAFETY: arguments passed through.
         return unsafe { real::select(count, readable, writable, except, timeout) };
     };
-    if let Some(limit) = limit {
+    if let Ok(Some(limit)) = limit {
         let left = limit.saturating_sub(began.elapsed());
-        // SAFETY: not null, since it gave the limit. Linux leaves the rest of the time there.
-        unsafe {
-            (*timeout).tv_sec = left.as_secs() as libc::time_t;
-            (*timeout).tv_usec = libc::suseconds_t::from(left.subsec_micros());
-        }
+        let left = timeval {
+            tv_sec: left.as_secs() as libc::time_t,
+            tv_usec: libc::suseconds_t::from(left.subsec_micros()),
+        };
+        // Linux leaves the rest of the time there, if it can.
+        let _ = memory::store(timeout, left);
     }
     ready
 }
@@ -262,7 +273,7 @@ pub unsafe extern "C-unwind" fn pselect(
     // SAFETY: the program's promise about the sets and the timeout.
     unsafe {
         let sets = [readable, writable, except];
-        select_ours(count, sets, || from_timespec(timeout), mask(sigmask))
+        select_ours(count, sets, || from_timespec(timeout), mask_of(sigmask))
     }
     // SAFETY: arguments passed through.
     .unwrap_or_else(|| unsafe {
@@ -314,20 +325,20 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     event: *mut epoll_event,
 ) -> c_int {
     serve(epoll, |sockets| {
-        let wanted = if event.is_null() {
-            if operation != libc::EPOLL_CTL_DEL {
-                return Verdict::Done(Err(Errno::FAULT));
-            }
-            EpollEvent::default()
-        } else {
-            // SAFETY: the program's promise; EpollEvent has epoll_event's layout.
-            unsafe { std::ptr::read_unaligned(event.cast::<EpollEvent>()) }
+        // SAFETY: EpollEvent has epoll_event's layout, and any bytes are one.
+        let wanted = match unsafe { memory::load(event.cast::<EpollEvent>()) } {
+            Ok(wanted) => wanted,
+            Err(_) if operation == libc::EPOLL_CTL_DEL => EpollEvent::default(),
+            Err(error) => return Verdict::Done(Err(error)),
         };
         sockets.epoll_ctl(epoll, operation, fd, wanted).map(|()| 0)
     })
     // SAFETY: arguments passed through.
     .unwrap_or_else(|| unsafe { real::epoll_ctl(epoll, operation, fd, event) })
 }
+
+/// Events of which the memory is looked at before a wait: those of a page. More of it may never be used.
+const EVENTS_LOOKED_AT: usize = 4096 / size_of::<EpollEvent>();
 
 /// # Safety
 /// Room for `count` events at `events`.
@@ -339,8 +350,12 @@ unsafe fn wait(
     sigmask: Option<SigMask>,
 ) -> Option<c_int> {
     serve_point(epoll, |sockets| {
-        if count <= 0 || events.is_null() {
+        let looked_at = usize::try_from(count).unwrap_or(0).min(EVENTS_LOOKED_AT);
+        if looked_at == 0 {
             return Verdict::Kernel;
+        }
+        if !memory::is_writable(events, looked_at) {
+            return Verdict::Done(Err(Errno::FAULT));
         }
         let timeout = match timeout() {
             Ok(timeout) => timeout,
@@ -383,7 +398,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     sigmask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the program's promise about `events`.
-    unsafe { wait(epoll, events, count, || Ok(from_ms(timeout)), mask(sigmask)) }
+    unsafe { wait(epoll, events, count, || Ok(from_ms(timeout)), mask_of(sigmask)) }
         // SAFETY: arguments passed through.
         .unwrap_or_else(|| unsafe { real::epoll_pwait(epoll, events, count, timeout, sigmask) })
 }
@@ -400,8 +415,8 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     timeout: *const timespec,
     sigmask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program's promise about `events` and `timeout`.
-    unsafe { wait(epoll, events, count, || from_timespec(timeout), mask(sigmask)) }
+    // SAFETY: the program's promise about `events`.
+    unsafe { wait(epoll, events, count, || from_timespec(timeout), mask_of(sigmask)) }
         // SAFETY: arguments passed through.
         .unwrap_or_else(|| unsafe { real::epoll_pwait2(epoll, events, count, timeout, sigmask) })
 }

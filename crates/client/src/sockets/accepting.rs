@@ -144,7 +144,8 @@ impl Sockets {
             match self.kernel.accept(fd, flags) {
                 Err(Errno::AGAIN) => (),
                 other => {
-                    if other.is_ok() {
+                    if let Ok((new, _)) = &other {
+                        self.appeared(*new);
                         self.count_accepted_from_kernel(era, &socket);
                     }
                     return Verdict::Done(other);
@@ -176,7 +177,8 @@ impl Sockets {
             return Err(Errno::AGAIN);
         }
         // The number first, so that a lack of numbers leaves the connection in the queue.
-        let number = self.kernel.duplicate(self.inert(era)?, 0, flags & libc::SOCK_CLOEXEC != 0)?;
+        let inert = self.inert(era)?;
+        let number = self.kernel.duplicate(inert, 0, flags & libc::SOCK_CLOEXEC != 0)?;
         let accepted = match endpoint.accept() {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -195,7 +197,7 @@ impl Sockets {
         if let Some(connection) = socket.connection() {
             connection.established.store(true, Ordering::Relaxed);
         }
-        self.place(era, number, Entry::Socket(socket.clone()));
+        self.place(era, number, Entry::Socket(socket.clone()), era.table.identity(inert));
         attachment.remember(id, &socket);
         self.count_accepted(era, listener);
         Ok((number, remote))
@@ -206,6 +208,7 @@ impl Sockets {
         era.link.inert(|| {
             let fd = self.lift(self.kernel.inert(false)?);
             self.hide(era, fd);
+            era.table.identify(fd, self.identity(fd));
             Ok(fd)
         })
     }

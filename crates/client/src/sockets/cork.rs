@@ -64,6 +64,9 @@ impl Cork {
         if len > PIECE_MAX {
             return Some(Err(Errno::MSGSIZE));
         }
+        if !crate::memory::are_readable(bufs) {
+            return Some(Err(Errno::FAULT));
+        }
         let added = gathered.outbound.admits(socket, gathered.bytes.len() + len);
         if added.is_ok() {
             gathered.add(bufs);
@@ -139,6 +142,9 @@ impl Sockets {
         }
         let len: usize = bufs.iter().map(|buf| buf.len()).sum();
         outbound.admits(socket, len)?;
+        if !crate::memory::are_readable(bufs) {
+            return Err(Errno::FAULT);
+        }
         let mut begun = Gathered { outbound, bytes: Vec::with_capacity(len) };
         begun.add(bufs);
         socket.cork.begin(begun);

@@ -43,9 +43,15 @@ impl Sockets {
             |entry: &Entry| matches!(entry, Entry::Socket(old) if Arc::ptr_eq(old, socket));
         for &number in &numbers {
             let exchanged = era.table.exchange(number, is_old, || {
-                own.map_or(Ok(()), |own| self.kernel.replace(own, number))?;
+                let identity = match own {
+                    Some(own) => {
+                        self.kernel.replace(own, number)?;
+                        self.identity(number)
+                    }
+                    None => era.table.identity(number),
+                };
                 fresh.add_number(number);
-                Ok(Entry::Socket(fresh.clone()))
+                Ok((Entry::Socket(fresh.clone()), identity))
             });
             if let Ok(Some(old)) = exchanged {
                 self.let_go(era, number, old, false);

@@ -453,6 +453,8 @@ impl Sockets {
         let (Some(era), Some(epoll)) = (self.era(), self.epoll(number)) else {
             return Verdict::Kernel;
         };
+        // What the number stood for may be gone.
+        self.follows(fd);
         if let Some(inner) = self.epoll(fd) {
             if inner.is_inherited {
                 let _ = self.waiter_of(era, &inner);

@@ -53,7 +53,7 @@ impl Sockets {
                 }
                 Some(Entry::Foreign) => Some(Entry::Foreign),
                 Some(Entry::Epoll(epoll)) => {
-                    sets.push((fd, epoll.clone()));
+                    sets.push((fd, epoll.clone(), old.table.identity(fd)));
                     None
                 }
                 Some(Entry::Internal) | None => None,
@@ -66,7 +66,7 @@ impl Sockets {
                 sockets.push((fd, parents.clone(), own.clone()));
             }
             if let Some(entry) = inherited {
-                let _ = era.table.put(fd, entry);
+                let _ = era.table.put(fd, entry, old.table.identity(fd));
             }
         });
         self.inherit_sets(&era, &sockets, sets);
@@ -75,13 +75,21 @@ impl Sockets {
         let _ = next.set(era);
     }
 
+    /// The same in a child that shares its parent's descriptors, but not its memory: what it closed would
+    /// be closed for the parent. All that it does goes to the kernel.
+    pub fn forked_with_shared_numbers(&self) {
+        super::link::forget_pumping();
+        self.era.store(u32::MAX, Ordering::Relaxed);
+        self.process.store(process_id(), Ordering::Relaxed);
+    }
+
     /// The epoll sets of a child, which are the parent's, too; of its sockets come the number, the parent's
     /// and the child's own.
     fn inherit_sets(
         &self,
         era: &Era,
         sockets: &[(RawFd, Arc<Socket>, Arc<Socket>)],
-        sets: Vec<(RawFd, Arc<Epoll>)>,
+        sets: Vec<(RawFd, Arc<Epoll>, u64)>,
     ) {
         let own_of = |number: RawFd, parents: &Arc<Socket>| {
             let is_it = |(fd, other, _): &&(RawFd, Arc<Socket>, Arc<Socket>)| {
@@ -90,7 +98,7 @@ impl Sockets {
             sockets.iter().find(is_it).map(|(_, _, own)| own.clone())
         };
         let mut made: Vec<(Arc<Epoll>, Arc<Epoll>)> = Vec::new();
-        for (fd, parents) in sets {
+        for (fd, parents, identity) in sets {
             let before = made.iter().find(|(other, _)| Arc::ptr_eq(other, &parents));
             let own = match before {
                 Some((_, own)) => {
@@ -103,7 +111,7 @@ impl Sockets {
                     own
                 }
             };
-            let _ = era.table.put(fd, Entry::Epoll(own));
+            let _ = era.table.put(fd, Entry::Epoll(own), identity);
         }
     }
 

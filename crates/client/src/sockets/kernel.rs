@@ -150,12 +150,23 @@ pub trait Kernel: Sync {
     }
     /// Starts a thread that takes no signals.
     fn start_thread(&self, body: Box<dyn FnOnce() + Send>) -> Result<(), Errno>;
+    /// A number for what a descriptor stands for, the same for its duplicates; 0 when it cannot be told.
+    /// BADF when it stands for nothing. In a kernel in memory nobody closes numbers behind the layer's back.
+    fn identity(&self, fd: RawFd) -> Result<u64, Errno> {
+        let _ = fd;
+        Ok(0)
+    }
     /// Writes one line (without its end) to the program's standard error.
     fn log(&self, line: &str);
     /// Nanoseconds since 1970.
     fn calendar_ns(&self) -> u64 {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+    }
+    /// Monotonic time in milliseconds from the clock that is cheapest to read, wrapping.
+    fn coarse_ms(&self) -> u32 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+        (now.tv_sec as u32).wrapping_mul(1000).wrapping_add((now.tv_nsec / 1_000_000) as u32)
     }
     /// Monotonic time in nanoseconds, by which timeouts are counted. Only a simulation has one of
     /// its own.

@@ -624,6 +624,7 @@ impl Sockets {
         };
         let Some(attachment) = attachment else {
             let outcome = wait(left);
+            era.table.on_sleep(self.kernel.coarse_ms());
             waiter.awake(round, self.kernel);
             if era.link.is_wanted() {
                 self.attach(era);
@@ -636,6 +637,7 @@ impl Sockets {
             return Ok(None);
         }
         let outcome = wait(left);
+        era.table.on_sleep(self.kernel.coarse_ms());
         attachment.session.disarm();
         waiter.awake(round, self.kernel);
         self.after_sleep(era, attachment);

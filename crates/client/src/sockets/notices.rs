@@ -21,7 +21,6 @@ pub(super) enum Notice {
     Unseekable,
     Stdio,
     IoUring,
-    RawCall,
     TooManyForks,
     Exec,
     Passed,

@@ -164,7 +164,7 @@ impl Sockets {
     }
 
     fn subject(&self, era: &Era, fd: RawFd) -> Subject {
-        if fd < 0 || !era.table.tracks(fd) {
+        if fd < 0 || !self.follows(fd) {
             return Subject::Kernel;
         }
         if let Some(epoll) = self.polled_epoll(era, fd) {

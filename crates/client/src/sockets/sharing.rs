@@ -103,7 +103,7 @@ impl Sockets {
         socket.become_listener(listening);
         // It has been another process's.
         self.has_forked();
-        self.place(era, fd, Entry::Socket(socket.clone()));
+        self.place(era, fd, Entry::Socket(socket.clone()), self.identity(fd));
         era.link.remember(&socket);
     }
 

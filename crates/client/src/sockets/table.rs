@@ -1,7 +1,7 @@
 //! What each descriptor number stands for: an array of slots in chunks made when first needed.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use super::Errno;
@@ -44,8 +44,25 @@ const INTERNAL: u8 = 2;
 struct Slot {
     /// Mirrors the entry, so that the usual question costs one load.
     kind: AtomicU8,
+    /// When the entry was last known to stand for its number, in milliseconds of a coarse clock.
+    verified_ms: AtomicU32,
+    /// Counts entries, so that a verdict on one cannot hit the next.
+    generation: AtomicU32,
+    /// What the kernel says the number stands for; 0 when that is unknown.
+    identity: AtomicU64,
     entry: RwLock<Option<Entry>>,
 }
+
+/// An entry as it was when its number was compared with the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Suspect {
+    generation: u32,
+    /// What the number stood for when the entry was made.
+    pub identity: u64,
+}
+
+/// How long a verdict on an entry holds, milliseconds.
+const VERDICT_MS: u32 = 10;
 
 /// A number beyond the table.
 #[derive(Debug)]
@@ -54,12 +71,14 @@ pub(super) struct Beyond;
 /// The array.
 pub(super) struct Table {
     chunks: Box<[OnceLock<Box<[Slot]>>]>,
+    /// When a thread last came back from sleeping in the layer; verdicts from before are void.
+    slept_ms: AtomicU32,
 }
 
 impl Table {
     /// An empty table.
     pub fn new() -> Self {
-        Self { chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect() }
+        Self { chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(), slept_ms: AtomicU32::new(0) }
     }
 
     #[inline]
@@ -90,8 +109,50 @@ impl Table {
         entry.as_ref().map(look)
     }
 
-    /// Puts an entry in place and gives back what was there.
-    pub fn put(&self, fd: RawFd, entry: Entry) -> Result<Option<Entry>, Beyond> {
+    /// A thread slept until now: other threads had time to close numbers.
+    pub fn on_sleep(&self, now_ms: u32) {
+        self.slept_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// The entry under a number if it has to be compared with the kernel: it has not been for 10 ms, or
+    /// not since a thread slept. It counts as compared from here on.
+    #[inline]
+    pub fn suspect(&self, fd: RawFd, now_ms: u32) -> Option<Suspect> {
+        let slot = self.slot(fd)?;
+        let verified_ms = slot.verified_ms.load(Ordering::Relaxed);
+        let age = now_ms.wrapping_sub(verified_ms);
+        // A sleep that ended later is closer to now, whichever way the clock wraps.
+        let since_sleep = now_ms.wrapping_sub(self.slept_ms.load(Ordering::Relaxed));
+        if age < VERDICT_MS && age <= since_sleep {
+            return None;
+        }
+        slot.verified_ms.store(now_ms, Ordering::Relaxed);
+        let generation = slot.generation.load(Ordering::Acquire);
+        let identity = slot.identity.load(Ordering::Acquire);
+        (identity != 0).then_some(Suspect { generation, identity })
+    }
+
+    /// The entry under a number counts as compared.
+    pub fn confirm(&self, fd: RawFd, now_ms: u32) {
+        if let Some(slot) = self.slot(fd) {
+            slot.verified_ms.store(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// What the kernel said that a number stands for when its entry was made; 0 when unknown.
+    pub fn identity(&self, fd: RawFd) -> u64 {
+        self.slot(fd).map_or(0, |slot| slot.identity.load(Ordering::Acquire))
+    }
+
+    /// Notes what a number stands for.
+    pub fn identify(&self, fd: RawFd, identity: u64) {
+        if let Some(slot) = self.slot(fd) {
+            slot.identity.store(identity, Ordering::Release);
+        }
+    }
+
+    /// Puts an entry in place of a number that stands for `identity`, and gives back what was there.
+    pub fn put(&self, fd: RawFd, entry: Entry, identity: u64) -> Result<Option<Entry>, Beyond> {
         let index = usize::try_from(fd).map_err(|_| Beyond)?;
         let chunk = self.chunks.get(index / CHUNK_SLOTS).ok_or(Beyond)?;
         let chunk = chunk.get_or_init(|| (0..CHUNK_SLOTS).map(|_| Slot::default()).collect());
@@ -99,30 +160,46 @@ impl Table {
         let kind = if matches!(entry, Entry::Internal) { INTERNAL } else { TRACKED };
         let mut place = slot.entry.write().unwrap_or_else(PoisonError::into_inner);
         let before = place.replace(entry);
+        slot.generation.fetch_add(1, Ordering::Release);
+        slot.identity.store(identity, Ordering::Release);
         slot.kind.store(kind, Ordering::Release);
         Ok(before)
     }
 
-    /// Puts another entry in the place of one that is as it must be, which it gives back; `with` is
-    /// called while nobody else can change the place.
+    /// Puts another entry in the place of one that is as it must be, which it gives back; `with` gives it
+    /// and what the number then stands for, and is called while nobody else can change the place.
     pub fn exchange(
         &self,
         fd: RawFd,
         is_it: impl Fn(&Entry) -> bool,
-        with: impl FnOnce() -> Result<Entry, Errno>,
+        with: impl FnOnce() -> Result<(Entry, u64), Errno>,
     ) -> Result<Option<Entry>, Errno> {
         let Some(slot) = self.slot(fd) else { return Ok(None) };
         let mut place = slot.entry.write().unwrap_or_else(PoisonError::into_inner);
-        match place.as_mut().filter(|entry| is_it(entry)) {
-            Some(entry) => Ok(Some(std::mem::replace(entry, with()?))),
-            None => Ok(None),
-        }
+        let Some(entry) = place.as_mut().filter(|entry| is_it(entry)) else { return Ok(None) };
+        let (fresh, identity) = with()?;
+        slot.generation.fetch_add(1, Ordering::Release);
+        slot.identity.store(identity, Ordering::Release);
+        Ok(Some(std::mem::replace(entry, fresh)))
     }
 
     /// Empties a slot.
     pub fn take(&self, fd: RawFd) -> Option<Entry> {
         let slot = self.slot(fd)?;
         let mut place = slot.entry.write().unwrap_or_else(PoisonError::into_inner);
+        slot.kind.store(EMPTY, Ordering::Release);
+        place.take()
+    }
+
+    /// Empties a slot, if its entry is still the one that was compared.
+    pub fn take_suspect(&self, fd: RawFd, suspect: Suspect) -> Option<Entry> {
+        let slot = self.slot(fd)?;
+        let mut place = slot.entry.write().unwrap_or_else(PoisonError::into_inner);
+        let generation = slot.generation.load(Ordering::Acquire);
+        let identity = slot.identity.load(Ordering::Acquire);
+        if (Suspect { generation, identity }) != suspect {
+            return None;
+        }
         slot.kind.store(EMPTY, Ordering::Release);
         place.take()
     }

@@ -251,10 +251,10 @@ fn stream(sockets: &Sockets, fd: RawFd) {
 fn a_number_stands_for_something_from_put_to_take() {
     let table = Table::new();
     assert!(!table.tracks(5) && !table.tracks(-1));
-    assert!(table.put(5, Entry::Foreign).is_ok());
-    assert!(table.put(3000, Entry::Internal).is_ok());
-    assert!(table.put(-1, Entry::Foreign).is_err());
-    assert!(table.put(1 << 20, Entry::Foreign).is_err());
+    assert!(table.put(5, Entry::Foreign, 0).is_ok());
+    assert!(table.put(3000, Entry::Internal, 0).is_ok());
+    assert!(table.put(-1, Entry::Foreign, 0).is_err());
+    assert!(table.put(1 << 20, Entry::Foreign, 0).is_err());
     assert!(table.tracks(5) && !table.is_internal(5) && table.is_internal(3000));
     assert_eq!(table.occupied(0, u32::MAX), [5, 3000]);
     assert_eq!(table.occupied(6, 2999), []);
@@ -269,11 +269,11 @@ fn a_number_is_exchanged_only_while_it_stands_for_what_it_did() {
     let table = Table::new();
     let [old, other, fresh] = [(); 3].map(|()| Arc::new(Socket::new(false, true, false)));
     for (number, socket) in [(3, &old), (4, &other)] {
-        assert!(table.put(number, Entry::Socket(socket.clone())).is_ok());
+        assert!(table.put(number, Entry::Socket(socket.clone()), 0).is_ok());
     }
     let is = |entry: &Entry, socket: &Arc<Socket>| matches!(entry, Entry::Socket(one) if Arc::ptr_eq(one, socket));
     let exchange = |number: RawFd| {
-        let with = || Ok(Entry::Socket(fresh.clone()));
+        let with = || Ok((Entry::Socket(fresh.clone()), 0));
         table.exchange(number, |entry| is(entry, &old), with).unwrap().is_some()
     };
     assert_eq!([3, 4, 5].map(exchange), [true, false, false]);

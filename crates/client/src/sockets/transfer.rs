@@ -13,6 +13,7 @@ use super::socket::{Connection, Datagram, OUT_BITS, Socket, timeout};
 use super::streams::{receive_report, said_with};
 use super::table::Entry;
 use super::{Era, Errno, Received, Sockets, Verdict};
+use crate::memory::{self, Access};
 use crate::{Readiness, Wish};
 
 /// Most bytes that are counted at once.
@@ -501,6 +502,9 @@ fn receive_urgent(
         return Ok(Received { flags: libc::MSG_OOB | libc::MSG_TRUNC, ..Received::default() });
     };
     if flags & libc::MSG_TRUNC == 0 {
+        if !memory::is_usable(std::ptr::from_ref(place).addr(), 1, Access::Write) {
+            return Err(Errno::FAULT);
+        }
         *place = byte;
     }
     Ok(Received { len: 1, flags: libc::MSG_OOB, ..Received::default() })

@@ -1,0 +1,142 @@
+//! The kernel's answer to whether a page of the program's can be used, by calls that copy nothing of it
+//! and change nothing: futex(2) looks at a word before it does anything else.
+
+use std::ffi::{c_int, c_long, c_void};
+use std::sync::atomic::AtomicU32;
+
+use client::memory::{Access, forget, is_usable};
+use client::sockets::Errno;
+
+use crate::boundary::{errno, set_errno};
+use crate::real;
+
+const FUTEX_CMP_REQUEUE_PRIVATE: c_long = 4 | 128;
+const FUTEX_WAKE_OP_PRIVATE: c_long = 5 | 128;
+/// Adds 0 to the word, and wakes none unless it is this number.
+const ADD_NOTHING: c_long = 1 << 28 | 0x7a5;
+
+/// Whether the page that begins at an address can be used.
+pub fn can_be_used(address: usize, access: Access) -> bool {
+    /// Where nobody waits.
+    static NOBODY: AtomicU32 = AtomicU32::new(0);
+    let nobody = NOBODY.as_ptr().expose_provenance() as c_long;
+    let word = address as c_long;
+    let saved = errno();
+    let outcome = match access {
+        // SAFETY: moves none of those who wait there, if the word is 0; else does nothing.
+        Access::Read => unsafe {
+            real::syscall(libc::SYS_futex, word, FUTEX_CMP_REQUEUE_PRIVATE, 0, 0, word, 0)
+        },
+        // SAFETY: adds nothing to the word, as one step.
+        Access::Write => unsafe {
+            real::syscall(libc::SYS_futex, nobody, FUTEX_WAKE_OP_PRIVATE, 0, 0, word, ADD_NOTHING)
+        },
+    };
+    let is_bad = outcome < 0 && errno() == libc::EFAULT;
+    set_errno(saved);
+    !is_bad
+}
+
+/// Copies a value from the program's memory; EFAULT when it cannot be read.
+///
+/// # Safety
+/// Any bytes are a valid value.
+pub unsafe fn load<T: Copy>(at: *const T) -> Result<T, Errno> {
+    if !is_usable(at.addr(), size_of::<T>(), Access::Read) {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: so many bytes are readable, and any are valid by the caller's promise.
+    Ok(unsafe { at.read_unaligned() })
+}
+
+/// Copies a value to the program's memory; EFAULT when it cannot be written.
+pub fn store<T: Copy>(at: *mut T, value: T) -> Result<(), Errno> {
+    if !is_usable(at.addr(), size_of::<T>(), Access::Write) {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: so many bytes are writable.
+    unsafe { at.write_unaligned(value) };
+    Ok(())
+}
+
+/// Whether `count` values can be read and written.
+pub fn is_writable<T>(at: *const T, count: usize) -> bool {
+    let len = count.saturating_mul(size_of::<T>());
+    is_usable(at.addr(), len, Access::Write)
+}
+
+/// Whether `count` values can be read.
+pub fn is_readable<T>(at: *const T, count: usize) -> bool {
+    let len = count.saturating_mul(size_of::<T>());
+    is_usable(at.addr(), len, Access::Read)
+}
+
+/// Defines functions after which what is known of memory is void.
+macro_rules! unmappers {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// As the C function's.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
+                // SAFETY: arguments passed through.
+                let outcome = unsafe { real::$name($($arg),*) };
+                forget();
+                outcome
+            }
+        )*
+    };
+}
+
+unmappers! {
+    /// munmap(2).
+    munmap(at: *mut c_void, len: usize) -> c_int;
+    /// mprotect(2).
+    mprotect(at: *mut c_void, len: usize, protection: c_int) -> c_int;
+    /// pkey_mprotect(2).
+    pkey_mprotect(at: *mut c_void, len: usize, protection: c_int, key: c_int) -> c_int;
+    /// mremap(2). Variadic; its last argument travels in the same register.
+    mremap(at: *mut c_void, len: usize, new_len: usize, flags: c_int, to: *mut c_void) -> *mut c_void;
+    /// shmdt(2).
+    shmdt(at: *const c_void) -> c_int;
+}
+
+/// mmap(2), which may take the place of other memory.
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn mmap(
+    at: *mut c_void,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: libc::off_t,
+) -> *mut c_void {
+    // SAFETY: arguments passed through.
+    let outcome = unsafe { real::mmap(at, len, protection, flags, fd, offset) };
+    if flags & libc::MAP_FIXED != 0 {
+        forget();
+    }
+    outcome
+}
+
+/// mmap64(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn mmap64(
+    at: *mut c_void,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: libc::off64_t,
+) -> *mut c_void {
+    // SAFETY: arguments passed through; off_t has 64 bits on the machines served.
+    unsafe { mmap(at, len, protection, flags, fd, offset) }
+}
