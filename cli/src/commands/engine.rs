@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use engine::config::PortSetup;
 use engine::privileges;
 use engine::trial::Trial;
-use engine::{Accelerated, Cidr, Destination, Engine, Ipv6Mode, Metrics, StopHandle};
+use engine::{Accelerated, Cidr, Destination, Engine, Ipv6Mode, Limits, Metrics, StopHandle};
 use lab::failure::{Explain, Failure, Result};
 use port::spec::PortKind;
 use rustix::event::{PollFd, PollFlags};
@@ -20,6 +20,7 @@ use rustix::process::{
     Pid, PidfdFlags, Resource, Signal, getpid, getrlimit, kill_process, setrlimit,
 };
 use rustix::thread::{CapabilitySet, configure_capability_in_ambient_set};
+use shm::layout::Layout;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::config::{self, Flags, Settings};
@@ -404,13 +405,7 @@ fn summary(settings: &Settings) -> String {
     let core = engine.core.map_or_else(|| "not pinned".into(), |core| format!("core {core}"));
     text.push_str(&format!("worker   {core}, {:?} polling\n", engine.poll).to_lowercase());
     let limits = &engine.limits;
-    let buffers = u64::from(limits.buffers) * u64::from(limits.buffer_bytes);
-    text.push_str(&format!(
-        "memory   at most {} MiB of buffers for each of at most {} sessions, {} MiB for early data\n",
-        buffers >> 20,
-        limits.sessions,
-        limits.stash_total_bytes >> 20
-    ));
+    text.push_str(&memory(limits));
     text.push_str(&format!(
         "users    at most {} sessions each but for root, and {} MiB when one more attaches\n",
         limits.sessions_per_user,
@@ -424,6 +419,21 @@ fn summary(settings: &Settings) -> String {
     }
     text.push_str(&format!("files    at most {} descriptors\n", all_descriptors(settings)));
     text
+}
+
+/// What sessions share with the engine at the most. Pages count once they have been used.
+fn memory(limits: &Limits) -> String {
+    let buffers = u64::from(limits.buffers) * u64::from(limits.buffer_bytes);
+    // Limits that have no layout were refused before.
+    let region = Layout::sized(limits.geometry(1)).map_or(0, |it| it.geometry().region_bytes);
+    format!(
+        "memory   at most {} MiB shared with each of at most {} sessions, {} MiB of it buffers; {} MiB \
+         for early data\n",
+        region >> 20,
+        limits.sessions,
+        buffers >> 20,
+        limits.stash_total_bytes >> 20
+    )
 }
 
 /// The first signal lets connections end, the second closes them, the third waits for nothing.
@@ -469,6 +479,17 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_summary_tells_the_whole_region_and_not_its_buffers_alone() {
+        let limits = Limits::default();
+        // The endpoints' areas and queues are the larger part.
+        assert!(memory(&limits).contains(" 64 MiB of it buffers"), "{}", memory(&limits));
+        let words: Vec<String> = memory(&limits).split(' ').map(str::to_owned).collect();
+        let region: u64 = words.iter().find_map(|word| word.parse().ok()).expect("a number");
+        let areas = u64::from(limits.endpoints) * 20_672 >> 20;
+        assert!((areas + 64..areas + 80).contains(&region), "{region} MiB");
+    }
 
     #[test]
     fn the_interface_of_the_default_route_is_known() {
