@@ -1,5 +1,5 @@
-//! Listeners and connections that several processes have: what a parent passes on by fork, exec or a
-//! message, and what the engine is told so that nobody waits in vain.
+//! Listeners and connections that several processes have: what a parent passes on by fork or exec,
+//! and what the engine is told so that nobody waits in vain.
 //!
 //! A process that cannot be accelerated takes connections from the kernel alone. It tells the engine
 //! which listeners it has, as a bystander, and the engine takes nothing new for them.
@@ -108,7 +108,7 @@ impl Sockets {
     }
 
     /// A listener is about to be passed to another program (`has_library`: which will know what to do
-    /// with it) or process. It gets the flags that the program has set, for O_NONBLOCK is the same in
+    /// with it). It gets the flags that the program has set, for O_NONBLOCK is the same in
     /// all processes.
     pub(super) fn pass_listener(&self, fd: RawFd, socket: &Arc<Socket>, has_library: bool) {
         self.has_forked();
@@ -121,17 +121,6 @@ impl Sockets {
             self.leave_listener(socket, || {
                 "the program passes a listener to one that runs without the library".into()
             });
-        }
-    }
-
-    /// sendmsg(2) with SCM_RIGHTS: a descriptor goes to another process.
-    pub fn passing(&self, fd: RawFd) {
-        if let Some(socket) = self.socket(fd)
-            && socket.is_listening()
-        {
-            // Who accepts without O_NONBLOCK waits in the kernel, there or here.
-            let blocks = !socket.is_nonblocking();
-            self.pass_listener(fd, &socket, !blocks);
         }
     }
 
