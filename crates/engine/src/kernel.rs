@@ -29,9 +29,10 @@ use message::{Message, Request, Route};
 /// with the same of IPv6 (RTNLGRP_IPV6_RULE is 19), and RTMGRP_IPV6_IFINFO of `linux/rtnetlink.h`.
 const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 0x800 | 1 << 18;
 /// Routes of which programs are told, of each interface: those elsewhere first, so that what is left
-/// out is the kernel's.
+/// out is the kernel's. Half of them are for each family; one may use what the other leaves.
 const ROUTES_TOLD_MAX: usize = 512;
-/// Routes that are kept, besides default routes; with more, programs reach the links alone.
+/// Routes of a family that are kept, besides default routes; with more, programs reach the links alone
+/// over that family.
 const ROUTES_MAX: usize = 16 * 1024;
 /// Least time between two looks at all interfaces and routes.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -57,8 +58,8 @@ pub struct Facts {
     pub routes: Vec<Destination>,
     /// Networks that the main table reaches otherwise, or not at all.
     pub elsewhere: Vec<(IpAddr, u8)>,
-    /// Routes of the main table that are not kept, for there are more than that.
-    pub left_out: usize,
+    /// Routes of the main table that are not kept, for there are more than that: of IPv4, of IPv6.
+    pub left_out: [usize; 2],
     /// Largest IP packet; 0 when the interface is gone.
     pub mtu: u16,
     /// Its link address; `None` when the interface is gone.
@@ -72,21 +73,41 @@ impl Facts {
     pub fn tell(&self, interface: &mut InterfaceInfo) {
         interface.addresses = self.addresses.iter().map(|own| (own.address, own.prefix)).collect();
         interface.mtu = self.mtu;
-        let mut elsewhere = self.elsewhere.clone();
+        let counts = [false, true].map(|is_v6| {
+            let elsewhere = self.elsewhere.iter().filter(|(to, _)| to.is_ipv6() == is_v6).count();
+            elsewhere + self.routes.iter().filter(|to| to.network.is_ipv6() == is_v6).count()
+        });
+        interface.routes.clear();
+        for is_v6 in [false, true] {
+            let others = counts[usize::from(!is_v6)].min(ROUTES_TOLD_MAX / 2);
+            let (told, is_safe) = self.told(is_v6, ROUTES_TOLD_MAX - others);
+            interface.routes.extend(told);
+            if !is_v6 {
+                interface.has_gateway = self.gateway.is_some() && is_safe(0);
+            }
+        }
+    }
+
+    /// The ways of a family, as many as there is room for, and whether one through here with a prefix
+    /// covers none elsewhere that is left out.
+    fn told(&self, is_v6: bool, room: usize) -> (Vec<Way>, impl Fn(u8) -> bool) {
+        let elsewhere = self.elsewhere.iter().filter(|(network, _)| network.is_ipv6() == is_v6);
+        let mut elsewhere: Vec<(IpAddr, u8)> = elsewhere.copied().collect();
         elsewhere.sort_by_key(|(_, prefix)| Reverse(*prefix));
-        let left_out = elsewhere.get(ROUTES_TOLD_MAX..).unwrap_or_default();
-        // A wider way through here could cover one elsewhere that is left out.
-        let is_safe = |is_ipv4: bool, prefix: u8| {
-            let longest = left_out.iter().find(|(network, _)| network.is_ipv4() == is_ipv4);
-            self.left_out == 0 && longest.is_none_or(|(_, longest)| *longest <= prefix)
-        };
-        interface.has_gateway = self.gateway.is_some() && is_safe(true, 0);
-        let here = self.routes.iter().filter(|to| is_safe(to.network.is_ipv4(), to.prefix));
-        let here = here.map(|to| (to.network, to.prefix, true));
-        let elsewhere = elsewhere.iter().map(|(network, prefix)| (*network, *prefix, false));
-        let told = elsewhere.chain(here).take(ROUTES_TOLD_MAX);
-        interface.routes =
-            told.map(|(network, prefix, is_here)| Way { network, prefix, is_here }).collect();
+        let longest_left_out = elsewhere.get(room).map(|(_, prefix)| *prefix);
+        let is_whole = self.left_out[usize::from(is_v6)] == 0;
+        let is_safe =
+            move |prefix: u8| is_whole && longest_left_out.is_none_or(|longest| longest <= prefix);
+        let here = self.routes.iter().filter(|to| to.network.is_ipv6() == is_v6);
+        let here = here.filter(|to| is_safe(to.prefix));
+        let here = here.map(|to| Way { network: to.network, prefix: to.prefix, is_here: true });
+        let elsewhere = elsewhere.iter();
+        let elsewhere = elsewhere.map(|(network, prefix)| Way {
+            network: *network,
+            prefix: *prefix,
+            is_here: false,
+        });
+        (elsewhere.chain(here).take(room).collect(), is_safe)
     }
 }
 
@@ -95,7 +116,29 @@ struct Tables {
     addresses: Vec<(u32, Cidr)>,
     /// Of the main table; of several to the same network, the one that the kernel takes.
     routes: Vec<Route>,
-    left_out: usize,
+    /// Of IPv4, of IPv6.
+    left_out: [usize; 2],
+}
+
+/// Gathers the main table's routes as the kernel tells them.
+#[derive(Default)]
+struct MainTable {
+    routes: Vec<Route>,
+    kept: [usize; 2],
+    left_out: [usize; 2],
+}
+
+impl MainTable {
+    /// Keeps a route, or counts it where there are too many of its family.
+    fn add(&mut self, route: Route) {
+        let family = usize::from(route.destination.network.is_ipv6());
+        if self.kept[family] < ROUTES_MAX || route.destination.prefix == 0 {
+            self.kept[family] += 1;
+            self.routes.push(route);
+        } else {
+            self.left_out[family] += 1;
+        }
+    }
 }
 
 /// What has changed.
@@ -187,7 +230,8 @@ impl Kernel {
     /// Routes that are not followed, and those of which programs are not told, where they are `told`
     /// this.
     pub fn routes_left_out(&self, told: &[InterfaceInfo]) -> (usize, usize) {
-        let left_out = self.watched.iter().map(|one| one.facts.left_out).max().unwrap_or(0);
+        let left_out = self.watched.iter().map(|one| one.facts.left_out.iter().sum());
+        let left_out = left_out.max().unwrap_or(0);
         let untold = self.watched.iter().filter_map(|one| {
             let kept = one.facts.elsewhere.len() + one.facts.routes.len();
             Some(kept.saturating_sub(told.get(one.port)?.routes.len()))
@@ -326,18 +370,13 @@ impl Kernel {
     fn tables(&mut self) -> io::Result<Tables> {
         let mut addresses = Vec::new();
         self.ask(&mut Request::addresses(), |message| addresses.extend(message.address()))?;
-        let mut routes = Vec::new();
-        let mut left_out = 0;
+        let mut table = MainTable::default();
         self.ask(&mut Request::routes(), |message| {
-            let Some(route) = message.route().filter(|route| route.table == MAIN_TABLE) else {
-                return;
-            };
-            if routes.len() < ROUTES_MAX || route.destination.prefix == 0 {
-                routes.push(route);
-            } else {
-                left_out += 1;
+            if let Some(route) = message.route().filter(|route| route.table == MAIN_TABLE) {
+                table.add(route);
             }
         })?;
+        let MainTable { mut routes, left_out, .. } = table;
         // Of several to the same network, the kernel takes the one with the lowest metric.
         routes.sort_by_key(|route| route.metric);
         let mut known = BTreeSet::new();
@@ -382,7 +421,7 @@ impl Kernel {
         }
         // As the stack wants them, so that the worker has little to sort.
         facts.routes.sort_by_key(|to| (to.network, to.prefix));
-        let are_many = facts.left_out > 0 || facts.elsewhere.len() > ROUTES_TOLD_MAX;
+        let are_many = facts.left_out != [0; 2] || facts.elsewhere.len() > ROUTES_TOLD_MAX;
         if are_many && !std::mem::replace(&mut self.has_warned_of_routes, true) {
             tracing::warn!(
                 "the kernel has more routes than programs can be told of ({ROUTES_TOLD_MAX}): what \
@@ -431,6 +470,63 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_flood_of_ipv6_routes_leaves_those_of_ipv4_alone() {
+        let route = |number: u32| {
+            let network = std::net::Ipv6Addr::from_bits(u128::from(number) << 64).into();
+            let destination =
+                Destination { network, prefix: 64, gateway: None, metrics: Metrics::default() };
+            Route { interface_index: 1, table: MAIN_TABLE, metric: 0, destination }
+        };
+        let v4 = |last| {
+            let mut of = route(0);
+            of.destination.network = IpAddr::from([10, 1, 0, last]);
+            of.destination.prefix = 32;
+            of
+        };
+        let mut table = MainTable::default();
+        let flood = ROUTES_MAX as u32 + 3;
+        (1..=flood).for_each(|number| table.add(route(number)));
+        (1..=20).for_each(|last| table.add(v4(last)));
+        assert_eq!((table.kept, table.left_out), ([20, ROUTES_MAX], [0, 3]));
+        for is_here in [false, true] {
+            let (v4, v6) = (IpAddr::from([10, 1, 0, 1]), route(1).destination);
+            let mut facts = Facts {
+                gateway: Some(v4),
+                left_out: table.left_out,
+                routes: vec![Destination { network: v4, prefix: 24, ..v6 }],
+                elsewhere: vec![(IpAddr::from([10, 2, 0, 0]), 16)],
+                ..Facts::default()
+            };
+            for number in 1..1000 {
+                let destination = route(number).destination;
+                match is_here {
+                    true => facts.routes.push(destination),
+                    false => facts.elsewhere.push((destination.network, destination.prefix)),
+                }
+            }
+            let mut told = untold();
+            facts.tell(&mut told);
+            let of_v4 = told.routes.iter().filter(|way| way.network.is_ipv4());
+            assert!(told.has_gateway, "here: {is_here}");
+            assert_eq!(of_v4.count(), 2, "here: {is_here}");
+            assert!(told.routes.iter().all(|way| way.network.is_ipv4() || !way.is_here));
+            assert!(told.routes.len() <= ROUTES_TOLD_MAX);
+        }
+    }
+
+    fn untold() -> InterfaceInfo {
+        InterfaceInfo {
+            name: String::new(),
+            addresses: Vec::new(),
+            has_gateway: false,
+            mtu: 0,
+            routes: Vec::new(),
+            shared: true,
+            kernel_index: 0,
+        }
+    }
+
+    #[test]
     fn with_more_routes_than_are_told_no_wider_way_covers_one_that_is_left_out() {
         let network = |third: u8, last| IpAddr::from([10, 1, third, last]);
         let metrics = Metrics::default();
@@ -443,15 +539,7 @@ mod tests {
                 .collect(),
             ..Facts::default()
         };
-        let mut told = InterfaceInfo {
-            name: String::new(),
-            addresses: Vec::new(),
-            has_gateway: false,
-            mtu: 0,
-            routes: Vec::new(),
-            shared: true,
-            kernel_index: 0,
-        };
+        let mut told = untold();
         facts.tell(&mut told);
         assert!(told.has_gateway && told.routes.iter().filter(|way| way.is_here).count() == 2);
         facts.elsewhere.extend((100..103).map(|third| (network(third, 0), 24)));
