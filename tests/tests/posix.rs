@@ -336,6 +336,21 @@ fn bad_addresses_fail_as_the_kernels_on_a_packet_port() {
     );
 }
 
+/// The address is the engine's alone, so that nothing is reached without it.
+#[test]
+fn a_relative_socket_is_found_after_a_change_of_directory() {
+    let name = "a_relative_socket_is_found_after_a_change_of_directory";
+    let Some(_turn) = turn(name) else { return };
+    let world = World::new(Arrangement::PacketClients, None).expect("a world");
+    let _peer = with_peer(&world, Side::A);
+    let probe = compiled(&world.lab, "numbers");
+    let (scratch, executable) = (world.lab.scratch().display(), world.executable().display());
+    let probe = format!("cd / && exec {} {SERVERS} {PORT}", probe.display());
+    let line = format!("cd {scratch} && exec {executable} run --socket a.sock sh -c '{probe}'");
+    let probe = world.lab.start(Side::A, Task::new("sh").args(["-c", &line])).expect("a probe");
+    assert!(told(probe).contains("exchange: "));
+}
+
 #[test]
 fn a_connection_of_the_engine_is_not_passed_on() {
     let Some(_turn) = turn("a_connection_of_the_engine_is_not_passed_on") else { return };

@@ -22,6 +22,7 @@ mod memory;
 mod real;
 mod report;
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -46,8 +47,9 @@ extern "C" fn start() {
         if path.is_empty() {
             return;
         }
+        let socket = absolute(path.into());
         let config = Config {
-            socket: path.into(),
+            socket,
             program: program_name(),
             spin_ns: std::env::var("OUTBOARD_SPIN_US")
                 .ok()
@@ -77,6 +79,17 @@ extern "C" fn start() {
             "outboard: the library failed to start; everything goes through the kernel",
         );
     }
+}
+
+/// A path that stays what it is when the program, or one that it starts, changes its directory.
+fn absolute(path: PathBuf) -> PathBuf {
+    if path.is_absolute() {
+        return path;
+    }
+    let Ok(absolute) = std::path::absolute(&path) else { return path };
+    // SAFETY: the process has one thread as yet.
+    unsafe { std::env::set_var("OUTBOARD_SOCKET", &absolute) };
+    absolute
 }
 
 /// The program's name for `outboard ss`.
