@@ -43,6 +43,19 @@ fn with_peer(world: &World, side: Side) -> Program {
     peer
 }
 
+/// Counters that grow where the engine carries what a probe does.
+fn carried_by(program: &str) -> &'static [&'static str] {
+    const STREAM: [&str; 2] = ["stream_rx_bytes", "stream_tx_bytes"];
+    match program {
+        "ancillary" => &["datagrams_rx", "datagrams_tx"],
+        "connects" => &["tcp_active_opens"],
+        "probe" => {
+            &["stream_rx_bytes", "stream_tx_bytes", "datagrams_rx", "datagrams_tx", "accepts"]
+        }
+        _ => &STREAM,
+    }
+}
+
 fn compare(
     test: &str,
     program: &str,
@@ -60,6 +73,11 @@ fn compare(
     let kernel = world.lab.start(side, to(on_kernel)).expect("a probe");
     let engine = world.start(side, to(on_engine)).expect("a probe");
     let (kernel, engine) = (told(kernel), told(engine));
+    let stats = world.observe(side).and_then(|mut observer| observer.stats());
+    let stats = stats.expect("the engine answers");
+    for name in carried_by(program) {
+        assert!(stats.counter(name) > 0, "{program} went past the engine: {name} is 0");
+    }
     let differences: Vec<String> = kernel
         .lines()
         .zip(engine.lines())
