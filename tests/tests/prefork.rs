@@ -58,6 +58,19 @@ fn apache_with_a_hundred_children_serves_a_hundred_connections() {
     assert_eq!(joined.counter("sessions_refused"), 0);
 }
 
+/// php-fpm, whose name has the version of the distribution's PHP.
+fn php_fpm() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .chain(["/usr/sbin".into()])
+        .flat_map(|directory| fs::read_dir(directory).into_iter().flatten().flatten())
+        .map(|entry| entry.path())
+        .find(|one| {
+            one.file_name().is_some_and(|name| name.to_string_lossy().starts_with("php-fpm"))
+        });
+    found.expect("php-fpm, which scripts/setup installs")
+}
+
 /// The same over FastCGI, where nginx on the other host is the client.
 #[test]
 fn php_with_fifty_children_answers_nginx() {
@@ -72,7 +85,7 @@ fn php_with_fifty_children_answers_nginx() {
          pm.max_children = 50\n"
     );
     fs::write(own.join("php.conf"), settings).expect("a file");
-    let php = Task::words("php-fpm8.2 -R -F -y").arg(own.join("php.conf"));
+    let php = Task::new(php_fpm()).args(["-R", "-F", "-y"]).arg(own.join("php.conf"));
     let _php = joined.serve_accelerated(php, 9000);
     let configuration = nginx::configure("127.0.0.1", 8080, joined.lab.scratch()).expect("a file");
     let text = fs::read_to_string(&configuration).expect("the file");
