@@ -31,8 +31,11 @@ fn a_send_buffer_used_again_before_its_acknowledgement_is_found() {
 }
 
 #[test]
-fn a_seed_gives_the_same_frames_every_time() {
-    let hash = |seed| run(seed, Settings::default()).map(|report| report.hash);
+fn a_seed_gives_the_same_frames_counters_and_events_every_time() {
+    let hash = |seed| {
+        let report = run(seed, Settings::default());
+        report.map(|report| (report.hash, report.counters, report.seen))
+    };
     for seed in 1..=5 {
         assert_eq!(hash(seed).unwrap(), hash(seed).unwrap());
     }
