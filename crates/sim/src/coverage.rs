@@ -140,7 +140,7 @@ pub const REQUIRED: &[&str] = &[
     "tcp_keepalive_probes",
     "tcp_challenge_acks",
     "tcp_challenges_limited",
-    "tcp_connections_limited",
+    "connects_refused",
     "tcp_time_wait_evictions",
     "tcp_time_wait_reuses",
     "tcp_aborts_on_data",
