@@ -41,6 +41,8 @@ LOSS_SECONDS ?= 60
 export SOAK_SECONDS KILLS
 # Tests that are skipped note it here (crates/skips).
 export OUTBOARD_SKIPPED := $(TARGET)/skipped
+# What scripts/runtimes installs for the tests of real programs.
+export OUTBOARD_RUNTIMES := $(TARGET)/runtimes
 
 .PHONY: all build install test test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-port sim hashes instructions kills soak coexist fuzz loom setup setup-build
 
@@ -73,6 +75,7 @@ install: build
 	    install -D -m 644 dist/engine.toml $(DESTDIR)/etc/outboard/engine.toml
 
 test: setup build
+	@scripts/runtimes $(OUTBOARD_RUNTIMES)
 	@mkdir -p $(TARGET) && : > $(OUTBOARD_SKIPPED)
 	@echo "== unit, property, simulation and packet tests, fuzz corpora"
 	$(CARGO) test --no-fail-fast --workspace --exclude outboard-tests
