@@ -140,8 +140,7 @@ impl Sockets {
             }
             // The program may have closed its number meanwhile.
             let fd = socket.number().unwrap_or(fd);
-            self.keep_nonblocking(fd, &socket);
-            match self.kernel.accept(fd, flags) {
+            match self.accept_from_kernel(fd, &socket, flags) {
                 Err(Errno::AGAIN) => (),
                 other => {
                     if let Ok((new, _)) = &other {

@@ -4,6 +4,7 @@
 //! A process that cannot be accelerated takes connections from the kernel alone. It tells the engine
 //! which listeners it has, as a bystander, and the engine takes nothing new for them.
 
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use super::notices::Notice;
 use super::socket::{Listening, Socket, held, is_kernels, plain};
 use super::table::Entry;
-use super::{Era, PollFd, Sockets};
+use super::{Era, Errno, PollFd, Sockets};
 use crate::open::Bystander;
 
 /// Numbers below this are looked at when a program starts.
@@ -124,16 +125,33 @@ impl Sockets {
         }
     }
 
-    /// Accepting from two sides must never block in one of them. The flag of a listener that has been
-    /// passed may have been taken back.
-    pub(super) fn keep_nonblocking(&self, fd: RawFd, socket: &Socket) {
-        if socket.is_passed.load(Ordering::Relaxed)
-            && !socket.is_nonblocking()
-            && !socket.is_left.load(Ordering::Relaxed)
-        {
-            socket.force_nonblocking(true);
-            self.set_kernel_nonblocking(fd);
+    /// accept4(2) on the kernel's side of a listener, which must not block there while connections wait
+    /// on the engine's. Processes that share a listener share its O_NONBLOCK, and one of them may
+    /// clear it at any time. A blocking listener is therefore polled first, and the flag set again.
+    pub(super) fn accept_from_kernel(
+        &self,
+        fd: RawFd,
+        socket: &Socket,
+        flags: i32,
+    ) -> Result<(RawFd, SocketAddr), Errno> {
+        let is_shared = self.may_share() || socket.is_passed.load(Ordering::Relaxed);
+        if socket.is_nonblocking() || !is_shared {
+            return self.kernel.accept(fd, flags);
         }
+        let mut fds = [PollFd { fd, events: libc::POLLIN, revents: 0 }];
+        self.kernel.poll(&mut fds, Some(Duration::ZERO), None)?;
+        if fds.iter().all(|entry| entry.revents == 0) {
+            return Err(Errno::AGAIN);
+        }
+        socket.force_nonblocking(true);
+        self.set_kernel_nonblocking(fd);
+        let taken = self.kernel.accept(fd, flags);
+        if socket.is_left.load(Ordering::Relaxed) {
+            // A process without the library may block at it.
+            socket.force_nonblocking(false);
+            self.restore_flags(fd, socket);
+        }
+        taken
     }
 
     /// An accepted connection is closed that this process has neither read nor written, and that a
@@ -164,16 +182,21 @@ impl Sockets {
 
     /// New connections of a listener are the kernel's from now on.
     fn leave_listener(&self, listener: &Arc<Socket>, why: impl FnOnce() -> String) {
-        if listener.is_left.swap(true, Ordering::Relaxed) {
+        if listener.is_left.load(Ordering::Relaxed) {
             return;
         }
         let Some(fd) = listener.number() else { return };
         let told = Bystander::attach(&self.config.socket, &self.config.program);
         let Ok(bystander) = told else { return };
+        let mut is_told = false;
         self.kernel.lend(fd, &mut |kernel| {
-            // A lost engine takes nothing any more.
-            let _ = bystander.leave_listener(kernel, true);
+            is_told = bystander.leave_listener(kernel, true).is_ok();
         });
+        if !is_told {
+            // The next occasion tries again.
+            return;
+        }
+        listener.is_left.store(true, Ordering::Relaxed);
         self.notice(Notice::ListenerLeft, || {
             format!(
                 "{}; new connections to it go through the kernel, where the kernel has its address",

@@ -166,7 +166,8 @@ pub(super) struct Socket {
     pub origin: OnceLock<Origin>,
     /// A listener that other processes have, which may change its O_NONBLOCK.
     pub is_passed: AtomicBool,
-    /// A listener whose new connections the engine has been told to leave to the kernel.
+    /// A listener whose new connections the engine was told to leave to the kernel. It may have them yet,
+    /// where the kernel lacks the address.
     pub is_left: AtomicBool,
     /// The one that keeps its options, if it has needed one.
     pub keeper: Mutex<Option<RawFd>>,

@@ -370,6 +370,41 @@ fn a_listener_hands_out_the_kernels_connections_and_never_blocks_there() {
     assert!(matches!(sockets.accept(3, 0), Verdict::Done(Ok((_, from))) if from == peer));
 }
 
+/// O_NONBLOCK belongs to all processes that share a listener. A forked child that became another program
+/// cleared it, and its parent's accept blocked in the kernel while connections waited in the engine.
+#[test]
+fn a_shared_listener_is_polled_and_made_non_blocking_before_the_kernel_accepts() {
+    let (sockets, kernel) = layer();
+    stream(sockets, 3);
+    let real = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    *held(kernel.lent.lock()) = Some(real.try_clone().unwrap().into());
+    assert_eq!(sockets.listen(3, 16), Verdict::Done(Ok(())));
+    sockets.has_forked();
+    real.set_nonblocking(false).unwrap();
+    let listener = sockets.socket(3).unwrap();
+    listener.receive_timeout_ns.store(1, Ordering::Relaxed);
+    kernel.taken();
+    assert_eq!(sockets.accept(3, 0), Verdict::Done(Err(Errno::AGAIN)));
+    let is_accept = |call: &String| call.starts_with("accept");
+    assert!(!kernel.taken().iter().any(is_accept), "there was nothing to take");
+    kernel.waiting.store(1, Ordering::Relaxed);
+    assert!(matches!(sockets.accept(3, 0), Verdict::Done(Ok(_))));
+    assert!(kernel.taken().iter().any(is_accept));
+    let flags = rustix::fs::fcntl_getfl(&real).unwrap();
+    assert!(flags.contains(rustix::fs::OFlags::NONBLOCK));
+}
+
+/// What the engine could not be told is told at the next occasion.
+#[test]
+fn a_listener_counts_as_left_only_once_the_engine_was_told() {
+    let (sockets, _) = layer();
+    stream(sockets, 3);
+    assert_eq!(sockets.listen(3, 16), Verdict::Done(Ok(())));
+    let listener = sockets.socket(3).unwrap();
+    sockets.pass_listener(3, &listener, false);
+    assert!(!listener.is_left.load(Ordering::Relaxed));
+}
+
 #[test]
 fn an_interrupted_call_waits_on_where_handlers_ask_for_it_and_no_timeout_is_set() {
     let accept = |restarts: bool, timeout: Duration| {
