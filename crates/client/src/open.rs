@@ -241,9 +241,10 @@ pub(crate) struct Bystander {
 }
 
 impl Bystander {
-    /// Says hello to the engine at `path`.
+    /// Says hello to the engine at `path`. Never waits, as close(2) and execve(2) call this: with an
+    /// engine too busy to accept it fails.
     pub fn attach(path: &Path, program: &str) -> Result<Self, AttachError> {
-        let socket = Socket::connect_within(path, Some(ANSWER_WITHIN))
+        let socket = Socket::connect_at_once(path)
             .map_err(|errno| AttachError::NoEngine(path.to_path_buf(), errno))?;
         let program = program.chars().take(64).collect();
         let hello = ToEngine::Hello { contract: CONTRACT_VERSION, role: Role::Bystander, program };
@@ -346,5 +347,20 @@ mod tests {
         let attached = attach_within(&path, "test", Duration::from_millis(20));
         let Err(AttachError::Silent(at)) = attached else { panic!("not told of the silence") };
         assert_eq!(at, path);
+    }
+
+    /// close(2) and execve(2) waited five seconds for a busy engine.
+    #[test]
+    fn a_bystander_gives_up_at_once_where_the_engine_does_not_accept() {
+        let path = std::env::temp_dir().join(format!("outboard-full-{}", std::process::id()));
+        let _listener = ControlListener::bind(&path, 0o600).unwrap();
+        let mut waiting = Vec::new();
+        let refused = loop {
+            match Bystander::attach(&path, "test") {
+                Ok(bystander) => waiting.push(bystander),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(refused, AttachError::NoEngine(_, Errno::AGAIN)), "{refused}");
     }
 }

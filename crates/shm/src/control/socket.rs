@@ -115,8 +115,9 @@ pub struct Socket {
     fd: OwnedFd,
 }
 
-fn new_socket() -> Result<OwnedFd, Errno> {
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+fn new_socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
 impl Socket {
@@ -128,8 +129,15 @@ impl Socket {
     /// The same, waiting no longer than that for a place in the engine's queue, and later for
     /// room for a message (EAGAIN).
     pub fn connect_within(path: &Path, limit: Option<Duration>) -> Result<Self, Errno> {
-        let fd = new_socket()?;
+        let fd = new_socket(SocketFlags::empty())?;
         set_socket_timeout(&fd, Timeout::Send, limit)?;
+        rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
+        Ok(Self { fd })
+    }
+
+    /// The same, without waiting (EAGAIN where the engine's queue has no place).
+    pub fn connect_at_once(path: &Path) -> Result<Self, Errno> {
+        let fd = new_socket(SocketFlags::NONBLOCK)?;
         rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
         Ok(Self { fd })
     }
@@ -261,10 +269,10 @@ impl ControlListener {
     /// is gone is removed; EADDRINUSE when an engine is still there.
     pub fn bind(path: &Path, mode: u32) -> Result<Self, Errno> {
         let address = SocketAddrUnix::new(path)?;
-        let fd = new_socket()?;
+        let fd = new_socket(SocketFlags::empty())?;
         match rustix::net::bind(&fd, &address) {
             Err(Errno::ADDRINUSE) => {
-                let probe = new_socket()?;
+                let probe = new_socket(SocketFlags::empty())?;
                 match rustix::net::connect(&probe, &address) {
                     Err(Errno::CONNREFUSED) => rustix::fs::unlink(path)?,
                     Err(Errno::NOENT) => {}
