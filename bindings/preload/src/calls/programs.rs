@@ -2,7 +2,7 @@
 //! passed on; and a process that becomes another program reports its sockets. What glibc's execl and its
 //! kin call is not seen.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::real;
 use crate::report::{Event, report};
@@ -10,13 +10,26 @@ use crate::report::{Event, report};
 /// What the library is called in LD_PRELOAD.
 const LIBRARY: &[u8] = b"liboutboard_preload";
 
-/// Another program is to start with `environment`. Says so when it would inherit a connection, and
-/// makes inherited listeners ready for it.
+/// How another program starts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// In the place of this one.
+    Exec,
+    /// Beside this one.
+    Spawn,
+}
+
+/// The program at `path` is to start with `environment`. Says so when it would inherit a connection, makes
+/// inherited listeners ready for it, and reports where this process becomes it. Nothing is done where
+/// there is no such program, as callers try one directory of PATH after the other.
 ///
 /// # Safety
 /// `environment` as execve(2) demands.
-pub(super) unsafe fn leaving(environment: Strings) {
+pub(super) unsafe fn leaving(start: Start, path: *const c_char, environment: Strings) {
     let Some(sockets) = crate::sockets() else { return };
+    if !may_start(path) {
+        return;
+    }
     // SAFETY: by the caller's promise.
     let has_library = unsafe { names_library(environment) };
     crate::boundary::answer(|| {
@@ -25,6 +38,39 @@ pub(super) unsafe fn leaving(environment: Strings) {
         sockets.leaving(&is_inherited, has_library);
         Ok(0)
     });
+    if start == Start::Exec {
+        crate::boundary::tell(|_| report(Event::Exec));
+    }
+}
+
+/// Whether there is a program at `path`, or that is not known (null).
+fn may_start(path: *const c_char) -> bool {
+    let saved = crate::boundary::errno();
+    // SAFETY: the kernel checks the path, and reads it alone.
+    let may_start = path.is_null()
+        || unsafe { libc::faccessat(libc::AT_FDCWD, path, libc::X_OK, libc::AT_EACCESS) } == 0;
+    crate::boundary::set_errno(saved);
+    may_start
+}
+
+/// The path of a program that `file` names, unless it is searched for in PATH.
+///
+/// # Safety
+/// `file` is a string, as execvp(3) demands.
+unsafe fn unsearched(file: *const c_char) -> *const c_char {
+    // SAFETY: by the caller's promise.
+    let name = unsafe { CStr::from_ptr(file) };
+    if name.to_bytes().contains(&b'/') { file } else { std::ptr::null() }
+}
+
+/// A path that a spawned program's own directory, which the caller may choose, does not change.
+///
+/// # Safety
+/// `path` is a string, as posix_spawn(3) demands.
+unsafe fn absolute(path: *const c_char) -> *const c_char {
+    // SAFETY: by the caller's promise.
+    let name = unsafe { CStr::from_ptr(path) };
+    if name.to_bytes().starts_with(b"/") { path } else { std::ptr::null() }
 }
 
 /// Whether an environment loads the library into a program. One that is static, or has other rights
@@ -37,7 +83,7 @@ unsafe fn names_library(environment: Strings) -> bool {
     // SAFETY: by the caller's promise.
     while let Some(text) = unsafe { at.as_ref() }.filter(|text| !text.is_null()) {
         // SAFETY: a string of C's, by the caller's promise.
-        let text = unsafe { std::ffi::CStr::from_ptr(*text) }.to_bytes();
+        let text = unsafe { CStr::from_ptr(*text) }.to_bytes();
         if let Some(libraries) = text.strip_prefix(b"LD_PRELOAD=") {
             return libraries.windows(LIBRARY.len()).any(|name| name == LIBRARY);
         }
@@ -56,25 +102,9 @@ fn own_environment() -> Strings {
     unsafe { environ }
 }
 
-/// Reports before this process becomes the program at `path`; not when there is none, as callers try one
-/// directory of PATH after the other.
-pub(super) fn becoming(path: *const c_char) {
-    let is_there = || {
-        let saved = crate::boundary::errno();
-        // SAFETY: the path is the program's, as execve(2) demands it.
-        let is_there = path.is_null() || unsafe { libc::access(path, libc::X_OK) } == 0;
-        crate::boundary::set_errno(saved);
-        is_there
-    };
-    crate::boundary::tell(|_| {
-        if is_there() {
-            report(Event::Exec);
-        }
-    });
-}
-
 macro_rules! starters {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) in $environment:expr $(, $at:expr)?;)*) => {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*)
+        as $start:ident of $path:expr, with $environment:expr;)*) => {
         $(
             $(#[$doc])*
             ///
@@ -82,9 +112,8 @@ macro_rules! starters {
             /// As the C function's.
             #[unsafe(no_mangle)]
             pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> c_int {
-                // SAFETY: the environment is as the C function demands.
-                unsafe { leaving($environment) };
-                $(becoming($at);)?
+                // SAFETY: path and environment are as the C function demands.
+                unsafe { leaving(Start::$start, $path, $environment) };
                 // SAFETY: arguments passed through.
                 unsafe { real::$name($($arg),*) }
             }
@@ -96,20 +125,25 @@ type Strings = *const *const c_char;
 
 starters! {
     /// execve(2).
-    execve(path: *const c_char, arguments: Strings, environment: Strings) in environment, path;
+    execve(path: *const c_char, arguments: Strings, environment: Strings)
+        as Exec of path, with environment;
     /// execv(3).
-    execv(path: *const c_char, arguments: Strings) in own_environment(), path;
+    execv(path: *const c_char, arguments: Strings) as Exec of path, with own_environment();
     /// execvp(3).
-    execvp(file: *const c_char, arguments: Strings) in own_environment(), std::ptr::null();
+    execvp(file: *const c_char, arguments: Strings)
+        as Exec of unsearched(file), with own_environment();
     /// execvpe(3).
     execvpe(file: *const c_char, arguments: Strings, environment: Strings)
-        in environment, std::ptr::null();
+        as Exec of unsearched(file), with environment;
     /// fexecve(3).
-    fexecve(fd: c_int, arguments: Strings, environment: Strings) in environment, std::ptr::null();
+    fexecve(fd: c_int, arguments: Strings, environment: Strings)
+        as Exec of std::ptr::null(), with environment;
     /// posix_spawn(3).
     posix_spawn(pid: *mut c_void, path: *const c_char, actions: *const c_void,
-        attributes: *const c_void, arguments: Strings, environment: Strings) in environment;
+        attributes: *const c_void, arguments: Strings, environment: Strings)
+        as Spawn of absolute(path), with environment;
     /// posix_spawnp(3).
     posix_spawnp(pid: *mut c_void, file: *const c_char, actions: *const c_void,
-        attributes: *const c_void, arguments: Strings, environment: Strings) in environment;
+        attributes: *const c_void, arguments: Strings, environment: Strings)
+        as Spawn of absolute(file), with environment;
 }

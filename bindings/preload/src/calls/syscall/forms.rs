@@ -9,7 +9,7 @@ use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec};
 use crate::boundary::{Failed, answer, set_errno, tell};
 use crate::calls::descriptors::{control, made_by};
 use crate::calls::ending::ending;
-use crate::calls::programs::{becoming, leaving};
+use crate::calls::programs::{Start, leaving};
 use crate::calls::waiting::{from_timespec, mask_of, ours, select_ours};
 use crate::{memory, real};
 
@@ -172,8 +172,9 @@ pub(super) unsafe fn exec(
     arguments: [c_long; 6],
 ) -> c_long {
     // SAFETY: the program's promise about the environment.
-    unsafe { leaving(environment as *const *const c_char) };
-    becoming(path as *const c_char);
+    unsafe {
+        leaving(Start::Exec, path as *const c_char, environment as *const *const c_char);
+    }
     // SAFETY: arguments passed through.
     unsafe { as_it_is(number, arguments) }
 }
