@@ -202,6 +202,7 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "parked.py" => include_str!("../programs/parked.py"),
         "writers.py" => include_str!("../programs/writers.py"),
         "asking.py" => include_str!("../programs/asking.py"),
+        "aside.py" => include_str!("../programs/aside.py"),
         "forking.py" => include_str!("../programs/forking.py"),
         "spawned.py" => include_str!("../programs/spawned.py"),
         "waited.py" => include_str!("../programs/waited.py"),

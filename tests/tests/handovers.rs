@@ -83,3 +83,16 @@ fn a_server_whose_children_serve_its_connections_goes_through_the_kernel_after_t
     assert_eq!(joined.counter("accepts"), 1, "the others were the kernel's");
     assert!(listens(server.pid(), 7120));
 }
+
+#[test]
+fn a_server_that_forks_beside_its_connections_keeps_its_listener_in_the_engine() {
+    let name = "a_server_that_forks_beside_its_connections_keeps_its_listener_in_the_engine";
+    let Some(_turn) = turn(name) else { return };
+    let joined = Joined::start();
+    let server = joined.python("aside.py", &[SERVER, "7130"], 7130);
+    let (first, said) = ask(&joined, 7130, 1);
+    assert_eq!(first, 0, "{said}");
+    all_answered(&joined, 7130, 5);
+    assert_eq!(joined.counter("accepts"), 6, "all through the engine; {}", server.errors());
+    assert_eq!(joined.counter("listeners_left"), 0, "{}", server.errors());
+}

@@ -825,12 +825,6 @@ impl Endpoint {
         self.inner.close(0);
     }
 
-    /// Whether nothing of a stream has been read or written here.
-    pub fn is_untouched(&self) -> bool {
-        let view = &self.inner.primary().view;
-        view.consumed() == 0 && view.written() == 0
-    }
-
     /// Closes the endpoint with a reset.
     pub fn abort(&self) {
         self.inner.close(ABORTED);

@@ -222,21 +222,24 @@ impl Sockets {
         let Some(era) = self.era() else { return Ok(None) };
         let found = era.table.with(fd, |entry| match entry {
             Entry::Socket(socket) => Ok(Some(make(socket))),
-            Entry::Foreign => Err(true),
-            Entry::Internal => Err(false),
+            Entry::Foreign(service) => Err(Some(service.clone())),
+            Entry::Internal => Err(None),
             Entry::Epoll(_) => Ok(None),
         });
         match found {
             None => Ok(None),
             Some(Ok(socket)) => Ok(socket),
             Some(Err(foreign)) => {
-                if foreign {
+                if let Some(service) = foreign {
                     self.count(era, Kind::Tcp, Reason::Inherited);
                     self.notice(Notice::InheritedConnection, || {
                         "a forked child used a connection that its parent had opened; connections \
                          are not shared between processes yet, the call fails with EBADF"
                             .into()
                     });
+                    if let Some(service) = service {
+                        self.hand_off(era, service);
+                    }
                 }
                 Err(Errno::BADF)
             }
@@ -342,19 +345,26 @@ impl Sockets {
         if self.is_other_process() {
             return close(first, last);
         }
-        let mut from = Some(first);
+        // All before any is closed: the layer may copy one that it needs yet to a number in the range.
         for fd in era.table.occupied(first, last) {
-            let number = fd.unsigned_abs();
-            if era.table.is_internal(fd) {
-                if let Some(start) = from
-                    && start < number
-                {
-                    close(start, number - 1);
-                }
-                from = number.checked_add(1);
-            } else if let Some(entry) = era.table.take(fd) {
+            if !era.table.is_internal(fd)
+                && let Some(entry) = era.table.take(fd)
+            {
                 self.close_number(era, fd, entry, false);
             }
+        }
+        let mut from = Some(first);
+        for fd in era.table.occupied(first, last) {
+            if !era.table.is_internal(fd) {
+                continue;
+            }
+            let number = fd.unsigned_abs();
+            if let Some(start) = from
+                && start < number
+            {
+                close(start, number - 1);
+            }
+            from = number.checked_add(1);
         }
         if let Some(start) = from
             && start <= last
@@ -407,7 +417,12 @@ impl Sockets {
         match entry {
             Entry::Socket(socket) => self.release_socket(era, fd, &socket, open),
             Entry::Epoll(epoll) => self.release_epoll(&epoll),
-            Entry::Internal | Entry::Foreign => (),
+            Entry::Foreign(service) => {
+                if let Some(service) = service {
+                    self.release_service(era, service);
+                }
+            }
+            Entry::Internal => (),
         }
     }
 
@@ -435,6 +450,11 @@ impl Sockets {
     fn hide(&self, era: &Era, fd: RawFd) {
         self.place(era, fd, Entry::Internal, 0);
     }
+}
+
+/// Whether a number is that of standard input, output or errors: what a program finds there it uses.
+fn is_standard(fd: RawFd) -> bool {
+    (libc::STDIN_FILENO..=libc::STDERR_FILENO).contains(&fd)
 }
 
 fn process_id() -> u32 {
@@ -474,25 +494,29 @@ impl Sockets {
     /// Another program is about to start: says so when it would inherit a connection of the
     /// engine, which is of no use there. Listeners that it inherits are made ready for it.
     /// `is_inherited` tells of a descriptor open on exec; `has_library` whether the program will run
-    /// with the library.
-    pub fn leaving(&self, is_inherited: &dyn Fn(RawFd) -> bool, has_library: bool) {
+    /// with the library; `becomes` whether this process becomes it.
+    pub fn leaving(&self, is_inherited: &dyn Fn(RawFd) -> bool, has_library: bool, becomes: bool) {
         let Some(era) = self.era() else { return };
+        let becomes = becomes && !self.is_other_process();
         for fd in era.table.occupied(0, u32::MAX) {
-            let found = era.table.with(fd, |entry| match entry {
-                Entry::Socket(socket) => Some(socket.clone()),
-                _ => None,
-            });
-            let Some(socket) = found.flatten() else { continue };
-            if socket.is_listening() && is_inherited(fd) {
-                self.pass_listener(fd, &socket, has_library);
-            } else if socket.was_accepted() && is_inherited(fd) {
-                self.hand_off(&socket);
+            match era.table.with(fd, Entry::share) {
+                Some(Entry::Socket(socket)) if socket.is_listening() && is_inherited(fd) => {
+                    self.pass_listener(fd, &socket, has_library);
+                }
+                Some(Entry::Foreign(Some(service))) => {
+                    if becomes && is_standard(fd) && is_inherited(fd) {
+                        self.hand_off(era, service);
+                    } else {
+                        self.release_service(era, service);
+                    }
+                }
+                _ => (),
             }
         }
         let inherits = |&fd: &RawFd| {
             let connection = era.table.with(fd, |entry| match entry {
                 Entry::Socket(socket) => socket.connection().is_some(),
-                Entry::Foreign => true,
+                Entry::Foreign(_) => true,
                 Entry::Epoll(_) | Entry::Internal => false,
             });
             connection == Some(true) && is_inherited(fd)

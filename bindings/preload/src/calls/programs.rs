@@ -35,7 +35,7 @@ pub(super) unsafe fn leaving(start: Start, path: *const c_char, environment: Str
     crate::boundary::answer(|| {
         // SAFETY: asks for flags only.
         let is_inherited = |fd| unsafe { real::fcntl(fd, libc::F_GETFD, 0) } == 0;
-        sockets.leaving(&is_inherited, has_library);
+        sockets.leaving(&is_inherited, has_library, start == Start::Exec);
         Ok(0)
     });
     if start == Start::Exec {

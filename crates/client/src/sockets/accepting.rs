@@ -189,7 +189,7 @@ impl Sockets {
         let remote = listener.dressed(accepted.remote);
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
         let socket = Arc::new(Socket::accepted(listener.v6, nonblocking, names_address));
-        let _ = socket.origin.set(self.origin(listener));
+        let _ = socket.origin.set(Arc::downgrade(listener));
         self.inherit_options(listener, &socket, &accepted.endpoint);
         let id = accepted.endpoint.id();
         socket.become_connection(accepted.endpoint, attachment.clone());

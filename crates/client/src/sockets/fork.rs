@@ -6,12 +6,13 @@
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use shm::census::{Kind, Reason};
 
 use super::epoll::Epoll;
 use super::notices::Notice;
+use super::sharing::Service;
 use super::socket::{Listening, Refusal, Socket, held};
 use super::table::Entry;
 use super::{Era, Sockets, process_id};
@@ -41,9 +42,18 @@ impl Sockets {
             return;
         };
         let era = Era::new();
-        let (mut sockets, mut sets) = (Vec::new(), Vec::new());
+        let (mut sockets, mut sets, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
         old.table.inherited(|fd, entry| {
             let inherited = match entry {
+                Some(Entry::Foreign(service)) => {
+                    let listener = service.as_ref().map(|service| service.listener().clone());
+                    foreign.push((fd, listener));
+                    None
+                }
+                Some(Entry::Socket(socket)) if socket.connection().is_some() => {
+                    foreign.push((fd, socket.origin.get().cloned()));
+                    None
+                }
                 Some(Entry::Socket(socket)) => {
                     let own = self.inherited(fd, socket);
                     if own.is_none() && Self::is_counted(socket) {
@@ -51,7 +61,6 @@ impl Sockets {
                     }
                     own
                 }
-                Some(Entry::Foreign) => Some(Entry::Foreign),
                 Some(Entry::Epoll(epoll)) => {
                     sets.push((fd, epoll.clone(), old.table.identity(fd)));
                     None
@@ -69,6 +78,16 @@ impl Sockets {
                 let _ = era.table.put(fd, entry, old.table.identity(fd));
             }
         });
+        for (fd, listener) in foreign {
+            let service = listener.and_then(|listener: Weak<Socket>| {
+                // Not upgraded: the last reference would end the parent's listener.
+                let is_it = |(_, parents, _): &&(RawFd, Arc<Socket>, Arc<Socket>)| {
+                    std::ptr::eq(Arc::as_ptr(parents), listener.as_ptr())
+                };
+                sockets.iter().find(is_it).map(|(_, _, own)| Service::of(own))
+            });
+            let _ = era.table.put(fd, Entry::Foreign(service), old.table.identity(fd));
+        }
         self.inherit_sets(&era, &sockets, sets);
         self.hide_report(&era);
         // The old era is left as it is: dropping the parent's sessions would touch them.
@@ -118,9 +137,6 @@ impl Sockets {
     /// What an inherited socket is to the child. No lock is waited for: its holder may be a thread
     /// that does not exist here.
     fn inherited(&self, fd: i32, socket: &Arc<Socket>) -> Option<Entry> {
-        if socket.connection().is_some() {
-            return Some(Entry::Foreign);
-        }
         let listens = self.kernel.option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1);
         if !socket.stream {
             let shown = socket.datagram.try_read().map_or(true, |datagram| datagram.is_some());

@@ -172,7 +172,7 @@ impl Sockets {
         }
         let subject = era.table.with(fd, |entry| match entry {
             Entry::Socket(socket) => Subject::Socket(socket.clone()),
-            Entry::Foreign | Entry::Internal => Subject::Foreign,
+            Entry::Foreign(_) | Entry::Internal => Subject::Foreign,
             Entry::Epoll(_) => Subject::Kernel,
         });
         subject.unwrap_or(Subject::Kernel)

@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::notices::Notice;
@@ -26,12 +26,31 @@ const INHERITED_OPTIONS: [(i32, i32); 4] = [
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
 
-/// Where an accepted connection comes from.
+/// A listener whose connections a forked child has inherited. Their entries in the table hold it.
 #[derive(Debug)]
-pub(super) struct Origin {
+pub(super) struct Service {
+    /// The child's own.
     listener: Weak<Socket>,
-    /// How often the process had forked by then.
-    forks: u32,
+    /// The listener under a number of the layer's own, once the program has closed its numbers.
+    kept: Mutex<Option<RawFd>>,
+}
+
+impl Service {
+    /// That of a child's listener.
+    pub fn of(listener: &Arc<Socket>) -> Arc<Self> {
+        if let Some(service) = listener.service.get().and_then(Weak::upgrade) {
+            return service;
+        }
+        let service = Arc::new(Self { listener: Arc::downgrade(listener), kept: Mutex::new(None) });
+        // Set before only in a child whose connections have all been closed.
+        let _ = listener.service.set(Arc::downgrade(&service));
+        service
+    }
+
+    /// The listener.
+    pub fn listener(&self) -> &Weak<Socket> {
+        &self.listener
+    }
 }
 
 impl Sockets {
@@ -43,12 +62,6 @@ impl Sockets {
     /// Whether other processes may have the kernel sockets that this one has.
     pub(super) fn may_share(&self) -> bool {
         self.forks.load(Ordering::Relaxed) > 0 || self.era.load(Ordering::Relaxed) > 0
-    }
-
-    /// Where a connection comes from that `listener` has accepted.
-    pub(super) fn origin(&self, listener: &Arc<Socket>) -> Origin {
-        let forks = self.forks.load(Ordering::Relaxed);
-        Origin { listener: Arc::downgrade(listener), forks }
     }
 
     /// Follows the listeners that the program was started with (inetd, socket activation, a program
@@ -154,55 +167,77 @@ impl Sockets {
         taken
     }
 
-    /// An accepted connection is closed that this process has neither read nor written, and that a
-    /// forked child has, too: the child is to serve it.
-    pub(super) fn note_handed_off(&self, socket: &Socket) {
-        let (Some(connection), Some(origin)) = (socket.connection(), socket.origin.get()) else {
-            return;
+    /// A forked child uses a connection that its parent has accepted, or starts a program that will. It
+    /// cannot have it: the engine is told to leave those that follow to the kernel.
+    pub(super) fn hand_off(&self, era: &Era, service: Arc<Service>) {
+        let why = || {
+            "the program lets child processes serve the connections of a listener, which they \
+             cannot do with the engine's yet"
+                .into()
         };
-        if origin.forks != self.forks.load(Ordering::Relaxed)
-            && connection.endpoint.is_untouched()
-            && connection.attachment.session.is_alive()
-        {
-            self.hand_off(socket);
+        if let Some(listener) = service.listener.upgrade() {
+            self.leave_listener(&listener, why);
         }
+        let mut kept = held(service.kept.lock());
+        if let Some(fd) = *kept
+            && self.tell_left(fd, why)
+        {
+            *kept = None;
+            self.unhide_number(era, fd);
+        }
+        drop(kept);
+        self.release_service(era, service);
     }
 
-    /// Another process is to serve an accepted connection, which it cannot yet.
-    pub(super) fn hand_off(&self, socket: &Socket) {
-        let listener = socket.origin.get().and_then(|origin| origin.listener.upgrade());
-        if let Some(listener) = listener {
-            self.leave_listener(&listener, || {
-                "the program lets child processes serve the connections of a listener, which they \
-                 cannot do with the engine's yet"
-                    .into()
-            });
+    /// A forked child closes a listener, as those do that go on to serve an inherited connection. Until
+    /// it uses that or closes it, a hidden number names the listener.
+    pub(super) fn keep_for_service(&self, era: &Era, fd: RawFd, listener: &Socket) {
+        let Some(service) = listener.service.get().and_then(Weak::upgrade) else { return };
+        if !listener.is_left.load(Ordering::Relaxed) {
+            // Without a descriptor to spare the engine keeps the listener.
+            *held(service.kept.lock()) = self.hidden_copy(era, fd).ok();
+        }
+        self.release_service(era, service);
+    }
+
+    /// Lets go of one reference; the last closes the hidden number.
+    pub(super) fn release_service(&self, era: &Era, service: Arc<Service>) {
+        let kept = Arc::into_inner(service).and_then(|service| held(service.kept.into_inner()));
+        if let Some(fd) = kept {
+            self.unhide_number(era, fd);
         }
     }
 
     /// New connections of a listener are the kernel's from now on.
-    fn leave_listener(&self, listener: &Arc<Socket>, why: impl FnOnce() -> String) {
+    fn leave_listener(&self, listener: &Socket, why: impl FnOnce() -> String) {
         if listener.is_left.load(Ordering::Relaxed) {
             return;
         }
-        let Some(fd) = listener.number() else { return };
+        if let Some(fd) = listener.number()
+            && self.tell_left(fd, why)
+        {
+            listener.is_left.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the engine to leave new connections of the listener `fd` to the kernel. Where this fails,
+    /// the next occasion tries again.
+    fn tell_left(&self, fd: RawFd, why: impl FnOnce() -> String) -> bool {
         let told = Bystander::attach(&self.config.socket, &self.config.program);
-        let Ok(bystander) = told else { return };
+        let Ok(bystander) = told else { return false };
         let mut is_told = false;
         self.kernel.lend(fd, &mut |kernel| {
             is_told = bystander.leave_listener(kernel, true).is_ok();
         });
-        if !is_told {
-            // The next occasion tries again.
-            return;
+        if is_told {
+            self.notice(Notice::ListenerLeft, || {
+                format!(
+                    "{}; new connections to it go through the kernel, where the kernel has its address",
+                    why()
+                )
+            });
         }
-        listener.is_left.store(true, Ordering::Relaxed);
-        self.notice(Notice::ListenerLeft, || {
-            format!(
-                "{}; new connections to it go through the kernel, where the kernel has its address",
-                why()
-            )
-        });
+        is_told
     }
 
     /// The engine has no session for this process: it is told which listeners are waited at here, so
@@ -219,6 +254,85 @@ impl Sockets {
                 // Said again at the next try.
                 let _ = bystander.leave_listener(kernel, false);
             });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shm::control::{ControlListener, Socket as ControlSocket, ToEngine, Wait};
+
+    use super::super::Verdict;
+    use super::super::tests::{Notebook, layer_at};
+    use super::*;
+
+    /// A forked child with the listener 3 and an inherited connection from it, 7.
+    fn child(name: &str) -> (&'static Sockets, &'static Notebook, ControlListener) {
+        let file = format!("outboard-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(file);
+        let (sockets, kernel) = layer_at(path.clone());
+        sockets.created(3, libc::AF_INET, libc::SOCK_STREAM, 0);
+        assert_eq!(sockets.listen(3, 16), Verdict::Done(Ok(())));
+        sockets.forked();
+        let own = sockets.socket(3).unwrap();
+        own.become_listener(Listening::new(16));
+        let era = sockets.era().unwrap();
+        sockets.place(era, 7, Entry::Foreign(Some(Service::of(&own))), 0);
+        let real = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        *held(kernel.lent.lock()) = Some(real.into());
+        kernel.taken();
+        (sockets, kernel, ControlListener::bind(&path, 0o600).unwrap())
+    }
+
+    /// Whether the engine was told once to leave a listener, and nothing else.
+    fn is_told(engine: &ControlListener) -> bool {
+        rustix::io::ioctl_fionbio(engine, true).unwrap();
+        let Ok(bystander) = engine.accept() else { return false };
+        let said = |bystander: &ControlSocket| bystander.receive::<ToEngine>(Wait::No).unwrap();
+        assert!(matches!(said(&bystander).0, ToEngine::Hello { .. }));
+        let (message, shown) = said(&bystander);
+        assert_eq!((message, shown.len()), (ToEngine::LeaveListener { lasting: true }, 1));
+        assert!(engine.accept().is_err(), "told twice");
+        true
+    }
+
+    #[test]
+    fn the_engine_is_told_when_a_child_uses_a_connection_also_after_it_closed_the_listener() {
+        for closes in [false, true] {
+            let (sockets, kernel, engine) = child(&format!("used-{closes}"));
+            if closes {
+                assert_eq!(sockets.closing(3), Verdict::Kernel);
+            }
+            assert!(!is_told(&engine));
+            for _ in 0..2 {
+                assert_eq!(sockets.called(7).unwrap_err(), Errno::BADF);
+            }
+            assert!(is_told(&engine));
+            let closed = kernel.taken().iter().filter(|call| call.starts_with("close")).count();
+            assert_eq!(closed, usize::from(closes), "the hidden number");
+        }
+    }
+
+    /// Listeners went to the kernel for good wherever a server had forked, or started a program.
+    #[test]
+    fn a_child_that_closes_everything_and_starts_a_program_leaves_nothing() {
+        let (sockets, kernel, engine) = child("closing");
+        let mut closed = Vec::new();
+        sockets.leaving(&|_| true, true, true);
+        sockets.closing_range(3, u32::MAX, &mut |first, last| closed.push((first, last)));
+        assert_eq!(closed, [(3, u32::MAX)]);
+        assert!(!is_told(&engine));
+        let hidden = |call: &&String| call.starts_with("close");
+        assert_eq!(kernel.taken().iter().filter(hidden).count(), 1);
+    }
+
+    #[test]
+    fn the_engine_is_told_when_a_child_becomes_a_program_that_has_a_connection_as_its_input() {
+        for (becomes, at) in [(true, 0), (false, 0), (true, 7)] {
+            let (sockets, _, engine) = child(&format!("input-{becomes}-{at}"));
+            sockets.duplicated(7, at);
+            sockets.leaving(&|_| true, true, becomes);
+            assert_eq!(is_told(&engine), becomes && at == 0);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use super::calls::Calls;
@@ -14,7 +14,7 @@ use super::groups::Wish;
 use super::link::Attachment;
 use super::marks::Marks;
 use super::notices::Notice;
-use super::sharing::Origin;
+use super::sharing::Service;
 use super::shut::Shut;
 use super::signals::SocketOwner;
 use super::streams::StreamMarks;
@@ -162,8 +162,10 @@ pub(super) struct Socket {
     pub was_reset: AtomicBool,
     /// Its numbers stand for no kernel socket of its own.
     accepted: bool,
-    /// Where it comes from, if it was accepted.
-    pub origin: OnceLock<Origin>,
+    /// The listener that accepted it from the engine.
+    pub origin: OnceLock<Weak<Socket>>,
+    /// Of a listener in a forked child: what its inherited connections have in common.
+    pub service: OnceLock<Weak<Service>>,
     /// A listener that other processes have, which may change its O_NONBLOCK.
     pub is_passed: AtomicBool,
     /// A listener whose new connections the engine was told to leave to the kernel. It may have them yet,
@@ -216,6 +218,7 @@ impl Socket {
             was_reset: AtomicBool::new(false),
             accepted: false,
             origin: OnceLock::new(),
+            service: OnceLock::new(),
             is_passed: AtomicBool::new(false),
             is_left: AtomicBool::new(false),
             keeper: Mutex::new(None),
@@ -501,7 +504,9 @@ impl Sockets {
         }
         self.drop_interests(socket, open);
         self.unfollow_owner(socket);
-        self.note_handed_off(socket);
+        if open {
+            self.keep_for_service(era, fd, socket);
+        }
         if let Some(connection) = socket.connection() {
             connection.attachment.forget(connection.endpoint.id());
             connection.endpoint.close();

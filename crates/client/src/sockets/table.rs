@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use super::Errno;
 use super::epoll::Epoll;
+use super::sharing::Service;
 use super::socket::Socket;
 
 const CHUNK_SLOTS: usize = 1024;
@@ -20,8 +21,9 @@ pub(super) enum Entry {
     Epoll(Arc<Epoll>),
     /// A descriptor of the layer's own.
     Internal,
-    /// A connection inherited from the parent process.
-    Foreign,
+    /// A connection inherited from the parent process; whence it came, if a listener that this one
+    /// has, too, accepted it.
+    Foreign(Option<Arc<Service>>),
 }
 
 impl Entry {
@@ -31,7 +33,7 @@ impl Entry {
             Entry::Socket(socket) => Entry::Socket(socket.clone()),
             Entry::Epoll(epoll) => Entry::Epoll(epoll.clone()),
             Entry::Internal => Entry::Internal,
-            Entry::Foreign => Entry::Foreign,
+            Entry::Foreign(service) => Entry::Foreign(service.clone()),
         }
     }
 }

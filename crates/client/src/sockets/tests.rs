@@ -47,7 +47,7 @@ pub(super) struct Notebook {
     /// How often signals were held back.
     holds: AtomicU32,
     /// What is lent for any number.
-    lent: Mutex<Option<OwnedFd>>,
+    pub(super) lent: Mutex<Option<OwnedFd>>,
 }
 
 impl Notebook {
@@ -232,14 +232,13 @@ impl Kernel for Notebook {
 
 /// A layer that finds no engine.
 pub(super) fn layer() -> (&'static Sockets, &'static Notebook) {
+    layer_at(PathBuf::from("/nonexistent/outboard.sock"))
+}
+
+/// A layer whose engine's control socket is at a path.
+pub(super) fn layer_at(socket: PathBuf) -> (&'static Sockets, &'static Notebook) {
     let kernel = Notebook::leaked();
-    let config = Config {
-        socket: PathBuf::from("/nonexistent/outboard.sock"),
-        program: "test".into(),
-        spin_ns: 0,
-        quiet: false,
-        report: None,
-    };
+    let config = Config { socket, program: "test".into(), spin_ns: 0, quiet: false, report: None };
     (Box::leak(Box::new(Sockets::new(config, kernel))), kernel)
 }
 
@@ -251,10 +250,10 @@ fn stream(sockets: &Sockets, fd: RawFd) {
 fn a_number_stands_for_something_from_put_to_take() {
     let table = Table::new();
     assert!(!table.tracks(5) && !table.tracks(-1));
-    assert!(table.put(5, Entry::Foreign, 0).is_ok());
+    assert!(table.put(5, Entry::Foreign(None), 0).is_ok());
     assert!(table.put(3000, Entry::Internal, 0).is_ok());
-    assert!(table.put(-1, Entry::Foreign, 0).is_err());
-    assert!(table.put(1 << 20, Entry::Foreign, 0).is_err());
+    assert!(table.put(-1, Entry::Foreign(None), 0).is_err());
+    assert!(table.put(1 << 20, Entry::Foreign(None), 0).is_err());
     assert!(table.tracks(5) && !table.is_internal(5) && table.is_internal(3000));
     assert_eq!(table.occupied(0, u32::MAX), [5, 3000]);
     assert_eq!(table.occupied(6, 2999), []);

@@ -140,7 +140,7 @@ impl Sockets {
             }
             Entry::Epoll(_) => Some(Tried::Verdict(Verdict::Kernel)),
             // Told why once the entry is let go.
-            Entry::Internal | Entry::Foreign => None,
+            Entry::Internal | Entry::Foreign(_) => None,
         });
         match tried {
             None => Tried::Verdict(Verdict::Kernel),
