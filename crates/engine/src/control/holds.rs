@@ -20,7 +20,10 @@ const IPV6_FREEBIND: i32 = 78;
 struct Hold {
     /// As SO_REUSEADDR of the sockets that it stands for.
     reuses: bool,
+    /// One socket for all attempts to bind it: the kernel reports each socket that is destroyed, and that
+    /// report is what makes the next attempt.
     socket: Option<OwnedFd>,
+    is_bound: bool,
 }
 
 /// All of them; the worker bounds how many.
@@ -30,7 +33,7 @@ pub(super) struct Holds(BTreeMap<SocketAddr, Hold>);
 impl Holds {
     /// The port is in use from now on, or as soon as the program's own socket is closed.
     pub(super) fn hold(&mut self, local: SocketAddr, reuses: bool) {
-        self.0.entry(local).or_insert(Hold { reuses, socket: None });
+        self.0.entry(local).or_insert(Hold { reuses, socket: None, is_bound: false });
         self.retry();
     }
 
@@ -41,56 +44,66 @@ impl Holds {
 
     /// Tries again where another socket had the port: one may have been closed.
     pub(super) fn retry(&mut self) {
-        self.0.retain(|local, hold| {
-            if hold.socket.is_some() {
-                return true;
-            }
-            match bound(*local, hold.reuses) {
-                Ok(socket) => {
-                    hold.socket = Some(socket);
-                    true
-                }
-                Err(Errno::ADDRINUSE) => true,
-                // A port below 1024, for which a right is needed that the engine has given up, or no
-                // descriptor is left.
-                Err(_) => false,
-            }
+        self.0.retain(|local, hold| match hold.try_to_bind(*local) {
+            // For a port below 1024 a right is needed that the engine has given up.
+            Err(error) => matches!(error, Errno::ADDRINUSE) || is_shortage(error),
+            Ok(()) => true,
         });
     }
 
     /// Ports that are held.
     pub(super) fn count(&self) -> usize {
-        self.0.values().filter(|hold| hold.socket.is_some()).count()
+        self.0.values().filter(|hold| hold.is_bound).count()
     }
 }
 
-/// A TCP socket that is bound and nothing else.
-fn bound(local: SocketAddr, reuses: bool) -> rustix::io::Result<OwnedFd> {
-    let (family, level, freebind) = match local.ip() {
+impl Hold {
+    fn try_to_bind(&mut self, local: SocketAddr) -> rustix::io::Result<()> {
+        if self.is_bound {
+            return Ok(());
+        }
+        if self.socket.is_none() {
+            self.socket = Some(unbound(local.ip(), self.reuses)?);
+        }
+        if let Some(socket) = &self.socket {
+            bind(socket, &local)?;
+            self.is_bound = true;
+        }
+        Ok(())
+    }
+}
+
+/// Whether what is missing may be there at the next attempt.
+fn is_shortage(error: Errno) -> bool {
+    matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+}
+
+/// A TCP socket that may be bound to an address that only the engine has.
+fn unbound(address: IpAddr, reuses: bool) -> rustix::io::Result<OwnedFd> {
+    let (family, level, freebind) = match address {
         IpAddr::V4(_) => (AddressFamily::INET, IPPROTO_IP, IP_FREEBIND),
         IpAddr::V6(_) => (AddressFamily::INET6, IPPROTO_IPV6, IPV6_FREEBIND),
     };
     let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    if local.is_ipv6() {
+    if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
     sockopt::set_socket_reuseaddr(&socket, reuses)?;
-    // The address may be one that only the engine has.
     port::sockets::set_option(socket.as_fd(), level, freebind, &1_i32.to_ne_bytes())
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    bind(&socket, &local)?;
     Ok(socket)
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
 
     use super::*;
 
     /// bind(2) with SO_REUSEADDR, or without it.
     fn binds(local: SocketAddr, reuses: bool) -> Result<(), Errno> {
-        bound(local, reuses).map(|_| ())
+        bind(&unbound(local.ip(), reuses)?, &local)
     }
 
     #[test]
@@ -102,6 +115,14 @@ mod tests {
                 let mut holds = Holds::default();
                 holds.hold(local, reuses);
                 assert_eq!(holds.count(), 0);
+                let number =
+                    |holds: &Holds| holds.0[&local].socket.as_ref().map(AsRawFd::as_raw_fd);
+                let before = number(&holds);
+                holds.retry();
+                assert!(
+                    before.is_some() && number(&holds) == before,
+                    "an attempt destroys a socket"
+                );
                 drop(listener);
                 holds.retry();
                 assert_eq!(holds.count(), 1);

@@ -21,8 +21,8 @@ const UDP_STATES: u32 = 1 << CLOSE | 1 << ESTABLISHED;
 const LISTEN_STATES: u32 = 1 << LISTEN;
 const BOUND_STATES: u32 = 1 << BOUND;
 
-/// Batches of rows that a pass over a single port may take: some 20,000 sockets.
-const PORT_BATCHES: usize = 64;
+/// Batches of rows that a pass over a single port may take: more than a million sockets.
+const PORT_BATCHES: usize = 4096;
 
 /// What the kernel is asked for, one after the other.
 #[derive(Clone, Copy, Debug)]
@@ -111,16 +111,21 @@ impl Look {
     }
 }
 
-/// The kernel's sockets of a protocol at one port, at once. The kernel makes the list while it is
+/// The kernel's sockets of a protocol at one port that matter, at once. The kernel makes the list while it is
 /// asked, so that nothing is waited for.
 ///
 /// # Errors
 /// When the kernel refuses, or has more of them than may be looked at.
-pub(super) fn at_port(protocol: u8, port: u16, lists_bound: bool) -> rustix::io::Result<Vec<Row>> {
+pub(super) fn at_port(
+    protocol: u8,
+    port: u16,
+    lists_bound: bool,
+    matters: impl Fn(&Row) -> bool,
+) -> rustix::io::Result<Vec<Row>> {
     let mut rows = Vec::new();
     let mut look = Look::begin(&[protocol], Some(port), lists_bound)?;
     let is_whole = look.go_on(PORT_BATCHES, |_, row| {
-        if row.local.port() == port {
+        if row.local.port() == port && matters(row) {
             rows.push(*row);
         }
     })?;
@@ -134,5 +139,6 @@ pub(super) fn lists_bound() -> rustix::io::Result<bool> {
     let cookie = rustix::net::sockopt::socket_cookie(&probe)?;
     let local = rustix::net::getsockname(&probe)?;
     let port = std::net::SocketAddr::try_from(local).map_or(0, |local| local.port());
-    Ok(at_port(diag::TCP, port, true)?.iter().any(|row| row.cookie == cookie))
+    let found = at_port(diag::TCP, port, true, |row| row.cookie == cookie)?;
+    Ok(!found.is_empty())
 }

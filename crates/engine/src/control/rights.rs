@@ -36,8 +36,6 @@ const LOOK_PAUSE: Duration = Duration::from_millis(5);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Ports looked at by themselves before others have their turn.
 const PORTS_AT_A_TIME: usize = 8;
-/// Kinds of strangers' sockets remembered for a port. Beyond, each is taken to be in the way.
-const STRANGERS_MAX: usize = 16;
 
 /// What the news are called among the cookies of listeners, of which none is 0.
 const NEWS: u64 = 0;
@@ -104,7 +102,6 @@ impl Right {
     /// Whether a UDP socket that nobody has shown hears, by the kernel's rules, what comes to this one,
     /// and belongs to somebody else. Which of the two gets it is for the kernel to decide.
     fn is_contested(&self, stranger: &Stranger) -> bool {
-        let is_elsewhere = |ip: IpAddr| ip.is_loopback() || ip.is_multicast();
         let (own, other) = (self.local.ip().to_canonical(), stranger.ip.to_canonical());
         if self.purpose != Purpose::Udp
             || self.uid == stranger.uid
@@ -129,28 +126,26 @@ struct Stranger {
     v6_only: bool,
 }
 
-/// Those at a port.
-#[derive(Debug, Default)]
-struct Strangers {
-    kinds: BTreeSet<Stranger>,
-    /// There are more.
-    is_full: bool,
+/// Whether nothing that comes to such an address comes to a socket that has been shown.
+fn is_elsewhere(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_multicast()
 }
+
+/// Those at a port that may be in the way of somebody, each kind once.
+#[derive(Debug, Default)]
+struct Strangers(BTreeSet<Stranger>);
 
 impl Strangers {
     fn add(&mut self, row: &Row) {
         let Row { uid, v6_only, .. } = *row;
-        let stranger = Stranger { uid, ip: row.local.ip(), v6_only };
-        if self.kinds.len() < STRANGERS_MAX {
-            self.kinds.insert(stranger);
-        } else {
-            self.is_full |= !self.kinds.contains(&stranger);
+        let ip = row.local.ip();
+        if !is_elsewhere(ip.to_canonical()) {
+            self.0.insert(Stranger { uid, ip, v6_only });
         }
     }
 
     fn contest(&self, right: &Right) -> bool {
-        let is_udp = right.purpose == Purpose::Udp;
-        is_udp && (self.is_full || self.kinds.iter().any(|one| right.is_contested(one)))
+        right.purpose == Purpose::Udp && self.0.iter().any(|one| right.is_contested(one))
     }
 }
 
@@ -247,22 +242,19 @@ impl Rights {
             // What it entitled to before is gone, or it could not be shown as this.
             self.end(shown.key, &mut found.ended);
         }
-        let (protocol, port) = own.place();
         let mut others = self.at(own.place());
         others.retain(|key| *key != shown.key);
         if others.is_empty() && purpose != Purpose::Udp {
             return found;
         }
-        match look::at_port(protocol, port, self.lists_bound) {
+        match self.rows_at(own.place()) {
             Ok(rows) => {
                 let strangers = self.judge(&others, &rows, &mut found.ended);
                 found.is_contested = strangers.contest(&own);
             }
-            Err(_) => {
-                // Nobody has a right that cannot be seen.
-                others.iter().for_each(|key| self.end(*key, &mut found.ended));
-                found.is_contested = true;
-            }
+            // Nobody gets a right to a port that cannot be seen. Those that have one keep it until the
+            // next look.
+            Err(_) => found.is_contested = true,
         }
         found.beside = self.at(own.place());
         found
@@ -343,7 +335,7 @@ impl Rights {
                         ended.keys.extend(self.end_right(key).then_some(key));
                     }
                 }
-                Err(Errno::NOBUFS) => ended.missed = true,
+                Err(Errno::NOBUFS) => (ended.missed, ended.any_closed) = (true, true),
                 Err(Errno::INTR) => {}
                 Err(_) => break,
             }
@@ -376,10 +368,19 @@ impl Rights {
         }
     }
 
+    /// The sockets at a port that matter: those that have been shown, and the strangers of UDP.
+    fn rows_at(&self, (protocol, port): Place) -> rustix::io::Result<Vec<Row>> {
+        let matters = |row: &Row| {
+            self.all.contains_key(&self.key(row.cookie))
+                || (protocol == diag::UDP && !is_elsewhere(row.local.ip().to_canonical()))
+        };
+        look::at_port(protocol, port, self.lists_bound, matters)
+    }
+
     /// Looks at a single port. Without an answer nothing is concluded, for it is asked again.
     fn look_at(&mut self, place: Place, ended: &mut Ended) {
         let keys = self.at(place);
-        match look::at_port(place.0, place.1, self.lists_bound) {
+        match self.rows_at(place) {
             Ok(rows) => {
                 self.judge(&keys, &rows, ended);
             }

@@ -319,3 +319,31 @@ fn a_right_is_backed_by_the_socket_as_it_is_now() {
         assert!(!right(purpose, shown).is_backed(&bound));
     }
 }
+
+#[test]
+fn many_sockets_at_other_addresses_of_a_port_contest_nothing() {
+    let row = |ip: Ipv4Addr| Row {
+        state: 7,
+        local: SocketAddrV4::new(ip, 5000).into(),
+        device: 0,
+        cookie: 9,
+        uid: 7,
+        v6_only: false,
+    };
+    let right = Right {
+        purpose: Purpose::Udp,
+        local: "10.0.0.1:5000".parse().unwrap(),
+        v6_only: false,
+        uid: 1,
+        uses: 1,
+        is_over: false,
+        found: true,
+    };
+    let mut strangers = Strangers::default();
+    (1..100).for_each(|last| strangers.add(&row(Ipv4Addr::new(127, 0, 0, last))));
+    assert!(strangers.0.is_empty(), "loopback is remembered");
+    (2..100).for_each(|last| strangers.add(&row(Ipv4Addr::new(10, 0, 0, last))));
+    assert!(!strangers.contest(&right));
+    strangers.add(&row(Ipv4Addr::new(10, 0, 0, 1)));
+    assert!(strangers.contest(&right));
+}
