@@ -156,15 +156,16 @@ fn a_program_cut_off_from_its_engine_is_served_by_the_kernel_and_comes_back() {
     let name = "a_program_cut_off_from_its_engine_is_served_by_the_kernel_and_comes_back";
     let Some(_turn) = turn(name) else { return };
     let joined = Joined::start();
-    let cut = joined.lab.scratch().join("cut");
-    let task = scripted(&joined.lab, "cut.py").args([SERVER, "7000"]).arg(&cut);
-    let mut server = joined.serve_accelerated(task, 7000);
+    let mut server = joined.python("echo.py", &["epoll", SERVER, "7000"], 7000);
     let mut keeper = Keeper::start(&joined, Side::A, false);
     assert_eq!(keeper.open("held", SERVER, 7000), "ok");
     assert_eq!(keeper.ask("held", 1000), "ok");
     assert_eq!(joined.counter("sessions_total"), 1);
-    fs::write(&cut, "").expect("a file");
-    says(&mut server, "cut");
+    let cut = scripted(&joined.lab, "cut.py").arg(server.pid().to_string());
+    let cut = joined.run(Side::B, cut);
+    assert!(cut.status.success(), "{}", cut.errors);
+    let ended = || joined.counter("sessions") == 0 || joined.counter("sessions_total") == 2;
+    eventually("the end of its session", ended);
     // Its connections end on both sides; new ones are served all the while.
     assert!(keeper.ask("held", 1000) != "ok");
     assert_eq!(keeper.open("new", SERVER, 7000), "ok");
