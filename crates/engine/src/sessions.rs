@@ -10,7 +10,7 @@ use crate::control::exchange::SessionKey;
 use crate::endpoint::Role;
 use crate::receive::Stash;
 use crate::session::Session;
-use crate::share::Tallies;
+use crate::share::{Tallies, Users};
 use crate::stats::Counters;
 
 /// Owners with this session place are listeners, by their index.
@@ -80,6 +80,8 @@ pub struct Sessions {
     pub sweep_stash: bool,
     /// What they have together.
     pub of_all: Tallies,
+    /// What those of each user have together.
+    of_users: Users,
     /// The worker's time, by which what comes is stamped.
     pub now: Instant,
     limits: Limits,
@@ -96,6 +98,7 @@ impl Sessions {
             stash: Stash::default(),
             sweep_stash: false,
             of_all: Tallies::default(),
+            of_users: Users::default(),
             now: Instant(0),
             limits,
             counters,
@@ -105,10 +108,7 @@ impl Sessions {
     /// Adds a session; returns its place.
     pub fn add(&mut self, mut session: Session) -> u32 {
         let key = session.key;
-        let same = self.iter().find(|(_, other)| other.who.uid == session.who.uid);
-        if let Some((_, other)) = same {
-            session.of_user = other.of_user.clone();
-        }
+        session.of_user = self.of_users.of(session.who.uid);
         session.of_all = self.of_all.clone();
         let place = match self.places.iter().position(Option::is_none) {
             Some(place) => {

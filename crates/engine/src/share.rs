@@ -1,6 +1,7 @@
 //! How what all programs have in common is divided among users: nobody takes all of it, a user who
 //! has little always finds some, and root always finds some more.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -119,6 +120,26 @@ pub struct Tallies {
     pub udp_sockets: Tally,
 }
 
+impl Tallies {
+    /// Whether a session or an entry counts by them.
+    fn is_held(&self) -> bool {
+        let Self { endpoints, listeners, udp_sockets } = self;
+        [endpoints, listeners, udp_sockets].iter().any(|tally| Arc::strong_count(&tally.0) > 1)
+    }
+}
+
+/// The tallies of each user, kept as long as a session or an entry counts by them.
+#[derive(Debug, Default)]
+pub struct Users(BTreeMap<u32, Tallies>);
+
+impl Users {
+    /// The tallies of a user.
+    pub fn of(&mut self, uid: u32) -> Tallies {
+        self.0.retain(|_, tallies| tallies.is_held());
+        self.0.entry(uid).or_default().clone()
+    }
+}
+
 /// An entry that counts for its user and for all, until it is dropped.
 #[derive(Debug)]
 pub struct Entry {
@@ -164,6 +185,21 @@ mod tests {
         // However many come, the last eighth is root's.
         let many: Vec<u32> = (1..100).chain([0]).collect();
         assert_eq!(fill(shared, &many).last(), Some(&128));
+    }
+
+    #[test]
+    fn what_outlives_a_session_still_counts_for_its_user() {
+        let mut users = Users::default();
+        let all = Tally::default();
+        let session = users.of(7);
+        let entry = Entry::new(&session.listeners, &all);
+        drop(session);
+        assert_eq!(users.of(8).listeners.count(), 0);
+        assert_eq!(users.of(7).listeners.count(), 1);
+        drop(entry);
+        assert_eq!(users.of(7).listeners.count(), 0);
+        users.of(9);
+        assert_eq!(users.0.len(), 1);
     }
 
     #[test]
