@@ -325,9 +325,8 @@ impl Worker {
         }
         let options = self.connect_options(wanted);
         // The answers to a SYN from an explicit port must come here before the SYN goes out.
-        if let Some(local) = local.map(Local::from)
-            && self.listeners.find(local).is_none()
-        {
+        let own_port = local.map(Local::from).filter(|at| self.listeners.find(*at).is_none());
+        if let Some(local) = own_port {
             for place in places(local) {
                 self.claim_connections(place, reuses).map_err(|_| Errno::NOBUFS)?;
             }
@@ -345,7 +344,8 @@ impl Worker {
                     self.show_levels(place, index, id, &levels);
                 }
                 let own = self.stack.tcp_info(id).map_or(remote, |info| info.local);
-                if local.is_some() {
+                // A listener's own socket holds the port otherwise.
+                if own_port.is_some() {
                     self.hold_port(own, reuses);
                 }
                 let local = own;
