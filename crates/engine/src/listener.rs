@@ -1,6 +1,8 @@
 //! Listeners: one for each local address, shared by every session that has shown the kernel's
 //! socket for it.
 
+use std::collections::BTreeMap;
+
 use stack::api::{Local, SocketId};
 
 use crate::control::exchange::SocketKey;
@@ -47,6 +49,8 @@ pub const SHARERS_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Listeners {
     entries: Vec<Option<Listener>>,
+    /// The listener of each kernel socket.
+    by_socket: BTreeMap<SocketKey, u32>,
 }
 
 impl Listeners {
@@ -64,7 +68,7 @@ impl Listeners {
 
     /// The listener of a kernel socket.
     pub fn of_socket(&self, key: SocketKey) -> Option<u32> {
-        self.iter().find(|(_, listener)| listener.sockets.contains(&key)).map(|(index, _)| index)
+        self.by_socket.get(&key).copied()
     }
 
     /// The index that the next [`Listeners::add`] will use.
@@ -107,18 +111,22 @@ impl Listeners {
 
     /// An endpoint stands for the listener from now on, by this kernel socket.
     pub fn attach(&mut self, index: u32, place: u32, endpoint: u32, key: SocketKey) {
-        if let Some(listener) = self.at(index) {
-            listener.attached.push((place, endpoint));
-            // Bounded as the endpoints are.
-            if !listener.sockets.contains(&key) && listener.sockets.len() < SHARERS_MAX {
-                listener.sockets.push(key);
-            }
+        let known = self.of_socket(key);
+        if known.is_some_and(|of| of != index) {
+            self.forget_socket(key);
+        }
+        let Some(listener) = self.at(index) else { return };
+        listener.attached.push((place, endpoint));
+        // Bounded as the endpoints are.
+        if known != Some(index) && listener.sockets.len() < SHARERS_MAX {
+            listener.sockets.push(key);
+            self.by_socket.insert(key, index);
         }
     }
 
     /// A kernel socket is closed. The listener that it was for, if it was for one.
     pub fn forget_socket(&mut self, key: SocketKey) -> Option<u32> {
-        let of = self.of_socket(key)?;
+        let of = self.by_socket.remove(&key)?;
         self.at(of)?.sockets.retain(|one| *one != key);
         Some(of)
     }
@@ -132,7 +140,11 @@ impl Listeners {
 
     /// Removes a listener.
     pub fn remove(&mut self, index: u32) -> Option<Listener> {
-        self.entries.get_mut(index as usize)?.take()
+        let listener = self.entries.get_mut(index as usize)?.take()?;
+        for key in &listener.sockets {
+            self.by_socket.remove(key);
+        }
+        Some(listener)
     }
 }
 
