@@ -90,6 +90,9 @@ impl Worker {
         let Some(listener) = self.listeners.at(of) else { return };
         let until = if lasting { u64::MAX } else { self.now.0.saturating_add(LEFT_NS) };
         let before = listener.left_until.replace(listener.left_until.unwrap_or(0).max(until));
+        if before == Some(u64::MAX) {
+            return;
+        }
         if before.is_none() {
             let local = listener.local.address;
             self.counters.listeners_left.increment();
