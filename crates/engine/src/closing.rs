@@ -56,7 +56,9 @@ impl Worker {
                     let is_orphaned = self.sessions.peek(place).is_some_and(ends);
                     self.on_unattended(listener, kept, is_orphaned);
                 } else {
-                    self.answers.extend(kept.map(Answer::Unused));
+                    if let Some(key) = kept {
+                        self.release_socket(key);
+                    }
                     // Another waiter may have to take over.
                     self.on_pending(listener, true);
                 }

@@ -744,8 +744,8 @@ impl Worker {
         if let Some(id) = self.listeners.at(of).map(|listener| listener.id) {
             self.give_keys(id, keys.unwrap_or_default());
         }
-        self.listeners.attach(of, place, index, shown.key);
         self.on_attended(of);
+        self.listeners.attach(of, place, index, shown.key);
         self.set_role(place, index, Role::Listener(of));
         self.note_shown(place, index, shown.key);
         self.on_pending(of, true);

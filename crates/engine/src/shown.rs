@@ -46,6 +46,11 @@ impl Uses {
         is_one
     }
 
+    /// Whether a socket has any.
+    pub fn has(&self, key: SocketKey) -> bool {
+        self.0.contains_key(&key)
+    }
+
     fn of(&self, key: SocketKey) -> Vec<(u32, Use)> {
         self.0.get(&key).into_iter().flatten().copied().collect()
     }

@@ -55,9 +55,20 @@ impl Worker {
         let Some(listener) = self.listeners.at(of) else { return };
         if listener.unattended_until.take().is_some() {
             let id = listener.id;
-            self.answers.extend(listener.kept_use.take().map(Answer::Unused));
+            if let Some(key) = listener.kept_use.take() {
+                self.release_socket(key);
+            }
             let _ = self.stack.tcp_set_shut(id, false);
             self.claim_listener(of);
+        }
+    }
+
+    /// A use of a listener's socket ends while the listener goes on. Without another use, nobody
+    /// tells of the socket's end, so the listener forgets it now.
+    pub(crate) fn release_socket(&mut self, key: SocketKey) {
+        self.answers.push(Answer::Unused(key));
+        if !self.uses.has(key) {
+            self.listeners.forget_socket(key);
         }
     }
 

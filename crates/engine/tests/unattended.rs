@@ -113,3 +113,27 @@ fn another_socket_at_the_address_of_an_unattended_listener_has_it_at_once() {
     assert!(has_failed(&a, waits), "what waited there was the other's");
     net.connected(&a, &next, listener, 80);
 }
+
+#[test]
+fn a_listener_keeps_no_sockets_of_workers_that_have_gone() {
+    let limits = small();
+    let mut net = Net::new(limits);
+    let (stays, rolls) = (net.b.attach(&limits), net.b.attach(&limits));
+    let (first, last) = (COOKIE, COOKIE + 1100);
+    let key = |cookie| Shown::alone(at(B, 80), cookie).key;
+    show(&mut net, &stays);
+    for cookie in first + 1..=last {
+        let shown = Shown::alone(at(B, 80), cookie);
+        let (session, beside) = (rolls.key, vec![key(first)]);
+        let listen = Command::Listen { session, serial: 1, context: 0, backlog: 16, shown, beside };
+        let endpoint = net.b.command(listen, net.now).unwrap();
+        if cookie < last {
+            assert_eq!(net.ask(true, &rolls, Request::Close { endpoint }), Reply::Done);
+        }
+    }
+    let leave = |cookie| Command::LeaveListener { key: key(cookie), lasting: false };
+    net.b.worker.on_command(leave(first + 1), Instant(net.now));
+    assert_eq!(net.b.counters.listeners_left.read(), 0, "a socket that is gone");
+    net.b.worker.on_command(leave(last), Instant(net.now));
+    assert_eq!(net.b.counters.listeners_left.read(), 1);
+}
