@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use port::{Claim, LinkState, Port};
-use stack::SocketInfo;
-use stack::api::{InterfaceConfig, Local, SharedAddresses, SocketKind};
+use stack::api::{InterfaceConfig, Local, SharedAddresses};
 use stack::route::AddressState;
 
 use crate::config::PortSetup;
@@ -17,7 +16,7 @@ use crate::worker::Worker;
 /// How often it is seen whether a port without a listener still has connections.
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
 /// Sockets looked at in one turn.
-const PLACES_PER_TURN: usize = 256;
+const PLACES_PER_TURN: usize = 64;
 /// Addresses of such connections that the kernel is told of.
 const HOLDS_MAX: usize = 128;
 
@@ -238,12 +237,7 @@ impl Worker {
         for place in place..end {
             let local = match place.checked_sub(sockets) {
                 Some(place) => self.stack.time_wait_at(place),
-                None => match self.stack.socket_at(place) {
-                    Some(SocketInfo::Tcp(_, info)) if info.kind == SocketKind::Connection => {
-                        Some(info.local)
-                    }
-                    _ => None,
-                },
+                None => self.stack.connection_at(place),
             };
             if local.is_some_and(|local| !self.leaving.use_by(local)) {
                 self.counters.holds_exhausted.increment();

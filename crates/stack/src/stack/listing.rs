@@ -44,6 +44,11 @@ impl Stack {
         }
     }
 
+    /// The local address of the connection at a place of [`Stack::socket_at`], if there is one.
+    pub fn connection_at(&self, place: usize) -> Option<SocketAddr> {
+        self.tcp.connection_at(place.checked_sub(self.udp.places())?)
+    }
+
     /// How many places [`Stack::time_wait_at`] has now; more may come.
     pub fn time_wait_places(&self) -> usize {
         self.tcp.time_wait_places()

@@ -555,6 +555,13 @@ impl Tcp {
         self.listeners.limit() + self.hot.len()
     }
 
+    /// The local address of the connection at a place of [`Tcp::id_at`], if there is one.
+    pub fn connection_at(&self, place: usize) -> Option<SocketAddr> {
+        let index = place.checked_sub(self.listeners.limit())?;
+        self.hot.get(index).filter(|hot| hot.used)?;
+        Some(self.cold.get(index)?.local.address())
+    }
+
     /// How many places [`Self::time_wait_at`] has.
     pub fn time_wait_places(&self) -> usize {
         self.time_waits.places()
