@@ -487,7 +487,7 @@ mod tests {
         assert!(memory(&limits).contains(" 64 MiB of it buffers"), "{}", memory(&limits));
         let words: Vec<String> = memory(&limits).split(' ').map(str::to_owned).collect();
         let region: u64 = words.iter().find_map(|word| word.parse().ok()).expect("a number");
-        let areas = u64::from(limits.endpoints) * 20_672 >> 20;
+        let areas = (u64::from(limits.endpoints) * 20_672) >> 20;
         assert!((areas + 64..areas + 80).contains(&region), "{region} MiB");
     }
 
