@@ -3,12 +3,32 @@
    Usage: raw PEER-ADDRESS PORT (of the program peer) */
 #define _GNU_SOURCE
 #include "probing.h"
+#include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 static char room[64];
+
+/* While it is set, another thread counts as being in the allocator: a child of this process ends in there. */
+static volatile pid_t allocating;
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+
+static void enter_allocator(void) {
+    if (allocating && getpid() != allocating) _exit(77);
+}
+
+void *malloc(size_t len) {
+    enter_allocator();
+    return __libc_malloc(len);
+}
+
+void *calloc(size_t count, size_t len) {
+    enter_allocator();
+    return __libc_calloc(count, len);
+}
 
 /* A system call that no library sees. */
 static long inlined(long number, long a, long b, long c, long d) {
@@ -241,6 +261,39 @@ static void children(void) {
     close(fd);
 }
 
+static void *idle(void *end) {
+    read(*(int *)end, &room[32], 1);
+    return NULL;
+}
+
+/* A child made by number has the allocator's locks as another thread held them: nothing may allocate there. */
+static void children_of_threads(void) {
+    int fd = open_to('e'), ends[2], status = 0;
+    long asked[11] = {0};
+    pthread_t thread;
+    asked[4] = SIGCHLD;
+    pipe(ends);
+    pthread_create(&thread, NULL, idle, &ends[0]);
+    allocating = getpid();
+    long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) _exit(syscall(SYS_close, fd) ? 6 : 5);
+    waitpid(child, &status, 0);
+    int first = WEXITSTATUS(status);
+    child = syscall(SYS_clone3, asked, sizeof asked);
+    if (child == 0) _exit(syscall(SYS_close, fd) ? 6 : 5);
+    waitpid(child, &status, 0);
+    allocating = 0;
+    begin("%d", first);
+    more(" %d", WEXITSTATUS(status));
+    write(ends[1], "e", 1);
+    pthread_join(thread, NULL);
+    more(" %s", result(write(fd, "p", 1)));
+    finish(" %s", result(recv(fd, room, 1, 0)));
+    close(ends[0]);
+    close(ends[1]);
+    close(fd);
+}
+
 #ifdef __x86_64__
 static void on_own_stack(void) { inlined(SYS_exit, 9, 0, 0, 0); }
 #endif
@@ -262,6 +315,7 @@ int main(int argc, char **argv) {
         {"streams", streams}, {"duplicates", duplicates}, {"listeners", listeners},
         {"waits", waits}, {"reused", reused}, {"received", received},
         {"children", children}, {"borrowed memory", borrowed_memory},
+        {"children of threads", children_of_threads},
     };
     return run_checks(argc, argv, checks, sizeof checks / sizeof *checks);
 }

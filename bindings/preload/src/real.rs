@@ -16,6 +16,16 @@ pub fn find(name: &std::ffi::CStr) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 
+/// The C library's `__libc_single_threaded`, if it has one.
+static SINGLE_THREADED: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Whether the process has no other thread; false if that is unknown.
+pub fn is_single_threaded() -> bool {
+    let at = SINGLE_THREADED.load(Relaxed).cast::<c_char>();
+    // SAFETY: the symbol of this name is a char that lives as long as the process.
+    !at.is_null() && unsafe { at.read_volatile() } != 0
+}
+
 macro_rules! real {
     ($($name:ident: fn($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
         $(
@@ -185,4 +195,5 @@ pub fn resolve_all() {
         syscall(-1, 0, 0, 0, 0, 0, 0);
         set_errno(saved);
     }
+    SINGLE_THREADED.store(find(c"__libc_single_threaded"), Relaxed);
 }

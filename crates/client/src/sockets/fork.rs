@@ -102,6 +102,17 @@ impl Sockets {
         self.process.store(process_id(), Ordering::Relaxed);
     }
 
+    /// The same in a child of several threads that was not made by fork(2): a thread that is missing here
+    /// may have held the allocator's locks, so nothing allocates. The child closes the layer's numbers,
+    /// and all that it does goes to the kernel.
+    pub fn forked_among_threads(&self) {
+        let parents = self.era();
+        self.forked_with_shared_numbers();
+        if let Some(parents) = parents {
+            self.close_inherited(parents);
+        }
+    }
+
     /// The epoll sets of a child, which are the parent's, too; of its sockets come the number, the parent's
     /// and the child's own.
     fn inherit_sets(

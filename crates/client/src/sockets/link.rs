@@ -15,7 +15,6 @@ use super::census::{Census, absence_of, refusal_of};
 use super::notices::Notice;
 use super::signals::Undisturbed;
 use super::socket::{Refusal, Socket, held};
-use super::table::Entry;
 use super::waiter::Waiter;
 use super::{Era, Errno, Kernel, Sockets};
 use crate::{AttachError, Endpoint, EndpointId, Session};
@@ -654,8 +653,8 @@ impl Sockets {
 
     /// Closes the inherited descriptors of the parent's sessions and starts anew (see `fork.rs`).
     pub(super) fn close_inherited(&self, old: &Era) {
-        old.table.inherited(|fd, entry| {
-            if matches!(entry, Some(Entry::Internal)) && Some(fd) != self.config.report {
+        old.table.internal(|fd| {
+            if Some(fd) != self.config.report {
                 self.kernel.close(fd);
             }
         });

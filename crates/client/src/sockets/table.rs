@@ -209,26 +209,39 @@ impl Table {
     /// Numbers in a range under which something stands, in order.
     pub fn occupied(&self, first: u32, last: u32) -> Vec<RawFd> {
         let mut found = Vec::new();
-        for (at, chunk) in self.chunks.iter().enumerate() {
-            let Some(chunk) = chunk.get() else { continue };
-            for (within, slot) in chunk.iter().enumerate() {
-                let number = (at * CHUNK_SLOTS + within) as u32;
-                if number >= first && number <= last && slot.kind.load(Ordering::Acquire) != EMPTY {
-                    found.push(number as RawFd);
-                }
+        self.each_occupied(|fd, _| {
+            if (first..=last).contains(&(fd as u32)) {
+                found.push(fd);
             }
-        }
+        });
         found
     }
 
     /// In a forked child, where no other thread lives: every entry whose lock was free at the fork
     /// (`None` for the others), by number.
     pub fn inherited(&self, mut each: impl FnMut(RawFd, Option<&Entry>)) {
-        for fd in self.occupied(0, u32::MAX) {
-            let Some(slot) = self.slot(fd) else { continue };
-            match slot.entry.try_read() {
-                Ok(entry) => each(fd, entry.as_ref()),
-                Err(_) => each(fd, None),
+        self.each_occupied(|fd, slot| match slot.entry.try_read() {
+            Ok(entry) => each(fd, entry.as_ref()),
+            Err(_) => each(fd, None),
+        });
+    }
+
+    /// The numbers of the layer's own. Allocates nothing and takes no lock.
+    pub fn internal(&self, mut each: impl FnMut(RawFd)) {
+        self.each_occupied(|fd, slot| {
+            if slot.kind.load(Ordering::Acquire) == INTERNAL {
+                each(fd);
+            }
+        });
+    }
+
+    fn each_occupied(&self, mut each: impl FnMut(RawFd, &Slot)) {
+        for (at, chunk) in self.chunks.iter().enumerate() {
+            let Some(chunk) = chunk.get() else { continue };
+            for (within, slot) in chunk.iter().enumerate() {
+                if slot.kind.load(Ordering::Acquire) != EMPTY {
+                    each((at * CHUNK_SLOTS + within) as RawFd, slot);
+                }
             }
         }
     }

@@ -722,6 +722,18 @@ fn a_forked_child_keeps_fresh_sockets_and_listeners_and_closes_the_layers_number
     assert_eq!(kernel.taken(), ["close 901"]);
 }
 
+#[test]
+fn a_child_of_several_threads_closes_the_layers_numbers_and_leaves_the_rest_to_the_kernel() {
+    let (sockets, kernel) = layer();
+    stream(sockets, 3);
+    sockets.hide(sockets.era().unwrap(), 901);
+    kernel.taken();
+    sockets.forked_among_threads();
+    assert!(sockets.era().is_none(), "nothing is built anew");
+    assert!(!sockets.tracks(3) && !sockets.tracks(901));
+    assert_eq!(kernel.taken(), ["close 901"]);
+}
+
 /// A daemon's set, made before its fork, told nothing of the engine and what its parent's layer had put there.
 #[test]
 fn a_forked_child_follows_its_listeners_in_its_sets_and_closes_them_for_itself_alone() {

@@ -142,18 +142,22 @@ pub(super) fn clone3_flags(asked: c_long) -> u64 {
     unsafe { memory::load(asked as *const u64) }.unwrap_or(0)
 }
 
-/// Makes a child with memory of its own; in it the layer starts anew.
+/// Makes a child with memory of its own. In it the layer starts anew if the caller is the only thread.
+/// Otherwise another thread may hold the allocator's locks, which only fork(2) of the C library repairs.
 ///
 /// # Safety
 /// As the system call's.
 pub(super) unsafe fn fork(number: c_long, arguments: [c_long; 6], flags: u64) -> c_long {
+    let is_alone = real::is_single_threaded();
     // SAFETY: arguments passed through.
     let child = unsafe { as_it_is(number, arguments) };
     if child == 0 {
         if flags & libc::CLONE_FILES as u64 != 0 {
             tell(Sockets::forked_with_shared_numbers);
-        } else {
+        } else if is_alone {
             crate::after_fork_in_child();
+        } else {
+            tell(Sockets::forked_among_threads);
         }
     } else if child > 0 {
         crate::after_fork_in_parent();
