@@ -28,6 +28,20 @@ pub fn is_single_threaded() -> bool {
 
 macro_rules! real {
     ($($name:ident: fn($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
+        /// Where each function is, once it has been found.
+        #[expect(non_upper_case_globals, reason = "each has the name of its function")]
+        mod found {
+            use super::{AtomicPtr, c_void};
+            $(pub static $name: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());)*
+        }
+
+        /// Looks up every function, so that no later call does: dlsym takes locks and allocates, and
+        /// signal handlers and allocators that hold their own locks call these functions, too.
+        pub fn resolve_all() {
+            $(found::$name.store(find(concat_cstr!($name)), Relaxed);)*
+            SINGLE_THREADED.store(find(c"__libc_single_threaded"), Relaxed);
+        }
+
         $(
             /// The C library's function of this name; ENOSYS if it has none.
             ///
@@ -35,15 +49,14 @@ macro_rules! real {
             /// As the C function's.
             #[inline]
             pub unsafe fn $name($($arg: $ty),*) -> $ret {
-                static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-                let mut at = AT.load(Relaxed);
+                let mut at = found::$name.load(Relaxed);
                 if at.is_null() {
                     at = find(concat_cstr!($name));
                     if at.is_null() {
                         set_errno(libc::ENOSYS);
                         return <$ret as Failed>::FAILED;
                     }
-                    AT.store(at, Relaxed);
+                    found::$name.store(at, Relaxed);
                 }
                 type Function = unsafe extern "C-unwind" fn($($ty),*) -> $ret;
                 // SAFETY: the symbol of this name has this C signature.
@@ -178,22 +191,4 @@ real! {
     prctl: fn(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
     io_uring_setup: fn(entries: c_uint, params: *mut c_void) -> c_int;
     io_uring_queue_init_params: fn(entries: c_uint, ring: *mut c_void, params: *mut c_void) -> c_int;
-}
-
-/// Warms the look-ups that a signal handler may need first, so that none of them happens there.
-pub fn resolve_all() {
-    // SAFETY: each call names an impossible descriptor and touches no memory.
-    unsafe {
-        let saved = crate::boundary::errno();
-        read(-1, std::ptr::null_mut(), 0);
-        write(-1, std::ptr::null(), 0);
-        send(-1, std::ptr::null(), 0, 0);
-        recv(-1, std::ptr::null_mut(), 0, 0);
-        close(-1);
-        fcntl(-1, libc::F_GETFD, 0);
-        dup2(-1, -1);
-        syscall(-1, 0, 0, 0, 0, 0, 0);
-        set_errno(saved);
-    }
-    SINGLE_THREADED.store(find(c"__libc_single_threaded"), Relaxed);
 }

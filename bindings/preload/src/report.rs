@@ -77,7 +77,7 @@ pub fn prepare() -> Option<Reporter> {
         Some(path) => {
             let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
             // SAFETY: a terminated path.
-            unsafe { libc::open(path.as_ptr(), flags, 0o666) }
+            unsafe { real::open(path.as_ptr(), flags, 0o666) }
         }
         None => libc::STDERR_FILENO,
     };
