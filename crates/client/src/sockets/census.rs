@@ -66,8 +66,17 @@ impl Census {
     fn place_among(&self, limit: usize, subject: Subject) -> Option<usize> {
         let wanted = subject.encode();
         self.slots.iter().take(limit).position(|slot| {
-            match slot.state.compare_exchange(EMPTY, CLAIMED, Ordering::Acquire, Ordering::Acquire)
-            {
+            // Only an empty line is written to: the lines before it are read by every thread.
+            let state = match slot.state.load(Ordering::Acquire) {
+                EMPTY => slot.state.compare_exchange(
+                    EMPTY,
+                    CLAIMED,
+                    Ordering::Acquire,
+                    Ordering::Acquire,
+                ),
+                state => Err(state),
+            };
+            match state {
                 Ok(_) => {
                     for (word, value) in slot.identity.iter().zip(wanted) {
                         word.store(value, Ordering::Relaxed);
