@@ -540,7 +540,12 @@ impl Endpoint {
 
     /// Whether the engine has taken a UDP socket's port back, so that only the kernel serves it.
     pub fn is_revoked(&self) -> bool {
-        self.call().is_ok_and(|call| call.view().levels().status.contains(Status::HANGUP))
+        // Every datagram asks: no call enters. The area is this endpoint's if the endpoint is open after
+        // the look.
+        let revoked = self.inner.primary().view.status().contains(Status::HANGUP);
+        revoked
+            && self.inner.session.usable().is_ok()
+            && self.inner.gate.load(Ordering::Acquire) & CLOSED == 0
     }
 
     /// Whether the peer has acknowledged the end of what was sent, or never will.

@@ -69,6 +69,11 @@ impl ClientEndpoint {
         &self.region
     }
 
+    /// The status alone.
+    pub fn status(&self) -> Status {
+        Status::from_bits_truncate(self.look(endpoint::STATUS, Ordering::Acquire) as u32)
+    }
+
     /// All levels. What they say of is visible afterwards.
     pub fn levels(&self) -> Levels {
         // The status first: bytes that came before the peer's close are then in `readable`.
