@@ -121,6 +121,16 @@ static void datagrams(void) {
     more(" name %s", result(recvmsg(fd, &named, MSG_PEEK)));
     more(" from %s", result(recvfrom(fd, room, 4, MSG_PEEK, (void *)none, &len)));
     finish(" long %s", result(recvfrom(fd, room, 4, 0, (void *)room + 16, (void *)none)));
+    /* Room for control messages that is said to be longer than it is, and does for what comes. */
+    int on = 1;
+    setsockopt(fd, IPPROTO_IP, IP_RECVTTL, &on, sizeof on);
+    write(fd, "qrst", 4);
+    poll_one(fd, POLLIN, 5000);
+    struct msghdr told = with(NULL, &good, 1, none - 64, 4 * PAGE);
+    begin("told %s", result(recvmsg(fd, &told, 0)));
+    struct cmsghdr *first = CMSG_FIRSTHDR(&told);
+    finish(" %zu %d %d", (size_t)told.msg_controllen, told.msg_flags,
+           first && first->cmsg_level == IPPROTO_IP && first->cmsg_type == IP_TTL);
     close(fd);
 }
 
@@ -155,6 +165,7 @@ static void names(void) {
     more(" %s", result(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, none, &len)));
     more(" %s", result(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, room, (void *)none)));
     more(" %s", result(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, none, 4)));
+    more(" %s", result(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, room, -1)));
     finish(" %s", result(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, fixed, 4)));
     begin("%s", result(ioctl(fd, FIONREAD, none)));
     more(" %s", result(ioctl(fd, FIONREAD, fixed)));

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::AtomicU32;
 
-use client::memory::{Access, forget, is_usable};
+use client::memory::{Access, forget, is_usable, usable};
 use client::sockets::Errno;
 
 use crate::boundary::{errno, set_errno};
@@ -57,6 +57,11 @@ pub fn store<T: Copy>(at: *mut T, value: T) -> Result<(), Errno> {
     // SAFETY: so many bytes are writable.
     unsafe { at.write_unaligned(value) };
     Ok(())
+}
+
+/// How many of `len` bytes can be written, from the first on.
+pub fn writable(at: *const u8, len: usize) -> usize {
+    usable(at.addr(), len, Access::Write)
 }
 
 /// Whether `count` values can be read and written.

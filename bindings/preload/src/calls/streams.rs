@@ -255,6 +255,10 @@ pub unsafe extern "C-unwind" fn setsockopt(
     len: socklen_t,
 ) -> c_int {
     serve(fd, |sockets| {
+        // The kernel's length has a sign.
+        if len > i32::MAX as socklen_t {
+            return Verdict::Done(Err(Errno::INVAL));
+        }
         if value.is_null() && len == 0 {
             return Verdict::Kernel;
         }

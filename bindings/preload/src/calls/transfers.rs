@@ -14,6 +14,8 @@ use crate::{addresses, memory, real};
 
 /// Most parts of one vectored call (IOV_MAX).
 const PARTS_MAX: usize = 1024;
+/// More than all control messages of one receive take.
+const CONTROL_ROOM: usize = 1 << 16;
 
 /// Whether nothing of the program's can lie at an address: the first page (null, and members of
 /// what null points to) and the last one (-1 and other failures taken for addresses). Such buffers fail
@@ -363,10 +365,11 @@ unsafe fn receive_message(
         }
         Err(error) => return Verdict::Done(Err(error)),
     };
-    // As the kernel has it: control messages for a bad address are lost, and nothing fails.
-    let room_at = message.msg_control.cast::<u8>();
-    let is_lost = !memory::is_writable(room_at, message.msg_controllen);
-    let asked = if is_lost { 0 } else { message.msg_controllen };
+    // Like the kernel: control messages for a bad address are lost, nothing fails, and a length that
+    // overstates the room costs only the messages that do not fit into memory.
+    let claimed = message.msg_controllen.min(CONTROL_ROOM);
+    let asked = memory::writable(message.msg_control.cast::<u8>(), claimed);
+    let is_lost = asked < claimed;
     // SAFETY: by the caller's promise.
     let mut control = match unsafe { room(message.msg_control, asked) } {
         Ok(control) => control,
