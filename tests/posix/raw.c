@@ -294,6 +294,22 @@ static void children_of_threads(void) {
     close(fd);
 }
 
+/* Memory that is protected by number is not taken for what it was. */
+static void memory(void) {
+    int fd = open_to('e');
+    char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    begin("%s", result(write(fd, page, 4)));
+    more(" %s", result(recv(fd, page, 4, MSG_WAITALL)));
+    syscall(SYS_mprotect, page, 4096, PROT_NONE);
+    more(" %s", result(write(fd, page, 4)));
+    long at = syscall(SYS_mmap, page, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    more(" %d", at == (long)page);
+    more(" %s", result(write(fd, page, 4)));
+    syscall(SYS_munmap, page, 4096);
+    finish(" %s", result(write(fd, page, 4)));
+    close(fd);
+}
+
 #ifdef __x86_64__
 static void on_own_stack(void) { inlined(SYS_exit, 9, 0, 0, 0); }
 #endif
@@ -315,7 +331,7 @@ int main(int argc, char **argv) {
         {"streams", streams}, {"duplicates", duplicates}, {"listeners", listeners},
         {"waits", waits}, {"reused", reused}, {"received", received},
         {"children", children}, {"borrowed memory", borrowed_memory},
-        {"children of threads", children_of_threads},
+        {"children of threads", children_of_threads}, {"memory", memory},
     };
     return run_checks(argc, argv, checks, sizeof checks / sizeof *checks);
 }

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::AtomicU32;
 
-use client::memory::{Access, forget, is_usable, usable};
+use client::memory::{Access, forget, forget_all, is_usable, usable};
 use client::sockets::Errno;
 
 use crate::boundary::{errno, set_errno};
@@ -76,9 +76,9 @@ pub fn is_readable<T>(at: *const T, count: usize) -> bool {
     is_usable(at.addr(), len, Access::Read)
 }
 
-/// Defines functions after which what is known of memory is void.
+/// Defines functions after which what is known of some memory is void.
 macro_rules! unmappers {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, $void:expr;)*) => {
         $(
             $(#[$doc])*
             ///
@@ -88,7 +88,7 @@ macro_rules! unmappers {
             pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
                 // SAFETY: arguments passed through.
                 let outcome = unsafe { real::$name($($arg),*) };
-                forget();
+                $void;
                 outcome
             }
         )*
@@ -97,15 +97,25 @@ macro_rules! unmappers {
 
 unmappers! {
     /// munmap(2).
-    munmap(at: *mut c_void, len: usize) -> c_int;
+    munmap(at: *mut c_void, len: usize) -> c_int, forget(at.addr(), len);
     /// mprotect(2).
-    mprotect(at: *mut c_void, len: usize, protection: c_int) -> c_int;
+    mprotect(at: *mut c_void, len: usize, protection: c_int) -> c_int, forget(at.addr(), len);
     /// pkey_mprotect(2).
-    pkey_mprotect(at: *mut c_void, len: usize, protection: c_int, key: c_int) -> c_int;
+    pkey_mprotect(at: *mut c_void, len: usize, protection: c_int, key: c_int) -> c_int,
+        forget(at.addr(), len);
     /// mremap(2). Variadic; its last argument travels in the same register.
-    mremap(at: *mut c_void, len: usize, new_len: usize, flags: c_int, to: *mut c_void) -> *mut c_void;
-    /// shmdt(2).
-    shmdt(at: *const c_void) -> c_int;
+    mremap(at: *mut c_void, len: usize, new_len: usize, flags: c_int, to: *mut c_void) -> *mut c_void,
+        moved((at.addr(), len), (flags, to.addr(), new_len));
+    /// shmdt(2), which does not say how long the segment is.
+    shmdt(at: *const c_void) -> c_int, forget_all();
+}
+
+/// After mremap(2), which may also take the place of other memory.
+fn moved((at, len): (usize, usize), (flags, to, new_len): (c_int, usize, usize)) {
+    forget(at, len);
+    if flags & libc::MREMAP_FIXED != 0 {
+        forget(to, new_len);
+    }
 }
 
 /// mmap(2), which may take the place of other memory.
@@ -124,7 +134,7 @@ pub unsafe extern "C-unwind" fn mmap(
     // SAFETY: arguments passed through.
     let outcome = unsafe { real::mmap(at, len, protection, flags, fd, offset) };
     if flags & libc::MAP_FIXED != 0 {
-        forget();
+        forget(at.addr(), len);
     }
     outcome
 }

@@ -3,11 +3,11 @@
 //! The kernel finds every bad address when it copies, and fails with EFAULT. A library would end its
 //! program instead. So pages are asked about before they are first used, by a question to the kernel that
 //! copies nothing; a table remembers the answers. A page in the table costs one load. What the program
-//! unmaps or protects makes the table void; only what the C library unmaps inside itself is not seen.
+//! unmaps or protects is struck from the table; only what the C library unmaps inside itself is not seen.
 
 use std::io::IoSlice;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// What is to be done with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +25,18 @@ pub type Question = fn(address: usize, access: Access) -> bool;
 const PAGE: usize = 4096;
 /// Pages that are remembered: those of 32 MiB, each by its number's lowest bits.
 const SLOTS: usize = 8192;
-/// Bits of a generation.
-const GENERATION_BITS: u32 = 22;
+/// Bits of a generation. The rest of a word has room for the page numbers of 57-bit addresses, less the
+/// bits that choose the slot.
+const GENERATION_BITS: u32 = 31;
+const GENERATIONS: u64 = 1 << GENERATION_BITS;
 
 static QUESTION: OnceLock<Question> = OnceLock::new();
-/// Each: page, generation, and in the lowest bit whether it can be written.
+/// Each: page, generation, and in the lowest bit whether it can be written. 0 says nothing.
 static KNOWN: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 /// Answers of earlier generations are void.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
+/// Counts what was unmapped or protected: an answer that came meanwhile is not kept.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 /// From now on memory is asked about, by this question. Programs that use the crate from Rust pass
 /// nothing but memory of their own, and ask none.
@@ -40,9 +44,31 @@ pub fn ask_by(question: Question) {
     let _ = QUESTION.set(question);
 }
 
-/// The program has unmapped or protected memory: what is known is void.
-pub fn forget() {
-    GENERATION.fetch_add(1, Ordering::Relaxed);
+/// The program has unmapped or protected this memory: what is known of it is void.
+pub fn forget(address: usize, len: usize) {
+    let Some(last) = len.checked_sub(1) else { return };
+    let (first, last) = (address / PAGE, address.saturating_add(last) / PAGE);
+    if last - first >= SLOTS {
+        return forget_all();
+    }
+    CHANGES.fetch_add(1, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+    for slot in (first..=last).filter_map(|page| KNOWN.get(page % SLOTS)) {
+        // Most pages were never asked about.
+        if slot.load(Ordering::Relaxed) != 0 {
+            slot.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The program has unmapped or protected memory: all that is known is void.
+pub fn forget_all() {
+    CHANGES.fetch_add(1, Ordering::SeqCst);
+    let next = GENERATION.fetch_add(1, Ordering::SeqCst) + 1;
+    if next.is_multiple_of(GENERATIONS) {
+        // Answers of the last round would look new again.
+        KNOWN.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
+    }
 }
 
 /// How many of `len` bytes at an address can be used, from the first on.
@@ -75,24 +101,79 @@ pub(crate) fn are_readable(bufs: &[IoSlice<'_>]) -> bool {
 /// What is noted of a page that can be read.
 #[inline]
 fn note(page: usize) -> u64 {
-    let generation = GENERATION.load(Ordering::Relaxed) & ((1 << GENERATION_BITS) - 1);
-    (page as u64) << (GENERATION_BITS + 1) | generation << 1
+    let generation = GENERATION.load(Ordering::Relaxed) % GENERATIONS;
+    ((page / SLOTS) as u64) << (GENERATION_BITS + 1) | generation << 1
 }
 
 #[inline]
 fn is_known(page: usize, access: Access) -> bool {
     let known = KNOWN.get(page % SLOTS).map_or(0, |slot| slot.load(Ordering::Relaxed));
     let note = note(page);
-    known == note | 1 || access == Access::Read && known == note
+    known == note | 1 || access == Access::Read && known == note && known != 0
 }
 
 #[cold]
 #[inline(never)]
 fn ask(question: Question, page: usize, access: Access) -> bool {
+    let changes = CHANGES.load(Ordering::SeqCst);
     let note = note(page);
     let can = question(page * PAGE, access);
     if can && let Some(slot) = KNOWN.get(page % SLOTS) {
         slot.store(note | u64::from(access == Access::Write), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if CHANGES.load(Ordering::SeqCst) != changes {
+            slot.store(0, Ordering::Relaxed);
+        }
     }
     can
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+    fn counted(_: usize, _: Access) -> bool {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// How many pages of some memory were asked about.
+    fn asked(page: usize, count: usize) -> usize {
+        let before = ASKED.load(Ordering::Relaxed);
+        assert!(
+            (page..page + count)
+                .all(|page| { is_known(page, Access::Read) || ask(counted, page, Access::Read) })
+        );
+        ASKED.load(Ordering::Relaxed) - before
+    }
+
+    #[test]
+    fn what_is_unmapped_is_asked_about_again_and_nothing_else() {
+        const FIRST: usize = 0x7_f000_0000;
+        assert_eq!(asked(FIRST, 100), 100);
+        assert_eq!(asked(FIRST, 100), 0);
+        forget((FIRST + 10) * PAGE + 1, PAGE);
+        assert_eq!(asked(FIRST, 100), 2);
+        forget(FIRST * PAGE, 0);
+        assert_eq!(asked(FIRST, 100), 0);
+        forget(FIRST * PAGE, (SLOTS + 1) * PAGE);
+        assert_eq!(asked(FIRST, 100), 100);
+        // A whole round of generations later, nothing of before is known.
+        let before = GENERATION.load(Ordering::Relaxed);
+        GENERATION.store(GENERATIONS - 1, Ordering::Relaxed);
+        forget_all();
+        GENERATION.fetch_add(before, Ordering::Relaxed);
+        assert_eq!(asked(FIRST, 100), 100);
+        // An answer that came while memory was unmapped is not kept.
+        fn unmapping(address: usize, _: Access) -> bool {
+            forget(address, PAGE);
+            true
+        }
+        forget(FIRST * PAGE, PAGE);
+        assert!(ask(unmapping, FIRST, Access::Write));
+        assert_eq!(asked(FIRST, 1), 1);
+    }
 }

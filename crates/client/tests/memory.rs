@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use outboard_client::memory::{Access, ask_by, forget, is_usable, usable};
+use outboard_client::memory::{Access, ask_by, forget, forget_all, is_usable, usable};
 
 const PAGE: usize = 4096;
 /// Pages that are remembered.
@@ -33,7 +33,10 @@ fn pages_are_asked_about_once_until_the_program_unmaps_some() {
     assert_eq!(asked(18 * PAGE, 0, Access::Write), (0, 0));
     // Another page with the same place.
     assert_eq!(asked((5 + SLOTS) * PAGE, 1, Access::Read), (0, 1));
-    forget();
+    // A page that is unmapped leaves the others known.
+    forget(6 * PAGE, PAGE);
+    assert_eq!(asked(5 * PAGE, 2 * PAGE, Access::Read), (2 * PAGE, 1));
+    forget_all();
     assert_eq!(asked(5 * PAGE, 1, Access::Read), (1, 1));
     assert!(!is_usable(20 * PAGE - 1, 2, Access::Read));
 }

@@ -8,7 +8,7 @@ use super::{Function, forms};
 use crate::boundary::without_points;
 use crate::calls::opening::{appeared, appeared_both};
 use crate::calls::{descriptors, moving, opening, streams, transfers, waiting};
-use crate::real;
+use crate::{memory, real};
 
 /// When a call goes to a function of ours.
 #[derive(Clone, Copy)]
@@ -61,6 +61,12 @@ impl Outcome for c_int {
 impl Outcome for isize {
     fn word(self) -> c_long {
         self as c_long
+    }
+}
+
+impl Outcome for *mut c_void {
+    fn word(self) -> c_long {
+        self.expose_provenance() as c_long
     }
 }
 
@@ -216,6 +222,17 @@ doors! {
         forms::exec(libc::SYS_execve, path, environment, [path, arguments, environment, d, e, f]);
     Always SYS_execveat(directory, path, arguments, environment, flags, f) =>
         forms::exec(libc::SYS_execveat, 0, environment, [directory, path, arguments, environment, flags, f]);
+
+    Always SYS_munmap(at, len, _, _, _, _) => memory::munmap(at as *mut c_void, len as usize);
+    Always SYS_mprotect(at, len, protection, _, _, _) =>
+        memory::mprotect(at as *mut c_void, len as usize, protection as c_int);
+    Always SYS_pkey_mprotect(at, len, protection, key, _, _) => memory::pkey_mprotect(
+        at as *mut c_void, len as usize, protection as c_int, key as c_int);
+    Always SYS_mremap(at, len, new_len, flags, to, _) => memory::mremap(
+        at as *mut c_void, len as usize, new_len as usize, flags as c_int, to as *mut c_void);
+    Always SYS_mmap(at, len, protection, flags, fd, offset) => memory::mmap(
+        at as *mut c_void, len as usize, protection as c_int, flags as c_int, fd as c_int, offset);
+    Always SYS_shmdt(at, _, _, _, _, _) => memory::shmdt(at as *const c_void);
 
     #[cfg(target_arch = "x86_64")]
     Always SYS_pipe(ends, _, _, _, _, _) => opening::pipe(ends as *mut c_int);
