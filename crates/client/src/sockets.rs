@@ -231,7 +231,9 @@ impl Sockets {
             Some(Ok(socket)) => Ok(socket),
             Some(Err(foreign)) => {
                 if let Some(service) = foreign {
-                    self.count(era, Kind::Tcp, Reason::Inherited);
+                    if era.table.is_first_count(fd) {
+                        self.count(era, Kind::Tcp, Reason::Inherited);
+                    }
                     self.notice(Notice::InheritedConnection, || {
                         "a forked child used a connection that its parent had opened; connections \
                          are not shared between processes yet, the call fails with EBADF"

@@ -1,7 +1,7 @@
 //! What each descriptor number stands for: an array of slots in chunks made when first needed.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use super::Errno;
@@ -52,6 +52,8 @@ struct Slot {
     generation: AtomicU32,
     /// What the kernel says the number stands for; 0 when that is unknown.
     identity: AtomicU64,
+    /// Whether the entry is in the census already, where that is not the socket's to know.
+    counted: AtomicBool,
     entry: RwLock<Option<Entry>>,
 }
 
@@ -146,6 +148,11 @@ impl Table {
         self.slot(fd).map_or(0, |slot| slot.identity.load(Ordering::Acquire))
     }
 
+    /// Whether the entry under a number has yet to be counted. It counts as counted from here on.
+    pub fn is_first_count(&self, fd: RawFd) -> bool {
+        self.slot(fd).is_some_and(|slot| !slot.counted.swap(true, Ordering::Relaxed))
+    }
+
     /// Notes what a number stands for.
     pub fn identify(&self, fd: RawFd, identity: u64) {
         if let Some(slot) = self.slot(fd) {
@@ -164,6 +171,7 @@ impl Table {
         let before = place.replace(entry);
         slot.generation.fetch_add(1, Ordering::Release);
         slot.identity.store(identity, Ordering::Release);
+        slot.counted.store(false, Ordering::Relaxed);
         slot.kind.store(kind, Ordering::Release);
         Ok(before)
     }

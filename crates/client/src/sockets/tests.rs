@@ -723,6 +723,17 @@ fn a_forked_child_keeps_fresh_sockets_and_listeners_and_closes_the_layers_number
 }
 
 #[test]
+fn an_inherited_connection_is_counted_once_however_often_it_is_used() {
+    let (sockets, _) = layer();
+    let era = sockets.era().unwrap();
+    assert!(era.table.put(3, Entry::Foreign(None), 0).is_ok());
+    for _ in 0..3 {
+        assert!(matches!(sockets.called(3), Err(Errno::BADF)));
+    }
+    assert_eq!(sockets.census().map(|line| line.count).sum::<u64>(), 1);
+}
+
+#[test]
 fn a_child_of_several_threads_closes_the_layers_numbers_and_leaves_the_rest_to_the_kernel() {
     let (sockets, kernel) = layer();
     stream(sockets, 3);
