@@ -16,6 +16,8 @@
 #   make scale   a million connections in simulation, a hundred thousand through a port, to
 #                docs/scale.md; root, 4 GB of memory, 3 minutes
 #   make bench   micro-benchmarks
+#   make bench-ab BASE=commit  the demo's rows of that commit and of the tree by turns, in ROUNDS (5)
+#                rounds, with the noise floor; root, 2 minutes a round
 #   make bench-port  raw frames through an xdp port beside DPDK's testpmd; root, 4 minutes
 #   make loom    the interleavings of the shared queues
 #   make fuzz    every fuzz target, FUZZ_SECONDS each (60), noted in docs/fuzz.md
@@ -38,13 +40,14 @@ TARGET := $(abspath $(or $(CARGO_TARGET_DIR),$(CARGO_BUILD_TARGET_DIR),target))
 BUILT ?= $(TARGET)/release
 KILLS ?= 100
 LOSS_SECONDS ?= 60
+ROUNDS ?= 5
 export SOAK_SECONDS KILLS
 # Tests that are skipped note it here (crates/skips).
 export OUTBOARD_SKIPPED := $(TARGET)/skipped
 # What scripts/runtimes installs for the tests of real programs.
 export OUTBOARD_RUNTIMES := $(TARGET)/runtimes
 
-.PHONY: all build install test test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-port sim hashes instructions kills soak coexist fuzz loom setup setup-build
+.PHONY: all build install test test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-ab bench-port sim hashes instructions kills soak coexist fuzz loom setup setup-build
 
 all: build
 
@@ -139,6 +142,9 @@ scale: build
 
 bench: setup-build
 	$(CARGO) bench --workspace --benches
+
+bench-ab: setup
+	$(CARGO) xtask bench-ab $(BASE) --rounds $(ROUNDS)
 
 # The only target that installs DPDK (Debian's dpdk-dev).
 bench-port: setup-build

@@ -1,6 +1,8 @@
-//! Work on the tree itself: `cargo xtask tidy | rfc | loom | fuzz | packetdrill | figures | instructions`.
+//! Work on the tree itself: `cargo xtask tidy | rfc | loom | fuzz | packetdrill | figures | instructions |
+//! bench-ab`.
 #![forbid(unsafe_code)]
 
+mod bench_ab;
 mod figures;
 mod fuzz;
 mod instructions;
@@ -26,7 +28,8 @@ usage: cargo xtask COMMAND
                                        at a time; docs/fuzz.md tells what was run
   packetdrill DIR...                   packetdrill scripts against the stack
   figures DOCUMENT FILE                puts the figures in a file in their place in a document
-  instructions                         instructions of fixed work, against the committed table";
+  instructions                         instructions of fixed work, against the committed table
+  bench-ab COMMIT [--rounds N]         the demo's rows of a commit and of the tree, by turns; root";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Some("fuzz") => fuzz::run(&root(), arguments),
         Some("packetdrill") => packetdrill::run(&root(), arguments),
         Some("figures") => figures::run(&root(), arguments),
+        Some("bench-ab") => bench_ab::run(&root(), arguments),
         Some("instructions") => instructions::run(&root()),
         _ => Err(USAGE.to_owned()),
     };
