@@ -85,7 +85,9 @@ test: setup build
 	@echo "== interleavings (loom)"
 	$(CARGO) xtask loom
 	@echo "== simulation, seeds $(TEST_SEEDS)"
-	$(BUILT)/outboard sim --seeds $(TEST_SEEDS) --require-coverage
+	$(BUILT)/outboard sim --seeds $(TEST_SEEDS) --require-coverage --hashes crates/sim/hashes.txt
+	@echo "== instructions of fixed work"
+	$(CARGO) xtask instructions
 	@echo "== packet scripts against this machine's kernel"
 	@$(MAKE) --no-print-directory run-scripts BRIEF=--brief
 	@echo "== real programs"
