@@ -425,7 +425,7 @@ fn run(command: Command) -> Result<ExitCode> {
             return congestion::congestion(&congestion::Tables { kernel, jobs });
         }
         Command::Scale(arguments) => {
-            return scale::run(&scale::Options {
+            return scale::run(&scale::ScaleOptions {
                 simulated: arguments.simulated,
                 connections: arguments.connections,
                 rate: arguments.rate.max(1),
@@ -483,13 +483,13 @@ fn run_settings(arguments: RunArguments) -> run::Run {
         socket: arguments.socket,
         ports: arguments.port,
         engine_arguments,
-        explain: arguments.explain.map(|file| run::Report { json: arguments.json, file }),
+        explain: arguments.explain.map(|file| run::ExplainTarget { json: arguments.json, file }),
         command: arguments.command,
     }
 }
 
-fn loss_options(arguments: LossArguments) -> Result<loss::Options> {
-    Ok(loss::Options {
+fn loss_options(arguments: LossArguments) -> Result<loss::LossOptions> {
+    Ok(loss::LossOptions {
         seconds: arguments.seconds.max(1),
         rounds: arguments.windows,
         jobs: arguments.jobs,
@@ -502,13 +502,13 @@ fn loss_options(arguments: LossArguments) -> Result<loss::Options> {
     })
 }
 
-fn demo_options(arguments: DemoArguments) -> Result<demo::Options> {
-    let mut options = demo::Options {
+fn demo_options(arguments: DemoArguments) -> Result<demo::DemoOptions> {
+    let mut options = demo::DemoOptions {
         rounds: arguments.rounds.max(1),
         seconds: arguments.seconds.max(1),
         limit: Duration::from_secs(arguments.limit),
         output: arguments.output,
-        ..demo::Options::default()
+        ..demo::DemoOptions::default()
     };
     if !arguments.arrangements.is_empty() {
         let named = arguments.arrangements.iter().map(|name| bench::column_named(name));

@@ -20,12 +20,12 @@ pub mod report;
 pub mod work;
 
 use bench::{Bench, Column};
-use report::{Report, Row};
+use report::{DemoReport, Row};
 use work::{Metric, Work};
 
 /// How the demo is to run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct DemoOptions {
     /// Rounds wished for; fewer are run when time runs out.
     pub rounds: usize,
     /// Seconds of load in each run.
@@ -40,7 +40,7 @@ pub struct Options {
     pub works: Vec<Work>,
 }
 
-impl Default for Options {
+impl Default for DemoOptions {
     fn default() -> Self {
         Self {
             rounds: 5,
@@ -55,12 +55,12 @@ impl Default for Options {
 
 /// What was measured: the values of each metric in each column, a value for every round.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct Measurements {
     values: BTreeMap<(Column, Metric), Vec<f64>>,
     failures: BTreeMap<(Column, Work), String>,
 }
 
-impl Measured {
+impl Measurements {
     /// Values of `metric` in `column`, one for each round that succeeded.
     pub fn values(&self, column: Column, metric: Metric) -> &[f64] {
         self.values.get(&(column, metric)).map_or(&[], Vec::as_slice)
@@ -76,7 +76,7 @@ impl Measured {
 ///
 /// # Errors
 /// When the laboratory cannot be made, or when any run failed (after the reports are written).
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &DemoOptions) -> Result<()> {
     lab::require_root("the demo")?;
     lab::require_programs(&[
         "redis-server",
@@ -88,7 +88,7 @@ pub fn run(options: &Options) -> Result<()> {
     ])?;
     let begin = Instant::now();
     let bench = Bench::new(options.seconds)?;
-    let mut measured = Measured::default();
+    let mut measured = Measurements::default();
     let mut rounds = 0;
     let mut longest = Duration::ZERO;
     eprintln!(
@@ -113,7 +113,7 @@ pub fn run(options: &Options) -> Result<()> {
         longest = longest.max(round_begin.elapsed());
     }
     drop(bench);
-    let report = Report { rows: rows(options, &measured), rounds };
+    let report = DemoReport { rows: rows(options, &measured), rounds };
     tell!("{}", report.table());
     report.write(&options.output)?;
     tell!(
@@ -135,7 +135,7 @@ fn one_run(
     work: Work,
     column: Column,
     (round, rounds): (usize, usize),
-    measured: &mut Measured,
+    measured: &mut Measurements,
 ) {
     let head = format!("round {round}/{rounds}  {:<22} {:<28}", column.name(), work.name());
     let live = std::io::stderr().is_terminal();
@@ -165,7 +165,7 @@ fn one_run(
     }
 }
 
-fn rows(options: &Options, measured: &Measured) -> Vec<Row> {
+fn rows(options: &DemoOptions, measured: &Measurements) -> Vec<Row> {
     let mut rows = Vec::new();
     for &column in options.columns.iter().filter(|&&column| column != Column::Kernel) {
         for &work in &options.works {
@@ -183,7 +183,7 @@ fn rows(options: &Options, measured: &Measured) -> Vec<Row> {
     rows
 }
 
-impl Report {
+impl DemoReport {
     /// Writes report.json and report.html into `directory`.
     pub fn write(&self, directory: &std::path::Path) -> Result<()> {
         let advice = "make the directory writable or choose another one with --output";

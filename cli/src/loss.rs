@@ -23,7 +23,7 @@ mod report;
 mod stage;
 pub mod whole;
 
-pub use report::Report;
+pub use report::LossReport;
 pub use stage::Stage;
 
 /// Bits per second that the path takes, so that BBR has something to find.
@@ -80,7 +80,7 @@ pub struct Cell {
 
 /// One window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Window {
+pub struct GoodputWindow {
     /// What.
     pub cell: Cell,
     /// Who is on Outboard.
@@ -95,7 +95,7 @@ pub struct Window {
 
 /// What to do.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct LossOptions {
     /// Length of a window, seconds.
     pub seconds: u32,
     /// Windows of each kind.
@@ -121,7 +121,7 @@ pub struct Options {
 ///
 /// # Errors
 /// Without root or iperf3, or when a window fails again and again.
-pub fn run(options: &Options) -> Result<ExitCode> {
+pub fn run(options: &LossOptions) -> Result<ExitCode> {
     lab::require_programs(&["iperf3"])?;
     let lab = lab()?;
     let windows = windows(&lab, options)?;
@@ -130,7 +130,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         bytes => whole::all(&lab, options, bytes)?,
     };
     drop(lab);
-    let report = Report::new(options, &windows, transfers);
+    let report = LossReport::new(options, &windows, transfers);
     tell!("{}", if options.json { report.json() } else { report.markdown() });
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -159,15 +159,15 @@ fn lines(cell: &Cell, delay_ms: u32, round: usize) -> [Line<lab::relay::Frame>; 
 }
 
 /// All windows of all cells, each cell by itself.
-fn windows(lab: &Lab, options: &Options) -> Result<Vec<Window>> {
+fn windows(lab: &Lab, options: &LossOptions) -> Result<Vec<GoodputWindow>> {
     let cells: Vec<Cell> = options
         .kinds
         .iter()
         .flat_map(|&kind| options.losses_ppm.iter().map(move |&loss_ppm| Cell { kind, loss_ppm }))
         .collect();
     let next = AtomicUsize::new(0);
-    let done: Mutex<Result<Vec<Window>>> = Mutex::new(Ok(Vec::new()));
-    let told = |outcome: Result<Window>| -> bool {
+    let done: Mutex<Result<Vec<GoodputWindow>>> = Mutex::new(Ok(Vec::new()));
+    let told = |outcome: Result<GoodputWindow>| -> bool {
         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
         match (outcome, &mut *done) {
             (Ok(window), Ok(all)) => {
@@ -205,7 +205,7 @@ fn windows(lab: &Lab, options: &Options) -> Result<Vec<Window>> {
 }
 
 /// A window that failed is told and repeated, since a machine may be busy with other things.
-fn again(mut measure: impl FnMut() -> Result<Window>) -> Result<Window> {
+fn again(mut measure: impl FnMut() -> Result<GoodputWindow>) -> Result<GoodputWindow> {
     let mut left = REPEATS;
     loop {
         match measure() {
@@ -220,12 +220,12 @@ fn again(mut measure: impl FnMut() -> Result<Window>) -> Result<Window> {
 
 fn window(
     lab: &Lab,
-    options: &Options,
+    options: &LossOptions,
     lane: usize,
     cell: &Cell,
     arrangement: Arrangement,
     round: usize,
-) -> Result<Window> {
+) -> Result<GoodputWindow> {
     let stage =
         Stage::new(lab, &options.executable, arrangement, lines(cell, options.delay_ms, round))?;
     let (address, port) = (stage.address(Side::B), PORT + lane as u16);
@@ -241,11 +241,11 @@ fn window(
     let result = parse::iperf3(&finished.output)?;
     drop(server);
     let (goodput, retransmits) = (result.bits_per_second, result.retransmits);
-    Ok(Window { cell: *cell, arrangement, round, goodput, retransmits })
+    Ok(GoodputWindow { cell: *cell, arrangement, round, goodput, retransmits })
 }
 
-fn tell(window: &Window) {
-    let Window { cell, arrangement, round, goodput, retransmits } = window;
+fn tell(window: &GoodputWindow) {
+    let GoodputWindow { cell, arrangement, round, goodput, retransmits } = window;
     let again = retransmits.map_or_else(String::new, |count| format!("  {count} sent again"));
     say(&format!(
         "round {}  {:<6} {:>4}% lost  {:<9} {:>8.2} Mbit/s{again}",

@@ -12,7 +12,7 @@ use lab::failure::{Explain, Result};
 use lab::relay::Path;
 use lab::{Lab, Side};
 use rustix::thread::LinkNameSpaceType;
-use sim::congestion::{Case, DURATION_NS, Outcome, STAGGER_NS};
+use sim::congestion::{Case, CaseResult, DURATION_NS, STAGGER_NS};
 
 /// How long a connection may take to be made.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -50,9 +50,9 @@ impl Relayed {
     ///
     /// # Errors
     /// When a device cannot be made or the kernel lacks a congestion control.
-    pub fn run(&self, wanted: &[(Case, CongestionKind)], jobs: usize) -> Result<Vec<Outcome>> {
+    pub fn run(&self, wanted: &[(Case, CongestionKind)], jobs: usize) -> Result<Vec<CaseResult>> {
         let next = AtomicU64::new(0);
-        let done: Mutex<Vec<(usize, Result<Outcome>)>> = Mutex::new(Vec::new());
+        let done: Mutex<Vec<(usize, Result<CaseResult>)>> = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..jobs.clamp(1, 100) {
                 let (next, done) = (&next, &done);
@@ -71,13 +71,13 @@ impl Relayed {
         done.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    fn one(&self, case: &Case, algorithm: &str) -> Result<Outcome> {
+    fn one(&self, case: &Case, algorithm: &str) -> Result<CaseResult> {
         let path = Path::new(&self.lab, [case.narrow(false), case.back()])?;
         self.flows(case, algorithm, SocketAddr::from((path.address(Side::B), PORT)))
     }
 
     /// Runs the flows of a case and counts what arrives.
-    fn flows(&self, case: &Case, algorithm: &str, to: SocketAddr) -> Result<Outcome> {
+    fn flows(&self, case: &Case, algorithm: &str, to: SocketAddr) -> Result<CaseResult> {
         let stop = Arc::new(AtomicBool::new(false));
         let counts: Arc<Mutex<Vec<Count>>> = Arc::default();
         let listener = self.inside(Side::B, || TcpListener::bind(to))?;
@@ -113,7 +113,7 @@ impl Relayed {
         // It ends by itself once told to stop.
         let _ = receiving.join();
         let later = bytes.iter().zip(&half).map(|(all, before)| all - before).collect();
-        Ok(Outcome { bytes, later })
+        Ok(CaseResult { bytes, later })
     }
 
     /// Calls `act` in a host's namespace.

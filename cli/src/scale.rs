@@ -27,7 +27,7 @@ const RATIO_MAX: f64 = 1.15;
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ScaleOptions {
     /// Connections in simulation; 0 for none.
     pub simulated: u32,
     /// Connections through a port; 0 for none.
@@ -73,7 +73,7 @@ pub struct Simulated {
 }
 
 /// Runs it, and tells; failure when a packet costs too much more among many connections.
-pub fn run(options: &Options) -> Result<ExitCode> {
+pub fn run(options: &ScaleOptions) -> Result<ExitCode> {
     let simulated = match options.simulated {
         0 => None,
         connections => Some(simulate(connections)?),
@@ -123,8 +123,12 @@ fn simulate(connections: u32) -> Result<Simulated> {
         }
     };
     let began = std::time::Instant::now();
-    let settings =
-        sim::scale::Settings { connections, talkers_of: 100, memory: &memory, progress: &progress };
+    let settings = sim::scale::ScaleSettings {
+        connections,
+        talkers_of: 100,
+        memory: &memory,
+        progress: &progress,
+    };
     let report = sim::scale::run(&settings)
         .map_err(|said| Failure::new(said, "run the tests of crates/sim: they say more"))?;
     show("");
@@ -142,7 +146,7 @@ fn simulate(connections: u32) -> Result<Simulated> {
 
 /// Two engines, each on a packet port of a virtual link; the one that is looked at has a core of its
 /// own, everybody else has the other core.
-fn measure(options: &Options) -> Result<Measured> {
+fn measure(options: &ScaleOptions) -> Result<Measured> {
     let lab = Lab::new()?;
     let link = lab.join(None)?;
     let executable =

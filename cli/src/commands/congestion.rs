@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use ::engine::config::CongestionKind;
-use ::sim::congestion::{Case, Outcome, run, table};
+use ::sim::congestion::{Case, CaseResult, run, table};
 use lab::failure::Result;
 
 use crate::relayed::Relayed;
@@ -56,7 +56,7 @@ pub fn congestion(what: &Tables) -> Result<ExitCode> {
     Ok(if far == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn row(case: &Case, ours: &Outcome, kernel: &Outcome, ratio: f64) -> String {
+fn row(case: &Case, ours: &CaseResult, kernel: &CaseResult, ratio: f64) -> String {
     let Case { rtt_ms, buffer_percent, loss_ppm, flows } = case;
     let loss = f64::from(*loss_ppm) / 10_000.0;
     format!(

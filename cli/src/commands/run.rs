@@ -35,21 +35,21 @@ pub struct Run {
     /// More arguments for a private engine.
     pub engine_arguments: Vec<OsString>,
     /// Have the program report its sockets.
-    pub explain: Option<Report>,
+    pub explain: Option<ExplainTarget>,
     /// The program and its arguments.
     pub command: Vec<OsString>,
 }
 
 /// How and where a program reports its sockets at its end.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct ExplainTarget {
     /// As JSON.
     pub json: bool,
     /// To this file instead of standard error.
     pub file: Option<PathBuf>,
 }
 
-impl Report {
+impl ExplainTarget {
     /// As the library takes it from its environment.
     fn words(&self) -> Result<OsString> {
         let mut words = OsString::from(if self.json { "json" } else { "text" });

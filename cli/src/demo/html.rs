@@ -6,7 +6,7 @@ use std::fmt::Write;
 use lab::figures::figure;
 
 use super::bench::Column;
-use super::report::{Report, Row};
+use super::report::{DemoReport, Row};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;\
 padding:0 1em;color:#1b1f24}table{border-collapse:collapse;width:100%}\
@@ -21,7 +21,7 @@ const OUTBOARD_COLOUR: &str = "#1f6feb";
 const WIDTH: f64 = 260.0;
 
 /// The page.
-pub fn page(report: &Report) -> String {
+pub fn page(report: &DemoReport) -> String {
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Outboard beside the \
          kernel</title>\n<style>{STYLE}</style>\n<h1>Outboard beside the kernel</h1>\n\
@@ -129,7 +129,7 @@ mod tests {
     fn every_row_has_its_two_bars_and_text_is_escaped() {
         let good = Row::new(Metric::GetRate, Column::TapServer, &[1.0, 2.0], &[3.0], None);
         let failed = Row::new(Metric::SetRate, Column::TapServer, &[1.0], &[], Some("<hung>"));
-        let html = page(&Report { rows: vec![good, failed], rounds: 2 });
+        let html = page(&DemoReport { rows: vec![good, failed], rounds: 2 });
         assert_eq!(html.matches("<rect").count(), 3);
         assert_eq!(html.matches("<table>").count(), html.matches("</table>").count());
         assert!(html.contains("&lt;hung&gt;"));

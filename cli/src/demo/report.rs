@@ -75,14 +75,14 @@ impl Row {
 
 /// All rows.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct DemoReport {
     /// The rows, by arrangement and then in the order of the work.
     pub rows: Vec<Row>,
     /// Rounds that were run.
     pub rounds: usize,
 }
 
-impl Report {
+impl DemoReport {
     /// The report as JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
@@ -147,7 +147,7 @@ mod tests {
     fn a_column_without_values_has_no_ratio() {
         let row = Row::new(Metric::PingP50, Column::PacketBoth, &[5.0], &[], Some("hung"));
         assert_eq!((row.outboard, row.ratio, row.is_better()), (None, None, None));
-        let report = Report { rows: vec![row], rounds: 1 };
+        let report = DemoReport { rows: vec![row], rounds: 1 };
         assert!(report.table().contains("failed"));
     }
 }

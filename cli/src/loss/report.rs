@@ -6,7 +6,7 @@ use lab::figures::median;
 use serde::Serialize;
 
 use super::whole::Whole;
-use super::{Arrangement, Cell, Options, RATE, Window, percent};
+use super::{Arrangement, Cell, GoodputWindow, LossOptions, RATE, percent};
 
 /// The least that Outboard's goodput may be of the kernel's.
 const LEAST: f64 = 0.95;
@@ -36,7 +36,7 @@ struct Row {
 
 /// Everything found.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct LossReport {
     seconds: u32,
     rounds: usize,
     jobs: usize,
@@ -45,9 +45,9 @@ pub struct Report {
     transfers: Vec<Whole>,
 }
 
-impl Report {
+impl LossReport {
     /// A report of windows, in any order, and transfers.
-    pub fn new(options: &Options, windows: &[Window], transfers: Vec<Whole>) -> Self {
+    pub fn new(options: &LossOptions, windows: &[GoodputWindow], transfers: Vec<Whole>) -> Self {
         let mut cells: Vec<Cell> = windows.iter().map(|window| window.cell).collect();
         cells.sort_by_key(|cell| {
             let place = options.kinds.iter().position(|kind| *kind == cell.kind);
@@ -55,7 +55,7 @@ impl Report {
         });
         cells.dedup();
         let rows = cells.iter().map(|cell| Row::new(cell, windows)).collect();
-        let Options { seconds, rounds, jobs, delay_ms, .. } = *options;
+        let LossOptions { seconds, rounds, jobs, delay_ms, .. } = *options;
         Self { seconds, rounds, jobs, delay_ms, rows, transfers }
     }
 
@@ -125,9 +125,9 @@ impl Report {
 }
 
 impl Row {
-    fn new(cell: &Cell, windows: &[Window]) -> Self {
+    fn new(cell: &Cell, windows: &[GoodputWindow]) -> Self {
         let of = |arrangement: Arrangement| {
-            let mut some: Vec<&Window> = windows
+            let mut some: Vec<&GoodputWindow> = windows
                 .iter()
                 .filter(|window| window.cell == *cell && window.arrangement == arrangement)
                 .collect();
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_shortfall_is_told_by_the_medians() {
         let cell = Cell { kind: CongestionKind::Cubic, loss_ppm: 1_000 };
-        let options = Options {
+        let options = LossOptions {
             seconds: 1,
             rounds: 3,
             jobs: 1,
@@ -186,7 +186,7 @@ mod tests {
                 (Arrangement::Receiver, [receiver; 3]),
             ];
             let window = |(arrangement, goodputs): (_, [f64; 3])| {
-                let one = move |(round, goodput)| Window {
+                let one = move |(round, goodput)| GoodputWindow {
                     cell,
                     arrangement,
                     round,
@@ -197,13 +197,13 @@ mod tests {
             };
             goodputs.into_iter().flat_map(window).collect::<Vec<_>>()
         };
-        let report = Report::new(&options, &windows(9.6e6), Vec::new());
+        let report = LossReport::new(&options, &windows(9.6e6), Vec::new());
         assert!(report.is_good());
         let row = "| cubic | 0.1% | 10.00 (9.00..30.00) | 11.00 (1.00..12.00) | 1.10 | 9.60 ";
         assert!(report.markdown().contains(row), "{}", report.markdown());
         let json: serde_json::Value = serde_json::from_str(&report.json()).expect("JSON");
         assert_eq!(json["rows"][0]["columns"][1]["goodputs"][2], 12e6);
-        let report = Report::new(&options, &windows(9.4e6), Vec::new());
+        let report = LossReport::new(&options, &windows(9.4e6), Vec::new());
         assert!(!report.is_good());
         assert!(report.markdown().contains("1 ratios are below"));
     }

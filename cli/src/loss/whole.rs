@@ -11,7 +11,7 @@ use serde::Serialize;
 use sim::congestion::Line;
 
 use super::ends::End;
-use super::{Arrangement, Options, Stage, percent, say};
+use super::{Arrangement, LossOptions, Stage, percent, say};
 
 /// Longest time that a transfer may take.
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -57,7 +57,7 @@ impl Whole {
 }
 
 /// A transfer in each arrangement at each loss, those of a loss at the same time.
-pub(super) fn all(lab: &Lab, options: &Options, bytes: u64) -> Result<Vec<Whole>> {
+pub(super) fn all(lab: &Lab, options: &LossOptions, bytes: u64) -> Result<Vec<Whole>> {
     let mut all = Vec::new();
     for &loss_ppm in &options.losses_ppm {
         let done = Mutex::new(Vec::new());

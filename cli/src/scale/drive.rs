@@ -68,14 +68,14 @@ pub struct Measured {
     /// Connections opened and accepted per second, by one program at both ends.
     pub opened_per_second: f64,
     /// Windows with few active connections.
-    pub few: Vec<Window>,
+    pub few: Vec<ScaleWindow>,
     /// Windows with all of them active.
-    pub all: Vec<Window>,
+    pub all: Vec<ScaleWindow>,
 }
 
 /// A measured window.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Window {
+pub struct ScaleWindow {
     /// Connections that take turns.
     pub active: u32,
     /// Requests answered per second.
@@ -95,7 +95,7 @@ pub struct Window {
 impl Measured {
     /// How much more a frame costs among all connections than among few: of the medians.
     pub fn ratio(&self) -> f64 {
-        let cost = |windows: &[Window]| {
+        let cost = |windows: &[ScaleWindow]| {
             let costs: Vec<f64> = windows.iter().map(|window| window.ns_per_frame).collect();
             lab::figures::median(&costs).unwrap_or(f64::NAN)
         };
@@ -306,7 +306,7 @@ impl Driver {
         Ok(())
     }
 
-    fn window(&mut self, what: &Drive, engine: &mut Observer, active: u32) -> Result<Window> {
+    fn window(&mut self, what: &Drive, engine: &mut Observer, active: u32) -> Result<ScaleWindow> {
         // Once round all of them, so that nothing is as connecting left it.
         let round = f64::from(active) / f64::from(what.rate);
         self.ask(active, what.rate, round.max(0.5))?;
@@ -323,7 +323,7 @@ impl Driver {
             let at = (self.times_us.len() * percent / 100).min(self.times_us.len() - 1);
             f64::from(self.times_us[at]) / 10.0
         };
-        let window = Window {
+        let window = ScaleWindow {
             active,
             requests_per_second: requests / took,
             frames_per_request: frames / requests,

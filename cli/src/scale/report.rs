@@ -2,7 +2,7 @@
 
 use lab::figures::median;
 
-use super::drive::{Measured, Window};
+use super::drive::{Measured, ScaleWindow};
 use super::{Figures, RATIO_MAX, Simulated};
 
 /// All figures.
@@ -42,8 +42,8 @@ fn of_port(of: &Measured) -> String {
     text + &format!("\nA frame costs {ratio:.2} times as much, which is {verdict} {RATIO_MAX}.\n\n")
 }
 
-fn row(windows: &[Window]) -> String {
-    let middle = |value: fn(&Window) -> f64| {
+fn row(windows: &[ScaleWindow]) -> String {
+    let middle = |value: fn(&ScaleWindow) -> f64| {
         median(&windows.iter().map(value).collect::<Vec<f64>>()).unwrap_or(f64::NAN)
     };
     let costs = windows.iter().map(|window| window.ns_per_frame);

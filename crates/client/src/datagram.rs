@@ -29,7 +29,7 @@ const PIECE_MIN: u32 = 2048;
 
 /// A received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedDatagram {
     /// Bytes copied.
     pub len: usize,
     /// Bytes it had; what did not fit is gone.
@@ -111,12 +111,12 @@ impl Endpoint {
 
     /// Takes the next datagram into `parts`; what does not fit is lost, as with the kernel. EAGAIN
     /// when there is none.
-    pub fn recv_from(&self, parts: &mut [IoSliceMut<'_>]) -> Result<Received, Errno> {
+    pub fn recv_from(&self, parts: &mut [IoSliceMut<'_>]) -> Result<ReceivedDatagram, Errno> {
         self.receive_datagram(parts, true)
     }
 
     /// Copies the next datagram without taking it.
-    pub fn peek_from(&self, parts: &mut [IoSliceMut<'_>]) -> Result<Received, Errno> {
+    pub fn peek_from(&self, parts: &mut [IoSliceMut<'_>]) -> Result<ReceivedDatagram, Errno> {
         self.receive_datagram(parts, false)
     }
 
@@ -124,7 +124,7 @@ impl Endpoint {
         &self,
         parts: &mut [IoSliceMut<'_>],
         take: bool,
-    ) -> Result<Received, Errno> {
+    ) -> Result<ReceivedDatagram, Errno> {
         let call = self.call_as(Kind::Datagram)?;
         let view = call.view();
         let mut receive = view.lock_receive(call.driver().tag()).map_err(reentered)?;
@@ -265,7 +265,7 @@ fn copy_datagram(
     region: &shm::region::Region,
     waiting: Range<u64>,
     parts: &mut [IoSliceMut<'_>],
-) -> Result<(Option<Received>, u64), Errno> {
+) -> Result<(Option<ReceivedDatagram>, u64), Errno> {
     // `PROTO`: the engine broke its word.
     let (first, mut more) = receive.datagram(waiting.start).ok_or(Errno::PROTO)?;
     let (header, mut payload): (_, Span) =
@@ -278,7 +278,7 @@ fn copy_datagram(
         copied += place.scatter(region, payload, parts);
         next += 1;
     }
-    let received = Received {
+    let received = ReceivedDatagram {
         len: copied as usize,
         full_len: header.payload_bytes as usize,
         remote: header.remote,

@@ -25,7 +25,7 @@ pub mod sockets;
 mod stream;
 mod wait;
 
-pub use datagram::{Outgoing, Received};
+pub use datagram::{Outgoing, ReceivedDatagram};
 pub use endpoint::{Accepted, Endpoint, EndpointId, How, Kind, Readiness};
 pub use errors::ErrorReceived;
 pub use keys::PeerKey;

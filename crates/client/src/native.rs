@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::driver::locked;
-use crate::{ConnectOptions, Endpoint, How, Readiness, Received, Session};
+use crate::{ConnectOptions, Endpoint, How, Readiness, ReceivedDatagram, Session};
 
 /// Calls `attempt` until it is something else than EAGAIN, waiting for `wanted` in between.
 fn blocking<T>(
@@ -202,7 +202,7 @@ impl Datagram {
     }
 
     /// Waits for a datagram.
-    pub fn recv_from(&self, bytes: &mut [u8]) -> io::Result<Received> {
+    pub fn recv_from(&self, bytes: &mut [u8]) -> io::Result<ReceivedDatagram> {
         let parts = &mut [IoSliceMut::new(bytes)];
         blocking(&self.endpoint, Readiness::IN, None, || self.endpoint.recv_from(parts))
     }

@@ -37,7 +37,7 @@ pub struct Case {
 
 /// What came of a case.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct CaseResult {
     /// Bytes that each flow brought across.
     pub bytes: Vec<u64>,
     /// Bytes that each brought across in the second half of the time.
@@ -95,7 +95,7 @@ impl Case {
     }
 }
 
-impl Outcome {
+impl CaseResult {
     /// Percent of the rate that arrived as data.
     pub fn goodput_percent(&self) -> f64 {
         let bytes: u64 = self.bytes.iter().sum();

@@ -23,7 +23,7 @@ const IDLE_S: u64 = 3 * 3600;
 
 /// What to do.
 #[derive(Clone, Copy)]
-pub struct Settings<'a> {
+pub struct ScaleSettings<'a> {
     /// How many connections.
     pub connections: u32,
     /// One of so many talks.
@@ -36,7 +36,7 @@ pub struct Settings<'a> {
 
 /// What it came to. Memory is in bytes of one connection in one stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct ScaleReport {
     /// Connections that stood at the same time.
     pub connections: u32,
     /// Memory when all stood.
@@ -59,7 +59,7 @@ pub struct Report {
 ///
 /// # Errors
 /// With a sentence when a connection fails, or when something is left at the end.
-pub fn run(settings: &Settings<'_>) -> Result<Report, String> {
+pub fn run(settings: &ScaleSettings<'_>) -> Result<ScaleReport, String> {
     let count = settings.connections;
     let before = (settings.memory)();
     let mut pair = Pair::new(count, false);
@@ -79,7 +79,7 @@ pub fn run(settings: &Settings<'_>) -> Result<Report, String> {
     }
     // Until what the handshakes left has run out.
     pair.run_for(second(10));
-    let mut report = Report { connections: pair.standing(), ..Report::default() };
+    let mut report = ScaleReport { connections: pair.standing(), ..ScaleReport::default() };
     if report.connections != count {
         return Err(format!("{} of {count} connections stand", report.connections));
     }

@@ -36,7 +36,7 @@ pub struct Witness {
 
 /// What is special about a frame.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct FrameClass {
     /// It carries bytes that were sent before.
     pub is_retransmission: bool,
 }
@@ -59,25 +59,25 @@ impl Witness {
     }
 
     /// Takes a frame of `host` at `now`.
-    pub fn on_frame(&mut self, now: u64, host: usize, frame: &[u8]) -> Result<Seen, String> {
+    pub fn on_frame(&mut self, now: u64, host: usize, frame: &[u8]) -> Result<FrameClass, String> {
         self.frames += 1;
         self.digest.add(now);
         self.digest.add(host as u64 | (frame.len() as u64) << 8);
         self.digest.add_bytes(frame);
         match as_tcp(frame) {
             Some(tcp) => self.on_segment(now, &tcp),
-            None => Ok(Seen::default()),
+            None => Ok(FrameClass::default()),
         }
     }
 
-    fn on_segment(&mut self, now: u64, tcp: &TcpFrame<'_>) -> Result<Seen, String> {
+    fn on_segment(&mut self, now: u64, tcp: &TcpFrame<'_>) -> Result<FrameClass, String> {
         let TcpFrame { src, dst, segment, .. } = tcp;
         let header = &segment.header;
         let at = |address: IpAddr, port| SocketAddr::new(address, port);
         let flow = (at(*src, header.src_port), at(*dst, header.dst_port));
         let back = (flow.1, flow.0);
         if header.flags.rst() {
-            return Ok(Seen::default());
+            return Ok(FrameClass::default());
         }
         let len = segment.payload.len() as u32;
         if header.flags.syn() {
@@ -99,7 +99,7 @@ impl Witness {
         }
         let peer_scales = self.senders.get(&back).is_some_and(|peer| peer.scale.is_some());
         let sender = self.senders.entry(flow).or_default();
-        let mut seen = Seen::default();
+        let mut seen = FrameClass::default();
         if len > 0 || header.flags.fin() {
             let end = SeqNumber(header.seq.0.wrapping_add(len));
             if let Some(silent_from) = sender.silent_from.filter(|from| now > *from) {

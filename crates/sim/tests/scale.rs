@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use outboard_sim::scale::{Settings, Storm, run, storm};
+use outboard_sim::scale::{ScaleSettings, Storm, run, storm};
 
 #[global_allocator]
 static HEAP: arch::Counting<std::alloc::System> = arch::Counting::new(std::alloc::System);
@@ -14,8 +14,12 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn twenty_thousand_idle_connections_take_less_than_1152_bytes_each_with_all_tables_of_the_stack() {
     let _alone = ALONE.lock();
     let used = || HEAP.bytes() as u64;
-    let settings =
-        Settings { connections: 20_000, talkers_of: 100, memory: &used, progress: &|_, _, _| () };
+    let settings = ScaleSettings {
+        connections: 20_000,
+        talkers_of: 100,
+        memory: &used,
+        progress: &|_, _, _| (),
+    };
     let report = run(&settings).unwrap();
     println!("{report:#?}");
     assert!(report.talked > 100);

@@ -24,7 +24,7 @@ use wire::ipv6::{MTU_MIN, is_link_local, solicited_node};
 use wire::ndp::{PrefixInformation, RouterAdvertisement};
 
 use crate::api::{Cidr, Instant, InterfaceConfig, InterfaceIndex, Ipv6Mode};
-use crate::neighbor::Times;
+use crate::neighbor::NeighborTimers;
 use crate::route::{AddressState, Learnt, Own};
 
 const SECOND: u64 = 1_000_000_000;
@@ -269,7 +269,7 @@ impl Autoconf {
             routers: routers.iter().map(|router| router.ip).collect(),
             mtu: node.mtu,
             hop_limit: node.hop_limit,
-            times: Some(Times {
+            times: Some(NeighborTimers {
                 reachable_ns: node.reachable_ns,
                 retransmit_ns: node.retransmit_ns,
             }),

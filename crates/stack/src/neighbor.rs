@@ -39,7 +39,7 @@ const FAILED_NS: u64 = SECOND;
 const CONFIRM_NS: u64 = 60 * SECOND;
 /// What holds of IPv6 where no router has said otherwise: REACHABLE_TIME and RETRANS_TIMER of RFC
 /// 4861, section 10.
-const TIMES: Times = Times { reachable_ns: 30 * SECOND, retransmit_ns: RETRY_NS };
+const TIMES: NeighborTimers = NeighborTimers { reachable_ns: 30 * SECOND, retransmit_ns: RETRY_NS };
 /// DELAY_FIRST_PROBE_TIME.
 const DELAY_NS: u64 = 5 * SECOND;
 /// Entries looked at to find one that may go.
@@ -49,7 +49,7 @@ type Key = (InterfaceIndex, IpAddr);
 
 /// How long a neighbour of IPv6 counts as reachable, and the time between questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Times {
+pub struct NeighborTimers {
     /// ReachableTime.
     pub reachable_ns: u64,
     /// RetransTimer.
@@ -70,7 +70,7 @@ pub struct Neighbors {
     is_short: bool,
     evictions: u64,
     /// By interface; short where none has said anything of IPv6.
-    times: Vec<Times>,
+    times: Vec<NeighborTimers>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -161,7 +161,7 @@ impl Neighbors {
     }
 
     /// From now on these hold on an interface.
-    pub fn set_times(&mut self, interface: InterfaceIndex, times: Times) {
+    pub fn set_times(&mut self, interface: InterfaceIndex, times: NeighborTimers) {
         let place = usize::from(interface.0);
         if self.times.len() <= place {
             self.times.resize(place + 1, TIMES);
@@ -169,7 +169,7 @@ impl Neighbors {
         self.times[place] = times;
     }
 
-    fn times(&self, interface: InterfaceIndex) -> Times {
+    fn times(&self, interface: InterfaceIndex) -> NeighborTimers {
         self.times.get(usize::from(interface.0)).copied().unwrap_or(TIMES)
     }
 

@@ -47,7 +47,7 @@ type Key = (IpAddr, IpAddr, u8, u32, Option<InterfaceIndex>);
 
 /// What a fragment's headers say of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece {
+pub struct FragmentInfo {
     /// From whom.
     pub src: IpAddr,
     /// To whom.
@@ -97,7 +97,7 @@ fn joined_ecn(seen: u8) -> Option<u8> {
     }
 }
 
-impl Piece {
+impl FragmentInfo {
     /// Of an IPv4 packet.
     pub fn v4(header: &Ipv4Header, link: InterfaceIndex) -> Self {
         Self {
@@ -270,7 +270,7 @@ fn of_source(slot: &mut Slot) -> &mut Link {
 
 /// What became of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum FragmentStatus {
     /// The first of its datagram: it now has this slot, and wants a timer.
     Started(u32),
     /// More is missing.
@@ -315,7 +315,7 @@ impl Reassembly {
 
     /// Keeps the headers of a datagram's first fragment, which is `piece`, to be quoted should the others
     /// not come; those that are very long not, and nobody is told then. Other pieces are ignored.
-    pub fn keep_header(&mut self, piece: &Piece, [header, options]: [&[u8]; 2]) {
+    pub fn keep_header(&mut self, piece: &FragmentInfo, [header, options]: [&[u8]; 2]) {
         let found = self.by_key.find(&piece.key()).filter(|_| piece.offset == 0);
         if let (Some(slot), true) = (found, header.len() + options.len() <= HEADER_MAX) {
             let held = &mut self.slots[slot as usize];
@@ -331,7 +331,11 @@ impl Reassembly {
     //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.2
     //# EMTU_R MUST be greater than or equal to 576, SHOULD be either configurable or indefinite,
     //# and SHOULD be greater than or equal to the MTU of the connected network(s).
-    pub fn on_fragment(&mut self, piece: &Piece, payload: &[u8]) -> Result<Progress, DropReason> {
+    pub fn on_fragment(
+        &mut self,
+        piece: &FragmentInfo,
+        payload: &[u8],
+    ) -> Result<FragmentStatus, DropReason> {
         let offset = usize::from(piece.offset);
         let end = offset.saturating_add(payload.len());
         let is_v6 = piece.src.is_ipv6();
@@ -376,9 +380,9 @@ impl Reassembly {
                 self.free(slot);
                 Err(DropReason::FragmentMalformed)
             }
-            Ok(true) => Ok(Progress::Complete(slot)),
-            Ok(false) if is_new => Ok(Progress::Started(slot)),
-            Ok(false) => Ok(Progress::Waiting),
+            Ok(true) => Ok(FragmentStatus::Complete(slot)),
+            Ok(false) if is_new => Ok(FragmentStatus::Started(slot)),
+            Ok(false) => Ok(FragmentStatus::Waiting),
         }
     }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use wire::ipv6::is_link_local;
 
 use crate::api::{Cidr, InterfaceConfig, InterfaceIndex};
-use crate::neighbor::Times;
+use crate::neighbor::NeighborTimers;
 
 pub use metrics::Metrics;
 use ways::Ways;
@@ -91,7 +91,7 @@ pub struct Learnt {
     /// What is sent with where nobody asks for another, if routers say so.
     pub hop_limit: Option<u8>,
     /// How long neighbours count as reachable, and the time between questions.
-    pub times: Option<Times>,
+    pub times: Option<NeighborTimers>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

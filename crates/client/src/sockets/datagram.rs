@@ -416,7 +416,7 @@ impl Sockets {
 /// The control messages that the socket's options ask for.
 fn said_with(
     socket: &Socket,
-    got: &crate::Received,
+    got: &crate::ReceivedDatagram,
     session: Option<&Arc<Session>>,
     kernel: &dyn Kernel,
     control: &mut [u8],

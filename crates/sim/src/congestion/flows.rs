@@ -10,7 +10,7 @@ use stack::api::{
 use stack::{Config, HEADER_MAX, Limits, Stack};
 use wire::{MacAddr, checksum};
 
-use super::{Case, DURATION_NS, Line, Outcome, STAGGER_NS};
+use super::{Case, CaseResult, DURATION_NS, Line, STAGGER_NS};
 
 const INTERFACE: InterfaceIndex = InterfaceIndex(0);
 const PORT: u16 = 80;
@@ -119,13 +119,13 @@ impl World {
 }
 
 /// Runs a case with one algorithm at both ends.
-pub fn run(case: &Case, congestion: CongestionKind) -> Outcome {
+pub fn run(case: &Case, congestion: CongestionKind) -> CaseResult {
     let lines = [case.narrow(congestion == CongestionKind::Dctcp), case.back()];
     over(lines, &vec![congestion; case.flows], DURATION_NS)
 }
 
 /// Runs a flow with each of these algorithms for a time, over the ways there and back.
-pub fn over(lines: [Line<Vec<u8>>; 2], flows: &[CongestionKind], duration_ns: u64) -> Outcome {
+pub fn over(lines: [Line<Vec<u8>>; 2], flows: &[CongestionKind], duration_ns: u64) -> CaseResult {
     let mut world = World { now: BEGIN_NS, hosts: [host(1), host(2)], lines };
     let local = SocketAddr::new(address(2), PORT);
     let options = |congestion| TcpOptions { congestion, ..TcpOptions::default() };
@@ -167,5 +167,5 @@ pub fn over(lines: [Line<Vec<u8>>; 2], flows: &[CongestionKind], duration_ns: u6
     let before = at_half.unwrap_or_default();
     let earlier = before.into_iter().chain(std::iter::repeat(0));
     let later = bytes.iter().zip(earlier).map(|(all, before)| all - before).collect();
-    Outcome { bytes, later }
+    CaseResult { bytes, later }
 }

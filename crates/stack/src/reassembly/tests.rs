@@ -10,8 +10,8 @@ fn reassembly() -> Reassembly {
     Reassembly::new(KeyedHash::new([1; 16]), 4, 2, 0)
 }
 
-fn header(source: u8, id: u16, offset: usize, more: bool) -> Piece {
-    Piece::v4(
+fn header(source: u8, id: u16, offset: usize, more: bool) -> FragmentInfo {
+    FragmentInfo::v4(
         &Ipv4Header {
             identification: id,
             more_fragments: more,
@@ -25,9 +25,9 @@ fn header(source: u8, id: u16, offset: usize, more: bool) -> Piece {
     )
 }
 
-fn v6(offset: u16, more: bool, protocol: Protocol) -> Piece {
+fn v6(offset: u16, more: bool, protocol: Protocol) -> FragmentInfo {
     let (src, dst) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
-    Piece { src, dst, protocol, identification: 7, offset, more, ecn: 0, link: IF }
+    FragmentInfo { src, dst, protocol, identification: 7, offset, more, ecn: 0, link: IF }
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn the_first_fragment_says_what_an_ipv6_packet_carries() {
     let mut r = reassembly();
     r.on_fragment(&v6(8, false, Protocol::TCP), b"end").unwrap();
     let done = r.on_fragment(&v6(0, true, Protocol::UDP), b"01234567");
-    assert_eq!(done, Ok(Progress::Complete(0)));
+    assert_eq!(done, Ok(FragmentStatus::Complete(0)));
     let whole = r.take(0);
     assert_eq!((&*whole.bytes, whole.protocol), (&b"01234567end"[..], Protocol::UDP));
 }
@@ -84,13 +84,13 @@ fn fragments_of_a_group_belong_together_on_one_link() {
     let mut r = reassembly();
     let piece = |offset, more, link| {
         let dst = "ff05::1".parse().unwrap();
-        Piece { dst, link: InterfaceIndex(link), ..v6(offset, more, Protocol::UDP) }
+        FragmentInfo { dst, link: InterfaceIndex(link), ..v6(offset, more, Protocol::UDP) }
     };
     for link in [1, 2] {
         let started = r.on_fragment(&piece(0, true, link), &[link; 8]);
-        assert!(matches!(started, Ok(Progress::Started(_))));
+        assert!(matches!(started, Ok(FragmentStatus::Started(_))));
     }
-    let Ok(Progress::Complete(slot)) = r.on_fragment(&piece(8, false, 1), b"end") else {
+    let Ok(FragmentStatus::Complete(slot)) = r.on_fragment(&piece(8, false, 1), b"end") else {
         panic!("it is whole");
     };
     assert_eq!(r.take(slot).bytes, b"\x01\x01\x01\x01\x01\x01\x01\x01end");
@@ -100,10 +100,10 @@ fn fragments_of_a_group_belong_together_on_one_link() {
 #[test]
 fn fragments_in_any_order_make_the_datagram() {
     let mut r = reassembly();
-    assert_eq!(r.on_fragment(&header(1, 7, 16, false), b"end"), Ok(Progress::Started(0)));
-    assert_eq!(r.on_fragment(&header(1, 7, 0, true), b"01234567"), Ok(Progress::Waiting));
+    assert_eq!(r.on_fragment(&header(1, 7, 16, false), b"end"), Ok(FragmentStatus::Started(0)));
+    assert_eq!(r.on_fragment(&header(1, 7, 0, true), b"01234567"), Ok(FragmentStatus::Waiting));
     let done = r.on_fragment(&header(1, 7, 8, true), b"89abcdef");
-    assert_eq!(done, Ok(Progress::Complete(0)));
+    assert_eq!(done, Ok(FragmentStatus::Complete(0)));
     let whole = r.take(0);
     assert_eq!(whole.bytes, b"0123456789abcdefend");
     r.give(whole);
@@ -131,10 +131,10 @@ fn a_mark_on_a_fragment_is_a_mark_on_the_whole() {
     let mixed = [(2, 3, Some(3)), (3, 1, Some(3)), (1, 2, Some(2)), (0, 3, None), (2, 0, None)];
     for (first, second, whole) in cases.into_iter().chain(mixed) {
         let mut r = reassembly();
-        let piece = |offset, more, ecn| Piece { ecn, ..header(1, 7, offset, more) };
+        let piece = |offset, more, ecn| FragmentInfo { ecn, ..header(1, 7, offset, more) };
         r.on_fragment(&piece(0, true, first), &[0; 8]).unwrap();
         match (r.on_fragment(&piece(8, false, second), &[0; 8]), whole) {
-            (Ok(Progress::Complete(slot)), Some(ecn)) => assert_eq!(r.take(slot).ecn, ecn),
+            (Ok(FragmentStatus::Complete(slot)), Some(ecn)) => assert_eq!(r.take(slot).ecn, ecn),
             odd => assert_eq!(odd, (Err(DropReason::FragmentMalformed), None)),
         }
     }
@@ -156,7 +156,7 @@ fn an_overlap_ends_the_datagram() {
 fn a_repeated_fragment_is_harmless() {
     let mut r = reassembly();
     r.on_fragment(&header(1, 7, 0, true), &[5; 16]).unwrap();
-    assert_eq!(r.on_fragment(&header(1, 7, 0, true), &[5; 16]), Ok(Progress::Waiting));
+    assert_eq!(r.on_fragment(&header(1, 7, 0, true), &[5; 16]), Ok(FragmentStatus::Waiting));
 }
 
 #[test]
@@ -172,13 +172,13 @@ fn the_oldest_datagram_gives_way_to_a_new_one() {
     let mut r = reassembly();
     for source in 1..=5 {
         let started = r.on_fragment(&header(source, 7, 0, true), &[0; 8]);
-        assert!(matches!(started, Ok(Progress::Started(_))));
+        assert!(matches!(started, Ok(FragmentStatus::Started(_))));
     }
     assert_eq!((r.len(), r.evictions()), (4, 1));
     let rest =
         |r: &mut Reassembly, source| r.on_fragment(&header(source, 7, 8, false), b"end").unwrap();
-    assert!(matches!(rest(&mut r, 2), Progress::Complete(_)));
-    assert!(matches!(rest(&mut r, 1), Progress::Started(_)), "its beginning is forgotten");
+    assert!(matches!(rest(&mut r, 2), FragmentStatus::Complete(_)));
+    assert!(matches!(rest(&mut r, 1), FragmentStatus::Started(_)), "its beginning is forgotten");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_source_that_has_many_datagrams_displaces_its_own() {
     }
     assert_eq!((r.len(), r.evictions()), (3, 18));
     let done = r.on_fragment(&header(9, 1, 8, false), b"end");
-    assert!(matches!(done, Ok(Progress::Complete(_))));
+    assert!(matches!(done, Ok(FragmentStatus::Complete(_))));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn bytes_are_bounded_and_the_oldest_give_way() {
     for offset in (0..64_000).step_by(8_000) {
         let more = offset < 56_000;
         let got = r.on_fragment(&header(7, 999, offset, more), &vec![1; 8_000]);
-        assert_eq!(matches!(got, Ok(Progress::Complete(_))), !more, "{offset}: {got:?}");
+        assert_eq!(matches!(got, Ok(FragmentStatus::Complete(_))), !more, "{offset}: {got:?}");
     }
     assert!(r.chunks.iter().map(|chunk| chunk.bytes.capacity()).sum::<usize>() <= chunks * CHUNK);
 }
@@ -255,7 +255,7 @@ proptest! {
                 total = Some(end);
             }
             if total == Some(bytes.len()) {
-                let Ok(Progress::Complete(slot)) = got else {
+                let Ok(FragmentStatus::Complete(slot)) = got else {
                     return Err(TestCaseError::fail(format!("not complete: {got:?}")));
                 };
                 let whole = r.take(slot);
@@ -264,7 +264,7 @@ proptest! {
                 r.give(whole);
                 (bytes, total) = Default::default();
             } else {
-                prop_assert!(matches!(got, Ok(Progress::Waiting | Progress::Started(_))));
+                prop_assert!(matches!(got, Ok(FragmentStatus::Waiting | FragmentStatus::Started(_))));
             }
         }
     }

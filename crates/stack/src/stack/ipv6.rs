@@ -18,7 +18,7 @@ use super::{IpOut, Stack};
 use crate::api::*;
 use crate::drops::DropReason;
 use crate::ip_options::Options;
-use crate::reassembly::Piece;
+use crate::reassembly::FragmentInfo;
 use crate::route::is_unicast;
 
 /// How long the fragments of a packet may take (RFC 8200, section 4.5).
@@ -223,7 +223,7 @@ impl Stack {
         if fragment.offset == 0 && !has_all_headers(fragment.next_header, chain.payload) {
             return tell(self, problem::FIRST_FRAGMENT, 0);
         }
-        let piece = Piece::v6(header, fragment, below.link);
+        let piece = FragmentInfo::v6(header, fragment, below.link);
         let Some(whole) = self.reassemble(now, &piece, chain.payload, REASSEMBLY_NS)? else {
             // RFC 4443, section 2.4, e: no errors about what was sent to many.
             if !below.is_broadcast {

@@ -18,7 +18,7 @@ use super::{ArpOut, IpOut, Outgoing, Stack};
 use crate::api::*;
 use crate::drops::DropReason;
 use crate::ip_options::{self, Options, Refusal};
-use crate::reassembly::{Piece, Progress, Whole};
+use crate::reassembly::{FragmentInfo, FragmentStatus, Whole};
 use crate::route::is_unicast;
 use crate::tcp::SegmentRx;
 
@@ -289,7 +289,7 @@ impl Stack {
             return taken;
         }
         let within = REASSEMBLY_NS;
-        let piece = Piece::v4(&header, below.link);
+        let piece = FragmentInfo::v4(&header, below.link);
         let Some(whole) = self.reassemble(now, &piece, packet.payload, within)? else {
             // RFC 1122, section 3.2.2: no errors about what was sent to everybody.
             let head = bytes.get(..ipv4::HEADER_LEN + packet.options.len()).unwrap_or_default();
@@ -357,19 +357,19 @@ impl Stack {
     pub(super) fn reassemble(
         &mut self,
         now: Instant,
-        piece: &Piece,
+        piece: &FragmentInfo,
         payload: &[u8],
         within: u64,
     ) -> Result<Option<Whole>, DropReason> {
         let progress = self.reassembly.on_fragment(piece, payload);
         self.counters.reassembly_evictions = self.reassembly.evictions();
         match progress? {
-            Progress::Waiting => Ok(None),
-            Progress::Started(slot) => {
+            FragmentStatus::Waiting => Ok(None),
+            FragmentStatus::Started(slot) => {
                 self.wheel.set(slot, Instant(now.0.saturating_add(within)));
                 Ok(None)
             }
-            Progress::Complete(slot) => {
+            FragmentStatus::Complete(slot) => {
                 self.wheel.cancel(slot);
                 self.counters.reassembled = self.counters.reassembled.wrapping_add(1);
                 Ok(Some(self.reassembly.take(slot)))

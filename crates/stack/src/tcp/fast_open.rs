@@ -133,7 +133,7 @@ fn cookie_of(key: [u8; 16], remote: IpAddr, local: IpAddr) -> FastOpenCookie {
 
 /// What a SYN's option leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FastOpenDecision {
     /// An ordinary handshake.
     Ordinary,
     /// An ordinary handshake whose SYN and ACK tells the client its cookie.
@@ -144,19 +144,19 @@ pub enum Verdict {
 
 impl FastOpenKeys {
     /// Judges the cookie of a client.
-    pub fn judge(&self, remote: IpAddr, local: IpAddr, shown: &FastOpenCookie) -> Verdict {
+    pub fn judge(&self, remote: IpAddr, local: IpAddr, shown: &FastOpenCookie) -> FastOpenDecision {
         let experimental = shown.experimental;
         let fresh = FastOpenCookie { experimental, ..cookie_of(self.primary, remote, local) };
         if shown.len == 0 {
-            return Verdict::Tell(fresh);
+            return FastOpenDecision::Tell(fresh);
         }
         if *shown == fresh {
-            return Verdict::Open(None);
+            return FastOpenDecision::Open(None);
         }
         let is_old = self.backup.is_some_and(|key| {
             *shown == FastOpenCookie { experimental, ..cookie_of(key, remote, local) }
         });
-        if is_old { Verdict::Open(Some(fresh)) } else { Verdict::Tell(fresh) }
+        if is_old { FastOpenDecision::Open(Some(fresh)) } else { FastOpenDecision::Tell(fresh) }
     }
 }
 
@@ -485,23 +485,24 @@ mod tests {
     //# The cookie SHOULD be a MAC tag with the following properties.
     #[test]
     fn a_cookie_is_believed_from_its_client_alone() {
-        let Verdict::Tell(cookie) = KEYS.judge(at(1), at(2), &FastOpenCookie::REQUEST) else {
+        let FastOpenDecision::Tell(cookie) = KEYS.judge(at(1), at(2), &FastOpenCookie::REQUEST)
+        else {
             panic!("a request is answered");
         };
-        assert_eq!(KEYS.judge(at(1), at(2), &cookie), Verdict::Open(None));
-        assert!(matches!(KEYS.judge(at(3), at(2), &cookie), Verdict::Tell(_)));
+        assert_eq!(KEYS.judge(at(1), at(2), &cookie), FastOpenDecision::Open(None));
+        assert!(matches!(KEYS.judge(at(3), at(2), &cookie), FastOpenDecision::Tell(_)));
     }
 
     #[test]
     fn the_former_keys_cookies_are_believed_and_replaced() {
-        let Verdict::Tell(old) = KEYS.judge(at(1), at(2), &FastOpenCookie::REQUEST) else {
+        let FastOpenDecision::Tell(old) = KEYS.judge(at(1), at(2), &FastOpenCookie::REQUEST) else {
             panic!("a request is answered");
         };
         let keys = FastOpenKeys { primary: [7; 16], backup: Some(KEYS.primary) };
-        let Verdict::Open(Some(fresh)) = keys.judge(at(1), at(2), &old) else {
+        let FastOpenDecision::Open(Some(fresh)) = keys.judge(at(1), at(2), &old) else {
             panic!("an old cookie is believed");
         };
-        assert_eq!(keys.judge(at(1), at(2), &fresh), Verdict::Open(None));
+        assert_eq!(keys.judge(at(1), at(2), &fresh), FastOpenDecision::Open(None));
     }
 
     #[test]

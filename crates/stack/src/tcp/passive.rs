@@ -12,7 +12,7 @@ use super::connection::Cold;
 use super::cookies::{self, Ends};
 use super::ecn::may_agree;
 use super::fast_open::{
-    ALL_LISTENERS, CLIENT, FastOpen, FastOpenKeys, SERVER, SERVER_NO_COOKIE, Verdict,
+    ALL_LISTENERS, CLIENT, FastOpen, FastOpenDecision, FastOpenKeys, SERVER, SERVER_NO_COOKIE,
 };
 use super::reply::{Reply, SynOptions};
 use super::tables::{Tcp, is_half_open};
@@ -66,14 +66,14 @@ impl Tcp {
         let verdict = self.judge_fast_open(now, listener, Ends { local, remote }, segment);
         self.with(now, index, |connection, step| {
             connection.on_peer_syn(step, segment, rx.tos);
-            let opens = matches!(verdict, Verdict::Open(_)) && !segment.payload.is_empty();
+            let opens = matches!(verdict, FastOpenDecision::Open(_)) && !segment.payload.is_empty();
             connection.cold.tally = Tally::of_passive(opens);
             match verdict {
-                Verdict::Ordinary => {}
-                Verdict::Tell(cookie) => {
+                FastOpenDecision::Ordinary => {}
+                FastOpenDecision::Tell(cookie) => {
                     connection.cold.fast_open = Some(Box::new(FastOpen::told(Some(cookie))));
                 }
-                Verdict::Open(cookie) => {
+                FastOpenDecision::Open(cookie) => {
                     connection.open_fast(step, segment, rx, listener, cookie, sink);
                 }
             }
@@ -89,47 +89,49 @@ impl Tcp {
         listener: SocketId,
         Ends { local, remote }: Ends,
         segment: &TcpSegment<'_>,
-    ) -> Verdict {
+    ) -> FastOpenDecision {
         let switch = self.shared.settings.fast_open;
         let counters = &mut self.shared.counters;
         let shown = segment.options.fast_open;
         counters.fast_open_cookies_requested += u64::from(shown.is_some_and(|c| c.len == 0));
         if switch & SERVER == 0 || (shown.is_none() && segment.payload.is_empty()) {
-            return Verdict::Ordinary;
+            return FastOpenDecision::Ordinary;
         }
-        let Some(entry) = self.listeners.listener_mut(listener) else { return Verdict::Ordinary };
+        let Some(entry) = self.listeners.listener_mut(listener) else {
+            return FastOpenDecision::Ordinary;
+        };
         if entry.key_of(remote).is_some() {
-            return Verdict::Ordinary;
+            return FastOpenDecision::Ordinary;
         }
         let most = match entry.options.fast_open_queue {
             0 if switch & ALL_LISTENERS != 0 => entry.backlog,
             most => most,
         };
         if most == 0 {
-            return Verdict::Ordinary;
+            return FastOpenDecision::Ordinary;
         }
         if !entry.has_fast_open_room(now, most) {
             counters.fast_open_overflows += 1;
-            return Verdict::Ordinary;
+            return FastOpenDecision::Ordinary;
         }
         let usual = self.shared.settings.fast_open_key.unwrap_or(self.shared.keys.fast_open);
         let keys = entry.fast_open_keys.unwrap_or(usual);
         let is_bare = switch & SERVER_NO_COOKIE != 0 || entry.options.fast_open_no_cookie;
         let verdict = match shown {
-            _ if is_bare => Verdict::Open(None),
-            None => Verdict::Ordinary,
+            _ if is_bare => FastOpenDecision::Open(None),
+            None => FastOpenDecision::Ordinary,
             Some(shown) => keys.judge(remote.ip(), local.ip(), &shown),
         };
         match verdict {
-            Verdict::Open(cookie) => {
+            FastOpenDecision::Open(cookie) => {
                 entry.fast_open_waiting += 1;
                 counters.fast_open_passive += 1;
                 counters.fast_open_former_key += u64::from(cookie.is_some());
             }
-            Verdict::Tell(_) => {
+            FastOpenDecision::Tell(_) => {
                 counters.fast_open_passive_failed += u64::from(shown.is_some_and(|c| c.len > 0));
             }
-            Verdict::Ordinary => {}
+            FastOpenDecision::Ordinary => {}
         }
         verdict
     }

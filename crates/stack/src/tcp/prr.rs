@@ -17,7 +17,7 @@ pub struct Prr {
 
 /// What one acknowledgement of the recovery says.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct PrrSample {
     /// DeliveredData.
     pub delivered: u64,
     /// Bytes in flight now.
@@ -65,9 +65,9 @@ impl Prr {
     //# until all lost segments in the window of data in question are repaired, the number of
     //# segments transmitted in each RTT MUST be no more than half the number of outstanding
     //# segments when the loss was detected
-    pub fn window(&mut self, progress: Progress, ssthresh: u32, mss: u32) -> u32 {
+    pub fn window(&mut self, progress: PrrSample, ssthresh: u32, mss: u32) -> u32 {
         let (ssthresh, mss) = (u64::from(ssthresh), u64::from(mss));
-        let Progress { delivered, in_flight, is_safe } = progress;
+        let PrrSample { delivered, in_flight, is_safe } = progress;
         self.delivered = self.delivered.saturating_add(delivered);
         let mut count = if in_flight > ssthresh {
             let out = self.delivered.saturating_mul(ssthresh).div_ceil(self.recover_bytes);
@@ -96,7 +96,7 @@ mod tests {
     /// Everything that the window allows is sent after each acknowledgement.
     fn run(prr: &mut Prr, in_flight: &mut u64, ssthresh: u64, is_safe: bool) -> u64 {
         *in_flight -= MSS;
-        let progress = Progress { delivered: MSS, in_flight: *in_flight, is_safe };
+        let progress = PrrSample { delivered: MSS, in_flight: *in_flight, is_safe };
         let window = u64::from(prr.window(progress, ssthresh as u32, MSS as u32));
         let sent = (window - *in_flight) / MSS * MSS;
         prr.on_sent(sent);
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn the_first_retransmission_goes_at_once() {
         let mut prr = Prr::new(100 * MSS);
-        let progress = Progress { delivered: 10, in_flight: 90 * MSS, is_safe: false };
+        let progress = PrrSample { delivered: 10, in_flight: 90 * MSS, is_safe: false };
         assert_eq!(prr.window(progress, 50_000, 1000), 91_000);
     }
 }

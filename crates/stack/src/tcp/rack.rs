@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::intervals::Range;
 use super::rtt::{MILLISECOND, SECOND};
-use super::samples::Times;
+use super::samples::SendTimes;
 use super::scoreboard::{Piece, Sending};
 use crate::api::Instant;
 
@@ -73,7 +73,7 @@ pub struct Delivery {
     /// Lowest end of what was sent only once.
     pub original_end: Option<u64>,
     /// When what it tells of was sent.
-    pub times: Times,
+    pub times: SendTimes,
     /// Something sent only once came after what was sent later.
     reordered: bool,
     /// The lowest start of it.

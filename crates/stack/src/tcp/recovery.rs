@@ -12,7 +12,7 @@ use super::connection::{Connection, Hot, NEVER, Phase, Step};
 use super::frto::Frto;
 use super::intervals::Range;
 use super::progress::millis;
-use super::prr::{Progress, Prr};
+use super::prr::{Prr, PrrSample};
 use super::rack::{DUP_THRESH, Delivery};
 use super::rtt::MILLISECOND;
 
@@ -162,7 +162,7 @@ impl Connection<'_> {
         //# SafeACK is
         //# true only when the ACK has cumulatively acknowledged new data and the
         //# ACK does not indicate further losses.
-        let progress = Progress { delivered, in_flight, is_safe: progress && !loses };
+        let progress = PrrSample { delivered, in_flight, is_safe: progress && !loses };
         if delivered > 0 {
             let window = &mut self.hot.window;
             window.cwnd = prr.window(progress, window.ssthresh, mss);

@@ -13,7 +13,7 @@ use crate::api::Instant;
 
 /// When what an acknowledgement newly tells of was sent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Times {
+pub struct SendTimes {
     /// Of what is acknowledged in order and was sent once: when the first and the last was sent.
     in_order: Option<(u64, u64)>,
     /// Something that is acknowledged in order was sent more than once.
@@ -24,7 +24,7 @@ pub struct Times {
     highest: Option<(u64, u64)>,
 }
 
-impl Times {
+impl SendTimes {
     /// A piece is acknowledged in order, and had not been selectively.
     pub fn note_in_order(&mut self, piece: &Piece) {
         if !piece.again {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     fn round_trips(in_order: &[Piece], sacked: &[Piece]) -> Option<(u64, u64)> {
-        let mut times = Times::default();
+        let mut times = SendTimes::default();
         for piece in in_order {
             times.note_in_order(piece);
             times.note_again(piece.again);

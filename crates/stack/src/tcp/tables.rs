@@ -14,7 +14,7 @@ use super::isn::{TcpKeys, halves};
 use super::listener::{LISTENER_BIT, Listeners};
 use super::options::SharedOptions;
 use super::reply::Reply;
-use super::time_wait::{TimeWait, TimeWaits, Verdict};
+use super::time_wait::{TimeWait, TimeWaitAction, TimeWaits};
 use super::{IcmpError, PathMtu, Ready, SegmentRx, SegmentTx, TcpCensus, TcpSettings};
 use crate::api::{
     Event, Instant, InterfaceIndex, Owner, RequestError, Sink, SocketId, SocketKind, TcpError,
@@ -164,21 +164,21 @@ impl Tcp {
             }
             Some(Place::TimeWait(slot)) => {
                 match self.time_waits.on_segment(now, slot, &segment) {
-                    Verdict::Drop => return Err(DropReason::TcpClosed),
-                    Verdict::End => {
+                    TimeWaitAction::Drop => return Err(DropReason::TcpClosed),
+                    TimeWaitAction::End => {
                         self.end_time_wait(slot);
                         return Ok(());
                     }
-                    Verdict::Limited => {
+                    TimeWaitAction::Limited => {
                         self.shared.counters.challenges_limited += 1;
                         return Err(DropReason::TcpClosed);
                     }
-                    Verdict::Acknowledge(reply) => {
+                    TimeWaitAction::Acknowledge(reply) => {
                         self.push_reply(reply);
                         return Ok(());
                     }
                     // Only a listener can give the port a new life.
-                    Verdict::Reuse(number) => iss = Some((slot, number)),
+                    TimeWaitAction::Reuse(number) => iss = Some((slot, number)),
                 }
             }
             None => {}

@@ -50,7 +50,7 @@ pub struct TimeWait {
 
 /// What a segment in TIME-WAIT leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TimeWaitAction {
     /// Nothing.
     Drop,
     /// Nothing, since one like it was answered a moment ago.
@@ -200,8 +200,15 @@ impl TimeWaits {
     //= https://www.rfc-editor.org/rfc/rfc6191#section-2
     //# Processing of SYN segments received for connections in the TIME-WAIT state SHOULD occur as
     //# follows:
-    pub fn on_segment(&mut self, now: Instant, slot: u32, segment: &TcpSegment<'_>) -> Verdict {
-        let Some(Some(entry)) = self.slots.get_mut(slot as usize) else { return Verdict::Drop };
+    pub fn on_segment(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        segment: &TcpSegment<'_>,
+    ) -> TimeWaitAction {
+        let Some(Some(entry)) = self.slots.get_mut(slot as usize) else {
+            return TimeWaitAction::Drop;
+        };
         let header = &segment.header;
         let flags = header.flags;
         let timestamps = segment.options.timestamps.filter(|_| entry.timestamps);
@@ -213,14 +220,14 @@ impl TimeWaits {
             //# the TCB, and return.
             // RFC 1337 would have it ignored; Linux does as RFC 9293 unless it is told otherwise.
             let is_next = header.seq == entry.rcv_nxt && !older;
-            return if is_next { Verdict::End } else { Verdict::Drop };
+            return if is_next { TimeWaitAction::End } else { TimeWaitAction::Drop };
         }
         if flags.syn() && !flags.ack() && !older {
             // RFC 6191 section 2: a newer clock or a higher sequence number.
             let newer_clock = timestamps.is_some_and(|t| t.value != entry.ts_recent);
             if header.seq.gt(entry.rcv_nxt) || newer_clock {
                 // Beyond everything the old connection can have in the network, as Linux.
-                return Verdict::Reuse(entry.snd_nxt + 65537);
+                return TimeWaitAction::Reuse(entry.snd_nxt + 65537);
             }
         }
         let empty = segment.payload.is_empty() && !flags.fin() && !flags.syn();
@@ -228,7 +235,7 @@ impl TimeWaits {
             // What is older than this, too, is old from now on.
             entry.ts_recent = timestamps.map_or(entry.ts_recent, |stamp| stamp.value);
             entry.expires = now.0.saturating_add(TIME_WAIT_NS);
-            return Verdict::Drop;
+            return TimeWaitAction::Drop;
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# The only thing that can arrive in this state is a
@@ -245,10 +252,10 @@ impl TimeWaits {
         //# the segment and return):
         // Those without data at a limited rate, or two ends could answer each other for ever.
         if (empty || flags.syn()) && !is_answer_due(&mut entry.answered_ms, now) {
-            return Verdict::Limited;
+            return TimeWaitAction::Limited;
         }
         let reply = entry.acknowledgement(now);
-        Verdict::Acknowledge(reply)
+        TimeWaitAction::Acknowledge(reply)
     }
 
     /// The initial sequence number with which we may open the same connection again: when the
