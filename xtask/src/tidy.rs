@@ -4,6 +4,7 @@
 mod edges;
 mod licences;
 mod links;
+mod names;
 mod sources;
 
 use std::fs;
@@ -21,6 +22,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     faults.extend(licences::check(root, &metadata)?);
     faults.extend(sources::check(&tree));
     faults.extend(links::check(&tree));
+    faults.extend(names::check(&tree));
     if faults.is_empty() {
         println!(
             "tidy: {} files, {} packages, no fault",
