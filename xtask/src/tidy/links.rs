@@ -1,4 +1,4 @@
-//! Links of the documents to files of the tree.
+//! Links of the documents to files of the tree, and the files that CONTRIBUTING.md names.
 
 use std::path::Path;
 
@@ -15,7 +15,24 @@ pub fn check(tree: &Tree) -> Vec<String> {
             }
         }
     }
+    for file in tree.with_extension("CONTRIBUTING.md") {
+        for path in paths(&file.text).filter(|path| !tree.root.join(path).exists()) {
+            faults.push(format!("{}: names {path}, which does not exist", file.path));
+        }
+    }
     faults
+}
+
+/// Folders at the top of the tree in which named files lie.
+const FOLDERS: [&str; 8] =
+    ["bindings/", "cli/", "crates/", "docs/", "fuzz/", "scripts/", "tests/", "xtask/"];
+
+/// Files and folders of the tree in `code`, from its root. A name in capitals stands for others.
+fn paths(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2).filter(|code| {
+        FOLDERS.iter().any(|folder| code.starts_with(folder))
+            && !code.contains(|c: char| c.is_whitespace() || c.is_ascii_uppercase())
+    })
 }
 
 /// Targets of `[text](target)` that are files, without their anchors. Fenced code has none.
@@ -39,6 +56,12 @@ fn targets(text: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn named_files_are_found_and_placeholders_left_out() {
+        let text = "`make test` `crates/a.rs` `NAME` `foo/tests.rs` `docs/NAME.md` `cli/src/`";
+        assert_eq!(paths(text).collect::<Vec<_>>(), ["crates/a.rs", "cli/src/"]);
+    }
 
     #[test]
     fn links_to_files_are_found_and_others_left_out() {
