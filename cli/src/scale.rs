@@ -129,8 +129,9 @@ fn simulate(connections: u32) -> Result<Simulated> {
         memory: &memory,
         progress: &progress,
     };
-    let report = sim::scale::run(&settings)
-        .map_err(|said| Failure::new(said, "run the tests of crates/sim: they say more"))?;
+    let report = sim::scale::run(&settings).map_err(|said| {
+        Failure::new(said.to_string(), "run the tests of crates/sim: they say more")
+    })?;
     show("");
     Ok(Simulated {
         connections: report.connections,

@@ -1,10 +1,11 @@
 //! What must hold between turns, and the exchange of the stack for its own image: for
 //! simulation and tests, never on the path of a packet.
 
-use stack::Stack;
+use stack::{ImportError, Stack};
 
 use crate::control::exchange::SessionKey;
 use crate::endpoint::Role;
+use crate::errors::ConservationError;
 use crate::session::Session;
 use crate::worker::Worker;
 
@@ -16,9 +17,12 @@ impl Worker {
 
     /// Goes on with an import of an export of the whole stack, as a successor would. Gives the
     /// size of the export in bytes.
-    pub fn renew_stack(&mut self) -> Result<usize, String> {
+    ///
+    /// # Errors
+    /// If the stack refuses its own export.
+    pub fn renew_stack(&mut self) -> Result<usize, ImportError> {
         let image = self.stack.export();
-        self.stack = Stack::import(&image).map_err(|error| error.to_string())?;
+        self.stack = Stack::import(&image)?;
         Ok(image.len())
     }
 
@@ -35,10 +39,15 @@ impl Worker {
     }
 
     /// Whether every buffer and every span of every session has exactly one holder. A scan.
-    pub fn check_conservation(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The first session in which that is not so, with what was counted.
+    pub fn check_conservation(&self) -> Result<(), ConservationError> {
         for (_, session) in self.sessions.iter() {
-            session.check_conservation().map_err(|what| {
-                format!("session {} ({}): {what}", session.key.0, session.who.program)
+            session.check_conservation().map_err(|counts| ConservationError {
+                session: session.key.0,
+                program: session.who.program.clone(),
+                counts,
             })?;
         }
         Ok(())

@@ -620,7 +620,7 @@ impl Control {
             _ if !is_master(&connection.peer) => {
                 Some("only root and the engine's own user may confirm it".to_string())
             }
-            Some(trial) => trial.confirm().err(),
+            Some(trial) => trial.confirm().err().map(|over| over.to_string()),
             None => Some("the engine was not started with --confirm and stays".to_string()),
         };
         self.tell(id, &FromEngine::Confirmed { refused })

@@ -20,6 +20,7 @@ pub mod diag;
 pub mod ending;
 mod endpoint;
 mod errno;
+mod errors;
 mod events;
 mod info;
 pub mod kernel;
@@ -55,5 +56,6 @@ pub mod worker;
 pub use stack::api::{Cidr, Destination, Ipv6Mode, Metrics};
 
 pub use config::{Accelerated, EngineConfig, Limits, Poll, PortSetup, TcpSettings};
+pub use errors::{ConservationError, EngineError, TooManyPorts, TrialOver};
 pub use service::{Engine, StartError, StopHandle, check_core};
 pub use worker::{Activity, Worker, WorkerConfig};

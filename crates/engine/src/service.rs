@@ -18,6 +18,7 @@ use crate::config::{EngineConfig, Poll, PortSetup};
 use crate::control::capture::Captures;
 use crate::control::exchange::{Answer, Command, Inbox, Outbox, Stop, exchange};
 use crate::control::{Control, ControlSocket, FOREIGN_RULES, Policy};
+use crate::errors::EngineError;
 use crate::kernel::Kernel;
 use crate::occupancy::{Occupancy, Patience};
 use crate::privileges;
@@ -40,7 +41,7 @@ impl std::error::Error for StartError {}
 pub struct Engine {
     stop: StopHandle,
     counters: Arc<Counters>,
-    threads: Vec<JoinHandle<Result<(), String>>>,
+    threads: Vec<JoinHandle<Result<(), EngineError>>>,
 }
 
 /// Ends an engine from elsewhere. [`Engine::join`] returns when the end has come.
@@ -114,8 +115,8 @@ impl Engine {
             seed,
             index: 0,
         };
-        let mut worker =
-            Worker::new(worker_config, ports, Arc::clone(&counters), now()).map_err(StartError)?;
+        let mut worker = Worker::new(worker_config, ports, Arc::clone(&counters), now())
+            .map_err(|error| StartError(error.to_string()))?;
         worker.follow_sockets();
         worker.set_open(!kernel.as_ref().is_some_and(Kernel::has_rules));
         worker.copy_counters();
@@ -201,18 +202,15 @@ impl Engine {
     /// Waits until the engine has ended.
     ///
     /// # Errors
-    /// A sentence when one of its threads panicked, or when nothing was left to serve.
-    pub fn join(self) -> Result<(), String> {
+    /// When one of its threads panicked, or when no port was left to serve.
+    pub fn join(self) -> Result<(), EngineError> {
         let mut result = Ok(());
         for thread in self.threads {
             let name = thread.thread().name().unwrap_or_default().to_string();
             match thread.join() {
                 Ok(Ok(())) => {}
                 Ok(Err(reason)) => result = Err(reason),
-                Err(_) => {
-                    result =
-                        Err(format!("the engine's thread {name} panicked; its message is above"));
-                }
+                Err(_) => result = Err(EngineError::Panicked { thread: name }),
             }
         }
         result
@@ -335,9 +333,6 @@ fn own_time_ns() -> u64 {
     own.tv_sec as u64 * 1_000_000_000 + own.tv_nsec as u64
 }
 
-/// Why an engine ends whose interfaces have been removed.
-const LOST: &str = "the interface of its port was removed; start it again when there is one";
-
 /// The polling loop of one worker.
 struct Polling {
     worker: Worker,
@@ -358,7 +353,7 @@ struct Polling {
 
 impl Polling {
     /// Until the end; why, if that was a failure.
-    fn run(mut self) -> Result<(), String> {
+    fn run(mut self) -> Result<(), EngineError> {
         let mut worked_at = now();
         let mut lanes_at = worked_at;
         let mut cpu = None;
@@ -398,7 +393,7 @@ impl Polling {
             start = end;
         }
         match self.worker.has_lost_all() {
-            true => Err(LOST.into()),
+            true => Err(EngineError::PortsLost),
             false => Ok(()),
         }
     }

@@ -4,6 +4,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::errors::TrialOver;
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
@@ -27,11 +29,11 @@ impl Trial {
     /// The engine is to stay.
     ///
     /// # Errors
-    /// A sentence when it is too late.
-    pub fn confirm(&self) -> Result<(), String> {
+    /// When it is too late.
+    pub fn confirm(&self) -> Result<(), TrialOver> {
         let mut state = self.state();
         if *state == State::Over {
-            return Err("the time to confirm is over and the engine ends; start it again".into());
+            return Err(TrialOver);
         }
         *state = State::Confirmed;
         self.changed.notify_all();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use port::{RxBurst, RxChecksum};
 use shm::control::Geometry;
 use stack::Stack;
-use stack::api::{Instant, RxFrameMeta};
+use stack::api::{Instant, InterfaceIndex, RxFrameMeta};
 
 use crate::account::{Account, Component};
 use crate::claims::{Leaving, follow, interface_config};
@@ -18,6 +18,7 @@ use crate::control::authority::Refusal;
 use crate::control::exchange::{Answer, Command, SessionKey, Shown};
 use crate::ending::Ending;
 use crate::endpoint::{Datagram, Endpoint, Role};
+use crate::errors::TooManyPorts;
 use crate::lane::Lane;
 use crate::listener::Listeners;
 use crate::session::{Session, SessionSeed};
@@ -122,22 +123,27 @@ pub struct Worker {
 
 impl Worker {
     /// A worker with its ports; the stack announces their addresses.
+    ///
+    /// # Errors
+    /// If there are more ports than the stack can number.
     pub fn new(
         config: WorkerConfig,
         setups: Vec<PortSetup>,
         counters: Arc<Counters>,
         now: Instant,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, TooManyPorts> {
         let limits = config.limits;
+        let given = setups.len();
         let mut stack_config = stack::Config::new(config.seed);
         stack_config.limits = stack::Limits { connections: limits.sockets, ..config.stack_limits };
         stack_config.tcp = config.tcp;
         let mut stack = Stack::new(stack_config);
         let mut ports = Vec::with_capacity(setups.len());
         for setup in setups {
-            let interface = stack
-                .add_interface(interface_config(&setup))
-                .ok_or_else(|| "more ports than the engine can number".to_string())?;
+            let interface = stack.add_interface(interface_config(&setup)).ok_or(TooManyPorts {
+                given,
+                port_count_max: usize::from(InterfaceIndex::LOOPBACK.0),
+            })?;
             let PortSetup { mut port, addresses, .. } = setup;
             let mtu = port.info().mtu;
             if !follow(&mut *port, &addresses, mtu) {

@@ -369,7 +369,7 @@ fn a_panic_ends_the_whole_engine_and_removes_its_socket() {
         (Engine::start(EngineConfig::new(&path), vec![setup]).unwrap(), path)
     };
     // Nobody tells it to end.
-    let said = engine.join().unwrap_err();
+    let said = engine.join().unwrap_err().to_string();
     assert!(said.contains("outboard-w0 panicked"), "{said}");
     assert!(!path.exists());
 }

@@ -22,6 +22,7 @@ use crate::program::{STREAM_PORT, address_of};
 use crate::random::Random;
 use crate::sim::{SETTLES_NS, START};
 use crate::swarm::{MS, SECOND};
+use crate::violation::Violation;
 
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 99);
 const OWN6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x99);
@@ -156,7 +157,7 @@ impl Adversary {
         frame: &[u8],
         network: &mut Network,
         coverage: &mut Coverage,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         let Ok((header, rest)) = ethernet::parse(frame) else { return Ok(()) };
         if header.ethertype == EtherType::ARP {
             if let Ok(question) = arp::parse(rest)
@@ -183,10 +184,10 @@ impl Adversary {
         Ok(())
     }
 
-    fn on_echo(&self, echo: Echo<'_>, coverage: &mut Coverage) -> Result<(), String> {
+    fn on_echo(&self, echo: Echo<'_>, coverage: &mut Coverage) -> Result<(), Violation> {
         let Echo { sequence, data, .. } = echo;
         if data != ping_data(sequence) || sequence == 0 || sequence > self.pings {
-            return Err(format!("a wrong answer to ping {sequence}"));
+            return Err(format!("a wrong answer to ping {sequence}").into());
         }
         coverage.hit("ping answered");
         Ok(())
@@ -199,7 +200,7 @@ impl Adversary {
         packet: &[u8],
         network: &mut Network,
         coverage: &mut Coverage,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         let Ok((ip, payload)) = ipv6::parse(packet) else { return Ok(()) };
         if ip.next_header != Protocol::ICMPV6 {
             return Ok(());

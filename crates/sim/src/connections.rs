@@ -7,6 +7,7 @@ use client::Errno;
 
 use crate::random::Random;
 use crate::swarm::Swarm;
+use crate::violation::Violation;
 
 /// How a side ends its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +148,7 @@ impl Connection {
     }
 
     /// Checks the end of the stream at `side`: nothing that the peer wrote may be missing.
-    pub fn check_end(&self, side: usize) -> Result<(), String> {
+    pub fn check_end(&self, side: usize) -> Result<(), Violation> {
         let (own, peer) = (&self.sides[side], &self.sides[1 - side]);
         // A killed program's connections end as if it had closed them.
         let ended = peer.shut || peer.outcome == Some(Outcome::Killed);
@@ -163,11 +164,12 @@ impl Connection {
             own.read,
             peer.written,
             if peer.shut { "ended there" } else { "not ended" }
-        ))
+        )
+        .into())
     }
 
     /// Whether what became of the sides is what they, the faults and the acceptor's host account for.
-    pub fn check_outcome(&self, excuses: Excuses, acceptor: Acceptor) -> Result<(), String> {
+    pub fn check_outcome(&self, excuses: Excuses, acceptor: Acceptor) -> Result<(), Violation> {
         let Excuses { may_time_out, may_be_cut, is_cramped } = excuses;
         if self.is_tainted || self.lost_program {
             return Ok(());
@@ -198,7 +200,7 @@ impl Connection {
                 _ => false,
             };
             if !explained {
-                return Err(format!("side {side} failed with {errno:?} without a reason"));
+                return Err(format!("side {side} failed with {errno:?} without a reason").into());
             }
         }
         Ok(())

@@ -62,6 +62,21 @@ pub struct Difference {
     pub seeds: usize,
 }
 
+/// A line that has no hashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HashesError {
+    /// The line.
+    pub line: String,
+}
+
+impl fmt::Display for HashesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is no line of hashes", self.line)
+    }
+}
+
+impl std::error::Error for HashesError {}
+
 const HEADER: &str = "# seed, frames, and hashes of the frames, the counters and what programs saw";
 
 impl Hashes {
@@ -69,10 +84,10 @@ impl Hashes {
     ///
     /// # Errors
     /// With the first line that is none.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, HashesError> {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let entry =
-            |line: &str| Entry::parse(line).ok_or_else(|| format!("`{line}` is no line of hashes"));
+            |line: &str| Entry::parse(line).ok_or_else(|| HashesError { line: line.to_owned() });
         lines.map(entry).collect::<Result<_, _>>().map(Self)
     }
 
@@ -124,7 +139,7 @@ mod tests {
     fn what_is_written_is_read() {
         let hashes = Hashes::parse(TEXT).unwrap();
         assert_eq!(hashes.to_string(), TEXT);
-        assert!(Hashes::parse("1 20 xyz 1 2").unwrap_err().contains("xyz"));
+        assert!(Hashes::parse("1 20 xyz 1 2").unwrap_err().line.contains("xyz"));
         assert!(Hashes::parse("1 20 1 2 3 4").is_err());
     }
 

@@ -21,6 +21,7 @@ use crate::port::{SimPort, Wires, locked};
 use crate::program::{Program, address_of, datagram_address, stream_address};
 use crate::random::Random;
 use crate::swarm::{HostOptions, SECOND, Swarm};
+use crate::violation::Violation;
 
 /// Nanoseconds that a dead program's connections have to deliver.
 pub const LINGER_NS: u64 = 20 * SECOND;
@@ -146,7 +147,7 @@ impl Host {
     }
 
     /// Starts a program in place `number`, also again.
-    pub fn start(&mut self, seed: u64, number: usize, now: u64) -> Result<(), String> {
+    pub fn start(&mut self, seed: u64, number: usize, now: u64) -> Result<(), Violation> {
         self.set_time(now);
         let key = SessionKey(self.next_key);
         self.next_key += 1;
@@ -207,12 +208,13 @@ impl Host {
         (session, context): (SessionKey, u16),
         local: SocketAddr,
         now: u64,
-    ) -> Result<Endpoint, String> {
+    ) -> Result<Endpoint, Violation> {
         let shown = Shown::alone(local, u64::from(local.port()));
         let (serial, backlog, beside) = (0, self.backlog, Vec::new());
         let listen = Command::Listen { session, serial, context, backlog, shown, beside };
         let index = self.ask(listen, now)?;
-        client.adopt(client::Kind::Listener, index, local).map_err(|error| error.to_string())
+        let adopted = client.adopt(client::Kind::Listener, index, local);
+        adopted.map_err(|error| error.to_string().into())
     }
 
     fn bind(
@@ -221,20 +223,26 @@ impl Host {
         (session, context): (SessionKey, u16),
         local: SocketAddr,
         now: u64,
-    ) -> Result<Endpoint, String> {
+    ) -> Result<Endpoint, Violation> {
         let shown = Shown::alone(local, u64::from(local.port()));
         let index = self.ask(Command::BindUdp { session, serial: 0, context, shown }, now)?;
-        client.adopt(client::Kind::Datagram, index, local).map_err(|error| error.to_string())
+        let adopted = client.adopt(client::Kind::Datagram, index, local);
+        adopted.map_err(|error| error.to_string().into())
     }
 
     /// Lets a program connect from `port`; gives the token.
-    pub fn authorize(&mut self, session: SessionKey, port: u16, now: u64) -> Result<u32, String> {
+    pub fn authorize(
+        &mut self,
+        session: SessionKey,
+        port: u16,
+        now: u64,
+    ) -> Result<u32, Violation> {
         let local = SocketAddr::new(self.address(), port);
         let shown = Shown::alone(local, u64::from(port));
         self.ask(Command::BindTcp { session, serial: 0, shown }, now)
     }
 
-    fn ask(&mut self, command: Command, now: u64) -> Result<u32, String> {
+    fn ask(&mut self, command: Command, now: u64) -> Result<u32, Violation> {
         let mut worker = locked(&self.worker);
         worker.on_command(command, Instant(now));
         let answers: Vec<Answer> = worker.take_answers().collect();
@@ -242,10 +250,10 @@ impl Host {
             .into_iter()
             .find_map(|answer| match answer {
                 Answer::Granted { endpoint, .. } => Some(Ok(endpoint)),
-                Answer::Denied { reason, .. } => Some(Err(reason)),
+                Answer::Denied { reason, .. } => Some(Err(reason.into())),
                 _ => None,
             })
-            .unwrap_or_else(|| Err("the worker gave no answer".to_string()))
+            .unwrap_or_else(|| Err("the worker gave no answer".into()))
     }
 
     /// Tells the worker something.
@@ -289,13 +297,13 @@ impl Host {
     }
 
     /// Checks what must hold between turns.
-    pub fn check(&self) -> Result<(), String> {
-        locked(&self.worker).check_conservation()
+    pub fn check(&self) -> Result<(), Violation> {
+        locked(&self.worker).check_conservation().map_err(|error| error.to_string().into())
     }
 
     /// Exchanges the stack for an import of its export.
-    pub fn renew(&self) -> Result<usize, String> {
-        locked(&self.worker).renew_stack()
+    pub fn renew(&self) -> Result<usize, Violation> {
+        locked(&self.worker).renew_stack().map_err(|error| error.to_string().into())
     }
 
     /// Sessions whose memory is not returned yet.

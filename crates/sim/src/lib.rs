@@ -29,7 +29,9 @@ pub mod scale;
 mod seen;
 mod sim;
 pub mod swarm;
+mod violation;
 pub mod witness;
 
 pub use runner::{Failure, check, range, run};
 pub use sim::{Break, Report, Settings, Sim};
+pub use violation::Violation;

@@ -17,6 +17,7 @@ use crate::pattern;
 use crate::random::Random;
 use crate::seen::{Seen, Step};
 use crate::swarm::{MS, Swarm, US};
+use crate::violation::Violation;
 
 /// Port that listeners have.
 pub const STREAM_PORT: u16 = 4000;
@@ -280,7 +281,7 @@ impl Program {
         number: u64,
         len: u64,
         seen: &mut Seen,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Violation> {
         let Some(endpoint) = &self.datagram else { return Ok(false) };
         let len = (len as usize).max(DATAGRAM_HEAD);
         let mut bytes = vec![0; len];
@@ -291,14 +292,16 @@ impl Program {
         seen.note(self.at, Step::Send, sent.map(|len| len as u64));
         match sent {
             Ok(sent) if sent == len => Ok(true),
-            Ok(sent) => Err(format!("a datagram of {len} bytes was sent as {sent}")),
+            Ok(sent) => Err(format!("a datagram of {len} bytes was sent as {sent}").into()),
             Err(Errno::AGAIN | Errno::CONNREFUSED | Errno::HOSTUNREACH) => Ok(false),
-            Err(errno) => Err(format!("sending a datagram of {len} bytes failed: {errno:?}")),
+            Err(errno) => {
+                Err(format!("sending a datagram of {len} bytes failed: {errno:?}").into())
+            }
         }
     }
 
     /// Does what there is to do.
-    pub fn step(&mut self, now: u64, shared: &mut Shared) -> Result<(), String> {
+    pub fn step(&mut self, now: u64, shared: &mut Shared) -> Result<(), Violation> {
         if !self.contexts.is_alive() {
             return Ok(());
         }
@@ -332,7 +335,7 @@ impl Program {
         Ok(())
     }
 
-    fn step_listener(&mut self, now: u64, shared: &mut Shared) -> Result<bool, String> {
+    fn step_listener(&mut self, now: u64, shared: &mut Shared) -> Result<bool, Violation> {
         let Some(listener) = self.listener.clone() else { return Ok(false) };
         loop {
             let accepted = listener.accept();
@@ -346,7 +349,7 @@ impl Program {
                             shared.coverage.hit("accepted the adversary");
                             continue;
                         }
-                        return Err(format!("a connection from nowhere: {flow:?}"));
+                        return Err(format!("a connection from nowhere: {flow:?}").into());
                     };
                     let of_flow = shared.connections.iter().filter(|c| c.addresses == Some(flow));
                     if of_flow.count() > 1 && accepted.endpoint.readiness().contains(Readiness::ERR)
@@ -367,7 +370,7 @@ impl Program {
                             shared.coverage.hit("accepted twice");
                             continue;
                         }
-                        return Err(format!("connection {connection} was accepted twice"));
+                        return Err(format!("connection {connection} was accepted twice").into());
                     }
                     side.is_open = true;
                     self.hold(now, connection, 1, accepted.endpoint, shared);
@@ -378,12 +381,12 @@ impl Program {
                     shared.coverage.hit("accept put off");
                     return Ok(true);
                 }
-                Err(errno) => return Err(format!("accept failed: {errno:?}")),
+                Err(errno) => return Err(format!("accept failed: {errno:?}").into()),
             }
         }
     }
 
-    fn step_datagrams(&mut self, shared: &mut Shared) -> Result<bool, String> {
+    fn step_datagrams(&mut self, shared: &mut Shared) -> Result<bool, Violation> {
         let Some(endpoint) = &self.datagram else { return Ok(false) };
         let mut bytes = vec![0; 65_536];
         for _ in 0..4 {
@@ -394,7 +397,7 @@ impl Program {
                 Ok(received) => received,
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::CONNREFUSED | Errno::HOSTUNREACH) => continue,
-                Err(errno) => return Err(format!("receiving a datagram failed: {errno:?}")),
+                Err(errno) => return Err(format!("receiving a datagram failed: {errno:?}").into()),
             };
             let got = &bytes[..received.len];
             if shared.swarm.adversary
@@ -403,13 +406,13 @@ impl Program {
                 continue;
             }
             let Some((head, rest)) = got.split_first_chunk::<DATAGRAM_HEAD>() else {
-                return Err(format!("a datagram of {} bytes that nobody sent", got.len()));
+                return Err(format!("a datagram of {} bytes that nobody sent", got.len()).into());
             };
             let number = u64::from_le_bytes([
                 head[0], head[1], head[2], head[3], head[4], head[5], head[6], head[7],
             ]);
             let Some((len, times)) = shared.datagrams.get_mut(number as usize) else {
-                return Err(format!("datagram {number} was never sent"));
+                return Err(format!("datagram {number} was never sent").into());
             };
             if *len == u64::MAX {
                 // Of a scribbler: it may hold anything.
@@ -420,15 +423,16 @@ impl Program {
                     "datagram {number} of {len} bytes arrived with {} of {}",
                     got.len(),
                     received.full_len
-                ));
+                )
+                .into());
             }
             if let Some(at) = pattern::first_difference(!number, 0, rest) {
-                return Err(format!("datagram {number} of {len} bytes differs at {at}"));
+                return Err(format!("datagram {number} of {len} bytes differs at {at}").into());
             }
             *times += 1;
             let may_repeat = shared.swarm.link.duplicate > 0 || shared.swarm.adversary;
             if *times > 1 && !may_repeat {
-                return Err(format!("datagram {number} arrived {times} times"));
+                return Err(format!("datagram {number} arrived {times} times").into());
             }
         }
         Ok(true)
@@ -446,12 +450,14 @@ impl Program {
         now: u64,
         id: EndpointId,
         shared: &mut Shared,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Violation> {
         let swarm = shared.swarm.clone();
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(false) };
         let (connection, side) = (stream.connection, stream.side);
         let endpoint = stream.endpoint.clone();
-        let what = |of: &Connection, what: String| format!("connection {connection} {of}: {what}");
+        let what = |of: &Connection, what: String| {
+            Violation::from(format!("connection {connection} {of}: {what}"))
+        };
         let own_key = pattern::stream_key(connection, side);
         let peer_key = pattern::stream_key(connection, 1 - side);
         let (ending, total) = {
@@ -481,7 +487,7 @@ impl Program {
                 Ok(0) => {
                     stream.ended = true;
                     let of = &shared.connections[connection];
-                    of.check_end(side).map_err(|error| what(of, error))?;
+                    of.check_end(side).map_err(|error| what(of, error.to_string()))?;
                 }
                 Ok(len) => {
                     let of = &mut shared.connections[connection];

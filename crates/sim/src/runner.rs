@@ -35,7 +35,7 @@ impl std::error::Error for Failure {}
 pub fn run(seed: u64, settings: Settings) -> Result<Report, Failure> {
     let fail = |what| Failure { seed, planted: settings.planted, what };
     match catch_unwind(AssertUnwindSafe(|| Sim::run(seed, settings))) {
-        Ok(result) => result.map_err(fail),
+        Ok(result) => result.map_err(|violation| fail(violation.to_string())),
         Err(panic) => {
             let text = panic
                 .downcast_ref::<String>()

@@ -12,6 +12,7 @@ use stack::api::{Cidr, SocketId};
 pub use storm::{Storm, StormReport, storm};
 
 use crate::random::Random;
+use crate::violation::Violation;
 use pair::{CLIENT, CLIENT_PORTS, Pair, SERVER, TICK_NS, second};
 
 /// Connections that are under way at a time while they are made or closed: less than queues hold.
@@ -59,7 +60,7 @@ pub struct ScaleReport {
 ///
 /// # Errors
 /// With a sentence when a connection fails, or when something is left at the end.
-pub fn run(settings: &ScaleSettings<'_>) -> Result<ScaleReport, String> {
+pub fn run(settings: &ScaleSettings<'_>) -> Result<ScaleReport, Violation> {
     let count = settings.connections;
     let before = (settings.memory)();
     let mut pair = Pair::new(count, false);
@@ -81,7 +82,7 @@ pub fn run(settings: &ScaleSettings<'_>) -> Result<ScaleReport, String> {
     pair.run_for(second(10));
     let mut report = ScaleReport { connections: pair.standing(), ..ScaleReport::default() };
     if report.connections != count {
-        return Err(format!("{} of {count} connections stand", report.connections));
+        return Err(format!("{} of {count} connections stand", report.connections).into());
     }
     report.bytes_established = per_connection(&pair);
     pair.run_for(second(IDLE_S));
@@ -93,7 +94,8 @@ pub fn run(settings: &ScaleSettings<'_>) -> Result<ScaleReport, String> {
             "{} keepalives were sent, and {} of {count} connections stand",
             report.keepalives,
             pair.standing()
-        ));
+        )
+        .into());
     }
     let mut random = Random::new(1, 7);
     for connection in 0..count {
@@ -110,7 +112,7 @@ pub fn run(settings: &ScaleSettings<'_>) -> Result<ScaleReport, String> {
     let answered = pair.answered_bytes();
     let asked = u64::from(report.talked) * REQUEST_BYTES;
     if answered != asked {
-        return Err(format!("{answered} of {asked} bytes were answered"));
+        return Err(format!("{answered} of {asked} bytes were answered").into());
     }
     report.bytes_talked = per_connection(&pair);
     for first in (0..count).step_by(BATCH as usize) {

@@ -21,6 +21,7 @@ use crate::program::{Shared, datagram_address};
 use crate::random::Random;
 use crate::seen::Seen;
 use crate::swarm::{MS, SECOND, Swarm, US};
+use crate::violation::Violation;
 use crate::witness::Witness;
 
 /// When a run begins: not at nought, which hides mistakes.
@@ -121,18 +122,19 @@ pub struct Sim {
 
 impl Sim {
     /// Runs a seed.
-    pub fn run(seed: u64, settings: Settings) -> Result<Report, String> {
+    pub fn run(seed: u64, settings: Settings) -> Result<Report, Violation> {
         let mut sim = Self::new(seed, settings)?;
         match sim.go() {
             Ok(()) => Ok(sim.report()),
             Err(error) => {
                 let after = sim.now.saturating_sub(START);
-                Err(format!("{:.6} s: {error}\n  {:?}", after as f64 / 1e9, sim.shared.swarm))
+                Err(format!("{:.6} s: {error}\n  {:?}", after as f64 / 1e9, sim.shared.swarm)
+                    .into())
             }
         }
     }
 
-    fn new(seed: u64, settings: Settings) -> Result<Self, String> {
+    fn new(seed: u64, settings: Settings) -> Result<Self, Violation> {
         let drawn = Swarm::draw(seed);
         let swarm = if settings.flood { drawn.flooded() } else { drawn };
         let mut random = Random::new(seed, 4);
@@ -275,7 +277,7 @@ impl Sim {
         }
     }
 
-    fn go(&mut self) -> Result<(), String> {
+    fn go(&mut self) -> Result<(), Violation> {
         let mut steps = 0;
         let mut deadline = self.now + self.shared.swarm.faults_ns + LIVENESS_NS;
         let mut read_before = 0;
@@ -285,7 +287,7 @@ impl Sim {
                 let sides = self.shared.connections.iter().flat_map(|one| &one.sides);
                 let read: u64 = sides.map(|side| side.read).sum();
                 if read < read_before + PROGRESS_BYTES {
-                    return Err(format!("not finished in time:{}", self.unfinished()));
+                    return Err(format!("not finished in time:{}", self.unfinished()).into());
                 }
                 read_before = read;
                 deadline += LIVENESS_NS;
@@ -293,7 +295,7 @@ impl Sim {
             self.step()?;
             steps += 1;
             if steps > STEPS_MAX {
-                return Err(format!("the run spins:{}", self.unfinished()));
+                return Err(format!("the run spins:{}", self.unfinished()).into());
             }
         }
         let may_be_cut = self.shared.swarm.hosts.iter().any(|host| host.spans < 100);
@@ -336,7 +338,7 @@ impl Sim {
     }
 
     /// Everything is closed, and after a while nothing is left.
-    fn tear_down(&mut self) -> Result<(), String> {
+    fn tear_down(&mut self) -> Result<(), Violation> {
         for host in &mut self.hosts {
             host.set_time(self.now);
             for program in &mut host.programs {
@@ -356,18 +358,18 @@ impl Sim {
             host.check()?;
             if host.session_count() > 0 {
                 let of = host.address();
-                return Err(format!("{of} keeps {} sessions for good", host.session_count()));
+                return Err(format!("{of} keeps {} sessions for good", host.session_count()).into());
             }
             let left = host.sockets();
             if !left.is_empty() {
-                return Err(format!("{} keeps sockets for good: {left:?}", host.address()));
+                return Err(format!("{} keeps sockets for good: {left:?}", host.address()).into());
             }
         }
         Ok(())
     }
 
     /// Everything that happens now; then on to when something happens next.
-    fn step(&mut self) -> Result<(), String> {
+    fn step(&mut self) -> Result<(), Violation> {
         while let Some((_, act)) = self.acts.pop_if(|(time, _)| *time <= self.now) {
             self.act(act)?;
         }
@@ -408,7 +410,7 @@ impl Sim {
         acts.into_iter().chain(self.network.next()).chain(hosts).min()
     }
 
-    fn run_host(&mut self, index: usize) -> Result<(), String> {
+    fn run_host(&mut self, index: usize) -> Result<(), Violation> {
         let now = self.now;
         let host = &mut self.hosts[index];
         host.set_time(now);
@@ -433,7 +435,8 @@ impl Sim {
                     let how = self.hosts[index].breach(key);
                     return Err(format!(
                         "an honest program of host {index} lost its session: {how}"
-                    ));
+                    )
+                    .into());
                 }
                 self.shared.coverage.hit("fault: scribbler found out");
                 let mut programs = self.hosts[index].programs.iter_mut();
@@ -455,7 +458,7 @@ impl Sim {
     }
 
     /// Takes what a host has sent to the network, past the witness.
-    fn collect(&mut self, index: usize) -> Result<(), String> {
+    fn collect(&mut self, index: usize) -> Result<(), Violation> {
         let now = self.now;
         let sent: Vec<Sent> = {
             let host = &mut self.hosts[index];
@@ -504,7 +507,7 @@ impl Sim {
         }
     }
 
-    fn act(&mut self, act: Act) -> Result<(), String> {
+    fn act(&mut self, act: Act) -> Result<(), Violation> {
         let now = self.now;
         let hosts = self.hosts.len() as u64;
         for host in &self.hosts {
@@ -525,7 +528,7 @@ impl Sim {
             }
             Act::Restart(host, program) => {
                 if let Err(reason) = self.hosts[host].start(self.seed, program, now) {
-                    return Err(format!("a program could not be started again: {reason}"));
+                    return Err(format!("a program could not be started again: {reason}").into());
                 }
             }
             Act::Scribble(times) => self.scribble(times),
@@ -578,7 +581,7 @@ impl Sim {
         self.acts.insert(place, (at, act));
     }
 
-    fn open(&mut self, index: usize) -> Result<(), String> {
+    fn open(&mut self, index: usize) -> Result<(), Violation> {
         let now = self.now;
         let alive = |at: (usize, usize)| self.hosts[at.0].programs[at.1].is_alive();
         let both_live = self.shared.connections[index].sides.iter().all(|side| alive(side.at));
@@ -605,7 +608,7 @@ impl Sim {
         Ok(())
     }
 
-    fn send_datagram(&mut self) -> Result<(), String> {
+    fn send_datagram(&mut self) -> Result<(), Violation> {
         let r = &mut self.random;
         let hosts = self.hosts.len() as u64;
         let programs = self.shared.swarm.programs as u64;

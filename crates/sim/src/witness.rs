@@ -8,6 +8,7 @@ use wire::tcp::SeqNumber;
 
 use crate::digest::Digest;
 use crate::frames::{TcpFrame, as_tcp};
+use crate::violation::Violation;
 
 /// One direction of a connection.
 type Flow = (SocketAddr, SocketAddr);
@@ -59,7 +60,12 @@ impl Witness {
     }
 
     /// Takes a frame of `host` at `now`.
-    pub fn on_frame(&mut self, now: u64, host: usize, frame: &[u8]) -> Result<FrameClass, String> {
+    pub fn on_frame(
+        &mut self,
+        now: u64,
+        host: usize,
+        frame: &[u8],
+    ) -> Result<FrameClass, Violation> {
         self.frames += 1;
         self.digest.add(now);
         self.digest.add(host as u64 | (frame.len() as u64) << 8);
@@ -70,7 +76,7 @@ impl Witness {
         }
     }
 
-    fn on_segment(&mut self, now: u64, tcp: &TcpFrame<'_>) -> Result<FrameClass, String> {
+    fn on_segment(&mut self, now: u64, tcp: &TcpFrame<'_>) -> Result<FrameClass, Violation> {
         let TcpFrame { src, dst, segment, .. } = tcp;
         let header = &segment.header;
         let at = |address: IpAddr, port| SocketAddr::new(address, port);
@@ -109,7 +115,8 @@ impl Witness {
                     flow.1,
                     header.flags.fin(),
                     (now - silent_from) / 1_000_000
-                ));
+                )
+                .into());
             }
             // One byte beyond is a window probe (RFC 9293, section 3.8.6.1).
             if let Some(right) =
@@ -118,7 +125,8 @@ impl Witness {
                 return Err(format!(
                     "{}>{} sends up to {} but its peer's window ends at {}",
                     flow.0, flow.1, end.0, right.0
-                ));
+                )
+                .into());
             }
             seen.is_retransmission = sender.sent_to.is_some_and(|to| header.seq.lt(to));
             if sender.sent_to.is_none_or(|to| end.gt(to)) {

@@ -66,7 +66,7 @@ mod window;
 
 pub use counters::TcpCounters;
 pub use ecn::EcnMode;
-pub use fast_open::FastOpenKeys;
+pub use fast_open::{FastOpenKeys, FastOpenKeysError};
 pub use progress::TcpProgress;
 pub use rates::{TcpModel, TcpRates};
 pub use settings::{HyStartKind, MtuProbing, TcpSettings};

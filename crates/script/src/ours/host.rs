@@ -99,7 +99,7 @@ impl Host {
         let config = WorkerConfig { limits, stack_limits, tcp, seed: [7; 32], index: 0 };
         let now = Instant(baton.now());
         let worker = Worker::new(config, vec![setup], Arc::new(Counters::default()), now)
-            .map_err(|why| Unsupported(format!("{why:?}")))?;
+            .map_err(|why| Unsupported(why.to_string()))?;
         Ok(Self {
             worker: Mutex::new(worker),
             wires,

@@ -12,6 +12,7 @@ use stack::{Config, HEADER_MAX, Limits, Stack};
 
 use super::{address, addresses_for};
 use crate::network::mac_of;
+use crate::violation::Violation;
 
 /// The host that connects.
 pub const CLIENT: usize = 0;
@@ -167,7 +168,7 @@ impl Pair {
     }
 
     /// Opens so many connections, and lets them be accepted.
-    pub fn connect(&mut self, count: u32) -> Result<(), String> {
+    pub fn connect(&mut self, count: u32) -> Result<(), Violation> {
         let wanted = self.connections() + count;
         self.open(count)?;
         for _ in 0..100_000 {
@@ -176,11 +177,12 @@ impl Pair {
             }
             self.step(u64::MAX);
         }
-        Err(format!("{} of {wanted} connections were accepted", self.hosts[SERVER].ids.len()))
+        Err(format!("{} of {wanted} connections were accepted", self.hosts[SERVER].ids.len())
+            .into())
     }
 
     /// Begins to open so many connections.
-    pub fn open(&mut self, count: u32) -> Result<(), String> {
+    pub fn open(&mut self, count: u32) -> Result<(), Violation> {
         let remote = SocketAddr::new(address(SERVER, 0).address, SERVER_PORT);
         let options = TcpOptions { keepalive: true, ..TcpOptions::default() };
         let host = &mut self.hosts[CLIENT];
@@ -198,16 +200,17 @@ impl Pair {
     }
 
     /// A client asks: so many bytes more than it has been answered.
-    pub fn ask(&mut self, connection: u32, bytes: u64) -> Result<(), String> {
+    pub fn ask(&mut self, connection: u32, bytes: u64) -> Result<(), Violation> {
         let host = &mut self.hosts[CLIENT];
-        let failed = |error| format!("connection {connection} cannot ask: {error:?}");
+        let failed =
+            |error| Violation::from(format!("connection {connection} cannot ask: {error:?}"));
         let id = host.ids[connection as usize];
         let end = host.stack.tcp_levels(id).map_err(failed)?.readable + bytes;
         host.stack.tcp_written(Instant(self.now), id, end).map_err(failed)
     }
 
     /// One side closes, the other one after it; waits until it is done.
-    pub fn close(&mut self, side: usize, connections: Range<u32>) -> Result<(), String> {
+    pub fn close(&mut self, side: usize, connections: Range<u32>) -> Result<(), Violation> {
         let host = &mut self.hosts[side];
         let left = host.stack.tcp_census().connections.saturating_sub(connections.len() as u32);
         for connection in connections {
@@ -222,11 +225,11 @@ impl Pair {
             }
             self.step(u64::MAX);
         }
-        Err(format!("{} connections do not end", self.standing() - left))
+        Err(format!("{} connections do not end", self.standing() - left).into())
     }
 
     /// One side closes whatever is open, then the other what is left, and waits until all is gone.
-    pub fn end_all(&mut self, first: usize) -> Result<(), String> {
+    pub fn end_all(&mut self, first: usize) -> Result<(), Violation> {
         for side in [first, 1 - first] {
             let now = Instant(self.now);
             let Host { stack, ids, .. } = &mut self.hosts[side];
@@ -242,7 +245,7 @@ impl Pair {
             }
             self.step(u64::MAX);
         }
-        Err(format!("{} connections do not end", self.standing()))
+        Err(format!("{} connections do not end", self.standing()).into())
     }
 
     /// Lets so much time pass.
@@ -338,13 +341,15 @@ impl Pair {
     ///
     /// # Errors
     /// When a connection, an entry of a table or a timer is left after that, or bytes were wrong.
-    pub fn expect_nothing_left(&mut self) -> Result<(), String> {
+    pub fn expect_nothing_left(&mut self) -> Result<(), Violation> {
         self.run_for(second(130));
         for (host, who) in self.hosts.iter().zip(["clients'", "server's"]) {
             let census = host.stack.tcp_census();
             if census != Default::default() || host.sink.wrong > 0 {
                 let wrong = host.sink.wrong;
-                return Err(format!("at the {who} end {census:?} is left, {wrong} bytes wrong"));
+                return Err(
+                    format!("at the {who} end {census:?} is left, {wrong} bytes wrong").into()
+                );
             }
         }
         Ok(())

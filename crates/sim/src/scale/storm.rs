@@ -1,6 +1,7 @@
 //! Short connections, far more at a time than queues and ports hold: each asks once and closes.
 
 use super::pair::{CLIENT, Pair, SERVER, TICK_NS, second};
+use crate::violation::Violation;
 
 /// What to do.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +34,7 @@ const BYTES: u64 = 64;
 ///
 /// # Errors
 /// With a sentence when a connection does not get through, or when something is left at the end.
-pub fn storm(what: &Storm) -> Result<StormReport, String> {
+pub fn storm(what: &Storm) -> Result<StormReport, Violation> {
     let mut pair = Pair::new(what.wave * 2, true);
     // Who is refused tries again, as programs do.
     for _ in 0..4 * what.connections / what.wave {

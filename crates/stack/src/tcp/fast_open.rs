@@ -10,6 +10,7 @@
 //! acknowledged. An active one that knows a cookie waits for its first data before it sends its SYN.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -61,10 +62,30 @@ pub struct FastOpenKeys {
     pub backup: Option<[u8; 16]>,
 }
 
-impl FromStr for FastOpenKeys {
-    type Err = String;
+/// A text that is no key of Fast Open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastOpenKeysError {
+    /// The text.
+    pub text: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl fmt::Display for FastOpenKeysError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is no key; write four hexadecimal words with hyphens, as in tcp_fastopen_key, \
+             and the former key after a comma",
+            self.text
+        )
+    }
+}
+
+impl std::error::Error for FastOpenKeysError {}
+
+impl FromStr for FastOpenKeys {
+    type Err = FastOpenKeysError;
+
+    fn from_str(text: &str) -> Result<Self, FastOpenKeysError> {
         let key = |text: &str| {
             let mut words = text.trim().split('-');
             let mut bytes = [0; 16];
@@ -78,19 +99,17 @@ impl FromStr for FastOpenKeys {
             Some((primary, backup)) => (key(primary), key(backup).map(Some)),
             None => (key(text), Some(None)),
         };
-        primary.zip(backup).map(|(primary, backup)| Self { primary, backup }).ok_or_else(|| {
-            format!(
-                "{text:?} is no key; write four hexadecimal words with hyphens, as in \
-                 tcp_fastopen_key, and the former key after a comma"
-            )
-        })
+        primary
+            .zip(backup)
+            .map(|(primary, backup)| Self { primary, backup })
+            .ok_or_else(|| FastOpenKeysError { text: text.to_owned() })
     }
 }
 
 impl TryFrom<String> for FastOpenKeys {
-    type Error = String;
+    type Error = FastOpenKeysError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, FastOpenKeysError> {
         text.parse()
     }
 }

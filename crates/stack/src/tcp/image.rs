@@ -2,6 +2,7 @@
 //! rebuilt, because everything in it follows from the connections.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -61,19 +62,52 @@ impl From<Tcp> for TcpImage {
     }
 }
 
-impl TryFrom<TcpImage> for Tcp {
-    type Error = String;
+/// Why an image of TCP's state cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpImageError {
+    /// Made by another version of the format.
+    Version {
+        /// The version found.
+        found: u32,
+    },
+    /// Both halves of the connection table have to be of the same length.
+    Damaged {
+        /// Entries of the first half.
+        hot_len: usize,
+        /// Entries of the second half.
+        cold_len: usize,
+    },
+}
 
-    fn try_from(image: TcpImage) -> Result<Self, String> {
+impl fmt::Display for TcpImageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version { found } => write!(
+                f,
+                "TCP state of version {found} cannot be read by version {VERSION}; end its \
+                 connections and start afresh"
+            ),
+            Self::Damaged { hot_len, cold_len } => write!(
+                f,
+                "damaged TCP state: the connection table has halves of {hot_len} and {cold_len} \
+                 entries; export it again"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TcpImageError {}
+
+impl TryFrom<TcpImage> for Tcp {
+    type Error = TcpImageError;
+
+    fn try_from(image: TcpImage) -> Result<Self, TcpImageError> {
         if image.version != VERSION {
-            return Err(format!(
-                "TCP state of version {} cannot be read by version {VERSION}; end its connections \
-                 and start afresh",
-                image.version
-            ));
+            return Err(TcpImageError::Version { found: image.version });
         }
         if image.hot.len() != image.cold.len() {
-            return Err("damaged TCP state: both halves of the connection table differ".into());
+            let (hot_len, cold_len) = (image.hot.len(), image.cold.len());
+            return Err(TcpImageError::Damaged { hot_len, cold_len });
         }
         let [connections_max, syn_queue_max, accept_queue_max] = image.limits;
         let mut flows = Flows::new(image.flow_key, image.hot.len() + image.time_waits.len());
