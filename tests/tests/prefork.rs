@@ -102,13 +102,11 @@ fn php_with_fifty_children_answers_nginx() {
     assert!(joined.counter("accepts") >= 1400, "{} accepts", joined.counter("accepts"));
 }
 
-/// The master is accelerated and only listens; its workers are not.
-#[test]
-fn nginx_whose_workers_are_denied_serves_through_the_kernel() {
-    let name = "nginx_whose_workers_are_denied_serves_through_the_kernel";
-    let Some(_turn) = turn(name) else { return };
+/// The master is accelerated and only listens; its workers are not, for the reason in `settings`. Returns
+/// the engine's hosts.
+fn nginx_with_workers_of_the_kernel(settings: &str) -> Joined {
     let mut joined = Joined::without_engine();
-    joined.restart_engine_with("[deny]\nusers = [\"www-data\"]\n");
+    joined.restart_engine_with(settings);
     let configuration = nginx::configure(SERVER, 8080, joined.lab.scratch()).expect("a file");
     let text = fs::read_to_string(&configuration).expect("the file");
     let text = text.replace("user root;", "user www-data;");
@@ -119,5 +117,21 @@ fn nginx_whose_workers_are_denied_serves_through_the_kernel() {
     eventually("the kernel has it", || joined.counter("listeners_left") > 0);
     ab(&joined, &format!("http://{SERVER}:8080/index.html"), 3000);
     assert_eq!(joined.counter("accepts"), 0, "{}", nginx.errors());
+    joined
+}
+
+#[test]
+fn nginx_whose_workers_are_denied_serves_through_the_kernel() {
+    let name = "nginx_whose_workers_are_denied_serves_through_the_kernel";
+    let Some(_turn) = turn(name) else { return };
+    let joined = nginx_with_workers_of_the_kernel("[deny]\nusers = [\"www-data\"]\n");
     assert!(joined.counter("left_users") > 0);
+}
+
+#[test]
+fn nginx_whose_workers_may_not_open_the_control_socket_serves_through_the_kernel() {
+    let name = "nginx_whose_workers_may_not_open_the_control_socket_serves_through_the_kernel";
+    let Some(_turn) = turn(name) else { return };
+    let joined = nginx_with_workers_of_the_kernel("socket_mode = 0o600\n");
+    assert_eq!(joined.counter("left_users"), 0, "nobody of them was heard");
 }

@@ -71,7 +71,11 @@ extern "C" fn start() {
         }
         // SAFETY: registers plain functions that live as long as the process.
         unsafe {
-            libc::pthread_atfork(None, Some(after_fork_in_parent), Some(after_fork_in_child))
+            libc::pthread_atfork(
+                Some(before_fork),
+                Some(after_fork_in_parent),
+                Some(after_fork_in_child),
+            )
         };
     });
     if outcome.is_err() {
@@ -101,6 +105,15 @@ fn program_name() -> String {
             path.file_name().map(|name| name.to_string_lossy().into_owned())
         })
         .unwrap_or_else(|| "program".into())
+}
+
+/// Lets the socket layer make what a child is to inherit.
+extern "C" fn before_fork() {
+    if let Some(sockets) = sockets() {
+        let saved = boundary::errno();
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sockets.forking()));
+        boundary::set_errno(saved);
+    }
 }
 
 /// Tells the socket layer that there is a child.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -250,6 +250,22 @@ impl Bystander {
         let hello = ToEngine::Hello { contract: CONTRACT_VERSION, role: Role::Bystander, program };
         socket.send(&hello, &[], Wait::No)?;
         Ok(Self { socket })
+    }
+
+    /// The same connection under a number that is out of the program's way.
+    pub fn lifted(self) -> Self {
+        Self { socket: Socket::from_fd(lifted(self.socket.into_fd())) }
+    }
+
+    /// The connection's number.
+    pub fn raw_fd(&self) -> RawFd {
+        self.socket.as_fd().as_raw_fd()
+    }
+
+    /// Whether the engine has not hung up.
+    pub fn is_heard(&self) -> bool {
+        let mut wanted = [PollFd::new(&self.socket, PollFlags::empty())];
+        rustix::event::poll(&mut wanted, Some(&Timespec::default())).is_ok_and(|count| count == 0)
     }
 
     /// The listening socket `kernel` has somebody waiting at it who cannot be accelerated: its new

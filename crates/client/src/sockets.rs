@@ -14,6 +14,7 @@
 
 mod accepting;
 mod ancillary;
+mod bystanders;
 mod calls;
 mod cancelling;
 mod census;

@@ -34,7 +34,8 @@ impl Sockets {
         self.era.store(number.saturating_add(1), Ordering::Relaxed);
         self.process.store(process_id(), Ordering::Relaxed);
         let Some(old) = old else { return };
-        self.close_inherited(old);
+        let bystander = old.link.bystander.get();
+        self.close_inherited(old, bystander.as_ref().map(|kept| kept.raw_fd()));
         let Some(next) = next else {
             self.notice(Notice::TooManyForks, || {
                 "too many generations of forked children; this one goes through the kernel".into()
@@ -90,6 +91,9 @@ impl Sockets {
         }
         self.inherit_sets(&era, &sockets, sets);
         self.hide_report(&era);
+        if let Some(parents) = bystander {
+            self.inherit_bystander(&era, parents);
+        }
         // The old era is left as it is: dropping the parent's sessions would touch them.
         let _ = next.set(era);
     }
@@ -109,7 +113,7 @@ impl Sockets {
         let parents = self.era();
         self.forked_with_shared_numbers();
         if let Some(parents) = parents {
-            self.close_inherited(parents);
+            self.close_inherited(parents, None);
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use shm::census::{Kind, Reason};
 use shm::request::{LEFT_BY_LISTS, LEFT_TO_KERNEL};
 
+use super::bystanders::Inheritable;
 use super::census::{Census, absence_of, refusal_of};
 use super::notices::Notice;
 use super::signals::Undisturbed;
@@ -147,6 +148,8 @@ pub(super) struct Link {
     /// Why there is no session, while there is none.
     absence: AtomicU64,
     inert: OnceLock<RawFd>,
+    /// What children without a session speak to the engine by.
+    pub bystander: Inheritable,
 }
 
 impl Link {
@@ -159,6 +162,7 @@ impl Link {
             next_try_ns: AtomicU64::new(0),
             absence: AtomicU64::new(Reason::NoEngine.to_word()),
             inert: OnceLock::new(),
+            bystander: Inheritable::default(),
         }
     }
 
@@ -208,6 +212,7 @@ impl Link {
 
     /// The listeners among them.
     pub fn listeners(&self) -> impl Iterator<Item = Arc<Socket>> {
+        let _undisturbed = Undisturbed::begin();
         let shown = held(self.shown.lock()).clone();
         shown.into_iter().filter(|socket| socket.is_listening())
     }
@@ -283,15 +288,16 @@ impl Sockets {
         let session = match Session::attach(&self.config.socket, &self.config.program) {
             Ok(session) => session,
             Err(error) => {
+                let answers = matches!(error, AttachError::NotServed | AttachError::Refused { .. });
+                let is_told = self.tell_of_listeners(era, answers);
                 let pause = match error {
                     AttachError::Silent(_) | AttachError::NotServed => RETRY_SILENT_NS,
                     AttachError::Refused { .. } => RETRY_REFUSED_NS,
+                    // The engine is there, and this process may not open its socket.
+                    _ if is_told => RETRY_REFUSED_NS,
                     _ => RETRY_NS,
                 };
                 era.link.set_absence(absence_of(&error));
-                if matches!(error, AttachError::NotServed | AttachError::Refused { .. }) {
-                    self.tell_of_listeners(era);
-                }
                 era.link
                     .next_try_ns
                     .store(self.kernel.now_ns().saturating_add(pause), Ordering::Relaxed);
@@ -651,10 +657,10 @@ impl Sockets {
         }
     }
 
-    /// Closes the inherited descriptors of the parent's sessions and starts anew (see `fork.rs`).
-    pub(super) fn close_inherited(&self, old: &Era) {
+    /// Closes the inherited descriptors of the parent's sessions (see `fork.rs`), but for `kept`.
+    pub(super) fn close_inherited(&self, old: &Era, kept: Option<RawFd>) {
         old.table.internal(|fd| {
-            if Some(fd) != self.config.report {
+            if Some(fd) != self.config.report && Some(fd) != kept {
                 self.kernel.close(fd);
             }
         });

@@ -239,23 +239,6 @@ impl Sockets {
         }
         is_told
     }
-
-    /// The engine has no session for this process: it is told which listeners are waited at here, so
-    /// that it takes nothing for them.
-    pub(super) fn tell_of_listeners(&self, era: &Era) {
-        let listeners: Vec<RawFd> = era.link.listeners().filter_map(|one| one.number()).collect();
-        if listeners.is_empty() {
-            return;
-        }
-        let told = Bystander::attach(&self.config.socket, &self.config.program);
-        let Ok(bystander) = told else { return };
-        for fd in listeners {
-            self.kernel.lend(fd, &mut |kernel| {
-                // Said again at the next try.
-                let _ = bystander.leave_listener(kernel, false);
-            });
-        }
-    }
 }
 
 #[cfg(test)]

@@ -488,6 +488,33 @@ fn a_socket_that_keeps_something_out_is_the_kernels_also_when_it_listens_already
     }
 }
 
+/// A session whose engine does nothing; it ends when the descriptor is closed.
+pub(super) fn idle_session() -> (Arc<Session>, OwnedFd) {
+    let interface = InterfaceInfo {
+        name: "test".into(),
+        addresses: vec![([192, 0, 2, 2].into(), 24)],
+        has_gateway: false,
+        mtu: 1500,
+        routes: Vec::new(),
+        shared: true,
+        kernel_index: 1,
+    };
+    let geometry = Geometry {
+        region_bytes: 0,
+        context_count: 1,
+        worker_count: 1,
+        request_slots: 16,
+        stock_slots: 16,
+        endpoint_capacity: 4,
+        send_slots: 4,
+        receive_slots: 4,
+        buffer_bytes: 2048,
+        buffer_count: 8,
+    };
+    let region = Arc::new(Region::private(geometry).unwrap());
+    Session::in_process(region, 0, vec![interface], Arc::new(|| ())).unwrap()
+}
+
 /// A layer whose session has an engine that does nothing, and its datagram socket 3.
 struct Faced {
     sockets: &'static Sockets,
@@ -504,30 +531,7 @@ impl Faced {
     fn new() -> Self {
         let (sockets, kernel) = layer();
         sockets.created(3, libc::AF_INET, libc::SOCK_DGRAM, 0);
-        let interface = InterfaceInfo {
-            name: "test".into(),
-            addresses: vec![([192, 0, 2, 2].into(), 24)],
-            has_gateway: false,
-            mtu: 1500,
-            routes: Vec::new(),
-            shared: true,
-            kernel_index: 1,
-        };
-        let geometry = Geometry {
-            region_bytes: 0,
-            context_count: 1,
-            worker_count: 1,
-            request_slots: 16,
-            stock_slots: 16,
-            endpoint_capacity: 4,
-            send_slots: 4,
-            receive_slots: 4,
-            buffer_bytes: 2048,
-            buffer_count: 8,
-        };
-        let region = Arc::new(Region::private(geometry).unwrap());
-        let (session, _engine) =
-            Session::in_process(region, 0, vec![interface], Arc::new(|| ())).unwrap();
+        let (session, _engine) = idle_session();
         sockets.use_session(session.clone());
         let era = sockets.era().unwrap();
         let local = SocketAddr::from(([192, 0, 2, 2], 80));
