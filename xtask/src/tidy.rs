@@ -5,6 +5,7 @@ mod edges;
 mod licences;
 mod links;
 mod names;
+mod signatures;
 mod sources;
 
 use std::fs;
@@ -23,6 +24,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     faults.extend(sources::check(&tree));
     faults.extend(links::check(&tree));
     faults.extend(names::check(&tree));
+    faults.extend(signatures::check(&tree));
     if faults.is_empty() {
         println!(
             "tidy: {} files, {} packages, no fault",

@@ -5,7 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use client::sockets::Errno;
 use libc::{iovec, sockaddr, socklen_t};
-use script::control::address_bytes;
+use script::address_bytes;
 
 /// What a C function returns: the value, or -1 and errno.
 pub fn answer<T: From<i8>>(outcome: Result<T, Errno>) -> T {

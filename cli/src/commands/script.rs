@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use ::script::RunError;
 use ::script::linux::Linux;
 use ::script::many::all_against_us;
 use ::script::script::{Expectation, Script};
@@ -99,12 +100,8 @@ pub fn alone(path: &Path) -> ExitCode {
     let _ = fs::write("/proc/self/autogroup", "-20");
     let ran = fs::read_to_string(path)
         .map_err(|why| why.to_string())
-        .and_then(|text| Script::parse(&text))
-        .and_then(|script| {
-            let mut linux =
-                Linux::new(script.mtu, script.version.has_v6_sockets(), &script.settings)?;
-            ::script::run::run(&script, &mut linux)
-        });
+        .and_then(|text| Script::parse(&text).map_err(|why| why.to_string()))
+        .and_then(|script| against_kernel(&script).map_err(|why| why.to_string()));
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
@@ -112,6 +109,11 @@ pub fn alone(path: &Path) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn against_kernel(script: &Script) -> std::result::Result<(), RunError> {
+    let mut linux = Linux::new(script.mtu, script.version.has_v6_sockets(), &script.settings)?;
+    ::script::run::run(script, &mut linux)
 }
 
 /// A script that runs in a namespace of its own.

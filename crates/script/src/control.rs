@@ -142,7 +142,7 @@ fn structure(fields: &[(String, Value)]) -> Result<Data, String> {
 
 impl ControlMessage {
     /// Reads a script's words.
-    pub fn read(value: &Value) -> Result<Self, String> {
+    pub(crate) fn read(value: &Value) -> Result<Self, String> {
         let Value::Fields(fields) = value else {
             return Err("a control message is {cmsg_level=, cmsg_type=, cmsg_data=}".into());
         };
@@ -178,7 +178,7 @@ impl ControlMessage {
     }
 
     /// As sendmsg(2) takes it.
-    pub fn bytes(&self) -> Result<Vec<u8>, String> {
+    pub(crate) fn bytes(&self) -> Result<Vec<u8>, String> {
         let Data::Bytes { bytes: data, .. } = &self.data else {
             return Err("a control message that is sent needs its cmsg_data".into());
         };
@@ -249,7 +249,11 @@ fn told(mut control: &[u8]) -> Result<Vec<Told<'_>>, String> {
 }
 
 /// Compares what recvmsg(2) brought with what a script expects.
-pub fn judge(expected: &[ControlMessage], control: &[u8], clock: &Clock) -> Result<(), String> {
+pub(crate) fn judge(
+    expected: &[ControlMessage],
+    control: &[u8],
+    clock: &Clock,
+) -> Result<(), String> {
     let told = told(control)?;
     let same = expected.len() == told.len()
         && expected.iter().zip(&told).all(|(wanted, told)| wanted.is(told, clock));

@@ -12,6 +12,7 @@ use wire::ndp::{self, NdpMessage};
 use wire::udp::UdpHeader;
 use wire::{MacAddr, arp};
 
+use crate::errors::FrameError;
 use crate::layers::is_background;
 use crate::script::{IcmpError, Mark, Segment, TcpOption};
 use crate::system::{LOCAL, LOCAL6, REMOTE, REMOTE_MAC, REMOTE6, local, remote};
@@ -524,26 +525,35 @@ pub enum SeenBody {
 }
 
 /// Reads a frame of the host; `None` for what is not from its address to the peer's, or has no words
-/// of its own (fragments, neighbour discovery), a sentence for what no host may send.
-pub fn read(frame: &[u8]) -> Option<Result<Seen, String>> {
+/// of its own (fragments, neighbour discovery).
+///
+/// # Errors
+/// For what no host may send.
+pub fn read(frame: &[u8]) -> Option<Result<Seen, FrameError>> {
     let (header, rest) = ethernet::parse(frame).ok()?;
     match header.ethertype {
         EtherType::IPV4 => {
             let packet = match ipv4::parse(rest) {
                 Ok(packet) => packet,
-                Err(why) => return Some(Err(format!("an IP packet came out of which {why}"))),
+                Err(why) => {
+                    let what = format!("an IP packet came out of which {why}");
+                    return Some(Err(FrameError(what)));
+                }
             };
             let Ipv4Header { tos, ttl, protocol, src, dst, dont_fragment: df, .. } = packet.header;
             if (src, dst) != (LOCAL, REMOTE) || packet.header.is_fragment() {
                 return None;
             }
             let ip = SeenIp { src: src.into(), dst: dst.into(), protocol, tos, ttl, df };
-            Some(transport(&ip, packet.payload))
+            Some(transport(&ip, packet.payload).map_err(FrameError))
         }
         EtherType::IPV6 => {
             let (header, payload) = match ipv6::parse(rest) {
                 Ok(parts) => parts,
-                Err(why) => return Some(Err(format!("an IP packet came out of which {why}"))),
+                Err(why) => {
+                    let what = format!("an IP packet came out of which {why}");
+                    return Some(Err(FrameError(what)));
+                }
             };
             let chain = ipv6::walk(header.next_header, payload, 0).ok()?;
             let ends = (header.src, header.dst);
@@ -558,7 +568,7 @@ pub fn read(frame: &[u8]) -> Option<Result<Seen, String>> {
                 ttl: header.hop_limit,
                 df: true,
             };
-            Some(transport(&ip, chain.payload))
+            Some(transport(&ip, chain.payload).map_err(FrameError))
         }
         _ => None,
     }

@@ -10,11 +10,12 @@
 //! Start reading at [`script::Script`], then [`run::run`].
 #![forbid(unsafe_code)]
 
-pub mod calls;
+mod calls;
 mod compare;
-pub mod control;
+mod control;
+mod errors;
 pub mod frame;
-pub mod layers;
+mod layers;
 pub mod linux;
 pub mod many;
 mod messages;
@@ -24,3 +25,6 @@ mod parse;
 pub mod run;
 pub mod script;
 pub mod system;
+
+pub use control::address_bytes;
+pub use errors::{FrameError, ParseError, RunError, Unsupported};

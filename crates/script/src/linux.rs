@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketType};
 use wire::{MacAddr, ethernet};
 
+use crate::errors::Unsupported;
 use crate::frame;
 use crate::system::{Answer, LOCAL, LOCAL_MAC, LOCAL6, Outcome, System, SystemCall};
 
@@ -62,7 +63,7 @@ const QUIET_NS: u64 = 50_000_000;
 
 impl Linux {
     /// Makes this process's network namespace the host under test.
-    pub fn new(mtu: u16, v6: bool, settings: &[(String, String)]) -> Result<Self, String> {
+    pub fn new(mtu: u16, v6: bool, settings: &[(String, String)]) -> Result<Self, Unsupported> {
         let of_family = if v6 { WITH_IPV6 } else { WITHOUT_IPV6 };
         for (name, value) in SETTINGS.iter().chain(of_family) {
             set(name, value)?;
@@ -98,7 +99,7 @@ impl Linux {
             .map_err(|why| format!("ip(8): {why}"))?;
         let status = ip.wait().map_err(|why| format!("ip(8): {why}"))?;
         if !status.success() {
-            return Err(format!("ip(8) refuses to set up the device: {status}"));
+            return Err(format!("ip(8) refuses to set up the device: {status}").into());
         }
         let (calls, called) = channel::<SystemCall>();
         let (ending, outcomes) = channel();

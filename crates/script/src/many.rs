@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::errors::RunError;
 use crate::ours::{Ours, Settings};
 use crate::run::run;
 use crate::script::Script;
@@ -13,18 +14,21 @@ use crate::system::LOCAL6;
 const THREADS_PER_CORE: usize = 4;
 
 /// Runs a script against our stack.
-pub fn against_us(script: &Script) -> Result<(), String> {
+///
+/// # Errors
+/// If the stack lacks a setting of the script, or where the script did not go as written.
+pub fn against_us(script: &Script) -> Result<(), RunError> {
     let mut settings =
         Settings { mtu: script.mtu, sysctls: script.settings.clone(), ..Settings::default() };
     if script.version.has_v6_sockets() {
         settings.addresses.push((LOCAL6.into(), 64));
     }
-    let mut ours = Ours::new(&settings).map_err(|why| why.0)?;
+    let mut ours = Ours::new(&settings)?;
     run(script, &mut ours)
 }
 
 /// Runs scripts against our stack; what each came to, in their order.
-pub fn all_against_us(scripts: &[Script]) -> Vec<Result<(), String>> {
+pub fn all_against_us(scripts: &[Script]) -> Vec<Result<(), RunError>> {
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(vec![Ok(()); scripts.len()]);
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);

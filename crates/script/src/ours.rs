@@ -14,12 +14,13 @@ use std::thread::JoinHandle;
 use client::sockets::{Config, Sockets};
 pub use engine::Destination;
 
+use crate::errors::Unsupported;
 use crate::frame;
 use crate::system::{LOCAL, Outcome, System, SystemCall};
 use baton::Baton;
 pub use baton::Job;
 use host::Host;
-pub use host::{MAC, Unsupported};
+pub use host::MAC;
 use kernel::InMemory;
 pub use kernel::Numbers;
 pub use program::{Message, Program};
@@ -85,7 +86,7 @@ impl Ours {
             report: None,
         };
         let sockets: &'static Sockets = Box::leak(Box::new(Sockets::new(config, kernel)));
-        let session = host.attach(kernel).map_err(Unsupported)?;
+        let session = host.attach(kernel)?;
         sockets.use_session(session);
         let program = Program::new(sockets, kernel);
         let calling = baton.clone();

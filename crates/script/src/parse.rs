@@ -6,11 +6,12 @@ mod packet;
 
 use std::time::Duration;
 
+use crate::errors::ParseError;
 use crate::script::*;
 use cursor::Cursor;
 
 /// Reads a script.
-pub fn script(text: &str) -> Result<Script, String> {
+pub fn script(text: &str) -> Result<Script, ParseError> {
     let mut script = Script {
         title: String::new(),
         kernel: Expectation::Agrees,
@@ -29,18 +30,19 @@ pub fn script(text: &str) -> Result<Script, String> {
             break;
         }
         let line = cursor.line();
-        one(&mut cursor, &mut script).map_err(|why| format!("line {line}: {why}"))?;
+        one(&mut cursor, &mut script).map_err(|what| ParseError { line, what })?;
     }
     if script.title.is_empty() {
-        return Err("line 1: a script begins with a comment that says what it shows".into());
+        let what = "a script begins with a comment that says what it shows".into();
+        return Err(ParseError { line: 1, what });
     }
     Ok(script)
 }
 
 /// What the comments at the beginning say.
-fn header(text: &str, script: &mut Script) -> Result<(), String> {
+fn header(text: &str, script: &mut Script) -> Result<(), ParseError> {
     let comments = text.lines().map(str::trim).take_while(|line| line.starts_with("//"));
-    for comment in comments {
+    for (line, comment) in (1..).zip(comments) {
         let comment = comment.trim_start_matches('/').trim();
         let Some(of_kernel) = comment.strip_prefix("kernel:") else {
             if script.title.is_empty() {
@@ -56,13 +58,21 @@ fn header(text: &str, script: &mut Script) -> Result<(), String> {
         script.kernel = reason("differs")
             .map(Expectation::Differs)
             .or_else(|| reason("not applicable").map(Expectation::NotApplicable))
-            .ok_or("after `kernel:` comes `differs (reason)` or `not applicable (reason)`")?;
+            .ok_or_else(|| ParseError {
+                line,
+                what: "after `kernel:` comes `differs (reason)` or `not applicable (reason)`"
+                    .into(),
+            })?;
     }
     Ok(())
 }
 
 /// The text with comments turned to spaces, so that lines stay where they are.
-fn without_comments(text: &str) -> Result<String, String> {
+fn without_comments(text: &str) -> Result<String, ParseError> {
+    let open = |clean: &str, what: &str| ParseError {
+        line: clean.matches('\n').count() + 1,
+        what: what.into(),
+    };
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -70,11 +80,13 @@ fn without_comments(text: &str) -> Result<String, String> {
             let end = rest.find('\n').unwrap_or(rest.len());
             rest = &rest[end..];
         } else if rest.starts_with("/*") {
-            let end = rest.find("*/").ok_or("a comment that begins with /* has no end")?;
+            let end = rest
+                .find("*/")
+                .ok_or_else(|| open(&clean, "a comment that begins with /* has no end"))?;
             clean.extend(rest[..end].chars().filter(|c| *c == '\n'));
             rest = &rest[end + 2..];
         } else if first == '"' {
-            let end = rest[1..].find('"').ok_or("a string has no end")? + 2;
+            let end = rest[1..].find('"').ok_or_else(|| open(&clean, "a string has no end"))? + 2;
             clean.push_str(&rest[..end]);
             rest = &rest[end..];
         } else {
@@ -245,11 +257,13 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_its_line() {
-        let told = |line: &str| script(&format!("// t\n{line}\n")).unwrap_err();
+        let told = |line: &str| script(&format!("// t\n{line}\n")).unwrap_err().to_string();
         assert!(told("+0 < S 0:1(0)").starts_with("line 2: "));
         assert!(told("--speed=3").contains("no option --speed"));
         assert!(told("+0 frobnicate(3) = ").starts_with("line 2: "));
         assert!(told("`rm -rf x`").contains("only command is sysctl"));
+        assert!(told("/* open").starts_with("line 2: "));
+        assert!(told("+0 write(3, \"ab").starts_with("line 2: "));
         assert!(script("+0 close(3) = 0").is_err());
     }
 }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::calls::{Files, PORT, Ready};
 use crate::compare;
 use crate::control::Clock;
+use crate::errors::RunError;
 use crate::frame::{self, Ports, Seen, SeenBody};
 use crate::layers;
 use crate::script::*;
@@ -80,8 +81,11 @@ struct Runner<'a> {
     last: u64,
 }
 
-/// Runs a script; why it did not go as written is a sentence with its line.
-pub fn run(script: &Script, system: &mut dyn System) -> Result<(), String> {
+/// Runs a script.
+///
+/// # Errors
+/// Where it did not go as written.
+pub fn run(script: &Script, system: &mut dyn System) -> Result<(), RunError> {
     let tolerance = script.tolerance.map_or(0, |tolerance| tolerance.as_nanos() as u64);
     let tolerance = tolerance.max(system.tolerance_ns());
     let start = system.now();
@@ -106,9 +110,10 @@ pub fn run(script: &Script, system: &mut dyn System) -> Result<(), String> {
     });
     runner.wants_lines = wants_lines;
     for event in &script.events {
-        runner.event(event).map_err(|why| format!("line {}: {why}", event.line))?;
+        let line = event.line;
+        runner.event(event).map_err(|what| RunError::Mismatch { line, what })?;
     }
-    runner.finish()
+    runner.finish().map_err(|what| RunError::Leftover { what })
 }
 
 impl Runner<'_> {
@@ -155,7 +160,7 @@ impl Runner<'_> {
     /// Takes what came out.
     fn gather(&mut self) -> Result<(), String> {
         for (time, bytes) in self.system.take_frames() {
-            let seen = frame::read(&bytes).transpose()?;
+            let seen = frame::read(&bytes).transpose().map_err(|error| error.to_string())?;
             let has_words =
                 matches!(&seen, Some(Seen { body: SeenBody::Tcp(..) | SeenBody::Udp(_), .. }));
             match seen {

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use crate::errors::ParseError;
 use crate::system::{REMOTE, REMOTE6};
 
 /// A script.
@@ -288,8 +289,11 @@ pub enum Value {
 }
 
 impl Script {
-    /// Reads a script; what is wrong with it is a sentence with its line.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// Reads a script.
+    ///
+    /// # Errors
+    /// The first line that is wrong, and why.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
         crate::parse::script(text)
     }
 }

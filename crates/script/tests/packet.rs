@@ -54,7 +54,7 @@ fn a_script_that_expects_something_else_fails_with_its_line() {
     ];
     for (line, told) in wrong {
         let outcome = run(&format!("{listen}{line}"));
-        assert!(outcome.clone().unwrap_err().contains(told), "{line}: {outcome:?}");
+        assert!(outcome.clone().unwrap_err().to_string().contains(told), "{line}: {outcome:?}");
     }
 }
 
@@ -86,7 +86,7 @@ fn a_message_that_tells_something_else_fails_with_its_line() {
     ];
     for (message, told) in wrong {
         let outcome = run(&message, "0");
-        let why = outcome.clone().unwrap_err();
+        let why = outcome.clone().unwrap_err().to_string();
         assert!(why.starts_with("line 6") && why.contains(told), "{message}: {outcome:?}");
     }
 }

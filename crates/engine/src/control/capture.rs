@@ -55,6 +55,22 @@ pub struct Captures {
     ending: Vec<usize>,
 }
 
+/// What an observer asks for.
+struct CaptureRequest<'a> {
+    /// Its connection.
+    connection: u64,
+    /// The port's name; empty for the only one.
+    port: &'a str,
+    /// Bytes to keep of each frame; 0 for all.
+    snap_bytes: u32,
+    /// Which frames to keep, in tcpdump's words.
+    filter: &'a str,
+    /// The file, which gets pcapng.
+    output: &'a Arc<File>,
+    /// Told when the output fails.
+    observer: BorrowedFd<'a>,
+}
+
 /// Does something beside the control thread.
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -69,20 +85,9 @@ impl Captures {
         Self { switches, running: Vec::new(), ending: Vec::new() }
     }
 
-    /// Begins to copy a port's frames to `output` as pcapng, at most `snap_bytes` of each (0 for
-    /// all) that `filter` keeps. An empty `port` means the only one. `observer` is told when the output fails.
-    ///
-    /// # Errors
-    /// A sentence: no such port, a filter that is none, or the port is being captured already.
-    pub fn begin(
-        &mut self,
-        connection: u64,
-        port: &str,
-        snap_bytes: u32,
-        filter: &str,
-        output: &Arc<File>,
-        observer: BorrowedFd<'_>,
-    ) -> Result<(), String> {
+    /// Begins a capture; the observer is told a refusal as it is.
+    fn begin(&mut self, request: &CaptureRequest<'_>) -> Result<(), String> {
+        let CaptureRequest { connection, port, snap_bytes, filter, output, observer } = *request;
         self.end_left(beside);
         let filter = Filter::compile(filter).map_err(|error| error.to_string())?;
         let names = || {
@@ -159,7 +164,10 @@ impl Control {
             }
             Some(output) => {
                 let observer = connection.fd.as_fd();
-                self.captures.begin(id, port, snap_bytes, filter, output, observer).err()
+                let connection = id;
+                let request =
+                    CaptureRequest { connection, port, snap_bytes, filter, output, observer };
+                self.captures.begin(&request).err()
             }
             None => Some("no descriptor came with the request".to_string()),
         };

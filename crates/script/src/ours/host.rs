@@ -19,6 +19,7 @@ use sim::port::{Arrived, Sent, SimPort, Wires, locked};
 use stack::api::{Instant, Local, Sharing};
 use wire::MacAddr;
 
+use crate::errors::Unsupported;
 use crate::system::LOCAL_MAC;
 
 use super::baton::Baton;
@@ -29,10 +30,6 @@ use super::{Settings, sysctls};
 pub const MAC: MacAddr = LOCAL_MAC;
 /// The one session.
 const SESSION: SessionKey = SessionKey(1);
-
-/// Why a host cannot be made as the script wants it.
-#[derive(Clone, Debug)]
-pub struct Unsupported(pub String);
 
 /// A worker with one port and one session.
 pub struct Host {
@@ -119,7 +116,10 @@ impl Host {
     }
 
     /// Gives the program its session.
-    pub fn attach(self: &Arc<Self>, kernel: &'static InMemory) -> Result<Arc<Session>, String> {
+    pub fn attach(
+        self: &Arc<Self>,
+        kernel: &'static InMemory,
+    ) -> Result<Arc<Session>, Unsupported> {
         let region = Region::private(Worker::geometry(&self.limits)).map_err(|e| e.to_string())?;
         let geometry = *region.geometry();
         let region = Arc::new(region);
