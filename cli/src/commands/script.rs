@@ -41,7 +41,7 @@ pub struct Scripts {
 struct Ran {
     path: PathBuf,
     script: Script,
-    ours: Result<(), String>,
+    ours: Result<(), RunError>,
     kernel: Option<Result<(), String>>,
 }
 
