@@ -15,7 +15,10 @@
 #                (60); root, an hour
 #   make scale   a million connections in simulation, a hundred thousand through a port, to
 #                docs/scale.md; root, 4 GB of memory, 3 minutes
-#   make bench   micro-benchmarks
+#   make bench   the kernel and Outboard beside each other over reduced grids, to target/bench; root,
+#                25 minutes
+#   make bench-full  the same over full grids in 5 rounds, to docs/bench.md; root, hours
+#   make bench-micro  micro-benchmarks of single functions
 #   make bench-ab BASE=commit  the demo's rows of that commit and of the tree by turns, in ROUNDS (5)
 #                rounds, with the noise floor; root, 2 minutes a round
 #   make bench-port  raw frames through an xdp port beside DPDK's testpmd; root, 4 minutes
@@ -41,6 +44,8 @@ BUILT ?= $(TARGET)/release
 KILLS ?= 100
 LOSS_SECONDS ?= 60
 ROUNDS ?= 5
+# What bench and bench-full measure.
+EXPERIMENTS := rpc eta
 export SOAK_SECONDS KILLS
 # Selected by name among the whole workspace: selecting their package alone would resolve other
 # features and build most crates again.
@@ -50,7 +55,7 @@ export OUTBOARD_SKIPPED := $(TARGET)/skipped
 # What scripts/runtimes installs for the tests of real programs.
 export OUTBOARD_RUNTIMES := $(TARGET)/runtimes
 
-.PHONY: all build install test test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-ab bench-port sim hashes instructions kills soak coexist fuzz loom setup setup-build
+.PHONY: all build install test test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-full bench-micro bench-ab bench-port sim hashes instructions kills soak coexist fuzz loom setup setup-build
 
 all: build
 
@@ -145,7 +150,20 @@ scale: build
 	$(BUILT)/outboard scale > $(TARGET)/scale.md; status=$$?; \
 	    $(CARGO) xtask figures docs/scale.md $(TARGET)/scale.md && exit $$status
 
-bench: setup-build
+# Each ends with an error where a cell failed; the others' reports are written all the same.
+bench: setup build
+	@for experiment in $(EXPERIMENTS); do \
+	    $(BUILT)/outboard bench $$experiment --rounds 3 --output $(TARGET)/bench || failed=1; \
+	done; exit $${failed:-0}
+
+bench-full: setup build
+	@for experiment in $(EXPERIMENTS); do \
+	    $(BUILT)/outboard bench $$experiment --grid full --rounds 5 --output $(TARGET)/bench || failed=1; \
+	done; \
+	$(BUILT)/outboard bench table $(EXPERIMENTS:%=$(TARGET)/bench/%.json) > $(TARGET)/bench.md && \
+	    $(CARGO) xtask figures docs/bench.md $(TARGET)/bench.md && exit $${failed:-0}
+
+bench-micro: setup-build
 	$(CARGO) bench --workspace --benches
 
 bench-ab: setup

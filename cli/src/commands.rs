@@ -124,6 +124,8 @@ enum Command {
     LossEnd { end: loss::ends::End, address: std::net::SocketAddr, bytes: u64 },
     /// What very many connections cost: in simulation, and through a real port
     Scale(ScaleArguments),
+    /// Measure the kernel and Outboard over grids of loads
+    Bench(crate::bench::Arguments),
     /// Make and drive the connections of `scale`
     #[command(hide = true)]
     ScaleDrive(DriveArguments),
@@ -461,6 +463,7 @@ fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Loss(arguments) => return loss::run(&loss_options(arguments)?),
         Command::LossEnd { end, address, bytes } => loss::ends::play(end, address, bytes)?,
+        Command::Bench(arguments) => crate::bench::run(arguments)?,
         Command::Doctor { json } => doctor::doctor(json),
         Command::CheckConfig { file } => engine::check(&file)?,
     }

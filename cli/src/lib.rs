@@ -14,6 +14,7 @@ macro_rules! tell {
     }};
 }
 
+pub mod bench;
 pub mod commands;
 pub mod config;
 pub mod demo;

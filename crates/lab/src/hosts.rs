@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::{CpuSet, LinkNameSpaceType};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::cpu;
 use crate::cubic::Cubic;
 use crate::failure::{Explain, Failure, Result};
 use crate::outside;
@@ -308,7 +309,7 @@ impl Lab {
     }
 
     /// Receive work of `interface` by a kernel thread on the host's core.
-    fn thread_receive(&self, side: Side, interface: &str) -> Result<()> {
+    pub(crate) fn thread_receive(&self, side: Side, interface: &str) -> Result<()> {
         self.steer_receive(side, interface, false)?;
         let threaded = format!("/sys/class/net/{interface}/threaded");
         self.inside(side, &["sh", "-c", &format!("echo 1 > {threaded}")])?;
@@ -335,8 +336,15 @@ impl Lab {
         Ok(())
     }
 
+    /// Processor time so far of the kernel threads that receive for both ends of `link`.
+    pub(crate) fn receive_threads_ns(&self, link: &Link) -> u64 {
+        let prefix = format!("napi/{}", link.stem);
+        let ours = napi_threads().into_iter().filter(|(_, name)| name.starts_with(&prefix));
+        ours.map(|(pid, _)| cpu::process_time(pid).as_nanos() as u64).sum()
+    }
+
     /// Receive work of `interface` in the soft interrupt of the host's core.
-    fn steer_receive(&self, side: Side, interface: &str, on: bool) -> Result<()> {
+    pub(crate) fn steer_receive(&self, side: Side, interface: &str, on: bool) -> Result<()> {
         let mask = if on { 1u64 << self.host(side).core } else { 0 };
         let script = format!(
             "for q in /sys/class/net/{interface}/queues/rx-*; do echo {mask:x} > $q/rps_cpus; done"

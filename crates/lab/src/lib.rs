@@ -22,10 +22,12 @@ pub mod nginx;
 pub mod observer;
 mod outside;
 pub mod parse;
+mod placement;
 pub mod program;
 pub mod relay;
 mod serving;
 
 pub use hosts::{Host, Lab, Link, PROGRAMS, Side, Traffic, find, require_programs, require_root};
+pub use placement::{Placement, ReceiveWork};
 pub use program::{Finished, Program, Task};
 pub use serving::{READY, listens, serves};

@@ -1,0 +1,122 @@
+//! `outboard bench`: the kernel and Outboard beside each other, over grids of loads.
+//!
+//! Two hosts with a core each. In every round each cell is measured on all systems in turn, so that
+//! whatever else the machine does falls on all of them. The kernel runs in three placements of its
+//! receive work; Outboard is compared with the best of them, figure by figure.
+//!
+//! Start reading at [`measure::run`]; cells are in [`cell`], systems in [`system`], the programs that
+//! make the load in [`load`].
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lab::failure::{Explain, Result};
+
+pub mod cell;
+pub mod html;
+pub mod load;
+pub mod measure;
+pub mod report;
+
+pub mod system;
+pub mod testbed;
+pub mod usage;
+
+use cell::{Experiment, Grid};
+use system::System;
+
+/// `outboard bench`.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Arguments {
+    /// What to measure
+    #[arg(required = true)]
+    experiment: Option<Experiment>,
+    /// How many cells
+    #[arg(long, default_value = "reduced")]
+    grid: Grid,
+    /// Rounds; medians and the spread are over them
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Milliseconds of each window
+    #[arg(long, default_value_t = 1000)]
+    window: u64,
+    /// Systems, separated by commas; all that the experiment compares when left out
+    #[arg(long, value_delimiter = ',')]
+    systems: Vec<String>,
+    /// Directory of EXPERIMENT.json and EXPERIMENT.html
+    #[arg(long, default_value = "target/bench")]
+    output: PathBuf,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// What is no measurement.
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Print reports as Markdown
+    Table {
+        /// Reports (JSON)
+        #[arg(required = true)]
+        reports: Vec<PathBuf>,
+    },
+    /// A program that makes load
+    #[command(hide = true)]
+    Load {
+        #[command(subcommand)]
+        load: load::Load,
+    },
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The experiment.
+    pub experiment: Experiment,
+    /// Its grid.
+    pub grid: Grid,
+    /// How often each cell is measured.
+    pub rounds: usize,
+    /// Length of each window.
+    pub window: Duration,
+    /// The systems.
+    pub systems: Vec<System>,
+    /// Where the reports go.
+    pub output: PathBuf,
+    /// Engine, servers and clients.
+    pub executable: PathBuf,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When nothing can be measured, or some cells failed (after the reports are written).
+pub fn run(arguments: Arguments) -> Result<()> {
+    match arguments.command {
+        Some(Command::Load { load }) => return load::play(&load),
+        Some(Command::Table { reports }) => {
+            for path in reports {
+                tell!("{}", report::Report::read(&path)?.markdown());
+            }
+            return Ok(());
+        }
+        None => {}
+    }
+    // Without a command clap requires one.
+    let experiment = arguments.experiment.unwrap_or(Experiment::Rpc);
+    let named = arguments.systems.iter().map(|name| System::named(name));
+    let mut systems: Vec<System> = named.collect::<Result<_>>()?;
+    if systems.is_empty() {
+        systems = experiment.systems();
+    }
+    measure::run(&Options {
+        experiment,
+        grid: arguments.grid,
+        rounds: arguments.rounds.max(1),
+        window: Duration::from_millis(arguments.window.max(1)),
+        systems,
+        output: arguments.output,
+        executable: std::env::current_exe()
+            .explain("cannot find the own executable", "mount /proc")?,
+    })
+}

@@ -1,0 +1,99 @@
+//! `outboard bench` on its smallest grids: every row is there, every figure is one, and the engines'
+//! counters say who carried the load. Nothing here judges a speed.
+
+use std::path::Path;
+use std::process::Command;
+
+use outboard::bench::cell::{Experiment, Grid};
+use outboard::bench::report::Report;
+use outboard::bench::system::System;
+use outboard_tests::turn;
+use outboard_tests::world::executable;
+
+/// Milliseconds of each window.
+const WINDOW: &str = "100";
+
+/// Measures the smallest grid of `experiment` in one round and reads the report.
+fn measured(experiment: Experiment) -> Report {
+    let name = experiment.name();
+    let output = std::env::temp_dir().join(format!("outboard-bench-{name}-{}", std::process::id()));
+    let finished = Command::new(executable().expect("built"))
+        .args(["bench", name, "--grid", "smoke", "--rounds", "1", "--window", WINDOW, "--output"])
+        .arg(&output)
+        .output()
+        .expect("the executable runs");
+    let said = String::from_utf8_lossy(&finished.stderr).into_owned();
+    assert!(finished.status.success(), "bench {name}: {said}");
+    let report = Report::read(&output.join(format!("{name}.json"))).expect("a report");
+    check_page(&output.join(format!("{name}.html")), &report);
+    std::fs::remove_dir_all(&output).expect("the reports are there");
+    report
+}
+
+fn check_page(path: &Path, report: &Report) {
+    let page = std::fs::read_to_string(path).expect("a page");
+    assert!(page.ends_with("</html>\n"), "the page is not whole");
+    for row in &report.rows {
+        assert!(page.contains(&row.point), "{} is not on the page", row.point);
+    }
+    assert!(page.matches("<circle").count() >= report.rows.len(), "points are missing");
+}
+
+/// Every cell on every system, each with figures that are numbers and work that was carried.
+fn check(experiment: Experiment, report: &Report) {
+    let cells = experiment.cells(Grid::Smoke);
+    let systems = experiment.systems();
+    assert_eq!(report.rows.len(), cells.len() * systems.len(), "rows are missing");
+    for cell in &cells {
+        for &system in &systems {
+            let row = report.rows.iter().find(|row| {
+                (&row.group, &row.point) == (&cell.group, &cell.point)
+                    && row.system == system.name()
+            });
+            let row = row.unwrap_or_else(|| panic!("no row of {cell:?} on {}", system.name()));
+            assert_eq!(row.failure, None, "{cell:?} on {}", system.name());
+            assert!(row.order.len() >= 2, "{cell:?} on {}: {:?}", system.name(), row.order);
+            for (name, figure) in &row.figures {
+                let values = format!("{name} of {cell:?} on {}: {figure:?}", system.name());
+                assert!(figure.values.len() == 1 && figure.values[0].is_finite(), "{values}");
+                assert!(figure.values[0] >= 0.0, "{values}");
+            }
+            let main = &row.figures[&row.order[0]];
+            assert!(main.median > 0.0, "{cell:?} on {}: {main:?}", system.name());
+            check_carriers(system, row.outcome.as_ref().expect("an outcome"));
+        }
+    }
+    let outboard = systems.iter().filter(|system| !system.is_kernel()).count();
+    for cell in &cells {
+        let of_cell = |one: &&outboard::bench::report::Comparison| {
+            (&one.group, &one.point) == (&cell.group, &cell.point)
+        };
+        let found = report.comparisons.iter().filter(of_cell).count();
+        assert!(found >= outboard, "{cell:?} is compared {found} times");
+    }
+}
+
+/// An engine where the system has one, which has carried the bytes, and none elsewhere.
+fn check_carriers(system: System, outcome: &outboard::bench::load::Outcome) {
+    for (host, side) in lab::Side::BOTH.into_iter().enumerate() {
+        let engine = &outcome.usage.engines[host];
+        assert_eq!(engine.is_some(), system.accelerates(side), "{} on {side:?}", system.name());
+        let Some(counters) = engine else { continue };
+        let count = |name: &str| counters.get(name).copied().unwrap_or(0);
+        let bytes = count("stream_rx_bytes") + count("stream_tx_bytes");
+        let shown = format!("{} on {side:?}: {counters:?}", system.name());
+        assert!(bytes * 2 >= outcome.bytes && count("turns_with_work") > 0, "{shown}");
+    }
+}
+
+#[test]
+fn rpc_measures_every_cell_on_every_system() {
+    let Some(_turn) = turn("rpc_measures_every_cell_on_every_system") else { return };
+    check(Experiment::Rpc, &measured(Experiment::Rpc));
+}
+
+#[test]
+fn eta_measures_both_directions_on_every_system() {
+    let Some(_turn) = turn("eta_measures_both_directions_on_every_system") else { return };
+    check(Experiment::Eta, &measured(Experiment::Eta));
+}
