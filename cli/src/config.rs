@@ -13,6 +13,14 @@
 //! [deny]
 //! ports = ["tcp:22"]
 //!
+//! [[raw]]
+//! users = ["root"]
+//! ports = ["ob0"]
+//! receive = true
+//! send = true
+//! take = false
+//! spoof = false
+//!
 //! [tcp]
 //! timestamps = true
 //! mtu_probing = "after-black-hole"
@@ -50,6 +58,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::lists;
+use crate::raw;
 use crate::users::{self, User};
 
 /// An engine's settings, ready to be opened.
@@ -110,6 +119,8 @@ struct File {
     allow: lists::Table,
     #[serde(default)]
     deny: lists::Table,
+    #[serde(default)]
+    raw: Vec<Spanned<raw::RawTable>>,
     #[serde(default)]
     tcp: TcpTable,
 }
@@ -299,6 +310,10 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
         ));
     }
     lists::tell(&engine.rules, &mut ports)?;
+    let rule = |of: &Spanned<raw::RawTable>| of.get_ref().rule(of.span().start, &ports, at_line);
+    engine.raw = file.raw.iter().map(rule).collect::<Result<_>>()?;
+    let elsewhere = ports.iter().filter(|port| port.netns.is_some());
+    engine.ports_elsewhere = elsewhere.map(PortSpec::label).collect();
     let confirm = flags.confirm.or(file.confirm);
     if confirm == Some(0) {
         return Err(Failure::new(
@@ -411,6 +426,32 @@ mod tests {
         assert!(settings.engine.tcp.user_timeout_option);
         assert_eq!(settings.engine.tcp.user_timeout_max_s, 900);
         assert_eq!(settings.ports[0].label(), "packet:eth1");
+    }
+
+    #[test]
+    fn a_rule_for_frames_names_somebody_and_gives_something() {
+        let with =
+            |text: &str| format!("ports = [\"tap:a,netns=x\", \"packet:b\"]\n[[raw]]\n{text}");
+        let good = with("users = [\"root\", \"7\"]\nports = [\"b\"]\nreceive = true\n");
+        let settings = parse("x.toml", &good, &Flags::default()).expect("parses");
+        let [rule] = settings.engine.raw.as_slice() else { panic!("one rule") };
+        assert_eq!(
+            (rule.users.as_slice(), rule.ports.as_slice()),
+            (&[0, 7][..], &["b".to_owned()][..])
+        );
+        assert!(rule.rights.receive && !rule.rights.send && !rule.rights.take);
+        assert_eq!(settings.engine.ports_elsewhere, ["tap:a"]);
+        for (text, said) in [
+            ("receive = true\n", "names nobody"),
+            ("users = [\"0\"]\n", "allows nothing"),
+            ("users = [\"0\"]\nreceive = true\nspoof = true\n", "spoof without send"),
+            ("users = [\"0\"]\nreceive = true\nports = [\"c\"]\n", "\"c\""),
+            ("users = [\"nobody at all\"]\nreceive = true\n", "nobody at all"),
+            ("users = [\"0\"]\nlisten = true\n", "listen"),
+        ] {
+            let told = failure(&with(text));
+            assert!(told.contains(said) && told.contains("line"), "{text}: {told}");
+        }
     }
 
     #[test]

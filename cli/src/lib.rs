@@ -24,6 +24,7 @@ pub mod lists;
 pub mod loss;
 pub mod privileges;
 pub mod program;
+pub mod raw;
 pub mod relayed;
 pub mod scale;
 pub mod systemd;

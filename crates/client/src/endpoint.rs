@@ -31,6 +31,8 @@ pub enum Kind {
     Listener,
     /// A UDP socket.
     Datagram,
+    /// Frames.
+    Raw,
 }
 
 /// Which directions to shut down.
@@ -407,6 +409,8 @@ impl Endpoint {
                 }
                 Kind::Stream => self.stream_readiness(&call, asked),
                 Kind::Datagram => self.datagram_readiness(&call, asked),
+                // Its rings tell, which `raw` looks at.
+                Kind::Raw => Readiness::empty(),
             },
         }
     }
@@ -600,7 +604,7 @@ impl Endpoint {
                 end.saturating_sub(consumed)
             }
             Kind::Datagram => self.next_datagram_bytes(&call),
-            Kind::Listener => 0,
+            Kind::Listener | Kind::Raw => 0,
         }
     }
 

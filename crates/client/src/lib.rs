@@ -19,6 +19,7 @@ mod keys;
 pub mod memory;
 pub mod native;
 mod open;
+pub mod raw;
 mod session;
 mod share;
 pub mod sockets;

@@ -11,9 +11,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use shm::client_side::ClientLane;
 use shm::control::{
-    CONTRACT_VERSION, ControlError, FromEngine, Geometry, InterfaceInfo, RemoteRule, Role, Socket,
-    ToEngine, Wait,
+    CONTRACT_VERSION, ControlError, FromEngine, Geometry, InterfaceInfo, RawPort, RemoteRule, Role,
+    Socket, ToEngine, Wait,
 };
+use shm::raw::RingSizes;
 use shm::region::{Region, RegionError};
 
 use crate::driver::{Driver, locked};
@@ -147,6 +148,14 @@ impl Control {
         self.serial = self.serial.wrapping_add(1);
         self.serial
     }
+}
+
+/// A raw endpoint as it was granted.
+pub(crate) struct RawGrant {
+    pub endpoint: u32,
+    pub file: OwnedFd,
+    pub sizes: RingSizes,
+    pub ports: Vec<RawPort>,
 }
 
 /// What a session is made of.
@@ -312,6 +321,33 @@ impl Session {
         })?
     }
 
+    /// Asks for a raw endpoint.
+    pub(crate) fn ask_raw(
+        &self,
+        shown: &[BorrowedFd<'_>],
+        question: impl FnOnce(u32) -> ToEngine,
+    ) -> Result<RawGrant, RequestError> {
+        let mut control = locked(self.control());
+        let asked = control.next_serial();
+        self.converse_with_files(&control, &question(asked), shown, |answer, files| match answer {
+            FromEngine::RawGranted { serial, endpoints, sizes, ports } if serial == asked => {
+                let mut files = files.into_iter();
+                let grant = match (endpoints.as_slice(), files.next(), files.next()) {
+                    (&[endpoint], Some(file), None) => RawGrant { endpoint, file, sizes, ports },
+                    _ => {
+                        let reason = "the engine granted what cannot be used";
+                        return Some(Err(RequestError::new(Errno::PROTO, reason)));
+                    }
+                };
+                Some(Ok(grant))
+            }
+            FromEngine::Denied { serial, errno, reason } if serial == asked => {
+                Some(Err(RequestError::new(Errno::from_raw_os_error(errno), reason)))
+            }
+            _ => None,
+        })?
+    }
+
     /// Asks what the engine can reach now.
     pub(crate) fn ask_interfaces(&self) -> Result<Vec<InterfaceInfo>, RequestError> {
         let mut control = locked(self.control());
@@ -332,6 +368,17 @@ impl Session {
         shown: &[BorrowedFd<'_>],
         mut take: impl FnMut(FromEngine) -> Option<T>,
     ) -> Result<T, RequestError> {
+        self.converse_with_files(control, question, shown, |answer, _| take(answer))
+    }
+
+    /// The same, where descriptors may come with the answer.
+    fn converse_with_files<T>(
+        &self,
+        control: &Control,
+        question: &ToEngine,
+        shown: &[BorrowedFd<'_>],
+        mut take: impl FnMut(FromEngine, Vec<OwnedFd>) -> Option<T>,
+    ) -> Result<T, RequestError> {
         self.usable()?;
         let failed = |error: ControlError| {
             if matches!(error, ControlError::Closed) {
@@ -343,8 +390,8 @@ impl Session {
         self.driver(0).let_engine_answer();
         loop {
             answer_within(&control.socket, ANSWER_WITHIN)?;
-            let (answer, _) = control.socket.receive::<FromEngine>(Wait::No).map_err(failed)?;
-            if let Some(taken) = take(answer) {
+            let (answer, files) = control.socket.receive::<FromEngine>(Wait::No).map_err(failed)?;
+            if let Some(taken) = take(answer, files) {
                 return Ok(taken);
             }
         }

@@ -71,7 +71,7 @@ impl Session {
             match &endpoint.role {
                 Role::Stream(stream) => listed += stream.send.list.count(),
                 Role::Datagram(datagram) => outstanding += datagram.held.len() as u32,
-                Role::Listener(_) | Role::Revoked | Role::Free => {}
+                Role::Listener(_) | Role::Raw(_) | Role::Revoked | Role::Free => {}
             }
         }
         let spans = self.spans.total() - self.spans.free();

@@ -48,6 +48,7 @@ impl Worker {
         }
         match role {
             Role::Free | Role::Revoked => {}
+            Role::Raw(slot) => self.end_raw(place, slot),
             Role::Stream(stream) => self.end_stream(place, stream, abort),
             Role::Listener(listener) => {
                 let kept = shown.and_then(|key| self.uses.keep(key, place, of));

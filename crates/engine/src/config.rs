@@ -12,6 +12,7 @@ pub use stack::api::{Cidr, Destination, Ipv6Mode};
 pub use stack::tcp::{EcnMode, FastOpenKeys, HyStartKind, MtuProbing, TcpSettings};
 
 use crate::rules::Rules;
+use crate::service::raw::rights::RawRule;
 use crate::trial::Trial;
 
 mod bounds;
@@ -61,6 +62,11 @@ pub struct EngineConfig {
     pub accelerated: Option<SyncSender<Accelerated>>,
     /// How TCP behaves.
     pub tcp: TcpSettings,
+    /// Who may open raw endpoints beside those who show a packet socket.
+    pub raw: Vec<RawRule>,
+    /// Names of ports whose interface lies in another network namespace: a packet socket of the
+    /// engine's own entitles to nothing there.
+    pub ports_elsewhere: Vec<String>,
 }
 
 impl EngineConfig {
@@ -77,6 +83,8 @@ impl EngineConfig {
             trial: None,
             accelerated: None,
             tcp: TcpSettings::default(),
+            raw: Vec::new(),
+            ports_elsewhere: Vec::new(),
         }
     }
 }

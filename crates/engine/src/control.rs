@@ -14,6 +14,7 @@ mod leaving;
 pub mod listing;
 mod look;
 pub mod questions;
+pub mod raw;
 pub mod rights;
 mod showing;
 pub mod socket;
@@ -123,6 +124,8 @@ struct Connection {
     next: Next,
     /// The socket that it asks the worker to serve.
     asked: Option<Accelerated>,
+    /// The raw endpoint that it asks the worker for.
+    opening: Option<raw::Opening>,
 }
 
 /// What the control thread is told of the configuration.
@@ -131,6 +134,8 @@ pub struct Policy {
     pub limits: Limits,
     /// What may be accelerated.
     pub rules: Rules,
+    /// Who may handle frames.
+    pub raw: raw::RawPolicy,
     /// Set while the engine may have to go again.
     pub trial: Option<Arc<Trial>>,
     /// Hears of what is served.
@@ -393,7 +398,14 @@ impl Control {
         let id = self.fresh_id();
         self.connections.insert(
             id,
-            Connection { fd, peer, stage: Stage::New, next: Next::Message, asked: None },
+            Connection {
+                fd,
+                peer,
+                stage: Stage::New,
+                next: Next::Message,
+                asked: None,
+                opening: None,
+            },
         );
     }
 
@@ -551,6 +563,14 @@ impl Control {
                     Command::BindTcp { session, serial, shown }
                 })
             }
+            (
+                Stage::Session(key),
+                ToEngine::OpenRaw { serial, context, ports, sizes, filter, wants },
+            ) => {
+                let session = *key;
+                let asked = raw::Asked { serial, context, ports, sizes, filter, wants };
+                self.on_open_raw(id, session, asked, fds)
+            }
             (Stage::Bystander, ToEngine::LeaveListener { lasting }) => {
                 self.on_leave_listener(id, lasting, fds)
             }
@@ -676,6 +696,8 @@ impl Control {
                 );
                 self.hang_up(session);
             }
+            Answer::Raw { session, serial, result } => self.on_raw(session, serial, result),
+            Answer::RawClosed { session, rings } => self.on_raw_closed(session, rings),
             Answer::Gone(session) => {
                 self.sessions.remove(&session);
             }

@@ -41,6 +41,8 @@ pub enum Role {
     Listener(u32),
     /// A UDP socket.
     Datagram(Box<Datagram>),
+    /// A raw endpoint, by its slot in the worker's table.
+    Raw(u32),
     /// It had a port that its program has given up by closing the kernel's socket; it waits for
     /// its own close.
     Revoked,

@@ -70,6 +70,9 @@ impl Worker {
                 let mut activity = Activity::default();
                 self.send_datagrams(place, index, &mut activity);
             }
+            Some(&Role::Raw(slot)) => {
+                self.serve_raw(slot);
+            }
             // A doorbell that was under way while its endpoint was given back.
             Some(Role::Listener(_) | Role::Revoked | Role::Free) | None => {}
         }
@@ -189,7 +192,7 @@ impl Worker {
         }
     }
 
-    fn grant_endpoint(&mut self, place: u32, lane: u16) -> Result<u32, Refusal> {
+    pub(crate) fn grant_endpoint(&mut self, place: u32, lane: u16) -> Result<u32, Refusal> {
         let most = self.limits.endpoints_per_user;
         let session = self.sessions.at(place).ok_or_else(session_ended)?;
         if session.who.uid != 0 && session.of_user.endpoints.count() >= most {
@@ -275,7 +278,7 @@ impl Worker {
         }
     }
 
-    fn set_role(&mut self, place: u32, index: u32, role: Role) {
+    pub(crate) fn set_role(&mut self, place: u32, index: u32, role: Role) {
         if let Some(endpoint) = self.endpoint(place, index) {
             endpoint.role = role;
         }
@@ -532,7 +535,7 @@ impl Worker {
                 let of = *of;
                 self.listeners.at(of).ok_or(Errno::BADF)?.id
             }
-            Some(Role::Datagram(_)) => return Err(Errno::NOPROTOOPT),
+            Some(Role::Datagram(_) | Role::Raw(_)) => return Err(Errno::NOPROTOOPT),
             Some(Role::Revoked | Role::Free) | None => return Err(Errno::BADF),
         };
         Ok((id, self.stack.tcp_options(id).map_err(errno::of_request)?))

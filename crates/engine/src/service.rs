@@ -1,6 +1,8 @@
 //! Threads around a worker: the polling loop with its clock and its sleep, and the control
 //! thread.
 
+pub mod raw;
+
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -10,13 +12,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
 use rustix::time::{ClockId, clock_gettime};
-use shm::control::{InterfaceInfo, Way};
+use shm::control::{InterfaceInfo, RawPort, Way};
 use shm::stats::StatsPage;
 use stack::api::{Instant, Ipv6Mode};
 
 use crate::config::{EngineConfig, Poll, PortSetup};
 use crate::control::capture::Captures;
 use crate::control::exchange::{Answer, Command, Inbox, Outbox, Stop, exchange};
+use crate::control::raw::RawPolicy;
 use crate::control::{Control, ControlSocket, FOREIGN_RULES, Policy};
 use crate::errors::EngineError;
 use crate::kernel::Kernel;
@@ -94,6 +97,7 @@ impl Engine {
         if let Some(kernel) = &kernel {
             kernel.tell(&mut interfaces);
         }
+        let raw_ports = ports.iter().map(raw_port).collect();
         let mut switches = Vec::with_capacity(ports.len());
         let ports = ports.into_iter().map(|setup| tapped(setup, &mut switches)).collect();
         let counters = Arc::new(Counters::default());
@@ -125,6 +129,11 @@ impl Engine {
         let policy = Policy {
             limits: config.limits,
             rules: config.rules,
+            raw: RawPolicy {
+                rules: config.raw,
+                ports: raw_ports,
+                elsewhere: config.ports_elsewhere,
+            },
             trial: config.trial,
             accelerated: config.accelerated,
         };
@@ -224,6 +233,11 @@ impl Drop for EndOfAll {
     fn drop(&mut self) {
         self.0.stop();
     }
+}
+
+fn raw_port(setup: &PortSetup) -> RawPort {
+    let info = setup.port.info();
+    RawPort { name: info.name.clone(), mac: info.mac.0, mtu: info.mtu }
 }
 
 fn interface_info(setup: &PortSetup) -> InterfaceInfo {

@@ -279,7 +279,7 @@ impl Session {
                 stream.receive.pages.iter().filter(|buffer| *buffer != NO_BUFFER).count()
             }
             Role::Datagram(datagram) => datagram.buffers.len(),
-            Role::Listener(_) | Role::Revoked | Role::Free => 0,
+            Role::Listener(_) | Role::Raw(_) | Role::Revoked | Role::Free => 0,
         };
         self.endpoints.iter().map(held).sum::<usize>() as u32
     }

@@ -65,7 +65,7 @@ impl Worker {
     pub fn prepare_sleep(&mut self) -> bool {
         let polled_only = self.ports.iter().any(|attached| attached.port.wait_fd().is_none());
         // A datagram that waits for a neighbour comes on with the answer or a timer.
-        if polled_only || self.datagrams_poll {
+        if polled_only || self.datagrams_poll || self.raw.has_waiting() {
             return false;
         }
         let retries = |of: &Attached| of.port.next_deadline().is_some();

@@ -192,6 +192,23 @@ counters! {
     tx_dropped,
     /// Transmissions dropped because their bytes were already released.
     tx_stale,
+    /// Raw endpoints open now.
+    raw_endpoints,
+    /// Raw endpoints refused: their port has as many as it may have, or the session no endpoint.
+    raw_refused,
+    /// Raw endpoints refused for want of a right or of memory.
+    raw_denied,
+    /// Frames of raw endpoints given to ports.
+    raw_tx,
+    /// Frames of raw endpoints dropped: malformed, for no port, in the name of others, or not taken by
+    /// their port.
+    raw_tx_dropped,
+    /// The same because they bear the name of others, which their program may not.
+    raw_spoofed,
+    /// Visits to raw endpoints' rings that ended at a full port.
+    raw_tx_full,
+    /// Frames that programs with raw endpoints had no room for in their rings.
+    raw_rx_dropped,
     /// Buffers of all sessions.
     buffers_total,
     /// Buffers of all sessions in their pools.

@@ -12,6 +12,7 @@ use stack::{HEADER_MAX, Stack};
 
 use crate::datagram::{Told, numbered};
 use crate::endpoint::Role;
+use crate::service::raw::{RawTable, Watch, Watched};
 use crate::session::Session;
 use crate::sessions::{Holder, Sessions};
 use crate::stats::Counters;
@@ -210,8 +211,10 @@ fn sign(
 }
 
 /// Sends what the stack has for a port, at most `limit` frames; returns how many.
+#[allow(clippy::too_many_arguments)]
 pub fn transmit(
     attached: &mut Attached,
+    watch: Option<Watch<'_>>,
     stack: &mut Stack,
     sessions: &mut Sessions,
     scratch: &mut Scratch,
@@ -220,23 +223,31 @@ pub fn transmit(
     limit: usize,
 ) -> usize {
     let mut header = [0u8; HEADER_MAX];
+    let Attached { port, interface, held, .. } = attached;
+    let mut watched;
+    let port: &mut dyn Port = match watch {
+        None => &mut **port,
+        Some(watch) => {
+            watched = Watched { port: &mut **port, watch };
+            &mut watched
+        }
+    };
     for sent in 0..limit {
-        let next = match attached.held.take() {
+        let next = match held.take() {
             Some((held, bytes)) => {
                 header = bytes;
                 Some(held)
             }
             None => {
-                let next = stack.poll_transmit(now, attached.interface, &mut header);
+                let next = stack.poll_transmit(now, *interface, &mut header);
                 next.map(|frame| sign(stack, sessions, scratch, frame, &mut header))
             }
         };
         let Some(frame) = next else { return sent };
-        let outcome =
-            give(&mut *attached.port, stack, sessions, scratch, counters, &frame, &header);
+        let outcome = give(port, stack, sessions, scratch, counters, &frame, &header);
         match outcome {
             Sent::PortFull => {
-                attached.held = Some((frame, header));
+                *held = Some((frame, header));
                 return sent;
             }
             Sent::Yes | Sent::Refused | Sent::Dropped => {
@@ -349,6 +360,7 @@ pub fn send_datagrams(
     stack: &mut Stack,
     sessions: &mut Sessions,
     scratch: &mut Scratch,
+    raw: &mut RawTable,
     counters: &Counters,
     now: stack::api::Instant,
     (place, index): (u32, u32),
@@ -432,12 +444,17 @@ pub fn send_datagrams(
                     gso: frame.gso_bytes.map(|size| Gso { size, kind: GsoKind::Udp }),
                     header_bytes: frame.header_bytes,
                 };
-                let port = ports.iter_mut().find(|one| one.interface == frame.interface);
+                let mut numbered = ports.iter_mut().enumerate();
+                let port = numbered.find(|(_, one)| one.interface == frame.interface);
                 let sent = match port {
-                    Some(attached) => {
+                    Some((number, attached)) => {
                         let Scratch { places, bounce, .. } = &mut *scratch;
                         with_pieces(&region, places, bounce, |pieces| {
-                            attached.port.send(&meta, written, pieces)
+                            match Watch::of(raw, number, now.0) {
+                                None => attached.port.send(&meta, written, pieces),
+                                Some(watch) => Watched { port: &mut *attached.port, watch }
+                                    .send(&meta, written, pieces),
+                            }
                         })
                     }
                     None => Err(TxError::Down),

@@ -21,6 +21,7 @@ use crate::endpoint::{Datagram, Endpoint, Role};
 use crate::errors::TooManyPorts;
 use crate::lane::Lane;
 use crate::listener::Listeners;
+use crate::service::raw::{RawTable, Watch};
 use crate::session::{Session, SessionSeed};
 use crate::sessions::Sessions;
 use crate::shown::Uses;
@@ -104,6 +105,8 @@ pub struct Worker {
     pub(crate) recheck: Vec<(u32, u32)>,
     /// Sessions of dead programs and when their patience ends, in that order.
     pub(crate) dying: VecDeque<(u64, SessionKey)>,
+    /// Raw endpoints.
+    pub(crate) raw: RawTable,
     pub(crate) account: Account,
     pub(crate) leaving: Leaving,
     /// Whether the kernel's ways are those that the stack knows.
@@ -157,6 +160,7 @@ impl Worker {
                 gone: false,
             });
         }
+        let raw = RawTable::new(ports.len());
         Ok(Self {
             limits,
             tcp: config.tcp,
@@ -178,6 +182,7 @@ impl Worker {
             datagrams_left: DATAGRAMS_PER_TURN,
             recheck: Vec::new(),
             dying: VecDeque::new(),
+            raw,
             account: Account::default(),
             leaving: Leaving::default(),
             is_open: true,
@@ -222,6 +227,10 @@ impl Worker {
         if self.now.0.saturating_sub(self.swept_at.0) >= SWEEP_EVERY_NS {
             self.swept_at = self.now;
             self.sweep();
+            if self.raw.count() > 0 {
+                self.counters.raw_rx_dropped.set(self.raw.dropped);
+                self.tell_raw_of_lost_ports();
+            }
         }
         self.charge(Component::Host);
         self.run_timers(&mut activity);
@@ -290,8 +299,31 @@ impl Worker {
         }
         self.set_now(self.now.max(clock()));
         self.charge(Component::PortRx);
-        let Some(attached) = self.ports.get_mut(index) else { return 0 };
-        for position in 0..count {
+        match self.raw.sees_received(index) {
+            false => self.give_stack(index, |_| false),
+            true => {
+                let Some(attached) = self.ports.get(index) else { return 0 };
+                let Attached { port, burst, .. } = attached;
+                let taken = self.raw.receive(index, &**port, burst, self.now.0);
+                self.raw.publish(&mut self.sessions);
+                self.give_stack(index, |position| taken >> position & 1 != 0);
+            }
+        }
+        if let Some(attached) = self.ports.get_mut(index) {
+            attached.port.release(&mut attached.burst);
+        }
+        self.charge(Component::Stack);
+        count
+    }
+
+    /// Gives the frames of a burst to the stack, but for those that somebody has taken.
+    #[inline]
+    fn give_stack(&mut self, index: usize, is_taken: impl Fn(usize) -> bool) {
+        let Some(attached) = self.ports.get_mut(index) else { return };
+        for position in 0..attached.burst.handles.len() {
+            if is_taken(position) {
+                continue;
+            }
             let Some(handle) = attached.burst.handles.get(position) else { break };
             let frame = attached.port.frame(*handle);
             if let Some(next) = attached.burst.handles.get(position + 1) {
@@ -315,9 +347,6 @@ impl Worker {
                 &mut self.sessions,
             );
         }
-        attached.port.release(&mut attached.burst);
-        self.charge(Component::Stack);
-        count
     }
 
     fn serve_lanes(&mut self, activity: &mut Activity) {
@@ -476,6 +505,10 @@ impl Worker {
                 activity.served += 1;
             }
         }
+        if self.raw.has_waiting() {
+            self.retry_raw();
+            activity.more |= self.raw.has_waiting();
+        }
         self.datagrams_poll = false;
         // Each once, as those that must go on waiting come back at the end.
         for _ in 0..self.waiting_datagrams.len() {
@@ -539,6 +572,7 @@ impl Worker {
             &mut self.stack,
             &mut self.sessions,
             &mut self.scratch,
+            &mut self.raw,
             &self.counters,
             self.now,
             (place, index),
@@ -586,9 +620,10 @@ impl Worker {
 
     fn send(&mut self, activity: &mut Activity) {
         let limit = self.limits.transmits_per_turn;
-        for attached in &mut self.ports {
+        for (number, attached) in self.ports.iter_mut().enumerate() {
             let sent = transmit::transmit(
                 attached,
+                Watch::of(&mut self.raw, number, self.now.0),
                 &mut self.stack,
                 &mut self.sessions,
                 &mut self.scratch,
@@ -600,6 +635,7 @@ impl Worker {
             activity.more |= sent == limit;
             attached.port.flush();
         }
+        self.raw.publish(&mut self.sessions);
         let looped = transmit::loop_back(
             &mut self.stack,
             &mut self.sessions,
@@ -668,6 +704,9 @@ impl Worker {
             Command::BindTcp { session, serial, shown } => {
                 let result = self.authorize(session, shown);
                 self.answer(session, serial, shown, result);
+            }
+            Command::OpenRaw { session, serial, context, seed } => {
+                self.open_raw(session, serial, context, *seed);
             }
             Command::Interface { port, facts } => self.on_interface(port, facts),
             Command::Neighbor { port, address, mac } => {

@@ -14,6 +14,7 @@ use common::{B, Net, at, small};
 use outboard_engine::Limits;
 use outboard_engine::control::capture::Captures;
 use outboard_engine::control::exchange::{Answer, Command, Stop, exchange};
+use outboard_engine::control::raw::RawPolicy;
 use outboard_engine::control::{Control, ControlSocket, Policy};
 use outboard_engine::rules::Rules;
 use outboard_engine::ss::{SOCKETS_PER_STEP, Seen};
@@ -106,6 +107,7 @@ impl Desk {
             Policy {
                 limits: Limits::default(),
                 rules: Rules::default(),
+                raw: RawPolicy::default(),
                 trial: None,
                 accelerated: None,
             },

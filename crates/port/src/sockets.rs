@@ -22,6 +22,26 @@ pub struct Received {
     pub from: Option<SocketAddr>,
 }
 
+/// The interface that a packet socket is bound to; 0 for all.
+///
+/// # Errors
+/// As of getsockname(2); EINVAL for a socket of another family.
+pub fn packet_interface(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: all zero is a value of this plain C struct.
+    let mut name: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `name`, in which every pattern of bits is valid.
+    let failed =
+        unsafe { libc::getsockname(socket.as_raw_fd(), (&raw mut name).cast(), &raw mut len) };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    match i32::from(name.sll_family) {
+        libc::AF_PACKET => Ok(name.sll_ifindex.cast_unsigned()),
+        _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+    }
+}
+
 /// sendmsg(2), with control messages as the kernel lays them out.
 ///
 /// # Errors

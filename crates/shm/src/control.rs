@@ -12,9 +12,10 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 use crate::census::{CensusLine, Subject};
+use crate::raw::RingSizes;
 
 /// Version of everything in `docs/spec/shm.md` and of the messages here.
-pub const CONTRACT_VERSION: u32 = 12;
+pub const CONTRACT_VERSION: u32 = 13;
 
 /// Largest control message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -83,6 +84,59 @@ pub enum ToEngine {
         /// Sessions beyond this one; 0 to begin with.
         after: u64,
     },
+    /// Opens a raw endpoint (answered by `RawGranted` or `Denied`). A packet socket may come along,
+    /// which entitles to what its holder can do with the kernel.
+    OpenRaw {
+        /// Echoed in the answer.
+        serial: u32,
+        /// Context of the endpoint.
+        context: u16,
+        /// Names of ports, or of their interfaces; the only one when empty.
+        ports: Vec<String>,
+        /// Sizes of its rings.
+        sizes: RingSizes,
+        /// Which frames it sees, in classic BPF; all when empty.
+        filter: Vec<FilterInstruction>,
+        /// What it sees.
+        wants: RawWants,
+    },
+}
+
+/// Which frames a raw endpoint sees, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RawWants {
+    /// Copies of what its ports receive.
+    pub received: bool,
+    /// Copies of what its ports send, but for its own frames.
+    pub sent: bool,
+    /// A [`Meta`](crate::raw::Meta) before each frame.
+    pub meta: bool,
+    /// What its filter keeps comes to it alone, instead of to stack and kernel.
+    pub take: bool,
+}
+
+/// An instruction of classic BPF, as `struct sock_filter` of linux/filter.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilterInstruction {
+    /// What it does.
+    pub code: u16,
+    /// Instructions to skip when a condition holds.
+    pub jt: u8,
+    /// Instructions to skip when it does not.
+    pub jf: u8,
+    /// Its constant.
+    pub k: u32,
+}
+
+/// A port as a raw endpoint uses it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RawPort {
+    /// The port's name.
+    pub name: String,
+    /// The engine's link address there.
+    pub mac: [u8; 6],
+    /// Largest IP packet.
+    pub mtu: u16,
 }
 
 /// How long a listener is left to the kernel after [`ToEngine::LeaveListener`].
@@ -176,6 +230,17 @@ pub enum FromEngine {
         programs: Vec<ProgramCensus>,
         /// What to ask for next, if there is more.
         next: Option<u64>,
+    },
+    /// The endpoints of an `OpenRaw`, one for each worker; a memfd of rings for each comes along.
+    RawGranted {
+        /// From the request.
+        serial: u32,
+        /// One for each worker.
+        endpoints: Vec<u32>,
+        /// Sizes of the rings.
+        sizes: RingSizes,
+        /// Its ports, in the order of their numbers.
+        ports: Vec<RawPort>,
     },
 }
 

@@ -49,6 +49,8 @@ pub enum Breach {
     },
     /// More requests are outstanding than the ring of replies holds.
     RepliesUnread,
+    /// The byte rings of a raw endpoint are not as they may be.
+    Rings(crate::raw::RingBreach),
 }
 
 impl std::fmt::Display for Breach {
@@ -72,6 +74,7 @@ impl std::fmt::Display for Breach {
             Self::RepliesUnread => {
                 write!(f, "more requests were made than replies can be outstanding")
             }
+            Self::Rings(breach) => breach.fmt(f),
         }
     }
 }

@@ -14,10 +14,10 @@ use crate::sync::{AtomicU64, Ordering};
 
 #[cfg(not(loom))]
 #[path = "region/mapped.rs"]
-mod memory;
+pub(crate) mod memory;
 #[cfg(loom)]
 #[path = "region/modelled.rs"]
-mod memory;
+pub(crate) mod memory;
 
 use memory::Memory;
 

@@ -8,11 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, eventfd};
+use shm::raw::Rings;
 use stack::api::{Cidr, Local, Sharing};
 use wire::MacAddr;
 
+use super::authority::Refusal;
 use crate::ending::Stage;
 use crate::kernel::Facts;
+use crate::service::raw::RawSeed;
 use crate::session::{Breach, SessionSeed};
 use crate::ss::Seen;
 
@@ -95,6 +98,17 @@ pub enum Command {
         serial: u32,
         /// The socket.
         shown: Shown,
+    },
+    /// Open a raw endpoint whose rights were checked.
+    OpenRaw {
+        /// Whose.
+        session: SessionKey,
+        /// For the answer.
+        serial: u32,
+        /// Context of the endpoint.
+        context: u16,
+        /// What it is made from.
+        seed: Box<RawSeed>,
     },
     /// A socket that was shown no longer has the right to its port: it is closed for the last time,
     /// shut down, disconnected or bound elsewhere.
@@ -181,6 +195,22 @@ pub enum Answer {
         errno: i32,
         /// Why, and what to do.
         reason: String,
+    },
+    /// A raw endpoint was opened or refused.
+    Raw {
+        /// Whose.
+        session: SessionKey,
+        /// From the command.
+        serial: u32,
+        /// The endpoint, or why not.
+        result: Result<u32, Refusal>,
+    },
+    /// A raw endpoint is closed; its rings are to be unmapped.
+    RawClosed {
+        /// Whose it was.
+        session: SessionKey,
+        /// Its rings.
+        rings: Arc<Rings>,
     },
     /// The stack wants to know where a neighbour is that only the kernel may ask for.
     AskNeighbor {

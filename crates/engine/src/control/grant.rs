@@ -20,6 +20,8 @@ pub(super) struct Granted {
     pub who: SessionWho,
     /// Its region.
     pub region: Arc<Region>,
+    /// Bytes of its raw endpoints' rings.
+    pub ring_bytes: u64,
 }
 
 /// What the client gets of a session, beside the geometry.
@@ -101,6 +103,13 @@ impl Control {
         }
     }
 
+    /// Shared memory that the sessions of a user hold.
+    pub(super) fn held_bytes(&self, uid: u32) -> u64 {
+        // One that cannot be asked counts as one that has used nothing.
+        let held = |one: &Granted| one.region.resident_bytes().unwrap_or(0) + one.ring_bytes;
+        self.sessions.values().filter(|one| one.who.uid == uid).map(held).sum()
+    }
+
     /// Whether user `uid` may have one more session; why not, as a sentence.
     fn admit_session(&self, uid: u32) -> Result<(), String> {
         let limits = &self.policy.limits;
@@ -116,8 +125,7 @@ impl Control {
             .increment();
             full.sentence("sessions", "sessions", "sessions_per_user")
         })?;
-        // One that cannot be asked counts as one that has used nothing.
-        let held: u64 = own().map(|one| one.region.resident_bytes().unwrap_or(0)).sum();
+        let held = self.held_bytes(uid);
         let wanted = limits.session_bytes_first();
         if uid != 0 && held.saturating_add(wanted) > limits.memory_per_user {
             self.counters.sessions_refused_memory.increment();
@@ -176,7 +184,7 @@ impl Control {
         if !self.worker.send(Command::Attach(Box::new(seed))) {
             return false;
         }
-        self.sessions.insert(key, Granted { who, region });
+        self.sessions.insert(key, Granted { who, region, ring_bytes: 0 });
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.stage = Stage::Session(key);
         }

@@ -143,11 +143,23 @@ impl Side {
                 | Answer::AskNeighbor { .. }
                 | Answer::Hold { .. }
                 | Answer::LetGo(_)
-                | Answer::Interface { .. } => {}
+                | Answer::Interface { .. }
+                | Answer::RawClosed { .. } => {}
+                Answer::Raw { serial, result, .. } => {
+                    self.granted.push((serial, result.map_err(|refusal| refusal.errno)));
+                }
             }
         }
         self.worker.check_conservation().unwrap();
         worked
+    }
+
+    /// The first counter whose name begins so.
+    pub fn counter(&mut self, name: &str) -> u64 {
+        self.worker.copy_counters();
+        let all = self.counters.read();
+        let found = all.into_iter().find(|(of, _)| of.starts_with(name));
+        found.unwrap_or_else(|| panic!("no counter {name}")).1
     }
 
     pub fn command(&mut self, command: Command, now: u64) -> Result<u32, i32> {
@@ -173,6 +185,12 @@ impl Net {
         let a = self.a.turn(self.now);
         let b = self.b.turn(self.now);
         a || b
+    }
+
+    /// One turn of side a alone.
+    pub fn a_turn(&mut self) -> bool {
+        self.now += 10_000;
+        self.a.turn(self.now)
     }
 
     /// Runs until nothing happens but what timers will bring.

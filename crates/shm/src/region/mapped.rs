@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::sync::AtomicU64;
 
 /// A mapping of `len` bytes.
-pub(super) struct Memory {
+pub(crate) struct Memory {
     start: NonNull<u8>,
     len: usize,
 }
@@ -23,8 +23,20 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    pub(super) fn map(file: BorrowedFd<'_>, layout: &Layout) -> Result<Self, Errno> {
-        let len = usize::try_from(layout.geometry().region_bytes).map_err(|_| Errno::NOMEM)?;
+    pub(crate) fn map(file: BorrowedFd<'_>, layout: &Layout) -> Result<Self, Errno> {
+        Self::map_bytes(file, layout.geometry().region_bytes, false)
+    }
+
+    /// Maps the first `len` bytes of a file that is sealed against shrinking, with all its pages at
+    /// once if it is to be `populated`.
+    pub(crate) fn map_bytes(
+        file: BorrowedFd<'_>,
+        len: u64,
+        populated: bool,
+    ) -> Result<Self, Errno> {
+        let len = usize::try_from(len).map_err(|_| Errno::NOMEM)?;
+        let mut flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        flags.set(MapFlags::POPULATE, populated);
         // SAFETY: a new mapping at an address of the kernel's choice; nothing else refers to it.
         // The file is sealed against shrinking, so no page of it can go away.
         let start = unsafe {
@@ -32,7 +44,7 @@ impl Memory {
                 std::ptr::null_mut(),
                 len,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
+                flags,
                 file,
                 0,
             )?
@@ -42,8 +54,13 @@ impl Memory {
     }
 
     /// Memory of this process alone, of which the kernel gives what is touched.
-    pub(super) fn private(layout: &Layout) -> Result<Self, Errno> {
-        let len = usize::try_from(layout.geometry().region_bytes).map_err(|_| Errno::NOMEM)?;
+    pub(crate) fn private(layout: &Layout) -> Result<Self, Errno> {
+        Self::private_bytes(layout.geometry().region_bytes)
+    }
+
+    /// The same, of `len` bytes.
+    pub(crate) fn private_bytes(len: u64) -> Result<Self, Errno> {
+        let len = usize::try_from(len).map_err(|_| Errno::NOMEM)?;
         // SAFETY: a new mapping at an address of the kernel's choice; nothing else refers to it.
         let start = unsafe {
             rustix::mm::mmap_anonymous(
@@ -57,14 +74,14 @@ impl Memory {
         Ok(Self { start, len })
     }
 
-    pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.len);
         // SAFETY: in bounds and aligned (the start is page-aligned); the words before the buffers
         // are only ever reached as atomics by us, and what another process does to them is theirs.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
-    pub(super) fn write(&self, offset: usize, bytes: &[u8]) {
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len));
         // SAFETY: in bounds; nobody holds references to buffer bytes, and a private slice cannot
         // overlap the mapping.
@@ -77,7 +94,7 @@ impl Memory {
         }
     }
 
-    pub(super) fn read(&self, offset: usize, bytes: &mut [u8]) {
+    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) {
         assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len));
         // SAFETY: in bounds; the bytes may change while they are copied, any value is a byte.
         unsafe {
@@ -89,7 +106,7 @@ impl Memory {
         }
     }
 
-    pub(super) fn shared(&self, offset: usize, len: usize) -> SharedBytes<'_> {
+    pub(crate) fn shared(&self, offset: usize, len: usize) -> SharedBytes<'_> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         // SAFETY: in bounds of a mapping that lives as long as `self`.
         unsafe { SharedBytes::new(self.start.as_ptr().add(offset), len) }

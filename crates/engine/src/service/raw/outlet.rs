@@ -1,0 +1,73 @@
+//! A port whose frames somebody sees as they are sent.
+
+use std::os::fd::BorrowedFd;
+
+use arch::SharedBytes;
+use port::{Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta};
+
+use super::RawTable;
+
+/// Who sees what is sent by a port.
+pub struct Watch<'a> {
+    /// All raw endpoints.
+    pub raw: &'a mut RawTable,
+    /// The port's number.
+    pub number: usize,
+    /// The time, in engine nanoseconds.
+    pub now_ns: u64,
+}
+
+impl<'a> Watch<'a> {
+    /// A watch of a port's frames, if anybody sees them.
+    pub fn of(raw: &'a mut RawTable, number: usize, now_ns: u64) -> Option<Self> {
+        raw.sees_sent(number).then_some(Self { raw, number, now_ns })
+    }
+}
+
+/// The port around which a watch is put for the length of a burst.
+pub struct Watched<'a> {
+    /// The port.
+    pub port: &'a mut dyn Port,
+    /// Who sees it.
+    pub watch: Watch<'a>,
+}
+
+impl Port for Watched<'_> {
+    fn info(&self) -> &PortInfo {
+        self.port.info()
+    }
+
+    fn receive(&mut self, burst: &mut RxBurst) {
+        self.port.receive(burst);
+    }
+
+    fn frame(&self, handle: RxHandle) -> RxFrame<'_> {
+        self.port.frame(handle)
+    }
+
+    fn release(&mut self, burst: &mut RxBurst) {
+        self.port.release(burst);
+    }
+
+    fn send(
+        &mut self,
+        meta: &TxMeta,
+        header: &[u8],
+        payload: &[SharedBytes<'_>],
+    ) -> Result<(), TxError> {
+        let Watch { raw, number, now_ns } = &mut self.watch;
+        raw.send(*number, self.port, None, meta, (header, payload), *now_ns)
+    }
+
+    fn flush(&mut self) {
+        self.port.flush();
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.port.wait_fd()
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.port.counters()
+    }
+}

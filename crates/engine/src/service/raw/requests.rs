@@ -1,0 +1,96 @@
+//! The beginning and the end of raw endpoints, and what their programs ring for.
+
+use rustix::io::Errno;
+use shm::Status;
+
+use super::{RawSeed, Visit};
+use crate::control::authority::Refusal;
+use crate::control::exchange::{Answer, SessionKey};
+use crate::endpoint::Role;
+use crate::session::Session;
+use crate::worker::Worker;
+
+/// Visits to the ring of an endpoint that ends: what one of the default size holds of small frames.
+const LAST_VISITS_MAX: usize = 256;
+
+impl Worker {
+    /// Opens a raw endpoint with rings that the control thread has made, and answers.
+    pub(crate) fn open_raw(
+        &mut self,
+        session: SessionKey,
+        serial: u32,
+        context: u16,
+        seed: RawSeed,
+    ) {
+        let result = self.grant_raw(session, context, seed);
+        if result.is_err() {
+            self.counters.raw_refused.increment();
+        }
+        self.answers.push(Answer::Raw { session, serial, result });
+    }
+
+    fn grant_raw(
+        &mut self,
+        session: SessionKey,
+        context: u16,
+        seed: RawSeed,
+    ) -> Result<u32, Refusal> {
+        let refused =
+            |errno: Errno, reason: String| Refusal { errno: errno.raw_os_error(), reason };
+        let served = |session: &Session| session.is_served();
+        let place = self.sessions.place_of(session);
+        let place = place.filter(|place| self.sessions.peek(*place).is_some_and(served));
+        let gone = || refused(Errno::BADF, "the session has ended".into());
+        let place = place.ok_or_else(gone)?;
+        if let Some(reason) = self.raw.refusal(&seed) {
+            return Err(refused(Errno::BUSY, reason));
+        }
+        let index = self.grant_endpoint(place, context)?;
+        let slot = self.raw.add(place, index, seed);
+        self.set_role(place, index, Role::Raw(slot));
+        self.counters.raw_endpoints.set(self.raw.count() as u64);
+        Ok(index)
+    }
+
+    /// A program has pushed frames, or a port may have room again.
+    pub(crate) fn serve_raw(&mut self, slot: u32) -> Visit {
+        let Self { raw, ports, stack, sessions, counters, now, .. } = self;
+        raw.serve(slot, ports, stack, sessions, counters, now.0)
+    }
+
+    /// Looks at the rings whose ports were full, or which hold more than one visit takes.
+    pub(crate) fn retry_raw(&mut self) {
+        for slot in self.raw.take_waiting() {
+            self.serve_raw(slot);
+        }
+    }
+
+    /// An endpoint is closed: what was pushed is sent as far as the ports take it.
+    pub(crate) fn end_raw(&mut self, place: u32, slot: u32) {
+        let is_breached = self.sessions.peek(place).is_some_and(|session| session.breach.is_some());
+        for _ in 0..LAST_VISITS_MAX {
+            if is_breached || self.serve_raw(slot) != Visit::More {
+                break;
+            }
+        }
+        let session = self.sessions.peek(place).map(|session| session.key);
+        if let (Some(rings), Some(session)) = (self.raw.remove(slot), session) {
+            // Unmapping takes its time: the control thread's.
+            self.answers.push(Answer::RawClosed { session, rings });
+        }
+        self.counters.raw_endpoints.set(self.raw.count() as u64);
+    }
+
+    /// The interfaces of ports are gone: endpoints without any other hear of it.
+    pub(crate) fn tell_raw_of_lost_ports(&mut self) {
+        let Self { raw, ports, sessions, .. } = self;
+        let is_lost = |port: usize| ports.get(port).is_none_or(|of| of.gone || of.port.is_gone());
+        raw.each_lost(is_lost, |place, index| {
+            let endpoint = sessions.at(place).and_then(|one| one.endpoints.get_mut(index as usize));
+            if let Some(endpoint) = endpoint {
+                endpoint.view.set_status(Status::HANGUP, 0);
+                sessions.note_news(place, index);
+            }
+        });
+    }
+}
