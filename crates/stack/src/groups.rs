@@ -32,7 +32,7 @@ pub const SOURCES_MAX: usize = 64;
 /// made of them anew with each change.
 pub const SOURCES_OF_GROUP_MAX: usize = 1024;
 
-/// Why a socket's wish about a group is not followed.
+/// Why a membership request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// It names as many groups or senders as it may, or there are as many as there may be.
@@ -41,9 +41,9 @@ pub enum Refused {
     NotJoined,
 }
 
-/// What a socket wants of a group.
+/// A socket's membership of a group.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Wish {
+struct Membership {
     group: u32,
     filter: Filter,
 }
@@ -76,7 +76,7 @@ pub struct Groups {
     groups: Vec<Option<Group>>,
     by_address: FlowTable<(InterfaceIndex, IpAddr)>,
     /// Each socket's.
-    wishes: Vec<Vec<Wish>>,
+    memberships: Vec<Vec<Membership>>,
     links: Vec<Link>,
     limit: u32,
     due: u64,
@@ -104,7 +104,7 @@ impl Groups {
         Self {
             groups: Vec::new(),
             by_address: FlowTable::new(hash, with_own(limit)),
-            wishes: vec![Vec::new(); sockets as usize],
+            memberships: vec![Vec::new(); sockets as usize],
             links: Vec::new(),
             limit,
             due: NEVER,
@@ -138,9 +138,9 @@ impl Groups {
         all: bool,
     ) -> bool {
         let Some(at) = self.by_address.find(&(interface, address)) else { return all };
-        let wishes = self.wishes.get(socket as usize).map_or(&[][..], Vec::as_slice);
-        match wishes.iter().find(|wish| wish.group == at) {
-            Some(wish) => wish.filter.admits(source),
+        let memberships = self.memberships.get(socket as usize).map_or(&[][..], Vec::as_slice);
+        match memberships.iter().find(|membership| membership.group == at) {
+            Some(membership) => membership.filter.admits(source),
             None => all,
         }
     }
@@ -186,29 +186,29 @@ impl Groups {
         excludes: Option<bool>,
     ) -> Result<(), Refused> {
         let known = self.by_address.find(&(interface, address));
-        let wishes = self.wishes.get_mut(socket as usize).ok_or(Refused::Full)?;
-        let place = wishes.iter().position(|wish| Some(wish.group) == known);
+        let memberships = self.memberships.get_mut(socket as usize).ok_or(Refused::Full)?;
+        let place = memberships.iter().position(|membership| Some(membership.group) == known);
         let Some(excludes) = excludes else {
-            let gone = wishes.swap_remove(place.ok_or(Refused::NotJoined)?);
+            let gone = memberships.swap_remove(place.ok_or(Refused::NotJoined)?);
             self.forget(now, socket, &gone);
             return Ok(());
         };
         let filter = Filter { excludes, sources: Vec::new() };
-        if let Some(wish) = place.and_then(|place| wishes.get_mut(place)) {
-            let before = std::mem::replace(&mut wish.filter, filter);
-            let at = wish.group;
+        if let Some(membership) = place.and_then(|place| memberships.get_mut(place)) {
+            let before = std::mem::replace(&mut membership.filter, filter);
+            let at = membership.group;
             if let Some(group) = self.groups.get_mut(at as usize).and_then(Option::as_mut) {
                 group.named = group.named.saturating_sub(before.sources.len());
             }
             self.follow(now, at);
             return Ok(());
         }
-        if wishes.len() >= MEMBERSHIPS_MAX {
+        if memberships.len() >= MEMBERSHIPS_MAX {
             return Err(Refused::Full);
         }
         let at = self.enter(interface, address, self.limit).ok_or(Refused::Full)?;
-        if let Some(wishes) = self.wishes.get_mut(socket as usize) {
-            wishes.push(Wish { group: at, filter });
+        if let Some(memberships) = self.memberships.get_mut(socket as usize) {
+            memberships.push(Membership { group: at, filter });
         }
         if let Some(group) = self.groups.get_mut(at as usize).and_then(Option::as_mut) {
             group.sockets.push(socket);
@@ -233,14 +233,19 @@ impl Groups {
         is_named: bool,
     ) -> Result<(), Refused> {
         let at = self.by_address.find(&(interface, address)).ok_or(Refused::NotJoined)?;
-        let wishes = self.wishes.get_mut(socket as usize).ok_or(Refused::NotJoined)?;
-        let wish = wishes.iter_mut().find(|wish| wish.group == at).ok_or(Refused::NotJoined)?;
+        let memberships = self.memberships.get_mut(socket as usize).ok_or(Refused::NotJoined)?;
+        let membership = memberships
+            .iter_mut()
+            .find(|membership| membership.group == at)
+            .ok_or(Refused::NotJoined)?;
         let group = self.groups.get_mut(at as usize).and_then(Option::as_mut);
         let group = group.ok_or(Refused::NotJoined)?;
         if !is_named {
-            group.named = group.named.saturating_sub(wish.filter.remove(source).into());
-        } else if wish.filter.sources.len() < SOURCES_MAX && group.named < SOURCES_OF_GROUP_MAX {
-            group.named += usize::from(wish.filter.add(source));
+            group.named = group.named.saturating_sub(membership.filter.remove(source).into());
+        } else if membership.filter.sources.len() < SOURCES_MAX
+            && group.named < SOURCES_OF_GROUP_MAX
+        {
+            group.named += usize::from(membership.filter.add(source));
         } else {
             return Err(Refused::Full);
         }
@@ -250,13 +255,14 @@ impl Groups {
 
     /// A socket is closed.
     pub fn close(&mut self, now: Instant, socket: u32) {
-        let wishes = self.wishes.get_mut(socket as usize).map(std::mem::take).unwrap_or_default();
-        for wish in wishes {
-            self.forget(now, socket, &wish);
+        let memberships =
+            self.memberships.get_mut(socket as usize).map(std::mem::take).unwrap_or_default();
+        for membership in memberships {
+            self.forget(now, socket, &membership);
         }
     }
 
-    fn forget(&mut self, now: Instant, socket: u32, gone: &Wish) {
+    fn forget(&mut self, now: Instant, socket: u32, gone: &Membership) {
         if let Some(group) = self.groups.get_mut(gone.group as usize).and_then(Option::as_mut) {
             group.sockets.retain(|listens| *listens != socket);
             group.named = group.named.saturating_sub(gone.filter.sources.len());
@@ -310,9 +316,10 @@ impl Groups {
     /// What all want of a group may be something else now.
     fn follow(&mut self, now: Instant, at: u32) {
         let Some(group) = self.groups.get_mut(at as usize).and_then(Option::as_mut) else { return };
-        let of =
-            |socket: &u32| self.wishes.get(*socket as usize)?.iter().find(|wish| wish.group == at);
-        let wants = group.sockets.iter().filter_map(of).map(|wish| &wish.filter);
+        let of = |socket: &u32| {
+            self.memberships.get(*socket as usize)?.iter().find(|membership| membership.group == at)
+        };
+        let wants = group.sockets.iter().filter_map(of).map(|membership| &membership.filter);
         let own = [Filter::ALL];
         let own = own.iter().take(usize::from(group.own > 0));
         let after = Filter::merged(wants.chain(own));

@@ -81,31 +81,31 @@ struct Neighbor {
     is_used: bool,
 }
 
-/// Who wants to send to a neighbour.
+/// On whose behalf a packet goes to a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// A program of ours.
-    Ours,
-    /// It is an answer to somebody of whom nothing is known, who may not exist.
-    Strangers,
+pub enum Requester {
+    /// A local program.
+    Local,
+    /// A remote host that gets an answer. Its address may be forged.
+    Remote,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum State {
-    /// Asked so many times.
-    Asking(u8),
-    /// Known.
+    /// Solicitations sent (INCOMPLETE).
+    Incomplete(u8),
+    /// Its link address (REACHABLE, STALE or DELAY).
     Known(MacAddr),
-    /// Known, and asked so many times whether it still holds.
-    Confirming(MacAddr, u8),
-    /// Did not answer.
+    /// Its link address, and the solicitations sent to confirm it (PROBE).
+    Probe(MacAddr, u8),
+    /// It did not answer.
     Failed,
 }
 
 impl State {
     /// Whether somebody may wait for the address.
     fn is_awaited(self) -> bool {
-        matches!(self, Self::Asking(_) | Self::Failed)
+        matches!(self, Self::Incomplete(_) | Self::Failed)
     }
 }
 
@@ -204,9 +204,9 @@ impl Neighbors {
         now: Instant,
         interface: InterfaceIndex,
         to: IpAddr,
-        wish: Wish,
+        requester: Requester,
     ) -> Resolution {
-        let is_ours = wish == Wish::Ours;
+        let is_ours = requester == Requester::Local;
         let key = (interface, to);
         let is_last = |n: &&Neighbor| n.key == key;
         let last = self.slots.get(self.last as usize).and_then(Option::as_ref).filter(is_last);
@@ -217,14 +217,15 @@ impl Neighbors {
                 return Resolution::Failed;
             };
             // Who is known exists, whoever wants to answer.
-            entry.is_used |= is_ours || !matches!(entry.state, State::Asking(_) | State::Failed);
+            entry.is_used |=
+                is_ours || !matches!(entry.state, State::Incomplete(_) | State::Failed);
             return match entry.state {
-                State::Known(mac) | State::Confirming(mac, _) => Resolution::Known(mac),
-                State::Asking(_) => Resolution::Wait,
+                State::Known(mac) | State::Probe(mac, _) => Resolution::Known(mac),
+                State::Incomplete(_) => Resolution::Wait,
                 State::Failed => Resolution::Failed,
             };
         }
-        match self.insert(key, State::Asking(1), is_ours) {
+        match self.insert(key, State::Incomplete(1), is_ours) {
             //= https://www.rfc-editor.org/rfc/rfc1122#section-2.4
             //# The link layer MUST NOT report a Destination Unreachable error to IP solely because
             //# there is no ARP cache entry for a destination.
@@ -305,7 +306,7 @@ impl Neighbors {
         let (slot, is_awaited) = match self.by_key.find(&(interface, from)) {
             Some(slot) => {
                 let entry = self.slots.get_mut(slot as usize).and_then(Option::as_mut)?;
-                if matches!(entry.state, State::Known(at) | State::Confirming(at, _) if at == mac) {
+                if matches!(entry.state, State::Known(at) | State::Probe(at, _) if at == mac) {
                     return None;
                 }
                 let was = std::mem::replace(&mut entry.state, State::Known(mac));
@@ -350,8 +351,8 @@ impl Neighbors {
         let reachable_ns = self.times(interface).reachable_ns;
         let entry = self.slots.get_mut(slot as usize).and_then(Option::as_mut)?;
         let known = match entry.state {
-            State::Known(known) | State::Confirming(known, _) => Some(known),
-            State::Asking(_) | State::Failed => None,
+            State::Known(known) | State::Probe(known, _) => Some(known),
+            State::Incomplete(_) | State::Failed => None,
         };
         let told = mac.or(known)?;
         let (is_new, is_other) = (known.is_none(), known.is_some_and(|known| known != told));
@@ -404,28 +405,28 @@ impl Neighbors {
             //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
             //# A node MUST NOT send Neighbor Solicitations to the same neighbor more frequently
             //# than once every RetransTimer milliseconds.
-            State::Asking(tries) if tries < TRIES => {
-                entry.state = State::Asking(tries + 1);
+            State::Incomplete(tries) if tries < TRIES => {
+                entry.state = State::Incomplete(tries + 1);
                 Due::Ask(interface, address, None, retry)
             }
-            State::Asking(_) => {
+            State::Incomplete(_) => {
                 entry.state = State::Failed;
                 self.wake();
                 let again = Instant(now.0.saturating_add(FAILED_NS));
                 Due::Failed(interface, address, Some(again))
             }
             // The address may be somebody else's now, who is asked for with the next packet.
-            State::Confirming(_, TRIES..) => {
+            State::Probe(_, TRIES..) => {
                 self.remove(slot);
                 Due::Failed(interface, address, None)
             }
             State::Known(mac) if entry.is_used => {
                 entry.is_used = false;
-                entry.state = State::Confirming(mac, 1);
+                entry.state = State::Probe(mac, 1);
                 Due::Ask(interface, address, Some(mac), retry)
             }
-            State::Confirming(mac, tries) => {
-                entry.state = State::Confirming(mac, tries + 1);
+            State::Probe(mac, tries) => {
+                entry.state = State::Probe(mac, tries + 1);
                 Due::Ask(interface, address, Some(mac), retry)
             }
             State::Known(_) | State::Failed => {
@@ -457,11 +458,9 @@ impl Neighbors {
             self.hand = (self.hand + 1) % count;
             let Some(entry) = &self.slots[self.hand] else { continue };
             match entry.state {
-                State::Asking(_) if entry.is_used => is_asked_for = true,
-                State::Asking(_) if !must => (),
-                State::Known(_) | State::Confirming(..) if entry.is_used => {
-                    in_use = Some(self.hand)
-                }
+                State::Incomplete(_) if entry.is_used => is_asked_for = true,
+                State::Incomplete(_) if !must => (),
+                State::Known(_) | State::Probe(..) if entry.is_used => in_use = Some(self.hand),
                 _ => {
                     victim = Some(self.hand);
                     break;
@@ -473,7 +472,7 @@ impl Neighbors {
         }
         if let Some(slot) = victim {
             let of = self.slots[slot].as_ref();
-            if of.is_some_and(|entry| matches!(entry.state, State::Asking(_))) {
+            if of.is_some_and(|entry| matches!(entry.state, State::Incomplete(_))) {
                 // Those who wait for it find no room now.
                 self.wake();
             }
@@ -534,16 +533,16 @@ mod tests {
     #[test]
     fn three_questions_go_out_a_second_apart_before_it_fails() {
         let mut n = table(4);
-        assert_eq!(n.resolve(at(0), IF, A, Wish::Ours), Resolution::Ask(0, at(1)));
-        assert_eq!(n.resolve(at(0), IF, A, Wish::Ours), Resolution::Wait);
+        assert_eq!(n.resolve(at(0), IF, A, Requester::Local), Resolution::Ask(0, at(1)));
+        assert_eq!(n.resolve(at(0), IF, A, Requester::Local), Resolution::Wait);
         assert_eq!(n.on_timer(at(1), 0), Due::Ask(IF, A, None, at(2)));
         assert_eq!(n.on_timer(at(2), 0), Due::Ask(IF, A, None, at(3)));
         assert_eq!(n.generation(), 0);
         assert_eq!(n.on_timer(at(3), 0), Due::Failed(IF, A, Some(at(4))));
         assert_eq!(n.generation(), 1);
-        assert_eq!(n.resolve(at(3), IF, A, Wish::Ours), Resolution::Failed);
+        assert_eq!(n.resolve(at(3), IF, A, Requester::Local), Resolution::Failed);
         assert_eq!(n.on_timer(at(4), 0), Due::Gone);
-        assert_eq!(n.resolve(at(4), IF, A, Wish::Ours), Resolution::Ask(0, at(5)));
+        assert_eq!(n.resolve(at(4), IF, A, Requester::Local), Resolution::Ask(0, at(5)));
     }
 
     /// Each frame of a host that changed its mind woke all connections and packets that waited for others.
@@ -551,7 +550,7 @@ mod tests {
     fn what_nobody_waits_for_wakes_nobody() {
         let other = |last: u8| IpAddr::from([10, 0, 1, last]);
         let mut n = table(8);
-        n.resolve(at(0), IF, A, Wish::Ours);
+        n.resolve(at(0), IF, A, Requester::Local);
         n.learn(at(0), IF, A, MAC, false);
         let generation = n.generation();
         let mac = MacAddr([2, 0, 0, 0, 0, 9]);
@@ -563,8 +562,8 @@ mod tests {
         assert_eq!(n.generation(), generation);
         // Who found no room waits for any entry.
         let mut n = table(1);
-        n.resolve(at(0), IF, A, Wish::Ours);
-        assert_eq!(n.resolve(at(0), IF, other(1), Wish::Ours), Resolution::Full);
+        n.resolve(at(0), IF, A, Requester::Local);
+        assert_eq!(n.resolve(at(0), IF, other(1), Requester::Local), Resolution::Full);
         n.learn(at(0), IF, A, MAC, false);
         assert_ne!(n.generation(), 0);
     }
@@ -580,20 +579,20 @@ mod tests {
     #[test]
     fn an_entry_in_use_is_confirmed_with_its_owner() {
         let mut n = table(4);
-        n.resolve(at(0), IF, A, Wish::Ours);
+        n.resolve(at(0), IF, A, Requester::Local);
         assert_eq!(n.learn(at(0), IF, A, MAC, false), Some((0, at(60))));
-        assert_eq!(n.resolve(at(1), IF, A, Wish::Ours), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(1), IF, A, Requester::Local), Resolution::Known(MAC));
         assert_eq!(n.on_timer(at(60), 0), Due::Ask(IF, A, Some(MAC), at(61)));
-        assert_eq!(n.resolve(at(60), IF, A, Wish::Ours), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(60), IF, A, Requester::Local), Resolution::Known(MAC));
         assert_eq!(n.learn(at(60), IF, A, MAC, false), Some((0, at(120))));
         // It was given up for a second, in which whoever had taken the address over was not asked for.
-        n.resolve(at(61), IF, A, Wish::Ours);
+        n.resolve(at(61), IF, A, Requester::Local);
         for second in 120..123 {
             let again = at(second + 1);
             assert_eq!(n.on_timer(at(second), 0), Due::Ask(IF, A, Some(MAC), again));
         }
         assert_eq!(n.on_timer(at(123), 0), Due::Failed(IF, A, None));
-        assert_eq!(n.resolve(at(123), IF, A, Wish::Ours), Resolution::Ask(0, at(124)));
+        assert_eq!(n.resolve(at(123), IF, A, Requester::Local), Resolution::Ask(0, at(124)));
     }
 
     #[test]
@@ -613,20 +612,20 @@ mod tests {
     fn an_address_that_is_being_asked_for_is_not_pushed_out() {
         let mut n = table(2);
         let other = |i: u32| IpAddr::V4((0x0a00_0100 + i).into());
-        n.resolve(at(0), IF, A, Wish::Ours);
-        n.resolve(at(0), IF, other(0), Wish::Ours);
+        n.resolve(at(0), IF, A, Requester::Local);
+        n.resolve(at(0), IF, other(0), Requester::Local);
         for i in 1..1000 {
-            assert_eq!(n.resolve(at(0), IF, other(i), Wish::Ours), Resolution::Full);
+            assert_eq!(n.resolve(at(0), IF, other(i), Requester::Local), Resolution::Full);
         }
         assert_eq!(n.evictions(), 0);
         assert_eq!(n.learn(at(0), IF, A, MAC, false), Some((0, at(60))));
-        assert_eq!(n.resolve(at(0), IF, A, Wish::Ours), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(0), IF, A, Requester::Local), Resolution::Known(MAC));
         // What is known and in use makes no room while another is asked for; what failed does.
-        assert_eq!(n.resolve(at(0), IF, other(1), Wish::Ours), Resolution::Full);
+        assert_eq!(n.resolve(at(0), IF, other(1), Requester::Local), Resolution::Full);
         for second in 1..=3 {
             n.on_timer(at(second), 1);
         }
-        assert_eq!(n.resolve(at(3), IF, other(1), Wish::Ours), Resolution::Ask(1, at(4)));
+        assert_eq!(n.resolve(at(3), IF, other(1), Requester::Local), Resolution::Ask(1, at(4)));
     }
 
     /// Answers to spoofed senders on the link pushed out the router.
@@ -634,37 +633,37 @@ mod tests {
     fn answers_to_strangers_push_out_nothing_in_use_and_give_way_to_programs() {
         let other = |i: u32| IpAddr::V4((0x0a00_0100 + i).into());
         let mut n = table(8);
-        n.resolve(at(0), IF, A, Wish::Ours);
+        n.resolve(at(0), IF, A, Requester::Local);
         n.learn(at(0), IF, A, MAC, false);
         for i in 0..1000 {
-            let stranger = n.resolve(at(0), IF, other(i), Wish::Strangers);
+            let stranger = n.resolve(at(0), IF, other(i), Requester::Remote);
             assert_eq!(stranger == Resolution::Full, i >= 7, "{i}");
         }
-        assert_eq!(n.resolve(at(1), IF, A, Wish::Ours), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(1), IF, A, Requester::Local), Resolution::Known(MAC));
         // A program's wish takes the place of one of theirs, and keeps it.
         let generation = n.generation();
         let asks = |resolution| matches!(resolution, Resolution::Ask(..));
-        assert!(asks(n.resolve(at(1), IF, other(5000), Wish::Ours)));
+        assert!(asks(n.resolve(at(1), IF, other(5000), Requester::Local)));
         assert_ne!(n.generation(), generation, "who waited for that one looks again");
         for i in 1..7 {
-            assert!(asks(n.resolve(at(1), IF, other(5000 + i), Wish::Ours)), "{i}");
+            assert!(asks(n.resolve(at(1), IF, other(5000 + i), Requester::Local)), "{i}");
         }
         for i in 0..1000 {
-            assert_eq!(n.resolve(at(1), IF, other(i), Wish::Strangers), Resolution::Full);
+            assert_eq!(n.resolve(at(1), IF, other(i), Requester::Remote), Resolution::Full);
         }
-        assert_eq!(n.resolve(at(1), IF, other(5000), Wish::Ours), Resolution::Wait);
-        assert_eq!(n.resolve(at(1), IF, A, Wish::Ours), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(1), IF, other(5000), Requester::Local), Resolution::Wait);
+        assert_eq!(n.resolve(at(1), IF, A, Requester::Local), Resolution::Known(MAC));
     }
 
     #[test]
     fn a_flood_of_questions_does_not_push_out_what_is_in_use() {
         let mut n = table(8);
-        n.resolve(at(0), IF, A, Wish::Ours);
+        n.resolve(at(0), IF, A, Requester::Local);
         n.learn(at(0), IF, A, MAC, false);
         for i in 0..1000u32 {
             n.learn(at(0), IF, IpAddr::V4((0x0a00_0100 + i).into()), MAC, true);
         }
-        assert_eq!(n.resolve(at(1), IF, A, Wish::Ours), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(1), IF, A, Requester::Local), Resolution::Known(MAC));
         assert!(n.evictions() > 900);
     }
 
@@ -674,21 +673,24 @@ mod tests {
         let mut n = table(64);
         let at_end = |last: u32| IpAddr::V4((0x0a00_0100 + last).into());
         for last in 0..8 {
-            n.resolve(at(0), IF, at_end(last), Wish::Ours);
+            n.resolve(at(0), IF, at_end(last), Requester::Local);
             n.learn(at(0), IF, at_end(last), MAC, false);
         }
         let asked = (8..1000).filter(|&last| {
-            matches!(n.resolve(at(1), IF, at_end(last), Wish::Ours), Resolution::Ask(..))
+            matches!(n.resolve(at(1), IF, at_end(last), Requester::Local), Resolution::Ask(..))
         });
         assert_eq!(asked.count(), 56);
         for last in 0..8 {
-            assert_eq!(n.resolve(at(2), IF, at_end(last), Wish::Ours), Resolution::Known(MAC));
+            assert_eq!(
+                n.resolve(at(2), IF, at_end(last), Requester::Local),
+                Resolution::Known(MAC)
+            );
         }
         // Where all are known, one gives way.
         for last in 8..64 {
             n.learn(at(2), IF, at_end(last), MAC, false);
         }
-        assert!(matches!(n.resolve(at(2), IF, at_end(64), Wish::Ours), Resolution::Ask(..)));
+        assert!(matches!(n.resolve(at(2), IF, at_end(64), Requester::Local), Resolution::Ask(..)));
     }
 
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
@@ -711,11 +713,11 @@ mod tests {
     fn an_advertisement_that_was_asked_for_is_believed_for_half_a_minute() {
         let mut n = table(4);
         assert_eq!(n.advertise(at(0), IF, A, Some(MAC), (true, true)), None, "nobody asked");
-        n.resolve(at(0), IF, A, Wish::Ours);
+        n.resolve(at(0), IF, A, Requester::Local);
         assert_eq!(n.advertise(at(0), IF, A, None, (true, true)), None, "it does not say where");
         assert_eq!(n.advertise(at(0), IF, A, Some(MAC), (true, false)), believed((0, at(30))));
         assert_eq!(n.generation(), 1);
-        assert_eq!(n.resolve(at(1), IF, A, Wish::Ours), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(1), IF, A, Requester::Local), Resolution::Known(MAC));
         assert_eq!(n.on_timer(at(30), 0), Due::Ask(IF, A, Some(MAC), at(31)));
         assert_eq!(n.advertise(at(30), IF, A, None, (true, false)), believed((0, at(60))));
     }
@@ -727,15 +729,15 @@ mod tests {
     fn an_advertisement_that_does_not_override_only_raises_doubt() {
         let mut n = table(4);
         let other = MacAddr([2, 0, 0, 0, 0, 9]);
-        n.resolve(at(0), IF, A, Wish::Ours);
+        n.resolve(at(0), IF, A, Requester::Local);
         n.advertise(at(0), IF, A, Some(MAC), (true, true));
         let doubt = n.advertise(at(1), IF, A, Some(other), (false, false));
         let learnt = Some((0, at(6)));
         assert_eq!(doubt, Some(Advertised { learnt, is_believed: false }));
-        assert_eq!(n.resolve(at(1), IF, A, Wish::Ours), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(1), IF, A, Requester::Local), Resolution::Known(MAC));
         assert_eq!(n.on_timer(at(6), 0), Due::Ask(IF, A, Some(MAC), at(7)));
         assert_eq!(n.advertise(at(7), IF, A, Some(other), (false, true)), believed((0, at(12))));
-        assert_eq!(n.resolve(at(7), IF, A, Wish::Ours), Resolution::Known(other));
+        assert_eq!(n.resolve(at(7), IF, A, Requester::Local), Resolution::Known(other));
     }
 
     //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
@@ -772,7 +774,7 @@ mod tests {
         assert_eq!(n.hint(at(0), IF, A, MAC, false), None);
         assert_eq!(n.hint(at(0), IF, A, MAC, true), Some((0, at(5))));
         assert_eq!(n.hint(at(1), IF, A, MAC, true), None, "it says the same");
-        assert_eq!(n.resolve(at(2), IF, A, Wish::Ours), Resolution::Known(MAC));
+        assert_eq!(n.resolve(at(2), IF, A, Requester::Local), Resolution::Known(MAC));
         assert_eq!(n.on_timer(at(5), 0), Due::Ask(IF, A, Some(MAC), at(6)));
         let other = MacAddr([2, 0, 0, 0, 0, 9]);
         assert_eq!(n.hint(at(6), IF, A, other, false), Some((0, at(11))));

@@ -1,7 +1,7 @@
 //! Which interface and next hop lead to a destination.
 
 mod metrics;
-mod ways;
+mod prefixes;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +12,7 @@ use crate::api::{Cidr, InterfaceConfig, InterfaceIndex};
 use crate::neighbor::NeighborTimers;
 
 pub use metrics::Metrics;
-use ways::Ways;
+use prefixes::PrefixRoutes;
 
 /// Largest IP packet on the loopback interface: what an IPv4 length field can say.
 pub const LOOPBACK_MTU: u16 = u16::MAX;
@@ -98,7 +98,7 @@ pub struct Learnt {
 struct Interface {
     config: InterfaceConfig,
     /// The routes of the configuration.
-    ways: Ways,
+    prefixes: PrefixRoutes,
     /// The IPv4 addresses of the configuration, then the IPv6 ones.
     own: Vec<Own>,
     learnt: Learnt,
@@ -106,8 +106,8 @@ struct Interface {
 
 impl Interface {
     fn new(config: InterfaceConfig) -> Self {
-        let ways = Ways::new(&config.routes);
-        let mut new = Self { config, ways, own: Vec::new(), learnt: Learnt::default() };
+        let prefixes = PrefixRoutes::new(&config.routes);
+        let mut new = Self { config, prefixes, own: Vec::new(), learnt: Learnt::default() };
         new.collect();
         new
     }
@@ -236,7 +236,7 @@ impl Routes {
     pub fn leads_v6(&self, index: InterfaceIndex) -> bool {
         let Some(interface) = self.interfaces.get(usize::from(index.0)) else { return false };
         // The widest there is, if any.
-        let widest = interface.ways.to(Ipv6Addr::UNSPECIFIED.into()).last();
+        let widest = interface.prefixes.to(Ipv6Addr::UNSPECIFIED.into()).last();
         !interface.learnt.routers.is_empty() || widest.is_some_and(|(prefix, ..)| prefix == 0)
     }
 
@@ -369,7 +369,7 @@ impl Routes {
             for cidr in interface.learnt.on_link.iter().filter(|cidr| contains(cidr, remote)) {
                 consider(cidr.prefix, interface.source(remote, remote), remote, None);
             }
-            for (prefix, gateway, metrics) in interface.ways.to(remote) {
+            for (prefix, gateway, metrics) in interface.prefixes.to(remote) {
                 let next_hop = gateway.unwrap_or(remote);
                 let source = interface.source(remote, next_hop);
                 consider(prefix, source, next_hop, Some(metrics));
@@ -405,7 +405,7 @@ impl Routes {
         let known = self.interfaces.get_mut(usize::from(index.0));
         known
             .map(|known| {
-                known.ways = Ways::new(&config.routes);
+                known.prefixes = PrefixRoutes::new(&config.routes);
                 known.config = config;
                 known.collect();
             })

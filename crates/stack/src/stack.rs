@@ -6,7 +6,6 @@
 //# When a host sends a UDP datagram, the source address MUST be (one of) the IP address(es) of the
 //# host.
 
-mod allowance;
 mod errors;
 mod export;
 mod ipv6;
@@ -14,6 +13,7 @@ mod listeners;
 mod listing;
 mod multicast;
 mod ndp;
+mod rate_limit;
 mod receive;
 mod sending;
 mod signing;
@@ -45,8 +45,8 @@ use crate::tcp::{FastOpenKeys, Tcp, TcpInfo, TcpSettings};
 use crate::timer::Wheel;
 use crate::udp::Udp;
 
-use allowance::{Allowance, Complaints};
 pub use export::ImportError;
+use rate_limit::{IcmpRateLimiter, TokenBucket};
 use waiting::Waiting;
 
 /// Smallest MTU that IPv4 allows a link to have (RFC 791, section 3.2).
@@ -212,8 +212,8 @@ pub struct Stack {
     waiting: Waiting,
     /// Datagrams whose next hop does not answer, of which their sockets have not been told.
     unreached: VecDeque<PacketOut>,
-    complaints: Complaints,
-    questions: Allowance,
+    icmp_errors: IcmpRateLimiter,
+    neighbor_requests: TokenBucket,
     hash: KeyedHash,
     /// Counters behind the IP identifications, chosen by hash of the addresses, of which another
     /// one is added (RFC 7739, section 5.3).
@@ -261,8 +261,8 @@ impl Stack {
             kernel_questions: VecDeque::with_capacity(OUTBOX_LIMIT),
             waiting: Waiting::new(hash, blocks_of(limits.own_bytes)),
             unreached: VecDeque::new(),
-            complaints: Complaints::new(hash),
-            questions: Allowance::new(1000, 100),
+            icmp_errors: IcmpRateLimiter::new(hash),
+            neighbor_requests: TokenBucket::new(1000, 100),
             hash,
             identifications: (0..1024u16).map(|i| hash.hash_one(i) as u32).collect(),
             counters: Counters::default(),
@@ -802,8 +802,8 @@ impl Stack {
 
     /// Whether an ICMP error may go to this address now.
     fn may_complain(&mut self, now: Instant, to: IpAddr) -> bool {
-        let may = self.routes.is_own(to) || self.complaints.take(now, to);
-        self.counters.complaint_evictions = self.complaints.evictions();
+        let may = self.routes.is_own(to) || self.icmp_errors.take(now, to);
+        self.counters.complaint_evictions = self.icmp_errors.evictions();
         may
     }
 

@@ -39,9 +39,9 @@ struct Slot {
     next: Option<u32>,
 }
 
-/// Which list a socket is in: by its local address, or by both.
+/// Which list a socket is in: that of its local address, or of both addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ListKey {
     Bound(SocketAddr),
     Connected(SocketAddr, SocketAddr),
 }
@@ -64,10 +64,10 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    fn place(&self) -> Place {
+    fn list_key(&self) -> ListKey {
         match self.remote {
-            Some(remote) => Place::Connected(self.local, remote),
-            None => Place::Bound(self.bound),
+            Some(remote) => ListKey::Connected(self.local, remote),
+            None => ListKey::Bound(self.bound),
         }
     }
 }
@@ -120,7 +120,7 @@ impl Udp {
         let socket =
             Socket { owner, bound, v6_only, sharing, local, remote, options, error, is_queued };
         self.slots[index as usize].socket = Some(socket);
-        self.list(index, socket.place());
+        self.list(index, socket.list_key());
         let generation = self.slots[index as usize].generation;
         Ok(SocketId { index: index | INDEX_BIT, generation })
     }
@@ -132,43 +132,43 @@ impl Udp {
         !matches!((sharing, other), (Sharing::Alone, _) | (_, Some(Sharing::Alone) | None))
     }
 
-    fn first(&self, place: Place) -> Option<u32> {
-        match place {
-            Place::Bound(local) => self.bound.find(&local),
-            Place::Connected(local, remote) => self.connected.find(&(local, remote)),
+    fn first(&self, key: ListKey) -> Option<u32> {
+        match key {
+            ListKey::Bound(local) => self.bound.find(&local),
+            ListKey::Connected(local, remote) => self.connected.find(&(local, remote)),
         }
     }
 
-    fn set_first(&mut self, place: Place, index: Option<u32>) {
+    fn set_first(&mut self, key: ListKey, index: Option<u32>) {
         // There is room: the tables are as large as the list of slots.
-        match (place, index) {
-            (Place::Bound(local), Some(index)) => {
+        match (key, index) {
+            (ListKey::Bound(local), Some(index)) => {
                 let _ = self.bound.insert(local, index);
             }
-            (Place::Bound(local), None) => {
+            (ListKey::Bound(local), None) => {
                 self.bound.remove(&local);
             }
-            (Place::Connected(local, remote), Some(index)) => {
+            (ListKey::Connected(local, remote), Some(index)) => {
                 let _ = self.connected.insert((local, remote), index);
             }
-            (Place::Connected(local, remote), None) => {
+            (ListKey::Connected(local, remote), None) => {
                 self.connected.remove(&(local, remote));
             }
         }
     }
 
-    /// Puts a socket before the others of its place: of several the youngest counts, as in Linux.
-    fn list(&mut self, index: u32, place: Place) {
-        let others = self.first(place);
+    /// Puts a socket before the others of its list: of several the youngest counts, as in Linux.
+    fn list(&mut self, index: u32, key: ListKey) {
+        let others = self.first(key);
         self.slots[index as usize].next = others;
-        self.set_first(place, Some(index));
+        self.set_first(key, Some(index));
     }
 
-    fn unlist(&mut self, index: u32, place: Place) {
+    fn unlist(&mut self, index: u32, key: ListKey) {
         let after = self.slots[index as usize].next.take();
-        let mut at = self.first(place);
+        let mut at = self.first(key);
         if at == Some(index) {
-            return self.set_first(place, after);
+            return self.set_first(key, after);
         }
         while let Some(slot) = at.and_then(|at| self.slots.get_mut(at as usize)) {
             if slot.next == Some(index) {
@@ -179,7 +179,7 @@ impl Udp {
         }
     }
 
-    /// The sockets of a place, the youngest first.
+    /// The sockets of a list, the youngest first.
     fn all(&self, first: Option<u32>) -> impl Iterator<Item = (u32, &Socket)> + '_ {
         let next = |index: &u32| self.slots.get(*index as usize)?.next;
         std::iter::successors(first, next)
@@ -233,16 +233,16 @@ impl Udp {
                 (SocketAddr::new(ip, socket.bound.port()), Some(remote))
             }
         };
-        let place = match to {
-            Some(remote) => Place::Connected(local, remote),
-            None => Place::Bound(local),
+        let key = match to {
+            Some(remote) => ListKey::Connected(local, remote),
+            None => ListKey::Bound(local),
         };
-        let taken = self.first(place).filter(|other| *other != index);
+        let taken = self.first(key).filter(|other| *other != index);
         if taken.is_some_and(|other| !self.shares(other, socket.sharing)) {
             return Err(RequestError::AddressInUse);
         }
-        self.unlist(index, socket.place());
-        self.list(index, place);
+        self.unlist(index, socket.list_key());
+        self.list(index, key);
         let socket = self.socket_mut(id)?;
         (socket.local, socket.remote, socket.error) = (local, to, None);
         Ok(())
@@ -252,7 +252,7 @@ impl Udp {
     pub fn close(&mut self, id: SocketId) -> Result<(), RequestError> {
         let socket = *self.socket(id)?;
         let index = id.index ^ INDEX_BIT;
-        self.unlist(index, socket.place());
+        self.unlist(index, socket.list_key());
         let slot = &mut self.slots[index as usize];
         slot.socket = None;
         slot.generation = slot.generation.wrapping_add(1);

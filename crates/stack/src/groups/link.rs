@@ -87,8 +87,8 @@ impl Pending {
     }
 }
 
-/// What a report says of a group.
-struct Told<'a> {
+/// A group record of a report.
+struct GroupRecord<'a> {
     kind: RecordKind,
     group: IpAddr,
     sources: &'a [IpAddr],
@@ -271,7 +271,10 @@ impl Link {
                         about.into_iter().filter(|one| group.filter.admits(*one)).collect();
                     let kind = RecordKind::IsInclude;
                     if !heard.is_empty() {
-                        reports.add(&Told { kind, group: group.address, sources: &heard }, tell);
+                        reports.add(
+                            &GroupRecord { kind, group: group.address, sources: &heard },
+                            tell,
+                        );
                     }
                 }
                 reports.finish(tell);
@@ -303,7 +306,7 @@ impl Link {
             if pending.mode_left > 0 {
                 let kind =
                     if filter.excludes { RecordKind::ToExclude } else { RecordKind::ToInclude };
-                reports.add(&Told { kind, group: address, sources: &filter.sources }, tell);
+                reports.add(&GroupRecord { kind, group: address, sources: &filter.sources }, tell);
             } else {
                 for (kind, admits) in [(RecordKind::Allow, true), (RecordKind::Block, false)] {
                     let sources: Vec<IpAddr> = pending
@@ -313,7 +316,7 @@ impl Link {
                         .filter(|source| filter.admits(*source) == admits)
                         .collect();
                     if !sources.is_empty() {
-                        reports.add(&Told { kind, group: address, sources: &sources }, tell);
+                        reports.add(&GroupRecord { kind, group: address, sources: &sources }, tell);
                     }
                 }
             }
@@ -378,28 +381,31 @@ impl Reports {
     fn add_state(&mut self, group: &Group, tell: &mut impl FnMut(Message)) {
         if group.filter != Filter::NOBODY {
             let sources = &group.filter.sources;
-            self.add(&Told { kind: state(&group.filter), group: group.address, sources }, tell);
+            self.add(
+                &GroupRecord { kind: state(&group.filter), group: group.address, sources },
+                tell,
+            );
         }
     }
 
     /// What does not fit becomes several records of as many reports; of senders that are not heard
     /// there can be one record only, which names as many as fit (RFC 3376, section 4.2.16).
-    fn add(&mut self, told: &Told<'_>, tell: &mut impl FnMut(Message)) {
+    fn add(&mut self, record: &GroupRecord<'_>, tell: &mut impl FnMut(Message)) {
         let room = |taken: usize| REPORT_MAX.saturating_sub(taken);
-        let least = record_len(told.group, 0);
-        let each = record_len(told.group, 1) - least;
+        let least = record_len(record.group, 0);
+        let each = record_len(record.group, 1) - least;
         let most = room(REPORT_HEAD_LEN + least) / each;
-        let excludes = matches!(told.kind, RecordKind::IsExclude | RecordKind::ToExclude);
-        let mut rest = told.sources;
+        let excludes = matches!(record.kind, RecordKind::IsExclude | RecordKind::ToExclude);
+        let mut rest = record.sources;
         loop {
             let (now, later) = rest.split_at(rest.len().min(most));
-            if self.records > 0 && record_len(told.group, now.len()) > room(self.bytes.len()) {
+            if self.records > 0 && record_len(record.group, now.len()) > room(self.bytes.len()) {
                 self.finish(tell);
             }
             let start = self.bytes.len();
-            self.bytes.resize(start + record_len(told.group, now.len()), 0);
+            self.bytes.resize(start + record_len(record.group, now.len()), 0);
             let room = self.bytes.get_mut(start..).unwrap_or_default();
-            if emit_record(room, told.kind, told.group, now).is_ok() {
+            if emit_record(room, record.kind, record.group, now).is_ok() {
                 self.records += 1;
             }
             if later.is_empty() || excludes {

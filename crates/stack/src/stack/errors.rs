@@ -11,8 +11,8 @@ use crate::api::*;
 use crate::drops::DropReason;
 use crate::tcp::IcmpError;
 
-/// What a message says of a packet of ours.
-pub(super) struct Told<'a> {
+/// An ICMP message about a packet that we sent.
+pub(super) struct IcmpReport<'a> {
     /// Through which it came.
     pub interface: InterfaceIndex,
     /// The message's own header.
@@ -44,12 +44,12 @@ const TIME_EXCEEDED6: u8 = 3;
 
 /// What a message means, and whether a UDP socket is told unasked (for it will not go away by itself):
 /// as Linux's `icmp_err_convert` and `udp_err` have it.
-fn meaning(told: &Told<'_>) -> Option<(UdpError, bool)> {
+fn meaning(report: &IcmpReport<'_>) -> Option<(UdpError, bool)> {
     use UdpError::*;
     use wire::icmp::unreachable as v4;
     use wire::icmpv6::unreachable as v6;
-    if told.ip.src.is_ipv6() {
-        return Some(match (told.kind, told.code) {
+    if report.ip.src.is_ipv6() {
+        return Some(match (report.kind, report.code) {
             (UNREACHABLE6, v6::NO_ROUTE) => (NetUnreachable, false),
             (UNREACHABLE6, v6::PROHIBITED | 5 | 6) => (Prohibited, true),
             (UNREACHABLE6, v6::PORT) => (Refused, true),
@@ -60,7 +60,7 @@ fn meaning(told: &Told<'_>) -> Option<(UdpError, bool)> {
             _ => (Protocol, true),
         });
     }
-    Some(match (told.kind, told.code) {
+    Some(match (report.kind, report.code) {
         (UNREACHABLE, v4::NET | 11) => (NetUnreachable, false),
         (UNREACHABLE, v4::HOST | 12) => (HostUnreachable, false),
         (UNREACHABLE, v4::PROTOCOL) => (NoProtocol, true),
@@ -78,11 +78,11 @@ fn meaning(told: &Told<'_>) -> Option<(UdpError, bool)> {
 }
 
 /// What a message means to a connection.
-fn meaning_to_tcp(told: &Told<'_>) -> Option<IcmpError> {
-    if let Some(mtu) = told.mtu {
+fn meaning_to_tcp(report: &IcmpReport<'_>) -> Option<IcmpError> {
+    if let Some(mtu) = report.mtu {
         return Some(IcmpError::TooBig { mtu });
     }
-    Some(IcmpError::Failed(match meaning(told)?.0 {
+    Some(IcmpError::Failed(match meaning(report)?.0 {
         UdpError::Refused => TcpError::Refused,
         UdpError::NoProtocol => TcpError::NoProtocol,
         UdpError::HostUnreachable => TcpError::HostUnreachable,
@@ -118,7 +118,7 @@ impl Stack {
     pub(super) fn on_icmp_error<S: Sink>(
         &mut self,
         now: Instant,
-        told: &Told<'_>,
+        report: &IcmpReport<'_>,
         quoted: &Quoted<'_>,
         sink: &mut S,
     ) -> Result<(), DropReason> {
@@ -133,21 +133,21 @@ impl Stack {
         let remote = SocketAddr::new(quoted.dst, u16::from_be_bytes([d0, d1]));
         match quoted.protocol {
             Protocol::TCP => {
-                let error = meaning_to_tcp(told).ok_or(DropReason::IcmpNotServed)?;
+                let error = meaning_to_tcp(report).ok_or(DropReason::IcmpNotServed)?;
                 self.tcp.on_icmp(now, local, remote, u32::from_be_bytes([a, b, c, d]), error)?;
-                if let Some(mtu) = told.mtu {
+                if let Some(mtu) = report.mtu {
                     self.on_too_big(now, remote.ip(), mtu);
                 }
                 Ok(())
             }
             Protocol::UDP => {
                 let payload = quoted.payload.get(udp::HEADER_LEN..).unwrap_or_default();
-                self.on_udp_error(now, told, (local, remote), payload, sink)
+                self.on_udp_error(now, report, (local, remote), payload, sink)
             }
             // An echo reply of ours: nobody is to be told, and the next ones are to be smaller. That it
             // is one cannot be known, and nothing is lost but bytes of each packet if it is none.
             Protocol::ICMPV6 if quoted.payload.first() == Some(&icmpv6::ECHO_REPLY) => {
-                if let Some(mtu) = told.mtu {
+                if let Some(mtu) = report.mtu {
                     self.on_too_big(now, remote.ip(), mtu);
                 }
                 Ok(())
@@ -164,16 +164,16 @@ impl Stack {
     fn on_udp_error<S: Sink>(
         &mut self,
         now: Instant,
-        told: &Told<'_>,
+        report: &IcmpReport<'_>,
         (local, remote): (SocketAddr, SocketAddr),
         payload: &[u8],
         sink: &mut S,
     ) -> Result<(), DropReason> {
-        let (error, is_lasting) = meaning(told).ok_or(DropReason::IcmpNotServed)?;
+        let (error, is_lasting) = meaning(report).ok_or(DropReason::IcmpNotServed)?;
         let (id, owner) = self.udp.find(local, remote).ok_or(DropReason::IcmpNoSocket)?;
         let socket = *self.udp.socket(id).map_err(|_| DropReason::IcmpNoSocket)?;
         let options = socket.options;
-        if let (UdpError::TooLong, Some(mtu)) = (error, told.mtu) {
+        if let (UdpError::TooLong, Some(mtu)) = (error, report.mtu) {
             //= https://www.rfc-editor.org/rfc/rfc8200#section-5
             //# It is strongly recommended that IPv6 nodes implement Path MTU
             //# Discovery [RFC8201], in order to discover and take advantage of path
@@ -197,15 +197,15 @@ impl Stack {
         }
         let report = UdpErrorReport {
             error,
-            kind: told.kind,
-            code: told.code,
-            info: told.info,
-            offender: told.ip.src,
+            kind: report.kind,
+            code: report.code,
+            info: report.info,
+            offender: report.ip.src,
             remote,
             local,
-            interface: told.interface,
-            tos: told.ip.tos,
-            ttl: told.ip.ttl,
+            interface: report.interface,
+            tos: report.ip.tos,
+            ttl: report.ip.ttl,
         };
         if !(is_asked_for && sink.udp_error(id, owner, &report, payload)) {
             self.udp.raise(id, error);

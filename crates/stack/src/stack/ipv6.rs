@@ -11,7 +11,7 @@ use wire::icmpv6::{self, Icmpv6Message, problem, unreachable};
 use wire::ipv4::{self, Protocol};
 use wire::ipv6::{self, Chain, FRAGMENT_LEN, Fragment, Ipv6Header, Unreadable, walk};
 
-use super::errors::{Quoted, Told};
+use super::errors::{IcmpReport, Quoted};
 use super::ndp::NdpRx;
 use super::receive::{Below, Ip};
 use super::{IpOut, Stack};
@@ -505,7 +505,7 @@ impl Stack {
             }
         };
         let kind = bytes.first().copied().unwrap_or_default();
-        let told = Told { interface: below.interface, ip, kind, code, info, mtu };
+        let report = IcmpReport { interface: below.interface, ip, kind, code, info, mtu };
         let (header, payload) =
             ipv6::parse_quoted(quoted).map_err(|_| DropReason::IcmpMalformed)?;
         let chain = walk(header.next_header, payload, 0).map_err(|_| DropReason::IcmpMalformed)?;
@@ -518,7 +518,7 @@ impl Stack {
             protocol: chain.protocol,
             payload: chain.payload,
         };
-        self.on_icmp_error(now, &told, &quoted, sink)
+        self.on_icmp_error(now, &report, &quoted, sink)
     }
 
     /// RFC 4443, section 4.2; a group is answered, too, as Linux does.

@@ -13,7 +13,7 @@ use wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM;
 use wire::udp::{self, CHECKSUM_OFFSET as UDP_CHECKSUM};
 use wire::{MacAddr, Malformed};
 
-use super::errors::{Quoted, Told};
+use super::errors::{IcmpReport, Quoted};
 use super::{ArpOut, IpOut, Outgoing, Stack};
 use crate::api::*;
 use crate::drops::DropReason;
@@ -643,7 +643,7 @@ impl Stack {
             }
         };
         let kind = bytes.first().copied().unwrap_or_default();
-        let told = Told { interface: below.interface, ip, kind, code, info, mtu };
+        let report = IcmpReport { interface: below.interface, ip, kind, code, info, mtu };
         let packet = ipv4::parse_quoted(quoted).map_err(|_| DropReason::IcmpMalformed)?;
         if packet.header.fragment_offset != 0 {
             return Err(DropReason::IcmpInvalid);
@@ -651,7 +651,7 @@ impl Stack {
         let Ipv4Header { src, dst, protocol, .. } = packet.header;
         let payload = packet.payload;
         let quoted = Quoted { src: src.into(), dst: dst.into(), protocol, payload };
-        self.on_icmp_error(now, &told, &quoted, sink)
+        self.on_icmp_error(now, &report, &quoted, sink)
     }
 
     /// RFC 792; the reply is the request with another type.

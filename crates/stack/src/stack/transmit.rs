@@ -15,7 +15,7 @@ use super::receive::looped;
 use super::{ArpOut, HEADER_MAX, IpOut, Outgoing, PacketOut, Stack};
 use crate::api::*;
 use crate::ip_options::Options;
-use crate::neighbor::{Resolution, Wish};
+use crate::neighbor::{Requester, Resolution};
 use crate::route::{LOOPBACK_MTU, Route};
 use crate::tcp::{PathMtu, SegmentTx};
 
@@ -55,9 +55,9 @@ pub(super) struct UdpPlan {
     pub may_cut: bool,
 }
 
-/// How a packet of ours goes.
+/// The path that a packet of ours takes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct TxPath {
     pub route: Route,
     pub mtu: u16,
     /// Whose datagram it is, which has its identification.
@@ -124,8 +124,8 @@ impl Stack {
                 nowhere += 1;
                 continue;
             };
-            let wish = if ready.is_strangers { Wish::Strangers } else { Wish::Ours };
-            match self.link_address(now, route.interface, route.next_hop, wish) {
+            let requester = if ready.is_strangers { Requester::Remote } else { Requester::Local };
+            match self.link_address(now, route.interface, route.next_hop, requester) {
                 Resolution::Known(mac) => {
                     let path = self.path_mtus.towards(now, ready.remote, route.mtu);
                     let Route { metrics, mtu: link, .. } = route;
@@ -158,7 +158,7 @@ impl Stack {
         now: Instant,
         interface: InterfaceIndex,
         next_hop: IpAddr,
-        wish: Wish,
+        requester: Requester,
     ) -> Resolution {
         if interface == InterfaceIndex::LOOPBACK {
             return Resolution::Known(MacAddr::ZERO);
@@ -172,12 +172,12 @@ impl Stack {
             }
             _ => {}
         }
-        let resolution = self.neighbors.resolve(now, interface, next_hop, wish);
+        let resolution = self.neighbors.resolve(now, interface, next_hop, requester);
         if let Resolution::Ask(slot, again) = resolution {
             self.counters.neighbor_evictions = self.neighbors.evictions();
             self.wheel.set(slot.saturating_add(self.reassembly_count), again);
-            // Without allowance the timer asks.
-            if self.questions.take(now) {
+            // Without a token the timer asks.
+            if self.neighbor_requests.take(now) {
                 self.ask(interface, next_hop, None);
             }
         }
@@ -223,8 +223,8 @@ impl Stack {
         packet: &PacketOut,
         header: &mut [u8; HEADER_MAX],
     ) -> Option<Transmit> {
-        let wish = if packet.socket.is_some() { Wish::Ours } else { Wish::Strangers };
-        let mac = match self.link_address(now, packet.interface, packet.next_hop, wish) {
+        let requester = if packet.socket.is_some() { Requester::Local } else { Requester::Remote };
+        let mac = match self.link_address(now, packet.interface, packet.next_hop, requester) {
             Resolution::Known(mac) => mac,
             Resolution::Wait | Resolution::Full | Resolution::Ask(..) => {
                 self.park(*packet);
@@ -374,7 +374,7 @@ impl Stack {
         let resolution = match to_all {
             true if send.comes_back => Resolution::Known(looped(plan.link)),
             true if !is_group => Resolution::Known(MacAddr::BROADCAST),
-            _ => self.link_address(now, route.interface, route.next_hop, Wish::Ours),
+            _ => self.link_address(now, route.interface, route.next_hop, Requester::Local),
         };
         let mac = match resolution {
             Resolution::Known(_) if self.waiting.has(route.interface, route.next_hop) => {
@@ -635,23 +635,23 @@ impl Stack {
             IpAddr::V4(_) => route.mtu,
             IpAddr::V6(_) => self.path_mtus.towards(now, ip.dst, route.mtu),
         };
-        let way = Way { route, mtu, socket: None, waits: false };
-        self.queue_packet(&way, ip, options, parts)
+        let path = TxPath { route, mtu, socket: None, waits: false };
+        self.queue_packet(&path, ip, options, parts)
     }
 
-    /// The same by a way that is known.
+    /// The same over a known path.
     pub(super) fn queue_packet(
         &mut self,
-        way: &Way,
+        path: &TxPath,
         ip: &IpOut,
         options: &Options,
         parts: [&[u8]; 2],
     ) -> Option<()> {
-        let Way { route, socket, waits, .. } = *way;
+        let TxPath { route, socket, waits, .. } = *path;
         let (interface, next_hop) = (route.interface, route.next_hop);
         let ttl = ip.ttl.or(route.metrics.hops());
         let total: usize = parts.iter().map(|p| p.len()).sum();
-        let mtu = way.mtu.saturating_sub(options.len() as u16);
+        let mtu = path.mtu.saturating_sub(options.len() as u16);
         let whole = usize::from(mtu).saturating_sub(ip_header_len(ip.dst));
         let is_cut = total > whole;
         let piece = if is_cut { fragment_room(mtu, ip.dst) as usize } else { whole };

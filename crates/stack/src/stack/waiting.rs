@@ -22,7 +22,7 @@ use crate::arena::blocks_of;
 use crate::drops::DropReason;
 use crate::flow::{FlowTable, KeyedHash};
 use crate::ip_options::Options;
-use crate::neighbor::{Due, Resolution, Wish};
+use crate::neighbor::{Due, Requester, Resolution};
 
 /// Most of a datagram's payload that comes back with the report that it did not reach its next hop: as
 /// the kernel's ICMP messages to itself quote it, which have 576 bytes over IPv4 and 1280 over IPv6.
@@ -238,7 +238,7 @@ impl Stack {
         let (tos, ttl, fragment) = (plan.tos, plan.ttl, None);
         let identification = if may_cut { self.identifications(src, dst, 1) } else { 0 };
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
-        let resolution = self.link_address(now, route.interface, route.next_hop, Wish::Ours);
+        let resolution = self.link_address(now, route.interface, route.next_hop, Requester::Local);
         let options = Options::default();
         self.counters.udp_sent = self.counters.udp_sent.wrapping_add(1);
         if resolution == Resolution::Failed {
@@ -247,8 +247,8 @@ impl Stack {
             return Ok((longest < plan.left).then_some(end));
         }
         let waits = matches!(resolution, Resolution::Wait | Resolution::Full | Resolution::Ask(..));
-        let way = super::transmit::Way { route, mtu: plan.mtu, socket: Some(id), waits };
-        if self.queue_packet(&way, &ip, &options, [&head, part]).is_none() {
+        let path = super::transmit::TxPath { route, mtu: plan.mtu, socket: Some(id), waits };
+        if self.queue_packet(&path, &ip, &options, [&head, part]).is_none() {
             self.counters.drop(DropReason::NeighborQueueFull);
         }
         Ok((longest < plan.left).then_some(end))

@@ -94,9 +94,9 @@ impl Hash for Flow {
     }
 }
 
-/// Where a flow leads.
+/// The slot that holds the state of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FlowSlot {
     /// A slot of the connection table.
     Connection(u32),
     /// A slot of the TIME-WAIT table.
@@ -106,19 +106,19 @@ pub enum Place {
 /// Marks places in the TIME-WAIT table; slots of both tables stay far below.
 const TIME_WAIT_BIT: u32 = 1 << 31;
 
-impl Place {
+impl FlowSlot {
     /// Never 0, which marks an empty slot.
     fn code(self) -> u32 {
         match self {
-            Place::Connection(index) => index + 1,
-            Place::TimeWait(slot) => (slot + 1) | TIME_WAIT_BIT,
+            FlowSlot::Connection(index) => index + 1,
+            FlowSlot::TimeWait(slot) => (slot + 1) | TIME_WAIT_BIT,
         }
     }
 
     fn of(code: u32) -> Self {
         match code & TIME_WAIT_BIT {
-            0 => Place::Connection(code - 1),
-            _ => Place::TimeWait((code & !TIME_WAIT_BIT) - 1),
+            0 => FlowSlot::Connection(code - 1),
+            _ => FlowSlot::TimeWait((code & !TIME_WAIT_BIT) - 1),
         }
     }
 }
@@ -144,7 +144,7 @@ fn slots_for(entries: usize) -> usize {
     (entries + entries.div_ceil(3)).next_power_of_two().max(SLOTS_MIN)
 }
 
-fn entry(hash: u32, place: Place) -> u64 {
+fn entry(hash: u32, place: FlowSlot) -> u64 {
     u64::from(hash) << 32 | u64::from(place.code())
 }
 
@@ -183,15 +183,15 @@ impl Flows {
     }
 
     /// The place of a flow with this hash, of which `is_it` says that it is the flow's.
-    pub fn find(&self, hash: u32, is_it: impl Fn(Place) -> bool) -> Option<Place> {
+    pub fn find(&self, hash: u32, is_it: impl Fn(FlowSlot) -> bool) -> Option<FlowSlot> {
         self.probe(hash)
             .filter(|&(_, found)| (found >> 32) as u32 == hash)
-            .map(|(_, found)| Place::of(found as u32))
+            .map(|(_, found)| FlowSlot::of(found as u32))
             .find(|&place| is_it(place))
     }
 
     /// Enters a flow that is not there.
-    pub fn insert(&mut self, flow: &Flow, place: Place) {
+    pub fn insert(&mut self, flow: &Flow, place: FlowSlot) {
         if slots_for(self.len + 1) > self.slots.len() {
             let wider = vec![EMPTY; self.slots.len() * 2];
             for old in std::mem::replace(&mut self.slots, wider) {
@@ -218,7 +218,7 @@ impl Flows {
     }
 
     /// Forgets that a flow leads to `place`, if it does.
-    pub fn remove(&mut self, flow: &Flow, place: Place) {
+    pub fn remove(&mut self, flow: &Flow, place: FlowSlot) {
         let wanted = entry(self.hash(flow), place);
         let found = self.probe((wanted >> 32) as u32).find(|&(_, found)| found == wanted);
         let Some((mut hole, _)) = found else { return };
@@ -273,10 +273,10 @@ mod tests {
             ops in prop::collection::vec((any::<bool>(), 0u16..40, any::<bool>()), 1..400),
         ) {
             let mut flows = Flows::new(FlowKey(key), 0);
-            let mut model: BTreeMap<u16, Place> = BTreeMap::new();
+            let mut model: BTreeMap<u16, FlowSlot> = BTreeMap::new();
             for (enters, port, waits) in ops {
                 let slot = u32::from(port);
-                let place = if waits { Place::TimeWait(slot) } else { Place::Connection(slot) };
+                let place = if waits { FlowSlot::TimeWait(slot) } else { FlowSlot::Connection(slot) };
                 if enters {
                     if let Some(old) = model.insert(port, place) {
                         flows.remove(&flow(port), old);
@@ -290,9 +290,9 @@ mod tests {
                     }
                 }
                 for port in 0..40 {
-                    let is_it = |place: Place| matches!(
+                    let is_it = |place: FlowSlot| matches!(
                         place,
-                        Place::Connection(slot) | Place::TimeWait(slot) if slot == u32::from(port)
+                        FlowSlot::Connection(slot) | FlowSlot::TimeWait(slot) if slot == u32::from(port)
                     );
                     let found = flows.find(flows.hash(&flow(port)), is_it);
                     prop_assert_eq!(found, model.get(&port).copied());

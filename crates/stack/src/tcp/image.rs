@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::connection::{Cold, Hot, Shared};
-use super::flow::{Flow, FlowKey, Flows, Place};
+use super::flow::{Flow, FlowKey, FlowSlot, Flows};
 use super::listener::Listeners;
 use super::reply::Reply;
 use super::tables::{Lane, Tcp};
@@ -115,12 +115,12 @@ impl TryFrom<TcpImage> for Tcp {
             if hot.used && !hot.state.is_over() {
                 flows.insert(
                     &Flow::new(cold.local.address(), cold.remote.address()),
-                    Place::Connection(index),
+                    FlowSlot::Connection(index),
                 );
             }
         }
         for (slot, entry) in image.time_waits.iter() {
-            flows.insert(&entry.flow(), Place::TimeWait(slot));
+            flows.insert(&entry.flow(), FlowSlot::TimeWait(slot));
         }
         Ok(Self {
             shared: image.shared,

@@ -7,7 +7,7 @@ use wire::tcp::SeqNumber;
 use super::connection::{
     Cold, Connection, Hot, NEVER, Phase, SendTimer, Sequel, Shared, Step, levels,
 };
-use super::flow::Place;
+use super::flow::FlowSlot;
 use super::listener::{LISTENER_BIT, ListenError};
 use super::shape::Hold;
 use super::stamps::Stamp;
@@ -119,16 +119,16 @@ impl Tcp {
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Option<Option<SeqNumber>> {
-        match self.place_of(local, remote) {
+        match self.flow_slot(local, remote) {
             None => Some(None),
             // As tcp_tw_reuse: where timestamps tell old segments from new ones.
-            Some(Place::TimeWait(slot)) => {
+            Some(FlowSlot::TimeWait(slot)) => {
                 let iss = self.time_waits.reusable(now, slot)?;
                 self.end_time_wait(slot);
                 self.shared.counters.time_wait_reuses += 1;
                 Some(Some(iss))
             }
-            Some(Place::Connection(_)) => None,
+            Some(FlowSlot::Connection(_)) => None,
         }
     }
 

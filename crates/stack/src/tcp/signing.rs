@@ -13,7 +13,7 @@ use wire::tcp::TcpSegment;
 
 use super::SegmentRx;
 use super::connection::{Cold, Connection};
-use super::flow::Place;
+use super::flow::FlowSlot;
 use super::listener::{LISTENER_BIT, Listener};
 use super::tables::Tcp;
 use crate::api::{Cidr, RequestError, SocketId, TcpState};
@@ -176,19 +176,19 @@ impl Tcp {
     /// Whether a segment is signed as it must be, or not at all where there is no key.
     pub(super) fn judge_signature(
         &self,
-        place: Option<Place>,
+        place: Option<FlowSlot>,
         (local, remote): (SocketAddr, SocketAddr),
         rx: &SegmentRx,
         bytes: &[u8],
         segment: &TcpSegment<'_>,
     ) -> Result<(), DropReason> {
         let key = match place {
-            Some(Place::Connection(index)) => {
+            Some(FlowSlot::Connection(index)) => {
                 let signed = self.hot.get(index as usize).is_some_and(|hot| hot.signed);
                 let cold = self.cold.get(index as usize).filter(|_| signed);
                 cold.and_then(|cold| cold.key())
             }
-            Some(Place::TimeWait(slot)) => self.time_waits.key_of(slot),
+            Some(FlowSlot::TimeWait(slot)) => self.time_waits.key_of(slot),
             None => self.listeners_key(local, remote),
         };
         match key {

@@ -9,7 +9,7 @@ use wire::tcp::{SeqNumber, TcpSegment, parse};
 use super::connection::{Cold, Connection, End, Hot, NEVER, Sequel, Shared, Step};
 use super::counters::TcpCounters;
 use super::fast_open::Servers;
-use super::flow::{Flow, FlowKey, Flows, Place};
+use super::flow::{Flow, FlowKey, FlowSlot, Flows};
 use super::isn::{TcpKeys, halves};
 use super::listener::{LISTENER_BIT, Listeners};
 use super::options::SharedOptions;
@@ -155,14 +155,14 @@ impl Tcp {
         let segment = parse(bytes).map_err(|_| DropReason::TcpMalformed)?;
         let local = SocketAddr::new(rx.local, segment.header.dst_port);
         let remote = SocketAddr::new(rx.remote, segment.header.src_port);
-        let place = self.place_of(local, remote);
-        self.judge_signature(place, (local, remote), rx, bytes, &segment)?;
+        let found = self.flow_slot(local, remote);
+        self.judge_signature(found, (local, remote), rx, bytes, &segment)?;
         let mut iss = None;
-        match place {
-            Some(Place::Connection(index)) => {
+        match found {
+            Some(FlowSlot::Connection(index)) => {
                 return self.on_connection_segment(now, index, rx, &segment, sink);
             }
-            Some(Place::TimeWait(slot)) => {
+            Some(FlowSlot::TimeWait(slot)) => {
                 match self.time_waits.on_segment(now, slot, &segment) {
                     TimeWaitAction::Drop => return Err(DropReason::TcpClosed),
                     TimeWaitAction::End => {
@@ -276,7 +276,7 @@ impl Tcp {
         sequence: u32,
         error: IcmpError,
     ) -> Result<(), DropReason> {
-        let Some(Place::Connection(index)) = self.place_of(local, remote) else {
+        let Some(FlowSlot::Connection(index)) = self.flow_slot(local, remote) else {
             return Err(DropReason::IcmpNoSocket);
         };
         self.with(now, index, |connection, step| connection.on_icmp(step, sequence, error))
@@ -371,15 +371,15 @@ impl Tcp {
     }
 
     /// Where the flow between two addresses leads.
-    pub(super) fn place_of(&self, local: SocketAddr, remote: SocketAddr) -> Option<Place> {
+    pub(super) fn flow_slot(&self, local: SocketAddr, remote: SocketAddr) -> Option<FlowSlot> {
         let flow = Flow::new(local, remote);
         self.flows.find(self.flows.hash(&flow), |place| {
             let found = match place {
-                Place::Connection(index) => self
+                FlowSlot::Connection(index) => self
                     .cold
                     .get(index as usize)
                     .map(|cold| Flow::new(cold.local.address(), cold.remote.address())),
-                Place::TimeWait(slot) => self.time_waits.entry(slot).map(TimeWait::flow),
+                FlowSlot::TimeWait(slot) => self.time_waits.entry(slot).map(TimeWait::flow),
             };
             found == Some(flow)
         })
@@ -490,7 +490,7 @@ impl Tcp {
                 continue;
             }
             if let Some((slot, ended)) = self.time_waits.expire(now) {
-                self.flows.remove(&ended.flow(), Place::TimeWait(slot));
+                self.flows.remove(&ended.flow(), FlowSlot::TimeWait(slot));
             } else {
                 return false;
             }
@@ -600,7 +600,7 @@ impl Tcp {
 
     pub(super) fn on_dead(&mut self, now: Instant, index: u32) {
         let Some((flow, orphan)) = self.leave_flow(now, index) else { return };
-        self.flows.remove(&flow, Place::Connection(index));
+        self.flows.remove(&flow, FlowSlot::Connection(index));
         if orphan {
             self.release(index);
         } else {
@@ -613,7 +613,7 @@ impl Tcp {
             && let Some((slot, oldest)) = self.time_waits.evict()
         {
             self.shared.counters.time_wait_evictions += 1;
-            self.flows.remove(&oldest.flow(), Place::TimeWait(slot));
+            self.flows.remove(&oldest.flow(), FlowSlot::TimeWait(slot));
         }
         let Some((flow, orphan)) = self.leave_flow(now, index) else { return };
         let (Some(hot), Some(cold)) = (self.hot.get(index as usize), self.cold.get(index as usize))
@@ -621,8 +621,8 @@ impl Tcp {
             return;
         };
         let slot = self.time_waits.insert(now, hot, cold);
-        self.flows.remove(&flow, Place::Connection(index));
-        self.flows.insert(&flow, Place::TimeWait(slot));
+        self.flows.remove(&flow, FlowSlot::Connection(index));
+        self.flows.insert(&flow, FlowSlot::TimeWait(slot));
         // The acknowledgement of the FIN, which the connection would have sent.
         if owes_ack && let Some(reply) = self.time_waits.acknowledgement(now, slot) {
             self.push_reply(reply);
@@ -651,7 +651,7 @@ impl Tcp {
 
     pub(super) fn end_time_wait(&mut self, slot: u32) {
         if let Some(ended) = self.time_waits.remove(slot) {
-            self.flows.remove(&ended.flow(), Place::TimeWait(slot));
+            self.flows.remove(&ended.flow(), FlowSlot::TimeWait(slot));
         }
     }
 
@@ -691,7 +691,7 @@ impl Tcp {
             connection.hot.owner = owner;
             step.ready = true;
         });
-        self.flows.insert(&flow, Place::Connection(index));
+        self.flows.insert(&flow, FlowSlot::Connection(index));
     }
 
     /// Frees a slot whose owner has let go; the event says that the id is stale.

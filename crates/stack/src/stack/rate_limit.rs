@@ -1,4 +1,4 @@
-//! How often things happen that strangers can cause.
+//! Rate limits of what remote hosts can cause.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 use crate::api::Instant;
 use crate::flow::{FlowTable, KeyedHash};
 
-/// Lets a bounded number of things happen per second.
+/// A token bucket: a bounded number of events per second, with a burst.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Allowance {
+pub(super) struct TokenBucket {
     per_second: u32,
     burst: u32,
-    /// In billionths of one thing.
+    /// Tokens left, in billionths.
     saved: u64,
     last: Instant,
 }
 
 const ONE: u64 = 1_000_000_000;
 
-impl Allowance {
+impl TokenBucket {
     pub(super) fn new(per_second: u32, burst: u32) -> Self {
         Self { per_second, burst, saved: u64::from(burst) * ONE, last: Instant(0) }
     }
@@ -31,7 +31,7 @@ impl Allowance {
         may
     }
 
-    /// Whether one thing may happen.
+    /// Whether there is a token.
     fn has(&mut self, now: Instant) -> bool {
         let passed = now.0.saturating_sub(self.last.0);
         self.last = Instant(self.last.0.max(now.0));
@@ -59,22 +59,22 @@ const TARGETS: u32 = 1024;
 /// the source of another can count what is left for himself, and so learn which ports are open
 /// (CVE-2020-25705).
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Complaints {
-    all: Allowance,
+pub(super) struct IcmpRateLimiter {
+    all: TokenBucket,
     hash: KeyedHash,
     /// Numbers drawn.
     drawn: u64,
-    targets: Vec<(IpAddr, Allowance)>,
+    targets: Vec<(IpAddr, TokenBucket)>,
     by_address: FlowTable<IpAddr>,
-    /// Whose place the next new address takes, once all are taken.
+    /// The entry that the next new address replaces when all are taken.
     oldest: u32,
     evictions: u64,
 }
 
-impl Complaints {
+impl IcmpRateLimiter {
     pub(super) fn new(hash: KeyedHash) -> Self {
         Self {
-            all: Allowance::new(ALL.0, ALL.1),
+            all: TokenBucket::new(ALL.0, ALL.1),
             hash,
             drawn: 0,
             targets: Vec::with_capacity(TARGETS as usize),
@@ -94,12 +94,12 @@ impl Complaints {
         true
     }
 
-    fn target(&mut self, to: IpAddr) -> Option<&mut Allowance> {
+    fn target(&mut self, to: IpAddr) -> Option<&mut TokenBucket> {
         let place = match self.by_address.find(&to) {
             Some(known) => known,
             None => {
                 let (per_second, burst) = if to.is_ipv4() { OF_V4 } else { OF_V6 };
-                let new = (to, Allowance::new(per_second, burst));
+                let new = (to, TokenBucket::new(per_second, burst));
                 let place = match self.targets.get_mut(self.oldest as usize) {
                     Some(held) if self.by_address.len() >= TARGETS as usize => {
                         self.by_address.remove(&held.0);
@@ -122,7 +122,7 @@ impl Complaints {
         self.targets.get_mut(place as usize).map(|(_, own)| own)
     }
 
-    /// Addresses forgotten, whose allowance begins anew.
+    /// Addresses forgotten, whose buckets are full again.
     pub(super) fn evictions(&self) -> u64 {
         self.evictions
     }
@@ -134,8 +134,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn complaints() -> Complaints {
-        Complaints::new(KeyedHash::new([3; 16]))
+    fn limiter() -> IcmpRateLimiter {
+        IcmpRateLimiter::new(KeyedHash::new([3; 16]))
     }
 
     fn host(n: u32) -> IpAddr {
@@ -144,8 +144,8 @@ mod tests {
 
     #[test]
     fn an_address_gets_a_few_errors_at_once_and_then_one_a_second() {
-        let mut all = complaints();
-        let sent = |all: &mut Complaints, to, ms| {
+        let mut all = limiter();
+        let sent = |all: &mut IcmpRateLimiter, to, ms| {
             (0..20).filter(|_| all.take(Instant(ms * MS), to)).count()
         };
         assert_eq!(sent(&mut all, host(1), 0), 6);
@@ -161,7 +161,7 @@ mod tests {
     fn how_many_errors_there_are_in_all_cannot_be_foreseen() {
         let mut counts = Vec::new();
         for second in 0..20u32 {
-            let mut all = complaints();
+            let mut all = limiter();
             all.drawn = u64::from(second) * 1000;
             counts.push((0..500).filter(|n| all.take(Instant(0), host(*n))).count());
         }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn an_address_that_is_forgotten_is_counted_and_no_other_is() {
-        let mut all = complaints();
+        let mut all = limiter();
         for n in 0..TARGETS + 10 {
             // Slow enough for all together.
             all.take(Instant(u64::from(n) * 10 * MS), host(n));

@@ -1,5 +1,5 @@
-//! The stated ways through an interface, of which a kernel may have thousands: sorted, so that the
-//! longest prefix is found by halving.
+//! The static routes of an interface, of which a kernel may have thousands: sorted, so that a binary
+//! search finds the longest prefix.
 
 use std::net::IpAddr;
 
@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 use super::metrics::Metrics;
 use crate::api::Destination;
 
-/// A way with the addresses that it is for.
+/// A route, with the addresses that it covers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Way {
+struct PrefixRoute {
     first: u128,
     last: u128,
     prefix: u8,
     gateway: Option<IpAddr>,
     metrics: Metrics,
-    /// Place of the next wider one that this one lies in; always a smaller one.
+    /// Index of the next wider route that contains this one; always smaller than its own.
     wider: Option<u32>,
 }
 
-/// All ways of an interface, each family's by itself, by their first addresses; of those that
-/// begin together the wider one first.
+/// All routes of an interface by family, sorted by first address; of those that
+/// begin at the same address, the wider one comes first.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Ways([Vec<Way>; 2]);
+pub(super) struct PrefixRoutes([Vec<PrefixRoute>; 2]);
 
 fn bits(address: IpAddr) -> u128 {
     match address {
@@ -32,53 +32,52 @@ fn bits(address: IpAddr) -> u128 {
     }
 }
 
-impl Ways {
-    /// Of two to the same network the first counts. Takes little more than a look at each where
-    /// they come sorted.
+impl PrefixRoutes {
+    /// Of two routes to the same network the first counts. Sorted input takes linear time.
     pub(super) fn new(all: &[Destination]) -> Self {
-        let mut ways: [Vec<Way>; 2] = Default::default();
-        for way in all {
-            let family = usize::from(way.network.is_ipv6());
+        let mut routes: [Vec<PrefixRoute>; 2] = Default::default();
+        for route in all {
+            let family = usize::from(route.network.is_ipv6());
             let width = [32, 128][family];
-            let prefix = way.prefix.min(width);
+            let prefix = route.prefix.min(width);
             let left = u32::from(width - prefix);
             let rest = 1u128.checked_shl(left).map_or(u128::MAX, |size| size - 1);
-            let first = bits(way.network) & !rest;
-            let Destination { gateway, metrics, .. } = *way;
+            let first = bits(route.network) & !rest;
+            let Destination { gateway, metrics, .. } = *route;
             let last = first | rest;
-            ways[family].push(Way { first, last, prefix, gateway, metrics, wider: None });
+            routes[family].push(PrefixRoute { first, last, prefix, gateway, metrics, wider: None });
         }
-        for ways in &mut ways {
-            ways.sort_by_key(|way| (way.first, way.prefix));
-            ways.dedup_by_key(|way| (way.first, way.prefix));
+        for routes in &mut routes {
+            routes.sort_by_key(|route| (route.first, route.prefix));
+            routes.dedup_by_key(|route| (route.first, route.prefix));
             let mut around: Vec<u32> = Vec::new();
-            for at in 0..ways.len() {
-                let first = ways[at].first;
-                while around.last().is_some_and(|wider| ways[*wider as usize].last < first) {
+            for at in 0..routes.len() {
+                let first = routes[at].first;
+                while around.last().is_some_and(|wider| routes[*wider as usize].last < first) {
                     around.pop();
                 }
-                ways[at].wider = around.last().copied();
+                routes[at].wider = around.last().copied();
                 around.extend(u32::try_from(at).ok());
             }
         }
-        Self(ways)
+        Self(routes)
     }
 
-    /// The ways to an address, the longest prefix first: its length, the next hop if it is not the
-    /// address itself, and what is known of it.
+    /// The routes to an address, longest prefix first: prefix length, the next hop if it is not the
+    /// address itself, and the metrics.
     pub(super) fn to(
         &self,
         remote: IpAddr,
     ) -> impl Iterator<Item = (u8, Option<IpAddr>, Metrics)> + '_ {
-        let ways = &self.0[usize::from(remote.is_ipv6())];
+        let routes = &self.0[usize::from(remote.is_ipv6())];
         let remote = bits(remote);
-        let mut at = ways.partition_point(|way| way.first <= remote).checked_sub(1);
+        let mut at = routes.partition_point(|route| route.first <= remote).checked_sub(1);
         std::iter::from_fn(move || {
             while let Some(place) = at {
-                let way = ways.get(place)?;
-                at = way.wider.map(|wider| wider as usize).filter(|wider| *wider < place);
-                if way.last >= remote {
-                    return Some((way.prefix, way.gateway, way.metrics));
+                let route = routes.get(place)?;
+                at = route.wider.map(|wider| wider as usize).filter(|wider| *wider < place);
+                if route.last >= remote {
+                    return Some((route.prefix, route.gateway, route.metrics));
                 }
             }
             None
@@ -101,7 +100,7 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (random >> 33) % below
         };
-        let mut way = || {
+        let mut route = || {
             let network = match v6 {
                 false => {
                     Ipv4Addr::from([10, draw(4) as u8, draw(256) as u8, draw(256) as u8]).into()
@@ -116,52 +115,54 @@ mod tests {
             let metrics = Metrics { initial_cwnd: draw(100) as u16, ..Metrics::default() };
             Destination { network, prefix, gateway, metrics }
         };
-        (0..16 * 1024).map(|_| way()).collect()
+        (0..16 * 1024).map(|_| route()).collect()
     }
 
     #[test]
-    fn of_many_ways_those_with_the_longest_prefixes_come_first() {
+    fn of_many_routes_those_with_the_longest_prefixes_come_first() {
         for v6 in [false, true] {
             let all = many(v6);
-            let ways = Ways::new(&all);
+            let routes = PrefixRoutes::new(&all);
             for probe in all.iter().step_by(37).chain(&many(!v6)[..8]) {
                 let remote = probe.network;
-                let network = |way: &&Destination| {
-                    contains(&Cidr { address: way.network, prefix: way.prefix }, remote)
+                let network = |route: &&Destination| {
+                    contains(&Cidr { address: route.network, prefix: route.prefix }, remote)
                 };
                 let mut expected: Vec<_> = all.iter().filter(network).collect();
-                expected.sort_by_key(|way| std::cmp::Reverse(way.prefix));
-                expected.dedup_by_key(|way| way.prefix);
+                expected.sort_by_key(|route| std::cmp::Reverse(route.prefix));
+                expected.dedup_by_key(|route| route.prefix);
                 let expected: Vec<_> =
                     expected.iter().map(|w| (w.prefix, w.gateway, w.metrics)).collect();
-                assert_eq!(ways.to(remote).collect::<Vec<_>>(), expected, "{remote}");
+                assert_eq!(routes.to(remote).collect::<Vec<_>>(), expected, "{remote}");
             }
         }
     }
 
     #[test]
-    fn a_way_is_found_in_few_steps_among_thousands() {
+    fn a_route_is_found_in_few_steps_among_thousands() {
         // Nothing lies in anything else, and all in one that is wider: the worst that a walk to the
         // next wider one can meet is one step.
         let network = |at: u32| Ipv4Addr::from_bits(0x0a00_0000 + (at << 8)).into();
         let metrics = Metrics::default();
-        let way = |at, prefix| Destination { network: network(at), prefix, gateway: None, metrics };
+        let route =
+            |at, prefix| Destination { network: network(at), prefix, gateway: None, metrics };
         let all: Vec<_> =
-            (0..16 * 1024).map(|at| way(at, 26)).chain([way(0, 8), way(0, 0)]).collect();
-        let ways = Ways::new(&all);
+            (0..16 * 1024).map(|at| route(at, 26)).chain([route(0, 8), route(0, 0)]).collect();
+        let routes = PrefixRoutes::new(&all);
         assert_eq!(
-            ways.to("10.3.7.200".parse().unwrap()).collect::<Vec<_>>(),
+            routes.to("10.3.7.200".parse().unwrap()).collect::<Vec<_>>(),
             [(8, None, metrics), (0, None, metrics)]
         );
-        let deepest = ways.0[0].iter().map(|way| {
-            std::iter::successors(Some(way), |way| Some(&ways.0[0][way.wider? as usize])).count()
+        let deepest = routes.0[0].iter().map(|route| {
+            std::iter::successors(Some(route), |route| Some(&routes.0[0][route.wider? as usize]))
+                .count()
         });
         assert_eq!(deepest.max(), Some(3));
     }
 
     #[test]
     fn a_damaged_table_ends_every_search() {
-        let way = |wider| Way {
+        let route = |wider| PrefixRoute {
             first: 0,
             last: 0,
             prefix: 32,
@@ -169,7 +170,7 @@ mod tests {
             metrics: Metrics::default(),
             wider: Some(wider),
         };
-        let ways = Ways([vec![way(0), way(9), way(1)], Vec::new()]);
-        assert_eq!(ways.to(Ipv4Addr::LOCALHOST.into()).count(), 0);
+        let routes = PrefixRoutes([vec![route(0), route(9), route(1)], Vec::new()]);
+        assert_eq!(routes.to(Ipv4Addr::LOCALHOST.into()).count(), 0);
     }
 }
