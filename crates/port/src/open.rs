@@ -45,8 +45,7 @@ pub struct PortDescription {
     pub impairment: Option<Impairment>,
     /// Seed of the faults.
     pub seed: u64,
-    /// Which of the ways that the kernel and the driver offer was obtained, where there are
-    /// several.
+    /// The mode obtained, where kernel and driver offer several.
     pub mode: Option<String>,
     /// What is particular to an `xdp`.
     pub xdp: Option<XdpFacts>,

@@ -26,7 +26,7 @@ pub mod filter;
 mod format;
 
 pub use filter::Filter;
-use format::{Way, emit_frame, emit_head, emit_statistics, frame_block_bytes};
+use format::{FrameDirection, emit_frame, emit_head, emit_statistics, frame_block_bytes};
 
 /// Memory handed to the writer at a time; a frame always fits.
 const CHUNK_BYTES: usize = 128 * 1024;
@@ -247,7 +247,7 @@ fn capture(
     feed: &Feed,
     chunk: &mut Option<Vec<u8>>,
     now_ns: u64,
-    way: Way,
+    direction: FrameDirection,
     header: &[u8],
     payload: &[SharedBytes<'_>],
 ) {
@@ -268,7 +268,7 @@ fn capture(
         return;
     };
     let time_ns = feed.epoch_ns.wrapping_add(now_ns);
-    emit_frame(room, time_ns, way, header, payload, feed.snap_bytes);
+    emit_frame(room, time_ns, direction, header, payload, feed.snap_bytes);
     feed.counts.captured.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -285,7 +285,7 @@ impl<P: Port> Port for Captured<P> {
         if let Some(feed) = &self.feed {
             for &handle in &burst.handles {
                 let bytes = self.inner.frame(handle).bytes;
-                capture(feed, &mut self.chunk, self.now_ns, Way::In, bytes, &[]);
+                capture(feed, &mut self.chunk, self.now_ns, FrameDirection::In, bytes, &[]);
             }
         }
     }
@@ -308,7 +308,7 @@ impl<P: Port> Port for Captured<P> {
         if self.is_on()
             && let Some(feed) = &self.feed
         {
-            capture(feed, &mut self.chunk, self.now_ns, Way::Out, header, payload);
+            capture(feed, &mut self.chunk, self.now_ns, FrameDirection::Out, header, payload);
         }
         Ok(())
     }

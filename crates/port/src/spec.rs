@@ -23,7 +23,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use wire::MacAddr;
 
-use crate::xdp::Way;
+use crate::xdp::XdpMode;
 
 mod impairment;
 
@@ -119,8 +119,8 @@ pub struct PortSpec {
     pub napi: Napi,
     /// TCP ports that the kernel reserves for the engine's connects (XDP only).
     pub connect_ports: u16,
-    /// The best way to receive that is tried (XDP only); what the driver is good for when absent.
-    pub mode: Option<Way>,
+    /// The best mode to try (XDP only). When absent, what the driver is known to support.
+    pub mode: Option<XdpMode>,
     /// Which remote addresses are served (XDP only); not part of the text.
     pub remotes: Vec<Remote>,
     /// Faults to inject.
@@ -286,8 +286,8 @@ impl PortSpec {
                     return Err(bad("only xdp ports have this option; leave it out"));
                 }
                 twice(self.mode.is_some())?;
-                let way = Way::named(value);
-                self.mode = Some(way.ok_or_else(|| bad("write zero-copy, copy or generic"))?);
+                let mode = XdpMode::named(value);
+                self.mode = Some(mode.ok_or_else(|| bad("write zero-copy, copy or generic"))?);
             }
             "impair" => {
                 twice(self.impairment.is_some())?;

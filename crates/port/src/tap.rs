@@ -201,9 +201,9 @@ fn colons(mac: MacAddr) -> String {
     mac.0.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// A frame of the burst: where it lies in the arena.
+/// A frame of the burst, stored in the arena.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct ArenaFrame {
     start: usize,
     len: usize,
     meta: RxMeta,
@@ -218,7 +218,7 @@ pub struct TapPort {
     gone: bool,
     info: PortInfo,
     arena: Box<[u8]>,
-    burst: Vec<Place>,
+    burst: Vec<ArenaFrame>,
     scratch: Vec<u8>,
     counters: PortCounters,
 }
@@ -324,7 +324,7 @@ impl Port for TapPort {
             self.counters.rx_frames += 1;
             self.counters.rx_bytes += bytes as u64;
             burst.handles.push(RxHandle(self.burst.len() as u32));
-            self.burst.push(Place { start: at + vnet::LEN, len: bytes, meta });
+            self.burst.push(ArenaFrame { start: at + vnet::LEN, len: bytes, meta });
             at = (at + len).next_multiple_of(64);
         }
     }

@@ -42,6 +42,7 @@ mod claims;
 mod drivers;
 mod fragments;
 mod memory;
+mod modes;
 mod owned;
 mod partial;
 mod probe;
@@ -53,11 +54,12 @@ mod reserve;
 mod ring;
 mod socket;
 mod transmit;
-mod ways;
 
 use claims::Claims;
 use fragments::{Counts, Fragments};
 use memory::{CHUNK_BYTES, HEADROOM, Memory};
+use modes::Attempt;
+pub use modes::XdpMode;
 use owned::Owned;
 pub use queues::QUEUES_MAX;
 use queues::{Binding, Growth, Sockets, chunks_of, range_of};
@@ -65,8 +67,6 @@ use receive::{Layout, Queue, Receive};
 use remotes::Remotes;
 pub(crate) use socket::Rings;
 use transmit::Transmit;
-use ways::Attempt;
-pub use ways::Way;
 
 /// How often the link's state and the kernel's counters are looked at.
 const LOOK_NS: u64 = 10_000_000;
@@ -105,7 +105,7 @@ pub struct XdpFacts {
     /// Sockets for queues that may be added.
     pub spares: u32,
     /// How the sockets are bound.
-    pub way: Way,
+    pub mode: XdpMode,
     /// Whether they take frames of several buffers.
     pub several_buffers: bool,
     /// The link takes frames to be segmented as they are.
@@ -139,8 +139,8 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         .map_err(|why| fail("reserve TCP ports", "CAP_NET_BIND_SERVICE", why))?;
     let several_buffers = socket::take_several_buffers()
         .map_err(|why| fail("open AF_XDP sockets", "CAP_NET_RAW", why))?;
-    let (ways, known) =
-        ways::to_try(spec.mode, driver.as_deref(), drivers::kernel(), several_buffers);
+    let (modes, known) =
+        modes::to_try(spec.mode, driver.as_deref(), drivers::kernel(), several_buffers);
     let mut notes: Vec<String> =
         known.into_iter().map(|sentence| format!("{label}: {sentence}")).collect();
     let driver_name = driver.as_deref();
@@ -155,8 +155,8 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         several_buffers,
         receive_queues,
     };
-    let opened = ways::first_that_works(&label, &ways, &mut notes, |way| {
-        interface.attempt(way, reserved.ports, &spec.remotes)
+    let opened = modes::first_that_works(&label, &modes, &mut notes, |mode| {
+        interface.attempt(mode, reserved.ports, &spec.remotes)
     })
     .map_err(|why| OpenError {
         sentence: format!(
@@ -174,7 +174,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         .map_err(|why| fail("open a packet socket", "CAP_NET_RAW", why))?;
     let queues = opened.queues.len() as u32;
     let most = link.channels().map_or(queues, |(_, most)| most);
-    let binding = Binding { index, way: opened.way, several_buffers };
+    let binding = Binding { index, mode: opened.mode, several_buffers };
     let spares = binding.spares(&opened.memfd, queues, most);
     let description = PortDescription {
         kind: spec.kind,
@@ -187,7 +187,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         seed: spec.seed.map_or_else(random_seed, Ok)?,
         mode: Some(format!(
             "XDP {}, frames {}, {}, {} receive {}, driver {}, connects from ports {} to {}, {}",
-            opened.mode,
+            opened.attach_mode,
             if opened.zero_copy { "zero-copy" } else { "copied by the kernel" },
             if several_buffers { "of several buffers, too" } else { "of one buffer" },
             opened.queues.len(),
@@ -203,7 +203,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         xdp: Some(XdpFacts {
             queues,
             spares: spares.len() as u32,
-            way: opened.way,
+            mode: opened.mode,
             several_buffers,
             takes_large: link.has_tso(),
             connect_ports: reserved.ports,
@@ -279,8 +279,8 @@ struct Opened {
     counts: Map,
     memfd: OwnedFd,
     queues: Vec<Queue>,
-    way: Way,
-    mode: &'static str,
+    mode: XdpMode,
+    attach_mode: &'static str,
     /// On every queue.
     zero_copy: bool,
     /// Why no frame was sent through.
@@ -291,7 +291,7 @@ impl Interface<'_> {
     fn failed(&self, doing: &str, capability: &str, why: &io::Error) -> Attempt<OpenError> {
         let error = OpenError::system(self.label, doing, capability, why);
         match why.raw_os_error() {
-            // The same is missing in every way.
+            // The same is missing in every mode.
             Some(libc::EPERM | libc::EACCES | libc::ENODEV | libc::ENOBUFS) => {
                 Attempt::Hopeless(error)
             }
@@ -299,10 +299,10 @@ impl Interface<'_> {
         }
     }
 
-    /// Sets everything up in one of the ways, and sends a frame through it.
+    /// Sets everything up in one mode, and sends a frame through it.
     fn attempt(
         &self,
-        way: Way,
+        mode: XdpMode,
         block: (u16, u16),
         remotes: &[Remote],
     ) -> Result<Opened, Attempt<OpenError>> {
@@ -320,12 +320,12 @@ impl Interface<'_> {
         };
         let program = program::load(&maps, block, program::UNBOUND, self.several_buffers)
             .map_err(|why| self.failed("load the XDP program", "CAP_BPF or CAP_PERFMON", &why))?;
-        let attached = self.attach(&program, way)?;
+        let attached = self.attach(&program, mode)?;
         if !self.several_buffers {
-            self.refuse_long_frames(way).map_err(Attempt::Failed)?;
+            self.refuse_long_frames(mode).map_err(Attempt::Failed)?;
         }
         let Self { index, several_buffers, .. } = *self;
-        let (memfd, mut queues) = Binding { index, way, several_buffers }
+        let (memfd, mut queues) = Binding { index, mode, several_buffers }
             .open_all(&sockets)
             .map_err(|why| self.failed("open AF_XDP sockets", "CAP_NET_RAW", &why))?;
         self.refuse_unserved(queues.len())?;
@@ -342,7 +342,7 @@ impl Interface<'_> {
             }
             Err(why) => return Err(self.failed("receive", "CAP_BPF", &why)),
         };
-        let mode = if way == Way::Generic { "generic" } else { "native" };
+        let attach_mode = if mode == XdpMode::Generic { "generic" } else { "native" };
         let counts = fragments.counts;
         Ok(Opened {
             attached,
@@ -352,8 +352,8 @@ impl Interface<'_> {
             counts,
             memfd,
             queues,
-            way,
             mode,
+            attach_mode,
             zero_copy,
             untested,
         })
@@ -377,7 +377,7 @@ impl Interface<'_> {
 
     /// Before Linux 6.6 a frame that does not fit one buffer is lost to the sockets. A driver that
     /// runs the program makes none; before the stack they come as a virtual link's peer sent them.
-    fn refuse_long_frames(&self, way: Way) -> Result<(), OpenError> {
+    fn refuse_long_frames(&self, mode: XdpMode) -> Result<(), OpenError> {
         let Self { label, mtu, .. } = self;
         let refuse = |why: String| Err(OpenError::new(OpenErrorKind::Unsupported, why));
         if frame_bytes_max(*mtu) > LONE_FRAME_BYTES_MAX {
@@ -389,7 +389,7 @@ impl Interface<'_> {
             ));
         }
         let is_software = self.driver.is_none_or(|driver| SOFTWARE.contains(&driver));
-        if way == Way::Generic && is_software {
+        if mode == XdpMode::Generic && is_software {
             return refuse(format!(
                 "in generic mode {label} gets frames as long as a virtual peer sends them, and \
                  before Linux 6.6 AF_XDP takes up to {LONE_FRAME_BYTES_MAX} bytes: boot a newer \
@@ -399,8 +399,8 @@ impl Interface<'_> {
         Ok(())
     }
 
-    fn attach(&self, program: &Program, way: Way) -> Result<OwnedFd, Attempt<OpenError>> {
-        let flag = if way == Way::Generic { FLAG_GENERIC } else { FLAG_NATIVE };
+    fn attach(&self, program: &Program, mode: XdpMode) -> Result<OwnedFd, Attempt<OpenError>> {
+        let flag = if mode == XdpMode::Generic { FLAG_GENERIC } else { FLAG_NATIVE };
         let why = match program.attach(self.index, flag) {
             Ok(link) => return Ok(link),
             Err(why) => why,
@@ -479,7 +479,7 @@ impl XdpPort {
                 Some(Remotes::from_fd(fd, &facts.remotes))
             }
         };
-        let layout = Layout::of(facts.way);
+        let layout = Layout::of(facts.mode);
         let mut queues = Vec::new();
         // Linux 6.1 maps the rings of a socket only before it is bound.
         let mut rings = rings.into_iter();
@@ -496,8 +496,8 @@ impl XdpPort {
             1 => None,
             _ => Some(watch(&queues).map_err(|why| fail("watch the sockets", why))?),
         };
-        let XdpFacts { way, several_buffers, .. } = *facts;
-        let binding = Binding { index: description.interface_index, way, several_buffers };
+        let XdpFacts { mode, several_buffers, .. } = *facts;
+        let binding = Binding { index: description.interface_index, mode, several_buffers };
         let spares: io::Result<_> = (0..facts.spares)
             .zip(&mut fds)
             .map(|(at, fd)| binding.spare(&memfd, facts.queues + at, fd, rings.next()))

@@ -38,9 +38,9 @@ const STATUS_USER: u32 = 1 << 0;
 const STATUS_LOSING: u32 = 1 << 2;
 const STATUS_VLAN: u32 = 1 << 4;
 
-/// A frame of the burst: where it lies in its slot.
+/// A frame of the burst, stored in its slot.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct SlotFrame {
     start: usize,
     len: usize,
     meta: RxMeta,
@@ -54,7 +54,7 @@ pub(super) struct Ring {
     head: usize,
     /// Slots of the burst, those of unusable frames included.
     taken: usize,
-    burst: Vec<Place>,
+    burst: Vec<SlotFrame>,
     losing: bool,
 }
 
@@ -141,7 +141,7 @@ impl Ring {
             arch::prefetch_read(self.slot(at + 1).as_ptr());
             self.taken += 1;
             self.losing |= status & STATUS_LOSING != 0;
-            let Some(place) = self.place(at, status) else {
+            let Some(place) = self.frame_at(at, status) else {
                 counters.rx_errors += 1;
                 continue;
             };
@@ -156,7 +156,7 @@ impl Ring {
     /// Reads a slot's header. `None` for a frame that cannot be used: cut short, of an unknown
     /// kind of segmentation, or tagged for a VLAN (the kernel took the tag off, and without it
     /// the frame would pass for one of ours).
-    fn place(&self, at: usize, status: u32) -> Option<Place> {
+    fn frame_at(&self, at: usize, status: u32) -> Option<SlotFrame> {
         let slot = self.slot(at);
         // SAFETY: the slot is ours until released, holds a header at its start, and is aligned
         // for it.
@@ -174,7 +174,7 @@ impl Ring {
         let start = (at % SLOTS / BLOCK_SLOTS) * BLOCK_BYTES
             + at % SLOTS % BLOCK_SLOTS * SLOT_BYTES
             + start;
-        Some(Place { start, len, meta: copy::meta_of(&vnet)? })
+        Some(SlotFrame { start, len, meta: copy::meta_of(&vnet)? })
     }
 
     pub(super) fn frame(&self, handle: RxHandle) -> Option<RxFrame<'_>> {

@@ -24,7 +24,7 @@ const PIECES_MAX: usize = 62;
 
 /// Where a gathered frame lies, its vnet header first.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct BatchedFrame {
     start: usize,
     len: usize,
 }
@@ -34,7 +34,7 @@ struct Place {
 pub(crate) struct Transmit {
     arena: Box<[u8]>,
     used: usize,
-    batch: Vec<Place>,
+    batch: Vec<BatchedFrame>,
     scratch: Vec<u8>,
     /// The last attempt found the link down; not tried again for a while.
     down: bool,
@@ -123,7 +123,7 @@ impl Transmit {
         if room.is_none() {
             return full(counters);
         }
-        self.batch.push(Place { start: self.used, len: vnet::LEN + len });
+        self.batch.push(BatchedFrame { start: self.used, len: vnet::LEN + len });
         self.used = end;
         Ok(())
     }

@@ -5,9 +5,9 @@ use arch::SharedBytes;
 
 use super::CaptureCounters;
 
-/// Which way a frame went.
+/// The direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum FrameDirection {
     In,
     Out,
 }
@@ -84,7 +84,7 @@ pub(super) fn emit_head(out: &mut Vec<u8>, name: &str, snap_bytes: usize) {
 pub(super) fn emit_frame(
     out: &mut Vec<u8>,
     time_ns: u64,
-    way: Way,
+    direction: FrameDirection,
     header: &[u8],
     payload: &[SharedBytes<'_>],
     snap_bytes: usize,
@@ -107,9 +107,9 @@ pub(super) fn emit_frame(
             }
         }
         pad(out);
-        let direction: u32 = match way {
-            Way::In => 1,
-            Way::Out => 2,
+        let direction: u32 = match direction {
+            FrameDirection::In => 1,
+            FrameDirection::Out => 2,
         };
         option(out, EPB_FLAGS, &direction.to_ne_bytes());
         option(out, OPTION_END, &[]);

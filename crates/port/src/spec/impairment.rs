@@ -55,7 +55,7 @@ pub struct Impairment {
     pub jitter_ns: u64,
     /// Bits per second, 0 for no limit.
     pub rate_bits: u64,
-    /// Which way.
+    /// The direction that they apply to.
     pub direction: Direction,
 }
 

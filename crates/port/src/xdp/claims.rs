@@ -8,14 +8,14 @@ use std::net::{IpAddr, SocketAddr};
 use super::owned::{self, Key, LISTENS, Owned, WHOLLY};
 use crate::interface::{Claim, Protocol};
 
-type Place = (Protocol, SocketAddr);
+type LocalSocket = (Protocol, SocketAddr);
 
 /// The claims of a port.
 #[derive(Debug)]
 pub(super) struct Claims {
     owned: Owned,
     /// What was claimed, as it was said.
-    sockets: BTreeMap<Place, u32>,
+    sockets: BTreeMap<LocalSocket, u32>,
     addresses: Vec<IpAddr>,
     /// Longest frame of the link; longer datagrams are several that were never cut.
     frame_bytes_max: u32,
@@ -77,7 +77,7 @@ impl Claims {
     }
 
     /// Brings the map up to date where a claim has changed.
-    fn show(&self, (protocol, local): Place) -> io::Result<()> {
+    fn show(&self, (protocol, local): LocalSocket) -> io::Result<()> {
         if !local.ip().is_unspecified() {
             return self.show_at(protocol, local);
         }

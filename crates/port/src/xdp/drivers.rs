@@ -1,5 +1,5 @@
 //! Drivers that are known to misbehave with AF_XDP, by what others have reported, and what is done
-//! about it: the way that misbehaves is not tried unless `mode=` asks for it.
+//! about it: a mode that misbehaves is not tried unless `mode=` asks for it.
 //!
 //! Reports that led to no entry: i40e and ice lose the buffers of a socket that is bound before
 //! its fill ring is full (github.com/anza-xyz/agave/pull/6836), so ours is filled first; ena
@@ -7,15 +7,15 @@
 //! ixgbe without copies delivered nothing on Linux 5.4 (github.com/Xilinx-CNS/onload/issues/18),
 //! and ice on 4.18 (github.com/firedancer-io/firedancer/issues/273), both older than we run on.
 
-use super::Way;
+use super::XdpMode;
 
 /// A driver, and what it is known to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     /// As ethtool names it.
     driver: &'static str,
-    /// The best way that is not known to misbehave.
-    best: Way,
+    /// The best mode that is not known to misbehave.
+    best: XdpMode,
     /// First kernel that is concerned.
     since: (u32, u32),
     /// What happens.
@@ -29,7 +29,7 @@ const KNOWN: [Known; 4] = [
     // and 2.7.4 was slower than with copies. No kernel's own ena has the mode.
     Known {
         driver: "ena",
-        best: Way::Copy,
+        best: XdpMode::Copy,
         since: (0, 0),
         reason: "without copies it has corrupted frames and reset the card under load",
     },
@@ -38,7 +38,7 @@ const KNOWN: [Known; 4] = [
     // set up under load, before the fixes 99099c6bc75a, 405d9999aa0b, 9da75a511c55, 7e3b407ccbea.
     Known {
         driver: "ice",
-        best: Way::Copy,
+        best: XdpMode::Copy,
         since: (0, 0),
         reason: "without copies it has made kernels panic that use the card at the same time",
     },
@@ -46,7 +46,7 @@ const KNOWN: [Known; 4] = [
     // receives again.
     Known {
         driver: "st_gmac",
-        best: Way::Copy,
+        best: XdpMode::Copy,
         since: (0, 0),
         reason: "without copies a queue that once ran out of memory never receives again",
     },
@@ -54,7 +54,7 @@ const KNOWN: [Known; 4] = [
     // everything lets the receive rings run full at a few frames a second.
     Known {
         driver: "igb",
-        best: Way::Generic,
+        best: XdpMode::Generic,
         since: (6, 14),
         reason: "with a program in the driver its receive rings run full and stay so",
     },
@@ -66,8 +66,8 @@ pub(crate) fn known(driver: &str, kernel: (u32, u32)) -> Option<&'static Known> 
 }
 
 impl Known {
-    /// The best way that is not known to misbehave.
-    pub(crate) fn best(&self) -> Way {
+    /// The best mode that is not known to misbehave.
+    pub(crate) fn best(&self) -> XdpMode {
         self.best
     }
 
@@ -102,10 +102,10 @@ mod tests {
     fn a_driver_is_concerned_from_its_first_kernel_on() {
         assert_eq!(known("igb", (6, 13)), None);
         let igb = known("igb", (6, 14)).unwrap();
-        assert_eq!(igb.best(), Way::Generic);
+        assert_eq!(igb.best(), XdpMode::Generic);
         let said = igb.sentence();
         assert!(said.contains("igb") && said.contains("since Linux 6.14"), "{said}");
-        assert_eq!(known("ena", (6, 1)).map(Known::best), Some(Way::Copy));
+        assert_eq!(known("ena", (6, 1)).map(Known::best), Some(XdpMode::Copy));
         assert_eq!(known("veth", (6, 18)), None);
         assert!(kernel() > (5, 0));
     }

@@ -7,10 +7,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use super::memory::{self, CHUNK_BYTES, Memory};
+use super::modes::XdpMode;
 use super::receive::{Layout, Queue};
 use super::socket::{self, Rings};
 use super::transmit;
-use super::ways::Way;
 use crate::bpf::{Map, MapKind};
 
 /// Receive queues that are served. What arrived on others would be the kernel's, which would reset
@@ -70,7 +70,7 @@ impl Sockets {
 pub(super) struct Binding {
     /// The interface's number.
     pub(super) index: u32,
-    pub(super) way: Way,
+    pub(super) mode: XdpMode,
     /// Whether sockets take frames of several buffers.
     pub(super) several_buffers: bool,
 }
@@ -83,7 +83,7 @@ impl Binding {
         rustix::fs::ftruncate(memfd, range.end as u64)?;
         let end = range.end - (chunks_of(number) - chunks) * CHUNK_BYTES;
         let memory = Memory::map(memfd, range.start..end)?;
-        let layout = Layout::of(self.way);
+        let layout = Layout::of(self.mode);
         let fd = socket::open()?;
         socket::prepare(&fd, &memory, layout)?;
         let mut queue = Queue::new(fd, None, memory, layout, chunks)?;
@@ -92,7 +92,7 @@ impl Binding {
     }
 
     fn bind(&self, queue: &Queue, number: u32) -> io::Result<()> {
-        socket::bind(&queue.fd, self.index, number, self.way, self.several_buffers)
+        socket::bind(&queue.fd, self.index, number, self.mode, self.several_buffers)
     }
 
     /// Sockets for queues that may be added, of an interface with so many queues `now` and at `most`.
@@ -113,7 +113,7 @@ impl Binding {
     ) -> io::Result<Queue> {
         let start = range_of(number).start;
         let memory = Memory::map(memfd, start..start + SPARE_CHUNKS * CHUNK_BYTES)?;
-        Queue::new(fd, rings, memory, Layout::of(self.way), SPARE_CHUNKS)
+        Queue::new(fd, rings, memory, Layout::of(self.mode), SPARE_CHUNKS)
     }
 
     /// A socket on every queue, put into the map.

@@ -5,9 +5,9 @@ use std::mem;
 use std::os::fd::OwnedFd;
 
 use super::memory::{CHUNK_BYTES, HEADROOM, Memory};
+use super::modes::XdpMode;
 use super::partial;
 use super::socket::{self, CONTINUES, Descriptor, Rings};
-use super::ways::Way;
 use crate::copy::FRAME_BYTES_MAX;
 use crate::interface::{PortCounters, RxBurst, RxChecksum, RxFrame, RxHandle, RxMeta};
 
@@ -27,9 +27,9 @@ const BATCH: u32 = 64;
 /// lines of pages share few places in the caches.
 const OUT_LEAST: usize = 1024;
 
-/// Where a frame of the burst lies.
+/// Where a frame of the burst is stored.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum FrameLocation {
     /// Where the kernel put it: in so many chunks of a queue, of which one continues the other.
     Chunks { queue: usize, start: u64, count: u32, at: u64 },
     /// Put together from several chunks.
@@ -48,9 +48,9 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    /// The one for a way of receiving: in front of the stack the kernel copies.
-    pub(super) fn of(way: Way) -> Self {
-        if way == Way::Generic { Self::Joined } else { Self::Pages }
+    /// The layout of a mode: in generic mode the kernel copies.
+    pub(super) fn of(mode: XdpMode) -> Self {
+        if mode == XdpMode::Generic { Self::Joined } else { Self::Pages }
     }
 
     /// From one chunk to the next.
@@ -79,7 +79,7 @@ fn place_of(described: u64) -> u64 {
 
 #[derive(Clone, Copy, Debug)]
 struct Received {
-    place: Place,
+    location: FrameLocation,
     len: usize,
     checksum: RxChecksum,
 }
@@ -326,8 +326,8 @@ impl Receive {
                 return None;
             };
             let checksum = self.checksum(bytes);
-            let place = Place::Chunks { queue: index, start, count: descriptors, at };
-            return Some(Received { place, len, checksum });
+            let location = FrameLocation::Chunks { queue: index, start, count: descriptors, at };
+            return Some(Received { location, len, checksum });
         }
         let start = self.used;
         let mut room = self.arena.get_mut(start..start.saturating_add(len));
@@ -352,7 +352,7 @@ impl Receive {
         room?;
         self.used = (start + len).next_multiple_of(ALIGNMENT);
         let checksum = self.checksum(self.arena.get(start..start + len)?);
-        Some(Received { place: Place::Arena(start), len, checksum })
+        Some(Received { location: FrameLocation::Arena(start), len, checksum })
     }
 
     fn checksum(&self, frame: &[u8]) -> RxChecksum {
@@ -364,11 +364,11 @@ impl Receive {
 
     pub(super) fn frame<'a>(&'a self, queues: &'a [Queue], handle: RxHandle) -> RxFrame<'a> {
         let found = self.burst.get(handle.0 as usize).and_then(|received| {
-            let bytes = match received.place {
-                Place::Chunks { queue, at, .. } => {
+            let bytes = match received.location {
+                FrameLocation::Chunks { queue, at, .. } => {
                     queues.get(queue)?.memory.bytes(at, received.len)?
                 }
-                Place::Arena(start) => self.arena.get(start..start + received.len)?,
+                FrameLocation::Arena(start) => self.arena.get(start..start + received.len)?,
             };
             Some(RxFrame { bytes, meta: RxMeta { checksum: received.checksum, gso: None } })
         });
@@ -379,7 +379,7 @@ impl Receive {
         let had_frames = !self.burst.is_empty();
         let mut burst = mem::take(&mut self.burst);
         for received in burst.drain(..) {
-            if let Place::Chunks { queue, start, count, .. } = received.place
+            if let FrameLocation::Chunks { queue, start, count, .. } = received.location
                 && let Some(queue) = queues.get_mut(queue)
             {
                 queue.give_back_several(start, count);
@@ -492,9 +492,9 @@ pub(super) mod tests {
             receive.receive(&mut queues, &mut burst, &mut counters);
             let frame = receive.frame(&queues, burst.handles.pop().unwrap());
             assert_eq!(frame.bytes.len(), pieces as usize * Layout::Joined.stride());
-            match receive.burst.last().unwrap().place {
-                Place::Chunks { count, .. } => lone += u64::from(count == pieces),
-                Place::Arena(_) => put_together += 1,
+            match receive.burst.last().unwrap().location {
+                FrameLocation::Chunks { count, .. } => lone += u64::from(count == pieces),
+                FrameLocation::Arena(_) => put_together += 1,
             }
             receive.release(&mut queues);
         }

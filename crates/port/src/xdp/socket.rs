@@ -5,9 +5,9 @@ use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::memory::{CHUNK_BYTES, Memory};
+use super::modes::XdpMode;
 use super::receive::Layout;
 use super::ring::Ring;
-use super::ways::Way;
 use crate::packet::set_option;
 
 /// Descriptors of the ring of received frames, and of the one of frames to send.
@@ -34,7 +34,7 @@ pub(super) fn open() -> io::Result<OwnedFd> {
 /// Whether the kernel gives frames of several buffers to sockets (Linux 6.6). It looks at the
 /// flags of a bind before it looks for the interface, of which there is none with this index.
 pub(super) fn take_several_buffers() -> io::Result<bool> {
-    let refused = bind(&open()?, 0, 0, Way::ZeroCopy, true);
+    let refused = bind(&open()?, 0, 0, XdpMode::ZeroCopy, true);
     Ok(!matches!(refused.map_err(|why| why.raw_os_error()), Err(Some(libc::EINVAL))))
 }
 
@@ -65,15 +65,15 @@ pub(super) fn prepare(fd: &OwnedFd, memory: &Memory, layout: Layout) -> io::Resu
     Ok(())
 }
 
-/// Binds to a queue of an interface; [`Way::ZeroCopy`] takes copies where the driver needs them.
+/// Binds to a queue of an interface; [`XdpMode::ZeroCopy`] takes copies where the driver needs them.
 pub(super) fn bind(
     fd: &OwnedFd,
     interface_index: u32,
     queue: u32,
-    way: Way,
+    mode: XdpMode,
     several_buffers: bool,
 ) -> io::Result<()> {
-    let copies = if way == Way::ZeroCopy { 0 } else { libc::XDP_COPY };
+    let copies = if mode == XdpMode::ZeroCopy { 0 } else { libc::XDP_COPY };
     let several_buffers = if several_buffers { libc::XDP_USE_SG } else { 0 };
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,

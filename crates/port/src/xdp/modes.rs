@@ -1,5 +1,4 @@
-//! The ways in which a driver may serve AF_XDP, from the best to the one that works everywhere,
-//! and which of them are tried.
+//! The modes in which a driver may serve AF_XDP, best first, and which of them to try.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +6,7 @@ use super::drivers;
 
 /// How frames get from the card to the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Way {
+pub enum XdpMode {
     /// The program runs in the driver, which puts frames into our memory itself where it can, and
     /// else copies them.
     ZeroCopy,
@@ -17,29 +16,29 @@ pub enum Way {
     Generic,
 }
 
-impl Way {
-    const ALL: [Way; 3] = [Way::ZeroCopy, Way::Copy, Way::Generic];
+impl XdpMode {
+    const ALL: [XdpMode; 3] = [XdpMode::ZeroCopy, XdpMode::Copy, XdpMode::Generic];
 
     /// As written behind `mode=`.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Way::ZeroCopy => "zero-copy",
-            Way::Copy => "copy",
-            Way::Generic => "generic",
+            XdpMode::ZeroCopy => "zero-copy",
+            XdpMode::Copy => "copy",
+            XdpMode::Generic => "generic",
         }
     }
 
     /// The way called so.
     pub(crate) fn named(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|way| way.word() == word)
+        Self::ALL.into_iter().find(|mode| mode.word() == word)
     }
 
     /// For sentences.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Way::ZeroCopy => "in native mode without copies",
-            Way::Copy => "in native mode with copies",
-            Way::Generic => "in generic mode",
+            XdpMode::ZeroCopy => "in native mode without copies",
+            XdpMode::Copy => "in native mode with copies",
+            XdpMode::Generic => "in generic mode",
         }
     }
 }
@@ -47,35 +46,35 @@ impl Way {
 /// The ways to try, in their order, and what to say about it: the way that is asked for and those
 /// below it, or all that the driver is not known to fail at.
 pub(super) fn to_try(
-    asked: Option<Way>,
+    asked: Option<XdpMode>,
     driver: Option<&str>,
     kernel: (u32, u32),
     several_buffers: bool,
-) -> (Vec<Way>, Option<String>) {
+) -> (Vec<XdpMode>, Option<String>) {
     let known = driver.and_then(|driver| drivers::known(driver, kernel));
     // A program in veth's driver keeps the peer from sending uncut frames, which costs bulk more than
     // it saves each frame (docs/port.md). They come in several buffers.
     let usual = match driver {
-        Some("veth") if several_buffers => Way::Generic,
-        _ => Way::ZeroCopy,
+        Some("veth") if several_buffers => XdpMode::Generic,
+        _ => XdpMode::ZeroCopy,
     };
     let best = asked.or(known.map(|known| known.best())).unwrap_or(usual);
-    let ways = Way::ALL.into_iter().skip_while(|way| *way != best).collect();
-    (ways, known.map(|known| known.sentence()))
+    let modes = XdpMode::ALL.into_iter().skip_while(|mode| *mode != best).collect();
+    (modes, known.map(|known| known.sentence()))
 }
 
 /// Tries the ways in turn. Each that fails is given up with a sentence for the next; the last
 /// one's failure is the failure of all.
 pub(super) fn first_that_works<T, E: std::fmt::Display>(
     label: &str,
-    ways: &[Way],
+    modes: &[XdpMode],
     notes: &mut Vec<String>,
-    mut attempt: impl FnMut(Way) -> Result<T, Attempt<E>>,
+    mut attempt: impl FnMut(XdpMode) -> Result<T, Attempt<E>>,
 ) -> Result<T, E> {
-    let mut left = ways.iter().copied();
-    let mut way = left.next().unwrap_or(Way::Generic);
+    let mut left = modes.iter().copied();
+    let mut mode = left.next().unwrap_or(XdpMode::Generic);
     loop {
-        let why = match attempt(way) {
+        let why = match attempt(mode) {
             Ok(done) => return Ok(done),
             Err(Attempt::Hopeless(why)) => return Err(why),
             Err(Attempt::Failed(why)) => why,
@@ -83,10 +82,10 @@ pub(super) fn first_that_works<T, E: std::fmt::Display>(
         let Some(next) = left.next() else { return Err(why) };
         notes.push(format!(
             "{label} does not work {}, and is tried {}: {why}",
-            way.words(),
+            mode.words(),
             next.words()
         ));
-        way = next;
+        mode = next;
     }
 }
 
@@ -104,39 +103,39 @@ mod tests {
 
     #[test]
     fn a_driver_that_is_known_to_misbehave_is_used_in_another_way_unless_asked() {
-        let (ways, said) = to_try(None, Some("ena"), (6, 8), true);
-        assert_eq!(ways, [Way::Copy, Way::Generic]);
+        let (modes, said) = to_try(None, Some("ena"), (6, 8), true);
+        assert_eq!(modes, [XdpMode::Copy, XdpMode::Generic]);
         assert!(said.unwrap().contains("ena"));
-        assert_eq!(to_try(Some(Way::ZeroCopy), Some("ena"), (6, 8), true).0.len(), 3);
-        assert_eq!(to_try(Some(Way::Generic), None, (6, 8), true).0, [Way::Generic]);
-        assert_eq!(to_try(None, Some("virtio_net"), (6, 8), true), (Way::ALL.to_vec(), None));
+        assert_eq!(to_try(Some(XdpMode::ZeroCopy), Some("ena"), (6, 8), true).0.len(), 3);
+        assert_eq!(to_try(Some(XdpMode::Generic), None, (6, 8), true).0, [XdpMode::Generic]);
+        assert_eq!(to_try(None, Some("virtio_net"), (6, 8), true), (XdpMode::ALL.to_vec(), None));
     }
 
     #[test]
     fn over_veth_frames_come_uncut_where_they_can() {
-        assert_eq!(to_try(None, Some("veth"), (6, 8), true), (vec![Way::Generic], None));
-        assert_eq!(to_try(None, Some("veth"), (6, 1), false), (Way::ALL.to_vec(), None));
-        assert_eq!(to_try(Some(Way::ZeroCopy), Some("veth"), (6, 8), true).0, Way::ALL);
+        assert_eq!(to_try(None, Some("veth"), (6, 8), true), (vec![XdpMode::Generic], None));
+        assert_eq!(to_try(None, Some("veth"), (6, 1), false), (XdpMode::ALL.to_vec(), None));
+        assert_eq!(to_try(Some(XdpMode::ZeroCopy), Some("veth"), (6, 8), true).0, XdpMode::ALL);
     }
 
     #[test]
     fn a_way_that_fails_is_given_up_by_name_for_the_next() {
         let mut notes = Vec::new();
-        let found = first_that_works("xdp:a", &Way::ALL, &mut notes, |way| match way {
-            Way::Generic => Ok(way),
+        let found = first_that_works("xdp:a", &XdpMode::ALL, &mut notes, |mode| match mode {
+            XdpMode::Generic => Ok(mode),
             _ => Err(Attempt::Failed("no frame came through")),
         });
-        assert_eq!(found, Ok(Way::Generic));
+        assert_eq!(found, Ok(XdpMode::Generic));
         assert_eq!(notes.len(), 2);
         assert!(notes[1].contains("xdp:a") && notes[1].contains("in generic mode"), "{notes:?}");
         assert!(notes[1].contains("no frame came through"), "{notes:?}");
         let mut tried = 0;
-        let failed = first_that_works("xdp:a", &Way::ALL, &mut notes, |_| {
+        let failed = first_that_works("xdp:a", &XdpMode::ALL, &mut notes, |_| {
             tried += 1;
             Err::<(), _>(Attempt::Hopeless("somebody else's"))
         });
         assert_eq!((failed, tried), (Err("somebody else's"), 1));
-        let failed = first_that_works("xdp:a", &[Way::Generic], &mut notes, |_| {
+        let failed = first_that_works("xdp:a", &[XdpMode::Generic], &mut notes, |_| {
             Err::<(), _>(Attempt::Failed("nothing works"))
         });
         assert_eq!(failed, Err("nothing works"));
