@@ -130,3 +130,45 @@ fn a_bridge_forwards_between_two_hosts() {
     assert_eq!(counter(&socket, "raw_spoofed"), 0);
     assert!(counter(&socket, "raw_tx") > 100);
 }
+
+#[test]
+fn testpmd_answers_pings_behind_a_bridge() {
+    let Some(_turn) = turn("testpmd_answers_pings_behind_a_bridge") else { return };
+    if lab::require_programs(&["dpdk-testpmd"]).is_err() {
+        skips::skip("testpmd at a memif port", "dpdk-testpmd", "dpdk-dev is not installed");
+        return;
+    }
+    let lab = Lab::new().expect("a laboratory");
+    let tap = format!("{}x", lab.stem());
+    // The engine makes its own directory.
+    let memif = lab.scratch().join("engine/m.sock");
+    let memif = memif.to_str().expect("a path in UTF-8");
+    let ports = [
+        format!("tap:{tap},ipv6=off,netns={}", lab.host(Side::A).namespace()),
+        format!("memif:{memif},id=7,secret=sesame,ipv6=off"),
+    ];
+    std::fs::create_dir_all(lab.scratch().join("engine")).expect("a directory");
+    let (socket, _engine) = engine(&lab, &ports);
+    lab.adopt(Side::A, &tap, CLIENTS).expect("an address");
+    let task = Task::new(example("learning_bridge")).arg(&socket).args([tap.as_str(), memif]);
+    let mut bridge = lab.start(Side::B, task).expect("it starts");
+    bridge.until(PATIENCE, |one| one.output().contains("bridging 2")).expect("it bridges");
+    let device =
+        format!("net_memif0,role=client,id=7,secret=sesame,socket={memif},socket-abstract=no");
+    let task = Task::new("dpdk-testpmd")
+        .args(["--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--lcores", "(0,1)@0"])
+        .arg(format!("--file-prefix={}", lab.stem()))
+        .arg(format!("--vdev={device}"))
+        .args(["--", "--forward-mode=icmpecho", "--stats-period=1", "--total-num-mbufs=2048"]);
+    let testpmd = lab.start(Side::B, task).expect("it starts");
+    let pinged = || {
+        let task = Task::words(&format!("ping -c 20 -i 0.05 -W 2 {SERVERS}"));
+        lab.start(Side::A, task).and_then(|one| one.wait(PATIENCE)).expect("it ends").output
+    };
+    let mut said = String::new();
+    let is_whole = || {
+        said = pinged();
+        said.contains("20 received")
+    };
+    until("testpmd does not answer", is_whole, || testpmd.output() + &testpmd.errors());
+}

@@ -395,6 +395,7 @@ fn summary(settings: &Settings) -> String {
             port.addresses.iter().map(|own| format!("{}/{}", own.address, own.prefix)).collect();
         let addresses = match port.kind {
             PortKind::Xdp => "with the kernel's addresses".to_owned(),
+            PortKind::Memif if addresses.is_empty() => "for one memif client".to_owned(),
             _ if addresses.is_empty() => {
                 "with no addr= of its own: over IPv4 nobody reaches it".to_owned()
             }

@@ -21,6 +21,7 @@ mod copy;
 pub mod impair;
 mod interface;
 mod link;
+pub mod memif;
 pub mod netns;
 pub mod open;
 pub mod packet;

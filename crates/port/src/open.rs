@@ -9,6 +9,7 @@ use wire::MacAddr;
 
 use crate::impair::Impaired;
 use crate::interface::{Offloads, Port, PortInfo, Shared};
+use crate::memif::{self, MemifFacts, MemifPort};
 use crate::spec::{Impairment, PortKind, PortSpec};
 use crate::xdp::{self, Rings, XdpFacts};
 use crate::{packet, tap};
@@ -49,6 +50,8 @@ pub struct PortDescription {
     pub mode: Option<String>,
     /// What is particular to an `xdp`.
     pub xdp: Option<XdpFacts>,
+    /// What is particular to a `memif`.
+    pub memif: Option<MemifFacts>,
     /// What the user should know although the port works: sentences to log.
     pub notes: Vec<String>,
 }
@@ -169,7 +172,8 @@ impl OpenError {
 /// Opens the port's descriptors and prepares its interface. Takes CAP_NET_ADMIN (TAP) or
 /// CAP_NET_RAW and CAP_NET_ADMIN (packet), and CAP_SYS_ADMIN to enter another namespace. A tap
 /// device ends with its descriptor, unless it existed before as a persistent one. An xdp port takes
-/// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and is opened in the caller's own namespace.
+/// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and is opened in the caller's own namespace. A memif
+/// port takes none.
 ///
 /// # Errors
 /// What is missing, in use or not supported, in a sentence that says what to do.
@@ -178,6 +182,7 @@ pub fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         PortKind::Tap => tap::open(spec),
         PortKind::Packet => packet::open(spec),
         PortKind::Xdp => xdp::open(spec),
+        PortKind::Memif => memif::open(spec),
     }
 }
 
@@ -194,6 +199,10 @@ pub fn from_fds(fds: PortFds) -> Result<Box<dyn Port>, OpenError> {
     }
     let (first, second, more) = (fds.next(), fds.next(), fds.next());
     let port: Box<dyn Port> = match (description.kind, first, second, more) {
+        (PortKind::Memif, Some(listener), None, None) => {
+            let facts = description.memif.clone().unwrap_or_default();
+            Box::new(MemifPort::new(listener, &facts, &description)?)
+        }
         (PortKind::Tap, Some(fd), None, None) => Box::new(tap::TapPort::new(fd, &description)?),
         (PortKind::Packet, Some(fd), guard, None) => {
             Box::new(packet::PacketPort::new(fd, guard, &description)?)

@@ -85,6 +85,7 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
         seed: spec.seed.map_or_else(random_seed, Ok)?,
         mode: None,
         xdp: None,
+        memif: None,
         notes,
     };
     Ok(PortFds { fds: std::iter::once(fd).chain(guard).collect(), description, rings: Vec::new() })

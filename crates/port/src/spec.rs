@@ -13,6 +13,10 @@
 //! | `napi=threaded` or `napi=off` | `tap` only: let a kernel thread do the kernel's share of receiving |
 //! | `ports=N` | `xdp` only: TCP ports reserved for connections that the engine opens, 1 to 16384 |
 //! | `mode=M` | `xdp` only: the best way of receiving to try, `zero-copy`, `copy` or `generic` |
+//! | `id=N` | `memif` only: the interface's number at its socket, 0 unless said |
+//! | `secret=S` | `memif` only: what a peer must know, at most 24 bytes |
+//! | `uid=N` | `memif` only: a user who may connect beside root and the engine's own; may be repeated |
+//! | `role=server` | `memif` only: the one role there is |
 //! | `impair=...` | faults, see [`Impairment`] |
 //! | `seed=N` | makes the faults repeatable |
 
@@ -23,6 +27,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use wire::MacAddr;
 
+use crate::memif::{MemifFacts, SECRET_BYTES_MAX};
 use crate::xdp::XdpMode;
 
 mod impairment;
@@ -38,6 +43,8 @@ pub enum PortKind {
     Packet,
     /// AF_XDP on an interface that the kernel goes on using.
     Xdp,
+    /// Memory shared with a DPDK, VPP or libmemif program, at a socket that the engine makes.
+    Memif,
 }
 
 impl PortKind {
@@ -47,6 +54,7 @@ impl PortKind {
             PortKind::Tap => "tap",
             PortKind::Packet => "packet",
             PortKind::Xdp => "xdp",
+            PortKind::Memif => "memif",
         }
     }
 }
@@ -99,7 +107,7 @@ pub enum Ipv6 {
 pub struct PortSpec {
     /// What it is.
     pub kind: PortKind,
-    /// The interface's name.
+    /// The interface's name; of a memif the path of its socket, or `@` and an abstract name.
     pub name: String,
     /// Addresses for the stack, in the order written.
     pub addresses: Vec<PortAddress>,
@@ -121,6 +129,8 @@ pub struct PortSpec {
     pub connect_ports: u16,
     /// The best mode to try (XDP only). When absent, what the driver is known to support.
     pub mode: Option<XdpMode>,
+    /// Who may connect, and to what (memif only).
+    pub memif: MemifFacts,
     /// Which remote addresses are served (XDP only); not part of the text.
     pub remotes: Vec<Remote>,
     /// Faults to inject.
@@ -149,8 +159,7 @@ const MTU_MIN: u16 = 576;
 /// TCP ports reserved for connects unless said otherwise: each costs a descriptor and 4 KiB.
 const CONNECT_PORTS: u16 = 1024;
 
-const OPTIONS: &str =
-    "addr=, gw=, ipv6=, mac=, mtu=, netns=, napi=, ports=, mode=, impair= and seed=";
+const OPTIONS: &str = "addr=, gw=, ipv6=, mac=, mtu=, netns=, napi=, ports=, mode=, id=, secret=, uid=, role=, impair= and seed=";
 
 impl PortSpec {
     /// `tap:ob0`: what messages and statistics call the port.
@@ -172,7 +181,10 @@ impl FromStr for PortSpec {
         let kind = parse_kind(kind_word, text)?;
         let mut parts = rest.split(',');
         let name = parts.next().unwrap_or_default();
-        check_name(name, text)?;
+        match kind {
+            PortKind::Memif => check_path(name, text)?,
+            PortKind::Tap | PortKind::Packet | PortKind::Xdp => check_name(name, text)?,
+        }
         let mut spec = PortSpec {
             kind,
             name: name.to_owned(),
@@ -186,6 +198,7 @@ impl FromStr for PortSpec {
             napi: Napi::Off,
             connect_ports: CONNECT_PORTS,
             mode: None,
+            memif: MemifFacts::default(),
             remotes: Vec::new(),
             impairment: None,
             seed: None,
@@ -195,6 +208,7 @@ impl FromStr for PortSpec {
         }
         spec.check_gateway(text)?;
         spec.check_shared(text)?;
+        spec.check_memif(text)?;
         Ok(spec)
     }
 }
@@ -270,7 +284,7 @@ impl PortSpec {
                 (PortKind::Tap, "threaded") => self.napi = Napi::Threaded,
                 (PortKind::Tap, "off") => self.napi = Napi::Off,
                 (PortKind::Tap, _) => return Err(bad("write napi=threaded or napi=off")),
-                (PortKind::Packet | PortKind::Xdp, _) => {
+                (PortKind::Packet | PortKind::Xdp | PortKind::Memif, _) => {
                     return Err(bad("only tap ports have this option; leave it out"));
                 }
             },
@@ -289,6 +303,25 @@ impl PortSpec {
                 let mode = XdpMode::named(value);
                 self.mode = Some(mode.ok_or_else(|| bad("write zero-copy, copy or generic"))?);
             }
+            "id" | "secret" | "uid" | "role" if self.kind != PortKind::Memif => {
+                return Err(bad("only memif ports have this option; leave it out"));
+            }
+            "id" => {
+                self.memif.id = value.parse().map_err(|_| bad("write a whole number"))?;
+            }
+            "secret" => {
+                twice(self.memif.secret.is_some())?;
+                if value.is_empty() || value.len() > SECRET_BYTES_MAX {
+                    return Err(bad("write 1 to 24 bytes"));
+                }
+                self.memif.secret = Some(value.to_owned());
+            }
+            "uid" => {
+                let uid = value.parse().map_err(|_| bad("write the number of a user"))?;
+                self.memif.users.push(uid);
+            }
+            "role" if value == "server" => {}
+            "role" => return Err(bad("the engine is the server; start the other side as client")),
             "impair" => {
                 twice(self.impairment.is_some())?;
                 self.impairment = Some(value.parse().map_err(|why: SpecError| bad(&why.0))?);
@@ -323,6 +356,15 @@ impl PortSpec {
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// A memif lies in no network namespace.
+    fn check_memif(&self, text: &str) -> Result<(), SpecError> {
+        if self.kind == PortKind::Memif && self.netns.is_some() {
+            let why = "a memif port is in no namespace; leave netns= out";
+            return Err(SpecError(format!("port \"{text}\": {why}")));
+        }
+        Ok(())
     }
 
     fn check_gateway(&self, text: &str) -> Result<(), SpecError> {
@@ -369,19 +411,35 @@ impl PortAddress {
     }
 }
 
+/// Longest path of a Unix socket, without its terminator.
+const PATH_BYTES_MAX: usize = 107;
+
+fn check_path(name: &str, text: &str) -> Result<(), SpecError> {
+    let is_good =
+        name.starts_with('/') || name.strip_prefix('@').is_some_and(|name| !name.is_empty());
+    if is_good && name.len() <= PATH_BYTES_MAX && !name.contains('\0') {
+        return Ok(());
+    }
+    Err(SpecError(format!(
+        "port \"{text}\": write the absolute path of a socket, or @ and an abstract name, of at most \
+         {PATH_BYTES_MAX} bytes, e.g. memif:/run/outboard/m.sock"
+    )))
+}
+
 fn parse_kind(word: &str, text: &str) -> Result<PortKind, SpecError> {
     match word {
         "tap" => Ok(PortKind::Tap),
         "packet" => Ok(PortKind::Packet),
         "xdp" => Ok(PortKind::Xdp),
-        "memif" | "dpdk" | "vhost" | "netmap" => Err(SpecError(format!(
+        "memif" => Ok(PortKind::Memif),
+        "dpdk" | "vhost" | "netmap" => Err(SpecError(format!(
             "port \"{text}\": ports of kind {word} are not available in this version; use \
-             xdp:NAME, tap:NAME or packet:NAME"
+             xdp:NAME, tap:NAME, packet:NAME or memif:PATH"
         ))),
         _ => Err(SpecError(format!(
             "port \"{text}\": there is no kind of port called \"{word}\"; use xdp:NAME (an \
-             interface shared with the kernel), tap:NAME (a device of the engine's own) or \
-             packet:NAME (an interface given to the engine)"
+             interface shared with the kernel), tap:NAME (a device of the engine's own), \
+             packet:NAME (an interface given to the engine) or memif:PATH (a DPDK or VPP program)"
         ))),
     }
 }
@@ -461,7 +519,7 @@ mod tests {
 
     #[test]
     fn later_kinds_are_named_as_not_available_in_this_version() {
-        for text in ["dpdk:0", "memif:/run/m.sock,role=master"] {
+        for text in ["dpdk:0", "vhost:/run/m.sock"] {
             let why = error(text);
             assert!(why.contains("not available in this version"), "{why}");
             assert!(why.contains("tap:NAME"), "{why}");
@@ -495,6 +553,12 @@ mod tests {
             ("tap:ob0,ports=10", "only xdp"),
             ("tap:ob0,mode=copy", "only xdp"),
             ("xdp:eth0,mode=fast", "zero-copy, copy or generic"),
+            ("memif:m.sock", "absolute path"),
+            ("memif:@", "absolute path"),
+            ("memif:/run/m.sock,role=client", "is the server"),
+            ("memif:/run/m.sock,secret=0123456789012345678901234", "1 to 24 bytes"),
+            ("memif:/run/m.sock,netns=blue", "no namespace"),
+            ("tap:ob0,id=3", "only memif"),
         ] {
             let why = error(text);
             assert!(why.contains(expected), "{text}: {why}");

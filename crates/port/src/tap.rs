@@ -106,6 +106,7 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
         seed: spec.seed.map_or_else(random_seed, Ok)?,
         mode: None,
         xdp: None,
+        memif: None,
         notes: Vec::new(),
     };
     Ok(PortFds { fds: vec![fd], description, rings: Vec::new() })

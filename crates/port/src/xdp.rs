@@ -200,6 +200,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
                 Some(why) => format!("not tested, since the kernel does not test ({why})"),
             },
         )),
+        memif: None,
         xdp: Some(XdpFacts {
             queues,
             spares: spares.len() as u32,
