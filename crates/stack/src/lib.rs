@@ -21,6 +21,7 @@ mod groups;
 mod in_order;
 mod ip_options;
 mod limits;
+pub mod message;
 mod neighbor;
 mod path_mtu;
 mod reassembly;

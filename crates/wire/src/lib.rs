@@ -20,6 +20,7 @@ pub mod icmpv6;
 pub mod igmp;
 pub mod ipv4;
 pub mod ipv6;
+pub mod message;
 pub mod mld;
 pub mod ndp;
 pub mod tcp;

@@ -1,0 +1,104 @@
+//! RESET: what tells a host that its association is not known here.
+
+use wire::message::{Body, Epoch, Epochs, Frame, Received, flow_key, seal};
+
+use super::Core;
+use super::api::{Host, Memory, Packet, Status};
+use super::association::Peer;
+
+/// RESETs a second to one host, and in all.
+const PER_HOST: u32 = 100;
+const ALL: u32 = 1_000;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// How many there were in this second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rate {
+    since: u64,
+    count: u32,
+}
+
+impl Rate {
+    fn take(&mut self, now: u64, most: u32) -> bool {
+        if now >= self.since + SECOND_NS {
+            *self = Self { since: now, count: 0 };
+        }
+        self.count += u32::from(self.count <= most);
+        self.count <= most
+    }
+}
+
+/// A RESET to send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reset {
+    host: Host,
+    job: u32,
+    sequence: u32,
+    authenticator: u64,
+    epochs: Epochs,
+}
+
+impl Core {
+    pub(super) fn queue_reset(&mut self, now: u64, peer: Peer, received: &Received<'_>) {
+        let known = self.jobs[peer.job as usize].peers.get(&peer.host.0).copied();
+        let known = known.unwrap_or_default();
+        let host = &mut self.hosts[peer.host.index()];
+        if !host.resets.take(now, PER_HOST) || !self.reset_rate.take(now, ALL) {
+            self.counters.resets_limited += 1;
+            return;
+        }
+        let incarnation = self.config.incarnation;
+        let ours = known.ours.max(Epoch { incarnation, life: 0 });
+        self.resets.push_back(Reset {
+            host: peer.host,
+            job: peer.job,
+            sequence: received.frame.sequence,
+            authenticator: received.authenticator,
+            epochs: Epochs { sender: ours, receiver: known.theirs },
+        });
+    }
+
+    pub(super) fn emit_reset(&mut self, out: &mut [u8]) -> Option<Packet> {
+        let reset = self.resets.pop_front()?;
+        let frame = Frame {
+            flags: 0,
+            job: self.jobs[reset.job as usize].identifier,
+            sequence: reset.sequence,
+            counter: 0,
+            epochs: None,
+            body: Body::Reset { authenticator: reset.authenticator, epochs: reset.epochs },
+        };
+        let len = frame.emit(out, 0).ok()?;
+        let path = &self.hosts[reset.host.index()].addresses;
+        let job = self.job_key(reset.job);
+        let key = flow_key(&job, &path.local, &path.remote, &Epochs::default());
+        seal(&mut out[..len], &key, 0);
+        self.counters.resets_out += 1;
+        Some(Packet { host: reset.host, len, payload: None })
+    }
+
+    /// Ends the association if the frame that drew the RESET is under way. The next epoch for this
+    /// peer is above the one that it remembers.
+    pub(super) fn on_reset(
+        &mut self,
+        peer: Peer,
+        sequence: u32,
+        authenticator: u64,
+        epochs: Epochs,
+        memory: &mut dyn Memory,
+    ) {
+        let drawn = self.peers.get(&peer).copied().filter(|id| {
+            let ring = &self.associations[*id].ring;
+            ring.extend(sequence)
+                .and_then(|sequence| ring.get(sequence))
+                .is_some_and(|record| record.sent && record.authenticator == authenticator)
+        });
+        let Some(id) = drawn else {
+            self.counters.drop_reset += 1;
+            return;
+        };
+        let known = self.jobs[peer.job as usize].peers.entry(peer.host.0).or_default();
+        known.ours = known.ours.max(epochs.receiver);
+        self.end_association(id, Status::Reset, memory);
+    }
+}
