@@ -21,6 +21,9 @@ unsafe impl Sync for ForkMark {}
 
 impl ForkMark {
     /// A mark of this process.
+    ///
+    /// # Errors
+    /// With the errno of mmap or madvise(MADV_WIPEONFORK).
     pub fn new() -> Result<Self, Errno> {
         // SAFETY: a new private mapping at an address of the kernel's choice.
         let start = unsafe {

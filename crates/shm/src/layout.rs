@@ -142,6 +142,9 @@ pub struct Layout {
 
 impl Layout {
     /// Works out the offsets of `geometry` and sets its `region_bytes`.
+    ///
+    /// # Errors
+    /// If a capacity is out of range or not a power of two.
     pub fn sized(geometry: Geometry) -> Result<Self, BadGeometry> {
         let layout = Self::offsets(geometry)?;
         let region_bytes = layout.end();
@@ -149,6 +152,9 @@ impl Layout {
     }
 
     /// Works out the offsets of a geometry that was granted; its `region_bytes` must agree.
+    ///
+    /// # Errors
+    /// As [`Layout::sized`], and if `region_bytes` is another.
     pub fn granted(geometry: Geometry) -> Result<Self, BadGeometry> {
         let layout = Self::sized(geometry)?;
         let actual = layout.geometry.region_bytes;

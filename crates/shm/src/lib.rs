@@ -4,7 +4,7 @@
 //! It knows nothing of protocols, and gives neither side a reference into the region: words are
 //! atomics, buffers are copied. Start reading at `docs/spec/shm.md`, then [`layout`], then the two
 //! views: [`engine_side`] (which trusts nothing) and [`client_side`].
-#![warn(missing_docs)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod census;
 pub mod client_side;

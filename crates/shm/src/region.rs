@@ -66,6 +66,9 @@ pub struct Region {
 
 impl Region {
     /// Makes a sealed memfd of `geometry`'s size (its `region_bytes` is worked out) and maps it.
+    ///
+    /// # Errors
+    /// If the geometry is invalid, or with the errno of the system call that failed.
     pub fn create(geometry: Geometry) -> Result<Self, RegionError> {
         let layout = Layout::sized(geometry).map_err(RegionError::Geometry)?;
         let system = |what| move |errno| RegionError::System(what, errno);
@@ -82,6 +85,9 @@ impl Region {
     }
 
     /// A region in private memory, for simulation and tests in one process.
+    ///
+    /// # Errors
+    /// If the geometry is invalid, or with the errno of mmap.
     pub fn private(geometry: Geometry) -> Result<Self, RegionError> {
         let layout = Layout::sized(geometry).map_err(RegionError::Geometry)?;
         let memory =
@@ -92,6 +98,9 @@ impl Region {
     }
 
     /// Maps a region that was granted, once its size and seals are found to be right.
+    ///
+    /// # Errors
+    /// If the geometry is invalid, size or seals are wrong, or with the errno of a system call.
     pub fn open(file: OwnedFd, geometry: Geometry) -> Result<Self, RegionError> {
         let layout = Layout::granted(geometry).map_err(RegionError::Geometry)?;
         let system = |what| move |errno| RegionError::System(what, errno);

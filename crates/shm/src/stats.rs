@@ -83,6 +83,9 @@ pub struct StatsPage {
 
 impl StatsPage {
     /// Makes a page for counters of these names.
+    ///
+    /// # Errors
+    /// With the errno of memfd_create, ftruncate, mmap or fcntl.
     pub fn create(names: &[String]) -> Result<Self, Errno> {
         let mut text =
             names.iter().fold(String::new(), |text, name| text + name + "\n").into_bytes();

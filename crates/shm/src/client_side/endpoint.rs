@@ -195,12 +195,18 @@ impl ClientEndpoint {
     }
 
     /// Takes the lock for reading from the endpoint.
+    ///
+    /// # Errors
+    /// If this thread holds the lock already.
     pub fn lock_receive(&self, tag: Tag) -> Result<ReceiveGuard<'_>, Reentered> {
         let held = acquire(&self.region, self.base + endpoint::RECEIVE_LOCK, tag)?;
         Ok(ReceiveGuard { _held: held, endpoint: self })
     }
 
     /// Takes the lock for writing to the endpoint.
+    ///
+    /// # Errors
+    /// If this thread holds the lock already.
     pub fn lock_send(&self, tag: Tag) -> Result<SendGuard<'_>, Reentered> {
         let held = acquire(&self.region, self.base + endpoint::SEND_LOCK, tag)?;
         Ok(SendGuard { _held: held, endpoint: self })

@@ -146,6 +146,9 @@ impl ClientLane {
     }
 
     /// Takes the lane's lock.
+    ///
+    /// # Errors
+    /// If this thread holds the lock already.
     pub fn lock(&self, tag: Tag) -> Result<LaneGuard<'_>, Reentered> {
         Ok(LaneGuard { _held: acquire(&self.region, self.base + lane::LOCK, tag)?, lane: self })
     }

@@ -88,6 +88,9 @@ pub struct Peer {
 /// Who is at the other end of a connected Unix socket. (rustix would do but for its type of
 /// process ids, which cannot be 0: that is what the kernel tells of a process in a pid namespace
 /// that we do not see.)
+///
+/// # Errors
+/// With the errno of getsockopt(SO_PEERCRED).
 pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, Errno> {
     let mut told = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -122,12 +125,18 @@ fn new_socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
 
 impl Socket {
     /// Connects to the engine that listens at `path`.
+    ///
+    /// # Errors
+    /// With the errno of socket or connect: ENOENT or ECONNREFUSED where no engine listens.
     pub fn connect(path: &Path) -> Result<Self, Errno> {
         Self::connect_within(path, None)
     }
 
     /// The same, waiting no longer than that for a place in the engine's queue, and later for
     /// room for a message (EAGAIN).
+    ///
+    /// # Errors
+    /// As [`Socket::connect`]; EAGAIN when the time is over.
     pub fn connect_within(path: &Path, limit: Option<Duration>) -> Result<Self, Errno> {
         let fd = new_socket(SocketFlags::empty())?;
         set_socket_timeout(&fd, Timeout::Send, limit)?;
@@ -136,6 +145,9 @@ impl Socket {
     }
 
     /// The same, without waiting (EAGAIN where the engine's queue has no place).
+    ///
+    /// # Errors
+    /// As [`Socket::connect`]; EAGAIN when the queue is full.
     pub fn connect_at_once(path: &Path) -> Result<Self, Errno> {
         let fd = new_socket(SocketFlags::NONBLOCK)?;
         rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
@@ -143,11 +155,17 @@ impl Socket {
     }
 
     /// From now on [`Socket::receive`] waits no longer than that (EAGAIN).
+    ///
+    /// # Errors
+    /// With the errno of setsockopt(SO_RCVTIMEO).
     pub fn wait_at_most(&self, limit: Duration) -> Result<(), Errno> {
         set_socket_timeout(&self.fd, Timeout::Recv, Some(limit))
     }
 
     /// Two sockets connected to each other, for tests and simulation.
+    ///
+    /// # Errors
+    /// With the errno of socketpair.
     pub fn pair() -> Result<(Self, Self), Errno> {
         let (a, b) = rustix::net::socketpair(
             AddressFamily::UNIX,
@@ -169,11 +187,17 @@ impl Socket {
     }
 
     /// Who is at the other end.
+    ///
+    /// # Errors
+    /// With the errno of getsockopt(SO_PEERCRED).
     pub fn peer(&self) -> Result<Peer, Errno> {
         peer(self.fd.as_fd())
     }
 
     /// Sends a message with descriptors, of which the other side gets copies.
+    ///
+    /// # Errors
+    /// If the message is too long, or with the errno of sendmsg.
     pub fn send<M: Serialize>(
         &self,
         message: &M,
@@ -202,6 +226,10 @@ impl Socket {
     }
 
     /// Receives a message and its descriptors (close-on-exec).
+    ///
+    /// # Errors
+    /// If the other side has closed, the message is malformed, descriptors were lost, or with the errno of
+    /// recvmsg.
     pub fn receive<M: DeserializeOwned>(
         &self,
         wait: Wait,
@@ -267,6 +295,9 @@ pub struct ControlListener {
 impl ControlListener {
     /// Listens at `path`, whose permissions become `mode`. A socket left behind by an engine that
     /// is gone is removed; EADDRINUSE when an engine is still there.
+    ///
+    /// # Errors
+    /// With the errno of the system call that failed: EADDRINUSE where an engine listens.
     pub fn bind(path: &Path, mode: u32) -> Result<Self, Errno> {
         let address = SocketAddrUnix::new(path)?;
         let fd = new_socket(SocketFlags::empty())?;
@@ -288,6 +319,9 @@ impl ControlListener {
     }
 
     /// The next program that connects.
+    ///
+    /// # Errors
+    /// With the errno of accept.
     pub fn accept(&self) -> Result<Socket, Errno> {
         let fd =
             rustix::io::retry_on_intr(|| rustix::net::accept_with(&self.fd, SocketFlags::CLOEXEC))?;

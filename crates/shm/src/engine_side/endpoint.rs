@@ -94,6 +94,9 @@ impl EngineEndpoint {
     }
 
     /// Copies the next send descriptor; `None` when there is none (yet).
+    ///
+    /// # Errors
+    /// If the client wrote an invalid descriptor, or one whose span is in no buffer.
     pub fn take_descriptor(&mut self) -> Result<Option<TakenDescriptor>, Breach> {
         let slots = self.region.geometry().send_slots;
         let descriptor = match Descriptor::take(&self.region, self.send_queue(), slots, self.taken)
@@ -145,6 +148,9 @@ impl EngineEndpoint {
 
     /// Up to where the client has read (streams: bytes; others: descriptors). It must lie in
     /// `low ..= high`: what was seen before, and what is readable.
+    ///
+    /// # Errors
+    /// If the client claims a value outside of it.
     pub fn consumed(&self, low: u64, high: u64) -> Result<u64, Breach> {
         // Acquire pairs with the Release in `ReceiveGuard::advance`: pages before it are no
         // longer being read.

@@ -103,6 +103,9 @@ impl EngineLane {
     /// Takes up to `endpoints.len()` doorbells and returns how many endpoints were written there.
     /// Doorbells for requests are not among them but show in [`Self::requests_rung`]. What the
     /// client wrote before it rang is visible afterwards.
+    ///
+    /// # Errors
+    /// If a doorbell names no endpoint.
     pub fn take_doorbells(&mut self, endpoints: &mut [u32]) -> Result<usize, Breach> {
         let before = self.doorbells_taken;
         let capacity = self.region.geometry().endpoint_capacity;
@@ -138,6 +141,9 @@ impl EngineLane {
 
     /// Takes the next request; `None` when all are taken. Each is to be answered by
     /// [`Self::push_reply`] before the next is taken.
+    ///
+    /// # Errors
+    /// If the client wrote an invalid request, or has not read its replies.
     pub fn take_request(&mut self) -> Result<Option<(Serial, Request)>, Breach> {
         let Some(words) = self.rings.requests.take(&self.region, self.requests_taken) else {
             self.requests_rung = false;
