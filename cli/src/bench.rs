@@ -13,9 +13,11 @@ use std::time::Duration;
 use lab::failure::{Explain, Result};
 
 pub mod cell;
+pub mod compare;
 pub mod html;
 pub mod load;
 pub mod measure;
+pub mod profile;
 pub mod report;
 
 pub mod system;
@@ -60,6 +62,15 @@ enum Command {
         #[arg(required = true)]
         reports: Vec<PathBuf>,
     },
+    /// Compare two reports of one experiment
+    Compare {
+        /// The report before (JSON)
+        before: PathBuf,
+        /// The report after
+        after: PathBuf,
+    },
+    /// List the figures of the ETA papers, and what measures each
+    Figures,
     /// A program that makes load
     #[command(hide = true)]
     Load {
@@ -67,6 +78,16 @@ enum Command {
         load: load::Load,
     },
 }
+
+/// Figures of the ETA papers, and the experiment that measures each.
+const FIGURES: [(&str, &str); 6] = [
+    ("transmit throughput and idle CPU (figure 4)", "eta: transmit"),
+    ("receive throughput and idle CPU (figure 5)", "eta: receive"),
+    ("execution profile of a 1 KiB transmit (figures 8 and 9)", "profile"),
+    ("acceleration of short-lived connections (planned there)", "connect"),
+    ("end-to-end latency (planned there)", "latency"),
+    ("request rates", "rpc"),
+];
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -97,6 +118,17 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Some(Command::Table { reports }) => {
             for path in reports {
                 tell!("{}", report::Report::read(&path)?.markdown());
+            }
+            return Ok(());
+        }
+        Some(Command::Compare { before, after }) => {
+            let [before, after] = [report::Report::read(&before)?, report::Report::read(&after)?];
+            tell!("{}", compare::table(&before, &after)?);
+            return Ok(());
+        }
+        Some(Command::Figures) => {
+            for (figure, command) in FIGURES {
+                tell!("{figure:<58} outboard bench {command}");
             }
             return Ok(());
         }

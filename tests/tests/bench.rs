@@ -97,3 +97,55 @@ fn eta_measures_both_directions_on_every_system() {
     let Some(_turn) = turn("eta_measures_both_directions_on_every_system") else { return };
     check(Experiment::Eta, &measured(Experiment::Eta));
 }
+
+#[test]
+fn connect_makes_short_connections_in_both_roles() {
+    let Some(_turn) = turn("connect_makes_short_connections_in_both_roles") else { return };
+    let report = measured(Experiment::Connect);
+    check(Experiment::Connect, &report);
+    for (system, host) in [("xdp-server", 1), ("tap-server", 1), ("xdp-client", 0)] {
+        let row = report.rows.iter().find(|row| row.system == system).expect("a row");
+        let usage = &row.outcome.as_ref().expect("an outcome").usage;
+        let accepts = usage.counter(host, "accepts");
+        assert_eq!(accepts > 0, host == 1, "{system}: {:?}", usage.engines);
+    }
+}
+
+#[test]
+fn latency_offers_shares_of_capacity_and_equal_rates() {
+    let Some(_turn) = turn("latency_offers_shares_of_capacity_and_equal_rates") else { return };
+    let report = measured(Experiment::Latency);
+    check(Experiment::Latency, &report);
+    for row in &report.rows {
+        assert!(["p50", "p99"].iter().all(|name| row.figures.contains_key(*name)), "{row:?}");
+    }
+}
+
+#[test]
+fn profile_divides_the_time_of_the_core() {
+    let Some(_turn) = turn("profile_divides_the_time_of_the_core") else { return };
+    let report = measured(Experiment::Profile);
+    check(Experiment::Profile, &report);
+    for row in report.rows.iter().filter(|row| !row.is_kernel) {
+        let parts = row.order.iter().filter(|name| name.starts_with("engine: ")).count();
+        assert_eq!(parts, 5, "{}: {:?}", row.system, row.order);
+    }
+}
+
+#[test]
+fn reports_are_compared() {
+    let Some(_turn) = turn("reports_are_compared") else { return };
+    let report = measured(Experiment::Profile);
+    let folder = std::env::temp_dir().join(format!("outboard-bench-pair-{}", std::process::id()));
+    report.write(&folder, "before").expect("written");
+    report.write(&folder, "after").expect("written");
+    let compared = Command::new(executable().expect("built"))
+        .args(["bench", "compare"])
+        .args(["before.json", "after.json"].map(|name| folder.join(name)))
+        .output()
+        .expect("the executable runs");
+    std::fs::remove_dir_all(&folder).expect("the reports are there");
+    let said = String::from_utf8_lossy(&compared.stdout);
+    assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stderr));
+    assert!(said.contains("throughput") && !said.contains("WORSE"), "{said}");
+}

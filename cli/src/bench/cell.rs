@@ -3,6 +3,7 @@
 use lab::Placement;
 
 use super::load::{MESSAGE_BYTES, Outcome, Service};
+use super::profile;
 use super::system::System;
 
 /// An experiment, named like its subcommand.
@@ -12,14 +13,26 @@ pub enum Experiment {
     Rpc,
     /// Transfers of growing size in both directions.
     Eta,
+    /// Short connections.
+    Connect,
+    /// 64-byte requests in an open loop.
+    Latency,
+    /// Where the time of 1 KiB transmits goes.
+    Profile,
 }
 
 impl Experiment {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Rpc, Self::Eta, Self::Connect, Self::Latency, Self::Profile];
+
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rpc => "rpc",
             Self::Eta => "eta",
+            Self::Connect => "connect",
+            Self::Latency => "latency",
+            Self::Profile => "profile",
         }
     }
 
@@ -28,6 +41,9 @@ impl Experiment {
         match self {
             Self::Rpc => "64-byte requests and replies, closed loop",
             Self::Eta => "transfers of 64 B to 64 KiB with the idle share of the host's core",
+            Self::Connect => "short connections: connect, one 64-byte request, the server closes",
+            Self::Latency => "64-byte requests and replies, open loop, from the time each is due",
+            Self::Profile => "where the core's time goes in 1 KiB transmits, at the kernel's rate",
         }
     }
 
@@ -36,13 +52,33 @@ impl Experiment {
         match self {
             Self::Rpc => rpc(grid),
             Self::Eta => eta(grid),
+            Self::Connect => connect(grid),
+            Self::Latency => latency(grid),
+            Self::Profile => vec![GridCell {
+                group: "transmit, 1 flow".to_owned(),
+                point: "1 KiB".to_owned(),
+                work: Workload::Profile,
+            }],
         }
     }
 
     /// The systems that it compares.
     pub fn systems(self) -> Vec<System> {
         let mut systems: Vec<System> = Placement::ALL.map(System::Kernel).to_vec();
-        systems.extend([System::XdpServer, System::TapServer, System::PacketBoth]);
+        systems.extend(match self {
+            Self::Rpc | Self::Eta | Self::Latency => {
+                vec![System::XdpServer, System::TapServer, System::PacketBoth]
+            }
+            // Accepting, connecting, both.
+            Self::Connect => {
+                vec![System::XdpServer, System::TapServer, System::XdpClient, System::PacketBoth]
+            }
+            Self::Profile => vec![System::XdpServer, System::TapServer],
+        });
+        if self == Self::Profile {
+            // A profile is that of one host's core.
+            systems.retain(|system| system.splits_work());
+        }
         systems
     }
 }
@@ -98,6 +134,24 @@ pub enum Workload {
         /// Connections.
         flows: u32,
     },
+    /// Short connections.
+    Connect {
+        /// At a time.
+        concurrency: u32,
+    },
+    /// Requests in an open loop.
+    Open(Offered),
+    /// 1 KiB transmits on one connection, with the time of the host's core by component.
+    Profile,
+}
+
+/// How many requests an open loop offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offered {
+    /// Percent of what the system has done in a closed loop just before.
+    Percent(u32),
+    /// So many a second, whatever the system can do.
+    Rate(u32),
 }
 
 /// A cell of a grid.
@@ -113,6 +167,15 @@ pub struct GridCell {
 
 /// What the socket buffers of a few bulk connections may hold.
 const BUFFERED_BYTES: u64 = 32 << 20;
+
+/// Bytes of each call in `profile`.
+const PROFILED_BYTES: u32 = 1024;
+/// Connections of an open loop, and of the closed loop that its shares are of.
+const OPEN_CONNECTIONS: u32 = 16;
+/// What a system's capacity is measured with.
+pub const CALIBRATION: Workload = Workload::Rpc { connections: OPEN_CONNECTIONS, outstanding: 8 };
+/// Samples on which a 99.9th percentile rests at least.
+const TAIL_SAMPLES_MIN: u64 = 100_000;
 
 /// A figure of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -157,7 +220,7 @@ fn rpc(grid: Grid) -> Vec<GridCell> {
     // Points of a group follow each other.
     cells.sort_by_key(|cell| match cell.work {
         Workload::Rpc { connections, outstanding } => (outstanding, connections),
-        Workload::Transfer { .. } => (0, 0),
+        _ => (0, 0),
     });
     cells
 }
@@ -182,6 +245,39 @@ fn eta(grid: Grid) -> Vec<GridCell> {
     cells
 }
 
+fn connect(grid: Grid) -> Vec<GridCell> {
+    let concurrencies: &[u32] = match grid {
+        Grid::Smoke => &[4],
+        Grid::Reduced => &[1, 16, 64],
+        Grid::Full => &[1, 4, 16, 64, 256],
+    };
+    let cell = |&concurrency: &u32| GridCell {
+        group: "short connections".to_owned(),
+        point: format!("{concurrency} at a time"),
+        work: Workload::Connect { concurrency },
+    };
+    concurrencies.iter().map(cell).collect()
+}
+
+fn latency(grid: Grid) -> Vec<GridCell> {
+    let (percents, rates): (&[u32], &[u32]) = match grid {
+        Grid::Smoke => (&[10], &[1_000]),
+        Grid::Reduced => (&[10, 50, 80], &[10_000, 50_000]),
+        Grid::Full => (&[10, 50, 80], &[5_000, 10_000, 20_000, 50_000, 100_000, 200_000]),
+    };
+    let share = |&percent: &u32| GridCell {
+        group: "at shares of each system's capacity".to_owned(),
+        point: format!("{percent}%"),
+        work: Workload::Open(Offered::Percent(percent)),
+    };
+    let rate = |&rate: &u32| GridCell {
+        group: "at equal rates".to_owned(),
+        point: format!("{rate}/s"),
+        work: Workload::Open(Offered::Rate(rate)),
+    };
+    percents.iter().map(share).chain(rates.iter().map(rate)).collect()
+}
+
 fn transfer(direction: Direction, bytes: u32, flows: u32) -> GridCell {
     let way = match direction {
         Direction::Transmit => "transmit",
@@ -200,8 +296,11 @@ impl Workload {
     /// The server's part.
     pub fn service(self) -> Service {
         match self {
-            Self::Rpc { .. } => Service::Echo,
-            Self::Transfer { direction: Direction::Transmit, .. } => Service::Source,
+            Self::Rpc { .. } | Self::Open(_) => Service::Echo,
+            Self::Connect { .. } => Service::Brief,
+            Self::Transfer { direction: Direction::Transmit, .. } | Self::Profile => {
+                Service::Source
+            }
             Self::Transfer { direction: Direction::Receive, .. } => Service::Sink,
         }
     }
@@ -209,13 +308,15 @@ impl Workload {
     /// Arguments of the server beside its address and service.
     pub fn server_arguments(self) -> Vec<String> {
         match self {
-            Self::Rpc { .. } => Vec::new(),
+            Self::Rpc { .. } | Self::Open(_) | Self::Connect { .. } => Vec::new(),
+            Self::Profile => vec!["--bytes".into(), PROFILED_BYTES.to_string()],
             Self::Transfer { bytes, .. } => vec!["--bytes".into(), bytes.to_string()],
         }
     }
 
-    /// Arguments of the client for the server at `address`.
-    pub fn client_arguments(self, address: &str) -> Vec<String> {
+    /// Arguments of the client for the server at `address`, on a system that does `capacity` requests
+    /// a second.
+    pub fn client_arguments(self, address: &str, capacity: f64) -> Vec<String> {
         let line = match self {
             Self::Rpc { connections, outstanding } => {
                 format!("closed {address} --connections {connections} --outstanding {outstanding}")
@@ -224,13 +325,23 @@ impl Workload {
                 let send = if direction == Direction::Receive { " --send" } else { "" };
                 format!("bulk {address} --bytes {bytes} --flows {flows}{send}")
             }
+            Self::Connect { concurrency } => format!("brief {address} --concurrency {concurrency}"),
+            Self::Open(offered) => {
+                let rate = match offered {
+                    Offered::Percent(percent) => capacity * f64::from(percent) / 100.0,
+                    Offered::Rate(rate) => f64::from(rate),
+                };
+                let rate = rate.max(1.0) as u64;
+                format!("open {address} --connections {OPEN_CONNECTIONS} --rate {rate}")
+            }
+            Self::Profile => format!("bulk {address} --bytes {PROFILED_BYTES} --flows 1"),
         };
         line.split(' ').map(str::to_owned).collect()
     }
 
     /// Whether the links are to carry large frames.
     pub fn is_bulk(self) -> bool {
-        matches!(self, Self::Transfer { .. })
+        matches!(self, Self::Transfer { .. } | Self::Profile)
     }
 
     /// The figures of an outcome, the main one first.
@@ -242,21 +353,38 @@ impl Workload {
         };
         let operations = outcome.operations as f64;
         match self {
-            Self::Rpc { .. } => {
-                add("rate", "requests/s", true, operations / usage.seconds);
+            Self::Rpc { .. } | Self::Open(_) | Self::Connect { .. } => {
+                let [per_second, each] = match self {
+                    Self::Connect { .. } => ["connections/s", "us/connection"],
+                    _ => ["requests/s", "us/request"],
+                };
+                let rate = operations / usage.seconds;
+                // In an open loop the rate is given; that it was reached is checked.
+                if !matches!(self, Self::Open(_)) {
+                    add("rate", per_second, true, rate);
+                }
                 if let Some(latency) = outcome.latency {
                     add("p50", "us", false, latency.p50);
+                    add("p90", "us", false, latency.p90);
                     add("p99", "us", false, latency.p99);
-                    add("p99.9", "us", false, latency.p999);
+                    if latency.samples >= TAIL_SAMPLES_MIN {
+                        add("p99.9", "us", false, latency.p999);
+                    }
                 }
-                let per_request = |seconds: f64| seconds / operations * 1e6;
-                add("server program CPU", "us/request", false, per_request(usage.server));
-                if system.splits_work() {
-                    add("server host CPU", "us/request", false, per_request(usage.work(1)));
+                if matches!(self, Self::Open(_)) {
+                    add("rate reached", per_second, true, rate);
+                }
+                let per_operation = |seconds: f64| seconds / operations * 1e6;
+                add("server program CPU", each, false, per_operation(usage.server));
+                for (host, name) in ["client host CPU", "server host CPU"].into_iter().enumerate() {
+                    if system.splits_work() {
+                        add(name, each, false, per_operation(usage.work(host)));
+                    }
                 }
                 let both = usage.work(0) + usage.work(1);
-                add("both hosts' CPU", "us/request", false, per_request(both));
+                add("both hosts' CPU", each, false, per_operation(both));
             }
+            Self::Profile => return profile::samples(system, outcome),
             Self::Transfer { .. } => {
                 let bits = outcome.bytes as f64 * 8.0;
                 add("throughput", "Gbit/s", true, bits / usage.seconds / 1e9);
@@ -275,7 +403,10 @@ impl Workload {
     pub fn carried(self, outcome: &Outcome, host: usize) -> [u64; 2] {
         let half = (outcome.bytes / 2).saturating_sub(BUFFERED_BYTES).max(1);
         let receives_on_b = match self {
-            Self::Rpc { .. } => return [outcome.operations * MESSAGE_BYTES as u64 / 2; 2],
+            Self::Rpc { .. } | Self::Open(_) | Self::Connect { .. } => {
+                return [outcome.operations * MESSAGE_BYTES as u64 / 2; 2];
+            }
+            Self::Profile => false,
             Self::Transfer { direction, .. } => direction == Direction::Receive,
         };
         if receives_on_b == (host == 1) { [half, 0] } else { [0, half] }
@@ -289,7 +420,7 @@ mod tests {
 
     #[test]
     fn grids_grow_and_their_points_are_all_different() {
-        for experiment in [Experiment::Rpc, Experiment::Eta] {
+        for experiment in Experiment::ALL {
             let counts = [Grid::Smoke, Grid::Reduced, Grid::Full].map(|grid| {
                 let cells = experiment.cells(grid);
                 for (index, cell) in cells.iter().enumerate() {

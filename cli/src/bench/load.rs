@@ -14,8 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use super::usage::{Meter, Reading, Sources, Usage};
 
+mod brief;
 mod bulk;
 mod closed;
+mod open;
 mod server;
 
 pub use server::Service;
@@ -52,6 +54,31 @@ pub enum Load {
         /// Requests under way on each
         #[arg(long)]
         outstanding: usize,
+        /// Times
+        #[command(flatten)]
+        window: Window,
+    },
+    /// Short connections, so many at a time
+    Brief {
+        /// The server
+        address: SocketAddr,
+        /// Connections at a time
+        #[arg(long)]
+        concurrency: usize,
+        /// Times
+        #[command(flatten)]
+        window: Window,
+    },
+    /// Requests of 64 bytes at times that do not depend on answers
+    Open {
+        /// The echo server
+        address: SocketAddr,
+        /// Requests a second
+        #[arg(long)]
+        rate: u64,
+        /// Connections that take turns
+        #[arg(long)]
+        connections: usize,
         /// Times
         #[command(flatten)]
         window: Window,
@@ -133,6 +160,13 @@ pub fn play(load: &Load) -> Result<()> {
         }
         Load::Closed { address, connections, outstanding, window } => {
             closed::run(*address, *connections, *outstanding, window)?
+        }
+        Load::Brief { address, concurrency, window } => {
+            brief::run(*address, (*concurrency).max(1), window)?
+        }
+        Load::Open { address, rate, connections, window } => {
+            let schedule = open::Schedule { rate: *rate, connections: *connections };
+            open::run(*address, schedule, window)?
         }
         Load::Bulk { address, send, bytes, flows, window } => {
             let transfer = bulk::Transfer { is_sent: *send, bytes: *bytes, flows: *flows };

@@ -1,6 +1,7 @@
 //! One run: links placed, engines and server started, the client's load, everything ended.
 
-use std::cell::Cell as RunCounter;
+use std::cell::{Cell as RunCounter, RefCell};
+use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use lab::cpu::Foreign;
 use lab::failure::{Failure, Result};
 use lab::{Lab, Link, Program, ReceiveWork, Side, Task, Traffic, listens, serves};
 
-use super::cell::Workload;
+use super::cell::{CALIBRATION, Offered, Workload};
 use super::load::{self, Outcome};
 use super::system::System;
 use super::usage::Sources;
@@ -24,6 +25,8 @@ const PACKET: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 84, 3, 1), Ipv4Addr::new(10, 84
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What a client may take beyond its own times.
 const MARGIN: Duration = Duration::from_secs(60);
+/// Workers show their cycles ten times a second.
+const PROFILE_WINDOW_MIN: Duration = Duration::from_millis(500);
 /// Servers' ports, one after the other, so that nothing of the run before is in the way.
 const FIRST_PORT: u16 = 7000;
 const PORTS: u16 = 2000;
@@ -58,6 +61,8 @@ pub struct Testbed {
     packet: Link,
     executable: PathBuf,
     runs: RunCounter<u16>,
+    /// Requests a second that each system has done in [`CALIBRATION`].
+    capacities: RefCell<HashMap<System, f64>>,
 }
 
 /// What runs beside the client.
@@ -90,7 +95,15 @@ impl Testbed {
         std::fs::write(lab.scratch().join("engine.toml"), ENGINE_SETTINGS).map_err(|error| {
             Failure::new(format!("cannot write settings: {error}"), "make room")
         })?;
-        Ok(Self { lab, kernel, xdp, packet, executable, runs: RunCounter::new(0) })
+        Ok(Self {
+            lab,
+            kernel,
+            xdp,
+            packet,
+            executable,
+            runs: RunCounter::new(0),
+            capacities: RefCell::default(),
+        })
     }
 
     /// Does `work` on `system` and measures it.
@@ -99,9 +112,40 @@ impl Testbed {
     /// When a program fails, no work was done, an engine did not carry it, or receive work was
     /// misplaced.
     pub fn run(&self, work: Workload, system: System, times: Times) -> Result<RunResult> {
+        let capacity = match work {
+            Workload::Open(Offered::Percent(_)) => self.capacity(system, times)?,
+            _ => 0.0,
+        };
+        let times = match work {
+            Workload::Profile => Times { window: times.window.max(PROFILE_WINDOW_MIN), ..times },
+            _ => times,
+        };
+        self.once(work, system, times, capacity)
+    }
+
+    /// Requests a second of a system, measured when it is first asked for.
+    fn capacity(&self, system: System, times: Times) -> Result<f64> {
+        let known = self.capacities.borrow().get(&system).copied();
+        if let Some(capacity) = known {
+            return Ok(capacity);
+        }
+        let outcome = self.once(CALIBRATION, system, times, 0.0)?.outcome;
+        let capacity = outcome.operations as f64 / outcome.usage.seconds;
+        self.capacities.borrow_mut().insert(system, capacity);
+        Ok(capacity)
+    }
+
+    fn once(
+        &self,
+        work: Workload,
+        system: System,
+        times: Times,
+        capacity: f64,
+    ) -> Result<RunResult> {
         self.runs.set(self.runs.get().wrapping_add(1));
         let running = self.start(work, system)?;
-        let client = self.client(work, system, times, &running)?;
+        let arguments = work.client_arguments(&running.address, capacity);
+        let client = self.client(&arguments, system, times, &running);
         let placed = ReceiveWork::now(&self.lab, &self.kernel);
         let (foreign, begin) = (Foreign::now(), Instant::now());
         let client = self.lab.start(Side::A, client)?;
@@ -127,11 +171,11 @@ impl Testbed {
     /// The client's task on host A.
     fn client(
         &self,
-        work: Workload,
+        arguments: &[String],
         system: System,
         times: Times,
         running: &Running,
-    ) -> Result<Task> {
+    ) -> Task {
         let engine = |side: Side| system.accelerates(side).then(|| self.socket(side));
         let sources = Sources {
             cores: Side::BOTH.map(|side| self.lab.host(side).core).to_vec(),
@@ -141,11 +185,11 @@ impl Testbed {
         };
         let task = Task::new(&self.executable)
             .args(["bench", "load"])
-            .args(work.client_arguments(&running.address))
+            .args(arguments)
             .args(["--warm-up".to_owned(), times.warm_up.as_millis().to_string()])
             .args(["--milliseconds".to_owned(), times.window.as_millis().to_string()])
             .args(sources.arguments());
-        Ok(self.on_its_stack(Side::A, system, task))
+        self.on_its_stack(Side::A, system, task)
     }
 
     fn on_its_stack(&self, side: Side, system: System, task: Task) -> Task {
@@ -225,6 +269,12 @@ fn check(work: Workload, system: System, outcome: &Outcome) -> Result<()> {
     for (host, side) in Side::BOTH.into_iter().enumerate() {
         if !system.accelerates(side) {
             continue;
+        }
+        if work == Workload::Profile && outcome.usage.counter(host, "cycles_tx") == 0 {
+            return Err(Failure::new(
+                "the engine has shown no cycles in the window",
+                "measure longer (--window)",
+            ));
         }
         let least = work.carried(outcome, host);
         let carried =

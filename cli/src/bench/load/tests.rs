@@ -39,6 +39,25 @@ fn requests_are_answered_and_timed() {
 }
 
 #[test]
+fn short_connections_are_made_one_after_the_other() {
+    let address = server(Service::Brief, PIECE_BYTES);
+    let outcome = brief::run(address, 2, &window()).expect("runs");
+    assert!(outcome.operations > 0 && outcome.errors == 0, "{outcome:?}");
+    assert_eq!(outcome.latency.map(|latency| latency.samples), Some(outcome.operations));
+}
+
+#[test]
+fn an_open_loop_offers_what_it_is_told() {
+    let address = server(Service::Echo, PIECE_BYTES);
+    let schedule = open::Schedule { rate: 2000, connections: 2 };
+    let outcome = open::run(address, schedule, &window()).expect("runs");
+    // However late it is, it offers no more.
+    let offered = 2000.0 * (outcome.usage.seconds + 0.02);
+    assert!(outcome.operations > 0, "{outcome:?}");
+    assert!((outcome.operations as f64) <= offered + 2000.0 * 0.01 + 512.0, "{outcome:?}");
+}
+
+#[test]
 fn bulk_goes_both_ways() {
     for (service, is_sent) in [(Service::Sink, true), (Service::Source, false)] {
         let address = server(service, 1000);
