@@ -33,6 +33,8 @@ pub enum Kind {
     Datagram,
     /// Frames.
     Raw,
+    /// An endpoint of messages; see [`message`](crate::message).
+    Messages,
 }
 
 /// Which directions to shut down.
@@ -411,6 +413,8 @@ impl Endpoint {
                 Kind::Datagram => self.datagram_readiness(&call, asked),
                 // Its rings tell, which `raw` looks at.
                 Kind::Raw => Readiness::empty(),
+                // Its own type tells.
+                Kind::Messages => Readiness::empty(),
             },
         }
     }
@@ -604,7 +608,7 @@ impl Endpoint {
                 end.saturating_sub(consumed)
             }
             Kind::Datagram => self.next_datagram_bytes(&call),
-            Kind::Listener | Kind::Raw => 0,
+            Kind::Listener | Kind::Raw | Kind::Messages => 0,
         }
     }
 

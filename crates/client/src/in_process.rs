@@ -65,6 +65,19 @@ impl Session {
         }
     }
 
+    /// The message endpoint that the worker has granted as number `index`.
+    ///
+    /// # Errors
+    /// The engine is gone.
+    pub fn adopt_messages(
+        self: &Arc<Self>,
+        index: u32,
+        local: SocketAddr,
+    ) -> Result<crate::message::Endpoint, RequestError> {
+        let base = self.adopt(Kind::Messages, index, local)?;
+        Ok(crate::message::Endpoint::from_base(base, None))
+    }
+
     /// The leave to connect that the worker has granted as `token`.
     pub fn adopt_token(&self, token: u32) -> Token {
         Token(token)

@@ -17,6 +17,7 @@ mod errors;
 mod in_process;
 mod keys;
 pub mod memory;
+pub mod message;
 pub mod native;
 mod open;
 pub mod raw;

@@ -39,7 +39,7 @@ fn blocking<T>(
 
 /// A kernel socket of the program's own that holds an address: the engine serves what the kernel
 /// granted.
-fn kernel_socket(address: SocketAddr, kind: SocketType) -> Result<OwnedFd, Errno> {
+pub(crate) fn kernel_socket(address: SocketAddr, kind: SocketType) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;

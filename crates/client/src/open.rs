@@ -177,16 +177,27 @@ fn lifted(fd: OwnedFd) -> OwnedFd {
 
 /// Says hello to the engine at `path` and maps what it grants.
 pub(crate) fn attach(path: &Path, program: &str) -> Result<Grant, AttachError> {
-    attach_within(path, program, WELCOME_WITHIN)
+    attach_as(path, Role::Session, program)
 }
 
-fn attach_within(path: &Path, program: &str, limit: Duration) -> Result<Grant, AttachError> {
+/// The same in another role.
+pub(crate) fn attach_as(path: &Path, role: Role, program: &str) -> Result<Grant, AttachError> {
+    attach_within(path, role, program, WELCOME_WITHIN)
+}
+
+fn attach_within(
+    path: &Path,
+    role: Role,
+    program: &str,
+    limit: Duration,
+) -> Result<Grant, AttachError> {
     let silent = || AttachError::Silent(path.to_path_buf());
     let socket = Socket::connect_within(path, Some(limit)).map_err(|errno| match errno {
         Errno::AGAIN => silent(),
         errno => AttachError::NoEngine(path.to_path_buf(), errno),
     })?;
-    greet(Socket::from_fd(lifted(socket.into_fd())), program, limit).map_err(|error| match error {
+    let socket = Socket::from_fd(lifted(socket.into_fd()));
+    greet(socket, role, program, limit).map_err(|error| match error {
         AttachError::System(Errno::TIMEDOUT)
         | AttachError::Control(ControlError::System(Errno::AGAIN)) => silent(),
         error => error,
@@ -195,13 +206,13 @@ fn attach_within(path: &Path, program: &str, limit: Duration) -> Result<Grant, A
 
 /// The same over a socket that is connected.
 pub(crate) fn greet_connected(socket: Socket, program: &str) -> Result<Grant, AttachError> {
-    greet(socket, program, WELCOME_WITHIN)
+    greet(socket, Role::Session, program, WELCOME_WITHIN)
 }
 
-fn greet(socket: Socket, program: &str, limit: Duration) -> Result<Grant, AttachError> {
+fn greet(socket: Socket, role: Role, program: &str, limit: Duration) -> Result<Grant, AttachError> {
     let hello = ToEngine::Hello {
         contract: CONTRACT_VERSION,
-        role: Role::Session,
+        role,
         program: program.chars().take(64).collect(),
     };
     match socket.send(&hello, &[], Wait::Yes) {
@@ -407,7 +418,7 @@ mod tests {
     fn an_engine_that_says_nothing_is_not_waited_for_without_end() {
         let path = std::env::temp_dir().join(format!("outboard-silent-{}", std::process::id()));
         let _listener = ControlListener::bind(&path, 0o600).unwrap();
-        let attached = attach_within(&path, "test", Duration::from_millis(20));
+        let attached = attach_within(&path, Role::Session, "test", Duration::from_millis(20));
         let Err(AttachError::Silent(at)) = attached else { panic!("not told of the silence") };
         assert_eq!(at, path);
     }

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use shm::census::{CensusLine, Reason};
 use shm::client_side::ClientEndpoint;
-use shm::control::{InterfaceInfo, RemoteRule, Socket, ToEngine, accelerates};
+use shm::control::{InterfaceInfo, RemoteRule, Role, Socket, ToEngine, accelerates};
 use shm::fork::ForkMark;
 use shm::layout::EVENT_STOCK;
 use shm::region::Region;
@@ -19,7 +19,9 @@ use shm::request::{Addresses, ConnectOptions, Reply, Request};
 
 use crate::driver::{Driver, locked};
 use crate::endpoint::{Endpoint, EndpointId, Kind};
-use crate::open::{AttachError, Control, Grant, RequestError, Token, attach, greet_connected};
+use crate::open::{
+    AttachError, Control, Grant, RequestError, Token, attach, attach_as, greet_connected,
+};
 
 /// Events taken from a lane at once.
 const EVENTS_MAX: usize = 1024;
@@ -76,6 +78,15 @@ impl Session {
     /// Attaches to the engine that listens at `path`. `program` is the name it shows for us.
     pub fn attach(path: &Path, program: &str) -> Result<Arc<Self>, AttachError> {
         Self::from_grant(attach(path, program)?)
+    }
+
+    /// The same for [`message`](crate::message) endpoints, of which it can have a few dozen and no
+    /// others.
+    ///
+    /// # Errors
+    /// There is no engine at `path`, or it refuses.
+    pub fn attach_messages(path: &Path, program: &str) -> Result<Arc<Self>, AttachError> {
+        Self::from_grant(attach_as(path, Role::Messages, program)?)
     }
 
     /// Attaches over a control socket that is connected already.
@@ -201,6 +212,13 @@ impl Session {
         let told = self.interfaces();
         let of = told.interfaces.get((interface as usize).checked_sub(1)?)?;
         of.addresses.iter().map(|(own, _)| *own).find(IpAddr::is_ipv4)
+    }
+
+    /// The first address of the engine's of a family.
+    pub(crate) fn first_address(&self, v6: bool) -> Option<IpAddr> {
+        let told = self.interfaces();
+        let mut all = told.interfaces.iter().flat_map(|interface| &interface.addresses);
+        all.find(|(own, _)| own.is_ipv6() == v6 && !is_link_local(*own)).map(|(own, _)| *own)
     }
 
     /// Whether `address` is one of the engine's own.

@@ -43,8 +43,9 @@ impl Worker {
     /// # Errors
     /// The first session in which that is not so, with what was counted.
     pub fn check_conservation(&self) -> Result<(), ConservationError> {
-        for (_, session) in self.sessions.iter() {
-            session.check_conservation().map_err(|counts| ConservationError {
+        for (place, session) in self.sessions.iter() {
+            let messages = self.sessions.messages.as_ref().map_or(0, |of| of.spans_of(place));
+            session.check_conservation(messages).map_err(|counts| ConservationError {
                 session: session.key.0,
                 program: session.who.program.clone(),
                 counts,
@@ -55,7 +56,7 @@ impl Worker {
 }
 
 impl Session {
-    fn check_conservation(&self) -> Result<(), String> {
+    fn check_conservation(&self, messages: u32) -> Result<(), String> {
         let census = self.pool.census();
         let held = census.free + census.granted + census.closing + census.receiving;
         if held != self.pool.total() || census.free as usize != self.pool.free() {
@@ -66,12 +67,16 @@ impl Session {
             return Err(format!("{} buffers receive, {named} are named", census.receiving));
         }
         let mut listed = self.orphans.iter().flatten().map(|one| one.list.count()).sum::<u32>();
-        let mut outstanding = 0;
+        let mut outstanding = messages;
         for endpoint in &self.endpoints {
             match &endpoint.role {
                 Role::Stream(stream) => listed += stream.send.list.count(),
                 Role::Datagram(datagram) => outstanding += datagram.held.len() as u32,
-                Role::Listener(_) | Role::Raw(_) | Role::Revoked | Role::Free => {}
+                Role::Listener(_)
+                | Role::Raw(_)
+                | Role::Messages(_)
+                | Role::Revoked
+                | Role::Free => {}
             }
         }
         let spans = self.spans.total() - self.spans.free();

@@ -36,6 +36,7 @@ impl Worker {
                 }
             }
             Some(Role::Datagram(_)) => self.send_last_datagrams(place, index),
+            Some(Role::Messages(_)) if !abort => self.serve_last_messages(place, index),
             _ => {}
         }
         let Some(endpoint) = self.endpoint(place, index) else { return };
@@ -49,6 +50,7 @@ impl Worker {
         match role {
             Role::Free | Role::Revoked => {}
             Role::Raw(slot) => self.end_raw(place, slot),
+            Role::Messages(messages) => self.end_messages(messages.id, abort),
             Role::Stream(stream) => self.end_stream(place, stream, abort),
             Role::Listener(listener) => {
                 let kept = shown.and_then(|key| self.uses.keep(key, place, of));
@@ -140,11 +142,12 @@ impl Worker {
         self.forget_if_done(place);
     }
 
-    fn forget_if_done(&mut self, place: u32) {
-        let done = self
-            .sessions
-            .peek(place)
-            .is_some_and(|session| session.dying_since.is_some() && session.orphan_count() == 0);
+    pub(crate) fn forget_if_done(&mut self, place: u32) {
+        let done = self.sessions.peek(place).is_some_and(|session| {
+            session.dying_since.is_some()
+                && session.orphan_count() == 0
+                && session.draining_messages == 0
+        });
         if done && let Some(session) = self.sessions.remove(place) {
             self.dying.retain(|(_, key)| *key != session.key);
             self.answers.push(Answer::Gone(session.key));

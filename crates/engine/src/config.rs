@@ -169,6 +169,8 @@ pub struct Limits {
     pub udp_sockets: u32,
     /// UDP sockets of one user, root excepted (counter `udp_sockets_refused`).
     pub udp_sockets_per_user: u32,
+    /// UDP port by which hosts exchange messages; the same on all of them.
+    pub message_port: u16,
     /// Neighbours remembered; the least recently used is forgotten (counted by the stack).
     pub neighbors: u32,
 }
@@ -206,6 +208,7 @@ impl Default for Limits {
             listeners_per_user: stack.listeners / 2,
             udp_sockets: stack.udp_sockets,
             udp_sockets_per_user: stack.udp_sockets / 2,
+            message_port: crate::service::message::MESSAGE_PORT,
             neighbors: stack.neighbors,
         }
     }

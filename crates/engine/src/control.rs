@@ -57,6 +57,12 @@ use crate::trial::Trial;
 use shm::stats::StatsPage;
 
 /// Whether a client may see and decide what concerns all users.
+/// What tells this engine from those before it.
+fn incarnation() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    (now.tv_sec as u64).wrapping_mul(1_000_000).wrapping_add(now.tv_nsec as u64 / 1000)
+}
+
 fn is_master(peer: &Peer) -> bool {
     peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw()
 }
@@ -159,6 +165,8 @@ pub struct Control {
     connections: BTreeMap<u64, Connection>,
     /// Sessions whose memory has not all been returned.
     sessions: BTreeMap<SessionKey, Granted>,
+    /// Greater each time that an engine starts: microseconds since 1970.
+    incarnation: u64,
     next_id: u64,
     buffer: Vec<u8>,
     rights: Rights,
@@ -225,6 +233,7 @@ impl Control {
             page,
             connections: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            incarnation: incarnation(),
             next_id: 1,
             buffer: Vec::new(),
             stop,
@@ -557,6 +566,15 @@ impl Control {
                     shown,
                 })
             }
+            (Stage::Session(session), ToEngine::BindMessages { serial, context, key }) => {
+                let (session, incarnation) = (*session, self.incarnation);
+                if !self.sessions.get(&session).is_some_and(|one| one.has_messages) {
+                    return self.discard.close(uid, fds) && self.refuse_messages(id, serial);
+                }
+                self.on_shown(id, session, serial, Purpose::Udp, fds, |shown, _| {
+                    Command::BindMessages { session, serial, context, shown, key, incarnation }
+                })
+            }
             (Stage::Session(key), ToEngine::BindTcp { serial }) => {
                 let session = *key;
                 self.on_shown(id, session, serial, Purpose::Connect, fds, |shown, _| {
@@ -603,6 +621,14 @@ impl Control {
                 false
             }
         }
+    }
+
+    /// A session that was not attached for messages asks for an endpoint.
+    fn refuse_messages(&mut self, id: u64, serial: u32) -> bool {
+        self.counters.authority_refused.increment();
+        let reason = "the session was not attached for messages; attach another one that is";
+        let errno = rustix::io::Errno::OPNOTSUPP.raw_os_error();
+        self.tell(id, &FromEngine::Denied { serial, errno, reason: reason.into() })
     }
 
     /// Takes the next step of an observer's list of sockets.

@@ -11,6 +11,7 @@ use crate::control::exchange::SocketKey;
 use crate::pages::Pages;
 use crate::promises::Promise;
 use crate::room::Room;
+use crate::service::message::MessageEndpoint;
 use crate::share::Entry;
 use crate::spans::SpanList;
 
@@ -43,6 +44,8 @@ pub enum Role {
     Datagram(Box<Datagram>),
     /// A raw endpoint, by its slot in the worker's table.
     Raw(u32),
+    /// An endpoint of messages.
+    Messages(MessageEndpoint),
     /// It had a port that its program has given up by closing the kernel's socket; it waits for
     /// its own close.
     Revoked,

@@ -14,6 +14,7 @@ impl Worker {
     /// Takes what the stack has to tell. Bounded by the number of sockets: at most one event is
     /// queued for each.
     pub(crate) fn take_events(&mut self, activity: &mut Activity) {
+        self.take_message_events(activity);
         for _ in 0..self.limits.events_per_turn {
             let Some(event) = self.stack.poll_event() else {
                 if std::mem::take(&mut self.sessions.sweep_stash) {
@@ -59,7 +60,7 @@ impl Worker {
                     self.sessions.stash.take(event.id);
                 }
             }
-            Holder::Listener(_) => {}
+            Holder::Listener(_) | Holder::Messages => {}
         }
     }
 
@@ -224,6 +225,14 @@ impl Worker {
                     let _ = self.stack.tcp_wait_for_room(self.now, stream.id, waits);
                 }
                 if !told && !due && !room {
+                    continue;
+                }
+            }
+            if let Role::Messages(messages) = &mut endpoint.role {
+                // Room for commands alone is told only to who waits for it.
+                let told = std::mem::take(&mut messages.has_completions);
+                let taken = std::mem::take(&mut messages.taken);
+                if !endpoint.view.is_wish_due(messages.commands, taken) && !told {
                     continue;
                 }
             }

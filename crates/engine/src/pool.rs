@@ -26,6 +26,8 @@ struct Buffer {
     holder: Holder,
     lane: u16,
     spans: u32,
+    /// Of a receiving buffer that several messages lie in: how many.
+    users: u32,
     /// Bytes that the client can no longer carve from.
     carved: u32,
 }
@@ -63,6 +65,8 @@ pub struct Pool {
     datagrams_most: usize,
     /// Sockets that receive datagrams.
     datagram_sockets: usize,
+    /// Buffers that hold messages.
+    shared: u32,
     buffer_bytes: u32,
 }
 
@@ -75,7 +79,7 @@ impl Pool {
         let longest = DATAGRAM_BYTES_MAX.div_ceil(buffer_bytes.max(1)).min(count / 2);
         Self {
             buffers: vec![
-                Buffer { holder: Holder::Free, lane: 0, spans: 0, carved: 0 };
+                Buffer { holder: Holder::Free, lane: 0, spans: 0, users: 0, carved: 0 };
                 count as usize
             ],
             free: (0..count).rev().collect(),
@@ -85,6 +89,7 @@ impl Pool {
             datagrams: 0,
             datagrams_most: (count / 4).max(longest) as usize,
             datagram_sockets: 0,
+            shared: 0,
             buffer_bytes,
         }
     }
@@ -96,7 +101,7 @@ impl Pool {
         }
         let index = self.free.pop()?;
         let buffer = self.buffers.get_mut(index as usize)?;
-        *buffer = Buffer { holder: Holder::Granted, lane, spans: 0, carved: 0 };
+        *buffer = Buffer { holder: Holder::Granted, lane, spans: 0, users: 0, carved: 0 };
         Some(index)
     }
 
@@ -121,7 +126,7 @@ impl Pool {
         }
         let index = self.free.pop()?;
         let buffer = self.buffers.get_mut(index as usize)?;
-        *buffer = Buffer { holder: Holder::Receiving, lane: 0, spans: 0, carved: 0 };
+        *buffer = Buffer { holder: Holder::Receiving, lane: 0, spans: 0, users: 0, carved: 0 };
         self.receiving += 1;
         Some(index)
     }
@@ -155,6 +160,37 @@ impl Pool {
     pub fn give_datagrams(&mut self, index: u32) {
         self.give_received(index);
         self.datagrams -= 1;
+    }
+
+    /// A buffer for messages, with one user.
+    pub fn take_shared(&mut self) -> Option<u32> {
+        let index = self.take_for_receive()?;
+        self.shared += 1;
+        self.share(index);
+        Some(index)
+    }
+
+    /// One more user of a buffer for messages.
+    pub fn share(&mut self, index: u32) {
+        if let Some(buffer) = self.buffers.get_mut(index as usize) {
+            buffer.users = buffer.users.saturating_add(1);
+        }
+    }
+
+    /// One less; the last one gives it back.
+    pub fn unshare(&mut self, index: u32) {
+        let Some(buffer) = self.buffers.get_mut(index as usize) else { return };
+        assert!(buffer.users > 0, "a user leaves once");
+        buffer.users -= 1;
+        if buffer.users == 0 {
+            self.shared -= 1;
+            self.give_received(index);
+        }
+    }
+
+    /// Buffers that hold messages.
+    pub fn shared(&self) -> u32 {
+        self.shared
     }
 
     /// A socket that receives datagrams is there.
@@ -298,6 +334,17 @@ mod tests {
         assert_eq!(pool.on_span(99, 0, 64), Err(NotGranted));
         let received = pool.take_for_receive().unwrap();
         assert_eq!(pool.on_span(received, 0, 64), Err(NotGranted));
+    }
+
+    #[test]
+    fn a_buffer_of_messages_returns_with_its_last_user() {
+        let mut pool = Pool::new(8, 1024);
+        let buffer = pool.take_shared().unwrap();
+        pool.share(buffer);
+        pool.unshare(buffer);
+        assert_eq!((pool.free(), pool.shared(), pool.census().receiving), (7, 1, 1));
+        pool.unshare(buffer);
+        assert_eq!((pool.free(), pool.shared(), pool.census().receiving), (8, 0, 0));
     }
 
     #[test]

@@ -73,6 +73,7 @@ impl Worker {
             Some(&Role::Raw(slot)) => {
                 self.serve_raw(slot);
             }
+            Some(Role::Messages(_)) => self.serve_messages(place, index),
             // A doorbell that was under way while its endpoint was given back.
             Some(Role::Listener(_) | Role::Revoked | Role::Free) | None => {}
         }
@@ -271,7 +272,7 @@ impl Worker {
         }
     }
 
-    fn note_shown(&mut self, place: u32, index: u32, key: SocketKey) {
+    pub(crate) fn note_shown(&mut self, place: u32, index: u32, key: SocketKey) {
         if let Some(endpoint) = self.endpoint(place, index) {
             endpoint.shown = Some(key);
             self.uses.begin(key, place, Use::Endpoint(index));
@@ -535,7 +536,9 @@ impl Worker {
                 let of = *of;
                 self.listeners.at(of).ok_or(Errno::BADF)?.id
             }
-            Some(Role::Datagram(_) | Role::Raw(_)) => return Err(Errno::NOPROTOOPT),
+            Some(Role::Datagram(_) | Role::Raw(_) | Role::Messages(_)) => {
+                return Err(Errno::NOPROTOOPT);
+            }
             Some(Role::Revoked | Role::Free) | None => return Err(Errno::BADF),
         };
         Ok((id, self.stack.tcp_options(id).map_err(errno::of_request)?))
@@ -816,14 +819,14 @@ impl Worker {
         Ok(token)
     }
 
-    fn refuse_at_end(&self) -> Result<(), Refusal> {
+    pub(crate) fn refuse_at_end(&self) -> Result<(), Refusal> {
         match self.ending {
             None => Ok(()),
             Some(_) => Err(refusal(LEFT_TO_KERNEL, "the engine is about to end")),
         }
     }
 
-    fn place_of(&self, session: SessionKey) -> Result<u32, Refusal> {
+    pub(crate) fn place_of(&self, session: SessionKey) -> Result<u32, Refusal> {
         self.sessions
             .place_of(session)
             .filter(|place| self.sessions.peek(*place).is_some_and(|s| s.is_served()))

@@ -1,6 +1,7 @@
 //! Threads around a worker: the polling loop with its clock and its sleep, and the control
 //! thread.
 
+pub mod message;
 pub mod raw;
 
 use std::os::fd::BorrowedFd;

@@ -72,6 +72,11 @@ pub enum Breach {
         /// Where.
         endpoint: u32,
     },
+    /// A message command that is none, or whose numbers do not go together.
+    BadMessage {
+        /// Where.
+        endpoint: u32,
+    },
     /// A datagram's header does not fit its span.
     BadDatagram {
         /// Where.
@@ -88,6 +93,9 @@ impl std::fmt::Display for Breach {
             }
             Self::WrongKind { endpoint } => {
                 write!(f, "endpoint {endpoint}: a descriptor that does not belong there")
+            }
+            Self::BadMessage { endpoint } => {
+                write!(f, "endpoint {endpoint}: a malformed message command")
             }
             Self::BadDatagram { endpoint } => {
                 write!(f, "endpoint {endpoint}: a datagram longer than its span")
@@ -142,6 +150,10 @@ pub struct Session {
     pub free_orphans: Vec<u32>,
     /// Their places and connections, the oldest in front; some have ended.
     pub orphans_by_age: VecDeque<(u32, SocketId)>,
+    /// Bytes of announced messages that there is room for.
+    pub announced_bytes: u64,
+    /// Closed message endpoints whose sends go on.
+    pub draining_messages: u32,
     /// Local addresses authorized for one connect each.
     pub tokens: BTreeMap<u32, Authorized>,
     /// The next token.
@@ -214,6 +226,8 @@ impl Session {
             orphans: Vec::new(),
             free_orphans: Vec::new(),
             orphans_by_age: VecDeque::new(),
+            announced_bytes: 0,
+            draining_messages: 0,
             tokens: BTreeMap::new(),
             next_token: 1,
             is_ending: false,
@@ -279,9 +293,9 @@ impl Session {
                 stream.receive.pages.iter().filter(|buffer| *buffer != NO_BUFFER).count()
             }
             Role::Datagram(datagram) => datagram.buffers.len(),
-            Role::Listener(_) | Role::Raw(_) | Role::Revoked | Role::Free => 0,
+            Role::Listener(_) | Role::Raw(_) | Role::Messages(_) | Role::Revoked | Role::Free => 0,
         };
-        self.endpoints.iter().map(held).sum::<usize>() as u32
+        self.endpoints.iter().map(held).sum::<usize>() as u32 + self.pool.shared()
     }
 
     /// Notes a breach; the first one counts.

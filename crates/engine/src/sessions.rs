@@ -9,12 +9,16 @@ use crate::config::Limits;
 use crate::control::exchange::SessionKey;
 use crate::endpoint::Role;
 use crate::receive::Stash;
+use crate::service::message::Messages;
 use crate::session::Session;
 use crate::share::{Tallies, Users};
 use crate::stats::Counters;
 
 /// Owners with this session place are listeners, by their index.
 const LISTENER_PLACE: u32 = u32::MAX - 1;
+
+/// The owner with this session place is the message service.
+const MESSAGES_PLACE: u32 = u32::MAX - 2;
 
 /// Bit of an owner's lower half: the number is an orphan's, not an endpoint's.
 const ORPHAN_BIT: u32 = 1 << 31;
@@ -40,6 +44,8 @@ pub enum Holder {
     },
     /// A listener, by its index in the worker's table.
     Listener(u32),
+    /// The message service: the socket that its frames come to.
+    Messages,
 }
 
 impl Holder {
@@ -51,6 +57,7 @@ impl Holder {
             Self::Endpoint { place, index } => pair(place, index),
             Self::Orphan { place, orphan } => pair(place, orphan | ORPHAN_BIT),
             Self::Listener(index) => pair(LISTENER_PLACE, index),
+            Self::Messages => pair(MESSAGES_PLACE, 0),
         }
     }
 
@@ -62,6 +69,7 @@ impl Holder {
         let (place, low) = ((owner.0 >> 32) as u32, owner.0 as u32);
         match low & ORPHAN_BIT {
             _ if place == LISTENER_PLACE => Self::Listener(low),
+            _ if place == MESSAGES_PLACE => Self::Messages,
             0 => Self::Endpoint { place, index: low },
             _ => Self::Orphan { place, orphan: low & !ORPHAN_BIT },
         }
@@ -82,6 +90,8 @@ pub struct Sessions {
     pub of_all: Tallies,
     /// What those of each user have together.
     of_users: Users,
+    /// The message service, once there has been an endpoint; taken out while it works.
+    pub(crate) messages: Option<Box<Messages>>,
     /// The worker's time, by which what comes is stamped.
     pub now: Instant,
     limits: Limits,
@@ -99,6 +109,7 @@ impl Sessions {
             sweep_stash: false,
             of_all: Tallies::default(),
             of_users: Users::default(),
+            messages: None,
             now: Instant(0),
             limits,
             counters,
@@ -208,12 +219,15 @@ impl Sink for Sessions {
                 }
                 stored
             }
-            Holder::Orphan { .. } | Holder::Listener(_) => false,
+            Holder::Orphan { .. } | Holder::Listener(_) | Holder::Messages => false,
         }
     }
 
     fn datagram(&mut self, id: SocketId, owner: Owner, meta: &DatagramMeta, bytes: &[u8]) -> bool {
         let now = self.now;
+        if let Holder::Messages = Holder::of(owner) {
+            return self.on_message_datagram(meta, bytes);
+        }
         self.store(owner, |session, index, counters| {
             session.store_datagram(index, id, meta, bytes, now, counters)
         })
@@ -234,6 +248,14 @@ impl Sink for Sessions {
 }
 
 impl Sessions {
+    /// Frames of the message service.
+    fn on_message_datagram(&mut self, meta: &DatagramMeta, bytes: &[u8]) -> bool {
+        let Some(mut messages) = self.messages.take() else { return false };
+        messages.on_datagram(self, self.now.0, meta, bytes);
+        self.messages = Some(messages);
+        true
+    }
+
     /// Puts something into a datagram endpoint's receive queue, and lets it be seen.
     pub fn store(
         &mut self,
@@ -264,6 +286,7 @@ mod tests {
             Holder::Endpoint { place: 63, index: 16383 },
             Holder::Orphan { place: 63, orphan: 12 },
             Holder::Listener(3),
+            Holder::Messages,
         ] {
             assert_eq!(Holder::of(holder.owner()), holder);
         }

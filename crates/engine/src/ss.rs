@@ -26,7 +26,7 @@ impl Worker {
         let place = match Holder::of(owner) {
             Holder::Endpoint { place, .. } | Holder::Orphan { place, .. } => place,
             Holder::Listener(index) => self.listeners.peek(index)?.attached().first()?.0,
-            Holder::Nobody => return None,
+            Holder::Nobody | Holder::Messages => return None,
         };
         Some(self.sessions.peek(place)?.key)
     }
@@ -94,6 +94,9 @@ impl Worker {
                 list.push(((*name).to_string(), *cycles));
             }
             self.stack.each_counter(|name, value| list.push((name.to_string(), value)));
+            if let Some(messages) = &self.sessions.messages {
+                messages.each_counter(|name, value| list.push((name.to_string(), value)));
+            }
             let of = self.stack.counters();
             for (reason, count) in stack::drops::DropReason::ALL.iter().zip(&of.drops) {
                 list.push((format!("stack_drops{{reason={}}}", reason.name()), *count));

@@ -106,7 +106,7 @@ fn locate<'a>(
     let (place, which) = match Holder::of(owner) {
         Holder::Endpoint { place, index } => (place, Ok(index)),
         Holder::Orphan { place, orphan } => (place, Err(orphan)),
-        Holder::Nobody | Holder::Listener(_) => return None,
+        Holder::Nobody | Holder::Listener(_) | Holder::Messages => return None,
     };
     let Session { endpoints, orphans, spans, region, .. } = sessions.at(place)?;
     let (of, list) = match which {

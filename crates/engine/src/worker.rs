@@ -509,6 +509,7 @@ impl Worker {
             self.retry_raw();
             activity.more |= self.raw.has_waiting();
         }
+        self.retry_messages(activity);
         self.datagrams_poll = false;
         // Each once, as those that must go on waiting come back at the end.
         for _ in 0..self.waiting_datagrams.len() {
@@ -615,10 +616,12 @@ impl Worker {
                 activity.more = true;
             }
         }
+        self.run_message_timers(activity);
         self.end_lingering();
     }
 
     fn send(&mut self, activity: &mut Activity) {
+        self.send_messages(activity);
         let limit = self.limits.transmits_per_turn;
         for (number, attached) in self.ports.iter_mut().enumerate() {
             let sent = transmit::transmit(
@@ -671,7 +674,8 @@ impl Worker {
         let stack = self.stack.next_deadline().map(|deadline| deadline.0);
         let dying = self.dying.front().map(|(deadline, _)| *deadline);
         let looks = self.next_look_at_left().into_iter().chain(self.next_look_at_end());
-        let looks = looks.chain(self.listeners_due);
+        let messages = self.sessions.messages.as_ref().and_then(|one| one.next_look(self.now.0));
+        let looks = looks.chain(self.listeners_due).chain(messages);
         ports.chain(stack).chain(dying).chain(looks).min().map(Instant)
     }
 
@@ -699,6 +703,10 @@ impl Worker {
             }
             Command::BindUdp { session, serial, context, shown } => {
                 let result = self.bind_udp(session, context, shown);
+                self.answer(session, serial, shown, result);
+            }
+            Command::BindMessages { session, serial, context, shown, key, incarnation } => {
+                let result = self.bind_messages(session, context, shown, key, incarnation);
                 self.answer(session, serial, shown, result);
             }
             Command::BindTcp { session, serial, shown } => {

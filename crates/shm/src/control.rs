@@ -15,7 +15,7 @@ use crate::census::{CensusLine, Subject};
 use crate::raw::RingSizes;
 
 /// Version of everything in `docs/spec/shm.md` and of the messages here.
-pub const CONTRACT_VERSION: u32 = 13;
+pub const CONTRACT_VERSION: u32 = 14;
 
 /// Largest control message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -47,6 +47,16 @@ pub enum ToEngine {
         serial: u32,
         /// Context of the endpoint.
         context: u16,
+    },
+    /// Open a message endpoint whose number is the port of the bound kernel UDP socket that comes
+    /// along. Of a session with [`Role::Messages`].
+    BindMessages {
+        /// Echoed in the answer.
+        serial: u32,
+        /// Context of the endpoint.
+        context: u16,
+        /// The job's key; without one the endpoint speaks to others of this engine only.
+        key: Option<[u8; 16]>,
     },
     /// A bound kernel TCP socket comes along and authorizes its local address for one connect.
     BindTcp {
@@ -147,6 +157,8 @@ pub const LEFT_FOR: std::time::Duration = std::time::Duration::from_secs(15);
 pub enum Role {
     /// A program's session: gets a region.
     Session,
+    /// The same for messages: a region with few endpoints.
+    Messages,
     /// The command line: asks questions only.
     Observer,
     /// A program without a session, which says what listeners it has. It is not welcomed in words.

@@ -17,6 +17,7 @@ pub mod layout;
 pub mod lock;
 #[cfg(all(test, loom))]
 mod loom_models;
+pub mod message;
 pub mod raw;
 pub mod region;
 pub mod request;

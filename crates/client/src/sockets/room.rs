@@ -62,7 +62,7 @@ impl Sockets {
                 Ok(())
             }
             // Connections have one each, and what datagrams take is not counted here.
-            (Kind::Datagram | Kind::Listener | Kind::Raw, _) => Ok(()),
+            (Kind::Datagram | Kind::Listener | Kind::Raw | Kind::Messages, _) => Ok(()),
         }
     }
 

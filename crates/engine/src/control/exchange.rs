@@ -90,6 +90,21 @@ pub enum Command {
         /// The socket.
         shown: Shown,
     },
+    /// Open a message endpoint for a UDP socket that was checked.
+    BindMessages {
+        /// Whose.
+        session: SessionKey,
+        /// For the answer.
+        serial: u32,
+        /// Context of the endpoint.
+        context: u16,
+        /// The socket.
+        shown: Shown,
+        /// The job's key.
+        key: Option<[u8; 16]>,
+        /// The engine's, in microseconds: greater each time that it starts.
+        incarnation: u64,
+    },
     /// Authorize a local address for one connect.
     BindTcp {
         /// Whose.

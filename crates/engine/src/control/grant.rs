@@ -18,6 +18,8 @@ use crate::share::{Full, Shared};
 pub(super) struct Granted {
     /// Who is behind it.
     pub who: SessionWho,
+    /// It was granted for messages.
+    pub has_messages: bool,
     /// Its region.
     pub region: Arc<Region>,
     /// Bytes of its raw endpoints' rings.
@@ -72,6 +74,26 @@ pub fn make(
     Ok((SessionSeed { key, geometry, region, pipes: Some(pipes), who }, ClientEnds { fds }))
 }
 
+/// Most message endpoints of a session.
+const MESSAGE_ENDPOINTS: u32 = 64;
+/// Bytes of buffers of a session for messages, which take memory as they are used. Half is for long
+/// messages on their way out.
+const MESSAGE_BYTES: u32 = 128 << 20;
+/// Descriptors in a message endpoint's queues.
+const MESSAGE_SLOTS: u32 = 1024;
+
+/// The region of a session for messages: few endpoints, with longer queues.
+pub fn messages_geometry(of: &Geometry) -> Geometry {
+    Geometry {
+        region_bytes: 0,
+        endpoint_capacity: of.endpoint_capacity.min(MESSAGE_ENDPOINTS),
+        send_slots: MESSAGE_SLOTS,
+        receive_slots: MESSAGE_SLOTS,
+        buffer_count: (MESSAGE_BYTES / of.buffer_bytes).max(64),
+        ..*of
+    }
+}
+
 impl Control {
     /// Somebody says who it is. `false`: the connection is to be dropped.
     pub(super) fn on_hello(&mut self, id: u64, contract: u32, role: Role, program: String) -> bool {
@@ -99,7 +121,7 @@ impl Control {
                 let connection = self.connections.get_mut(&id);
                 connection.map(|connection| connection.stage = Stage::Bystander).is_some()
             }
-            Role::Session => self.grant(id, program),
+            Role::Session | Role::Messages => self.grant(id, program, role),
         }
     }
 
@@ -139,7 +161,12 @@ impl Control {
         Ok(())
     }
 
-    fn grant(&mut self, id: u64, program: String) -> bool {
+    fn grant(&mut self, id: u64, program: String, role: Role) -> bool {
+        let has_messages = role == Role::Messages;
+        let geometry = match has_messages {
+            true => messages_geometry(&self.geometry),
+            false => self.geometry,
+        };
         let Some(connection) = self.connections.get(&id) else { return false };
         if self.is_ending {
             self.counters.sessions_refused.increment();
@@ -163,7 +190,7 @@ impl Control {
             pid: connection.peer.pid,
             uid,
         };
-        let (seed, ends) = match make(key, self.geometry, who.clone()) {
+        let (seed, ends) = match make(key, geometry, who.clone()) {
             Ok(made) => made,
             Err(error) => {
                 self.counters.sessions_refused.increment();
@@ -173,23 +200,24 @@ impl Control {
                         "the engine cannot make a region of {} bytes: {error}; give it more address \
                          space or descriptors (ulimit -v, ulimit -n), or lower `endpoints` or \
                          `buffers` under [limits]",
-                        self.geometry.region_bytes
+                        geometry.region_bytes
                     ),
                 );
                 return false;
             }
         };
         let region = Arc::clone(&seed.region);
+        let geometry = *region.geometry();
         // The worker first: a client may use its lanes as soon as it has the region.
         if !self.worker.send(Command::Attach(Box::new(seed))) {
             return false;
         }
-        self.sessions.insert(key, Granted { who, region, ring_bytes: 0 });
+        self.sessions.insert(key, Granted { who, has_messages, region, ring_bytes: 0 });
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.stage = Stage::Session(key);
         }
         let welcome = FromEngine::Welcome {
-            geometry: self.geometry,
+            geometry,
             interfaces: self.told(),
             remotes: self.remotes.clone(),
         };

@@ -1,0 +1,286 @@
+//! The message service: endpoints of programs, the core that matches and delivers, and the frames
+//! between hosts, which travel as UDP datagrams of one port.
+//!
+//! A client's commands and completions are entries ([`shm::message`]) in the queues of its endpoint
+//! (`commands.rs`, `port.rs`). The core ([`stack::message`]) decides what matches what and which
+//! frames go; it reaches the memory of operations through `tables.rs`.
+
+mod commands;
+mod endpoint;
+mod events;
+mod frames;
+mod hosts;
+
+mod space;
+mod tables;
+mod turn;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use endpoint::{At, Port};
+use rustix::io::Errno;
+use stack::Stack;
+use stack::api::{Local, Owner, SocketId};
+use stack::message::{
+    Core, CoreConfig, EndpointId, EndpointOptions, JobKey, MessageError, Unexpected,
+};
+
+use hosts::{HOSTS_MAX, Hosts, Path};
+use shm::message::OPERATIONS_MAX;
+use tables::{Hands, Tables};
+
+use crate::sessions::{Holder, Sessions};
+
+/// UDP port of the frames, unless the configuration says otherwise.
+pub const MESSAGE_PORT: u16 = 26870;
+
+/// How long what a closed endpoint has sent may take to be delivered.
+const DRAIN_NS: u64 = 5_000_000_000;
+/// Pause between looks at endpoints whose clients do not read.
+const BLOCKED_NS: u64 = 20_000_000;
+/// Unexpected messages of an endpoint.
+const ENVELOPES: u32 = 65_536;
+/// Bytes of a matched message that may arrive before the client has been given any, at least.
+const WINDOW_BYTES: u32 = 256 << 10;
+
+/// A message endpoint of a session.
+pub struct MessageEndpoint {
+    /// In the core.
+    pub(crate) id: EndpointId,
+    /// Commands taken so far.
+    pub(crate) commands: u64,
+    /// Commands were taken since the client was last told.
+    pub(crate) taken: bool,
+    /// Completions were pushed since the client was last told.
+    pub(crate) has_completions: bool,
+}
+
+/// Bytes that a receive may have arrived and not handed over, a whole number of buffers.
+fn window(buffer_bytes: u32) -> u32 {
+    WINDOW_BYTES.max(2 * buffer_bytes).next_multiple_of(buffer_bytes.max(1))
+}
+
+/// Why an endpoint could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenError {
+    /// The core refuses.
+    Core(MessageError),
+    /// The UDP port of the frames is taken.
+    Port(Errno, u16),
+}
+
+/// The service, once there has been an endpoint.
+pub(crate) struct Messages {
+    core: Core,
+    tables: Tables,
+    hosts: Hosts,
+    /// The stack's socket that frames come to and go from.
+    socket: SocketId,
+    /// Its port.
+    number: u16,
+    /// Closed endpoints whose sends go on, and until when.
+    closing: VecDeque<(u64, EndpointId)>,
+    /// Announced messages that wait for room in their session's memory, by cookie.
+    wants: VecDeque<usize>,
+    /// Endpoints with something to do in the next turn.
+    blocked: Vec<EndpointId>,
+    /// The frame that is being sent.
+    frame: Box<[u8]>,
+    /// It found its port full.
+    held: Option<stack::message::Packet>,
+    /// Sessions some of whose sends have ended after their endpoint was closed.
+    pub finished: Vec<u32>,
+    /// Frames received, sent, and not sent.
+    pub counts: Counts,
+}
+
+/// What the service counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Frames received.
+    pub rx: u64,
+    /// Frames sent.
+    pub tx: u64,
+    /// Frames that could not be sent.
+    pub tx_failed: u64,
+    /// Frames of hosts beyond those that can be known.
+    pub hosts_refused: u64,
+    /// Pages that found no buffer in their session.
+    pub spilled: u64,
+    /// Closed endpoints whose sends were given up.
+    pub drains_ended: u64,
+}
+
+impl Messages {
+    /// The service at UDP port `number`.
+    pub fn new(stack: &mut Stack, number: u16, incarnation: u64) -> Result<Self, OpenError> {
+        let all = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, number));
+        let owner: Owner = Holder::Messages.owner();
+        let socket = stack
+            .udp_bind(Local::from(all), owner)
+            .map_err(|error| OpenError::Port(crate::errno::of_request(error), number))?;
+        Ok(Self {
+            core: Core::new(CoreConfig { incarnation, hosts: HOSTS_MAX }),
+            tables: Tables::default(),
+            hosts: Hosts::default(),
+            socket,
+            number,
+            closing: VecDeque::new(),
+            wants: VecDeque::new(),
+            blocked: Vec::new(),
+            frame: vec![0; 1 << 16].into_boxed_slice(),
+            held: None,
+            finished: Vec::new(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Opens an endpoint.
+    pub fn open(
+        &mut self,
+        now: u64,
+        (place, index): (u32, u32),
+        address: SocketAddr,
+        key: Option<JobKey>,
+    ) -> Result<EndpointId, OpenError> {
+        let options = EndpointOptions {
+            port: address.port(),
+            key,
+            unexpected: Unexpected::Buffer,
+            envelopes: ENVELOPES,
+            operations: OPERATIONS_MAX,
+        };
+        let id = self.core.open(now, options).map_err(OpenError::Core)?;
+        let ports = &mut self.tables.ports;
+        while ports.len() <= id.index() {
+            ports.push(None);
+        }
+        if let Some(port) = ports.get_mut(id.index()) {
+            *port = Some(Box::new(Port::new(id, At { place, index }, address)));
+        }
+        Ok(id)
+    }
+
+    /// The endpoint is no longer the client's. What it has sent goes on, unless it is aborted.
+    pub fn close(&mut self, sessions: &mut Sessions, now: u64, id: EndpointId, abort: bool) {
+        let Some(port) = self.tables.port(id) else { return };
+        let (place, claims) = (port.place, port.claims().collect::<Vec<_>>());
+        if let Some(session) = sessions.at(place) {
+            port.close(session);
+            session.draining_messages += 1;
+        }
+        let unfinished = self.tables.unfinished(id);
+        let Self { core, tables, .. } = self;
+        let hands = &mut Hands { tables, sessions };
+        for claim in claims {
+            // One that has ended needs no end.
+            let _ = core.discard(now, claim, hands);
+        }
+        for send in unfinished {
+            core.cancel_send(send);
+        }
+        if abort {
+            core.abort(now, id, hands);
+        } else {
+            core.close(now, id, hands);
+            self.closing.push_back((now.saturating_add(DRAIN_NS), id));
+        }
+        self.take_events(sessions, now);
+    }
+
+    /// Has an endpoint looked at in the next turn.
+    fn block(&mut self, id: EndpointId) {
+        if let Some(port) = self.tables.port(id)
+            && !std::mem::replace(&mut port.is_blocked, true)
+        {
+            self.blocked.push(id);
+        }
+    }
+
+    /// Looks at the endpoints that had something left to do. `true`: some still have.
+    pub fn retry(&mut self, stack: &Stack, sessions: &mut Sessions, now: u64) -> bool {
+        let mut more = false;
+        for id in std::mem::take(&mut self.blocked) {
+            let Some(port) = self.tables.port(id) else { continue };
+            port.is_blocked = false;
+            port.flush(sessions);
+            let flows = port.flows();
+            let Some(At { place, index }) = port.at else { continue };
+            if flows {
+                self.extend_windows(sessions, now, id);
+            }
+            more |= self.serve(stack, sessions, now, (place, index));
+        }
+        more
+    }
+
+    /// Whether there is anything for [`Self::retry`].
+    pub fn is_blocked(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+
+    /// When the service wants its next turn at the latest.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let closing = self.closing.front().map(|(deadline, _)| *deadline);
+        self.core.next_deadline().into_iter().chain(closing).min()
+    }
+
+    /// The same for a worker that may sleep: clients whose queues are full ring, but what else they may
+    /// wait for (buffers of their session) is looked at now and then.
+    pub fn next_look(&self, now: u64) -> Option<u64> {
+        let blocked = self.is_blocked().then(|| now.saturating_add(BLOCKED_NS));
+        self.next_deadline().into_iter().chain(blocked).min()
+    }
+
+    /// Time has come so far.
+    pub fn on_timers(&mut self, sessions: &mut Sessions, now: u64) {
+        while let Some((deadline, id)) = self.closing.front().copied() {
+            if deadline > now {
+                break;
+            }
+            self.closing.pop_front();
+            if self.tables.port(id).is_some() {
+                self.counts.drains_ended += 1;
+                let Self { core, tables, .. } = self;
+                core.abort(now, id, &mut Hands { tables, sessions });
+            }
+        }
+        if self.core.next_deadline().is_some_and(|deadline| deadline <= now) {
+            let Self { core, tables, .. } = self;
+            core.on_timers(now, &mut Hands { tables, sessions });
+        }
+    }
+
+    /// Buffers of a session's that messages are sent from, by descriptors; a scan, for checks only.
+    pub fn spans_of(&self, place: u32) -> u32 {
+        let sends = self.tables.sends.iter().filter(|(_, op)| {
+            let port = self.tables.ports.get(op.endpoint.index()).and_then(Option::as_ref);
+            port.is_some_and(|port| port.place == place)
+        });
+        let partial = self.tables.ports.iter().flatten().filter(|port| port.place == place);
+        let of_sends: usize = sends.map(|(_, op)| op.pieces.len()).sum();
+        (of_sends + partial.map(|port| port.partial.len()).sum::<usize>()) as u32
+    }
+
+    /// Everything that is counted, by name.
+    pub fn each_counter(&self, mut each: impl FnMut(&'static str, u64)) {
+        let open = self.tables.ports.iter().flatten().filter(|port| port.at.is_some()).count();
+        let waiting: u64 = self.tables.ports.iter().flatten().map(|port| port.spilled).sum();
+        for (name, value) in [
+            ("messages_endpoints", open as u64),
+            ("messages_sends", self.tables.sends.len() as u64),
+            ("messages_receives", self.tables.receives.len() as u64),
+            ("messages_buffered", self.tables.kept.len() as u64),
+            ("messages_hosts", self.hosts.count() as u64),
+            ("messages_rx_frames", self.counts.rx),
+            ("messages_tx_frames", self.counts.tx),
+            ("messages_tx_failed", self.counts.tx_failed),
+            ("messages_hosts_refused", self.counts.hosts_refused),
+            ("messages_spilled", self.counts.spilled + waiting),
+            ("messages_drains_ended", self.counts.drains_ended),
+        ] {
+            each(name, value);
+        }
+    }
+}

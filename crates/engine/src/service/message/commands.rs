@@ -1,0 +1,538 @@
+//! Commands of clients: each is copied once, checked, and then given to the core.
+
+use rustix::io::Errno;
+use shm::descriptor::{DescriptorKind, Span};
+use shm::message::{
+    CommandKind, CompletionKind, EAGER_MAX, ENTRY_BYTES, Entry, Flags, INJECT_MAX, MESSAGE_MAX,
+    NO_TICKET, announced_max,
+};
+use stack::Stack;
+use stack::message::{
+    Address, EndpointId, Host, MessageError, ReceiveId, ReceiveRequest, Selector, SendRequest,
+};
+
+use super::endpoint::{Target, completion};
+use super::space::Space;
+use super::tables::{Hands, Piece, ReceiveOp, SendOp};
+use super::{Messages, Path, Tables, window};
+use crate::endpoint::Role;
+use crate::session::{Breach, Session};
+use crate::sessions::Sessions;
+
+/// Commands served for one endpoint in a turn before others have theirs.
+const COMMANDS_MAX: usize = 128;
+/// Sends of an endpoint that have not ended, injected ones among them, beyond which its commands wait.
+const SENDS_MAX: u32 = 60_000;
+/// Most descriptors of a command.
+const SPANS_MAX: usize = 32;
+
+/// A command that was taken from its queue.
+struct Command {
+    kind: CommandKind,
+    entry: Entry,
+    /// Bytes behind the entry.
+    payload: u32,
+}
+
+impl Messages {
+    /// Takes what a client asks for. `true`: there may be more.
+    pub fn serve(
+        &mut self,
+        stack: &Stack,
+        sessions: &mut Sessions,
+        now: u64,
+        (place, index): (u32, u32),
+    ) -> bool {
+        let Some(id) = endpoint_of(sessions, place, index) else { return false };
+        let mut more = true;
+        for _ in 0..COMMANDS_MAX {
+            let Some(port) = self.tables.port(id) else { return false };
+            if port.sends >= SENDS_MAX {
+                break;
+            }
+            let Some(session) = sessions.at(place) else { return false };
+            if session.breach.is_some() {
+                return false;
+            }
+            let lane = session.endpoints.get(index as usize).map_or(0, |one| one.lane);
+            match take(&mut port.partial, session, index, lane) {
+                Ok(Some(command)) => {
+                    let mut spans = std::mem::take(&mut port.partial);
+                    let done = self.run(stack, sessions, now, id, &command, &mut spans);
+                    if let Some(session) = sessions.at(place) {
+                        for (_, buffer) in spans.drain(..) {
+                            session.pool.drop_span(buffer);
+                        }
+                        if done.is_none() {
+                            session.breached(Breach::BadMessage { endpoint: index });
+                        }
+                        note_taken(session, index);
+                    }
+                    if let Some(port) = self.tables.port(id) {
+                        port.partial = spans;
+                    }
+                }
+                Ok(None) => {
+                    more = false;
+                    break;
+                }
+                Err(breach) => {
+                    session.breached(breach);
+                    return false;
+                }
+            }
+        }
+        if let Some(endpoint) =
+            sessions.at(place).and_then(|session| session.endpoints.get_mut(index as usize))
+        {
+            endpoint.view.publish_taken();
+            if let Role::Messages(messages) = &endpoint.role {
+                endpoint.view.set_acked(messages.commands);
+            }
+        }
+        sessions.note_news(place, index);
+        if let Some(port) = self.tables.port(id) {
+            port.flush(sessions);
+            if more || !port.flows() {
+                self.block(id);
+            }
+        }
+        more
+    }
+
+    /// Carries a command out. What is left in `spans` is given back; `None`: a breach.
+    fn run(
+        &mut self,
+        stack: &Stack,
+        sessions: &mut Sessions,
+        now: u64,
+        id: EndpointId,
+        command: &Command,
+        spans: &mut Vec<(Span, u32)>,
+    ) -> Option<()> {
+        let Command { kind, entry, payload } = command;
+        let is_named = !entry.flags.contains(Flags::INJECT) || *kind != CommandKind::Send;
+        let begins = !matches!(kind, CommandKind::Cancel | CommandKind::Feed);
+        if begins && is_named && !self.tables.port(id)?.is_free(entry.ticket) {
+            return None;
+        }
+        let carries = matches!(kind, CommandKind::Send | CommandKind::Feed);
+        if *payload > 0 && !carries || entry.length > MESSAGE_MAX {
+            return None;
+        }
+        match kind {
+            CommandKind::Send => self.send(stack, sessions, now, id, command, spans),
+            CommandKind::Receive => self.receive(stack, sessions, now, id, entry),
+            CommandKind::Peek | CommandKind::Claim => self.probe(stack, sessions, id, *kind, entry),
+            CommandKind::ReceiveClaimed | CommandKind::DiscardClaimed => {
+                self.on_claim(sessions, now, id, *kind, entry)
+            }
+            CommandKind::Cancel => {
+                match self.tables.port(id)?.target(entry.other) {
+                    Target::Receive(_, of) => drop(self.core.cancel_receive(of)),
+                    Target::Send(_, of) => drop(self.core.cancel_send(of)),
+                    // It has ended meanwhile.
+                    Target::Free | Target::Claim(_) => {}
+                }
+                Some(())
+            }
+            CommandKind::Feed => self.feed(sessions, now, id, command, spans),
+        }
+    }
+
+    fn send(
+        &mut self,
+        stack: &Stack,
+        sessions: &mut Sessions,
+        now: u64,
+        id: EndpointId,
+        command: &Command,
+        spans: &mut Vec<(Span, u32)>,
+    ) -> Option<()> {
+        let Command { entry, payload, .. } = command;
+        let length = entry.length as u32;
+        let is_injected = entry.flags.contains(Flags::INJECT);
+        let expected = if length <= EAGER_MAX { length } else { 0 };
+        if *payload != expected || is_injected && length > INJECT_MAX {
+            return None;
+        }
+        let ticket = if is_injected { NO_TICKET } else { entry.ticket };
+        let place = self.tables.port(id)?.place;
+        if entry.length > announced_max(sessions.peek(place)?.region.geometry()) {
+            return self.fail(sessions, id, ticket, Errno::MSGSIZE);
+        }
+        let to = match self.address(stack, id, entry.peer) {
+            Ok(to) => to,
+            Err(errno) => return self.fail(sessions, id, ticket, errno),
+        };
+        let mut op = SendOp {
+            endpoint: id,
+            id: None,
+            ticket,
+            is_injected,
+            length,
+            available: 0,
+            wanted: 0,
+            is_admitted: false,
+            pieces: self.tables.spare.pop().unwrap_or_default(),
+        };
+        append(&mut op, spans);
+        let available = op.available;
+        let cookie = self.tables.sends.insert(op);
+        let request = SendRequest {
+            to,
+            tag: entry.flags.contains(Flags::TAGGED).then_some(entry.tag),
+            immediate: entry.flags.contains(Flags::IMMEDIATE).then_some(entry.immediate),
+            length,
+            available,
+            delivery: entry.flags.contains(Flags::DELIVERY),
+            cookie: cookie as u64,
+        };
+        let Self { core, tables, .. } = self;
+        let begun = core.send(now, id, request, &mut Hands { tables, sessions });
+        match begun {
+            Ok(of) => {
+                if let Some(op) = self.tables.sends.get_mut(cookie) {
+                    op.id = Some(of);
+                }
+                let port = self.tables.port(id)?;
+                port.sends += 1;
+                port.set_target(ticket, Target::Send(cookie as u32, of));
+                Some(())
+            }
+            Err(error) => {
+                self.end_send(sessions, cookie);
+                self.fail(sessions, id, ticket, errno_of(error))
+            }
+        }
+    }
+
+    fn feed(
+        &mut self,
+        sessions: &mut Sessions,
+        now: u64,
+        id: EndpointId,
+        command: &Command,
+        spans: &mut Vec<(Span, u32)>,
+    ) -> Option<()> {
+        let Command { entry, payload, .. } = command;
+        // One that has failed meanwhile takes nothing more.
+        let Target::Send(cookie, of) = self.tables.port(id)?.target(entry.ticket) else {
+            return Some(());
+        };
+        let op = self.tables.sends.get_mut(cookie as usize)?;
+        let fits = entry.offset == u64::from(op.available)
+            && *payload > 0
+            && op.length - op.available >= *payload;
+        if !fits {
+            return None;
+        }
+        append(op, spans);
+        let available = op.available;
+        let Self { core, tables, .. } = self;
+        // It may end by this very step.
+        let _ = core.feed(now, of, available, &mut Hands { tables, sessions });
+        Some(())
+    }
+
+    fn receive(
+        &mut self,
+        stack: &Stack,
+        sessions: &mut Sessions,
+        now: u64,
+        id: EndpointId,
+        entry: &Entry,
+    ) -> Option<()> {
+        let selector = match self.selector(stack, id, entry) {
+            Ok(selector) => selector,
+            Err(errno) => return self.fail(sessions, id, entry.ticket, errno),
+        };
+        let capacity = entry.length as u32;
+        let window = self.window_of(sessions, id, capacity);
+        self.begin_receive(sessions, id, entry.ticket, capacity, |core, cookie, hands| {
+            core.receive(now, id, ReceiveRequest { selector, capacity, window, cookie }, hands)
+        })
+    }
+
+    fn begin_receive(
+        &mut self,
+        sessions: &mut Sessions,
+        id: EndpointId,
+        ticket: u64,
+        capacity: u32,
+        begin: impl FnOnce(
+            &mut stack::message::Core,
+            u64,
+            &mut Hands<'_>,
+        ) -> Result<ReceiveId, MessageError>,
+    ) -> Option<()> {
+        let cookie = self.tables.receives.insert(ReceiveOp {
+            endpoint: id,
+            id: None,
+            ticket,
+            capacity,
+            space: Space::default(),
+            told: 0,
+            waits: None,
+        });
+        let Self { core, tables, .. } = self;
+        let begun = begin(core, cookie as u64, &mut Hands { tables, sessions });
+        match begun {
+            Ok(of) => {
+                if let Some(op) = self.tables.receives.get_mut(cookie) {
+                    op.id = Some(of);
+                }
+                self.tables.port(id)?.set_target(ticket, Target::Receive(cookie as u32, of));
+                Some(())
+            }
+            Err(error) => {
+                self.tables.receives.remove(cookie);
+                self.fail(sessions, id, ticket, errno_of(error))
+            }
+        }
+    }
+
+    fn probe(
+        &mut self,
+        stack: &Stack,
+        sessions: &mut Sessions,
+        id: EndpointId,
+        kind: CommandKind,
+        entry: &Entry,
+    ) -> Option<()> {
+        let selector = match self.selector(stack, id, entry) {
+            Ok(selector) => selector,
+            Err(errno) => return self.fail(sessions, id, entry.ticket, errno),
+        };
+        let found = match kind {
+            CommandKind::Claim => {
+                let claimed = self.core.claim(id, selector);
+                claimed.map(|(claim, envelope)| (Some(claim), envelope))
+            }
+            _ => self.core.peek(id, selector).map(|envelope| (None, envelope)),
+        };
+        let Some((claim, envelope)) = found else {
+            return self.fail(sessions, id, entry.ticket, Errno::NOMSG);
+        };
+        let told = match claim {
+            Some(claim) => {
+                self.tables.port(id)?.set_target(entry.ticket, Target::Claim(claim));
+                CompletionKind::Claimed
+            }
+            None => CompletionKind::Peeked,
+        };
+        let told = self.describe(id, completion(told, entry.ticket), &envelope);
+        self.tables.port(id)?.tell(sessions, told, None);
+        Some(())
+    }
+
+    fn on_claim(
+        &mut self,
+        sessions: &mut Sessions,
+        now: u64,
+        id: EndpointId,
+        kind: CommandKind,
+        entry: &Entry,
+    ) -> Option<()> {
+        let port = self.tables.port(id)?;
+        let Target::Claim(claim) = port.target(entry.other) else {
+            return self.fail(sessions, id, entry.ticket, Errno::INVAL);
+        };
+        port.set_target(entry.other, Target::Free);
+        if kind == CommandKind::ReceiveClaimed {
+            let capacity = entry.length as u32;
+            let window = self.window_of(sessions, id, capacity);
+            return self.begin_receive(
+                sessions,
+                id,
+                entry.ticket,
+                capacity,
+                |core, cookie, hands| {
+                    core.receive_claimed(now, claim, capacity, window, cookie, hands)
+                },
+            );
+        }
+        let Self { core, tables, .. } = self;
+        let dropped = core.discard(now, claim, &mut Hands { tables, sessions });
+        match dropped {
+            Ok(()) => {
+                let told = completion(CompletionKind::Discarded, entry.ticket);
+                self.tables.port(id)?.tell(sessions, told, None);
+                Some(())
+            }
+            Err(error) => self.fail(sessions, id, entry.ticket, errno_of(error)),
+        }
+    }
+
+    /// Tells that an operation failed.
+    pub fn fail(
+        &mut self,
+        sessions: &mut Sessions,
+        id: EndpointId,
+        ticket: u64,
+        errno: Errno,
+    ) -> Option<()> {
+        let mut told = completion(CompletionKind::Failed, ticket);
+        told.other = errno.raw_os_error() as u64;
+        self.tables.port(id)?.tell(sessions, told, None);
+        Some(())
+    }
+
+    fn selector(
+        &mut self,
+        stack: &Stack,
+        id: EndpointId,
+        entry: &Entry,
+    ) -> Result<Selector, Errno> {
+        let source = match entry.flags.contains(Flags::ANY_SOURCE) {
+            true => None,
+            false => Some(self.address(stack, id, entry.peer)?),
+        };
+        let tag = entry.flags.contains(Flags::TAGGED).then_some(entry.tag);
+        Ok(Selector { source, tag, ignore: entry.other })
+    }
+
+    /// A peer as the core knows it.
+    fn address(
+        &mut self,
+        stack: &Stack,
+        id: EndpointId,
+        peer: std::net::SocketAddr,
+    ) -> Result<Address, Errno> {
+        let (remote, port) = (peer.ip().to_canonical(), peer.port());
+        if stack.routes().is_own(remote) {
+            return Ok(Address { host: Host::LOCAL, port });
+        }
+        let local = self.tables.port(id).ok_or(Errno::BADF)?.address.ip();
+        if local.is_ipv4() != remote.is_ipv4() {
+            return Err(Errno::AFNOSUPPORT);
+        }
+        let host = self.hosts.named(&mut self.core, stack, Path { local, remote })?;
+        Ok(Address { host, port })
+    }
+
+    fn window_of(&mut self, sessions: &Sessions, id: EndpointId, capacity: u32) -> u32 {
+        let place = self.tables.port(id).map_or(0, |port| port.place);
+        let buffer_bytes = sessions.peek(place).map_or(0, |s| s.region.geometry().buffer_bytes);
+        capacity.min(window(buffer_bytes))
+    }
+
+    /// Gives the memory of a send back, which the core no longer reads.
+    pub(super) fn end_send(&mut self, sessions: &mut Sessions, cookie: usize) -> Option<SendOp> {
+        let mut op = self.tables.sends.try_remove(cookie)?;
+        let place = self.tables.port(op.endpoint)?.place;
+        if let Some(session) = sessions.at(place) {
+            op.release(session, u32::MAX);
+            if op.is_admitted {
+                session.announced_bytes =
+                    session.announced_bytes.saturating_sub(u64::from(op.length));
+            }
+        }
+        if op.wanted > 0 {
+            self.wants.retain(|waiting| *waiting != cookie);
+        }
+        let pieces = std::mem::take(&mut op.pieces);
+        if self.tables.spare.len() < SPARE_MAX {
+            self.tables.spare.push(pieces);
+        }
+        Some(op)
+    }
+}
+
+/// Lists of pieces that are kept to be used again.
+const SPARE_MAX: usize = 1024;
+
+/// Which endpoint of the core's an endpoint of a session is.
+pub(super) fn endpoint_of(sessions: &Sessions, place: u32, index: u32) -> Option<EndpointId> {
+    match &sessions.peek(place)?.endpoints.get(index as usize)?.role {
+        Role::Messages(messages) => Some(messages.id),
+        _ => None,
+    }
+}
+
+fn note_taken(session: &mut Session, index: u32) {
+    if let Some(endpoint) = session.endpoints.get_mut(index as usize)
+        && let Role::Messages(messages) = &mut endpoint.role
+    {
+        messages.commands += 1;
+        messages.taken = true;
+    }
+}
+
+/// Takes the next command; its payload is left in `spans`.
+fn take(
+    spans: &mut Vec<(Span, u32)>,
+    session: &mut Session,
+    index: u32,
+    lane: u16,
+) -> Result<Option<Command>, Breach> {
+    let Some(endpoint) = session.endpoints.get_mut(index as usize) else { return Ok(None) };
+    // Bounded, as a client may push empty descriptors without end.
+    for _ in 0..session.region.geometry().send_slots {
+        let Some(of) = endpoint.view.take_descriptor().map_err(Breach::Contract)? else {
+            return Ok(None);
+        };
+        let (DescriptorKind::Datagram, Some(buffer)) = (of.kind, of.buffer) else {
+            return Err(Breach::WrongKind { endpoint: index });
+        };
+        if session.pool.on_span(buffer, lane, of.extent).is_err() {
+            return Err(Breach::BufferNotGranted { endpoint: index, buffer });
+        }
+        if of.span.len == 0 {
+            // It only closes its buffer.
+            session.pool.drop_span(buffer);
+            continue;
+        }
+        spans.push((of.span, buffer));
+        if spans.len() > SPANS_MAX {
+            return Err(Breach::BadMessage { endpoint: index });
+        }
+        if of.more {
+            continue;
+        }
+        let bad = Breach::BadMessage { endpoint: index };
+        let mut bytes = [0; ENTRY_BYTES];
+        let (first, _) = spans.first_mut().ok_or(bad)?;
+        if session.region.read_buffer(*first, &mut bytes) < ENTRY_BYTES {
+            return Err(bad);
+        }
+        *first = first.part(ENTRY_BYTES as u32, u32::MAX);
+        let entry = Entry::decode(&bytes);
+        let kind = CommandKind::from_code(entry.kind).ok_or(bad)?;
+        let payload = spans.iter().map(|(span, _)| span.len).sum();
+        return Ok(Some(Command { kind, entry, payload }));
+    }
+    Ok(None)
+}
+
+/// Moves the bytes of a command to a send; spans without any are left.
+fn append(op: &mut SendOp, spans: &mut Vec<(Span, u32)>) {
+    spans.retain(|(span, buffer)| {
+        if span.len > 0 {
+            op.pieces.push_back(Piece { start: op.available, span: *span, buffer: *buffer });
+            op.available += span.len;
+        }
+        span.len == 0
+    });
+}
+
+/// What a client is told of an error of the core's.
+fn errno_of(error: MessageError) -> Errno {
+    match error {
+        MessageError::UnknownEndpoint => Errno::BADF,
+        MessageError::UnknownHost => Errno::HOSTUNREACH,
+        MessageError::UnknownOperation | MessageError::Length => Errno::INVAL,
+        MessageError::TooMany => Errno::NOBUFS,
+        MessageError::PortInUse => Errno::ADDRINUSE,
+        MessageError::JobCollision => Errno::EXIST,
+        MessageError::NoKey => Errno::NOKEY,
+    }
+}
+
+impl Tables {
+    /// Announced sends of an endpoint whose bytes have not all been given.
+    pub fn unfinished(&self, id: EndpointId) -> Vec<stack::message::SendId> {
+        let of = self.sends.iter().filter(|(_, op)| op.endpoint == id);
+        of.filter(|(_, op)| op.available < op.length).filter_map(|(_, op)| op.id).collect()
+    }
+}

@@ -1,0 +1,159 @@
+//! Frames between hosts: each is the payload of a UDP datagram.
+
+use std::net::SocketAddr;
+
+use arch::SharedBytes;
+use port::{TxError, TxMeta};
+use shm::descriptor::Span;
+use shm::region::Region;
+use stack::api::{DatagramMeta, RequestError, UdpSend};
+use stack::message::Packet;
+use stack::{HEADER_MAX, Stack};
+
+use super::Messages;
+use super::hosts::Path;
+use super::tables::Hands;
+use crate::sessions::Sessions;
+use crate::transmit::Attached;
+
+/// Most pieces of payload that a port is given.
+const PIECES_MAX: usize = 15;
+
+/// What became of a frame.
+enum Sent {
+    Done,
+    PortFull,
+}
+
+impl Messages {
+    /// A datagram came to the port of the frames: one frame, or several of one size.
+    pub fn on_datagram(
+        &mut self,
+        sessions: &mut Sessions,
+        now: u64,
+        meta: &DatagramMeta,
+        bytes: &[u8],
+    ) {
+        // Hosts speak from the port that they listen at.
+        if meta.remote.port() != self.number {
+            return;
+        }
+        let path =
+            Path { local: meta.local.ip().to_canonical(), remote: meta.remote.ip().to_canonical() };
+        let Some(host) = self.hosts.learnt(&mut self.core, path) else {
+            self.counts.hosts_refused += 1;
+            return;
+        };
+        let size = meta.gso_bytes.map_or(bytes.len(), usize::from).max(1);
+        for frame in bytes.chunks(size) {
+            self.counts.rx += 1;
+            let Self { core, tables, .. } = self;
+            core.on_frame(now, host, frame, &mut Hands { tables, sessions });
+        }
+    }
+
+    /// Sends what the core has, at most `limit` frames; returns how many, and whether more wait for
+    /// their port.
+    pub fn transmit(
+        &mut self,
+        ports: &mut [Attached],
+        stack: &mut Stack,
+        sessions: &mut Sessions,
+        now: stack::api::Instant,
+        limit: usize,
+    ) -> (usize, bool) {
+        self.hosts.size(&mut self.core, stack);
+        for sent in 0..limit {
+            let next = match self.held.take() {
+                Some(held) => Some(held),
+                None => {
+                    let Self { core, tables, frame, .. } = self;
+                    core.poll_transmit(now.0, frame, &mut Hands { tables, sessions })
+                }
+            };
+            let Some(frame) = next else { return (sent, false) };
+            match self.send_frame(ports, stack, sessions, now, &frame) {
+                Some(Sent::Done) => self.counts.tx += 1,
+                Some(Sent::PortFull) => {
+                    self.held = Some(frame);
+                    return (sent, true);
+                }
+                None => self.counts.tx_failed += 1,
+            }
+        }
+        (limit, false)
+    }
+
+    /// `None`: it cannot be sent.
+    fn send_frame(
+        &mut self,
+        ports: &mut [Attached],
+        stack: &mut Stack,
+        sessions: &mut Sessions,
+        now: stack::api::Instant,
+        frame: &Packet,
+    ) -> Option<Sent> {
+        let Path { local, remote } = self.hosts.path(frame.host)?;
+        let head = self.frame.get(..frame.len)?;
+        // At most as many as fit, for the rest is gathered.
+        let mut pieces = [SharedBytes::from_slice(&[]); PIECES_MAX + 1];
+        let mut places = [Span::default(); PIECES_MAX];
+        let mut count = 0;
+        let mut region: Option<&Region> = None;
+        if let Some(payload) = &frame.payload {
+            let op = self.tables.sends.get(payload.cookie as usize)?;
+            let place = self.tables.ports.get(op.endpoint.index())?.as_ref()?.place;
+            region = Some(&sessions.peek(place)?.region);
+            let mut fits = true;
+            let is_there = op.places(payload.offset, payload.len, |span| {
+                match places.get_mut(count) {
+                    Some(place) => *place = span,
+                    None => fits = false,
+                }
+                count += 1;
+            });
+            // Released meanwhile, or cut into smaller pieces than an honest client does.
+            if !is_there || !fits {
+                return None;
+            }
+        }
+        *pieces.first_mut()? = SharedBytes::from_slice(head);
+        for (piece, place) in pieces.iter_mut().skip(1).zip(places.iter().take(count)) {
+            *piece = region?.shared(*place);
+        }
+        let pieces = pieces.get(..=count)?;
+        let payload_len = (head.len() + frame.payload.map_or(0, |payload| payload.len)) as u32;
+        let send = UdpSend {
+            remote: Some(SocketAddr::new(remote, self.number)),
+            local: Some(local),
+            payload_len,
+            ..UdpSend::default()
+        };
+        let mut header = [0; HEADER_MAX];
+        match stack.udp_transmit(now, self.socket, &send, &mut header, || 0) {
+            Ok(udp) if udp.more.is_none() && udp.len == payload_len => {
+                let meta =
+                    TxMeta { checksum: udp.checksum, gso: None, header_bytes: udp.header_bytes };
+                let written = header.get(..usize::from(udp.header_bytes))?;
+                let port = ports.iter_mut().find(|one| one.interface == udp.interface)?;
+                match port.port.send(&meta, written, pieces) {
+                    Ok(()) => Some(Sent::Done),
+                    Err(TxError::Full) => Some(Sent::PortFull),
+                    Err(_) => None,
+                }
+            }
+            // Its next hop is not known, others wait before it, or it has to be cut.
+            Ok(_) | Err(RequestError::WaitNeighbor | RequestError::Behind) => {
+                let mut whole = Vec::with_capacity(payload_len as usize);
+                for piece in pieces {
+                    let start = whole.len();
+                    whole.resize(start + piece.len(), 0);
+                    piece.copy_to(whole.get_mut(start..)?);
+                }
+                stack.udp_keep(now, self.socket, &send, &whole).ok()?;
+                Some(Sent::Done)
+            }
+            Err(_) => None,
+        }
+    }
+}

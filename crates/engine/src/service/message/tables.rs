@@ -1,0 +1,226 @@
+//! Sends, receives and buffered messages of all endpoints, and how the core reaches their memory.
+
+use std::collections::VecDeque;
+
+use shm::descriptor::Span;
+use slab::Slab;
+use stack::message::{EndpointId, Memory, PayloadPlace, ReceiveId, SendId};
+
+use super::endpoint::Port;
+use super::space::Space;
+use crate::session::Session;
+use crate::sessions::Sessions;
+
+/// Bytes copied at a time between messages.
+const COPY_BYTES: usize = 4096;
+/// Part of a session's buffers that unexpected messages may take.
+const KEPT_PART: u32 = 4;
+
+/// Where a part of a send's message lies.
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    /// From the start of the message.
+    pub start: u32,
+    /// The bytes.
+    pub span: Span,
+    /// Their buffer.
+    pub buffer: u32,
+}
+
+/// A send that has not ended.
+pub(super) struct SendOp {
+    /// Whose.
+    pub endpoint: EndpointId,
+    /// In the core; `None` while it begins.
+    pub id: Option<SendId>,
+    /// The client's name for it.
+    pub ticket: u64,
+    /// Told only where it fails.
+    pub is_injected: bool,
+    /// Bytes of the message.
+    pub length: u32,
+    /// Bytes that the client has given.
+    pub available: u32,
+    /// Of an announced message: bytes that the core wants.
+    pub wanted: u32,
+    /// The session's memory has room set aside for all of an announced message.
+    pub is_admitted: bool,
+    /// The pieces, in order.
+    pub pieces: VecDeque<Piece>,
+}
+
+impl SendOp {
+    /// Calls `each` with the places of some bytes; `false` when they are not there.
+    pub fn places(&self, offset: u32, len: usize, mut each: impl FnMut(Span)) -> bool {
+        let (mut at, mut left) = (offset, len as u32);
+        let first = self.pieces.partition_point(|piece| piece.start + piece.span.len <= at);
+        for piece in self.pieces.iter().skip(first) {
+            if left == 0 {
+                break;
+            }
+            let Some(within) = at.checked_sub(piece.start) else { return false };
+            let part = piece.span.part(within, left);
+            each(part);
+            (at, left) = (at + part.len, left - part.len);
+        }
+        left == 0
+    }
+
+    /// Gives back the pieces that lie before `bytes`.
+    pub fn release(&mut self, session: &mut Session, bytes: u32) {
+        while let Some(piece) = self.pieces.front() {
+            if piece.start + piece.span.len > bytes {
+                break;
+            }
+            session.pool.drop_span(piece.buffer);
+            self.pieces.pop_front();
+        }
+    }
+}
+
+/// A receive that has not ended.
+pub(super) struct ReceiveOp {
+    /// Whose.
+    pub endpoint: EndpointId,
+    /// In the core; `None` while it begins.
+    pub id: Option<ReceiveId>,
+    /// The client's name for it.
+    pub ticket: u64,
+    /// Room for the message, bytes.
+    pub capacity: u32,
+    /// Its memory.
+    pub space: Space,
+    /// Bytes that were handed over.
+    pub told: u32,
+    /// Bytes that have arrived, where the window waits until the client has read.
+    pub waits: Option<u32>,
+}
+
+/// An unexpected message that is buffered.
+pub(super) struct Kept {
+    endpoint: EndpointId,
+    pages: u32,
+    space: Space,
+}
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Tables {
+    /// Endpoints, by their number in the core.
+    pub ports: Vec<Option<Box<Port>>>,
+    /// Sends by cookie.
+    pub sends: Slab<SendOp>,
+    /// Receives by cookie.
+    pub receives: Slab<ReceiveOp>,
+    /// Buffered messages.
+    pub kept: Slab<Kept>,
+    /// Pieces of memory that are used again.
+    pub spare: Vec<VecDeque<Piece>>,
+}
+
+impl Tables {
+    /// An endpoint.
+    pub fn port(&mut self, id: EndpointId) -> Option<&mut Port> {
+        self.ports.get_mut(id.index())?.as_deref_mut().filter(|port| port.id == id)
+    }
+}
+
+/// What the core is given to reach memory.
+pub(super) struct Hands<'a> {
+    pub tables: &'a mut Tables,
+    pub sessions: &'a mut Sessions,
+}
+
+impl Hands<'_> {
+    fn write_space(&mut self, to: PayloadPlace, offset: u32, bytes: &[u8]) -> Option<()> {
+        let Tables { ports, receives, kept, .. } = &mut *self.tables;
+        let (endpoint, space) = match to {
+            PayloadPlace::Receive(cookie) => {
+                let op = receives.get_mut(cookie as usize)?;
+                (op.endpoint, &mut op.space)
+            }
+            PayloadPlace::Buffer(key) => {
+                let kept = kept.get_mut(key as usize)?;
+                (kept.endpoint, &mut kept.space)
+            }
+            PayloadPlace::Send(_) => return None,
+        };
+        let port = ports.get_mut(endpoint.index())?.as_deref_mut()?;
+        let session = self.sessions.at(port.place)?;
+        space.write(port, session, offset, bytes);
+        Some(())
+    }
+
+    fn read_place(&mut self, from: PayloadPlace, offset: u32, out: &mut [u8]) -> Option<()> {
+        let endpoint = match from {
+            PayloadPlace::Send(cookie) => self.tables.sends.get(cookie as usize)?.endpoint,
+            PayloadPlace::Buffer(key) => self.tables.kept.get(key as usize)?.endpoint,
+            PayloadPlace::Receive(_) => return None,
+        };
+        let place = self.tables.port(endpoint)?.place;
+        let session = self.sessions.at(place)?;
+        match from {
+            PayloadPlace::Send(cookie) => {
+                let op = self.tables.sends.get(cookie as usize)?;
+                let mut rest = out;
+                op.places(offset, rest.len(), |span| {
+                    let (now, later) = std::mem::take(&mut rest).split_at_mut(span.len as usize);
+                    session.region.read_buffer(span, now);
+                    rest = later;
+                })
+                .then_some(())
+            }
+            PayloadPlace::Buffer(key) => {
+                self.tables.kept.get(key as usize)?.space.read(session, offset, out);
+                Some(())
+            }
+            PayloadPlace::Receive(_) => None,
+        }
+    }
+}
+
+impl Memory for Hands<'_> {
+    fn read(&mut self, from: PayloadPlace, offset: u32, out: &mut [u8]) {
+        self.read_place(from, offset, out);
+    }
+
+    fn write(&mut self, to: PayloadPlace, offset: u32, bytes: &[u8]) {
+        self.write_space(to, offset, bytes);
+    }
+
+    fn copy(&mut self, from: PayloadPlace, to: PayloadPlace, offset: u32, length: u32) {
+        let mut bytes = [0; COPY_BYTES];
+        let mut done = 0;
+        while done < length {
+            let here = ((length - done) as usize).min(COPY_BYTES);
+            let Some(bytes) = bytes.get_mut(..here) else { return };
+            self.read_place(from, offset + done, bytes);
+            self.write_space(to, offset + done, bytes);
+            done += here as u32;
+        }
+    }
+
+    fn reserve(&mut self, endpoint: EndpointId, length: u32) -> Option<u64> {
+        let port = self.tables.port(endpoint)?;
+        let session = self.sessions.at(port.place)?;
+        let pages = length.div_ceil(session.region.geometry().buffer_bytes);
+        if port.at.is_none() || port.kept + pages > session.pool.total() / KEPT_PART {
+            return None;
+        }
+        let mut space = Space::default();
+        if !space.reserve(session, pages) {
+            return None;
+        }
+        port.kept += pages;
+        Some(self.tables.kept.insert(Kept { endpoint, pages, space }) as u64)
+    }
+
+    fn release(&mut self, buffer: u64) {
+        let Some(mut kept) = self.tables.kept.try_remove(buffer as usize) else { return };
+        let Some(port) = self.tables.port(kept.endpoint) else { return };
+        port.kept = port.kept.saturating_sub(kept.pages);
+        if let Some(session) = self.sessions.at(port.place) {
+            kept.space.release(session);
+        }
+    }
+}
