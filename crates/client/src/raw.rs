@@ -261,7 +261,7 @@ impl<'a> Iterator for RawBurst<'a> {
 
     fn next(&mut self) -> Option<RawFrame<'a>> {
         while self.left > 0 {
-            match self.up.next() {
+            match self.up.receive() {
                 Ok(Some(Received::Frame(frame))) => {
                     self.left -= 1;
                     return Some(RawFrame {

@@ -56,7 +56,7 @@ impl Raw {
     /// All frames that wait, and how many were lost.
     fn frames(&mut self) -> (Vec<(FrameFlags, Option<Meta>, Vec<u8>)>, u32) {
         let (mut all, mut lost) = (Vec::new(), 0);
-        while let Some(received) = self.up.next().unwrap() {
+        while let Some(received) = self.up.receive().unwrap() {
             match received {
                 Received::Lost(count) => lost += count,
                 Received::Frame(frame) => {

@@ -361,7 +361,7 @@ impl RawTable {
         let Some(down) = &mut endpoint.down else { return Ok(Visit::Empty) };
         let mut header = [0u8; LOOKED_AT_BYTES];
         for _ in 0..MESSAGES_PER_VISIT {
-            let frame = match down.next()? {
+            let frame = match down.peek()? {
                 Taken::Nothing => return Ok(Visit::Empty),
                 Taken::Wrap | Taken::Bad => {
                     down.finish(down.taken());

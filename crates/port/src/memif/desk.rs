@@ -43,7 +43,7 @@ struct Trade {
     arrived: Option<Box<Peer>>,
     is_gone: bool,
     /// To be unmapped by the thread, as that takes its time.
-    retired: Vec<Box<Peer>>,
+    retired: Vec<Peer>,
 }
 
 impl Exchange {
@@ -57,10 +57,10 @@ impl Exchange {
         let Ok(mut trade) = self.trade.try_lock() else { return };
         self.has_news.store(false, Ordering::Relaxed);
         if std::mem::take(&mut trade.is_gone) {
-            trade.retired.extend(peer.take());
+            trade.retired.extend(peer.take().map(|gone| *gone));
         }
         if let Some(arrived) = trade.arrived.take() {
-            trade.retired.extend(peer.replace(arrived));
+            trade.retired.extend(peer.replace(arrived).map(|gone| *gone));
         }
     }
 

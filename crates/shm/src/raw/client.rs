@@ -95,7 +95,7 @@ impl ClientUp {
     ///
     /// # Errors
     /// The engine broke its word.
-    pub fn next(&mut self) -> Result<Option<Received>, Malformed> {
+    pub fn receive(&mut self) -> Result<Option<Received>, Malformed> {
         if let Some(frame) = self.next_within()? {
             return Ok(Some(Received::Frame(frame)));
         }

@@ -353,7 +353,7 @@ impl EngineDown {
     ///
     /// # Errors
     /// How the client broke the contract.
-    pub fn next(&mut self) -> Result<Taken, RingBreach> {
+    pub fn peek(&mut self) -> Result<Taken, RingBreach> {
         if self.head == self.tail {
             // Acquire pairs with the Release in `ClientDown::commit`.
             let claimed = self.rings.load(word::DOWN_TAIL, Ordering::Acquire);

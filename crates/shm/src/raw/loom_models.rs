@@ -27,7 +27,7 @@ fn frames_of_up_come_whole_and_in_order() {
         let mut reader = ClientUp::new(rings);
         let mut seen = 0;
         for _ in 0..3 {
-            while let Some(received) = reader.next().unwrap() {
+            while let Some(received) = reader.receive().unwrap() {
                 let Received::Frame(frame) = received else { panic!("nothing was lost") };
                 let mut bytes = [0; 16];
                 reader.read(&frame, &mut bytes);
@@ -37,7 +37,7 @@ fn frames_of_up_come_whole_and_in_order() {
             assert!(!reader.release());
         }
         engine.join().unwrap();
-        while let Some(_) = reader.next().unwrap() {
+        while let Some(_) = reader.receive().unwrap() {
             seen += 1;
         }
         assert_eq!(seen, 2);
@@ -57,7 +57,7 @@ fn who_waits_for_room_sees_it_or_is_told() {
         let mut down = EngineDown::new(rings).unwrap();
         let engine = thread::spawn(move || {
             let mut told = false;
-            while let Taken::Frame(frame) = down.next().unwrap() {
+            while let Taken::Frame(frame) = down.peek().unwrap() {
                 let mut bytes = [0; 120];
                 assert_eq!(down.read(&frame, &mut bytes), 120);
                 assert_eq!(bytes, [9; 120]);

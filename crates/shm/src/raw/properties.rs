@@ -80,12 +80,12 @@ proptest! {
             }
             if what == 11 {
                 up.publish();
-                while let Some(received) = reader.next().expect("readable") {
+                while let Some(received) = reader.receive().expect("readable") {
                     let (lost, meta, frame) = queue.pop_front().expect("something was pushed");
                     let received = match received {
                         Received::Lost(count) => {
                             prop_assert_eq!(count, lost);
-                            reader.next().expect("readable").expect("a frame follows")
+                            reader.receive().expect("readable").expect("a frame follows")
                         }
                         frame => {
                             prop_assert_eq!(0, lost);
@@ -126,7 +126,7 @@ proptest! {
             if what == 7 {
                 let _ = writer.commit();
                 loop {
-                    match down.next().expect("no breach") {
+                    match down.peek().expect("no breach") {
                         Taken::Nothing => break,
                         Taken::Wrap => {}
                         Taken::Bad => panic!("a good meta"),
@@ -174,7 +174,7 @@ proptest! {
         let end = if tail.1 { tail.0 * 64 } else { tail.0 * 61 };
         rings.store(word::DOWN_TAIL, end, Ordering::Relaxed);
         for _ in 0..10_000 {
-            match down.next() {
+            match down.peek() {
                 Err(_) | Ok(Taken::Nothing) => break,
                 Ok(Taken::Wrap | Taken::Bad) => {}
                 Ok(Taken::Frame(frame)) => {
@@ -207,7 +207,7 @@ fn every_breach_is_named() {
     let base = 4096 + u64::from(SIZES.up);
     for tail in [63, u64::from(SIZES.down) + 64, u64::MAX - 63] {
         let (_, mut down) = started(tail);
-        let found = down.next();
+        let found = down.peek();
         assert!(matches!(found, Err(RingBreach::TailOutOfWindow { .. })), "{tail}: {found:?}");
     }
     let frame = |len| Header { len, kind: MessageKind::Frame, port: 0, flags: FrameFlags::empty() };
@@ -219,7 +219,7 @@ fn every_breach_is_named() {
     ] {
         let (rings, mut down) = started(64);
         rings.scribble(base, word);
-        assert_eq!(down.next(), Err(RingBreach::HeaderMalformed { word }));
+        assert_eq!(down.peek(), Err(RingBreach::HeaderMalformed { word }));
     }
     // Beyond the tail; a wrap beyond the tail; beyond an eighth.
     for (tail, header) in [
@@ -229,15 +229,15 @@ fn every_breach_is_named() {
     ] {
         let (rings, mut down) = started(tail);
         rings.scribble(base, header.encode());
-        assert_eq!(down.next(), Err(RingBreach::TooLong { word: header.encode() }));
+        assert_eq!(down.peek(), Err(RingBreach::TooLong { word: header.encode() }));
     }
     // A tail that goes back.
     let (rings, mut down) = started(128);
     rings.scribble(base, frame(100).encode());
-    let Ok(Taken::Frame(found)) = down.next() else { panic!("a frame") };
+    let Ok(Taken::Frame(found)) = down.peek() else { panic!("a frame") };
     down.take(&found);
     rings.store(word::DOWN_TAIL, 64, Ordering::Relaxed);
-    assert!(matches!(down.next(), Err(RingBreach::TailOutOfWindow { low: 128, .. })));
+    assert!(matches!(down.peek(), Err(RingBreach::TailOutOfWindow { low: 128, .. })));
     // A head that was never given.
     let rings = super::properties::rings();
     let mut up = EngineUp::new(rings.clone());
@@ -261,7 +261,7 @@ fn another_producer_goes_on_where_one_died_in_a_push() {
     second.write(at, &[3; 300]);
     assert!(second.commit());
     let mut found = Vec::new();
-    while let Taken::Frame(frame) = down.next().expect("no breach") {
+    while let Taken::Frame(frame) = down.peek().expect("no breach") {
         found.push(frame.len);
         down.take(&frame);
     }
