@@ -3,6 +3,8 @@
 #   make test    everything that must hold: unit, property, simulation (seeds TEST_SEEDS, 1..2000), packet
 #                and loom tests, fuzz corpora, then real programs through the engine; names what it skipped
 #   make setup   Debian's packages that demo and tests use; make build: the programs alone
+#   make fabtests FABTESTS=DIR  libfabric's fabtests (a folder of its source, version 1.17) through
+#                the provider, two hosts with engines; root
 #   make install what `make build` made, below DESTDIR, for PREFIX (/usr/local), with a systemd unit
 #   make scripts packet scripts against the stack and against this machine's kernel; root
 #   make packetdrill DIR=...  a folder of packetdrill scripts against the stack; the tool itself from
@@ -55,7 +57,7 @@ export OUTBOARD_SKIPPED := $(TARGET)/skipped
 # What scripts/runtimes installs for the tests of real programs.
 export OUTBOARD_RUNTIMES := $(TARGET)/runtimes
 
-.PHONY: all build install test test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-full bench-micro bench-ab bench-port sim hashes instructions kills soak coexist fuzz loom setup setup-build
+.PHONY: all build install test fabtests test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-full bench-micro bench-ab bench-port sim hashes instructions kills soak coexist fuzz loom setup setup-build
 
 all: build
 
@@ -68,14 +70,18 @@ setup:
 	@scripts/setup build programs
 
 build: setup-build
-	@echo "== building the programs and the preload library (release)"
-	$(CARGO) build --release --package outboard --package outboard-preload
+	@echo "== building the programs, the preload library and the libfabric provider (release)"
+	$(CARGO) build --release --package outboard --package outboard-preload --package outboard-fabric
+	@mkdir -p $(BUILT)/fabric && ln -sf ../liboutboard_fi.so $(BUILT)/fabric/liboutboard-fi.so
 
-# The loader finds the library in PREFIX/lib/outboard. Settings that are there are kept.
+# The loader finds the library, and libfabric the provider, in PREFIX/lib/outboard: `outboard mpi`
+# says so. Settings that are there are kept.
 install: build
 	install -D -m 755 $(BUILT)/outboard $(DESTDIR)$(PREFIX)/bin/outboard
 	install -D -m 755 $(BUILT)/liboutboard_preload.so \
 	    $(DESTDIR)$(PREFIX)/lib/outboard/liboutboard_preload.so
+	install -D -m 755 $(BUILT)/liboutboard_fi.so \
+	    $(DESTDIR)$(PREFIX)/lib/outboard/liboutboard-fi.so
 	for page in *.md docs/*.md docs/spec/*.md; do \
 	    install -D -m 644 $$page $(DESTDIR)$(PREFIX)/share/doc/outboard/$$page || exit 1; done
 	install -D -m 644 dist/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/outboard.conf
@@ -175,6 +181,11 @@ bench-port: setup-build
 	$(CARGO) build --release --package outboard-port --example load
 	$(CARGO) build --release --package outboard-tests --example bench_port
 	$(BUILT)/examples/bench_port $(BUILT)/examples/load
+
+fabtests: setup build
+	@scripts/fabtests "$(FABTESTS)" $(TARGET)/fabtests
+	$(CARGO) build --release --package outboard-tests --example fabtests
+	OUTBOARD_EXECUTABLE=$(BUILT)/outboard $(BUILT)/examples/fabtests "$(FABTESTS)" $(TARGET)/fabtests
 
 loom: setup-build
 	$(CARGO) xtask loom

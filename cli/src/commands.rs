@@ -20,6 +20,7 @@ mod ask;
 mod congestion;
 mod doctor;
 mod engine;
+pub mod mpi;
 pub mod run;
 mod script;
 mod sim;
@@ -39,6 +40,15 @@ enum Command {
     Engine(EngineArguments),
     /// Run a program with its sockets on an engine
     Run(RunArguments),
+    /// Run an MPI program with its messages on the engines of its hosts
+    Mpi {
+        /// Socket of the engine on each host [default: as for run, on each host]
+        #[arg(long)]
+        socket: Option<PathBuf>,
+        /// mpirun and its arguments
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
     /// Start an engine for `run` and leave it to init
     #[command(hide = true)]
     LaunchEngine {
@@ -393,6 +403,7 @@ fn run(command: Command) -> Result<ExitCode> {
             return engine::engine(arguments.config.as_deref(), &flags, arguments.owner);
         }
         Command::Run(arguments) => return run::run(&run_settings(arguments)),
+        Command::Mpi { socket, command } => return mpi::run(&mpi::Mpi { socket, command }),
         Command::LaunchEngine { arguments } => return run::launch_engine(&arguments),
         Command::Demo(arguments) => demo::run(&demo_options(arguments)?)?,
         Command::Ss { engine, json, info } => ask::sockets(&engine.path(), json, info)?,

@@ -25,7 +25,7 @@ fn installed(name: &str) -> PathBuf {
     // What make would build is not of interest here.
     let built = root.join("built");
     std::fs::create_dir_all(&built).expect("a directory");
-    for file in ["outboard", "liboutboard_preload.so"] {
+    for file in ["outboard", "liboutboard_preload.so", "liboutboard_fi.so"] {
         std::fs::write(built.join(file), "").expect("a file");
     }
     let make = format!("DESTDIR={} PREFIX=/usr BUILT={}", root.display(), built.display());
@@ -42,6 +42,7 @@ fn make_install_puts_everything_in_its_place_and_keeps_settings_that_are_there()
     for path in [
         "usr/bin/outboard",
         "usr/lib/outboard/liboutboard_preload.so",
+        "usr/lib/outboard/liboutboard-fi.so",
         "usr/lib/systemd/system/outboard.service",
         "usr/lib/sysusers.d/outboard.conf",
         "etc/outboard/engine.toml",

@@ -13,7 +13,7 @@ use shm::control::SocketInfo;
 use crate::firewall::{Firewall, listed};
 use crate::{config, users};
 
-use super::run;
+use super::{mpi, run};
 
 mod interfaces;
 
@@ -74,7 +74,7 @@ pub fn doctor(json: bool) {
     checks.push(routing());
     checks.extend(firewall(&accelerated));
     checks.extend(service());
-    checks.extend([library(), programs()]);
+    checks.extend([library(), provider(), programs()]);
     checks.extend(engine);
     if json {
         tell!("{}", serde_json::to_string_pretty(&checks).unwrap_or_default());
@@ -393,6 +393,20 @@ fn library() -> Check {
         Err(failure) => {
             Check::lacking("preload library", failure.cause(), "build everything: make build")
         }
+    }
+}
+
+/// What MPI programs need on every host: without it a rank ends the job.
+fn provider() -> Check {
+    const SUBJECT: &str = "libfabric provider";
+    match mpi::provider() {
+        Err(failure) => Check::fair(SUBJECT, failure.cause(), "build everything: make build"),
+        Ok(path) if lab::find("mpirun").is_none() => Check::fair(
+            SUBJECT,
+            format!("{}; there is no mpirun", path.display()),
+            "for MPI programs install openmpi-bin on every host",
+        ),
+        Ok(path) => Check::good(SUBJECT, path.display().to_string()),
     }
 }
 

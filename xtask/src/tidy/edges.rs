@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("sim", "arch wire stack shm port engine client"),
     ("script", "wire stack shm port engine client sim"),
     ("preload", "client"),
+    ("fabric", "client"),
     ("packetdrill", "engine client script"),
     ("lab", "port shm sim"),
     ("cli", "engine port shm client sim script lab"),

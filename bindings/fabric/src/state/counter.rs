@@ -1,0 +1,26 @@
+//! An event counter.
+
+/// Successes and failures of the endpoints bound to it.
+#[derive(Debug, Default)]
+pub struct Counter {
+    pub successes: u64,
+    pub failures: u64,
+    /// Both as of the last look of a poll set.
+    pub looked_at: (u64, u64),
+    /// The endpoints that count here.
+    pub endpoints: Vec<usize>,
+}
+
+impl Counter {
+    /// Counts an operation that ended.
+    pub fn count(&mut self, failed: bool) {
+        let which = if failed { &mut self.failures } else { &mut self.successes };
+        *which = which.wrapping_add(1);
+    }
+
+    /// Whether it changed since the last look.
+    pub fn has_changed(&mut self) -> bool {
+        let now = (self.successes, self.failures);
+        std::mem::replace(&mut self.looked_at, now) != now
+    }
+}

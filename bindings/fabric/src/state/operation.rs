@@ -1,0 +1,47 @@
+//! An operation under way.
+
+use client::message::Ticket;
+
+use crate::pieces::Pieces;
+
+/// What an operation will tell when it ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    pub kind: Kind,
+    /// The program's context.
+    pub context: usize,
+    /// Its memory.
+    pub pieces: Pieces,
+    /// Of tagged messages.
+    pub is_tagged: bool,
+    /// Whether success is written to the queue; failure always is.
+    pub reports: bool,
+    /// What cancels it; `None` while it is being posted.
+    pub ticket: Option<Ticket>,
+}
+
+/// Kinds of operations that complete differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Send,
+    Receive,
+    /// The receive that fills the first of the endpoint's buffers for several messages.
+    ReceiveMany,
+    /// FI_PEEK.
+    Peek,
+    /// FI_PEEK with FI_CLAIM: the program's context stands for the message from now on.
+    Claim,
+    /// FI_PEEK with FI_DISCARD: reported when found, then discarded.
+    FindAndDiscard,
+    /// FI_CLAIM with FI_DISCARD.
+    Discard,
+    /// The second half of `FindAndDiscard`, of which the program is told nothing.
+    DiscardFound,
+}
+
+impl Kind {
+    /// Whether `fi_cancel` may end it.
+    pub fn is_cancellable(self) -> bool {
+        matches!(self, Self::Send | Self::Receive | Self::ReceiveMany)
+    }
+}

@@ -1,0 +1,183 @@
+//! libfabric's own tests through the provider, its quick list: `fabtests SOURCE BUILT [NAMES]`, where
+//! SOURCE is the folder fabtests of libfabric's source, BUILT holds its programs as
+//! scripts/fabtests builds them, and NAMES is a part of the tests' names. `make fabtests` runs both.
+//!
+//! Server and client run on two hosts with an engine each. A test that ends with "no data" or "not
+//! implemented" on both is not applicable, as for runfabtests.sh; shown is what the provider lacks.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lab::failure::{Explain, Failure, Result};
+use lab::{Finished, Side, Task, listens, require_root};
+use outboard_tests::world::{Arrangement, CLIENTS, SERVERS, World};
+
+/// Longest time for a test, as for runfabtests.sh.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Longest time until a server waits for its client.
+const START: Duration = Duration::from_secs(2);
+/// Where fabtests' servers listen when they do over TCP.
+const PORT: u16 = 9228;
+/// Statuses of a program whose provider lacks something: ENODATA, ENOSYS.
+const LACKING: [i32; 2] = [61, 38];
+
+/// How a list's tests run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// One program.
+    Unit,
+    /// One program, which must find no provider.
+    Negative,
+    /// A server and a client.
+    Pair,
+}
+
+/// The lists of runfabtests.sh that "quick" names, in its order.
+const LISTS: [(&str, Kind); 4] = [
+    ("unit_tests", Kind::Unit),
+    ("neg_unit_tests", Kind::Negative),
+    ("functional_tests", Kind::Pair),
+    ("short_tests", Kind::Pair),
+];
+
+#[derive(Debug)]
+enum Outcome {
+    Pass,
+    /// With what is lacking.
+    NotApplicable(String),
+    /// With what was said.
+    Fail(String),
+}
+
+fn main() -> Result<ExitCode> {
+    require_root("fabtests")?;
+    let mut arguments = std::env::args_os().skip(1).map(PathBuf::from);
+    let usage = || Failure::new("fabtests SOURCE BUILT [NAMES]", "run it by \"make fabtests\"");
+    let source = arguments.next().ok_or_else(usage)?;
+    let built = arguments.next().ok_or_else(usage)?;
+    let part = arguments.next().unwrap_or_default();
+    let script = source.join("scripts/runfabtests.sh");
+    let script = std::fs::read_to_string(&script)
+        .explain(format!("cannot read {}", script.display()), "name libfabric's folder fabtests")?;
+    let bench = Bench::new(built)?;
+    let (mut passed, mut lacking, mut failed) = (0, 0, 0);
+    for (list, kind) in LISTS {
+        let tests = tests_of(&script, list);
+        for test in tests.filter(|test| test.contains(&*part.to_string_lossy())) {
+            match bench.run(test, kind)? {
+                Outcome::Pass => {
+                    passed += 1;
+                    println!("pass            {test}");
+                }
+                Outcome::NotApplicable(what) => {
+                    lacking += 1;
+                    println!("not applicable  {test}: {what}");
+                }
+                Outcome::Fail(said) => {
+                    failed += 1;
+                    println!("FAIL            {test}\n{said}");
+                }
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed, {lacking} not applicable");
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The tests of one list of the script.
+fn tests_of<'a>(script: &'a str, list: &str) -> impl Iterator<Item = &'a str> {
+    let begin = format!("\n{list}=(\n");
+    let body = script.split_once(&begin).and_then(|(_, rest)| rest.split_once("\n)"));
+    let body = body.map_or("", |(body, _)| body);
+    body.lines().map(|line| line.trim().trim_matches('"'))
+}
+
+/// The hosts and what runs on them.
+struct Bench {
+    world: World,
+    built: PathBuf,
+    providers: PathBuf,
+}
+
+impl Bench {
+    fn new(built: PathBuf) -> Result<Self> {
+        let world = World::new(Arrangement::XdpBoth, None)?;
+        let providers = world.executable().with_file_name("fabric");
+        if !providers.join("liboutboard-fi.so").exists() {
+            let missing = format!("{} has no provider", providers.display());
+            return Err(Failure::new(missing, "build it with `make build`"));
+        }
+        Ok(Self { world, built, providers })
+    }
+
+    fn task(&self, side: Side, test: &str) -> Task {
+        let mut words = test.split_whitespace();
+        let program = self.built.join(words.next().unwrap_or_default());
+        Task::new(program)
+            .args(words)
+            .args(["-p", "outboard"])
+            .env("FI_PROVIDER_PATH", &self.providers)
+            .env("FI_LOG_LEVEL", "info")
+            .env("FI_LOG_PROV", "outboard")
+            .env("FI_OUTBOARD_KEY", "00112233445566778899aabbccddeeff")
+            .env("OUTBOARD_SOCKET", self.world.socket(side))
+    }
+
+    fn run(&self, test: &str, kind: Kind) -> Result<Outcome> {
+        if kind != Kind::Pair {
+            let server = SERVERS.to_string();
+            let line = test.replace("GOOD_ADDR", &server).replace("SERVER_ADDR", &server);
+            let finished = self.world.lab.start(Side::B, self.task(Side::B, &line))?;
+            let finished = finished.wait(LIMIT)?;
+            if kind == Kind::Negative {
+                return Ok(match finished.status.code() {
+                    Some(code) if code == LACKING[0] => Outcome::Pass,
+                    _ => Outcome::Fail(said(&finished)),
+                });
+            }
+            return Ok(judge(&[finished]));
+        }
+        let task = self.task(Side::B, test).args(["-s", &SERVERS.to_string()]);
+        let mut server = self.world.lab.start(Side::B, task)?;
+        // Servers that need no TCP just wait; the client asks until they are there.
+        let _ = server.until(START, |server| listens(server.pid(), PORT));
+        let task =
+            self.task(Side::A, test).args(["-s", &CLIENTS.to_string(), &SERVERS.to_string()]);
+        let client = self.world.lab.start(Side::A, task)?.wait(LIMIT)?;
+        let limit = if client.status.success() { LIMIT } else { START };
+        Ok(match server.wait(limit) {
+            Ok(server) => judge(&[client, server]),
+            Err(failure) if client.status.success() => Outcome::Fail(failure.to_string()),
+            Err(_) => judge(&[client]),
+        })
+    }
+}
+
+fn judge(ends: &[Finished]) -> Outcome {
+    let is_lacking = |end: &Finished| end.status.code().is_some_and(|code| LACKING.contains(&code));
+    if ends.iter().all(|end| end.status.success()) {
+        Outcome::Pass
+    } else if ends.iter().all(is_lacking) {
+        Outcome::NotApplicable(reason(&ends[0]))
+    } else {
+        Outcome::Fail(ends.iter().map(said).collect())
+    }
+}
+
+/// What the provider said of what it lacks, or the test of what failed.
+fn reason(end: &Finished) -> String {
+    let all = format!("{}\n{}", end.output, end.errors);
+    let from_provider = all.lines().filter_map(|line| line.split_once("<info> "));
+    let mine = from_provider.filter(|(place, _)| place.contains(":outboard:")).last();
+    let otherwise = all.lines().rev().find(|line| !line.trim().is_empty());
+    mine.map(|(_, reason)| reason).or(otherwise).unwrap_or("nothing said").to_owned()
+}
+
+/// The last lines of a program.
+fn said(end: &Finished) -> String {
+    let all = format!("{}\n{}", end.output, end.errors);
+    let lines: Vec<&str> = all.lines().collect();
+    let last = lines[lines.len().saturating_sub(15)..].join("\n    ");
+    format!("  {}\n    {last}\n", end.status)
+}

@@ -1,0 +1,155 @@
+//! Programs over libfabric: through the provider, on two hosts with an engine each.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use lab::{Finished, Side, Task, listens};
+use outboard_tests::turn;
+use outboard_tests::world::{Arrangement, SERVERS, World};
+
+/// Longest time for a program, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Where fi_pingpong's server listens for its client, over TCP.
+const PINGPONG_PORT: u16 = 47592;
+/// A job's key.
+const KEY: &str = "00112233445566778899aabbccddeeff";
+
+/// Two hosts with an engine each, on addresses that they share with the kernel.
+fn world() -> World {
+    World::new(Arrangement::XdpBoth, None).expect("two hosts")
+}
+
+/// A directory with the provider in it, as libfabric wants it.
+fn provider(world: &World) -> PathBuf {
+    let directory = world.lab.scratch().join("fabric");
+    let built = world.executable().with_file_name("liboutboard_fi.so");
+    assert!(built.is_file(), "{} is missing: make build", built.display());
+    std::fs::create_dir(&directory).expect("a directory");
+    std::os::unix::fs::symlink(built, directory.join("liboutboard-fi.so")).expect("a link");
+    directory
+}
+
+/// A libfabric program with the provider and its host's engine.
+fn over_fabric(world: &World, side: Side, line: &str, directory: &Path) -> Task {
+    Task::words(line)
+        .env("FI_PROVIDER_PATH", directory)
+        .env("FI_OUTBOARD_KEY", KEY)
+        .env("OUTBOARD_SOCKET", world.socket(side))
+}
+
+/// Frames of messages that a host's engine has received from other hosts.
+fn received(world: &World, side: Side) -> u64 {
+    let stats = world.observe(side).and_then(|mut engine| engine.stats()).expect("counters");
+    stats.counter("messages_rx_frames")
+}
+
+fn succeeded(finished: lab::failure::Result<Finished>) -> String {
+    let finished = finished.and_then(Finished::success).expect("it succeeds");
+    finished.output
+}
+
+#[test]
+fn the_provider_is_listed_where_an_engine_answers_and_nowhere_else() {
+    let Some(_turn) = turn("the_provider_is_listed_where_an_engine_answers") else { return };
+    let world = world();
+    let directory = provider(&world);
+    let task = over_fabric(&world, Side::A, "fi_info -p outboard", &directory);
+    let listed = succeeded(world.lab.start(Side::A, task).expect("fi_info").wait(PATIENCE));
+    assert!(listed.contains("provider: outboard"), "{listed}");
+    assert!(listed.contains("FI_EP_RDM"), "{listed}");
+    let without = over_fabric(&world, Side::A, "fi_info -p outboard", &directory)
+        .env("OUTBOARD_SOCKET", world.lab.scratch().join("nothing.sock"))
+        .env("FI_LOG_LEVEL", "info");
+    let finished = world.lab.start(Side::A, without).expect("fi_info").wait(PATIENCE);
+    let finished = finished.expect("it ends");
+    assert!(!finished.status.success(), "no engine, no provider");
+    let said = finished.output + &finished.errors;
+    assert!(said.contains("no engine answers"), "{said}");
+}
+
+#[test]
+fn fi_pingpong_goes_through_both_engines() {
+    let Some(_turn) = turn("fi_pingpong_goes_through_both_engines") else { return };
+    let world = world();
+    let directory = provider(&world);
+    let line = "fi_pingpong -p outboard -e rdm -I 100";
+    let before = Side::BOTH.map(|side| received(&world, side));
+    let task = over_fabric(&world, Side::B, line, &directory);
+    let mut server = world.lab.start(Side::B, task).expect("a server");
+    server.until(PATIENCE, |server| listens(server.pid(), PINGPONG_PORT)).expect("it listens");
+    let line = format!("{line} {SERVERS}");
+    let task = over_fabric(&world, Side::A, &line, &directory);
+    let shown = succeeded(world.lab.start(Side::A, task).expect("a client").wait(PATIENCE));
+    // Its sizes: 64 bytes to a mebibyte.
+    assert!(shown.lines().any(|line| line.starts_with("1m")), "{shown}");
+    succeeded(server.wait(PATIENCE));
+    for (side, before) in Side::BOTH.into_iter().zip(before) {
+        let more = received(&world, side) - before;
+        assert!(more >= 600, "{side:?}: {more} frames through the engine");
+    }
+}
+
+/// Compiles the MPI program of the tests.
+fn compiled(world: &World) -> PathBuf {
+    let program = world.lab.scratch().join("mpi");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/mpi.c");
+    let mut compiler = Command::new("mpicc");
+    compiler.args(["-O1", "-Wall", "-o"]).arg(&program).arg(source);
+    let output = compiler.output().expect("mpicc: scripts/setup programs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// What mpirun takes for ssh: it starts the daemon of host B in B's namespaces, beside B's engine.
+fn agent(world: &World) -> PathBuf {
+    let path = world.lab.scratch().join("agent.sh");
+    let text = format!(
+        "#!/bin/sh\nshift\n\
+         exec ip netns exec {} env OUTBOARD_SOCKET={} unshare --uts \
+         sh -c 'hostname b; exec sh -c \"$0\"' \"$*\"\n",
+        world.lab.host(Side::B).namespace(),
+        world.socket(Side::B).display(),
+    );
+    std::fs::write(&path, text).expect("a script");
+    let permissions = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&path, permissions).expect("an executable script");
+    path
+}
+
+#[test]
+fn an_mpi_program_runs_on_the_engines_of_two_hosts() {
+    let Some(_turn) = turn("an_mpi_program_runs_on_the_engines_of_two_hosts") else { return };
+    let world = world();
+    let program = compiled(&world);
+    let before = Side::BOTH.map(|side| received(&world, side));
+    let line = "mpi -- mpirun --allow-run-as-root --oversubscribe -np 4 -H localhost:2,b:2 \
+                --mca mpi_yield_when_idle 1 --mca plm_rsh_agent";
+    let task = Task::new(world.executable())
+        .args(line.split_whitespace())
+        .arg(agent(&world))
+        .arg(&program)
+        .env("OUTBOARD_SOCKET", world.socket(Side::A));
+    let mpi = world.lab.start(Side::A, task).expect("mpirun");
+    let said = succeeded(mpi.wait(PATIENCE));
+    for rank in 0..4 {
+        assert!(said.contains(&format!("rank {rank} of 4 is right")), "{said}");
+    }
+    for (side, before) in Side::BOTH.into_iter().zip(before) {
+        let more = received(&world, side) - before;
+        assert!(more >= 200, "{side:?}: {more} frames through the engine");
+    }
+}
+
+#[test]
+fn outboard_mpi_tells_before_mpirun_starts_that_no_engine_answers() {
+    let executable = outboard_tests::world::executable().expect("built");
+    let output = Command::new(executable)
+        .args(["mpi", "--socket", "/nonexistent/engine.sock", "--", "mpirun", "true"])
+        .output()
+        .expect("outboard");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("/nonexistent/engine.sock"), "{said}");
+}
