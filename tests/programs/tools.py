@@ -14,6 +14,7 @@ for address in sys.argv[1:]:
         if kind == socket.SOCK_STREAM:
             sock.listen()
         ready.register(sock, selectors.EVENT_READ)
+print("ready", flush=True)
 while True:
     for key, _ in ready.select():
         sock = key.fileobj

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use lab::{Lab, Link, Program, Side, Task};
+use lab::{Lab, Link, Program, Side, Task, listens, serves};
 
 use crate::joined::PATIENCE;
 use crate::world::executable;
@@ -86,13 +86,33 @@ impl Hosts {
         }
     }
 
-    /// Starts a server of an answerer, with the library where it is the engine's.
+    /// Starts a program of an answerer's host, with the library where it is the engine's.
     pub fn serve(&self, who: Answerer, task: Task) -> Program {
+        self.serve_until(who, task, |_| true)
+    }
+
+    /// The same, and waits until it listens at `port`, where it is the engine's there, too.
+    pub fn serve_at(&self, who: Answerer, task: Task, port: u16) -> Program {
+        let is_ready = |one: &Program| {
+            listens(one.pid(), port) && (!who.is_engine || serves(&self.socket, port))
+        };
+        self.serve_until(who, task, is_ready)
+    }
+
+    /// The same with another sign that it is ready.
+    pub fn serve_until(
+        &self,
+        who: Answerer,
+        task: Task,
+        ready: impl FnMut(&Program) -> bool,
+    ) -> Program {
         let task = match who.is_engine {
             true => task.accelerated(&self.executable, &self.socket),
             false => task,
         };
-        self.lab.start(Side::B, task).expect("a server")
+        let mut server = self.lab.start(Side::B, task).expect("a server");
+        server.until(PATIENCE, ready).expect("it gets ready");
+        server
     }
 
     /// The interface of a host on the answerer's link.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use lab::observer::Observer;
-use lab::{Finished, Lab, Link, Program, Side, Task, listens, serves};
+use lab::{Finished, Lab, Link, Program, Side, Task, listens, parse, serves};
 
 use crate::world::{PYTHON, executable};
 
@@ -430,6 +430,20 @@ impl Keeper {
 fn tempdir(lab: &Lab) -> PathBuf {
     let fresh = (0..).map(|number| lab.scratch().join(format!("keeper-{number}")));
     fresh.into_iter().find(|path| std::fs::create_dir(path).is_ok()).expect("one is free")
+}
+
+/// What an iperf3 client measured. `says` runs it; it is run again while the server has not ended the test
+/// before.
+///
+/// # Panics
+/// When that takes longer than [`PATIENCE`], or the client's words cannot be read.
+pub fn iperf3_measures(mut says: impl FnMut() -> String) -> parse::Iperf {
+    let mut said = String::new();
+    eventually("the end of the test before", || {
+        said = says();
+        !said.contains("the server is busy running a test")
+    });
+    parse::iperf3(&said).unwrap_or_else(|failure| panic!("{failure}: {said}"))
 }
 
 /// Waits until `condition`.

@@ -2,7 +2,7 @@
 //! with what to do about it, in words and as JSON.
 
 use lab::{Side, Task};
-use outboard_tests::joined::{CLIENT, Joined, eventually};
+use outboard_tests::joined::{CLIENT, Joined};
 use outboard_tests::turn;
 
 /// A finding of `outboard doctor --json`.
@@ -150,5 +150,5 @@ fn what_the_link_and_its_surroundings_lack_for_an_engine_is_found() {
     expect(&found, "kernel's firewall", "fair", "that traffic of accelerated sockets");
     let told = |subject: &str| found.iter().any(|finding| finding.subject == subject);
     assert!(!told("firewall, tcp port 6380"));
-    eventually("redis through the engine", || joined.answers(joined.server()));
+    assert!(joined.answers(joined.server()), "redis through the engine");
 }

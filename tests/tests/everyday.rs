@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use lab::{Side, Task, parse, require_programs};
+use lab::{Side, Task, require_programs};
 use outboard_tests::beside::{Answerer, ENGINE, Hosts, KERNEL};
-use outboard_tests::joined::{PATIENCE, eventually};
+use outboard_tests::joined::{PATIENCE, iperf3_measures};
 use outboard_tests::turn;
 use outboard_tests::world::{PYTHON, scripted};
 
@@ -170,22 +170,22 @@ fn clients_find_servers_on_an_engine_as_on_a_kernel() {
     let directory = hosts.lab.scratch().display().to_string();
     for who in [KERNEL, ENGINE] {
         let [v4, v6] = [who.v4, who.v6];
-        let _http = hosts.serve(
+        let _http = hosts.serve_at(
             who,
             Task::words(&format!("{PYTHON} -m http.server 8000 --bind {v6} -d {directory}")),
+            8000,
         );
         let fetch = format!("curl -6 -sS http://[{v6}]:8000/served");
-        eventually("fetching over IPv6", || hosts.says(&fetch) == text);
+        assert_eq!(hosts.says(&fetch), text);
         let code = "curl -6 -s -o /dev/null -w %{http_code}:%{remote_ip}:%{size_download}";
         let said = hosts.says(&format!("{code} http://[{v6}]:8000/served"));
         show(code, who, &said);
         assert_eq!(said, format!("200:{v6}:{}", text.len()));
-        let _echo = hosts.serve(who, scripted(&hosts.lab, "tools.py").args([v4, v6]));
+        let echo = scripted(&hosts.lab, "tools.py").args([v4, v6]);
+        let _echo = hosts.serve_until(who, echo, |one| one.output().contains("ready"));
         for address in [v4, v6] {
-            let said = || says_of(&hosts, &format!("nc -n -v -z -w 5 {address} 8001"), who);
-            eventually("nc to an open port", || {
-                said().contains("8001 (?) open") || said().contains("succeeded")
-            });
+            let said = says_of(&hosts, &format!("nc -n -v -z -w 5 {address} 8001"), who);
+            assert!(said.contains("8001 (?) open") || said.contains("succeeded"), "{said}");
             let with = |asks: &str, options: &str| {
                 let line = format!("{asks} | nc -n {options} {address} 8001");
                 let finished = hosts
@@ -199,17 +199,18 @@ fn clients_find_servers_on_an_engine_as_on_a_kernel() {
             assert_eq!(with("echo asked", "-N"), "tcp: asked\n", "{address}");
             // At the end of what it is to send it hears no answer any more.
             let asks = "(echo asked; sleep 1)";
-            eventually("nc over UDP", || with(asks, "-u -q 0") == "udp: asked\n");
+            assert_eq!(with(asks, "-u -q 0"), "udp: asked\n", "{address}");
         }
-        let _iperf =
-            hosts.serve(who, Task::words(&format!("iperf3 --server --bind {v6} --port 5301")));
+        let _iperf = hosts.serve_at(
+            who,
+            Task::words(&format!("iperf3 --server --bind {v6} --port 5301")),
+            5301,
+        );
         for options in ["-u -b 20M", "-u -b 20M -R", "-u -b 20M -l 4000", ""] {
             let line = format!("iperf3 -6 --client {v6} --port 5301 --time 1 --json {options}");
-            eventually("iperf3", || {
-                let measured = parse::iperf3(&hosts.says(&line));
-                show(&line, who, &format!("{measured:?}"));
-                measured.is_ok_and(|one| one.bytes > 100_000)
-            });
+            let measured = iperf3_measures(|| hosts.says(&line));
+            show(&line, who, &format!("{measured:?}"));
+            assert!(measured.bytes > 100_000, "{measured:?}");
         }
     }
 }

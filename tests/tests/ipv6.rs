@@ -1,8 +1,8 @@
 //! IPv6 from the wire to unmodified programs: as servers and as clients, on a port of the engine's
 //! own and beside the kernel, and what everyday tools say of an engine's address.
 
-use lab::{Lab, Program, Side, Task, find};
-use outboard_tests::joined::{Family, Joined, PATIENCE, eventually};
+use lab::{Lab, Program, Side, Task, find, listens};
+use outboard_tests::joined::{Family, Joined, PATIENCE, iperf3_measures};
 use outboard_tests::turn;
 use outboard_tests::world::{PYTHON, executable, script};
 
@@ -46,9 +46,12 @@ impl Packet {
         finished.map_or_else(|failure| failure.to_string(), |one| one.output)
     }
 
-    fn serve(&self, line: &str) -> Program {
+    /// Starts a server and waits until the engine listens for it.
+    fn serve(&self, line: &str, port: u16) -> Program {
         let task = Task::words(line).accelerated(&self.executable, &self.socket);
-        self.lab.start(Side::B, task).expect("a server")
+        let mut server = self.lab.start(Side::B, task).expect("a server");
+        server.until(PATIENCE, |_| lab::serves(&self.socket, port)).expect("it listens");
+        server
     }
 }
 
@@ -99,27 +102,24 @@ fn programs_serve_and_fetch_over_ipv6() {
     let text = std::fs::read_to_string(&task).expect("the script");
     let directory = hosts.lab.scratch().display().to_string();
     // A server bound to all addresses of both families.
-    let _http = hosts.serve(&format!("{PYTHON} -m http.server 8000 --bind :: -d {directory}"));
+    let _http =
+        hosts.serve(&format!("{PYTHON} -m http.server 8000 --bind :: -d {directory}"), 8000);
     let fetch = format!("curl -6 -s http://[{SERVER}]:8000/memcache.py");
-    eventually("fetching from http.server", || hosts.says(Side::A, Task::words(&fetch)) == text);
-    let _redis = hosts.serve("redis-server --bind ::* --protected-mode no --dir /tmp");
+    assert_eq!(hosts.says(Side::A, Task::words(&fetch)), text);
+    let _redis = hosts.serve("redis-server --bind ::* --protected-mode no --dir /tmp", 6379);
     let ping = format!("redis-cli -h {SERVER} ping");
-    eventually("asking redis", || hosts.says(Side::A, Task::words(&ping)).trim() == "PONG");
+    assert_eq!(hosts.says(Side::A, Task::words(&ping)).trim(), "PONG");
     // Out of the engine's host.
     let plain = format!("{PYTHON} -m http.server 8001 --bind {CLIENT} -d {directory}");
-    let _plain = hosts.lab.start(Side::A, Task::words(&plain)).expect("a server");
+    let mut server = hosts.lab.start(Side::A, Task::words(&plain)).expect("a server");
+    server.until(PATIENCE, |one| listens(one.pid(), 8001)).expect("it listens");
     let fetch = format!("curl -6 -s http://[{CLIENT}]:8001/memcache.py");
-    eventually("fetching with curl under the library", || {
-        hosts.says(Side::B, Task::words(&fetch)) == text
-    });
-    let _iperf = hosts.serve(&format!("iperf3 --server --bind {SERVER} --port 5301"));
+    assert_eq!(hosts.says(Side::B, Task::words(&fetch)), text, "with curl under the library");
+    let _iperf = hosts.serve(&format!("iperf3 --server --bind {SERVER} --port 5301"), 5301);
     for options in ["", "--udp --bitrate 20M", "--reverse"] {
         let client = format!("iperf3 -6 --client {SERVER} --port 5301 --time 1 --json {options}");
-        eventually("iperf3", || {
-            let said = hosts.says(Side::A, Task::words(&client));
-            let result = lab::parse::iperf3(&said);
-            result.is_ok_and(|result| result.bytes > 100_000)
-        });
+        let measured = iperf3_measures(|| hosts.says(Side::A, Task::words(&client)));
+        assert!(measured.bytes > 100_000, "{options}: {measured:?}");
     }
 }
 
@@ -137,9 +137,10 @@ fn ipv6_is_served_beside_the_kernel() {
     let text = std::fs::read_to_string(script(&joined.lab, "memcache.py")).expect("the script");
     let directory = joined.lab.scratch().display().to_string();
     let plain = format!("{PYTHON} -m http.server 8001 --bind {CLIENT} -d {directory}");
-    let _plain = joined.lab.start(Side::A, Task::words(&plain)).expect("a server");
+    let serves = |one: &Program| listens(one.pid(), 8001);
+    let _plain = joined.start_ready(Side::A, Task::words(&plain), serves);
     let fetch = format!("curl -6 -s http://[{CLIENT}]:8001/memcache.py");
-    eventually("the plain server", || joined.says(Side::A, &fetch) == text);
+    assert_eq!(joined.says(Side::A, &fetch), text, "the plain server");
     let opens = joined.counter("tcp_active_opens");
     let fetched = joined.run(Side::B, joined.accelerated(Task::words(&fetch)));
     assert_eq!(fetched.output, text);

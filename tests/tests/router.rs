@@ -91,12 +91,12 @@ fn what_a_host_forwards_and_translates_passes_beside_the_engine() {
     // And what is forwarded without translation, in the other direction.
     joined.ip(Side::A, &format!("route add 192.168.77.0/24 via {SERVER}"));
     let folder = joined.lab.scratch().display();
-    let server = format!("{PYTHON} -m http.server 6379 --bind 192.168.77.2 -d {folder}");
-    let _http = joined.lab.start(Side::B, behind.task(&server)).expect("a server");
+    let server = format!("{PYTHON} -u -m http.server 6379 --bind 192.168.77.2 -d {folder}");
+    let serves = |one: &Program| one.output().contains("Serving HTTP");
+    let _http = joined.start_ready(Side::B, behind.task(&server), serves);
     let text = std::fs::read_to_string(script(&joined.lab, "memcache.py")).expect("the script");
-    eventually("a port of the engine's at another machine", || {
-        joined.says(Side::A, "curl -s http://192.168.77.2:6379/memcache.py") == text
-    });
+    let fetched = joined.says(Side::A, "curl -s http://192.168.77.2:6379/memcache.py");
+    assert_eq!(fetched, text, "a port of the engine's at another machine");
     let after = ["accepts", "tcp_active_opens"].map(|name| joined.counter(name));
     assert_eq!(after, before, "nothing of it was the engine's");
     assert!(joined.answers(SERVER));
