@@ -168,8 +168,8 @@ fn judge(ends: &[Finished]) -> Outcome {
 /// What the provider said of what it lacks, or the test of what failed.
 fn reason(end: &Finished) -> String {
     let all = format!("{}\n{}", end.output, end.errors);
-    let from_provider = all.lines().filter_map(|line| line.split_once("<info> "));
-    let mine = from_provider.filter(|(place, _)| place.contains(":outboard:")).last();
+    let mut from_provider = all.lines().filter_map(|line| line.split_once("<info> "));
+    let mine = from_provider.rfind(|(place, _)| place.contains(":outboard:"));
     let otherwise = all.lines().rev().find(|line| !line.trim().is_empty());
     mine.map(|(_, reason)| reason).or(otherwise).unwrap_or("nothing said").to_owned()
 }

@@ -25,7 +25,6 @@ impl Session {
         let told = self.interfaces();
         let of = told.interfaces.get((way.interface as usize).checked_sub(1)?)?;
         let own = of.addresses.iter().map(|(own, _)| own.to_canonical());
-        own.filter(|own| !is_link_local(*own))
-            .find(|own| own.is_ipv4() == destination.is_ipv4())
+        own.filter(|own| !is_link_local(*own)).find(|own| own.is_ipv4() == destination.is_ipv4())
     }
 }

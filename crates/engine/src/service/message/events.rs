@@ -238,8 +238,9 @@ impl Messages {
     /// that asks.
     fn local_address(&mut self, asks: EndpointId, number: u16) -> Option<std::net::IpAddr> {
         let ports = self.tables.ports.iter().flatten();
-        let own = ports.filter(|port| port.address.port() == number).map(|port| port.address.ip());
-        own.last().or_else(|| self.tables.port(asks).map(|port| port.address.ip()))
+        let mut own =
+            ports.filter(|port| port.address.port() == number).map(|port| port.address.ip());
+        own.next_back().or_else(|| self.tables.port(asks).map(|port| port.address.ip()))
     }
 }
 
