@@ -39,6 +39,7 @@ impl Core {
         }
         // They try again, and learn that the port is gone.
         self.invite(endpoint);
+        self.endpoints[endpoint].cleared = true;
         self.close_if_done(endpoint);
     }
 
@@ -64,7 +65,7 @@ impl Core {
     }
 
     pub(super) fn close_if_done(&mut self, endpoint: EndpointId) {
-        if self.endpoints.get(endpoint).is_some_and(|it| !it.open && it.sends == 0) {
+        if self.endpoints.get(endpoint).is_some_and(|it| it.cleared && it.sends == 0) {
             self.endpoints.remove(endpoint);
             self.events.push_back(MessageEvent::Closed { endpoint });
         }

@@ -22,6 +22,8 @@ pub(super) struct Endpoint {
     pub job: u32,
     /// False: it is closing, and only its sends go on.
     pub open: bool,
+    /// It has been cleared of messages and receives, and ends with its last send.
+    pub cleared: bool,
     pub sends: u32,
     pub receives: u32,
     /// Unexpected messages that are kept, and envelopes promised to messages that are missing.
@@ -48,6 +50,7 @@ impl Core {
             options,
             job,
             open: true,
+            cleared: false,
             sends: 0,
             receives: 0,
             kept: 0,

@@ -167,3 +167,26 @@ fn an_aborted_endpoint_gives_up_its_sends() {
     assert_eq!(net.received(1, receive).1, Status::Aborted);
     net.assert_clean();
 }
+
+/// The last send of an endpoint ends while it closes: its own message to itself, which it turns away.
+#[test]
+fn an_endpoint_that_closes_on_its_own_message_still_ends_its_receives() {
+    for abort in [false, true] {
+        let mut net = Net::new(1);
+        let a = net.open(0, 7);
+        let own = net.address(0, 0, 7);
+        let send = net.send(0, a, own, 9, 50_000);
+        let (_, receive) = net.receive(0, a, None, 5, 0, 10);
+        let now = net.now;
+        let node = &mut net.nodes[0];
+        if abort {
+            node.core.abort(now, a, &mut node.heap);
+        } else {
+            node.core.close(now, a, &mut node.heap);
+        }
+        assert_eq!(net.received(0, receive), (None, Status::Cancelled));
+        assert_eq!(net.sent(0, send), Status::Gone);
+        net.wait(0, |event| matches!(event, MessageEvent::Closed { .. }));
+        net.assert_clean();
+    }
+}
