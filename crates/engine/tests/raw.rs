@@ -52,9 +52,12 @@ fn open(net: &mut Net, program: &Program, spec: &Spec) -> Result<Raw, i32> {
     Ok(Raw { index, rings, up, down })
 }
 
+/// A frame as a program takes it.
+type SeenFrame = (FrameFlags, Option<Meta>, Vec<u8>);
+
 impl Raw {
     /// All frames that wait, and how many were lost.
-    fn frames(&mut self) -> (Vec<(FrameFlags, Option<Meta>, Vec<u8>)>, u32) {
+    fn frames(&mut self) -> (Vec<SeenFrame>, u32) {
         let (mut all, mut lost) = (Vec::new(), 0);
         while let Some(received) = self.up.receive().unwrap() {
             match received {
