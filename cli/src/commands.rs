@@ -274,6 +274,9 @@ struct SimArguments {
     /// Failures after which to stop
     #[arg(long, default_value_t = 20)]
     failures: usize,
+    /// Run the message core of three hosts instead
+    #[arg(long, conflicts_with_all = ["hashes", "require_coverage", "planted"])]
+    messages: bool,
     /// Fail when a fault or rare branch is hit by fewer than 20 seeds
     #[arg(long)]
     require_coverage: bool,
@@ -460,8 +463,12 @@ fn run(command: Command) -> Result<ExitCode> {
             });
         }
         Command::Sim(arguments) => {
+            let seeds = arguments.seed.map_or(arguments.seeds, |seed| seed..=seed);
+            if arguments.messages {
+                return Ok(sim::messages(seeds, arguments.failures));
+            }
             return sim::sim(&sim::Runs {
-                seeds: arguments.seed.map_or(arguments.seeds, |seed| seed..=seed),
+                seeds,
                 settings: ::sim::Settings {
                     planted: arguments.planted,
                     trace: arguments.seed.is_some(),

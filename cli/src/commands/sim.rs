@@ -9,6 +9,7 @@ use std::time::Instant;
 use lab::failure::{Explain, Failure, Result};
 use sim::coverage::REQUIRED;
 use sim::hashes::Hashes;
+use sim::messages::{self, MessageReport};
 use sim::{Break, Settings, runner};
 
 /// Seeds that must hit each fault and rare branch for `--require-coverage`.
@@ -101,6 +102,41 @@ pub fn sim(runs: &Runs) -> Result<ExitCode> {
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs seeds of the message core; failure when one fails.
+pub fn messages(seeds: RangeInclusive<u64>, failures_max: usize) -> ExitCode {
+    let began = Instant::now();
+    let (mut clean, mut failed) = (0, 0);
+    let mut all = MessageReport::default();
+    for seed in seeds {
+        match messages::run(seed) {
+            Ok(report) => {
+                clean += 1;
+                all.packets += report.packets;
+                all.messages += report.messages;
+                all.refused += report.refused;
+                all.resent += report.resent;
+            }
+            Err(fault) => {
+                failed += 1;
+                tell!("{fault}");
+            }
+        }
+        if failed >= failures_max {
+            break;
+        }
+    }
+    tell!(
+        "{clean} seeds clean, {failed} failed; {} packets, {} messages, {} refused, {} frames sent \
+         again in {:.1?}",
+        all.packets,
+        all.messages,
+        all.refused,
+        all.resent,
+        began.elapsed()
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Compares hashes with those in `file`, or writes them there.

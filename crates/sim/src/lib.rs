@@ -19,6 +19,7 @@ pub mod digest;
 pub mod frames;
 pub mod hashes;
 pub mod host;
+pub mod messages;
 pub mod network;
 pub mod pattern;
 pub mod port;

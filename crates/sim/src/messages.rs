@@ -1,0 +1,453 @@
+//! The message core of three hosts under virtual time: programs that send and receive at random over a
+//! network that loses, repeats, delays, corrupts and replays, with hosts that restart and
+//! endpoints that close.
+//!
+//! A run has two phases: with faults, and without. In the second one every operation must end. What is
+//! checked on the way is in [`book`].
+//!
+//! Start reading at [`run`].
+
+mod book;
+mod heap;
+mod network;
+
+use std::fmt;
+use std::panic::catch_unwind;
+
+use stack::message::{
+    Address, Core, CoreConfig, EndpointId, EndpointOptions, Host, JobKey, MessageEvent,
+    PathAddresses, PayloadPlace, ReceiveId, ReceiveRequest, Selector, SendId, SendRequest,
+    Unexpected,
+};
+
+use crate::random::Random;
+use book::Book;
+use heap::Heap;
+use network::Network;
+
+const HOSTS: usize = 3;
+/// Ports of each host; one endpoint each.
+const PORTS: u16 = 2;
+const KEY: JobKey = *b"simulated key...";
+/// Programs do something about so often, nanoseconds.
+const PACE_NS: u64 = 40_000;
+/// Things that programs do with faults.
+const STEPS: u64 = 500;
+/// Without faults everything has ended by then, nanoseconds of virtual time.
+const END_NS: u64 = 120_000_000_000;
+/// Receives that take everything, at each endpoint in the second phase.
+const TAKERS: u32 = 4;
+
+/// A seed that failed.
+#[derive(Clone, Debug)]
+pub struct MessageFault {
+    /// The seed.
+    pub seed: u64,
+    /// What was wrong.
+    pub what: String,
+}
+
+impl fmt::Display for MessageFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "outboard sim --messages --seeds {}: {}", self.seed, self.what)
+    }
+}
+
+impl std::error::Error for MessageFault {}
+
+/// What a clean run did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MessageReport {
+    /// Packets sent.
+    pub packets: u64,
+    /// Messages received.
+    pub messages: u64,
+    /// Messages refused at first.
+    pub refused: u64,
+    /// Frames sent again.
+    pub resent: u64,
+}
+
+struct Program {
+    id: EndpointId,
+    /// Which of all endpoints there ever were.
+    life: u64,
+    sends: Vec<SendId>,
+    receives: Vec<ReceiveId>,
+    takers: u32,
+}
+
+struct Node {
+    core: Core,
+    heap: Heap,
+    programs: Vec<Program>,
+}
+
+struct World {
+    now: u64,
+    random: Random,
+    nodes: Vec<Node>,
+    network: Network,
+    book: Book,
+    /// Hosts restart and endpoints close.
+    unrest: bool,
+    policy: Unexpected,
+    envelopes: u32,
+    incarnation: u64,
+    lives: u64,
+    cookie: u64,
+    report: MessageReport,
+}
+
+/// Runs a seed. A panic in the core is a failure like others.
+///
+/// # Errors
+/// What was wrong.
+pub fn run(seed: u64) -> Result<MessageReport, MessageFault> {
+    let ended = catch_unwind(|| {
+        let mut world = World::new(seed);
+        world.go().map(|()| world.report)
+    });
+    let what = match ended {
+        Ok(Ok(report)) => return Ok(report),
+        Ok(Err(Violation(what))) => what,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            format!("panic: {}", text.unwrap_or_default())
+        }
+    };
+    Err(MessageFault { seed, what })
+}
+
+/// A rule that was broken.
+struct Violation(String);
+
+fn address_of(node: usize) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[15] = node as u8 + 1;
+    bytes
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed, 0x6d65_7373);
+        let unrest = random.chance(1, 2);
+        let policy = random.pick(&[Unexpected::Buffer, Unexpected::Buffer, Unexpected::Drop]);
+        let envelopes = random.scale_free(40) as u32;
+        let network = Network::new(&mut random, !unrest);
+        let mut world = Self {
+            now: 1_000_000,
+            random,
+            nodes: Vec::new(),
+            network,
+            book: Book::default(),
+            unrest,
+            policy,
+            envelopes,
+            incarnation: 1_000,
+            lives: 0,
+            cookie: 0,
+            report: MessageReport::default(),
+        };
+        for at in 0..HOSTS {
+            let node = world.start(at);
+            world.nodes.push(node);
+        }
+        world
+    }
+
+    fn start(&mut self, at: usize) -> Node {
+        self.incarnation += 1;
+        let mut core = Core::new(CoreConfig { incarnation: self.incarnation, hosts: 8 });
+        for other in 0..HOSTS {
+            let addresses = PathAddresses { local: address_of(at), remote: address_of(other) };
+            // There is room for all of them.
+            let _ = core.add_host(addresses, self.network.room);
+        }
+        let buffers = self.random.below(20);
+        let mut node = Node { core, heap: Heap::new(buffers), programs: Vec::new() };
+        for port in 0..PORTS {
+            let program = self.open(&mut node, port);
+            node.programs.push(program);
+        }
+        node
+    }
+
+    fn open(&mut self, node: &mut Node, port: u16) -> Program {
+        self.lives += 1;
+        let options = EndpointOptions {
+            port: port + 1,
+            key: Some(KEY),
+            unexpected: self.policy,
+            envelopes: self.envelopes,
+            operations: 1_000,
+        };
+        let id = match node.core.open(self.now, options) {
+            Ok(id) => id,
+            Err(error) => unreachable!("a closed endpoint's port is free: {error}"),
+        };
+        let (sends, receives) = (Vec::new(), Vec::new());
+        Program { id, life: self.lives, sends, receives, takers: 0 }
+    }
+
+    fn go(&mut self) -> Result<(), Violation> {
+        for _ in 0..STEPS {
+            let until = self.now + self.random.below(2 * PACE_NS);
+            self.pass(until)?;
+            self.act();
+        }
+        self.network.calm();
+        let end = self.now + END_NS;
+        loop {
+            for at in 0..HOSTS {
+                for program in 0..self.nodes[at].programs.len() {
+                    while self.nodes[at].programs[program].takers < TAKERS {
+                        self.nodes[at].programs[program].takers += 1;
+                        let any = Selector { source: None, tag: Some(0), ignore: u64::MAX };
+                        self.receive(at, program, any, 200_000, true);
+                    }
+                }
+            }
+            self.settle()?;
+            let Some(next) = self.next().filter(|next| *next < end) else { break };
+            self.pass(next)?;
+            if self.book.is_done() && self.network.is_empty() {
+                break;
+            }
+        }
+        self.finish()
+    }
+
+    /// All that is left ends, and nothing is left over.
+    fn finish(&mut self) -> Result<(), Violation> {
+        self.book.assert_sends_ended(&self.picture())?;
+        for node in &mut self.nodes {
+            for program in &node.programs {
+                node.core.close(self.now, program.id, &mut node.heap);
+            }
+        }
+        self.settle()?;
+        self.book.assert_receives_ended()?;
+        self.book.assert_complete(self.unrest)?;
+        for node in &self.nodes {
+            node.heap.assert_clean()?;
+            let counters = node.core.counters();
+            self.report.refused += counters.refused;
+            self.report.resent += counters.resent;
+            self.report.messages += counters.received;
+        }
+        Ok(())
+    }
+
+    fn picture(&self) -> String {
+        self.nodes.iter().map(|node| format!("{:?} ", node.core.counters())).collect()
+    }
+
+    fn next(&self) -> Option<u64> {
+        let timers = self.nodes.iter().filter_map(|node| node.core.next_deadline());
+        timers.chain(self.network.next()).min().map(|next| next.max(self.now))
+    }
+
+    /// Lets time pass.
+    fn pass(&mut self, until: u64) -> Result<(), Violation> {
+        self.settle()?;
+        while let Some(next) = self.next().filter(|next| *next <= until) {
+            self.now = next;
+            while let Some((from, to, bytes)) = self.network.take(self.now) {
+                let node = &mut self.nodes[to];
+                node.core.on_frame(self.now, Self::host(from), &bytes, &mut node.heap);
+            }
+            for node in &mut self.nodes {
+                node.core.on_timers(self.now, &mut node.heap);
+            }
+            self.settle()?;
+        }
+        self.now = self.now.max(until);
+        Ok(())
+    }
+
+    /// Sends what there is to send, and hears what happened.
+    fn settle(&mut self) -> Result<(), Violation> {
+        let mut out = [0; 2_048];
+        for from in 0..HOSTS {
+            let node = &mut self.nodes[from];
+            while let Some(packet) = node.core.poll_transmit(self.now, &mut out, &mut node.heap) {
+                let mut bytes = out[..packet.len].to_vec();
+                if let Some(range) = packet.payload {
+                    let (offset, len) = (range.offset, range.len);
+                    node.heap.append(PayloadPlace::Send(range.cookie), offset, len, &mut bytes);
+                }
+                let to = packet.host.index() - 1;
+                self.report.packets += 1;
+                self.network.send(self.now, from, to, bytes, &mut self.random)?;
+            }
+            node.heap.check()?;
+        }
+        for at in 0..HOSTS {
+            while let Some(event) = self.nodes[at].core.poll_event() {
+                self.hear(at, event)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, at: usize, event: MessageEvent) -> Result<(), Violation> {
+        let node = &mut self.nodes[at];
+        match event {
+            MessageEvent::Sent { cookie, status, .. } => {
+                node.heap.take(PayloadPlace::Send(cookie))?;
+                self.book.sent(cookie, status, self.unrest)
+            }
+            MessageEvent::Received { endpoint, cookie, envelope, status } => {
+                let memory = node.heap.take(PayloadPlace::Receive(cookie))?;
+                let taker = self.book.is_taker(cookie);
+                if let Some(it) = node.programs.iter_mut().find(|it| it.id == endpoint && taker) {
+                    it.takers -= 1;
+                }
+                self.book.received(cookie, envelope, status, &memory)
+            }
+            MessageEvent::Part { .. } | MessageEvent::Wanted { .. } => {
+                Err(Violation(format!("{event:?}, though all memory is there")))
+            }
+            MessageEvent::Arrived { .. } | MessageEvent::Closed { .. } => Ok(()),
+        }
+    }
+
+    fn host(node: usize) -> Host {
+        // Hosts are numbered in the order in which they were added, behind the local one.
+        let mut core = Core::new(CoreConfig { incarnation: 1, hosts: 8 });
+        let addresses = PathAddresses { local: [0; 16], remote: [0; 16] };
+        let hosts = (0..=node).map(|_| core.add_host(addresses, 512));
+        hosts.last().and_then(Result::ok).unwrap_or(Host::LOCAL)
+    }
+
+    /// A program does something, or something happens to a host.
+    fn act(&mut self) {
+        let at = self.random.below(HOSTS as u64) as usize;
+        let program = self.random.below(u64::from(PORTS)) as usize;
+        match self.random.below(100) {
+            0 if self.unrest => self.restart(at),
+            1..=2 if self.unrest => self.reopen(at, program),
+            3..=8 => self.cancel(at, program),
+            9..=50 => self.post(at, program),
+            _ => self.send(at, program),
+        }
+    }
+
+    fn address(&mut self, at: usize) -> Address {
+        let to = self.random.below(HOSTS as u64) as usize;
+        let host = if to == at { Host::LOCAL } else { Self::host(to) };
+        Address { host, port: self.random.below(u64::from(PORTS)) as u16 + 1 }
+    }
+
+    fn send(&mut self, at: usize, program: usize) {
+        let to = self.address(at);
+        let length = (self.random.scale_free(100_000) - 1) as u32;
+        let tag = self.random.below(3);
+        let delivery = self.random.chance(1, 8);
+        self.cookie += 1;
+        let cookie = self.cookie;
+        let node = &mut self.nodes[at];
+        node.heap.put(PayloadPlace::Send(cookie), book::pattern(cookie, length));
+        let request = SendRequest {
+            to,
+            tag: Some(tag),
+            immediate: Some(cookie as u32),
+            length,
+            available: length,
+            delivery,
+            cookie,
+        };
+        let it = &mut node.programs[program];
+        self.book.send(cookie, it.life, at, length);
+        match node.core.send(self.now, it.id, request, &mut node.heap) {
+            Ok(id) => it.sends.push(id),
+            Err(error) => unreachable!("500 operations are allowed: {error}"),
+        }
+    }
+
+    fn post(&mut self, at: usize, program: usize) {
+        let source = self.random.chance(1, 3).then(|| self.address(at));
+        let tag = Some(self.random.below(3));
+        let ignore = self.random.pick(&[0, 0, 0, 1, u64::MAX]);
+        let capacity = self.random.scale_free(150_000) as u32;
+        self.receive(at, program, Selector { source, tag, ignore }, capacity, false);
+    }
+
+    fn receive(
+        &mut self,
+        at: usize,
+        program: usize,
+        selector: Selector,
+        capacity: u32,
+        taker: bool,
+    ) {
+        self.cookie += 1;
+        let cookie = self.cookie;
+        let node = &mut self.nodes[at];
+        let place = PayloadPlace::Receive(cookie);
+        node.heap.put(place, vec![heap::GUARD; capacity as usize]);
+        let it = &mut node.programs[program];
+        self.book.receive(cookie, it.life, at, selector, capacity, taker);
+        let request = ReceiveRequest { selector, capacity, window: capacity, cookie };
+        match node.core.receive(self.now, it.id, request, &mut node.heap) {
+            Ok(id) => it.receives.push(id),
+            Err(error) => unreachable!("1,000 operations are allowed: {error}"),
+        }
+    }
+
+    fn cancel(&mut self, at: usize, program: usize) {
+        let node = &mut self.nodes[at];
+        let it = &mut node.programs[program];
+        if self.random.chance(1, 2) {
+            let last = it.receives.len() as u64;
+            if last > 0 {
+                let id = it.receives.swap_remove(self.random.below(last) as usize);
+                node.core.cancel_receive(id);
+            }
+        } else if let Some(id) = it.sends.pop() {
+            node.core.cancel_send(id);
+        }
+    }
+
+    /// An endpoint closes, at once or when its sends have ended, and another one has its port.
+    fn reopen(&mut self, at: usize, program: usize) {
+        let id = self.nodes[at].programs[program].id;
+        let node = &mut self.nodes[at];
+        if self.random.chance(1, 2) {
+            node.core.abort(self.now, id, &mut node.heap);
+        } else {
+            node.core.close(self.now, id, &mut node.heap);
+        }
+        let mut node = std::mem::replace(&mut self.nodes[at], Node::nothing());
+        node.programs[program] = self.open(&mut node, program as u16);
+        self.nodes[at] = node;
+    }
+
+    /// A host loses all that it had.
+    fn restart(&mut self, at: usize) {
+        self.book.forget(at);
+        self.nodes[at] = self.start(at);
+    }
+}
+
+impl Node {
+    fn nothing() -> Self {
+        let core = Core::new(CoreConfig { incarnation: 0, hosts: 0 });
+        Self { core, heap: Heap::new(0), programs: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// `make test` runs more of them.
+    #[test]
+    fn seeds_are_clean() {
+        for seed in 1..=20 {
+            if let Err(fault) = super::run(seed) {
+                panic!("{fault}");
+            }
+        }
+    }
+}
