@@ -1,7 +1,10 @@
 //! The message core between hosts in memory.
 
+extern crate outboard_stack as stack;
+
 mod net;
 
 mod basic;
 mod faults;
+mod hostile;
 mod refusal;
