@@ -129,7 +129,10 @@ impl Bench {
             let server = SERVERS.to_string();
             let line = test.replace("GOOD_ADDR", &server).replace("SERVER_ADDR", &server);
             let finished = self.world.lab.start(Side::B, self.task(Side::B, &line))?;
-            let finished = finished.wait(LIMIT)?;
+            let finished = match finished.wait(LIMIT) {
+                Ok(finished) => finished,
+                Err(failure) => return Ok(Outcome::Fail(failure.to_string())),
+            };
             if kind == Kind::Negative {
                 return Ok(match finished.status.code() {
                     Some(code) if code == LACKING[0] => Outcome::Pass,
@@ -144,7 +147,11 @@ impl Bench {
         let _ = server.until(START, |server| listens(server.pid(), PORT));
         let task =
             self.task(Side::A, test).args(["-s", &CLIENTS.to_string(), &SERVERS.to_string()]);
-        let client = self.world.lab.start(Side::A, task)?.wait(LIMIT)?;
+        let client = match self.world.lab.start(Side::A, task)?.wait(LIMIT) {
+            Ok(client) => client,
+            // The server ends as it is dropped.
+            Err(failure) => return Ok(Outcome::Fail(failure.to_string())),
+        };
         let limit = if client.status.success() { LIMIT } else { START };
         Ok(match server.wait(limit) {
             Ok(server) => judge(&[client, server]),

@@ -206,7 +206,8 @@ fn domain(version: u32, hints: &Hints) -> DomainAttr {
         control_progress: FI_PROGRESS_MANUAL,
         data_progress: FI_PROGRESS_MANUAL,
         resource_mgmt: FI_RM_ENABLED,
-        av_type: or(asked.map(|attr| attr.av_type), FI_AV_TABLE),
+        // Both are provided, so the choice is left to a program that has not made it.
+        av_type: asked.map_or(FI_AV_UNSPEC, |attr| attr.av_type),
         mr_mode,
         mr_key_size: MEMORY_KEY_BYTES,
         cq_data_size: DATA_BYTES,
@@ -227,4 +228,23 @@ fn domain(version: u32, hints: &Hints) -> DomainAttr {
 /// Since when modes of memory registration are bits.
 const fn version_of_modes() -> u32 {
     crate::abi::constants::version(1, 5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_type_of_address_vectors_is_the_programs_choice() {
+        // A program that reads FI_AV_TABLE may count addresses itself and not ask for their numbers.
+        for kind in [FI_AV_UNSPEC, FI_AV_MAP, FI_AV_TABLE] {
+            let asked = DomainAttr { av_type: kind, ..DomainAttr::zero() };
+            let mut hints = Hints::default();
+            hints.domain = Some(asked);
+            let answer = domain(version_of_modes(), &hints);
+            // SAFETY: the answer owns its name.
+            unsafe { libc::free(answer.name.cast()) };
+            assert_eq!(answer.av_type, kind);
+        }
+    }
 }
