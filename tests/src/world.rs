@@ -191,6 +191,18 @@ pub fn executable() -> Result<PathBuf> {
     })
 }
 
+/// An example that is built with the tests.
+///
+/// # Panics
+/// When it is not.
+pub fn example(name: &str) -> PathBuf {
+    let own = std::env::current_exe().expect("a path");
+    // target/PROFILE/deps/TEST
+    let built = own.ancestors().nth(2).expect("a directory").join("examples").join(name);
+    assert!(built.is_file(), "{} is not built: cargo build --examples", built.display());
+    built
+}
+
 /// A Python script of the tests, written into the lab's scratch directory.
 pub fn script(lab: &Lab, name: &str) -> PathBuf {
     let text = match name {

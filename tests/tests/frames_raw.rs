@@ -8,16 +8,7 @@ use lab::observer::Observer;
 use lab::{Lab, Program, Side, Task};
 use outboard_tests::joined::PATIENCE;
 use outboard_tests::turn;
-use outboard_tests::world::{CLIENTS, SERVERS, executable};
-
-/// An example that is built with the tests.
-fn example(name: &str) -> PathBuf {
-    let own = std::env::current_exe().expect("a path");
-    // target/PROFILE/deps/TEST
-    let built = own.ancestors().nth(2).expect("a directory").join("examples").join(name);
-    assert!(built.is_file(), "{} is not built: cargo build --examples", built.display());
-    built
-}
+use outboard_tests::world::{CLIENTS, SERVERS, example, executable};
 
 /// A configuration that lets root handle frames at all ports.
 fn config(lab: &Lab) -> String {

@@ -12,7 +12,7 @@ use std::error::Error;
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use outboard_client::Session;
 use outboard_client::message::{Buffers, Completion, Endpoint, Outcome, Pattern, Send};
@@ -20,6 +20,8 @@ use outboard_client::message::{Buffers, Completion, Endpoint, Outcome, Pattern, 
 /// Tag of a ping, and of its answer.
 const PING: u64 = 1;
 const PONG: u64 = 2;
+/// Longest wait for an answer: a server that ends between a ping and its answer leaves no error.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Longest message that is answered.
 const BYTES_MAX: usize = 16 << 20;
 
@@ -46,13 +48,20 @@ fn open(socket: &str, local: SocketAddr) -> Result<Endpoint, Box<dyn Error>> {
     Ok(Endpoint::open(&session, local, key)?)
 }
 
-/// Waits for the next operation that ends.
-fn complete(endpoint: &Endpoint, memory: &mut Buffers) -> Result<Completion, Box<dyn Error>> {
+/// Waits for the next operation that ends, at most for `limit`.
+fn complete(
+    endpoint: &Endpoint,
+    memory: &mut Buffers,
+    limit: Option<Duration>,
+) -> Result<Completion, Box<dyn Error>> {
+    let deadline = limit.map(|limit| Instant::now() + limit);
     loop {
         if let Some(completion) = endpoint.poll_completion(memory)? {
             return Ok(completion);
         }
-        endpoint.wait(None)?;
+        if !endpoint.wait(deadline)? {
+            return Err("no answer".into());
+        }
     }
 }
 
@@ -65,16 +74,18 @@ fn serve(socket: &str, local: SocketAddr) -> Result<(), Box<dyn Error>> {
     memory.add(PING, vec![0; BYTES_MAX]);
     loop {
         endpoint.post_recv(&ping, BYTES_MAX as u64, PING)?;
-        let received = complete(&endpoint, &mut memory)?;
+        let received = complete(&endpoint, &mut memory, None)?;
         let Outcome::Received(message) = received.outcome else {
-            return Err(format!("{:?}", received.outcome).into());
+            // Whoever asked has ended before all of it came.
+            eprintln!("{:?}", received.outcome);
+            continue;
         };
         let mut bytes = memory.take(PING).unwrap_or_default();
         let part = bytes.get(..message.length as usize).unwrap_or_default().to_vec();
         let send = Send { tag: Some(PONG), ..Send::default() };
         endpoint.send(message.source, &send, &[IoSlice::new(&part)], PONG)?;
         memory.add(PONG, part);
-        match complete(&endpoint, &mut memory)?.outcome {
+        match complete(&endpoint, &mut memory, None)?.outcome {
             Outcome::Sent => {}
             // Whoever asked is gone.
             outcome => eprintln!("{outcome:?}"),
@@ -99,7 +110,7 @@ fn ping(socket: &str, to: SocketAddr, count: u32, bytes: usize) -> Result<(), Bo
         endpoint.post_recv(&pong, bytes as u64, PONG)?;
         endpoint.send(peer, &send, &[IoSlice::new(&sent)], PING)?;
         for _ in 0..2 {
-            match complete(&endpoint, &mut memory)?.outcome {
+            match complete(&endpoint, &mut memory, Some(ANSWER_WITHIN))?.outcome {
                 Outcome::Sent | Outcome::Received(_) => {}
                 outcome => return Err(format!("{outcome:?}").into()),
             }

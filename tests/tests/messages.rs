@@ -1,0 +1,112 @@
+//! Messages between the programs of two hosts with an engine each: the example, both ways, and its
+//! sudden end.
+
+use lab::{Program, Side, Task};
+use outboard_tests::joined::{PATIENCE, eventually};
+use outboard_tests::turn;
+use outboard_tests::world::{Arrangement, CLIENTS, SERVERS, World, example};
+use rustix::process::Signal;
+
+/// A job's key.
+const KEY: &str = "00112233445566778899aabbccddeeff";
+/// Where the server of the example is.
+const PORT: u16 = 5000;
+/// What an engine holds for messages that are under way or may come.
+const HELD: [&str; 5] =
+    ["sessions", "messages_endpoints", "messages_sends", "messages_receives", "messages_buffered"];
+
+fn pingpong(world: &World, side: Side, words: &str) -> Program {
+    let task = Task::new(example("message_pingpong"))
+        .arg(world.socket(side))
+        .args(words.split_whitespace())
+        .env("OUTBOARD_MESSAGE_KEY", KEY);
+    world.lab.start(side, task).expect("the example")
+}
+
+/// The example's server on host `side`, once it is there, and its address.
+fn serve(world: &World, side: Side) -> (Program, String) {
+    let host = if side == Side::A { CLIENTS } else { SERVERS };
+    let address = format!("{host}:{PORT}");
+    let mut server = pingpong(world, side, &format!("serve {address}"));
+    let is_there = |server: &Program| server.output().contains("serving at");
+    server.until(PATIENCE, is_there).expect("a server");
+    (server, address)
+}
+
+fn counter(world: &World, side: Side, name: &str) -> u64 {
+    let stats = world.observe(side).and_then(|mut engine| engine.stats());
+    stats.expect("counters").counter(name)
+}
+
+/// Waits until an engine holds nothing for messages any more.
+fn holds_nothing(world: &World, side: Side) {
+    for name in HELD {
+        eventually(&format!("{name} of {side:?} at 0"), || counter(world, side, name) == 0);
+    }
+    eventually(&format!("all buffers of {side:?} free"), || {
+        counter(world, side, "buffers_free") == counter(world, side, "buffers_total")
+    });
+}
+
+/// Pings of several lengths are answered: within a frame, copied as they are sent, announced.
+fn answers(world: &World, from: Side, address: &str) {
+    for (count, bytes) in [(100, 8), (50, 10_000), (5, 300_000)] {
+        let before = counter(world, from, "messages_rx_frames");
+        let client = pingpong(world, from, &format!("ping {address} {count} {bytes}"));
+        let finished = client.wait(PATIENCE).and_then(lab::Finished::success).expect("answers");
+        let wanted = format!("{count} round trips of {bytes} bytes");
+        assert!(finished.output.contains(&wanted), "{}", finished.output);
+        let more = counter(world, from, "messages_rx_frames") - before;
+        assert!(more >= count, "{more} frames for {count} answers");
+    }
+}
+
+#[test]
+fn messages_go_both_ways_between_two_hosts() {
+    let Some(_turn) = turn("messages_go_both_ways_between_two_hosts") else { return };
+    let world = World::new(Arrangement::XdpBoth, None).expect("two hosts");
+    for side in Side::BOTH {
+        let (server, address) = serve(&world, side);
+        answers(&world, side.other(), &address);
+        server.stop();
+        Side::BOTH.into_iter().for_each(|side| holds_nothing(&world, side));
+    }
+}
+
+#[test]
+fn a_server_outlives_a_client_that_is_killed_while_it_sends() {
+    let Some(_turn) = turn("a_server_outlives_a_client_that_is_killed") else { return };
+    let world = World::new(Arrangement::XdpBoth, None).expect("two hosts");
+    let (server, address) = serve(&world, Side::B);
+    for bytes in [8, 1_000_000] {
+        let before = counter(&world, Side::B, "messages_rx_frames");
+        let client = pingpong(&world, Side::A, &format!("ping {address} 1000000 {bytes}"));
+        eventually("pings", || counter(&world, Side::B, "messages_rx_frames") > before + 100);
+        client.signal(Signal::KILL);
+        client.wait(PATIENCE).expect("it is dead");
+        holds_nothing(&world, Side::A);
+        answers(&world, Side::A, &address);
+    }
+    server.stop();
+    holds_nothing(&world, Side::B);
+}
+
+#[test]
+fn a_client_learns_that_its_server_is_killed() {
+    let Some(_turn) = turn("a_client_learns_that_its_server_is_killed") else { return };
+    let world = World::new(Arrangement::XdpBoth, None).expect("two hosts");
+    for bytes in [8, 1_000_000] {
+        let (server, address) = serve(&world, Side::B);
+        let before = counter(&world, Side::A, "messages_rx_frames");
+        let client = pingpong(&world, Side::A, &format!("ping {address} 1000000 {bytes}"));
+        eventually("answers", || counter(&world, Side::A, "messages_rx_frames") > before + 100);
+        server.signal(Signal::KILL);
+        let client = client.wait(PATIENCE).expect("it ends");
+        assert!(!client.status.success(), "{}", client.output);
+        // One that comes later is refused at once.
+        let late = pingpong(&world, Side::A, &format!("ping {address} 1 {bytes}"));
+        let late = late.wait(PATIENCE).expect("it ends");
+        assert!(late.errors.contains("Connection refused"), "{}", late.errors);
+        Side::BOTH.into_iter().for_each(|side| holds_nothing(&world, side));
+    }
+}
