@@ -169,7 +169,8 @@ impl Core {
 
     /// Takes an epoch for a peer above all that it had from us.
     fn take_epoch(&mut self, peer: Peer) -> Epoch {
-        self.next_life += 1;
+        // A hostile member can use up all lives; `above` keeps the order then.
+        self.next_life = self.next_life.wrapping_add(1);
         let epoch = Epoch { incarnation: self.config.incarnation, life: self.next_life };
         let known = self.jobs[peer.job as usize].peers.entry(peer.host.0).or_default();
         let above = match known.ours.life.checked_add(1) {
