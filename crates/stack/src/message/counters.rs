@@ -66,7 +66,7 @@ counters! {
     drop_early,
     /// Dropped: acknowledges what was not sent, or is about a message of other bounds.
     drop_invalid,
-    /// Dropped: a START whose answer found no room.
+    /// Dropped: a START whose answer found no room, or an ABORT behind too many answers.
     drop_no_record,
     /// Dropped: a RESET about a frame that is not under way.
     drop_reset,

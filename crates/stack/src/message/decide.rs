@@ -6,7 +6,7 @@ use super::api::{Address, EndpointId, Memory, PayloadPlace, Status, Unexpected};
 use super::association::Refusing;
 use super::matching::Key;
 use super::receive::Incoming;
-use super::ring::Control;
+use super::ring::{Control, RECORDS};
 use super::slab::{AssociationId, IncomingId};
 use super::{Core, EAGER_MAX, WHOLE_MAX};
 
@@ -20,6 +20,10 @@ pub(super) enum Verdict {
 }
 
 use Verdict::{Dropped, Taken};
+
+/// Control frames that may wait for a record before an ABORT of an unknown number is dropped: a
+/// host that acknowledges nothing cannot fill memory with its answers.
+const BACKLOG_MAX: usize = 4 * RECORDS;
 
 /// A START's fields.
 struct Start<'a> {
@@ -397,6 +401,9 @@ impl Core {
         }
         if let Some(message) = message {
             self.fail_incoming(message, Status::Aborted, memory);
+        } else if self.associations[id].backlog.len() >= BACKLOG_MAX {
+            self.counters.drop_no_record += 1;
+            return Dropped;
         }
         let status = DoneStatus::Aborted as u32;
         self.associations[id].control(Control::Done { message: number, status, whole: false });
