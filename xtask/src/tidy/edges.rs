@@ -21,6 +21,8 @@ const ARROWS: &[(&str, &str)] = &[
     ("fabric", "client"),
     ("packetdrill", "engine client script"),
     ("lab", "port shm sim"),
+    // Its test runs a program of its own in a laboratory.
+    ("inline", "skips stack shm port engine client lab"),
     ("cli", "engine port shm client sim script lab"),
     // The tests see programs only from outside; the tools see no room at all.
     ("tests", "skips lab cli"),
