@@ -5,6 +5,7 @@
 //! core = 1
 //! poll = "adaptive"
 //! drain = 30
+//! relay = true
 //! ports = ["tap:ob0,addr=10.0.0.2/24,gw=10.0.0.1"]
 //!
 //! [limits]
@@ -74,6 +75,8 @@ pub struct Settings {
     pub confirm: Option<Duration>,
     /// How long connections are waited for when the engine is told to end.
     pub drain: Duration,
+    /// Whether other processes than the one that opened a connection may use it.
+    pub relay: bool,
 }
 
 /// What `drain` is where nothing is said: as long as service managers usually leave.
@@ -111,6 +114,7 @@ struct File {
     core: Option<usize>,
     poll: Option<PollWord>,
     drain: Option<u64>,
+    relay: Option<bool>,
     #[serde(default)]
     ports: Vec<Spanned<String>>,
     #[serde(default)]
@@ -329,7 +333,8 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
             format!("give 0 (close at once) to {DRAIN_SECONDS_MAX}"),
         ));
     }
-    Ok(Settings { engine, ports, user, confirm, drain: Duration::from_secs(seconds) })
+    let (relay, drain) = (file.relay.unwrap_or(true), Duration::from_secs(seconds));
+    Ok(Settings { engine, ports, user, confirm, drain, relay })
 }
 
 /// A PORT as written on the command line.
@@ -408,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_file_gives_all_settings_and_flags_win() {
-        let text = "core = 3\npoll = \"busy\"\ndrain = 7\n\
+        let text = "core = 3\npoll = \"busy\"\ndrain = 7\nrelay = false\n\
                     ports = [\"packet:eth1,addr=10.1.0.2/16\"]\n\
                     [limits]\nsessions = 5\n[tcp]\ntimestamps = false\n\
                     mtu_probing = \"always\"\nfast_open_key = \"1-2-3-4\"\n\
@@ -418,6 +423,7 @@ mod tests {
         assert_eq!(settings.engine.core, Some(1));
         assert_eq!(settings.engine.poll, Poll::Busy);
         assert_eq!(settings.drain, Duration::from_secs(7));
+        assert!(!settings.relay);
         assert_eq!(settings.engine.limits.sessions, 5);
         assert_eq!(settings.engine.limits.sessions_per_user, 2);
         assert!(!settings.engine.tcp.timestamps);

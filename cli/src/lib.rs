@@ -25,6 +25,7 @@ pub mod loss;
 pub mod privileges;
 pub mod program;
 pub mod raw;
+pub mod relay;
 pub mod relayed;
 pub mod scale;
 pub mod systemd;

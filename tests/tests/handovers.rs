@@ -68,11 +68,12 @@ fn a_service_that_inetd_starts_without_the_library_has_its_listener_from_the_ker
 }
 
 #[test]
-fn a_server_whose_children_serve_its_connections_goes_through_the_kernel_after_the_first() {
+fn a_server_without_a_relay_whose_children_serve_its_connections_goes_through_the_kernel() {
     let name =
-        "a_server_whose_children_serve_its_connections_goes_through_the_kernel_after_the_first";
+        "a_server_without_a_relay_whose_children_serve_its_connections_goes_through_the_kernel";
     let Some(_turn) = turn(name) else { return };
-    let joined = Joined::start();
+    let mut joined = Joined::without_engine();
+    joined.restart_engine_with("relay = false\n");
     let mut server = joined.python("forking.py", &[SERVER, "7120"], 7120);
     let (first, said) = ask(&joined, 7120, 1);
     assert!(first <= 1, "{said}");

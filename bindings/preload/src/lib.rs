@@ -111,7 +111,10 @@ fn program_name() -> String {
 extern "C" fn before_fork() {
     if let Some(sockets) = sockets() {
         let saved = boundary::errno();
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sockets.forking()));
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            sockets.forking();
+            sockets.bequeath();
+        }));
         boundary::set_errno(saved);
     }
 }

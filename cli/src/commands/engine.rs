@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::Ipv6Addr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::config::{self, Flags, Settings};
 use crate::firewall::Firewall;
 use crate::privileges::reduce;
+use crate::relay;
 use crate::systemd;
 
 /// Runs an engine in the foreground until it is told to stop, or until process `owner` ends.
@@ -49,6 +51,8 @@ pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<
     let summary = summary(&settings);
     let shares = settings.ports.iter().any(|port| port.kind == PortKind::Xdp);
     let wanted = if shares { privileges::CONTROL | FIREWALL } else { CapabilitySet::empty() };
+    // Before there are fewer privileges: it needs a network namespace.
+    settings.engine.relay = settings.relay.then(|| start_relay(&settings)).flatten();
     reduce(settings.user, settings.engine.socket_group, wanted)?;
     let drain = settings.drain;
     let trial = settings.confirm.map(|limit| (limit, Arc::new(Trial::default())));
@@ -93,6 +97,19 @@ pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<
 /// Writes a sentence to standard error, which may be gone: then there is nobody to tell.
 fn say(sentence: &str) {
     let _ = writeln!(std::io::stderr(), "outboard: {sentence}");
+}
+
+/// Starts the relay, or says what programs lack without it.
+fn start_relay(settings: &Settings) -> Option<Arc<OwnedFd>> {
+    match relay::start(settings.user, settings.engine.socket_group) {
+        Ok(end) => Some(end),
+        Err(reason) => {
+            say(&format!(
+                "connections of a program cannot be used by its children or passed to others: {reason}"
+            ));
+            None
+        }
+    }
 }
 
 /// What the programs that list the firewall's rules need.

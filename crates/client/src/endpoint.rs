@@ -424,6 +424,10 @@ impl Endpoint {
         let levels = view.levels();
         let consumed = view.consumed();
         let ended = levels.status.intersects(Status::ERROR | Status::HANGUP);
+        if levels.status.contains(Status::MOVED) {
+            // Whoever calls finds out what is ready in its place.
+            return Readiness::IN | Readiness::OUT;
+        }
         let mut readiness = Readiness::empty();
         let shut_read = call.is_shut_for_reading();
         let peer_closed = levels.status.contains(Status::PEER_CLOSED);
@@ -479,7 +483,7 @@ impl Endpoint {
     pub fn is_beyond(&self, seen: u64) -> bool {
         let Ok(call) = self.call() else { return true };
         let levels = call.view().levels();
-        let ends = Status::PEER_CLOSED | Status::HANGUP | Status::ERROR;
+        let ends = Status::PEER_CLOSED | Status::HANGUP | Status::ERROR | Status::MOVED;
         come(&call, &levels) > seen || levels.status.intersects(ends) || call.is_shut_for_reading()
     }
 
@@ -534,6 +538,12 @@ impl Endpoint {
             Ok(call) => call.error(&call.view().levels()),
             Err(errno) => Some(errno),
         }
+    }
+
+    /// Whether the connection is no longer this endpoint's, but a socket's of the kernel that another
+    /// process has made of it. Reading and writing fail with ESTALE then.
+    pub fn is_moved(&self) -> bool {
+        self.call().is_ok_and(|call| call.view().status().contains(Status::MOVED))
     }
 
     /// Whether the connection has been established.
@@ -823,6 +833,9 @@ impl Endpoint {
         }
         if how != How::Read && call.view().raise_flags(SHUT_WRITE) & SHUT_WRITE == 0 {
             let mut send = call.view().lock_send(call.driver().tag()).map_err(reentered)?;
+            if self.inner.kind == Kind::Stream && call.view().status().contains(Status::MOVED) {
+                return Err(Errno::STALE);
+            }
             if self.inner.kind == Kind::Stream {
                 // Writing leaves the last slot for this.
                 send.push(DescriptorKind::Fin, DescriptorFlags::empty(), Span::default());

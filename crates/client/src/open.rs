@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -209,6 +209,11 @@ pub(crate) fn greet_connected(socket: Socket, program: &str) -> Result<Grant, At
     greet(socket, Role::Session, program, WELCOME_WITHIN)
 }
 
+/// The same for whoever is something else than a program.
+pub(crate) fn greet_as(socket: Socket, role: Role, program: &str) -> Result<Grant, AttachError> {
+    greet(socket, role, program, WELCOME_WITHIN)
+}
+
 fn greet(socket: Socket, role: Role, program: &str, limit: Duration) -> Result<Grant, AttachError> {
     let hello = ToEngine::Hello {
         contract: CONTRACT_VERSION,
@@ -252,6 +257,126 @@ fn greet(socket: Socket, role: Role, program: &str, limit: Duration) -> Result<G
     }
     let spare = descriptors.collect();
     Ok(Grant { control: Control::new(socket), region, drivers, spare, interfaces, remotes })
+}
+
+/// A child's control connection: by it the child holds connections that its parent has opened.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    control: Control,
+}
+
+impl Keeping {
+    fn new(fd: OwnedFd) -> Self {
+        Self { control: Control::new(Socket::from_fd(lifted(fd))) }
+    }
+
+    /// Its number.
+    pub fn raw_fd(&self) -> RawFd {
+        self.control.socket.as_fd().as_raw_fd()
+    }
+
+    /// Gives the descriptor away.
+    pub fn into_fd(self) -> OwnedFd {
+        self.control.socket.into_fd()
+    }
+
+    /// One for a child of this process.
+    pub fn fork(&mut self) -> Result<Self, RequestError> {
+        fork_over(&mut self.control).map_err(Refused::into_error)
+    }
+
+    /// A connection as a socket of the kernel's.
+    pub fn pass(&mut self, endpoint: u32, v6: bool) -> Result<OwnedFd, RequestError> {
+        in_time(|| pass_over(&mut self.control, endpoint, v6).map_err(Refused::into_error))
+    }
+
+    /// The process holds a connection no more.
+    pub fn release(&self, endpoint: u32) {
+        // An engine that is gone holds none either.
+        let _ = self.control.socket.send(&ToEngine::Release { endpoint }, &[], Wait::No);
+    }
+}
+
+/// How long to sleep before a connection is asked for again that its process is reading or writing.
+const PASS_PAUSE: Duration = Duration::from_micros(100);
+
+/// Asks for a connection until no thread of its process is in the middle of reading or writing it;
+/// ETIMEDOUT when that takes too long.
+fn in_time(
+    mut ask: impl FnMut() -> Result<OwnedFd, RequestError>,
+) -> Result<OwnedFd, RequestError> {
+    let began = Instant::now();
+    loop {
+        match ask() {
+            Err(error) if error.errno == Errno::AGAIN => {
+                if began.elapsed() > ANSWER_WITHIN {
+                    return Err(RequestError::from(Errno::TIMEDOUT));
+                }
+                std::thread::sleep(PASS_PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Why a keeper got nothing.
+enum Refused {
+    Control(ControlError),
+    Said(RequestError),
+}
+
+impl Refused {
+    fn into_error(self) -> RequestError {
+        match self {
+            Self::Said(error) => error,
+            Self::Control(ControlError::System(errno)) => RequestError::from(errno),
+            Self::Control(error) => RequestError::new(Errno::CONNRESET, error.to_string()),
+        }
+    }
+}
+
+impl From<ControlError> for Refused {
+    fn from(error: ControlError) -> Self {
+        Self::Control(error)
+    }
+}
+
+fn fork_over(control: &mut Control) -> Result<Keeping, Refused> {
+    let asked = control.next_serial();
+    let is_it = |answer: &FromEngine| matches!(answer, FromEngine::Inherited { serial } if *serial == asked);
+    descriptor_over(control, &ToEngine::Fork { serial: asked }, asked, is_it).map(Keeping::new)
+}
+
+fn pass_over(control: &mut Control, endpoint: u32, v6: bool) -> Result<OwnedFd, Refused> {
+    let asked = control.next_serial();
+    let is_it =
+        |answer: &FromEngine| matches!(answer, FromEngine::Ticket { serial } if *serial == asked);
+    descriptor_over(control, &ToEngine::Pass { serial: asked, endpoint, v6 }, asked, is_it)
+}
+
+/// Asks for a descriptor.
+fn descriptor_over(
+    control: &Control,
+    question: &ToEngine,
+    asked: u32,
+    is_it: impl Fn(&FromEngine) -> bool,
+) -> Result<OwnedFd, Refused> {
+    control.socket.send(question, &[], Wait::No)?;
+    loop {
+        answer_within(&control.socket, ANSWER_WITHIN).map_err(ControlError::System)?;
+        let (answer, descriptors) = control.socket.receive::<FromEngine>(Wait::No)?;
+        match answer {
+            FromEngine::Denied { serial, errno, reason } if serial == asked => {
+                let errno = Errno::from_raw_os_error(errno);
+                return Err(Refused::Said(RequestError::new(errno, reason)));
+            }
+            answer if is_it(&answer) => {
+                let descriptor = descriptors.into_iter().next();
+                return descriptor.ok_or(Refused::Control(ControlError::DescriptorsLost));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// A program that has no session, on the control socket of an engine that it tells of its listeners.
@@ -357,6 +482,46 @@ impl Session {
             }
             _ => None,
         })?
+    }
+
+    /// A control connection for a child that is about to be forked: as long as it is open the child holds
+    /// what is open now.
+    pub(crate) fn fork(&self) -> Result<Keeping, RequestError> {
+        self.as_keeper(fork_over)
+    }
+
+    /// A connection of this session as a socket of the kernel's.
+    pub(crate) fn pass(&self, endpoint: u32, v6: bool) -> Result<OwnedFd, RequestError> {
+        in_time(|| self.as_keeper(|control| pass_over(control, endpoint, v6)))
+    }
+
+    fn as_keeper<T>(
+        &self,
+        ask: impl FnOnce(&mut Control) -> Result<T, Refused>,
+    ) -> Result<T, RequestError> {
+        self.usable()?;
+        let mut control = self.control_in_time()?;
+        let outcome = ask(&mut control);
+        if let Err(Refused::Control(ControlError::Closed)) = &outcome {
+            self.note_death();
+        }
+        outcome.map_err(Refused::into_error)
+    }
+
+    /// The control socket, once no other thread uses it. A signal handler in the middle of its own thread's
+    /// use of it gives up (EAGAIN).
+    fn control_in_time(&self) -> Result<MutexGuard<'_, Control>, RequestError> {
+        let began = Instant::now();
+        loop {
+            match self.control().try_lock() {
+                Ok(control) => return Ok(control),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if began.elapsed() > ANSWER_WITHIN => {
+                    return Err(RequestError::from(Errno::AGAIN));
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
+            }
+        }
     }
 
     /// Asks what the engine can reach now.

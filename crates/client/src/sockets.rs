@@ -24,6 +24,7 @@ mod disconnecting;
 mod epoll;
 mod fork;
 mod groups;
+mod heritage;
 mod identities;
 mod kept;
 mod kernel;
@@ -70,6 +71,7 @@ use shm::census::{Kind, Reason};
 use cancelling::Cancelled;
 use census::Census;
 use epoll::Epoll;
+use heritage::Inherited;
 use link::Link;
 use notices::{Notice, Notices};
 use socket::Socket;
@@ -148,6 +150,8 @@ pub struct Sockets {
     process: AtomicU32,
     /// How often this process has forked, or may have shared its sockets in another way.
     forks: AtomicU32,
+    /// Children of this process have held connections of it: they may move them.
+    has_heirs: AtomicBool,
     /// Numbers are compared with the kernel's descriptors.
     compares: AtomicBool,
     /// The program may cancel threads.
@@ -167,6 +171,7 @@ impl Sockets {
             era: AtomicU32::new(0),
             process: AtomicU32::new(process_id()),
             forks: AtomicU32::new(0),
+            has_heirs: AtomicBool::new(false),
             compares: AtomicBool::new(true),
             cancels: AtomicBool::new(false),
             cancellings: AtomicUsize::new(0),
@@ -222,8 +227,9 @@ impl Sockets {
     ) -> Result<Option<T>, Errno> {
         let Some(era) = self.era() else { return Ok(None) };
         let found = era.table.with(fd, |entry| match entry {
+            entry if entry.is_elsewhere() => Err(Some(Inherited::default())),
             Entry::Socket(socket) => Ok(Some(make(socket))),
-            Entry::Foreign(service) => Err(Some(service.clone())),
+            Entry::Foreign(inherited) => Err(Some(inherited.clone())),
             Entry::Internal => Err(None),
             Entry::Epoll(_) => Ok(None),
         });
@@ -231,7 +237,11 @@ impl Sockets {
             None => Ok(None),
             Some(Ok(socket)) => Ok(socket),
             Some(Err(foreign)) => {
-                if let Some(service) = foreign {
+                // Nothing of it is held meanwhile.
+                if foreign.is_some() && self.redeem(era, fd)? {
+                    return Ok(None);
+                }
+                if let Some(Inherited { service, .. }) = foreign {
                     if era.table.is_first_count(fd) {
                         self.count(era, Kind::Tcp, Reason::Inherited);
                     }
@@ -420,9 +430,12 @@ impl Sockets {
         match entry {
             Entry::Socket(socket) => self.release_socket(era, fd, &socket, open),
             Entry::Epoll(epoll) => self.release_epoll(&epoll),
-            Entry::Foreign(service) => {
+            Entry::Foreign(Inherited { service, heirloom }) => {
                 if let Some(service) = service {
                     self.release_service(era, service);
+                }
+                if let Some(heirloom) = heirloom {
+                    self.release_heirloom(era, heirloom);
                 }
             }
             Entry::Internal => (),
@@ -506,7 +519,12 @@ impl Sockets {
                 Some(Entry::Socket(socket)) if socket.is_listening() && is_inherited(fd) => {
                     self.pass_listener(fd, &socket, has_library);
                 }
-                Some(Entry::Foreign(Some(service))) => {
+                Some(Entry::Foreign(inherited @ Inherited { heirloom: Some(_), .. })) => {
+                    drop(inherited);
+                    // Where it cannot be had, the new program finds that out.
+                    let _ = is_inherited(fd).then(|| self.redeem(era, fd));
+                }
+                Some(Entry::Foreign(Inherited { service: Some(service), .. })) => {
                     if becomes && is_standard(fd) && is_inherited(fd) {
                         self.hand_off(era, service);
                     } else {

@@ -206,6 +206,9 @@ impl Endpoint {
         let mut receive = view.lock_receive(call.driver().tag()).map_err(reentered)?;
         // The status before what is readable, so that an end is not seen before the last bytes.
         let levels = view.levels();
+        if levels.status.contains(Status::MOVED) {
+            return Err(Errno::STALE);
+        }
         let first = receive.consumed();
         // Also after a shutdown of reading there is what has come (as in the kernel).
         if levels.readable <= first {
@@ -255,6 +258,9 @@ impl Endpoint {
         let view = call.view();
         let mut receive = view.lock_receive(call.driver().tag()).map_err(reentered)?;
         let levels = view.levels();
+        if levels.status.contains(Status::MOVED) {
+            return Err(Errno::STALE);
+        }
         let is_ahead = levels.urgent > receive.consumed();
         if call.has_urgent_inline() || !is_ahead || view.urgent_taken() == levels.urgent {
             return Err(Errno::INVAL);
@@ -377,6 +383,10 @@ impl Endpoint {
         let mut send = view.lock_send(driver.tag()).map_err(reentered)?;
         if call.is_shut_for_writing() {
             return Err(Errno::PIPE);
+        }
+        // Under the lock: from a connection that is moved, the engine takes nothing any more.
+        if view.status().contains(Status::MOVED) {
+            return Err(Errno::STALE);
         }
         let buffer_bytes = view.region().geometry().buffer_bytes;
         let mut place = Place::default();

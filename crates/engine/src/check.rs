@@ -76,6 +76,7 @@ impl Session {
                 | Role::Raw(_)
                 | Role::Messages(_)
                 | Role::Revoked
+                | Role::Moved
                 | Role::Free => {}
             }
         }

@@ -20,7 +20,10 @@ impl Worker {
         if self.endpoint(place, index).is_none_or(|one| matches!(one.role, Role::Free)) {
             return Err(Errno::BADF);
         }
-        self.end_endpoint(place, index, abort);
+        // Others who hold it go on with it, and see nothing of a reset either.
+        if !self.leave_to_heirs(place, index) {
+            self.end_endpoint(place, index, abort);
+        }
         self.free_endpoint(place, index);
         Ok(Reply::Done)
     }
@@ -51,6 +54,7 @@ impl Worker {
             Role::Free | Role::Revoked => {}
             Role::Raw(slot) => self.end_raw(place, slot),
             Role::Messages(messages) => self.end_messages(messages.id, abort),
+            Role::Moved => self.forget_moved(place, index),
             Role::Stream(stream) => self.end_stream(place, stream, abort),
             Role::Listener(listener) => {
                 let kept = shown.and_then(|key| self.uses.keep(key, place, of));
@@ -176,10 +180,13 @@ impl Worker {
                 .endpoint(place, index)
                 .is_some_and(|endpoint| !matches!(endpoint.role, Role::Free));
             if used {
-                self.end_endpoint(place, index, breached);
+                if breached || !self.leave_to_heirs(place, index) {
+                    self.end_endpoint(place, index, breached);
+                }
                 self.free_endpoint(place, index);
             }
         }
+        self.end_keeper(key);
         let tokens = self.sessions.at(place).map(|session| std::mem::take(&mut session.tokens));
         for (token, Authorized { key, .. }) in tokens.unwrap_or_default() {
             self.end_use(key, place, Use::Token(token));

@@ -1,6 +1,7 @@
 //! What an engine is configured with. Every limit has a counter of how often it was met.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -67,6 +68,9 @@ pub struct EngineConfig {
     /// Names of ports whose interface lies in another network namespace: a packet socket of the
     /// engine's own entitles to nothing there.
     pub ports_elsewhere: Vec<String>,
+    /// The engine's end of a control connection with a relay, through which other processes use the
+    /// connections of a program. Without one they cannot.
+    pub relay: Option<Arc<OwnedFd>>,
 }
 
 impl EngineConfig {
@@ -85,6 +89,7 @@ impl EngineConfig {
             tcp: TcpSettings::default(),
             raw: Vec::new(),
             ports_elsewhere: Vec::new(),
+            relay: None,
         }
     }
 }

@@ -13,6 +13,7 @@ mod holds;
 mod leaving;
 pub mod listing;
 mod look;
+mod passing;
 pub mod questions;
 pub mod raw;
 pub mod rights;
@@ -44,11 +45,13 @@ pub(crate) use self::following::FOREIGN_RULES;
 use self::grant::Granted;
 use self::holds::Holds;
 use self::listing::{Listings, Step};
+use self::passing::Tickets;
 use self::questions::Questions;
 use self::rights::{Ended, Rights};
 pub use self::socket::{ControlError, ControlSocket};
 use crate::config::{Accelerated, Limits};
 use crate::kernel::Kernel;
+use crate::passing::{HeirKey, Keeper};
 use crate::privileges;
 use crate::rules::Rules;
 use crate::ss::Seen;
@@ -109,6 +112,8 @@ enum Stage {
     /// A program that has no session, and may say which listeners it has.
     Bystander,
     Observer,
+    /// A child that was forked, and holds connections of its parent.
+    Heir(HeirKey),
 }
 
 /// What is to happen next at a connection.
@@ -179,6 +184,7 @@ pub struct Control {
     complaints: Complaints,
     listings: Listings,
     questions: Questions,
+    tickets: Tickets,
     stop: Arc<exchange::Stop>,
     /// The engine's end has begun: nobody new is let in.
     is_ending: bool,
@@ -203,6 +209,7 @@ impl Control {
         captures: Captures,
         page: Arc<StatsPage>,
         kernel: Option<Kernel>,
+        relay: Option<OwnedFd>,
     ) -> std::io::Result<Self> {
         let namespace = port::netns::cookie(socket.fd.as_fd())?;
         let addresses = addresses_of(&interfaces);
@@ -210,7 +217,7 @@ impl Control {
         let rights = Rights::open(namespace)?;
         let has_rules = kernel.as_ref().is_some_and(Kernel::has_rules);
         let spare = Some(rustix::io::fcntl_dupfd_cloexec(&socket.fd, 0)?);
-        Ok(Self {
+        let mut control = Self {
             rights,
             holds: Holds::default(),
             kernel,
@@ -219,6 +226,7 @@ impl Control {
             complaints: Complaints::default(),
             listings: Listings::default(),
             questions: Questions::default(),
+            tickets: Tickets::default(),
             socket,
             remotes: policy.rules.remotes(),
             policy,
@@ -240,7 +248,11 @@ impl Control {
             is_ending: false,
             has_rules,
             settled,
-        })
+        };
+        if let Some(relay) = relay {
+            control.take_relay(relay)?;
+        }
+        Ok(control)
     }
 
     /// Serves until told to stop.
@@ -525,6 +537,9 @@ impl Control {
 
     fn drop_connection(&mut self, id: u64) {
         if let Some(connection) = self.connections.remove(&id) {
+            if self.tickets.relay == Some(id) && !self.is_ending {
+                self.lose_relay();
+            }
             self.listings.forget(id);
             // It may hold messages with descriptors in them that were never looked at.
             let (uid, fd) = (connection.peer.uid, connection.fd);
@@ -532,6 +547,10 @@ impl Control {
                 Stage::Session(key) => {
                     self.discard.hang_up(uid, fd);
                     self.worker.send(Command::Detach(key));
+                }
+                Stage::Heir(heir) => {
+                    self.discard.hang_up(uid, fd);
+                    self.worker.send(Command::EndHeir(heir));
                 }
                 Stage::New | Stage::Bystander => self.discard.hang_up(uid, fd),
                 Stage::Observer => {
@@ -588,6 +607,19 @@ impl Control {
                 let session = *key;
                 let asked = raw::Asked { serial, context, ports, sizes, filter, wants };
                 self.on_open_raw(id, session, asked, fds)
+            }
+            (Stage::Session(_), ToEngine::Served { pass, errno })
+                if self.tickets.relay == Some(id) =>
+            {
+                self.on_served(pass, errno, fds)
+            }
+            (Stage::Session(key), message @ (ToEngine::Fork { .. } | ToEngine::Pass { .. })) => {
+                let by = Keeper::Session(*key);
+                self.discard.close(uid, fds) && self.on_keeper(id, by, message)
+            }
+            (Stage::Heir(heir), message) => {
+                let by = Keeper::Heir(*heir);
+                self.discard.close(uid, fds) && self.on_keeper(id, by, message)
             }
             (Stage::Bystander, ToEngine::LeaveListener { lasting }) => {
                 self.on_leave_listener(id, lasting, fds)
@@ -724,6 +756,11 @@ impl Control {
             }
             Answer::Raw { session, serial, result } => self.on_raw(session, serial, result),
             Answer::RawClosed { session, rings } => self.on_raw_closed(session, rings),
+            Answer::Forked { by, heir, serial, refused } => {
+                self.on_forked(by, heir, serial, refused);
+            }
+            Answer::Passed { by, serial, v6, outcome } => self.on_passed(by, serial, v6, outcome),
+            Answer::PassOver(pass) => self.on_pass_over(pass),
             Answer::Gone(session) => {
                 self.sessions.remove(&session);
             }

@@ -49,6 +49,8 @@ pub enum Role {
     /// It had a port that its program has given up by closing the kernel's socket; it waits for
     /// its own close.
     Revoked,
+    /// It had a connection that is the relay's now; it waits for its own close.
+    Moved,
 }
 
 /// A TCP connection as the engine sees it.
@@ -65,6 +67,8 @@ pub struct Stream {
     pub urgent: Urgent,
     /// There is news beside the progress of sending.
     pub urgent_news: bool,
+    /// How many connections the session had had when it was made or accepted, this one included.
+    pub born: u64,
 }
 
 impl Stream {
@@ -77,6 +81,7 @@ impl Stream {
             status: shm::Status::empty(),
             urgent: Urgent::default(),
             urgent_news: false,
+            born: 0,
         }
     }
 }

@@ -29,6 +29,7 @@ mod linger;
 mod listener;
 mod occupancy;
 mod pages;
+pub mod passing;
 mod pool;
 pub mod privileges;
 mod promises;

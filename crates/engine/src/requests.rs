@@ -62,7 +62,7 @@ impl Worker {
     /// Looks at an endpoint that rang.
     pub(crate) fn serve_endpoint(&mut self, place: u32, index: u32) {
         match self.endpoint(place, index).map(|endpoint| &endpoint.role) {
-            Some(Role::Stream(_)) => self.serve_stream(place, index),
+            Some(Role::Stream(_)) => self.serve_stream(place, index, false),
             Some(Role::Datagram(_)) => {
                 if let Some(session) = self.sessions.at(place) {
                     session.learn_datagrams_consumed(index);
@@ -75,15 +75,16 @@ impl Worker {
             }
             Some(Role::Messages(_)) => self.serve_messages(place, index),
             // A doorbell that was under way while its endpoint was given back.
-            Some(Role::Listener(_) | Role::Revoked | Role::Free) | None => {}
+            Some(Role::Listener(_) | Role::Revoked | Role::Moved | Role::Free) | None => {}
         }
     }
 
-    fn serve_stream(&mut self, place: u32, index: u32) {
+    /// Takes what a client has read and written; all of it, if its endpoint is `leaving`.
+    pub(crate) fn serve_stream(&mut self, place: u32, index: u32, leaving: bool) {
         let now = self.now;
         self.learn_consumed(place, index);
         let Some(session) = self.sessions.at(place) else { return };
-        let Some(taken) = session.take_descriptors(index, false, &self.counters) else { return };
+        let Some(taken) = session.take_descriptors(index, leaving, &self.counters) else { return };
         let Some(Endpoint { role: Role::Stream(stream), .. }) =
             session.endpoints.get_mut(index as usize)
         else {
@@ -285,6 +286,15 @@ impl Worker {
         }
     }
 
+    /// A connection begins at an endpoint.
+    fn begin_stream(&mut self, place: u32, index: u32, mut stream: Stream) {
+        if let Some(session) = self.sessions.at(place) {
+            session.streams_born += 1;
+            stream.born = session.streams_born;
+        }
+        self.set_role(place, index, Role::Stream(stream));
+    }
+
     fn connect(
         &mut self,
         place: u32,
@@ -340,7 +350,7 @@ impl Worker {
         match self.stack.tcp_connect(now, remote, local, options, owner) {
             Ok(id) => {
                 self.give_keys(id, keys);
-                self.set_role(place, index, Role::Stream(Stream::new(id)));
+                self.begin_stream(place, index, Stream::new(id));
                 self.limit_window(place, index);
                 if let Ok(levels) = self.stack.tcp_levels(id)
                     && levels.awaits_data
@@ -444,7 +454,7 @@ impl Worker {
         let mut stream = Stream::new(accepted.id);
         // It has been acknowledged: there are buffers for all of it.
         stream.receive.next = early.end();
-        self.set_role(place, index, Role::Stream(stream));
+        self.begin_stream(place, index, stream);
         let is_kept = self.sessions.at(place).is_some_and(|session| {
             early.pieces.iter().all(|(offset, piece)| {
                 session.store_stream(index, accepted.id, *offset, piece, &self.counters)
@@ -539,7 +549,7 @@ impl Worker {
             Some(Role::Datagram(_) | Role::Raw(_) | Role::Messages(_)) => {
                 return Err(Errno::NOPROTOOPT);
             }
-            Some(Role::Revoked | Role::Free) | None => return Err(Errno::BADF),
+            Some(Role::Revoked | Role::Moved | Role::Free) | None => return Err(Errno::BADF),
         };
         Ok((id, self.stack.tcp_options(id).map_err(errno::of_request)?))
     }

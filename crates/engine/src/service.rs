@@ -151,6 +151,7 @@ impl Engine {
             Captures::new(switches),
             Arc::clone(&page),
             kernel,
+            config.relay.and_then(Arc::into_inner),
         )
         .map_err(|error| {
             StartError(format!("SO_NETNS_COOKIE: {error}; Linux 5.14 or newer is needed"))

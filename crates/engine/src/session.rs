@@ -144,6 +144,8 @@ pub struct Session {
     pub unswept: Vec<u32>,
     /// The endpoint at which the last look for stalled connections stopped.
     pub looked_at: usize,
+    /// Connections that it has made or accepted.
+    pub streams_born: u64,
     /// Closed connections that still deliver what was written.
     pub orphans: Vec<Option<Orphan>>,
     /// Free places in `orphans`.
@@ -224,6 +226,7 @@ impl Session {
             unswept: Vec::new(),
             looked_at: 0,
             orphans: Vec::new(),
+            streams_born: 0,
             free_orphans: Vec::new(),
             orphans_by_age: VecDeque::new(),
             announced_bytes: 0,
@@ -293,7 +296,12 @@ impl Session {
                 stream.receive.pages.iter().filter(|buffer| *buffer != NO_BUFFER).count()
             }
             Role::Datagram(datagram) => datagram.buffers.len(),
-            Role::Listener(_) | Role::Raw(_) | Role::Messages(_) | Role::Revoked | Role::Free => 0,
+            Role::Listener(_)
+            | Role::Raw(_)
+            | Role::Messages(_)
+            | Role::Revoked
+            | Role::Moved
+            | Role::Free => 0,
         };
         self.endpoints.iter().map(held).sum::<usize>() as u32 + self.pool.shared()
     }

@@ -48,6 +48,11 @@ impl Default for SpanList {
 }
 
 impl SpanList {
+    /// A chain without spans in the middle of a stream.
+    pub fn beginning_at(offset: u64) -> Self {
+        Self { end: offset, ..Self::default() }
+    }
+
     /// Stream offset one past the last byte given by the client.
     pub fn end(&self) -> u64 {
         self.end

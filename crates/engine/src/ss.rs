@@ -57,13 +57,19 @@ impl Worker {
     pub fn copy_counters(&self) {
         let counters = &self.counters;
         let dying = self.sessions.iter().filter(|(_, one)| one.dying_since.is_some()).count();
-        counters.sessions.set((self.sessions.iter().count() - dying) as u64);
+        let relay = usize::from(self.passing.relay.is_some());
+        counters.sessions.set((self.sessions.iter().count() - dying).saturating_sub(relay) as u64);
         counters.sessions_dying.set(dying as u64);
         counters.stash_bytes.set(self.sessions.stash.bytes() as u64);
         let in_use = |one: &crate::session::Session| one.endpoints.len() - one.free_endpoints.len();
         counters.endpoints.set(self.sessions.iter().map(|(_, one)| in_use(one) as u64).sum());
-        let total: u64 = self.sessions.iter().map(|(_, one)| u64::from(one.pool.total())).sum();
-        let free: u64 = self.sessions.iter().map(|(_, one)| one.pool.free() as u64).sum();
+        // The relay keeps a stock as long as it lives.
+        let programs = || {
+            let all = self.sessions.iter().map(|(_, one)| one);
+            all.filter(|one| self.passing.relay != Some(one.key))
+        };
+        let total: u64 = programs().map(|one| u64::from(one.pool.total())).sum();
+        let free: u64 = programs().map(|one| one.pool.free() as u64).sum();
         counters.buffers_total.set(total);
         counters.buffers_free.set(free);
         counters.copied.replace(|list| {

@@ -76,6 +76,19 @@ counters! {
     sessions_refused_of_user,
     /// Sessions refused because their user's others have all the memory that one user may have.
     sessions_refused_memory,
+    /// Children that were forked and hold their parents' connections, so far.
+    heirs_total,
+    /// Children that hold none, for want of control connections or descriptors.
+    heirs_refused,
+    /// Connections that became sockets of the kernel's, for other processes, so far.
+    passed_total,
+    /// Connections that could not become one.
+    passes_failed,
+    /// Times that a connection was asked for while a thread of its process was reading or writing, or while
+    /// there was no room for what it had written; whoever asked asks again.
+    passes_put_off,
+    /// Connections that were moved to the relay, which could make no sockets for them.
+    tickets_failed,
     /// Programs left to the kernel because the lists name their user.
     left_users,
     /// Sockets whose acceleration was not told on, because whoever hears of it was behind.

@@ -21,6 +21,7 @@ use crate::endpoint::{Datagram, Endpoint, Role};
 use crate::errors::TooManyPorts;
 use crate::lane::Lane;
 use crate::listener::Listeners;
+use crate::passing::Passing;
 use crate::service::raw::{RawTable, Watch};
 use crate::session::{Session, SessionSeed};
 use crate::sessions::Sessions;
@@ -108,6 +109,7 @@ pub struct Worker {
     /// Raw endpoints.
     pub(crate) raw: RawTable,
     pub(crate) account: Account,
+    pub(crate) passing: Passing,
     pub(crate) leaving: Leaving,
     /// Whether the kernel's ways are those that the stack knows.
     pub(crate) is_open: bool,
@@ -184,6 +186,7 @@ impl Worker {
             dying: VecDeque::new(),
             raw,
             account: Account::default(),
+            passing: Passing::default(),
             leaving: Leaving::default(),
             is_open: true,
             ending: None,
@@ -729,6 +732,17 @@ impl Worker {
             Command::Close => self.close_all(),
             Command::RightEnded(key) => self.on_right_ended(key),
             Command::LeaveListener { key, lasting } => self.leave_listener(key, lasting),
+            Command::Relay(key) => self.set_relay(key),
+            Command::Fork { by, heir, serial } => {
+                let refused = self.fork(by, heir).err();
+                self.answers.push(Answer::Forked { by, heir, serial, refused });
+            }
+            Command::EndHeir(heir) => self.end_heir(heir),
+            Command::Release { heir, endpoint } => self.release(heir, endpoint),
+            Command::Pass { by, serial, endpoint, v6 } => {
+                let outcome = self.pass(by, endpoint);
+                self.answers.push(Answer::Passed { by, serial, v6, outcome });
+            }
             Command::Sockets { place } => {
                 let (sockets, next) = self.sockets_from(place);
                 self.answers.push(Answer::Sockets { sockets, next });

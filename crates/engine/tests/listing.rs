@@ -120,6 +120,7 @@ impl Desk {
             Captures::new(Vec::new()),
             Arc::new(StatsPage::create(&counters.names()).unwrap()),
             None,
+            None,
         )
         .unwrap();
         let steps = Arc::new(AtomicUsize::new(0));

@@ -15,7 +15,7 @@ use crate::census::{CensusLine, Subject};
 use crate::raw::RingSizes;
 
 /// Version of everything in `docs/spec/shm.md` and of the messages here.
-pub const CONTRACT_VERSION: u32 = 14;
+pub const CONTRACT_VERSION: u32 = 15;
 
 /// Largest control message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -94,6 +94,34 @@ pub enum ToEngine {
         /// Sessions beyond this one; 0 to begin with.
         after: u64,
     },
+    /// The process is about to fork, and its child will hold the connections that it holds now. Of a
+    /// session or an heir (answered by `Inherited` or `Denied`).
+    Fork {
+        /// Echoed in the answer.
+        serial: u32,
+    },
+    /// A connection is to become a socket of the kernel's that any process can use. Of a session or
+    /// an heir (answered by `Ticket` or `Denied`).
+    Pass {
+        /// Echoed in the answer.
+        serial: u32,
+        /// The connection's endpoint, of the session that opened it.
+        endpoint: u32,
+        /// The program made a socket of IPv6: addresses of IPv4 are told as mapped ones.
+        v6: bool,
+    },
+    /// An heir has closed an inherited connection. Not answered.
+    Release {
+        /// The connection's endpoint.
+        endpoint: u32,
+    },
+    /// The relay has made what a `Serve` asked for: the holders' end comes along.
+    Served {
+        /// From the `Serve`.
+        pass: u64,
+        /// Errno of what failed, without a descriptor; 0 for none.
+        errno: i32,
+    },
     /// Opens a raw endpoint (answered by `RawGranted` or `Denied`). A packet socket may come along,
     /// which entitles to what its holder can do with the kernel.
     OpenRaw {
@@ -163,6 +191,8 @@ pub enum Role {
     Observer,
     /// A program without a session, which says what listeners it has. It is not welcomed in words.
     Bystander,
+    /// The engine's own relay, which gets a session; of the connection that the engine made for it.
+    Relay,
 }
 
 /// From the engine.
@@ -253,6 +283,33 @@ pub enum FromEngine {
         sizes: RingSizes,
         /// Its ports, in the order of their numbers.
         ports: Vec<RawPort>,
+    },
+    /// The child's control connection comes along. As long as a copy of it is open, and until they are
+    /// released, the connections that were open at the fork stay open.
+    Inherited {
+        /// From the `Fork`.
+        serial: u32,
+    },
+    /// The holders' end of a relayed connection comes along: a TCP socket of the kernel's.
+    Ticket {
+        /// From the `Pass`.
+        serial: u32,
+    },
+    /// To the relay: a connection is an endpoint of its session from now on, and it is to make the
+    /// kernel's sockets for it (answered by `Served`).
+    Serve {
+        /// Names the connection.
+        pass: u64,
+        /// The endpoint.
+        endpoint: u32,
+        /// The connection's own address.
+        local: SocketAddr,
+        /// The peer's.
+        remote: SocketAddr,
+        /// Its holders have said that they write no more.
+        is_shut: bool,
+        /// From the `Pass`.
+        v6: bool,
     },
 }
 

@@ -54,5 +54,8 @@ bitflags::bitflags! {
         const ENDED = 256;
         /// The peer has acknowledged the end of what was sent, or never will.
         const END_ACKED = 512;
+        /// The connection is no longer this endpoint's: another holder has made a kernel socket of it,
+        /// which `Pass` gives to this one, too.
+        const MOVED = 1024;
     }
 }

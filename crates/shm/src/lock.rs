@@ -38,6 +38,26 @@ impl std::fmt::Display for Reentered {
 
 impl std::error::Error for Reentered {}
 
+/// In a lock word: the engine has it, for less than a turn.
+const ENGINE: u64 = u64::MAX;
+
+/// Rounds of waiting after which an engine that still holds a lock is dead: ten seconds of naps.
+#[cfg(not(loom))]
+const ENGINE_ROUNDS_MAX: u32 = 200_000;
+
+/// Takes the lock in `word` for the engine, which never waits; `false` when somebody has it.
+pub(crate) fn seize(region: &Region, word: usize) -> bool {
+    // Acquire pairs with the Release in `Held::drop`: what the last owner did is seen.
+    region.word(word).compare_exchange(0, ENGINE, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+/// Lets go of a lock that the engine has seized.
+pub(crate) fn let_go(region: &Region, word: usize) {
+    // Pairs with `acquire`: the next owner sees what the engine did. One that the client has overwritten
+    // meanwhile is the client's matter.
+    let _ = region.word(word).compare_exchange(ENGINE, 0, Ordering::Release, Ordering::Relaxed);
+}
+
 /// A lock held; let go when dropped.
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
@@ -72,7 +92,11 @@ fn wait(region: &Region, word: usize, owner: u64, rounds: u32) {
         _ => {
             // The standard library's would be a cancellation point of a program's thread.
             let _ = rustix::thread::nanosleep(&PAUSE);
-            if rounds.is_multiple_of(20) && Tag(owner).is_dead() {
+            let is_dead = match owner {
+                ENGINE => rounds >= ENGINE_ROUNDS_MAX,
+                owner => rounds.is_multiple_of(20) && Tag(owner).is_dead(),
+            };
+            if is_dead {
                 // What it guarded is whole between any two stores: a position is advanced last.
                 let _ = region.word(word).compare_exchange(
                     owner,
@@ -122,6 +146,31 @@ mod tests {
         drop(acquire(&region, word, Tag::new(std::process::id(), 1)).unwrap());
         assert_eq!(region.load(word, Ordering::Relaxed), 0);
     }
+
+    #[test]
+    fn the_engine_gets_a_free_lock_only_and_is_waited_for() {
+        let region = std::sync::Arc::new(region());
+        let word = region.layout().endpoint(0) + crate::layout::endpoint::SEND_LOCK;
+        let held = acquire(&region, word, Tag::new(std::process::id(), 1)).unwrap();
+        assert!(!seize(&region, word));
+        drop(held);
+        assert!(seize(&region, word));
+        let waiting = {
+            let region = region.clone();
+            std::thread::spawn(move || {
+                drop(acquire(&region, word, Tag::new(std::process::id(), 2)).unwrap());
+            })
+        };
+        // It is no process that could be dead: a waiter that has looked often goes on waiting.
+        std::thread::sleep(PAUSE_FOR_LOOKS);
+        assert!(!waiting.is_finished());
+        let_go(&region, word);
+        waiting.join().unwrap();
+        assert_eq!(region.load(word, Ordering::Relaxed), 0);
+    }
+
+    /// Many rounds of a waiter.
+    const PAUSE_FOR_LOOKS: std::time::Duration = std::time::Duration::from_millis(20);
 
     #[test]
     fn a_thread_that_comes_back_to_its_own_lock_is_told() {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
+use crate::Status;
 use crate::client_side::{ClientEndpoint, ClientLane, Direction, Levels, Rung};
 use crate::control::Geometry;
 use crate::descriptor::{DescriptorFlags, DescriptorKind, Span};
@@ -259,6 +260,43 @@ fn what_was_sent_before_ringing_is_found_through_doorbells() {
         sending.join().unwrap();
         serve(&mut engine);
         assert_eq!(next, 2, "a descriptor without a doorbell");
+    });
+}
+
+#[test]
+fn what_is_written_or_read_during_a_move_counts_before_it_or_not_at_all() {
+    loom::model(|| {
+        let region = region();
+        let (_, mut area, _, endpoint) = sides(&region);
+        area.set_readable(1);
+        let client = thread::spawn(move || {
+            let mut wrote = 0;
+            {
+                let mut guard = endpoint.lock_send(tag()).unwrap();
+                if !endpoint.status().contains(Status::MOVED) {
+                    let span = endpoint.region().buffer(0).unwrap().part(0, 1);
+                    guard.push(DescriptorKind::Data, DescriptorFlags::empty(), span);
+                    wrote = 1;
+                }
+            }
+            let mut guard = endpoint.lock_receive(tag()).unwrap();
+            let reads = !endpoint.status().contains(Status::MOVED);
+            if reads {
+                let _ = guard.advance(1);
+            }
+            (wrote, u64::from(reads))
+        });
+        let mut moved = None;
+        if area.seize() {
+            let taken = u32::from(area.take_descriptor().unwrap().is_some());
+            assert!(area.is_drained());
+            moved = Some((taken, area.consumed(0, 1).unwrap()));
+            area.set_status(Status::MOVED, 0);
+            area.let_go();
+        }
+        let done = client.join().unwrap();
+        assert!(moved.is_none_or(|moved| moved == done), "{moved:?} was moved, {done:?} was done");
+        assert!(moved.is_some() || area.seize(), "a lock was left");
     });
 }
 

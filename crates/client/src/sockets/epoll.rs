@@ -297,6 +297,16 @@ impl Epoll {
         Harvest { count: told.len() + count, more: false }
     }
 
+    /// The numbers of what may be ready and was moved by an heir.
+    fn moved(&self) -> Vec<RawFd> {
+        let inner = held(self.inner.lock());
+        let is_moved = |interest: &&Arc<Interest>| {
+            let connection = interest.socket.connection();
+            connection.is_some_and(|connection| connection.endpoint.is_moved())
+        };
+        inner.ready.iter().filter(is_moved).map(|interest| interest.fd).collect()
+    }
+
     /// Whether something of the engine's may be ready.
     fn is_stirred(&self) -> bool {
         !held(self.inner.lock()).ready.is_empty()
@@ -598,6 +608,9 @@ impl Sockets {
             if let Some(attachment) = &attachment {
                 self.pump(attachment);
             }
+            if self.has_heirs() {
+                self.redeem_ready(era, epoll.moved());
+            }
             let now = self.kernel.now_ns();
             let due = now.wrapping_sub(epoll.looked_ns.load(Ordering::Relaxed)) >= KERNEL_LOOK_NS
                 || mask.is_some();
@@ -640,6 +653,10 @@ impl Sockets {
             let Some(got) = slept? else { continue };
             epoll.looked_ns.store(self.kernel.now_ns(), Ordering::Relaxed);
             let kept = epoll.sift(out, got, self.kernel);
+            if self.has_heirs() && self.redeem_ready(era, epoll.moved()) && kept == 0 && !at_once {
+                // The kernel tells what is ready of them.
+                continue;
+            }
             let count = epoll.harvest(out, kept).count;
             epoll.show_rest(self.kernel);
             if count > 0 || at_once || deadline.has_passed() {

@@ -1,6 +1,7 @@
 //! A forked child. What its parent had open in the engine stays the parent's: the child's copies of
 //! the session's descriptors are closed (so that the engine sees the parent's death), connections
-//! become numbers that fail, listeners are shown again through a session of the child's own when
+//! become sockets of the kernel's when the child first uses them (`heritage.rs`), or numbers that fail
+//! where the engine has no relay, listeners are shown again through a session of the child's own when
 //! the child first uses them. Epoll sets are the kernel's, and so both processes': the child follows
 //! those sockets in them that it has, and neither sees what the other's layer has put there.
 
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 use shm::census::{Kind, Reason};
 
 use super::epoll::Epoll;
+use super::heritage::{Heirloom, Inherited};
 use super::notices::Notice;
 use super::sharing::Service;
 use super::socket::{Listening, Refusal, Socket, held};
@@ -43,16 +45,28 @@ impl Sockets {
             return;
         };
         let era = Era::new();
+        let will = self.take_bequest(&era);
         let (mut sockets, mut sets, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
+        // By the address of what they were to the parent.
+        let mut heirlooms: Vec<(usize, Arc<Heirloom>)> = Vec::new();
         old.table.inherited(|fd, entry| {
             let inherited = match entry {
-                Some(Entry::Foreign(service)) => {
+                Some(Entry::Foreign(Inherited { service, heirloom })) => {
                     let listener = service.as_ref().map(|service| service.listener().clone());
-                    foreign.push((fd, listener));
+                    let key = heirloom.as_ref().map(|one| Arc::as_ptr(one).addr());
+                    let known = heirlooms.iter().find(|(of, _)| Some(*of) == key).cloned();
+                    let heirloom =
+                        known.or_else(|| Some((key?, will.of_heirloom(heirloom.as_ref()?)?)));
+                    heirlooms.extend(heirloom.clone());
+                    foreign.push((fd, listener, heirloom.map(|(_, own)| own)));
                     None
                 }
                 Some(Entry::Socket(socket)) if socket.connection().is_some() => {
-                    foreign.push((fd, socket.origin.get().cloned()));
+                    let key = Arc::as_ptr(socket).addr();
+                    let heirloom = heirlooms.iter().find(|(of, _)| *of == key).cloned();
+                    let heirloom = heirloom.or_else(|| Some((key, will.of_connection(socket)?)));
+                    heirlooms.extend(heirloom.clone());
+                    foreign.push((fd, socket.origin.get().cloned(), heirloom.map(|(_, own)| own)));
                     None
                 }
                 Some(Entry::Socket(socket)) => {
@@ -79,7 +93,9 @@ impl Sockets {
                 let _ = era.table.put(fd, entry, old.table.identity(fd));
             }
         });
-        for (fd, listener) in foreign {
+        for (fd, listener, heirloom) in foreign {
+            // Only one that the child cannot use concerns the listener.
+            let listener = listener.filter(|_| heirloom.is_none());
             let service = listener.and_then(|listener: Weak<Socket>| {
                 // Not upgraded: the last reference would end the parent's listener.
                 let is_it = |(_, parents, _): &&(RawFd, Arc<Socket>, Arc<Socket>)| {
@@ -87,8 +103,11 @@ impl Sockets {
                 };
                 sockets.iter().find(is_it).map(|(_, _, own)| Service::of(own))
             });
-            let _ = era.table.put(fd, Entry::Foreign(service), old.table.identity(fd));
+            let entry = Entry::Foreign(Inherited { service, heirloom });
+            let _ = era.table.put(fd, entry, old.table.identity(fd));
         }
+        drop(heirlooms);
+        self.drop_empty(&era, will);
         self.inherit_sets(&era, &sockets, sets);
         self.hide_report(&era);
         if let Some(parents) = bystander {

@@ -128,6 +128,11 @@ impl Attachment {
         }
     }
 
+    /// Whether any endpoint is a connection's.
+    pub fn has_connections(&self) -> bool {
+        self.all().iter().any(|socket| socket.connection().is_some())
+    }
+
     fn all(&self) -> Vec<Arc<Socket>> {
         let chunks = self.places.iter().filter_map(OnceLock::get);
         chunks

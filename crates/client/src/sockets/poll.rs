@@ -109,6 +109,27 @@ impl Sockets {
         mask: Option<SigMask>,
     ) -> Result<usize, Errno> {
         let Some(era) = self.era() else { return self.kernel.poll(fds, timeout, mask) };
+        if !self.has_heirs() {
+            return self.poll_once(era, fds, timeout, mask);
+        }
+        let deadline = Deadline::after(self.kernel, timeout);
+        loop {
+            let ready = self.poll_once(era, fds, deadline.left(), mask)?;
+            let told = fds.iter().filter(|entry| entry.revents != 0).map(|entry| entry.fd);
+            // Of what has become a ticket, the kernel tells what is ready.
+            if ready == 0 || !self.redeem_ready(era, told) {
+                return Ok(ready);
+            }
+        }
+    }
+
+    fn poll_once(
+        &'static self,
+        era: &'static Era,
+        fds: &mut [PollFd],
+        timeout: Option<Duration>,
+        mask: Option<SigMask>,
+    ) -> Result<usize, Errno> {
         let subjects: Vec<Subject> = fds.iter().map(|entry| self.subject(era, entry.fd)).collect();
         for subject in &subjects {
             if let Subject::Socket(socket) = subject {
@@ -165,6 +186,10 @@ impl Sockets {
 
     fn subject(&self, era: &Era, fd: RawFd) -> Subject {
         if fd < 0 || !self.follows(fd) {
+            return Subject::Kernel;
+        }
+        if era.table.with(fd, Entry::is_elsewhere) == Some(true) && self.redeem(era, fd) == Ok(true)
+        {
             return Subject::Kernel;
         }
         if let Some(epoll) = self.polled_epoll(era, fd) {

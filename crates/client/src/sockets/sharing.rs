@@ -56,6 +56,7 @@ impl Service {
 impl Sockets {
     /// In the parent after fork(2): what is open now, the child has, too.
     pub fn has_forked(&self) {
+        self.forget_bequest();
         self.forks.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -246,6 +247,7 @@ mod tests {
     use shm::control::{ControlListener, Socket as ControlSocket, ToEngine, Wait};
 
     use super::super::Verdict;
+    use super::super::heritage::Inherited;
     use super::super::tests::{Notebook, layer_at};
     use super::*;
 
@@ -260,7 +262,12 @@ mod tests {
         let own = sockets.socket(3).unwrap();
         own.become_listener(Listening::new(16));
         let era = sockets.era().unwrap();
-        sockets.place(era, 7, Entry::Foreign(Some(Service::of(&own))), 0);
+        sockets.place(
+            era,
+            7,
+            Entry::Foreign(Inherited { service: Some(Service::of(&own)), heirloom: None }),
+            0,
+        );
         let real = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         *held(kernel.lent.lock()) = Some(real.into());
         kernel.taken();

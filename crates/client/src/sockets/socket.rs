@@ -171,6 +171,8 @@ pub(super) struct Socket {
     /// A listener whose new connections the engine was told to leave to the kernel. It may have them yet,
     /// where the kernel lacks the address.
     pub is_left: AtomicBool,
+    /// Held while its connection becomes a socket of the kernel's.
+    pub passing: Mutex<()>,
     /// The one that keeps its options, if it has needed one.
     pub keeper: Mutex<Option<RawFd>>,
     /// Its line in the census.
@@ -221,6 +223,7 @@ impl Socket {
             service: OnceLock::new(),
             is_passed: AtomicBool::new(false),
             is_left: AtomicBool::new(false),
+            passing: Mutex::new(()),
             keeper: Mutex::new(None),
             counted: Counted::default(),
             counted_accepted: Counted::default(),
@@ -674,6 +677,6 @@ impl Sockets {
             self.disconnect(era, &socket, connection, Errno::CONNRESET)
         };
         socket.notify(self.kernel);
-        Verdict::Done(outcome)
+        self.where_it_is(fd, Verdict::Done(outcome))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use super::Errno;
 use super::epoll::Epoll;
-use super::sharing::Service;
+use super::heritage::Inherited;
 use super::socket::Socket;
 
 const CHUNK_SLOTS: usize = 1024;
@@ -21,9 +21,8 @@ pub(super) enum Entry {
     Epoll(Arc<Epoll>),
     /// A descriptor of the layer's own.
     Internal,
-    /// A connection inherited from the parent process; whence it came, if a listener that this one
-    /// has, too, accepted it.
-    Foreign(Option<Arc<Service>>),
+    /// A connection inherited from the parent process.
+    Foreign(Inherited),
 }
 
 impl Entry {
@@ -33,7 +32,21 @@ impl Entry {
             Entry::Socket(socket) => Entry::Socket(socket.clone()),
             Entry::Epoll(epoll) => Entry::Epoll(epoll.clone()),
             Entry::Internal => Entry::Internal,
-            Entry::Foreign(service) => Entry::Foreign(service.clone()),
+            Entry::Foreign(inherited) => Entry::Foreign(inherited.clone()),
+        }
+    }
+}
+
+impl Entry {
+    /// Whether it is a connection that only a socket of the kernel's can be used for, and has none yet: one
+    /// that was inherited, or one that an heir uses.
+    pub fn is_elsewhere(&self) -> bool {
+        match self {
+            Self::Foreign(inherited) => inherited.heirloom.is_some(),
+            Self::Socket(socket) => {
+                socket.connection().is_some_and(|connection| connection.endpoint.is_moved())
+            }
+            Self::Epoll(_) | Self::Internal => false,
         }
     }
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use shm::control::{Geometry, InterfaceInfo};
 use shm::region::Region;
 
+use super::heritage::Inherited;
 use super::socket::{Datagram, Socket, held};
 use super::table::{Entry, Table};
 use super::waiter::Waiter;
@@ -252,10 +253,10 @@ fn stream(sockets: &Sockets, fd: RawFd) {
 fn a_number_stands_for_something_from_put_to_take() {
     let table = Table::new();
     assert!(!table.tracks(5) && !table.tracks(-1));
-    assert!(table.put(5, Entry::Foreign(None), 0).is_ok());
+    assert!(table.put(5, Entry::Foreign(Inherited::default()), 0).is_ok());
     assert!(table.put(3000, Entry::Internal, 0).is_ok());
-    assert!(table.put(-1, Entry::Foreign(None), 0).is_err());
-    assert!(table.put(1 << 20, Entry::Foreign(None), 0).is_err());
+    assert!(table.put(-1, Entry::Foreign(Inherited::default()), 0).is_err());
+    assert!(table.put(1 << 20, Entry::Foreign(Inherited::default()), 0).is_err());
     assert!(table.tracks(5) && !table.is_internal(5) && table.is_internal(3000));
     assert_eq!(table.occupied(0, u32::MAX), [5, 3000]);
     assert_eq!(table.occupied(6, 2999), []);

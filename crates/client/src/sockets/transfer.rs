@@ -74,10 +74,11 @@ impl Sockets {
                     })),
                 }
             });
-        match tried {
+        let verdict = match tried {
             Tried::Verdict(verdict) => verdict,
             Tried::Slow(era, socket) => self.receive_slowly(era, &socket, fd, bufs, control, flags),
-        }
+        };
+        self.where_it_is(fd, verdict)
     }
 
     /// write(2), send(2), sendto(2) and the like.
@@ -110,11 +111,25 @@ impl Sockets {
             let wish = Wish { stamps: socket.streams.stamps(None), ..wish(flags, false) };
             plain.then(|| write(connection, bufs, flags, wish))
         });
-        match tried {
+        let verdict = match tried {
             Tried::Verdict(verdict) => verdict,
             Tried::Slow(era, socket) => {
                 self.send_slowly(era, &socket, fd, (bufs, control), flags, to)
             }
+        };
+        self.where_it_is(fd, verdict)
+    }
+
+    /// A call on a connection that another process has made the kernel's meanwhile goes on there.
+    #[inline]
+    pub(super) fn where_it_is<T>(&self, fd: RawFd, verdict: Verdict<T>) -> Verdict<T> {
+        match verdict {
+            Verdict::Done(Err(Errno::STALE)) => match self.called(fd) {
+                Ok(None) => Verdict::Kernel,
+                Ok(Some(_)) => Verdict::Done(Err(Errno::CONNRESET)),
+                Err(error) => Verdict::Done(Err(error)),
+            },
+            verdict => verdict,
         }
     }
 
@@ -146,8 +161,9 @@ impl Sockets {
             None => Tried::Verdict(Verdict::Kernel),
             Some(Some(tried)) => tried,
             Some(None) => {
-                let error = self.called(fd).err().unwrap_or(Errno::BADF);
-                Tried::Verdict(Verdict::Done(Err(error)))
+                // One that its holder has just made the kernel's goes on there.
+                let error = self.called(fd).err();
+                Tried::Verdict(error.map_or(Verdict::Kernel, |error| Verdict::Done(Err(error))))
             }
         }
     }
@@ -195,13 +211,14 @@ impl Sockets {
             _ => return Verdict::Kernel,
         };
         let Some(connection) = socket.connection() else { return Verdict::Kernel };
-        Verdict::Done(if flags & libc::MSG_PEEK != 0 {
+        let outcome = if flags & libc::MSG_PEEK != 0 {
             let mut scrap = vec![0; want.min(COUNTED_MAX)];
             let bufs = &mut [IoSliceMut::new(&mut scrap)];
             self.receive_stream(era, &socket, connection, (bufs, want.min(COUNTED_MAX)), flags)
         } else {
             self.receive_stream(era, &socket, connection, (&mut [], want), flags)
-        })
+        };
+        self.where_it_is(fd, Verdict::Done(outcome))
     }
 
     fn receive_stream(

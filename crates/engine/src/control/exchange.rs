@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 use shm::raw::Rings;
 use stack::api::{Cidr, Local, Sharing};
 use wire::MacAddr;
@@ -15,6 +16,7 @@ use wire::MacAddr;
 use super::authority::Refusal;
 use crate::ending::Stage;
 use crate::kernel::Facts;
+use crate::passing::{Handover, HeirKey, Keeper};
 use crate::service::raw::RawSeed;
 use crate::session::{Breach, SessionSeed};
 use crate::ss::Seen;
@@ -164,6 +166,37 @@ pub enum Command {
     },
     /// Close all connections as close(2) would, and end.
     Close,
+    /// The session is the relay's.
+    Relay(SessionKey),
+    /// A child is to be forked, which will hold the connections that a keeper has.
+    Fork {
+        /// Whose child.
+        by: Keeper,
+        /// What it is called.
+        heir: HeirKey,
+        /// For the answer.
+        serial: u32,
+    },
+    /// A forked child is gone.
+    EndHeir(HeirKey),
+    /// A forked child has closed a connection.
+    Release {
+        /// Who.
+        heir: HeirKey,
+        /// The connection's endpoint in the session that opened it.
+        endpoint: u32,
+    },
+    /// A keeper wants to use a connection as a socket of the kernel's.
+    Pass {
+        /// Who.
+        by: Keeper,
+        /// For the answer.
+        serial: u32,
+        /// The connection's endpoint in the session that opened it.
+        endpoint: u32,
+        /// Its socket is to be one of IPv6.
+        v6: bool,
+    },
     /// Takes one step of listing the sockets for an observer.
     Sockets {
         /// Where it begins.
@@ -251,6 +284,30 @@ pub enum Answer {
     Breached(SessionKey, Breach),
     /// The engine's end has come so far.
     Ending(Stage),
+    /// A `Fork` is done.
+    Forked {
+        /// From the command.
+        by: Keeper,
+        /// From the command.
+        heir: HeirKey,
+        /// From the command.
+        serial: u32,
+        /// Why not, if not.
+        refused: Option<Errno>,
+    },
+    /// A `Pass` is done, or why not.
+    Passed {
+        /// From the command.
+        by: Keeper,
+        /// From the command.
+        serial: u32,
+        /// From the command.
+        v6: bool,
+        /// The connection.
+        outcome: Result<Handover, Errno>,
+    },
+    /// Nobody will ask for this connection any more.
+    PassOver(u64),
     /// The last memory of a session has been returned.
     Gone(SessionKey),
     /// The step asked for last.

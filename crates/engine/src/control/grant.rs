@@ -122,6 +122,14 @@ impl Control {
                 connection.map(|connection| connection.stage = Stage::Bystander).is_some()
             }
             Role::Session | Role::Messages => self.grant(id, program, role),
+            Role::Relay if self.tickets.relay == Some(id) => {
+                self.grant(id, program, role) && self.worker.send(Command::Relay(SessionKey(id)))
+            }
+            Role::Relay => {
+                self.counters.control_garbage.increment();
+                self.complain(id, "says that it is the engine's relay; dropped");
+                false
+            }
         }
     }
 
@@ -135,10 +143,12 @@ impl Control {
     /// Whether user `uid` may have one more session; why not, as a sentence.
     fn admit_session(&self, uid: u32) -> Result<(), String> {
         let limits = &self.policy.limits;
-        let own = || self.sessions.values().filter(|granted| granted.who.uid == uid);
+        let is_program = |key: &SessionKey| self.tickets.relay != Some(key.0);
+        let programs = self.sessions.iter().filter(move |(key, _)| is_program(key));
+        let own = || programs.clone().map(|(_, one)| one).filter(|one| one.who.uid == uid);
         let shared =
             Shared { total: limits.sessions.into(), per_user: limits.sessions_per_user.into() };
-        let (of_user, used) = (own().count() as u32, self.sessions.len() as u32);
+        let (of_user, used) = (own().count() as u32, programs.clone().count() as u32);
         shared.admit(uid, of_user, used).map_err(|full| {
             match full {
                 Full::Table { is_reserved: false, .. } => &self.counters.sessions_refused,
@@ -174,13 +184,14 @@ impl Control {
             return false;
         }
         let uid = connection.peer.uid;
-        if !self.policy.rules.admit_user(uid) {
+        let is_relay = self.tickets.relay == Some(id);
+        if !is_relay && !self.policy.rules.admit_user(uid) {
             self.counters.left_users.increment();
             // A client that cannot take the answer sees the hang-up.
             let _ = connection::send(connection.fd.as_fd(), &FromEngine::NotServed, &[]);
             return false;
         }
-        if let Err(reason) = self.admit_session(uid) {
+        if !is_relay && let Err(reason) = self.admit_session(uid) {
             self.refuse(&connection.fd, &reason);
             return false;
         }

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use outboard_engine::config::Cidr;
 use outboard_engine::control::exchange::{Answer, Command, SessionKey, Shown, SocketKey};
 use outboard_engine::ending::Stage;
+use outboard_engine::passing::Handover;
 use outboard_engine::session::{LanePipes, SessionSeed, SessionWho};
 use outboard_engine::stats::Counters;
 use outboard_engine::{Limits, PortSetup, Worker, WorkerConfig};
 use port::pair::{PairConfig, PairLink, pair};
+use rustix::io::Errno;
 use shm::client_side::{Carved, ClientEndpoint, ClientLane, Direction, Levels};
 use shm::descriptor::{
     DATAGRAM_HEADER_BYTES, DatagramFlags, DatagramHeader, DescriptorFlags, DescriptorKind, Span,
@@ -54,6 +56,7 @@ pub struct Side {
     pub gone: Vec<SessionKey>,
     pub unused: Vec<SocketKey>,
     pub stages: Vec<Stage>,
+    pub passed: Vec<Result<Handover, Errno>>,
 }
 
 pub struct Net {
@@ -90,6 +93,7 @@ impl Side {
             gone: Vec::new(),
             unused: Vec::new(),
             stages: Vec::new(),
+            passed: Vec::new(),
         }
     }
 
@@ -138,13 +142,16 @@ impl Side {
                 Answer::Gone(key) => self.gone.push(key),
                 Answer::Unused(key) => self.unused.push(key),
                 Answer::Ending(stage) => self.stages.push(stage),
+                Answer::Passed { outcome, .. } => self.passed.push(outcome),
                 Answer::Sockets { .. }
                 | Answer::Stats
                 | Answer::AskNeighbor { .. }
                 | Answer::Hold { .. }
                 | Answer::LetGo(_)
                 | Answer::Interface { .. }
-                | Answer::RawClosed { .. } => {}
+                | Answer::RawClosed { .. }
+                | Answer::Forked { .. }
+                | Answer::PassOver(_) => {}
                 Answer::Raw { serial, result, .. } => {
                     self.granted.push((serial, result.map_err(|refusal| refusal.errno)));
                 }

@@ -6,6 +6,7 @@ use super::Breach;
 use crate::Status;
 use crate::descriptor::{Descriptor, DescriptorFlags, DescriptorKind, Slot, Span};
 use crate::layout::{SPAN_ALIGN_BYTES, endpoint};
+use crate::lock;
 use crate::region::Region;
 use crate::sync::Ordering;
 
@@ -91,6 +92,42 @@ impl EngineEndpoint {
         }
         self.put(endpoint::WANTED, u64::MAX, Ordering::Relaxed);
         self.put(endpoint::WANTS, u64::MAX, Ordering::Relaxed);
+    }
+
+    /// Begins an area in the middle of a stream, after [`Self::clear`]: the client has read up to
+    /// `consumed` and written up to `written`, of which the peer has `acked`.
+    pub fn resume(&mut self, consumed: u64, written: u64, acked: u64) {
+        self.put(endpoint::CONSUMED, consumed, Ordering::Relaxed);
+        self.put(endpoint::WRITTEN, written, Ordering::Relaxed);
+        self.put(endpoint::ACKED, acked, Ordering::Relaxed);
+        // Published by the reply's or the message's Release.
+        self.put(endpoint::READABLE, consumed, Ordering::Release);
+    }
+
+    /// Takes both locks of the endpoint, so that no thread of the client is in the middle of reading or
+    /// writing; `false`, with none taken, when one is. Until [`Self::let_go`], within the same turn.
+    #[must_use]
+    pub fn seize(&self) -> bool {
+        let base = self.base();
+        if !lock::seize(&self.region, base + endpoint::SEND_LOCK) {
+            return false;
+        }
+        let has_both = lock::seize(&self.region, base + endpoint::RECEIVE_LOCK);
+        if !has_both {
+            lock::let_go(&self.region, base + endpoint::SEND_LOCK);
+        }
+        has_both
+    }
+
+    /// Lets go of both locks. A client that takes one next sees the status that was set meanwhile.
+    pub fn let_go(&self) {
+        lock::let_go(&self.region, self.base() + endpoint::RECEIVE_LOCK);
+        lock::let_go(&self.region, self.base() + endpoint::SEND_LOCK);
+    }
+
+    /// Whether all descriptors that the client says it pushed have been taken.
+    pub fn is_drained(&self) -> bool {
+        self.region.load(self.base() + endpoint::PUSHED, Ordering::Acquire) == self.taken
     }
 
     /// Copies the next send descriptor; `None` when there is none (yet).

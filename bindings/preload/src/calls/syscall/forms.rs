@@ -149,6 +149,9 @@ pub(super) fn clone3_flags(asked: c_long) -> u64 {
 /// As the system call's.
 pub(super) unsafe fn fork(number: c_long, arguments: [c_long; 6], flags: u64) -> c_long {
     let is_alone = real::is_single_threaded();
+    if is_alone && flags & libc::CLONE_FILES as u64 == 0 {
+        crate::before_fork();
+    }
     // SAFETY: arguments passed through.
     let child = unsafe { as_it_is(number, arguments) };
     if child == 0 {
@@ -159,7 +162,7 @@ pub(super) unsafe fn fork(number: c_long, arguments: [c_long; 6], flags: u64) ->
         } else {
             tell(Sockets::forked_among_threads);
         }
-    } else if child > 0 {
+    } else {
         crate::after_fork_in_parent();
     }
     child

@@ -1,5 +1,6 @@
 //! Forked children.
 
+use super::super::heritage::Inherited;
 use super::*;
 
 #[test]
@@ -19,7 +20,7 @@ fn a_forked_child_keeps_fresh_sockets_and_listeners_and_closes_the_layers_number
 fn an_inherited_connection_is_counted_once_however_often_it_is_used() {
     let (sockets, _) = layer();
     let era = sockets.era().unwrap();
-    assert!(era.table.put(3, Entry::Foreign(None), 0).is_ok());
+    assert!(era.table.put(3, Entry::Foreign(Inherited::default()), 0).is_ok());
     for _ in 0..3 {
         assert!(matches!(sockets.called(3), Err(Errno::BADF)));
     }

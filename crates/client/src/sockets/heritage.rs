@@ -1,0 +1,313 @@
+//! Connections that a forked child has from its parent. The child holds them by a control connection of its
+//! own, which it got before fork(2) returned, and does nothing with them until it uses one: that becomes a
+//! socket of the kernel's then, a *ticket*, by way of the engine's relay.
+
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use shm::census::{Kind, Reason};
+
+use super::sharing::Service;
+use super::socket::{Socket, held};
+use super::table::Entry;
+use super::{Era, Errno, Sockets};
+use crate::open::Keeping;
+
+/// What a child has of its parent's connections, by its control connection.
+#[derive(Debug)]
+pub(super) struct Heritage {
+    fd: RawFd,
+    keeping: Mutex<Option<Keeping>>,
+}
+
+/// One inherited connection; its entries in the table hold it.
+#[derive(Debug)]
+pub(super) struct Heirloom {
+    heritage: Arc<Heritage>,
+    /// Its endpoint in the session that opened it.
+    endpoint: u32,
+    v6: bool,
+    nonblocking: bool,
+    /// Held while it becomes a ticket.
+    passing: Mutex<()>,
+}
+
+/// What is known of an inherited connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Inherited {
+    /// Whence it came, if a listener that this process has, too, accepted it.
+    pub service: Option<Arc<Service>>,
+    /// By what it can be used, if the engine has a relay.
+    pub heirloom: Option<Arc<Heirloom>>,
+}
+
+impl Inherited {
+    fn is_of(&self, heirloom: &Arc<Heirloom>) -> bool {
+        self.heirloom.as_ref().is_some_and(|other| Arc::ptr_eq(other, heirloom))
+    }
+}
+
+/// What a thread that forks has asked for its child.
+#[derive(Default)]
+struct Bequest {
+    /// Of the connections of the present session.
+    own: Option<Keeping>,
+    /// Of what this process has itself inherited.
+    inherited: Vec<(Arc<Heritage>, Keeping)>,
+}
+
+thread_local! {
+    static BEQUEST: RefCell<Bequest> = RefCell::default();
+}
+
+/// The child's side of a [`Bequest`].
+pub(super) struct Will {
+    own: Option<Arc<Heritage>>,
+    inherited: Vec<(Arc<Heritage>, Arc<Heritage>)>,
+}
+
+impl Will {
+    /// What becomes of a connection of the parent's own.
+    pub fn of_connection(&self, socket: &Socket) -> Option<Arc<Heirloom>> {
+        let connection = socket.connection()?;
+        Some(Arc::new(Heirloom {
+            heritage: self.own.clone()?,
+            endpoint: connection.endpoint.id().0,
+            v6: socket.v6,
+            nonblocking: socket.is_nonblocking(),
+            passing: Mutex::new(()),
+        }))
+    }
+
+    /// What becomes of one that the parent has inherited.
+    pub fn of_heirloom(&self, parents: &Arc<Heirloom>) -> Option<Arc<Heirloom>> {
+        let is_it =
+            |(old, _): &&(Arc<Heritage>, Arc<Heritage>)| Arc::ptr_eq(old, &parents.heritage);
+        let (_, heritage) = self.inherited.iter().find(is_it)?;
+        Some(Arc::new(Heirloom {
+            heritage: heritage.clone(),
+            endpoint: parents.endpoint,
+            v6: parents.v6,
+            nonblocking: parents.nonblocking,
+            passing: Mutex::new(()),
+        }))
+    }
+}
+
+impl Sockets {
+    /// Before fork(2): the child's control connections are made, so that what it holds stays whatever
+    /// this process does next.
+    pub fn bequeath(&self) {
+        if self.is_other_process() {
+            return;
+        }
+        let Some(era) = self.era() else { return };
+        let mut bequest = Bequest::default();
+        if let Some(attachment) = era.link.current()
+            && attachment.has_connections()
+        {
+            // An engine without a relay refuses; the child is told when it uses a connection.
+            bequest.own = attachment.session.fork().ok();
+            self.has_heirs.fetch_or(bequest.own.is_some(), Ordering::Relaxed);
+        }
+        for fd in era.table.occupied(0, u32::MAX) {
+            let heritage = era.table.with(fd, |entry| match entry {
+                Entry::Foreign(Inherited { heirloom: Some(heirloom), .. }) => {
+                    Some(heirloom.heritage.clone())
+                }
+                _ => None,
+            });
+            if let Some(Some(heritage)) = heritage
+                && !bequest.inherited.iter().any(|(other, _)| Arc::ptr_eq(other, &heritage))
+                && let Some(keeping) = heritage.fork()
+            {
+                bequest.inherited.push((heritage, keeping));
+            }
+        }
+        // A thread that is ending does not fork.
+        let _ = BEQUEST.try_with(|place| place.replace(bequest));
+    }
+
+    /// After fork(2) in the parent: the child has its own copies.
+    pub(super) fn forget_bequest(&self) {
+        let bequest = BEQUEST.try_with(|place| place.take()).unwrap_or_default();
+        let inherited = bequest.inherited.into_iter().map(|(_, keeping)| keeping);
+        for keeping in bequest.own.into_iter().chain(inherited) {
+            self.kernel.close(keeping.into_fd().into_raw_fd());
+        }
+    }
+
+    /// After fork(2) in the child.
+    pub(super) fn take_bequest(&self, era: &Era) -> Will {
+        let bequest = BEQUEST.try_with(|place| place.take()).unwrap_or_default();
+        let settle = |keeping: Keeping| {
+            let fd = keeping.raw_fd();
+            self.hide(era, fd);
+            Arc::new(Heritage { fd, keeping: Mutex::new(Some(keeping)) })
+        };
+        Will {
+            own: bequest.own.map(settle),
+            inherited: bequest
+                .inherited
+                .into_iter()
+                .map(|(old, keeping)| (old, settle(keeping)))
+                .collect(),
+        }
+    }
+
+    /// Closes the control connection of a child that has nothing to hold by it.
+    pub(super) fn drop_empty(&self, era: &Era, will: Will) {
+        let inherited = will.inherited.into_iter().map(|(old, own)| {
+            // The parent's is left as it is.
+            std::mem::forget(old);
+            own
+        });
+        for heritage in will.own.into_iter().chain(inherited) {
+            self.release_heritage(era, heritage);
+        }
+    }
+
+    /// Makes a socket of the kernel's of an inherited connection, under all its numbers. `Ok(false)`: the
+    /// number stands for none.
+    pub(super) fn redeem(&self, era: &Era, fd: RawFd) -> Result<bool, Errno> {
+        let found = era.table.with(fd, |entry| match entry {
+            entry if entry.is_elsewhere() => Some(entry.share()),
+            _ => None,
+        });
+        let heirloom = match found.flatten() {
+            Some(Entry::Foreign(Inherited { heirloom: Some(heirloom), .. })) => heirloom,
+            Some(Entry::Socket(socket)) => return self.redeem_own(era, &socket).map(|()| true),
+            _ => return Ok(false),
+        };
+        let only = held(heirloom.passing.lock());
+        let numbers: Vec<RawFd> = era
+            .table
+            .occupied(0, u32::MAX)
+            .into_iter()
+            .filter(|&number| {
+                let is_of = |entry: &Entry| match entry {
+                    Entry::Foreign(inherited) => inherited.is_of(&heirloom),
+                    _ => false,
+                };
+                era.table.with(number, is_of) == Some(true)
+            })
+            .collect();
+        if numbers.is_empty() {
+            // Another thread was first.
+            return Ok(true);
+        }
+        let ticket = heirloom.heritage.pass(heirloom.endpoint, heirloom.v6)?;
+        self.settle_ticket(era, ticket, heirloom.nonblocking, &numbers)?;
+        drop(only);
+        for _ in &numbers {
+            self.count(era, Kind::Tcp, Reason::Inherited);
+        }
+        self.release_heirloom(era, heirloom);
+        Ok(true)
+    }
+
+    /// An heir uses a connection of this process: it is the same socket of the kernel's here.
+    fn redeem_own(&self, era: &Era, socket: &Arc<Socket>) -> Result<(), Errno> {
+        let Some(connection) = socket.connection() else { return Ok(()) };
+        let _only = held(socket.passing.lock());
+        let numbers = socket.numbers();
+        let is_its = |entry: &Entry| match entry {
+            Entry::Socket(other) => Arc::ptr_eq(other, socket),
+            _ => false,
+        };
+        if !numbers.iter().any(|number| era.table.with(*number, is_its) == Some(true)) {
+            // Another thread was first.
+            return Ok(());
+        }
+        let session = &connection.attachment.session;
+        let asked = session.pass(connection.endpoint.id().0, socket.v6);
+        let ticket = asked.map_err(|error| error.errno)?;
+        let interests = socket.interests();
+        self.forget_interests(socket);
+        self.unfollow_owner(socket);
+        let settled = self.settle_ticket(era, ticket, socket.is_nonblocking(), &numbers);
+        // The sets that waited for it wait for the ticket from now on.
+        for (epoll, number, event) in interests {
+            let _ = self.kernel.epoll_ctl(epoll.number(), libc::EPOLL_CTL_ADD, number, event);
+        }
+        settled
+    }
+
+    /// Whether heirs may have moved connections of this process.
+    #[inline]
+    pub(super) fn has_heirs(&self) -> bool {
+        self.has_heirs.load(Ordering::Relaxed)
+    }
+
+    /// Connections among those found ready that heirs have moved become tickets, of which the kernel tells
+    /// what is ready. Whether there were any.
+    pub(super) fn redeem_ready(&self, era: &Era, fds: impl IntoIterator<Item = RawFd>) -> bool {
+        let mut redeemed = false;
+        for fd in fds {
+            // Where it cannot be had, whoever uses the number is told why.
+            redeemed |= era.table.with(fd, Entry::is_elsewhere) == Some(true)
+                && self.redeem(era, fd) == Ok(true);
+        }
+        redeemed
+    }
+
+    /// Puts a ticket under numbers, which are the kernel's from now on.
+    pub(super) fn settle_ticket(
+        &self,
+        era: &Era,
+        ticket: OwnedFd,
+        nonblocking: bool,
+        numbers: &[RawFd],
+    ) -> Result<(), Errno> {
+        if nonblocking {
+            rustix::io::ioctl_fionbio(&ticket, true)?;
+        }
+        let raw = ticket.as_raw_fd();
+        let mut outcome = Ok(());
+        for &number in numbers {
+            outcome = self.kernel.replace(raw, number);
+            if let Some(entry) = era.table.take(number) {
+                self.let_go(era, number, entry, false);
+            }
+        }
+        self.kernel.close(ticket.into_raw_fd());
+        outcome
+    }
+
+    /// Lets go of one reference; with the last the process holds the connection no more.
+    pub(super) fn release_heirloom(&self, era: &Era, heirloom: Arc<Heirloom>) {
+        let Some(Heirloom { heritage, endpoint, .. }) = Arc::into_inner(heirloom) else { return };
+        heritage.release(endpoint);
+        self.release_heritage(era, heritage);
+    }
+
+    fn release_heritage(&self, era: &Era, heritage: Arc<Heritage>) {
+        if let Some(heritage) = Arc::into_inner(heritage) {
+            if let Some(keeping) = held(heritage.keeping.into_inner()) {
+                // Closed below, past the program's own close.
+                let _ = keeping.into_fd().into_raw_fd();
+            }
+            self.unhide_number(era, heritage.fd);
+        }
+    }
+}
+
+impl Heritage {
+    fn fork(&self) -> Option<Keeping> {
+        held(self.keeping.lock()).as_mut()?.fork().ok()
+    }
+
+    fn pass(&self, endpoint: u32, v6: bool) -> Result<OwnedFd, Errno> {
+        let mut keeping = held(self.keeping.lock());
+        let keeping = keeping.as_mut().ok_or(Errno::BADF)?;
+        keeping.pass(endpoint, v6).map_err(|error| error.errno)
+    }
+
+    fn release(&self, endpoint: u32) {
+        if let Some(keeping) = held(self.keeping.lock()).as_ref() {
+            keeping.release(endpoint);
+        }
+    }
+}

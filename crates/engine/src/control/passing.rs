@@ -1,0 +1,229 @@
+//! Connections that other processes use, as the control thread sees them: children that are forked get a
+//! control connection, the relay is asked for sockets, and holders get them.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use shm::control::{FromEngine, ToEngine};
+
+use super::exchange::{Command, SessionKey};
+use super::{Connection, Control, Next, Stage, connection};
+use crate::passing::{Handover, HeirKey, Keeper, Serve};
+
+/// A holder that waits for a connection's socket.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    connection: u64,
+    serial: u32,
+}
+
+/// The holders' end of a connection, until all of them have it.
+#[derive(Debug, Default)]
+struct Ticket {
+    /// `None` before the relay has made it.
+    fd: Option<OwnedFd>,
+    asked: Vec<Asker>,
+    /// Nobody else will ask.
+    is_over: bool,
+}
+
+/// The engine's own relay and what it was asked for.
+#[derive(Debug, Default)]
+pub(super) struct Tickets {
+    /// The control connection of the relay.
+    pub relay: Option<u64>,
+    tickets: BTreeMap<u64, Ticket>,
+}
+
+/// The control connection of a keeper.
+fn connection_of(by: Keeper) -> u64 {
+    match by {
+        Keeper::Session(SessionKey(id)) | Keeper::Heir(HeirKey(id)) => id,
+    }
+}
+
+impl Control {
+    /// Takes the engine's end of the relay's control connection.
+    ///
+    /// # Errors
+    /// When the kernel does not tell who is at the other end.
+    pub(super) fn take_relay(&mut self, fd: OwnedFd) -> Result<(), Errno> {
+        let peer = shm::control::peer(fd.as_fd())?;
+        let id = self.fresh_id();
+        let (stage, next) = (Stage::New, Next::Message);
+        self.connections
+            .insert(id, Connection { fd, peer, stage, next, asked: None, opening: None });
+        self.tickets.relay = Some(id);
+        Ok(())
+    }
+
+    /// A keeper asks for something. `false`: the connection is to be dropped.
+    pub(super) fn on_keeper(&mut self, id: u64, by: Keeper, message: ToEngine) -> bool {
+        match (by, message) {
+            (_, ToEngine::Fork { serial }) => {
+                let heir = HeirKey(self.fresh_id());
+                self.wait_for_answer(id);
+                self.worker.send(Command::Fork { by, heir, serial })
+            }
+            (_, ToEngine::Pass { serial, endpoint, v6 }) => {
+                self.wait_for_answer(id);
+                self.worker.send(Command::Pass { by, serial, endpoint, v6 })
+            }
+            (Keeper::Heir(heir), ToEngine::Release { endpoint }) => {
+                self.worker.send(Command::Release { heir, endpoint })
+            }
+            _ => {
+                self.counters.control_garbage.increment();
+                self.complain(id, "a message out of order; dropped");
+                false
+            }
+        }
+    }
+
+    fn deny(&mut self, asker: Asker, errno: Errno, reason: &str) {
+        let (serial, errno) = (asker.serial, errno.raw_os_error());
+        let denied = FromEngine::Denied { serial, errno, reason: reason.into() };
+        self.answer(asker.connection, &denied);
+    }
+
+    /// The worker has noted a child, or refuses it.
+    pub(super) fn on_forked(
+        &mut self,
+        by: Keeper,
+        heir: HeirKey,
+        serial: u32,
+        refused: Option<Errno>,
+    ) {
+        let asker = Asker { connection: connection_of(by), serial };
+        if let Some(errno) = refused {
+            return self.deny(asker, errno, "the engine has no relay for connections of children");
+        }
+        let (ours, theirs) = match self.heir_ends() {
+            Ok(ends) => ends,
+            Err(errno) => {
+                self.counters.heirs_refused.increment();
+                self.worker.send(Command::EndHeir(heir));
+                return self.deny(asker, errno, "the engine has no control connection left");
+            }
+        };
+        let Some(parent) = self.connections.get_mut(&asker.connection) else {
+            // Gone before it could fork.
+            self.worker.send(Command::EndHeir(heir));
+            return;
+        };
+        parent.next = Next::Message;
+        let peer = parent.peer;
+        let inherited = FromEngine::Inherited { serial };
+        let sent = connection::send(parent.fd.as_fd(), &inherited, &[theirs.as_fd()]);
+        let (stage, next) = (Stage::Heir(heir), Next::Message);
+        self.connections
+            .insert(heir.0, Connection { fd: ours, peer, stage, next, asked: None, opening: None });
+        if sent.is_err() {
+            self.drop_connection(asker.connection);
+        }
+    }
+
+    /// The ends of a child's control connection.
+    fn heir_ends(&self) -> Result<(OwnedFd, OwnedFd), Errno> {
+        if self.connections.len() >= usize::from(self.policy.limits.control_connections) {
+            return Err(Errno::NFILE);
+        }
+        let flags = SocketFlags::CLOEXEC;
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+    }
+
+    /// The worker has moved a connection, or refuses to.
+    pub(super) fn on_passed(
+        &mut self,
+        by: Keeper,
+        serial: u32,
+        v6: bool,
+        outcome: Result<Handover, Errno>,
+    ) {
+        let asker = Asker { connection: connection_of(by), serial };
+        let Handover { pass, serve, is_last } = match outcome {
+            Ok(granted) => granted,
+            Err(errno) => {
+                return self.deny(asker, errno, "the connection cannot be passed on");
+            }
+        };
+        let ticket = self.tickets.tickets.entry(pass).or_default();
+        ticket.asked.push(asker);
+        ticket.is_over |= is_last;
+        if let Some(Serve { endpoint, local, remote, is_shut }) = serve {
+            let serve = FromEngine::Serve { pass, endpoint, local, remote, is_shut, v6 };
+            let relay = self.tickets.relay.and_then(|id| self.connections.get(&id));
+            let sent = relay.map(|relay| connection::send(relay.fd.as_fd(), &serve, &[]));
+            if sent != Some(Ok(())) {
+                return self.fail_ticket(pass, Errno::CONNRESET);
+            }
+        }
+        self.hand_out(pass);
+    }
+
+    /// Gives a socket to those who wait for it, and lets go of it when nobody else will.
+    fn hand_out(&mut self, pass: u64) {
+        let Some(ticket) = self.tickets.tickets.get_mut(&pass) else { return };
+        let Some(fd) = ticket.fd.take() else { return };
+        let (asked, is_over) = (std::mem::take(&mut ticket.asked), ticket.is_over);
+        for Asker { connection, serial } in asked {
+            let Some(holder) = self.connections.get_mut(&connection) else { continue };
+            holder.next = Next::Message;
+            let told = FromEngine::Ticket { serial };
+            if connection::send(holder.fd.as_fd(), &told, &[fd.as_fd()]).is_err() {
+                self.drop_connection(connection);
+            }
+        }
+        match self.tickets.tickets.get_mut(&pass) {
+            Some(ticket) if !is_over && !ticket.is_over => ticket.fd = Some(fd),
+            // Ours is a socket of the kernel's between the engine's own threads: closing it waits for
+            // nobody.
+            _ => drop(self.tickets.tickets.remove(&pass)),
+        }
+    }
+
+    fn fail_ticket(&mut self, pass: u64, errno: Errno) {
+        let Some(ticket) = self.tickets.tickets.remove(&pass) else { return };
+        self.counters.tickets_failed.increment();
+        for asker in ticket.asked {
+            self.deny(asker, errno, "the engine's relay could not make a socket of the connection");
+        }
+    }
+
+    /// Nobody will ask for a connection any more.
+    pub(super) fn on_pass_over(&mut self, pass: u64) {
+        if let Some(ticket) = self.tickets.tickets.get_mut(&pass) {
+            ticket.is_over = true;
+            self.hand_out(pass);
+        }
+    }
+
+    /// The relay has made a socket, or could not. `false`: its connection is to be dropped.
+    pub(super) fn on_served(&mut self, pass: u64, errno: i32, mut fds: Vec<OwnedFd>) -> bool {
+        match fds.pop() {
+            Some(fd) => {
+                if let Some(ticket) = self.tickets.tickets.get_mut(&pass) {
+                    ticket.fd = Some(fd);
+                    self.hand_out(pass);
+                }
+            }
+            None => self.fail_ticket(pass, Errno::from_raw_os_error(errno.clamp(1, 4095))),
+        }
+        true
+    }
+
+    /// The relay is gone, and with it all connections that it had.
+    pub(super) fn lose_relay(&mut self) {
+        self.tickets.relay = None;
+        tracing::error!(
+            "the relay has ended: connections that other processes use are reset, and no other can \
+             be used by them until the engine is started again"
+        );
+        let passes: Vec<u64> = self.tickets.tickets.keys().copied().collect();
+        for pass in passes {
+            self.fail_ticket(pass, Errno::CONNRESET);
+        }
+    }
+}
