@@ -8,6 +8,12 @@ use outboard_tests::world::scripted;
 /// What clients of a forking server print when all is well: they check every byte.
 const CARRIED: &str = "all carried";
 
+fn with_relay() -> Joined {
+    let mut joined = Joined::without_engine();
+    joined.restart_engine_with("relay = true\n");
+    joined
+}
+
 /// Everything that connections took is given back.
 fn nothing_is_left(joined: &Joined) {
     eventually("no connection is left", || joined.sockets_at(7000).len() <= 1);
@@ -18,7 +24,7 @@ fn nothing_is_left(joined: &Joined) {
 #[test]
 fn a_child_serves_what_its_parent_has_accepted() {
     let Some(_turn) = turn("a_child_serves_what_its_parent_has_accepted") else { return };
-    let joined = Joined::start();
+    let joined = with_relay();
     let server = joined.python("forked_server.py", &[SERVER, "7000"], 7000);
     let client = scripted(&joined.lab, "forked_client.py").args([SERVER, "7000", "20"]);
     let finished = joined.run(Side::A, client);
@@ -35,7 +41,7 @@ fn a_child_serves_what_its_parent_has_accepted() {
 fn nothing_is_lost_or_doubled_where_parent_and_child_use_a_connection_at_once() {
     let name = "nothing_is_lost_or_doubled_where_parent_and_child_use_a_connection_at_once";
     let Some(_turn) = turn(name) else { return };
-    let joined = Joined::start();
+    let joined = with_relay();
     let server = joined.python("shared_server.py", &[SERVER, "7000", "10"], 7000);
     let client = scripted(&joined.lab, "shared_client.py").args([SERVER, "7000", "10"]);
     let finished = joined.run(Side::A, client);
