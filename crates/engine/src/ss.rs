@@ -83,6 +83,7 @@ impl Worker {
                     ("rx_partial", of.rx_partial),
                     ("rx_errors", of.rx_errors),
                     ("rx_left", of.rx_left),
+                    ("rx_kept_back", of.rx_kept_back),
                     ("rx_queues_unserved", of.rx_queues_unserved),
                     ("fragmented", of.fragmented),
                     ("fragments_evicted", of.fragments_evicted),

@@ -25,12 +25,17 @@ const LOG_BYTES: usize = 1 << 20;
 /// Name of maps and programs in `bpftool`.
 const NAME: &[u8; 8] = b"outboard";
 
+/// Told from the kind itself by a bit of our own.
+const MAPPED: u32 = 1 << 16;
+
 /// Kinds of maps (`enum bpf_map_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum MapKind {
     Hash = 1,
     Array = 2,
+    /// An array that can be mapped.
+    MappedArray = 2 | MAPPED,
     LruHash = 9,
     LpmTrie = 11,
     XskMap = 17,
@@ -39,7 +44,12 @@ pub(crate) enum MapKind {
 impl MapKind {
     fn flags(self) -> u32 {
         const NO_PREALLOC: u32 = 1;
-        if self == MapKind::LpmTrie { NO_PREALLOC } else { 0 }
+        const MMAPABLE: u32 = 1 << 10;
+        match self {
+            MapKind::LpmTrie => NO_PREALLOC,
+            MapKind::MappedArray => MMAPABLE,
+            _ => 0,
+        }
     }
 }
 
@@ -71,7 +81,7 @@ impl Map {
             name: [u8; 16],
         }
         let attributes = Attributes {
-            kind: kind as u32,
+            kind: kind as u32 & !MAPPED,
             key_size: key_bytes as u32,
             value_size: value_bytes as u32,
             max_entries: entries,

@@ -218,6 +218,9 @@ pub struct PortCounters {
     pub rx_partial: u64,
     /// Frames left to the kernel because the lists leave their remote address out.
     pub rx_left: u64,
+    /// Frames that were not given to the worker because it had stopped: what was new went to the kernel,
+    /// segments of connections were dropped.
+    pub rx_kept_back: u64,
     /// Receive queues now of which frames do not come to the engine.
     pub rx_queues_unserved: u64,
     /// Fragmented packets for the engine, by their first fragments.

@@ -54,6 +54,7 @@ mod reserve;
 mod ring;
 mod socket;
 mod transmit;
+mod watch;
 
 use claims::Claims;
 use fragments::{Counts, Fragments};
@@ -67,6 +68,7 @@ use receive::{Layout, Queue, Receive};
 use remotes::Remotes;
 pub(crate) use socket::Rings;
 use transmit::Transmit;
+use watch::{Watch, Watched};
 
 /// How often the link's state and the kernel's counters are looked at.
 const LOOK_NS: u64 = 10_000_000;
@@ -95,8 +97,8 @@ const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
 
 /// What is known of an XDP port beside its descriptors: the attached link, the map of what is
-/// owned, the memory, the maps of sockets and of counts, two packet sockets, perhaps the map of remote
-/// addresses, then the sockets of the queues, those for queues to come, and last those that reserve
+/// owned, the memory, the maps of sockets, of counts and of the watch, two packet sockets, perhaps the map of
+/// remote addresses, then the sockets of the queues, those for queues to come, and last those that reserve
 /// ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XdpFacts {
@@ -215,7 +217,8 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         notes,
     };
     let mut fds = vec![opened.attached, opened.owned.0.into_fd(), opened.memfd];
-    fds.extend([opened.sockets.0.into_fd(), opened.counts.into_fd()]);
+    let maps = [opened.sockets.0.into_fd(), opened.counts.into_fd(), opened.watch.map.into_fd()];
+    fds.extend(maps);
     fds.extend(segmenting);
     fds.extend(opened.remotes.map(|remotes| remotes.map.into_fd()));
     let mut rings = Vec::new();
@@ -278,6 +281,7 @@ struct Opened {
     remotes: Option<Remotes>,
     sockets: Sockets,
     counts: Map,
+    watch: Watch,
     memfd: OwnedFd,
     queues: Vec<Queue>,
     mode: XdpMode,
@@ -309,13 +313,15 @@ impl Interface<'_> {
     ) -> Result<Opened, Attempt<OpenError>> {
         let maps = (|| {
             let remotes = Remotes::create(remotes)?;
-            Ok((Owned::create()?, Sockets::create()?, Fragments::create()?, remotes))
+            let watch = Watch::create()?;
+            Ok((Owned::create()?, Sockets::create()?, Fragments::create()?, watch, remotes))
         })();
-        let (owned, sockets, fragments, remotes) =
+        let (owned, sockets, fragments, watch, remotes) =
             maps.map_err(|why| self.failed("make BPF maps", "CAP_BPF", &why))?;
         let maps = program::Maps {
             owned: &owned.0,
             sockets: &sockets.0,
+            watch: &watch.map,
             fragments: &fragments,
             remotes: remotes.as_ref(),
         };
@@ -351,6 +357,7 @@ impl Interface<'_> {
             remotes,
             sockets,
             counts,
+            watch,
             memfd,
             queues,
             mode,
@@ -438,6 +445,7 @@ pub struct XdpPort {
     waiting: Option<OwnedFd>,
     growth: Growth,
     counts: Counts,
+    watched: Watched,
     /// Held so that program, map and reservation go on: they end with the port.
     _held: Vec<OwnedFd>,
     now_ns: u64,
@@ -458,13 +466,14 @@ impl XdpPort {
         let fail = |doing: &str, why: io::Error| {
             OpenError::system(&description.label, doing, "memory", &why)
         };
-        let first = [(); 7].map(|()| fds.next());
+        let first = [(); 8].map(|()| fds.next());
         let [
             Some(link),
             Some(owned),
             Some(memfd),
             Some(sockets),
             Some(counts),
+            Some(watched),
             Some(whole),
             Some(cut),
         ] = first
@@ -506,6 +515,7 @@ impl XdpPort {
         let spares = spares.map_err(|why| fail("map the memory of AF_XDP", why))?;
         let growth = Growth { binding, sockets: Sockets::from_fd(sockets), spares };
         let info = description.info();
+        let watched = Watch::watched(watched).map_err(|why| fail("map the watch", why))?;
         let claims = Claims::new(Owned::from_fd(owned), frame_bytes_max(info.mtu));
         Ok(Self {
             info,
@@ -520,6 +530,7 @@ impl XdpPort {
             waiting,
             growth,
             counts: Counts::from_fd(counts),
+            watched,
             _held: [link, memfd].into_iter().chain(fds).collect(),
             now_ns: 0,
             next_look_ns: 0,
@@ -598,6 +609,9 @@ impl Port for XdpPort {
     fn receive(&mut self, burst: &mut RxBurst) {
         self.release(burst);
         self.receive.receive(&mut self.queues, burst, &mut self.counters);
+        if !burst.handles.is_empty() {
+            self.watched.looked();
+        }
     }
 
     fn frame(&self, handle: RxHandle) -> RxFrame<'_> {
@@ -655,6 +669,7 @@ impl Port for XdpPort {
             return;
         }
         self.next_look_ns = now_ns.saturating_add(LOOK_NS);
+        self.watched.looked();
         self.transmit.try_again();
         self.large.try_again();
         self.flush();
@@ -663,6 +678,7 @@ impl Port for XdpPort {
             self.counters.rx_missed =
                 self.queues.iter().map(|queue| socket::missed(&queue.fd)).sum();
             self.counters.rx_left = self.remotes.as_mut().map_or(0, Remotes::left);
+            self.counters.rx_kept_back = self.watched.kept_back();
             self.counts.look(now_ns);
             self.counters.fragmented = self.counts.kept();
             self.counters.fragments_evicted = self.counts.evicted();

@@ -60,6 +60,7 @@ pub(crate) enum Helper {
     MapLookup = 1,
     MapUpdate = 2,
     MapDelete = 3,
+    KtimeGetNs = 5,
     RedirectMap = 51,
     SkRelease = 86,
     SkcLookupTcp = 99,

@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -72,6 +73,15 @@ impl Memory {
         // SAFETY: the range lies in the mapping; its chunk is ours until it goes back to the
         // fill ring, which takes `&mut` of the port and so ends this borrow.
         Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at), len) })
+    }
+
+    /// A word that is shared with the kernel, at a multiple of its size.
+    pub(super) fn word(&self, at: u64) -> Option<&AtomicU64> {
+        let at = self.holds(at, size_of::<AtomicU64>())?;
+        let is_aligned = at.is_multiple_of(size_of::<AtomicU64>());
+        // SAFETY: it lies in the mapping, which begins with a page and outlives the borrow, at a multiple of
+        // its size; whatever is there is a number, and it is read and written atomically alone.
+        is_aligned.then(|| unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) })
     }
 
     /// A chunk that is not the kernel's, to be written.

@@ -13,6 +13,8 @@
 //!   address that the lists leave out             -> kernel
 //! ICMP errors                                      -> where the packet that they quote came from
 //! fragments                                        -> where their first fragment went
+//! what is ours by the above, while the worker
+//!   has stopped taking frames (`watch.rs`)         -> kernel, if it is new; else nobody
 //! all else: ARP, neighbour discovery, IPv6's extension headers but for
 //! the fragment header, VLAN tags, ...              -> kernel
 //! ```
@@ -25,6 +27,7 @@ use std::io;
 use super::fragments::{self, Fragments};
 use super::owned::{KEY_BYTES, LISTENS, TCP, UDP, WHOLLY};
 use super::remotes::{self, Remotes};
+use super::watch;
 use crate::bpf::asm::Register::*;
 use crate::bpf::asm::{Assembler, Helper, If, Instruction, Label, Register, Width};
 use crate::bpf::{Hook, Map, Program};
@@ -33,8 +36,8 @@ use crate::bpf::{Hook, Map, Program};
 pub(super) const PASS: u32 = 2;
 const DROP: u32 = 1;
 
-/// Verdicts for what is ours on a queue that has no socket: for a moment when queues are added, or
-/// the engine ends.
+/// Verdicts for what is ours on a queue that has no socket (for a moment when queues are added, or the
+/// engine ends) and while the worker has stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unbound {
     /// For new connections, datagrams and fragments.
@@ -94,7 +97,7 @@ const TUPLE6_BYTES: i32 = 36;
 const FRAGMENT: i16 = -56;
 /// Key of a fragmented IPv6 packet.
 const FRAGMENT6: i16 = -168;
-/// Key of the counts of fragmented packets.
+/// Key of the counts of fragmented packets, and of the watch.
 const COUNTS: i16 = -176;
 /// The value stored for a fragmented packet that is ours.
 const ONE: i16 = -64;
@@ -117,6 +120,8 @@ pub(super) struct Maps<'a> {
     pub(super) owned: &'a Map,
     /// The engine's socket on each receive queue.
     pub(super) sockets: &'a Map,
+    /// Whether the worker takes what comes.
+    pub(super) watch: &'a Map,
     /// Fragmented packets that are ours.
     pub(super) fragments: &'a Fragments,
     /// Which remote addresses are served, where not all are.
@@ -169,6 +174,7 @@ fn write(maps: &Maps<'_>, block: (u16, u16), unbound: Unbound) -> Vec<Instructio
     lookup(&mut asm, maps.owned, KEY, pass);
     asm.set(R8, unbound.new as i32);
     asm.place(ours);
+    watch::leave_if_stopped(&mut asm, maps.watch, COUNTS);
     give(&mut asm, maps.sockets);
 
     asm.place(ipv4);

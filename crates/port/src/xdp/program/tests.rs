@@ -8,6 +8,7 @@ use super::super::claims::Claims;
 use super::super::fragments::Counts;
 use super::super::owned::Owned;
 use super::super::queues::Sockets;
+use super::super::watch::{Watch, Watched};
 use super::*;
 use crate::interface::Claim;
 use crate::spec::Remote;
@@ -29,6 +30,7 @@ struct Bench {
     claims: Claims,
     remotes: Option<Remotes>,
     counts: Counts,
+    watched: Watched,
     _sockets: Sockets,
 }
 
@@ -67,12 +69,14 @@ fn bench_with(rules: &[Remote], test: &str, work: impl FnOnce(Bench) + Send) {
         assert!(up.unwrap().success());
         let sockets = Sockets::create().unwrap();
         let fragments = Fragments::create().unwrap();
+        let watch = Watch::create().unwrap();
         let owned = Owned::create().unwrap();
         let remotes = Remotes::create(rules).unwrap();
         let unbound = Unbound { new: TO_ENGINE, ..UNBOUND };
         let maps = Maps {
             owned: &owned.0,
             sockets: &sockets.0,
+            watch: &watch.map,
             fragments: &fragments,
             remotes: remotes.as_ref(),
         };
@@ -80,7 +84,8 @@ fn bench_with(rules: &[Remote], test: &str, work: impl FnOnce(Bench) + Send) {
         let mut claims = Claims::new(owned, 1518);
         claims.follow(&[HERE.into(), HERE6.into()], 1518).unwrap();
         let counts = Counts::from_fd(fragments.counts.into_fd());
-        work(Bench { program, claims, remotes, counts, _sockets: sockets });
+        let watched = Watch::watched(watch.map.into_fd()).unwrap();
+        work(Bench { program, claims, remotes, counts, watched, _sockets: sockets });
     };
     std::thread::scope(|scope| {
         if let Err(panic) = scope.spawn(run).join() {
@@ -494,5 +499,41 @@ fn ipv6_fragments_and_errors_find_their_flow() {
         for kind in [128, 129, 133, 134, 135, 136, 143] {
             assert_eq!(bench.verdict(&error(kind, TCP, 80)), TO_KERNEL, "{kind}");
         }
+    });
+}
+
+/// A listener whose engine was stopped was gone, although the kernel's half of it was there.
+#[test]
+fn what_comes_is_kept_from_a_worker_that_has_stopped_until_it_goes_on() {
+    bench("a worker that has stopped", |mut bench| {
+        bench.claim(Claim::Tcp { local: anywhere(80), listens: true });
+        let given = |bench: &Bench, count: u32| {
+            let before = bench.watched.kept_back();
+            (0..count).for_each(|_| assert_eq!(bench.verdict(&tcp(1, 80, SYN)), TO_ENGINE));
+            u64::from(count) - (bench.watched.kept_back() - before)
+        };
+        const LONG_NS: i64 = 3_000_000_000;
+        // Far enough ahead that a slow test does not become a long wait.
+        const AHEAD_NS: i64 = -3_600_000_000_000;
+        assert_eq!(given(&bench, 1), 1);
+        bench.watched.age(AHEAD_NS);
+        assert_eq!(given(&bench, 99), 99, "they have not waited long");
+        bench.watched.looked();
+        assert_eq!(given(&bench, 1), 1);
+        bench.watched.age(LONG_NS);
+        assert_eq!(given(&bench, 6), 6, "so few wait for a worker that sleeps");
+        assert_eq!(given(&bench, 1), 0, "the eighth");
+        bench.watched.age(AHEAD_NS);
+        assert_eq!(given(&bench, 20), 0, "and what follows");
+        assert_eq!(bench.verdict_without_socket(&tcp(1, 80, ACK)), OF_A_CONNECTION);
+        assert_eq!(bench.watched.kept_back(), 22);
+        bench.watched.age(LONG_NS - AHEAD_NS);
+        assert_eq!(given(&bench, 1), 1, "one wakes a worker that only sleeps");
+        bench.watched.age(AHEAD_NS);
+        assert_eq!(given(&bench, 20), 0);
+        bench.watched.looked();
+        assert_eq!(given(&bench, 1), 1);
+        bench.watched.age(AHEAD_NS);
+        assert_eq!(given(&bench, 100), 100);
     });
 }
