@@ -48,16 +48,6 @@ pub enum ToEngine {
         /// Context of the endpoint.
         context: u16,
     },
-    /// Open a message endpoint whose number is the port of the bound kernel UDP socket that comes
-    /// along. Of a session with [`Role::Messages`].
-    BindMessages {
-        /// Echoed in the answer.
-        serial: u32,
-        /// Context of the endpoint.
-        context: u16,
-        /// The job's key; without one the endpoint speaks to others of this engine only.
-        key: Option<[u8; 16]>,
-    },
     /// A bound kernel TCP socket comes along and authorizes its local address for one connect.
     BindTcp {
         /// Echoed in the answer.
@@ -137,6 +127,16 @@ pub enum ToEngine {
         filter: Vec<FilterInstruction>,
         /// What it sees.
         wants: RawWants,
+    },
+    /// Open a message endpoint whose number is the port of the bound kernel UDP socket that comes
+    /// along. Of a session with [`Role::Messages`].
+    BindMessages {
+        /// Echoed in the answer.
+        serial: u32,
+        /// Context of the endpoint.
+        context: u16,
+        /// The job's key; without one the endpoint speaks to others of this engine only.
+        key: Option<[u8; 16]>,
     },
 }
 
