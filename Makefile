@@ -100,8 +100,8 @@ test: setup build
 	$(CARGO) xtask loom
 	@echo "== simulation, seeds $(TEST_SEEDS)"
 	$(BUILT)/outboard sim --seeds $(TEST_SEEDS) --require-coverage --hashes crates/sim/hashes.txt
-	@echo "== simulation of messages, seeds 1..150"
-	$(BUILT)/outboard sim --messages --seeds 1..150
+	@echo "== simulation of messages, seeds 1..600"
+	$(BUILT)/outboard sim --messages --seeds 1..600
 	@echo "== instructions of fixed work"
 	$(CARGO) xtask instructions
 	@echo "== packet scripts against this machine's kernel"
