@@ -96,14 +96,12 @@ test: setup build
 	@mkdir -p $(TARGET) && : > $(OUTBOARD_SKIPPED)
 	@echo "== unit, property, simulation and packet tests, fuzz corpora"
 	$(CARGO) test --no-fail-fast --workspace --exclude outboard-tests
-	@echo "== interleavings (loom)"
-	$(CARGO) xtask loom
+	@echo "== interleavings (loom), instructions of fixed work"
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target loom instructions
 	@echo "== simulation, seeds $(TEST_SEEDS)"
 	$(BUILT)/outboard sim --seeds $(TEST_SEEDS) --require-coverage --hashes crates/sim/hashes.txt
 	@echo "== simulation of messages, seeds 1..600"
 	$(BUILT)/outboard sim --messages --seeds 1..600
-	@echo "== instructions of fixed work"
-	$(CARGO) xtask instructions
 	@echo "== packet scripts against this machine's kernel"
 	@$(MAKE) --no-print-directory run-scripts BRIEF=--brief
 	@echo "== real programs"
