@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use shm::request::{
     Addresses, ConnectOptions, LEFT_TO_KERNEL, OptionName, Reply, Request, SEND_EDGE_PARTED, Stamp,
 };
-use stack::api::{CongestionKind, Local, Sharing, SocketId, TcpLevels, TcpOptions};
+use stack::api::{CongestionKind, Local, Sharing, SocketId, TcpConnect, TcpLevels, TcpOptions};
 use stack::tcp::FastOpenKeys;
 
 use crate::claims::places;
@@ -347,7 +347,7 @@ impl Worker {
         }
         let index = self.grant_endpoint(place, lane).map_err(errno_of)?;
         let owner = Holder::Endpoint { place, index }.owner();
-        match self.stack.tcp_connect(now, remote, local, options, owner) {
+        match self.stack.tcp_connect(now, TcpConnect { remote, local, options, owner }) {
             Ok(id) => {
                 self.give_keys(id, keys);
                 self.begin_stream(place, index, Stream::new(id));

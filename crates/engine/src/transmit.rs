@@ -7,7 +7,9 @@ use arch::SharedBytes;
 use port::{Gso, GsoKind, Port, RxBurst, TxError, TxMeta};
 use shm::descriptor::{DatagramFlags, DatagramHeader, Span};
 use shm::region::Region;
-use stack::api::{InterfaceIndex, Payload, RequestError, SocketId, Transmit, UdpCut, UdpSend};
+use stack::api::{
+    InterfaceIndex, Payload, RequestError, RxFrame, SocketId, Transmit, UdpCut, UdpOut, UdpSend,
+};
 use stack::{HEADER_MAX, Stack};
 
 use crate::datagram::{Told, numbered};
@@ -332,7 +334,11 @@ fn deliver(
     gso_bytes: Option<u16>,
 ) {
     let meta = stack::api::RxFrameMeta { checksum: stack::api::RxChecksum::Valid, gso_bytes };
-    stack.on_frame(now, InterfaceIndex::LOOPBACK, frame, meta, sessions);
+    stack.on_frame(
+        now,
+        &RxFrame { interface: InterfaceIndex::LOOPBACK, bytes: frame, meta },
+        sessions,
+    );
 }
 
 /// What became of a socket's datagrams.
@@ -402,7 +408,12 @@ pub fn send_datagrams(
             append(&region, whole, bounce);
             arch::sum(bounce)
         };
-        let mut frame = match stack.udp_transmit(now, id, &send, &mut header, sum) {
+        let mut frame = match stack.udp_transmit(
+            now,
+            id,
+            &send,
+            UdpOut { header: &mut header, payload_sum: sum },
+        ) {
             Ok(frame) => frame,
             Err(RequestError::Behind) if !closes => return Datagrams::WaitPort,
             Err(RequestError::WaitNeighbor) if !closes && tells(&told) => {
@@ -498,7 +509,12 @@ pub fn send_datagrams(
         // Ours is one copy of all of it.
         if comes_back && !datagram.flags.contains(DatagramFlags::NO_LOOP) {
             let send = UdpSend { comes_back: true, ..send };
-            if let Ok(frame) = stack.udp_transmit(now, id, &send, &mut header, || 0) {
+            if let Ok(frame) = stack.udp_transmit(
+                now,
+                id,
+                &send,
+                UdpOut { header: &mut header, payload_sum: || 0 },
+            ) {
                 part_of(&scratch.datagram, frame.offset, frame.len, &mut scratch.places);
                 let written = header.get(..usize::from(frame.header_bytes)).unwrap_or_default();
                 deliver_datagram(stack, sessions, scratch, now, &region, written, frame.gso_bytes);

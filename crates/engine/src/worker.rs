@@ -9,7 +9,7 @@ use std::sync::Arc;
 use port::{RxBurst, RxChecksum};
 use shm::control::Geometry;
 use stack::Stack;
-use stack::api::{Instant, InterfaceIndex, RxFrameMeta};
+use stack::api::{Instant, InterfaceIndex, RxFrame, RxFrameMeta};
 
 use crate::account::{Account, Component};
 use crate::claims::{Leaving, follow, interface_config};
@@ -344,9 +344,7 @@ impl Worker {
             };
             self.stack.on_frame(
                 self.now,
-                attached.interface,
-                frame.bytes,
-                meta,
+                &RxFrame { interface: attached.interface, bytes: frame.bytes, meta },
                 &mut self.sessions,
             );
         }

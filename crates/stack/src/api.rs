@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 use wire::MacAddr;
 
+use crate::stack::HEADER_MAX;
+
 pub use crate::route::Metrics;
 
 /// Nanoseconds on the caller's monotonic clock.
@@ -132,6 +134,52 @@ pub struct RxFrameMeta {
     pub checksum: RxChecksum,
     /// Set when the frame is several segments or datagrams coalesced: payload bytes of each.
     pub gso_bytes: Option<u16>,
+}
+
+/// Where the headers of a datagram go, and its payload's sum.
+pub struct UdpOut<'a, F: FnOnce() -> u16> {
+    /// Room for all headers.
+    pub header: &'a mut [u8; HEADER_MAX],
+    /// The folded ones' complement sum of the whole payload: big-endian words, an odd last byte
+    /// padded with zero, not complemented, as [`Sum::folded`](wire::checksum::Sum::folded) gives it.
+    pub payload_sum: F,
+}
+
+/// A multicast group on an interface.
+pub type GroupKey = (InterfaceIndex, IpAddr);
+
+/// A source that a socket adds to its filter of a group, or removes (RFC 3376, section 3.2).
+#[derive(Clone, Copy, Debug)]
+pub struct SourceChange {
+    /// Its address.
+    pub address: IpAddr,
+    /// It is added.
+    pub is_added: bool,
+}
+
+/// A connection to be opened.
+#[derive(Clone, Copy, Debug)]
+pub struct TcpConnect {
+    /// To whom.
+    pub remote: SocketAddr,
+    /// An authorized address and port, or `None` for the route's address and an ephemeral port (a
+    /// port of 0 lets the stack choose the port only).
+    pub local: Option<SocketAddr>,
+    /// Its options.
+    pub options: TcpOptions,
+    /// Whose it is.
+    pub owner: Owner,
+}
+
+/// A received frame.
+#[derive(Clone, Copy, Debug)]
+pub struct RxFrame<'a> {
+    /// Through which interface.
+    pub interface: InterfaceIndex,
+    /// From the Ethernet header on, without a frame check sequence.
+    pub bytes: &'a [u8],
+    /// What the port knows of it.
+    pub meta: RxFrameMeta,
 }
 
 /// State of a received frame's layer-4 checksum.

@@ -199,7 +199,7 @@ impl Autoconf {
         let delay = self.delay(START_DELAY_NS);
         if let Some(node) = self.nodes.last_mut() {
             for cidr in std::iter::once(&link_local).chain(addresses) {
-                if !node.add(Instant(0), *cidr, [NEVER, NEVER], false, delay) {
+                if !node.add(Instant(delay), *cidr, Lifetime::CONFIGURED) {
                     self.limited += 1;
                 }
             }
@@ -402,6 +402,19 @@ impl Address {
     }
 }
 
+/// Until when an address is preferred and valid.
+#[derive(Clone, Copy)]
+struct Lifetime {
+    preferred_until: u64,
+    valid_until: u64,
+    /// From a router's prefix, whose advertisements change it.
+    is_learnt: bool,
+}
+
+impl Lifetime {
+    const CONFIGURED: Self = Self { preferred_until: NEVER, valid_until: NEVER, is_learnt: false };
+}
+
 impl Node {
     fn next(&self) -> u64 {
         if self.is_fresh {
@@ -414,15 +427,9 @@ impl Node {
         addresses.chain(prefixes).chain(routers).chain(solicit).min().unwrap_or(NEVER)
     }
 
-    /// `false`: no room.
-    fn add(
-        &mut self,
-        now: Instant,
-        cidr: Cidr,
-        [preferred_until, valid_until]: [u64; 2],
-        is_learnt: bool,
-        delay: u64,
-    ) -> bool {
+    /// Adds an address that is first asked about at `probe_at`. `false`: no room.
+    fn add(&mut self, probe_at: Instant, cidr: Cidr, lifetime: Lifetime) -> bool {
+        let Lifetime { preferred_until, valid_until, is_learnt } = lifetime;
         let IpAddr::V6(ip) = cidr.address else { return true };
         if self.addresses.iter().any(|own| own.ip == ip) {
             return true;
@@ -439,7 +446,7 @@ impl Node {
         //# Whereas this document does not invalidate such implementations, this kind of
         //# "optimization" is NOT RECOMMENDED, and new implementations MUST NOT do that
         //# optimization.
-        let (state, probe) = (AddressState::Tentative, Some((now.0.saturating_add(delay), false)));
+        let (state, probe) = (AddressState::Tentative, Some((probe_at.0, false)));
         self.addresses.push(Address {
             cidr,
             ip,
@@ -652,7 +659,9 @@ impl Node {
             None if said.valid_s == 0 => {}
             None => {
                 let cidr = Cidr { address: ip.into(), prefix: 64 };
-                match self.add(now, cidr, [preferred, valid], true, 0) {
+                let (preferred_until, valid_until) = (preferred, valid);
+                let lifetime = Lifetime { preferred_until, valid_until, is_learnt: true };
+                match self.add(now, cidr, lifetime) {
                     true => heard.changes = true,
                     false => heard.limited += 1,
                 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use wire::groups::{Query, RecordKind};
 use wire::{igmp, ipv6};
 
-use crate::api::{Instant, InterfaceIndex};
+use crate::api::{GroupKey, Instant, InterfaceIndex, SourceChange};
 use crate::flow::{FlowTable, KeyedHash};
 
 pub use filter::Filter;
@@ -129,15 +129,8 @@ impl Groups {
 
     /// Whether a socket hears what `source` sends to a group, which the host does. `all`: also where
     /// it has not joined it (IP_MULTICAST_ALL), as nobody needs to the group of all hosts.
-    pub fn admits(
-        &self,
-        socket: u32,
-        interface: InterfaceIndex,
-        address: IpAddr,
-        source: IpAddr,
-        all: bool,
-    ) -> bool {
-        let Some(at) = self.by_address.find(&(interface, address)) else { return all };
+    pub fn admits(&self, socket: u32, group: GroupKey, source: IpAddr, all: bool) -> bool {
+        let Some(at) = self.by_address.find(&group) else { return all };
         let memberships = self.memberships.get(socket as usize).map_or(&[][..], Vec::as_slice);
         match memberships.iter().find(|membership| membership.group == at) {
             Some(membership) => membership.filter.admits(source),
@@ -228,11 +221,11 @@ impl Groups {
         &mut self,
         now: Instant,
         socket: u32,
-        (interface, address): (InterfaceIndex, IpAddr),
-        source: IpAddr,
-        is_named: bool,
+        key: GroupKey,
+        source: SourceChange,
     ) -> Result<(), Refused> {
-        let at = self.by_address.find(&(interface, address)).ok_or(Refused::NotJoined)?;
+        let SourceChange { address: source, is_added } = source;
+        let at = self.by_address.find(&key).ok_or(Refused::NotJoined)?;
         let memberships = self.memberships.get_mut(socket as usize).ok_or(Refused::NotJoined)?;
         let membership = memberships
             .iter_mut()
@@ -240,7 +233,7 @@ impl Groups {
             .ok_or(Refused::NotJoined)?;
         let group = self.groups.get_mut(at as usize).and_then(Option::as_mut);
         let group = group.ok_or(Refused::NotJoined)?;
-        if !is_named {
+        if !is_added {
             group.named = group.named.saturating_sub(membership.filter.remove(source).into());
         } else if membership.filter.sources.len() < SOURCES_MAX
             && group.named < SOURCES_OF_GROUP_MAX

@@ -144,6 +144,28 @@ pub enum Due {
     Gone,
 }
 
+/// An address of a neighbour with its link address.
+#[derive(Clone, Copy, Debug)]
+pub struct Binding {
+    /// On which interface.
+    pub interface: InterfaceIndex,
+    /// Its IP address.
+    pub address: IpAddr,
+    /// Its link address.
+    pub mac: MacAddr,
+}
+
+/// What a neighbour advertisement says (RFC 4861, section 4.4).
+#[derive(Clone, Copy, Debug)]
+pub struct Advertisement {
+    /// The link address, if it names one.
+    pub mac: Option<MacAddr>,
+    /// The Solicited flag.
+    pub solicited: bool,
+    /// The Override flag.
+    pub overrides: bool,
+}
+
 impl Neighbors {
     /// Room for `count` neighbours.
     pub fn new(hash: KeyedHash, count: u32) -> Self {
@@ -240,17 +262,16 @@ impl Neighbors {
         }
     }
 
-    /// Somebody says that `from` is at `mac`. `asked_for_us`: in a question about our address, so
+    /// A neighbour has told its link address. `asked_for_us`: in a question about our address, so
     /// that we will want to answer. Gives the slot whose timer to set, when the entry is new or
     /// has changed, or `None` when nothing was learnt.
     pub fn learn(
         &mut self,
         now: Instant,
-        interface: InterfaceIndex,
-        from: IpAddr,
-        mac: MacAddr,
+        binding: Binding,
         asked_for_us: bool,
     ) -> Option<(u32, Instant)> {
+        let Binding { interface, address: from, mac } = binding;
         let (slot, is_awaited) = match self.by_key.find(&(interface, from)) {
             Some(slot) => {
                 let entry = self.slots.get_mut(slot as usize).and_then(Option::as_mut)?;
@@ -271,8 +292,8 @@ impl Neighbors {
         Some((slot, Instant(now.0.saturating_add(CONFIRM_NS))))
     }
 
-    /// A message of neighbour discovery came from `from` and says that it is at `mac`, which
-    /// nobody has confirmed. `makes`: also when it is not known yet. As [`learn`](Self::learn).
+    /// A message of neighbour discovery names its sender's link address, which nobody has
+    /// confirmed. `makes`: also when it is not known yet. As [`learn`](Self::learn).
     //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
     //# If a Neighbor Cache entry is created for the router, its reachability state MUST be set to
     //# STALE as specified in Section 7.3.3.
@@ -295,14 +316,8 @@ impl Neighbors {
     //# In addition, should a cached link-layer address be modified due to receiving one of the
     //# above messages, the state SHOULD also be set to STALE to provide prompt verification that
     //# the path to the new link-layer address is working.
-    pub fn hint(
-        &mut self,
-        now: Instant,
-        interface: InterfaceIndex,
-        from: IpAddr,
-        mac: MacAddr,
-        makes: bool,
-    ) -> Option<(u32, Instant)> {
+    pub fn hint(&mut self, now: Instant, binding: Binding, makes: bool) -> Option<(u32, Instant)> {
+        let Binding { interface, address: from, mac } = binding;
         let (slot, is_awaited) = match self.by_key.find(&(interface, from)) {
             Some(slot) => {
                 let entry = self.slots.get_mut(slot as usize).and_then(Option::as_mut)?;
@@ -323,7 +338,7 @@ impl Neighbors {
         Some((slot, Instant(now.0.saturating_add(DELAY_NS))))
     }
 
-    /// A neighbour advertisement about `from` (RFC 4861, section 7.2.5); `None` when nobody knows
+    /// A neighbour advertisement about `target` (RFC 4861, section 7.2.5); `None` when nobody knows
     /// that neighbour, and nothing is made.
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
     //# If no entry exists, the advertisement SHOULD be silently discarded.
@@ -342,12 +357,11 @@ impl Neighbors {
     pub fn advertise(
         &mut self,
         now: Instant,
-        interface: InterfaceIndex,
-        from: IpAddr,
-        mac: Option<MacAddr>,
-        (solicited, overrides): (bool, bool),
+        (interface, target): (InterfaceIndex, IpAddr),
+        advertisement: &Advertisement,
     ) -> Option<Advertised> {
-        let slot = self.by_key.find(&(interface, from))?;
+        let Advertisement { mac, solicited, overrides } = *advertisement;
+        let slot = self.by_key.find(&(interface, target))?;
         let reachable_ns = self.times(interface).reachable_ns;
         let entry = self.slots.get_mut(slot as usize).and_then(Option::as_mut)?;
         let known = match entry.state {
@@ -501,6 +515,18 @@ mod tests {
         Instant(seconds * SECOND)
     }
 
+    fn binding(address: IpAddr, mac: MacAddr) -> Binding {
+        Binding { interface: IF, address, mac }
+    }
+
+    fn a_is_at(mac: MacAddr) -> Binding {
+        binding(A, mac)
+    }
+
+    fn about_a(mac: Option<MacAddr>, solicited: bool, overrides: bool) -> Advertisement {
+        Advertisement { mac, solicited, overrides }
+    }
+
     fn believed(learnt: (u32, Instant)) -> Option<Advertised> {
         Some(Advertised { learnt: Some(learnt), is_believed: true })
     }
@@ -551,20 +577,20 @@ mod tests {
         let other = |last: u8| IpAddr::from([10, 0, 1, last]);
         let mut n = table(8);
         n.resolve(at(0), IF, A, Requester::Local);
-        n.learn(at(0), IF, A, MAC, false);
+        n.learn(at(0), a_is_at(MAC), false);
         let generation = n.generation();
         let mac = MacAddr([2, 0, 0, 0, 0, 9]);
         for (time, mac) in [(1, mac), (2, MAC), (3, mac)] {
-            assert!(n.learn(at(time), IF, A, mac, true).is_some());
-            assert!(n.hint(at(time), IF, other(time as u8), mac, true).is_some());
+            assert!(n.learn(at(time), a_is_at(mac), true).is_some());
+            assert!(n.hint(at(time), binding(other(time as u8), mac), true).is_some());
         }
-        assert!(n.advertise(at(4), IF, A, Some(MAC), (false, true)).is_some());
+        assert!(n.advertise(at(4), (IF, A), &about_a(Some(MAC), false, true)).is_some());
         assert_eq!(n.generation(), generation);
         // Who found no room waits for any entry.
         let mut n = table(1);
         n.resolve(at(0), IF, A, Requester::Local);
         assert_eq!(n.resolve(at(0), IF, other(1), Requester::Local), Resolution::Full);
-        n.learn(at(0), IF, A, MAC, false);
+        n.learn(at(0), a_is_at(MAC), false);
         assert_ne!(n.generation(), 0);
     }
 
@@ -580,11 +606,11 @@ mod tests {
     fn an_entry_in_use_is_confirmed_with_its_owner() {
         let mut n = table(4);
         n.resolve(at(0), IF, A, Requester::Local);
-        assert_eq!(n.learn(at(0), IF, A, MAC, false), Some((0, at(60))));
+        assert_eq!(n.learn(at(0), a_is_at(MAC), false), Some((0, at(60))));
         assert_eq!(n.resolve(at(1), IF, A, Requester::Local), Resolution::Known(MAC));
         assert_eq!(n.on_timer(at(60), 0), Due::Ask(IF, A, Some(MAC), at(61)));
         assert_eq!(n.resolve(at(60), IF, A, Requester::Local), Resolution::Known(MAC));
-        assert_eq!(n.learn(at(60), IF, A, MAC, false), Some((0, at(120))));
+        assert_eq!(n.learn(at(60), a_is_at(MAC), false), Some((0, at(120))));
         // It was given up for a second, in which whoever had taken the address over was not asked for.
         n.resolve(at(61), IF, A, Requester::Local);
         for second in 120..123 {
@@ -598,14 +624,14 @@ mod tests {
     #[test]
     fn an_entry_not_in_use_is_forgotten() {
         let mut n = table(4);
-        n.learn(at(0), IF, A, MAC, true);
+        n.learn(at(0), a_is_at(MAC), true);
         assert_eq!(n.on_timer(at(60), 0), Due::Gone);
     }
 
     #[test]
     fn what_nobody_asked_for_is_not_learnt() {
         let mut n = table(4);
-        assert_eq!(n.learn(at(0), IF, A, MAC, false), None);
+        assert_eq!(n.learn(at(0), a_is_at(MAC), false), None);
     }
 
     #[test]
@@ -618,7 +644,7 @@ mod tests {
             assert_eq!(n.resolve(at(0), IF, other(i), Requester::Local), Resolution::Full);
         }
         assert_eq!(n.evictions(), 0);
-        assert_eq!(n.learn(at(0), IF, A, MAC, false), Some((0, at(60))));
+        assert_eq!(n.learn(at(0), a_is_at(MAC), false), Some((0, at(60))));
         assert_eq!(n.resolve(at(0), IF, A, Requester::Local), Resolution::Known(MAC));
         // What is known and in use makes no room while another is asked for; what failed does.
         assert_eq!(n.resolve(at(0), IF, other(1), Requester::Local), Resolution::Full);
@@ -634,7 +660,7 @@ mod tests {
         let other = |i: u32| IpAddr::V4((0x0a00_0100 + i).into());
         let mut n = table(8);
         n.resolve(at(0), IF, A, Requester::Local);
-        n.learn(at(0), IF, A, MAC, false);
+        n.learn(at(0), a_is_at(MAC), false);
         for i in 0..1000 {
             let stranger = n.resolve(at(0), IF, other(i), Requester::Remote);
             assert_eq!(stranger == Resolution::Full, i >= 7, "{i}");
@@ -659,9 +685,9 @@ mod tests {
     fn a_flood_of_questions_does_not_push_out_what_is_in_use() {
         let mut n = table(8);
         n.resolve(at(0), IF, A, Requester::Local);
-        n.learn(at(0), IF, A, MAC, false);
+        n.learn(at(0), a_is_at(MAC), false);
         for i in 0..1000u32 {
-            n.learn(at(0), IF, IpAddr::V4((0x0a00_0100 + i).into()), MAC, true);
+            n.learn(at(0), binding(IpAddr::V4((0x0a00_0100 + i).into()), MAC), true);
         }
         assert_eq!(n.resolve(at(1), IF, A, Requester::Local), Resolution::Known(MAC));
         assert!(n.evictions() > 900);
@@ -674,7 +700,7 @@ mod tests {
         let at_end = |last: u32| IpAddr::V4((0x0a00_0100 + last).into());
         for last in 0..8 {
             n.resolve(at(0), IF, at_end(last), Requester::Local);
-            n.learn(at(0), IF, at_end(last), MAC, false);
+            n.learn(at(0), binding(at_end(last), MAC), false);
         }
         let asked = (8..1000).filter(|&last| {
             matches!(n.resolve(at(1), IF, at_end(last), Requester::Local), Resolution::Ask(..))
@@ -688,7 +714,7 @@ mod tests {
         }
         // Where all are known, one gives way.
         for last in 8..64 {
-            n.learn(at(2), IF, at_end(last), MAC, false);
+            n.learn(at(2), binding(at_end(last), MAC), false);
         }
         assert!(matches!(n.resolve(at(2), IF, at_end(64), Requester::Local), Resolution::Ask(..)));
     }
@@ -712,14 +738,28 @@ mod tests {
     #[test]
     fn an_advertisement_that_was_asked_for_is_believed_for_half_a_minute() {
         let mut n = table(4);
-        assert_eq!(n.advertise(at(0), IF, A, Some(MAC), (true, true)), None, "nobody asked");
+        assert_eq!(
+            n.advertise(at(0), (IF, A), &about_a(Some(MAC), true, true)),
+            None,
+            "nobody asked"
+        );
         n.resolve(at(0), IF, A, Requester::Local);
-        assert_eq!(n.advertise(at(0), IF, A, None, (true, true)), None, "it does not say where");
-        assert_eq!(n.advertise(at(0), IF, A, Some(MAC), (true, false)), believed((0, at(30))));
+        assert_eq!(
+            n.advertise(at(0), (IF, A), &about_a(None, true, true)),
+            None,
+            "it does not say where"
+        );
+        assert_eq!(
+            n.advertise(at(0), (IF, A), &about_a(Some(MAC), true, false)),
+            believed((0, at(30)))
+        );
         assert_eq!(n.generation(), 1);
         assert_eq!(n.resolve(at(1), IF, A, Requester::Local), Resolution::Known(MAC));
         assert_eq!(n.on_timer(at(30), 0), Due::Ask(IF, A, Some(MAC), at(31)));
-        assert_eq!(n.advertise(at(30), IF, A, None, (true, false)), believed((0, at(60))));
+        assert_eq!(
+            n.advertise(at(30), (IF, A), &about_a(None, true, false)),
+            believed((0, at(60)))
+        );
     }
 
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
@@ -730,13 +770,16 @@ mod tests {
         let mut n = table(4);
         let other = MacAddr([2, 0, 0, 0, 0, 9]);
         n.resolve(at(0), IF, A, Requester::Local);
-        n.advertise(at(0), IF, A, Some(MAC), (true, true));
-        let doubt = n.advertise(at(1), IF, A, Some(other), (false, false));
+        n.advertise(at(0), (IF, A), &about_a(Some(MAC), true, true));
+        let doubt = n.advertise(at(1), (IF, A), &about_a(Some(other), false, false));
         let learnt = Some((0, at(6)));
         assert_eq!(doubt, Some(Advertised { learnt, is_believed: false }));
         assert_eq!(n.resolve(at(1), IF, A, Requester::Local), Resolution::Known(MAC));
         assert_eq!(n.on_timer(at(6), 0), Due::Ask(IF, A, Some(MAC), at(7)));
-        assert_eq!(n.advertise(at(7), IF, A, Some(other), (false, true)), believed((0, at(12))));
+        assert_eq!(
+            n.advertise(at(7), (IF, A), &about_a(Some(other), false, true)),
+            believed((0, at(12)))
+        );
         assert_eq!(n.resolve(at(7), IF, A, Requester::Local), Resolution::Known(other));
     }
 
@@ -771,12 +814,12 @@ mod tests {
     #[test]
     fn what_a_question_says_of_its_sender_is_confirmed_when_it_is_used() {
         let mut n = table(4);
-        assert_eq!(n.hint(at(0), IF, A, MAC, false), None);
-        assert_eq!(n.hint(at(0), IF, A, MAC, true), Some((0, at(5))));
-        assert_eq!(n.hint(at(1), IF, A, MAC, true), None, "it says the same");
+        assert_eq!(n.hint(at(0), a_is_at(MAC), false), None);
+        assert_eq!(n.hint(at(0), a_is_at(MAC), true), Some((0, at(5))));
+        assert_eq!(n.hint(at(1), a_is_at(MAC), true), None, "it says the same");
         assert_eq!(n.resolve(at(2), IF, A, Requester::Local), Resolution::Known(MAC));
         assert_eq!(n.on_timer(at(5), 0), Due::Ask(IF, A, Some(MAC), at(6)));
         let other = MacAddr([2, 0, 0, 0, 0, 9]);
-        assert_eq!(n.hint(at(6), IF, A, other, false), Some((0, at(11))));
+        assert_eq!(n.hint(at(6), a_is_at(other), false), Some((0, at(11))));
     }
 }

@@ -36,7 +36,7 @@ use crate::flow::KeyedHash;
 use crate::groups::Groups;
 use crate::ip_options::Options;
 use crate::limits::Limits;
-use crate::neighbor::Neighbors;
+use crate::neighbor::{Binding, Neighbors};
 use crate::path_mtu::PathMtus;
 use crate::reassembly::Reassembly;
 use crate::route::{Route, Routes};
@@ -164,6 +164,13 @@ struct PacketOut {
     socket: Option<SocketId>,
     /// Among those that wait, or have waited.
     is_counted: bool,
+}
+
+/// When, and through which interface, a packet of the stack's own goes out.
+#[derive(Clone, Copy, Debug)]
+struct Egress {
+    now: Instant,
+    interface: InterfaceIndex,
 }
 
 /// What the IP header of a packet of ours says, whatever its family.
@@ -345,7 +352,7 @@ impl Stack {
         address: IpAddr,
         mac: MacAddr,
     ) {
-        let learnt = self.neighbors.learn(now, interface, address, mac, false);
+        let learnt = self.neighbors.learn(now, Binding { interface, address, mac }, false);
         self.note_neighbor(learnt);
     }
 
@@ -419,17 +426,13 @@ impl Stack {
         self.udp.poll_event().or_else(|| self.tcp.poll_event())
     }
 
-    /// Opens a connection. `local`: an authorized address and port, or `None` for the route's
-    /// address and an ephemeral port (a port of 0 lets the stack choose the port only).
+    /// Opens a connection.
     pub fn tcp_connect(
         &mut self,
         now: Instant,
-        remote: SocketAddr,
-        local: Option<SocketAddr>,
-        options: TcpOptions,
-        owner: Owner,
+        connect: TcpConnect,
     ) -> Result<SocketId, RequestError> {
-        let (remote, local) = (canonical(remote), local.map(canonical));
+        let (remote, local) = (canonical(connect.remote), connect.local.map(canonical));
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# If an application on a multihomed host does not specify the local IP address when
         //# actively opening a TCP connection, then the TCP implementation MUST ask the IP layer to
@@ -444,7 +447,7 @@ impl Stack {
         if local.is_some_and(|l| !fits(l)) {
             return Err(RequestError::AddressNotAvailable);
         }
-        let connected = self.tcp.connect(now, remote, local, &route, options, owner);
+        let connected = self.tcp.connect(now, &route, TcpConnect { remote, local, ..connect });
         self.note_limit(connected)
     }
 

@@ -64,6 +64,7 @@ mod urgent;
 mod user_timeout;
 mod window;
 
+pub(crate) use cookies::Ends;
 pub use counters::TcpCounters;
 pub use ecn::EcnMode;
 pub use fast_open::{FastOpenKeys, FastOpenKeysError};
@@ -79,13 +80,15 @@ pub use tally::TcpCounts;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::api::{
-    CongestionKind, InterfaceIndex, Metrics, Owner, Payload, SocketId, SocketKind, TcpError,
-    TcpState,
+    CongestionKind, Instant, InterfaceIndex, Metrics, Owner, Payload, SocketId, SocketKind,
+    TcpError, TcpState,
 };
 
 /// A received segment's circumstances.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentRx {
+    /// When it was received.
+    pub now: Instant,
     /// Own address.
     pub local: IpAddr,
     /// Sender's address.

@@ -16,7 +16,10 @@ fn connect_to(net: &mut Net, port: u16) -> (SocketId, SocketId) {
     let local = net.hosts[1].at(port);
     let options = TcpOptions { recv_limit: 1 << 20, ..TcpOptions::default() };
     let listener = net.hosts[1].stack.tcp_listen(local, 8, options, Owner(1)).unwrap();
-    let client = net.hosts[0].stack.tcp_connect(now, local, None, options, Owner(2)).unwrap();
+    let client = net.hosts[0]
+        .stack
+        .tcp_connect(now, TcpConnect { remote: local, local: None, options, owner: Owner(2) })
+        .unwrap();
     net.run_for(100 * MS);
     let accepted = net.hosts[1].stack.tcp_accept(listener).unwrap().expect("connected");
     (client, accepted.id)
@@ -156,8 +159,13 @@ fn an_interface_that_refuses_connections_keeps_those_that_stand() {
     let pair = connect(&mut net);
     net.hosts[1].stack.refuse_connections(INTERFACE);
     let (now, to) = (net.now, net.hosts[1].at(80));
-    let late =
-        net.hosts[0].stack.tcp_connect(now, to, None, TcpOptions::default(), Owner(3)).unwrap();
+    let late = net.hosts[0]
+        .stack
+        .tcp_connect(
+            now,
+            TcpConnect { remote: to, local: None, options: TcpOptions::default(), owner: Owner(3) },
+        )
+        .unwrap();
     net.run_for(100 * MS);
     assert_eq!(net.hosts[0].stack.tcp_levels(late).unwrap().error, Some(TcpError::Refused));
     send(&mut net, pair, 10_000, SECOND);

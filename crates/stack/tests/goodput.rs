@@ -31,7 +31,10 @@ fn carry(seed: u64, tso: bool, faults: Faults, len: usize, pieces: usize) -> Out
     let local = net.hosts[1].at(80);
     let options = TcpOptions::default();
     let listener = net.hosts[1].stack.tcp_listen(local, 16, options, Owner(1)).unwrap();
-    let a = net.hosts[0].stack.tcp_connect(net.now, local, None, options, Owner(2)).unwrap();
+    let a = net.hosts[0]
+        .stack
+        .tcp_connect(net.now, TcpConnect { remote: local, local: None, options, owner: Owner(2) })
+        .unwrap();
     let mut accepted = None;
     assert!(net.run_until(SECOND, |net| {
         accepted = accepted.or(net.hosts[1].stack.tcp_accept(listener).unwrap());

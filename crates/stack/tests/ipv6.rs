@@ -356,7 +356,11 @@ fn a_sender_on_a_link_of_its_own_is_told_there_of_fragments_that_are_missing() {
     first[..6].copy_from_slice(&[2, 0, 0, 0, 1, 1]);
     let now = net.now;
     let host = &mut net.hosts[0];
-    host.stack.on_frame(now, second, &first, RxFrameMeta::default(), &mut host.store);
+    host.stack.on_frame(
+        now,
+        &RxFrame { interface: second, bytes: &first, meta: RxFrameMeta::default() },
+        &mut host.store,
+    );
     while pass(&mut net, SECOND) > 0 {}
     net.transcript.clear();
     let asked: usize = (0..64).map(|_| pass(&mut net, SECOND)).sum();
@@ -714,7 +718,10 @@ fn connect(net: &mut Net, listen: &str) -> (SocketId, SocketId) {
     );
     let listener = listener.unwrap();
     let (now, to) = (net.now, net.hosts[1].at(80));
-    let client = net.hosts[0].stack.tcp_connect(now, to, None, options, Owner(2)).unwrap();
+    let client = net.hosts[0]
+        .stack
+        .tcp_connect(now, TcpConnect { remote: to, local: None, options, owner: Owner(2) })
+        .unwrap();
     let mut server = None;
     assert!(net.run_until(20 * SECOND, |net| {
         server = server.or_else(|| net.hosts[1].stack.tcp_accept(listener).unwrap());

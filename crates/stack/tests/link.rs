@@ -672,7 +672,10 @@ fn a_connection_waits_for_its_turn_when_strangers_fill_the_neighbour_table() {
     };
     flood(&mut net);
     let (now, options) = (net.now, TcpOptions::default());
-    let id = net.hosts[0].stack.tcp_connect(now, remote, None, options, Owner(2)).unwrap();
+    let id = net.hosts[0]
+        .stack
+        .tcp_connect(now, TcpConnect { remote, local: None, options, owner: Owner(2) })
+        .unwrap();
     let mut seconds = 0;
     let is_open = |net: &Net| {
         net.hosts[0].stack.tcp_levels(id).map(|levels| levels.state) == Ok(TcpState::Established)
@@ -741,7 +744,17 @@ fn a_look_for_frames_that_was_cut_short_is_repeated_at_once() {
     let stack = &mut net.hosts[0].stack;
     for port in 0..40 {
         let to = std::net::SocketAddr::new("10.0.0.77".parse().unwrap(), 1000 + port);
-        stack.tcp_connect(now, to, None, TcpOptions::default(), Owner(9)).unwrap();
+        stack
+            .tcp_connect(
+                now,
+                TcpConnect {
+                    remote: to,
+                    local: None,
+                    options: TcpOptions::default(),
+                    owner: Owner(9),
+                },
+            )
+            .unwrap();
     }
     net.settle();
     let stack = &mut net.hosts[0].stack;

@@ -27,7 +27,10 @@ fn opened(net: &mut Net, ours: Option<SigningKey>, theirs: &[(u8, &str)]) -> (So
         let peers = Cidr { prefix: of_client.prefix - less, ..of_client };
         net.hosts[1].stack.tcp_set_key(listener, peers, key(text)).unwrap();
     }
-    let a = net.hosts[0].stack.tcp_connect(now, remote, None, options, Owner(2)).unwrap();
+    let a = net.hosts[0]
+        .stack
+        .tcp_connect(now, TcpConnect { remote, local: None, options, owner: Owner(2) })
+        .unwrap();
     if ours.is_some() {
         let peers = network(net, 1);
         net.hosts[0].stack.tcp_set_key(a, peers, ours).unwrap();

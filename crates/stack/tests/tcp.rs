@@ -25,7 +25,10 @@ fn connect(net: &mut Net) -> (SocketId, SocketId) {
     let listener = listen(net, 1, 80);
     let remote = net.hosts[1].at(80);
     let now = net.now;
-    let a = net.hosts[0].stack.tcp_connect(now, remote, None, TcpOptions::default(), Owner(2));
+    let a = net.hosts[0].stack.tcp_connect(
+        now,
+        TcpConnect { remote, local: None, options: TcpOptions::default(), owner: Owner(2) },
+    );
     let a = a.unwrap();
     let mut accepted = None;
     let done = net.run_until(120 * SECOND, |net| {
@@ -65,7 +68,12 @@ fn a_full_table_refuses_listeners_and_connections_and_counts_them() {
     let listening = stack.tcp_listen(one_more, 16, TcpOptions::default(), Owner(1));
     assert_eq!(listening, Err(RequestError::LimitReached));
     assert_eq!(stack.counters().requests_limited, 1);
-    let mut connect = || stack.tcp_connect(now, remote, None, TcpOptions::default(), Owner(2));
+    let mut connect = || {
+        stack.tcp_connect(
+            now,
+            TcpConnect { remote, local: None, options: TcpOptions::default(), owner: Owner(2) },
+        )
+    };
     for _ in 0..64 {
         connect().unwrap();
     }
@@ -152,7 +160,10 @@ fn an_unreachable_host_fails_the_connect() {
     let mut net = Net::new(1);
     let remote = "10.0.0.99:80".parse().unwrap();
     let options = TcpOptions::default();
-    let id = net.hosts[0].stack.tcp_connect(net.now, remote, None, options, Owner(2)).unwrap();
+    let id = net.hosts[0]
+        .stack
+        .tcp_connect(net.now, TcpConnect { remote, local: None, options, owner: Owner(2) })
+        .unwrap();
     let failed = net.run_until(10 * SECOND, |net| {
         net.hosts[0].stack.tcp_levels(id).unwrap().error == Some(TcpError::HostUnreachable)
     });
@@ -164,7 +175,10 @@ fn a_closed_port_refuses_the_connect() {
     let mut net = Net::new(1);
     let remote = net.hosts[1].at(81);
     let options = TcpOptions::default();
-    let id = net.hosts[0].stack.tcp_connect(net.now, remote, None, options, Owner(2)).unwrap();
+    let id = net.hosts[0]
+        .stack
+        .tcp_connect(net.now, TcpConnect { remote, local: None, options, owner: Owner(2) })
+        .unwrap();
     net.run_for(10 * DELAY);
     assert_eq!(net.hosts[0].stack.tcp_levels(id).unwrap().error, Some(TcpError::Refused));
     let event = net.hosts[0].events.iter().find(|event| event.id == id).unwrap();
@@ -180,7 +194,8 @@ fn there_is_no_way_to_other_networks_without_a_gateway() {
     let mut stack = Stack::new(outboard_stack::Config::new([1; 32]));
     let options = TcpOptions::default();
     let remote = "192.0.2.1:80".parse().unwrap();
-    let refused = stack.tcp_connect(Instant(0), remote, None, options, Owner(1));
+    let refused =
+        stack.tcp_connect(Instant(0), TcpConnect { remote, local: None, options, owner: Owner(1) });
     assert_eq!(refused, Err(RequestError::NoRoute));
     let listen = stack.tcp_listen(
         "192.0.2.1:80".parse::<std::net::SocketAddr>().unwrap(),
@@ -197,7 +212,10 @@ fn a_program_can_connect_to_its_own_stack() {
     let listener = listen(&mut net, 0, 80);
     let remote = net.hosts[0].at(80);
     let options = TcpOptions::default();
-    let a = net.hosts[0].stack.tcp_connect(net.now, remote, None, options, Owner(2)).unwrap();
+    let a = net.hosts[0]
+        .stack
+        .tcp_connect(net.now, TcpConnect { remote, local: None, options, owner: Owner(2) })
+        .unwrap();
     net.settle();
     let b = net.hosts[0].stack.tcp_accept(listener).unwrap().expect("at once").id;
     let sent = content(500_000, 3);
@@ -289,7 +307,11 @@ fn a_wrong_tcp_checksum_is_counted() {
     assert!(!Sum::of(&bytes[34..]).is_valid());
     let now = net.now;
     let host = &mut net.hosts[0];
-    host.stack.on_frame(now, INTERFACE, &bytes, RxFrameMeta::default(), &mut host.store);
+    host.stack.on_frame(
+        now,
+        &RxFrame { interface: INTERFACE, bytes: &bytes, meta: RxFrameMeta::default() },
+        &mut host.store,
+    );
     let reason = outboard_stack::drops::DropReason::TcpChecksum;
     assert_eq!(host.stack.counters().dropped(reason), 1);
 }

@@ -247,7 +247,10 @@ impl Run {
             }
             1 => {
                 let to = (remote, input.short() % 100).into();
-                self.stack.tcp_connect(self.now, to, None, options, Owner(2))
+                self.stack.tcp_connect(
+                    self.now,
+                    TcpConnect { remote: to, local: None, options, owner: Owner(2) },
+                )
             }
             _ => {
                 let address = [[0; 4].into(), any, any, OWN_V6.into()][usize::from(shape >> 6)];
@@ -370,7 +373,12 @@ impl Run {
 
     fn transmit_datagram(&mut self, id: SocketId, send: &UdpSend) {
         let mut header = [0; HEADER_MAX];
-        let Ok(mut frame) = self.stack.udp_transmit(self.now, id, send, &mut header, || 0) else {
+        let Ok(mut frame) = self.stack.udp_transmit(
+            self.now,
+            id,
+            send,
+            UdpOut { header: &mut header, payload_sum: || 0 },
+        ) else {
             return;
         };
         let mut next = 0;
@@ -386,7 +394,12 @@ impl Run {
                 }
                 (None, Some(offset)) => {
                     let send = UdpSend { offset, ..*send };
-                    let sent = self.stack.udp_transmit(self.now, id, &send, &mut header, || 0);
+                    let sent = self.stack.udp_transmit(
+                        self.now,
+                        id,
+                        &send,
+                        UdpOut { header: &mut header, payload_sum: || 0 },
+                    );
                     let Ok(frame) = sent else { return };
                     frame
                 }
@@ -431,7 +444,11 @@ impl Run {
             self.look(&frame);
             if interface == loopback {
                 let meta = RxFrameMeta { checksum: RxChecksum::Valid, gso_bytes: None };
-                self.stack.on_frame(self.now, loopback, &frame, meta, &mut self.keeper);
+                self.stack.on_frame(
+                    self.now,
+                    &RxFrame { interface: loopback, bytes: &frame, meta },
+                    &mut self.keeper,
+                );
             }
         }
         panic!("one input causes more than {FRAMES_MAX} frames");

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use rustix::io::Errno;
 use shm::request::Reply;
-use stack::api::{InterfaceIndex, SocketId};
+use stack::api::{InterfaceIndex, SocketId, SourceChange};
 
 use crate::endpoint::Role;
 use crate::errno;
@@ -21,7 +21,7 @@ impl Worker {
         excludes: Option<bool>,
     ) -> Result<Reply, Errno> {
         let (id, interface) = self.listener_to_groups(place, index, interface)?;
-        let set = self.stack.udp_set_group(self.now, id, interface, group, excludes);
+        let set = self.stack.udp_set_group(self.now, id, (interface, group), excludes);
         set.map(|()| Reply::Done).map_err(errno::of_request)
     }
 
@@ -35,8 +35,8 @@ impl Worker {
         is_named: bool,
     ) -> Result<Reply, Errno> {
         let (id, interface) = self.listener_to_groups(place, index, interface)?;
-        let of = (interface, group);
-        let named = self.stack.udp_name_source(self.now, id, of, source, is_named);
+        let change = SourceChange { address: source, is_added: is_named };
+        let named = self.stack.udp_name_source(self.now, id, (interface, group), change);
         named.map(|()| Reply::Done).map_err(errno::of_request)
     }
 

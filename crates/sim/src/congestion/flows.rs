@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use stack::api::{
     Cidr, CongestionKind, DatagramMeta, Instant, InterfaceConfig, InterfaceIndex, Ipv6Mode, Owner,
-    Payload, RxChecksum, RxFrameMeta, Sink, SocketId, TcpOptions,
+    Payload, RxChecksum, RxFrame, RxFrameMeta, Sink, SocketId, TcpConnect, TcpOptions,
 };
 use stack::{Config, HEADER_MAX, Limits, Stack};
 use wire::{MacAddr, checksum};
@@ -108,7 +108,11 @@ impl World {
             let stack = &mut self.hosts[1 - from];
             while let Some(frame) = line.pop(self.now) {
                 let meta = RxFrameMeta { checksum: RxChecksum::Valid, gso_bytes: None };
-                stack.on_frame(now, INTERFACE, &frame, meta, &mut Nowhere);
+                stack.on_frame(
+                    now,
+                    &RxFrame { interface: INTERFACE, bytes: &frame, meta },
+                    &mut Nowhere,
+                );
             }
         }
         for stack in &mut self.hosts {
@@ -145,7 +149,15 @@ pub fn over(lines: [Line<Vec<u8>>; 2], flows: &[CongestionKind], duration_ns: u6
         if let Some(&congestion) = flows.get(senders.len()).filter(|_| world.now >= due) {
             let now = Instant(world.now);
             let id = world.hosts[0]
-                .tcp_connect(now, local, None, options(congestion), Owner(2))
+                .tcp_connect(
+                    now,
+                    TcpConnect {
+                        remote: local,
+                        local: None,
+                        options: options(congestion),
+                        owner: Owner(2),
+                    },
+                )
                 .expect("few connections");
             world.hosts[0].tcp_written(now, id, ENDLESS).expect("just opened");
             senders.push(id);

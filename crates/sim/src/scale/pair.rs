@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use stack::api::{
     DatagramMeta, Instant, InterfaceConfig, InterfaceIndex, Ipv6Mode, Owner, Payload, RxChecksum,
-    RxFrameMeta, Sink, SocketId, SocketKind, TcpOptions,
+    RxFrame, RxFrameMeta, Sink, SocketId, SocketKind, TcpConnect, TcpOptions,
 };
 use stack::drops::DropReason;
 use stack::{Config, HEADER_MAX, Limits, Stack};
@@ -192,7 +192,10 @@ impl Pair {
             let owner = Owner(number.into());
             let id = host
                 .stack
-                .tcp_connect(Instant(self.now), remote, Some(local), options, owner)
+                .tcp_connect(
+                    Instant(self.now),
+                    TcpConnect { remote, local: Some(local), options, owner },
+                )
                 .map_err(|error| format!("connection {number} cannot be opened: {error:?}"))?;
             host.ids.push(id);
         }
@@ -332,7 +335,7 @@ impl Pair {
             }
             let meta = RxFrameMeta { checksum: RxChecksum::Valid, gso_bytes: None };
             let Host { stack, sink, .. } = &mut self.hosts[1 - from];
-            stack.on_frame(now, PORT, &self.frame, meta, sink);
+            stack.on_frame(now, &RxFrame { interface: PORT, bytes: &self.frame, meta }, sink);
         }
         FRAMES_PER_TURN
     }

@@ -50,7 +50,7 @@ impl Bench {
 
     fn name(&mut self, socket: u32, group: &str, source: &str, is_named: bool) {
         let of = (IF, ip(group));
-        self.groups.name(self.now, socket, of, ip(source), is_named).unwrap();
+        self.groups.name(self.now, socket, of, change(source, is_named)).unwrap();
     }
 
     fn ask(&mut self, version: u8, group: &str, within_ms: u32, sources: &[u8]) {
@@ -67,6 +67,10 @@ impl Bench {
         (query.version, query.response_ms, query.group) = (version, response_ms, group);
         self.groups.on_query(self.now, IF, &query);
     }
+}
+
+fn change(source: &str, is_added: bool) -> SourceChange {
+    SourceChange { address: ip(source), is_added }
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -115,10 +119,10 @@ fn senders_are_told_of_as_they_are_named() {
     bench.name(1, A, "10.0.0.2", true);
     bench.name(1, A, "10.0.0.3", true);
     assert_eq!(bench.run(2000), ["ToExclude 239.1.1.1 10.0.0.3"; 2]);
-    let admits = |socket, from| bench.groups.admits(socket, IF, ip(A), ip(from), true);
+    let admits = |socket, from| bench.groups.admits(socket, (IF, ip(A)), ip(from), true);
     assert!(admits(0, "10.0.0.2") && !admits(0, "10.0.0.9"));
     assert!(!admits(1, "10.0.0.2") && admits(1, "10.0.0.9"));
-    assert!(admits(2, "10.0.0.9") && !bench.groups.admits(2, IF, ip(A), ip("10.0.0.9"), false));
+    assert!(admits(2, "10.0.0.9") && !bench.groups.admits(2, (IF, ip(A)), ip("10.0.0.9"), false));
 }
 
 #[test]
@@ -291,7 +295,7 @@ fn there_are_only_so_many_groups_and_senders() {
         bench.name(1, "239.0.0.3", &format!("10.0.0.{last}"), true);
     }
     let of = (IF, ip("239.0.0.3"));
-    let full = bench.groups.name(bench.now, 1, of, ip("10.0.1.0"), true);
+    let full = bench.groups.name(bench.now, 1, of, change("10.0.1.0", true));
     assert_eq!(full, Err(Refused::Full));
     assert_eq!(bench.groups.on(IF).len(), 8);
     // A group that is left makes room, once that has been told.
@@ -326,7 +330,7 @@ fn sockets_name_only_so_many_senders_of_a_group_together() {
     let fill = |groups: &mut Groups, socket| {
         groups.set(now, socket, of, Some(true)).unwrap();
         for last in 0..SOURCES_MAX as u8 {
-            groups.name(now, socket, of, ip(&format!("10.0.{socket}.{last}")), true)?;
+            groups.name(now, socket, of, change(&format!("10.0.{socket}.{last}"), true))?;
         }
         Ok(())
     };
@@ -335,8 +339,8 @@ fn sockets_name_only_so_many_senders_of_a_group_together() {
     }
     assert_eq!(fill(&mut groups, sockets - 1), Err(Refused::Full));
     // What others name no more makes room: one by one, all at once, and with the socket.
-    groups.name(now, 0, of, ip("10.0.0.7"), false).unwrap();
-    groups.name(now, sockets - 1, of, ip("10.9.9.9"), true).unwrap();
+    groups.name(now, 0, of, change("10.0.0.7", false)).unwrap();
+    groups.name(now, sockets - 1, of, change("10.9.9.9", true)).unwrap();
     assert_eq!(fill(&mut groups, sockets - 1), Err(Refused::Full));
     groups.set(now, 0, of, Some(true)).unwrap();
     assert_eq!(fill(&mut groups, sockets - 1), Ok(()));

@@ -9,14 +9,14 @@ use super::Stack;
 use super::receive::Ip;
 use crate::api::*;
 use crate::drops::DropReason;
-use crate::tcp::IcmpError;
+use crate::tcp::{Ends, IcmpError};
 
 /// An ICMP message about a packet that we sent.
 pub(super) struct IcmpReport<'a> {
     /// Through which it came.
     pub interface: InterfaceIndex,
     /// The message's own header.
-    pub ip: &'a Ip,
+    pub ip: &'a Ip<'a>,
     /// Its type and code.
     pub kind: u8,
     pub code: u8,
@@ -96,6 +96,13 @@ fn meaning_to_tcp(report: &IcmpReport<'_>) -> Option<IcmpError> {
     }))
 }
 
+/// A datagram of ours that an error quotes.
+struct QuotedDatagram<'a> {
+    local: SocketAddr,
+    remote: SocketAddr,
+    payload: &'a [u8],
+}
+
 impl Stack {
     /// Believes an ICMP error only when it quotes something that we sent (RFC 5927, section 4);
     /// TCP compares the sequence number too.
@@ -134,7 +141,8 @@ impl Stack {
         match quoted.protocol {
             Protocol::TCP => {
                 let error = meaning_to_tcp(report).ok_or(DropReason::IcmpNotServed)?;
-                self.tcp.on_icmp(now, local, remote, u32::from_be_bytes([a, b, c, d]), error)?;
+                let sequence = u32::from_be_bytes([a, b, c, d]);
+                self.tcp.on_icmp(now, Ends { local, remote }, sequence, error)?;
                 if let Some(mtu) = report.mtu {
                     self.on_too_big(now, remote.ip(), mtu);
                 }
@@ -142,7 +150,7 @@ impl Stack {
             }
             Protocol::UDP => {
                 let payload = quoted.payload.get(udp::HEADER_LEN..).unwrap_or_default();
-                self.on_udp_error(now, report, (local, remote), payload, sink)
+                self.on_udp_error(now, report, &QuotedDatagram { local, remote, payload }, sink)
             }
             // An echo reply of ours: nobody is to be told, and the next ones are to be smaller. That it
             // is one cannot be known, and nothing is lost but bytes of each packet if it is none.
@@ -165,10 +173,10 @@ impl Stack {
         &mut self,
         now: Instant,
         report: &IcmpReport<'_>,
-        (local, remote): (SocketAddr, SocketAddr),
-        payload: &[u8],
+        quoted: &QuotedDatagram<'_>,
         sink: &mut S,
     ) -> Result<(), DropReason> {
+        let QuotedDatagram { local, remote, payload } = *quoted;
         let (error, is_lasting) = meaning(report).ok_or(DropReason::IcmpNotServed)?;
         let (id, owner) = self.udp.find(local, remote).ok_or(DropReason::IcmpNoSocket)?;
         let socket = *self.udp.socket(id).map_err(|_| DropReason::IcmpNoSocket)?;

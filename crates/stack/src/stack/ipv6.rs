@@ -6,15 +6,15 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use wire::Malformed;
 use wire::checksum::Sum;
-use wire::icmp::{Echo, IcmpMessage};
+use wire::icmp::IcmpMessage;
 use wire::icmpv6::{self, Icmpv6Message, problem, unreachable};
 use wire::ipv4::{self, Protocol};
 use wire::ipv6::{self, Chain, FRAGMENT_LEN, Fragment, Ipv6Header, Unreadable, walk};
 
 use super::errors::{IcmpReport, Quoted};
 use super::ndp::NdpRx;
-use super::receive::{Below, Ip};
-use super::{IpOut, Stack};
+use super::receive::{Ip, Quotable, RxContext};
+use super::{Egress, IpOut, Stack};
 use crate::api::*;
 use crate::drops::DropReason;
 use crate::ip_options::Options;
@@ -76,6 +76,40 @@ impl Quote<'_> {
     }
 }
 
+/// A packet whose extension headers have been walked.
+#[derive(Clone, Copy)]
+struct Walked<'a> {
+    header: &'a Ipv6Header,
+    chain: &'a Chain<'a>,
+    quoted: Quote<'a>,
+}
+
+/// A packet that its sender is told of: where it was received, and from whom to whom it went.
+#[derive(Clone, Copy)]
+struct Offending<'a> {
+    now: Instant,
+    interface: InterfaceIndex,
+    from: Ipv6Addr,
+    to: Ipv6Addr,
+    quoted: Quote<'a>,
+}
+
+impl<'a> Offending<'a> {
+    fn new(context: &RxContext, header: &Ipv6Header, quoted: Quote<'a>) -> Self {
+        let RxContext { now, interface, .. } = *context;
+        Self { now, interface, from: header.src, to: header.dst, quoted }
+    }
+}
+
+/// Where an ICMPv6 message goes.
+#[derive(Clone, Copy)]
+struct Towards {
+    interface: InterfaceIndex,
+    src: Ipv6Addr,
+    dst: Ipv6Addr,
+    traffic_class: u8,
+}
+
 /// A pointer into a packet when `gone` bytes of headers before a fragment are no more in it.
 fn pointer_without(gone: u16, pointer: u32) -> u32 {
     let is_behind = pointer >= (ipv6::HEADER_LEN as u32) + u32::from(gone);
@@ -85,14 +119,13 @@ fn pointer_without(gone: u16, pointer: u32) -> u32 {
 impl Stack {
     pub(super) fn on_ipv6<S: Sink>(
         &mut self,
-        now: Instant,
-        below: Below,
+        context: RxContext,
         bytes: &[u8],
         sink: &mut S,
     ) -> Result<(), DropReason> {
-        let from_ourselves = below.interface == InterfaceIndex::LOOPBACK;
+        let from_ourselves = context.interface == InterfaceIndex::LOOPBACK;
         let speaks = |config: &InterfaceConfig| config.ipv6 != Ipv6Mode::Off;
-        if !from_ourselves && !self.routes.interface(below.interface).is_some_and(speaks) {
+        if !from_ourselves && !self.routes.interface(context.interface).is_some_and(speaks) {
             return Err(DropReason::Ipv6NotServed);
         }
         let (header, payload) = ipv6::parse(bytes).map_err(|_| DropReason::IpMalformed)?;
@@ -106,7 +139,7 @@ impl Stack {
         }
         let to_group = header.dst.is_multicast();
         let is_ours = if to_group {
-            self.hears_group(below.link, dst, src) || self.groups.is_joined(below.link, dst)
+            self.hears_group(context.link, dst, src) || self.groups.is_joined(context.link, dst)
         } else {
             self.routes.is_own(dst)
         };
@@ -118,44 +151,42 @@ impl Stack {
         //# equal to zero; it should process the packet normally.
         let chain = match walk(header.next_header, payload, 0) {
             Ok(chain) => chain,
-            Err(why) => return Err(self.on_unreadable(now, &below, &header, quoted, why)),
+            Err(why) => return Err(self.on_unreadable(&context, &header, quoted, why)),
         };
         if from_nobody && chain.protocol != Protocol::ICMPV6 {
             return Err(DropReason::IpSource);
         }
-        let below = Below {
-            is_broadcast: below.is_broadcast || to_group,
+        let context = RxContext {
+            is_broadcast: context.is_broadcast || to_group,
             is_fragmented: chain.atomic,
             is_about_groups: chain.alerts_of_groups,
-            l4_start: below.l4_start + ipv6::HEADER_LEN + usize::from(chain.headers_len),
-            ..below
+            l4_start: context.l4_start + ipv6::HEADER_LEN + usize::from(chain.headers_len),
+            ..context
         };
+        let packet = Walked { header: &header, chain: &chain, quoted };
         match chain.fragment {
-            None => self.on_whole(now, &below, &header, &chain, quoted, sink),
-            Some(fragment) => {
-                self.on_fragment_v6(now, &below, &header, &chain, &fragment, quoted, sink)
-            }
+            None => self.on_whole(&context, packet, sink),
+            Some(fragment) => self.on_fragment_v6(&context, packet, &fragment, sink),
         }
     }
 
     /// A packet whose headers have been walked.
     fn on_whole<S: Sink>(
         &mut self,
-        now: Instant,
-        below: &Below,
-        header: &Ipv6Header,
-        chain: &Chain<'_>,
-        quoted: Quote<'_>,
+        context: &RxContext,
+        packet: Walked<'_>,
         sink: &mut S,
     ) -> Result<(), DropReason> {
+        let Walked { header, chain, quoted } = packet;
         let ip = Ip {
             src: header.src.into(),
             dst: header.dst.into(),
             protocol: chain.protocol,
             tos: header.traffic_class,
             ttl: header.hop_limit,
+            options: &[],
         };
-        let taken = self.on_payload(now, *below, &ip, chain.payload, sink);
+        let taken = self.on_payload(context, &ip, chain.payload, sink);
         //= https://www.rfc-editor.org/rfc/rfc8200#section-4
         //# If, as a result of processing a header, the destination node is required to proceed to
         //# the next header but the Next Header value in the current header is unrecognized by the
@@ -164,37 +195,33 @@ impl Stack {
             let code = problem::NEXT_HEADER;
             let pointer = u32::from(chain.named_at);
             let why = Unreadable::Problem { code, pointer, even_multicast: false };
-            self.on_unreadable(now, below, header, quoted, why);
+            self.on_unreadable(context, header, quoted, why);
         }
         //= https://www.rfc-editor.org/rfc/rfc4443#section-3.1
         //# A destination node SHOULD originate a Destination Unreachable message with Code 4 in
         //# response to a packet for which the transport protocol (e.g., UDP) has no listener, if
         //# that transport protocol has no alternative means to inform the sender.
-        if taken == Err(DropReason::UdpNoSocket) && !below.is_broadcast {
+        if taken == Err(DropReason::UdpNoSocket) && !context.is_broadcast {
             let message = Icmpv6Message::Unreachable { code: unreachable::PORT, quoted: &[] };
-            let addresses = (header.dst, header.src);
-            if self.send_error(now, below.interface, addresses, &message, quoted) {
+            if self.send_error(Offending::new(context, header, quoted), &message) {
                 self.counters.unreachables = self.counters.unreachables.wrapping_add(1);
             }
         }
         taken
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn on_fragment_v6<S: Sink>(
         &mut self,
-        now: Instant,
-        below: &Below,
-        header: &Ipv6Header,
-        chain: &Chain<'_>,
+        context: &RxContext,
+        packet: Walked<'_>,
         fragment: &Fragment,
-        quoted: Quote<'_>,
         sink: &mut S,
     ) -> Result<(), DropReason> {
+        let Walked { header, chain, quoted } = packet;
         let tell = |stack: &mut Self, code, pointer: usize| {
             let pointer = pointer as u32;
             let why = Unreadable::Problem { code, pointer, even_multicast: false };
-            stack.on_unreadable(now, below, header, quoted, why);
+            stack.on_unreadable(context, header, quoted, why);
             Err(DropReason::FragmentMalformed)
         };
         let len = chain.payload.len();
@@ -223,16 +250,17 @@ impl Stack {
         if fragment.offset == 0 && !has_all_headers(fragment.next_header, chain.payload) {
             return tell(self, problem::FIRST_FRAGMENT, 0);
         }
-        let piece = FragmentInfo::v6(header, fragment, below.link);
-        let Some(whole) = self.reassemble(now, &piece, chain.payload, REASSEMBLY_NS)? else {
+        let piece = FragmentInfo::v6(header, fragment, context.link);
+        let Some(whole) = self.reassemble(context.now, &piece, chain.payload, REASSEMBLY_NS)?
+        else {
             // RFC 4443, section 2.4, e: no errors about what was sent to many.
-            if !below.is_broadcast {
+            if !context.is_broadcast {
                 let before = quoted.payload.get(..usize::from(chain.headers_len));
                 self.reassembly.keep_header(&piece, [quoted.header, before.unwrap_or_default()]);
             }
             return Ok(());
         };
-        let below = below.reassembled();
+        let context = context.reassembled();
         let traffic_class = header.traffic_class & !3 | whole.ecn;
         // What is quoted of it is the packet that its fragments make, without what each had before
         // its fragment header.
@@ -248,15 +276,15 @@ impl Stack {
             Ok(inner) if inner.fragment.is_none() => {
                 let named_at = pointer_without(before, inner.named_at.into()) as u16;
                 let inner = Chain { named_at, ..inner };
-                self.on_whole(now, &below, header, &inner, quoted, sink)
+                self.on_whole(&context, Walked { header, chain: &inner, quoted }, sink)
             }
             Ok(_) => Err(DropReason::FragmentMalformed),
             Err(Unreadable::Problem { code, pointer, even_multicast }) => {
                 let pointer = pointer_without(before, pointer);
                 let why = Unreadable::Problem { code, pointer, even_multicast };
-                Err(self.on_unreadable(now, &below, header, quoted, why))
+                Err(self.on_unreadable(&context, header, quoted, why))
             }
-            Err(why) => Err(self.on_unreadable(now, &below, header, quoted, why)),
+            Err(why) => Err(self.on_unreadable(&context, header, quoted, why)),
         };
         self.reassembly.give(whole);
         result
@@ -268,8 +296,7 @@ impl Stack {
     //# packet's source
     fn on_unreadable(
         &mut self,
-        now: Instant,
-        below: &Below,
+        context: &RxContext,
         header: &Ipv6Header,
         quoted: Quote<'_>,
         why: Unreadable,
@@ -278,10 +305,9 @@ impl Stack {
             Unreadable::Malformed(_) => DropReason::IpMalformed,
             Unreadable::Order | Unreadable::Silent => DropReason::IpOptions,
             Unreadable::Problem { code, pointer, even_multicast } => {
-                if even_multicast || !(below.is_broadcast || header.dst.is_multicast()) {
+                if even_multicast || !(context.is_broadcast || header.dst.is_multicast()) {
                     let message = Icmpv6Message::ParameterProblem { code, pointer, quoted: &[] };
-                    let addresses = (header.dst, header.src);
-                    if self.send_error(now, below.interface, addresses, &message, quoted) {
+                    if self.send_error(Offending::new(context, header, quoted), &message) {
                         self.counters.problems = self.counters.problems.wrapping_add(1);
                     }
                 }
@@ -290,16 +316,10 @@ impl Stack {
         }
     }
 
-    /// Sends an ICMPv6 error about a packet that came from `to` for `about`, within the allowance;
-    /// `message` has an empty quotation, for which `quoted` is put.
-    fn send_error(
-        &mut self,
-        now: Instant,
-        interface: InterfaceIndex,
-        (about, to): (Ipv6Addr, Ipv6Addr),
-        message: &Icmpv6Message<'_>,
-        quoted: Quote<'_>,
-    ) -> bool {
+    /// Sends an ICMPv6 error about a packet to its sender, within the allowance; `message` has an
+    /// empty quotation, for which the packet's is put.
+    fn send_error(&mut self, about: Offending<'_>, message: &Icmpv6Message<'_>) -> bool {
+        let Offending { now, interface, from: to, to: received_by, quoted } = about;
         //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
         //# (e) An ICMPv6 error message MUST NOT be originated as a result of receiving the
         //# following:
@@ -314,7 +334,7 @@ impl Stack {
             self.counters.drop(DropReason::ReplyLimit);
             return false;
         }
-        let Some(src) = self.answers_as(interface, about, to) else { return false };
+        let Some(src) = self.answers_as(interface, received_by, to) else { return false };
         let mut head = [0; icmpv6::HEADER_LEN + ipv6::HEADER_LEN];
         let Ok(len) = message.emit(src, to, &mut head) else { return false };
         let Some(room) = head.get_mut(len..len + ipv6::HEADER_LEN) else { return false };
@@ -322,7 +342,12 @@ impl Stack {
         let Some(head) = head.get_mut(..len + ipv6::HEADER_LEN) else { return false };
         let rest = quoted.payload;
         let rest = rest.get(..QUOTED_MAX - ipv6::HEADER_LEN).unwrap_or(rest);
-        let sent = self.send_icmpv6(now, interface, (src, to), 0, head, rest);
+        let sent = self.send_icmpv6(
+            now,
+            Towards { interface, src, dst: to, traffic_class: 0 },
+            head,
+            rest,
+        );
         if sent.is_none() {
             self.counters.drop(DropReason::ReplyLimit);
         }
@@ -368,12 +393,11 @@ impl Stack {
     fn send_icmpv6(
         &mut self,
         now: Instant,
-        interface: InterfaceIndex,
-        (src, dst): (Ipv6Addr, Ipv6Addr),
-        tos: u8,
+        towards: Towards,
         head: &mut [u8],
         tail: &[u8],
     ) -> Option<()> {
+        let Towards { interface, src, dst, traffic_class } = towards;
         head.get_mut(2..4)?.fill(0);
         let pseudo = icmpv6::pseudo(src, dst, head.len() + tail.len());
         let sum = pseudo.then(Sum::of(head)).then(Sum::of(tail)).finish();
@@ -382,13 +406,13 @@ impl Stack {
             src: src.into(),
             dst: dst.into(),
             protocol: Protocol::ICMPV6,
-            tos,
+            tos: traffic_class,
             ttl: None,
             identification: 0,
             may_cut: false,
             fragment: None,
         };
-        self.send_packet(now, interface, &ip, &Options::default(), [head, tail])
+        self.send_packet(Egress { now, interface }, &ip, &Options::default(), [head, tail])
     }
 
     /// The rest of a fragmented datagram has not come.
@@ -407,7 +431,8 @@ impl Stack {
             //# If this timeout expires, the partially-reassembled datagram MUST be discarded and an
             //# ICMP Time Exceeded message sent to the source host (if fragment zero has been
             //# received).
-            if self.complain_v4(now, link, &quoted, &packet, |quoted| IcmpMessage::TimeExceeded {
+            let quotable = Quotable { packet: &quoted, bytes: &packet };
+            if self.complain_v4(now, link, quotable, |quoted| IcmpMessage::TimeExceeded {
                 code: 1,
                 quoted,
             }) {
@@ -424,7 +449,8 @@ impl Stack {
         {
             let message = Icmpv6Message::TimeExceeded { code: 1, quoted: &[] };
             let quoted = Quote { header: head, payload };
-            if self.send_error(now, link, (header.dst, header.src), &message, quoted) {
+            let (from, to) = (header.src, header.dst);
+            if self.send_error(Offending { now, interface: link, from, to, quoted }, &message) {
                 self.counters.problems = self.counters.problems.wrapping_add(1);
             }
         }
@@ -438,13 +464,14 @@ impl Stack {
     //# [RFC-1122]):
     pub(super) fn on_icmpv6<S: Sink>(
         &mut self,
-        now: Instant,
-        below: &Below,
-        ip: &Ip,
-        (src, dst): (Ipv6Addr, Ipv6Addr),
+        context: &RxContext,
+        ip: &Ip<'_>,
         bytes: &[u8],
         sink: &mut S,
     ) -> Result<(), DropReason> {
+        let (IpAddr::V6(src), IpAddr::V6(dst)) = (ip.src, ip.dst) else {
+            return Err(DropReason::ProtocolNotServed);
+        };
         //= https://www.rfc-editor.org/rfc/rfc3810#section-5.1.2
         //# When a packet is received, the checksum MUST be verified before processing it.
         //= https://www.rfc-editor.org/rfc/rfc3810#section-5.2.2
@@ -462,11 +489,11 @@ impl Stack {
             _ => DropReason::IcmpMalformed,
         })?;
         let (code, info, mtu, quoted) = match message {
-            Icmpv6Message::EchoRequest(Echo { data, .. }) => {
+            Icmpv6Message::EchoRequest(_) => {
                 if src.is_unspecified() {
                     return Err(DropReason::IpSource);
                 }
-                return self.answer_echo_v6(now, below.interface, (src, dst), ip.tos, bytes, data);
+                return self.answer_echo_v6(context, (src, dst), ip.tos, bytes);
             }
             Icmpv6Message::Unreachable { code, quoted } => (code, 0, None, quoted),
             Icmpv6Message::PacketTooBig { mtu, quoted } => {
@@ -489,23 +516,23 @@ impl Stack {
             Icmpv6Message::EchoReply(_) => return Err(DropReason::IcmpNotServed),
             Icmpv6Message::Other { kind, code, body } => {
                 // RFC 6980, section 5: what could be hidden in pieces is not believed.
-                if below.interface == InterfaceIndex::LOOPBACK || below.is_fragmented {
+                if context.interface == InterfaceIndex::LOOPBACK || context.is_fragmented {
                     return Err(DropReason::NdpInvalid);
                 }
                 let rx = NdpRx {
-                    interface: below.interface,
-                    link_source: below.link_source,
+                    interface: context.interface,
+                    link_source: context.link_source,
                     src,
                     dst,
                     hop_limit: ip.ttl,
-                    is_about_groups: below.is_about_groups,
+                    is_about_groups: context.is_about_groups,
                     code,
                 };
-                return self.on_ndp(now, &rx, kind, body);
+                return self.on_ndp(context.now, &rx, kind, body);
             }
         };
         let kind = bytes.first().copied().unwrap_or_default();
-        let report = IcmpReport { interface: below.interface, ip, kind, code, info, mtu };
+        let report = IcmpReport { interface: context.interface, ip, kind, code, info, mtu };
         let (header, payload) =
             ipv6::parse_quoted(quoted).map_err(|_| DropReason::IcmpMalformed)?;
         let chain = walk(header.next_header, payload, 0).map_err(|_| DropReason::IcmpMalformed)?;
@@ -518,7 +545,7 @@ impl Stack {
             protocol: chain.protocol,
             payload: chain.payload,
         };
-        self.on_icmp_error(now, &report, &quoted, sink)
+        self.on_icmp_error(context.now, &report, &quoted, sink)
     }
 
     /// RFC 4443, section 4.2; a group is answered, too, as Linux does.
@@ -536,22 +563,22 @@ impl Stack {
     //# unmodified in the ICMPv6 Echo Reply message.
     fn answer_echo_v6(
         &mut self,
-        now: Instant,
-        interface: InterfaceIndex,
+        context: &RxContext,
         (from, to): (Ipv6Addr, Ipv6Addr),
-        tos: u8,
+        traffic_class: u8,
         request: &[u8],
-        data: &[u8],
     ) -> Result<(), DropReason> {
+        let RxContext { now, interface, .. } = *context;
         let src = self.answers_as(interface, to, from).ok_or(DropReason::ReplyLimit)?;
-        let (fixed, _) = request
+        let (fixed, data) = request
             .split_first_chunk::<{ icmpv6::HEADER_LEN }>()
             .ok_or(DropReason::IcmpMalformed)?;
         let mut head = *fixed;
         if let Some(kind) = head.first_mut() {
             *kind = icmpv6::ECHO_REPLY;
         }
-        let sent = self.send_icmpv6(now, interface, (src, from), tos, &mut head, data);
+        let towards = Towards { interface, src, dst: from, traffic_class };
+        let sent = self.send_icmpv6(now, towards, &mut head, data);
         sent.ok_or(DropReason::ReplyLimit)?;
         self.counters.echo_replies = self.counters.echo_replies.wrapping_add(1);
         Ok(())

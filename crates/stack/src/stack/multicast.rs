@@ -10,8 +10,8 @@ use wire::ipv6::is_link_local;
 use wire::{icmpv6, mld};
 
 use super::ndp::NdpRx;
-use super::receive::{Below, Ip};
-use super::{IpOut, Stack};
+use super::receive::{Ip, RxContext};
+use super::{Egress, IpOut, Stack};
 use crate::api::*;
 use crate::drops::DropReason;
 use crate::groups::{Message, Refused};
@@ -28,8 +28,7 @@ impl Stack {
         &mut self,
         now: Instant,
         id: SocketId,
-        interface: InterfaceIndex,
-        group: IpAddr,
+        (interface, group): GroupKey,
         excludes: Option<bool>,
     ) -> Result<(), RequestError> {
         let socket = self.udp.place_of(id)?;
@@ -41,20 +40,19 @@ impl Stack {
         self.follow_groups(now, set)
     }
 
-    /// Names a sender of a group that the socket listens to, or names it no more.
+    /// Adds or removes a source of a group that the socket listens to.
     pub fn udp_name_source(
         &mut self,
         now: Instant,
         id: SocketId,
-        (interface, group): (InterfaceIndex, IpAddr),
-        source: IpAddr,
-        is_named: bool,
+        (interface, group): GroupKey,
+        source: SourceChange,
     ) -> Result<(), RequestError> {
         let socket = self.udp.place_of(id)?;
-        if group.is_ipv4() != source.is_ipv4() {
+        if group.is_ipv4() != source.address.is_ipv4() {
             return Err(RequestError::AddressNotAvailable);
         }
-        let named = self.groups.name(now, socket, (interface, group), source, is_named);
+        let named = self.groups.name(now, socket, (interface, group), source);
         self.follow_groups(now, named)
     }
 
@@ -121,7 +119,7 @@ impl Stack {
         let (ttl, identification, may_cut, fragment) = (Some(igmp::TTL), 0, false, None);
         let ip = IpOut { src, dst: to, protocol, tos, ttl, identification, may_cut, fragment };
         let alert: &[u8] = if to.is_ipv6() { &mld::ROUTER_ALERT } else { &[] };
-        self.send_packet(now, interface, &ip, &options, [alert, &bytes])
+        self.send_packet(Egress { now, interface }, &ip, &options, [alert, &bytes])
     }
 
     /// Whether what is sent to a group concerns us: somebody listens, or every host does.
@@ -135,16 +133,15 @@ impl Stack {
 
     pub(super) fn on_igmp(
         &mut self,
-        now: Instant,
-        below: &Below,
-        ip: &Ip,
+        context: &RxContext,
+        ip: &Ip<'_>,
         bytes: &[u8],
     ) -> Result<(), DropReason> {
         let message = igmp::parse(bytes).map_err(|error| match error {
             Malformed::Checksum => DropReason::IgmpChecksum,
             _ => DropReason::IgmpMalformed,
         })?;
-        if below.interface == InterfaceIndex::LOOPBACK {
+        if context.interface == InterfaceIndex::LOOPBACK {
             return Err(DropReason::IgmpNotServed);
         }
         match message {
@@ -157,11 +154,11 @@ impl Stack {
                 {
                     return Err(DropReason::IgmpMalformed);
                 }
-                self.groups.on_query(now, below.interface, &query);
+                self.groups.on_query(context.now, context.interface, &query);
                 Ok(())
             }
             IgmpMessage::Report(group) if ip.dst == IpAddr::V4(group) => {
-                self.groups.on_report(below.interface, group.into());
+                self.groups.on_report(context.interface, group.into());
                 Ok(())
             }
             IgmpMessage::Report(_) => Err(DropReason::IgmpMalformed),

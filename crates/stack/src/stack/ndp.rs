@@ -19,6 +19,7 @@ use super::{HEADER_MAX, Outgoing, Stack};
 use crate::api::*;
 use crate::autoconf::Action;
 use crate::drops::DropReason;
+use crate::neighbor::{Advertisement, Binding};
 use crate::route::AddressState;
 
 /// A message that waits to be transmitted.
@@ -50,6 +51,13 @@ pub(super) struct NdpRx {
     /// It came with a router alert for MLD.
     pub is_about_groups: bool,
     pub code: u8,
+}
+
+impl NdpRx {
+    /// Its sender with the link address that it names.
+    fn binding(&self, mac: MacAddr) -> Binding {
+        Binding { interface: self.interface, address: self.src.into(), mac }
+    }
 }
 
 impl Stack {
@@ -182,8 +190,8 @@ impl Stack {
                 target,
                 link_address,
             } => {
-                let flags = (solicited, overrides);
-                let is_believed = self.on_advertisement(now, rx, target, link_address, flags)?;
+                let advertisement = Advertisement { mac: link_address, solicited, overrides };
+                let is_believed = self.on_advertisement(now, rx, target, &advertisement)?;
                 //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
                 //# - The IsRouter flag in the cache entry MUST be set based on the Router flag in
                 //# the received advertisement.
@@ -223,7 +231,7 @@ impl Stack {
                     //# the link-layer address SHOULD be recorded in the Neighbor Cache entry for
                     //# the router
                     let makes = said.lifetime_s > 0;
-                    let hint = self.neighbors.hint(now, rx.interface, rx.src.into(), mac, makes);
+                    let hint = self.neighbors.hint(now, rx.binding(mac), makes);
                     self.note_neighbor(hint);
                 }
                 match self.autoconf.on_advertisement(now, rx.interface, rx.src, &said) {
@@ -283,7 +291,7 @@ impl Stack {
             (MacAddr::of_multicast_v6(ALL_NODES), ALL_NODES)
         } else {
             if let Some(mac) = source {
-                let hint = self.neighbors.hint(now, rx.interface, rx.src.into(), mac, true);
+                let hint = self.neighbors.hint(now, rx.binding(mac), true);
                 self.note_neighbor(hint);
             }
             // Also where it does not say so, the frame came from there.
@@ -310,10 +318,9 @@ impl Stack {
         now: Instant,
         rx: &NdpRx,
         target: Ipv6Addr,
-        mac: Option<MacAddr>,
-        flags: (bool, bool),
+        advertisement: &Advertisement,
     ) -> Result<bool, DropReason> {
-        let (solicited, _) = flags;
+        let Advertisement { mac, solicited, .. } = *advertisement;
         //= https://www.rfc-editor.org/rfc/rfc4861#section-4.4
         //# The Target Address MUST NOT be a multicast address.
         //= https://www.rfc-editor.org/rfc/rfc4861#section-7.1.2
@@ -329,7 +336,7 @@ impl Stack {
             self.give_up(now, rx.interface, target);
             return Err(DropReason::NdpConflict);
         }
-        let told = self.neighbors.advertise(now, rx.interface, target.into(), mac, flags);
+        let told = self.neighbors.advertise(now, (rx.interface, target.into()), advertisement);
         let told = told.ok_or(DropReason::NdpNotForUs)?;
         if told.learnt.is_some() {
             self.note_neighbor(told.learnt);

@@ -14,10 +14,11 @@ use wire::udp::{self, CHECKSUM_OFFSET as UDP_CHECKSUM};
 use wire::{MacAddr, Malformed};
 
 use super::errors::{IcmpReport, Quoted};
-use super::{ArpOut, IpOut, Outgoing, Stack};
+use super::{ArpOut, Egress, IpOut, Outgoing, Stack};
 use crate::api::*;
 use crate::drops::DropReason;
 use crate::ip_options::{self, Options, Refusal};
+use crate::neighbor::Binding;
 use crate::reassembly::{FragmentInfo, FragmentStatus, Whole};
 use crate::route::is_unicast;
 use crate::tcp::SegmentRx;
@@ -33,9 +34,10 @@ const REASSEMBLY_NS: u64 = 30_000_000_000;
 /// most 576 bytes (RFC 1812, section 4.3.2.3).
 const QUOTED_MAX: usize = 576 - 20 - 8 - 20;
 
-/// What is known of a packet from the layers below.
+/// When and how a packet was received: what the layers below IP know of it.
 #[derive(Clone, Copy)]
-pub(super) struct Below {
+pub(super) struct RxContext {
+    pub now: Instant,
     pub interface: InterfaceIndex,
     /// On whose link: what we send to a group or to everybody comes back through the loopback
     /// interface.
@@ -54,7 +56,7 @@ pub(super) struct Below {
     pub l4_start: usize,
 }
 
-impl Below {
+impl RxContext {
     /// Of a packet whose last fragment this is about: what the port says is about that one alone.
     pub fn reassembled(self) -> Self {
         Self { checksum: RxChecksum::Unknown, gso_bytes: None, is_fragmented: true, ..self }
@@ -63,27 +65,40 @@ impl Below {
 
 /// What the IP header of a packet says, whatever its family.
 #[derive(Clone, Copy)]
-pub(super) struct Ip {
+pub(super) struct Ip<'a> {
     pub src: IpAddr,
     pub dst: IpAddr,
     pub protocol: Protocol,
     pub tos: u8,
     pub ttl: u8,
+    /// Options of IPv4.
+    pub options: &'a [u8],
+}
+
+/// An IPv4 packet and its own bytes, for an error that quotes it.
+#[derive(Clone, Copy)]
+pub(super) struct Quotable<'a> {
+    pub packet: &'a Ipv4Packet<'a>,
+    pub bytes: &'a [u8],
+}
+
+/// Where layer 4 has its checksum, and what a wrong one is counted as.
+struct ChecksumField {
+    offset: usize,
+    wrong: DropReason,
+}
+
+impl ChecksumField {
+    const TCP: Self = Self { offset: TCP_CHECKSUM, wrong: DropReason::TcpChecksum };
+    const UDP: Self = Self { offset: UDP_CHECKSUM, wrong: DropReason::UdpChecksum };
 }
 
 impl Stack {
     /// Takes a received frame. Whatever is wrong with it ends in a counter. Payload goes to
     /// `sink` before the call returns.
-    pub fn on_frame<S: Sink>(
-        &mut self,
-        now: Instant,
-        interface: InterfaceIndex,
-        frame: &[u8],
-        meta: RxFrameMeta,
-        sink: &mut S,
-    ) {
+    pub fn on_frame<S: Sink>(&mut self, now: Instant, frame: &RxFrame<'_>, sink: &mut S) {
         self.counters.rx_frames = self.counters.rx_frames.wrapping_add(1);
-        if let Err(reason) = self.on_ethernet(now, interface, frame, meta, sink) {
+        if let Err(reason) = self.on_ethernet(now, frame, sink) {
             //= https://www.rfc-editor.org/rfc/rfc1122#section-3.1
             //# However, for diagnosis of problems a host SHOULD provide the capability of logging
             //# the error (see Section 1.2.3), including the contents of the silently-discarded
@@ -95,12 +110,11 @@ impl Stack {
     fn on_ethernet<S: Sink>(
         &mut self,
         now: Instant,
-        interface: InterfaceIndex,
-        frame: &[u8],
-        meta: RxFrameMeta,
+        frame: &RxFrame<'_>,
         sink: &mut S,
     ) -> Result<(), DropReason> {
-        let (header, packet) = ethernet::parse(frame).map_err(|_| DropReason::FrameMalformed)?;
+        let RxFrame { interface, bytes, meta } = *frame;
+        let (header, packet) = ethernet::parse(bytes).map_err(|_| DropReason::FrameMalformed)?;
         if interface != InterfaceIndex::LOOPBACK {
             let own = self.routes.interface(interface).ok_or(DropReason::UnknownInterface)?.mac;
             // It is said below which groups are listened to.
@@ -121,7 +135,8 @@ impl Stack {
             Some(link) if interface == InterfaceIndex::LOOPBACK => link,
             _ => interface,
         };
-        let below = Below {
+        let context = RxContext {
+            now,
             interface,
             link,
             link_source: header.src,
@@ -137,9 +152,9 @@ impl Stack {
             l4_start: header.header_len(),
         };
         match header.ethertype {
-            EtherType::IPV4 => self.on_ipv4(now, below, packet, sink),
+            EtherType::IPV4 => self.on_ipv4(context, packet, sink),
             EtherType::ARP => self.on_arp(now, interface, packet),
-            EtherType::IPV6 => self.on_ipv6(now, below, packet, sink),
+            EtherType::IPV6 => self.on_ipv6(context, packet, sink),
             _ => Err(DropReason::EtherTypeNotServed),
         }
     }
@@ -178,8 +193,8 @@ impl Stack {
         }
         let learnt = (!is_probe)
             .then(|| {
-                let (from, mac) = (packet.sender_ip, packet.sender_mac);
-                self.neighbors.learn(now, interface, from.into(), mac, asks_us)
+                let (address, mac) = (packet.sender_ip.into(), packet.sender_mac);
+                self.neighbors.learn(now, Binding { interface, address, mac }, asks_us)
             })
             .flatten();
         self.note_neighbor(learnt);
@@ -199,8 +214,7 @@ impl Stack {
 
     fn on_ipv4<S: Sink>(
         &mut self,
-        now: Instant,
-        below: Below,
+        context: RxContext,
         bytes: &[u8],
         sink: &mut S,
     ) -> Result<(), DropReason> {
@@ -215,7 +229,7 @@ impl Stack {
         })?;
         let header = packet.header;
         let (src, dst) = (IpAddr::V4(header.src), IpAddr::V4(header.dst));
-        let from_ourselves = below.interface == InterfaceIndex::LOOPBACK;
+        let from_ourselves = context.interface == InterfaceIndex::LOOPBACK;
         let from_nowhere = header.src.is_unspecified()
             && match header.protocol {
                 // Switches ask so which groups are listened to (RFC 4541, section 2.1.1).
@@ -247,9 +261,9 @@ impl Stack {
             let is_heard = match dst.is_multicast() {
                 // Also what a host that we do not listen to says of a group is of interest.
                 true if header.protocol == Protocol::IGMP => {
-                    header.dst == igmp::ALL_HOSTS || self.groups.is_joined(below.link, dst)
+                    header.dst == igmp::ALL_HOSTS || self.groups.is_joined(context.link, dst)
                 }
-                true => self.hears_group(below.link, dst, src),
+                true => self.hears_group(context.link, dst, src),
                 false => self.routes.is_broadcast(dst),
             };
             if !is_heard {
@@ -261,45 +275,44 @@ impl Stack {
         {
             //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.5
             //# A host SHOULD generate Parameter Problem messages.
-            if let (Refusal::Malformed(pointer), false) = (refusal, below.is_broadcast || to_all)
-                && self.complain_v4(now, below.interface, &packet, bytes, |quoted| {
-                    IcmpMessage::ParameterProblem { code: 0, pointer, quoted }
-                })
+            if let (Refusal::Malformed(pointer), false) = (refusal, context.is_broadcast || to_all)
+                && self.complain_v4(
+                    context.now,
+                    context.interface,
+                    Quotable { packet: &packet, bytes },
+                    |quoted| IcmpMessage::ParameterProblem { code: 0, pointer, quoted },
+                )
             {
                 self.counters.problems = self.counters.problems.wrapping_add(1);
             }
             return Err(DropReason::IpOptions);
         }
-        let below = Below {
-            is_broadcast: below.is_broadcast || to_all,
-            l4_start: below.l4_start + ipv4::HEADER_LEN + packet.options.len(),
-            ..below
+        let context = RxContext {
+            is_broadcast: context.is_broadcast || to_all,
+            l4_start: context.l4_start + ipv4::HEADER_LEN + packet.options.len(),
+            ..context
         };
         //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.7
         //# A host MUST NOT discard a datagram just because it was received with TTL less than 2.
         let Ipv4Header { protocol, tos, ttl, .. } = header;
-        let ip = Ip { src, dst, protocol, tos, ttl };
+        let ip = Ip { src, dst, protocol, tos, ttl, options: packet.options };
         if !header.is_fragment() {
-            let taken = if protocol == Protocol::ICMP {
-                self.on_icmp(now, below, &ip, packet.options, packet.payload, sink)
-            } else {
-                self.on_payload(now, below, &ip, packet.payload, sink)
-            };
-            self.refuse_v4(now, &below, &packet, bytes, taken);
+            let taken = self.on_payload(&context, &ip, packet.payload, sink);
+            self.refuse_v4(&context, Quotable { packet: &packet, bytes }, taken);
             return taken;
         }
         let within = REASSEMBLY_NS;
-        let piece = FragmentInfo::v4(&header, below.link);
-        let Some(whole) = self.reassemble(now, &piece, packet.payload, within)? else {
+        let piece = FragmentInfo::v4(&header, context.link);
+        let Some(whole) = self.reassemble(context.now, &piece, packet.payload, within)? else {
             // RFC 1122, section 3.2.2: no errors about what was sent to everybody.
             let head = bytes.get(..ipv4::HEADER_LEN + packet.options.len()).unwrap_or_default();
-            if !below.is_broadcast {
+            if !context.is_broadcast {
                 self.reassembly.keep_header(&piece, [head, &[]]);
             }
             return Ok(());
         };
-        let ip = Ip { tos: ip.tos & !3 | whole.ecn, ..ip };
-        let taken = self.on_payload(now, below.reassembled(), &ip, &whole.bytes, sink);
+        let ip = Ip { tos: ip.tos & !3 | whole.ecn, options: &[], ..ip };
+        let taken = self.on_payload(&context.reassembled(), &ip, &whole.bytes, sink);
         if taken.is_err() {
             // What is quoted of it is the packet that its fragments make.
             let header = Ipv4Header { more_fragments: false, fragment_offset: 0, ..header };
@@ -311,7 +324,7 @@ impl Stack {
             {
                 rest.copy_from_slice(payload);
                 let packet = Ipv4Packet { header, options: &[], payload };
-                self.refuse_v4(now, &below, &packet, &bytes, taken);
+                self.refuse_v4(&context, Quotable { packet: &packet, bytes: &bytes }, taken);
             }
         }
         self.reassembly.give(whole);
@@ -333,10 +346,8 @@ impl Stack {
     //# the query-type messages.
     fn refuse_v4(
         &mut self,
-        now: Instant,
-        below: &Below,
-        packet: &Ipv4Packet<'_>,
-        bytes: &[u8],
+        context: &RxContext,
+        packet: Quotable<'_>,
         taken: Result<(), DropReason>,
     ) {
         let code = match taken {
@@ -344,8 +355,8 @@ impl Stack {
             Err(DropReason::ProtocolNotServed) => unreachable::PROTOCOL,
             _ => return,
         };
-        if !below.is_broadcast
-            && self.complain_v4(now, below.interface, packet, bytes, |quoted| {
+        if !context.is_broadcast
+            && self.complain_v4(context.now, context.interface, packet, |quoted| {
                 IcmpMessage::Unreachable { code, next_hop_mtu: 0, quoted }
             })
         {
@@ -387,9 +398,8 @@ impl Stack {
     //# The IP layer MUST pass certain ICMP messages up to the appropriate transport-layer routine.
     pub(super) fn on_payload<S: Sink>(
         &mut self,
-        now: Instant,
-        below: Below,
-        ip: &Ip,
+        context: &RxContext,
+        ip: &Ip<'_>,
         payload: &[u8],
         sink: &mut S,
     ) -> Result<(), DropReason> {
@@ -399,44 +409,43 @@ impl Stack {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
                 //# A TCP implementation MUST silently discard an incoming SYN segment that is
                 //# addressed to a broadcast or multicast address [(MUST-57)].
-                if below.is_broadcast {
+                if context.is_broadcast {
                     return Err(DropReason::IpDestination);
                 }
-                check_sum(&below, ip, payload, TCP_CHECKSUM, DropReason::TcpChecksum)?;
+                check_sum(context, ip, payload, &ChecksumField::TCP)?;
                 let rx = SegmentRx {
+                    now: context.now,
                     local: ip.dst,
                     remote: ip.src,
-                    interface: below.interface,
+                    interface: context.interface,
                     tos: ip.tos,
                     ttl: ip.ttl,
-                    gso_bytes: below.gso_bytes,
+                    gso_bytes: context.gso_bytes,
                 };
-                self.tcp.on_segment(now, &rx, payload, &self.routes, sink)
+                self.tcp.on_segment(&rx, payload, &self.routes, sink)
             }
-            (Protocol::UDP, ..) => self.on_udp(below, ip, payload, sink),
-            (Protocol::ICMP, IpAddr::V4(_), _) => self.on_icmp(now, below, ip, &[], payload, sink),
-            (Protocol::IGMP, IpAddr::V4(_), _) => self.on_igmp(now, &below, ip, payload),
-            (Protocol::ICMPV6, IpAddr::V6(src), IpAddr::V6(dst)) => {
-                self.on_icmpv6(now, &below, ip, (src, dst), payload, sink)
-            }
+            (Protocol::UDP, ..) => self.on_udp(context, ip, payload, sink),
+            (Protocol::ICMP, IpAddr::V4(_), _) => self.on_icmp(context, ip, payload, sink),
+            (Protocol::IGMP, IpAddr::V4(_), _) => self.on_igmp(context, ip, payload),
+            (Protocol::ICMPV6, IpAddr::V6(_), _) => self.on_icmpv6(context, ip, payload, sink),
             _ => Err(DropReason::ProtocolNotServed),
         }
     }
 
     fn on_udp<S: Sink>(
         &mut self,
-        below: Below,
-        ip: &Ip,
+        context: &RxContext,
+        ip: &Ip<'_>,
         bytes: &[u8],
         sink: &mut S,
     ) -> Result<(), DropReason> {
         // A coalesced frame may tell the length of a piece; the packet's length rules there.
-        let parsed = match below.gso_bytes {
+        let parsed = match context.gso_bytes {
             Some(_) => udp::parse_header(bytes),
             None => udp::parse(bytes),
         };
         let (udp_header, payload) = parsed.map_err(|_| DropReason::UdpMalformed)?;
-        let is_unsummed = udp_header.checksum == 0 && below.checksum == RxChecksum::Unknown;
+        let is_unsummed = udp_header.checksum == 0 && context.checksum == RxChecksum::Unknown;
         if !is_unsummed {
             let covered = udp::HEADER_LEN + payload.len();
             let covered = bytes.get(..covered).unwrap_or(bytes);
@@ -445,7 +454,7 @@ impl Stack {
             //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.4
             //# If a UDP datagram is received with a checksum that is non-zero and invalid, UDP MUST
             //# silently discard the datagram.
-            check_sum(&below, ip, covered, UDP_CHECKSUM, DropReason::UdpChecksum)?;
+            check_sum(context, ip, covered, &ChecksumField::UDP)?;
         }
         let local = SocketAddr::new(ip.dst, udp_header.dst_port);
         let remote = SocketAddr::new(ip.src, udp_header.src_port);
@@ -460,13 +469,13 @@ impl Stack {
         let meta = DatagramMeta {
             remote,
             local,
-            interface: below.link,
+            interface: context.link,
             tos: ip.tos,
             ttl: ip.ttl,
-            gso_bytes: below.gso_bytes,
+            gso_bytes: context.gso_bytes,
         };
         // A frame to many may carry what goes to one host alone: that has one receiver.
-        if below.is_broadcast && !self.routes.is_own(ip.dst) {
+        if context.is_broadcast && !self.routes.is_own(ip.dst) {
             return self.deliver_to_all(&meta, payload, is_unsummed, sink);
         }
         let found = self.udp.find(local, remote);
@@ -506,7 +515,7 @@ impl Stack {
                 IpAddr::V6(_) => options.only_joined6,
             };
             let is_admitted = !group.is_multicast()
-                || self.groups.admits(place, meta.interface, group, from, !only_joined);
+                || self.groups.admits(place, (meta.interface, group), from, !only_joined);
             if !is_admitted || (is_unsummed && group.is_ipv6() && !options.no_check6) {
                 continue;
             }
@@ -521,7 +530,7 @@ impl Stack {
         outcome
     }
 
-    /// Answers a packet with what `message` makes of its header; `bytes` are its own.
+    /// Answers a packet, of the bytes given with it, with what `message` makes of its header.
     //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
     //# Every ICMP error message includes the Internet header and at least the first 8 data octets
     //# of the datagram that triggered the error; more than 8 octets MAY be sent; this header and
@@ -532,11 +541,11 @@ impl Stack {
         &mut self,
         now: Instant,
         interface: InterfaceIndex,
-        packet: &Ipv4Packet<'_>,
-        bytes: &[u8],
+        quotable: Quotable<'_>,
         message: impl for<'a> FnOnce(&'a [u8]) -> IcmpMessage<'a>,
     ) -> bool {
-        let Ipv4Header { src, dst, protocol, tos, ttl, fragment_offset, .. } = packet.header;
+        let Quotable { packet, bytes } = quotable;
+        let Ipv4Header { src, dst, protocol, fragment_offset, .. } = packet.header;
         let whole = bytes.len().min(ipv4::HEADER_LEN + packet.options.len() + packet.payload.len());
         let (0, Some((quoted, rest))) = (
             fragment_offset,
@@ -550,22 +559,9 @@ impl Stack {
             return false;
         }
         let rest = rest.get(..QUOTED_MAX).unwrap_or(rest);
-        let ip = Ip { src: src.into(), dst: dst.into(), protocol, tos, ttl };
-        self.complain(now, interface, &ip, &message(quoted), rest)
-    }
-
-    /// Sends an ICMP error about a packet of which `message` quotes the header and `rest` is what
-    /// follows, within the allowance.
-    fn complain(
-        &mut self,
-        now: Instant,
-        interface: InterfaceIndex,
-        ip: &Ip,
-        message: &IcmpMessage<'_>,
-        rest: &[u8],
-    ) -> bool {
+        let message = message(quoted);
         let mut head = [0; icmp::HEADER_LEN + ipv4::HEADER_LEN];
-        if !self.may_complain(now, ip.src) || message.emit(&mut head).is_err() {
+        if !self.may_complain(now, src.into()) || message.emit(&mut head).is_err() {
             self.counters.drop(DropReason::ReplyLimit);
             return false;
         }
@@ -573,31 +569,14 @@ impl Stack {
         head[2..4].fill(0);
         let sum = Sum::of(&head).then(Sum::of(rest)).finish();
         head[2..4].copy_from_slice(&sum.to_be_bytes());
-        let sent = self.answer_icmp(now, interface, ip, 0, &Options::default(), [&head, rest]);
+        let reply = icmp_reply(dst.into(), src.into(), 0);
+        let options = Options::default();
+        let egress = Egress { now, interface };
+        let sent = self.send_packet(egress, &reply, &options, [&head, rest]);
         if sent.is_none() {
             self.counters.drop(DropReason::ReplyLimit);
         }
         sent.is_some()
-    }
-
-    /// Sends an ICMP message back to where `ip` came from.
-    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.4.2
-    //# (1) If the datagram is sent in response to a received datagram, the source address for the
-    //# response SHOULD be the specific-destination address of the request.
-    fn answer_icmp(
-        &mut self,
-        now: Instant,
-        interface: InterfaceIndex,
-        ip: &Ip,
-        tos: u8,
-        options: &Options,
-        parts: [&[u8]; 2],
-    ) -> Option<()> {
-        let (src, dst) = (ip.dst, ip.src);
-        let protocol = Protocol::ICMP;
-        let (ttl, identification, may_cut, fragment) = (None, 0, true, None);
-        let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
-        self.send_packet(now, interface, &ip, options, parts)
     }
 
     //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
@@ -611,10 +590,8 @@ impl Stack {
     //# reported to the user.
     fn on_icmp<S: Sink>(
         &mut self,
-        now: Instant,
-        below: Below,
-        ip: &Ip,
-        options: &[u8],
+        context: &RxContext,
+        ip: &Ip<'_>,
         bytes: &[u8],
         sink: &mut S,
     ) -> Result<(), DropReason> {
@@ -623,12 +600,12 @@ impl Stack {
             _ => DropReason::IcmpMalformed,
         })?;
         // RFC 1122, section 3.2.2.6: echo to a broadcast address may be ignored.
-        if below.is_broadcast {
+        if context.is_broadcast {
             return Err(DropReason::IcmpNotServed);
         }
         let (code, info, mtu, quoted) = match message {
             IcmpMessage::EchoRequest(_) => {
-                return self.answer_echo(now, below.interface, ip, options, bytes);
+                return self.answer_echo(context, ip, bytes);
             }
             IcmpMessage::Unreachable { code, next_hop_mtu, quoted } => {
                 let mtu = (code == unreachable::FRAGMENTATION_NEEDED).then_some(next_hop_mtu);
@@ -643,7 +620,7 @@ impl Stack {
             }
         };
         let kind = bytes.first().copied().unwrap_or_default();
-        let report = IcmpReport { interface: below.interface, ip, kind, code, info, mtu };
+        let report = IcmpReport { interface: context.interface, ip, kind, code, info, mtu };
         let packet = ipv4::parse_quoted(quoted).map_err(|_| DropReason::IcmpMalformed)?;
         if packet.header.fragment_offset != 0 {
             return Err(DropReason::IcmpInvalid);
@@ -651,7 +628,7 @@ impl Stack {
         let Ipv4Header { src, dst, protocol, .. } = packet.header;
         let payload = packet.payload;
         let quoted = Quoted { src: src.into(), dst: dst.into(), protocol, payload };
-        self.on_icmp_error(now, &report, &quoted, sink)
+        self.on_icmp_error(context.now, &report, &quoted, sink)
     }
 
     /// RFC 792; the reply is the request with another type.
@@ -669,10 +646,8 @@ impl Stack {
     //# and sent.
     fn answer_echo(
         &mut self,
-        now: Instant,
-        interface: InterfaceIndex,
-        ip: &Ip,
-        options: &[u8],
+        context: &RxContext,
+        ip: &Ip<'_>,
         request: &[u8],
     ) -> Result<(), DropReason> {
         let (&[kind, code, c0, c1], rest) =
@@ -681,12 +656,14 @@ impl Stack {
         let sum = checksum::update(u16::from_be_bytes([c0, c1]), old, new);
         let [c0, c1] = sum.to_be_bytes();
         let options = match ip.dst {
-            IpAddr::V4(own) if !options.is_empty() => {
-                ip_options::echoed(options, own, millisecond(now))
+            IpAddr::V4(own) if !ip.options.is_empty() => {
+                ip_options::echoed(ip.options, own, millisecond(context.now))
             }
             _ => Options::default(),
         };
-        let sent = self.answer_icmp(now, interface, ip, ip.tos, &options, [&[0, 0, c0, c1], rest]);
+        let reply = icmp_reply(ip.dst, ip.src, ip.tos);
+        let egress = Egress { now: context.now, interface: context.interface };
+        let sent = self.send_packet(egress, &reply, &options, [&[0, 0, c0, c1], rest]);
         sent.ok_or(DropReason::ReplyLimit)?;
         self.counters.echo_replies = self.counters.echo_replies.wrapping_add(1);
         Ok(())
@@ -695,28 +672,38 @@ impl Stack {
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
 //# The sender MUST generate it (MUST-2) and the receiver MUST check it (MUST-3).
-/// Verifies layer 4's checksum as far as the port has not.
+/// Verifies layer 4's checksum, whose field is at this offset, as far as the port has not.
 fn check_sum(
-    below: &Below,
-    ip: &Ip,
+    context: &RxContext,
+    ip: &Ip<'_>,
     bytes: &[u8],
-    field: usize,
-    wrong: DropReason,
+    field: &ChecksumField,
 ) -> Result<(), DropReason> {
+    let ChecksumField { offset: field, wrong } = *field;
     let pseudo = Sum::pseudo(ip.src, ip.dst, ip.protocol, bytes.len() as u32).ok_or(wrong)?;
-    match below.checksum {
+    match context.checksum {
         RxChecksum::Valid => Ok(()),
         RxChecksum::Unknown if pseudo.then(Sum::of(bytes)).is_valid() => Ok(()),
         RxChecksum::Unknown => Err(wrong),
         RxChecksum::Partial { start, offset } => {
             let found = bytes.get(field..).and_then(|rest| rest.first_chunk::<2>());
             let found = found.map(|bytes| u16::from_be_bytes(*bytes));
-            let is_exact = usize::from(start) == below.l4_start
+            let is_exact = usize::from(start) == context.l4_start
                 && usize::from(offset) == field
                 && found.is_some_and(|sum| is_same_sum(sum, pseudo.folded()));
             if is_exact { Ok(()) } else { Err(DropReason::PartialChecksum) }
         }
     }
+}
+
+/// The IP header of an ICMP message that answers a packet to `src` from `dst`.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.4.2
+//# (1) If the datagram is sent in response to a received datagram, the source address for the
+//# response SHOULD be the specific-destination address of the request.
+fn icmp_reply(src: IpAddr, dst: IpAddr, tos: u8) -> IpOut {
+    let protocol = Protocol::ICMP;
+    let (ttl, identification, may_cut, fragment) = (None, 0, true, None);
+    IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment }
 }
 
 /// Whether an ICMP message is an error, or of a type that nobody knows, as Linux has it.

@@ -12,7 +12,7 @@ use wire::tcp::CHECKSUM_OFFSET as TCP_CHECKSUM;
 use wire::udp::{self, CHECKSUM_OFFSET as UDP_CHECKSUM, UdpHeader};
 
 use super::receive::looped;
-use super::{ArpOut, HEADER_MAX, IpOut, Outgoing, PacketOut, Stack};
+use super::{ArpOut, Egress, HEADER_MAX, IpOut, Outgoing, PacketOut, Stack};
 use crate::api::*;
 use crate::ip_options::Options;
 use crate::neighbor::{Requester, Resolution};
@@ -53,6 +53,33 @@ pub(super) struct UdpPlan {
     pub tos: u8,
     pub ttl: Option<u8>,
     pub may_cut: bool,
+}
+
+/// The next hop of a frame.
+#[derive(Clone, Copy)]
+struct Hop {
+    interface: InterfaceIndex,
+    to: MacAddr,
+}
+
+/// A UDP header and the bytes from it on that a frame carries: fewer than it says in a first fragment.
+struct Datagram {
+    header: UdpHeader,
+    len: u32,
+}
+
+/// What follows the fixed part of an IP header.
+#[derive(Clone, Copy)]
+struct AfterHeader<'a> {
+    /// Options of IPv4.
+    options: &'a [u8],
+    payload_len: usize,
+}
+
+impl AfterHeader<'_> {
+    fn payload(len: u32) -> Self {
+        Self { options: &[], payload_len: len as usize }
+    }
 }
 
 /// The path that a packet of ours takes.
@@ -238,7 +265,9 @@ impl Stack {
         self.waiting.leave(packet);
         let (ip, len) = (&packet.ip, packet.len as usize);
         let options = packet.options.bytes();
-        let header_bytes = self.emit_ip(packet.interface, mac, ip, options, len, header);
+        let hop = Hop { interface: packet.interface, to: mac };
+        let after = AfterHeader { options, payload_len: len };
+        let header_bytes = self.emit_ip(hop, ip, after, header);
         if header_bytes.is_none() {
             self.arena.give(packet.start, packet.len);
         }
@@ -254,13 +283,13 @@ impl Stack {
     /// Ethernet and IP headers, with options of IPv4; gives where layer 4 begins.
     fn emit_ip(
         &self,
-        interface: InterfaceIndex,
-        to: MacAddr,
+        hop: Hop,
         ip: &IpOut,
-        options: &[u8],
-        payload_len: usize,
+        after: AfterHeader<'_>,
         header: &mut [u8; HEADER_MAX],
     ) -> Option<u16> {
+        let Hop { interface, to } = hop;
+        let AfterHeader { options, payload_len } = after;
         let mac = match interface {
             InterfaceIndex::LOOPBACK => MacAddr::ZERO,
             _ => self.routes.interface(interface)?.mac,
@@ -327,7 +356,7 @@ impl Stack {
         let identification = if may_cut { self.identifications(src, dst, packets) } else { 0 };
         let fragment = None;
         let ip = IpOut { src, dst, protocol, tos, ttl, identification, may_cut, fragment };
-        let l4 = self.emit_ip(interface, to, &ip, &[], tcp_len as usize, header)?;
+        let l4 = self.emit_ip(Hop { interface, to }, &ip, AfterHeader::payload(tcp_len), header)?;
         let sum = Sum::pseudo(src, dst, protocol, tcp_len)?.folded();
         put_sum(header, usize::from(l4) + TCP_CHECKSUM, sum)?;
         Some(Transmit {
@@ -341,9 +370,7 @@ impl Stack {
 
     /// Writes the headers of a datagram, which the caller emits at once with its payload. When it
     /// does not fit the MTU this is the first fragment, [`UdpFrame::more`] leads to the others,
-    /// and `payload_sum` is asked for the folded ones' complement sum of the whole payload
-    /// (big-endian words, an odd last byte padded with zero, not complemented: what
-    /// [`Sum::folded`] gives).
+    /// and the sum of the whole payload is asked for.
     /// Several datagrams at once ([`UdpSend::gso_bytes`]) are one frame where the port cuts, else
     /// a call for each.
     /// [`RequestError::WaitNeighbor`], [`RequestError::HostUnreachable`]: its next hop is being asked
@@ -355,9 +382,9 @@ impl Stack {
         now: Instant,
         id: SocketId,
         send: &UdpSend,
-        header: &mut [u8; HEADER_MAX],
-        payload_sum: impl FnOnce() -> u16,
+        out: UdpOut<'_, impl FnOnce() -> u16>,
     ) -> Result<UdpFrame, RequestError> {
+        let UdpOut { header, payload_sum } = out;
         let plan = self.plan_udp(now, id, send)?;
         let UdpPlan { src, dst, route, mtu, room, left, piece, longest, .. } = plan;
         let UdpPlan { to_all, is_group, comes_back, tos, ttl, may_cut, .. } = plan;
@@ -394,6 +421,7 @@ impl Stack {
             len: udp_len as u16,
             checksum: 0,
         };
+        let hop = Hop { interface: route.interface, to: mac };
         let protocol = Protocol::UDP;
         let pseudo = Sum::pseudo(src, dst, protocol, udp_len).ok_or(RequestError::NoRoute)?;
         let fragment = None;
@@ -406,7 +434,7 @@ impl Stack {
         if is_whole {
             udp_header.checksum = if send.no_checksum { 0 } else { pseudo.folded() };
             let l4 = self
-                .emit_udp(route.interface, mac, &ip, &udp_header, udp_len, header)
+                .emit_udp(hop, &ip, &Datagram { header: udp_header, len: udp_len }, header)
                 .ok_or(RequestError::TooLong)?;
             return Ok(UdpFrame {
                 interface: route.interface,
@@ -429,7 +457,7 @@ impl Stack {
         let first = fragment_room(mtu, dst);
         let ip = IpOut { fragment: Some((0, true)), may_cut: true, ..ip };
         let l4 = self
-            .emit_udp(route.interface, mac, &ip, &udp_header, first, header)
+            .emit_udp(hop, &ip, &Datagram { header: udp_header, len: first }, header)
             .ok_or(RequestError::TooLong)?;
         let len = first - udp::HEADER_LEN as u32;
         Ok(UdpFrame {
@@ -563,8 +591,8 @@ impl Stack {
             may_cut: true,
             fragment: Some((offset, len < left)),
         };
-        let mac = rest.destination_mac;
-        let header_bytes = self.emit_ip(rest.interface, mac, &ip, &[], len as usize, header)?;
+        let hop = Hop { interface: rest.interface, to: rest.destination_mac };
+        let header_bytes = self.emit_ip(hop, &ip, AfterHeader::payload(len), header)?;
         let next = rest.next + len;
         Some(UdpFrame {
             interface: rest.interface,
@@ -601,18 +629,16 @@ impl Stack {
         }
     }
 
-    /// Ethernet, IP and UDP headers; gives where UDP begins. `len` counts from there.
+    /// Ethernet, IP and UDP headers; gives where UDP begins.
     fn emit_udp(
         &self,
-        interface: InterfaceIndex,
-        to: MacAddr,
+        hop: Hop,
         ip: &IpOut,
-        udp: &UdpHeader,
-        len: u32,
+        datagram: &Datagram,
         header: &mut [u8; HEADER_MAX],
     ) -> Option<u16> {
-        let l4 = self.emit_ip(interface, to, ip, &[], len as usize, header)?;
-        udp.emit(header.get_mut(usize::from(l4)..)?).ok()?;
+        let l4 = self.emit_ip(hop, ip, AfterHeader::payload(datagram.len), header)?;
+        datagram.header.emit(header.get_mut(usize::from(l4)..)?).ok()?;
         Some(l4)
     }
 
@@ -621,12 +647,12 @@ impl Stack {
     /// destination is valid there alone.
     pub(super) fn send_packet(
         &mut self,
-        now: Instant,
-        interface: InterfaceIndex,
+        egress: Egress,
         ip: &IpOut,
         options: &Options,
         parts: [&[u8]; 2],
     ) -> Option<()> {
+        let Egress { now, interface } = egress;
         let route = match ip.dst.is_multicast() {
             true => self.routes.way_to_group(interface, ip.dst)?,
             false => self.routes.lookup_back(interface, ip.dst)?,

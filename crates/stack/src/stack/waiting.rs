@@ -15,7 +15,7 @@ use wire::checksum::Sum;
 use wire::ipv4::Protocol;
 use wire::udp::{self, UdpHeader};
 
-use super::transmit::UdpPlan;
+use super::transmit::{TxPath, UdpPlan};
 use super::{IpOut, Outgoing, PacketOut, Stack};
 use crate::api::*;
 use crate::arena::blocks_of;
@@ -23,6 +23,7 @@ use crate::drops::DropReason;
 use crate::flow::{FlowTable, KeyedHash};
 use crate::ip_options::Options;
 use crate::neighbor::{Due, Requester, Resolution};
+use crate::route::Route;
 
 /// Most of a datagram's payload that comes back with the report that it did not reach its next hop: as
 /// the kernel's ICMP messages to itself quote it, which have 576 bytes over IPv4 and 1280 over IPv6.
@@ -241,13 +242,12 @@ impl Stack {
         let resolution = self.link_address(now, route.interface, route.next_hop, Requester::Local);
         let options = Options::default();
         self.counters.udp_sent = self.counters.udp_sent.wrapping_add(1);
+        let waits = matches!(resolution, Resolution::Wait | Resolution::Full | Resolution::Ask(..));
+        let path = TxPath { route, mtu: plan.mtu, socket: Some(id), waits };
         if resolution == Resolution::Failed {
-            let ip = IpOut { may_cut: false, ..ip };
-            self.keep_for_report(route.interface, route.next_hop, ip, id, [&head, part]);
+            self.keep_for_report(&path, IpOut { may_cut: false, ..ip }, [&head, part]);
             return Ok((longest < plan.left).then_some(end));
         }
-        let waits = matches!(resolution, Resolution::Wait | Resolution::Full | Resolution::Ask(..));
-        let path = super::transmit::TxPath { route, mtu: plan.mtu, socket: Some(id), waits };
         if self.queue_packet(&path, &ip, &options, [&head, part]).is_none() {
             self.counters.drop(DropReason::NeighborQueueFull);
         }
@@ -256,14 +256,9 @@ impl Stack {
 
     /// Keeps of a datagram to a next hop that does not answer what its socket is told of, and no more: all of it
     /// would take the room of others' datagrams, which may yet go.
-    fn keep_for_report(
-        &mut self,
-        interface: InterfaceIndex,
-        next_hop: IpAddr,
-        ip: IpOut,
-        id: SocketId,
-        [head, payload]: [&[u8]; 2],
-    ) {
+    fn keep_for_report(&mut self, path: &TxPath, ip: IpOut, [head, payload]: [&[u8]; 2]) {
+        let Some(id) = path.socket else { return };
+        let Route { interface, next_hop, .. } = path.route;
         self.counters.drop(DropReason::NeighborFailed);
         self.waiting.failed += 1;
         let is_v6 = ip.dst.is_ipv6();

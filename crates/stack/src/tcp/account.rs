@@ -20,6 +20,19 @@ pub struct Before {
     lost: u64,
 }
 
+/// An acknowledgement that has been taken.
+#[derive(Clone, Copy)]
+pub struct TakenAck<'a> {
+    /// What was known before.
+    pub before: Before,
+    /// What it says has arrived.
+    pub delivery: &'a Delivery,
+    /// Bytes that have arrived by it.
+    pub delivered: u64,
+    /// It echoes congestion.
+    pub marked: bool,
+}
+
 /// Segments after which the rate of delivery is measured whatever the congestion control.
 const MEASURED_FROM: u64 = 10;
 
@@ -89,16 +102,9 @@ impl Connection<'_> {
         }
     }
 
-    /// An acknowledgement has been taken; `delivered` bytes have arrived by it, and `marked` tells
-    /// whether it echoes congestion.
-    pub fn account_for_ack(
-        &mut self,
-        now: Instant,
-        before: Before,
-        delivery: &Delivery,
-        delivered: u64,
-        marked: bool,
-    ) {
+    /// An acknowledgement has been taken.
+    pub fn account_for_ack(&mut self, now: Instant, taken: &TakenAck<'_>) {
+        let TakenAck { before, delivery, delivered, marked } = *taken;
         let min_rtt_ns = self.cold.rack.min_rtt_ns().unwrap_or(0);
         let Some(rate) = &mut self.cold.rate else {
             self.pace_by_window();

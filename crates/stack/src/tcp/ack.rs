@@ -2,6 +2,7 @@
 
 use wire::tcp::TcpSegment;
 
+use super::account::TakenAck;
 use super::congestion::{Ack, Algorithm};
 use super::connection::{Connection, Hot, Phase, SendTimer, Step};
 use super::rack::Delivery;
@@ -163,7 +164,8 @@ impl Connection<'_> {
             let bytes = if is_counted { delivered } else { delivered.min(acked) };
             self.grow_window(step, bytes, was_lossy, delivery.rtt_ns);
         }
-        self.account_for_ack(step.now, before, &delivery, delivered, is_echo);
+        let taken = TakenAck { before, delivery: &delivery, delivered, marked: is_echo };
+        self.account_for_ack(step.now, &taken);
         self.count_delivery(&delivery, delivered, is_echo);
         self.note_doing(step.now);
         step.ready |= window_moved;
@@ -181,7 +183,9 @@ impl Connection<'_> {
         let delivery = self.take_delivery(step, segment, self.hot.una);
         self.judge_repairs(step, delivery.dsack, delivery.original);
         self.judge_losses(step, false, 0);
-        self.account_for_ack(step.now, before, &delivery, delivery.bytes, false);
+        let (delivered, marked) = (delivery.bytes, false);
+        let taken = TakenAck { before, delivery: &delivery, delivered, marked };
+        self.account_for_ack(step.now, &taken);
         self.count_delivery(&delivery, delivery.bytes, false);
         self.follow_delivery(step, &delivery);
     }

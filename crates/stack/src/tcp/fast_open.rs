@@ -20,10 +20,12 @@ use serde::{Deserialize, Serialize};
 use siphasher::sip::{SipHasher13, SipHasher24};
 use wire::tcp::{FastOpenCookie, TcpSegment};
 
-use super::SegmentRx;
 use super::congestion::Window;
 use super::connection::{Cold, Connection, NEVER, Step};
+use super::intervals::Range;
 use super::isn::halves;
+use super::passive::ListenerRx;
+use super::receive::SegmentAt;
 use super::rtt::SECOND;
 use super::state::Input;
 use crate::api::{Instant, Sink, SocketId, TcpOptions, TcpState};
@@ -272,14 +274,8 @@ impl Servers {
     }
 
     /// A server has answered a SYN that began with `begun`; whether another had to be forgotten.
-    pub fn learn(
-        &mut self,
-        remote: IpAddr,
-        begun: &FastOpen,
-        told: Option<FastOpenCookie>,
-        mss: u16,
-        sent_again: bool,
-    ) -> bool {
+    pub fn learn(&mut self, remote: IpAddr, begun: &FastOpen, answer: SynAnswer) -> bool {
+        let SynAnswer { cookie: told, mss, sent_again } = answer;
         // As in Linux, what nobody has asked for is not kept.
         let told = told.filter(|cookie| cookie.len > 0 && begun.cookie.is_some());
         let asked = begun.cookie.filter(|cookie| cookie.len == 0);
@@ -323,6 +319,17 @@ impl Servers {
     }
 }
 
+/// What a server has answered to a SYN.
+#[derive(Clone, Copy)]
+pub struct SynAnswer {
+    /// The cookie that it gave.
+    pub cookie: Option<FastOpenCookie>,
+    /// Its maximum segment size.
+    pub mss: u16,
+    /// The SYN was sent more than once.
+    pub sent_again: bool,
+}
+
 impl Cold {
     /// Bytes of data that a SYN takes along, beside all options.
     pub fn syn_room(&self, begun: &FastOpen) -> u32 {
@@ -333,19 +340,18 @@ impl Cold {
 
 impl Connection<'_> {
     /// A SYN with a good cookie: the connection stands for its program from now on, and what came
-    /// with the SYN is taken. It counts at the listener `of` until its handshake is over.
+    /// with the SYN is taken. It counts at the listener until its handshake is over.
     //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
     //# 4. Buffer the data and notify the application.  Set the FastOpened
     //# flag and increment PendingFastOpenRequests.
     pub fn open_fast<S: Sink>(
         &mut self,
         step: &mut Step<'_>,
-        segment: &TcpSegment<'_>,
-        rx: &SegmentRx,
-        of: SocketId,
+        syn: &ListenerRx<'_>,
         cookie: Option<FastOpenCookie>,
         sink: &mut S,
     ) {
+        let ListenerRx { listener: of, rx, segment, .. } = *syn;
         self.cold.fast_open = Some(Box::new(FastOpen { of: Some(of), ..FastOpen::told(cookie) }));
         self.cold.fast_opened = true;
         self.hot.syn_unacked = true;
@@ -355,7 +361,7 @@ impl Connection<'_> {
         self.hot.window = Window::first(self.hot.mss, &self.cold.options.path);
         self.apply(step, Input::AckOfSyn);
         // What the sink refuses is not acknowledged, and comes again.
-        let _ = self.on_payload(step, segment, 0, rx, sink);
+        let _ = self.on_payload(step, &SegmentAt { segment, rx, start: 0 }, sink);
         // Of the delay of acknowledgements it says nothing.
         self.cold.data_at = 0;
         let hot = &mut *self.hot;
@@ -440,10 +446,11 @@ impl Connection<'_> {
         begun: &FastOpen,
     ) {
         let shared = &mut *step.shared;
-        let told = segment.options.fast_open;
+        let cookie = segment.options.fast_open;
         let sent_again = self.cold.retransmits() > 0;
         let mss = self.cold.peer_mss;
-        if shared.servers.learn(self.cold.remote.ip(), begun, told, mss, sent_again) {
+        if shared.servers.learn(self.cold.remote.ip(), begun, SynAnswer { cookie, mss, sent_again })
+        {
             shared.counters.fast_open_evictions += 1;
         }
         if begun.syn_bytes == 0 {
@@ -463,7 +470,7 @@ impl Connection<'_> {
         self.end_record(step, self.hot.nxt);
         let (start, end, mss) = (self.hot.una, self.hot.nxt, self.hot.mss);
         let snapshot = self.account_for_sending(step.now);
-        self.cold.scoreboard.on_sent(start, end, step.now.0, snapshot, mss);
+        self.cold.scoreboard.on_sent(Range { start, end }, step.now.0, snapshot, mss);
         self.cold.scoreboard.lose_longer_than(0);
         self.cold.rto_at = step.now.0.saturating_add(self.hot.rtt.rto_ns());
         self.repair_uncongested(step);
@@ -559,12 +566,15 @@ mod tests {
         let begun = servers.begin(Instant(0), at(1), &wishing(), CLIENT).unwrap();
         assert!(!begun.waits);
         let cookie = FastOpenCookie { len: 8, ..FastOpenCookie::REQUEST };
-        let learnt =
-            [1, 2, 3].map(|last| servers.learn(at(last), &begun, Some(cookie), 1000, false));
+        let learnt = [1, 2, 3].map(|last| servers.learn(at(last), &begun, answer(Some(cookie))));
         assert_eq!(learnt, [false, false, true]);
         let knows = [1, 2, 3]
             .map(|last| servers.begin(Instant(0), at(last), &wishing(), CLIENT).unwrap().waits);
         assert_eq!(knows, [false, true, true]);
+    }
+
+    fn answer(cookie: Option<FastOpenCookie>) -> SynAnswer {
+        SynAnswer { cookie, mss: 1000, sent_again: false }
     }
 
     #[test]
@@ -574,7 +584,7 @@ mod tests {
         for _ in 0..4 {
             let begun = servers.begin(Instant(0), at(1), &wishing(), CLIENT).unwrap();
             forms.push(begun.cookie.unwrap().experimental);
-            servers.learn(at(1), &begun, None, 1000, false);
+            servers.learn(at(1), &begun, answer(None));
         }
         assert_eq!(forms, [false, true, false, false]);
     }

@@ -15,7 +15,7 @@ use super::fast_open::{
     ALL_LISTENERS, CLIENT, FastOpen, FastOpenDecision, FastOpenKeys, SERVER, SERVER_NO_COOKIE,
 };
 use super::reply::{Reply, SynOptions};
-use super::tables::{Tcp, is_half_open};
+use super::tables::{Opening, Tcp, is_half_open};
 use super::tally::Tally;
 use super::user_timeout::uto_of_cookie;
 use super::window::{first_window, initial_memory};
@@ -25,20 +25,35 @@ use crate::api::{
 use crate::drops::DropReason;
 use crate::route::{Route, Routes};
 
+/// A segment that belongs to no connection, for a listener.
+#[derive(Clone, Copy)]
+pub(super) struct ListenerRx<'a> {
+    pub listener: SocketId,
+    pub rx: &'a SegmentRx,
+    pub segment: &'a TcpSegment<'a>,
+    pub routes: &'a Routes,
+}
+
+impl ListenerRx<'_> {
+    /// Its addresses, ours first.
+    fn ends(&self) -> Ends {
+        let (rx, header) = (self.rx, &self.segment.header);
+        let local = SocketAddr::new(rx.local, header.dst_port);
+        Ends { local, remote: SocketAddr::new(rx.remote, header.src_port) }
+    }
+}
+
 impl Tcp {
     /// A SYN for a listener. `iss`: our initial sequence number, where a connection in TIME-WAIT
     /// has decided it.
     pub(super) fn on_syn<S: Sink>(
         &mut self,
-        now: Instant,
-        listener: SocketId,
-        rx: &SegmentRx,
-        segment: &TcpSegment<'_>,
-        routes: &Routes,
-        (iss, sink): (Option<SeqNumber>, &mut S),
+        syn: &ListenerRx<'_>,
+        iss: Option<SeqNumber>,
+        sink: &mut S,
     ) -> Result<(), DropReason> {
-        let local = SocketAddr::new(rx.local, segment.header.dst_port);
-        let remote = SocketAddr::new(rx.remote, segment.header.src_port);
+        let ListenerRx { listener, rx, segment, routes } = *syn;
+        let (now, ends) = (rx.now, syn.ends());
         let syn_queue_max = self.syn_queue_max;
         let entry = self.listeners.listener_mut(listener).ok_or(DropReason::TcpNoSocket)?;
         if entry.is_shut {
@@ -50,8 +65,7 @@ impl Tcp {
         let route = routes.lookup_back(rx.interface, rx.remote).ok_or(DropReason::IpSource)?;
         if entry.is_syn_queue_full(syn_queue_max) {
             if self.shared.settings.syn_cookies && iss.is_none() {
-                let ends = Ends { local, remote };
-                return self.send_cookie(now, listener, &route, ends, segment, rx.tos);
+                return self.send_cookie(syn, &route);
             }
             let (hot, cold) = (&self.hot, &self.cold);
             let oldest = entry.oldest_half_open(now, |id| is_half_open(hot, cold, listener, id));
@@ -60,10 +74,11 @@ impl Tcp {
             self.on_dead(now, oldest.index);
             self.shared.counters.half_open_evicted += 1;
         }
-        let iss = iss.unwrap_or_else(|| SeqNumber(self.shared.keys.isn(now, local, remote)));
-        let index = self.make_child(now, listener, &route, Ends { local, remote }, iss)?;
+        let iss =
+            iss.unwrap_or_else(|| SeqNumber(self.shared.keys.isn(now, ends.local, ends.remote)));
+        let index = self.make_child(syn, &route, iss)?;
         self.shared.counters.passive_opens += 1;
-        let verdict = self.judge_fast_open(now, listener, Ends { local, remote }, segment);
+        let verdict = self.judge_fast_open(now, listener, ends, segment);
         self.with(now, index, |connection, step| {
             connection.on_peer_syn(step, segment, rx.tos);
             let opens = matches!(verdict, FastOpenDecision::Open(_)) && !segment.payload.is_empty();
@@ -74,7 +89,7 @@ impl Tcp {
                     connection.cold.fast_open = Some(Box::new(FastOpen::told(Some(cookie))));
                 }
                 FastOpenDecision::Open(cookie) => {
-                    connection.open_fast(step, segment, rx, listener, cookie, sink);
+                    connection.open_fast(step, syn, cookie, sink);
                 }
             }
             step.ready = true;
@@ -169,12 +184,12 @@ impl Tcp {
     /// A connection of a listener's, half-open.
     fn make_child(
         &mut self,
-        now: Instant,
-        listener: SocketId,
+        syn: &ListenerRx<'_>,
         route: &Route,
-        Ends { local, remote }: Ends,
         iss: SeqNumber,
     ) -> Result<u32, DropReason> {
+        let (now, listener) = (syn.rx.now, syn.listener);
+        let Ends { local, remote } = syn.ends();
         let entry = self.listeners.listener(listener).ok_or(DropReason::TcpNoSocket)?;
         let options = self.shared.options.on_route(&entry.options, route.metrics);
         let key = entry.key_of(remote).cloned();
@@ -183,7 +198,8 @@ impl Tcp {
         cold.listener = Some(listener);
         cold.half_open = true;
         cold.set_key(key);
-        self.install(now, index, cold, TcpState::SynReceived, route, iss, Owner::NONE);
+        let (state, owner) = (TcpState::SynReceived, Owner::NONE);
+        self.install(now, index, Opening { cold, state, route, iss, owner });
         if let (Some(entry), Some(new)) =
             (self.listeners.listener_mut(listener), self.hot.get(index as usize))
         {
@@ -198,15 +214,9 @@ impl Tcp {
     //= https://www.rfc-editor.org/rfc/rfc4987#section-3.6
     //# SYN cookies go a step further and allocate no state at all for
     //# connections in SYN-RECEIVED.
-    fn send_cookie(
-        &mut self,
-        now: Instant,
-        listener: SocketId,
-        route: &Route,
-        ends: Ends,
-        segment: &TcpSegment<'_>,
-        tos: u8,
-    ) -> Result<(), DropReason> {
+    fn send_cookie(&mut self, syn: &ListenerRx<'_>, route: &Route) -> Result<(), DropReason> {
+        let ListenerRx { listener, rx, segment, .. } = *syn;
+        let (now, ends, tos) = (rx.now, syn.ends(), rx.tos);
         let entry = self.listeners.listener_mut(listener).ok_or(DropReason::TcpNoSocket)?;
         entry.overflowed_at = Some(now);
         let options = self.shared.options.on_route(&entry.options, route.metrics);
@@ -272,13 +282,11 @@ impl Tcp {
     /// when it is none, and a reset is due.
     pub(super) fn on_cookie_answer<S: Sink>(
         &mut self,
-        now: Instant,
-        listener: SocketId,
-        rx: &SegmentRx,
-        segment: &TcpSegment<'_>,
-        routes: &Routes,
+        answer: &ListenerRx<'_>,
         sink: &mut S,
     ) -> Option<Result<(), DropReason>> {
+        let ListenerRx { listener, rx, segment, routes } = *answer;
+        let now = rx.now;
         let entry = self.listeners.listener(listener)?;
         let since = now.0.saturating_sub(entry.overflowed_at?.0);
         if since > cookies::LIFE_NS {
@@ -286,9 +294,7 @@ impl Tcp {
         }
         let is_full = entry.is_queue_full();
         let header = &segment.header;
-        let local = SocketAddr::new(rx.local, header.dst_port);
-        let remote = SocketAddr::new(rx.remote, header.src_port);
-        let ends = Ends { local, remote };
+        let ends = answer.ends();
         let (iss, irs) = (header.ack - 1, header.seq - 1);
         let Some(mss) = self.shared.keys.check_cookie(now, ends, irs, iss) else {
             self.shared.counters.syn_cookies_failed += 1;
@@ -306,12 +312,12 @@ impl Tcp {
         let Some(route) = routes.lookup_back(rx.interface, rx.remote) else {
             return Some(Err(DropReason::IpSource));
         };
-        let index = match self.make_child(now, listener, &route, ends, iss) {
+        let index = match self.make_child(answer, &route, iss) {
             Ok(index) => index,
             Err(reason) => return Some(Err(reason)),
         };
         self.shared.counters.passive_opens += 1;
-        let offset = self.shared.keys.timestamp_offset(local.ip(), remote.ip());
+        let offset = self.shared.keys.timestamp_offset(ends.local.ip(), ends.remote.ip());
         // The SYN as it was, or as much of it as was kept.
         let asked = match cookies::agreed_on_ecn(timestamps, offset) {
             true => TcpFlags::ECE | TcpFlags::CWR,
@@ -330,6 +336,6 @@ impl Tcp {
             let options = TcpOptions { defer_accept: 0, ..*connection.cold.options };
             connection.cold.options = step.shared.options.follow(options);
         });
-        Some(self.on_connection_segment(now, index, rx, segment, sink))
+        Some(self.on_connection_segment(index, rx, segment, sink))
     }
 }

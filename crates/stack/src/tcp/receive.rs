@@ -58,6 +58,13 @@ enum Late {
     Answered,
 }
 
+/// A segment that lies at this offset of the stream.
+pub struct SegmentAt<'a> {
+    pub segment: &'a TcpSegment<'a>,
+    pub rx: &'a SegmentRx,
+    pub start: i64,
+}
+
 impl Connection<'_> {
     /// Takes a segment.
     pub fn on_segment<S: Sink>(
@@ -123,7 +130,7 @@ impl Connection<'_> {
         if let Some(told) = segment.options.user_timeout {
             self.on_user_timeout(step, told);
         }
-        self.on_payload(step, segment, start, rx, sink)
+        self.on_payload(step, &SegmentAt { segment, rx, start }, sink)
     }
 
     /// RFC 9293 section 3.10.7.3.
@@ -197,7 +204,7 @@ impl Connection<'_> {
         if segment.payload.is_empty() && !header.flags.fin() || !header.flags.ack() {
             return Ok(());
         }
-        self.on_payload(step, segment, 0, rx, sink)
+        self.on_payload(step, &SegmentAt { segment, rx, start: 0 }, sink)
     }
 
     /// Whether the timestamp that answers our SYN, if there is one, is of a time at which we sent
@@ -604,11 +611,10 @@ impl Connection<'_> {
     pub fn on_payload<S: Sink>(
         &mut self,
         step: &mut Step<'_>,
-        segment: &TcpSegment<'_>,
-        start: i64,
-        rx: &SegmentRx,
+        at: &SegmentAt<'_>,
         sink: &mut S,
     ) -> Result<(), DropReason> {
+        let SegmentAt { segment, rx, start } = *at;
         let flags = segment.header.flags;
         if flags.contains(TcpFlags::URG) {
             self.on_urgent(step, start, segment.header.urgent);

@@ -11,11 +11,11 @@ use super::flow::FlowSlot;
 use super::listener::{LISTENER_BIT, ListenError};
 use super::shape::Hold;
 use super::stamps::Stamp;
-use super::tables::Tcp;
+use super::tables::{Opening, Tcp};
 use super::{Accepted, TcpDetails, TcpInfo};
 use crate::api::{
-    Instant, Local, Owner, RequestError, SocketId, SocketKind, TcpError, TcpLevels, TcpOptions,
-    TcpState,
+    Instant, Local, Owner, RequestError, SocketId, SocketKind, TcpConnect, TcpError, TcpLevels,
+    TcpOptions, TcpState,
 };
 use crate::route::Route;
 
@@ -31,12 +31,10 @@ impl Tcp {
     pub fn connect(
         &mut self,
         now: Instant,
-        remote: SocketAddr,
-        local: Option<SocketAddr>,
         route: &Route,
-        options: TcpOptions,
-        owner: Owner,
+        connect: TcpConnect,
     ) -> Result<SocketId, RequestError> {
+        let TcpConnect { remote, local, options, owner } = connect;
         let wanted = local.unwrap_or(SocketAddr::new(route.source, 0));
         let ip = if wanted.ip().is_unspecified() { route.source } else { wanted.ip() };
         let (port, reused) = match wanted.port() {
@@ -56,7 +54,8 @@ impl Tcp {
         let mut cold = Cold::new(local, remote, options, route.mtu);
         cold.fast_opened = begun.is_some();
         cold.fast_open = begun.map(Box::new);
-        self.install(now, index, cold, TcpState::SynSent, route, iss, owner);
+        let state = TcpState::SynSent;
+        self.install(now, index, Opening { cold, state, route, iss, owner });
         if waits {
             self.with(now, index, |connection, _| {
                 connection.hot.syn_due = false;

@@ -194,7 +194,8 @@ impl Scoreboard {
 
     /// New data was sent, in segments of `unit` bytes of payload and a last one that may be
     /// smaller.
-    pub fn on_sent(&mut self, start: u64, end: u64, at: u64, snapshot: Snapshot, unit: u16) {
+    pub fn on_sent(&mut self, sent: Range, at: u64, snapshot: Snapshot, unit: u16) {
+        let Range { start, end } = sent;
         let (len, cuts) = (end - start, Cuts::of(end - start, unit));
         let is_full = self.pieces.len() >= PIECES_MAX;
         match self.pieces.back_mut() {
@@ -647,9 +648,9 @@ mod tests {
     #[test]
     fn a_burst_is_one_piece_until_an_acknowledgement_parts_it() {
         let mut board = Scoreboard::default();
-        board.on_sent(0, 1000, 5, Snapshot::default(), 1);
-        board.on_sent(1000, 3000, 5, Snapshot::default(), 1);
-        board.on_sent(3000, 4000, 6, Snapshot::default(), 1);
+        board.on_sent(Range { start: 0, end: 1000 }, 5, Snapshot::default(), 1);
+        board.on_sent(Range { start: 1000, end: 3000 }, 5, Snapshot::default(), 1);
+        board.on_sent(Range { start: 3000, end: 4000 }, 6, Snapshot::default(), 1);
         assert_eq!(board.pieces.len(), 2);
         board.sack(1000, 2000, |_| ());
         use Fate::*;
@@ -663,7 +664,7 @@ mod tests {
     fn a_full_list_takes_what_is_sent_and_refuses_to_be_parted() {
         let mut board = Scoreboard::default();
         for i in 0..PIECES_MAX as u64 + 100 {
-            board.on_sent(i * 10, i * 10 + 10, i, Snapshot::default(), 1);
+            board.on_sent(Range { start: i * 10, end: i * 10 + 10 }, i, Snapshot::default(), 1);
         }
         assert_eq!(board.pieces.len(), PIECES_MAX);
         assert!(!board.sack(3, 5, |_| ()));
@@ -677,7 +678,7 @@ mod tests {
         const SEGMENT: u64 = 32;
         let mut board = Scoreboard::default();
         let end = PIECES_LIMIT as u64 * SEGMENT * 8;
-        board.on_sent(0, end, 1, Snapshot::default(), 1);
+        board.on_sent(Range { start: 0, end }, 1, Snapshot::default(), 1);
         let mut now = 1;
         for hole in 0..PIECES_MAX as u64 {
             board.sack(hole * 256 + 224, hole * 256 + 256, |_| ());
@@ -718,7 +719,7 @@ mod tests {
     #[test]
     fn retransmissions_of_one_time_are_judged_in_the_order_of_their_positions() {
         let mut board = Scoreboard::default();
-        board.on_sent(0, 8000, 1, Snapshot::default(), 1);
+        board.on_sent(Range { start: 0, end: 8000 }, 1, Snapshot::default(), 1);
         for hole in [1, 3, 5, 7] {
             board.sack(hole * 1000, hole * 1000 + 1000, |_| ());
         }
@@ -739,13 +740,13 @@ mod tests {
     #[test]
     fn a_retransmission_is_found_lost_by_what_was_sent_after_it() {
         let mut board = Scoreboard::default();
-        board.on_sent(0, 4000, 1, Snapshot::default(), 1);
+        board.on_sent(Range { start: 0, end: 4000 }, 1, Snapshot::default(), 1);
         board.sack(1000, 4000, |_| ());
         let newest = Sending { at: 1, end: 4000 };
         assert_eq!(board.lose_sent_before(newest, 1).lost, 1000);
         board.on_sent_again(0, 1000, 10, Snapshot::default());
         assert_eq!(board.lose_sent_before(newest, 100), Found::default());
-        board.on_sent(4000, 5000, 11, Snapshot::default(), 1);
+        board.on_sent(Range { start: 4000, end: 5000 }, 11, Snapshot::default(), 1);
         board.sack(4000, 5000, |_| ());
         let found = board.lose_sent_before(Sending { at: 11, end: 5000 }, 100);
         assert_eq!(found, Found { lost: 1000, retransmissions: 1, pending: false });
@@ -800,7 +801,7 @@ mod tests {
                 match op {
                     0 | 1 => {
                         let from = naive.una + outstanding;
-                        board.on_sent(from, from + len, now, Snapshot::default(), 1);
+                        board.on_sent(Range { start: from, end: from + len }, now, Snapshot::default(), 1);
                         let byte = Byte { at: now, again: false, fate: Fate::Sent };
                         naive.bytes.extend((0..len).map(|_| byte));
                     }

@@ -8,6 +8,7 @@ use wire::tcp::{
 use super::SegmentTx;
 use super::connection::{Connection, NEVER, SendTimer, Sequel, Step, window_part};
 use super::frto::Frto;
+use super::intervals::Range;
 use super::progress::millis;
 use super::settings::TcpSettings;
 use super::user_timeout::TimeoutOption;
@@ -522,7 +523,8 @@ impl Connection<'_> {
                     rare.resent = rare.resent.wrapping_add((end - start) as u32);
                     step.shared.counters.retransmits += 1;
                 } else {
-                    self.cold.scoreboard.on_sent(start, end_with_fin, now.0, snapshot, unit);
+                    let sent = Range { start, end: end_with_fin };
+                    self.cold.scoreboard.on_sent(sent, now.0, snapshot, unit);
                     hot.nxt = end_with_fin;
                     if let Some(stamps) = self.cold.stamps_mut() {
                         step.event |= stamps.on_sent(start, end, now.0);

@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use wire::tcp::TcpSegment;
+use wire::tcp::{TcpHeader, TcpSegment};
 
 use super::SegmentRx;
 use super::connection::{Cold, Connection};
@@ -177,7 +177,6 @@ impl Tcp {
     pub(super) fn judge_signature(
         &self,
         place: Option<FlowSlot>,
-        (local, remote): (SocketAddr, SocketAddr),
         rx: &SegmentRx,
         bytes: &[u8],
         segment: &TcpSegment<'_>,
@@ -189,7 +188,11 @@ impl Tcp {
                 cold.and_then(|cold| cold.key())
             }
             Some(FlowSlot::TimeWait(slot)) => self.time_waits.key_of(slot),
-            None => self.listeners_key(local, remote),
+            None => {
+                let TcpHeader { src_port, dst_port, .. } = segment.header;
+                let local = SocketAddr::new(rx.local, dst_port);
+                self.listeners_key(local, SocketAddr::new(rx.remote, src_port))
+            }
         };
         match key {
             Some(key) => key.judge(rx, bytes, segment),

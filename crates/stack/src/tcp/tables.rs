@@ -7,12 +7,14 @@ use serde::{Deserialize, Serialize};
 use wire::tcp::{SeqNumber, TcpSegment, parse};
 
 use super::connection::{Cold, Connection, End, Hot, NEVER, Sequel, Shared, Step};
+use super::cookies::Ends;
 use super::counters::TcpCounters;
 use super::fast_open::Servers;
 use super::flow::{Flow, FlowKey, FlowSlot, Flows};
 use super::isn::{TcpKeys, halves};
 use super::listener::{LISTENER_BIT, Listeners};
 use super::options::SharedOptions;
+use super::passive::ListenerRx;
 use super::reply::Reply;
 use super::time_wait::{TimeWait, TimeWaitAction, TimeWaits};
 use super::{IcmpError, PathMtu, Ready, SegmentRx, SegmentTx, TcpCensus, TcpSettings};
@@ -77,6 +79,16 @@ struct Effects {
     handshake_over: bool,
     end: End,
     reply: Option<Reply>,
+}
+
+/// A connection that is made.
+pub(super) struct Opening<'a> {
+    pub cold: Cold,
+    /// SYN-SENT or SYN-RECEIVED.
+    pub state: TcpState,
+    pub route: &'a Route,
+    pub iss: SeqNumber,
+    pub owner: Owner,
 }
 
 impl Tcp {
@@ -145,22 +157,22 @@ impl Tcp {
     /// Takes a segment whose checksum is right, from the TCP header on.
     pub fn on_segment<S: Sink>(
         &mut self,
-        now: Instant,
         rx: &SegmentRx,
         segment: &[u8],
         routes: &Routes,
         sink: &mut S,
     ) -> Result<(), DropReason> {
+        let now = rx.now;
         let bytes = segment;
         let segment = parse(bytes).map_err(|_| DropReason::TcpMalformed)?;
         let local = SocketAddr::new(rx.local, segment.header.dst_port);
         let remote = SocketAddr::new(rx.remote, segment.header.src_port);
         let found = self.flow_slot(local, remote);
-        self.judge_signature(found, (local, remote), rx, bytes, &segment)?;
+        self.judge_signature(found, rx, bytes, &segment)?;
         let mut iss = None;
         match found {
             Some(FlowSlot::Connection(index)) => {
-                return self.on_connection_segment(now, index, rx, &segment, sink);
+                return self.on_connection_segment(index, rx, &segment, sink);
             }
             Some(FlowSlot::TimeWait(slot)) => {
                 match self.time_waits.on_segment(now, slot, &segment) {
@@ -206,7 +218,7 @@ impl Tcp {
                     self.shared.counters.time_wait_reuses += 1;
                 }
                 let iss = iss.map(|(_, number)| number);
-                self.on_syn(now, listener, rx, &segment, routes, (iss, sink))
+                self.on_syn(&ListenerRx { listener, rx, segment: &segment, routes }, iss, sink)
             }
             _ => {
                 if let Some(listener) = listener
@@ -214,8 +226,10 @@ impl Tcp {
                     && !flags.syn()
                     && !flags.rst()
                     && !is_shut
-                    && let Some(taken) =
-                        self.on_cookie_answer(now, listener, rx, &segment, routes, sink)
+                    && let Some(taken) = self.on_cookie_answer(
+                        &ListenerRx { listener, rx, segment: &segment, routes },
+                        sink,
+                    )
                 {
                     return taken;
                 }
@@ -242,7 +256,6 @@ impl Tcp {
 
     pub(super) fn on_connection_segment<S: Sink>(
         &mut self,
-        now: Instant,
         index: u32,
         rx: &SegmentRx,
         segment: &TcpSegment<'_>,
@@ -259,7 +272,7 @@ impl Tcp {
             // The peer will repeat it; by then there may be room.
             return Err(DropReason::TcpAcceptQueueFull);
         }
-        self.with(now, index, |connection, step| {
+        self.with(rx.now, index, |connection, step| {
             connection.cold.tally.on_received(segment, rx);
             step.answers_as = Reply::tos_to(rx.tos);
             connection.on_segment(step, segment, rx, sink)
@@ -271,8 +284,7 @@ impl Tcp {
     pub fn on_icmp(
         &mut self,
         now: Instant,
-        local: SocketAddr,
-        remote: SocketAddr,
+        Ends { local, remote }: Ends,
         sequence: u32,
         error: IcmpError,
     ) -> Result<(), DropReason> {
@@ -671,17 +683,8 @@ impl Tcp {
     }
 
     /// Makes a connection in an allocated slot.
-    #[allow(clippy::too_many_arguments)]
-    pub(super) fn install(
-        &mut self,
-        now: Instant,
-        index: u32,
-        cold: Cold,
-        state: TcpState,
-        route: &Route,
-        iss: SeqNumber,
-        owner: Owner,
-    ) {
+    pub(super) fn install(&mut self, now: Instant, index: u32, opening: Opening<'_>) {
+        let Opening { cold, state, route, iss, owner } = opening;
         let flow = Flow::new(cold.local.address(), cold.remote.address());
         if let Some(place) = self.cold.get_mut(index as usize) {
             *place = cold;

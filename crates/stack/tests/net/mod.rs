@@ -131,7 +131,11 @@ pub fn udp(src: IpAddr, dst: IpAddr, port: u16, payload: &[u8]) -> Vec<u8> {
 pub fn receive(net: &mut Net, host: usize, frame: &[u8], meta: RxFrameMeta) {
     let now = net.now;
     let host = &mut net.hosts[host];
-    host.stack.on_frame(now, INTERFACE, frame, meta, &mut host.store);
+    host.stack.on_frame(
+        now,
+        &RxFrame { interface: INTERFACE, bytes: frame, meta },
+        &mut host.store,
+    );
 }
 
 /// Hands a frame to host 0, which is to drop it for this reason.
@@ -200,7 +204,11 @@ impl Host {
                 let frame = self.assemble(&t, &header).bytes;
                 let meta = RxFrameMeta { checksum: RxChecksum::Valid, gso_bytes: None };
                 let (stack, store) = (&mut self.stack, &mut self.store);
-                stack.on_frame(now, InterfaceIndex::LOOPBACK, &frame, meta, store);
+                stack.on_frame(
+                    now,
+                    &RxFrame { interface: InterfaceIndex::LOOPBACK, bytes: &frame, meta },
+                    store,
+                );
             }
             while let Some(t) = self.stack.poll_transmit(now, INTERFACE, &mut header) {
                 is_idle = false;
@@ -271,7 +279,12 @@ impl Host {
         let mut send = *send;
         let mut header = [0; HEADER_MAX];
         let sum = || checksum::Sum::of(payload).folded();
-        let mut frame = self.stack.udp_transmit(now, id, &send, &mut header, sum)?;
+        let mut frame = self.stack.udp_transmit(
+            now,
+            id,
+            &send,
+            UdpOut { header: &mut header, payload_sum: sum },
+        )?;
         let mut frames = Vec::new();
         loop {
             let mut bytes = header[..usize::from(frame.header_bytes)].to_vec();
@@ -284,7 +297,12 @@ impl Host {
                 }
                 (None, Some(next)) => {
                     send.offset = next;
-                    self.stack.udp_transmit(now, id, &send, &mut header, sum)?
+                    self.stack.udp_transmit(
+                        now,
+                        id,
+                        &send,
+                        UdpOut { header: &mut header, payload_sum: sum },
+                    )?
                 }
                 (None, None) => return Ok(frames),
             };
@@ -456,7 +474,11 @@ impl Net {
             for key in &due {
                 let (to, frame) = self.in_flight.remove(key).expect("just seen");
                 let Host { stack, store, .. } = &mut self.hosts[to];
-                stack.on_frame(now, INTERFACE, &frame.bytes, frame.meta, store);
+                stack.on_frame(
+                    now,
+                    &RxFrame { interface: INTERFACE, bytes: &frame.bytes, meta: frame.meta },
+                    store,
+                );
             }
             let mut frames = Vec::new();
             for (i, host) in self.hosts.iter_mut().enumerate() {
@@ -535,7 +557,15 @@ impl Net {
                         if is_own {
                             let meta = RxFrameMeta { checksum: RxChecksum::Valid, gso_bytes: None };
                             let Host { stack, store, .. } = &mut self.hosts[from];
-                            stack.on_frame(now, InterfaceIndex::LOOPBACK, &frame, meta, store);
+                            stack.on_frame(
+                                now,
+                                &RxFrame {
+                                    interface: InterfaceIndex::LOOPBACK,
+                                    bytes: &frame,
+                                    meta,
+                                },
+                                store,
+                            );
                         } else {
                             self.send(1 - from, frame);
                         }

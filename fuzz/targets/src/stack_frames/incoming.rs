@@ -64,7 +64,11 @@ impl Run {
     }
 
     pub(super) fn receive(&mut self, frame: &[u8], meta: RxFrameMeta) {
-        self.stack.on_frame(self.now, INTERFACE, frame, meta, &mut self.keeper);
+        self.stack.on_frame(
+            self.now,
+            &RxFrame { interface: INTERFACE, bytes: frame, meta },
+            &mut self.keeper,
+        );
     }
 
     fn deliver(&mut self, around: &Around, payload: &[u8], meta: RxFrameMeta) {

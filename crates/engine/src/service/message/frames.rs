@@ -6,7 +6,7 @@ use arch::SharedBytes;
 use port::{TxError, TxMeta};
 use shm::descriptor::Span;
 use shm::region::Region;
-use stack::api::{DatagramMeta, RequestError, UdpSend};
+use stack::api::{DatagramMeta, RequestError, UdpOut, UdpSend};
 use stack::message::Packet;
 use stack::{HEADER_MAX, Stack};
 
@@ -130,7 +130,12 @@ impl Messages {
             ..UdpSend::default()
         };
         let mut header = [0; HEADER_MAX];
-        match stack.udp_transmit(now, self.socket, &send, &mut header, || 0) {
+        match stack.udp_transmit(
+            now,
+            self.socket,
+            &send,
+            UdpOut { header: &mut header, payload_sum: || 0 },
+        ) {
             Ok(udp) if udp.more.is_none() && udp.len == payload_len => {
                 let meta =
                     TxMeta { checksum: udp.checksum, gso: None, header_bytes: udp.header_bytes };

@@ -388,7 +388,7 @@ fn icmp_about_what_is_not_in_flight_is_refused() {
     peer.expect("P. 1:101 ack 1");
     let icmp = |peer: &mut Peer, at: u32, error| {
         let sequence = (peer.iss + at).0;
-        peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, sequence, error)
+        peer.host.tcp.on_icmp(peer.now, peer.ends(), sequence, error)
     };
     let error = IcmpError::Failed(TcpError::HostUnreachable);
     assert_eq!(icmp(&mut peer, 200, error), Err(DropReason::IcmpInvalid));
@@ -407,7 +407,7 @@ fn a_soft_error_is_told_once_the_connection_times_out() {
     peer.write(100);
     peer.sent();
     let error = IcmpError::Failed(TcpError::HostUnreachable);
-    peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, (peer.iss + 1).0, error).unwrap();
+    peer.host.tcp.on_icmp(peer.now, peer.ends(), (peer.iss + 1).0, error).unwrap();
     assert_eq!(peer.levels().error, None);
     for _ in 0..120 {
         peer.wait(10_000);
@@ -420,7 +420,7 @@ fn a_soft_error_is_told_once_the_connection_times_out() {
 fn an_unreachable_host_ends_an_attempt() {
     let mut peer = Peer::syn_sent(PLAIN, TcpOptions::default());
     let error = IcmpError::Failed(TcpError::HostUnreachable);
-    peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, peer.iss.0, error).unwrap();
+    peer.host.tcp.on_icmp(peer.now, peer.ends(), peer.iss.0, error).unwrap();
     assert_eq!(peer.levels().error, Some(TcpError::HostUnreachable));
 }
 
@@ -463,7 +463,7 @@ fn too_big_makes_smaller_segments_without_slowing_down() {
     let cwnd = peer.info().cwnd;
     let error = IcmpError::TooBig { mtu: 640 };
     peer.host.paths.learn(peer.now, peer.remote.ip(), 640, 1500);
-    peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, (peer.iss + 1).0, error).unwrap();
+    peer.host.tcp.on_icmp(peer.now, peer.ends(), (peer.iss + 1).0, error).unwrap();
     assert!(peer.sent().starts_with(". 1:601 ack 1 | . 601:1201 ack 1"));
     assert_eq!(peer.info().cwnd, cwnd);
 }

@@ -262,7 +262,16 @@ fn ephemeral_ports_differ_between_connections_and_lie_in_the_range() {
     let mut ports = std::collections::HashSet::new();
     for _ in 0..100 {
         let connect = |p: &mut Peer| {
-            p.host.tcp.connect(p.now, p.remote, None, &route, TcpOptions::default(), Owner(1))
+            p.host.tcp.connect(
+                p.now,
+                &route,
+                TcpConnect {
+                    remote: p.remote,
+                    local: None,
+                    options: TcpOptions::default(),
+                    owner: Owner(1),
+                },
+            )
         };
         let id = connect(&mut peer).unwrap();
         let local = peer.host.tcp.info(id).unwrap().local;
@@ -281,7 +290,16 @@ fn a_long_row_of_taken_ports_is_passed_by() {
     peer.host.tcp.ports = (10_000, 19_999);
     let route = peer.host.routes.lookup(peer.remote.ip()).unwrap();
     let connect = |p: &mut Peer| {
-        p.host.tcp.connect(p.now, p.remote, None, &route, TcpOptions::default(), Owner(1))
+        p.host.tcp.connect(
+            p.now,
+            &route,
+            TcpConnect {
+                remote: p.remote,
+                local: None,
+                options: TcpOptions::default(),
+                owner: Owner(1),
+            },
+        )
     };
     for _ in 0..5000 {
         connect(&mut peer).unwrap();
@@ -326,7 +344,14 @@ fn a_stack_without_timestamps_neither_offers_nor_accepts_them() {
     assert!(peer.last.unwrap().1.timestamps.is_none());
     let route = peer.host.routes.lookup(peer.remote.ip()).unwrap();
     let options = TcpOptions::default();
-    peer.host.tcp.connect(peer.now, peer.remote, None, &route, options, Owner(2)).unwrap();
+    peer.host
+        .tcp
+        .connect(
+            peer.now,
+            &route,
+            TcpConnect { remote: peer.remote, local: None, options, owner: Owner(2) },
+        )
+        .unwrap();
     assert!(peer.sent().starts_with('S'));
     assert!(peer.last.unwrap().1.timestamps.is_none());
 }

@@ -4,6 +4,7 @@ use super::pair::*;
 use super::peer::*;
 use crate::api::*;
 use crate::drops::DropReason;
+use crate::tcp::intervals::Range;
 use crate::tcp::rate::Snapshot;
 use crate::tcp::scoreboard::Scoreboard;
 use crate::tcp::{IcmpError, MtuProbing};
@@ -18,7 +19,7 @@ fn a_router_that_does_not_say_its_mtu_makes_segments_a_plateau_smaller() {
     peer.expect("P. 1:1461 ack 1");
     let error = IcmpError::TooBig { mtu: 0 };
     peer.host.paths.learn(peer.now, peer.remote.ip(), 0, 1500);
-    peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, (peer.iss + 1).0, error).unwrap();
+    peer.host.tcp.on_icmp(peer.now, peer.ends(), (peer.iss + 1).0, error).unwrap();
     peer.expect(". 1:1453 ack 1 | P. 1453:1461 ack 1");
 }
 
@@ -75,7 +76,7 @@ fn a_socket_that_wants_no_path_mtu_discovery_lets_routers_cut() {
     assert!(!sent.dont_fragment);
     assert!(matches!(sent.payload, Payload::Stream { len: 1460, .. }));
     let error = IcmpError::TooBig { mtu: 1040 };
-    let refused = peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, (peer.iss + 1).0, error);
+    let refused = peer.host.tcp.on_icmp(peer.now, peer.ends(), (peer.iss + 1).0, error);
     assert_eq!(refused, Err(DropReason::IcmpInvalid));
 }
 
@@ -152,12 +153,12 @@ fn a_path_that_swallows_large_packets_is_found_out_and_filled() {
 #[test]
 fn of_a_burst_in_segments_that_were_short_enough_nothing_is_lost() {
     let mut board = Scoreboard::default();
-    board.on_sent(0, 4000, 5, Snapshot::default(), 1000);
+    board.on_sent(Range { start: 0, end: 4000 }, 5, Snapshot::default(), 1000);
     assert!(!board.lose_longer_than(1000));
     assert!(board.lose_longer_than(999));
     assert_eq!((board.lost_bytes(), board.found_lost_bytes()), (4000, 4000));
     let mut board = Scoreboard::default();
-    board.on_sent(0, 700, 5, Snapshot::default(), 1000);
+    board.on_sent(Range { start: 0, end: 700 }, 5, Snapshot::default(), 1000);
     assert!(!board.lose_longer_than(800), "its last segment is a short one");
 }
 

@@ -227,7 +227,14 @@ impl Pair {
     pub fn connect(&mut self, options: TcpOptions) -> SocketId {
         let to = SocketAddr::new(self.hosts[1].address, 80);
         let route = self.hosts[0].routes.lookup(to.ip()).unwrap();
-        self.hosts[0].tcp.connect(self.now, to, None, &route, options, Owner(3)).unwrap()
+        self.hosts[0]
+            .tcp
+            .connect(
+                self.now,
+                &route,
+                TcpConnect { remote: to, local: None, options, owner: Owner(3) },
+            )
+            .unwrap()
     }
 
     fn transmit(&mut self) {
@@ -317,6 +324,7 @@ impl Pair {
             let remote = self.hosts[1 - to].address;
             let host = &mut self.hosts[to];
             let rx = SegmentRx {
+                now: self.now,
                 local: host.address,
                 remote,
                 interface: INTERFACE,
@@ -325,7 +333,7 @@ impl Pair {
                 gso_bytes,
             };
             // A drop is what the test is about, or its network's doing.
-            let _ = host.tcp.on_segment(self.now, &rx, &segment, &host.routes, &mut host.store);
+            let _ = host.tcp.on_segment(&rx, &segment, &host.routes, &mut host.store);
             self.transmit();
         }
     }

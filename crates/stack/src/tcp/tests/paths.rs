@@ -64,7 +64,7 @@ fn over_a_route_with_a_locked_mtu_routers_may_cut_and_are_not_heard() {
     assert!(!sent.dont_fragment);
     assert!(matches!(sent.payload, Payload::Stream { len: 1360, .. }));
     let error = IcmpError::TooBig { mtu: 1040 };
-    let told = peer.host.tcp.on_icmp(peer.now, peer.local, peer.remote, (peer.iss + 1).0, error);
+    let told = peer.host.tcp.on_icmp(peer.now, peer.ends(), (peer.iss + 1).0, error);
     assert!(told.is_err());
     assert_eq!(peer.info().mtu, 1400);
 }

@@ -13,7 +13,7 @@ use wire::tcp::{
 use super::pair::{Host, MS};
 use crate::api::*;
 use crate::drops::DropReason;
-use crate::tcp::{SegmentRx, TcpSettings};
+use crate::tcp::{Ends, SegmentRx, TcpSettings};
 
 const INTERFACE: InterfaceIndex = InterfaceIndex(0);
 const PEER_ISN: SeqNumber = SeqNumber(u32::MAX - 1000);
@@ -119,7 +119,11 @@ impl Peer {
         peer.id = peer
             .host
             .tcp
-            .connect(peer.now, peer.remote, Some(local), &route, options, Owner(2))
+            .connect(
+                peer.now,
+                &route,
+                TcpConnect { remote: peer.remote, local: Some(local), options, owner: Owner(2) },
+            )
             .unwrap();
         peer.learn_iss()
     }
@@ -320,6 +324,7 @@ impl Peer {
         let start = header.seq.since(PEER_ISN).wrapping_sub(1) as usize;
         bytes.extend((0..len).map(|i| (start.wrapping_add(i) % 251) as u8));
         let rx = SegmentRx {
+            now: self.now,
             local: self.local.ip(),
             remote: self.remote.ip(),
             interface: INTERFACE,
@@ -328,7 +333,12 @@ impl Peer {
             gso_bytes: None,
         };
         let host = &mut self.host;
-        host.tcp.on_segment(self.now, &rx, &bytes, &host.routes, &mut host.store)
+        host.tcp.on_segment(&rx, &bytes, &host.routes, &mut host.store)
+    }
+
+    /// Both ends of the connection, ours first.
+    pub fn ends(&self) -> Ends {
+        Ends { local: self.local, remote: self.remote }
     }
 
     #[track_caller]
