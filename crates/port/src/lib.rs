@@ -1,7 +1,7 @@
 //! Ports: where frames enter and leave the engine.
 //!
 //! A port is a burst interface over one network attachment ([`Port`]). Adapters: [`pair`] (in
-//! memory, for simulation), [`tap`] (a TAP device given to the engine), [`packet`] (AF_PACKET on an
+//! memory, for simulation), [`switch`] (in memory, for measurements), [`tap`] (a TAP device given to the engine), [`packet`] (AF_PACKET on an
 //! interface whose kernel side has no address) and [`xdp`] (AF_XDP on the kernel's own interface
 //! and addresses, where the engine takes only what it claims). Wrappers around any port: [`impair`] (loss,
 //! delay, reordering, duplication, corruption, rate) and [`pcap`] (a capture that can be switched
@@ -30,6 +30,7 @@ pub mod pcap;
 pub mod sockets;
 pub mod spec;
 mod survey;
+pub mod switch;
 pub mod tap;
 pub mod xdp;
 

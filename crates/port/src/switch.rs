@@ -1,0 +1,302 @@
+//! Ports of a switch in memory: a frame goes to the port that has its destination address, at the
+//! rate of its sender's link. For measurements of whatever lies above the ports.
+//!
+//! All ports belong to one worker, so that the lock around the switch is never waited for; it is taken
+//! once a burst.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arch::SharedBytes;
+use wire::MacAddr;
+
+use crate::copy;
+use crate::interface::{
+    Offloads, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, RxMeta, TxError, TxMeta,
+};
+
+/// Bytes that a frame takes on a wire beside its own: preamble 8, checksum 4, gap 12 (IEEE 802.3).
+pub const WIRE_BYTES: u64 = 24;
+/// Nanoseconds of frames that a port takes in advance of its link.
+const BACKLOG_NS: u64 = 1_000_000;
+
+/// What a switch is like.
+#[derive(Clone, Copy, Debug)]
+pub struct SwitchConfig {
+    /// How many ports it has, at most 255.
+    pub ports: u8,
+    /// Largest IP packet.
+    pub mtu: u16,
+    /// Bits a second of each link; 0 sets no bound.
+    pub rate_bits: u64,
+    /// Frames that wait for one port at most. A sender finds its port full beyond.
+    pub frames_max: usize,
+}
+
+impl Default for SwitchConfig {
+    fn default() -> Self {
+        Self { ports: 4, mtu: 1500, rate_bits: 0, frames_max: 1024 }
+    }
+}
+
+/// The link address of a port.
+pub fn mac_of(number: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 1, number])
+}
+
+/// A frame on its way, with the time from which it can be received.
+#[derive(Debug, Default)]
+struct Frame {
+    bytes: Vec<u8>,
+    due_ns: u64,
+}
+
+/// What the ports share.
+#[derive(Debug, Default)]
+struct Fabric {
+    /// Frames that wait for each port.
+    lanes: Vec<VecDeque<Frame>>,
+    /// Empty frames to use again.
+    spare: Vec<Frame>,
+}
+
+/// One port of a [`switch`].
+#[derive(Debug)]
+pub struct SwitchPort {
+    info: PortInfo,
+    number: u8,
+    config: SwitchConfig,
+    fabric: Arc<Mutex<Fabric>>,
+    now_ns: u64,
+    /// When the link has sent what it was given.
+    free_ns: u64,
+    /// Frames given since the last flush, with the port that each goes to.
+    staged: Vec<(usize, Frame)>,
+    /// Most frames that waited for any port at the last flush.
+    waiting: usize,
+    /// Frames of the burst not yet released, at the index their handles say.
+    burst: Vec<Frame>,
+    spare: Vec<Frame>,
+    counters: PortCounters,
+}
+
+/// The ports of a switch, in the order of their numbers.
+pub fn switch(config: &SwitchConfig) -> Vec<SwitchPort> {
+    let lanes = (0..config.ports).map(|_| VecDeque::new()).collect();
+    let fabric = Arc::new(Mutex::new(Fabric { lanes, spare: Vec::new() }));
+    let port = |number: u8| SwitchPort {
+        info: PortInfo {
+            name: format!("switch:{number}"),
+            mac: mac_of(number),
+            mtu: config.mtu,
+            kernel_index: 0,
+            offloads: Offloads::default(),
+            shared: None,
+        },
+        number,
+        config: *config,
+        fabric: Arc::clone(&fabric),
+        now_ns: 0,
+        free_ns: 0,
+        staged: Vec::with_capacity(config.frames_max),
+        waiting: 0,
+        burst: Vec::with_capacity(RxBurst::CAPACITY),
+        spare: Vec::with_capacity(config.frames_max),
+        counters: PortCounters::default(),
+    };
+    (0..config.ports).map(port).collect()
+}
+
+/// The fabric holds plain data that no panic leaves half-changed, so a poisoned lock is still good.
+fn lock(fabric: &Mutex<Fabric>) -> MutexGuard<'_, Fabric> {
+    fabric.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SwitchPort {
+    /// The port that a frame goes to; a switch of measurements does not flood.
+    fn destination(&self, header: &[u8]) -> Option<usize> {
+        let number = *header.get(5)?;
+        let is_known = header.get(..6) == Some(&mac_of(number).0)
+            && number < self.config.ports
+            && number != self.number;
+        is_known.then_some(usize::from(number))
+    }
+
+    /// When the link would have sent a frame of `bytes`.
+    fn sent_ns(&self, bytes: usize) -> u64 {
+        let bits = (bytes as u64 + WIRE_BYTES) * 8;
+        let takes_ns = bits.saturating_mul(1_000_000_000).checked_div(self.config.rate_bits);
+        match takes_ns {
+            None => 0,
+            Some(takes_ns) => self.free_ns.max(self.now_ns) + takes_ns,
+        }
+    }
+}
+
+impl Port for SwitchPort {
+    fn info(&self) -> &PortInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, burst: &mut RxBurst) {
+        self.release(burst);
+        let mut fabric = lock(&self.fabric);
+        let Some(lane) = fabric.lanes.get_mut(usize::from(self.number)) else { return };
+        while self.burst.len() < RxBurst::CAPACITY {
+            let Some(frame) = lane.pop_front_if(|frame| frame.due_ns <= self.now_ns) else { break };
+            self.counters.rx_frames += 1;
+            self.counters.rx_bytes += frame.bytes.len() as u64;
+            burst.handles.push(RxHandle(self.burst.len() as u32));
+            self.burst.push(frame);
+        }
+    }
+
+    fn frame(&self, handle: RxHandle) -> RxFrame<'_> {
+        let bytes = self.burst.get(handle.0 as usize).map_or(&[][..], |frame| &frame.bytes);
+        RxFrame { bytes, meta: RxMeta::default() }
+    }
+
+    fn release(&mut self, burst: &mut RxBurst) {
+        burst.handles.clear();
+        if !self.burst.is_empty() {
+            lock(&self.fabric).spare.append(&mut self.burst);
+        }
+    }
+
+    fn send(
+        &mut self,
+        meta: &TxMeta,
+        header: &[u8],
+        payload: &[SharedBytes<'_>],
+    ) -> Result<(), TxError> {
+        let len = copy::length(header, payload);
+        let destination = self.destination(header);
+        let Some(to) = destination.filter(|_| copy::sendable(&self.info, meta, header, len)) else {
+            self.counters.tx_errors += 1;
+            return Err(TxError::Unsendable);
+        };
+        let is_behind = self.free_ns > self.now_ns.saturating_add(BACKLOG_NS);
+        if is_behind || self.waiting + self.staged.len() >= self.config.frames_max {
+            self.counters.tx_full += 1;
+            return Err(TxError::Full);
+        }
+        let mut frame = self.spare.pop().unwrap_or_default();
+        if !copy::assemble(&mut frame.bytes, header, payload, meta.checksum) {
+            self.spare.push(frame);
+            self.counters.tx_errors += 1;
+            return Err(TxError::Unsendable);
+        }
+        frame.due_ns = self.sent_ns(len);
+        self.free_ns = frame.due_ns;
+        self.staged.push((to, frame));
+        self.counters.tx_frames += 1;
+        self.counters.tx_bytes += len as u64;
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        let mut fabric = lock(&self.fabric);
+        for (to, frame) in self.staged.drain(..) {
+            if let Some(lane) = fabric.lanes.get_mut(to) {
+                lane.push_back(frame);
+            }
+        }
+        self.waiting = fabric.lanes.iter().map(VecDeque::len).max().unwrap_or(0);
+        let wanted = RxBurst::CAPACITY.saturating_sub(self.spare.len()).min(fabric.spare.len());
+        let from = fabric.spare.len() - wanted;
+        self.spare.extend(fabric.spare.drain(from..));
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let fabric = lock(&self.fabric);
+        let lane = fabric.lanes.get(usize::from(self.number))?;
+        lane.front().map(|frame| frame.due_ns)
+    }
+
+    fn on_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(from: u8, to: u8, len: usize) -> Vec<u8> {
+        let mut frame = [mac_of(to).0, mac_of(from).0].concat();
+        frame.extend_from_slice(&[0x88, 0xb5]);
+        frame.resize(len, from);
+        frame
+    }
+
+    fn received(port: &mut SwitchPort) -> Vec<Vec<u8>> {
+        let mut burst = RxBurst::new();
+        port.receive(&mut burst);
+        let frames =
+            burst.handles.iter().map(|handle| port.frame(*handle).bytes.to_vec()).collect();
+        port.release(&mut burst);
+        frames
+    }
+
+    #[test]
+    fn a_frame_goes_to_the_port_of_its_destination_alone() {
+        let mut ports = switch(&SwitchConfig::default());
+        let sent = frame(0, 2, 60);
+        assert_eq!(ports[0].send(&TxMeta::default(), &sent, &[]), Ok(()));
+        assert!(received(&mut ports[2]).is_empty(), "it waits for the flush");
+        ports[0].flush();
+        for number in [0, 1, 3] {
+            assert!(received(&mut ports[number]).is_empty());
+        }
+        assert_eq!(received(&mut ports[2]), [sent]);
+        for strange in [frame(0, 0, 60), frame(0, 9, 60), vec![0xff; 60]] {
+            let refused = ports[0].send(&TxMeta::default(), &strange, &[]);
+            assert_eq!(refused, Err(TxError::Unsendable));
+        }
+        assert_eq!((ports[0].counters().tx_frames, ports[0].counters().tx_errors), (1, 3));
+    }
+
+    #[test]
+    fn a_link_takes_its_time_and_a_millisecond_in_advance() {
+        let config = SwitchConfig { rate_bits: 100_000_000, ..SwitchConfig::default() };
+        let mut ports = switch(&config);
+        let sent = frame(0, 1, 1000);
+        // 1,024 bytes on a wire of 100 Mbit/s take 81,920 ns.
+        let mut taken = 0;
+        while ports[0].send(&TxMeta::default(), &sent, &[]).is_ok() {
+            taken += 1;
+        }
+        assert_eq!(taken, 13);
+        ports[0].flush();
+        ports[1].on_time(81_919);
+        assert!(received(&mut ports[1]).is_empty());
+        assert_eq!(ports[1].next_deadline(), Some(81_920));
+        ports[1].on_time(2 * 81_920);
+        assert_eq!(received(&mut ports[1]).len(), 2);
+        ports[0].on_time(1_000_000);
+        assert_eq!(ports[0].send(&TxMeta::default(), &sent, &[]), Ok(()));
+    }
+
+    #[test]
+    fn frames_that_nobody_fetches_fill_the_port() {
+        let mut ports = switch(&SwitchConfig { frames_max: 16, ..SwitchConfig::default() });
+        for _ in 0..16 {
+            assert_eq!(ports[3].send(&TxMeta::default(), &frame(3, 0, 60), &[]), Ok(()));
+        }
+        ports[3].flush();
+        let refused = ports[3].send(&TxMeta::default(), &frame(3, 0, 60), &[]);
+        assert_eq!(refused, Err(TxError::Full));
+        assert_eq!(received(&mut ports[0]).len(), 16);
+        ports[3].flush();
+        assert_eq!(ports[3].send(&TxMeta::default(), &frame(3, 0, 60), &[]), Ok(()));
+    }
+}
