@@ -221,6 +221,11 @@ impl EngineUp {
         Ok(true)
     }
 
+    /// Small frames that follow do not share the last one's message.
+    pub fn end_message(&mut self) {
+        self.close();
+    }
+
     /// The header of a message of small frames, once all are in it.
     fn close(&mut self) {
         if let Some(Open { start, len, .. }) = self.open.take() {
