@@ -47,7 +47,7 @@ KILLS ?= 100
 LOSS_SECONDS ?= 60
 ROUNDS ?= 5
 # What bench and bench-full measure.
-EXPERIMENTS := rpc eta connect latency profile
+EXPERIMENTS := rpc eta connect latency profile ni
 export SOAK_SECONDS KILLS
 # Selected by name among the whole workspace: selecting their package alone would resolve other
 # features and build most crates again.

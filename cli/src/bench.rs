@@ -17,6 +17,8 @@ pub mod compare;
 pub mod html;
 pub mod load;
 pub mod measure;
+pub mod ni;
+pub mod planned;
 pub mod profile;
 pub mod report;
 
@@ -69,6 +71,9 @@ enum Command {
         /// The report after
         after: PathBuf,
     },
+    /// The paper on a user-level network interface: figures 3 to 5, headroom, and what publishing and
+    /// combining save
+    Ni(planned::PlanArguments),
     /// List the figures of the ETA papers, and what measures each
     Figures,
     /// A program that makes load
@@ -126,6 +131,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
             tell!("{}", compare::table(&before, &after)?);
             return Ok(());
         }
+        Some(Command::Ni(arguments)) => return ni::run(&arguments),
         Some(Command::Figures) => {
             for (figure, command) in FIGURES {
                 tell!("{figure:<58} outboard bench {command}");

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use outboard::bench::cell::{Experiment, Grid};
+use outboard::bench::ni;
+use outboard::bench::planned::Planned;
 use outboard::bench::report::Report;
 use outboard::bench::system::System;
 use outboard_tests::turn;
@@ -15,7 +17,10 @@ const WINDOW: &str = "100";
 
 /// Measures the smallest grid of `experiment` in one round and reads the report.
 fn measured(experiment: Experiment) -> Report {
-    let name = experiment.name();
+    measured_as(experiment.name())
+}
+
+fn measured_as(name: &str) -> Report {
     let output = std::env::temp_dir().join(format!("outboard-bench-{name}-{}", std::process::id()));
     let finished = Command::new(executable().expect("built"))
         .args(["bench", name, "--grid", "smoke", "--rounds", "1", "--window", WINDOW, "--output"])
@@ -148,4 +153,30 @@ fn reports_are_compared() {
     let said = String::from_utf8_lossy(&compared.stdout);
     assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stderr));
     assert!(said.contains("throughput") && !said.contains("WORSE"), "{said}");
+}
+
+/// Every planned run has its row, every figure is one, and the paper's stand where they are known.
+fn check_planned<W>(plan: &[Planned<W>], report: &Report) {
+    assert_eq!(report.rows.len(), plan.len(), "rows are missing");
+    for (run, row) in plan.iter().zip(&report.rows) {
+        let named = (&row.group, &row.point, row.system.as_str());
+        assert_eq!(named, (&run.group, &run.point, run.series.name));
+        assert_eq!(row.failure, None, "{named:?}");
+        let main = row.order.first().and_then(|name| row.figures.get(name));
+        assert!(main.is_some_and(|figure| figure.median > 0.0), "{named:?}: {main:?}");
+        for (name, figure) in &row.figures {
+            let is_one = figure.values.len() == 1 && figure.values[0].is_finite();
+            assert!(is_one && figure.values[0] >= 0.0, "{name} of {named:?}: {figure:?}");
+        }
+        for (name, value) in &run.paper {
+            assert_eq!(row.figures[*name].paper, Some(*value), "{name} of {named:?}");
+        }
+    }
+    assert!(report.has_paper() && report.markdown().contains("| paper |"));
+}
+
+#[test]
+fn ni_repeats_the_papers_experiments() {
+    let Some(_turn) = turn("ni_repeats_the_papers_experiments") else { return };
+    check_planned(&ni::plan(Grid::Smoke), &measured_as("ni"));
 }

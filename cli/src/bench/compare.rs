@@ -108,7 +108,15 @@ mod tests {
 
     fn measured(values: [f64; 3], higher_is_better: bool) -> Figure {
         let [min, median, max] = values;
-        Figure { unit: "us".into(), higher_is_better, median, min, max, values: values.to_vec() }
+        Figure {
+            unit: "us".into(),
+            higher_is_better,
+            median,
+            min,
+            max,
+            values: values.to_vec(),
+            paper: None,
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use lab::figures::figure;
 
-use super::report::{Report, SystemRow, ratio};
+use super::report::{Comparison, Report, SystemRow};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;\
 padding:0 1em;color:#1b1f24}table{border-collapse:collapse}\
@@ -146,29 +146,33 @@ fn plot(report: &Report, systems: &[&str], rows: &[&SystemRow], name: &str) -> S
 }
 
 fn table(report: &Report, group: &str) -> String {
-    let mut html = String::from(
-        "<table><tr><th></th><th>figure</th><th>kernel, best</th><th></th><th>system</th>\
-         <th>Outboard</th><th>ratio</th></tr>\n",
+    let paper = if report.has_paper() { "<th>paper</th>" } else { "" };
+    let mut html = format!(
+        "<table><tr><th></th><th>figure</th><th>counterpart, best</th><th></th><th>system</th>\
+         <th>Outboard</th><th>ratio</th>{paper}</tr>\n"
     );
-    for one in report.comparisons.iter().filter(|one| one.group == group) {
-        let class = match one.is_better() {
+    for line in report.lines().iter().filter(|line| line.row.group == group) {
+        let class = match line.comparison.and_then(Comparison::is_better) {
             Some(true) => "better",
             Some(false) => "worse",
             None => "",
         };
-        let _ = writeln!(
+        let [counterpart, theirs, ratio] = line.beside();
+        let _ = write!(
             html,
-            "<tr><td>{}</td><td class=\"name\">{}, {}</td><td>{}</td><td class=\"name\">{}</td>\
-             <td class=\"name\">{}</td><td>{}</td><td class=\"{class}\">{}</td></tr>",
-            escaped(&one.point),
-            escaped(&one.figure),
-            escaped(&one.unit),
-            figure(one.kernel),
-            escaped(&one.kernel_system),
-            escaped(&one.system),
-            figure(one.value),
-            ratio(one.ratio)
+            "<tr><td>{}</td><td class=\"name\">{}, {}</td><td>{theirs}</td><td class=\"name\">{}</td>\
+             <td class=\"name\">{}</td><td>{}</td><td class=\"{class}\">{ratio}</td>",
+            escaped(&line.row.point),
+            escaped(line.name),
+            escaped(&line.figure.unit),
+            escaped(&counterpart),
+            escaped(&line.row.system),
+            figure(line.figure.median),
         );
+        if report.has_paper() {
+            let _ = write!(html, "<td>{}</td>", line.figure.paper.map(figure).unwrap_or_default());
+        }
+        html.push_str("</tr>\n");
     }
     html.push_str("</table>\n");
     html

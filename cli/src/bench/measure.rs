@@ -1,6 +1,7 @@
 //! Rounds over all cells and systems, with progress.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lab::failure::{Failure, Result};
@@ -8,12 +9,12 @@ use lab::figures::figure;
 
 use super::Options;
 use super::cell::{Grid, GridCell, Sample};
-use super::report::{Report, SystemRow};
+use super::report::{Heading, Place, Report, SystemRow};
 use super::system::System;
 use super::testbed::{RunResult, Testbed, Times};
 
 /// Foreign processor time, as a share of both cores, above which a run is repeated.
-const FOREIGN_SHARE_MAX: f64 = 0.02;
+pub(super) const FOREIGN_SHARE_MAX: f64 = 0.02;
 /// Repetitions of a run that was disturbed.
 const REPEATS: usize = 1;
 /// Repetitions of a run that failed, each with a longer window: on a busy machine a short one may
@@ -72,10 +73,26 @@ pub fn run(options: &Options) -> Result<()> {
     }
     drop(testbed);
     let rows = all.iter().map(row).collect();
-    let report = Report::new(options, rows);
+    let described = |system: &System| (system.name().to_owned(), system.description().to_owned());
+    let heading = Heading {
+        experiment: options.experiment.name(),
+        title: options.experiment.title(),
+        grid: options.grid,
+        rounds: options.rounds,
+        window: options.window,
+        systems: options.systems.iter().map(described).collect(),
+    };
+    finish(&Report::new(heading, rows), &options.output, begin)
+}
+
+/// Prints a report's table and writes its files.
+///
+/// # Errors
+/// When they cannot be written, or any run failed.
+pub(super) fn finish(report: &Report, output: &Path, begin: Instant) -> Result<()> {
     tell!("{}", report.table());
-    report.write(&options.output, options.experiment.name())?;
-    let page = options.output.join(format!("{}.html", options.experiment.name()));
+    report.write(output, &report.experiment)?;
+    let page = output.join(format!("{}.html", report.experiment));
     tell!("{:.0} s; {}", begin.elapsed().as_secs_f64(), page.display());
     let failures: Vec<&SystemRow> =
         report.rows.iter().filter(|row| row.failure.is_some()).collect();
@@ -151,7 +168,7 @@ fn undisturbed(
     Ok(best)
 }
 
-fn shown(metric: &Sample) -> String {
+pub(super) fn shown(metric: &Sample) -> String {
     format!("{} {}", figure(metric.value), metric.unit)
 }
 
@@ -162,13 +179,19 @@ fn row(series: &Series<'_>) -> SystemRow {
         .map(|run| series.cell.work.metrics(series.system, &run.outcome))
         .collect();
     let last = series.rounds.last().map(|run| run.outcome.clone());
-    let mut row = SystemRow::new(series.cell, series.system, &metrics, series.failure.clone());
+    let place = Place {
+        group: series.cell.group.clone(),
+        point: series.cell.point.clone(),
+        system: series.system.name().to_owned(),
+        is_kernel: series.system.is_kernel(),
+    };
+    let mut row = SystemRow::new(place, &metrics, series.failure.clone());
     row.foreign_share = series.rounds.iter().map(|run| run.foreign_share).fold(0.0, f64::max);
     row.outcome = last;
     row
 }
 
 /// A line of progress; where nobody reads it, the report tells.
-fn say(line: &str) {
+pub(super) fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lab::failure::{Explain, Result};
 use lab::figures::{figure, median};
 use serde::{Deserialize, Serialize};
 
-use super::Options;
-use super::cell::{GridCell, Sample};
+use super::cell::{Grid, Sample};
 use super::html;
 use super::load::Outcome;
-use super::system::System;
 
 /// Version of the JSON.
 const FORMAT: u32 = 1;
@@ -47,6 +45,9 @@ pub struct Figure {
     pub max: f64,
     /// A value for each round that succeeded.
     pub values: Vec<f64>,
+    /// What the paper that the experiment is from has measured, in the same unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paper: Option<f64>,
 }
 
 /// A cell on a system.
@@ -58,7 +59,7 @@ pub struct SystemRow {
     pub point: String,
     /// Name of the system.
     pub system: String,
-    /// Whether it is the kernel.
+    /// Whether it is what Outboard is compared with: the kernel, or a floor or limit.
     pub is_kernel: bool,
     /// Figures by name.
     pub figures: BTreeMap<String, Figure>,
@@ -70,6 +71,36 @@ pub struct SystemRow {
     pub outcome: Option<Outcome>,
     /// Why a round is missing.
     pub failure: Option<String>,
+}
+
+/// A row of a table: a figure of Outboard with what stands beside it.
+#[derive(Clone, Debug)]
+pub struct Line<'a> {
+    /// The row.
+    pub row: &'a SystemRow,
+    /// Name of the figure.
+    pub name: &'a str,
+    /// Its values.
+    pub figure: &'a Figure,
+    /// The counterpart's.
+    pub comparison: Option<&'a Comparison>,
+}
+
+/// What an experiment is and how it was measured.
+#[derive(Clone, Debug)]
+pub struct Heading {
+    /// The experiment's name.
+    pub experiment: &'static str,
+    /// One line of what it is.
+    pub title: &'static str,
+    /// The grid.
+    pub grid: Grid,
+    /// Rounds.
+    pub rounds: usize,
+    /// Length of each window.
+    pub window: Duration,
+    /// What each system is, by name.
+    pub systems: BTreeMap<String, String>,
 }
 
 /// A figure of Outboard beside the kernel's best placement for it.
@@ -122,14 +153,22 @@ pub struct Report {
     pub comparisons: Vec<Comparison>,
 }
 
+/// Where a row stands.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Group of the cell.
+    pub group: String,
+    /// Point in the group.
+    pub point: String,
+    /// Name of the system.
+    pub system: String,
+    /// Whether it is what Outboard is compared with.
+    pub is_kernel: bool,
+}
+
 impl SystemRow {
     /// A row from the metrics of all rounds.
-    pub fn new(
-        cell: &GridCell,
-        system: System,
-        rounds: &[Vec<Sample>],
-        failure: Option<String>,
-    ) -> Self {
+    pub fn new(place: Place, rounds: &[Vec<Sample>], failure: Option<String>) -> Self {
         let mut figures: BTreeMap<String, Figure> = BTreeMap::new();
         let mut order = Vec::new();
         for metric in rounds.iter().flatten() {
@@ -142,6 +181,7 @@ impl SystemRow {
                     min: metric.value,
                     max: metric.value,
                     values: Vec::new(),
+                    paper: None,
                 }
             });
             figure.min = figure.min.min(metric.value);
@@ -151,11 +191,12 @@ impl SystemRow {
         for figure in figures.values_mut() {
             figure.median = median(&figure.values).unwrap_or_default();
         }
+        let Place { group, point, system, is_kernel } = place;
         Self {
-            group: cell.group.clone(),
-            point: cell.point.clone(),
-            system: system.name().to_owned(),
-            is_kernel: system.is_kernel(),
+            group,
+            point,
+            system,
+            is_kernel,
             figures,
             order,
             foreign_share: 0.0,
@@ -174,21 +215,36 @@ impl Comparison {
 
 impl Report {
     /// A report of `rows`.
-    pub fn new(options: &Options, rows: Vec<SystemRow>) -> Self {
-        let described =
-            |system: &System| (system.name().to_owned(), system.description().to_owned());
+    pub fn new(heading: Heading, rows: Vec<SystemRow>) -> Self {
+        let Heading { experiment, title, grid, rounds, window, systems } = heading;
         Self {
             format: FORMAT,
-            experiment: options.experiment.name().to_owned(),
-            title: options.experiment.title().to_owned(),
-            grid: options.grid.word().to_owned(),
-            rounds: options.rounds,
-            window_seconds: options.window.as_secs_f64(),
+            experiment: experiment.to_owned(),
+            title: title.to_owned(),
+            grid: grid.word().to_owned(),
+            rounds,
+            window_seconds: window.as_secs_f64(),
             machine: Machine::this(),
-            systems: options.systems.iter().map(described).collect(),
+            systems,
             comparisons: comparisons(&rows),
             rows,
         }
+    }
+
+    /// Every figure of Outboard, with its counterpart where there is one.
+    pub fn lines(&self) -> Vec<Line<'_>> {
+        let mut lines = Vec::new();
+        for row in self.rows.iter().filter(|row| !row.is_kernel) {
+            for name in &row.order {
+                let Some(figure) = row.figures.get(name) else { continue };
+                let comparison = self.comparisons.iter().find(|one| {
+                    (&one.group, &one.point, &one.system, &one.figure)
+                        == (&row.group, &row.point, &row.system, name)
+                });
+                lines.push(Line { row, name, figure, comparison });
+            }
+        }
+        lines
     }
 
     /// Reads a report.
@@ -240,26 +296,28 @@ impl Report {
         )
     }
 
-    /// A table for people: Outboard's figures beside the kernel's best.
+    /// A table for people: Outboard's figures beside their counterparts.
     pub fn table(&self) -> String {
         let mut text = format!("{}: {}\n", self.experiment, self.title);
         let mut cell = (String::new(), String::new());
-        for one in &self.comparisons {
-            if cell != (one.group.clone(), one.point.clone()) {
-                cell = (one.group.clone(), one.point.clone());
-                let _ = writeln!(text, "\n{}, {}", one.group, one.point);
+        for line in self.lines() {
+            let Line { row, name, figure: own, .. } = &line;
+            if cell != (row.group.clone(), row.point.clone()) {
+                cell = (row.group.clone(), row.point.clone());
+                let _ = writeln!(text, "\n{}, {}", row.group, row.point);
             }
-            let mark = if one.is_better() == Some(false) { "  worse" } else { "" };
+            let mark = match line.comparison.and_then(Comparison::is_better) {
+                Some(false) => "  worse",
+                Some(true) | None => "",
+            };
+            let [counterpart, theirs, ratio] = line.beside();
+            let paper = own.paper.map_or_else(String::new, |it| format!("  paper: {}", figure(it)));
             let _ = writeln!(
                 text,
-                "  {:<30} {:<12} {:<16} {:>12} {:<12} {:>12} {:>6}{mark}",
-                one.figure,
-                one.unit,
-                one.kernel_system,
-                figure(one.kernel),
-                one.system,
-                figure(one.value),
-                ratio(one.ratio)
+                "  {name:<30} {:<12} {counterpart:<16} {theirs:>12} {:<12} {:>12} {ratio:>6}{mark}{paper}",
+                own.unit,
+                row.system,
+                figure(own.median),
             );
         }
         for row in self.rows.iter().filter(|row| row.failure.is_some()) {
@@ -270,35 +328,52 @@ impl Report {
         text
     }
 
-    /// A section of Markdown: for each group a table of the main figure and those that follow.
+    /// Whether a paper's figures stand beside these.
+    pub fn has_paper(&self) -> bool {
+        self.rows.iter().any(|row| row.figures.values().any(|figure| figure.paper.is_some()))
+    }
+
+    /// A section of Markdown: for each group a table of its figures.
     pub fn markdown(&self) -> String {
         let mut text =
             format!("### {}: {}\n\n{}.\n", self.experiment, self.title, self.circumstances());
+        let [head, rule] = if self.has_paper() { [" paper |", "---:|"] } else { [""; 2] };
         let mut group = None;
-        for one in &self.comparisons {
-            if group != Some(&one.group) {
-                group = Some(&one.group);
+        for line in self.lines() {
+            let Line { row, name, figure: own, .. } = &line;
+            if group != Some(&row.group) {
+                group = Some(&row.group);
                 let _ = write!(
                     text,
-                    "\n{}:\n\n| | figure | kernel, best | | system | Outboard | ratio |\n\
-                     |---|---|---:|---|---|---:|---:|\n",
-                    one.group
+                    "\n{}:\n\n| | figure | counterpart, best | | system | Outboard | ratio |{head}\n\
+                     |---|---|---:|---|---|---:|---:|{rule}\n",
+                    row.group
                 );
             }
-            let _ = writeln!(
+            let [counterpart, theirs, ratio] = line.beside();
+            let _ = write!(
                 text,
-                "| {} | {}, {} | {} | {} | {} | {} | {} |",
-                one.point,
-                one.figure,
-                one.unit,
-                figure(one.kernel),
-                one.kernel_system,
-                one.system,
-                figure(one.value),
-                ratio(one.ratio)
+                "| {} | {name}, {} | {theirs} | {counterpart} | {} | {} | {ratio} |",
+                row.point,
+                own.unit,
+                row.system,
+                figure(own.median),
             );
+            if self.has_paper() {
+                let _ = write!(text, " {} |", own.paper.map(figure).unwrap_or_default());
+            }
+            text.push('\n');
         }
         text
+    }
+}
+
+impl Line<'_> {
+    /// Counterpart, its figure and the ratio to it, for people.
+    pub fn beside(&self) -> [String; 3] {
+        self.comparison.map_or_else(Default::default, |one| {
+            [one.kernel_system.clone(), figure(one.kernel), ratio(one.ratio)]
+        })
     }
 }
 
@@ -389,11 +464,15 @@ mod tests {
     use lab::Placement;
 
     use super::*;
-    use crate::bench::cell::Workload;
+    use crate::bench::system::System;
 
     fn row(system: System, rate: &[f64], p50: &[f64]) -> SystemRow {
-        let work = Workload::Rpc { connections: 1, outstanding: 1 };
-        let cell = GridCell { group: "g".into(), point: "p".into(), work };
+        let place = Place {
+            group: "g".into(),
+            point: "p".into(),
+            system: system.name().into(),
+            is_kernel: system.is_kernel(),
+        };
         let rounds: Vec<Vec<Sample>> = rate
             .iter()
             .zip(p50)
@@ -404,7 +483,7 @@ mod tests {
                 ]
             })
             .collect();
-        SystemRow::new(&cell, system, &rounds, None)
+        SystemRow::new(place, &rounds, None)
     }
 
     #[test]
