@@ -35,6 +35,10 @@ pub mod flags {
     pub const ACK_NOW: u8 = 1;
     /// ACK: a frame came that had come before.
     pub const DUPLICATES: u8 = 1;
+    /// RESET: the frame that drew it was verified.
+    pub const VERIFIED: u8 = 1;
+    /// RESET: its epochs are those of an association that is open.
+    pub const OPEN: u8 = 2;
     /// START: the message is in this frame. DONE, HOLD: it is named by its START's sequence.
     pub const WHOLE: u8 = 2;
     /// START: the tag is valid.

@@ -126,6 +126,8 @@ impl Core {
 
     /// Ends everything of a job whose time is over.
     pub(super) fn forget_job(&mut self, job: u32) {
+        // Its number is another job's from now on.
+        self.resets.retain(|reset| reset.job != job);
         let ended: Vec<AssociationId> =
             self.associations.iter().filter(|(_, it)| it.peer.job == job).map(|it| it.0).collect();
         for id in ended {

@@ -1,15 +1,19 @@
 //! RESET: what tells a host that its association is not known here.
 
-use wire::message::{Body, Epoch, Epochs, Frame, Received, flow_key, seal};
+use wire::message::{Body, Epoch, Epochs, Frame, Received, flags, flow_key, seal};
 
 use super::Core;
 use super::api::{Host, Memory, Packet, Status};
 use super::association::Peer;
+use super::slab::AssociationId;
 
 /// RESETs a second to one host, and in all.
 const PER_HOST: u32 = 100;
 const ALL: u32 = 1_000;
 const SECOND_NS: u64 = 1_000_000_000;
+/// Higher incarnations are nobody's: microseconds since 1970 reach it in 146,000 years. A host that
+/// names one would leave no epoch above it.
+pub(super) const INCARNATION_MAX: u64 = u64::MAX >> 2;
 
 /// How many there were in this second.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,14 +36,33 @@ impl Rate {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reset {
     host: Host,
-    job: u32,
+    pub job: u32,
     sequence: u32,
     authenticator: u64,
     epochs: Epochs,
+    flags: u8,
+}
+
+/// A RESET's fields, and how it names the frame that drew it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ResetFields {
+    pub flags: u8,
+    pub sequence: u32,
+    pub authenticator: u64,
+    pub epochs: Epochs,
 }
 
 impl Core {
-    pub(super) fn queue_reset(&mut self, now: u64, peer: Peer, received: &Received<'_>) {
+    /// Answers a frame that belongs to no open association. `verified` is [`flags::VERIFIED`] or 0.
+    pub(super) fn queue_reset(
+        &mut self,
+        now: u64,
+        peer: Peer,
+        received: &Received<'_>,
+        verified: u8,
+    ) {
+        let open = self.peers.get(&peer).map(|id| &self.associations[*id]);
+        let open = if open.is_some_and(|it| it.theirs.is_some()) { flags::OPEN } else { 0 };
         let known = self.jobs[peer.job as usize].peers.get(&peer.host.0).copied();
         let known = known.unwrap_or_default();
         let host = &mut self.hosts[peer.host.index()];
@@ -55,13 +78,14 @@ impl Core {
             sequence: received.frame.sequence,
             authenticator: received.authenticator,
             epochs: Epochs { sender: ours, receiver: known.theirs },
+            flags: verified | open,
         });
     }
 
     pub(super) fn emit_reset(&mut self, out: &mut [u8]) -> Option<Packet> {
         let reset = self.resets.pop_front()?;
         let frame = Frame {
-            flags: 0,
+            flags: reset.flags,
             job: self.jobs[reset.job as usize].identifier,
             sequence: reset.sequence,
             counter: 0,
@@ -79,26 +103,29 @@ impl Core {
 
     /// Ends the association if the frame that drew the RESET is under way. The next epoch for this
     /// peer is above the one that it remembers.
-    pub(super) fn on_reset(
-        &mut self,
-        peer: Peer,
-        sequence: u32,
-        authenticator: u64,
-        epochs: Epochs,
-        memory: &mut dyn Memory,
-    ) {
-        let drawn = self.peers.get(&peer).copied().filter(|id| {
-            let ring = &self.associations[*id].ring;
-            ring.extend(sequence)
-                .and_then(|sequence| ring.get(sequence))
-                .is_some_and(|record| record.sent && record.authenticator == authenticator)
-        });
-        let Some(id) = drawn else {
+    pub(super) fn on_reset(&mut self, peer: Peer, fields: ResetFields, memory: &mut dyn Memory) {
+        let named = fields.epochs.receiver;
+        let drawn = self.peers.get(&peer).copied().filter(|id| self.draws(*id, &fields));
+        let Some(id) = drawn.filter(|_| named.incarnation <= INCARNATION_MAX) else {
             self.counters.drop_reset += 1;
             return;
         };
         let known = self.jobs[peer.job as usize].peers.entry(peer.host.0).or_default();
-        known.ours = known.ours.max(epochs.receiver);
+        known.ours = known.ours.max(named);
         self.end_association(id, Status::Reset, memory);
+    }
+
+    /// Whether a frame under way has drawn this RESET. One that was changed on its way has not: it
+    /// left with epochs and came without, or its association is the one that is open there.
+    fn draws(&self, id: AssociationId, fields: &ResetFields) -> bool {
+        let it = &self.associations[id];
+        let record = it.ring.extend(fields.sequence).and_then(|sequence| it.ring.get(sequence));
+        let has = |flag| fields.flags & flag != 0;
+        let ours = Epochs { sender: it.theirs.unwrap_or(Epoch::UNKNOWN), receiver: it.ours };
+        record.is_some_and(|record| {
+            record.sent
+                && record.authenticator == fields.authenticator
+                && (has(flags::VERIFIED) || !record.first)
+        }) && !(has(flags::OPEN) && fields.epochs == ours)
     }
 }

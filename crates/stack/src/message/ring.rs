@@ -52,6 +52,8 @@ pub(super) struct Record {
     pub resent: bool,
     /// Sent at least once.
     pub sent: bool,
+    /// Sent with epochs the last time.
+    pub first: bool,
 }
 
 /// Frames under way in order of their sequences, and which of them wait to be sent.
@@ -133,6 +135,7 @@ impl Ring {
             acknowledged: false,
             resent: false,
             sent: false,
+            first: false,
         });
         self.unacknowledged += 1;
         if queued {
@@ -142,7 +145,7 @@ impl Ring {
     }
 
     /// Notes that the frame leaves now.
-    pub fn on_sent(&mut self, sequence: u64, now: u64, authenticator: u64) {
+    pub fn on_sent(&mut self, sequence: u64, now: u64, authenticator: u64, first: bool) {
         let Some(record) = self.get_mut(sequence) else { return };
         let again = record.sent;
         let first_resend = again && !record.resent;
@@ -150,6 +153,7 @@ impl Ring {
         record.authenticator = authenticator;
         record.queued = false;
         record.sent = true;
+        record.first = first;
         record.resent |= again;
         let data = !matches!(record.content, Content::Control(_));
         self.resent += usize::from(first_resend);

@@ -227,7 +227,7 @@ impl Core {
         let space = out.get_mut(at..).ok_or(NoRoom)?;
         frame.emit(space, bytes)?;
         let authenticator = seal(&mut space[..len], &it.key_out, (sequence >> 32) as u32);
-        it.ring.on_sent(sequence, now, authenticator);
+        it.ring.on_sent(sequence, now, authenticator, frame.epochs.is_some());
         self.counters.frames_out += 1;
         self.counters.resent += u64::from(record.sent);
         if it.timeout_at.is_none() {

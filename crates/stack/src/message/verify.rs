@@ -1,6 +1,6 @@
 //! Frames from the network: whose they are, whether they are genuine, and what they are about.
 
-use wire::message::{Body, Epoch, Epochs, Frames, Received, flags, flow_key};
+use wire::message::{Body, Epoch, Epochs, Frame, Frames, Received, flags, flow_key};
 
 use super::Core;
 use super::acknowledge::AckFields;
@@ -8,6 +8,7 @@ use super::api::{Host, Memory, Status};
 use super::arrivals::Novelty;
 use super::association::{Known, Peer};
 use super::decide::Verdict;
+use super::reset::{INCARNATION_MAX, ResetFields};
 use super::ring::extend;
 use super::send::HoldKind;
 use super::slab::AssociationId;
@@ -79,7 +80,9 @@ impl Core {
         if let Body::Reset { authenticator, epochs } = received.frame.body {
             let genuine = self.is_under(peer, received, &Epochs::default(), 0);
             if genuine {
-                self.on_reset(peer, received.frame.sequence, authenticator, epochs, memory);
+                let Frame { flags, sequence, .. } = received.frame;
+                let fields = ResetFields { flags, sequence, authenticator, epochs };
+                self.on_reset(peer, fields, memory);
             }
             return if genuine { Genuine } else { Foreign };
         }
@@ -112,7 +115,7 @@ impl Core {
             }
         }
         if !verified && received.frame.body.is_sequenced() {
-            self.queue_reset(now, peer, received);
+            self.queue_reset(now, peer, received, 0);
         }
         Foreign
     }
@@ -129,6 +132,9 @@ impl Core {
     ) -> Outcome {
         let known = self.known(peer);
         let unknown = epochs.receiver == Epoch::UNKNOWN;
+        if epochs.sender.incarnation > INCARNATION_MAX {
+            return Foreign;
+        }
         if unknown
             && !matches!(
                 received.frame.body,
@@ -171,7 +177,7 @@ impl Core {
             let id = self.open_association(now, peer, Some(epochs.sender));
             self.process(now, id, sequence, received, memory);
         } else {
-            self.queue_reset(now, peer, received);
+            self.queue_reset(now, peer, received, flags::VERIFIED);
         }
         Genuine
     }

@@ -8,3 +8,4 @@ mod basic;
 mod faults;
 mod hostile;
 mod refusal;
+mod reset;

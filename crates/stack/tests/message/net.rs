@@ -79,7 +79,7 @@ pub struct Net {
     pub log: Vec<Vec<u8>>,
 }
 
-fn address(node: usize) -> [u8; 16] {
+pub fn address(node: usize) -> [u8; 16] {
     let mut address = [0; 16];
     address[15] = node as u8 + 1;
     address
@@ -237,6 +237,12 @@ impl Net {
                 it.events.push(event);
             }
         }
+    }
+
+    /// Brings a packet to a node that no node has sent.
+    pub fn inject(&mut self, from: usize, to: usize, bytes: &[u8]) {
+        let it = &mut self.nodes[to];
+        it.core.on_frame(self.now, HOSTS[from], bytes, &mut it.heap);
     }
 
     /// One thing happens: a packet arrives or a timer is due. False if nothing will.
