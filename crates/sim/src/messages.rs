@@ -13,6 +13,7 @@ mod network;
 
 use std::fmt;
 use std::panic::catch_unwind;
+use std::sync::LazyLock;
 
 use stack::message::{
     Address, Core, CoreConfig, EndpointId, EndpointOptions, Host, JobKey, MessageEvent,
@@ -120,6 +121,13 @@ pub fn run(seed: u64) -> Result<MessageReport, MessageFault> {
     Err(MessageFault { seed, what })
 }
 
+/// The nodes as hosts: all cores number them in the order in which they are added.
+static HANDLES: LazyLock<[Host; HOSTS]> = LazyLock::new(|| {
+    let mut core = Core::new(CoreConfig { incarnation: 1, hosts: HOSTS as u32 });
+    let addresses = PathAddresses { local: [0; 16], remote: [0; 16] };
+    std::array::from_fn(|_| core.add_host(addresses, 512).unwrap_or(Host::LOCAL))
+});
+
 /// A rule that was broken.
 struct Violation(String);
 
@@ -210,6 +218,11 @@ impl World {
                 }
             }
             self.settle()?;
+            // What they have taken may not have been all that waits.
+            let programs = self.nodes.iter().flat_map(|node| &node.programs);
+            if programs.into_iter().any(|program| program.takers < TAKERS) {
+                continue;
+            }
             let Some(next) = self.next().filter(|next| *next < end) else { break };
             self.pass(next)?;
             if self.book.is_done() && self.network.is_empty() {
@@ -315,11 +328,7 @@ impl World {
     }
 
     fn host(node: usize) -> Host {
-        // Hosts are numbered in the order in which they were added, behind the local one.
-        let mut core = Core::new(CoreConfig { incarnation: 1, hosts: 8 });
-        let addresses = PathAddresses { local: [0; 16], remote: [0; 16] };
-        let hosts = (0..=node).map(|_| core.add_host(addresses, 512));
-        hosts.last().and_then(Result::ok).unwrap_or(Host::LOCAL)
+        HANDLES[node]
     }
 
     /// A program does something, or something happens to a host.

@@ -44,7 +44,14 @@ pub(super) struct Book {
 
 /// Bytes that differ by message and offset.
 pub(super) fn pattern(seed: u64, length: u32) -> Vec<u8> {
-    (0..u64::from(length)).map(|at| (seed * 31 + at * 7 + (at >> 8)) as u8).collect()
+    let mut bytes = vec![0; length as usize];
+    for (row, bytes) in bytes.chunks_mut(256).enumerate() {
+        let base = (seed.wrapping_mul(31) as u8).wrapping_add(row as u8);
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = base.wrapping_add((at as u8).wrapping_mul(7));
+        }
+    }
+    bytes
 }
 
 impl Book {
