@@ -97,7 +97,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Maps a region that was granted, once its size and seals are found to be right.
+    /// Maps a region that was granted, once its size and seals are found to be right. Children that are
+    /// forked later do not have it.
     ///
     /// # Errors
     /// If the geometry is invalid, size or seals are wrong, or with the errno of a system call.
@@ -113,6 +114,7 @@ impl Region {
             return Err(RegionError::WrongSize { actual, claimed: geometry.region_bytes });
         }
         let memory = Memory::map(file.as_fd(), &layout).map_err(system("mmap"))?;
+        memory.keep_from_children().map_err(system("madvise"))?;
         Ok(Self { memory, layout, file: Some(file) })
     }
 

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use arch::SharedBytes;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::layout::Layout;
 use crate::sync::AtomicU64;
@@ -25,6 +25,13 @@ unsafe impl Sync for Memory {}
 impl Memory {
     pub(crate) fn map(file: BorrowedFd<'_>, layout: &Layout) -> Result<Self, Errno> {
         Self::map_bytes(file, layout.geometry().region_bytes, false)
+    }
+
+    /// Forked children do not have the memory: they have no use for it, and some limit their address space.
+    pub(crate) fn keep_from_children(&self) -> Result<(), Errno> {
+        // SAFETY: our own mapping. Only a child that this process forks is without it, where nothing
+        // reaches it: a session refuses everything but in its own process (`ForkMark`).
+        unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxDontFork) }
     }
 
     /// Maps the first `len` bytes of a file that is sealed against shrinking, with all its pages at

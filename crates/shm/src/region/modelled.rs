@@ -24,6 +24,10 @@ impl Memory {
         Err(Errno::NOSYS)
     }
 
+    pub(super) fn keep_from_children(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+
     pub(super) fn private(layout: &Layout) -> Result<Self, Errno> {
         let words = layout.buffers_start() / 8;
         let bytes = layout.geometry().region_bytes - layout.buffers_start();
