@@ -30,6 +30,8 @@
 #   make hashes  seeds TEST_SEEDS (1..2000) against crates/sim/hashes.txt; UPDATE=1 rewrites it
 #   make instructions  instructions of fixed work, counted under callgrind, against
 #                crates/sim/instructions.txt to within 2%; UPDATE=1 rewrites it
+#   make programs  programs whose processes share connections (PostgreSQL, sshd, rsync, ...), PROGRAM_SECONDS
+#                each (30); root
 #   make kills   the engine killed KILLS (100) times under load; root
 #   make soak    real programs, SOAK_SECONDS each (600)
 #   make coexist the kernel's services and accelerated ones on one address, for SOAK_SECONDS
@@ -44,11 +46,12 @@ PREFIX ?= /usr/local
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),$(CARGO_BUILD_TARGET_DIR),target))
 BUILT ?= $(TARGET)/release
 KILLS ?= 100
+PROGRAM_SECONDS ?= 30
 LOSS_SECONDS ?= 60
 ROUNDS ?= 5
 # What bench and bench-full measure.
 EXPERIMENTS := rpc eta connect latency profile ni
-export SOAK_SECONDS KILLS
+export SOAK_SECONDS KILLS PROGRAM_SECONDS
 # Selected by name among the whole workspace: selecting their package alone would resolve other
 # features and build most crates again.
 REAL_PROGRAMS := $(patsubst tests/tests/%.rs,--test %,$(sort $(wildcard tests/tests/*.rs)))
@@ -57,7 +60,7 @@ export OUTBOARD_SKIPPED := $(TARGET)/skipped
 # What scripts/runtimes installs for the tests of real programs.
 export OUTBOARD_RUNTIMES := $(TARGET)/runtimes
 
-.PHONY: all build install test fabtests test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-full bench-micro bench-ab bench-port sim hashes instructions kills soak coexist fuzz loom setup setup-build
+.PHONY: all build install test fabtests test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-full bench-micro bench-ab bench-port sim hashes instructions kills soak programs coexist fuzz loom setup setup-build
 
 all: build
 
@@ -204,6 +207,9 @@ instructions: setup
 
 soak: setup build
 	$(CARGO) test --package outboard-tests --test programs -- --ignored --nocapture soak
+
+programs: setup build
+	$(CARGO) test --package outboard-tests --test sharing -- --ignored --nocapture programs
 
 coexist: setup build
 	$(CARGO) test --package outboard-tests --test coexist -- --ignored --nocapture

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 pub mod beside;
 pub mod cases;
 pub mod joined;
+pub mod sharing;
 pub mod world;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -35,4 +36,9 @@ pub fn load_seconds() -> u32 {
 /// Seconds that soaks take: `$SOAK_SECONDS`, or 600.
 pub fn soak_seconds() -> u32 {
     seconds_from("SOAK_SECONDS", 600)
+}
+
+/// Seconds of load of each program that shares its connections: `$PROGRAM_SECONDS`, or 30.
+pub fn program_seconds() -> u32 {
+    seconds_from("PROGRAM_SECONDS", 30)
 }
