@@ -1,13 +1,18 @@
-//! Whether a program's memory can be read or written, found out without touching it.
+//! Memory of programs: [`Registered`] memory, made by the engine; and whether memory of the program's own
+//! can be read or written, found out without touching it.
 //!
 //! The kernel finds every bad address when it copies, and fails with EFAULT. A library would end its
 //! program instead. So pages are asked about before they are first used, by a question to the kernel that
 //! copies nothing; a table remembers the answers. A page in the table costs one load. What the program
 //! unmaps or protects is struck from the table; only what the C library unmaps inside itself is not seen.
 
+mod registered;
+
 use std::io::IoSlice;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+pub use registered::{LINE_BYTES, Line, Piece, Registered};
 
 /// What is to be done with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

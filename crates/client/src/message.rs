@@ -9,11 +9,13 @@ mod endpoint;
 mod memory;
 mod operations;
 mod peers;
+mod registered;
 
 use rustix::io::Errno;
 
 pub use endpoint::MessageEndpoint as Endpoint;
 pub use memory::{Buffers, Memory};
+pub use registered::Watched;
 pub use shm::message::{EAGER_MAX, INJECT_MAX, MESSAGE_MAX};
 
 /// A peer of an endpoint: dense numbers from 0, good as long as the endpoint.

@@ -484,6 +484,32 @@ impl Session {
         })?
     }
 
+    /// Asks for registered memory: its number, a memfd, and its size.
+    pub(crate) fn ask_memory(&self, bytes: u64) -> Result<(u16, OwnedFd, u64), RequestError> {
+        let mut control = locked(self.control());
+        let asked = control.next_serial();
+        let question = ToEngine::Register { serial: asked, bytes };
+        self.converse_with_files(&control, &question, &[], |answer, files| match answer {
+            FromEngine::Registered { serial, number, bytes } if serial == asked => {
+                let lost = || RequestError::new(Errno::MFILE, "no descriptor is left for memory");
+                Some(files.into_iter().next().ok_or_else(lost).map(|file| (number, file, bytes)))
+            }
+            FromEngine::Denied { serial, errno, reason } if serial == asked => {
+                Some(Err(RequestError::new(Errno::from_raw_os_error(errno), reason)))
+            }
+            _ => None,
+        })?
+    }
+
+    /// Gives registered memory back.
+    pub(crate) fn unregister(&self, number: u16) {
+        if self.usable().is_ok() {
+            let control = locked(self.control());
+            // An engine that is gone has none either.
+            let _ = control.socket.send(&ToEngine::Unregister { number }, &[], Wait::No);
+        }
+    }
+
     /// A control connection for a child that is about to be forked: as long as it is open the child holds
     /// what is open now.
     pub(crate) fn fork(&self) -> Result<Keeping, RequestError> {

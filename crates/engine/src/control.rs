@@ -13,6 +13,7 @@ mod holds;
 mod leaving;
 pub mod listing;
 mod look;
+mod memory;
 mod passing;
 pub mod questions;
 pub mod raw;
@@ -608,6 +609,14 @@ impl Control {
                 let asked = raw::Asked { serial, context, ports, sizes, filter, wants };
                 self.on_open_raw(id, session, asked, fds)
             }
+            (Stage::Session(key), ToEngine::Register { serial, bytes }) => {
+                let session = *key;
+                self.discard.close(uid, fds) && self.on_register(id, session, serial, bytes)
+            }
+            (Stage::Session(key), ToEngine::Unregister { number }) => {
+                let session = *key;
+                self.discard.close(uid, fds) && self.on_unregister(id, session, number)
+            }
             (Stage::Session(_), ToEngine::Served { pass, errno })
                 if self.tickets.relay == Some(id) =>
             {
@@ -756,6 +765,10 @@ impl Control {
             }
             Answer::Raw { session, serial, result } => self.on_raw(session, serial, result),
             Answer::RawClosed { session, rings } => self.on_raw_closed(session, rings),
+            Answer::Registered { session, serial, number, is_known } => {
+                self.on_registered(session, serial, number, is_known);
+            }
+            Answer::Unregistered { session, number } => self.on_unregistered(session, number),
             Answer::Forked { by, heir, serial, refused } => {
                 self.on_forked(by, heir, serial, refused);
             }
@@ -763,6 +776,7 @@ impl Control {
             Answer::PassOver(pass) => self.on_pass_over(pass),
             Answer::Gone(session) => {
                 self.sessions.remove(&session);
+                self.count_memories();
             }
             Answer::Sockets { sockets, next } => self.on_listed(&sockets, next),
             Answer::Stats => {

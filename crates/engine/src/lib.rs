@@ -34,6 +34,7 @@ mod pool;
 pub mod privileges;
 mod promises;
 mod receive;
+mod registered;
 mod requests;
 mod room;
 pub mod rules;

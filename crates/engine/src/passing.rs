@@ -388,10 +388,10 @@ impl Session {
             carried.received.push((start, bytes));
         }
         let len = u32::try_from(send.list.end().checked_sub(send.acked)?).ok()?;
-        let (region, sent) = (&self.region, &mut carried.sent);
+        let (from, sent) = (&self.memory, &mut carried.sent);
         let is_whole = self.spans.pieces(&mut send.list, send.acked, len, |place, len| {
             let mut piece = vec![0; len as usize];
-            region.read_buffer(Span { offset: place, len }, &mut piece);
+            from.shared(Span { offset: place, len }).copy_to(&mut piece);
             sent.extend_from_slice(&piece);
         });
         is_whole.then_some(carried)

@@ -3,6 +3,11 @@
 //!
 //! `free + granted + closing + receiving == total` at all times ([`Pool::census`]).
 
+use shm::descriptor::REGISTERED;
+use shm::engine_side::TakenDescriptor;
+
+use crate::registered::Registrations;
+
 /// Most bytes that a datagram and what is told of it take: its header of ours counts as well.
 const DATAGRAM_BYTES_MAX: u32 = 66 << 10;
 
@@ -68,6 +73,8 @@ pub struct Pool {
     /// Buffers that hold messages.
     shared: u32,
     buffer_bytes: u32,
+    /// The session's registered memories, of which spans are held as of buffers.
+    pub registered: Registrations,
 }
 
 impl Pool {
@@ -91,6 +98,7 @@ impl Pool {
             datagram_sockets: 0,
             shared: 0,
             buffer_bytes,
+            registered: Registrations::default(),
         }
     }
 
@@ -221,6 +229,16 @@ impl Pool {
         all.saturating_sub(kept) as u64 * u64::from(self.buffer_bytes)
     }
 
+    /// The span of a descriptor is handed to the engine by a client working on `lane`: of a buffer, or of
+    /// registered memory.
+    pub fn hold(&mut self, of: &TakenDescriptor, lane: u16) -> Result<u32, NotGranted> {
+        let buffer = of.buffer.ok_or(NotGranted)?;
+        if buffer & REGISTERED == 0 {
+            return self.on_span(buffer, lane, of.extent).map(|()| buffer);
+        }
+        if self.registered.hold(of.span) { Ok(buffer) } else { Err(NotGranted) }
+    }
+
     /// A span of buffer `index` is handed to the engine by a client working on `lane`. `extent`
     /// bytes of the buffer are thereby used up; when all are, the buffer comes back with its
     /// last span.
@@ -237,8 +255,11 @@ impl Pool {
         Ok(())
     }
 
-    /// A span of buffer `index` is no longer needed.
+    /// A span of buffer `index`, or of registered memory, is no longer needed.
     pub fn drop_span(&mut self, index: u32) {
+        if index & REGISTERED != 0 {
+            return self.registered.release(index as u16);
+        }
         if let Some(buffer) = self.buffers.get_mut(index as usize) {
             assert!(buffer.spans > 0, "a span is dropped once");
             buffer.spans = buffer.spans.saturating_sub(1);
@@ -287,9 +308,9 @@ impl Pool {
         self.buffers.len() as u32
     }
 
-    /// Spans that keep buffers from coming back; a scan, for checks only.
+    /// Spans that keep buffers from coming back, or are of registered memory; a scan, for checks only.
     pub fn outstanding_spans(&self) -> u32 {
-        self.buffers.iter().map(|buffer| buffer.spans).sum()
+        self.buffers.iter().map(|buffer| buffer.spans).sum::<u32>() + self.registered.spans()
     }
 
     /// Counts all buffers by holder; a scan, for statistics and checks only.

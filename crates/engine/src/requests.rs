@@ -1,6 +1,7 @@
 //! Requests of clients, on a lane or through the control thread.
 
 mod groups;
+mod memory;
 mod options;
 
 use std::net::SocketAddr;

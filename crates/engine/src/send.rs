@@ -81,7 +81,7 @@ impl Session {
                 (DescriptorKind::Fin, _) => send.fin = true,
                 (DescriptorKind::Data, Some(buffer)) if !send.fin => {
                     let span = descriptor.span;
-                    if self.pool.on_span(buffer, lane, descriptor.extent).is_err() {
+                    if self.pool.hold(&descriptor, lane).is_err() {
                         breach = Some(Breach::BufferNotGranted { endpoint: index, buffer });
                         break;
                     }

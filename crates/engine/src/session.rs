@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use shm::control::Geometry;
 use shm::engine_side::EngineEndpoint;
+use shm::memory::Registered;
 use shm::region::Region;
 use stack::api::SocketId;
 
@@ -18,6 +19,7 @@ use crate::lane::Lane;
 use crate::linger::Orphan;
 use crate::pool::Pool;
 use crate::promises::Promises;
+use crate::registered::SpanMemory;
 use crate::share::Tallies;
 use crate::signing::PeerKey;
 use crate::spans::Spans;
@@ -112,6 +114,8 @@ pub struct Session {
     pub who: SessionWho,
     /// The mapped region.
     pub region: Arc<Region>,
+    /// Where the bytes of its spans lie.
+    pub memory: Arc<SpanMemory>,
     /// Lanes of this worker, one for each context.
     pub lanes: Vec<Lane>,
     /// The buffers.
@@ -207,6 +211,7 @@ impl Session {
         Self {
             key: seed.key,
             who: seed.who,
+            memory: Arc::new(SpanMemory::new(Arc::clone(&seed.region))),
             region: seed.region,
             lanes,
             pool: Pool::new(geometry.buffer_count, geometry.buffer_bytes),
@@ -304,6 +309,31 @@ impl Session {
             | Role::Free => 0,
         };
         self.endpoints.iter().map(held).sum::<usize>() as u32 + self.pool.shared()
+    }
+
+    /// Goes on with memory that the control thread has made. `false`: its number is in use.
+    pub fn register(&mut self, number: u16, memory: Arc<Registered>) -> bool {
+        let is_new = self.pool.registered.add(number, memory.bytes());
+        if is_new {
+            self.memory = Arc::new(self.memory.with(number, memory));
+        }
+        is_new
+    }
+
+    /// The client uses a registered memory no more. `true`: it is gone.
+    pub fn unregister(&mut self, number: u16) -> bool {
+        let is_gone = self.pool.registered.close(number);
+        if is_gone {
+            self.memory = Arc::new(self.memory.without(number));
+        }
+        is_gone
+    }
+
+    /// The number of a registered memory that is gone since its last span was dropped.
+    pub fn take_unregistered(&mut self) -> Option<u16> {
+        let number = self.pool.registered.take_ended()?;
+        self.memory = Arc::new(self.memory.without(number));
+        Some(number)
     }
 
     /// Notes a breach; the first one counts.

@@ -143,6 +143,10 @@ counters! {
     /// Connects refused, or left to the kernel, because their user, or all users, have as many
     /// sockets as they may have.
     connects_refused,
+    /// Registered memories.
+    memories,
+    /// Registered memories refused for a limit or lack of memory.
+    memories_refused,
     /// Endpoints in use.
     endpoints,
     /// Requests served.

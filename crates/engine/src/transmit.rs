@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use arch::SharedBytes;
 use port::{Gso, GsoKind, Port, RxBurst, TxError, TxMeta};
 use shm::descriptor::{DatagramFlags, DatagramHeader, Span};
-use shm::region::Region;
 use stack::api::{
     InterfaceIndex, Payload, RequestError, RxFrame, SocketId, Transmit, UdpCut, UdpOut, UdpSend,
 };
@@ -14,6 +13,7 @@ use stack::{HEADER_MAX, Stack};
 
 use crate::datagram::{Told, numbered};
 use crate::endpoint::Role;
+use crate::registered::SpanMemory;
 use crate::service::raw::{RawTable, Watch, Watched};
 use crate::session::Session;
 use crate::sessions::{Holder, Sessions};
@@ -64,14 +64,14 @@ fn gso_kind(header: &[u8], udp: bool) -> GsoKind {
     }
 }
 
-/// Gives `pieces` of `region` to `send`, gathered when there are too many.
+/// Gives the pieces at some places to `send`, gathered when there are too many.
 fn with_pieces<R>(
-    region: &Region,
+    from: &SpanMemory,
     places: &[(u64, u32)],
     bounce: &mut Vec<u8>,
     send: impl FnOnce(&[SharedBytes<'_>]) -> R,
 ) -> R {
-    let piece = |(offset, len): (u64, u32)| region.shared(Span { offset, len });
+    let piece = |(offset, len): (u64, u32)| from.shared(Span { offset, len });
     const FEW: usize = 4;
     let mut few = [SharedBytes::from_slice(&[]); FEW];
     let mut many = [SharedBytes::from_slice(&[]); PIECES_MAX];
@@ -89,7 +89,7 @@ fn with_pieces<R>(
         }
         None => {
             bounce.clear();
-            append(region, places, bounce);
+            append(from, places, bounce);
             send(&[SharedBytes::from_slice(bounce)])
         }
     }
@@ -101,7 +101,7 @@ fn locate<'a>(
     payload: &Payload,
     places: &mut Vec<(u64, u32)>,
     counted: &mut Option<(u32, u32)>,
-) -> Option<&'a Region> {
+) -> Option<&'a SpanMemory> {
     let Payload::Stream { id, owner, offset, len } = *payload else { return None };
     places.clear();
     *counted = None;
@@ -110,7 +110,7 @@ fn locate<'a>(
         Holder::Orphan { place, orphan } => (place, Err(orphan)),
         Holder::Nobody | Holder::Listener(_) | Holder::Messages => return None,
     };
-    let Session { endpoints, orphans, spans, region, .. } = sessions.at(place)?;
+    let Session { endpoints, orphans, spans, memory, .. } = sessions.at(place)?;
     let (of, list) = match which {
         Ok(index) => match &mut endpoints.get_mut(index as usize)?.role {
             Role::Stream(stream) => {
@@ -128,7 +128,7 @@ fn locate<'a>(
         }
     };
     (of == id && spans.pieces(list, offset, len, |at, len| places.push((at, len))))
-        .then_some(&**region)
+        .then_some(&**memory)
 }
 
 fn give(
@@ -155,8 +155,8 @@ fn give(
         payload @ Payload::Stream { len, .. } => {
             let Scratch { places, bounce, counted, .. } = scratch;
             match locate(sessions, payload, places, counted) {
-                Some(region) => {
-                    let given = with_pieces(region, places, bounce, |pieces| {
+                Some(from) => {
+                    let given = with_pieces(from, places, bounce, |pieces| {
                         port.send(&meta, header, pieces)
                     });
                     if given.is_ok() {
@@ -204,8 +204,8 @@ fn sign(
         let Scratch { places, bounce, counted, .. } = scratch;
         bounce.clear();
         // Where the payload has been released, the frame is dropped later.
-        if let Some(region) = locate(sessions, &frame.payload, places, counted) {
-            append(region, places, bounce);
+        if let Some(from) = locate(sessions, &frame.payload, places, counted) {
+            append(from, places, bounce);
         }
         stack.tcp_sign(&frame, header, bounce);
     }
@@ -295,8 +295,8 @@ pub fn loop_back(
             payload @ Payload::Stream { .. } => {
                 let Scratch { places, counted, .. } = scratch;
                 match locate(sessions, payload, places, counted) {
-                    Some(region) => {
-                        append(region, places, &mut frame);
+                    Some(from) => {
+                        append(from, places, &mut frame);
                         true
                     }
                     None => false,
@@ -316,12 +316,12 @@ pub fn loop_back(
     limit
 }
 
-fn append(region: &Region, places: &[(u64, u32)], frame: &mut Vec<u8>) {
+fn append(from: &SpanMemory, places: &[(u64, u32)], frame: &mut Vec<u8>) {
     for (offset, len) in places {
         let start = frame.len();
         frame.resize(start + *len as usize, 0);
         if let Some(room) = frame.get_mut(start..) {
-            region.shared(Span { offset: *offset, len: *len }).copy_to(room);
+            from.shared(Span { offset: *offset, len: *len }).copy_to(room);
         }
     }
 }
@@ -384,7 +384,7 @@ pub fn send_datagrams(
         };
         let datagram = told.header;
         *left -= 1;
-        let region = std::sync::Arc::clone(&session.region);
+        let memory = std::sync::Arc::clone(&session.memory);
         let send = UdpSend {
             remote: known(datagram.remote),
             local: Some(datagram.local.ip()).filter(|ip| !ip.is_unspecified()),
@@ -405,7 +405,7 @@ pub fn send_datagrams(
         let Scratch { bounce, datagram: whole, .. } = &mut *scratch;
         let sum = || {
             bounce.clear();
-            append(&region, whole, bounce);
+            append(&memory, whole, bounce);
             arch::sum(bounce)
         };
         let mut frame = match stack.udp_transmit(
@@ -422,7 +422,7 @@ pub fn send_datagrams(
             Err(
                 RequestError::WaitNeighbor | RequestError::Behind | RequestError::HostUnreachable,
             ) => {
-                keep(stack, scratch, counters, now, id, &send, &region);
+                keep(stack, scratch, counters, now, id, &send, &memory);
                 finish(sessions, place, index);
                 continue;
             }
@@ -445,10 +445,10 @@ pub fn send_datagrams(
             if frame.interface == InterfaceIndex::LOOPBACK {
                 if std::mem::take(&mut is_asked) {
                     let holder = (place, index, id);
-                    let of = (&*region, written);
+                    let of = (&*memory, written);
                     tell_sent(sessions, scratch, holder, told, frame.interface, of);
                 }
-                deliver_datagram(stack, sessions, scratch, now, &region, written, frame.gso_bytes);
+                deliver_datagram(stack, sessions, scratch, now, &memory, written, frame.gso_bytes);
             } else if !stays_here {
                 let meta = TxMeta {
                     checksum: frame.checksum,
@@ -460,7 +460,7 @@ pub fn send_datagrams(
                 let sent = match port {
                     Some((number, attached)) => {
                         let Scratch { places, bounce, .. } = &mut *scratch;
-                        with_pieces(&region, places, bounce, |pieces| {
+                        with_pieces(&memory, places, bounce, |pieces| {
                             match Watch::of(raw, number, now.0) {
                                 None => attached.port.send(&meta, written, pieces),
                                 Some(watch) => Watched { port: &mut *attached.port, watch }
@@ -474,7 +474,7 @@ pub fn send_datagrams(
                     // The first frame is told of.
                     Ok(()) if std::mem::take(&mut is_asked) => {
                         let holder = (place, index, id);
-                        let of = (&*region, written);
+                        let of = (&*memory, written);
                         tell_sent(sessions, scratch, holder, told, frame.interface, of);
                     }
                     Ok(()) => {}
@@ -485,7 +485,7 @@ pub fn send_datagrams(
                         if !closes {
                             return Datagrams::WaitPort;
                         }
-                        keep(stack, scratch, counters, now, id, &send, &region);
+                        keep(stack, scratch, counters, now, id, &send, &memory);
                         is_kept = true;
                         break;
                     }
@@ -517,7 +517,7 @@ pub fn send_datagrams(
             ) {
                 part_of(&scratch.datagram, frame.offset, frame.len, &mut scratch.places);
                 let written = header.get(..usize::from(frame.header_bytes)).unwrap_or_default();
-                deliver_datagram(stack, sessions, scratch, now, &region, written, frame.gso_bytes);
+                deliver_datagram(stack, sessions, scratch, now, &memory, written, frame.gso_bytes);
             }
         }
         match next {
@@ -545,11 +545,11 @@ fn keep(
     now: stack::api::Instant,
     id: SocketId,
     send: &UdpSend,
-    region: &Region,
+    memory: &SpanMemory,
 ) {
     let Scratch { bounce, datagram: whole, .. } = scratch;
     bounce.clear();
-    append(region, whole, bounce);
+    append(memory, whole, bounce);
     let mut rest = *send;
     loop {
         match stack.udp_keep(now, id, &rest, bounce) {
@@ -571,13 +571,13 @@ fn tell_sent(
     (place, index, id): (u32, u32, SocketId),
     told: Told,
     interface: InterfaceIndex,
-    (region, written): (&Region, &[u8]),
+    (memory, written): (&SpanMemory, &[u8]),
 ) {
     let Scratch { bounce, places, .. } = scratch;
     bounce.clear();
     if told.header.flags.contains(DatagramFlags::TELL_WHOLE) {
         bounce.extend_from_slice(written);
-        append(region, places, bounce);
+        append(memory, places, bounce);
     }
     let header = DatagramHeader { interface: numbered(interface), ..told.header };
     let (told, now) = (Told { header, ..told }, sessions.now);
@@ -593,14 +593,14 @@ fn deliver_datagram(
     sessions: &mut Sessions,
     scratch: &mut Scratch,
     now: stack::api::Instant,
-    region: &Region,
+    memory: &SpanMemory,
     written: &[u8],
     gso_bytes: Option<u16>,
 ) {
     let mut whole = std::mem::take(&mut scratch.loopback);
     whole.clear();
     whole.extend_from_slice(written);
-    append(region, &scratch.places, &mut whole);
+    append(memory, &scratch.places, &mut whole);
     deliver(stack, sessions, now, &whole, gso_bytes);
     scratch.loopback = whole;
 }

@@ -106,6 +106,8 @@ pub struct Worker {
     pub(crate) recheck: Vec<(u32, u32)>,
     /// Sessions of dead programs and when their patience ends, in that order.
     pub(crate) dying: VecDeque<(u64, SessionKey)>,
+    /// Sessions with closed memories that are in use.
+    pub(crate) closing_memories: Vec<SessionKey>,
     /// Raw endpoints.
     pub(crate) raw: RawTable,
     pub(crate) account: Account,
@@ -184,6 +186,7 @@ impl Worker {
             datagrams_left: DATAGRAMS_PER_TURN,
             recheck: Vec::new(),
             dying: VecDeque::new(),
+            closing_memories: Vec::new(),
             raw,
             account: Account::default(),
             passing: Passing::default(),
@@ -249,6 +252,9 @@ impl Worker {
         self.take_events(&mut activity);
         self.publish();
         self.release_left();
+        if !self.closing_memories.is_empty() {
+            self.leave_memories();
+        }
         self.ask_kernel();
         self.tell_addresses();
         self.finish_lanes();
@@ -717,6 +723,10 @@ impl Worker {
             Command::OpenRaw { session, serial, context, seed } => {
                 self.open_raw(session, serial, context, *seed);
             }
+            Command::Register { session, serial, number, memory } => {
+                self.register(session, serial, number, memory);
+            }
+            Command::Unregister { session, number } => self.unregister(session, number),
             Command::Interface { port, facts } => self.on_interface(port, facts),
             Command::Neighbor { port, address, mac } => {
                 if let Some(attached) = self.ports.get(port) {

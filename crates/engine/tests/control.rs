@@ -373,3 +373,67 @@ fn a_panic_ends_the_whole_engine_and_removes_its_socket() {
     assert!(said.contains("outboard-w0 panicked"), "{said}");
     assert!(!path.exists());
 }
+
+/// The number of a memory that a session asks for, and its memfd; or the errno.
+fn register(session: &Socket, bytes: u64) -> Result<(u16, std::os::fd::OwnedFd), i32> {
+    session.send(&ToEngine::Register { serial: 5, bytes }, &[], Wait::Yes).unwrap();
+    match session.receive::<FromEngine>(Wait::Yes).unwrap() {
+        (FromEngine::Registered { serial: 5, number, .. }, fds) => {
+            Ok((number, fds.into_iter().next().expect("a memfd")))
+        }
+        (FromEngine::Denied { serial: 5, errno, .. }, _) => Err(errno),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until a counter has a value.
+fn settles(engine: &Running, name: &str, value: u64) {
+    let patience = std::time::Instant::now() + Duration::from_secs(30);
+    while engine.counter(name) != value {
+        assert!(std::time::Instant::now() < patience, "{name} is {}", engine.counter(name));
+    }
+}
+
+#[test]
+fn registered_memory_is_sealed_bounded_and_given_back() {
+    let engine = start("memory", Limits::default());
+    let session = engine.attach();
+    let errno = |errno: rustix::io::Errno| errno.raw_os_error();
+    for bytes in [0, (256 << 20) + 1, u64::MAX] {
+        assert_eq!(register(&session, bytes).err(), Some(errno(rustix::io::Errno::INVAL)));
+    }
+    let mut all = Vec::new();
+    for number in 1..=64 {
+        let (of, file) = register(&session, 5000).unwrap();
+        assert_eq!(of, number);
+        assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, 8192);
+        assert!(rustix::fs::ftruncate(&file, 0).is_err());
+        all.push(file);
+    }
+    assert_eq!(register(&session, 1).err(), Some(errno(rustix::io::Errno::NOSPC)));
+    assert_eq!(engine.counter("memories"), 64);
+    assert_eq!(engine.counter("memories_refused"), 4);
+    // Twice, and what it never had: its connection goes on.
+    for number in [7, 7, 0, 65, u16::MAX] {
+        session.send(&ToEngine::Unregister { number }, &[], Wait::Yes).unwrap();
+    }
+    settles(&engine, "memories", 63);
+    assert_eq!(register(&session, 1).map(|(number, _)| number), Ok(7));
+    // Others have memories of their own.
+    let other = engine.attach();
+    assert_eq!(register(&other, 1).map(|(number, _)| number), Ok(1));
+    drop(session);
+    settles(&engine, "memories", 1);
+}
+
+#[test]
+fn a_program_that_registers_without_end_uses_no_more_than_it_may() {
+    let engine = start("registers", Limits::default());
+    let session = engine.attach();
+    for _ in 0..2000 {
+        let (number, _) = register(&session, 4096).unwrap();
+        session.send(&ToEngine::Unregister { number }, &[], Wait::Yes).unwrap();
+    }
+    settles(&engine, "memories", 0);
+    assert_eq!(engine.counter("breaches"), 0);
+}

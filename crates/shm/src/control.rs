@@ -15,7 +15,7 @@ use crate::census::{CensusLine, Subject};
 use crate::raw::RingSizes;
 
 /// Version of everything in `docs/spec/shm.md` and of the messages here.
-pub const CONTRACT_VERSION: u32 = 15;
+pub const CONTRACT_VERSION: u32 = 16;
 
 /// Largest control message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -137,6 +137,19 @@ pub enum ToEngine {
         context: u16,
         /// The job's key; without one the endpoint speaks to others of this engine only.
         key: Option<[u8; 16]>,
+    },
+    /// Asks for registered memory. Of a session (answered by `Registered` or `Denied`).
+    Register {
+        /// Echoed in the answer.
+        serial: u32,
+        /// Its size; rounded up to whole pages.
+        bytes: u64,
+    },
+    /// The session uses a registered memory no more: nothing new may name it. It lasts until what has
+    /// been sent from it and received into it is done. Not answered.
+    Unregister {
+        /// Its number.
+        number: u16,
     },
 }
 
@@ -310,6 +323,15 @@ pub enum FromEngine {
         is_shut: bool,
         /// From the `Pass`.
         v6: bool,
+    },
+    /// The registered memory comes along: a memfd.
+    Registered {
+        /// From the `Register`.
+        serial: u32,
+        /// By which spans name it, in the upper 16 bits of their offsets.
+        number: u16,
+        /// Its size.
+        bytes: u64,
     },
 }
 

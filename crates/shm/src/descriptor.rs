@@ -5,10 +5,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use crate::region::Region;
 use crate::sync::Ordering;
 
-/// Bytes of a region: where and how many.
+/// In place of a buffer's number: this plus the number of the registered memory.
+pub const REGISTERED: u32 = 1 << 31;
+
+/// Bits of a place that are its offset; those above are the number of a registered memory.
+pub(crate) const OFFSET_BITS: u32 = 48;
+
+/// Bytes of a region or of registered memory: where and how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// From the region's start.
+    /// From the region's start; of registered memory a place: its number above 48 bits of offset.
     pub offset: u64,
     /// In bytes.
     pub len: u32,
@@ -80,7 +86,8 @@ pub struct Descriptor {
     pub kind: DescriptorKind,
     /// Flags; unknown ones are dropped.
     pub flags: DescriptorFlags,
-    /// In the session's own region (region number 0).
+    /// In the session's own region, or in registered memory: the upper 16 bits of its offset are the
+    /// memory's number, 0 for the region.
     pub span: Span,
 }
 
@@ -97,8 +104,6 @@ pub(crate) enum Slot {
     },
 }
 
-const OFFSET_MASK: u64 = (1 << 48) - 1;
-
 /// The lap of position `position` in a queue of `slots`.
 fn lap(position: u64, slots: u32) -> u16 {
     (position / u64::from(slots)).wrapping_add(1) as u16
@@ -112,7 +117,7 @@ impl Descriptor {
             | u64::from(self.kind as u8) << 32
             | u64::from(self.flags.bits()) << 40
             | u64::from(lap(position, slots)) << 48;
-        region.store(slot, self.span.offset & OFFSET_MASK, Ordering::Relaxed);
+        region.store(slot, self.span.offset, Ordering::Relaxed);
         // Pairs with the Acquire in `take`: whoever sees the lap sees the offset and what the
         // span holds.
         region.store(slot + 8, word, Ordering::Release);
@@ -129,11 +134,8 @@ impl Descriptor {
         let Some(kind) = DescriptorKind::from_code((word >> 32) as u8) else {
             return Slot::Malformed { word };
         };
-        if first >> 48 != 0 {
-            return Slot::Malformed { word };
-        }
         let flags = DescriptorFlags::from_bits_truncate((word >> 40) as u8);
-        let span = Span { offset: first & OFFSET_MASK, len: word as u32 };
+        let span = Span { offset: first, len: word as u32 };
         Slot::Full(Self { kind, flags, span })
     }
 

@@ -17,6 +17,8 @@ pub mod layout;
 pub mod lock;
 #[cfg(all(test, loom))]
 mod loom_models;
+#[cfg(not(loom))]
+pub mod memory;
 pub mod message;
 pub mod raw;
 pub mod region;

@@ -107,6 +107,11 @@ bitflags::bitflags! {
         const ANY_SOURCE = 16;
         /// The completion tells of a message: source, tag, immediate and length.
         const MESSAGE = 32;
+        /// What follows the command is a list of pieces of registered memory
+        /// ([`decode_piece`](crate::memory::decode_piece)), `length` bytes in all: the payload of a send,
+        /// or the room of a receive. With an `offset` the operation's end is told in the line of
+        /// registered memory at that place, and not in the queue.
+        const REGISTERED = 64;
     }
 }
 

@@ -43,13 +43,13 @@ const ROOM_SLOTS: u64 = 16;
 #[derive(Clone, Debug)]
 pub struct MessageEndpoint {
     base: Base,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     address: SocketAddr,
-    state: Mutex<State>,
+    pub state: Mutex<State>,
     /// A call found no room since there was room last.
     wants_room: AtomicBool,
     /// Holds the number; `None` in simulation.
@@ -57,7 +57,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     operations: Operations,
     peers: Peers,
     /// Announced sends of which the engine wants more than it was given, in the order in which
@@ -174,7 +174,8 @@ impl MessageEndpoint {
         let mut state = locked(&self.shared.state);
         let entry = outgoing(&state, peer, send, length)?;
         let bytes = if is_eager { length as u32 } else { 0 };
-        self.begin(&call, &mut state, Operation { context, kind }, entry, bytes, parts)
+        let operation = Operation { context, kind };
+        self.begin(&call, &mut state, operation, entry, bytes, &mut of_parts(parts))
     }
 
     /// Sends a message of at most [`INJECT_MAX`] bytes, which is told of only if it fails.
@@ -316,7 +317,7 @@ impl MessageEndpoint {
         self.base.close();
     }
 
-    fn call(&self) -> Result<Call<'_>, Errno> {
+    pub(super) fn call(&self) -> Result<Call<'_>, Errno> {
         self.base.call_as(BaseKind::Messages)
     }
 
@@ -329,19 +330,12 @@ impl MessageEndpoint {
     ) -> Result<Ticket, Errno> {
         let call = self.call()?;
         let mut state = locked(&self.shared.state);
-        let mut entry = Entry::new(command as u8);
-        match of.source {
-            Some(peer) => entry.peer = state.peers.address(peer).ok_or(Errno::INVAL)?,
-            None => entry.flags |= Flags::ANY_SOURCE,
-        }
-        if let Some((tag, ignore)) = of.tag {
-            entry.flags |= Flags::TAGGED;
-            (entry.tag, entry.other) = (tag, ignore);
-        }
+        let mut entry = matching(&state, command, of)?;
         if let OperationKind::Receive { capacity } = kind {
             entry.length = capacity.min(MESSAGE_MAX);
         }
-        self.begin(&call, &mut state, Operation { context, kind }, entry, 0, &[])
+        let operation = Operation { context, kind };
+        self.begin(&call, &mut state, operation, entry, 0, &mut |_, _, _| {})
     }
 
     fn on_claim(
@@ -361,24 +355,25 @@ impl MessageEndpoint {
         if let OperationKind::Receive { capacity } = kind {
             entry.length = capacity;
         }
-        let ticket = self.begin(&call, &mut state, Operation { context, kind }, entry, 0, &[])?;
+        let operation = Operation { context, kind };
+        let ticket = self.begin(&call, &mut state, operation, entry, 0, &mut |_, _, _| {})?;
         state.operations.end(claim.0);
         Ok(ticket)
     }
 
-    /// Notes an operation and pushes its command.
-    fn begin(
+    /// Notes an operation and pushes its command, behind which `fill` puts `bytes`.
+    pub(super) fn begin(
         &self,
         call: &Call<'_>,
         state: &mut State,
         operation: Operation,
         entry: Entry,
         bytes: u32,
-        parts: &[IoSlice<'_>],
+        fill: &mut dyn FnMut(&Region, Span, u32),
     ) -> Result<Ticket, Errno> {
         let ticket = state.operations.begin(operation).ok_or(Errno::AGAIN)?;
         let entry = Entry { ticket: ticket.0, ..entry };
-        match self.push(call, &entry, bytes, &mut of_parts(parts)) {
+        match self.push(call, &entry, bytes, fill) {
             Ok(()) => Ok(ticket),
             Err(errno) => {
                 state.operations.end(ticket.0);
@@ -528,14 +523,23 @@ impl MessageEndpoint {
             (CompletionKind::Part | CompletionKind::Wanted, _) => return Err(Errno::PROTO),
             _ => {}
         }
-        let capacity = match operation.kind {
-            OperationKind::Receive { capacity } => capacity,
-            _ => 0,
-        };
-        if payload.len() > capacity {
+        if payload.len() > operation.kind.capacity() {
             return Err(Errno::PROTO);
         }
         payload.scatter(region, memory, context, 0);
+        self.on_ended(state, entry).map(Some)
+    }
+
+    /// An operation that is known has ended.
+    pub(super) fn on_ended(&self, state: &mut State, entry: &Entry) -> Result<Completion, Errno> {
+        let kind = CompletionKind::from_code(entry.kind).ok_or(Errno::PROTO)?;
+        let errno = match entry.other {
+            number @ 1..=4095 => Errno::from_raw_os_error(number as i32),
+            _ => Errno::PROTO,
+        };
+        let operation = state.operations.get(entry.ticket).ok_or(Errno::PROTO)?;
+        let context = operation.context;
+        let capacity = operation.kind.capacity();
         let message = match entry.flags.contains(Flags::MESSAGE) {
             true => Some(Message {
                 source: state.peers.add(entry.peer).ok_or(Errno::NFILE)?,
@@ -562,7 +566,7 @@ impl MessageEndpoint {
         } else {
             state.operations.end(entry.ticket);
         }
-        Ok(Some(Completion { context, ticket: Some(Ticket(entry.ticket)), outcome }))
+        Ok(Completion { context, ticket: Some(Ticket(entry.ticket)), outcome })
     }
 
     /// Gives the engine the bytes that it wants, as far as there is room.
@@ -616,7 +620,26 @@ fn has_room(call: &Call<'_>) -> bool {
     slots.saturating_sub(outstanding) >= ROOM_SLOTS.min(slots) && call.driver().lane.has_stock()
 }
 
-fn outgoing(state: &State, peer: Peer, send: &Send, length: u64) -> Result<Entry, Errno> {
+/// A command that names messages.
+pub(super) fn matching(state: &State, command: CommandKind, of: &Pattern) -> Result<Entry, Errno> {
+    let mut entry = Entry::new(command as u8);
+    match of.source {
+        Some(peer) => entry.peer = state.peers.address(peer).ok_or(Errno::INVAL)?,
+        None => entry.flags |= Flags::ANY_SOURCE,
+    }
+    if let Some((tag, ignore)) = of.tag {
+        entry.flags |= Flags::TAGGED;
+        (entry.tag, entry.other) = (tag, ignore);
+    }
+    Ok(entry)
+}
+
+pub(super) fn outgoing(
+    state: &State,
+    peer: Peer,
+    send: &Send,
+    length: u64,
+) -> Result<Entry, Errno> {
     let mut entry = Entry {
         peer: state.peers.address(peer).ok_or(Errno::INVAL)?,
         length,

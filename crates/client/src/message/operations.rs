@@ -43,6 +43,16 @@ pub enum OperationKind {
     Discard,
 }
 
+impl OperationKind {
+    /// Bytes that it can receive.
+    pub fn capacity(&self) -> u64 {
+        match self {
+            Self::Receive { capacity } => *capacity,
+            _ => 0,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Place {
     generation: u32,

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use shm::memory::Registered;
 use shm::raw::Rings;
 use stack::api::{Cidr, Local, Sharing};
 use wire::MacAddr;
@@ -126,6 +127,24 @@ pub enum Command {
         context: u16,
         /// What it is made from.
         seed: Box<RawSeed>,
+    },
+    /// A session has registered memory.
+    Register {
+        /// Whose.
+        session: SessionKey,
+        /// For the answer.
+        serial: u32,
+        /// By which its spans name it.
+        number: u16,
+        /// The memory.
+        memory: Arc<Registered>,
+    },
+    /// A session uses a registered memory no more.
+    Unregister {
+        /// Whose.
+        session: SessionKey,
+        /// Which.
+        number: u16,
     },
     /// A socket that was shown no longer has the right to its port: it is closed for the last time,
     /// shut down, disconnected or bound elsewhere.
@@ -259,6 +278,24 @@ pub enum Answer {
         session: SessionKey,
         /// Its rings.
         rings: Arc<Rings>,
+    },
+    /// The worker knows a registered memory from now on, or its session has ended.
+    Registered {
+        /// Whose.
+        session: SessionKey,
+        /// From the command.
+        serial: u32,
+        /// Which.
+        number: u16,
+        /// It is known.
+        is_known: bool,
+    },
+    /// The worker has left a registered memory; it is to be unmapped.
+    Unregistered {
+        /// Whose it was.
+        session: SessionKey,
+        /// Which.
+        number: u16,
     },
     /// The stack wants to know where a neighbour is that only the kernel may ask for.
     AskNeighbor {

@@ -10,6 +10,7 @@ use shm::control::{CONTRACT_VERSION, FromEngine, Geometry, Role};
 use shm::region::Region;
 
 use super::exchange::{Command, SessionKey};
+use super::memory::Memories;
 use super::{Control, Stage, connection};
 use crate::session::{LanePipes, SessionSeed, SessionWho};
 use crate::share::{Full, Shared};
@@ -24,6 +25,8 @@ pub(super) struct Granted {
     pub region: Arc<Region>,
     /// Bytes of its raw endpoints' rings.
     pub ring_bytes: u64,
+    /// Its registered memories.
+    pub memories: Memories,
 }
 
 /// What the client gets of a session, beside the geometry.
@@ -136,7 +139,9 @@ impl Control {
     /// Shared memory that the sessions of a user hold.
     pub(super) fn held_bytes(&self, uid: u32) -> u64 {
         // One that cannot be asked counts as one that has used nothing.
-        let held = |one: &Granted| one.region.resident_bytes().unwrap_or(0) + one.ring_bytes;
+        let held = |one: &Granted| {
+            one.region.resident_bytes().unwrap_or(0) + one.ring_bytes + one.memories.bytes()
+        };
         self.sessions.values().filter(|one| one.who.uid == uid).map(held).sum()
     }
 
@@ -223,7 +228,9 @@ impl Control {
         if !self.worker.send(Command::Attach(Box::new(seed))) {
             return false;
         }
-        self.sessions.insert(key, Granted { who, has_messages, region, ring_bytes: 0 });
+        let memories = Memories::default();
+        let granted = Granted { who, has_messages, region, ring_bytes: 0, memories };
+        self.sessions.insert(key, granted);
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.stage = Stage::Session(key);
         }

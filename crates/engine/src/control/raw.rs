@@ -242,7 +242,12 @@ impl Control {
     }
 
     /// Gives the answer that a connection waits for, with descriptors.
-    fn answer_with(&mut self, id: u64, message: &FromEngine, fds: &[std::os::fd::BorrowedFd<'_>]) {
+    pub(super) fn answer_with(
+        &mut self,
+        id: u64,
+        message: &FromEngine,
+        fds: &[std::os::fd::BorrowedFd<'_>],
+    ) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.next = super::Next::Message;
         if connection::send(connection.fd.as_fd(), message, fds).is_err() {

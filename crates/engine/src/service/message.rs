@@ -10,7 +10,7 @@ mod endpoint;
 mod events;
 mod frames;
 mod hosts;
-
+mod placed;
 mod space;
 mod tables;
 mod turn;
@@ -28,7 +28,7 @@ use stack::message::{
 
 use hosts::{HOSTS_MAX, Hosts, Path};
 use shm::message::OPERATIONS_MAX;
-use tables::{Hands, Tables};
+use tables::{Hands, Room, Tables};
 
 use crate::sessions::{Holder, Sessions};
 
@@ -87,6 +87,8 @@ pub(crate) struct Messages {
     blocked: Vec<EndpointId>,
     /// The frame that is being sent.
     frame: Box<[u8]>,
+    /// The list of pieces of a command.
+    list: Vec<u8>,
     /// It found its port full.
     held: Option<stack::message::Packet>,
     /// Sessions some of whose sends have ended after their endpoint was closed.
@@ -110,6 +112,8 @@ pub(crate) struct Counts {
     pub spilled: u64,
     /// Closed endpoints whose sends were given up.
     pub drains_ended: u64,
+    /// Commands that named registered memory which there is not.
+    pub memory_refused: u64,
 }
 
 impl Messages {
@@ -130,6 +134,7 @@ impl Messages {
             wants: VecDeque::new(),
             blocked: Vec::new(),
             frame: vec![0; 1 << 16].into_boxed_slice(),
+            list: Vec::new(),
             held: None,
             finished: Vec::new(),
             counts: Counts::default(),
@@ -254,13 +259,22 @@ impl Messages {
 
     /// Buffers of a session's that messages are sent from, by descriptors; a scan, for checks only.
     pub fn spans_of(&self, place: u32) -> u32 {
-        let sends = self.tables.sends.iter().filter(|(_, op)| {
-            let port = self.tables.ports.get(op.endpoint.index()).and_then(Option::as_ref);
+        let is_of = |endpoint: EndpointId| {
+            let port = self.tables.ports.get(endpoint.index()).and_then(Option::as_ref);
             port.is_some_and(|port| port.place == place)
-        });
+        };
+        let sends = self.tables.sends.iter().filter(|(_, op)| is_of(op.endpoint));
         let partial = self.tables.ports.iter().flatten().filter(|port| port.place == place);
-        let of_sends: usize = sends.map(|(_, op)| op.pieces.len()).sum();
-        (of_sends + partial.map(|port| port.partial.len()).sum::<usize>()) as u32
+        let of_sends: usize = sends.map(|(_, op)| op.placed.spans()).sum();
+        let of_receives: usize = (self.tables.receives.iter())
+            .filter(|(_, op)| is_of(op.endpoint))
+            .map(|(_, op)| match &op.room {
+                Room::Placed(placed) => placed.spans(),
+                Room::Space(_) => 0,
+            })
+            .sum();
+        let partial: usize = partial.map(|port| port.partial.len()).sum();
+        (of_sends + of_receives + partial) as u32
     }
 
     /// Everything that is counted, by name.
@@ -279,6 +293,7 @@ impl Messages {
             ("messages_hosts_refused", self.counts.hosts_refused),
             ("messages_spilled", self.counts.spilled + waiting),
             ("messages_drains_ended", self.counts.drains_ended),
+            ("messages_memory_refused", self.counts.memory_refused),
         ] {
             each(name, value);
         }

@@ -150,6 +150,8 @@ impl Side {
                 | Answer::LetGo(_)
                 | Answer::Interface { .. }
                 | Answer::RawClosed { .. }
+                | Answer::Registered { .. }
+                | Answer::Unregistered { .. }
                 | Answer::Forked { .. }
                 | Answer::PassOver(_) => {}
                 Answer::Raw { serial, result, .. } => {

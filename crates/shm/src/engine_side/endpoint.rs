@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use super::Breach;
 use crate::Status;
-use crate::descriptor::{Descriptor, DescriptorFlags, DescriptorKind, Slot, Span};
+use crate::descriptor::{
+    Descriptor, DescriptorFlags, DescriptorKind, OFFSET_BITS, REGISTERED, Slot, Span,
+};
 use crate::layout::{SPAN_ALIGN_BYTES, endpoint};
 use crate::lock;
 use crate::region::Region;
 use crate::sync::Ordering;
 
-/// A send descriptor that was copied and found to lie in one buffer. Whether the buffer is granted
-/// to the lane, only the engine knows.
+/// A send descriptor that was copied and found to lie in one buffer, or to name registered memory.
+/// Whether the buffer is granted to the lane and whether the memory has such bytes, only the engine
+/// knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TakenDescriptor {
     /// Data, Fin or Datagram.
@@ -26,7 +29,8 @@ pub struct TakenDescriptor {
     pub ends_record: bool,
     /// What is to be told of the span's last byte: bits as of a [`Stamp`](crate::request::Stamp).
     pub stamps: u8,
-    /// The buffer it lies in; `None` for `Fin`.
+    /// The buffer it lies in, or [`REGISTERED`] plus the number of a registered memory; `None` for
+    /// `Fin`.
     pub buffer: Option<u32>,
     /// Bytes of the buffer that this descriptor accounts for: its length rounded up to
     /// [`SPAN_ALIGN_BYTES`], or all up to the buffer's end when it is the last. When the extents
@@ -160,6 +164,22 @@ impl EngineEndpoint {
         if kind == DescriptorKind::Page {
             return Err(Breach::DescriptorMalformed { word: u64::from(kind as u8) << 32 });
         }
+        let (buffer, extent) = self.holder_of(span, flags)?;
+        let more = flags.contains(DescriptorFlags::MORE);
+        let urgent = flags.contains(DescriptorFlags::URGENT);
+        let ends_record = flags.contains(DescriptorFlags::RECORD_END);
+        let stamps = (flags & DescriptorFlags::STAMPS).bits() >> DescriptorFlags::STAMP_SHIFT;
+        let buffer = Some(buffer);
+        Ok(Some(TakenDescriptor { kind, span, more, urgent, ends_record, stamps, buffer, extent }))
+    }
+
+    /// The buffer of a span, or the registered memory that it names, and how much of the buffer it uses
+    /// up.
+    fn holder_of(&self, span: Span, flags: DescriptorFlags) -> Result<(u32, u32), Breach> {
+        let number = (span.offset >> OFFSET_BITS) as u32;
+        if number != 0 {
+            return Ok((REGISTERED | number, 0));
+        }
         let buffer = self.region.buffer_of(span).ok_or(Breach::SpanOutOfBuffers { span })?;
         let buffer_bytes = self.region.geometry().buffer_bytes;
         let within =
@@ -169,12 +189,7 @@ impl EngineEndpoint {
         } else {
             span.len.next_multiple_of(SPAN_ALIGN_BYTES.min(buffer_bytes))
         };
-        let more = flags.contains(DescriptorFlags::MORE);
-        let urgent = flags.contains(DescriptorFlags::URGENT);
-        let ends_record = flags.contains(DescriptorFlags::RECORD_END);
-        let stamps = (flags & DescriptorFlags::STAMPS).bits() >> DescriptorFlags::STAMP_SHIFT;
-        let buffer = Some(buffer);
-        Ok(Some(TakenDescriptor { kind, span, more, urgent, ends_record, stamps, buffer, extent }))
+        Ok((buffer, extent))
     }
 
     /// Tells the client how many descriptors have been taken in all, so that it may reuse their

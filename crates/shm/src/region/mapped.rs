@@ -101,6 +101,16 @@ impl Memory {
         }
     }
 
+    /// Copies bytes that may be shared, and may lie in this mapping.
+    pub(crate) fn write_shared(&self, offset: usize, bytes: SharedBytes<'_>) {
+        assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len));
+        // SAFETY: in bounds of both; they may overlap and change while they are copied, any value is
+        // a byte.
+        unsafe {
+            std::ptr::copy(bytes.as_ptr(), self.start.as_ptr().add(offset), bytes.len());
+        }
+    }
+
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) {
         assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len));
         // SAFETY: in bounds; the bytes may change while they are copied, any value is a byte.

@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 use shm::descriptor::{DescriptorKind, Span};
+use shm::memory::{PIECE_BYTES, PIECES_MAX};
 use shm::message::{
     CommandKind, CompletionKind, EAGER_MAX, ENTRY_BYTES, Entry, Flags, INJECT_MAX, MESSAGE_MAX,
     NO_TICKET, announced_max,
@@ -12,8 +13,9 @@ use stack::message::{
 };
 
 use super::endpoint::{Target, completion};
-use super::space::Space;
-use super::tables::{Hands, Piece, ReceiveOp, SendOp};
+use super::placed::Placed;
+use super::space::{Part, Space};
+use super::tables::{Hands, Piece, ReceiveOp, Room, SendOp};
 use super::{Messages, Path, Tables, window};
 use crate::endpoint::Role;
 use crate::session::{Breach, Session};
@@ -100,6 +102,39 @@ impl Messages {
         more
     }
 
+    /// Takes what a command says of registered memory into use; nothing, where it does not.
+    fn placed(
+        &mut self,
+        sessions: &mut Sessions,
+        id: EndpointId,
+        command: &Command,
+        spans: &[(Span, u32)],
+    ) -> Result<Placed, Errno> {
+        let Command { kind, entry, payload } = command;
+        let mut placed = Placed::default();
+        let may =
+            matches!(kind, CommandKind::Send | CommandKind::Receive | CommandKind::ReceiveClaimed);
+        if !may || !entry.flags.contains(Flags::REGISTERED) {
+            return Ok(placed);
+        }
+        if *payload as usize > PIECES_MAX * PIECE_BYTES {
+            return Err(Errno::INVAL);
+        }
+        placed.pieces = self.tables.spare.pop().unwrap_or_default();
+        let place = self.tables.port(id).ok_or(Errno::BADF)?.place;
+        let session = sessions.at(place).ok_or(Errno::BADF)?;
+        self.list.clear();
+        for (span, _) in spans {
+            let start = self.list.len();
+            self.list.resize(start + span.len as usize, 0);
+            if let Some(room) = self.list.get_mut(start..) {
+                session.memory.shared(*span).copy_to(room);
+            }
+        }
+        placed.hold(session, &self.list, entry.length as u32, entry.offset)?;
+        Ok(placed)
+    }
+
     /// Carries a command out. What is left in `spans` is given back; `None`: a breach.
     fn run(
         &mut self,
@@ -116,16 +151,29 @@ impl Messages {
         if begins && is_named && !self.tables.port(id)?.is_free(entry.ticket) {
             return None;
         }
-        let carries = matches!(kind, CommandKind::Send | CommandKind::Feed);
+        let carries = match kind {
+            CommandKind::Send | CommandKind::Feed => true,
+            CommandKind::Receive | CommandKind::ReceiveClaimed => {
+                entry.flags.contains(Flags::REGISTERED)
+            }
+            _ => false,
+        };
         if *payload > 0 && !carries || entry.length > MESSAGE_MAX {
             return None;
         }
+        let placed = match self.placed(sessions, id, command, spans) {
+            Ok(placed) => placed,
+            Err(errno) => {
+                self.counts.memory_refused += 1;
+                return self.fail(sessions, id, entry.ticket, errno);
+            }
+        };
         match kind {
-            CommandKind::Send => self.send(stack, sessions, now, id, command, spans),
-            CommandKind::Receive => self.receive(stack, sessions, now, id, entry),
+            CommandKind::Send => self.send(stack, sessions, now, id, command, (placed, spans)),
+            CommandKind::Receive => self.receive(stack, sessions, now, id, entry, placed),
             CommandKind::Peek | CommandKind::Claim => self.probe(stack, sessions, id, *kind, entry),
             CommandKind::ReceiveClaimed | CommandKind::DiscardClaimed => {
-                self.on_claim(sessions, now, id, *kind, entry)
+                self.on_claim(sessions, now, id, *kind, entry, placed)
             }
             CommandKind::Cancel => {
                 match self.tables.port(id)?.target(entry.other) {
@@ -147,23 +195,27 @@ impl Messages {
         now: u64,
         id: EndpointId,
         command: &Command,
-        spans: &mut Vec<(Span, u32)>,
+        (placed, spans): (Placed, &mut Vec<(Span, u32)>),
     ) -> Option<()> {
         let Command { entry, payload, .. } = command;
         let length = entry.length as u32;
         let is_injected = entry.flags.contains(Flags::INJECT);
+        let is_placed = entry.flags.contains(Flags::REGISTERED);
         let expected = if length <= EAGER_MAX { length } else { 0 };
-        if *payload != expected || is_injected && length > INJECT_MAX {
+        let ticket = if is_injected { NO_TICKET } else { entry.ticket };
+        if is_placed && is_injected {
+            return self.refuse(sessions, id, placed, ticket, Errno::INVAL);
+        }
+        if !is_placed && *payload != expected || is_injected && length > INJECT_MAX {
             return None;
         }
-        let ticket = if is_injected { NO_TICKET } else { entry.ticket };
         let place = self.tables.port(id)?.place;
-        if entry.length > announced_max(sessions.peek(place)?.region.geometry()) {
+        if !is_placed && entry.length > announced_max(sessions.peek(place)?.region.geometry()) {
             return self.fail(sessions, id, ticket, Errno::MSGSIZE);
         }
         let to = match self.address(stack, id, entry.peer) {
             Ok(to) => to,
-            Err(errno) => return self.fail(sessions, id, ticket, errno),
+            Err(errno) => return self.refuse(sessions, id, placed, ticket, errno),
         };
         let mut op = SendOp {
             endpoint: id,
@@ -171,12 +223,15 @@ impl Messages {
             ticket,
             is_injected,
             length,
-            available: 0,
+            available: if is_placed { length } else { 0 },
             wanted: 0,
             is_admitted: false,
-            pieces: self.tables.spare.pop().unwrap_or_default(),
+            placed,
         };
-        append(&mut op, spans);
+        if !is_placed {
+            op.placed.pieces = self.tables.spare.pop().unwrap_or_default();
+            append(&mut op, spans);
+        }
         let available = op.available;
         let cookie = self.tables.sends.insert(op);
         let request = SendRequest {
@@ -201,8 +256,8 @@ impl Messages {
                 Some(())
             }
             Err(error) => {
-                self.end_send(sessions, cookie);
-                self.fail(sessions, id, ticket, errno_of(error))
+                let op = self.end_send(sessions, cookie)?;
+                self.refuse(sessions, id, op.placed, ticket, errno_of(error))
             }
         }
     }
@@ -242,14 +297,15 @@ impl Messages {
         now: u64,
         id: EndpointId,
         entry: &Entry,
+        placed: Placed,
     ) -> Option<()> {
         let selector = match self.selector(stack, id, entry) {
             Ok(selector) => selector,
-            Err(errno) => return self.fail(sessions, id, entry.ticket, errno),
+            Err(errno) => return self.refuse(sessions, id, placed, entry.ticket, errno),
         };
         let capacity = entry.length as u32;
-        let window = self.window_of(sessions, id, capacity);
-        self.begin_receive(sessions, id, entry.ticket, capacity, |core, cookie, hands| {
+        let (room, window) = self.room_of(sessions, id, entry, placed);
+        self.begin_receive(sessions, id, (entry, room), |core, cookie, hands| {
             core.receive(now, id, ReceiveRequest { selector, capacity, window, cookie }, hands)
         })
     }
@@ -258,20 +314,20 @@ impl Messages {
         &mut self,
         sessions: &mut Sessions,
         id: EndpointId,
-        ticket: u64,
-        capacity: u32,
+        (entry, room): (&Entry, Room),
         begin: impl FnOnce(
             &mut stack::message::Core,
             u64,
             &mut Hands<'_>,
         ) -> Result<ReceiveId, MessageError>,
     ) -> Option<()> {
+        let ticket = entry.ticket;
         let cookie = self.tables.receives.insert(ReceiveOp {
             endpoint: id,
             id: None,
             ticket,
-            capacity,
-            space: Space::default(),
+            capacity: entry.length as u32,
+            room,
             told: 0,
             waits: None,
         });
@@ -286,8 +342,11 @@ impl Messages {
                 Some(())
             }
             Err(error) => {
-                self.tables.receives.remove(cookie);
-                self.fail(sessions, id, ticket, errno_of(error))
+                let placed = match self.tables.receives.try_remove(cookie)?.room {
+                    Room::Placed(placed) => placed,
+                    Room::Space(_) => Placed::default(),
+                };
+                self.refuse(sessions, id, placed, ticket, errno_of(error))
             }
         }
     }
@@ -333,24 +392,19 @@ impl Messages {
         id: EndpointId,
         kind: CommandKind,
         entry: &Entry,
+        placed: Placed,
     ) -> Option<()> {
         let port = self.tables.port(id)?;
         let Target::Claim(claim) = port.target(entry.other) else {
-            return self.fail(sessions, id, entry.ticket, Errno::INVAL);
+            return self.refuse(sessions, id, placed, entry.ticket, Errno::INVAL);
         };
         port.set_target(entry.other, Target::Free);
         if kind == CommandKind::ReceiveClaimed {
             let capacity = entry.length as u32;
-            let window = self.window_of(sessions, id, capacity);
-            return self.begin_receive(
-                sessions,
-                id,
-                entry.ticket,
-                capacity,
-                |core, cookie, hands| {
-                    core.receive_claimed(now, claim, capacity, window, cookie, hands)
-                },
-            );
+            let (room, window) = self.room_of(sessions, id, entry, placed);
+            return self.begin_receive(sessions, id, (entry, room), |core, cookie, hands| {
+                core.receive_claimed(now, claim, capacity, window, cookie, hands)
+            });
         }
         let Self { core, tables, .. } = self;
         let dropped = core.discard(now, claim, &mut Hands { tables, sessions });
@@ -362,6 +416,55 @@ impl Messages {
             }
             Err(error) => self.fail(sessions, id, entry.ticket, errno_of(error)),
         }
+    }
+
+    /// The room of a receive, and how much of it may be written before the client has taken any: all
+    /// of registered memory.
+    fn room_of(
+        &mut self,
+        sessions: &Sessions,
+        id: EndpointId,
+        entry: &Entry,
+        placed: Placed,
+    ) -> (Room, u32) {
+        let capacity = entry.length as u32;
+        if entry.flags.contains(Flags::REGISTERED) {
+            return (Room::Placed(placed), capacity);
+        }
+        (Room::Space(Space::default()), self.window_of(sessions, id, capacity))
+    }
+
+    /// An operation fails.
+    pub(super) fn refuse(
+        &mut self,
+        sessions: &mut Sessions,
+        id: EndpointId,
+        placed: Placed,
+        ticket: u64,
+        errno: Errno,
+    ) -> Option<()> {
+        let mut told = completion(CompletionKind::Failed, ticket);
+        told.other = errno.raw_os_error() as u64;
+        self.tell_end(sessions, id, placed, told, None)
+    }
+
+    /// Tells the end of an operation where its client wants to hear of it, and gives its memory back.
+    pub(super) fn tell_end(
+        &mut self,
+        sessions: &mut Sessions,
+        id: EndpointId,
+        mut placed: Placed,
+        told: Entry,
+        part: Option<Part>,
+    ) -> Option<()> {
+        let session = sessions.at(self.tables.port(id)?.place)?;
+        placed.pieces.release(session, u32::MAX);
+        let is_told = placed.tell(session, &told);
+        self.tables.keep_list(placed.pieces);
+        if !is_told {
+            self.tables.port(id)?.tell(sessions, told, part);
+        }
+        Some(())
     }
 
     /// Tells that an operation failed.
@@ -422,7 +525,7 @@ impl Messages {
         let mut op = self.tables.sends.try_remove(cookie)?;
         let place = self.tables.port(op.endpoint)?.place;
         if let Some(session) = sessions.at(place) {
-            op.release(session, u32::MAX);
+            op.placed.pieces.release(session, u32::MAX);
             if op.is_admitted {
                 session.announced_bytes =
                     session.announced_bytes.saturating_sub(u64::from(op.length));
@@ -431,16 +534,11 @@ impl Messages {
         if op.wanted > 0 {
             self.wants.retain(|waiting| *waiting != cookie);
         }
-        let pieces = std::mem::take(&mut op.pieces);
-        if self.tables.spare.len() < SPARE_MAX {
-            self.tables.spare.push(pieces);
-        }
+        let pieces = std::mem::take(&mut op.placed.pieces);
+        self.tables.keep_list(pieces);
         Some(op)
     }
 }
-
-/// Lists of pieces that are kept to be used again.
-const SPARE_MAX: usize = 1024;
 
 /// Which endpoint of the core's an endpoint of a session is.
 pub(super) fn endpoint_of(sessions: &Sessions, place: u32, index: u32) -> Option<EndpointId> {
@@ -475,7 +573,7 @@ fn take(
         let (DescriptorKind::Datagram, Some(buffer)) = (of.kind, of.buffer) else {
             return Err(Breach::WrongKind { endpoint: index });
         };
-        if session.pool.on_span(buffer, lane, of.extent).is_err() {
+        if session.pool.hold(&of, lane).is_err() {
             return Err(Breach::BufferNotGranted { endpoint: index, buffer });
         }
         if of.span.len == 0 {
@@ -509,7 +607,11 @@ fn take(
 fn append(op: &mut SendOp, spans: &mut Vec<(Span, u32)>) {
     spans.retain(|(span, buffer)| {
         if span.len > 0 {
-            op.pieces.push_back(Piece { start: op.available, span: *span, buffer: *buffer });
+            op.placed.pieces.list.push_back(Piece {
+                start: op.available,
+                span: *span,
+                buffer: *buffer,
+            });
             op.available += span.len;
         }
         span.len == 0

@@ -6,8 +6,9 @@ use stack::message::{Address, EndpointId, Envelope, Host, MessageEvent, Status};
 
 use super::Messages;
 use super::endpoint::{Target, completion};
+use super::placed::Placed;
 use super::space::Part;
-use super::tables::{Hands, ReceiveOp};
+use super::tables::{Hands, ReceiveOp, Room};
 use super::window;
 use crate::sessions::Sessions;
 
@@ -27,6 +28,7 @@ impl Messages {
         match event {
             MessageEvent::Sent { endpoint, cookie, status } => {
                 let op = self.end_send(sessions, cookie as usize)?;
+                let (ticket, placed) = (op.ticket, op.placed);
                 if op.is_admitted {
                     for waiting in std::mem::take(&mut self.wants) {
                         let _ = self.admit(sessions, waiting);
@@ -34,16 +36,16 @@ impl Messages {
                 }
                 let port = self.tables.port(endpoint)?;
                 port.sends = port.sends.saturating_sub(1);
-                port.set_target(op.ticket, Target::Free);
+                port.set_target(ticket, Target::Free);
                 match errno_of(status) {
                     None if op.is_injected => {}
                     None => {
-                        let told = completion(CompletionKind::Sent, op.ticket);
-                        port.tell(sessions, told, None);
+                        let told = completion(CompletionKind::Sent, ticket);
+                        self.tell_end(sessions, endpoint, placed, told, None)?;
                     }
                     Some(errno) => {
-                        let ticket = if op.is_injected { NO_TICKET } else { op.ticket };
-                        self.fail(sessions, endpoint, ticket, errno)?;
+                        let ticket = if op.is_injected { NO_TICKET } else { ticket };
+                        self.refuse(sessions, endpoint, placed, ticket, errno)?;
                     }
                 }
             }
@@ -123,7 +125,9 @@ impl Messages {
         let mut parts = Vec::new();
         let place = self.tables.ports.get(id.index())?.as_ref()?.place;
         let page_bytes = sessions.peek(place)?.region.geometry().buffer_bytes;
-        op.space.take(page_bytes, from, op.told, |at, part| parts.push((at, part)));
+        if let Room::Space(space) = &mut op.room {
+            space.take(page_bytes, from, op.told, |at, part| parts.push((at, part)));
+        }
         let port = self.tables.port(id)?;
         for (at, part) in parts {
             let mut told = completion(CompletionKind::Part, ticket);
@@ -172,7 +176,7 @@ impl Messages {
         &mut self,
         sessions: &mut Sessions,
         id: EndpointId,
-        mut op: ReceiveOp,
+        op: ReceiveOp,
         envelope: Option<Envelope>,
         status: Status,
     ) -> Option<()> {
@@ -187,10 +191,16 @@ impl Messages {
             _ => 0,
         };
         let mut parts = Vec::new();
-        if arrived > op.told {
-            op.space.take(page_bytes, op.told, arrived, |at, part| parts.push((at, part)));
+        let mut placed = Placed::default();
+        match op.room {
+            Room::Space(mut space) => {
+                if arrived > op.told {
+                    space.take(page_bytes, op.told, arrived, |at, part| parts.push((at, part)));
+                }
+                space.release(session);
+            }
+            Room::Placed(of) => placed = of,
         }
-        op.space.release(session);
         let port = self.tables.port(id)?;
         port.set_target(op.ticket, Target::Free);
         // One part that is the whole goes with the completion.
@@ -211,8 +221,7 @@ impl Messages {
             told = self.describe(id, told, envelope);
         }
         let part: Option<Part> = whole.map(|(_, part)| part);
-        self.tables.port(id)?.tell(sessions, told, part);
-        Some(())
+        self.tell_end(sessions, id, placed, told, part)
     }
 
     /// Adds what is known of a message to what a client is told.

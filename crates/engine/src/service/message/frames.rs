@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use arch::SharedBytes;
 use port::{TxError, TxMeta};
 use shm::descriptor::Span;
-use shm::region::Region;
 use stack::api::{DatagramMeta, RequestError, UdpOut, UdpSend};
 use stack::message::Packet;
 use stack::{HEADER_MAX, Stack};
@@ -13,6 +12,7 @@ use stack::{HEADER_MAX, Stack};
 use super::Messages;
 use super::hosts::Path;
 use super::tables::Hands;
+use crate::registered::SpanMemory;
 use crate::sessions::Sessions;
 use crate::transmit::Attached;
 
@@ -94,35 +94,47 @@ impl Messages {
         frame: &Packet,
     ) -> Option<Sent> {
         let Path { local, remote } = self.hosts.path(frame.host)?;
-        let head = self.frame.get(..frame.len)?;
-        // At most as many as fit, for the rest is gathered.
+        // At most as many as fit; more are gathered behind the head.
+        let mut gathered = 0;
         let mut pieces = [SharedBytes::from_slice(&[]); PIECES_MAX + 1];
         let mut places = [Span::default(); PIECES_MAX];
         let mut count = 0;
-        let mut region: Option<&Region> = None;
+        let mut memory: Option<&SpanMemory> = None;
         if let Some(payload) = &frame.payload {
             let op = self.tables.sends.get(payload.cookie as usize)?;
             let place = self.tables.ports.get(op.endpoint.index())?.as_ref()?.place;
-            region = Some(&sessions.peek(place)?.region);
+            let from = &*sessions.peek(place)?.memory;
+            memory = Some(from);
             let mut fits = true;
-            let is_there = op.places(payload.offset, payload.len, |span| {
+            let is_there = op.placed.pieces.places(payload.offset, payload.len, |span| {
                 match places.get_mut(count) {
                     Some(place) => *place = span,
                     None => fits = false,
                 }
                 count += 1;
             });
-            // Released meanwhile, or cut into smaller pieces than an honest client does.
-            if !is_there || !fits {
+            // Released meanwhile.
+            if !is_there {
                 return None;
             }
+            if !fits {
+                let room = self.frame.get_mut(frame.len..frame.len + payload.len)?;
+                let mut done = 0;
+                op.placed.pieces.places(payload.offset, payload.len, |span| {
+                    if let Some(room) = room.get_mut(done..) {
+                        done += from.shared(span).copy_to(room);
+                    }
+                });
+                (count, gathered) = (0, payload.len);
+            }
         }
+        let head = self.frame.get(..frame.len + gathered)?;
         *pieces.first_mut()? = SharedBytes::from_slice(head);
         for (piece, place) in pieces.iter_mut().skip(1).zip(places.iter().take(count)) {
-            *piece = region?.shared(*place);
+            *piece = memory?.shared(*place);
         }
         let pieces = pieces.get(..=count)?;
-        let payload_len = (head.len() + frame.payload.map_or(0, |payload| payload.len)) as u32;
+        let payload_len = (frame.len + frame.payload.map_or(0, |payload| payload.len)) as u32;
         let send = UdpSend {
             remote: Some(SocketAddr::new(remote, self.number)),
             local: Some(local),

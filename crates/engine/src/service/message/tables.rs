@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
+use arch::SharedBytes;
 use shm::descriptor::Span;
 use slab::Slab;
 use stack::message::{EndpointId, Memory, PayloadPlace, ReceiveId, SendId};
 
 use super::endpoint::Port;
+use super::placed::Placed;
 use super::space::Space;
 use crate::session::Session;
 use crate::sessions::Sessions;
@@ -27,6 +29,42 @@ pub(super) struct Piece {
     pub buffer: u32,
 }
 
+/// The places of a message's bytes, in order.
+#[derive(Default)]
+pub(super) struct Pieces {
+    /// The pieces.
+    pub list: VecDeque<Piece>,
+}
+
+impl Pieces {
+    /// Calls `each` with the places of some bytes; `false` when they are not there.
+    pub fn places(&self, offset: u32, len: usize, mut each: impl FnMut(Span)) -> bool {
+        let (mut at, mut left) = (offset, len as u32);
+        let first = self.list.partition_point(|piece| piece.start + piece.span.len <= at);
+        for piece in self.list.iter().skip(first) {
+            if left == 0 {
+                break;
+            }
+            let Some(within) = at.checked_sub(piece.start) else { return false };
+            let part = piece.span.part(within, left);
+            each(part);
+            (at, left) = (at + part.len, left - part.len);
+        }
+        left == 0
+    }
+
+    /// Gives back the pieces that lie before `bytes`.
+    pub fn release(&mut self, session: &mut Session, bytes: u32) {
+        while let Some(piece) = self.list.front() {
+            if piece.start + piece.span.len > bytes {
+                break;
+            }
+            session.pool.drop_span(piece.buffer);
+            self.list.pop_front();
+        }
+    }
+}
+
 /// A send that has not ended.
 pub(super) struct SendOp {
     /// Whose.
@@ -45,37 +83,8 @@ pub(super) struct SendOp {
     pub wanted: u32,
     /// The session's memory has room set aside for all of an announced message.
     pub is_admitted: bool,
-    /// The pieces, in order.
-    pub pieces: VecDeque<Piece>,
-}
-
-impl SendOp {
-    /// Calls `each` with the places of some bytes; `false` when they are not there.
-    pub fn places(&self, offset: u32, len: usize, mut each: impl FnMut(Span)) -> bool {
-        let (mut at, mut left) = (offset, len as u32);
-        let first = self.pieces.partition_point(|piece| piece.start + piece.span.len <= at);
-        for piece in self.pieces.iter().skip(first) {
-            if left == 0 {
-                break;
-            }
-            let Some(within) = at.checked_sub(piece.start) else { return false };
-            let part = piece.span.part(within, left);
-            each(part);
-            (at, left) = (at + part.len, left - part.len);
-        }
-        left == 0
-    }
-
-    /// Gives back the pieces that lie before `bytes`.
-    pub fn release(&mut self, session: &mut Session, bytes: u32) {
-        while let Some(piece) = self.pieces.front() {
-            if piece.start + piece.span.len > bytes {
-                break;
-            }
-            session.pool.drop_span(piece.buffer);
-            self.pieces.pop_front();
-        }
-    }
+    /// Its bytes, and where its end is told.
+    pub placed: Placed,
 }
 
 /// A receive that has not ended.
@@ -89,11 +98,19 @@ pub(super) struct ReceiveOp {
     /// Room for the message, bytes.
     pub capacity: u32,
     /// Its memory.
-    pub space: Space,
+    pub room: Room,
     /// Bytes that were handed over.
     pub told: u32,
     /// Bytes that have arrived, where the window waits until the client has read.
     pub waits: Option<u32>,
+}
+
+/// Where a message is received.
+pub(super) enum Room {
+    /// In buffers of the session, which are handed over.
+    Space(Space),
+    /// In registered memory.
+    Placed(Placed),
 }
 
 /// An unexpected message that is buffered.
@@ -115,10 +132,22 @@ pub(super) struct Tables {
     /// Buffered messages.
     pub kept: Slab<Kept>,
     /// Pieces of memory that are used again.
-    pub spare: Vec<VecDeque<Piece>>,
+    pub spare: Vec<Pieces>,
 }
 
+/// Lists of pieces that are kept to be used again, and the longest of them.
+const SPARE_MAX: usize = 1024;
+const SPARE_PIECES_MAX: usize = 64;
+
 impl Tables {
+    /// Keeps an empty list to be used again.
+    pub fn keep_list(&mut self, pieces: Pieces) {
+        let capacity = pieces.list.capacity();
+        if self.spare.len() < SPARE_MAX && capacity > 0 && capacity <= SPARE_PIECES_MAX {
+            self.spare.push(pieces);
+        }
+    }
+
     /// An endpoint.
     pub fn port(&mut self, id: EndpointId) -> Option<&mut Port> {
         self.ports.get_mut(id.index())?.as_deref_mut().filter(|port| port.id == id)
@@ -137,7 +166,15 @@ impl Hands<'_> {
         let (endpoint, space) = match to {
             PayloadPlace::Receive(cookie) => {
                 let op = receives.get_mut(cookie as usize)?;
-                (op.endpoint, &mut op.space)
+                match &mut op.room {
+                    Room::Space(space) => (op.endpoint, space),
+                    Room::Placed(placed) => {
+                        let place = ports.get(op.endpoint.index())?.as_ref()?.place;
+                        let bytes = SharedBytes::from_slice(bytes);
+                        placed.write(self.sessions.peek(place)?, offset, bytes);
+                        return Some(());
+                    }
+                }
             }
             PayloadPlace::Buffer(key) => {
                 let kept = kept.get_mut(key as usize)?;
@@ -148,6 +185,32 @@ impl Hands<'_> {
         let port = ports.get_mut(endpoint.index())?.as_deref_mut()?;
         let session = self.sessions.at(port.place)?;
         space.write(port, session, offset, bytes);
+        Some(())
+    }
+
+    /// Copies from a local send to registered memory, once; `None` where that is not what is asked.
+    fn copy_placed(
+        &self,
+        from: PayloadPlace,
+        to: PayloadPlace,
+        offset: u32,
+        length: u32,
+    ) -> Option<()> {
+        let (PayloadPlace::Send(send), PayloadPlace::Receive(receive)) = (from, to) else {
+            return None;
+        };
+        let Tables { ports, sends, receives, .. } = &*self.tables;
+        let (send, receive) = (sends.get(send as usize)?, receives.get(receive as usize)?);
+        let Room::Placed(room) = &receive.room else { return None };
+        let session_of = |id: EndpointId| {
+            self.sessions.peek(ports.get(id.index())?.as_ref().filter(|port| port.id == id)?.place)
+        };
+        let (source, target) = (session_of(send.endpoint)?, session_of(receive.endpoint)?);
+        let mut at = offset;
+        send.placed.pieces.places(offset, length as usize, |span| {
+            room.write(target, at, source.memory.shared(span));
+            at += span.len;
+        });
         Some(())
     }
 
@@ -163,12 +226,15 @@ impl Hands<'_> {
             PayloadPlace::Send(cookie) => {
                 let op = self.tables.sends.get(cookie as usize)?;
                 let mut rest = out;
-                op.places(offset, rest.len(), |span| {
-                    let (now, later) = std::mem::take(&mut rest).split_at_mut(span.len as usize);
-                    session.region.read_buffer(span, now);
-                    rest = later;
-                })
-                .then_some(())
+                op.placed
+                    .pieces
+                    .places(offset, rest.len(), |span| {
+                        let (now, later) =
+                            std::mem::take(&mut rest).split_at_mut(span.len as usize);
+                        session.memory.shared(span).copy_to(now);
+                        rest = later;
+                    })
+                    .then_some(())
             }
             PayloadPlace::Buffer(key) => {
                 self.tables.kept.get(key as usize)?.space.read(session, offset, out);
@@ -189,6 +255,9 @@ impl Memory for Hands<'_> {
     }
 
     fn copy(&mut self, from: PayloadPlace, to: PayloadPlace, offset: u32, length: u32) {
+        if self.copy_placed(from, to, offset, length).is_some() {
+            return;
+        }
         let mut bytes = [0; COPY_BYTES];
         let mut done = 0;
         while done < length {

@@ -1,0 +1,194 @@
+//! Operations on registered memory: nothing is copied here, and their ends can be told in a line of that
+//! memory, for programs that look at it instead of waiting.
+
+use std::cell::Cell;
+
+use rustix::io::Errno;
+use shm::descriptor::Span;
+use shm::memory::{PIECE_BYTES, PIECES_MAX, encode_piece};
+use shm::message::{CommandKind, CompletionKind, Entry, Flags, MESSAGE_MAX};
+use shm::region::Region;
+
+use super::endpoint::{MessageEndpoint, matching, outgoing};
+use super::operations::{Operation, OperationKind};
+use super::{Completion, Pattern, Peer, Send, Ticket};
+use crate::driver::locked;
+use crate::memory::{Line, Piece};
+
+/// An operation whose end is told in a line. Dropped before that, its end is not heard of, and it
+/// counts as one of the endpoint's operations for ever.
+#[derive(Debug)]
+pub struct Watched {
+    ticket: Ticket,
+    line: Line,
+}
+
+impl Watched {
+    /// Whether the operation has ended: one load, which reaches neither library nor engine.
+    pub fn is_done(&self) -> bool {
+        self.line.is_told()
+    }
+
+    /// By which it can be cancelled.
+    pub fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+}
+
+impl MessageEndpoint {
+    /// Begins to send a message made of pieces of registered memory, at most 1024 of them. Its bytes are
+    /// sent as they are when they leave, and are to stay until the send completes: then the peer has
+    /// acknowledged them.
+    ///
+    /// # Errors
+    /// EAGAIN: no room now, see [`Self::wait`]. MSGSIZE: longer than [`MESSAGE_MAX`], or more pieces.
+    /// INVAL: no such peer, or memory of another session.
+    pub fn send_registered(
+        &self,
+        peer: Peer,
+        send: &Send,
+        pieces: &[Piece<'_>],
+        context: u64,
+    ) -> Result<Ticket, Errno> {
+        let entry = outgoing(&locked(&self.shared.state), peer, send, self.length_of(pieces)?)?;
+        let operation = Operation { context, kind: OperationKind::Send };
+        self.begin_registered(operation, entry, pieces, None)
+    }
+
+    /// The same; its end is told in a line, and by [`Self::finish`] alone.
+    ///
+    /// # Errors
+    /// As [`Self::send_registered`].
+    pub fn send_watched(
+        &self,
+        peer: Peer,
+        send: &Send,
+        pieces: &[Piece<'_>],
+        line: Line,
+    ) -> Result<Watched, Errno> {
+        let entry = outgoing(&locked(&self.shared.state), peer, send, self.length_of(pieces)?)?;
+        let operation = Operation { context: 0, kind: OperationKind::Send };
+        let ticket = self.begin_registered(operation, entry, pieces, Some(&line))?;
+        Ok(Watched { ticket, line })
+    }
+
+    /// Begins to receive a message into pieces of registered memory, at most 1024 of them. The engine
+    /// copies it there, once.
+    ///
+    /// # Errors
+    /// As [`Self::send_registered`].
+    pub fn post_recv_registered(
+        &self,
+        of: &Pattern,
+        pieces: &[Piece<'_>],
+        context: u64,
+    ) -> Result<Ticket, Errno> {
+        let (entry, kind) = self.incoming(of, pieces)?;
+        self.begin_registered(Operation { context, kind }, entry, pieces, None)
+    }
+
+    /// The same; its end is told in a line, and by [`Self::finish`] alone.
+    ///
+    /// # Errors
+    /// As [`Self::send_registered`].
+    pub fn post_recv_watched(
+        &self,
+        of: &Pattern,
+        pieces: &[Piece<'_>],
+        line: Line,
+    ) -> Result<Watched, Errno> {
+        let (entry, kind) = self.incoming(of, pieces)?;
+        let operation = Operation { context: 0, kind };
+        let ticket = self.begin_registered(operation, entry, pieces, Some(&line))?;
+        Ok(Watched { ticket, line })
+    }
+
+    /// How a watched operation has ended; gives it back while it has not.
+    ///
+    /// # Errors
+    /// CONNRESET: the engine is gone. PROTO: it has told what it cannot have.
+    pub fn finish(&self, watched: Watched) -> Result<Result<Completion, Watched>, Errno> {
+        let Some(entry) = watched.line.told() else {
+            let call = self.call()?;
+            // Now and then the engine is looked for.
+            return match call.again() {
+                Errno::CONNRESET => Err(Errno::CONNRESET),
+                _ => Ok(Err(watched)),
+            };
+        };
+        let ends = CompletionKind::from_code(entry.kind).is_some_and(|kind| {
+            use CompletionKind::{Failed, Received, Sent};
+            matches!(kind, Sent | Received | Failed)
+        });
+        if entry.ticket != watched.ticket.0 || !ends {
+            return Err(Errno::PROTO);
+        }
+        let mut state = locked(&self.shared.state);
+        let ended = self.on_ended(&mut state, &entry)?;
+        Ok(Ok(ended))
+    }
+
+    fn incoming(
+        &self,
+        of: &Pattern,
+        pieces: &[Piece<'_>],
+    ) -> Result<(Entry, OperationKind), Errno> {
+        let capacity = self.length_of(pieces)?;
+        let state = locked(&self.shared.state);
+        let mut entry = matching(&state, CommandKind::Receive, of)?;
+        entry.length = capacity;
+        Ok((entry, OperationKind::Receive { capacity }))
+    }
+
+    fn length_of(&self, pieces: &[Piece<'_>]) -> Result<u64, Errno> {
+        if !pieces.iter().all(|piece| piece.is_of(self.session())) {
+            return Err(Errno::INVAL);
+        }
+        let length = pieces.iter().map(|piece| u64::from(piece.len())).sum();
+        if length > MESSAGE_MAX || pieces.len() > PIECES_MAX {
+            return Err(Errno::MSGSIZE);
+        }
+        Ok(length)
+    }
+
+    fn begin_registered(
+        &self,
+        operation: Operation,
+        mut entry: Entry,
+        pieces: &[Piece<'_>],
+        line: Option<&Line>,
+    ) -> Result<Ticket, Errno> {
+        entry.flags |= Flags::REGISTERED;
+        if let Some(line) = line {
+            if !line.is_of(self.session()) {
+                return Err(Errno::INVAL);
+            }
+            line.clear();
+            entry.offset = line.place();
+        }
+        let call = self.call()?;
+        let mut state = locked(&self.shared.state);
+        let bytes = (pieces.len() * PIECE_BYTES) as u32;
+        self.begin(&call, &mut state, operation, entry, bytes, &mut of_pieces(pieces))
+    }
+}
+
+/// Fills spans with the list of some pieces, one after the other; a span may end within a piece.
+fn of_pieces<'a>(pieces: &'a [Piece<'a>]) -> impl FnMut(&Region, Span, u32) + 'a {
+    let next = Cell::new(0usize);
+    move |region, span, _| {
+        let mut done = 0u32;
+        while done < span.len {
+            let (at, within) = (next.get() / PIECE_BYTES, next.get() % PIECE_BYTES);
+            let Some(piece) = pieces.get(at) else { break };
+            let encoded = encode_piece(piece.span());
+            let rest = encoded.get(within..).unwrap_or_default();
+            let copied = region.write_buffer(span.part(done, u32::MAX), rest);
+            if copied == 0 {
+                break;
+            }
+            next.set(next.get() + copied);
+            done += copied as u32;
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Pieces of registered memory that messages are sent from and received into, and the line that an
+//! operation's end is told in.
+
+use arch::SharedBytes;
+use rustix::io::Errno;
+use shm::descriptor::{REGISTERED, Span};
+use shm::memory::{PIECE_BYTES, PIECES_MAX, decode_piece, split};
+use shm::message::{ENTRY_BYTES, Entry};
+
+use super::tables::{Piece, Pieces};
+use crate::session::Session;
+
+/// What a command says of registered memory.
+#[derive(Default)]
+pub(super) struct Placed {
+    /// The pieces.
+    pub pieces: Pieces,
+    /// The place of the line, if there is one.
+    pub line: Option<u64>,
+}
+
+/// What holds the spans of a place's memory, as the pool names it.
+fn holder(place: u64) -> u32 {
+    REGISTERED | u32::from(split(place).0)
+}
+
+/// The span of a line.
+fn line_span(place: u64) -> Span {
+    Span { offset: place, len: ENTRY_BYTES as u32 }
+}
+
+impl Placed {
+    /// Takes the pieces that a list names and the line into use. EINVAL: it is no list of `length`
+    /// bytes; EFAULT: there are no such bytes. Nothing is in use then.
+    pub fn hold(
+        &mut self,
+        session: &mut Session,
+        list: &[u8],
+        length: u32,
+        line: u64,
+    ) -> Result<(), Errno> {
+        let done = self.hold_all(session, list, length, line);
+        if done.is_err() {
+            self.release(session);
+        }
+        done
+    }
+
+    fn hold_all(
+        &mut self,
+        session: &mut Session,
+        list: &[u8],
+        length: u32,
+        line: u64,
+    ) -> Result<(), Errno> {
+        let (encoded, rest) = list.as_chunks::<PIECE_BYTES>();
+        if !rest.is_empty() || encoded.len() > PIECES_MAX {
+            return Err(Errno::INVAL);
+        }
+        let mut start = 0u32;
+        for piece in encoded {
+            let span = decode_piece(piece);
+            if span.len == 0 {
+                continue;
+            }
+            let end = start.checked_add(span.len).filter(|end| *end <= length);
+            let end = end.ok_or(Errno::INVAL)?;
+            if !session.pool.registered.hold(span) {
+                return Err(Errno::FAULT);
+            }
+            self.pieces.list.push_back(Piece { start, span, buffer: holder(span.offset) });
+            start = end;
+        }
+        if start != length {
+            return Err(Errno::INVAL);
+        }
+        if line != 0 {
+            if !session.memory.has_line(line) || !session.pool.registered.hold(line_span(line)) {
+                return Err(Errno::FAULT);
+            }
+            self.line = Some(line);
+        }
+        Ok(())
+    }
+
+    /// Gives all of it back.
+    pub fn release(&mut self, session: &mut Session) {
+        self.pieces.release(session, u32::MAX);
+        self.release_line(session);
+    }
+
+    /// Tells the end of the operation in its line, and gives that back. `false`: it has none.
+    pub fn tell(&mut self, session: &mut Session, entry: &Entry) -> bool {
+        if let Some(line) = self.line {
+            session.memory.tell(line, entry);
+        }
+        self.release_line(session)
+    }
+
+    fn release_line(&mut self, session: &mut Session) -> bool {
+        let line = self.line.take();
+        if let Some(line) = line {
+            session.pool.drop_span(holder(line));
+        }
+        line.is_some()
+    }
+
+    /// Spans in use.
+    pub fn spans(&self) -> usize {
+        self.pieces.list.len() + usize::from(self.line.is_some())
+    }
+
+    /// Writes bytes of a message to their places.
+    pub fn write(&self, session: &Session, offset: u32, bytes: SharedBytes<'_>) {
+        let mut done = 0;
+        self.pieces.places(offset, bytes.len(), |span| {
+            let here = span.len as usize;
+            session.memory.write(span, bytes.slice(done..done + here));
+            done += here;
+        });
+    }
+}
