@@ -1,7 +1,8 @@
 //! Ports: where frames enter and leave the engine.
 //!
 //! A port is a burst interface over one network attachment ([`Port`]). Adapters: [`pair`] (in
-//! memory, for simulation), [`switch`] (in memory, for measurements), [`tap`] (a TAP device given to the engine), [`packet`] (AF_PACKET on an
+//! memory, for simulation), [`switch`] and [`datagrams`] (in memory, for
+//! measurements), [`tap`] (a TAP device given to the engine), [`packet`] (AF_PACKET on an
 //! interface whose kernel side has no address) and [`xdp`] (AF_XDP on the kernel's own interface
 //! and addresses, where the engine takes only what it claims). Wrappers around any port: [`impair`] (loss,
 //! delay, reordering, duplication, corruption, rate) and [`pcap`] (a capture that can be switched
@@ -18,6 +19,7 @@
 
 mod bpf;
 mod copy;
+pub mod datagrams;
 pub mod impair;
 mod interface;
 mod link;
