@@ -10,8 +10,8 @@ use lab::failure::{Failure, Result};
 use super::cell::Sample;
 use super::planned::{PlanArguments, Subject, measure};
 
-mod cores;
-mod labour;
+pub(super) mod cores;
+mod instrument;
 mod plan;
 mod rig;
 mod rings;

@@ -33,7 +33,7 @@ impl Cores {
     }
 }
 
-/// Runs `work` on a thread of its own on a core, while `beside` runs there on another one.
+/// Runs two threads, each on its core, to their ends.
 ///
 /// # Errors
 /// What either fails with, and when a core is refused.
@@ -65,7 +65,11 @@ pub fn as_program<T: Send>(cores: Cores, work: impl FnOnce() -> Result<T> + Send
     on_both(cores, work, || Ok(())).map(|(done, ())| done)
 }
 
-fn pin(core: usize) -> Result<()> {
+/// Moves this thread to a core.
+///
+/// # Errors
+/// When the core is refused.
+pub fn pin(core: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(core);
     sched_setaffinity(None, &set)

@@ -1,7 +1,5 @@
 //! One program, four ports, a switch between them: figures 4 and 5, table I and the headroom.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -10,7 +8,7 @@ use port::Port;
 use port::switch::{SwitchConfig, SwitchPort, WIRE_BYTES, mac_of, switch};
 
 use super::cores::{Cores, Waiting, as_program};
-use super::labour::{Laborious, Labour};
+use super::instrument::{Instrument, Instrumented, Labour, Stamps};
 use super::rig::Rig;
 use super::{Sample, failed};
 use crate::bench::cell::Grid;
@@ -124,7 +122,8 @@ impl Exchanger {
     fn run(&mut self, length: Duration) -> Result<(u64, f64)> {
         let (begin, came) = (Instant::now(), self.came);
         let (mut waiting, mut silent_since) = (Waiting::default(), begin);
-        while begin.elapsed() < length {
+        // Where others use the cores, a short window may pass without a frame.
+        while begin.elapsed() < length || self.came == came {
             let before = self.came;
             let is_sent = self.send()?;
             self.receive()?;
@@ -198,6 +197,14 @@ fn boxed(ports: Vec<SwitchPort>) -> Vec<Box<dyn Port>> {
     ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect()
 }
 
+fn instrumented<I: Instrument + Clone + 'static>(
+    ports: Vec<SwitchPort>,
+    instrument: &I,
+) -> Vec<Box<dyn Port>> {
+    let with = |port| Box::new(Instrumented::new(port, instrument.clone())) as Box<dyn Port>;
+    ports.into_iter().map(with).collect()
+}
+
 /// Throughput of an exchange, and how the engine's cycles divide meanwhile.
 ///
 /// # Errors
@@ -248,13 +255,15 @@ fn shares(before: &[(String, u64)], after: &[(String, u64)]) -> Vec<Sample> {
 }
 
 /// Mean and quantiles of a frame's way from the program by one port and the switch to another port and
-/// the program.
+/// the program, and the stages of that way, which add up to the mean.
 ///
 /// # Errors
 /// When a frame does not come back.
 pub fn round_trips(bytes: usize, grid: Grid, cores: Cores) -> Result<Vec<Sample>> {
     let count = if grid == Grid::Smoke { ROUND_TRIPS / 100 } else { ROUND_TRIPS };
-    let rig = Rig::start(boxed(Exchange { bytes, rate_bits: 0 }.switch()), cores)?;
+    let stamps = Stamps::new();
+    let ports = instrumented(Exchange { bytes, rate_bits: 0 }.switch(), &stamps);
+    let rig = Rig::start(ports, cores)?;
     as_program(cores, move || {
         let mut exchanger = Exchanger::new(rig, bytes);
         exchanger.most = 1;
@@ -263,19 +272,28 @@ pub fn round_trips(bytes: usize, grid: Grid, cores: Cores) -> Result<Vec<Sample>
             Histogram::new(3).map_err(|error| failed("no histogram", format!("{error:?}")))?;
         exchanger.run(WARM_UP)?;
         exchanger.settle()?;
-        let begin = Instant::now();
+        let mut stages = [0; 3];
         for _ in 0..count {
-            let sent_at = Instant::now();
+            let sent_ns = stamps.now_ns();
             exchanger.send()?;
             exchanger.settle()?;
-            let _ = times.record(sent_at.elapsed().as_nanos() as u64);
+            let read_ns = stamps.now_ns();
+            let [given_ns, came_ns] = stamps.last_ns();
+            let passed = [sent_ns, given_ns, came_ns, read_ns];
+            for (stage, pair) in stages.iter_mut().zip(passed.windows(2)) {
+                *stage += pair[1].saturating_sub(pair[0]);
+            }
+            let _ = times.record(read_ns - sent_ns);
         }
-        let mean = begin.elapsed().as_secs_f64() / count as f64;
+        let each = |ns: u64| ns as f64 / count as f64 / 1e3;
         let at = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
         Ok(vec![
-            lower("round trip, mean", "us", mean * 1e6),
+            lower("round trip, mean", "us", each(stages.iter().sum())),
             lower("round trip, p50", "us", at(0.5)),
             lower("round trip, p99", "us", at(0.99)),
+            lower("program to port", "us", each(stages[0])),
+            lower("port, switch, port", "us", each(stages[1])),
+            lower("port to program", "us", each(stages[2])),
         ])
     })
 }
@@ -286,14 +304,12 @@ pub fn round_trips(bytes: usize, grid: Grid, cores: Cores) -> Result<Vec<Sample>
 /// # Errors
 /// When a frame is lost or changed.
 pub fn headroom(exchange: &Exchange, cores: Cores, window: Duration) -> Result<Vec<Sample>> {
-    let labour: Labour = Arc::new(AtomicU32::new(0));
-    let worked = |port| Box::new(Laborious::new(port, Arc::clone(&labour))) as Box<dyn Port>;
-    let rig = Rig::start(exchange.switch().into_iter().map(worked).collect(), cores)?;
-    let labour = Arc::clone(&labour);
+    let labour = Labour::default();
+    let rig = Rig::start(instrumented(exchange.switch(), &labour), cores)?;
     as_program(cores, move || {
         let mut exchanger = Exchanger::new(rig, exchange.bytes);
         let mut rate = |operations: u32| {
-            labour.store(operations, Ordering::Relaxed);
+            labour.set(operations);
             exchanger.run(WARM_UP)?;
             let (frames, seconds) = exchanger.run(window)?;
             Ok::<f64, Failure>(frames as f64 / seconds)
