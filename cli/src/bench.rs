@@ -18,6 +18,7 @@ pub mod html;
 pub mod load;
 pub mod measure;
 pub mod ni;
+pub mod nic;
 pub mod planned;
 pub mod profile;
 pub mod report;
@@ -74,6 +75,9 @@ enum Command {
     /// The paper on a user-level network interface: figures 3 to 5, headroom, and what publishing and
     /// combining save
     Ni(planned::PlanArguments),
+    /// The paper on network input and output on other cores: an emulated card, a software card and UDP
+    /// in the engine, receiving
+    Nic(planned::PlanArguments),
     /// List the figures of the ETA papers, and what measures each
     Figures,
     /// A program that makes load
@@ -132,6 +136,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
             return Ok(());
         }
         Some(Command::Ni(arguments)) => return ni::run(&arguments),
+        Some(Command::Nic(arguments)) => return nic::run(&arguments),
         Some(Command::Figures) => {
             for (figure, command) in FIGURES {
                 tell!("{figure:<58} outboard bench {command}");

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Command;
 
 use outboard::bench::cell::{Experiment, Grid};
-use outboard::bench::ni;
 use outboard::bench::planned::Planned;
 use outboard::bench::report::Report;
 use outboard::bench::system::System;
+use outboard::bench::{ni, nic};
 use outboard_tests::turn;
 use outboard_tests::world::executable;
 
@@ -179,4 +179,14 @@ fn check_planned<W>(plan: &[Planned<W>], report: &Report) {
 fn ni_repeats_the_papers_experiments() {
     let Some(_turn) = turn("ni_repeats_the_papers_experiments") else { return };
     check_planned(&ni::plan(Grid::Smoke), &measured_as("ni"));
+}
+
+#[test]
+fn nic_receives_through_every_interface() {
+    let Some(_turn) = turn("nic_receives_through_every_interface") else { return };
+    let report = measured_as("nic");
+    check_planned(&nic::plan(Grid::Smoke), &report);
+    let row = report.rows.iter().find(|row| row.system == "onloader").expect("a row");
+    // A run that the engine has not carried fails.
+    assert!(row.figures.contains_key("arrived at the engine"), "{row:?}");
 }

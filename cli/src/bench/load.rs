@@ -12,11 +12,13 @@ use hdrhistogram::Histogram;
 use lab::failure::{Explain, Failure, Result};
 use serde::{Deserialize, Serialize};
 
+use super::nic::device::Device;
 use super::usage::{Meter, Reading, Sources, Usage};
 
 mod brief;
 mod bulk;
 mod closed;
+mod datagrams;
 mod open;
 mod server;
 
@@ -83,6 +85,16 @@ pub enum Load {
         #[command(flatten)]
         window: Window,
     },
+    /// Receives datagrams
+    Datagrams {
+        /// Where they come
+        address: SocketAddr,
+        /// Times
+        #[command(flatten)]
+        window: Window,
+    },
+    /// A network interface of `bench nic`
+    Device(Device),
     /// Bulk in one direction
     Bulk {
         /// The server
@@ -158,6 +170,8 @@ pub fn play(load: &Load) -> Result<()> {
         Load::Serve { address, service, bytes } => {
             return server::serve(*address, *service, (*bytes).max(1));
         }
+        Load::Device(device) => return device.run(),
+        Load::Datagrams { address, window } => datagrams::run(*address, window)?,
         Load::Closed { address, connections, outstanding, window } => {
             closed::run(*address, *connections, *outstanding, window)?
         }
