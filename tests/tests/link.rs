@@ -1,9 +1,10 @@
 //! What changes of the link under an engine beside the kernel: receive queues, offloads.
 
-use lab::{Side, Task};
-use outboard_tests::joined::{Joined, Keeper, SERVER, eventually};
+use lab::observer::Observer;
+use lab::{Lab, Side, Task};
+use outboard_tests::joined::{Joined, Keeper, PATIENCE, SERVER, eventually, redis};
 use outboard_tests::turn;
-use outboard_tests::world::PYTHON;
+use outboard_tests::world::{CLIENTS, PYTHON, SERVERS, executable};
 
 /// Opens so many connections to redis, and uses them in turns, until a file appears. Says how often
 /// each was used when all have been.
@@ -76,7 +77,7 @@ fn queues_that_are_added_are_served_and_none_is_taken_away() {
     let mut go_on = |many: &mut lab::Program| {
         turns = 1 + many.output().matches("turn").count().max(turns);
         let go = format!("turn {turns}\n");
-        many.until(outboard_tests::joined::PATIENCE, |one| one.output().contains(&go)).expect("it");
+        many.until(PATIENCE, |one| one.output().contains(&go)).expect("it");
     };
     for queues in [2, 3] {
         // First the receiver, as veth wants it; then the sender spreads its frames. Both directions at
@@ -97,7 +98,7 @@ fn queues_that_are_added_are_served_and_none_is_taken_away() {
     assert!(set(&joined, Side::B, "rx 1").is_err(), "the kernel refuses");
     go_on(&mut many);
     std::fs::write(&stop, "").expect("a file");
-    let ended = many.wait(outboard_tests::joined::PATIENCE).and_then(|one| one.success());
+    let ended = many.wait(PATIENCE).and_then(|one| one.success());
     ended.expect("no connection has ended");
 }
 
@@ -151,4 +152,68 @@ fn a_bridge_is_shared_and_a_part_of_it_told_where_its_addresses_are() {
     // What the peer's kernel sends across two virtual links has partial checksums.
     assert_eq!(joined.counter("accepts"), 1);
     assert_eq!(joined.counter("stack_drops{reason=tcp_checksum}"), 0);
+}
+
+/// Frames that an interface has sent.
+fn sent(lab: &Lab, side: Side, end: &str) -> u64 {
+    let table = lab.inside(side, &["ip", "-s", "link", "show", "dev", end]).expect("a link");
+    let mut lines = table.lines().skip_while(|line| !line.trim_start().starts_with("TX:")).skip(1);
+    let packets = lines.next().and_then(|line| line.split_whitespace().nth(1));
+    packets.and_then(|packets| packets.parse().ok()).expect("a count of frames")
+}
+
+#[test]
+fn connections_over_a_trunk_outlive_a_link_of_it() {
+    let Some(_turn) = turn("connections_over_a_trunk_outlive_a_link_of_it") else { return };
+    let lab = Lab::new().expect("a laboratory");
+    let links = [(); 2].map(|()| lab.join(None).expect("a link"));
+    let executable = executable().expect("built");
+    let socket = |side: Side| lab.scratch().join(format!("engine-{side:?}/e.sock"));
+    let _engines = [(Side::A, CLIENTS), (Side::B, SERVERS)].map(|(side, address)| {
+        let [first, second] = links.each_ref().map(|link| link.end(side));
+        let port =
+            format!("trunk:t,ports=packet:{first}+packet:{second},addr={address}/24,ipv6=off");
+        lab.start_engine(Task::new(&executable), side, &socket(side), &["--port", &port])
+            .expect("an engine")
+    });
+    let counter = |side: Side, name: &str| {
+        let mut observer = Observer::connect(&socket(side)).expect("an engine");
+        observer.stats().expect("counters").counter(&format!("port_{name}{{port=trunk:t}}"))
+    };
+    let task = redis().accelerated(&executable, &socket(Side::B));
+    let mut server = lab.start(Side::B, task).expect("redis");
+    server.until(PATIENCE, |_| lab::serves(&socket(Side::B), 6379)).expect("redis listens");
+    let stop = lab.scratch().join("stop");
+    let many = Task::new(PYTHON).args(["-c", MANY, &SERVERS.to_string(), "32"]).arg(&stop);
+    let many = many.accelerated(&executable, &socket(Side::A));
+    let mut many = lab.start(Side::A, many).expect("it starts");
+    let mut go_on = || {
+        let turns = many.output().matches("turn").count();
+        let go = format!("turn {}\n", turns + 3);
+        many.until(PATIENCE, |one| one.output().contains(&go)).expect("no connection has ended");
+    };
+    go_on();
+    let [first, second] = links.each_ref().map(|link| link.end(Side::A));
+    for end in [&first, &second] {
+        assert!(sent(&lab, Side::A, end) > 16, "flows are spread");
+    }
+    let set = |state: &str| lab.inside(Side::A, &["ip", "link", "set", &first, state]);
+    set("down").expect("the link is down");
+    go_on();
+    for side in Side::BOTH {
+        eventually("departure of the link", || counter(side, "links_left") == 1);
+        assert_eq!(counter(side, "links_unused"), 1);
+    }
+    set("up").expect("the link is up");
+    for side in Side::BOTH {
+        eventually("return of the link", || counter(side, "links_unused") == 0);
+    }
+    let before = sent(&lab, Side::A, &first);
+    eventually("use of the link", || {
+        go_on();
+        sent(&lab, Side::A, &first) > before + 16
+    });
+    std::fs::write(&stop, "").expect("a file");
+    let ended = many.wait(PATIENCE).and_then(|one| one.success());
+    ended.expect("no connection has ended");
 }

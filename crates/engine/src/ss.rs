@@ -85,6 +85,8 @@ impl Worker {
                     ("rx_left", of.rx_left),
                     ("rx_kept_back", of.rx_kept_back),
                     ("rx_queues_unserved", of.rx_queues_unserved),
+                    ("links_left", of.links_left),
+                    ("links_unused", of.links_unused),
                     ("fragmented", of.fragmented),
                     ("fragments_evicted", of.fragments_evicted),
                     ("fragments_refused", of.fragments_refused),

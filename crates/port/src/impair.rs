@@ -212,6 +212,10 @@ impl<P: Port> Port for Impaired<P> {
         self.inner.is_gone()
     }
 
+    fn is_up(&self) -> bool {
+        self.inner.is_up()
+    }
+
     fn follow(&mut self, addresses: &[IpAddr], mtu: u16) -> io::Result<()> {
         self.inner.follow(addresses, mtu)
     }

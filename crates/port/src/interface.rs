@@ -231,9 +231,40 @@ pub struct PortCounters {
     /// Fragmented packets that there was no room to remember: their later fragments go to the
     /// kernel.
     pub fragments_refused: u64,
+    /// Times that a link left a trunk.
+    pub links_left: u64,
+    /// Links of a trunk that frames are not sent over now.
+    pub links_unused: u64,
     /// Frames that came and could not be used: truncated, malformed for the link, or tagged for
     /// a VLAN on a port that is in none.
     pub rx_errors: u64,
+}
+
+impl PortCounters {
+    /// Counts what another port has counted, too.
+    pub(crate) fn add(&mut self, of: &Self) {
+        for (sum, more) in [
+            (&mut self.rx_frames, of.rx_frames),
+            (&mut self.rx_bytes, of.rx_bytes),
+            (&mut self.rx_missed, of.rx_missed),
+            (&mut self.tx_frames, of.tx_frames),
+            (&mut self.tx_bytes, of.tx_bytes),
+            (&mut self.tx_full, of.tx_full),
+            (&mut self.tx_errors, of.tx_errors),
+            (&mut self.rx_partial, of.rx_partial),
+            (&mut self.rx_left, of.rx_left),
+            (&mut self.rx_kept_back, of.rx_kept_back),
+            (&mut self.rx_queues_unserved, of.rx_queues_unserved),
+            (&mut self.fragmented, of.fragmented),
+            (&mut self.fragments_evicted, of.fragments_evicted),
+            (&mut self.fragments_refused, of.fragments_refused),
+            (&mut self.links_left, of.links_left),
+            (&mut self.links_unused, of.links_unused),
+            (&mut self.rx_errors, of.rx_errors),
+        ] {
+            *sum += more;
+        }
+    }
 }
 
 /// A network attachment, owned by one worker.
@@ -286,6 +317,12 @@ pub trait Port: Send {
     /// Whether the interface is gone for good, as far as the port can tell: not down, but removed.
     fn is_gone(&self) -> bool {
         false
+    }
+
+    /// Whether the link carries frames, as far as the port can tell before it sends one; looked at
+    /// every 10 ms or so of [`Port::on_time`].
+    fn is_up(&self) -> bool {
+        true
     }
 
     /// Takes something for the engine, or changes how it is taken, on a port that shares its
@@ -368,6 +405,10 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn is_gone(&self) -> bool {
         (**self).is_gone()
+    }
+
+    fn is_up(&self) -> bool {
+        (**self).is_up()
     }
 
     fn claim(&mut self, claim: &Claim) -> io::Result<()> {

@@ -4,7 +4,7 @@
 //! memory, for simulation), [`switch`] and [`datagrams`] (in memory, for
 //! measurements), [`tap`] (a TAP device given to the engine), [`packet`] (AF_PACKET on an
 //! interface whose kernel side has no address) and [`xdp`] (AF_XDP on the kernel's own interface
-//! and addresses, where the engine takes only what it claims). Wrappers around any port: [`impair`] (loss,
+//! and addresses, where the engine takes only what it claims). [`trunk`] makes one port of several. Wrappers around any port: [`impair`] (loss,
 //! delay, reordering, duplication, corruption, rate) and [`pcap`] (a capture that can be switched
 //! on and off while the port runs). Every one of them passes the suite in
 //! `tests/conformance.rs`.
@@ -34,6 +34,7 @@ pub mod spec;
 mod survey;
 pub mod switch;
 pub mod tap;
+pub mod trunk;
 pub mod xdp;
 
 pub use interface::*;

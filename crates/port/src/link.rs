@@ -268,6 +268,34 @@ impl Link {
     }
 }
 
+/// Whether the interface with this number, in the namespace that the socket belongs to, is up and has
+/// a carrier; `None` when there is none, or its driver does not say. IFF_RUNNING would follow up to a
+/// second later.
+pub(crate) fn has_carrier(socket: &OwnedFd, index: u32) -> Option<bool> {
+    /// `struct ethtool_value` (linux/ethtool.h).
+    #[repr(C)]
+    struct Value {
+        command: u32,
+        data: u32,
+    }
+    const SIOCETHTOOL: libc::Ioctl = 0x8946;
+    const GET_LINK: u32 = 0x0a;
+    // SAFETY: all-zero is a value of this plain C struct.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    let mut value = Value { command: GET_LINK, data: 0 };
+    let ask = |code, request: &mut libc::ifreq| {
+        // SAFETY: both requests read and write one ifreq, and the value behind its pointer, which
+        // live on.
+        unsafe { libc::ioctl(socket.as_raw_fd(), code, request) >= 0 }
+    };
+    request.ifr_ifru.ifru_ifindex = index as libc::c_int;
+    if !ask(libc::SIOCGIFNAME, &mut request) {
+        return None;
+    }
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    ask(SIOCETHTOOL, &mut request).then_some(value.data != 0)
+}
+
 fn mount_own_sysfs() -> io::Result<()> {
     // SAFETY: the strings are constants that end in zero, and the null pointers are allowed.
     let private = unsafe {

@@ -63,7 +63,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         memif: Some(facts.clone()),
         notes: Vec::new(),
     };
-    Ok(PortFds { fds: vec![listener], description, rings: Vec::new() })
+    Ok(PortFds { fds: vec![listener], description, rings: Vec::new(), links: Vec::new() })
 }
 
 /// A locally administered address.

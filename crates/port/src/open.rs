@@ -11,6 +11,7 @@ use crate::impair::Impaired;
 use crate::interface::{Offloads, Port, PortInfo, Shared};
 use crate::memif::{self, MemifFacts, MemifPort};
 use crate::spec::{Impairment, PortKind, PortSpec};
+use crate::trunk::{self, TrunkPort};
 use crate::xdp::{self, Rings, XdpFacts};
 use crate::{packet, tap};
 
@@ -25,6 +26,8 @@ pub struct PortFds {
     pub description: PortDescription,
     /// What is mapped already.
     pub(crate) rings: Vec<Rings>,
+    /// The links of a trunk, which has no descriptors of its own.
+    pub(crate) links: Vec<PortFds>,
 }
 
 /// What [`open`] found out.
@@ -183,6 +186,7 @@ pub fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         PortKind::Packet => packet::open(spec),
         PortKind::Xdp => xdp::open(spec),
         PortKind::Memif => memif::open(spec),
+        PortKind::Trunk => trunk::open(spec),
     }
 }
 
@@ -191,7 +195,13 @@ pub fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
 /// # Errors
 /// When descriptors are missing, or what they stand for cannot be mapped or watched.
 pub fn from_fds(fds: PortFds) -> Result<Box<dyn Port>, OpenError> {
-    let PortFds { fds, description, rings } = fds;
+    let PortFds { fds, description, rings, links } = fds;
+    if description.kind == PortKind::Trunk {
+        let ports = links.into_iter().map(from_fds).collect::<Result<_, _>>()?;
+        let PortDescription { label, mac, seed, .. } = &description;
+        let port = Box::new(TrunkPort::new(label, *mac, ports, *seed)?);
+        return Ok(impaired(port, &description));
+    }
     let mut fds = fds.into_iter();
     if let Some(facts) = &description.xdp {
         let port = Box::new(xdp::XdpPort::new(fds, rings, facts, &description)?);

@@ -88,7 +88,12 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
         memif: None,
         notes,
     };
-    Ok(PortFds { fds: std::iter::once(fd).chain(guard).collect(), description, rings: Vec::new() })
+    Ok(PortFds {
+        fds: std::iter::once(fd).chain(guard).collect(),
+        description,
+        rings: Vec::new(),
+        links: Vec::new(),
+    })
 }
 
 /// Keeps the kernel from answering on the interface, and brings it up.
@@ -329,6 +334,10 @@ impl Port for PacketPort {
 
     fn is_gone(&self) -> bool {
         self.gone
+    }
+
+    fn is_up(&self) -> bool {
+        link::has_carrier(&self.fd, self.info.kernel_index).unwrap_or(!self.gone)
     }
 
     /// At once while the kernel had no room for frames that were gathered: nothing would wake a

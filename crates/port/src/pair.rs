@@ -211,6 +211,10 @@ impl Port for PairPort {
     fn counters(&self) -> PortCounters {
         self.counters
     }
+
+    fn is_up(&self) -> bool {
+        !lock(&self.outgoing).down
+    }
 }
 
 impl Drop for PairPort {

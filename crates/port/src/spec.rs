@@ -11,6 +11,7 @@
 //! | `mtu=N` | largest IP packet, 576 to 65535 |
 //! | `netns=NAME` | open the interface in this network namespace (`ip netns list`) |
 //! | `napi=threaded` or `napi=off` | `tap` only: let a kernel thread do the kernel's share of receiving |
+//! | `ports=A+B` | `trunk` only: its links, 2 to 8 ports without options of kind `packet` or `tap` |
 //! | `ports=N` | `xdp` only: TCP ports reserved for connections that the engine opens, 1 to 16384 |
 //! | `mode=M` | `xdp` only: the best way of receiving to try, `zero-copy`, `copy` or `generic` |
 //! | `id=N` | `memif` only: the interface's number at its socket, 0 unless said |
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use wire::MacAddr;
 
 use crate::memif::{MemifFacts, SECRET_BYTES_MAX};
+use crate::trunk::LINKS_MAX;
 use crate::xdp::XdpMode;
 
 mod impairment;
@@ -45,6 +47,8 @@ pub enum PortKind {
     Xdp,
     /// Memory shared with a DPDK, VPP or libmemif program, at a socket that the engine makes.
     Memif,
+    /// Several ports as one.
+    Trunk,
 }
 
 impl PortKind {
@@ -55,6 +59,7 @@ impl PortKind {
             PortKind::Packet => "packet",
             PortKind::Xdp => "xdp",
             PortKind::Memif => "memif",
+            PortKind::Trunk => "trunk",
         }
     }
 }
@@ -131,6 +136,8 @@ pub struct PortSpec {
     pub mode: Option<XdpMode>,
     /// Who may connect, and to what (memif only).
     pub memif: MemifFacts,
+    /// The ports that it is made of (trunk only).
+    pub links: Vec<PortSpec>,
     /// Which remote addresses are served (XDP only); not part of the text.
     pub remotes: Vec<Remote>,
     /// Faults to inject.
@@ -183,7 +190,9 @@ impl FromStr for PortSpec {
         let name = parts.next().unwrap_or_default();
         match kind {
             PortKind::Memif => check_path(name, text)?,
-            PortKind::Tap | PortKind::Packet | PortKind::Xdp => check_name(name, text)?,
+            PortKind::Tap | PortKind::Packet | PortKind::Xdp | PortKind::Trunk => {
+                check_name(name, text)?;
+            }
         }
         let mut spec = PortSpec {
             kind,
@@ -199,6 +208,7 @@ impl FromStr for PortSpec {
             connect_ports: CONNECT_PORTS,
             mode: None,
             memif: MemifFacts::default(),
+            links: Vec::new(),
             remotes: Vec::new(),
             impairment: None,
             seed: None,
@@ -209,6 +219,7 @@ impl FromStr for PortSpec {
         spec.check_gateway(text)?;
         spec.check_shared(text)?;
         spec.check_memif(text)?;
+        spec.check_trunk(text)?;
         Ok(spec)
     }
 }
@@ -284,10 +295,14 @@ impl PortSpec {
                 (PortKind::Tap, "threaded") => self.napi = Napi::Threaded,
                 (PortKind::Tap, "off") => self.napi = Napi::Off,
                 (PortKind::Tap, _) => return Err(bad("write napi=threaded or napi=off")),
-                (PortKind::Packet | PortKind::Xdp | PortKind::Memif, _) => {
+                (_, _) => {
                     return Err(bad("only tap ports have this option; leave it out"));
                 }
             },
+            "ports" if self.kind == PortKind::Trunk => {
+                twice(!self.links.is_empty())?;
+                self.links = parse_links(value).map_err(|why| bad(&why))?;
+            }
             "ports" => {
                 if self.kind != PortKind::Xdp {
                     return Err(bad("only xdp ports have this option; leave it out"));
@@ -367,6 +382,14 @@ impl PortSpec {
         Ok(())
     }
 
+    fn check_trunk(&self, text: &str) -> Result<(), SpecError> {
+        if self.kind == PortKind::Trunk && self.links.is_empty() {
+            let why = "a trunk needs its links; write e.g. ports=packet:eth1+packet:eth2";
+            return Err(SpecError(format!("port \"{text}\": {why}")));
+        }
+        Ok(())
+    }
+
     fn check_gateway(&self, text: &str) -> Result<(), SpecError> {
         let has_v6 = self.addresses.iter().any(|own| own.address.is_ipv6());
         if self.ipv6 == Ipv6::Off && (has_v6 || self.gateway_v6.is_some()) {
@@ -411,6 +434,29 @@ impl PortAddress {
     }
 }
 
+/// The links of a trunk. What they share is said of the trunk.
+fn parse_links(value: &str) -> Result<Vec<PortSpec>, String> {
+    let mut links: Vec<PortSpec> = Vec::new();
+    for text in value.split('+') {
+        let link: PortSpec = text.parse().map_err(|why: SpecError| why.0)?;
+        if !matches!(link.kind, PortKind::Tap | PortKind::Packet) {
+            return Err(format!(
+                "{text} cannot be a link of a trunk, which is made of packet and tap ports"
+            ));
+        }
+        if links.iter().any(|known| known.name == link.name) {
+            return Err(format!("{text} is in the list twice; remove one of the two"));
+        }
+        links.push(link);
+    }
+    match links.len() {
+        2..=LINKS_MAX => Ok(links),
+        count => {
+            Err(format!("{count} ports are given; write 2 to {LINKS_MAX} with + between them"))
+        }
+    }
+}
+
 /// Longest path of a Unix socket, without its terminator.
 const PATH_BYTES_MAX: usize = 107;
 
@@ -432,6 +478,7 @@ fn parse_kind(word: &str, text: &str) -> Result<PortKind, SpecError> {
         "packet" => Ok(PortKind::Packet),
         "xdp" => Ok(PortKind::Xdp),
         "memif" => Ok(PortKind::Memif),
+        "trunk" => Ok(PortKind::Trunk),
         "dpdk" | "vhost" | "netmap" => Err(SpecError(format!(
             "port \"{text}\": ports of kind {word} are not available in this version; use \
              xdp:NAME, tap:NAME, packet:NAME or memif:PATH"
@@ -439,7 +486,8 @@ fn parse_kind(word: &str, text: &str) -> Result<PortKind, SpecError> {
         _ => Err(SpecError(format!(
             "port \"{text}\": there is no kind of port called \"{word}\"; use xdp:NAME (an \
              interface shared with the kernel), tap:NAME (a device of the engine's own), \
-             packet:NAME (an interface given to the engine) or memif:PATH (a DPDK or VPP program)"
+             packet:NAME (an interface given to the engine), memif:PATH (a DPDK or VPP program) or \
+             trunk:NAME (several of these as one)"
         ))),
     }
 }
@@ -559,6 +607,12 @@ mod tests {
             ("memif:/run/m.sock,secret=0123456789012345678901234", "1 to 24 bytes"),
             ("memif:/run/m.sock,netns=blue", "no namespace"),
             ("tap:ob0,id=3", "only memif"),
+            ("trunk:t", "needs its links"),
+            ("trunk:t,ports=packet:a", "2 to 8"),
+            ("trunk:t,ports=packet:a+xdp:b", "made of packet and tap ports"),
+            ("trunk:t,ports=packet:a+packet:a", "twice"),
+            ("trunk:t,ports=packet:a+b", "has no kind"),
+            ("trunk:t,ports=tap:a+tap:b,napi=off", "only tap"),
         ] {
             let why = error(text);
             assert!(why.contains(expected), "{text}: {why}");

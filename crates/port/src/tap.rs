@@ -109,7 +109,7 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
         memif: None,
         notes: Vec::new(),
     };
-    Ok(PortFds { fds: vec![fd], description, rings: Vec::new() })
+    Ok(PortFds { fds: vec![fd], description, rings: Vec::new(), links: Vec::new() })
 }
 
 /// Creates the device, or attaches to a persistent one.

@@ -227,7 +227,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         rings.push(queue.rings);
     }
     fds.extend(reserved.sockets);
-    Ok(PortFds { fds, description, rings })
+    Ok(PortFds { fds, description, rings, links: Vec::new() })
 }
 
 /// A VLAN interface above the one called `name`.

@@ -5,6 +5,7 @@ use outboard_port::impair::Impaired;
 use outboard_port::pair::{PairConfig, pair};
 use outboard_port::pcap;
 use outboard_port::spec::Impairment;
+use outboard_port::trunk::TrunkPort;
 use outboard_port::{LinkState, Offloads, OpenError, Port, from_fds, open};
 
 mod suite;
@@ -51,6 +52,46 @@ fn a_captured_pair_conforms() {
         let mut ports = Connected::new(Box::new(a), Box::new(b));
         ports.set_up = Some(Box::new(move |up| link.set_up(up)));
         ports
+    });
+}
+
+#[test]
+fn a_trunk_of_pairs_conforms() {
+    run(|| {
+        let ends: [_; 3] = std::array::from_fn(|_| pair(&PairConfig::default()));
+        let (mut near, mut far, mut links) = (Vec::new(), Vec::new(), Vec::new());
+        for (a, b, link) in ends {
+            near.push(Box::new(a) as Box<dyn Port>);
+            far.push(Box::new(b) as Box<dyn Port>);
+            links.push(link);
+        }
+        let trunk = |last, ports| {
+            let mac = wire::MacAddr([2, 0, 0, 0, 0, last]);
+            Box::new(TrunkPort::new("trunk:t", mac, ports, 7).unwrap())
+        };
+        let mut ports = Connected::new(trunk(1, near), trunk(2, far));
+        ports.set_up = Some(Box::new(move |up| links.iter().for_each(|link| link.set_up(up))));
+        ports
+    });
+}
+
+#[test]
+fn a_trunk_of_packet_ports_conforms() {
+    in_namespace("trunk over veth", || {
+        run(|| {
+            for number in [20, 22] {
+                // Those of the part before are gone with their link.
+                let end = format!("obv{number}");
+                let _none = std::process::Command::new("ip").args(["link", "del", &end]).output();
+                ip(&format!("link add obv{number} type veth peer name obv{}", number + 1));
+            }
+            let mut ports = Connected::new(
+                port("trunk:t,ports=packet:obv20+packet:obv22"),
+                port("trunk:u,ports=packet:obv21+packet:obv23"),
+            );
+            suite::join(&mut *ports.a, &mut *ports.b);
+            ports
+        });
     });
 }
 

@@ -1,0 +1,315 @@
+//! Several ports as one (row D5): a trunk has one link address, and each flow takes one of its links.
+//! Back to back with another engine's trunk, or at a switch with a static aggregation group.
+//!
+//! A link leaves when it is down ([`Port::is_up`]) or refuses frames as such, and its flows move to
+//! the links that are left; the flows of these stay. It returns when it has been well for a while
+//! ([`health`]). What arrives is taken from all links, also from those that are not sent over.
+
+mod flow;
+mod health;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use arch::SharedBytes;
+use rustix::event::epoll;
+use wire::MacAddr;
+
+use crate::interface::{
+    Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, RxMeta, TxError, TxMeta,
+};
+use crate::open::{self, OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloads};
+use crate::spec::PortSpec;
+use health::Health;
+
+/// Most links of a trunk.
+pub const LINKS_MAX: usize = 8;
+/// How often links are looked at.
+const LOOK_NS: u64 = 10_000_000;
+
+/// Opens the links. All have the link address of the trunk, which is the first one's unless it is
+/// said.
+pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
+    let mut links: Vec<PortFds> = Vec::with_capacity(spec.links.len());
+    for link in &spec.links {
+        let mac = spec.mac.or_else(|| links.first().map(|first| first.description.mac));
+        let (mtu, netns) = (spec.mtu, spec.netns.clone());
+        links.push(open::open(&PortSpec { mac, mtu, netns, ..link.clone() })?);
+    }
+    let described = || links.iter().map(|link| &link.description);
+    let Some(first) = described().next() else {
+        let why =
+            format!("{} has no links; name them, e.g. ports=packet:eth1+packet:eth2", spec.label());
+        return Err(OpenError::new(OpenErrorKind::System, why));
+    };
+    let description = PortDescription {
+        kind: spec.kind,
+        label: spec.label(),
+        mac: first.mac,
+        mtu: described().map(|link| link.mtu).min().unwrap_or(first.mtu),
+        offloads: PortOffloads {
+            tso: described().all(|link| link.offloads.tso),
+            uso: described().all(|link| link.offloads.uso),
+        },
+        interface_index: 0,
+        impairment: spec.impairment,
+        seed: spec.seed.map_or_else(open::random_seed, Ok)?,
+        mode: None,
+        xdp: None,
+        memif: None,
+        notes: described().flat_map(|link| link.notes.iter().cloned()).collect(),
+    };
+    Ok(PortFds { fds: Vec::new(), description, rings: Vec::new(), links })
+}
+
+/// One port of a trunk.
+struct Link {
+    port: Box<dyn Port>,
+    health: Health,
+    /// What the port has received.
+    burst: RxBurst,
+    /// How many of these the trunk has handed out.
+    taken: usize,
+    /// The descriptor that is waited for.
+    waited: Option<RawFd>,
+}
+
+/// The running port; see the module.
+pub struct TrunkPort {
+    info: PortInfo,
+    links: Vec<Link>,
+    /// Distinguishes this trunk's choice of links from others'.
+    key: u64,
+    now_ns: u64,
+    next_look_ns: u64,
+    /// The link that is asked for frames first.
+    first: usize,
+    /// The frames handed out: their link, and their handle there.
+    handed: Vec<(usize, RxHandle)>,
+    /// Readable when a link is.
+    waiting: Option<OwnedFd>,
+    departures: u64,
+    /// Frames for which no link was left.
+    unsent: u64,
+}
+
+impl TrunkPort {
+    /// A trunk of these ports. `name` and `mac` are its own; MTU and offloads are what all have.
+    ///
+    /// # Errors
+    /// When there are no ports or more than [`LINKS_MAX`], or no descriptor is left.
+    pub fn new(
+        name: &str,
+        mac: MacAddr,
+        ports: Vec<Box<dyn Port>>,
+        key: u64,
+    ) -> Result<Self, OpenError> {
+        let fail =
+            |why: io::Error| OpenError::system(name, "wait for several links", "nothing", &why);
+        if ports.len() > LINKS_MAX {
+            let why = format!("{name} has {} links; {LINKS_MAX} are the most", ports.len());
+            return Err(OpenError::new(OpenErrorKind::Unsupported, why));
+        }
+        let Some(mut info) = ports.first().map(|port| port.info().clone()) else {
+            let why = format!("{name} has no links; give it some");
+            return Err(OpenError::new(OpenErrorKind::Unsupported, why));
+        };
+        (info.name, info.mac) = (name.to_owned(), mac);
+        (info.kernel_index, info.shared) = (0, None);
+        for port in &ports {
+            let (all, one) = (&mut info.offloads, port.info().offloads);
+            all.tx_checksum &= one.tx_checksum;
+            all.tso4 &= one.tso4;
+            all.tso6 &= one.tso6;
+            all.uso &= one.uso;
+            all.rx_coalesce |= one.rx_coalesce;
+            info.mtu = info.mtu.min(port.info().mtu);
+        }
+        let link = |port| Link {
+            port,
+            health: Health::NEW,
+            burst: RxBurst::new(),
+            taken: 0,
+            waited: None,
+        };
+        let mut trunk = Self {
+            info,
+            links: ports.into_iter().map(link).collect(),
+            key,
+            now_ns: 0,
+            next_look_ns: 0,
+            first: 0,
+            handed: Vec::with_capacity(RxBurst::CAPACITY),
+            waiting: None,
+            departures: 0,
+            unsent: 0,
+        };
+        trunk.wait_for_links().map_err(fail)?;
+        Ok(trunk)
+    }
+
+    /// The link that a flow takes now.
+    fn link_of(&self, flow: u64) -> Option<usize> {
+        let used = self.links.iter().enumerate().filter(|(_, link)| link.health.is_used());
+        used.map(|(at, _)| at).max_by_key(|at| flow::weight(flow, *at))
+    }
+
+    fn look(&mut self) {
+        for link in &mut self.links {
+            if !link.port.is_up() || link.port.is_gone() {
+                self.departures += u64::from(link.health.fail(self.now_ns));
+            } else {
+                link.health.note_well(self.now_ns);
+            }
+        }
+        // One that is gone is not waited for: it would wake us for ever. When no descriptor is left the
+        // next look tries again.
+        if self.links.iter().any(|link| link.waited != link.waits_for()) {
+            let _ = self.wait_for_links();
+        }
+    }
+
+    /// Makes one descriptor of those that the links want to be waited for.
+    fn wait_for_links(&mut self) -> io::Result<()> {
+        let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for link in &self.links {
+            if let Some(fd) = link.port.wait_fd().filter(|_| !link.port.is_gone()) {
+                let (data, readable) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
+                epoll::add(&all, fd, data, readable)?;
+            }
+        }
+        self.waiting = Some(all);
+        for link in &mut self.links {
+            link.waited = link.waits_for();
+        }
+        Ok(())
+    }
+}
+
+impl Link {
+    /// The descriptor that the port wants to be waited for.
+    fn waits_for(&self) -> Option<RawFd> {
+        self.port.wait_fd().filter(|_| !self.port.is_gone()).map(|fd| fd.as_raw_fd())
+    }
+}
+
+impl Port for TrunkPort {
+    fn info(&self) -> &PortInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, burst: &mut RxBurst) {
+        self.release(burst);
+        let count = self.links.len();
+        for step in 0..count {
+            let at = (self.first + step) % count;
+            let Some(link) = self.links.get_mut(at) else { continue };
+            if link.burst.handles.is_empty() {
+                link.port.receive(&mut link.burst);
+            }
+            let room = RxBurst::CAPACITY - self.handed.len();
+            for handle in link.burst.handles.iter().skip(link.taken).take(room) {
+                burst.handles.push(RxHandle(self.handed.len() as u32));
+                self.handed.push((at, *handle));
+                link.taken += 1;
+            }
+        }
+        // No link is always first.
+        self.first = (self.first + 1) % count.max(1);
+    }
+
+    fn frame(&self, handle: RxHandle) -> RxFrame<'_> {
+        let found = self.handed.get(handle.0 as usize);
+        match found.and_then(|(at, handle)| Some((self.links.get(*at)?, *handle))) {
+            Some((link, handle)) => link.port.frame(handle),
+            None => RxFrame { bytes: &[], meta: RxMeta::default() },
+        }
+    }
+
+    fn release(&mut self, burst: &mut RxBurst) {
+        burst.handles.clear();
+        self.handed.clear();
+        for link in &mut self.links {
+            if link.taken > 0 && link.taken == link.burst.handles.len() {
+                link.port.release(&mut link.burst);
+                link.taken = 0;
+            }
+        }
+    }
+
+    /// Over the link of the frame's flow. One that turns out to be down leaves, and the frame takes the
+    /// next.
+    fn send(
+        &mut self,
+        meta: &TxMeta,
+        header: &[u8],
+        payload: &[SharedBytes<'_>],
+    ) -> Result<(), TxError> {
+        let flow = flow::of(header, self.key);
+        while let Some(link) = self.link_of(flow).and_then(|at| self.links.get_mut(at)) {
+            match link.port.send(meta, header, payload) {
+                Err(TxError::Down) => {
+                    self.departures += u64::from(link.health.fail(self.now_ns));
+                }
+                outcome => return outcome,
+            }
+        }
+        self.unsent += 1;
+        Err(TxError::Down)
+    }
+
+    fn flush(&mut self) {
+        for link in &mut self.links {
+            link.port.flush();
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        let waits = self.links.iter().all(|link| link.port.is_gone() || link.waited.is_some());
+        self.waiting.as_ref().filter(|_| waits).map(AsFd::as_fd)
+    }
+
+    fn counters(&self) -> PortCounters {
+        let mut all = PortCounters {
+            tx_errors: self.unsent,
+            links_left: self.departures,
+            links_unused: self.links.iter().filter(|link| !link.health.is_used()).count() as u64,
+            ..PortCounters::default()
+        };
+        for link in &self.links {
+            all.add(&link.port.counters());
+        }
+        all
+    }
+
+    /// At once while frames that a link has received wait for their turn.
+    fn next_deadline(&self) -> Option<u64> {
+        let waits = |link: &Link| link.taken < link.burst.handles.len();
+        if self.links.iter().any(waits) {
+            return Some(0);
+        }
+        self.links.iter().filter_map(|link| link.port.next_deadline()).min()
+    }
+
+    fn on_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        for link in &mut self.links {
+            link.port.on_time(now_ns);
+        }
+        if now_ns >= self.next_look_ns {
+            self.next_look_ns = now_ns.saturating_add(LOOK_NS);
+            self.look();
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        self.links.iter().any(|link| link.health.is_used())
+    }
+
+    fn is_gone(&self) -> bool {
+        self.links.iter().all(|link| link.port.is_gone())
+    }
+}
+
+#[cfg(test)]
+mod tests;
