@@ -315,7 +315,7 @@ impl Session {
                 self.breached(Breach::WrongKind { endpoint: index });
                 return None;
             };
-            if self.pool.hold(&descriptor, lane).is_err() {
+            if self.pool.on_span(buffer, lane, descriptor.extent).is_err() {
                 self.breached(Breach::BufferNotGranted { endpoint: index, buffer });
                 return None;
             }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use shm::control::Geometry;
 use shm::engine_side::EngineEndpoint;
@@ -156,6 +157,10 @@ pub struct Session {
     pub free_orphans: Vec<u32>,
     /// Their places and connections, the oldest in front; some have ended.
     pub orphans_by_age: VecDeque<(u32, SocketId)>,
+    /// Pages of messages that lie in private memory, since the pool had no buffer.
+    pub private_pages: Arc<AtomicU32>,
+    /// Bytes that its posted receives may take before the client has read any.
+    pub message_windows: u64,
     /// Bytes of announced messages that there is room for.
     pub announced_bytes: u64,
     /// Closed message endpoints whose sends go on.
@@ -234,6 +239,8 @@ impl Session {
             streams_born: 0,
             free_orphans: Vec::new(),
             orphans_by_age: VecDeque::new(),
+            private_pages: Arc::default(),
+            message_windows: 0,
             announced_bytes: 0,
             draining_messages: 0,
             tokens: BTreeMap::new(),

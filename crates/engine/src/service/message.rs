@@ -11,9 +11,11 @@ mod events;
 mod frames;
 mod hosts;
 mod placed;
+mod queue;
 mod space;
 mod tables;
 mod turn;
+mod windows;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -41,8 +43,6 @@ const DRAIN_NS: u64 = 5_000_000_000;
 const BLOCKED_NS: u64 = 20_000_000;
 /// Unexpected messages of an endpoint.
 const ENVELOPES: u32 = 65_536;
-/// Bytes of a matched message that may arrive before the client has been given any, at least.
-const WINDOW_BYTES: u32 = 256 << 10;
 
 /// A message endpoint of a session.
 pub struct MessageEndpoint {
@@ -54,11 +54,6 @@ pub struct MessageEndpoint {
     pub(crate) taken: bool,
     /// Completions were pushed since the client was last told.
     pub(crate) has_completions: bool,
-}
-
-/// Bytes that a receive may have arrived and not handed over, a whole number of buffers.
-fn window(buffer_bytes: u32) -> u32 {
-    WINDOW_BYTES.max(2 * buffer_bytes).next_multiple_of(buffer_bytes.max(1))
 }
 
 /// Why an endpoint could not be opened.
@@ -112,6 +107,8 @@ pub(crate) struct Counts {
     pub spilled: u64,
     /// Closed endpoints whose sends were given up.
     pub drains_ended: u64,
+    /// Receives refused because their session's may get as much already as it may be.
+    pub windows_refused: u64,
     /// Commands that named registered memory which there is not.
     pub memory_refused: u64,
 }
@@ -293,6 +290,7 @@ impl Messages {
             ("messages_hosts_refused", self.counts.hosts_refused),
             ("messages_spilled", self.counts.spilled + waiting),
             ("messages_drains_ended", self.counts.drains_ended),
+            ("messages_windows_refused", self.counts.windows_refused),
             ("messages_memory_refused", self.counts.memory_refused),
         ] {
             each(name, value);

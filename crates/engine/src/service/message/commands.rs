@@ -1,11 +1,10 @@
 //! Commands of clients: each is copied once, checked, and then given to the core.
 
 use rustix::io::Errno;
-use shm::descriptor::{DescriptorKind, Span};
-use shm::memory::{PIECE_BYTES, PIECES_MAX};
+use shm::descriptor::Span;
 use shm::message::{
-    CommandKind, CompletionKind, EAGER_MAX, ENTRY_BYTES, Entry, Flags, INJECT_MAX, MESSAGE_MAX,
-    NO_TICKET, announced_max,
+    CommandKind, CompletionKind, EAGER_MAX, Entry, Flags, INJECT_MAX, MESSAGE_MAX, NO_TICKET,
+    announced_max,
 };
 use stack::Stack;
 use stack::message::{
@@ -14,27 +13,17 @@ use stack::message::{
 
 use super::endpoint::{Target, completion};
 use super::placed::Placed;
-use super::space::{Part, Space};
-use super::tables::{Hands, Piece, ReceiveOp, Room, SendOp};
-use super::{Messages, Path, Tables, window};
+use super::queue::{Command, append, note_taken, take};
+use super::tables::{Hands, ReceiveOp, Room, SendOp};
+use super::{Messages, Path, Tables};
 use crate::endpoint::Role;
-use crate::session::{Breach, Session};
+use crate::session::Breach;
 use crate::sessions::Sessions;
 
 /// Commands served for one endpoint in a turn before others have theirs.
 const COMMANDS_MAX: usize = 128;
 /// Sends of an endpoint that have not ended, injected ones among them, beyond which its commands wait.
 const SENDS_MAX: u32 = 60_000;
-/// Most descriptors of a command.
-const SPANS_MAX: usize = 32;
-
-/// A command that was taken from its queue.
-struct Command {
-    kind: CommandKind,
-    entry: Entry,
-    /// Bytes behind the entry.
-    payload: u32,
-}
 
 impl Messages {
     /// Takes what a client asks for. `true`: there may be more.
@@ -49,7 +38,7 @@ impl Messages {
         let mut more = true;
         for _ in 0..COMMANDS_MAX {
             let Some(port) = self.tables.port(id) else { return false };
-            if port.sends >= SENDS_MAX {
+            if port.sends >= SENDS_MAX || port.is_full() {
                 break;
             }
             let Some(session) = sessions.at(place) else { return false };
@@ -100,39 +89,6 @@ impl Messages {
             }
         }
         more
-    }
-
-    /// Takes what a command says of registered memory into use; nothing, where it does not.
-    fn placed(
-        &mut self,
-        sessions: &mut Sessions,
-        id: EndpointId,
-        command: &Command,
-        spans: &[(Span, u32)],
-    ) -> Result<Placed, Errno> {
-        let Command { kind, entry, payload } = command;
-        let mut placed = Placed::default();
-        let may =
-            matches!(kind, CommandKind::Send | CommandKind::Receive | CommandKind::ReceiveClaimed);
-        if !may || !entry.flags.contains(Flags::REGISTERED) {
-            return Ok(placed);
-        }
-        if *payload as usize > PIECES_MAX * PIECE_BYTES {
-            return Err(Errno::INVAL);
-        }
-        placed.pieces = self.tables.spare.pop().unwrap_or_default();
-        let place = self.tables.port(id).ok_or(Errno::BADF)?.place;
-        let session = sessions.at(place).ok_or(Errno::BADF)?;
-        self.list.clear();
-        for (span, _) in spans {
-            let start = self.list.len();
-            self.list.resize(start + span.len as usize, 0);
-            if let Some(room) = self.list.get_mut(start..) {
-                session.memory.shared(*span).copy_to(room);
-            }
-        }
-        placed.hold(session, &self.list, entry.length as u32, entry.offset)?;
-        Ok(placed)
     }
 
     /// Carries a command out. What is left in `spans` is given back; `None`: a breach.
@@ -304,8 +260,11 @@ impl Messages {
             Err(errno) => return self.refuse(sessions, id, placed, entry.ticket, errno),
         };
         let capacity = entry.length as u32;
-        let (room, window) = self.room_of(sessions, id, entry, placed);
-        self.begin_receive(sessions, id, (entry, room), |core, cookie, hands| {
+        let (room, window) = match self.room_of(sessions, id, entry, placed) {
+            Some(room) => room,
+            None => return self.fail(sessions, id, entry.ticket, Errno::NOBUFS),
+        };
+        self.begin_receive(sessions, id, (entry, room, window), |core, cookie, hands| {
             core.receive(now, id, ReceiveRequest { selector, capacity, window, cookie }, hands)
         })
     }
@@ -314,7 +273,7 @@ impl Messages {
         &mut self,
         sessions: &mut Sessions,
         id: EndpointId,
-        (entry, room): (&Entry, Room),
+        (entry, room, window): (&Entry, Room, u32),
         begin: impl FnOnce(
             &mut stack::message::Core,
             u64,
@@ -328,6 +287,7 @@ impl Messages {
             ticket,
             capacity: entry.length as u32,
             room,
+            window,
             told: 0,
             waits: None,
         });
@@ -342,7 +302,9 @@ impl Messages {
                 Some(())
             }
             Err(error) => {
-                let placed = match self.tables.receives.try_remove(cookie)?.room {
+                let op = self.tables.receives.try_remove(cookie)?;
+                self.close_window(sessions, &op);
+                let placed = match op.room {
                     Room::Placed(placed) => placed,
                     Room::Space(_) => Placed::default(),
                 };
@@ -401,10 +363,18 @@ impl Messages {
         port.set_target(entry.other, Target::Free);
         if kind == CommandKind::ReceiveClaimed {
             let capacity = entry.length as u32;
-            let (room, window) = self.room_of(sessions, id, entry, placed);
-            return self.begin_receive(sessions, id, (entry, room), |core, cookie, hands| {
-                core.receive_claimed(now, claim, capacity, window, cookie, hands)
-            });
+            let (room, window) = match self.room_of(sessions, id, entry, placed) {
+                Some(room) => room,
+                None => return self.fail(sessions, id, entry.ticket, Errno::NOBUFS),
+            };
+            return self.begin_receive(
+                sessions,
+                id,
+                (entry, room, window),
+                |core, cookie, hands| {
+                    core.receive_claimed(now, claim, capacity, window, cookie, hands)
+                },
+            );
         }
         let Self { core, tables, .. } = self;
         let dropped = core.discard(now, claim, &mut Hands { tables, sessions });
@@ -416,55 +386,6 @@ impl Messages {
             }
             Err(error) => self.fail(sessions, id, entry.ticket, errno_of(error)),
         }
-    }
-
-    /// The room of a receive, and how much of it may be written before the client has taken any: all
-    /// of registered memory.
-    fn room_of(
-        &mut self,
-        sessions: &Sessions,
-        id: EndpointId,
-        entry: &Entry,
-        placed: Placed,
-    ) -> (Room, u32) {
-        let capacity = entry.length as u32;
-        if entry.flags.contains(Flags::REGISTERED) {
-            return (Room::Placed(placed), capacity);
-        }
-        (Room::Space(Space::default()), self.window_of(sessions, id, capacity))
-    }
-
-    /// An operation fails.
-    pub(super) fn refuse(
-        &mut self,
-        sessions: &mut Sessions,
-        id: EndpointId,
-        placed: Placed,
-        ticket: u64,
-        errno: Errno,
-    ) -> Option<()> {
-        let mut told = completion(CompletionKind::Failed, ticket);
-        told.other = errno.raw_os_error() as u64;
-        self.tell_end(sessions, id, placed, told, None)
-    }
-
-    /// Tells the end of an operation where its client wants to hear of it, and gives its memory back.
-    pub(super) fn tell_end(
-        &mut self,
-        sessions: &mut Sessions,
-        id: EndpointId,
-        mut placed: Placed,
-        told: Entry,
-        part: Option<Part>,
-    ) -> Option<()> {
-        let session = sessions.at(self.tables.port(id)?.place)?;
-        placed.pieces.release(session, u32::MAX);
-        let is_told = placed.tell(session, &told);
-        self.tables.keep_list(placed.pieces);
-        if !is_told {
-            self.tables.port(id)?.tell(sessions, told, part);
-        }
-        Some(())
     }
 
     /// Tells that an operation failed.
@@ -514,12 +435,6 @@ impl Messages {
         Ok(Address { host, port })
     }
 
-    fn window_of(&mut self, sessions: &Sessions, id: EndpointId, capacity: u32) -> u32 {
-        let place = self.tables.port(id).map_or(0, |port| port.place);
-        let buffer_bytes = sessions.peek(place).map_or(0, |s| s.region.geometry().buffer_bytes);
-        capacity.min(window(buffer_bytes))
-    }
-
     /// Gives the memory of a send back, which the core no longer reads.
     pub(super) fn end_send(&mut self, sessions: &mut Sessions, cookie: usize) -> Option<SendOp> {
         let mut op = self.tables.sends.try_remove(cookie)?;
@@ -546,76 +461,6 @@ pub(super) fn endpoint_of(sessions: &Sessions, place: u32, index: u32) -> Option
         Role::Messages(messages) => Some(messages.id),
         _ => None,
     }
-}
-
-fn note_taken(session: &mut Session, index: u32) {
-    if let Some(endpoint) = session.endpoints.get_mut(index as usize)
-        && let Role::Messages(messages) = &mut endpoint.role
-    {
-        messages.commands += 1;
-        messages.taken = true;
-    }
-}
-
-/// Takes the next command; its payload is left in `spans`.
-fn take(
-    spans: &mut Vec<(Span, u32)>,
-    session: &mut Session,
-    index: u32,
-    lane: u16,
-) -> Result<Option<Command>, Breach> {
-    let Some(endpoint) = session.endpoints.get_mut(index as usize) else { return Ok(None) };
-    // Bounded, as a client may push empty descriptors without end.
-    for _ in 0..session.region.geometry().send_slots {
-        let Some(of) = endpoint.view.take_descriptor().map_err(Breach::Contract)? else {
-            return Ok(None);
-        };
-        let (DescriptorKind::Datagram, Some(buffer)) = (of.kind, of.buffer) else {
-            return Err(Breach::WrongKind { endpoint: index });
-        };
-        if session.pool.hold(&of, lane).is_err() {
-            return Err(Breach::BufferNotGranted { endpoint: index, buffer });
-        }
-        if of.span.len == 0 {
-            // It only closes its buffer.
-            session.pool.drop_span(buffer);
-            continue;
-        }
-        spans.push((of.span, buffer));
-        if spans.len() > SPANS_MAX {
-            return Err(Breach::BadMessage { endpoint: index });
-        }
-        if of.more {
-            continue;
-        }
-        let bad = Breach::BadMessage { endpoint: index };
-        let mut bytes = [0; ENTRY_BYTES];
-        let (first, _) = spans.first_mut().ok_or(bad)?;
-        if session.region.read_buffer(*first, &mut bytes) < ENTRY_BYTES {
-            return Err(bad);
-        }
-        *first = first.part(ENTRY_BYTES as u32, u32::MAX);
-        let entry = Entry::decode(&bytes);
-        let kind = CommandKind::from_code(entry.kind).ok_or(bad)?;
-        let payload = spans.iter().map(|(span, _)| span.len).sum();
-        return Ok(Some(Command { kind, entry, payload }));
-    }
-    Ok(None)
-}
-
-/// Moves the bytes of a command to a send; spans without any are left.
-fn append(op: &mut SendOp, spans: &mut Vec<(Span, u32)>) {
-    spans.retain(|(span, buffer)| {
-        if span.len > 0 {
-            op.placed.pieces.list.push_back(Piece {
-                start: op.available,
-                span: *span,
-                buffer: *buffer,
-            });
-            op.available += span.len;
-        }
-        span.len == 0
-    });
 }
 
 /// What a client is told of an error of the core's.

@@ -13,6 +13,8 @@ use crate::endpoint::{Endpoint, Role};
 use crate::session::{Breach, Session};
 use crate::sessions::Sessions;
 
+/// Buffers of an endpoint's reserve: one for bytes of a message, one for entries.
+const RESERVE: usize = 2;
 /// Entries start at multiples of this.
 const ALIGN: u32 = 64;
 
@@ -64,12 +66,16 @@ pub(super) struct Port {
     pub arrived: u64,
     /// Pages that found no buffer, until they are counted.
     pub spilled: u64,
+
     /// In the list of those that have something to do in the next turn.
     pub is_blocked: bool,
     tickets: Vec<TicketPlace>,
     /// The buffer that small entries are put into, and how far it is filled; this is one of its
     /// users.
     open: Option<(u32, u32)>,
+    /// Buffers kept for what the client is told next: what waits for a buffer must not wait for what comes
+    /// behind it, which may hold all others.
+    reserve: Vec<u32>,
     /// Buffers of the descriptors that the client is not known to have read.
     pushed: VecDeque<u32>,
     /// Descriptors that it has read.
@@ -94,6 +100,7 @@ impl Port {
             is_blocked: false,
             tickets: Vec::new(),
             open: None,
+            reserve: Vec::new(),
             pushed: VecDeque::new(),
             consumed: 0,
             pending: VecDeque::new(),
@@ -136,6 +143,11 @@ impl Port {
         })
     }
 
+    /// Whether the client lets as much wait as it may, and its commands wait with it.
+    pub fn is_full(&self) -> bool {
+        self.pending.len() >= OPERATIONS_MAX as usize
+    }
+
     /// Whether the client's queue takes more at once.
     pub fn flows(&self) -> bool {
         self.pending.is_empty()
@@ -143,6 +155,15 @@ impl Port {
 
     /// Takes part of a buffer that is shared with others; the caller is a user of it from now on.
     pub fn carve(&mut self, session: &mut Session, bytes: u32) -> Option<(u32, Span)> {
+        self.carve_by(session, bytes, Self::buffer)
+    }
+
+    fn carve_by(
+        &mut self,
+        session: &mut Session,
+        bytes: u32,
+        buffer: impl FnOnce(&mut Self, &mut Session) -> Option<u32>,
+    ) -> Option<(u32, Span)> {
         let buffer_bytes = session.region.geometry().buffer_bytes;
         if bytes > buffer_bytes {
             return None;
@@ -153,7 +174,7 @@ impl Port {
                 if let Some((full, _)) = self.open.take() {
                     session.pool.unshare(full);
                 }
-                (self.buffer(session)?, 0)
+                (buffer(self, session)?, 0)
             }
         };
         self.open = Some((buffer, (fill + bytes).next_multiple_of(ALIGN)));
@@ -161,12 +182,28 @@ impl Port {
         Some((buffer, session.region.buffer(buffer)?.part(fill, bytes)))
     }
 
-    /// Takes a buffer, with the caller as its user.
+    /// Takes a buffer, with the caller as its user, once there is a reserve.
     pub fn buffer(&mut self, session: &mut Session) -> Option<u32> {
-        session.pool.take_shared().or_else(|| {
-            self.learn_consumed(session);
-            session.pool.take_shared()
-        })
+        if self.fill_reserve(session)
+            && let Some(buffer) = session.pool.take_shared()
+        {
+            return Some(buffer);
+        }
+        self.learn_consumed(session);
+        if self.fill_reserve(session) { session.pool.take_shared() } else { None }
+    }
+
+    /// The same for what the client is told next: of the reserve, where there is no other.
+    fn buffer_to_tell(&mut self, session: &mut Session) -> Option<u32> {
+        self.buffer(session).or_else(|| self.reserve.pop())
+    }
+
+    fn fill_reserve(&mut self, session: &mut Session) -> bool {
+        while self.reserve.len() < RESERVE {
+            let Some(buffer) = session.pool.take_shared() else { return false };
+            self.reserve.push(buffer);
+        }
+        true
     }
 
     /// Tells the client something, now or as soon as its queue has room.
@@ -221,19 +258,20 @@ impl Port {
             }
         }
         let part = match part {
-            Some(Part::Page { page: Page::Private(bytes), start, len }) => {
-                let whole = self.buffer(session).and_then(|b| Some((b, session.region.buffer(b)?)));
+            Some(Part::Page { page: Page::Private(private), start, len }) => {
+                let whole = self.buffer_to_tell(session);
+                let whole = whole.and_then(|b| Some((b, session.region.buffer(b)?)));
                 let Some((buffer, whole)) = whole else {
-                    return Err(Some(Part::Page { page: Page::Private(bytes), start, len }));
+                    return Err(Some(Part::Page { page: Page::Private(private), start, len }));
                 };
-                session.region.write_buffer(whole, &bytes);
+                session.region.write_buffer(whole, &private.bytes);
                 Some(Part::Page { page: Page::Buffer(buffer), start, len })
             }
             part => part,
         };
         let (buffer, span) = match &part {
             Some(Part::Head(head)) => (head.buffer, head.span),
-            _ => match self.carve(session, ENTRY_BYTES as u32) {
+            _ => match self.carve_by(session, ENTRY_BYTES as u32, Self::buffer_to_tell) {
                 Some(carved) => carved,
                 None => return Err(part),
             },
@@ -281,7 +319,7 @@ impl Port {
         if let Some((buffer, _)) = self.open.take() {
             session.pool.unshare(buffer);
         }
-        for buffer in self.pushed.drain(..) {
+        for buffer in self.pushed.drain(..).chain(self.reserve.drain(..)) {
             session.pool.unshare(buffer);
         }
         for (_, part) in self.pending.drain(..) {

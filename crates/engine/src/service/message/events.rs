@@ -8,8 +8,7 @@ use super::Messages;
 use super::endpoint::{Target, completion};
 use super::placed::Placed;
 use super::space::Part;
-use super::tables::{Hands, ReceiveOp, Room};
-use super::window;
+use super::tables::{ReceiveOp, Room};
 use crate::sessions::Sessions;
 
 impl Messages {
@@ -137,41 +136,6 @@ impl Messages {
         Some(())
     }
 
-    /// Lets more of a message come, unless the client has not taken what has.
-    fn extend_windows_of(
-        &mut self,
-        sessions: &mut Sessions,
-        now: u64,
-        id: EndpointId,
-        cookie: usize,
-    ) -> Option<()> {
-        let port = self.tables.port(id)?;
-        let place = port.place;
-        if !port.flows() {
-            self.block(id);
-            return None;
-        }
-        let buffer_bytes = sessions.peek(place)?.region.geometry().buffer_bytes;
-        let op = self.tables.receives.get_mut(cookie)?;
-        let (bytes, of) = (op.waits.take()?, op.id?);
-        let to = bytes.saturating_add(window(buffer_bytes)).min(op.capacity);
-        let Self { core, tables, .. } = self;
-        // It may have ended meanwhile.
-        let _ = core.extend(now, of, to, &mut Hands { tables, sessions });
-        Some(())
-    }
-
-    /// The same for all receives of an endpoint that wait for that.
-    pub fn extend_windows(&mut self, sessions: &mut Sessions, now: u64, id: EndpointId) {
-        let waiting: Vec<usize> = (self.tables.receives.iter())
-            .filter(|(_, op)| op.endpoint == id && op.waits.is_some())
-            .map(|(cookie, _)| cookie)
-            .collect();
-        for cookie in waiting {
-            let _ = self.extend_windows_of(sessions, now, id, cookie);
-        }
-    }
-
     fn on_received(
         &mut self,
         sessions: &mut Sessions,
@@ -180,6 +144,7 @@ impl Messages {
         envelope: Option<Envelope>,
         status: Status,
     ) -> Option<()> {
+        self.close_window(sessions, &op);
         let place = self.tables.port(id)?.place;
         let session = sessions.at(place)?;
         let page_bytes = session.region.geometry().buffer_bytes;

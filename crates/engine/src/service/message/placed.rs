@@ -5,10 +5,16 @@ use arch::SharedBytes;
 use rustix::io::Errno;
 use shm::descriptor::{REGISTERED, Span};
 use shm::memory::{PIECE_BYTES, PIECES_MAX, decode_piece, split};
-use shm::message::{ENTRY_BYTES, Entry};
+use shm::message::{CommandKind, CompletionKind, ENTRY_BYTES, Entry, Flags};
+use stack::message::EndpointId;
 
+use super::Messages;
+use super::endpoint::completion;
+use super::queue::Command;
+use super::space::Part;
 use super::tables::{Piece, Pieces};
 use crate::session::Session;
+use crate::sessions::Sessions;
 
 /// What a command says of registered memory.
 #[derive(Default)]
@@ -118,5 +124,73 @@ impl Placed {
             session.memory.write(span, bytes.slice(done..done + here));
             done += here;
         });
+    }
+}
+
+impl Messages {
+    /// Takes what a command says of registered memory into use; nothing, where it does not.
+    pub(super) fn placed(
+        &mut self,
+        sessions: &mut Sessions,
+        id: EndpointId,
+        command: &Command,
+        spans: &[(Span, u32)],
+    ) -> Result<Placed, Errno> {
+        let Command { kind, entry, payload } = command;
+        let mut placed = Placed::default();
+        let may =
+            matches!(kind, CommandKind::Send | CommandKind::Receive | CommandKind::ReceiveClaimed);
+        if !may || !entry.flags.contains(Flags::REGISTERED) {
+            return Ok(placed);
+        }
+        if *payload as usize > PIECES_MAX * PIECE_BYTES {
+            return Err(Errno::INVAL);
+        }
+        placed.pieces = self.tables.spare.pop().unwrap_or_default();
+        let place = self.tables.port(id).ok_or(Errno::BADF)?.place;
+        let session = sessions.at(place).ok_or(Errno::BADF)?;
+        self.list.clear();
+        for (span, _) in spans {
+            let start = self.list.len();
+            self.list.resize(start + span.len as usize, 0);
+            if let Some(room) = self.list.get_mut(start..) {
+                session.memory.shared(*span).copy_to(room);
+            }
+        }
+        placed.hold(session, &self.list, entry.length as u32, entry.offset)?;
+        Ok(placed)
+    }
+
+    /// An operation fails.
+    pub(super) fn refuse(
+        &mut self,
+        sessions: &mut Sessions,
+        id: EndpointId,
+        placed: Placed,
+        ticket: u64,
+        errno: Errno,
+    ) -> Option<()> {
+        let mut told = completion(CompletionKind::Failed, ticket);
+        told.other = errno.raw_os_error() as u64;
+        self.tell_end(sessions, id, placed, told, None)
+    }
+
+    /// Tells the end of an operation where its client wants to hear of it, and gives its memory back.
+    pub(super) fn tell_end(
+        &mut self,
+        sessions: &mut Sessions,
+        id: EndpointId,
+        mut placed: Placed,
+        told: Entry,
+        part: Option<Part>,
+    ) -> Option<()> {
+        let session = sessions.at(self.tables.port(id)?.place)?;
+        placed.pieces.release(session, u32::MAX);
+        let is_told = placed.tell(session, &told);
+        self.tables.keep_list(placed.pieces);
+        if !is_told {
+            self.tables.port(id)?.tell(sessions, told, part);
+        }
+        Some(())
     }
 }

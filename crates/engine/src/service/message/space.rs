@@ -2,6 +2,8 @@
 //! What finds no buffer lies in private memory until it can be handed over.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use shm::descriptor::Span;
 use shm::message::ENTRY_BYTES;
@@ -19,7 +21,29 @@ pub(super) enum Page {
     /// In a buffer of the session, of which this is a user.
     Buffer(u32),
     /// In private memory.
-    Private(Box<[u8]>),
+    Private(PrivatePage),
+}
+
+/// A page of private memory, which its session has counted.
+pub(super) struct PrivatePage {
+    /// The bytes.
+    pub bytes: Box<[u8]>,
+    count: Arc<AtomicU32>,
+}
+
+impl PrivatePage {
+    fn new(session: &Session) -> Self {
+        let count = Arc::clone(&session.private_pages);
+        count.fetch_add(1, Ordering::Relaxed);
+        let page_bytes = session.region.geometry().buffer_bytes as usize;
+        Self { bytes: vec![0; page_bytes].into_boxed_slice(), count }
+    }
+}
+
+impl Drop for PrivatePage {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The first bytes of a message, with room for an entry before them, in a buffer that others share.
@@ -123,8 +147,8 @@ impl Space {
                         session.region.read_buffer(whole.part(within, u32::MAX), now);
                     }
                 }
-                Some(Page::Private(bytes)) => {
-                    if let Some(from) = bytes.get(within as usize..within as usize + here) {
+                Some(Page::Private(page)) => {
+                    if let Some(from) = page.bytes.get(within as usize..within as usize + here) {
                         now.copy_from_slice(from);
                     }
                 }
@@ -191,8 +215,7 @@ fn fill(page: &mut Page, port: &mut Port, session: &mut Session, within: u32, by
             Some(buffer) => Page::Buffer(buffer),
             None => {
                 port.spilled += 1;
-                let page_bytes = session.region.geometry().buffer_bytes as usize;
-                Page::Private(vec![0; page_bytes].into_boxed_slice())
+                Page::Private(PrivatePage::new(session))
             }
         };
     }
@@ -204,7 +227,7 @@ fn fill(page: &mut Page, port: &mut Port, session: &mut Session, within: u32, by
         }
         Page::Private(private) => {
             let start = within as usize;
-            if let Some(room) = private.get_mut(start..start + bytes.len()) {
+            if let Some(room) = private.bytes.get_mut(start..start + bytes.len()) {
                 room.copy_from_slice(bytes);
             }
         }

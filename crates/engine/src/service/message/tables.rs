@@ -99,6 +99,8 @@ pub(super) struct ReceiveOp {
     pub capacity: u32,
     /// Its memory.
     pub room: Room,
+    /// Bytes that may arrive before the client has read any; counted by its session.
+    pub window: u32,
     /// Bytes that were handed over.
     pub told: u32,
     /// Bytes that have arrived, where the window waits until the client has read.
