@@ -1,5 +1,7 @@
 //! Reading and writing streams.
 
+mod registered;
+
 use std::io::{IoSlice, IoSliceMut};
 
 use rustix::io::Errno;

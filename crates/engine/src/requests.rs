@@ -91,6 +91,11 @@ impl Worker {
         else {
             return;
         };
+        if stream.send.is_cut && !leaving {
+            // Its event tells the program.
+            let _ = self.stack.tcp_abort(now, stream.id);
+            return;
+        }
         stream.send.taken_news = true;
         stream.send.room_told = false;
         let (id, shut) = (stream.id, std::mem::replace(&mut stream.send.shut, taken.fin));

@@ -1,6 +1,6 @@
 //! Send descriptors of streams: copied once, checked, then kept privately until acknowledged.
 
-use shm::descriptor::DescriptorKind;
+use shm::descriptor::{DescriptorKind, REGISTERED};
 
 use crate::endpoint::Role;
 use crate::session::{Breach, Session};
@@ -82,6 +82,12 @@ impl Session {
                 (DescriptorKind::Data, Some(buffer)) if !send.fin => {
                     let span = descriptor.span;
                     if self.pool.hold(&descriptor, lane).is_err() {
+                        if buffer & REGISTERED != 0 {
+                            // Given back meanwhile, maybe: the stream cannot go on without it.
+                            send.is_cut = true;
+                            counters.stream_memory_refused.increment();
+                            break;
+                        }
                         breach = Some(Breach::BufferNotGranted { endpoint: index, buffer });
                         break;
                     }

@@ -143,6 +143,8 @@ counters! {
     /// Connects refused, or left to the kernel, because their user, or all users, have as many
     /// sockets as they may have.
     connects_refused,
+    /// Connections reset because what they were to send from registered memory was not there.
+    stream_memory_refused,
     /// Registered memories.
     memories,
     /// Registered memories refused for a limit or lack of memory.
