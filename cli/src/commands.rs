@@ -277,6 +277,9 @@ struct SimArguments {
     /// Run the message core of three hosts instead
     #[arg(long, conflicts_with_all = ["hashes", "require_coverage", "planted"])]
     messages: bool,
+    /// With --messages: put a bug in, and see that one of the seeds finds it (60 seconds at most)
+    #[arg(long = "planted", requires = "messages", value_parser = sim::parse_planted, value_name = "BUG")]
+    message_bug: Option<::sim::messages::Planted>,
     /// Fail when a fault or rare branch is hit by fewer than 20 seeds
     #[arg(long)]
     require_coverage: bool,
@@ -465,7 +468,10 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Sim(arguments) => {
             let seeds = arguments.seed.map_or(arguments.seeds, |seed| seed..=seed);
             if arguments.messages {
-                return Ok(sim::messages(seeds, arguments.failures));
+                return Ok(match arguments.message_bug {
+                    None => sim::messages(seeds, arguments.failures),
+                    Some(bug) => sim::find(seeds, bug),
+                });
             }
             return sim::sim(&sim::Runs {
                 seeds,

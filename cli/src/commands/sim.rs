@@ -4,14 +4,18 @@ use std::io::{IsTerminal, Write};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lab::failure::{Explain, Failure, Result};
 use sim::coverage::REQUIRED;
 use sim::hashes::Hashes;
-use sim::messages::{self, MessageReport};
+use sim::messages::{self, MessageReport, MessageSettings, Planted};
 use sim::{Break, Settings, runner};
 
+/// One seed of the message core in so many is run twice, with and without renewals.
+const MESSAGES_TWICE_EVERY: u64 = 8;
+/// A planted bug must be found by then.
+const FOUND_WITHIN: Duration = Duration::from_secs(60);
 /// Seeds that must hit each fault and rare branch for `--require-coverage`.
 const SEEDS_PER_BRANCH: u64 = 20;
 
@@ -54,6 +58,15 @@ pub fn parse_break(text: &str) -> Result<Break, String> {
         "early-reuse" => Ok(Break::EarlyReuse),
         _ => Err("there are the bugs no-retransmit and early-reuse".to_string()),
     }
+}
+
+/// Reads the name of a bug of the message core.
+pub fn parse_planted(text: &str) -> Result<Planted, String> {
+    let found = Planted::ALL.iter().find(|(name, _)| *name == text);
+    found.map(|(_, bug)| *bug).ok_or_else(|| {
+        let names: Vec<&str> = Planted::ALL.iter().map(|(name, _)| *name).collect();
+        format!("there are the bugs {}", names.join(", "))
+    })
 }
 
 /// Runs the seeds; failure when one fails.
@@ -110,7 +123,11 @@ pub fn messages(seeds: RangeInclusive<u64>, failures_max: usize) -> ExitCode {
     let (mut clean, mut failed) = (0, 0);
     let mut all = MessageReport::default();
     for seed in seeds {
-        match messages::run(seed) {
+        let result = match seed % MESSAGES_TWICE_EVERY {
+            0 => messages::check(seed),
+            _ => messages::run(seed, MessageSettings::default()),
+        };
+        match result {
             Ok(report) => {
                 clean += 1;
                 all.packets += report.packets;
@@ -137,6 +154,23 @@ pub fn messages(seeds: RangeInclusive<u64>, failures_max: usize) -> ExitCode {
         began.elapsed()
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs seeds of the message core with a bug until one fails; failure when none does.
+pub fn find(seeds: RangeInclusive<u64>, bug: Planted) -> ExitCode {
+    let began = Instant::now();
+    let settings = MessageSettings { planted: Some(bug), ..MessageSettings::default() };
+    let within = |_: &u64| began.elapsed() < FOUND_WITHIN;
+    match seeds.clone().take_while(within).find_map(|seed| messages::run(seed, settings).err()) {
+        Some(fault) => {
+            tell!("found in {:.1?}: {fault}", began.elapsed());
+            ExitCode::SUCCESS
+        }
+        None => {
+            tell!("not found by the seeds from {} in {:.1?}", seeds.start(), began.elapsed());
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Compares hashes with those in `file`, or writes them there.

@@ -21,10 +21,13 @@ mod closing;
 mod counters;
 mod decide;
 mod endpoint;
+mod export;
 mod grant;
+mod hosts;
 mod local;
 mod matching;
 mod pace;
+mod planted;
 mod receive;
 mod reset;
 mod ring;
@@ -35,16 +38,18 @@ mod transmit;
 mod verify;
 
 pub use api::*;
-pub use counters::MessageCounters;
+pub use counters::{MessageCounters, MessageUsage};
+pub use planted::{Bugs, Planted, Sound};
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
-use wire::message::Epoch;
 
 use crate::timer::Wheel;
 use association::{Association, Job, Peer};
 use endpoint::Endpoint;
+use hosts::HostState;
 use receive::{Incoming, Receive};
 use reset::{Rate, Reset};
 use send::Send;
@@ -62,7 +67,7 @@ pub const ROOM_MIN: u16 = 512;
 type Hashed<K, V> = HashMap<K, V, std::hash::BuildHasherDefault<siphasher::sip::SipHasher13>>;
 
 /// What a core is made with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct CoreConfig {
     /// This engine's incarnation, above those of all earlier ones: microseconds since 1970 will do.
     pub incarnation: u64,
@@ -70,22 +75,24 @@ pub struct CoreConfig {
     pub hosts: u32,
 }
 
-#[derive(Debug)]
-struct HostState {
-    addresses: PathAddresses,
-    room: u16,
-    resets: Rate,
-}
-
 /// The messages of an engine's worker.
-#[derive(Debug)]
-pub struct Core {
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound(serialize = "", deserialize = "B: Bugs"))]
+pub struct Core<B = Sound> {
+    #[serde(skip)]
+    bugs: B,
     config: CoreConfig,
     hosts: Vec<HostState>,
+    /// Slots of hosts that were forgotten.
+    free_hosts: Vec<u32>,
     jobs: Vec<Job>,
     associations: Slab<AssociationId, Association>,
+    #[serde(serialize_with = "crate::in_order::write")]
     peers: Hashed<Peer, AssociationId>,
+    /// Epochs that are remembered, of all jobs.
+    remembered: usize,
     endpoints: Slab<EndpointId, Endpoint>,
+    #[serde(serialize_with = "crate::in_order::write")]
     ports: Hashed<u16, EndpointId>,
     sends: Slab<SendId, Send>,
     receives: Slab<ReceiveId, Receive>,
@@ -107,13 +114,22 @@ pub struct Core {
 impl Core {
     /// A core without endpoints.
     pub fn new(config: CoreConfig) -> Self {
-        let nowhere = PathAddresses { local: [0; 16], remote: [0; 16] };
+        Self::with_bugs(config, Sound)
+    }
+}
+
+impl<B: Bugs> Core<B> {
+    /// The same, with bugs put in on purpose.
+    pub fn with_bugs(config: CoreConfig, bugs: B) -> Self {
         Self {
+            bugs,
             config,
-            hosts: vec![HostState { addresses: nowhere, room: u16::MAX, resets: Rate::default() }],
+            hosts: vec![HostState::local()],
+            free_hosts: Vec::new(),
             jobs: Vec::new(),
             associations: Slab::new(),
             peers: HashMap::default(),
+            remembered: 0,
             endpoints: Slab::new(),
             ports: HashMap::default(),
             sends: Slab::new(),
@@ -128,27 +144,6 @@ impl Core {
             next_life: 0,
             granted: 0,
             counters: MessageCounters::default(),
-        }
-    }
-
-    /// Adds a host with a path of so much room: bytes of a packet behind its UDP or Ethernet header.
-    /// Less than [`ROOM_MIN`] counts as that. Hosts are never removed.
-    ///
-    /// # Errors
-    /// [`MessageError::TooMany`]: there are as many as there may be.
-    pub fn add_host(&mut self, addresses: PathAddresses, room: u16) -> Result<Host, MessageError> {
-        if self.hosts.len() > self.config.hosts as usize {
-            return Err(MessageError::TooMany);
-        }
-        let room = room.max(ROOM_MIN);
-        self.hosts.push(HostState { addresses, room, resets: Rate::default() });
-        Ok(Host(self.hosts.len() as u32 - 1))
-    }
-
-    /// Changes the room of a host's path. Frames that were cut for more are still sent as they are.
-    pub fn set_room(&mut self, host: Host, room: u16) {
-        if let Some(state) = self.hosts.get_mut(host.index()) {
-            state.room = room.max(ROOM_MIN);
         }
     }
 
@@ -167,17 +162,18 @@ impl Core {
         self.associations.len()
     }
 
-    /// Takes an epoch for a peer above all that it had from us.
-    fn take_epoch(&mut self, peer: Peer) -> Epoch {
-        // A hostile member can use up all lives; `above` keeps the order then.
-        self.next_life = self.next_life.wrapping_add(1);
-        let epoch = Epoch { incarnation: self.config.incarnation, life: self.next_life };
-        let known = self.jobs[peer.job as usize].peers.entry(peer.host.0).or_default();
-        let above = match known.ours.life.checked_add(1) {
-            Some(life) => Epoch { incarnation: known.ours.incarnation, life },
-            None => Epoch { incarnation: known.ours.incarnation.saturating_add(1), life: 1 },
-        };
-        known.ours = epoch.max(above);
-        known.ours
+    /// What the core holds.
+    pub fn usage(&self) -> MessageUsage {
+        let endpoints = || self.endpoints.iter().map(|(_, it)| it);
+        MessageUsage {
+            endpoints: self.endpoints.len(),
+            sends: self.sends.len(),
+            receives: self.receives.len(),
+            incoming: self.incoming.len(),
+            envelopes: endpoints().map(|it| u64::from(it.kept + it.reserved)).sum(),
+            granted: self.granted,
+            hosts: self.hosts.len() - 1 - self.free_hosts.len(),
+            peers: self.remembered,
+        }
     }
 }

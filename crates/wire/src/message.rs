@@ -61,7 +61,19 @@ pub mod flags {
 
 /// An incarnation of an engine and a life of an association in it, compared as one number. Zero
 /// is unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 pub struct Epoch {
     /// The engine's.
     pub incarnation: u64,
@@ -75,7 +87,9 @@ impl Epoch {
 }
 
 /// Both ends' epochs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub struct Epochs {
     /// Of the frame's sender.
     pub sender: Epoch,

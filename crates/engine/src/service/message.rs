@@ -295,5 +295,6 @@ impl Messages {
         ] {
             each(name, value);
         }
+        self.core.counters().each().for_each(|(name, value)| each(name, value));
     }
 }

@@ -2,6 +2,7 @@
 //! - every operation ends once, and without a reason to fail it does not;
 //! - a message arrives at most once at an endpoint, with its bytes, and nothing is written beside it;
 //! - of equal messages that equal receives take, none overtakes another;
+//! - a message whose send ended well is received, unless one of its ends restarted or closed meanwhile;
 //! - where nobody restarts or closes, every message that was sent is received.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,6 +18,10 @@ struct Sent {
     length: u32,
     status: Option<Status>,
     received: bool,
+    /// Host and life of the endpoint that it is for.
+    to: (usize, u64),
+    /// One of its ends restarted or closed.
+    excused: bool,
 }
 
 struct Posted {
@@ -55,10 +60,17 @@ pub(super) fn pattern(seed: u64, length: u32) -> Vec<u8> {
 }
 
 impl Book {
-    pub fn send(&mut self, cookie: u64, life: u64, node: usize, length: u32) {
+    /// A message of `length` bytes leaves an endpoint for another one, both by host and life.
+    pub fn send(&mut self, cookie: u64, from: (usize, u64), to: (usize, u64), length: u32) {
         self.open_sends += 1;
-        let sent = Sent { life, node, length, status: None, received: false };
-        self.sends.insert(cookie, sent);
+        let (node, life) = from;
+        let (status, received, excused) = (None, false, false);
+        self.sends.insert(cookie, Sent { life, node, length, status, received, to, excused });
+    }
+
+    /// An endpoint closes.
+    pub fn close(&mut self, life: u64) {
+        self.sends.values_mut().filter(|it| it.to.1 == life).for_each(|it| it.excused = true);
     }
 
     pub fn receive(
@@ -139,6 +151,8 @@ impl Book {
 
     /// A host restarts: what it had under way never ends.
     pub fn forget(&mut self, node: usize) {
+        let about = self.sends.values_mut().filter(|it| it.node == node || it.to.0 == node);
+        about.for_each(|it| it.excused = true);
         let sends = self.sends.values_mut().filter(|it| it.node == node && it.status.is_none());
         for it in sends {
             it.status = Some(Status::Reset);
@@ -167,10 +181,10 @@ impl Book {
     }
 
     pub fn assert_complete(&self, unrest: bool) -> Result<(), Violation> {
-        let lost = self
-            .sends
-            .iter()
-            .find(|(_, it)| it.received != (it.status == Some(Status::Ok)) && !unrest);
+        let lost = self.sends.iter().find(|(_, it)| match it.status == Some(Status::Ok) {
+            true => !it.received && !it.excused,
+            false => it.received && !unrest,
+        });
         match lost {
             None => Ok(()),
             Some((cookie, it)) => Err(Violation(format!(

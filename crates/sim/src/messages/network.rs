@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use wire::message::flags;
+
 use crate::random::Random;
 
 use super::Violation;
@@ -25,10 +27,12 @@ pub(super) struct Network {
     /// By arrival.
     packets: BTreeMap<(u64, u64), Packet>,
     kept: Vec<Packet>,
+    /// The same, of packets that open associations.
+    opening: Vec<Packet>,
 }
 
 impl Network {
-    pub fn new(random: &mut Random, replays: bool) -> Self {
+    pub fn new(random: &mut Random) -> Self {
         let often = |random: &mut Random, most| {
             if random.chance(1, 3) { 0 } else { random.below(most) }
         };
@@ -37,12 +41,13 @@ impl Network {
             loss: often(random, 200),
             repeats: often(random, 100),
             corrupts: often(random, 50),
-            replays: if replays { often(random, 50) } else { 0 },
+            replays: often(random, 50),
             delay_ns: random.scale_free(200_000),
             jitter_ns: random.scale_free(200_000),
             sent: 0,
             packets: BTreeMap::new(),
             kept: Vec::new(),
+            opening: Vec::new(),
         }
     }
 
@@ -75,15 +80,19 @@ impl Network {
         if bytes.len() > usize::from(self.room) || from == to {
             return Err(Violation(format!("{} bytes from {from} to {to}", bytes.len())));
         }
-        if random.chance(self.replays, 1_000) && !self.kept.is_empty() {
-            let (from, to, bytes) =
-                self.kept[random.below(self.kept.len() as u64) as usize].clone();
+        let opens = bytes.get(1).is_some_and(|bits| bits & flags::FIRST != 0);
+        if random.chance(self.replays, 1_000) && self.kept.len() + self.opening.len() > 0 {
+            let half = random.chance(1, 2) && !self.opening.is_empty();
+            let half = half || self.kept.is_empty();
+            let kept = if half { &self.opening } else { &self.kept };
+            let (from, to, bytes) = kept[random.below(kept.len() as u64) as usize].clone();
             self.put(now, from, to, bytes, random);
         }
-        if self.kept.len() < KEPT {
-            self.kept.push((from, to, bytes.clone()));
+        let kept = if opens { &mut self.opening } else { &mut self.kept };
+        if kept.len() < KEPT {
+            kept.push((from, to, bytes.clone()));
         } else {
-            self.kept[random.below(KEPT as u64) as usize] = (from, to, bytes.clone());
+            kept[random.below(KEPT as u64) as usize] = (from, to, bytes.clone());
         }
         if random.chance(self.loss, 1_000) {
             return Ok(());

@@ -2,11 +2,11 @@
 
 use wire::message::Received;
 
-use super::Core;
 use super::ring::{Content, Decision, RECORDS, extend};
 use super::slab::AssociationId;
+use super::{Bugs, Core, Planted};
 
-impl Core {
+impl<B: Bugs> Core<B> {
     /// Takes an ACK that expects `next`.
     pub(super) fn on_ack(
         &mut self,
@@ -83,7 +83,8 @@ impl Core {
         }
         match record.content {
             Content::Start { send, .. } if record.decision == Decision::Open => {
-                let made = it.arrivals.next >= answered;
+                let ignored = self.bugs.has(Planted::AnsweredIgnored);
+                let made = it.arrivals.next >= answered || ignored;
                 let decision = if made { Decision::Made } else { Decision::Waiting(answered) };
                 if let Some(record) = it.ring.get_mut(sequence) {
                     record.decision = decision;

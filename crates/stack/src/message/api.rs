@@ -1,9 +1,10 @@
 //! What goes into the message core and what comes out of it.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 /// A host that messages are exchanged with: a handle given by [`Core::add_host`](super::Core::add_host).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Host(pub(super) u32);
 
 impl Host {
@@ -18,7 +19,7 @@ impl Host {
 
 /// The two addresses of a path, as both ends see them: they are part of the flow's key. IPv4
 /// addresses are mapped into IPv6; a MAC address lies in the last six bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PathAddresses {
     /// This host's.
     pub local: [u8; 16],
@@ -27,7 +28,7 @@ pub struct PathAddresses {
 }
 
 /// Where an endpoint is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Address {
     /// Its host.
     pub host: Host,
@@ -38,7 +39,7 @@ pub struct Address {
 macro_rules! handle {
     ($(#[doc = $doc:literal])+ $name:ident) => {
         $(#[doc = $doc])+
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub struct $name {
             pub(super) index: u32,
             pub(super) generation: u32,
@@ -84,7 +85,7 @@ handle! {
 pub type JobKey = [u8; 16];
 
 /// What an endpoint does with messages that no receive waits for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unexpected {
     /// They are kept in envelopes and buffers, within bounds.
     #[default]
@@ -94,7 +95,7 @@ pub enum Unexpected {
 }
 
 /// How an endpoint is opened.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct EndpointOptions {
     /// Its number. The caller has seen that the program may use it.
     pub port: u16,
@@ -129,7 +130,7 @@ pub struct SendRequest {
 }
 
 /// Whose messages a receive takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Selector {
     /// From this endpoint only.
     pub source: Option<Address>,
@@ -154,7 +155,7 @@ pub struct ReceiveRequest {
 }
 
 /// What is known of an unexpected message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {
     /// Who sent it.
     pub source: Address,
@@ -193,7 +194,7 @@ pub trait Memory {
 }
 
 /// How an operation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Status {
     /// As it should.
     Ok,
@@ -216,7 +217,7 @@ pub enum Status {
 }
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MessageEvent {
     /// A send has ended: its memory is no longer read.
     Sent {
@@ -309,6 +310,10 @@ pub enum MessageError {
     PortInUse,
     /// The job's identifier is shared by four other keys already.
     JobCollision,
+    /// As many jobs are known as may be.
+    TooManyJobs,
+    /// The epochs of as many hosts are remembered as may be.
+    TooManyPeers,
     /// The endpoint has no key, and the host is not this one.
     NoKey,
     /// `available` or `window` is less than this kind of message needs, or goes back.
@@ -324,6 +329,8 @@ impl fmt::Display for MessageError {
             Self::TooMany => "the endpoint has too many operations under way; wait for some to end",
             Self::PortInUse => "another endpoint has this port",
             Self::JobCollision => "four other job keys have this identifier; choose another key",
+            Self::TooManyJobs => "too many job keys are in use; close endpoints of other jobs",
+            Self::TooManyPeers => "messages are exchanged with too many hosts; close other jobs",
             Self::NoKey => "an endpoint without a job key reaches local endpoints only",
             Self::Length => "the bytes at hand are fewer than this operation needs",
         })

@@ -1,5 +1,6 @@
 //! The receiving half of a flow: which sequences and orders have arrived.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 use super::ring::RECORDS;
@@ -16,14 +17,14 @@ pub(super) enum Novelty {
     Beyond,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Arrivals {
     /// The first sequence that has not arrived.
     pub next: u64,
     /// One past the last one that has.
     end: u64,
     /// Sequences by their remainder; made when a frame is missing for the first time.
-    bitmap: Option<Box<[u64; WORDS]>>,
+    bitmap: Option<Box<[u64]>>,
     /// Starting frames before this one have arrived.
     pub next_order: u64,
     /// Starting frames that arrived before others; none if there is no message to match.
@@ -72,7 +73,7 @@ impl Arrivals {
             self.end = self.next;
             return;
         }
-        let map = self.bitmap.get_or_insert_with(|| Box::new([0; WORDS]));
+        let map = self.bitmap.get_or_insert_with(|| vec![0; WORDS].into_boxed_slice());
         let (word, bit) = Self::slot(sequence);
         map[word] |= bit;
         self.end = self.end.max(sequence + 1);

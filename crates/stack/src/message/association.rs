@@ -1,5 +1,6 @@
 //! What joins two hosts of a job: epochs, keys and a flow in each direction.
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use wire::message::{Epoch, Epochs, flow_key};
@@ -9,17 +10,17 @@ use super::arrivals::Arrivals;
 use super::pace::Pace;
 use super::ring::{Content, Control, Ring};
 use super::slab::{AssociationId, IncomingId};
-use super::{Core, Hashed};
+use super::{Bugs, Core, Hashed};
 
 /// Whom an association is with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) struct Peer {
     pub host: Host,
     pub job: u32,
 }
 
 /// The epochs last seen between us and a host.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Known {
     /// The highest that we took, or that the other one has of us.
     pub ours: Epoch,
@@ -28,18 +29,19 @@ pub(super) struct Known {
 }
 
 /// The programs that share a key.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Job {
     pub key: Option<JobKey>,
     pub identifier: u32,
     pub endpoints: u32,
     /// When its last endpoint closed.
     pub idle_since: u64,
+    #[serde(serialize_with = "crate::in_order::write")]
     pub peers: Hashed<u32, Known>,
 }
 
 /// A port of the other host that refused messages.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Mark {
     pub port: u16,
     /// Messages for it that have not begun, the refused ones first, by order.
@@ -54,7 +56,7 @@ pub(super) struct Mark {
 }
 
 /// A port of ours that refused messages of the other host.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Refusing {
     pub port: u16,
     /// Messages behind this one are refused, too.
@@ -64,13 +66,22 @@ pub(super) struct Refusing {
 }
 
 /// Numbers of messages on their way out.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Numbers {
     slots: Vec<(u16, Option<SendId>)>,
     free: VecDeque<u32>,
 }
 
+/// Numbers that a flow has: the index has 20 bits.
+const NUMBERS: usize = 1 << 20;
+
 impl Numbers {
+    /// Whether a message can have one.
+    pub fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.slots.len() < NUMBERS
+    }
+
+    /// Gives a message a number; there must be room.
     pub fn take(&mut self, send: SendId) -> u32 {
         let index = self.free.pop_front().unwrap_or_else(|| {
             self.slots.push((0, None));
@@ -96,14 +107,14 @@ impl Numbers {
 }
 
 /// The acknowledgement that is owed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Owed {
     pub due: Option<u64>,
     pub at_once: bool,
     pub duplicates: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Association {
     pub peer: Peer,
     pub ours: Epoch,
@@ -137,6 +148,7 @@ pub(super) struct Association {
     pub open_sends: usize,
 
     pub arrivals: Arrivals,
+    #[serde(serialize_with = "crate::in_order::write")]
     pub incoming: Hashed<u32, IncomingId>,
     pub refusing: Vec<Refusing>,
     /// One past the sequence of our last answer.
@@ -242,17 +254,17 @@ impl Association {
     }
 }
 
-impl Core {
+impl<B: Bugs> Core<B> {
     /// The job's key. Associations are only of jobs with one.
     pub(super) fn job_key(&self, job: u32) -> JobKey {
         self.jobs[job as usize].key.unwrap_or_default()
     }
 
-    /// The association with a peer, opened if there is none.
-    pub(super) fn associate(&mut self, now: u64, peer: Peer) -> AssociationId {
+    /// The association with a peer, opened if there is none; none if no more can be opened.
+    pub(super) fn associate(&mut self, now: u64, peer: Peer) -> Option<AssociationId> {
         match self.peers.get(&peer) {
-            Some(&id) => id,
-            None => self.open_association(now, peer, None),
+            Some(&id) => Some(id),
+            None => self.has_place_for(now, peer).then(|| self.open_association(now, peer, None)),
         }
     }
 
@@ -280,5 +292,26 @@ impl Core {
             self.ready.push_back(id);
         }
         self.set_timer(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_end_at_their_bound_and_come_back_with_another_generation() {
+        let send = SendId { index: 0, generation: 1 };
+        let mut numbers = Numbers::default();
+        for at in 0..NUMBERS as u32 {
+            assert!(numbers.has_room());
+            assert_eq!(numbers.take(send), at << 12);
+        }
+        assert!(!numbers.has_room());
+        numbers.free(77 << 12);
+        assert!(numbers.has_room());
+        assert_eq!(numbers.take(send), 77 << 12 | 1);
+        assert_eq!((numbers.get(77 << 12), numbers.get(77 << 12 | 1)), (None, Some(send)));
+        assert!(!numbers.has_room());
     }
 }

@@ -2,12 +2,12 @@
 
 use wire::message::DoneStatus;
 
-use super::Core;
 use super::api::{EndpointId, Memory, MessageEvent, SendId, Status};
 use super::ring::Control;
 use super::slab::{AssociationId, IncomingId};
+use super::{Bugs, Core};
 
-impl Core {
+impl<B: Bugs> Core<B> {
     /// Closes an endpoint to messages: its receives end with [`Status::Cancelled`], what is on its way
     /// to it fails. Its sends go on; [`MessageEvent::Closed`] tells that the last one has ended, and the
     /// handle with it.
@@ -128,6 +128,8 @@ impl Core {
     pub(super) fn forget_job(&mut self, job: u32) {
         // Its number is another job's from now on.
         self.resets.retain(|reset| reset.job != job);
+        let peers = std::mem::take(&mut self.jobs[job as usize].peers);
+        self.remembered -= peers.len();
         let ended: Vec<AssociationId> =
             self.associations.iter().filter(|(_, it)| it.peer.job == job).map(|it| it.0).collect();
         for id in ended {

@@ -1,17 +1,19 @@
 //! What the core counts.
 
+use serde::{Deserialize, Serialize};
+
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// Counted since the core was made.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct MessageCounters {
             $($(#[doc = $doc])+ pub $name: u64,)+
         }
 
         impl MessageCounters {
-            /// All counters with their names.
+            /// All counters with the names that `outboard stats` shows.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)+].into_iter()
+                [$((concat!("messages_core_", stringify!($name)), self.$name),)+].into_iter()
             }
         }
     };
@@ -70,6 +72,33 @@ counters! {
     drop_no_record,
     /// Dropped: a RESET about a frame that is not under way.
     drop_reset,
+    /// Hosts forgotten because nothing was about them.
+    hosts_forgotten,
+    /// Associations not opened because too many hosts are remembered.
+    peers_refused,
+    /// Messages found all numbers of their flow in use, and waited for one.
+    no_number,
     /// READ, WRITE and ATOMIC answered as unsupported.
     unsupported,
+}
+
+/// What a core holds at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageUsage {
+    /// Endpoints, open or closing.
+    pub endpoints: usize,
+    /// Sends that have not ended, those that wait for the answer to ABORT included.
+    pub sends: usize,
+    /// Receives that have not ended.
+    pub receives: usize,
+    /// Messages on their way in, or unexpected.
+    pub incoming: usize,
+    /// Envelopes in use or promised.
+    pub envelopes: u64,
+    /// Bytes granted that have not arrived.
+    pub granted: u64,
+    /// Hosts.
+    pub hosts: usize,
+    /// Hosts whose epochs are remembered, counted for each job.
+    pub peers: usize,
 }

@@ -8,7 +8,7 @@ use super::matching::Key;
 use super::receive::Incoming;
 use super::ring::{Control, RECORDS};
 use super::slab::{AssociationId, IncomingId};
-use super::{Core, EAGER_MAX, WHOLE_MAX};
+use super::{Bugs, Core, EAGER_MAX, Planted, WHOLE_MAX};
 
 /// Whether a frame counts as arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub(super) enum Verdict {
 
 use Verdict::{Dropped, Taken};
 
-/// Control frames that may wait for a record before an ABORT of an unknown number is dropped: a
-/// host that acknowledges nothing cannot fill memory with its answers.
+/// Control frames that may wait for a record before what draws more of them is dropped, START and ABORT
+/// of an unknown number: a host that acknowledges nothing cannot fill memory with its answers.
 const BACKLOG_MAX: usize = 4 * RECORDS;
 
 /// A START's fields.
@@ -41,7 +41,7 @@ struct Start<'a> {
     payload: &'a [u8],
 }
 
-impl Core {
+impl<B: Bugs> Core<B> {
     /// Decides a START.
     pub(super) fn on_start(
         &mut self,
@@ -49,6 +49,10 @@ impl Core {
         received: &Received<'_>,
         memory: &mut dyn Memory,
     ) -> Verdict {
+        if self.associations[id].backlog.len() >= BACKLOG_MAX {
+            self.counters.drop_no_record += 1;
+            return Dropped;
+        }
         let Some(start) = self.read_start(id, received) else {
             self.counters.drop_invalid += 1;
             return Dropped;
@@ -59,13 +63,17 @@ impl Core {
             return self.answer_gone(id, &start, memory);
         };
         let it = &self.associations[id];
-        let in_order = start.order == it.arrivals.next_order;
+        let early = start.order != it.arrivals.next_order;
         let refusing = it.refusing.iter().find(|it| it.port == start.destination);
         if refusing.is_some_and(|it| start.order > it.order) && !start.resume {
             return self.refuse(id, endpoint, &start, memory);
         }
         let posted = &self.endpoints[endpoint].posted;
-        let receive = if in_order { posted.receive_for(&start.key) } else { None };
+        let receive = if early && !self.bugs.has(Planted::MatchOnArrival) {
+            None
+        } else {
+            posted.receive_for(&start.key)
+        };
         if receive.is_none() && !self.has_envelope(id, endpoint, &start) {
             return self.refuse(id, endpoint, &start, memory);
         }
@@ -141,7 +149,7 @@ impl Core {
             immediate: has(flags::DATA).then_some(immediate),
             rendezvous: rendezvous && !whole,
             needs_done: !whole && (rendezvous || has(flags::DELIVERY)),
-            resume: has(flags::RESUME),
+            resume: has(flags::RESUME) && !self.bugs.has(Planted::ResumeIgnored),
             order,
             payload: received.payload,
         })
@@ -232,7 +240,10 @@ impl Core {
         if promised {
             return it.kept < most;
         }
-        let missing = arrivals.missing_before(start.order);
+        let missing = match self.bugs.has(Planted::NoReservation) {
+            true => 0,
+            false => arrivals.missing_before(start.order),
+        };
         it.kept + it.reserved + missing < most
     }
 
@@ -331,7 +342,7 @@ impl Core {
             return self.without_message(id, sequence);
         };
         let incoming = &self.incoming[message];
-        if received.frame.counter != incoming.attempt {
+        if received.frame.counter != incoming.attempt && !self.bugs.has(Planted::AttemptIgnored) {
             return Taken;
         }
         let end = u64::from(offset) + received.payload.len() as u64;
@@ -380,7 +391,8 @@ impl Core {
 
     /// A frame of a message that is not known: it has ended, unless its START may be missing.
     fn without_message(&mut self, id: AssociationId, sequence: u64) -> Verdict {
-        if self.associations[id].arrivals.next == sequence {
+        let next = self.associations[id].arrivals.next;
+        if next == sequence || self.bugs.has(Planted::EarlyAcknowledgement) {
             return Taken;
         }
         self.counters.drop_early += 1;
@@ -406,7 +418,9 @@ impl Core {
             return Dropped;
         }
         let status = DoneStatus::Aborted as u32;
-        self.associations[id].control(Control::Done { message: number, status, whole: false });
+        if !self.bugs.has(Planted::AbortUnanswered) {
+            self.associations[id].control(Control::Done { message: number, status, whole: false });
+        }
         Taken
     }
 

@@ -1,5 +1,6 @@
 //! Endpoints, and the jobs that they belong to.
 
+use serde::{Deserialize, Serialize};
 use wire::message::job_identifier;
 
 use super::api::{
@@ -9,14 +10,16 @@ use super::api::{
 use super::association::Job;
 use super::matching::Matcher;
 use super::slab::{AssociationId, IncomingId};
-use super::{Core, Hashed};
+use super::{Bugs, Core, Hashed};
 
 /// Keys that may share an identifier.
 const KEYS_PER_IDENTIFIER: usize = 4;
-/// A job is known so long after its last endpoint closed, nanoseconds.
+/// Jobs that are known at most.
+const JOBS_MAX: usize = 1024;
+/// A job with peers is known so long after its last endpoint closed, nanoseconds.
 const JOB_KNOWN_NS: u64 = 60_000_000_000;
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Endpoint {
     pub options: EndpointOptions,
     pub job: u32,
@@ -35,11 +38,11 @@ pub(super) struct Endpoint {
     pub refused: Vec<AssociationId>,
 }
 
-impl Core {
+impl<B: Bugs> Core<B> {
     /// Opens an endpoint. The caller has seen that the program may use the port.
     ///
     /// # Errors
-    /// [`MessageError::PortInUse`], [`MessageError::JobCollision`].
+    /// [`MessageError::PortInUse`], [`MessageError::JobCollision`], [`MessageError::TooManyJobs`].
     pub fn open(&mut self, now: u64, options: EndpointOptions) -> Result<EndpointId, MessageError> {
         if self.ports.contains_key(&options.port) {
             return Err(MessageError::PortInUse);
@@ -64,7 +67,9 @@ impl Core {
     }
 
     fn job_of(&mut self, now: u64, key: Option<JobKey>) -> Result<u32, MessageError> {
-        if let Some(found) = self.jobs.iter().position(|job| job.key == key && job.is_known(now)) {
+        // One whose time is over is known again with all that is left of it: its peers may not have
+        // forgotten.
+        if let Some(found) = self.jobs.iter().position(|job| job.key == key) {
             return Ok(found as u32);
         }
         let identifier = key.as_ref().map_or(0, job_identifier);
@@ -82,6 +87,7 @@ impl Core {
                 self.jobs[forgotten] = job;
                 Ok(forgotten as u32)
             }
+            None if self.jobs.len() >= JOBS_MAX => Err(MessageError::TooManyJobs),
             None => {
                 self.jobs.push(job);
                 Ok(self.jobs.len() as u32 - 1)
@@ -159,6 +165,6 @@ impl Core {
 impl Job {
     /// Whether its epochs must be remembered.
     pub(super) fn is_known(&self, now: u64) -> bool {
-        self.endpoints > 0 || now < self.idle_since + JOB_KNOWN_NS
+        self.endpoints > 0 || (!self.peers.is_empty() && now < self.idle_since + JOB_KNOWN_NS)
     }
 }

@@ -1,8 +1,8 @@
 //! How far the senders of long and held messages may send.
 
-use super::Core;
 use super::ring::Control;
 use super::slab::IncomingId;
+use super::{Bugs, Core};
 
 /// Bytes of one message granted ahead of what has arrived.
 const AHEAD: u32 = 256 * 1024;
@@ -11,7 +11,7 @@ const AHEAD_ALL: u64 = 2 * 1024 * 1024;
 /// What every message has, so that none waits for others whose senders are slow.
 const AHEAD_LEAST: u32 = 32 * 1024;
 
-impl Core {
+impl<B: Bugs> Core<B> {
     /// Grants more of a matched message, if there is enough of it to be worth a frame.
     pub(super) fn grant(&mut self, id: IncomingId) {
         let incoming = &self.incoming[id];

@@ -1,13 +1,13 @@
 //! Messages between endpoints of this engine: through the same matching, without frames.
 
-use super::Core;
 use super::api::{Address, Host, Memory, MessageEvent, PayloadPlace, SendId, Status};
 use super::matching::Key;
 use super::receive::Incoming;
 use super::slab::IncomingId;
+use super::{Bugs, Core};
 use super::{EAGER_MAX, WHOLE_MAX};
 
-impl Core {
+impl<B: Bugs> Core<B> {
     pub(super) fn send_locally(&mut self, send: SendId, memory: &mut dyn Memory) {
         self.counters.local += 1;
         let it = &self.sends[send];

@@ -3,12 +3,13 @@
 //! Receives with a source and a whole tag lie in a hash of both, the others in a list; the one posted
 //! first wins. Unexpected messages lie in the hash and in a list of all.
 
+use serde::{Deserialize, Serialize};
 use std::hash::BuildHasherDefault;
 
 use hashbrown::HashMap;
 use siphasher::sip::SipHasher13;
 
-use super::api::{Address, Selector};
+use super::api::{Address, Host, Selector};
 
 const NIL: u32 = u32::MAX;
 /// The list of wildcards, or of all messages.
@@ -17,7 +18,7 @@ const ALL: usize = 0;
 const BUCKET: usize = 1;
 
 /// What messages are told apart by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) struct Key {
     pub source: Address,
     pub tag: Option<u64>,
@@ -43,7 +44,7 @@ impl Selector {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Node {
     item: u32,
     selector: Selector,
@@ -54,7 +55,7 @@ struct Node {
     listed: [bool; 2],
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct List {
     head: u32,
     tail: u32,
@@ -63,11 +64,12 @@ struct List {
 const EMPTY: List = List { head: NIL, tail: NIL };
 
 /// Posted receives, or unexpected messages, of one endpoint. Items are slots of the caller's table.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Matcher {
     nodes: Vec<Node>,
     free: Vec<u32>,
     all: List,
+    #[serde(serialize_with = "crate::in_order::write")]
     buckets: HashMap<Key, List, BuildHasherDefault<SipHasher13>>,
     posted: u64,
 }
@@ -176,6 +178,12 @@ impl Matcher {
         self.unlink(index, BUCKET);
         self.nodes[index as usize].listed = [false; 2];
         self.free.push(index);
+    }
+
+    /// Hosts that selectors name.
+    pub fn hosts(&self) -> impl Iterator<Item = Host> {
+        let listed = self.nodes.iter().filter(|node| node.listed != [false; 2]);
+        listed.filter_map(|node| node.selector.source).map(|source| source.host)
     }
 
     /// The receive posted first of those that take this message.

@@ -1,6 +1,8 @@
 //! How much may be under way, and when a frame is taken for lost: round trips, the congestion
 //! window (Reno) and the collections that are acknowledged as a unit.
 
+use serde::{Deserialize, Serialize};
+
 const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000_000;
 /// Bounds of the timeout: a program can hold the core for 4 ms.
@@ -15,7 +17,7 @@ const WINDOW_MIN: usize = 4;
 const COLLECTION_INITIAL: usize = 3;
 const COLLECTION_MAX: usize = 24;
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Pace {
     srtt: u64,
     rttvar: u64,

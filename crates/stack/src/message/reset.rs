@@ -1,11 +1,12 @@
 //! RESET: what tells a host that its association is not known here.
 
+use serde::{Deserialize, Serialize};
 use wire::message::{Body, Epoch, Epochs, Frame, Received, flags, flow_key, seal};
 
-use super::Core;
 use super::api::{Host, Memory, Packet, Status};
 use super::association::Peer;
 use super::slab::AssociationId;
+use super::{Bugs, Core};
 
 /// RESETs a second to one host, and in all.
 const PER_HOST: u32 = 100;
@@ -16,7 +17,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub(super) const INCARNATION_MAX: u64 = u64::MAX >> 2;
 
 /// How many there were in this second.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Rate {
     since: u64,
     count: u32,
@@ -33,9 +34,9 @@ impl Rate {
 }
 
 /// A RESET to send.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Reset {
-    host: Host,
+    pub host: Host,
     pub job: u32,
     sequence: u32,
     authenticator: u64,
@@ -52,7 +53,7 @@ pub(super) struct ResetFields {
     pub epochs: Epochs,
 }
 
-impl Core {
+impl<B: Bugs> Core<B> {
     /// Answers a frame that belongs to no open association. `verified` is [`flags::VERIFIED`] or 0.
     pub(super) fn queue_reset(
         &mut self,
@@ -63,8 +64,7 @@ impl Core {
     ) {
         let open = self.peers.get(&peer).map(|id| &self.associations[*id]);
         let open = if open.is_some_and(|it| it.theirs.is_some()) { flags::OPEN } else { 0 };
-        let known = self.jobs[peer.job as usize].peers.get(&peer.host.0).copied();
-        let known = known.unwrap_or_default();
+        let known = self.known(peer);
         let host = &mut self.hosts[peer.host.index()];
         if !host.resets.take(now, PER_HOST) || !self.reset_rate.take(now, ALL) {
             self.counters.resets_limited += 1;
@@ -110,8 +110,7 @@ impl Core {
             self.counters.drop_reset += 1;
             return;
         };
-        let known = self.jobs[peer.job as usize].peers.entry(peer.host.0).or_default();
-        known.ours = known.ours.max(named);
+        self.raise(peer, named);
         self.end_association(id, Status::Reset, memory);
     }
 

@@ -1,5 +1,6 @@
 //! The sending half of a flow: records of the frames under way.
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use super::api::SendId;
@@ -10,7 +11,7 @@ pub(super) const DATA_RECORDS: usize = 4096;
 pub(super) const RECORDS: usize = DATA_RECORDS + 64;
 
 /// What a frame was made of, to make it again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Content {
     Start { send: SendId, port: u16, len: u16, resume: bool },
     More { send: SendId, number: u32, attempt: u16, offset: u32, len: u16 },
@@ -18,7 +19,7 @@ pub(super) enum Content {
 }
 
 /// Frames without payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Control {
     Done { message: u32, status: u32, whole: bool },
     Grant { number: u32, offset: u32, attempt: u16 },
@@ -29,7 +30,7 @@ pub(super) enum Control {
 }
 
 /// Where a START stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Decision {
     /// Not acknowledged, or no START.
     Open,
@@ -39,7 +40,7 @@ pub(super) enum Decision {
     Made,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     pub content: Content,
     pub order: u16,
@@ -57,7 +58,7 @@ pub(super) struct Record {
 }
 
 /// Frames under way in order of their sequences, and which of them wait to be sent.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ring {
     records: VecDeque<Record>,
     pub base: u64,

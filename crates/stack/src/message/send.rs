@@ -1,5 +1,6 @@
 //! Messages on their way out, and ports that refused some.
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use wire::message::DoneStatus;
@@ -10,13 +11,13 @@ use super::api::{
 use super::association::{Mark, Peer};
 use super::ring::{Content, Control, Decision};
 use super::slab::{AssociationId, IncomingId};
-use super::{Core, EAGER_MAX, WHOLE_MAX};
+use super::{Bugs, Core, EAGER_MAX, WHOLE_MAX};
 
 /// A refused message is tried again after so long without GO, doubling.
 const RESUME_NS: u64 = 1_000_000;
 const RESUME_DOUBLINGS: u32 = 8;
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Send {
     pub endpoint: EndpointId,
     pub source: u16,
@@ -71,12 +72,12 @@ impl Send {
     }
 }
 
-impl Core {
+impl<B: Bugs> Core<B> {
     /// Sends a message. [`MessageEvent::Sent`] tells its end.
     ///
     /// # Errors
     /// [`MessageError::UnknownEndpoint`], [`MessageError::UnknownHost`], [`MessageError::NoKey`],
-    /// [`MessageError::TooMany`], [`MessageError::Length`].
+    /// [`MessageError::TooMany`], [`MessageError::TooManyPeers`], [`MessageError::Length`].
     pub fn send(
         &mut self,
         now: u64,
@@ -90,7 +91,7 @@ impl Core {
             return Err(MessageError::TooMany);
         }
         let SendRequest { to, tag, immediate, length, available, delivery, cookie } = request;
-        if to.host.index() >= self.hosts.len() {
+        if !self.has_host(to.host) {
             return Err(MessageError::UnknownHost);
         }
         let eager = length <= EAGER_MAX;
@@ -102,7 +103,13 @@ impl Core {
         if !local && !keyed {
             return Err(MessageError::NoKey);
         }
-        let association = (!local).then(|| self.associate(now, Peer { host: to.host, job }));
+        let association = match local {
+            true => None,
+            false => {
+                let peer = Peer { host: to.host, job };
+                Some(self.associate(now, peer).ok_or(MessageError::TooManyPeers)?)
+            }
+        };
         let send = self.sends.insert(Send {
             endpoint,
             source,

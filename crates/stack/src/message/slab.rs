@@ -1,5 +1,6 @@
 //! A table whose slots are used again, with handles that outlive them harmlessly.
 
+use serde::{Deserialize, Serialize};
 use std::ops::{Index, IndexMut};
 
 use super::api::{ClaimId, EndpointId, ReceiveId, SendId};
@@ -25,14 +26,14 @@ macro_rules! handles {
 }
 
 /// A message on its way in, or unexpected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct IncomingId {
     pub index: u32,
     pub generation: u32,
 }
 
 /// An open association.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AssociationId {
     pub index: u32,
     pub generation: u32,
@@ -52,14 +53,15 @@ impl From<ClaimId> for IncomingId {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Slot<T> {
     generation: u32,
     value: Option<T>,
 }
 
 /// The table. It grows to the most there ever were at once, and keeps its memory.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound(serialize = "T: Serialize", deserialize = "T: Deserialize<'de>"))]
 pub(super) struct Slab<H, T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,

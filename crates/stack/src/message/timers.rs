@@ -1,16 +1,16 @@
 //! What happens when time passes.
 
-use super::Core;
 use super::DEAD_NS;
 use super::api::{Memory, Status};
 use super::ring::{Content, Control};
 use super::slab::AssociationId;
+use super::{Bugs, Core, Planted};
 use crate::api::Instant;
 
 /// A host that owes something is asked after so long a silence, nanoseconds.
 const SILENCE_NS: u64 = 5_000_000_000;
 
-impl Core {
+impl<B: Bugs> Core<B> {
     /// When [`on_timers`](Self::on_timers) has something to do.
     pub fn next_deadline(&self) -> Option<u64> {
         self.wheel.next().map(|at| at.0)
@@ -53,6 +53,7 @@ impl Core {
     }
 
     fn on_timeout(&mut self, now: u64, id: AssociationId) {
+        let no_resend = self.bugs.has(Planted::NoResend);
         let it = &mut self.associations[id];
         if it.ring.unacknowledged == 0 {
             it.timeout_at = None;
@@ -60,7 +61,8 @@ impl Core {
         }
         if it.probing {
             it.probing = false;
-            if let Some(last) = it.ring.last_unacknowledged() {
+            let last = it.ring.last_unacknowledged();
+            if let Some(last) = last.filter(|_| !no_resend) {
                 it.ring.on_lost(last);
             }
             it.timeout_at = Some(now + it.pace.timeout());
@@ -69,7 +71,9 @@ impl Core {
         it.pace.on_timeout();
         it.pace.recovery = it.ring.next();
         for sequence in it.ring.base..it.ring.next() {
-            it.ring.on_lost(sequence);
+            if !no_resend {
+                it.ring.on_lost(sequence);
+            }
         }
         it.timeout_at = Some(now + it.pace.timeout());
         self.counters.timeouts += 1;
@@ -108,6 +112,9 @@ impl Core {
 
     /// Takes frames for lost that others overtook by more than the reordering window.
     pub(super) fn detect_losses(&mut self, now: u64, id: AssociationId) {
+        if self.bugs.has(Planted::NoResend) {
+            return;
+        }
         let it = &mut self.associations[id];
         it.reorder_at = None;
         let window = it.pace.latest + it.pace.reordering();

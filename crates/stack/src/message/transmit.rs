@@ -3,12 +3,12 @@
 use wire::NoRoom;
 use wire::message::{ALIGNMENT, Body, COMMON_LEN, Frame, flags, seal};
 
-use super::Core;
 use super::WHOLE_MAX;
 use super::api::{Memory, Packet, PayloadPlace, PayloadRange, SendId};
 use super::association::Owed;
 use super::ring::{Content, Control, Record};
 use super::slab::AssociationId;
+use super::{Bugs, Core};
 
 /// Kept free in a packet beside a chunk of payload: an ACK and the header of MORE.
 const BESIDE_MORE: usize = 64;
@@ -17,7 +17,7 @@ const BESIDE_START: usize = 128;
 /// Chunks are multiples of this.
 const CHUNK: usize = 64;
 
-impl Core {
+impl<B: Bugs> Core<B> {
     /// The next packet. To be called until there is none. `out` has the room of the longest path.
     pub fn poll_transmit(
         &mut self,
@@ -109,19 +109,25 @@ impl Core {
     /// Makes the record of the next new data frame: messages that begin and messages under way take
     /// turns.
     fn next_data(&mut self, now: u64, id: AssociationId) -> Option<u64> {
-        if let Some(send) = self.take_resumable(now, id) {
+        let may_begin = self.associations[id].numbers.has_room();
+        if may_begin && let Some(send) = self.take_resumable(now, id) {
             return Some(self.begin(id, send));
         }
         loop {
             let it = &mut self.associations[id];
             it.turn = !it.turn;
-            if (it.turn || it.waiting.is_empty())
+            if (it.turn || it.waiting.is_empty() || !may_begin)
                 && let Some(send) = it.active.pop_front()
             {
                 if let Some(sequence) = self.go_on(id, send) {
                     return Some(sequence);
                 }
                 continue;
+            }
+            if !may_begin {
+                // The next one that ends frees a number.
+                self.counters.no_number += u64::from(!it.waiting.is_empty());
+                return None;
             }
             let Some(send) = it.waiting.pop_front() else {
                 if it.active.is_empty() {

@@ -22,6 +22,8 @@ pub enum ImportError {
     Version {
         /// The version found.
         found: u32,
+        /// The version that this program reads.
+        known: u32,
     },
     /// Cut short or changed on the way.
     Damaged,
@@ -30,10 +32,10 @@ pub enum ImportError {
 impl std::fmt::Display for ImportError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Foreign => f.write_str("these bytes are not the export of a stack"),
-            Self::Version { found } => write!(
+            Self::Foreign => f.write_str("these bytes are not such an export"),
+            Self::Version { found, known } => write!(
                 f,
-                "the export has version {found} and this program reads version {VERSION}; \
+                "the export has version {found} and this program reads version {known}; \
                  import it with the program that made it"
             ),
             Self::Damaged => f.write_str("the export is cut short or damaged; export it again"),
@@ -71,7 +73,7 @@ impl Stack {
         let (version, rest) = rest.split_first_chunk::<4>().ok_or(ImportError::Damaged)?;
         let found = u32::from_le_bytes(*version);
         if found != VERSION {
-            return Err(ImportError::Version { found });
+            return Err(ImportError::Version { found, known: VERSION });
         }
         let (sum, body) = rest.split_first_chunk::<8>().ok_or(ImportError::Damaged)?;
         if u64::from_le_bytes(*sum) != digest(body) {

@@ -469,7 +469,9 @@ fn errno_of(error: MessageError) -> Errno {
         MessageError::UnknownEndpoint => Errno::BADF,
         MessageError::UnknownHost => Errno::HOSTUNREACH,
         MessageError::UnknownOperation | MessageError::Length => Errno::INVAL,
-        MessageError::TooMany => Errno::NOBUFS,
+        MessageError::TooMany | MessageError::TooManyJobs | MessageError::TooManyPeers => {
+            Errno::NOBUFS
+        }
         MessageError::PortInUse => Errno::ADDRINUSE,
         MessageError::JobCollision => Errno::EXIST,
         MessageError::NoKey => Errno::NOKEY,

@@ -62,6 +62,7 @@ impl Messages {
         now: stack::api::Instant,
         limit: usize,
     ) -> (usize, bool) {
+        self.hosts.forget(&mut self.core, now.0);
         self.hosts.size(&mut self.core, stack);
         for sent in 0..limit {
             let next = match self.held.take() {
