@@ -9,6 +9,8 @@
 pub mod control_messages;
 pub mod hostile_client;
 pub mod hostile_region;
+pub mod message_commands;
+pub mod message_frames;
 pub mod stack_frames;
 pub mod texts;
 pub mod wire_parsers;
@@ -21,6 +23,8 @@ pub const TARGETS: &[(&str, Run)] = &[
     ("control_messages", control_messages::run),
     ("hostile_client", hostile_client::run),
     ("hostile_region", hostile_region::run),
+    ("message_commands", message_commands::run),
+    ("message_frames", message_frames::run),
     ("stack_frames", stack_frames::run),
     ("texts", texts::run),
     ("wire_parsers", wire_parsers::run),
