@@ -159,6 +159,10 @@ impl Relay {
                     continue;
                 }
             };
+            if is_shut {
+                // Writing fails for the holders as it did before.
+                let _ = rustix::net::shutdown(&theirs, rustix::net::Shutdown::Write);
+            }
             let id = endpoint.id();
             let data = epoll::EventData::new_u64(id.0.into());
             let flags = epoll::EventFlags::IN

@@ -5,7 +5,7 @@ pub(crate) mod descriptors;
 mod ending;
 mod moving;
 pub(crate) mod opening;
-mod programs;
+pub(crate) mod programs;
 mod streams;
 mod syscall;
 mod transfers;

@@ -42,6 +42,7 @@ fn sockets() -> Option<&'static Sockets> {
 /// Runs when the library is loaded, after the C library is ready.
 extern "C" fn start() {
     real::resolve_all();
+    calls::programs::lists::resolve_all();
     let outcome = std::panic::catch_unwind(|| {
         let Some(path) = std::env::var_os("OUTBOARD_SOCKET") else { return };
         if path.is_empty() {

@@ -184,6 +184,7 @@ real! {
     pkey_mprotect: fn(at: *mut c_void, len: size_t, protection: c_int, key: c_int) -> c_int;
     mremap: fn(at: *mut c_void, len: size_t, new_len: size_t, flags: c_int, to: *mut c_void) -> *mut c_void;
     shmdt: fn(at: *const c_void) -> c_int;
+    posix_spawn_file_actions_adddup2: fn(actions: *mut c_void, fd: c_int, new: c_int) -> c_int;
     mmap: fn(at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
     pipe: fn(ends: *mut c_int) -> c_int;
     pipe2: fn(ends: *mut c_int, flags: c_int) -> c_int;

@@ -89,7 +89,11 @@ impl Carried {
     /// Nothing has been carried yet. `is_shut`: nothing more may be written to the peer.
     pub fn new(endpoint: Endpoint, pair: OwnedFd, is_shut: bool) -> Self {
         let up = Rest { is_over: is_shut, ..Rest::default() };
-        Self { endpoint, pair, down: Rest::default(), up }
+        let carried = Self { endpoint, pair, down: Rest::default(), up };
+        if is_shut {
+            carried.ask_for_holders();
+        }
+        carried
     }
 
     /// Carries what there is, in both directions.

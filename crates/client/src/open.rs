@@ -286,7 +286,7 @@ impl Keeping {
     }
 
     /// A connection as a socket of the kernel's.
-    pub fn pass(&mut self, endpoint: u32, v6: bool) -> Result<OwnedFd, RequestError> {
+    pub fn pass(&mut self, endpoint: u32, v6: bool) -> Result<Ticket, RequestError> {
         in_time(|| pass_over(&mut self.control, endpoint, v6).map_err(Refused::into_error))
     }
 
@@ -297,14 +297,21 @@ impl Keeping {
     }
 }
 
+/// A connection that has become a socket of the kernel's.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    /// The socket, which all holders have.
+    pub fd: OwnedFd,
+    /// No other holder has had it before.
+    pub is_fresh: bool,
+}
+
 /// How long to sleep before a connection is asked for again that its process is reading or writing.
 const PASS_PAUSE: Duration = Duration::from_micros(100);
 
 /// Asks for a connection until no thread of its process is in the middle of reading or writing it;
 /// ETIMEDOUT when that takes too long.
-fn in_time(
-    mut ask: impl FnMut() -> Result<OwnedFd, RequestError>,
-) -> Result<OwnedFd, RequestError> {
+fn in_time(mut ask: impl FnMut() -> Result<Ticket, RequestError>) -> Result<Ticket, RequestError> {
     let began = Instant::now();
     loop {
         match ask() {
@@ -343,24 +350,32 @@ impl From<ControlError> for Refused {
 
 fn fork_over(control: &mut Control) -> Result<Keeping, Refused> {
     let asked = control.next_serial();
-    let is_it = |answer: &FromEngine| matches!(answer, FromEngine::Inherited { serial } if *serial == asked);
-    descriptor_over(control, &ToEngine::Fork { serial: asked }, asked, is_it).map(Keeping::new)
+    let is_it = |answer: &FromEngine| match answer {
+        FromEngine::Inherited { serial } if *serial == asked => Some(()),
+        _ => None,
+    };
+    let (fd, ()) = descriptor_over(control, &ToEngine::Fork { serial: asked }, asked, is_it)?;
+    Ok(Keeping::new(fd))
 }
 
-fn pass_over(control: &mut Control, endpoint: u32, v6: bool) -> Result<OwnedFd, Refused> {
+fn pass_over(control: &mut Control, endpoint: u32, v6: bool) -> Result<Ticket, Refused> {
     let asked = control.next_serial();
-    let is_it =
-        |answer: &FromEngine| matches!(answer, FromEngine::Ticket { serial } if *serial == asked);
-    descriptor_over(control, &ToEngine::Pass { serial: asked, endpoint, v6 }, asked, is_it)
+    let is_it = |answer: &FromEngine| match answer {
+        FromEngine::Ticket { serial, is_fresh } if *serial == asked => Some(*is_fresh),
+        _ => None,
+    };
+    let question = ToEngine::Pass { serial: asked, endpoint, v6 };
+    let (fd, is_fresh) = descriptor_over(control, &question, asked, is_it)?;
+    Ok(Ticket { fd, is_fresh })
 }
 
-/// Asks for a descriptor.
-fn descriptor_over(
+/// Asks for a descriptor, and gets what is said with it.
+fn descriptor_over<T>(
     control: &Control,
     question: &ToEngine,
     asked: u32,
-    is_it: impl Fn(&FromEngine) -> bool,
-) -> Result<OwnedFd, Refused> {
+    is_it: impl Fn(&FromEngine) -> Option<T>,
+) -> Result<(OwnedFd, T), Refused> {
     control.socket.send(question, &[], Wait::No)?;
     loop {
         answer_within(&control.socket, ANSWER_WITHIN).map_err(ControlError::System)?;
@@ -370,11 +385,12 @@ fn descriptor_over(
                 let errno = Errno::from_raw_os_error(errno);
                 return Err(Refused::Said(RequestError::new(errno, reason)));
             }
-            answer if is_it(&answer) => {
+            answer => {
+                let Some(said) = is_it(&answer) else { continue };
                 let descriptor = descriptors.into_iter().next();
-                return descriptor.ok_or(Refused::Control(ControlError::DescriptorsLost));
+                let descriptor = descriptor.ok_or(Refused::Control(ControlError::DescriptorsLost));
+                return descriptor.map(|descriptor| (descriptor, said));
             }
-            _ => {}
         }
     }
 }
@@ -517,7 +533,7 @@ impl Session {
     }
 
     /// A connection of this session as a socket of the kernel's.
-    pub(crate) fn pass(&self, endpoint: u32, v6: bool) -> Result<OwnedFd, RequestError> {
+    pub(crate) fn pass(&self, endpoint: u32, v6: bool) -> Result<Ticket, RequestError> {
         in_time(|| self.as_keeper(|control| pass_over(control, endpoint, v6)))
     }
 

@@ -9,8 +9,7 @@
 //! Not done here: the C interface (bindings/preload), the contract (crates/shm). Start reading at
 //! `table.rs`, then `socket.rs`, `link.rs` (sessions, hints, sleeping), `epoll.rs`.
 //!
-//! Known limits: a connection cannot be used by a forked child (use fails with EBADF and one logged
-//! line); calls inside the C library (stdio on a socket) pass the layer by.
+//! Known limits: calls inside the C library (stdio on a socket) pass the layer by.
 
 mod accepting;
 mod ancillary;
@@ -28,6 +27,7 @@ mod heritage;
 mod identities;
 mod kept;
 mod kernel;
+mod leaving;
 mod lingering;
 mod link;
 mod marks;
@@ -129,6 +129,8 @@ struct Era {
     owned: Mutex<signals::Owned>,
     cancelled: Cancelled,
     census: Census,
+    /// What vfork children have under numbers of their own.
+    borrowed: Mutex<Vec<leaving::Borrowed>>,
 }
 
 impl Era {
@@ -139,6 +141,7 @@ impl Era {
             owned: Mutex::default(),
             cancelled: Cancelled::default(),
             census: Census::new(),
+            borrowed: Mutex::default(),
         }
     }
 }
@@ -246,8 +249,8 @@ impl Sockets {
                         self.count(era, Kind::Tcp, Reason::Inherited);
                     }
                     self.notice(Notice::InheritedConnection, || {
-                        "a forked child used a connection that its parent had opened; connections \
-                         are not shared between processes yet, the call fails with EBADF"
+                        "a forked child used a connection that its parent had opened, and the engine has no \
+                         relay (relay = true in its configuration); the call fails with EBADF"
                             .into()
                     });
                     if let Some(service) = service {
@@ -402,7 +405,7 @@ impl Sockets {
     pub fn duplicated(&self, old: RawFd, new: RawFd) {
         let Some(era) = self.era() else { return };
         if self.is_other_process() {
-            return;
+            return self.note_borrowed(era, old, new);
         }
         if let Some(entry) = era.table.with(old, Entry::share) {
             if let Entry::Epoll(epoll) = &entry {
@@ -468,11 +471,6 @@ impl Sockets {
     }
 }
 
-/// Whether a number is that of standard input, output or errors: what a program finds there it uses.
-fn is_standard(fd: RawFd) -> bool {
-    (libc::STDIN_FILENO..=libc::STDERR_FILENO).contains(&fd)
-}
-
 fn process_id() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
 }
@@ -503,62 +501,6 @@ impl Sockets {
             format!(
                 "a stdio stream was opened on descriptor {fd}, an accelerated connection; the C \
                  library's own reads and writes cannot be accelerated and will fail with ENOTCONN"
-            )
-        });
-    }
-
-    /// Another program is about to start: says so when it would inherit a connection of the
-    /// engine, which is of no use there. Listeners that it inherits are made ready for it.
-    /// `is_inherited` tells of a descriptor open on exec; `has_library` whether the program will run
-    /// with the library; `becomes` whether this process becomes it.
-    pub fn leaving(&self, is_inherited: &dyn Fn(RawFd) -> bool, has_library: bool, becomes: bool) {
-        let Some(era) = self.era() else { return };
-        let becomes = becomes && !self.is_other_process();
-        for fd in era.table.occupied(0, u32::MAX) {
-            match era.table.with(fd, Entry::share) {
-                Some(Entry::Socket(socket)) if socket.is_listening() && is_inherited(fd) => {
-                    self.pass_listener(fd, &socket, has_library);
-                }
-                Some(Entry::Foreign(inherited @ Inherited { heirloom: Some(_), .. })) => {
-                    drop(inherited);
-                    // Where it cannot be had, the new program finds that out.
-                    let _ = is_inherited(fd).then(|| self.redeem(era, fd));
-                }
-                Some(Entry::Foreign(Inherited { service: Some(service), .. })) => {
-                    if becomes && is_standard(fd) && is_inherited(fd) {
-                        self.hand_off(era, service);
-                    } else {
-                        self.release_service(era, service);
-                    }
-                }
-                _ => (),
-            }
-        }
-        let inherits = |&fd: &RawFd| {
-            let connection = era.table.with(fd, |entry| match entry {
-                Entry::Socket(socket) => socket.connection().is_some(),
-                Entry::Foreign(_) => true,
-                Entry::Epoll(_) | Entry::Internal => false,
-            });
-            connection == Some(true) && is_inherited(fd)
-        };
-        if let Some(fd) = era.table.occupied(0, u32::MAX).into_iter().find(inherits) {
-            self.notice(Notice::Exec, || {
-                format!(
-                    "the program starts another one that inherits descriptor {fd}, an accelerated \
-                     connection; connections do not outlive exec yet, its use there fails with \
-                     ENOTCONN"
-                )
-            });
-        }
-    }
-
-    /// A connection was to be passed to another process.
-    pub fn notice_passed(&self, fd: RawFd) {
-        self.notice(Notice::Passed, || {
-            format!(
-                "descriptor {fd}, an accelerated connection, cannot be passed to another process \
-                 yet; sendmsg fails with EOPNOTSUPP"
             )
         });
     }

@@ -15,7 +15,7 @@ use crate::census::{CensusLine, Subject};
 use crate::raw::RingSizes;
 
 /// Version of everything in `docs/spec/shm.md` and of the messages here.
-pub const CONTRACT_VERSION: u32 = 16;
+pub const CONTRACT_VERSION: u32 = 17;
 
 /// Largest control message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -307,6 +307,8 @@ pub enum FromEngine {
     Ticket {
         /// From the `Pass`.
         serial: u32,
+        /// No holder has had it before: its options are those of a new socket.
+        is_fresh: bool,
     },
     /// To the relay: a connection is an endpoint of its session from now on, and it is to make the
     /// kernel's sockets for it (answered by `Served`).

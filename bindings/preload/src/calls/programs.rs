@@ -1,11 +1,13 @@
-//! Starting other programs: connections of the engine do not survive it, which is said; listeners are
-//! passed on; and a process that becomes another program reports its sockets. What glibc's execl and its
-//! kin call is not seen.
+//! Starting other programs: connections that they get become sockets of the kernel's before; listeners are
+//! passed on; and a process that becomes another program reports its sockets. What glibc calls inside
+//! `system` and `popen` is not seen.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::real;
 use crate::report::{Event, report};
+
+pub(crate) mod lists;
 
 /// What the library is called in LD_PRELOAD.
 const LIBRARY: &[u8] = b"liboutboard_preload";
@@ -19,8 +21,8 @@ pub(super) enum Start {
     Spawn,
 }
 
-/// The program at `path` is to start with `environment`. Says so when it would inherit a connection, makes
-/// inherited listeners ready for it, and reports where this process becomes it. Nothing is done where
+/// The program at `path` is to start with `environment`. Makes inherited connections and
+/// listeners ready for it, and reports where this process becomes it. Nothing is done where
 /// there is no such program, as callers try one directory of PATH after the other.
 ///
 /// # Safety
@@ -119,6 +121,26 @@ macro_rules! starters {
             }
         )*
     };
+}
+
+/// posix_spawn_file_actions_adddup2(3). What a program is to have is made ready before it starts.
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(
+    actions: *mut c_void,
+    fd: c_int,
+    new: c_int,
+) -> c_int {
+    crate::boundary::tell(|sockets| {
+        if sockets.tracks(fd) {
+            // Where it cannot be had, a line has been logged.
+            let _ = sockets.hand_over(fd);
+        }
+    });
+    // SAFETY: arguments passed through.
+    unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, new) }
 }
 
 type Strings = *const *const c_char;

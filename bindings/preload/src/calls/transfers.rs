@@ -8,7 +8,7 @@ use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, 
 
 use super::opening::appeared;
 use super::waiting::from_timespec;
-use crate::boundary::{asks, serve_point, set_errno};
+use crate::boundary::{asks, serve_point, set_errno, tell};
 use crate::kernel::call;
 use crate::{addresses, memory, real};
 
@@ -448,24 +448,17 @@ fn any_right(message: &msghdr, mut each: impl FnMut(c_int) -> bool) -> bool {
     false
 }
 
-/// Whether a message hands an accelerated connection to another process, which is logged.
-fn passes_connection(message: &msghdr) -> bool {
-    asks(|sockets| {
-        let is_ours = |fd| {
-            let is_ours = sockets.accelerated(fd);
-            if is_ours {
-                sockets.notice_passed(fd);
-            }
-            is_ours
-        };
-        any_right(message, is_ours)
-    })
+/// A message may hand descriptors to another process. Whether it cannot, for the engine has no relay.
+fn cannot_pass(message: &msghdr) -> bool {
+    asks(|sockets| any_right(message, |fd| sockets.tracks(fd) && sockets.hand_over(fd).is_err()))
 }
 
-/// Descriptors have come with a message of the kernel's, as a successful recvmsg(2) leaves it.
+/// Descriptors have come with a message of the kernel's, as a successful recvmsg(2) leaves it. Listeners among
+/// them are followed.
 fn rights_appeared(message: &msghdr) {
     any_right(message, |fd| {
         appeared(fd);
+        tell(|sockets| sockets.follow_passed(fd));
         false
     });
 }
@@ -512,7 +505,7 @@ pub unsafe extern "C-unwind" fn sendmsg(
     })
     .unwrap_or_else(|| {
         // SAFETY: it can be read, and any bytes are one.
-        if memory::is_readable(message, 1) && passes_connection(unsafe { &*message }) {
+        if memory::is_readable(message, 1) && cannot_pass(unsafe { &*message }) {
             set_errno(libc::EOPNOTSUPP);
             return -1;
         }
@@ -647,7 +640,7 @@ fn before_passing(messages: *const mmsghdr, count: c_uint) -> (c_uint, bool) {
     let passes = |&index: &c_uint| {
         let message = messages.wrapping_add(index as usize);
         // SAFETY: it can be read, and any bytes are one.
-        memory::is_readable(message, 1) && passes_connection(unsafe { &(*message).msg_hdr })
+        memory::is_readable(message, 1) && cannot_pass(unsafe { &(*message).msg_hdr })
     };
     match (0..count.min(PARTS_MAX as c_uint)).find(passes) {
         Some(first) => (first, true),

@@ -3,17 +3,18 @@
 //! socket of the kernel's then, a *ticket*, by way of the engine's relay.
 
 use std::cell::RefCell;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use shm::census::{Kind, Reason};
 
+use super::kept::Settings;
 use super::sharing::Service;
 use super::socket::{Socket, held};
 use super::table::Entry;
 use super::{Era, Errno, Sockets};
-use crate::open::Keeping;
+use crate::open::{Keeping, Ticket};
 
 /// What a child has of its parent's connections, by its control connection.
 #[derive(Debug)]
@@ -28,8 +29,7 @@ pub(super) struct Heirloom {
     heritage: Arc<Heritage>,
     /// Its endpoint in the session that opened it.
     endpoint: u32,
-    v6: bool,
-    nonblocking: bool,
+    settings: Settings,
     /// Held while it becomes a ticket.
     passing: Mutex<()>,
 }
@@ -75,8 +75,7 @@ impl Will {
         Some(Arc::new(Heirloom {
             heritage: self.own.clone()?,
             endpoint: connection.endpoint.id().0,
-            v6: socket.v6,
-            nonblocking: socket.is_nonblocking(),
+            settings: Settings::of_parents(socket).of_connection(),
             passing: Mutex::new(()),
         }))
     }
@@ -89,8 +88,7 @@ impl Will {
         Some(Arc::new(Heirloom {
             heritage: heritage.clone(),
             endpoint: parents.endpoint,
-            v6: parents.v6,
-            nonblocking: parents.nonblocking,
+            settings: parents.settings.clone(),
             passing: Mutex::new(()),
         }))
     }
@@ -106,7 +104,7 @@ impl Sockets {
         let Some(era) = self.era() else { return };
         let mut bequest = Bequest::default();
         if let Some(attachment) = era.link.current()
-            && attachment.has_connections()
+            && attachment.connections.load(Ordering::Relaxed) > 0
         {
             // An engine without a relay refuses; the child is told when it uses a connection.
             bequest.own = attachment.session.fork().ok();
@@ -198,8 +196,8 @@ impl Sockets {
             // Another thread was first.
             return Ok(true);
         }
-        let ticket = heirloom.heritage.pass(heirloom.endpoint, heirloom.v6)?;
-        self.settle_ticket(era, ticket, heirloom.nonblocking, &numbers)?;
+        let ticket = heirloom.heritage.pass(heirloom.endpoint, heirloom.settings.v6)?;
+        self.settle_ticket(era, ticket, &heirloom.settings, &numbers)?;
         drop(only);
         for _ in &numbers {
             self.count(era, Kind::Tcp, Reason::Inherited);
@@ -208,7 +206,37 @@ impl Sockets {
         Ok(true)
     }
 
-    /// An heir uses a connection of this process: it is the same socket of the kernel's here.
+    /// A number is about to be passed to another process, by a message or by exec: a connection of the
+    /// engine's becomes a socket of the kernel's under all its numbers. Others are left as they are.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP when the engine has no relay, or the connection does not stand yet.
+    pub fn hand_over(&self, fd: RawFd) -> Result<(), Errno> {
+        let Some(era) = self.era().filter(|_| !self.is_other_process()) else { return Ok(()) };
+        let handed = match era.table.with(fd, Entry::share) {
+            Some(Entry::Socket(socket)) if socket.is_listening() => {
+                // Who gets it follows it, if it has the library.
+                self.pass_listener(fd, &socket, true);
+                Ok(())
+            }
+            Some(Entry::Socket(socket)) => match socket.connection() {
+                Some(connection) if !connection.is_opened() => Err(Errno::OPNOTSUPP),
+                Some(_) => {
+                    self.has_heirs.store(true, Ordering::Relaxed);
+                    self.redeem_own(era, &socket)
+                }
+                None => Ok(()),
+            },
+            Some(entry @ Entry::Foreign(_)) => {
+                drop(entry);
+                self.redeem(era, fd).and_then(|made| made.then_some(()).ok_or(Errno::OPNOTSUPP))
+            }
+            Some(Entry::Epoll(_) | Entry::Internal) | None => Ok(()),
+        };
+        handed.inspect_err(|errno| self.notice_passed(fd, *errno))
+    }
+
+    /// A connection of this process becomes a socket of the kernel's.
     fn redeem_own(&self, era: &Era, socket: &Arc<Socket>) -> Result<(), Errno> {
         let Some(connection) = socket.connection() else { return Ok(()) };
         let _only = held(socket.passing.lock());
@@ -227,12 +255,37 @@ impl Sockets {
         let interests = socket.interests();
         self.forget_interests(socket);
         self.unfollow_owner(socket);
-        let settled = self.settle_ticket(era, ticket, socket.is_nonblocking(), &numbers);
+        let settled =
+            self.settle_ticket(era, ticket, &Settings::of(socket).of_connection(), &numbers);
         // The sets that waited for it wait for the ticket from now on.
         for (epoll, number, event) in interests {
             let _ = self.kernel.epoll_ctl(epoll.number(), libc::EPOLL_CTL_ADD, number, event);
         }
         settled
+    }
+
+    /// A ticket of an own connection for a vfork child, with what was set on the connection.
+    pub(super) fn ready_ticket(&self, socket: &Socket, ticket: Ticket) -> Result<RawFd, Errno> {
+        self.ready(&Settings::of(socket).of_connection(), ticket)
+    }
+
+    /// The same of an inherited one.
+    pub(super) fn ticket_of_heirloom(&self, heirloom: &Heirloom) -> Result<RawFd, Errno> {
+        let mut keeping = heirloom.heritage.fork().ok_or(Errno::OPNOTSUPP)?;
+        let ticket = keeping.pass(heirloom.endpoint, heirloom.settings.v6);
+        self.kernel.close(keeping.into_fd().into_raw_fd());
+        self.ready(&heirloom.settings, ticket.map_err(|error| error.errno)?)
+    }
+
+    /// The number of a ticket, which has the options that it was to have then. SO_REUSEADDR stays: the relay
+    /// makes other sockets with the same address.
+    fn ready(&self, settings: &Settings, ticket: Ticket) -> Result<RawFd, Errno> {
+        let Ticket { fd: ticket, is_fresh } = ticket;
+        if is_fresh {
+            rustix::io::ioctl_fionbio(&ticket, settings.nonblocking)?;
+            self.restore(settings, ticket.as_raw_fd());
+        }
+        Ok(ticket.into_raw_fd())
     }
 
     /// Whether heirs may have moved connections of this process.
@@ -257,14 +310,11 @@ impl Sockets {
     pub(super) fn settle_ticket(
         &self,
         era: &Era,
-        ticket: OwnedFd,
-        nonblocking: bool,
+        ticket: Ticket,
+        settings: &Settings,
         numbers: &[RawFd],
     ) -> Result<(), Errno> {
-        if nonblocking {
-            rustix::io::ioctl_fionbio(&ticket, true)?;
-        }
-        let raw = ticket.as_raw_fd();
+        let raw = self.ready(settings, ticket)?;
         let mut outcome = Ok(());
         for &number in numbers {
             outcome = self.kernel.replace(raw, number);
@@ -272,7 +322,7 @@ impl Sockets {
                 self.let_go(era, number, entry, false);
             }
         }
-        self.kernel.close(ticket.into_raw_fd());
+        self.kernel.close(raw);
         outcome
     }
 
@@ -299,7 +349,7 @@ impl Heritage {
         held(self.keeping.lock()).as_mut()?.fork().ok()
     }
 
-    fn pass(&self, endpoint: u32, v6: bool) -> Result<OwnedFd, Errno> {
+    fn pass(&self, endpoint: u32, v6: bool) -> Result<Ticket, Errno> {
         let mut keeping = held(self.keeping.lock());
         let keeping = keeping.as_mut().ok_or(Errno::BADF)?;
         keeping.pass(endpoint, v6).map_err(|error| error.errno)

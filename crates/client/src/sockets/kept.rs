@@ -3,10 +3,56 @@
 //! which stays unconnected; one that was accepted gets one when it first needs it.
 
 use std::os::fd::RawFd;
+use std::time::Duration;
 
+use super::option_kinds::is_moot;
 use super::options::{algorithm, linger_told, put, timeval_of};
 use super::socket::{AT_ONCE, Socket, held, timeout};
 use super::{Errno, Sockets};
+
+/// What a program has set on a stream socket.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    /// It is a socket of IPv6.
+    pub v6: bool,
+    /// O_NONBLOCK.
+    pub nonblocking: bool,
+    options: Vec<(i32, i32, i32)>,
+    receive_timeout: Option<Duration>,
+    send_timeout: Option<Duration>,
+}
+
+impl Settings {
+    /// A socket's.
+    pub fn of(socket: &Socket) -> Self {
+        Self::with(socket, held(socket.options.lock()).clone())
+    }
+
+    /// In a forked child, of a socket of its parent's. The options are lost if a thread that does not exist
+    /// here holds their lock.
+    pub fn of_parents(socket: &Socket) -> Self {
+        Self::with(
+            socket,
+            socket.options.try_lock().map(|options| options.clone()).unwrap_or_default(),
+        )
+    }
+
+    /// The same without options that say what other sockets may be bound to.
+    pub fn of_connection(mut self) -> Self {
+        self.options.retain(|&(level, name, _)| !is_moot(level, name));
+        self
+    }
+
+    fn with(socket: &Socket, options: Vec<(i32, i32, i32)>) -> Self {
+        Self {
+            v6: socket.v6,
+            nonblocking: socket.is_nonblocking(),
+            options,
+            receive_timeout: timeout(&socket.receive_timeout_ns),
+            send_timeout: timeout(&socket.send_timeout_ns),
+        }
+    }
+}
 
 impl Sockets {
     /// The kernel socket that keeps the connection's options.
@@ -27,13 +73,17 @@ impl Sockets {
         Ok(fd)
     }
 
-    /// Sets what the program has set on a socket on a kernel socket of its own. What that refuses is a
-    /// connection's alone.
+    /// Sets what the program has set on a socket on a kernel socket of its own.
     pub(super) fn restore_options(&self, socket: &Socket, fd: RawFd) {
+        self.restore(&Settings::of(socket), fd);
+    }
+
+    /// Sets on a kernel socket what the program has set on another. What that refuses is a connection's alone.
+    pub(super) fn restore(&self, settings: &Settings, fd: RawFd) {
         let set = |level, name, bytes: &[u8]| {
             let _ = self.kernel.set_raw_option(fd, level, name, bytes);
         };
-        for &(level, name, value) in held(socket.options.lock()).iter() {
+        for &(level, name, value) in &settings.options {
             match (level, name) {
                 (libc::SOL_SOCKET, libc::SO_LINGER) => {
                     let [on, seconds] = linger_told(Some(value));
@@ -51,11 +101,11 @@ impl Sockets {
             }
         }
         let times = [
-            (libc::SO_RCVTIMEO, &socket.receive_timeout_ns),
-            (libc::SO_SNDTIMEO, &socket.send_timeout_ns),
+            (libc::SO_RCVTIMEO, settings.receive_timeout),
+            (libc::SO_SNDTIMEO, settings.send_timeout),
         ];
         for (name, time) in times {
-            let time = timeout(time).unwrap_or_default();
+            let time = time.unwrap_or_default();
             let mut value = timeval_of(time);
             if time == AT_ONCE {
                 put(&mut value, &(-1_i64).to_ne_bytes());

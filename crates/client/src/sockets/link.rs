@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
@@ -78,6 +78,8 @@ pub(super) struct Attachment {
     wake_fds: Vec<RawFd>,
     hidden: Vec<RawFd>,
     places: Box<[OnceLock<Box<[Place]>>]>,
+    /// Sockets that are connections of this session.
+    pub connections: AtomicUsize,
     lost: AtomicBool,
     hints: Mutex<Vec<EndpointId>>,
     spin_ns: AtomicU64,
@@ -126,11 +128,6 @@ impl Attachment {
         if let Some(place) = self.place(id) {
             held(place.lock()).take();
         }
-    }
-
-    /// Whether any endpoint is a connection's.
-    pub fn has_connections(&self) -> bool {
-        self.all().iter().any(|socket| socket.connection().is_some())
     }
 
     fn all(&self) -> Vec<Arc<Socket>> {
@@ -349,6 +346,7 @@ impl Sockets {
             session,
             hidden,
             places: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
+            connections: AtomicUsize::new(0),
             lost: AtomicBool::new(false),
             hints: Mutex::new(Vec::with_capacity(1024)),
             spin_ns: AtomicU64::new(self.config.spin_ns),

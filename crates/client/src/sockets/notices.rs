@@ -22,7 +22,6 @@ pub(super) enum Notice {
     Stdio,
     IoUring,
     TooManyForks,
-    Exec,
     Passed,
     InterestLost,
     ListenerLeft,

@@ -35,6 +35,12 @@ pub(super) struct Connection {
     pub disconnected: OnceLock<Disconnected>,
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.attachment.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Connection {
     /// Whether the handshake is over, however it has ended.
     pub fn is_opened(&self) -> bool {
@@ -266,6 +272,7 @@ impl Socket {
     /// Makes the socket a connection; false if it is one already.
     pub fn become_connection(&self, endpoint: Endpoint, attachment: Arc<Attachment>) -> bool {
         let (established, disconnected) = (AtomicBool::new(false), OnceLock::new());
+        attachment.connections.fetch_add(1, Ordering::Relaxed);
         let connection = Connection { endpoint, attachment, established, disconnected };
         self.connection.set(connection).is_ok()
     }

@@ -17,6 +17,8 @@ use crate::passing::{Handover, HeirKey, Keeper, Serve};
 struct Asker {
     connection: u64,
     serial: u32,
+    /// Nobody has asked before.
+    is_first: bool,
 }
 
 /// The holders' end of a connection, until all of them have it.
@@ -96,7 +98,7 @@ impl Control {
         serial: u32,
         refused: Option<Errno>,
     ) {
-        let asker = Asker { connection: connection_of(by), serial };
+        let asker = Asker { connection: connection_of(by), serial, is_first: true };
         if let Some(errno) = refused {
             return self.deny(asker, errno, "the engine has no relay for connections of children");
         }
@@ -142,7 +144,8 @@ impl Control {
         v6: bool,
         outcome: Result<Handover, Errno>,
     ) {
-        let asker = Asker { connection: connection_of(by), serial };
+        let is_first = outcome.is_ok_and(|handover| handover.serve.is_some());
+        let asker = Asker { connection: connection_of(by), serial, is_first };
         let Handover { pass, serve, is_last } = match outcome {
             Ok(granted) => granted,
             Err(errno) => {
@@ -168,10 +171,10 @@ impl Control {
         let Some(ticket) = self.tickets.tickets.get_mut(&pass) else { return };
         let Some(fd) = ticket.fd.take() else { return };
         let (asked, is_over) = (std::mem::take(&mut ticket.asked), ticket.is_over);
-        for Asker { connection, serial } in asked {
+        for Asker { connection, serial, is_first } in asked {
             let Some(holder) = self.connections.get_mut(&connection) else { continue };
             holder.next = Next::Message;
-            let told = FromEngine::Ticket { serial };
+            let told = FromEngine::Ticket { serial, is_fresh: is_first };
             if connection::send(holder.fd.as_fd(), &told, &[fd.as_fd()]).is_err() {
                 self.drop_connection(connection);
             }

@@ -1,0 +1,156 @@
+//! Connections that another program gets: over exec, over posix_spawn, or by a message. They become sockets of
+//! the kernel's before.
+
+use std::os::fd::{IntoRawFd, RawFd};
+use std::sync::atomic::Ordering;
+
+use super::heritage::Inherited;
+use super::notices::Notice;
+use super::table::Entry;
+use super::{Era, Errno, Sockets, process_id};
+
+/// Numbers that vfork children have made, at most. A child that makes more starts its program without those.
+const BORROWED_MAX: usize = 64;
+
+/// A number that a vfork child has made of one of its parent's.
+#[derive(Debug)]
+pub(super) struct Borrowed {
+    process: u32,
+    fd: RawFd,
+    entry: Entry,
+    identity: u64,
+}
+
+/// Whether a number is that of standard input, output or errors: what a program finds there it uses.
+fn is_standard(fd: RawFd) -> bool {
+    (libc::STDIN_FILENO..=libc::STDERR_FILENO).contains(&fd)
+}
+
+impl Sockets {
+    /// Another program is about to start. Connections and listeners that it inherits are made ready for it.
+    /// `is_inherited` tells of a descriptor open on exec; `has_library` whether the program will run
+    /// with the library; `becomes` whether this process becomes it. A program that starts beside this one gets
+    /// as its standard input, output and errors what can be used, and otherwise what was named by
+    /// [`Sockets::hand_over`].
+    pub fn leaving(&self, is_inherited: &dyn Fn(RawFd) -> bool, has_library: bool, becomes: bool) {
+        let Some(era) = self.era() else { return };
+        let is_borrower = self.is_other_process();
+        for fd in era.table.occupied(0, u32::MAX) {
+            match era.table.with(fd, Entry::share) {
+                Some(Entry::Socket(socket)) if socket.is_listening() && is_inherited(fd) => {
+                    self.pass_listener(fd, &socket, has_library);
+                }
+                _ if is_borrower => (),
+                Some(Entry::Socket(socket)) if socket.connection().is_some() => {
+                    drop(socket);
+                    if (becomes || is_standard(fd)) && is_inherited(fd) {
+                        // Where it cannot be had, a line has been logged.
+                        let _ = self.hand_over(fd);
+                    }
+                }
+                Some(Entry::Foreign(inherited @ Inherited { heirloom: Some(_), .. })) => {
+                    drop(inherited);
+                    let _ = is_inherited(fd).then(|| self.hand_over(fd));
+                }
+                Some(Entry::Foreign(Inherited { service: Some(service), .. })) => {
+                    if becomes && is_standard(fd) && is_inherited(fd) {
+                        self.hand_off(era, service);
+                    } else {
+                        self.release_service(era, service);
+                    }
+                }
+                _ => (),
+            }
+        }
+        if is_borrower && becomes {
+            self.leave_borrower(era, is_inherited);
+        }
+    }
+
+    /// A vfork child, which has its parent's memory and descriptors of its own, has made a number. Its program
+    /// may use it.
+    pub(super) fn note_borrowed(&self, era: &Era, old: RawFd, new: RawFd) {
+        // Another thread's child may hold the lock: no child waits for it.
+        let Ok(mut borrowed) = era.borrowed.try_lock() else { return };
+        let process = process_id();
+        let made = borrowed.iter().find(|one| (one.process, one.fd) == (process, old));
+        let made = made.map(|one| (one.entry.share(), one.identity));
+        let of =
+            made.or_else(|| Some((era.table.with(old, Entry::share)?, era.table.identity(old))));
+        borrowed.retain(|one| (one.process, one.fd) != (process, new));
+        if let Some((entry, identity)) = of
+            && borrowed.len() < BORROWED_MAX
+        {
+            borrowed.push(Borrowed { process, fd: new, entry, identity });
+        }
+    }
+
+    /// A vfork child becomes a program: connections under its numbers become sockets of the kernel's, there
+    /// alone. To the parent that is as if the child were another holder.
+    fn leave_borrower(&self, era: &Era, is_inherited: &dyn Fn(RawFd) -> bool) {
+        let process = process_id();
+        let mut left: Vec<(RawFd, Entry)> = Vec::new();
+        if let Ok(mut borrowed) = era.borrowed.try_lock() {
+            for one in borrowed.extract_if(.., |one| one.process == process) {
+                if self.identity(one.fd) == one.identity {
+                    left.push((one.fd, one.entry));
+                }
+            }
+        }
+        for fd in era.table.occupied(0, u32::MAX) {
+            let is_made = left.iter().any(|(made, _)| *made == fd);
+            if !is_made
+                && self.identity(fd) == era.table.identity(fd)
+                && let Some(entry) = era.table.with(fd, Entry::share)
+            {
+                left.push((fd, entry));
+            }
+        }
+        for (fd, entry) in left {
+            if is_inherited(fd)
+                && let Some(outcome) = self.ticket_for_borrower(&entry)
+            {
+                let placed = outcome.and_then(|ticket| {
+                    let placed = self.kernel.replace(ticket, fd);
+                    self.kernel.close(ticket);
+                    placed
+                });
+                let _ = placed.inspect_err(|errno| self.notice_passed(fd, *errno));
+            }
+        }
+    }
+
+    /// The number of a socket of the kernel's for a vfork child; `None` where the entry is no connection.
+    fn ticket_for_borrower(&self, entry: &Entry) -> Option<Result<RawFd, Errno>> {
+        let ticket = match entry {
+            Entry::Socket(socket) => {
+                let connection = socket.connection()?;
+                self.has_heirs.store(true, Ordering::Relaxed);
+                let session = &connection.attachment.session;
+                let keeping = session.fork().map_err(|error| error.errno);
+                keeping.and_then(|mut keeping| {
+                    let endpoint = connection.endpoint.id().0;
+                    let ticket = keeping.pass(endpoint, socket.v6).map_err(|error| error.errno);
+                    self.kernel.close(keeping.into_fd().into_raw_fd());
+                    let ticket = ticket?;
+                    self.ready_ticket(socket, ticket)
+                })
+            }
+            Entry::Foreign(Inherited { heirloom: Some(heirloom), .. }) => {
+                self.ticket_of_heirloom(heirloom)
+            }
+            _ => return None,
+        };
+        Some(ticket)
+    }
+
+    /// Says once that a connection could not be passed to another process.
+    pub(super) fn notice_passed(&self, fd: RawFd, errno: Errno) {
+        self.notice(Notice::Passed, || {
+            format!(
+                "descriptor {fd}, an accelerated connection, cannot be passed to another process: \
+                 {errno}; that takes an engine with a relay (relay = true in its configuration)"
+            )
+        });
+    }
+}
