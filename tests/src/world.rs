@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-use lab::failure::{Failure, Result};
+use lab::failure::{Explain, Failure, Result};
 use lab::observer::Observer;
 use lab::{Lab, Link, Program, Side, Task, listens, serves};
 
@@ -66,6 +66,8 @@ pub struct World {
     pub lab: Lab,
     arrangement: Arrangement,
     impair: Option<&'static str>,
+    /// The engines' settings.
+    settings: &'static str,
     executable: PathBuf,
     packet: Link,
     _kernel: Link,
@@ -75,14 +77,35 @@ pub struct World {
 impl World {
     /// Hosts with engines as `arrangement` says, their ports with faults `impair`.
     pub fn new(arrangement: Arrangement, impair: Option<&'static str>) -> Result<Self> {
+        Self::with_settings(arrangement, impair, "")
+    }
+
+    /// Hosts whose engines have a relay.
+    pub fn with_relay(arrangement: Arrangement) -> Result<Self> {
+        Self::with_settings(arrangement, None, "relay = true\n")
+    }
+
+    fn with_settings(
+        arrangement: Arrangement,
+        impair: Option<&'static str>,
+        settings: &'static str,
+    ) -> Result<Self> {
         let lab = Lab::new()?;
         let beside_kernel = matches!(arrangement, Arrangement::XdpServers | Arrangement::XdpBoth);
         let packet = lab.join(beside_kernel.then_some([CLIENTS, SERVERS]))?;
         let kernel = lab.join(Some([CLIENTS_KERNEL, SERVERS_KERNEL]))?;
         let executable = executable()?;
         let engines = [None, None];
-        let mut world =
-            Self { lab, arrangement, impair, executable, packet, _kernel: kernel, engines };
+        let mut world = Self {
+            lab,
+            arrangement,
+            impair,
+            settings,
+            executable,
+            packet,
+            _kernel: kernel,
+            engines,
+        };
         for side in Side::BOTH {
             if arrangement.accelerates(side) {
                 world.start_engine(side)?;
@@ -112,7 +135,11 @@ impl World {
             }
         };
         let core = self.lab.host(side).core.to_string();
-        let arguments = ["--port", &port, "--core", &core, "--poll", "adaptive"];
+        let file = self.lab.scratch().join("engine.toml");
+        std::fs::write(&file, self.settings)
+            .explain("cannot write a file", "make room in TMPDIR")?;
+        let file = file.display().to_string();
+        let arguments = ["--config", &file, "--port", &port, "--core", &core, "--poll", "adaptive"];
         // A dozen programs share its core.
         let engine = Task::new(&self.executable).foremost();
         let engine = self.lab.start_engine(engine, side, &self.socket(side), &arguments)?;

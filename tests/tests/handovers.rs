@@ -72,7 +72,8 @@ fn a_server_without_a_relay_whose_children_serve_its_connections_goes_through_th
     let name =
         "a_server_without_a_relay_whose_children_serve_its_connections_goes_through_the_kernel";
     let Some(_turn) = turn(name) else { return };
-    let joined = Joined::start();
+    let mut joined = Joined::without_engine();
+    joined.restart_engine_with("relay = false\n");
     let mut server = joined.python("forking.py", &[SERVER, "7120"], 7120);
     let (first, said) = ask(&joined, 7120, 1);
     assert!(first <= 1, "{said}");

@@ -49,6 +49,9 @@ fn carried_by(program: &str) -> &'static [&'static str] {
     match program {
         "ancillary" => &["datagrams_rx", "datagrams_tx"],
         "connects" => &["tcp_active_opens"],
+        "handing" => {
+            &["stream_rx_bytes", "stream_tx_bytes", "accepts", "heirs_total", "passed_total"]
+        }
         "probe" => {
             &["stream_rx_bytes", "stream_tx_bytes", "datagrams_rx", "datagrams_tx", "accepts"]
         }
@@ -65,7 +68,11 @@ fn compare(
     on_kernel: Ipv4Addr,
 ) {
     let Some(_turn) = turn(test) else { return };
-    let world = World::new(arrangement, None).expect("a world");
+    let world = match program {
+        "handing" => World::with_relay(arrangement),
+        _ => World::new(arrangement, None),
+    };
+    let world = world.expect("a world");
     let _peer = with_peer(&world, side);
     let probe = compiled(&world.lab, program);
     let to = |peer: Ipv4Addr| Task::new(&probe).args([peer.to_string(), PORT.to_string()]);
@@ -328,6 +335,31 @@ fn inherited_sets_tell_what_the_kernels_tell_on_a_tap() {
     );
 }
 
+/// PostgreSQL, sshd, rsync, inetd and Node pass their connections on in these ways.
+#[test]
+fn connections_are_shared_and_passed_as_the_kernels_on_a_packet_port() {
+    compare(
+        "connections_are_shared_and_passed_as_the_kernels_on_a_packet_port",
+        "handing",
+        Arrangement::PacketClients,
+        Side::A,
+        SERVERS,
+        SERVERS_KERNEL,
+    );
+}
+
+#[test]
+fn connections_are_shared_and_passed_as_the_kernels_on_a_tap() {
+    compare(
+        "connections_are_shared_and_passed_as_the_kernels_on_a_tap",
+        "handing",
+        Arrangement::TapServers,
+        Side::B,
+        CLIENTS,
+        CLIENTS_KERNEL,
+    );
+}
+
 /// libuv closes by number: the next file under it was read and written over the network.
 #[test]
 fn calls_by_number_do_what_the_kernels_do_on_a_packet_port() {
@@ -370,8 +402,8 @@ fn a_relative_socket_is_found_after_a_change_of_directory() {
 }
 
 #[test]
-fn a_connection_of_the_engine_is_not_passed_on() {
-    let Some(_turn) = turn("a_connection_of_the_engine_is_not_passed_on") else { return };
+fn without_a_relay_a_connection_is_not_passed_on() {
+    let Some(_turn) = turn("without_a_relay_a_connection_is_not_passed_on") else { return };
     let world = World::new(Arrangement::PacketClients, None).expect("a world");
     let _peer = with_peer(&world, Side::A);
     let probe =
