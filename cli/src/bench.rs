@@ -14,6 +14,7 @@ use lab::failure::{Explain, Result};
 
 pub mod cell;
 pub mod compare;
+pub mod copy;
 pub mod html;
 pub mod load;
 pub mod measure;
@@ -78,6 +79,8 @@ enum Command {
     /// The paper on network input and output on other cores: an emulated card, a software card and UDP
     /// in the engine, receiving
     Nic(planned::PlanArguments),
+    /// Bulk from buffers that the library copies to, beside registered memory
+    Copy(planned::PlanArguments),
     /// List the figures of the ETA papers, and what measures each
     Figures,
     /// A program that makes load
@@ -137,6 +140,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         }
         Some(Command::Ni(arguments)) => return ni::run(&arguments),
         Some(Command::Nic(arguments)) => return nic::run(&arguments),
+        Some(Command::Copy(arguments)) => return copy::run(&arguments),
         Some(Command::Figures) => {
             for (figure, command) in FIGURES {
                 tell!("{figure:<58} outboard bench {command}");

@@ -18,6 +18,7 @@ use super::usage::{Meter, Reading, Sources, Usage};
 mod brief;
 mod bulk;
 mod closed;
+pub mod copy;
 mod datagrams;
 mod open;
 mod server;
@@ -112,6 +113,17 @@ pub enum Load {
         #[command(flatten)]
         window: Window,
     },
+    /// The receiver of `bench copy`
+    CopyServe(copy::Copy),
+    /// The sender of `bench copy`
+    Copy {
+        /// What it sends
+        #[command(flatten)]
+        copy: copy::Copy,
+        /// Times
+        #[command(flatten)]
+        window: Window,
+    },
 }
 
 /// When a client measures, and what.
@@ -186,6 +198,8 @@ pub fn play(load: &Load) -> Result<()> {
             let transfer = bulk::Transfer { is_sent: *send, bytes: *bytes, flows: *flows };
             bulk::run(*address, &transfer, window)?
         }
+        Load::CopyServe(copy) => return copy.serve(),
+        Load::Copy { copy, window } => copy.run(window)?,
     };
     let line =
         serde_json::to_string(&outcome).explain("cannot write the outcome", "report this")?;

@@ -420,7 +420,7 @@ fn comparisons(rows: &[SystemRow]) -> Vec<Comparison> {
 
 impl Machine {
     /// This machine, today.
-    pub(super) fn this() -> Self {
+    fn this() -> Self {
         let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = information.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
