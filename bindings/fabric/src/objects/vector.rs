@@ -47,18 +47,22 @@ static OPS: AvOps = AvOps {
 /// Opens a vector: `fi_av_open`.
 pub unsafe extern "C" fn open(
     domain: *mut FidDomain,
-    attr: *mut AvAttr,
+    attr_place: *mut AvAttr,
     vector: *mut *mut FidAv,
     context: *mut c_void,
 ) -> i32 {
     // SAFETY: the program passes an open domain and attributes.
-    let (domain, attr) = unsafe { (Domain::of(domain), *attr) };
+    let (domain, attr) = unsafe { (Domain::of(domain), *attr_place) };
     if !matches!(attr.kind, FI_AV_UNSPEC | FI_AV_MAP | FI_AV_TABLE) || attr.rx_ctx_bits != 0 {
         return -FI_EINVAL;
     }
     // A vector that processes share by its name.
     if !attr.name.is_null() {
         return -FI_ENOSYS;
+    }
+    if attr.kind == FI_AV_UNSPEC {
+        // SAFETY: as above; the program reads what was chosen for it. Numbers count from zero.
+        unsafe { (*attr_place).kind = FI_AV_TABLE };
     }
     let key = domain.shared.state().vectors.insert(state::vector::Vector::default());
     let object = AddressVector {
