@@ -14,6 +14,7 @@ mod leaving;
 pub mod listing;
 mod look;
 mod memory;
+mod message_port;
 mod passing;
 pub mod questions;
 pub mod raw;
@@ -36,7 +37,7 @@ use shm::control::{
     CONTRACT_VERSION, FromEngine, Geometry, InterfaceInfo, Peer, RemoteRule, SocketInfo, ToEngine,
 };
 
-use self::authority::Purpose;
+use self::authority::{Purpose, Refusal};
 use self::capture::Captures;
 use self::complaints::Complaints;
 use self::connection::Received;
@@ -46,6 +47,7 @@ pub(crate) use self::following::FOREIGN_RULES;
 use self::grant::Granted;
 use self::holds::Holds;
 use self::listing::{Listings, Step};
+use self::message_port::MessagePort;
 use self::passing::Tickets;
 use self::questions::Questions;
 use self::rights::{Ended, Rights};
@@ -177,6 +179,7 @@ pub struct Control {
     buffer: Vec<u8>,
     rights: Rights,
     holds: Holds,
+    message_port: MessagePort,
     /// Where a port shares its interface with the kernel.
     kernel: Option<Kernel>,
     discard: Discard,
@@ -221,6 +224,7 @@ impl Control {
         let mut control = Self {
             rights,
             holds: Holds::default(),
+            message_port: MessagePort::default(),
             kernel,
             discard: Discard::new(Arc::clone(&counters)),
             spare,
@@ -589,7 +593,16 @@ impl Control {
             (Stage::Session(session), ToEngine::BindMessages { serial, context, key }) => {
                 let (session, incarnation) = (*session, self.incarnation);
                 if !self.sessions.get(&session).is_some_and(|one| one.has_messages) {
-                    return self.discard.close(uid, fds) && self.refuse_messages(id, serial);
+                    let reason =
+                        "the session was not attached for messages; attach another one that is";
+                    let errno = rustix::io::Errno::OPNOTSUPP.raw_os_error();
+                    let refusal = Refusal { errno, reason: reason.into() };
+                    return self.discard.close(uid, fds)
+                        && self.refuse_endpoint(id, serial, refusal);
+                }
+                if let Err(refusal) = self.keep_message_port(fds.first()) {
+                    return self.discard.close(uid, fds)
+                        && self.refuse_endpoint(id, serial, refusal);
                 }
                 self.on_shown(id, session, serial, Purpose::Udp, fds, |shown, _| {
                     Command::BindMessages { session, serial, context, shown, key, incarnation }
@@ -664,12 +677,11 @@ impl Control {
         }
     }
 
-    /// A session that was not attached for messages asks for an endpoint.
-    fn refuse_messages(&mut self, id: u64, serial: u32) -> bool {
+    /// A session does not get what it asks for.
+    fn refuse_endpoint(&mut self, id: u64, serial: u32, refusal: Refusal) -> bool {
         self.counters.authority_refused.increment();
-        let reason = "the session was not attached for messages; attach another one that is";
-        let errno = rustix::io::Errno::OPNOTSUPP.raw_os_error();
-        self.tell(id, &FromEngine::Denied { serial, errno, reason: reason.into() })
+        let Refusal { errno, reason } = refusal;
+        self.tell(id, &FromEngine::Denied { serial, errno, reason })
     }
 
     /// Takes the next step of an observer's list of sockets.
