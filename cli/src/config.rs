@@ -8,6 +8,11 @@
 //! relay = true
 //! ports = ["tap:ob0,addr=10.0.0.2/24,gw=10.0.0.1"]
 //!
+//! [messages]
+//! encapsulation = "ethernet"
+//! port = 26870
+//! ethertype = 0x88b5
+//!
 //! [limits]
 //! sessions = 64
 //!
@@ -49,8 +54,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use engine::config::{
-    CongestionKind, EcnMode, EngineConfig, FastOpenKeys, HyStartKind, Limits, MtuProbing, Poll,
-    TcpSettings,
+    CongestionKind, EcnMode, Encapsulation, EngineConfig, FastOpenKeys, HyStartKind, Limits,
+    MessageSettings, MtuProbing, Poll, TcpSettings,
 };
 use engine::rules::Rules;
 use lab::failure::{Explain, Failure, Result};
@@ -119,6 +124,7 @@ struct File {
     ports: Vec<Spanned<String>>,
     #[serde(default)]
     limits: LimitsTable,
+    messages: Option<Spanned<MessagesTable>>,
     #[serde(default)]
     allow: lists::Table,
     #[serde(default)]
@@ -153,6 +159,33 @@ macro_rules! table {
             }
         }
     };
+}
+
+table! { MessagesTable for MessageSettings {
+    encapsulation: Encapsulation,
+    port: u16,
+    ethertype: u16,
+} }
+
+/// The least EtherType; what is less is a length (IEEE 802.3).
+const ETHERTYPE_MIN: u16 = 0x0600;
+/// EtherTypes that others need: IPv4, ARP, VLAN tags, IPv6.
+const ETHERTYPES_TAKEN: [u16; 5] = [0x0800, 0x0806, 0x8100, 0x88a8, 0x86dd];
+
+impl MessagesTable {
+    /// What is wrong with it.
+    fn check(&self) -> Result<(), String> {
+        if self.port == Some(0) {
+            return Err("port is 0; give 1 to 65535, the same on all hosts".into());
+        }
+        match self.ethertype {
+            Some(kind) if kind < ETHERTYPE_MIN || ETHERTYPES_TAKEN.contains(&kind) => Err(format!(
+                "ethertype {kind:#06x} is a length or another protocol's; give 0x88b5 or 0x88b6, \
+                     which are for local experiments, the same on all hosts"
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 table! { LimitsTable for Limits {
@@ -294,6 +327,11 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     engine.poll = flags.poll.or(in_file).unwrap_or_default();
     file.limits.apply(&mut engine.limits);
     file.limits.divide(&mut engine.limits);
+    if let Some(messages) = &file.messages {
+        let table = messages.get_ref();
+        table.check().map_err(|why| at_line(messages.span().start, why))?;
+        table.apply(&mut engine.limits.messages);
+    }
     engine
         .limits
         .check()
@@ -546,6 +584,25 @@ mod tests {
         assert!(said.contains("x.toml, [limits]: frames_per_turn is 0; give 1 to"), "{said}");
         let said = failure("ports = [\"tap:a\"]\n[limits]\nbuffer_bytes = 1000\n");
         assert!(said.contains("buffer_bytes") && said.contains("power of two"), "{said}");
+    }
+
+    #[test]
+    fn messages_have_settings_that_are_checked() {
+        let with = |text: &str| format!("ports = [\"tap:a\"]\n[messages]\n{text}");
+        let good = with("encapsulation = \"ethernet\"\nport = 7\nethertype = 0x88b6\n");
+        let settings = parse("x.toml", &good, &Flags::default()).expect("parses");
+        let messages = settings.engine.limits.messages;
+        assert_eq!(messages.encapsulation, Encapsulation::Ethernet);
+        assert_eq!((messages.port, messages.ethertype), (7, 0x88b6));
+        for (text, said) in [
+            ("ethertype = 0x0800\n", "0x0800"),
+            ("ethertype = 1500\n", "0x05dc"),
+            ("port = 0\n", "port is 0"),
+            ("encapsulation = \"tcp\"\n", "udp"),
+        ] {
+            let told = failure(&with(text));
+            assert!(told.contains(said) && told.contains("line"), "{text}: {told}");
+        }
     }
 
     #[test]

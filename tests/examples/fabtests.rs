@@ -2,10 +2,11 @@
 //! SOURCE is the folder fabtests of libfabric's source, BUILT holds its programs as
 //! scripts/fabtests builds them, and NAMES is a part of the tests' names. `make fabtests` runs both.
 //!
-//! Server and client run on two hosts with an engine each. A test that ends with "no data" or "not
+//! Server and client run on two hosts with an engine each: over UDP, over Ethernet, and, of the list of
+//! functional tests, over UDP with one packet in a hundred lost by each host's port. A test that ends with "no data" or "not
 //! implemented" on both is not applicable, as for runfabtests.sh; shown is what the provider lacks.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -41,6 +42,31 @@ const LISTS: [(&str, Kind); 4] = [
     ("short_tests", Kind::Pair),
 ];
 
+/// What the hosts exchange messages by.
+struct Network {
+    name: &'static str,
+    settings: &'static str,
+    impair: Option<&'static str>,
+    /// The lists that run over it; empty: all.
+    lists: &'static [&'static str],
+}
+
+const NETWORKS: [Network; 3] = [
+    Network { name: "UDP", settings: "", impair: None, lists: &[] },
+    Network {
+        name: "Ethernet",
+        settings: "[messages]\nencapsulation = \"ethernet\"\n",
+        impair: None,
+        lists: &[],
+    },
+    Network {
+        name: "UDP with loss",
+        settings: "",
+        impair: Some("loss:1%"),
+        lists: &["functional_tests"],
+    },
+];
+
 #[derive(Debug)]
 enum Outcome {
     Pass,
@@ -60,11 +86,22 @@ fn main() -> Result<ExitCode> {
     let script = source.join("scripts/runfabtests.sh");
     let script = std::fs::read_to_string(&script)
         .explain(format!("cannot read {}", script.display()), "name libfabric's folder fabtests")?;
-    let bench = Bench::new(built)?;
+    let part = part.to_string_lossy();
+    let mut all_failed = 0;
+    for network in &NETWORKS {
+        println!("-- {}", network.name);
+        all_failed += run_over(network, &script, &built, &part)?;
+    }
+    Ok(if all_failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the tests whose names have `part` over one network, and gives how many failed.
+fn run_over(network: &Network, script: &str, built: &Path, part: &str) -> Result<u32> {
+    let bench = Bench::new(network, built)?;
     let (mut passed, mut lacking, mut failed) = (0, 0, 0);
-    for (list, kind) in LISTS {
-        let tests = tests_of(&script, list);
-        for test in tests.filter(|test| test.contains(&*part.to_string_lossy())) {
+    let is_run = |list: &str| network.lists.is_empty() || network.lists.contains(&list);
+    for (list, kind) in LISTS.into_iter().filter(|(list, _)| is_run(list)) {
+        for test in tests_of(script, list).filter(|test| test.contains(part)) {
             match bench.run(test, kind)? {
                 Outcome::Pass => {
                     passed += 1;
@@ -81,8 +118,9 @@ fn main() -> Result<ExitCode> {
             }
         }
     }
-    println!("{passed} passed, {failed} failed, {lacking} not applicable");
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!("{}: {passed} passed, {failed} failed, {lacking} not applicable", network.name);
+    bench.check(network)?;
+    Ok(failed)
 }
 
 /// The tests of one list of the script.
@@ -101,14 +139,27 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(built: PathBuf) -> Result<Self> {
-        let world = World::new(Arrangement::XdpBoth, None)?;
+    fn new(network: &Network, built: &Path) -> Result<Self> {
+        let world = World::configured(Arrangement::XdpBoth, network.impair, network.settings)?;
         let providers = world.executable().with_file_name("fabric");
         if !providers.join("liboutboard-fi.so").exists() {
             let missing = format!("{} has no provider", providers.display());
             return Err(Failure::new(missing, "build it with `make build`"));
         }
-        Ok(Self { world, built, providers })
+        Ok(Self { world, built: built.to_owned(), providers })
+    }
+
+    /// Says what carried the messages, and fails if it was not what the network is.
+    fn check(&self, network: &Network) -> Result<()> {
+        let stats = self.world.observe(Side::B)?.stats()?;
+        let all = stats.counter("messages_rx_frames");
+        let frames = stats.counter("messages_rx_ethernet");
+        println!("{}: {all} packets received, {frames} in Ethernet frames", network.name);
+        if (frames > all / 2) != (network.name == "Ethernet") {
+            let cause = format!("{frames} of {all} packets came in Ethernet frames");
+            return Err(Failure::new(cause, "see [messages] in docs/configuration.md"));
+        }
+        Ok(())
     }
 
     fn task(&self, side: Side, test: &str) -> Task {

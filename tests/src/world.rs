@@ -77,15 +77,16 @@ pub struct World {
 impl World {
     /// Hosts with engines as `arrangement` says, their ports with faults `impair`.
     pub fn new(arrangement: Arrangement, impair: Option<&'static str>) -> Result<Self> {
-        Self::with_settings(arrangement, impair, "")
+        Self::configured(arrangement, impair, "")
     }
 
     /// Hosts whose engines have a relay.
     pub fn with_relay(arrangement: Arrangement) -> Result<Self> {
-        Self::with_settings(arrangement, None, "relay = true\n")
+        Self::configured(arrangement, None, "relay = true\n")
     }
 
-    fn with_settings(
+    /// The same as [`new`](Self::new), with engines that have `settings` in their configuration.
+    pub fn configured(
         arrangement: Arrangement,
         impair: Option<&'static str>,
         settings: &'static str,
@@ -148,6 +149,16 @@ impl World {
             self.lab.adopt(Side::A, &tap, CLIENTS)?;
         }
         Ok(())
+    }
+
+    /// Engines that are started from now on have these settings in their configuration.
+    pub fn set_settings(&mut self, settings: &'static str) {
+        self.settings = settings;
+    }
+
+    /// The interface of host `side` that its engine's port is on.
+    pub fn link(&self, side: Side) -> String {
+        self.packet.end(side)
     }
 
     /// The engine of host `side`; panics when the arrangement has none there.

@@ -73,6 +73,72 @@ fn messages_go_both_ways_between_two_hosts() {
     }
 }
 
+/// Engines that send messages in Ethernet frames.
+const ETHERNET: &str = "[messages]\nencapsulation = \"ethernet\"\n";
+
+/// Packets that a host's engine has received in datagrams and in Ethernet frames.
+fn received(world: &World, side: Side) -> (u64, u64) {
+    let ethernet = counter(world, side, "messages_rx_ethernet");
+    (counter(world, side, "messages_rx_frames") - ethernet, ethernet)
+}
+
+#[test]
+fn messages_travel_in_ethernet_frames_between_hosts_of_a_link() {
+    let Some(_turn) = turn("messages_travel_in_ethernet_frames") else { return };
+    for arrangement in [Arrangement::XdpBoth, Arrangement::PacketBoth] {
+        let world = World::configured(arrangement, None, ETHERNET).expect("two hosts");
+        let (server, address) = serve(&world, Side::B);
+        answers(&world, Side::A, &address);
+        for side in Side::BOTH {
+            let (datagrams, frames) = received(&world, side);
+            // The first ones, before it is known where the other host is.
+            assert!(frames > 500 && datagrams < frames / 10, "{datagrams} {frames}");
+            if arrangement == Arrangement::XdpBoth {
+                // The kernel gives the datagrams' port to nobody else.
+                let kept = world.lab.inside(side, &["ss", "-lunH", "sport = :26870"]).expect("ss");
+                assert_eq!(kept.lines().count(), 1, "{kept}");
+            }
+            for name in ["malformed", "misaddressed"] {
+                let count = counter(&world, side, &format!("messages_ethernet_{name}"));
+                assert_eq!(count, 0, "{name} frames of {side:?}");
+            }
+        }
+        server.stop();
+        Side::BOTH.into_iter().for_each(|side| holds_nothing(&world, side));
+    }
+}
+
+#[test]
+fn tcpdump_sees_the_ethertype_that_the_configuration_names() {
+    let Some(_turn) = turn("tcpdump_sees_the_ethertype") else { return };
+    let settings = "[messages]\nencapsulation = \"ethernet\"\nethertype = 0x88b6\n";
+    let world = World::configured(Arrangement::PacketBoth, None, settings).expect("two hosts");
+    let task = Task::words("tcpdump -lnn -c 100 -i").arg(world.link(Side::A));
+    let task = task.args(["ether", "proto", "0x88b6"]);
+    let mut capture = world.lab.start(Side::A, task).expect("tcpdump");
+    capture.until(PATIENCE, |one| one.errors().contains("listening on")).expect("it listens");
+    let (server, address) = serve(&world, Side::B);
+    answers(&world, Side::A, &address);
+    let seen = capture.wait(PATIENCE).and_then(lab::Finished::success).expect("a hundred frames");
+    let frames = seen.output.lines().filter(|line| line.contains("ethertype Unknown (0x88b6)"));
+    assert_eq!(frames.count(), 100, "{}", seen.output);
+    server.stop();
+}
+
+#[test]
+fn each_host_receives_both_encapsulations() {
+    let Some(_turn) = turn("each_host_receives_both_encapsulations") else { return };
+    let mut world = World::configured(Arrangement::XdpBoth, None, ETHERNET).expect("two hosts");
+    world.set_settings("");
+    world.kill_engine(Side::B);
+    world.start_engine(Side::B).expect("an engine that sends datagrams");
+    let (server, address) = serve(&world, Side::B);
+    answers(&world, Side::A, &address);
+    let ((_, frames), (datagrams, _)) = (received(&world, Side::B), received(&world, Side::A));
+    assert!(frames > 200 && datagrams > 200, "{frames} frames there, {datagrams} datagrams back");
+    server.stop();
+}
+
 #[test]
 fn a_server_outlives_a_client_that_is_killed_while_it_sends() {
     let Some(_turn) = turn("a_server_outlives_a_client_that_is_killed") else { return };

@@ -109,6 +109,41 @@ pub struct PortSetup {
     pub ipv6: Ipv6Mode,
 }
 
+/// What messages to other hosts are sent in; both are received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encapsulation {
+    /// Datagrams.
+    #[default]
+    Udp,
+    /// Ethernet frames to hosts on the link, datagrams to others.
+    Ethernet,
+}
+
+/// How hosts exchange messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageSettings {
+    /// In what they are sent.
+    pub encapsulation: Encapsulation,
+    /// UDP port of the datagrams.
+    pub port: u16,
+    /// EtherType of the frames.
+    pub ethertype: u16,
+}
+
+impl Default for MessageSettings {
+    fn default() -> Self {
+        Self {
+            encapsulation: Encapsulation::default(),
+            port: MESSAGE_PORT,
+            ethertype: wire::message::ETHER_TYPE,
+        }
+    }
+}
+
+/// UDP port of messages, unless the configuration says otherwise.
+const MESSAGE_PORT: u16 = 26870;
+
 /// Bounds of everything that could otherwise grow, with the defaults of a small machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -174,8 +209,8 @@ pub struct Limits {
     pub udp_sockets: u32,
     /// UDP sockets of one user, root excepted (counter `udp_sockets_refused`).
     pub udp_sockets_per_user: u32,
-    /// UDP port by which hosts exchange messages; the same on all of them.
-    pub message_port: u16,
+    /// How hosts exchange messages; the same on all of them.
+    pub messages: MessageSettings,
     /// Neighbours remembered; the least recently used is forgotten (counted by the stack).
     pub neighbors: u32,
 }
@@ -213,7 +248,7 @@ impl Default for Limits {
             listeners_per_user: stack.listeners / 2,
             udp_sockets: stack.udp_sockets,
             udp_sockets_per_user: stack.udp_sockets / 2,
-            message_port: crate::service::message::MESSAGE_PORT,
+            messages: MessageSettings::default(),
             neighbors: stack.neighbors,
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stack::api::{DatagramMeta, Instant, Owner, Sink, SocketId, UdpErrorReport};
+use stack::api::{DatagramMeta, Instant, LinkPacket, Owner, Sink, SocketId, UdpErrorReport};
 
 use crate::config::Limits;
 use crate::control::exchange::SessionKey;
@@ -231,6 +231,13 @@ impl Sink for Sessions {
         self.store(owner, |session, index, counters| {
             session.store_datagram(index, id, meta, bytes, now, counters)
         })
+    }
+
+    fn link_packet(&mut self, packet: &LinkPacket<'_>) -> bool {
+        let Some(mut messages) = self.messages.take() else { return false };
+        let taken = messages.on_link_packet(self, self.now.0, packet);
+        self.messages = Some(messages);
+        taken
     }
 
     fn udp_error(

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 use wire::MacAddr;
 
+use crate::route::Routes;
 use crate::stack::HEADER_MAX;
 
 pub use crate::route::Metrics;
@@ -236,6 +237,39 @@ pub trait Sink {
     fn udp_error(&mut self, _: SocketId, _: Owner, _: &UdpErrorReport, _: &[u8]) -> bool {
         false
     }
+
+    /// Takes a frame of an EtherType that the stack does not speak, sent to this host alone. `false`:
+    /// nobody here speaks it, and it is dropped and counted.
+    fn link_packet(&mut self, _: &LinkPacket<'_>) -> bool {
+        false
+    }
+}
+
+/// What a frame brought that is not of the stack's protocols.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkPacket<'a> {
+    /// Through which interface.
+    pub interface: InterfaceIndex,
+    /// Its EtherType.
+    pub ethertype: u16,
+    /// What is behind the Ethernet header, with the link's padding.
+    pub bytes: &'a [u8],
+    /// The stack's addresses and routes.
+    pub routes: &'a Routes,
+}
+
+/// A packet of an EtherType that the stack does not speak; see
+/// [`link_transmit`](crate::Stack::link_transmit).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkSend {
+    /// The own address that it goes from.
+    pub local: IpAddr,
+    /// The host that it goes to.
+    pub remote: IpAddr,
+    /// Its EtherType.
+    pub ethertype: u16,
+    /// Bytes behind the Ethernet header.
+    pub len: usize,
 }
 
 /// What went wrong with a datagram of ours. Maps once to an errno.

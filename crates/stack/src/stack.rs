@@ -9,6 +9,7 @@
 mod errors;
 mod export;
 mod ipv6;
+mod link;
 mod listeners;
 mod listing;
 mod multicast;

@@ -4,17 +4,20 @@
 //! has a common header of 24 bytes, the fields of its kind, epochs where [`FIRST`](flags::FIRST) is
 //! set, and payload.
 //!
-//! Start reading at [`Frame`]; [`Frames`] splits a packet.
+//! Start reading at [`Frame`]; [`Frames`] splits a packet, [`LinkHeader`] precedes those of Ethernet.
 
 mod keys;
+mod link;
 mod parse;
 
 pub use keys::{authenticator, flow_key, job_identifier};
+pub use link::{CHECKSUM_OFFSET, LINK_V4_LEN, LINK_V6_LEN, LinkHeader};
 pub use parse::{Frames, Received};
 
 use crate::{NoRoom, put};
 
-/// EtherType of the protocol, from the range for local experiments.
+/// EtherType of the protocol unless the configuration says otherwise, from the range for local
+/// experiments.
 pub const ETHER_TYPE: u16 = 0x88B5;
 /// The version in the upper half of the first byte.
 pub const VERSION: u8 = 1;

@@ -1,5 +1,6 @@
 //! The message service: endpoints of programs, the core that matches and delivers, and the frames
-//! between hosts, which travel as UDP datagrams of one port.
+//! between hosts, which travel as UDP datagrams of one port (`frames.rs`) or in Ethernet frames
+//! (`link.rs`).
 //!
 //! A client's commands and completions are entries ([`shm::message`]) in the queues of its endpoint
 //! (`commands.rs`, `port.rs`). The core ([`stack::message`]) decides what matches what and which
@@ -10,6 +11,7 @@ mod endpoint;
 mod events;
 mod frames;
 mod hosts;
+mod link;
 mod placed;
 mod queue;
 mod space;
@@ -32,10 +34,8 @@ use hosts::{HOSTS_MAX, Hosts, Path};
 use shm::message::OPERATIONS_MAX;
 use tables::{Hands, Room, Tables};
 
+use crate::config::MessageSettings;
 use crate::sessions::{Holder, Sessions};
-
-/// UDP port of the frames, unless the configuration says otherwise.
-pub const MESSAGE_PORT: u16 = 26870;
 
 /// How long what a closed endpoint has sent may take to be delivered.
 const DRAIN_NS: u64 = 5_000_000_000;
@@ -72,8 +72,8 @@ pub(crate) struct Messages {
     hosts: Hosts,
     /// The stack's socket that frames come to and go from.
     socket: SocketId,
-    /// Its port.
-    number: u16,
+    /// How frames go.
+    settings: MessageSettings,
     /// Closed endpoints whose sends go on, and until when.
     closing: VecDeque<(u64, EndpointId)>,
     /// Announced messages that wait for room in their session's memory, by cookie.
@@ -84,6 +84,8 @@ pub(crate) struct Messages {
     frame: Box<[u8]>,
     /// The list of pieces of a command.
     list: Vec<u8>,
+    /// Its payload, where the sum is not left to the port.
+    summed: Vec<u8>,
     /// It found its port full.
     held: Option<stack::message::Packet>,
     /// Sessions some of whose sends have ended after their endpoint was closed.
@@ -95,10 +97,18 @@ pub(crate) struct Messages {
 /// What the service counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Frames received.
+    /// Packets received.
     pub rx: u64,
-    /// Frames sent.
+    /// Packets sent.
     pub tx: u64,
+    /// Packets received in Ethernet frames, part of `rx`.
+    pub rx_ethernet: u64,
+    /// Packets sent in Ethernet frames, part of `tx`.
+    pub tx_ethernet: u64,
+    /// Ethernet frames with a wrong checksum, or malformed.
+    pub ethernet_malformed: u64,
+    /// Ethernet frames whose addresses are not ours and those of a host on the link.
+    pub ethernet_misaddressed: u64,
     /// Frames that could not be sent.
     pub tx_failed: u64,
     /// Frames of hosts beyond those that can be known.
@@ -114,8 +124,13 @@ pub(crate) struct Counts {
 }
 
 impl Messages {
-    /// The service at UDP port `number`.
-    pub fn new(stack: &mut Stack, number: u16, incarnation: u64) -> Result<Self, OpenError> {
+    /// The service, with a socket of the stack at its UDP port.
+    pub fn new(
+        stack: &mut Stack,
+        settings: MessageSettings,
+        incarnation: u64,
+    ) -> Result<Self, OpenError> {
+        let number = settings.port;
         let all = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, number));
         let owner: Owner = Holder::Messages.owner();
         let socket = stack
@@ -126,12 +141,13 @@ impl Messages {
             tables: Tables::default(),
             hosts: Hosts::default(),
             socket,
-            number,
+            settings,
             closing: VecDeque::new(),
             wants: VecDeque::new(),
             blocked: Vec::new(),
             frame: vec![0; 1 << 16].into_boxed_slice(),
             list: Vec::new(),
+            summed: Vec::new(),
             held: None,
             finished: Vec::new(),
             counts: Counts::default(),
@@ -286,6 +302,10 @@ impl Messages {
             ("messages_hosts", self.hosts.count() as u64),
             ("messages_rx_frames", self.counts.rx),
             ("messages_tx_frames", self.counts.tx),
+            ("messages_rx_ethernet", self.counts.rx_ethernet),
+            ("messages_tx_ethernet", self.counts.tx_ethernet),
+            ("messages_ethernet_malformed", self.counts.ethernet_malformed),
+            ("messages_ethernet_misaddressed", self.counts.ethernet_misaddressed),
             ("messages_tx_failed", self.counts.tx_failed),
             ("messages_hosts_refused", self.counts.hosts_refused),
             ("messages_spilled", self.counts.spilled + waiting),

@@ -18,7 +18,7 @@ impl Host {
 }
 
 /// The two addresses of a path, as both ends see them: they are part of the flow's key. IPv4
-/// addresses are mapped into IPv6; a MAC address lies in the last six bytes.
+/// addresses are mapped into IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PathAddresses {
     /// This host's.

@@ -155,7 +155,14 @@ impl Stack {
             EtherType::IPV4 => self.on_ipv4(context, packet, sink),
             EtherType::ARP => self.on_arp(now, interface, packet),
             EtherType::IPV6 => self.on_ipv6(context, packet, sink),
-            _ => Err(DropReason::EtherTypeNotServed),
+            EtherType(ethertype) => {
+                let packet =
+                    LinkPacket { interface, ethertype, bytes: packet, routes: &self.routes };
+                match header.dst.is_unicast() && sink.link_packet(&packet) {
+                    true => Ok(()),
+                    false => Err(DropReason::EtherTypeNotServed),
+                }
+            }
         }
     }
 

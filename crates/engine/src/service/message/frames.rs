@@ -1,28 +1,37 @@
-//! Frames between hosts: each is the payload of a UDP datagram.
+//! Packets between hosts, as the payload of UDP datagrams.
 
 use std::net::SocketAddr;
 
 use arch::SharedBytes;
 use port::{TxError, TxMeta};
 use shm::descriptor::Span;
-use stack::api::{DatagramMeta, RequestError, UdpOut, UdpSend};
+use stack::api::{DatagramMeta, Instant, RequestError, SocketId, UdpOut, UdpSend};
 use stack::message::Packet;
 use stack::{HEADER_MAX, Stack};
 
 use super::Messages;
 use super::hosts::Path;
+use super::link::{self, Unsent};
 use super::tables::Hands;
+use crate::config::Encapsulation;
 use crate::registered::SpanMemory;
 use crate::sessions::Sessions;
 use crate::transmit::Attached;
 
 /// Most pieces of payload that a port is given.
-const PIECES_MAX: usize = 15;
+pub(super) const PIECES_MAX: usize = 15;
 
-/// What became of a frame.
-enum Sent {
+/// What became of a packet.
+pub(super) enum Sent {
     Done,
     PortFull,
+}
+
+/// What a packet is sent with.
+pub(super) struct Means<'a> {
+    pub ports: &'a mut [Attached],
+    pub stack: &'a mut Stack,
+    pub now: Instant,
 }
 
 impl Messages {
@@ -35,21 +44,32 @@ impl Messages {
         bytes: &[u8],
     ) {
         // Hosts speak from the port that they listen at.
-        if meta.remote.port() != self.number {
+        if meta.remote.port() != self.settings.port {
             return;
         }
         let path =
             Path { local: meta.local.ip().to_canonical(), remote: meta.remote.ip().to_canonical() };
+        let size = meta.gso_bytes.map_or(bytes.len(), usize::from).max(1);
+        for packet in bytes.chunks(size) {
+            self.on_packet(sessions, now, path, packet);
+        }
+    }
+
+    /// Frames came from a host.
+    pub(super) fn on_packet(
+        &mut self,
+        sessions: &mut Sessions,
+        now: u64,
+        path: Path,
+        packet: &[u8],
+    ) {
         let Some(host) = self.hosts.learnt(&mut self.core, path) else {
             self.counts.hosts_refused += 1;
             return;
         };
-        let size = meta.gso_bytes.map_or(bytes.len(), usize::from).max(1);
-        for frame in bytes.chunks(size) {
-            self.counts.rx += 1;
-            let Self { core, tables, .. } = self;
-            core.on_frame(now, host, frame, &mut Hands { tables, sessions });
-        }
+        self.counts.rx += 1;
+        let Self { core, tables, .. } = self;
+        core.on_frame(now, host, packet, &mut Hands { tables, sessions });
     }
 
     /// Sends what the core has, at most `limit` frames; returns how many, and whether more wait for
@@ -59,7 +79,7 @@ impl Messages {
         ports: &mut [Attached],
         stack: &mut Stack,
         sessions: &mut Sessions,
-        now: stack::api::Instant,
+        now: Instant,
         limit: usize,
     ) -> (usize, bool) {
         self.hosts.forget(&mut self.core, now.0);
@@ -73,7 +93,8 @@ impl Messages {
                 }
             };
             let Some(frame) = next else { return (sent, false) };
-            match self.send_frame(ports, stack, sessions, now, &frame) {
+            let means = &mut Means { ports, stack, now };
+            match self.send_frame(means, sessions, &frame) {
                 Some(Sent::Done) => self.counts.tx += 1,
                 Some(Sent::PortFull) => {
                     self.held = Some(frame);
@@ -88,13 +109,11 @@ impl Messages {
     /// `None`: it cannot be sent.
     fn send_frame(
         &mut self,
-        ports: &mut [Attached],
-        stack: &mut Stack,
-        sessions: &mut Sessions,
-        now: stack::api::Instant,
+        means: &mut Means<'_>,
+        sessions: &Sessions,
         frame: &Packet,
     ) -> Option<Sent> {
-        let Path { local, remote } = self.hosts.path(frame.host)?;
+        let path = self.hosts.path(frame.host)?;
         // At most as many as fit; more are gathered behind the head.
         let mut gathered = 0;
         let mut pieces = [SharedBytes::from_slice(&[]); PIECES_MAX + 1];
@@ -135,43 +154,60 @@ impl Messages {
             *piece = memory?.shared(*place);
         }
         let pieces = pieces.get(..=count)?;
-        let payload_len = (frame.len + frame.payload.map_or(0, |payload| payload.len)) as u32;
-        let send = UdpSend {
-            remote: Some(SocketAddr::new(remote, self.number)),
-            local: Some(local),
-            payload_len,
-            ..UdpSend::default()
-        };
-        let mut header = [0; HEADER_MAX];
-        match stack.udp_transmit(
-            now,
-            self.socket,
-            &send,
-            UdpOut { header: &mut header, payload_sum: || 0 },
-        ) {
-            Ok(udp) if udp.more.is_none() && udp.len == payload_len => {
-                let meta =
-                    TxMeta { checksum: udp.checksum, gso: None, header_bytes: udp.header_bytes };
-                let written = header.get(..usize::from(udp.header_bytes))?;
-                let port = ports.iter_mut().find(|one| one.interface == udp.interface)?;
-                match port.port.send(&meta, written, pieces) {
-                    Ok(()) => Some(Sent::Done),
-                    Err(TxError::Full) => Some(Sent::PortFull),
-                    Err(_) => None,
+        if self.settings.encapsulation == Encapsulation::Ethernet {
+            let ethertype = self.settings.ethertype;
+            match link::send(means, (path, ethertype), (head, pieces.get(1..)?), &mut self.summed) {
+                Ok(sent) => {
+                    self.counts.tx_ethernet += u64::from(matches!(sent, Sent::Done));
+                    return Some(sent);
                 }
+                Err(Unsent::NotOnLink) => {}
+                Err(Unsent::Refused) => return None,
             }
-            // Its next hop is not known, others wait before it, or it has to be cut.
-            Ok(_) | Err(RequestError::WaitNeighbor | RequestError::Behind) => {
-                let mut whole = Vec::with_capacity(payload_len as usize);
-                for piece in pieces {
-                    let start = whole.len();
-                    whole.resize(start + piece.len(), 0);
-                    piece.copy_to(whole.get_mut(start..)?);
-                }
-                stack.udp_keep(now, self.socket, &send, &whole).ok()?;
-                Some(Sent::Done)
-            }
-            Err(_) => None,
         }
+        send_datagram(means, (self.socket, self.settings.port), path, pieces)
+    }
+}
+
+/// Sends a packet as a datagram; `None`: it cannot be sent.
+fn send_datagram(
+    means: &mut Means<'_>,
+    (socket, number): (SocketId, u16),
+    Path { local, remote }: Path,
+    pieces: &[SharedBytes<'_>],
+) -> Option<Sent> {
+    let Means { ports, stack, now } = means;
+    let payload_len = pieces.iter().map(SharedBytes::len).sum::<usize>() as u32;
+    let send = UdpSend {
+        remote: Some(SocketAddr::new(remote, number)),
+        local: Some(local),
+        payload_len,
+        ..UdpSend::default()
+    };
+    let mut header = [0; HEADER_MAX];
+    let out = UdpOut { header: &mut header, payload_sum: || 0 };
+    match stack.udp_transmit(*now, socket, &send, out) {
+        Ok(udp) if udp.more.is_none() && udp.len == payload_len => {
+            let meta = TxMeta { checksum: udp.checksum, gso: None, header_bytes: udp.header_bytes };
+            let written = header.get(..usize::from(udp.header_bytes))?;
+            let port = ports.iter_mut().find(|one| one.interface == udp.interface)?;
+            match port.port.send(&meta, written, pieces) {
+                Ok(()) => Some(Sent::Done),
+                Err(TxError::Full) => Some(Sent::PortFull),
+                Err(_) => None,
+            }
+        }
+        // Its next hop is not known, others wait before it, or it has to be cut.
+        Ok(_) | Err(RequestError::WaitNeighbor | RequestError::Behind) => {
+            let mut whole = Vec::with_capacity(payload_len as usize);
+            for piece in pieces {
+                let start = whole.len();
+                whole.resize(start + piece.len(), 0);
+                piece.copy_to(whole.get_mut(start..)?);
+            }
+            stack.udp_keep(*now, socket, &send, &whole).ok()?;
+            Some(Sent::Done)
+        }
+        Err(_) => None,
     }
 }

@@ -66,11 +66,19 @@ impl Worker {
     }
 
     fn start_messages(&mut self, incarnation: u64) -> Result<(), Refusal> {
-        let number = self.limits.message_port;
-        let all = std::net::SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, number));
+        let settings = self.limits.messages;
+        let all = std::net::SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, settings.port));
         let messages =
-            Messages::new(&mut self.stack, number, incarnation).map_err(|e| refused(e, all))?;
-        if let Err(error) = self.claim_local(all.into(), Claim::Udp) {
+            Messages::new(&mut self.stack, settings, incarnation).map_err(|e| refused(e, all))?;
+        let ethertype = Claim::EtherType(settings.ethertype);
+        let mut claimed = self.claim(ethertype);
+        if claimed.is_ok() {
+            claimed = self.claim_local(all.into(), Claim::Udp);
+            if claimed.is_err() {
+                self.release_claim(ethertype);
+            }
+        }
+        if let Err(error) = claimed {
             self.stop_messages(messages);
             return Err(refusal(
                 Errno::NOBUFS,
@@ -199,7 +207,7 @@ fn refused(error: OpenError, address: std::net::SocketAddr) -> Refusal {
             errno,
             format!(
                 "UDP port {number}, by which hosts exchange messages, cannot be used: {errno}; choose \
-                 another one (message_port) on all hosts"
+                 another one ([messages] port) on all hosts"
             ),
         ),
     }
