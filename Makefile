@@ -4,7 +4,10 @@
 #                and loom tests, fuzz corpora, then real programs through the engine; names what it skipped
 #   make setup   Debian's packages that demo and tests use; make build: the programs alone
 #   make fabtests FABTESTS=DIR  libfabric's fabtests (a folder of its source, version 1.17) through
-#                the provider, two hosts with engines; root
+#                the provider, two hosts with engines, over UDP, Ethernet and with loss; root, 20 minutes
+#   make mpich-tests MPICH=DIR  lists of MPICH's tests (the folder test/mpi of its source, version 3.4) with
+#                Debian's Open MPI on two hosts with engines; root, an hour
+#   make imb IMB=DIR  all of Intel's IMB-MPI1 (its source), data checked, on two hosts with engines; root
 #   make install what `make build` made, below DESTDIR, for PREFIX (/usr/local), with a systemd unit
 #   make scripts packet scripts against the stack and against this machine's kernel; root
 #   make packetdrill DIR=...  a folder of packetdrill scripts against the stack; the tool itself from
@@ -60,7 +63,7 @@ export OUTBOARD_SKIPPED := $(TARGET)/skipped
 # What scripts/runtimes installs for the tests of real programs.
 export OUTBOARD_RUNTIMES := $(TARGET)/runtimes
 
-.PHONY: all build install test fabtests test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-full bench-micro bench-ab bench-port sim hashes instructions kills soak programs coexist fuzz loom setup setup-build
+.PHONY: all build install test fabtests mpich-tests imb test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-full bench-micro bench-ab bench-port sim hashes instructions kills soak programs coexist fuzz loom setup setup-build
 
 all: build
 
@@ -189,6 +192,19 @@ fabtests: setup build
 	@scripts/fabtests "$(FABTESTS)" $(TARGET)/fabtests
 	$(CARGO) build --release --package outboard-tests --example fabtests
 	OUTBOARD_EXECUTABLE=$(BUILT)/outboard $(BUILT)/examples/fabtests "$(FABTESTS)" $(TARGET)/fabtests
+
+mpich-tests: setup build
+	@scripts/mpich-tests "$(MPICH)" $(TARGET)/mpich-tests
+	$(CARGO) build --release --package outboard-tests --example mpi_suites
+	OUTBOARD_EXECUTABLE=$(BUILT)/outboard $(BUILT)/examples/mpi_suites mpich "$(MPICH)" $(TARGET)/mpich-tests
+
+# The suite's own Makefile, with another compiler and the check of received data.
+imb: setup build
+	@test -d "$(IMB)/src_c" || { echo "imb: name the folder of Intel's MPI benchmarks: make imb IMB=DIR" >&2; exit 2; }
+	@rm -rf $(TARGET)/imb && mkdir -p $(TARGET)/imb && cp -a "$(IMB)/src_c/." $(TARGET)/imb
+	$(MAKE) -C $(TARGET)/imb TARGET=MPI1 CC=mpicc CFLAGS="-O1 -w -DCHECK"
+	$(CARGO) build --release --package outboard-tests --example mpi_suites
+	OUTBOARD_EXECUTABLE=$(BUILT)/outboard $(BUILT)/examples/mpi_suites imb $(TARGET)/imb/IMB-MPI1
 
 loom: setup-build
 	$(CARGO) xtask loom

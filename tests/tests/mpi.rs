@@ -1,11 +1,11 @@
 //! Programs over libfabric: through the provider, on two hosts with an engine each.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use lab::{Finished, Side, Task, listens};
+use outboard_tests::mpi::{Jobs, Transport};
 use outboard_tests::turn;
 use outboard_tests::world::{Arrangement, SERVERS, World};
 
@@ -102,35 +102,14 @@ fn compiled(world: &World) -> PathBuf {
     program
 }
 
-/// What mpirun takes for ssh: it starts the daemon of host B in B's namespaces, beside B's engine.
-fn agent(world: &World) -> PathBuf {
-    let path = world.lab.scratch().join("agent.sh");
-    let text = format!(
-        "#!/bin/sh\nshift\n\
-         exec ip netns exec {} env OUTBOARD_SOCKET={} unshare --uts \
-         sh -c 'hostname b; exec sh -c \"$0\"' \"$*\"\n",
-        world.lab.host(Side::B).namespace(),
-        world.socket(Side::B).display(),
-    );
-    std::fs::write(&path, text).expect("a script");
-    let permissions = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(&path, permissions).expect("an executable script");
-    path
-}
-
 #[test]
 fn an_mpi_program_runs_on_the_engines_of_two_hosts() {
     let Some(_turn) = turn("an_mpi_program_runs_on_the_engines_of_two_hosts") else { return };
     let world = world();
     let program = compiled(&world);
     let before = Side::BOTH.map(|side| received(&world, side));
-    let line = "mpi -- mpirun --allow-run-as-root --oversubscribe -np 4 -H localhost:2,b:2 \
-                --mca mpi_yield_when_idle 1 --mca plm_rsh_agent";
-    let task = Task::new(world.executable())
-        .args(line.split_whitespace())
-        .arg(agent(&world))
-        .arg(&program)
-        .env("OUTBOARD_SOCKET", world.socket(Side::A));
+    let jobs = Jobs::new(&world).expect("an agent for mpirun");
+    let task = jobs.task(Transport::Outboard, 4).arg(&program);
     let mpi = world.lab.start(Side::A, task).expect("mpirun");
     let said = succeeded(mpi.wait(PATIENCE));
     for rank in 0..4 {
