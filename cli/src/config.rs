@@ -27,6 +27,17 @@
 //! take = false
 //! spoof = false
 //!
+//! [[bridge]]
+//! from = "ob0"
+//! to = "eth1"
+//! mode = "copy"
+//! filter = "tcp port 80"
+//!
+//! [[kernel]]
+//! name = "ob0-seen"
+//! port = "ob0"
+//! mode = "mirror"
+//!
 //! [tcp]
 //! timestamps = true
 //! mtu_probing = "after-black-hole"
@@ -63,6 +74,8 @@ use port::PortSpec;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::bridges;
+use crate::kernel_interfaces::{self, InterfaceMode, KernelSettings};
 use crate::lists;
 use crate::raw;
 use crate::users::{self, User};
@@ -82,6 +95,16 @@ pub struct Settings {
     pub drain: Duration,
     /// Whether other processes than the one that opened a connection may use it.
     pub relay: bool,
+    /// Interfaces that the kernel gets beside the ports.
+    pub kernel: Vec<KernelSettings>,
+}
+
+impl Settings {
+    /// The name of the interface by which the kernel uses a port.
+    pub fn nic_of(&self, port: usize) -> Option<&str> {
+        let is_it = |one: &&KernelSettings| one.port == port && one.mode == InterfaceMode::Nic;
+        self.kernel.iter().find(is_it).map(|one| one.name.as_str())
+    }
 }
 
 /// What `drain` is where nothing is said: as long as service managers usually leave.
@@ -131,6 +154,10 @@ struct File {
     deny: lists::Table,
     #[serde(default)]
     raw: Vec<Spanned<raw::RawTable>>,
+    #[serde(default)]
+    bridge: Vec<bridges::BridgeTable>,
+    #[serde(default)]
+    kernel: Vec<Spanned<kernel_interfaces::KernelTable>>,
     #[serde(default)]
     tcp: TcpTable,
 }
@@ -354,6 +381,9 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
     lists::tell(&engine.rules, &mut ports)?;
     let rule = |of: &Spanned<raw::RawTable>| of.get_ref().rule(of.span().start, &ports, at_line);
     engine.raw = file.raw.iter().map(rule).collect::<Result<_>>()?;
+    let bridge = |of: &bridges::BridgeTable| of.rule(&ports, at_line);
+    engine.bridges = file.bridge.iter().map(bridge).collect::<Result<_>>()?;
+    let kernel = kernel_interfaces::settings(&file.kernel, &ports, at_line)?;
     let elsewhere = ports.iter().filter(|port| port.netns.is_some());
     engine.ports_elsewhere = elsewhere.map(PortSpec::label).collect();
     let confirm = flags.confirm.or(file.confirm);
@@ -372,7 +402,7 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
         ));
     }
     let (relay, drain) = (file.relay.unwrap_or(false), Duration::from_secs(seconds));
-    Ok(Settings { engine, ports, user, confirm, drain, relay })
+    Ok(Settings { engine, ports, user, confirm, drain, relay, kernel })
 }
 
 /// A PORT as written on the command line.
@@ -494,6 +524,57 @@ mod tests {
             ("users = [\"0\"]\nlisten = true\n", "listen"),
         ] {
             let told = failure(&with(text));
+            assert!(told.contains(said) && told.contains("line"), "{text}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_bridge_joins_two_ports_that_there_are() {
+        let with = |text: &str| {
+            format!("ports = [\"tap:a\", \"packet:b\", \"xdp:c\"]\n[[bridge]]\n{text}")
+        };
+        let good = with("from = \"a\"\nto = \"packet:b\"\nmode = \"take\"\nfilter = \"arp\"\n");
+        let settings = parse("x.toml", &good, &Flags::default()).expect("parses");
+        let [rule] = settings.engine.bridges.as_slice() else { panic!("one bridge") };
+        assert_eq!((rule.from, rule.to, rule.takes), (0, 1, true));
+        for (text, said) in [
+            ("from = \"a\"\n", "missing field `to`"),
+            ("from = \"a\"\nto = \"d\"\n", "\"d\", which the engine has not: it has tap:a"),
+            ("from = \"a\"\nto = \"tap:a\"\n", "to itself"),
+            ("from = \"c\"\nto = \"a\"\nmode = \"take\"\n", "shares its interface"),
+            ("from = \"a\"\nto = \"b\"\nmode = \"give\"\n", "give"),
+            ("from = \"a\"\nto = \"b\"\nfilter = \"tcp prot 9\"\n", "filter"),
+        ] {
+            let told = failure(&with(text));
+            assert!(told.contains(said) && told.contains("line"), "{text}: {told}");
+        }
+    }
+
+    #[test]
+    fn an_interface_of_the_kernels_has_a_name_and_a_port_of_its_own() {
+        let with = |text: &str| {
+            format!("ports = [\"tap:a\", \"packet:b,addr=10.0.0.1/24\", \"xdp:c\"]\n{text}")
+        };
+        let table = |name: &str, port: &str, mode: &str| {
+            format!("[[kernel]]\nname = \"{name}\"\nport = \"{port}\"\nmode = \"{mode}\"\n")
+        };
+        let two = table("m", "b", "mirror") + &table("n", "a", "nic");
+        let settings = parse("x.toml", &with(&two), &Flags::default()).expect("parses");
+        let found: Vec<_> =
+            settings.kernel.iter().map(|one| (one.name.as_str(), one.port)).collect();
+        assert_eq!(found, [("m", 1), ("n", 0)]);
+        for (text, said) in [
+            ("[[kernel]]\nport = \"a\"\nmode = \"nic\"\n".to_owned(), "missing field `name`"),
+            (table("sixteen-letters-", "a", "nic"), "\"sixteen-letters-\" Linux takes at most 15"),
+            (table("", "a", "nic"), "missing"),
+            (table("n", "d", "nic"), "\"d\", which the engine has not: it has tap:a"),
+            (table("n", "a", "nic") + &table("n", "b", "mirror"), "twice"),
+            (table("n", "a", "nic") + &table("m", "a", "nic"), "tap:a has one already, n"),
+            (table("n", "b", "nic"), "leave addr= out"),
+            (table("n", "c", "nic"), "shares its interface"),
+            (table("n", "a", "both"), "both"),
+        ] {
+            let told = failure(&with(&text));
             assert!(told.contains(said) && told.contains("line"), "{text}: {told}");
         }
     }

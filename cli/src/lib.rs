@@ -15,10 +15,12 @@ macro_rules! tell {
 }
 
 pub mod bench;
+pub mod bridges;
 pub mod commands;
 pub mod config;
 pub mod demo;
 pub mod firewall;
+pub mod kernel_interfaces;
 pub mod kernel_sockets;
 pub mod lists;
 pub mod loss;

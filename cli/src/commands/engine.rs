@@ -26,6 +26,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::config::{self, Flags, Settings};
 use crate::firewall::Firewall;
+use crate::kernel_interfaces;
 use crate::privileges::reduce;
 use crate::relay;
 use crate::systemd;
@@ -47,9 +48,11 @@ pub fn engine(file: Option<&Path>, flags: &Flags, owner: Option<i32>) -> Result<
     for spec in &settings.ports {
         ports.push(open(spec)?);
     }
+    settings.engine.mirrors =
+        kernel_interfaces::open(&settings.kernel, &settings.ports, &mut ports)?;
     warn_of_default_routes(&settings);
     let summary = summary(&settings);
-    let shares = settings.ports.iter().any(|port| port.kind == PortKind::Xdp);
+    let shares = ports.iter().any(|setup| setup.port.info().shared.is_some());
     let wanted = if shares { privileges::CONTROL | FIREWALL } else { CapabilitySet::empty() };
     // Before there are fewer privileges: it needs a network namespace.
     settings.engine.relay = settings.relay.then(|| start_relay(&settings)).flatten();
@@ -353,12 +356,16 @@ fn descriptors(limits: &engine::Limits) -> u64 {
 
 /// Descriptors that the settings may take in all.
 fn all_descriptors(settings: &Settings) -> u64 {
-    descriptors(&settings.engine.limits) + reserved_ports(&settings.ports)
+    descriptors(&settings.engine.limits) + reserved_ports(settings)
 }
 
 /// Descriptors that hold ports for connects.
-fn reserved_ports(ports: &[port::PortSpec]) -> u64 {
-    let shared = ports.iter().filter(|port| port.kind == PortKind::Xdp);
+fn reserved_ports(settings: &Settings) -> u64 {
+    let shared =
+        settings.ports.iter().enumerate().filter(|(number, port)| {
+            port.kind == PortKind::Xdp || settings.nic_of(*number).is_some()
+        });
+    let shared = shared.map(|(_, port)| port);
     shared.map(|port| u64::from(port.connect_ports)).sum()
 }
 
@@ -407,10 +414,13 @@ pub fn check(file: &Path) -> Result<()> {
 fn summary(settings: &Settings) -> String {
     let engine = &settings.engine;
     let mut text = String::new();
-    for port in &settings.ports {
+    for (number, port) in settings.ports.iter().enumerate() {
         let addresses: Vec<String> =
             port.addresses.iter().map(|own| format!("{}/{}", own.address, own.prefix)).collect();
         let addresses = match port.kind {
+            _ if let Some(name) = settings.nic_of(number) => {
+                format!("with the addresses of the kernel's interface {name}")
+            }
             PortKind::Xdp => "with the kernel's addresses".to_owned(),
             PortKind::Memif if addresses.is_empty() => "for one memif client".to_owned(),
             _ if addresses.is_empty() => {

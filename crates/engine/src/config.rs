@@ -13,6 +13,8 @@ pub use stack::api::{Cidr, Destination, Ipv6Mode};
 pub use stack::tcp::{EcnMode, FastOpenKeys, HyStartKind, MtuProbing, TcpSettings};
 
 use crate::rules::Rules;
+use crate::service::bridge::BridgeRule;
+use crate::service::mirror::MirrorRule;
 use crate::service::raw::rights::RawRule;
 use crate::trial::Trial;
 
@@ -68,6 +70,10 @@ pub struct EngineConfig {
     /// Names of ports whose interface lies in another network namespace: a packet socket of the
     /// engine's own entitles to nothing there.
     pub ports_elsewhere: Vec<String>,
+    /// Ports that pass frames on to each other.
+    pub bridges: Vec<BridgeRule>,
+    /// Interfaces of the kernel's that show what ports receive and send.
+    pub mirrors: Vec<MirrorRule>,
     /// The engine's end of a control connection with a relay, through which other processes use the
     /// connections of a program. Without one they cannot.
     pub relay: Option<Arc<OwnedFd>>,
@@ -89,6 +95,8 @@ impl EngineConfig {
             tcp: TcpSettings::default(),
             raw: Vec::new(),
             ports_elsewhere: Vec::new(),
+            bridges: Vec::new(),
+            mirrors: Vec::new(),
             relay: None,
         }
     }

@@ -1,7 +1,10 @@
 //! Threads around a worker: the polling loop with its clock and its sleep, and the control
 //! thread.
 
+pub mod bridge;
+mod dividing;
 pub mod message;
+pub mod mirror;
 pub mod raw;
 
 use std::os::fd::BorrowedFd;
@@ -17,6 +20,7 @@ use shm::control::{InterfaceInfo, RawPort, Way};
 use shm::stats::StatsPage;
 use stack::api::{Instant, Ipv6Mode};
 
+use self::bridge::Bridges;
 use crate::config::{EngineConfig, Poll, PortSetup};
 use crate::control::capture::Captures;
 use crate::control::exchange::{Answer, Command, Inbox, Outbox, Stop, exchange};
@@ -99,6 +103,8 @@ impl Engine {
             kernel.tell(&mut interfaces);
         }
         let raw_ports = ports.iter().map(raw_port).collect();
+        let untakeable = ports.iter().filter(|setup| is_untakeable(setup));
+        let untakeable = untakeable.map(|setup| setup.port.info().name.clone()).collect();
         let mut switches = Vec::with_capacity(ports.len());
         let ports = ports.into_iter().map(|setup| tapped(setup, &mut switches)).collect();
         let counters = Arc::new(Counters::default());
@@ -123,6 +129,12 @@ impl Engine {
         let mut worker = Worker::new(worker_config, ports, Arc::clone(&counters), now())
             .map_err(|error| StartError(error.to_string()))?;
         worker.follow_sockets();
+        worker.set_bridges(Bridges::new(config.bridges));
+        let mut mirrors = Vec::with_capacity(config.mirrors.len());
+        for rule in config.mirrors {
+            let running = mirror::start(rule).map_err(StartError)?;
+            mirrors.push(worker.add_mirror(running).map_err(StartError)?);
+        }
         worker.set_open(!kernel.as_ref().is_some_and(Kernel::has_rules));
         worker.copy_counters();
         let page = StatsPage::create(&counters.names()).map_err(fail("the statistics page"))?;
@@ -134,6 +146,7 @@ impl Engine {
                 rules: config.raw,
                 ports: raw_ports,
                 elsewhere: config.ports_elsewhere,
+                untakeable,
             },
             trial: config.trial,
             accelerated: config.accelerated,
@@ -197,7 +210,9 @@ impl Engine {
                 Ok(())
             })
             .map_err(|error| StartError(format!("starting the control thread: {error}")))?;
-        Ok(Self { stop: handle, counters, threads: vec![worker_thread, control_thread] })
+        let mut threads = vec![worker_thread, control_thread];
+        threads.extend(mirrors);
+        Ok(Self { stop: handle, counters, threads })
     }
 
     /// A handle that ends the engine.
@@ -240,6 +255,11 @@ impl Drop for EndOfAll {
 fn raw_port(setup: &PortSetup) -> RawPort {
     let info = setup.port.info();
     RawPort { name: info.name.clone(), mac: info.mac.0, mtu: info.mtu }
+}
+
+/// Whether the kernel has its frames before the engine sees any.
+fn is_untakeable(setup: &PortSetup) -> bool {
+    setup.port.info().shared.is_some_and(|shared| !shared.is_divided)
 }
 
 fn interface_info(setup: &PortSetup) -> InterfaceInfo {

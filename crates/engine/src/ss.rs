@@ -94,8 +94,19 @@ impl Worker {
                     ("tx_bytes", of.tx_bytes),
                     ("tx_full", of.tx_full),
                     ("tx_errors", of.tx_errors),
+                    ("kernel_rx_frames", of.kernel_rx_frames),
+                    ("kernel_rx_dropped", of.kernel_rx_dropped),
+                    ("kernel_tx_frames", of.kernel_tx_frames),
+                    ("kernel_tx_dropped", of.kernel_tx_dropped),
                 ] {
                     list.push((format!("port_{what}{{port={name}}}"), value));
+                }
+            }
+            for (name, of) in &self.mirrors {
+                for (what, count) in
+                    [("shown", &of.shown), ("lost", &of.lost), ("refused", &of.refused)]
+                {
+                    list.push((format!("mirror_{what}{{interface={name}}}"), count.read()));
                 }
             }
             for ((_, name), cycles) in crate::account::COMPONENTS.iter().zip(self.account.totals())

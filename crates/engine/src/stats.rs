@@ -228,6 +228,12 @@ counters! {
     raw_tx_full,
     /// Frames that programs with raw endpoints had no room for in their rings.
     raw_rx_dropped,
+    /// Frames that bridges passed on.
+    bridge_frames,
+    /// Frames of bridges for which their port had no room.
+    bridge_full,
+    /// Frames of bridges that their port could not send: too long for the link, or it is down.
+    bridge_dropped,
     /// Buffers of all sessions.
     buffers_total,
     /// Buffers of all sessions in their pools.

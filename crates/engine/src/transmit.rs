@@ -34,6 +34,10 @@ pub struct Attached {
     pub held: Option<(Transmit, [u8; HEADER_MAX])>,
     /// Its interface has been removed.
     pub gone: bool,
+    /// A bridge passes its frames on.
+    pub is_bridged: bool,
+    /// It shares its frames with the kernel one by one.
+    pub is_divided: bool,
 }
 
 /// Memory used again for every frame.

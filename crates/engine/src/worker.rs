@@ -22,6 +22,8 @@ use crate::errors::TooManyPorts;
 use crate::lane::Lane;
 use crate::listener::Listeners;
 use crate::passing::Passing;
+use crate::service::bridge::Bridges;
+use crate::service::mirror::MirrorCounts;
 use crate::service::raw::{RawTable, Watch};
 use crate::session::{Session, SessionSeed};
 use crate::sessions::Sessions;
@@ -110,6 +112,9 @@ pub struct Worker {
     pub(crate) closing_memories: Vec<SessionKey>,
     /// Raw endpoints.
     pub(crate) raw: RawTable,
+    pub(crate) bridges: Bridges,
+    /// What mirrors count, by the name of their interface.
+    pub(crate) mirrors: Vec<(String, Arc<MirrorCounts>)>,
     pub(crate) account: Account,
     pub(crate) passing: Passing,
     pub(crate) leaving: Leaving,
@@ -156,12 +161,15 @@ impl Worker {
             if !follow(&mut *port, &addresses, mtu) {
                 counters.claims_failed.increment();
             }
+            let is_divided = port.info().shared.is_some_and(|shared| shared.is_divided);
             ports.push(Attached {
                 port,
                 interface,
                 burst: RxBurst::new(),
                 held: None,
                 gone: false,
+                is_bridged: false,
+                is_divided,
             });
         }
         let raw = RawTable::new(ports.len());
@@ -188,6 +196,8 @@ impl Worker {
             dying: VecDeque::new(),
             closing_memories: Vec::new(),
             raw,
+            bridges: Bridges::default(),
+            mirrors: Vec::new(),
             account: Account::default(),
             passing: Passing::default(),
             leaving: Leaving::default(),
@@ -286,6 +296,9 @@ impl Worker {
             let mut frames = 0;
             if let Some(attached) = self.ports.get_mut(index) {
                 attached.port.on_time(self.now.0);
+                if attached.is_divided {
+                    frames = self.relay_kernel(index);
+                }
             }
             while frames < self.limits.frames_per_turn {
                 let received = self.receive_burst(index, clock);
@@ -308,13 +321,10 @@ impl Worker {
         }
         self.set_now(self.now.max(clock()));
         self.charge(Component::PortRx);
-        match self.raw.sees_received(index) {
+        match self.is_divided(index) {
             false => self.give_stack(index, |_| false),
             true => {
-                let Some(attached) = self.ports.get(index) else { return 0 };
-                let Attached { port, burst, .. } = attached;
-                let taken = self.raw.receive(index, &**port, burst, self.now.0);
-                self.raw.publish(&mut self.sessions);
+                let taken = self.divide(index);
                 self.give_stack(index, |position| taken >> position & 1 != 0);
             }
         }

@@ -35,6 +35,8 @@ pub struct Shared {
     /// First and last TCP port of the block that the kernel has reserved for connections that the
     /// engine opens. What comes to it needs no claim.
     pub connect_ports: (u16, u16),
+    /// All frames arrive, and [`Port::divide`] gives the kernel what is its.
+    pub is_divided: bool,
 }
 
 /// Protocols with ports.
@@ -238,6 +240,14 @@ pub struct PortCounters {
     /// Frames that came and could not be used: truncated, malformed for the link, or tagged for
     /// a VLAN on a port that is in none.
     pub rx_errors: u64,
+    /// Received frames given to the kernel's interface beside the port (`nic`).
+    pub kernel_rx_frames: u64,
+    /// The same that it had no room for.
+    pub kernel_rx_dropped: u64,
+    /// Frames that the kernel has sent through the port.
+    pub kernel_tx_frames: u64,
+    /// The same that the port could not send.
+    pub kernel_tx_dropped: u64,
 }
 
 impl PortCounters {
@@ -355,6 +365,25 @@ pub trait Port: Send {
     fn follow_link(&mut self, _link: &LinkState) -> io::Result<()> {
         Ok(())
     }
+
+    /// Gives the kernel the frames of a burst that are its, on a port that is divided
+    /// ([`Shared::is_divided`]), but for those whose bits are set in `taken`. `awaits` tells whether the
+    /// engine has a connection between a local and a remote address. The bits of all frames that are
+    /// not the engine's.
+    fn divide(
+        &mut self,
+        _burst: &RxBurst,
+        taken: u64,
+        _awaits: &dyn Fn(SocketAddr, SocketAddr) -> bool,
+    ) -> u64 {
+        taken
+    }
+
+    /// Sends what the kernel sends through a port that is divided; `sees` is shown what went. How many
+    /// frames the kernel had.
+    fn relay(&mut self, _sees: &mut dyn FnMut(&TxMeta, &[u8])) -> usize {
+        0
+    }
 }
 
 impl<P: Port + ?Sized> Port for Box<P> {
@@ -425,5 +454,18 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn follow_link(&mut self, link: &LinkState) -> io::Result<()> {
         (**self).follow_link(link)
+    }
+
+    fn divide(
+        &mut self,
+        burst: &RxBurst,
+        taken: u64,
+        awaits: &dyn Fn(SocketAddr, SocketAddr) -> bool,
+    ) -> u64 {
+        (**self).divide(burst, taken, awaits)
+    }
+
+    fn relay(&mut self, sees: &mut dyn FnMut(&TxMeta, &[u8])) -> usize {
+        (**self).relay(sees)
     }
 }

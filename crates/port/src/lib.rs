@@ -20,8 +20,11 @@
 mod bpf;
 mod copy;
 pub mod datagrams;
+mod forward;
 pub mod impair;
 mod interface;
+pub mod kernel;
+mod layers;
 mod link;
 pub mod memif;
 pub mod netns;
@@ -37,6 +40,7 @@ pub mod tap;
 pub mod trunk;
 pub mod xdp;
 
+pub use forward::{Forwarder, Reach};
 pub use interface::*;
 pub use open::{OpenError, PortFds, from_fds, open};
 pub use spec::{PortSpec, SpecError};

@@ -120,6 +120,18 @@ impl Link {
         Ok(MacAddr(mac))
     }
 
+    pub(crate) fn set_mac(&self, mac: MacAddr) -> io::Result<()> {
+        let mut request = self.request();
+        // SAFETY: all-zero is a value of this plain C struct.
+        let mut address: libc::sockaddr = unsafe { mem::zeroed() };
+        address.sa_family = libc::ARPHRD_ETHER;
+        for (to, from) in address.sa_data.iter_mut().zip(mac.0) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_hwaddr = address;
+        self.ioctl(libc::SIOCSIFHWADDR, &mut request)
+    }
+
     pub(crate) fn mtu(&self) -> io::Result<u16> {
         let mut request = self.request();
         self.ioctl(libc::SIOCGIFMTU, &mut request)?;

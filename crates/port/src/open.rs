@@ -86,6 +86,7 @@ impl PortDescription {
             shared: self.xdp.as_ref().map(|facts| Shared {
                 interface_index: self.interface_index,
                 connect_ports: facts.connect_ports,
+                is_divided: false,
             }),
         }
     }

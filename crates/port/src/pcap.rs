@@ -8,7 +8,7 @@
 //! and a large frame is one frame. Times are those of the worker's turns.
 
 use std::io::{self, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -358,6 +358,28 @@ impl<P: Port> Port for Captured<P> {
 
     fn follow_link(&mut self, link: &LinkState) -> io::Result<()> {
         self.inner.follow_link(link)
+    }
+
+    fn divide(
+        &mut self,
+        burst: &RxBurst,
+        taken: u64,
+        awaits: &dyn Fn(SocketAddr, SocketAddr) -> bool,
+    ) -> u64 {
+        self.inner.divide(burst, taken, awaits)
+    }
+
+    fn relay(&mut self, sees: &mut dyn FnMut(&TxMeta, &[u8])) -> usize {
+        if !self.is_on() {
+            return self.inner.relay(sees);
+        }
+        let Self { inner, feed, chunk, now_ns, .. } = self;
+        inner.relay(&mut |meta, bytes| {
+            if let Some(feed) = feed {
+                capture(feed, chunk, *now_ns, FrameDirection::Out, bytes, &[]);
+            }
+            sees(meta, bytes);
+        })
     }
 }
 

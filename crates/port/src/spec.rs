@@ -493,6 +493,15 @@ fn parse_kind(word: &str, text: &str) -> Result<PortKind, SpecError> {
 }
 
 fn check_name(name: &str, text: &str) -> Result<(), SpecError> {
+    check_interface_name(name)
+        .map_err(|why| SpecError(format!("port \"{text}\": {why}; write e.g. tap:ob0")))
+}
+
+/// Whether Linux takes a name for an interface.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_interface_name(name: &str) -> Result<(), &'static str> {
     let why = if name.is_empty() {
         "the interface's name is missing"
     } else if name.len() > NAME_BYTES_MAX {
@@ -504,7 +513,7 @@ fn check_name(name: &str, text: &str) -> Result<(), SpecError> {
     } else {
         return Ok(());
     };
-    Err(SpecError(format!("port \"{text}\": {why}; write e.g. tap:ob0")))
+    Err(why)
 }
 
 fn parse_address(value: &str) -> Option<PortAddress> {

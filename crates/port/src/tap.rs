@@ -21,8 +21,9 @@ use wire::vnet;
 
 use crate::copy::{self, FRAME_BYTES_MAX};
 use crate::interface::{
-    Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, RxMeta, TxError, TxMeta,
+    Offloads, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, RxMeta, TxError, TxMeta,
 };
+use crate::kernel::KernelInterface;
 use crate::link::{self, Link};
 use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloads, random_seed};
 use crate::spec::{Napi, PortSpec};
@@ -43,23 +44,8 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let label = spec.label();
     let fail =
         |doing: &str, why: io::Error| OpenError::system(&label, doing, "CAP_NET_ADMIN", &why);
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open("/dev/net/tun")
-        .map_err(|why| match why.kind() {
-            io::ErrorKind::NotFound => OpenError::new(
-                OpenErrorKind::Unsupported,
-                format!(
-                    "{label} needs /dev/net/tun, which is not here: \"modprobe tun\" loads it, a \
-                     container is given it with --device /dev/net/tun"
-                ),
-            ),
-            _ => fail("open /dev/net/tun", why),
-        })?;
-    let fd = OwnedFd::from(file);
-    attach(&fd, spec, &label)?;
+    let fd = device(&label)?;
+    attach(&fd, &spec.name, spec.napi, &label)?;
     let uso = set_offloads(&fd, spec.impairment.is_some())
         .map_err(|why| fail("set the offloads", why))?;
     let link = Link::new(&spec.name).map_err(|why| fail("look at the interface", why))?;
@@ -112,14 +98,94 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
     Ok(PortFds { fds: vec![fd], description, rings: Vec::new(), links: Vec::new() })
 }
 
+/// The device file, which stands for nothing yet.
+fn device(label: &str) -> Result<OwnedFd, OpenError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open("/dev/net/tun")
+        .map_err(|why| match why.kind() {
+            io::ErrorKind::NotFound => OpenError::new(
+                OpenErrorKind::Unsupported,
+                format!(
+                    "{label} needs /dev/net/tun, which is not here: \"modprobe tun\" loads it, a \
+                     container is given it with --device /dev/net/tun"
+                ),
+            ),
+            _ => OpenError::system(label, "open /dev/net/tun", "CAP_NET_ADMIN", &why),
+        })?;
+    Ok(OwnedFd::from(file))
+}
+
+/// What is known of a device that the kernel got an interface by.
+#[derive(Debug)]
+pub(crate) struct TapFacts {
+    pub(crate) label: String,
+    pub(crate) index: u32,
+    mac: MacAddr,
+    mtu: u16,
+    uso: bool,
+}
+
+/// Makes a device for the kernel, in the caller's network namespace, with an interface of its own that
+/// is up. `is_silent`: the kernel speaks neither ARP nor IPv6 there.
+pub(crate) fn open_for_kernel(
+    of: &KernelInterface,
+    label: &str,
+    is_silent: bool,
+) -> Result<(OwnedFd, TapFacts), OpenError> {
+    let fail = |doing: &str, why: io::Error| OpenError::system(label, doing, "CAP_NET_ADMIN", &why);
+    let link = Link::new(&of.name).map_err(|why| fail("name the interface", why))?;
+    if link.index().is_ok() {
+        return Err(OpenError::new(
+            OpenErrorKind::InUse,
+            format!(
+                "cannot create {label}: an interface of this name exists; choose another name, or \
+                 remove it (ip link del {})",
+                of.name
+            ),
+        ));
+    }
+    let fd = device(label)?;
+    let napi = if is_silent { Napi::Off } else { Napi::Threaded };
+    attach(&fd, &of.name, napi, label)?;
+    let uso = set_offloads(&fd, false).map_err(|why| fail("set the offloads", why))?;
+    if let Some(mac) = of.mac {
+        link.set_mac(mac).map_err(|why| fail("set the link address", why))?;
+    }
+    link.set_mtu(of.mtu).map_err(|why| fail("set the MTU", why))?;
+    let mut flags = libc::IFF_UP;
+    if is_silent {
+        flags |= libc::IFF_NOARP;
+        link.set_sysctl("ipv6", "disable_ipv6", "1").map_err(|why| fail("turn IPv6 off", why))?;
+    } else if let Err(why) = link.set_threaded(false) {
+        tracing::warn!(
+            "{label} has no kernel thread of its own: {why} writing /sys/class/net/{}/threaded; the \
+             worker does the kernel's share of receiving",
+            of.name
+        );
+    }
+    link.raise(flags).map_err(|why| fail("bring the interface up", why))?;
+    let asked = "look at the interface";
+    let facts = TapFacts {
+        label: label.to_owned(),
+        index: link.index().map_err(|why| fail(asked, why))?,
+        mac: link.mac().map_err(|why| fail(asked, why))?,
+        mtu: of.mtu,
+        uso,
+    };
+    Ok((fd, facts))
+}
+
 /// Creates the device, or attaches to a persistent one.
-fn attach(fd: &OwnedFd, spec: &PortSpec, label: &str) -> Result<(), OpenError> {
+fn attach(fd: &OwnedFd, name: &str, napi: Napi, label: &str) -> Result<(), OpenError> {
     // SAFETY: all-zero is a value of this plain C struct.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    request.ifr_name = link::name_field(&spec.name)
+    request.ifr_name = link::name_field(name)
         .map_err(|why| OpenError::system(label, "name the interface", "CAP_NET_ADMIN", &why))?;
     let mut flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-    if spec.napi == Napi::Threaded {
+    if napi == Napi::Threaded {
         flags |= libc::IFF_NAPI;
     }
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
@@ -226,19 +292,38 @@ pub struct TapPort {
 
 impl TapPort {
     pub(crate) fn new(fd: OwnedFd, description: &PortDescription) -> Result<Self, OpenError> {
+        Self::with_info(fd, description.info())
+    }
+
+    /// The engine's end of a device that the kernel got an interface by.
+    pub(crate) fn of_kernel(fd: OwnedFd, facts: &TapFacts) -> Result<Self, OpenError> {
+        let offloads = Offloads {
+            tx_checksum: true,
+            tso4: true,
+            tso6: true,
+            uso: facts.uso,
+            rx_coalesce: true,
+        };
+        let info = PortInfo {
+            name: facts.label.clone(),
+            mac: facts.mac,
+            mtu: facts.mtu,
+            kernel_index: facts.index,
+            offloads,
+            shared: None,
+        };
+        Self::with_info(fd, info)
+    }
+
+    fn with_info(fd: OwnedFd, info: PortInfo) -> Result<Self, OpenError> {
         let quiet = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|why| {
-            OpenError::system(
-                &description.label,
-                "make a descriptor",
-                "a free descriptor",
-                &why.into(),
-            )
+            OpenError::system(&info.name, "make a descriptor", "a free descriptor", &why.into())
         })?;
         Ok(Self {
             fd,
             quiet,
             gone: false,
-            info: description.info(),
+            info,
             arena: vec![0; BURST_BYTES + SLOT_BYTES].into_boxed_slice(),
             burst: Vec::with_capacity(RxBurst::CAPACITY),
             scratch: Vec::with_capacity(FRAME_BYTES_MAX),

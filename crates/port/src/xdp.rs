@@ -50,7 +50,7 @@ mod program;
 mod queues;
 mod receive;
 mod remotes;
-mod reserve;
+pub(crate) mod reserve;
 mod ring;
 mod socket;
 mod transmit;

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use shm::control::{FilterInstruction, FromEngine, InterfaceInfo, RawPort, RawWants};
+use shm::control::{FilterInstruction, FromEngine, RawPort, RawWants};
 use shm::raw::{RingSizes, Rings};
 
 use super::authority::Refusal;
@@ -23,6 +23,8 @@ pub struct RawPolicy {
     pub ports: Vec<RawPort>,
     /// Names of those whose interface lies in another network namespace than the engine.
     pub elsewhere: Vec<String>,
+    /// Names of those whose frames cannot be taken: the kernel has its own before the engine sees them.
+    pub untakeable: Vec<String>,
 }
 
 /// A raw endpoint that the worker has been asked for.
@@ -153,8 +155,7 @@ impl Control {
                     ),
                 ));
             }
-            let is_shared = |of: &InterfaceInfo| of.shared;
-            if take && self.interfaces.get(*number).is_some_and(is_shared) {
+            if take && policy.untakeable.contains(&port.name) {
                 let reason = format!(
                     "{} shares its interface with the kernel, from which frames cannot be taken by a \
                      filter; use a packet port",

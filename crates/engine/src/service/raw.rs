@@ -24,6 +24,7 @@ use stack::Stack;
 
 use self::filter::{PacketType, RawFilter};
 pub use self::outlet::{Watch, Watched};
+use crate::service::mirror::Rope;
 use crate::session::Breach;
 use crate::sessions::Sessions;
 use crate::stats::Counters;
@@ -54,6 +55,8 @@ pub struct RawSeed {
 struct RawEndpoint {
     place: u32,
     index: u32,
+    /// Instead of a session there is a mirror's thread to be told.
+    rope: Option<Rope>,
     up: EngineUp,
     down: Option<EngineDown>,
     seed: RawSeed,
@@ -146,7 +149,7 @@ impl RawTable {
     }
 
     /// Adds an endpoint that [`Self::refusal`] has nothing against; its slot.
-    fn add(&mut self, place: u32, index: u32, seed: RawSeed) -> u32 {
+    fn add(&mut self, (place, index): (u32, u32), seed: RawSeed, rope: Option<Rope>) -> u32 {
         let slot = match self.slots.iter().position(Option::is_none) {
             Some(slot) => slot,
             None => {
@@ -168,6 +171,7 @@ impl RawTable {
         let endpoint = RawEndpoint {
             place,
             index,
+            rope,
             up: EngineUp::new(Arc::clone(&seed.rings)),
             down: EngineDown::new(Arc::clone(&seed.rings)),
             seed,
@@ -237,7 +241,7 @@ impl RawTable {
     }
 
     /// Copies a frame that a port has sent to those who see that, but for endpoint `except`.
-    fn copy_sent(
+    pub(crate) fn copy_sent(
         &mut self,
         number: usize,
         except: Option<u32>,
@@ -265,7 +269,7 @@ impl RawTable {
     }
 
     /// Gives a frame to a port, and copies of it to those who see what is sent.
-    fn send(
+    pub(crate) fn send(
         &mut self,
         number: usize,
         port: &mut dyn Port,
@@ -304,8 +308,12 @@ impl RawTable {
         for slot in self.news.drain(..) {
             let Some(Some(endpoint)) = self.slots.get_mut(slot as usize) else { continue };
             endpoint.has_news = false;
-            if endpoint.up.publish() {
-                sessions.note_news(endpoint.place, endpoint.index);
+            if !endpoint.up.publish() {
+                continue;
+            }
+            match &endpoint.rope {
+                None => sessions.note_news(endpoint.place, endpoint.index),
+                Some(rope) => rope.pull(),
             }
         }
         for (place, breach) in self.breached.drain(..) {
@@ -426,6 +434,9 @@ impl RawTable {
         }
     }
 }
+
+/// In the place of a session where there is none.
+const NOBODY: u32 = u32::MAX;
 
 /// Longest frame that a port brings or takes.
 const LONGEST_BYTES: usize = 65_536 + 64;

@@ -13,9 +13,9 @@ use crate::open::random_seed;
 
 /// A run of ports and the sockets that hold them.
 #[derive(Debug)]
-pub(super) struct Reserved {
-    pub(super) ports: (u16, u16),
-    pub(super) sockets: Vec<OwnedFd>,
+pub(crate) struct Reserved {
+    pub(crate) ports: (u16, u16),
+    pub(crate) sockets: Vec<OwnedFd>,
 }
 
 /// Ports below this are for services that are known by their number.
@@ -24,7 +24,7 @@ const SERVICES: u16 = 20_000;
 /// Reserves so many ports in a row. They are taken from outside of the range from which the kernel
 /// takes ephemeral ones where that has room: machines behind this one's address translation take
 /// theirs from the same range, translation keeps them, and their answers would be the engine's.
-pub(super) fn block(count: u16) -> io::Result<Reserved> {
+pub(crate) fn block(count: u16) -> io::Result<Reserved> {
     let seed = random_seed().map_err(|why| io::Error::other(why.sentence))?;
     let others = ranges(&setting("ip_local_reserved_ports"));
     let (first, last) = ephemeral_range();

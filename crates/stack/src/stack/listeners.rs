@@ -1,7 +1,9 @@
 //! Listeners, and the connections that wait at them.
 
+use std::net::SocketAddr;
+
 use super::Stack;
-use crate::api::{Local, Owner, RequestError, SocketId, TcpOptions};
+use crate::api::{Instant, Local, Owner, RequestError, SocketId, TcpOptions};
 use crate::tcp::Accepted;
 
 impl Stack {
@@ -40,6 +42,12 @@ impl Stack {
     /// [`Owner::NONE`] until [`tcp_assign`](Self::tcp_assign).
     pub fn tcp_accept(&mut self, listener: SocketId) -> Result<Option<Accepted>, RequestError> {
         self.tcp.accept(listener)
+    }
+
+    /// Whether a segment from `remote` to `local` belongs to a connection, or may make one as the answer
+    /// to a SYN cookie.
+    pub fn tcp_awaits(&self, now: Instant, local: SocketAddr, remote: SocketAddr) -> bool {
+        self.tcp.awaits(now, local, remote)
     }
 
     /// How many connections wait at a listener.

@@ -278,6 +278,14 @@ impl Tcp {
         Ok(())
     }
 
+    /// Whether a segment from `remote` to `local` belongs to a connection, or may make one as the answer
+    /// to a cookie.
+    pub fn awaits(&self, now: Instant, local: SocketAddr, remote: SocketAddr) -> bool {
+        let listener = || self.listeners.listener(self.listeners.find(local)?)?.overflowed_at;
+        self.flow_slot(local, remote).is_some()
+            || listener().is_some_and(|at| now.0.saturating_sub(at.0) <= cookies::LIFE_NS)
+    }
+
     /// An acknowledgement that belongs to no connection: the answer to a cookie makes one. `None`
     /// when it is none, and a reset is due.
     pub(super) fn on_cookie_answer<S: Sink>(

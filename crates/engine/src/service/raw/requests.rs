@@ -1,12 +1,16 @@
 //! The beginning and the end of raw endpoints, and what their programs ring for.
 
+use std::thread::JoinHandle;
+
 use rustix::io::Errno;
 use shm::Status;
 
-use super::{RawSeed, Visit};
+use super::{NOBODY, RawSeed, Visit};
 use crate::control::authority::Refusal;
 use crate::control::exchange::{Answer, SessionKey};
 use crate::endpoint::Role;
+use crate::errors::EngineError;
+use crate::service::mirror::Running;
 use crate::session::Session;
 use crate::worker::Worker;
 
@@ -46,10 +50,27 @@ impl Worker {
             return Err(refused(Errno::BUSY, reason));
         }
         let index = self.grant_endpoint(place, context)?;
-        let slot = self.raw.add(place, index, seed);
+        let slot = self.raw.add((place, index), seed, None);
         self.set_role(place, index, Role::Raw(slot));
         self.counters.raw_endpoints.set(self.raw.count() as u64);
         Ok(index)
+    }
+
+    /// Copies a port's frames to a mirror from now on; its thread.
+    ///
+    /// # Errors
+    /// A sentence: there is no such port, or as many see its frames as can.
+    pub(crate) fn add_mirror(
+        &mut self,
+        running: Running,
+    ) -> Result<JoinHandle<Result<(), EngineError>>, String> {
+        let Running { seed, rope, name, counts, thread } = running;
+        if let Some(reason) = self.raw.refusal(&seed) {
+            return Err(format!("the mirror {name}: {reason}"));
+        }
+        self.raw.add((NOBODY, 0), seed, Some(rope));
+        self.mirrors.push((name, counts));
+        Ok(thread)
     }
 
     /// A program has pushed frames, or a port may have room again.

@@ -1,0 +1,74 @@
+//! Bridges: frames that one port receives are sent by another.
+
+use port::{Forwarder, Reach, TxError};
+
+use super::raw::RawTable;
+use crate::stats::Counters;
+use crate::transmit::Attached;
+
+/// A bridge as it is configured.
+#[derive(Clone, Debug)]
+pub struct BridgeRule {
+    /// Number of the port whose frames are passed on.
+    pub from: usize,
+    /// Number of the port that sends them.
+    pub to: usize,
+    /// Nobody else gets the frames.
+    pub takes: bool,
+    /// Which frames are passed on.
+    pub filter: port::pcap::Filter,
+}
+
+/// All bridges of a worker.
+#[derive(Default)]
+pub struct Bridges {
+    rules: Vec<BridgeRule>,
+    forwarder: Forwarder,
+}
+
+impl Bridges {
+    /// Bridges by these rules.
+    pub fn new(rules: Vec<BridgeRule>) -> Self {
+        Self { rules, forwarder: Forwarder::default() }
+    }
+
+    /// Whether a port's frames are passed on.
+    pub fn sees(&self, port: usize) -> bool {
+        self.rules.iter().any(|rule| rule.from == port)
+    }
+
+    /// Passes a burst of port `from` on, but for the frames whose bits are set in `taken`; their bits
+    /// and those that the bridges have taken.
+    pub(crate) fn forward(
+        &mut self,
+        from: usize,
+        taken: u64,
+        ports: &mut [Attached],
+        (raw, now_ns): (&mut RawTable, u64),
+        counters: &Counters,
+    ) -> u64 {
+        let Self { rules, forwarder } = self;
+        let mut all = taken;
+        for rule in rules.iter().filter(|rule| rule.from == from) {
+            let Ok([source, target]) = ports.get_disjoint_mut([from, rule.to]) else { continue };
+            let port = &mut *target.port;
+            let to = Reach::of(port.info());
+            for (position, handle) in source.burst.handles.iter().enumerate() {
+                let frame = source.port.frame(*handle);
+                if all >> position & 1 != 0 || !rule.filter.keeps(frame.bytes) {
+                    continue;
+                }
+                let sent = forwarder.forward(to, &frame, |meta, bytes| {
+                    raw.send(rule.to, port, None, meta, (bytes, &[]), now_ns)
+                });
+                match sent {
+                    Ok(()) => counters.bridge_frames.increment(),
+                    Err(TxError::Full) => counters.bridge_full.increment(),
+                    Err(_) => counters.bridge_dropped.increment(),
+                }
+                all |= u64::from(rule.takes) << position;
+            }
+        }
+        all
+    }
+}

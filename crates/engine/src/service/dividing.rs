@@ -1,0 +1,59 @@
+//! Who gets the frames of a burst beside the stack: programs that see or take them, bridges, the kernel.
+
+use super::bridge::Bridges;
+use crate::transmit::Attached;
+use crate::worker::Worker;
+
+impl Worker {
+    /// Whether anybody but the stack gets frames of a port.
+    #[inline]
+    pub(crate) fn is_divided(&self, index: usize) -> bool {
+        self.ports.get(index).is_some_and(|of| of.is_bridged || of.is_divided)
+            || self.raw.sees_received(index)
+    }
+
+    /// Gives the frames of a port's burst to all others who get them, in order: programs, bridges, the
+    /// kernel. The bits of those that the stack is not to see.
+    pub(crate) fn divide(&mut self, index: usize) -> u64 {
+        let now = self.now;
+        let Self { raw, bridges, ports, stack, sessions, counters, .. } = self;
+        let Some(Attached { port, burst, is_bridged, is_divided, .. }) = ports.get_mut(index)
+        else {
+            return 0;
+        };
+        let (is_bridged, is_divided) = (*is_bridged, *is_divided);
+        let mut taken = 0;
+        if raw.sees_received(index) {
+            taken = raw.receive(index, &**port, burst, now.0);
+            raw.publish(sessions);
+        }
+        if is_bridged {
+            taken = bridges.forward(index, taken, ports, (raw, now.0), counters);
+            raw.publish(sessions);
+        }
+        match ports.get_mut(index) {
+            Some(Attached { port, burst, .. }) if is_divided => {
+                port.divide(burst, taken, &|local, remote| stack.tcp_awaits(now, local, remote))
+            }
+            _ => taken,
+        }
+    }
+
+    /// Sends what the kernel sends through a port that it shares; how many frames it had.
+    pub(crate) fn relay_kernel(&mut self, index: usize) -> usize {
+        let Self { raw, ports, sessions, now, .. } = self;
+        let Some(attached) = ports.get_mut(index) else { return 0 };
+        let count =
+            attached.port.relay(&mut |meta, bytes| raw.copy_sent(index, None, meta, bytes, now.0));
+        raw.publish(sessions);
+        count
+    }
+
+    /// Passes frames on by these rules from now on.
+    pub(crate) fn set_bridges(&mut self, bridges: Bridges) {
+        for (number, attached) in self.ports.iter_mut().enumerate() {
+            attached.is_bridged = bridges.sees(number);
+        }
+        self.bridges = bridges;
+    }
+}
