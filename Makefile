@@ -53,7 +53,7 @@ PROGRAM_SECONDS ?= 30
 LOSS_SECONDS ?= 60
 ROUNDS ?= 5
 # What bench and bench-full measure.
-EXPERIMENTS := rpc eta connect latency profile ni nic copy
+EXPERIMENTS := rpc eta connect latency profile ni nic copy emp
 export SOAK_SECONDS KILLS PROGRAM_SECONDS
 # Selected by name among the whole workspace: selecting their package alone would resolve other
 # features and build most crates again.

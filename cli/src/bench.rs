@@ -15,6 +15,7 @@ use lab::failure::{Explain, Result};
 pub mod cell;
 pub mod compare;
 pub mod copy;
+pub mod emp;
 pub mod html;
 pub mod load;
 pub mod measure;
@@ -81,6 +82,9 @@ enum Command {
     Nic(planned::PlanArguments),
     /// Bulk from buffers that the library copies to, beside registered memory
     Copy(planned::PlanArguments),
+    /// The EMP paper: half round trips, bandwidth, computing meanwhile (figures 5 and 6, table 2), under
+    /// programs of our own and under MPI
+    Emp(planned::PlanArguments),
     /// List the figures of the ETA papers, and what measures each
     Figures,
     /// A program that makes load
@@ -141,6 +145,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Some(Command::Ni(arguments)) => return ni::run(&arguments),
         Some(Command::Nic(arguments)) => return nic::run(&arguments),
         Some(Command::Copy(arguments)) => return copy::run(&arguments),
+        Some(Command::Emp(arguments)) => return emp::run(&arguments),
         Some(Command::Figures) => {
             for (figure, command) in FIGURES {
                 tell!("{figure:<58} outboard bench {command}");

@@ -8,7 +8,7 @@ use outboard::bench::cell::{Experiment, Grid};
 use outboard::bench::planned::Planned;
 use outboard::bench::report::Report;
 use outboard::bench::system::System;
-use outboard::bench::{ni, nic};
+use outboard::bench::{emp, ni, nic};
 use outboard_tests::turn;
 use outboard_tests::world::executable;
 
@@ -189,4 +189,11 @@ fn nic_receives_through_every_interface() {
     let row = report.rows.iter().find(|row| row.system == "onloader").expect("a row");
     // A run that the engine has not carried fails.
     assert!(row.figures.contains_key("arrived at the engine"), "{row:?}");
+}
+
+#[test]
+fn emp_exchanges_messages_on_every_system() {
+    let Some(_turn) = turn("emp_exchanges_messages_on_every_system") else { return };
+    // A run fails where an engine has not carried its messages, or one differs from what was sent.
+    check_planned(&emp::plan(Grid::Smoke), &measured_as("emp"));
 }

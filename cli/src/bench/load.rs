@@ -20,9 +20,11 @@ mod bulk;
 mod closed;
 pub mod copy;
 mod datagrams;
+mod exchange;
 mod open;
 mod server;
 
+pub use exchange::{Carrier, OPENED};
 pub use server::Service;
 
 /// Bytes of a request and of its reply.
@@ -96,6 +98,8 @@ pub enum Load {
     },
     /// A network interface of `bench nic`
     Device(Device),
+    /// Messages between two programs
+    Exchange(exchange::Arguments),
     /// Bulk in one direction
     Bulk {
         /// The server
@@ -184,6 +188,7 @@ pub fn play(load: &Load) -> Result<()> {
         }
         Load::Device(device) => return device.run(),
         Load::Datagrams { address, window } => datagrams::run(*address, window)?,
+        Load::Exchange(arguments) => return exchange::run(arguments),
         Load::Closed { address, connections, outstanding, window } => {
             closed::run(*address, *connections, *outstanding, window)?
         }

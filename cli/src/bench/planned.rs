@@ -88,37 +88,90 @@ pub fn measure<W>(
     plan: &[Planned<W>],
     mut perform: impl FnMut(&W) -> Result<Vec<Sample>>,
 ) -> Result<()> {
-    let begin = Instant::now();
-    let count = plan.len() * arguments.rounds;
-    say(&format!("{}: {count} runs in {} rounds", subject.name, arguments.rounds));
-    let mut all: Vec<Rounds> = Vec::new();
-    all.resize_with(plan.len(), || Rounds {
-        samples: Vec::new(),
-        foreign_share: 0.0,
-        failure: None,
-    });
-    for round in 0..arguments.rounds {
-        for (number, (run, rounds)) in plan.iter().zip(&mut all).enumerate() {
-            let head = format!(
-                "{:>4}/{count}  {:<16} {}, {}",
-                round * plan.len() + number + 1,
-                run.series.name,
-                run.group,
-                run.point
-            );
-            let (foreign, started) = (Foreign::now(), Instant::now());
-            match perform(&run.work) {
-                Ok(samples) => {
-                    let share =
-                        Foreign::now().since(&foreign) / (2.0 * started.elapsed().as_secs_f64());
+    let each: Vec<Vec<usize>> = (0..plan.len()).map(|run| vec![run]).collect();
+    let mut progress = Progress::new(subject, arguments, plan);
+    for _ in 0..arguments.rounds {
+        for batch in &each {
+            progress
+                .make(batch, |works| works.iter().map(|work| perform(work)).collect::<Result<_>>());
+        }
+    }
+    progress.finish()
+}
+
+/// The same where one start of a system's programs makes all its runs of a round. In each round another
+/// system begins.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_together<W: Copy>(
+    subject: Subject,
+    arguments: &PlanArguments,
+    plan: &[Planned<W>],
+    mut perform: impl FnMut(&[W]) -> Result<Vec<Vec<Sample>>>,
+) -> Result<()> {
+    let mut systems: Vec<(&str, Vec<usize>)> = Vec::new();
+    for (number, run) in plan.iter().enumerate() {
+        match systems.iter_mut().find(|(name, _)| *name == run.series.name) {
+            Some((_, runs)) => runs.push(number),
+            None => systems.push((run.series.name, vec![number])),
+        }
+    }
+    let mut progress = Progress::new(subject, arguments, plan);
+    for _ in 0..arguments.rounds {
+        for (_, runs) in &systems {
+            progress.make(runs, |works| {
+                let works: Vec<W> = works.iter().map(|&&work| work).collect();
+                perform(&works)
+            });
+        }
+        let turn = systems.len().min(1);
+        systems.rotate_left(turn);
+    }
+    progress.finish()
+}
+
+/// What was measured so far.
+struct Progress<'a, W> {
+    subject: Subject,
+    arguments: &'a PlanArguments,
+    plan: &'a [Planned<W>],
+    all: Vec<Rounds>,
+    done: usize,
+    begin: Instant,
+}
+
+impl<'a, W> Progress<'a, W> {
+    fn new(subject: Subject, arguments: &'a PlanArguments, plan: &'a [Planned<W>]) -> Self {
+        let count = plan.len() * arguments.rounds;
+        say(&format!("{}: {count} runs in {} rounds", subject.name, arguments.rounds));
+        let none = || Rounds { samples: Vec::new(), foreign_share: 0.0, failure: None };
+        let all = plan.iter().map(|_| none()).collect();
+        Self { subject, arguments, plan, all, done: 0, begin: Instant::now() }
+    }
+
+    /// Makes some runs at once: `perform` gives the figures of each, in order.
+    fn make(&mut self, batch: &[usize], perform: impl FnOnce(&[&W]) -> Result<Vec<Vec<Sample>>>) {
+        let works: Vec<&W> = batch.iter().map(|&run| &self.plan[run].work).collect();
+        let (foreign, started) = (Foreign::now(), Instant::now());
+        let outcome = perform(&works);
+        let seconds = 2.0 * started.elapsed().as_secs_f64();
+        let share = Foreign::now().since(&foreign) / seconds;
+        let count = self.plan.len() * self.arguments.rounds;
+        for (place, &number) in batch.iter().enumerate() {
+            self.done += 1;
+            let (run, rounds) = (&self.plan[number], &mut self.all[number]);
+            let Planned { series, group, point, .. } = run;
+            let head = format!("{:>4}/{count}  {:<16} {group}, {point}", self.done, series.name);
+            match &outcome {
+                Ok(all) => {
+                    let samples = all.get(place).cloned().unwrap_or_default();
                     let noise = match share > FOREIGN_SHARE_MAX {
                         true => format!("  (disturbed: {:.0}% foreign CPU)", share * 100.0),
                         false => String::new(),
                     };
-                    say(&format!(
-                        "{head}: {}{noise}",
-                        samples.first().map_or(String::new(), shown)
-                    ));
+                    let main = samples.first().map_or(String::new(), shown);
+                    say(&format!("{head}: {main}{noise}"));
                     rounds.foreign_share = rounds.foreign_share.max(share);
                     rounds.samples.push(samples);
                 }
@@ -129,18 +182,22 @@ pub fn measure<W>(
             }
         }
     }
-    let rows = plan.iter().zip(all).map(|(run, rounds)| row(run, rounds)).collect();
-    let known: BTreeMap<String, String> =
-        plan.iter().map(|run| (run.series.name.into(), run.series.about.into())).collect();
-    let heading = Heading {
-        experiment: subject.name,
-        title: subject.title,
-        grid: arguments.grid,
-        rounds: arguments.rounds,
-        window: arguments.window(),
-        systems: known,
-    };
-    finish(&Report::new(heading, rows), &arguments.output, begin)
+
+    fn finish(self) -> Result<()> {
+        let Self { subject, arguments, plan, all, begin, .. } = self;
+        let rows = plan.iter().zip(all).map(|(run, rounds)| row(run, rounds)).collect();
+        let known: BTreeMap<String, String> =
+            plan.iter().map(|run| (run.series.name.into(), run.series.about.into())).collect();
+        let heading = Heading {
+            experiment: subject.name,
+            title: subject.title,
+            grid: arguments.grid,
+            rounds: arguments.rounds,
+            window: arguments.window(),
+            systems: known,
+        };
+        finish(&Report::new(heading, rows), &arguments.output, begin)
+    }
 }
 
 fn row<W>(run: &Planned<W>, rounds: Rounds) -> SystemRow {
