@@ -85,7 +85,7 @@ enum Command {
     /// The EMP paper: half round trips, bandwidth, computing meanwhile (figures 5 and 6, table 2), under
     /// programs of our own and under MPI
     Emp(planned::PlanArguments),
-    /// List the figures of the ETA papers, and what measures each
+    /// List the figures of the ETA and EMP papers, and what measures each
     Figures,
     /// A program that makes load
     #[command(hide = true)]
@@ -95,14 +95,17 @@ enum Command {
     },
 }
 
-/// Figures of the ETA papers, and the experiment that measures each.
-const FIGURES: [(&str, &str); 6] = [
+/// Figures of the ETA and EMP papers, and the experiment that measures each.
+const FIGURES: [(&str, &str); 9] = [
     ("transmit throughput and idle CPU (figure 4)", "eta: transmit"),
     ("receive throughput and idle CPU (figure 5)", "eta: receive"),
     ("execution profile of a 1 KiB transmit (figures 8 and 9)", "profile"),
     ("acceleration of short-lived connections (planned there)", "connect"),
     ("end-to-end latency (planned there)", "latency"),
     ("request rates", "rpc"),
+    ("messages: latency and bandwidth by size (EMP, figure 5)", "emp"),
+    ("messages while the program computes (EMP, figure 6)", "emp"),
+    ("time of Isend, Irecv and Waitall (EMP, table 2)", "emp"),
 ];
 
 /// What to measure.
