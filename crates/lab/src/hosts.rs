@@ -401,8 +401,9 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("systemd-analyze", "systemd"),
 ];
 
-/// What `make bench-port` compares with, too.
-const PEER: (&str, &str) = ("dpdk-testpmd", "dpdk-dev");
+/// What `make bench-port` and `outboard bench emp` compare with, too.
+const PEERS: [(&str, &str); 3] =
+    [("dpdk-testpmd", "dpdk-dev"), ("mpirun", "openmpi-bin"), ("mpicc", "libopenmpi-dev")];
 
 /// Fails unless every one of `programs` is installed, naming the Debian packages to install.
 pub fn require_programs(programs: &[&str]) -> Result<()> {
@@ -410,7 +411,7 @@ pub fn require_programs(programs: &[&str]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let known = PROGRAMS.iter().chain([&PEER]).filter(|(program, _)| missing.contains(program));
+    let known = PROGRAMS.iter().chain(&PEERS).filter(|(program, _)| missing.contains(program));
     let packages: Vec<&str> = known.map(|(_, package)| *package).collect();
     Err(Failure::new(
         format!("not installed: {}", missing.join(", ")),
@@ -513,7 +514,7 @@ mod tests {
     #[test]
     fn setup_installs_what_a_lab_requires() {
         let setup = include_str!("../../../scripts/setup");
-        for (program, package) in PROGRAMS.iter().chain([&PEER]) {
+        for (program, package) in PROGRAMS.iter().chain(&PEERS) {
             let line = format!("{program} {package}");
             let is_listed = setup.lines().any(|text| text.trim_end_matches('"').ends_with(&line));
             assert!(is_listed, "{line} is missing in scripts/setup");
