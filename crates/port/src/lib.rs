@@ -2,7 +2,8 @@
 //!
 //! A port is a burst interface over one network attachment ([`Port`]). Adapters: [`pair`] (in
 //! memory, for simulation), [`switch`] and [`datagrams`] (in memory, for
-//! measurements), [`tap`] (a TAP device given to the engine), [`packet`] (AF_PACKET on an
+//! measurements), [`station`] (in memory, makes or takes frames),
+//! [`tap`] (a TAP device given to the engine), [`packet`] (AF_PACKET on an
 //! interface whose kernel side has no address) and [`xdp`] (AF_XDP on the kernel's own interface
 //! and addresses, where the engine takes only what it claims). [`trunk`] makes one port of several. Wrappers around any port: [`impair`] (loss,
 //! delay, reordering, duplication, corruption, rate) and [`pcap`] (a capture that can be switched
@@ -34,6 +35,7 @@ pub mod pair;
 pub mod pcap;
 pub mod sockets;
 pub mod spec;
+pub mod station;
 mod survey;
 pub mod switch;
 pub mod tap;

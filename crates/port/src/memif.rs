@@ -19,7 +19,7 @@ use crate::copy;
 use crate::interface::{
     Offloads, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, RxMeta, TxError, TxMeta,
 };
-use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloads};
+use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloads, random_mac};
 use crate::spec::PortSpec;
 use desk::{Desk, Exchange};
 use peer::Peer;
@@ -61,15 +61,10 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         mode: None,
         xdp: None,
         memif: Some(facts.clone()),
+        station: None,
         notes: Vec::new(),
     };
     Ok(PortFds { fds: vec![listener], description, rings: Vec::new(), links: Vec::new() })
-}
-
-/// A locally administered address.
-fn random_mac() -> Result<wire::MacAddr, OpenError> {
-    let [_, b, c, d, e, f, ..] = crate::open::random_seed()?.to_ne_bytes();
-    Ok(wire::MacAddr([2, b, c, d, e, f]))
 }
 
 /// The running port.

@@ -11,6 +11,7 @@ use crate::impair::Impaired;
 use crate::interface::{Offloads, Port, PortInfo, Shared};
 use crate::memif::{self, MemifFacts, MemifPort};
 use crate::spec::{Impairment, PortKind, PortSpec};
+use crate::station::{self, StationFacts, StationPort};
 use crate::trunk::{self, TrunkPort};
 use crate::xdp::{self, Rings, XdpFacts};
 use crate::{packet, tap};
@@ -55,6 +56,8 @@ pub struct PortDescription {
     pub xdp: Option<XdpFacts>,
     /// What is particular to a `memif`.
     pub memif: Option<MemifFacts>,
+    /// What is particular to a `gen` or `sink`.
+    pub station: Option<StationFacts>,
     /// What the user should know although the port works: sentences to log.
     pub notes: Vec<String>,
 }
@@ -176,8 +179,8 @@ impl OpenError {
 /// Opens the port's descriptors and prepares its interface. Takes CAP_NET_ADMIN (TAP) or
 /// CAP_NET_RAW and CAP_NET_ADMIN (packet), and CAP_SYS_ADMIN to enter another namespace. A tap
 /// device ends with its descriptor, unless it existed before as a persistent one. An xdp port takes
-/// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and is opened in the caller's own namespace. A memif
-/// port takes none.
+/// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and is opened in the caller's own namespace. Memif,
+/// gen and sink ports take none.
 ///
 /// # Errors
 /// What is missing, in use or not supported, in a sentence that says what to do.
@@ -188,6 +191,7 @@ pub fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         PortKind::Xdp => xdp::open(spec),
         PortKind::Memif => memif::open(spec),
         PortKind::Trunk => trunk::open(spec),
+        PortKind::Generator | PortKind::Sink => station::open(spec),
     }
 }
 
@@ -214,6 +218,10 @@ pub fn from_fds(fds: PortFds) -> Result<Box<dyn Port>, OpenError> {
             let facts = description.memif.clone().unwrap_or_default();
             Box::new(MemifPort::new(listener, &facts, &description)?)
         }
+        (PortKind::Generator | PortKind::Sink, None, None, None) => {
+            let facts = description.station.clone().unwrap_or_default();
+            Box::new(StationPort::new(&facts, &description))
+        }
         (PortKind::Tap, Some(fd), None, None) => Box::new(tap::TapPort::new(fd, &description)?),
         (PortKind::Packet, Some(fd), guard, None) => {
             Box::new(packet::PacketPort::new(fd, guard, &description)?)
@@ -237,6 +245,12 @@ fn impaired(port: Box<dyn Port>, description: &PortDescription) -> Box<dyn Port>
         Some(faults) => Box::new(Impaired::new(port, faults, description.seed)),
         None => port,
     }
+}
+
+/// A locally administered address.
+pub(crate) fn random_mac() -> Result<MacAddr, OpenError> {
+    let [_, b, c, d, e, f, ..] = random_seed()?.to_ne_bytes();
+    Ok(MacAddr([2, b, c, d, e, f]))
 }
 
 /// Eight bytes from the system's random source.

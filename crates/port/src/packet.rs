@@ -86,6 +86,7 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
         mode: None,
         xdp: None,
         memif: None,
+        station: None,
         notes,
     };
     Ok(PortFds {

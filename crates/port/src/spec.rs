@@ -18,6 +18,9 @@
 //! | `secret=S` | `memif` only: what a peer must know, at most 24 bytes |
 //! | `uid=N` | `memif` only: a user who may connect beside root and the engine's own; may be repeated |
 //! | `role=server` | `memif` only: the one role there is |
+//! | `size=N` | `gen` only: bytes of each frame made, 60 unless said |
+//! | `rate=R` | `gen` and `sink` only: bits a second made or taken, e.g. `rate=10gbit` |
+//! | `from=A:P`, `to=A:P` | `gen` only: makes UDP datagrams between these |
 //! | `impair=...` | faults, see [`Impairment`] |
 //! | `seed=N` | makes the faults repeatable |
 
@@ -29,10 +32,12 @@ use serde::{Deserialize, Serialize};
 use wire::MacAddr;
 
 use crate::memif::{MemifFacts, SECRET_BYTES_MAX};
+use crate::station::StationFacts;
 use crate::trunk::LINKS_MAX;
 use crate::xdp::XdpMode;
 
 mod impairment;
+mod station;
 
 pub use impairment::{Direction, Impairment, Parts};
 
@@ -49,6 +54,10 @@ pub enum PortKind {
     Memif,
     /// Several ports as one.
     Trunk,
+    /// A station in memory that makes frames, for measurements.
+    Generator,
+    /// A station in memory that takes frames, for measurements.
+    Sink,
 }
 
 impl PortKind {
@@ -60,6 +69,8 @@ impl PortKind {
             PortKind::Xdp => "xdp",
             PortKind::Memif => "memif",
             PortKind::Trunk => "trunk",
+            PortKind::Generator => "gen",
+            PortKind::Sink => "sink",
         }
     }
 }
@@ -138,6 +149,8 @@ pub struct PortSpec {
     pub memif: MemifFacts,
     /// The ports that it is made of (trunk only).
     pub links: Vec<PortSpec>,
+    /// What is made or taken (gen and sink only).
+    pub station: StationFacts,
     /// Which remote addresses are served (XDP only); not part of the text.
     pub remotes: Vec<Remote>,
     /// Faults to inject.
@@ -166,7 +179,8 @@ const MTU_MIN: u16 = 576;
 /// TCP ports reserved for connects unless said otherwise: each costs a descriptor and 4 KiB.
 const CONNECT_PORTS: u16 = 1024;
 
-const OPTIONS: &str = "addr=, gw=, ipv6=, mac=, mtu=, netns=, napi=, ports=, mode=, id=, secret=, uid=, role=, impair= and seed=";
+const OPTIONS: &str = "addr=, gw=, ipv6=, mac=, mtu=, netns=, napi=, ports=, mode=, id=, \
+    secret=, uid=, role=, size=, rate=, from=, to=, impair= and seed=";
 
 impl PortSpec {
     /// `tap:ob0`: what messages and statistics call the port.
@@ -190,9 +204,7 @@ impl FromStr for PortSpec {
         let name = parts.next().unwrap_or_default();
         match kind {
             PortKind::Memif => check_path(name, text)?,
-            PortKind::Tap | PortKind::Packet | PortKind::Xdp | PortKind::Trunk => {
-                check_name(name, text)?;
-            }
+            _ => check_name(name, text)?,
         }
         let mut spec = PortSpec {
             kind,
@@ -209,6 +221,7 @@ impl FromStr for PortSpec {
             mode: None,
             memif: MemifFacts::default(),
             links: Vec::new(),
+            station: StationFacts::default(),
             remotes: Vec::new(),
             impairment: None,
             seed: None,
@@ -218,8 +231,9 @@ impl FromStr for PortSpec {
         }
         spec.check_gateway(text)?;
         spec.check_shared(text)?;
-        spec.check_memif(text)?;
+        spec.check_netns(text)?;
         spec.check_trunk(text)?;
+        spec.check_station(text)?;
         Ok(spec)
     }
 }
@@ -295,9 +309,7 @@ impl PortSpec {
                 (PortKind::Tap, "threaded") => self.napi = Napi::Threaded,
                 (PortKind::Tap, "off") => self.napi = Napi::Off,
                 (PortKind::Tap, _) => return Err(bad("write napi=threaded or napi=off")),
-                (_, _) => {
-                    return Err(bad("only tap ports have this option; leave it out"));
-                }
+                _ => return Err(bad("only tap ports have this option; leave it out")),
             },
             "ports" if self.kind == PortKind::Trunk => {
                 twice(!self.links.is_empty())?;
@@ -337,6 +349,7 @@ impl PortSpec {
             }
             "role" if value == "server" => {}
             "role" => return Err(bad("the engine is the server; start the other side as client")),
+            "size" | "rate" | "from" | "to" => self.station_option(key, value).map_err(bad)?,
             "impair" => {
                 twice(self.impairment.is_some())?;
                 self.impairment = Some(value.parse().map_err(|why: SpecError| bad(&why.0))?);
@@ -373,10 +386,12 @@ impl PortSpec {
         }
     }
 
-    /// A memif lies in no network namespace.
-    fn check_memif(&self, text: &str) -> Result<(), SpecError> {
-        if self.kind == PortKind::Memif && self.netns.is_some() {
-            let why = "a memif port is in no namespace; leave netns= out";
+    /// What lies in memory is in no network namespace.
+    fn check_netns(&self, text: &str) -> Result<(), SpecError> {
+        let is_memory = matches!(self.kind, PortKind::Memif | PortKind::Generator | PortKind::Sink);
+        if is_memory && self.netns.is_some() {
+            let word = self.kind.word();
+            let why = format!("a {word} port is in no namespace; leave netns= out");
             return Err(SpecError(format!("port \"{text}\": {why}")));
         }
         Ok(())
@@ -479,6 +494,8 @@ fn parse_kind(word: &str, text: &str) -> Result<PortKind, SpecError> {
         "xdp" => Ok(PortKind::Xdp),
         "memif" => Ok(PortKind::Memif),
         "trunk" => Ok(PortKind::Trunk),
+        "gen" => Ok(PortKind::Generator),
+        "sink" => Ok(PortKind::Sink),
         "dpdk" | "vhost" | "netmap" => Err(SpecError(format!(
             "port \"{text}\": ports of kind {word} are not available in this version; use \
              xdp:NAME, tap:NAME, packet:NAME or memif:PATH"
@@ -486,8 +503,9 @@ fn parse_kind(word: &str, text: &str) -> Result<PortKind, SpecError> {
         _ => Err(SpecError(format!(
             "port \"{text}\": there is no kind of port called \"{word}\"; use xdp:NAME (an \
              interface shared with the kernel), tap:NAME (a device of the engine's own), \
-             packet:NAME (an interface given to the engine), memif:PATH (a DPDK or VPP program) or \
-             trunk:NAME (several of these as one)"
+             packet:NAME (an interface given to the engine), memif:PATH (a DPDK or VPP program), \
+             trunk:NAME (several of these as one), or for measurements gen:NAME (makes frames) \
+             and sink:NAME (takes them)"
         ))),
     }
 }

@@ -93,6 +93,7 @@ fn open_here(spec: &PortSpec) -> Result<PortFds, OpenError> {
         mode: None,
         xdp: None,
         memif: None,
+        station: None,
         notes: Vec::new(),
     };
     Ok(PortFds { fds: vec![fd], description, rings: Vec::new(), links: Vec::new() })

@@ -57,6 +57,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         mode: None,
         xdp: None,
         memif: None,
+        station: None,
         notes: described().flat_map(|link| link.notes.iter().cloned()).collect(),
     };
     Ok(PortFds { fds: Vec::new(), description, rings: Vec::new(), links })

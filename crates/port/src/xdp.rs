@@ -203,6 +203,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
             },
         )),
         memif: None,
+        station: None,
         xdp: Some(XdpFacts {
             queues,
             spares: spares.len() as u32,

@@ -165,7 +165,7 @@ fn parse_duration(key: &str, value: &str) -> Result<u64, SpecError> {
         })
 }
 
-fn parse_rate(value: &str) -> Result<u64, SpecError> {
+pub(super) fn parse_rate(value: &str) -> Result<u64, SpecError> {
     let scale = |unit| match unit {
         "bit" => Some(1.0),
         "kbit" => Some(1e3),
