@@ -32,6 +32,6 @@ pub struct EmpWork {
 pub fn run(arguments: &PlanArguments) -> Result<()> {
     let subject = Subject { name: "emp", title: "messages beside TCP, and MPI over both" };
     let plan = plan(arguments.grid);
-    let testbed = testbed::Testbed::new()?;
+    let testbed = testbed::MessageTestbed::new()?;
     measure_together(subject, arguments, &plan, |works| testbed.run(works, arguments.window()))
 }

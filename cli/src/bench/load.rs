@@ -24,7 +24,7 @@ mod exchange;
 mod open;
 mod server;
 
-pub use exchange::{Carrier, OPENED};
+pub use exchange::{ExchangeCarrier, OPENED};
 pub use server::Service;
 
 /// Bytes of a request and of its reply.
@@ -99,7 +99,7 @@ pub enum Load {
     /// A network interface of `bench nic`
     Device(Device),
     /// Messages between two programs
-    Exchange(exchange::Arguments),
+    Exchange(exchange::ExchangeArguments),
     /// Bulk in one direction
     Bulk {
         /// The server

@@ -55,7 +55,7 @@ impl Pattern {
     }
 
     /// The figures of what rank 0 has measured, the main one first.
-    pub fn samples(self, measured: &Measured) -> Vec<Sample> {
+    pub fn samples(self, measured: &ExchangeResult) -> Vec<Sample> {
         let count = measured.count as f64;
         let sample = |name, unit, higher_is_better, value: f64| Sample {
             name,
@@ -65,7 +65,7 @@ impl Pattern {
         };
         let less = |name, value: f64, per: f64| sample(name, "us", false, value / per * 1e6);
         let bits = |messages: f64| messages * self.bytes() as f64 * 8.0 / measured.seconds / 1e9;
-        let Measured { seconds, cpu, .. } = *measured;
+        let ExchangeResult { seconds, cpu, .. } = *measured;
         match self {
             Self::PingPong { .. } => vec![
                 less("half round trip", seconds, 2.0 * count),
@@ -128,7 +128,7 @@ impl FromStr for Pattern {
 
 /// What rank 0 has measured in the window; times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Measured {
+pub struct ExchangeResult {
     /// Repetitions.
     pub count: u64,
     /// Time of all.
@@ -143,7 +143,7 @@ pub struct Measured {
     pub wait: f64,
 }
 
-impl Measured {
+impl ExchangeResult {
     /// The line that a program prints: the pattern, and these figures in their order.
     pub fn line(&self, pattern: Pattern) -> String {
         let Self { count, seconds, cpu, send, receive, wait } = self;
@@ -174,17 +174,19 @@ mod tests {
         ];
         for pattern in patterns {
             assert_eq!(pattern.to_string().parse(), Ok(pattern));
-            let measured = Measured { count: 7, seconds: 0.5, cpu: 0.25, ..Measured::default() };
+            let measured =
+                ExchangeResult { count: 7, seconds: 0.5, cpu: 0.25, ..ExchangeResult::default() };
             let output = format!("pingpong:44 1 1 1 1 1 1\n{}\n", measured.line(pattern));
-            assert_eq!(Measured::of(pattern, &output), Some(measured));
+            assert_eq!(ExchangeResult::of(pattern, &output), Some(measured));
         }
-        assert_eq!(Measured::of(patterns[0], "pingpong:4 7 0.5\n"), None);
+        assert_eq!(ExchangeResult::of(patterns[0], "pingpong:4 7 0.5\n"), None);
         assert!("stream:8:65".parse::<Pattern>().is_err());
     }
 
     #[test]
     fn rates_and_times_are_per_message() {
-        let measured = Measured { count: 10, seconds: 1.0, cpu: 0.5, ..Measured::default() };
+        let measured =
+            ExchangeResult { count: 10, seconds: 1.0, cpu: 0.5, ..ExchangeResult::default() };
         let first = |pattern: Pattern| pattern.samples(&measured)[0].value;
         assert_eq!(first(Pattern::PingPong { bytes: 4 }), 50_000.0);
         assert_eq!(first(Pattern::Stream { bytes: 8, depth: 64 }), 640.0);

@@ -2,7 +2,7 @@
 
 use lab::Placement;
 
-use crate::bench::load::Carrier;
+use crate::bench::load::ExchangeCarrier;
 use crate::bench::planned::Series;
 
 /// Whose messages, and under which programs.
@@ -80,11 +80,11 @@ impl MessageSystem {
     }
 
     /// What carries it under our own program; none under the MPI program.
-    pub fn carrier(self) -> Option<Carrier> {
+    pub fn carrier(self) -> Option<ExchangeCarrier> {
         match self {
-            Self::Native { is_registered: false } => Some(Carrier::Copied),
-            Self::Native { is_registered: true } => Some(Carrier::Registered),
-            Self::Tcp(_) => Some(Carrier::Tcp),
+            Self::Native { is_registered: false } => Some(ExchangeCarrier::Copied),
+            Self::Native { is_registered: true } => Some(ExchangeCarrier::Registered),
+            Self::Tcp(_) => Some(ExchangeCarrier::Tcp),
             Self::MpiOutboard | Self::MpiRxm | Self::MpiTcp { .. } => None,
         }
     }

@@ -9,7 +9,7 @@ use lab::failure::{Explain, Failure, Result};
 use lab::observer::Observer;
 use lab::{Lab, Link, Program, ReceiveWork, Side, Task, Traffic};
 
-use super::pattern::Measured;
+use super::pattern::ExchangeResult;
 use super::{EmpWork, MessageSystem};
 use crate::bench::cell::Sample;
 use crate::bench::load;
@@ -36,7 +36,7 @@ const SOURCE: &str = include_str!("exchange.c");
 
 /// The hosts with their links, and what the programs need.
 #[derive(Debug)]
-pub struct Testbed {
+pub struct MessageTestbed {
     lab: Lab,
     kernel: Link,
     engines: Link,
@@ -47,7 +47,7 @@ pub struct Testbed {
     agent: PathBuf,
 }
 
-impl Testbed {
+impl MessageTestbed {
     /// Makes the hosts and compiles the MPI program.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Testbed {
         }
         drop(engines);
         let of = |work: &EmpWork| {
-            let measured = Measured::of(work.pattern, &output).ok_or_else(|| {
+            let measured = ExchangeResult::of(work.pattern, &output).ok_or_else(|| {
                 let cause = format!("the program has not printed {}", work.pattern);
                 Failure::new(cause, "run it by hand to see what it prints")
             })?;
@@ -133,7 +133,7 @@ impl Testbed {
     fn exchange(
         &self,
         system: MessageSystem,
-        carrier: load::Carrier,
+        carrier: load::ExchangeCarrier,
         words: &[String],
         limit: Duration,
     ) -> Result<String> {

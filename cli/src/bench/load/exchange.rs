@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lab::failure::{Failure, Result};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::bench::emp::pattern::{BATCH, Measured, Pattern};
+use crate::bench::emp::pattern::{BATCH, ExchangeResult, Pattern};
 
 mod messages;
 mod tcp;
@@ -22,7 +22,7 @@ pub const OPENED: &str = "open";
 
 /// Whose messages are exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Carrier {
+pub enum ExchangeCarrier {
     /// The engine's, from and to the program's own memory.
     Copied,
     /// The engine's, from and to registered memory.
@@ -31,7 +31,7 @@ pub enum Carrier {
     Tcp,
 }
 
-impl Carrier {
+impl ExchangeCarrier {
     /// Its name on the command line.
     pub fn word(self) -> &'static str {
         match self {
@@ -44,9 +44,9 @@ impl Carrier {
 
 /// Arguments of `bench load exchange`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Arguments {
+pub struct ExchangeArguments {
     /// Whose messages
-    carrier: Carrier,
+    carrier: ExchangeCarrier,
     /// The address of side B
     address: SocketAddr,
     /// Whether this is side B, which waits for the other
@@ -86,9 +86,9 @@ trait Transport {
 ///
 /// # Errors
 /// When the sides do not reach each other, or a message differs from what was sent.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub fn run(arguments: &ExchangeArguments) -> Result<()> {
     let mut transport: Box<dyn Transport> = match (arguments.carrier, &arguments.engine) {
-        (Carrier::Tcp, _) => Box::new(tcp::Tcp::open(arguments)?),
+        (ExchangeCarrier::Tcp, _) => Box::new(tcp::Tcp::open(arguments)?),
         (carrier, Some(engine)) => Box::new(messages::Messages::open(arguments, engine, carrier)?),
         (_, None) => {
             return Err(Failure::new("no engine is named", "give its socket with --engine"));
@@ -117,7 +117,7 @@ struct Side<'a> {
 
 impl Side<'_> {
     /// Warms up, finds how many repetitions fill the window, and measures them.
-    fn lead(&mut self, window: Duration) -> Result<Measured> {
+    fn lead(&mut self, window: Duration) -> Result<ExchangeResult> {
         let mut measured = self.together(FIRST_COUNT)?;
         for limit in [window / 4, window] {
             let count = limit.as_secs_f64() / measured.seconds * measured.count as f64;
@@ -127,7 +127,7 @@ impl Side<'_> {
         Ok(measured)
     }
 
-    fn together(&mut self, count: u64) -> Result<Measured> {
+    fn together(&mut self, count: u64) -> Result<ExchangeResult> {
         self.announce(count)?;
         self.phase(count)
     }
@@ -153,10 +153,10 @@ impl Side<'_> {
         }
     }
 
-    fn phase(&mut self, count: u64) -> Result<Measured> {
+    fn phase(&mut self, count: u64) -> Result<ExchangeResult> {
         let sent = content(count, self.pattern.bytes());
         self.transport.fill(&sent);
-        let mut measured = Measured { count, ..Measured::default() };
+        let mut measured = ExchangeResult { count, ..ExchangeResult::default() };
         let (begin, cpu) = (Instant::now(), seconds(ClockId::ProcessCPUTime));
         for _ in 0..count {
             match self.pattern {
@@ -207,7 +207,7 @@ impl Side<'_> {
         self.transport.finish()
     }
 
-    fn overlap(&mut self, bytes: usize, work: f64, measured: &mut Measured) -> Result<()> {
+    fn overlap(&mut self, bytes: usize, work: f64, measured: &mut ExchangeResult) -> Result<()> {
         let begin = Instant::now();
         for slot in 0..BATCH {
             self.transport.receive(slot, bytes)?;

@@ -9,7 +9,7 @@ use client::message::{Endpoint, Memory, Outcome, Pattern, Peer, Send};
 use lab::failure::{Explain, Failure, Result};
 use rustix::io::Errno;
 
-use super::{Arguments, Carrier, OPENED, PATIENCE, Transport};
+use super::{ExchangeArguments, ExchangeCarrier, OPENED, PATIENCE, Transport};
 
 const ADVICE: &str = "look at the other side and at `outboard stats` of both engines";
 /// Tag of all messages.
@@ -55,7 +55,11 @@ impl Memory for Slots {
 }
 
 impl Messages {
-    pub fn open(arguments: &Arguments, engine: &Path, carrier: Carrier) -> Result<Self> {
+    pub fn open(
+        arguments: &ExchangeArguments,
+        engine: &Path,
+        carrier: ExchangeCarrier,
+    ) -> Result<Self> {
         let session = Session::attach_messages(engine, "outboard bench")
             .explain("cannot attach", "start an engine there")?;
         let endpoint = Endpoint::open(&session, arguments.local, Some(KEY))
@@ -67,7 +71,7 @@ impl Messages {
             }
             false => endpoint.add_peer(arguments.address),
         };
-        let (memory, is_registered) = (Slots::default(), carrier == Carrier::Registered);
+        let (memory, is_registered) = (Slots::default(), carrier == ExchangeCarrier::Registered);
         Ok(Self { endpoint, peer, memory, registered: None, is_registered, open: 0 })
     }
 

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use lab::failure::{Explain, Failure, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Arguments, OPENED, PATIENCE, Transport};
+use super::{ExchangeArguments, OPENED, PATIENCE, Transport};
 
 const ADVICE: &str = "look at the other side";
 
@@ -23,7 +23,7 @@ pub(super) struct Tcp {
 }
 
 impl Tcp {
-    pub fn open(arguments: &Arguments) -> Result<Self> {
+    pub fn open(arguments: &ExchangeArguments) -> Result<Self> {
         let stream = if arguments.serve {
             let listener =
                 TcpListener::bind(arguments.address).explain("cannot listen", "see the address")?;
