@@ -253,24 +253,52 @@ pub struct PortCounters {
 impl PortCounters {
     /// Counts what another port has counted, too.
     pub(crate) fn add(&mut self, of: &Self) {
+        // All fields by name, so that none that is added later is forgotten.
+        let Self {
+            rx_frames,
+            rx_bytes,
+            rx_missed,
+            tx_frames,
+            tx_bytes,
+            tx_full,
+            tx_errors,
+            rx_partial,
+            rx_left,
+            rx_kept_back,
+            rx_queues_unserved,
+            fragmented,
+            fragments_evicted,
+            fragments_refused,
+            links_left,
+            links_unused,
+            rx_errors,
+            kernel_rx_frames,
+            kernel_rx_dropped,
+            kernel_tx_frames,
+            kernel_tx_dropped,
+        } = *of;
         for (sum, more) in [
-            (&mut self.rx_frames, of.rx_frames),
-            (&mut self.rx_bytes, of.rx_bytes),
-            (&mut self.rx_missed, of.rx_missed),
-            (&mut self.tx_frames, of.tx_frames),
-            (&mut self.tx_bytes, of.tx_bytes),
-            (&mut self.tx_full, of.tx_full),
-            (&mut self.tx_errors, of.tx_errors),
-            (&mut self.rx_partial, of.rx_partial),
-            (&mut self.rx_left, of.rx_left),
-            (&mut self.rx_kept_back, of.rx_kept_back),
-            (&mut self.rx_queues_unserved, of.rx_queues_unserved),
-            (&mut self.fragmented, of.fragmented),
-            (&mut self.fragments_evicted, of.fragments_evicted),
-            (&mut self.fragments_refused, of.fragments_refused),
-            (&mut self.links_left, of.links_left),
-            (&mut self.links_unused, of.links_unused),
-            (&mut self.rx_errors, of.rx_errors),
+            (&mut self.rx_frames, rx_frames),
+            (&mut self.rx_bytes, rx_bytes),
+            (&mut self.rx_missed, rx_missed),
+            (&mut self.tx_frames, tx_frames),
+            (&mut self.tx_bytes, tx_bytes),
+            (&mut self.tx_full, tx_full),
+            (&mut self.tx_errors, tx_errors),
+            (&mut self.rx_partial, rx_partial),
+            (&mut self.rx_left, rx_left),
+            (&mut self.rx_kept_back, rx_kept_back),
+            (&mut self.rx_queues_unserved, rx_queues_unserved),
+            (&mut self.fragmented, fragmented),
+            (&mut self.fragments_evicted, fragments_evicted),
+            (&mut self.fragments_refused, fragments_refused),
+            (&mut self.links_left, links_left),
+            (&mut self.links_unused, links_unused),
+            (&mut self.rx_errors, rx_errors),
+            (&mut self.kernel_rx_frames, kernel_rx_frames),
+            (&mut self.kernel_rx_dropped, kernel_rx_dropped),
+            (&mut self.kernel_tx_frames, kernel_tx_frames),
+            (&mut self.kernel_tx_dropped, kernel_tx_dropped),
         ] {
             *sum += more;
         }
@@ -329,8 +357,8 @@ pub trait Port: Send {
         false
     }
 
-    /// Whether the link carries frames, as far as the port can tell before it sends one; looked at
-    /// every 10 ms or so of [`Port::on_time`].
+    /// Whether the link carries frames, as far as the port can tell before it sends one. Ports of the
+    /// kernel's interfaces ask it, which takes the kernel's configuration lock: not for every turn.
     fn is_up(&self) -> bool {
         true
     }

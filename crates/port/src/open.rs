@@ -27,7 +27,7 @@ pub struct PortFds {
     pub description: PortDescription,
     /// What is mapped already.
     pub(crate) rings: Vec<Rings>,
-    /// The links of a trunk, which has no descriptors of its own.
+    /// The links of a trunk, whose own descriptor is where the kernel tells of them.
     pub(crate) links: Vec<PortFds>,
 }
 
@@ -204,8 +204,11 @@ pub fn from_fds(fds: PortFds) -> Result<Box<dyn Port>, OpenError> {
     if description.kind == PortKind::Trunk {
         let ports = links.into_iter().map(from_fds).collect::<Result<_, _>>()?;
         let PortDescription { label, mac, seed, .. } = &description;
-        let port = Box::new(TrunkPort::new(label, *mac, ports, *seed)?);
-        return Ok(impaired(port, &description));
+        let mut port = TrunkPort::new(label, *mac, ports, *seed)?;
+        if let Some(news) = fds.into_iter().next() {
+            port.listen(news);
+        }
+        return Ok(impaired(Box::new(port), &description));
     }
     let mut fds = fds.into_iter();
     if let Some(facts) = &description.xdp {

@@ -1,10 +1,11 @@
 //! Several ports as one (row D5): a trunk has one link address, and each flow takes one of its links.
 //! Back to back with another engine's trunk, or at a switch with a static aggregation group.
 //!
-//! A link leaves when it is down ([`Port::is_up`]) or refuses frames as such, and its flows move to
+//! A link leaves when it is down, as the kernel tells ([`carrier`]), or refuses frames as such, and its flows move to
 //! the links that are left; the flows of these stay. It returns when it has been well for a while
 //! ([`health`]). What arrives is taken from all links, also from those that are not sent over.
 
+mod carrier;
 mod flow;
 mod health;
 
@@ -18,12 +19,15 @@ use wire::MacAddr;
 use crate::interface::{
     Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, RxMeta, TxError, TxMeta,
 };
+use crate::link;
 use crate::open::{self, OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloads};
 use crate::spec::PortSpec;
 use health::Health;
 
 /// Most links of a trunk.
 pub const LINKS_MAX: usize = 8;
+/// Room for a message of the kernel's about a link.
+const NEWS_BYTES: usize = 16_384;
 /// How often links are looked at.
 const LOOK_NS: u64 = 10_000_000;
 
@@ -60,7 +64,17 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         station: None,
         notes: described().flat_map(|link| link.notes.iter().cloned()).collect(),
     };
-    Ok(PortFds { fds: Vec::new(), description, rings: Vec::new(), links })
+    let listening = link::in_namespace(spec, || {
+        carrier::open().map_err(|why| {
+            OpenError::system(
+                &spec.label(),
+                "listen to the kernel's news of links",
+                "nothing",
+                &why,
+            )
+        })
+    })?;
+    Ok(PortFds { fds: vec![listening], description, rings: Vec::new(), links })
 }
 
 /// One port of a trunk.
@@ -73,6 +87,8 @@ struct Link {
     taken: usize,
     /// The descriptor that is waited for.
     waited: Option<RawFd>,
+    /// Whether it was up when the port or the kernel last said so.
+    is_up: bool,
 }
 
 /// The running port; see the module.
@@ -89,6 +105,8 @@ pub struct TrunkPort {
     handed: Vec<(usize, RxHandle)>,
     /// Readable when a link is.
     waiting: Option<OwnedFd>,
+    /// Where the kernel tells of its links, and room for that.
+    news: Option<(OwnedFd, Box<[u8]>)>,
     departures: u64,
     /// Frames for which no link was left.
     unsent: u64,
@@ -132,6 +150,7 @@ impl TrunkPort {
             burst: RxBurst::new(),
             taken: 0,
             waited: None,
+            is_up: true,
         };
         let mut trunk = Self {
             info,
@@ -142,11 +161,19 @@ impl TrunkPort {
             first: 0,
             handed: Vec::with_capacity(RxBurst::CAPACITY),
             waiting: None,
+            news: None,
             departures: 0,
             unsent: 0,
         };
         trunk.wait_for_links().map_err(fail)?;
         Ok(trunk)
+    }
+
+    /// Lets the kernel tell of its links, through what [`open`] has opened, instead of asking them in
+    /// every look.
+    pub(crate) fn listen(&mut self, news: OwnedFd) {
+        self.news = Some((news, vec![0; NEWS_BYTES].into_boxed_slice()));
+        self.links.iter_mut().for_each(|link| link.is_up = link.port.is_up());
     }
 
     /// The link that a flow takes now.
@@ -156,8 +183,20 @@ impl TrunkPort {
     }
 
     fn look(&mut self) {
+        let Self { links, news, .. } = self;
+        let is_told = news.as_mut().is_some_and(|(socket, buffer)| {
+            carrier::news(socket, buffer, |index, is_up| {
+                let of = links.iter_mut().find(|link| link.port.info().kernel_index == index);
+                if let Some(link) = of {
+                    link.is_up = is_up;
+                }
+            })
+        });
         for link in &mut self.links {
-            if !link.port.is_up() || link.port.is_gone() {
+            if !is_told || link.port.info().kernel_index == 0 {
+                link.is_up = link.port.is_up();
+            }
+            if !link.is_up || link.port.is_gone() {
                 self.departures += u64::from(link.health.fail(self.now_ns));
             } else {
                 link.health.note_well(self.now_ns);
