@@ -50,6 +50,7 @@ use crate::timer::Wheel;
 use association::{Association, Job, Peer};
 use endpoint::Endpoint;
 use hosts::HostState;
+use local::LocalSteps;
 use receive::{Incoming, Receive};
 use reset::{Rate, Reset};
 use send::Send;
@@ -103,6 +104,8 @@ pub struct Core<B = Sound> {
     resets: VecDeque<Reset>,
     reset_rate: Rate,
     wheel: Wheel,
+    /// The copying of local messages.
+    local: LocalSteps,
     /// The time of the last call.
     now: u64,
     next_life: u32,
@@ -140,6 +143,7 @@ impl<B: Bugs> Core<B> {
             resets: VecDeque::new(),
             reset_rate: Rate::default(),
             wheel: Wheel::new(crate::api::Instant(0)),
+            local: LocalSteps::default(),
             now: 0,
             next_life: 0,
             granted: 0,

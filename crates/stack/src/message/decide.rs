@@ -479,6 +479,7 @@ impl Start<'_> {
             receive: None,
             node: None,
             claimed: false,
+            cut: false,
             early: None,
             reserved: 0,
             kept: false,

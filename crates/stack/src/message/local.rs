@@ -1,5 +1,9 @@
 //! Messages between endpoints of this engine: through the same matching, without frames.
 
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
 use super::api::{Address, Host, Memory, MessageEvent, PayloadPlace, SendId, Status};
 use super::matching::Key;
 use super::receive::Incoming;
@@ -7,7 +11,54 @@ use super::slab::IncomingId;
 use super::{Bugs, Core};
 use super::{EAGER_MAX, WHOLE_MAX};
 
+/// Bytes of local messages that are copied at one time; what is left is copied later, so that a long
+/// message does not hold everything else up.
+const STEP_BYTES: u32 = 1 << 20;
+
+/// How far local messages may be copied now.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct LocalSteps {
+    /// The time that `left` is for.
+    at: u64,
+    left: u32,
+    /// Messages that have been copied in part.
+    cut: VecDeque<IncomingId>,
+}
+
+impl LocalSteps {
+    /// When the copying goes on.
+    pub fn deadline(&self) -> Option<u64> {
+        (!self.cut.is_empty()).then(|| self.at + 1)
+    }
+
+    /// Bytes of `wanted` that may be copied at `now`.
+    fn take(&mut self, now: u64, wanted: u32) -> u32 {
+        if now != self.at {
+            (self.at, self.left) = (now, STEP_BYTES);
+        }
+        let granted = wanted.min(self.left);
+        self.left -= granted;
+        granted
+    }
+}
+
 impl<B: Bugs> Core<B> {
+    /// Goes on with local messages that have been copied in part.
+    pub(super) fn resume_locally(&mut self, memory: &mut dyn Memory) {
+        // Those that are cut again wait for the next time.
+        for _ in 0..self.local.cut.len() {
+            let Some(message) = self.local.cut.pop_front() else { return };
+            // It may have ended meanwhile.
+            if let Some(incoming) = self.incoming.get_mut(message) {
+                incoming.cut = false;
+                self.proceed_locally(message, memory);
+            }
+            if self.local.left == 0 && self.local.at == self.now {
+                return;
+            }
+        }
+    }
+
     pub(super) fn send_locally(&mut self, send: SendId, memory: &mut dyn Memory) {
         self.counters.local += 1;
         let it = &self.sends[send];
@@ -28,6 +79,7 @@ impl<B: Bugs> Core<B> {
             receive: None,
             node: None,
             claimed: false,
+            cut: false,
             early: None,
             reserved: 0,
             kept: false,
@@ -87,17 +139,28 @@ impl<B: Bugs> Core<B> {
         let to = &self.receives[receive];
         let from = incoming.prefix;
         let end = incoming.length.min(to.capacity);
-        let up_to = end.min(it.available).min(to.window);
+        let mut up_to = end.min(it.available).min(to.window);
+        let mut is_cut = false;
         if up_to > from
             && let Some(place) = to.cookie.map(PayloadPlace::Receive)
         {
-            memory.copy(PayloadPlace::Send(it.cookie), place, from, up_to - from);
+            let granted = self.local.take(self.now, up_to - from);
+            if granted < up_to - from {
+                up_to = from + granted;
+                is_cut = true;
+            }
+            if granted > 0 {
+                memory.copy(PayloadPlace::Send(it.cookie), place, from, granted);
+            }
         }
         let (endpoint, cookie, available) = (it.endpoint, it.cookie, it.available);
         let window = to.window.min(end);
         let truncated = incoming.length > to.capacity;
         let envelope = incoming.envelope();
         let incoming = &mut self.incoming[message];
+        if is_cut && !std::mem::replace(&mut incoming.cut, true) {
+            self.local.cut.push_back(message);
+        }
         incoming.prefix = up_to.max(from);
         let prefix = incoming.prefix;
         if prefix >= end {

@@ -42,6 +42,8 @@ pub(super) struct Incoming {
     /// Where it waits for a receive.
     pub node: Option<u32>,
     pub claimed: bool,
+    /// It is local, has been copied in part, and is in the list of those.
+    pub cut: bool,
     /// Its order, while starting frames before it are missing.
     pub early: Option<u64>,
     /// Envelopes promised to those, and whether it has one itself.

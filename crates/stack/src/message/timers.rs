@@ -13,7 +13,8 @@ const SILENCE_NS: u64 = 5_000_000_000;
 impl<B: Bugs> Core<B> {
     /// When [`on_timers`](Self::on_timers) has something to do.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.wheel.next().map(|at| at.0)
+        let at = self.wheel.next().map(|at| at.0);
+        at.into_iter().chain(self.local.deadline()).min()
     }
 
     /// Does what is due: acknowledges, sends again, gives up.
@@ -23,6 +24,9 @@ impl<B: Bugs> Core<B> {
             if let Some(id) = self.associations.at(index) {
                 self.on_timer(now, id, memory);
             }
+        }
+        if self.local.deadline().is_some_and(|at| at <= now) {
+            self.resume_locally(memory);
         }
     }
 
