@@ -9,6 +9,9 @@ use shm::memory::{REGISTERED_MAX, Registered, split};
 use shm::message::Entry;
 use shm::region::Region;
 
+/// Spans of a session that may be in use before operations with more of them are refused.
+const SPANS_MAX: usize = 1 << 18;
+
 #[derive(Clone, Copy, Debug)]
 struct Registration {
     bytes: u64,
@@ -23,6 +26,10 @@ pub struct Registrations {
     memories: Vec<Option<Registration>>,
     /// Closed ones that are in use.
     closing: u32,
+    /// Closed ones whose last span was dropped.
+    ended: u32,
+    /// Spans in use, of all of them.
+    spans: u32,
 }
 
 impl Registrations {
@@ -60,7 +67,7 @@ impl Registrations {
 
     /// The number of a closed memory whose last span was dropped.
     pub fn take_ended(&mut self) -> Option<u16> {
-        if self.closing == 0 {
+        if self.ended == 0 {
             return None;
         }
         let has_ended = |slot: &Option<Registration>| {
@@ -69,6 +76,7 @@ impl Registrations {
         let index = self.memories.iter().position(has_ended)?;
         *self.memories.get_mut(index)? = None;
         self.closing -= 1;
+        self.ended -= 1;
         Some(index as u16 + 1)
     }
 
@@ -89,6 +97,7 @@ impl Registrations {
         match of.spans.checked_add(1) {
             Some(spans) if offset.checked_add(u64::from(span.len)).is_some_and(is_within) => {
                 of.spans = spans;
+                self.spans += 1;
                 true
             }
             _ => false,
@@ -100,12 +109,19 @@ impl Registrations {
         if let Some(of) = self.at(number) {
             assert!(of.spans > 0, "a span is dropped once");
             of.spans = of.spans.saturating_sub(1);
+            self.ended += u32::from(of.is_closed && of.spans == 0);
+            self.spans = self.spans.saturating_sub(1);
         }
     }
 
-    /// Spans in use; a scan, for checks only.
+    /// Spans in use.
     pub fn spans(&self) -> u32 {
-        self.memories.iter().flatten().map(|of| of.spans).sum()
+        self.spans
+    }
+
+    /// Whether operations may take `more` spans into use: each costs the engine memory.
+    pub fn has_room(&self, more: usize) -> bool {
+        self.spans as usize + more <= SPANS_MAX
     }
 }
 

@@ -121,6 +121,8 @@ pub(crate) struct Counts {
     pub windows_refused: u64,
     /// Commands that named registered memory which there is not.
     pub memory_refused: u64,
+    /// Commands that named more pieces of registered memory than their session may have in use.
+    pub pieces_refused: u64,
 }
 
 impl Messages {
@@ -312,6 +314,7 @@ impl Messages {
             ("messages_drains_ended", self.counts.drains_ended),
             ("messages_windows_refused", self.counts.windows_refused),
             ("messages_memory_refused", self.counts.memory_refused),
+            ("messages_pieces_refused", self.counts.pieces_refused),
         ] {
             each(name, value);
         }

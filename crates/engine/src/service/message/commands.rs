@@ -120,7 +120,10 @@ impl Messages {
         let placed = match self.placed(sessions, id, command, spans) {
             Ok(placed) => placed,
             Err(errno) => {
-                self.counts.memory_refused += 1;
+                match errno {
+                    Errno::NOBUFS => self.counts.pieces_refused += 1,
+                    _ => self.counts.memory_refused += 1,
+                }
                 return self.fail(sessions, id, entry.ticket, errno);
             }
         };
@@ -365,7 +368,12 @@ impl Messages {
             let capacity = entry.length as u32;
             let (room, window) = match self.room_of(sessions, id, entry, placed) {
                 Some(room) => room,
-                None => return self.fail(sessions, id, entry.ticket, Errno::NOBUFS),
+                None => {
+                    // The client has it no more, and hears of its loss.
+                    let Self { core, tables, .. } = self;
+                    let _ = core.discard(now, claim, &mut Hands { tables, sessions });
+                    return self.fail(sessions, id, entry.ticket, Errno::NOBUFS);
+                }
             };
             return self.begin_receive(
                 sessions,

@@ -37,7 +37,7 @@ fn line_span(place: u64) -> Span {
 
 impl Placed {
     /// Takes the pieces that a list names and the line into use. EINVAL: it is no list of `length`
-    /// bytes; EFAULT: there are no such bytes. Nothing is in use then.
+    /// bytes; EFAULT: there are no such bytes; ENOBUFS: the session has too many in use. Nothing is in use then.
     pub fn hold(
         &mut self,
         session: &mut Session,
@@ -62,6 +62,9 @@ impl Placed {
         let (encoded, rest) = list.as_chunks::<PIECE_BYTES>();
         if !rest.is_empty() || encoded.len() > PIECES_MAX {
             return Err(Errno::INVAL);
+        }
+        if !session.pool.registered.has_room(encoded.len() + 1) {
+            return Err(Errno::NOBUFS);
         }
         let mut start = 0u32;
         for piece in encoded {
