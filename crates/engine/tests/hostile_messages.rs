@@ -106,6 +106,20 @@ fn attack(seed: u64) -> [u64; 3] {
                     let command = Command::Unregister { session, number };
                     net.b.worker.on_command(command, stack::api::Instant(net.now));
                 }
+                // Part of a command that lies in registered memory, whole or not.
+                2 if random.below(8) == 0 => {
+                    let Some(endpoint) = endpoint else { continue };
+                    for _ in 0..=random.below(20) {
+                        if bad.endpoint(endpoint).lock_send(bad.tag).unwrap().room() == 0 {
+                            break;
+                        }
+                        let mut flags = DescriptorFlags::empty();
+                        flags.set(DescriptorFlags::MORE, random.below(20) > 0);
+                        let len = [0, 1, 8192, 1 << 28, u32::MAX][random.below(5) as usize];
+                        let span = Span { offset: random.place(), len };
+                        bad.push(endpoint, DescriptorKind::Datagram, flags, span);
+                    }
+                }
                 _ => {
                     let Some(endpoint) = endpoint else { continue };
                     let mut list = Vec::new();

@@ -46,7 +46,8 @@ pub(super) fn take(
         let (DescriptorKind::Datagram, Some(buffer)) = (of.kind, of.buffer) else {
             return Err(Breach::WrongKind { endpoint: index });
         };
-        if session.pool.hold(&of, lane).is_err() {
+        // Commands lie in buffers alone: a span of registered memory may be as long as that.
+        if session.pool.on_span(buffer, lane, of.extent).is_err() {
             return Err(Breach::BufferNotGranted { endpoint: index, buffer });
         }
         if of.span.len == 0 {
@@ -70,7 +71,8 @@ pub(super) fn take(
         *first = first.part(ENTRY_BYTES as u32, u32::MAX);
         let entry = Entry::decode(&bytes);
         let kind = CommandKind::from_code(entry.kind).ok_or(bad)?;
-        let payload = spans.iter().map(|(span, _)| span.len).sum();
+        let mut lens = spans.iter().map(|(span, _)| span.len);
+        let payload = lens.try_fold(0, u32::checked_add).ok_or(bad)?;
         return Ok(Some(Command { kind, entry, payload }));
     }
     Ok(None)
