@@ -178,7 +178,8 @@ impl Space {
                 Some(page) => page,
                 None => Page::Empty,
             };
-            self.taken += page_bytes;
+            // The last page may end beyond the longest message.
+            self.taken = self.taken.saturating_add(page_bytes);
             each(at, Part::Page { page, start: within, len });
             at += len;
         }
@@ -232,5 +233,21 @@ fn fill(page: &mut Page, port: &mut Port, session: &mut Session, within: u32, by
             }
         }
         Page::Empty => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_page_of_the_longest_message_is_handed_over() {
+        let mut space = Space { taken: u32::MAX - 99, ..Space::default() };
+        let mut lens = Vec::new();
+        space.take(1 << 16, u32::MAX - 99, u32::MAX, |at, part| match part {
+            Part::Page { len, .. } => lens.push((at, len)),
+            Part::Head(_) => panic!("there is no head"),
+        });
+        assert_eq!(lens, [(u32::MAX - 99, 99)]);
     }
 }
