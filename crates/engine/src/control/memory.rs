@@ -16,6 +16,8 @@ struct Made {
     memory: Arc<Registered>,
     /// For the client, until the worker has it.
     file: Option<OwnedFd>,
+    /// The client has given it back; what is under way still uses it.
+    is_closing: bool,
 }
 
 /// The registered memories of a session, by number.
@@ -121,7 +123,7 @@ impl Control {
         })?;
         let file = memory.take_file();
         let memory = Arc::new(memory);
-        let made = Made { memory: Arc::clone(&memory), file };
+        let made = Made { memory: Arc::clone(&memory), file, is_closing: false };
         let granted = self.sessions.get_mut(&session).ok_or_else(gone)?;
         let number = granted.memories.add(made).ok_or_else(gone)?;
         self.count_memories();
@@ -156,7 +158,9 @@ impl Control {
     /// A session uses a memory no more. `false`: its connection is to be dropped.
     pub(super) fn on_unregister(&mut self, id: u64, session: SessionKey, number: u16) -> bool {
         let granted = self.sessions.get_mut(&session);
-        if granted.is_some_and(|granted| granted.memories.get_mut(number).is_some()) {
+        let made = granted.and_then(|granted| granted.memories.get_mut(number));
+        // Once: each is work for the worker.
+        if made.is_some_and(|made| !std::mem::replace(&mut made.is_closing, true)) {
             return self.worker.send(Command::Unregister { session, number });
         }
         self.counters.control_garbage.increment();
