@@ -310,7 +310,14 @@ impl Worker {
             return Err(Errno::NOBUFS);
         }
         self.show_levels(place, index, id, &levels);
+        let to = self.sessions.peek(relay).ok_or(Errno::BADF)?;
+        let room = u64::from(to.pool.sendable()) * u64::from(to.region.geometry().buffer_bytes);
         let from = self.sessions.at(place).ok_or(Errno::BADF)?;
+        // Before any of it is copied: from registered memory, gigabytes may be under way.
+        if from.unacknowledged(index) > room {
+            self.counters.buffers_exhausted.increment();
+            return Err(Errno::NOBUFS);
+        }
         let carried = from.carry(index).ok_or(Errno::BADF)?;
         let endpoint =
             self.grant_endpoint(relay, 0).map_err(|full| Errno::from_raw_os_error(full.errno))?;
@@ -362,6 +369,14 @@ struct Carried {
 }
 
 impl Session {
+    /// Bytes of a stream that were written and are not acknowledged.
+    fn unacknowledged(&self, index: u32) -> u64 {
+        match self.endpoints.get(index as usize).map(|endpoint| &endpoint.role) {
+            Some(Role::Stream(Stream { send, .. })) => send.list.end().saturating_sub(send.acked),
+            _ => 0,
+        }
+    }
+
     /// Copies what another session needs to go on with a stream.
     fn carry(&mut self, index: u32) -> Option<Carried> {
         let page_bytes = u64::from(self.region.geometry().buffer_bytes);
