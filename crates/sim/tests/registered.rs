@@ -595,7 +595,9 @@ fn a_stream_leaves_from_registered_memory_and_what_is_written_between_keeps_its_
     assert!(got == expected, "the bytes differ");
     let (acked, written) = near.send_ends();
     assert_eq!((acked, written), (expected.len() as u64, expected.len() as u64));
-    assert!(near.has_acknowledged(acked));
+    assert_eq!(near.has_acknowledged(acked), Ok(true));
+    near.close();
+    assert_eq!(near.has_acknowledged(acked + 1), Err(Errno::BADF));
     assert!(net.has_left(0, a.key));
 }
 
@@ -688,4 +690,50 @@ fn receives_beyond_what_a_session_may_get_are_refused() {
     b.endpoint.post_recv_registered(&any(), &room, 1).unwrap();
     (0..10).for_each(|_| net.turn());
     assert_eq!(b.endpoint.poll_completion(&mut Buffers::default()), Ok(None));
+}
+
+#[test]
+fn watched_operations_that_are_dropped_end_nevertheless() {
+    let net = Net::new();
+    let a = net.program(0, 1, 100);
+    let memory = a.register(1, 8 << 20);
+    let nobody = a.endpoint.add_peer("10.0.0.1:999".parse().unwrap()).unwrap();
+    // More of them than an endpoint may have at once.
+    let most = u64::from(shm::message::OPERATIONS_MAX) + 1000;
+    for number in 0..most {
+        let line = memory.line(64 + number * 64).unwrap();
+        let piece = [memory.piece(0, 1).unwrap()];
+        let mut tries = 0;
+        while a.endpoint.send_watched(nobody, &send(), &piece, line.clone()).is_err() {
+            assert_eq!(a.endpoint.poll_completion(&mut Buffers::default()), Ok(None));
+            net.turn();
+            tries += 1;
+            assert!(tries < 10_000, "none after {number} operations");
+        }
+    }
+}
+
+#[test]
+fn a_claimed_message_whose_receive_is_refused_leaves_nothing_behind() {
+    let net = Net::new();
+    let (a, b) = (net.program(0, 1, 100), net.program(1, 1, 100));
+    let memory = a.register(1, 100_000);
+    let piece = [memory.piece(0, 100_000).unwrap()];
+    a.endpoint.send_registered(a.peer(&b), &send(), &piece, 1).unwrap();
+    (0..100).for_each(|_| net.turn());
+    let claim = b.endpoint.claim(&any(), 2).unwrap();
+    assert!(matches!(b.outcome(), Outcome::Claimed(_)));
+    // Receives of another tag have all that the session may get.
+    let other = Pattern { source: None, tag: Some((TAG + 1, 0)) };
+    for context in 0..200 {
+        while b.endpoint.post_recv(&other, 1 << 20, context) == Err(Errno::AGAIN) {
+            net.turn();
+        }
+    }
+    (0..10).for_each(|_| net.turn());
+    while b.endpoint.poll_completion(&mut Buffers::default()).unwrap().is_some() {}
+    b.endpoint.receive_claimed(claim, 100_000, 3).unwrap();
+    assert_eq!(b.outcome(), Outcome::Failed { errno: Errno::NOBUFS, message: None });
+    // Its sender does not wait for it.
+    assert_eq!(a.outcome(), Outcome::Sent);
 }

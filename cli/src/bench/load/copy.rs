@@ -301,10 +301,14 @@ impl Copy {
                 Err(Errno::AGAIN) => {
                     let ready = || match &places.registered {
                         None => endpoint.readiness().contains(client::Readiness::OUT),
-                        Some(_) => self.has_room(endpoint),
+                        // What has failed is told below.
+                        Some(_) => self.has_room(endpoint).unwrap_or(true),
                     };
                     let deadline = Instant::now() + POLL_LIMIT;
                     session.wait_until(Some(deadline), ready).map_err(failed)?;
+                    if places.registered.is_some() {
+                        self.has_room(endpoint).map_err(failed)?;
+                    }
                 }
                 Err(errno) => return Err(failed(errno)),
             }
@@ -315,7 +319,7 @@ impl Copy {
     }
 
     /// Whether less than half of what may be under way is.
-    fn has_room(&self, endpoint: &client::Endpoint) -> bool {
+    fn has_room(&self, endpoint: &client::Endpoint) -> std::result::Result<bool, Errno> {
         let (_, written) = endpoint.send_ends();
         endpoint.has_acknowledged(written.saturating_sub(UNDER_WAY / 2))
     }

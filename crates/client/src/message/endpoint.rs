@@ -25,6 +25,7 @@ use super::peers::Peers;
 use super::{Completion, INJECT_CONTEXT, Memory, Message, Outcome, Pattern, Peer, Send, Ticket};
 use crate::driver::{locked, reentered};
 use crate::endpoint::{Call, Endpoint as Base, Kind as BaseKind};
+use crate::memory::Line;
 use crate::native::kernel_socket;
 use crate::open::RequestError;
 use crate::session::Session;
@@ -34,6 +35,8 @@ use crate::stream::Place;
 const FEED_BYTES: u64 = 32 << 10;
 /// A command's pieces are at least this long, unless it is shorter.
 const PIECE_MIN: u32 = 1024;
+/// Forgotten operations that a call looks at.
+const FORGOTTEN_LOOKS: usize = 8;
 /// Descriptors that must be free for a program to be told that there is room.
 const ROOM_SLOTS: u64 = 16;
 
@@ -63,6 +66,22 @@ pub(super) struct State {
     /// Announced sends of which the engine wants more than it was given, in the order in which
     /// it said so.
     feeding: VecDeque<u64>,
+    /// Operations whose ends are told in lines that nobody looks at any more.
+    pub(super) forgotten: VecDeque<(Ticket, Line)>,
+}
+
+impl State {
+    /// Ends some of the forgotten operations whose ends were told.
+    fn end_forgotten(&mut self) {
+        for _ in 0..self.forgotten.len().min(FORGOTTEN_LOOKS) {
+            let Some((ticket, line)) = self.forgotten.pop_front() else { return };
+            if line.is_told() {
+                self.operations.end(ticket.0);
+            } else {
+                self.forgotten.push_back((ticket, line));
+            }
+        }
+    }
 }
 
 /// What came from the engine.
@@ -266,6 +285,7 @@ impl MessageEndpoint {
     pub fn poll_completion(&self, memory: &mut dyn Memory) -> Result<Option<Completion>, Errno> {
         let call = self.call()?;
         let mut state = locked(&self.shared.state);
+        state.end_forgotten();
         let found = self.take(&call, &mut state, memory)?;
         self.feed(&call, &mut state, memory)?;
         if found.is_none() {

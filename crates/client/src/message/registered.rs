@@ -2,6 +2,7 @@
 //! memory, for programs that look at it instead of waiting.
 
 use std::cell::Cell;
+use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use shm::descriptor::Span;
@@ -9,18 +10,29 @@ use shm::memory::{PIECE_BYTES, PIECES_MAX, encode_piece};
 use shm::message::{CommandKind, CompletionKind, Entry, Flags, MESSAGE_MAX};
 use shm::region::Region;
 
-use super::endpoint::{MessageEndpoint, matching, outgoing};
+use super::endpoint::{MessageEndpoint, Shared, matching, outgoing};
 use super::operations::{Operation, OperationKind};
 use super::{Completion, Pattern, Peer, Send, Ticket};
 use crate::driver::locked;
 use crate::memory::{Line, Piece};
 
-/// An operation whose end is told in a line. Dropped before that, its end is not heard of, and it
-/// counts as one of the endpoint's operations for ever.
+/// An operation whose end is told in a line. Dropped before that, its end is not heard of; it counts as
+/// one of the endpoint's operations until a [`MessageEndpoint::poll_completion`] after its end. Until then the
+/// line is not to serve another one.
 #[derive(Debug)]
 pub struct Watched {
     ticket: Ticket,
     line: Line,
+    /// Where it counts; nowhere once it is finished.
+    of: Weak<Shared>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if let Some(of) = self.of.upgrade() {
+            locked(&of.state).forgotten.push_back((self.ticket, self.line.clone()));
+        }
+    }
 }
 
 impl Watched {
@@ -69,7 +81,7 @@ impl MessageEndpoint {
         let entry = outgoing(&locked(&self.shared.state), peer, send, self.length_of(pieces)?)?;
         let operation = Operation { context: 0, kind: OperationKind::Send };
         let ticket = self.begin_registered(operation, entry, pieces, Some(&line))?;
-        Ok(Watched { ticket, line })
+        Ok(Watched { ticket, line, of: Arc::downgrade(&self.shared) })
     }
 
     /// Begins to receive a message into pieces of registered memory, at most 1024 of them. The engine
@@ -100,14 +112,14 @@ impl MessageEndpoint {
         let (entry, kind) = self.incoming(of, pieces)?;
         let operation = Operation { context: 0, kind };
         let ticket = self.begin_registered(operation, entry, pieces, Some(&line))?;
-        Ok(Watched { ticket, line })
+        Ok(Watched { ticket, line, of: Arc::downgrade(&self.shared) })
     }
 
     /// How a watched operation has ended; gives it back while it has not.
     ///
     /// # Errors
     /// CONNRESET: the engine is gone. PROTO: it has told what it cannot have.
-    pub fn finish(&self, watched: Watched) -> Result<Result<Completion, Watched>, Errno> {
+    pub fn finish(&self, mut watched: Watched) -> Result<Result<Completion, Watched>, Errno> {
         let Some(entry) = watched.line.told() else {
             let call = self.call()?;
             // Now and then the engine is looked for.
@@ -123,8 +135,8 @@ impl MessageEndpoint {
         if entry.ticket != watched.ticket.0 || !ends {
             return Err(Errno::PROTO);
         }
-        let mut state = locked(&self.shared.state);
-        let ended = self.on_ended(&mut state, &entry)?;
+        let ended = self.on_ended(&mut locked(&self.shared.state), &entry)?;
+        watched.of = Weak::new();
         Ok(Ok(ended))
     }
 

@@ -71,11 +71,27 @@ impl Endpoint {
     }
 
     /// Whether the peer has acknowledged the stream up to `offset`; if not, there is an event once it
-    /// has. Never before the connection has ended otherwise, which [`Self::readiness`] tells.
-    pub fn has_acknowledged(&self, offset: u64) -> bool {
-        let Ok(call) = self.call_as(Kind::Stream) else { return true };
+    /// has.
+    ///
+    /// # Errors
+    /// It never will: BADF: closed here; EPIPE: the connection has ended; CONNRESET and others: it has failed,
+    /// or the engine is gone.
+    pub fn has_acknowledged(&self, offset: u64) -> Result<bool, Errno> {
+        let call = self.call_as(Kind::Stream)?;
         let levels =
             call.view().wish(|now| (now.acked < offset).then(|| offset.min(call.view().written())));
-        levels.acked >= offset
+        if levels.acked >= offset {
+            return Ok(true);
+        }
+        if let Some(errno) = call.error(&levels) {
+            return Err(errno);
+        }
+        if levels.status.intersects(Status::HANGUP | Status::ERROR) {
+            return Err(Errno::PIPE);
+        }
+        match call.again() {
+            Errno::AGAIN => Ok(false),
+            errno => Err(errno),
+        }
     }
 }
