@@ -93,7 +93,8 @@ impl Registered {
         Ok(Self { memory: Memory::private_bytes(bytes)?, bytes, file: None })
     }
 
-    /// Maps memory that was granted, once its size and seals are found to be right.
+    /// Maps memory that was granted, once its size and seals are found to be right. Forked children do not
+    /// inherit it: in them it takes and gives no bytes, and has no lines.
     ///
     /// # Errors
     /// Size or seals are wrong, or the errno of a system call.
@@ -108,6 +109,7 @@ impl Registered {
             return Err(RegionError::WrongSize { actual, claimed: bytes });
         }
         let memory = Memory::map_bytes(file.as_fd(), bytes, true).map_err(system("mmap"))?;
+        let memory = memory.keep_from_children().map_err(system("madvise"))?;
         Ok(Self { memory, bytes, file: None })
     }
 
@@ -156,7 +158,7 @@ impl Registered {
 
     /// The bytes at `offset`, to be copied or handed to the kernel; empty beyond the end.
     pub fn shared(&self, offset: u64, len: u32) -> SharedBytes<'_> {
-        match self.contains(offset, u64::from(len)) {
+        match self.memory.is_here() && self.contains(offset, u64::from(len)) {
             true => self.memory.shared(offset as usize, len as usize),
             false => SharedBytes::from_slice(&[]),
         }
@@ -164,7 +166,9 @@ impl Registered {
 
     /// Whether an entry can be told at `offset`: an aligned line of the memory.
     pub fn has_line(&self, offset: u64) -> bool {
-        offset.is_multiple_of(ENTRY_BYTES as u64) && self.contains(offset, ENTRY_BYTES as u64)
+        offset.is_multiple_of(ENTRY_BYTES as u64)
+            && self.contains(offset, ENTRY_BYTES as u64)
+            && self.memory.is_here()
     }
 
     /// Empties the line at `offset`, for [`Self::tell`] to fill it.
@@ -196,15 +200,24 @@ impl Registered {
 
     /// The entry in the line at `offset`, once it is there.
     pub fn told(&self, offset: u64) -> Option<Entry> {
-        if !self.is_told(offset) {
+        if !self.has_line(offset) {
+            return None;
+        }
+        // Loaded once: the rest is as of this value.
+        let first = self.memory.word(offset as usize).load(Ordering::Acquire).to_le_bytes();
+        if first[0] == 0 {
             return None;
         }
         let mut bytes = [0; ENTRY_BYTES];
-        self.memory.read(offset as usize, &mut bytes);
+        bytes[..8].copy_from_slice(&first);
+        self.memory.read(offset as usize + 8, &mut bytes[8..]);
         Some(Entry::decode(&bytes))
     }
 
     fn room(&self, offset: u64, len: usize) -> usize {
+        if !self.memory.is_here() {
+            return 0;
+        }
         let left = self.bytes.saturating_sub(offset);
         len.min(usize::try_from(left).unwrap_or(usize::MAX))
     }
@@ -241,6 +254,32 @@ mod tests {
         let mut moved = [0; 2];
         theirs.write_shared(8189, ours.shared(8190, 2));
         assert_eq!((ours.read(8189, &mut moved), &moved), (2, b"ab"));
+    }
+
+    /// A child ended with SIGSEGV.
+    #[test]
+    fn memory_that_a_child_does_not_inherit_is_empty_there() {
+        let mut made = Registered::create(4096).unwrap();
+        let granted = Registered::open(made.take_file().unwrap(), 4096).unwrap();
+        // SAFETY: the child neither allocates nor locks, and ends without running anything of the parent's.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut bytes = [0; 8];
+            let is_empty = granted.write(0, b"x") == 0
+                && granted.read(0, &mut bytes) == 0
+                && granted.shared(0, 8).is_empty()
+                && !granted.is_told(0)
+                && granted.told(0).is_none();
+            granted.clear_line(0);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!is_empty)) };
+        }
+        assert!(child > 0, "fork failed");
+        let mut status = 0;
+        // SAFETY: waits for our own child.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        assert_eq!(granted.write(0, b"x"), 1);
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl Region {
             return Err(RegionError::WrongSize { actual, claimed: geometry.region_bytes });
         }
         let memory = Memory::map(file.as_fd(), &layout).map_err(system("mmap"))?;
-        memory.keep_from_children().map_err(system("madvise"))?;
+        let memory = memory.keep_from_children().map_err(system("madvise"))?;
         Ok(Self { memory, layout, file: Some(file) })
     }
 

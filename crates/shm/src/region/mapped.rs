@@ -7,6 +7,7 @@ use arch::SharedBytes;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::fork::ForkMark;
 use crate::layout::Layout;
 use crate::sync::AtomicU64;
 
@@ -14,6 +15,8 @@ use crate::sync::AtomicU64;
 pub(crate) struct Memory {
     start: NonNull<u8>,
     len: usize,
+    /// Of a mapping that forked children do not inherit: tells them apart from its process.
+    owner: Option<ForkMark>,
 }
 
 // SAFETY: the memory is only reached as atomics and by copies through raw pointers, and stays
@@ -27,11 +30,22 @@ impl Memory {
         Self::map_bytes(file, layout.geometry().region_bytes, false)
     }
 
-    /// Forked children do not have the memory: they have no use for it, and some limit their address space.
-    pub(crate) fn keep_from_children(&self) -> Result<(), Errno> {
-        // SAFETY: our own mapping. Only a child that this process forks is without it, where nothing
-        // reaches it: a session refuses everything but in its own process (`ForkMark`).
-        unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxDontFork) }
+    /// Has the kernel leave the mapping out of forked children (MADV_DONTFORK): they have no use for it, and it
+    /// would count against their limit of address space.
+    pub(crate) fn keep_from_children(mut self) -> Result<Self, Errno> {
+        self.owner = Some(ForkMark::new()?);
+        // SAFETY: our own mapping. A forked child has nothing mapped here, or a mapping of its own that the
+        // kernel has put here since. It does not touch that through `self`: `drop` and the callers that a
+        // child can reach test `is_here` or the session's `ForkMark` first.
+        unsafe {
+            rustix::mm::madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxDontFork)?;
+        }
+        Ok(self)
+    }
+
+    /// Whether the mapping exists in this process: not in a forked child that did not inherit it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.owner.as_ref().is_none_or(ForkMark::is_mine)
     }
 
     /// Maps the first `len` bytes of a file that is sealed against shrinking, with all its pages at
@@ -57,7 +71,7 @@ impl Memory {
             )?
         };
         let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
-        Ok(Self { start, len })
+        Ok(Self { start, len, owner: None })
     }
 
     /// Memory of this process alone, of which the kernel gives what is touched.
@@ -78,13 +92,18 @@ impl Memory {
             )?
         };
         let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
-        Ok(Self { start, len })
+        Ok(Self { start, len, owner: None })
     }
 
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.len);
-        // SAFETY: in bounds and aligned (the start is page-aligned); the words before the buffers
-        // are only ever reached as atomics by us, and what another process does to them is theirs.
+        // SAFETY: in bounds and aligned (the start is page-aligned). In a region the words lie before the
+        // buffers, and this process reaches them as atomics only. In registered memory any aligned word can
+        // be that of a line, and `read`, `write` and the kernel may copy the same bytes without atomics at the
+        // same time, if the program or the peer names them twice. Rust's memory model does not define that
+        // race; we rely on the compiler treating the copies as opaque accesses through raw pointers, and
+        // the CPU giving each byte some value that was written. No reference to the bytes exists, every value
+        // is valid, and none is trusted. Other processes' accesses are outside the model in any case.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
@@ -132,8 +151,59 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        if !self.is_here() {
+            return;
+        }
         // SAFETY: our own mapping, and no reference into it outlives `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    use rustix::fs::MemfdFlags;
+
+    const BYTES: u64 = 1 << 16;
+
+    /// What a child's drop did: 0 the child's own mapping at the same address is left alone.
+    fn of_a_child(memory: Memory) -> i32 {
+        // SAFETY: the child makes system calls only, and ends without running anything of the parent's.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let (start, len) = (memory.start.as_ptr().cast::<libc::c_void>(), memory.len);
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: a new mapping, which replaces none.
+            let own = unsafe { libc::mmap(start, len, access, flags, -1, 0) };
+            if own != start {
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(1) };
+            }
+            drop(memory);
+            let mut pages = [0; BYTES as usize / 4096];
+            // SAFETY: asks the kernel about pages; there is room for as many as are asked about.
+            let there = unsafe { libc::mincore(start, len, pages.as_mut_ptr()) } == 0;
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(if there { 0 } else { 2 }) };
+        }
+        assert!(child > 0, "fork failed");
+        let mut status = 0;
+        // SAFETY: waits for our own child.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(memory.is_here());
+        status
+    }
+
+    /// A child that dropped a session unmapped whatever had been mapped in the region's place.
+    #[test]
+    fn a_child_does_not_unmap_what_lies_where_the_memory_was() {
+        let file = rustix::fs::memfd_create("memory", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, BYTES).unwrap();
+        let memory = Memory::map_bytes(file.as_fd(), BYTES, false).unwrap();
+        assert_eq!(of_a_child(memory.keep_from_children().unwrap()), 0);
     }
 }

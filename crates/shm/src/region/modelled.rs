@@ -24,8 +24,8 @@ impl Memory {
         Err(Errno::NOSYS)
     }
 
-    pub(super) fn keep_from_children(&self) -> Result<(), Errno> {
-        Ok(())
+    pub(super) fn keep_from_children(self) -> Result<Self, Errno> {
+        Ok(self)
     }
 
     pub(super) fn private(layout: &Layout) -> Result<Self, Errno> {
