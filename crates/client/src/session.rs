@@ -121,8 +121,12 @@ impl Session {
         }))
     }
 
-    /// How often the engine's interfaces, or what it takes through them, have changed.
+    /// How often the engine's interfaces, or what it takes through them, have changed. 0 in a forked
+    /// child, which does not have the region that tells.
     pub fn reach(&self) -> u64 {
+        if !self.is_mine() {
+            return 0;
+        }
         self.drivers.first().map_or(0, |driver| driver.lane.reach())
     }
 
@@ -131,11 +135,12 @@ impl Session {
     fn interfaces(&self) -> RwLockReadGuard<'_, Told> {
         let known = || self.interfaces.read().unwrap_or_else(PoisonError::into_inner);
         let now = known();
+        // In a forked child the region is not mapped: what was known at the fork stands.
+        if self.usable().is_err() {
+            return now;
+        }
         let reach = self.reach();
-        if now.reach == reach
-            || self.usable().is_err()
-            || now.ask_again.is_some_and(|then| Instant::now() < then)
-        {
+        if now.reach == reach || now.ask_again.is_some_and(|then| Instant::now() < then) {
             return now;
         }
         drop(now);
@@ -176,8 +181,11 @@ impl Session {
         ways(&told.interfaces, address).max().is_some_and(|(_, is_here)| is_here)
     }
 
-    /// Shows the engine a line of the census.
+    /// Shows the engine a line of the census. A forked child shows none.
     pub fn put_census_line(&self, place: usize, line: &CensusLine) {
+        if !self.is_mine() {
+            return;
+        }
         self.region.put_census_line(place, line);
     }
 
@@ -603,9 +611,9 @@ impl Session {
     }
 
     /// Whether the engine's worker runs on the CPU that this thread is on: spinning would only
-    /// keep it from working.
+    /// keep it from working. Not so in a forked child, for which no worker works.
     pub fn engine_shares_cpu(&self) -> bool {
-        self.drivers.iter().any(Driver::shares_cpu)
+        self.is_mine() && self.drivers.iter().any(Driver::shares_cpu)
     }
 }
 

@@ -59,3 +59,28 @@ impl Drop for ForkMark {
         debug_assert!(unmapped.is_ok());
     }
 }
+
+/// Runs `work` in a forked child, which ends with what it returns, and waits for that; the child's wait
+/// status. A child that takes longer than 30 s is ended by SIGALRM. For tests of what holds in children.
+///
+/// # Errors
+/// The errno of fork(2) or waitpid(2).
+#[doc(hidden)]
+pub fn status_of_child(work: impl FnOnce() -> u8) -> std::io::Result<i32> {
+    const LIMIT_S: u32 = 30;
+    // SAFETY: the child has this thread alone, and ends without returning to the caller.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: sets the child's own timer.
+        unsafe { libc::alarm(LIMIT_S) };
+        let outcome = i32::from(work());
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(outcome) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for our own child; there is room for its status.
+    if child < 0 || unsafe { libc::waitpid(child, &raw mut status, 0) } != child {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(status)
+}

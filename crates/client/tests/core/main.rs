@@ -1,5 +1,6 @@
 //! The client core against a mini engine.
 
+mod children;
 mod mini;
 mod native;
 
