@@ -486,6 +486,10 @@ impl Session {
                 let mut files = files.into_iter();
                 let grant = match (endpoints.as_slice(), files.next(), files.next()) {
                     (&[endpoint], Some(file), None) => RawGrant { endpoint, file, sizes, ports },
+                    (_, None, _) => {
+                        let lost = ControlError::DescriptorsLost.to_string();
+                        return Some(Err(RequestError::new(Errno::MFILE, lost)));
+                    }
                     _ => {
                         let reason = "the engine granted what cannot be used";
                         return Some(Err(RequestError::new(Errno::PROTO, reason)));
@@ -507,8 +511,12 @@ impl Session {
         let question = ToEngine::Register { serial: asked, bytes };
         self.converse_with_files(&control, &question, &[], |answer, files| match answer {
             FromEngine::Registered { serial, number, bytes } if serial == asked => {
-                let lost = || RequestError::new(Errno::MFILE, "no descriptor is left for memory");
-                Some(files.into_iter().next().ok_or_else(lost).map(|file| (number, file, bytes)))
+                Some(files.into_iter().next().map(|file| (number, file, bytes)).ok_or_else(|| {
+                    // The memory cannot be mapped without: the engine takes it back at once.
+                    let _ = control.socket.send(&ToEngine::Unregister { number }, &[], Wait::No);
+                    let lost = ControlError::DescriptorsLost.to_string();
+                    RequestError::new(Errno::MFILE, lost)
+                }))
             }
             FromEngine::Denied { serial, errno, reason } if serial == asked => {
                 Some(Err(RequestError::new(Errno::from_raw_os_error(errno), reason)))
@@ -608,7 +616,8 @@ impl Session {
         self.driver(0).let_engine_answer();
         loop {
             answer_within(&control.socket, ANSWER_WITHIN)?;
-            let (answer, files) = control.socket.receive::<FromEngine>(Wait::No).map_err(failed)?;
+            // `take` finds out which descriptors it lacks, and gives back what it cannot use.
+            let (answer, files, _) = control.socket.receive_partly(Wait::No).map_err(failed)?;
             if let Some(taken) = take(answer, files) {
                 return Ok(taken);
             }

@@ -37,7 +37,8 @@ impl Session {
     ///
     /// # Errors
     /// INVAL: none, or more than 256 MiB. NOSPC: the session has 64 already. NOMEM: the user's
-    /// `memory_per_user`, or the machine's memory, does not suffice. CONNRESET: the engine is gone.
+    /// `memory_per_user`, or the machine's memory, does not suffice. MFILE: the process has no
+    /// descriptor left. CONNRESET: the engine is gone.
     pub fn register(self: &Arc<Self>, bytes: u64) -> Result<Registered, RequestError> {
         let (number, file, bytes) = self.ask_memory(bytes)?;
         let unusable = |error: shm::region::RegionError| {

@@ -234,6 +234,19 @@ impl Socket {
         &self,
         wait: Wait,
     ) -> Result<(M, Vec<OwnedFd>), ControlError> {
+        let (message, descriptors, is_whole) = self.receive_partly(wait)?;
+        if is_whole { Ok((message, descriptors)) } else { Err(ControlError::DescriptorsLost) }
+    }
+
+    /// The same where this process may have too few descriptors left: the message, those descriptors that
+    /// the kernel could give, and whether they are all that were sent.
+    ///
+    /// # Errors
+    /// If the other side has closed, the message is malformed, or with the errno of recvmsg.
+    pub fn receive_partly<M: DeserializeOwned>(
+        &self,
+        wait: Wait,
+    ) -> Result<(M, Vec<OwnedFd>, bool), ControlError> {
         let mut bytes = vec![0; MESSAGE_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -268,14 +281,12 @@ impl Socket {
             return Err(ControlError::TooLong);
         }
         // There is room for as many as the kernel lets a message have.
-        if received.flags.contains(ReturnFlags::CTRUNC) {
-            return Err(ControlError::DescriptorsLost);
-        }
+        let is_whole = !received.flags.contains(ReturnFlags::CTRUNC);
         let message = bytes
             .get(..received.bytes)
             .and_then(|bytes| postcard::from_bytes(bytes).ok())
             .ok_or(ControlError::Malformed)?;
-        Ok((message, descriptors))
+        Ok((message, descriptors, is_whole))
     }
 }
 
