@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{Start, leaving, own_environment, unsearched};
+use super::{Start, Strings, leaving, own_environment, unsearched};
 use crate::boundary::set_errno;
 use crate::real;
 
@@ -25,31 +25,59 @@ extern "C" fn missing() -> i32 {
     -1
 }
 
-/// Makes the start of a program ready; where to go on.
+/// Makes the start of a program with `environment` ready; where to go on.
 ///
 /// # Safety
-/// `path` is null or a string.
-unsafe fn before(place: usize, path: *const c_char) -> *mut c_void {
-    // That of execle is behind its arguments. What it names is looked at by the program's loader.
-    // SAFETY: by the caller's promise; the environment is the process's own.
-    unsafe { leaving(Start::Exec, path, own_environment()) };
+/// `path` is null or a string; `environment` as execve(2) demands.
+unsafe fn before(place: usize, path: *const c_char, environment: Strings) -> *mut c_void {
+    // SAFETY: by the caller's promise.
+    unsafe { leaving(Start::Exec, path, environment) };
     let next = NEXT.get(place).map_or(std::ptr::null_mut(), |next| next.load(Ordering::Relaxed));
     if next.is_null() { missing as *mut c_void } else { next }
 }
 
+/// Where the argument `index` of the caller lies: the first six are saved registers, the last of them lowest;
+/// the return address and the others follow.
+#[cfg(target_arch = "x86_64")]
+const fn word_of(index: usize) -> usize {
+    if index < 6 { 5 - index } else { index + 1 }
+}
+
+/// The same: the first eight are saved registers, and the others follow.
+#[cfg(target_arch = "aarch64")]
+const fn word_of(index: usize) -> usize {
+    index
+}
+
+/// The environment of an execle(3): the argument behind the null pointer that ends the program's arguments,
+/// which begin behind the path.
+///
+/// # Safety
+/// `saved` points at the registers as the entries save them, and the caller has passed what execle(3) demands.
+unsafe fn environment_behind(saved: *const Strings) -> Strings {
+    let mut index = 1;
+    // SAFETY: by the caller's promise a null pointer ends the arguments, and the environment follows.
+    unsafe {
+        while !saved.add(word_of(index)).read().is_null() {
+            index += 1;
+        }
+        saved.add(word_of(index + 1)).read()
+    }
+}
+
 unsafe extern "C" fn before_execl(path: *const c_char) -> *mut c_void {
     // SAFETY: the caller of execl promises a string.
-    unsafe { before(0, path) }
+    unsafe { before(0, path, own_environment()) }
 }
 
 unsafe extern "C" fn before_execlp(file: *const c_char) -> *mut c_void {
     // SAFETY: the caller of execlp promises a string.
-    unsafe { before(1, unsearched(file)) }
+    unsafe { before(1, unsearched(file), own_environment()) }
 }
 
-unsafe extern "C" fn before_execle(path: *const c_char) -> *mut c_void {
-    // SAFETY: the caller of execle promises a string.
-    unsafe { before(2, path) }
+unsafe extern "C" fn before_execle(path: *const c_char, saved: *const Strings) -> *mut c_void {
+    // SAFETY: the caller of execle promises a string, arguments and an environment; the entry has saved them.
+    unsafe { before(2, path, environment_behind(saved)) }
 }
 
 macro_rules! lists {
@@ -73,6 +101,7 @@ macro_rules! lists {
                     "push r9",
                     "sub rsp, 8",
                     ".cfi_adjust_cfa_offset 56",
+                    "lea rsi, [rsp + 8]",
                     "call {before}",
                     "add rsp, 8",
                     "pop r9",
@@ -109,6 +138,7 @@ macro_rules! lists {
                     "stp x2, x3, [sp, #32]",
                     "stp x4, x5, [sp, #48]",
                     "stp x6, x7, [sp, #64]",
+                    "add x1, sp, #16",
                     "bl {before}",
                     "mov x16, x0",
                     "ldp x0, x1, [sp, #16]",
@@ -135,4 +165,22 @@ lists! {
     execlp as before_execlp;
     /// execle(3).
     execle as before_execle;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was judged by the environment of the process.
+    #[test]
+    fn the_environment_of_execle_is_found_in_registers_and_on_the_stack() {
+        let (text, environment) = (std::ptr::dangling(), std::ptr::without_provenance(0x1000));
+        for arguments in 0..20 {
+            let mut saved = [text; 32];
+            saved[word_of(1 + arguments)] = std::ptr::null();
+            saved[word_of(2 + arguments)] = environment;
+            // SAFETY: laid out as the entries do it.
+            assert_eq!(unsafe { environment_behind(saved.as_ptr()) }, environment);
+        }
+    }
 }
