@@ -1,4 +1,4 @@
-//! Several ports as one (row D5): a trunk has one link address, and each flow takes one of its links.
+//! Several ports as one (trunking of the IXP1200 paper): a trunk has one link address, and each flow takes one of its links.
 //! Back to back with another engine's trunk, or at a switch with a static aggregation group.
 //!
 //! A link leaves when it is down, as the kernel tells ([`carrier`]), or refuses frames as such, and its flows move to
