@@ -148,7 +148,8 @@ fn nothing_is_left(joined: &Joined, descriptors: usize) -> Result<()> {
         if counters == [0; 3] && now <= descriptors + 1 {
             return Ok(());
         }
-        if begin.elapsed() > PATIENCE {
+        // Addresses of connections in TIME-WAIT are held by a socket each, for a minute.
+        if begin.elapsed() > PATIENCE * 2 {
             let [sessions, dying, endpoints] = counters;
             let cause = format!(
                 "the engine has {sessions} sessions, {dying} dying, {endpoints} endpoints and {now} \
