@@ -106,8 +106,8 @@ test: setup build
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target loom instructions
 	@echo "== simulation, seeds $(TEST_SEEDS)"
 	$(BUILT)/outboard sim --seeds $(TEST_SEEDS) --require-coverage --hashes crates/sim/hashes.txt
-	@echo "== simulation of messages, seeds 1..1500"
-	$(BUILT)/outboard sim --messages --seeds 1..1500
+	@echo "== simulation of messages, seeds 1..1000"
+	$(BUILT)/outboard sim --messages --seeds 1..1000
 	@echo "== packet scripts against this machine's kernel"
 	@$(MAKE) --no-print-directory run-scripts BRIEF=--brief
 	@echo "== real programs"
