@@ -1,5 +1,5 @@
 //! Datagrams for measurements: the frames of one flow, and a port that receives them without end and
-//! takes whatever is sent.
+//! discards what is sent to it, counted.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::BorrowedFd;

@@ -3,7 +3,7 @@
 use lab::failure::{Explain, Failure, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Turns of a waiting loop before it gives way: on a core that is shared the other side may not run.
+/// Turns of a waiting loop before it yields: on a shared core the other side may not be running.
 const SPINS: u32 = 2000;
 
 /// Which core has whom.
@@ -76,7 +76,7 @@ pub fn pin(core: usize) -> Result<()> {
         .explain(format!("cannot run on core {core}"), "allow this process that core")
 }
 
-/// A loop that waits: it spins, and gives way when that lasts.
+/// A loop that waits: it spins, then yields.
 #[derive(Debug, Default)]
 pub struct Waiting {
     spins: u32,
