@@ -84,7 +84,28 @@ fn parse_process(stat: &str) -> Option<ProcessLine> {
     })
 }
 
+/// How often the list of processes is read until nobody came or went meanwhile.
+const READINGS: usize = 16;
+
+/// All processes. One that ends while the list is read may be missing from it after its parent,
+/// which has waited for it since, was read without its time; so the list is read until two
+/// readings show the same processes. On a machine where that never happens the last reading
+/// counts.
 fn processes() -> Vec<ProcessLine> {
+    let pids = |list: &[ProcessLine]| list.iter().map(|process| process.pid).collect::<Vec<_>>();
+    let mut last = read_processes();
+    for _ in 1..READINGS {
+        let next = read_processes();
+        let stable = pids(&next) == pids(&last);
+        last = next;
+        if stable {
+            break;
+        }
+    }
+    last
+}
+
+fn read_processes() -> Vec<ProcessLine> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
         .flatten()
