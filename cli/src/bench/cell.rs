@@ -172,8 +172,10 @@ const BUFFERED_BYTES: u64 = 32 << 20;
 const PROFILED_BYTES: u32 = 1024;
 /// Connections of an open loop, and of the closed loop that its shares are of.
 const OPEN_CONNECTIONS: u32 = 16;
-/// What a system's capacity is measured with.
-pub const CALIBRATION: Workload = Workload::Rpc { connections: OPEN_CONNECTIONS, outstanding: 8 };
+/// What a system's capacity is measured with. One request is outstanding on each connection, since
+/// an open loop sends its requests one by one: several that share a segment are several times as
+/// many.
+pub const CALIBRATION: Workload = Workload::Rpc { connections: OPEN_CONNECTIONS, outstanding: 1 };
 /// Samples on which a 99.9th percentile rests at least.
 const TAIL_SAMPLES_MIN: u64 = 100_000;
 
