@@ -18,6 +18,7 @@ pub mod copy;
 pub mod emp;
 pub mod html;
 pub mod load;
+mod markdown;
 pub mod measure;
 pub mod ni;
 pub mod nic;
@@ -136,7 +137,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Some(Command::Load { load }) => return load::play(&load),
         Some(Command::Table { reports }) => {
             for path in reports {
-                tell!("{}", report::Report::read(&path)?.markdown());
+                tell!("{}", markdown::section(&report::Report::read(&path)?));
             }
             return Ok(());
         }

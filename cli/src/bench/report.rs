@@ -332,40 +332,6 @@ impl Report {
     pub fn has_paper(&self) -> bool {
         self.rows.iter().any(|row| row.figures.values().any(|figure| figure.paper.is_some()))
     }
-
-    /// A section of Markdown: for each group a table of its figures.
-    pub fn markdown(&self) -> String {
-        let mut text =
-            format!("### {}: {}\n\n{}.\n", self.experiment, self.title, self.circumstances());
-        let [head, rule] = if self.has_paper() { [" paper |", "---:|"] } else { [""; 2] };
-        let mut group = None;
-        for line in self.lines() {
-            let Line { row, name, figure: own, .. } = &line;
-            if group != Some(&row.group) {
-                group = Some(&row.group);
-                let _ = write!(
-                    text,
-                    "\n{}:\n\n| | figure | counterpart, best | | system | Outboard | ratio |{head}\n\
-                     |---|---|---:|---|---|---:|---:|{rule}\n",
-                    row.group
-                );
-            }
-            let [counterpart, theirs, ratio] = line.beside();
-            let _ = write!(
-                text,
-                "| {} | {name}, {} | {theirs} | {counterpart} | {} | {} | {ratio} |",
-                row.point,
-                own.unit,
-                row.system,
-                figure(own.median),
-            );
-            if self.has_paper() {
-                let _ = write!(text, " {} |", own.paper.map(figure).unwrap_or_default());
-            }
-            text.push('\n');
-        }
-        text
-    }
 }
 
 impl Line<'_> {
@@ -460,13 +426,15 @@ fn date(mut day: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+/// Rows for the tests of what is made of them.
+pub mod tests {
     use lab::Placement;
 
     use super::*;
     use crate::bench::system::System;
 
-    fn row(system: System, rate: &[f64], p50: &[f64]) -> SystemRow {
+    /// A row with a rate and a quantile of three rounds.
+    pub fn row(system: System, rate: &[f64], p50: &[f64]) -> SystemRow {
         let place = Place {
             group: "g".into(),
             point: "p".into(),
