@@ -163,6 +163,17 @@ pub struct TxMeta {
     pub header_bytes: u16,
 }
 
+/// A frame that a port sends: what [`Port::send`] is given.
+#[derive(Clone, Copy)]
+pub struct TxFrame<'a> {
+    /// What the port must do to it.
+    pub meta: &'a TxMeta,
+    /// Its first bytes.
+    pub header: &'a [u8],
+    /// The pieces that follow.
+    pub payload: &'a [SharedBytes<'a>],
+}
+
 /// Why a frame was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxError {

@@ -25,7 +25,7 @@ use arch::SharedBytes;
 
 use crate::copy;
 use crate::interface::{
-    Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, RxMeta, TxError, TxMeta,
+    Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, RxMeta, TxError, TxFrame, TxMeta,
 };
 use crate::link::{self, Link};
 use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloads, random_seed};
@@ -318,7 +318,8 @@ impl Port for PacketPort {
             self.counters.tx_errors += 1;
             return Err(TxError::Unsendable);
         }
-        self.transmit.send(&self.fd, meta, header, payload, len, &mut self.counters)
+        let frame = TxFrame { meta, header, payload };
+        self.transmit.send(&self.fd, &frame, len, &mut self.counters)
     }
 
     fn flush(&mut self) {

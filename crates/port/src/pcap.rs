@@ -26,7 +26,9 @@ pub mod filter;
 mod format;
 
 pub use filter::Filter;
-use format::{FrameDirection, emit_frame, emit_head, emit_statistics, frame_block_bytes};
+use format::{
+    FrameDirection, SeenFrame, emit_frame, emit_head, emit_statistics, frame_block_bytes,
+};
 
 /// Memory handed to the writer at a time; a frame always fits.
 const CHUNK_BYTES: usize = 128 * 1024;
@@ -241,20 +243,13 @@ impl<P: Port> Captured<P> {
     }
 }
 
-/// Writes one frame into the chunk, which has room or is exchanged, if the filter keeps it: its
-/// headers lie in `header`, or the whole frame does.
-fn capture(
-    feed: &Feed,
-    chunk: &mut Option<Vec<u8>>,
-    now_ns: u64,
-    direction: FrameDirection,
-    header: &[u8],
-    payload: &[SharedBytes<'_>],
-) {
-    if !feed.filter.keeps(header) {
+/// Writes one frame, by the port's time, into the chunk, which has room or is exchanged, if the
+/// filter keeps it: its headers lie in its first bytes, or the whole frame does.
+fn capture(feed: &Feed, chunk: &mut Option<Vec<u8>>, frame: &SeenFrame<'_>) {
+    if !feed.filter.keeps(frame.header) {
         return;
     }
-    let len = crate::copy::length(header, payload);
+    let len = crate::copy::length(frame.header, frame.payload);
     let needed = frame_block_bytes(len.min(feed.snap_bytes));
     if let Some(bytes) = chunk.take_if(|bytes| bytes.len() + needed > CHUNK_BYTES) {
         // As in `pass_on`; the next turn notices a writer that has given up.
@@ -267,8 +262,8 @@ fn capture(
         feed.counts.dropped.fetch_add(1, Ordering::Relaxed);
         return;
     };
-    let time_ns = feed.epoch_ns.wrapping_add(now_ns);
-    emit_frame(room, time_ns, direction, header, payload, feed.snap_bytes);
+    let time_ns = feed.epoch_ns.wrapping_add(frame.time_ns);
+    emit_frame(room, &SeenFrame { time_ns, ..*frame }, feed.snap_bytes);
     feed.counts.captured.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -284,8 +279,13 @@ impl<P: Port> Port for Captured<P> {
         }
         if let Some(feed) = &self.feed {
             for &handle in &burst.handles {
-                let bytes = self.inner.frame(handle).bytes;
-                capture(feed, &mut self.chunk, self.now_ns, FrameDirection::In, bytes, &[]);
+                let frame = SeenFrame {
+                    time_ns: self.now_ns,
+                    direction: FrameDirection::In,
+                    header: self.inner.frame(handle).bytes,
+                    payload: &[],
+                };
+                capture(feed, &mut self.chunk, &frame);
             }
         }
     }
@@ -308,7 +308,8 @@ impl<P: Port> Port for Captured<P> {
         if self.is_on()
             && let Some(feed) = &self.feed
         {
-            capture(feed, &mut self.chunk, self.now_ns, FrameDirection::Out, header, payload);
+            let (time_ns, direction) = (self.now_ns, FrameDirection::Out);
+            capture(feed, &mut self.chunk, &SeenFrame { time_ns, direction, header, payload });
         }
         Ok(())
     }
@@ -376,7 +377,9 @@ impl<P: Port> Port for Captured<P> {
         let Self { inner, feed, chunk, now_ns, .. } = self;
         inner.relay(&mut |meta, bytes| {
             if let Some(feed) = feed {
-                capture(feed, chunk, *now_ns, FrameDirection::Out, bytes, &[]);
+                let (time_ns, direction) = (*now_ns, FrameDirection::Out);
+                let frame = SeenFrame { time_ns, direction, header: bytes, payload: &[] };
+                capture(feed, chunk, &frame);
             }
             sees(meta, bytes);
         })

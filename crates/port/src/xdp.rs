@@ -30,7 +30,8 @@ use wire::MacAddr;
 use crate::bpf::{Map, Program};
 use crate::copy::{self, ETHERNET_BYTES};
 use crate::interface::{
-    Claim, LinkState, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta,
+    Claim, LinkState, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxFrame,
+    TxMeta,
 };
 use crate::link::Link;
 use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, random_seed};
@@ -556,6 +557,7 @@ impl XdpPort {
         payload: &[SharedBytes<'_>],
     ) -> Result<(), TxError> {
         let len = copy::length(header, payload);
+        let frame = TxFrame { meta, header, payload };
         if !copy::sendable(&self.info, meta, header, len) {
             self.counters.tx_errors += 1;
             return Err(TxError::Unsendable);
@@ -569,7 +571,7 @@ impl XdpPort {
                 }
             }
             let Some(queue) = self.queues.first_mut() else { return Err(TxError::Down) };
-            return self.transmit.send(queue, meta, header, payload, len, &mut self.counters);
+            return self.transmit.send(queue, &frame, len, &mut self.counters);
         }
         if self.transmit.is_gathered() {
             // Frames of a connection keep their order.
@@ -580,7 +582,7 @@ impl XdpPort {
             }
         }
         let socket = segmenting(&self.segmenting, self.takes_large);
-        self.large.send(socket, meta, header, payload, len, &mut self.counters)
+        self.large.send(socket, &frame, len, &mut self.counters)
     }
 }
 

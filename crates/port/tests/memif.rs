@@ -61,6 +61,16 @@ const GOOD: Words = Words {
     cookie: 0x3e3_1f20,
 };
 
+/// A descriptor as a client writes it.
+struct Descriptor {
+    /// 1: the frame goes on in the next one.
+    flags: u16,
+    /// Bytes of its buffer.
+    len: u32,
+    /// Where its buffer lies in the region.
+    offset: u32,
+}
+
 struct Client {
     socket: OwnedFd,
     memory: File,
@@ -120,7 +130,8 @@ impl Client {
         }
         // All of its buffers for frames to it are offered.
         for slot in 0..SLOTS {
-            client.describe(TO_CLIENT, slot, 0, BUFFER as u32, buffer(SLOTS + slot) as u32);
+            let offset = buffer(SLOTS + slot) as u32;
+            client.describe(TO_CLIENT, slot, Descriptor { flags: 0, len: BUFFER as u32, offset });
         }
         client.write(TO_CLIENT + 6, &SLOTS.to_ne_bytes());
         let mut secret = [0; 24];
@@ -166,9 +177,9 @@ impl Client {
         u16::from_ne_bytes(bytes)
     }
 
-    fn describe(&self, ring: usize, slot: u16, flags: u16, len: u32, offset: u32) {
+    fn describe(&self, ring: usize, slot: u16, buffer: Descriptor) {
         let at = ring + 128 + usize::from(slot % SLOTS) * 16;
-        let words = [u32::from(flags), len, offset, 0];
+        let words = [u32::from(buffer.flags), buffer.len, buffer.offset, 0];
         self.write(at, &words.map(u32::to_ne_bytes).concat());
     }
 
@@ -183,7 +194,8 @@ impl Client {
             let slot = self.head.wrapping_add(number as u16);
             self.write(buffer(slot % SLOTS), part);
             let flags = u16::from(number + 1 < parts.len());
-            self.describe(TO_SERVER, slot, flags, part.len() as u32, buffer(slot % SLOTS) as u32);
+            let (len, offset) = (part.len() as u32, buffer(slot % SLOTS) as u32);
+            self.describe(TO_SERVER, slot, Descriptor { flags, len, offset });
         }
         self.head = self.head.wrapping_add(parts.len() as u16);
         self.write(TO_SERVER + 6, &self.head.to_ne_bytes());
@@ -203,7 +215,8 @@ impl Client {
             frame.resize(from + len, 0);
             let place = buffer(SLOTS + slot) as u64;
             self.memory.read_exact_at(&mut frame[from..], place).unwrap();
-            self.describe(TO_CLIENT, slot, 0, BUFFER as u32, place as u32);
+            let (len, offset) = (BUFFER as u32, place as u32);
+            self.describe(TO_CLIENT, slot, Descriptor { flags: 0, len, offset });
             self.taken = self.taken.wrapping_add(1);
             self.write(TO_CLIENT + 6, &self.taken.wrapping_add(SLOTS).to_ne_bytes());
             if words[0] & 1 == 0 {
@@ -328,11 +341,13 @@ fn a_peer_that_breaks_the_protocol_is_disconnected_and_another_may_come() {
         },
         // Bytes outside of the region, and a region that there is not.
         |client| {
-            client.describe(TO_SERVER, client.head, 0, 60, REGION as u32 - 8);
+            let past = Descriptor { flags: 0, len: 60, offset: REGION as u32 - 8 };
+            client.describe(TO_SERVER, client.head, past);
             client.write(TO_SERVER + 6, &client.head.wrapping_add(1).to_ne_bytes());
         },
         |client| {
-            client.describe(TO_SERVER, client.head, 0, u32::MAX, u32::MAX);
+            let all = Descriptor { flags: 0, len: u32::MAX, offset: u32::MAX };
+            client.describe(TO_SERVER, client.head, all);
             client.write(TO_SERVER + 6, &client.head.wrapping_add(1).to_ne_bytes());
         },
         |client| {
@@ -343,7 +358,8 @@ fn a_peer_that_breaks_the_protocol_is_disconnected_and_another_may_come() {
         // A chain without end.
         |client| {
             for slot in 0..SLOTS {
-                client.describe(TO_SERVER, slot, 1, 60, BUFFERS as u32);
+                let one = Descriptor { flags: 1, len: 60, offset: BUFFERS as u32 };
+                client.describe(TO_SERVER, slot, one);
             }
             client.write(TO_SERVER + 6, &client.head.wrapping_add(SLOTS).to_ne_bytes());
         },

@@ -91,6 +91,13 @@ const EXIT: u8 = 0x90;
 /// In the source field of a 64-bit load: the immediate is a map's descriptor.
 const PSEUDO_MAP_FD: u8 = 1;
 
+/// The operands of an instruction: the destination, and the source or what stands in its field.
+fn registers(to: Register, from: u8) -> u8 {
+    let to = to as u8;
+    // The kernel's bit fields: the destination lies in the lower half on little-endian machines.
+    if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from }
+}
+
 /// A program being written.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
@@ -113,98 +120,93 @@ impl Assembler {
         self.labels[label.0] = Some(self.code.len());
     }
 
-    fn push(&mut self, code: u8, to: Register, from: u8, offset: i16, immediate: i32) {
-        let to = to as u8;
-        // The kernel's bit fields: the destination lies in the lower half on little-endian
-        // machines.
-        let registers =
-            if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
+    fn push(&mut self, code: u8, registers: u8, offset: i16, immediate: i32) {
         self.code.push(Instruction { code, registers, offset, immediate });
     }
 
     /// `to = from`
     pub(crate) fn copy(&mut self, to: Register, from: Register) {
-        self.push(CLASS_ALU64 | ALU_MOVE | SOURCE_REGISTER, to, from as u8, 0, 0);
+        self.push(CLASS_ALU64 | ALU_MOVE | SOURCE_REGISTER, registers(to, from as u8), 0, 0);
     }
 
     /// `to = value`
     pub(crate) fn set(&mut self, to: Register, value: i32) {
-        self.push(CLASS_ALU64 | ALU_MOVE, to, 0, 0, value);
+        self.push(CLASS_ALU64 | ALU_MOVE, registers(to, 0), 0, value);
     }
 
     /// `to += value`
     pub(crate) fn add(&mut self, to: Register, value: i32) {
-        self.push(CLASS_ALU64 | ALU_ADD, to, 0, 0, value);
+        self.push(CLASS_ALU64 | ALU_ADD, registers(to, 0), 0, value);
     }
 
     /// `to += from`
     pub(crate) fn add_register(&mut self, to: Register, from: Register) {
-        self.push(CLASS_ALU64 | ALU_ADD | SOURCE_REGISTER, to, from as u8, 0, 0);
+        self.push(CLASS_ALU64 | ALU_ADD | SOURCE_REGISTER, registers(to, from as u8), 0, 0);
     }
 
     /// `to &= value`
     pub(crate) fn and(&mut self, to: Register, value: i32) {
-        self.push(CLASS_ALU64 | ALU_AND, to, 0, 0, value);
+        self.push(CLASS_ALU64 | ALU_AND, registers(to, 0), 0, value);
     }
 
     /// `to <<= bits`
     pub(crate) fn shift_left(&mut self, to: Register, bits: i32) {
-        self.push(CLASS_ALU64 | ALU_SHIFT_LEFT, to, 0, 0, bits);
+        self.push(CLASS_ALU64 | ALU_SHIFT_LEFT, registers(to, 0), 0, bits);
     }
 
     /// A 16-bit number between network and host order.
     pub(crate) fn swap_from_network(&mut self, to: Register) {
-        self.push(CLASS_ALU | ALU_TO_BIG_ENDIAN, to, 0, 0, 16);
+        self.push(CLASS_ALU | ALU_TO_BIG_ENDIAN, registers(to, 0), 0, 16);
     }
 
     /// `to = *(from + offset)`
     pub(crate) fn load(&mut self, width: Width, to: Register, from: Register, offset: i16) {
-        self.push(CLASS_LDX | MODE_MEM | width as u8, to, from as u8, offset, 0);
+        self.push(CLASS_LDX | MODE_MEM | width as u8, registers(to, from as u8), offset, 0);
     }
 
     /// `*(to + offset) = from`
     pub(crate) fn store(&mut self, width: Width, to: Register, offset: i16, from: Register) {
-        self.push(CLASS_STX | MODE_MEM | width as u8, to, from as u8, offset, 0);
+        self.push(CLASS_STX | MODE_MEM | width as u8, registers(to, from as u8), offset, 0);
     }
 
     /// `*(to + offset) = value`
     pub(crate) fn store_value(&mut self, width: Width, to: Register, offset: i16, value: i32) {
-        self.push(CLASS_ST | MODE_MEM | width as u8, to, 0, offset, value);
+        self.push(CLASS_ST | MODE_MEM | width as u8, registers(to, 0), offset, value);
     }
 
     /// `to = map`
     pub(crate) fn load_map(&mut self, to: Register, map: &impl AsFd) {
         let fd = map.as_fd().as_raw_fd();
-        self.push(CLASS_LD | Width::Double as u8, to, PSEUDO_MAP_FD, 0, fd);
+        self.push(CLASS_LD | Width::Double as u8, registers(to, PSEUDO_MAP_FD), 0, fd);
         self.code.push(Instruction::default());
     }
 
     /// Goes to `label` when `left` compares so with `right`.
     pub(crate) fn jump(&mut self, when: If, left: Register, right: i32, label: Label) {
         self.jumps.push((self.code.len(), label));
-        self.push(CLASS_JMP | when as u8, left, 0, 0, right);
+        self.push(CLASS_JMP | when as u8, registers(left, 0), 0, right);
     }
 
     /// The same with a register.
     pub(crate) fn jump_register(&mut self, when: If, left: Register, right: Register, to: Label) {
         self.jumps.push((self.code.len(), to));
-        self.push(CLASS_JMP | when as u8 | SOURCE_REGISTER, left, right as u8, 0, 0);
+        self.push(CLASS_JMP | when as u8 | SOURCE_REGISTER, registers(left, right as u8), 0, 0);
     }
 
     /// Goes to `label`.
     pub(crate) fn go(&mut self, label: Label) {
         self.jumps.push((self.code.len(), label));
-        self.push(CLASS_JMP | JUMP_ALWAYS, Register::R0, 0, 0, 0);
+        self.push(CLASS_JMP | JUMP_ALWAYS, registers(Register::R0, 0), 0, 0);
     }
 
     /// `R0 = helper(R1, R2, R3, R4, R5)`
     pub(crate) fn call(&mut self, helper: Helper) {
-        self.push(CLASS_JMP | CALL, Register::R0, 0, 0, helper as i32);
+        self.push(CLASS_JMP | CALL, registers(Register::R0, 0), 0, helper as i32);
     }
 
     /// `return R0`
     pub(crate) fn exit(&mut self) {
-        self.push(CLASS_JMP | EXIT, Register::R0, 0, 0, 0);
+        self.push(CLASS_JMP | EXIT, registers(Register::R0, 0), 0, 0);
     }
 
     /// The program, with its jumps resolved. A label that was never placed, or a jump too far, is

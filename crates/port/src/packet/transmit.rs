@@ -9,11 +9,10 @@ use std::io;
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use arch::SharedBytes;
 use wire::vnet;
 
 use crate::copy::{self, FRAME_BYTES_MAX};
-use crate::interface::{PortCounters, TxError, TxMeta};
+use crate::interface::{PortCounters, TxError, TxFrame, TxMeta};
 
 /// Frames gathered for one system call.
 const BATCH: usize = 64;
@@ -53,6 +52,14 @@ enum Outcome {
     Down,
 }
 
+/// What stands before a frame for the kernel.
+fn vnet_header(meta: &TxMeta) -> [u8; vnet::LEN] {
+    let mut bytes = [0; vnet::LEN];
+    let emitted = copy::vnet_of(meta).emit(&mut bytes).is_ok();
+    debug_assert!(emitted, "the header's length is a constant");
+    bytes
+}
+
 impl Transmit {
     pub(crate) fn new() -> Self {
         Self {
@@ -77,9 +84,7 @@ impl Transmit {
     pub(crate) fn send(
         &mut self,
         fd: &OwnedFd,
-        meta: &TxMeta,
-        header: &[u8],
-        payload: &[SharedBytes<'_>],
+        frame: &TxFrame<'_>,
         len: usize,
         counters: &mut PortCounters,
     ) -> Result<(), TxError> {
@@ -87,22 +92,17 @@ impl Transmit {
             counters.tx_errors += 1;
             return Err(TxError::Down);
         }
-        let mut vnet = [0; vnet::LEN];
-        let emitted = copy::vnet_of(meta).emit(&mut vnet).is_ok();
-        debug_assert!(emitted, "the header's length is a constant");
         if len <= GATHERED_BYTES_MAX {
-            self.gather(fd, &vnet, header, payload, len, counters)
+            self.gather(fd, frame, len, counters)
         } else {
-            self.send_large(fd, &vnet, header, payload, len, counters)
+            self.send_large(fd, frame, len, counters)
         }
     }
 
     fn gather(
         &mut self,
         fd: &OwnedFd,
-        vnet: &[u8; vnet::LEN],
-        header: &[u8],
-        payload: &[SharedBytes<'_>],
+        frame: &TxFrame<'_>,
         len: usize,
         counters: &mut PortCounters,
     ) -> Result<(), TxError> {
@@ -117,8 +117,8 @@ impl Transmit {
         let end = self.used + vnet::LEN + len;
         let room = self.arena.get_mut(self.used..end).and_then(|room| {
             let (front, body) = room.split_at_mut_checked(vnet::LEN)?;
-            front.copy_from_slice(vnet);
-            copy::fill(body, header, payload, None).then_some(())
+            front.copy_from_slice(&vnet_header(frame.meta));
+            copy::fill(body, frame.header, frame.payload, None).then_some(())
         });
         if room.is_none() {
             return full(counters);
@@ -131,13 +131,13 @@ impl Transmit {
     fn send_large(
         &mut self,
         fd: &OwnedFd,
-        vnet: &[u8; vnet::LEN],
-        header: &[u8],
-        payload: &[SharedBytes<'_>],
+        frame: &TxFrame<'_>,
         len: usize,
         counters: &mut PortCounters,
     ) -> Result<(), TxError> {
         let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; PIECES_MAX + 2];
+        let TxFrame { meta, header, payload } = *frame;
+        let vnet = vnet_header(meta);
         let mut scratch = mem::take(&mut self.scratch);
         let whole = payload.len() > PIECES_MAX;
         let (header, payload) = if whole && copy::assemble(&mut scratch, header, payload, None) {

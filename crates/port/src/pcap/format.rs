@@ -12,6 +12,18 @@ pub(super) enum FrameDirection {
     Out,
 }
 
+/// A frame that a port has received or sent.
+#[derive(Clone, Copy)]
+pub(super) struct SeenFrame<'a> {
+    /// When, in nanoseconds.
+    pub time_ns: u64,
+    pub direction: FrameDirection,
+    /// Its first bytes.
+    pub header: &'a [u8],
+    /// The pieces that follow.
+    pub payload: &'a [SharedBytes<'a>],
+}
+
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const MAGIC: u32 = 0x1a2b_3c4d;
 const INTERFACE_DESCRIPTION: u32 = 1;
@@ -81,14 +93,8 @@ pub(super) fn emit_head(out: &mut Vec<u8>, name: &str, snap_bytes: usize) {
 }
 
 /// One frame, of which at most `snap_bytes` are kept.
-pub(super) fn emit_frame(
-    out: &mut Vec<u8>,
-    time_ns: u64,
-    direction: FrameDirection,
-    header: &[u8],
-    payload: &[SharedBytes<'_>],
-    snap_bytes: usize,
-) {
+pub(super) fn emit_frame(out: &mut Vec<u8>, frame: &SeenFrame<'_>, snap_bytes: usize) {
+    let SeenFrame { time_ns, direction, header, payload } = *frame;
     let len = crate::copy::length(header, payload);
     let captured = len.min(snap_bytes);
     block(out, ENHANCED_PACKET, |out| {

@@ -196,7 +196,8 @@ fn write(maps: &Maps<'_>, block: (u16, u16), unbound: Unbound) -> Vec<Instructio
     asm.set(R8, unbound.new as i32);
     asm.go(ours);
     asm.place(decide);
-    verdict(&mut asm, Family::V4, maps, block, unbound, [ours, pass]);
+    let ends = Ends { unbound, ours, pass };
+    verdict(&mut asm, Family::V4, maps, block, ends);
 
     asm.place(ipv6);
     let [decide, later_fragment] = [(); 2].map(|()| asm.label());
@@ -209,7 +210,7 @@ fn write(maps: &Maps<'_>, block: (u16, u16), unbound: Unbound) -> Vec<Instructio
     asm.set(R8, unbound.new as i32);
     asm.go(ours);
     asm.place(decide);
-    verdict(&mut asm, Family::V6, maps, block, unbound, [ours, pass]);
+    verdict(&mut asm, Family::V6, maps, block, ends);
 
     asm.place(pass);
     asm.set(R0, PASS as i32);
@@ -217,16 +218,21 @@ fn write(maps: &Maps<'_>, block: (u16, u16), unbound: Unbound) -> Vec<Instructio
     asm.finish()
 }
 
+/// Where the packets go that have been looked up.
+#[derive(Clone, Copy)]
+struct Ends {
+    /// Those of queues without a socket.
+    unbound: Unbound,
+    /// The engine's.
+    ours: Label,
+    /// The kernel's.
+    pass: Label,
+}
+
 /// Says whose the packet is whose key and tuple have been written, and remembers that where more
 /// fragments of it follow.
-fn verdict(
-    asm: &mut Assembler,
-    family: Family,
-    maps: &Maps<'_>,
-    block: (u16, u16),
-    unbound: Unbound,
-    [ours, pass]: [Label; 2],
-) {
+fn verdict(asm: &mut Assembler, family: Family, maps: &Maps<'_>, block: (u16, u16), ends: Ends) {
+    let Ends { unbound, ours, pass } = ends;
     let [redirect, forget] = [(); 2].map(|()| asm.label());
     let Fragments { v4, v6, counts } = maps.fragments;
     let (tuple, tuple_bytes, fragments, fragment, counted) = match family {

@@ -2,13 +2,11 @@
 
 use std::mem;
 
-use arch::SharedBytes;
-
 use super::memory::CHUNK_BYTES;
 use super::receive::Queue;
 use super::socket::{self, CONTINUES, Descriptor};
 use crate::copy::{self, FRAME_BYTES_MAX};
-use crate::interface::{PortCounters, TxError, TxMeta};
+use crate::interface::{PortCounters, TxError, TxFrame};
 
 /// Chunks for frames to send.
 pub(super) const CHUNKS: usize = 2048;
@@ -58,9 +56,7 @@ impl Transmit {
     pub(super) fn send(
         &mut self,
         queue: &mut Queue,
-        meta: &TxMeta,
-        header: &[u8],
-        payload: &[SharedBytes<'_>],
+        frame: &TxFrame<'_>,
         len: usize,
         counters: &mut PortCounters,
     ) -> Result<(), TxError> {
@@ -77,9 +73,9 @@ impl Transmit {
             }
         }
         let written = if chunks == 1 {
-            self.write_one(queue, meta, header, payload, len)
+            self.write_one(queue, frame, len)
         } else {
-            self.write_several(queue, meta, header, payload)
+            self.write_several(queue, frame)
         };
         if written.is_none() {
             counters.tx_errors += 1;
@@ -101,17 +97,10 @@ impl Transmit {
             && queue.rings.send.room() as usize >= chunks
     }
 
-    fn write_one(
-        &mut self,
-        queue: &mut Queue,
-        meta: &TxMeta,
-        header: &[u8],
-        payload: &[SharedBytes<'_>],
-        len: usize,
-    ) -> Option<()> {
+    fn write_one(&mut self, queue: &mut Queue, frame: &TxFrame<'_>, len: usize) -> Option<()> {
         let at = *self.free.last()?;
         let room = queue.memory.bytes_mut(at, len)?;
-        if !copy::fill(room, header, payload, meta.checksum) {
+        if !copy::fill(room, frame.header, frame.payload, frame.meta.checksum) {
             return None;
         }
         self.free.pop();
@@ -119,13 +108,8 @@ impl Transmit {
         Some(())
     }
 
-    fn write_several(
-        &mut self,
-        queue: &mut Queue,
-        meta: &TxMeta,
-        header: &[u8],
-        payload: &[SharedBytes<'_>],
-    ) -> Option<()> {
+    fn write_several(&mut self, queue: &mut Queue, frame: &TxFrame<'_>) -> Option<()> {
+        let TxFrame { meta, header, payload } = *frame;
         let mut scratch = mem::take(&mut self.scratch);
         let whole = copy::assemble(&mut scratch, header, payload, meta.checksum);
         if whole {
@@ -189,6 +173,7 @@ impl Transmit {
 mod tests {
     use super::super::receive::tests;
     use super::*;
+    use crate::interface::TxMeta;
 
     #[test]
     fn no_more_frames_are_under_way_than_a_veth_peer_has_room_for() {
@@ -196,7 +181,8 @@ mod tests {
         let mut transmit = Transmit::new(tests::CHUNKS * CHUNK_BYTES, 100);
         let mut counters = PortCounters::default();
         let mut send = |queue: &mut Queue| {
-            transmit.send(queue, &TxMeta::default(), &[0; 60], &[], 60, &mut counters)
+            let frame = TxFrame { meta: &TxMeta::default(), header: &[0; 60], payload: &[] };
+            transmit.send(queue, &frame, 60, &mut counters)
         };
         for _ in 0..2 {
             for _ in 0..100 {
