@@ -38,7 +38,7 @@ use shm::control::{
 };
 
 use self::authority::{Purpose, Refusal};
-use self::capture::Captures;
+use self::capture::{CaptureOptions, Captures};
 use self::complaints::Complaints;
 use self::connection::Received;
 use self::discard::Discard;
@@ -51,6 +51,7 @@ use self::message_port::MessagePort;
 use self::passing::Tickets;
 use self::questions::Questions;
 use self::rights::{Ended, Rights};
+use self::showing::SocketRequest;
 pub use self::socket::{ControlError, ControlSocket};
 use crate::config::{Accelerated, Limits};
 use crate::kernel::Kernel;
@@ -156,6 +157,34 @@ pub struct Policy {
     pub accelerated: Option<SyncSender<Accelerated>>,
 }
 
+/// What a control thread is made from.
+pub struct ControlSetup {
+    /// The socket that programs connect to.
+    pub socket: ControlSocket,
+    /// What the configuration says.
+    pub policy: Policy,
+    /// Layout of the sessions' regions.
+    pub geometry: Geometry,
+    /// The engine's interfaces, as programs see them.
+    pub interfaces: Vec<InterfaceInfo>,
+    /// Commands to the worker.
+    pub worker: Outbox<Command>,
+    /// The worker's answers.
+    pub answers: Inbox<Answer>,
+    /// The engine's counters.
+    pub counters: Arc<Counters>,
+    /// Stops it and the worker.
+    pub stop: Arc<exchange::Stop>,
+    /// Captures of the ports.
+    pub captures: Captures,
+    /// The statistics page, which programs map.
+    pub page: Arc<StatsPage>,
+    /// Where a port shares its interface with the kernel.
+    pub kernel: Option<Kernel>,
+    /// The connection of the relay's process.
+    pub relay: Option<OwnedFd>,
+}
+
 /// What the control thread knows and serves.
 pub struct Control {
     socket: ControlSocket,
@@ -200,21 +229,25 @@ pub struct Control {
 
 impl Control {
     /// A control thread's state; [`Control::run`] is its body.
-    #[allow(clippy::too_many_arguments)]
-    pub fn new(
-        socket: ControlSocket,
-        policy: Policy,
-        geometry: Geometry,
-        interfaces: Vec<InterfaceInfo>,
-        worker: Outbox<Command>,
-        answers: Inbox<Answer>,
-        counters: Arc<Counters>,
-        stop: Arc<exchange::Stop>,
-        captures: Captures,
-        page: Arc<StatsPage>,
-        kernel: Option<Kernel>,
-        relay: Option<OwnedFd>,
-    ) -> std::io::Result<Self> {
+    ///
+    /// # Errors
+    /// What the kernel says when it cannot name the socket's network namespace, follow the sockets of
+    /// programs, or give one descriptor more.
+    pub fn new(setup: ControlSetup) -> std::io::Result<Self> {
+        let ControlSetup {
+            socket,
+            policy,
+            geometry,
+            interfaces,
+            worker,
+            answers,
+            counters,
+            stop,
+            captures,
+            page,
+            kernel,
+            relay,
+        } = setup;
         let namespace = port::netns::cookie(socket.fd.as_fd())?;
         let addresses = addresses_of(&interfaces);
         let settled = is_settled(&interfaces);
@@ -577,13 +610,20 @@ impl Control {
             }
             (Stage::Session(key), ToEngine::Listen { serial, context, backlog }) => {
                 let session = *key;
-                self.on_shown(id, session, serial, Purpose::Listen, fds, |shown, beside| {
-                    Command::Listen { session, serial, context, backlog, shown, beside }
+                let request = SocketRequest { session, serial, purpose: Purpose::Listen };
+                self.on_shown(id, request, fds, |shown, beside| Command::Listen {
+                    session,
+                    serial,
+                    context,
+                    backlog,
+                    shown,
+                    beside,
                 })
             }
             (Stage::Session(key), ToEngine::BindUdp { serial, context }) => {
                 let session = *key;
-                self.on_shown(id, session, serial, Purpose::Udp, fds, |shown, _| Command::BindUdp {
+                let request = SocketRequest { session, serial, purpose: Purpose::Udp };
+                self.on_shown(id, request, fds, |shown, _| Command::BindUdp {
                     session,
                     serial,
                     context,
@@ -604,14 +644,23 @@ impl Control {
                     return self.discard.close(uid, fds)
                         && self.refuse_endpoint(id, serial, refusal);
                 }
-                self.on_shown(id, session, serial, Purpose::Udp, fds, |shown, _| {
-                    Command::BindMessages { session, serial, context, shown, key, incarnation }
+                let request = SocketRequest { session, serial, purpose: Purpose::Udp };
+                self.on_shown(id, request, fds, |shown, _| Command::BindMessages {
+                    session,
+                    serial,
+                    context,
+                    shown,
+                    key,
+                    incarnation,
                 })
             }
             (Stage::Session(key), ToEngine::BindTcp { serial }) => {
                 let session = *key;
-                self.on_shown(id, session, serial, Purpose::Connect, fds, |shown, _| {
-                    Command::BindTcp { session, serial, shown }
+                let request = SocketRequest { session, serial, purpose: Purpose::Connect };
+                self.on_shown(id, request, fds, |shown, _| Command::BindTcp {
+                    session,
+                    serial,
+                    shown,
                 })
             }
             (
@@ -663,7 +712,7 @@ impl Control {
                 self.discard.close(uid, fds) && self.tell(id, &self.census(after))
             }
             (Stage::Observer, ToEngine::Capture { port, snap_bytes, filter }) => {
-                self.on_capture(id, &port, snap_bytes, &filter, fds)
+                self.on_capture(id, &CaptureOptions { port, snap_bytes, filter }, fds)
             }
             (Stage::Observer, ToEngine::Confirm) => {
                 self.discard.close(uid, fds) && self.on_confirm(id)

@@ -6,7 +6,7 @@ use shm::descriptor::{
 };
 use stack::api::{DatagramMeta, Instant, InterfaceIndex, SocketId, UdpErrorReport};
 
-use crate::endpoint::{Datagram, Endpoint, Role};
+use crate::endpoint::{Datagram, Endpoint, EndpointSocket, Role};
 use crate::errno;
 use crate::session::{Breach, Session};
 use crate::stats::Counters;
@@ -33,6 +33,27 @@ pub struct Told {
     pub number: u64,
 }
 
+/// What receive queues are filled with.
+#[derive(Clone, Copy)]
+pub struct RxContext<'a> {
+    /// The worker's time, by which entries are stamped.
+    pub now: Instant,
+    /// Where drops are counted.
+    pub counters: &'a Counters,
+}
+
+/// An entry of a receive queue.
+struct QueueEntry<'a> {
+    /// Its header, without the flag for the stamp.
+    header: &'a DatagramHeader,
+    /// When it arrived, where the program wants to know.
+    stamp: Option<u64>,
+    /// The encoded report of an error, or nothing.
+    report: &'a [u8],
+    /// The payload.
+    bytes: &'a [u8],
+}
+
 /// An interface as a datagram's header names it.
 pub fn numbered(interface: InterfaceIndex) -> u32 {
     u32::from(interface.0.wrapping_add(1))
@@ -43,14 +64,12 @@ impl Session {
     /// `false`: at least one found no room.
     pub fn store_datagram(
         &mut self,
-        index: u32,
-        id: SocketId,
+        to: EndpointSocket,
         meta: &DatagramMeta,
         bytes: &[u8],
-        now: Instant,
-        counters: &Counters,
+        rx: RxContext<'_>,
     ) -> bool {
-        let at = self.arrival_of(index, now);
+        let stamp = self.arrival_of(to.index, rx.now);
         let size = meta.gso_bytes.filter(|size| bytes.len() > usize::from(*size)).unwrap_or(0);
         let header = DatagramHeader {
             remote: meta.remote,
@@ -62,14 +81,16 @@ impl Session {
             flags: DatagramFlags::empty(),
             payload_bytes: bytes.len() as u32,
         };
-        if size == 0 || self.takes_coalesced(index) {
-            return self.store_one(index, id, (&header, at), &[], bytes, counters);
+        if size == 0 || self.takes_coalesced(to.index) {
+            let entry = QueueEntry { header: &header, stamp, report: &[], bytes };
+            return self.store_one(to, &entry, rx.counters);
         }
         let mut all = true;
         for part in bytes.chunks(size.into()) {
             let payload_bytes = part.len() as u32;
             let header = DatagramHeader { gso_bytes: 0, payload_bytes, ..header };
-            all &= self.store_one(index, id, (&header, at), &[], part, counters);
+            let entry = QueueEntry { header: &header, stamp, report: &[], bytes: part };
+            all &= self.store_one(to, &entry, rx.counters);
         }
         all
     }
@@ -93,12 +114,10 @@ impl Session {
     /// `packet`, from its link's header on, where it wants that.
     pub fn store_sent(
         &mut self,
-        index: u32,
-        id: SocketId,
+        to: EndpointSocket,
         told: &Told,
         packet: &[u8],
-        now: Instant,
-        counters: &Counters,
+        rx: RxContext<'_>,
     ) -> bool {
         let mut all = true;
         for (flag, kind) in [
@@ -116,8 +135,9 @@ impl Session {
             };
             let errno = errno::number(rustix::io::Errno::NOMSG);
             let report = ErrorReport::of_sent(errno, kind, told.number as u32).encode();
-            let stamped = (&header, Some(now.0));
-            all &= self.store_one(index, id, stamped, &report, packet, counters);
+            let stamp = Some(rx.now.0);
+            let entry = QueueEntry { header: &header, stamp, report: &report, bytes: packet };
+            all &= self.store_one(to, &entry, rx.counters);
         }
         all
     }
@@ -125,14 +145,12 @@ impl Session {
     /// Puts the report of an error into the receive queue, with what came back of the datagram.
     pub fn store_error(
         &mut self,
-        index: u32,
-        id: SocketId,
+        to: EndpointSocket,
         report: &UdpErrorReport,
         quoted: &[u8],
-        now: Instant,
-        counters: &Counters,
+        rx: RxContext<'_>,
     ) -> bool {
-        let at = self.arrival_of(index, now);
+        let stamp = self.arrival_of(to.index, rx.now);
         let header = DatagramHeader {
             remote: report.remote,
             local: report.local,
@@ -150,26 +168,26 @@ impl Session {
             info: report.info,
             offender: (report.kind != 0).then_some(report.offender),
         };
-        let stored = self.store_one(index, id, (&header, at), &report.encode(), quoted, counters);
+        let report = &report.encode();
+        let entry = QueueEntry { header: &header, stamp, report, bytes: quoted };
+        let stored = self.store_one(to, &entry, rx.counters);
         if stored {
-            counters.datagram_errors.increment();
+            rx.counters.datagram_errors.increment();
         }
         stored
     }
 
     fn store_one(
         &mut self,
-        index: u32,
-        id: SocketId,
-        (header, at): (&DatagramHeader, Option<u64>),
-        report: &[u8],
-        bytes: &[u8],
+        EndpointSocket { index, id }: EndpointSocket,
+        entry: &QueueEntry<'_>,
         counters: &Counters,
     ) -> bool {
+        let QueueEntry { header, stamp, report, bytes } = *entry;
         let geometry = *self.region.geometry();
         let slots = u64::from(geometry.receive_slots);
         let mut header = *header;
-        header.flags.set(DatagramFlags::STAMPED, at.is_some());
+        header.flags.set(DatagramFlags::STAMPED, stamp.is_some());
         let own_bytes = header.head_bytes() as usize;
         let head_bytes = own_bytes + report.len();
         let total = head_bytes + bytes.len();
@@ -211,7 +229,7 @@ impl Session {
         let mut head = [0; HEAD_MAX];
         let (own, after) = head.split_at_mut(DATAGRAM_HEADER_BYTES as usize);
         own.copy_from_slice(&header.encode());
-        let stamp = at.map(u64::to_le_bytes);
+        let stamp = stamp.map(u64::to_le_bytes);
         let stamp = stamp.as_ref().map_or(&[][..], |bytes| bytes);
         for (place, byte) in after.iter_mut().zip(stamp.iter().chain(report)) {
             *place = *byte;

@@ -32,6 +32,15 @@ pub struct Endpoint {
     pub role: Role,
 }
 
+/// An endpoint of a session, and the socket of the stack that it must still have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndpointSocket {
+    /// The endpoint.
+    pub index: u32,
+    /// The socket; another one has the endpoint after it was closed and granted anew.
+    pub id: SocketId,
+}
+
 /// What an endpoint is used as.
 pub enum Role {
     /// Nothing: it may be granted.

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use shm::descriptor::Span;
 use stack::api::SocketId;
 
-use crate::endpoint::{NO_BUFFER, ReceiveHalf, Role, Stream};
+use crate::endpoint::{EndpointSocket, NO_BUFFER, ReceiveHalf, Role, Stream};
 use crate::session::{Breach, Session};
 use crate::stats::Counters;
 
@@ -37,19 +37,20 @@ impl Early {
     }
 }
 
+/// Bounds of a stash, bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct StashLimits {
+    /// Of one connection: bytes kept, and how far into the stream they may reach.
+    pub connection: usize,
+    /// Of all connections together.
+    pub total: usize,
+}
+
 impl Stash {
-    /// Keeps `bytes`, unless they go beyond a limit: that of a connection is also one of how far into
-    /// the stream they reach.
-    pub fn store(
-        &mut self,
-        id: SocketId,
-        offset: u64,
-        bytes: &[u8],
-        connection_limit: usize,
-        total_limit: usize,
-    ) -> bool {
+    /// Keeps `bytes` at `offset` of their stream. `false`: they are beyond a limit.
+    pub fn store(&mut self, id: SocketId, offset: u64, bytes: &[u8], limits: StashLimits) -> bool {
         let end = offset.saturating_add(bytes.len() as u64);
-        if end > connection_limit as u64 {
+        if end > limits.connection as u64 {
             return false;
         }
         let known = self.entries.get(&id);
@@ -60,7 +61,7 @@ impl Stash {
         let new = usize::try_from(skip).ok().and_then(|skip| bytes.get(skip..)).unwrap_or_default();
         let takes = new.len() + if continues.is_none() { PIECE_BYTES } else { 0 };
         let taken = known.map_or(0, |early| early.bytes);
-        if taken + takes > connection_limit + PIECE_BYTES || self.bytes + takes > total_limit {
+        if taken + takes > limits.connection + PIECE_BYTES || self.bytes + takes > limits.total {
             return false;
         }
         let start = continues.map_or(offset, |(start, _)| *start);
@@ -101,8 +102,7 @@ impl Session {
     /// received.
     pub fn store_stream(
         &mut self,
-        index: u32,
-        id: SocketId,
+        EndpointSocket { index, id }: EndpointSocket,
         offset: u64,
         bytes: &[u8],
         counters: &Counters,
@@ -259,17 +259,25 @@ mod tests {
 
     const ID: SocketId = SocketId { index: 1, generation: 1 };
 
+    fn within(connection: usize, total: usize) -> StashLimits {
+        StashLimits { connection, total }
+    }
+
+    fn to(index: u32) -> EndpointSocket {
+        EndpointSocket { index, id: ID }
+    }
+
     #[test]
     fn a_stash_keeps_what_is_within_its_limits_in_whatever_order_it_comes() {
         let mut stash = Stash::default();
-        assert!(stash.store(ID, 0, b"abc", 208, 1000));
-        assert!(stash.store(ID, 6, b"gh", 208, 1000));
-        assert!(stash.store(ID, 1, b"bcde", 208, 1000));
-        assert!(stash.store(ID, 2, b"cd", 208, 1000));
-        assert!(!stash.store(ID, 202, b"too far", 208, 1000));
+        assert!(stash.store(ID, 0, b"abc", within(208, 1000)));
+        assert!(stash.store(ID, 6, b"gh", within(208, 1000)));
+        assert!(stash.store(ID, 1, b"bcde", within(208, 1000)));
+        assert!(stash.store(ID, 2, b"cd", within(208, 1000)));
+        assert!(!stash.store(ID, 202, b"too far", within(208, 1000)));
         assert_eq!(stash.bytes(), 2 * PIECE_BYTES + 7);
-        assert!(stash.store(ID, 5, b"f", 208, 1000));
-        assert!(!stash.store(ID, 4, b"ef too much", 208, 200));
+        assert!(stash.store(ID, 5, b"f", within(208, 1000)));
+        assert!(!stash.store(ID, 4, b"ef too much", within(208, 200)));
         let early = stash.take(ID);
         assert_eq!(early.end(), 8);
         let pieces = [(0, b"abcdef".to_vec()), (6, b"gh".to_vec())];
@@ -283,22 +291,22 @@ mod tests {
         let limit = 64 << 10;
         let kept = (0..limit as u64)
             .step_by(2)
-            .take_while(|at| stash.store(ID, *at, b"x", limit, 10 * limit))
+            .take_while(|at| stash.store(ID, *at, b"x", within(limit, 10 * limit)))
             .count();
         assert!(kept <= limit / PIECE_BYTES + 1, "{kept}");
         // What is in order still finds room for all of it.
         let other = SocketId { index: 2, generation: 1 };
-        assert!(stash.store(other, 0, &vec![1; limit], limit, 10 * limit));
+        assert!(stash.store(other, 0, &vec![1; limit], within(limit, 10 * limit)));
     }
 
     #[test]
     fn a_full_stash_is_swept_of_connections_that_are_gone() {
         let mut stash = Stash::default();
-        assert!(stash.store(ID, 0, b"12345678", 8, 110));
+        assert!(stash.store(ID, 0, b"12345678", within(8, 110)));
         let other = SocketId { index: 2, generation: 1 };
-        assert!(!stash.store(other, 0, b"x", 8, 110));
+        assert!(!stash.store(other, 0, b"x", within(8, 110)));
         stash.sweep(|id| id == other);
-        assert!(stash.store(other, 0, b"x", 8, 110));
+        assert!(stash.store(other, 0, b"x", within(8, 110)));
     }
 
     /// A session with a stream in its first endpoint.
@@ -325,13 +333,13 @@ mod tests {
         let counters = Counters::default();
         // A peer that leaves a gap in every page gets half of the buffers and no more.
         let kept = (1..40)
-            .take_while(|at| session.store_stream(index, ID, at * page + 1, b"x", &counters))
+            .take_while(|at| session.store_stream(to(index), at * page + 1, b"x", &counters))
             .count();
         assert_eq!(kept, 9);
         assert_eq!(counters.out_of_order_refused.read(), 1);
         // What continues the stream still finds room.
-        assert!(session.store_stream(index, ID, 0, &vec![1; 3 * page as usize], &counters));
-        assert!(session.store_stream(index, ID, 3 * page, b"more", &counters));
+        assert!(session.store_stream(to(index), 0, &vec![1; 3 * page as usize], &counters));
+        assert!(session.store_stream(to(index), 3 * page, b"more", &counters));
     }
 
     #[test]
@@ -340,7 +348,7 @@ mod tests {
         let (mut session, index) = session(&limits);
         let page = u64::from(limits.buffer_bytes);
         let counters = Counters::default();
-        assert!(session.store_stream(index, ID, 0, &vec![1; 4 * page as usize], &counters));
+        assert!(session.store_stream(to(index), 0, &vec![1; 4 * page as usize], &counters));
         let endpoint = &mut session.endpoints[0];
         endpoint.view.set_readable(4 * page);
         let Role::Stream(stream) = &mut endpoint.role else { unreachable!("a stream was made") };

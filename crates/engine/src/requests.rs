@@ -11,13 +11,15 @@ use rustix::io::Errno;
 use shm::request::{
     Addresses, ConnectOptions, LEFT_TO_KERNEL, OptionName, Reply, Request, SEND_EDGE_PARTED, Stamp,
 };
-use stack::api::{CongestionKind, Local, Sharing, SocketId, TcpConnect, TcpLevels, TcpOptions};
+use stack::api::{
+    CongestionKind, Local, Sharing, SocketId, SourceChange, TcpConnect, TcpLevels, TcpOptions,
+};
 use stack::tcp::FastOpenKeys;
 
 use crate::claims::places;
 use crate::control::authority::Refusal;
-use crate::control::exchange::{SessionKey, Shown, SocketKey};
-use crate::endpoint::{Datagram, Endpoint, Role, Stream};
+use crate::control::exchange::{ContextKey, SessionKey, Shown, SocketKey};
+use crate::endpoint::{Datagram, Endpoint, EndpointSocket, Role, Stream};
 use crate::errno;
 use crate::listener::SHARERS_MAX;
 use crate::session::{Authorized, TOKENS_MAX};
@@ -29,6 +31,15 @@ use options::{apply, apply_to_datagrams, value};
 
 /// Least receive buffer, bytes: half of Linux's SOCK_MIN_RCVBUF.
 const RECEIVE_LIMIT_MIN: u32 = 1152;
+
+/// A lane of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LaneRef {
+    /// Place of the session.
+    pub place: u32,
+    /// The lane.
+    pub lane: u16,
+}
 
 fn failed(errno: Errno) -> Reply {
     Reply::Failed { errno: errno::number(errno) }
@@ -156,12 +167,13 @@ impl Worker {
         }
     }
 
-    pub(crate) fn serve_request(&mut self, place: u32, lane: u16, request: Request) -> Reply {
+    pub(crate) fn serve_request(&mut self, from: LaneRef, request: Request) -> Reply {
+        let place = from.place;
         let reply = match request {
             Request::Connect { remote, token, options } => {
-                self.connect(place, lane, remote, token, options)
+                self.connect(from, remote, token, options)
             }
-            Request::Accept { listener } => self.accept(place, lane, listener),
+            Request::Accept { listener } => self.accept(from, listener),
             Request::Close { endpoint } => self.close(place, endpoint, false),
             Request::Abort { endpoint } => self.close(place, endpoint, true),
             Request::StopReceiving { endpoint } => self.stop_receiving(place, endpoint),
@@ -185,7 +197,8 @@ impl Worker {
                 self.set_group(place, endpoint, (interface, group), excludes)
             }
             Request::NameSource { endpoint, interface, group, source, is_named } => {
-                self.name_source(place, endpoint, (interface, group), source, is_named)
+                let change = SourceChange { address: source, is_added: is_named };
+                self.name_source(place, endpoint, (interface, group), change)
             }
             Request::SetKey { endpoint, part } => self.set_key(place, endpoint, &part),
         };
@@ -303,8 +316,7 @@ impl Worker {
 
     fn connect(
         &mut self,
-        place: u32,
-        lane: u16,
+        LaneRef { place, lane }: LaneRef,
         remote: SocketAddr,
         token: u32,
         wanted: ConnectOptions,
@@ -427,7 +439,8 @@ impl Worker {
         wanted.min(pages.saturating_mul(self.limits.buffer_bytes)).max(RECEIVE_LIMIT_MIN)
     }
 
-    fn accept(&mut self, place: u32, lane: u16, listener: u32) -> Result<Reply, Errno> {
+    fn accept(&mut self, from: LaneRef, listener: u32) -> Result<Reply, Errno> {
+        let LaneRef { place, lane } = from;
         let Some(Role::Listener(of)) = self.endpoint(place, listener).map(|one| &one.role) else {
             return Err(Errno::BADF);
         };
@@ -463,7 +476,8 @@ impl Worker {
         self.begin_stream(place, index, stream);
         let is_kept = self.sessions.at(place).is_some_and(|session| {
             early.pieces.iter().all(|(offset, piece)| {
-                session.store_stream(index, accepted.id, *offset, piece, &self.counters)
+                let to = EndpointSocket { index, id: accepted.id };
+                session.store_stream(to, *offset, piece, &self.counters)
             })
         });
         if !is_kept {
@@ -704,8 +718,7 @@ impl Worker {
     /// Listens on a socket that was checked, or joins those who do.
     pub(crate) fn listen(
         &mut self,
-        session: SessionKey,
-        context: u16,
+        ContextKey { session, context }: ContextKey,
         shown: Shown,
         beside: &[SocketKey],
         backlog: u32,
@@ -776,8 +789,7 @@ impl Worker {
 
     pub(crate) fn bind_udp(
         &mut self,
-        session: SessionKey,
-        context: u16,
+        ContextKey { session, context }: ContextKey,
         shown: Shown,
     ) -> Result<u32, Refusal> {
         let local = shown.local;

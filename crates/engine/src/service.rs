@@ -25,7 +25,7 @@ use crate::config::{EngineConfig, Poll, PortSetup};
 use crate::control::capture::Captures;
 use crate::control::exchange::{Answer, Command, Inbox, Outbox, Stop, exchange};
 use crate::control::raw::RawPolicy;
-use crate::control::{Control, ControlSocket, FOREIGN_RULES, Policy};
+use crate::control::{Control, ControlSetup, ControlSocket, FOREIGN_RULES, Policy};
 use crate::errors::EngineError;
 use crate::kernel::Kernel;
 use crate::occupancy::{Occupancy, Patience};
@@ -152,20 +152,20 @@ impl Engine {
             accelerated: config.accelerated,
         };
         let handle = StopHandle { stop: Arc::clone(&stop), worker: commands.clone() };
-        let control = Control::new(
+        let control = Control::new(ControlSetup {
             socket,
             policy,
             geometry,
             interfaces,
-            commands,
-            answer_inbox,
-            Arc::clone(&counters),
-            Arc::clone(&stop),
-            Captures::new(switches),
-            Arc::clone(&page),
+            worker: commands,
+            answers: answer_inbox,
+            counters: Arc::clone(&counters),
+            stop: Arc::clone(&stop),
+            captures: Captures::new(switches),
+            page: Arc::clone(&page),
             kernel,
-            config.relay.and_then(Arc::into_inner),
-        )
+            relay: config.relay.and_then(Arc::into_inner),
+        })
         .map_err(|error| {
             StartError(format!("SO_NETNS_COOKIE: {error}; Linux 5.14 or newer is needed"))
         })?;

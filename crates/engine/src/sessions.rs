@@ -7,8 +7,9 @@ use stack::api::{DatagramMeta, Instant, LinkPacket, Owner, Sink, SocketId, UdpEr
 
 use crate::config::Limits;
 use crate::control::exchange::SessionKey;
-use crate::endpoint::Role;
-use crate::receive::Stash;
+use crate::datagram::RxContext;
+use crate::endpoint::{EndpointSocket, Role};
+use crate::receive::{Stash, StashLimits};
 use crate::service::message::Messages;
 use crate::session::Session;
 use crate::share::{Tallies, Users};
@@ -203,16 +204,15 @@ impl Sink for Sessions {
                 else {
                     return false;
                 };
-                session.store_stream(index, id, offset, bytes, &self.counters)
+                let to = EndpointSocket { index, id };
+                session.store_stream(to, offset, bytes, &self.counters)
             }
             Holder::Nobody => {
-                let stored = self.stash.store(
-                    id,
-                    offset,
-                    bytes,
-                    self.limits.stash_connection_bytes,
-                    self.limits.stash_total_bytes,
-                );
+                let limits = StashLimits {
+                    connection: self.limits.stash_connection_bytes,
+                    total: self.limits.stash_total_bytes,
+                };
+                let stored = self.stash.store(id, offset, bytes, limits);
                 if !stored {
                     self.counters.stash_full.increment();
                     self.sweep_stash = true;
@@ -224,13 +224,10 @@ impl Sink for Sessions {
     }
 
     fn datagram(&mut self, id: SocketId, owner: Owner, meta: &DatagramMeta, bytes: &[u8]) -> bool {
-        let now = self.now;
         if let Holder::Messages = Holder::of(owner) {
             return self.on_message_datagram(meta, bytes);
         }
-        self.store(owner, |session, index, counters| {
-            session.store_datagram(index, id, meta, bytes, now, counters)
-        })
+        self.store(id, owner, |session, to, rx| session.store_datagram(to, meta, bytes, rx))
     }
 
     fn link_packet(&mut self, packet: &LinkPacket<'_>) -> bool {
@@ -247,10 +244,7 @@ impl Sink for Sessions {
         report: &UdpErrorReport,
         quoted: &[u8],
     ) -> bool {
-        let now = self.now;
-        self.store(owner, |session, index, counters| {
-            session.store_error(index, id, report, quoted, now, counters)
-        })
+        self.store(id, owner, |session, to, rx| session.store_error(to, report, quoted, rx))
     }
 }
 
@@ -266,14 +260,16 @@ impl Sessions {
     /// Puts something into a datagram endpoint's receive queue, and lets it be seen.
     pub fn store(
         &mut self,
+        id: SocketId,
         owner: Owner,
-        store: impl FnOnce(&mut Session, u32, &Counters) -> bool,
+        store: impl FnOnce(&mut Session, EndpointSocket, RxContext<'_>) -> bool,
     ) -> bool {
         let Holder::Endpoint { place, index } = Holder::of(owner) else { return false };
         let Some(session) = self.places.get_mut(place as usize).and_then(Option::as_mut) else {
             return false;
         };
-        let stored = store(session, index, &self.counters);
+        let rx = RxContext { now: self.now, counters: &self.counters };
+        let stored = store(session, EndpointSocket { index, id }, rx);
         if session.publish_datagrams(index) {
             self.note_news(place, index);
         }

@@ -15,13 +15,14 @@ use crate::account::{Account, Component};
 use crate::claims::{Leaving, follow, interface_config};
 use crate::config::{Limits, PortSetup, TcpSettings};
 use crate::control::authority::Refusal;
-use crate::control::exchange::{Answer, Command, SessionKey, Shown};
+use crate::control::exchange::{Answer, Command, ContextKey, SessionKey, Shown};
 use crate::ending::Ending;
 use crate::endpoint::{Datagram, Endpoint, Role};
 use crate::errors::TooManyPorts;
 use crate::lane::Lane;
 use crate::listener::Listeners;
 use crate::passing::Passing;
+use crate::requests::LaneRef;
 use crate::service::bridge::Bridges;
 use crate::service::mirror::MirrorCounts;
 use crate::service::raw::{RawTable, Watch};
@@ -29,7 +30,7 @@ use crate::session::{Session, SessionSeed};
 use crate::sessions::Sessions;
 use crate::shown::Uses;
 use crate::stats::Counters;
-use crate::transmit::{self, Attached, Scratch};
+use crate::transmit::{self, Attached, Outlets, Scratch, SendQueue, Tx};
 
 /// What a worker is made from, beside its ports.
 #[derive(Clone, Debug)]
@@ -244,7 +245,7 @@ impl Worker {
             self.swept_at = self.now;
             self.sweep();
             if self.raw.count() > 0 {
-                self.counters.raw_rx_dropped.set(self.raw.dropped);
+                self.counters.raw_rx_dropped.set(self.raw.dropped());
                 self.tell_raw_of_lost_ports();
             }
         }
@@ -431,7 +432,7 @@ impl Worker {
             match of.view.take_request() {
                 Ok(Some((serial, request))) => {
                     requests += 1;
-                    let reply = self.serve_request(place, lane, request);
+                    let reply = self.serve_request(LaneRef { place, lane }, request);
                     if let Some(of) = self.lane(place, lane) {
                         of.view.push_reply(serial, &reply);
                         of.to_finish = true;
@@ -545,7 +546,7 @@ impl Worker {
 
     pub(crate) fn send_datagrams(&mut self, place: u32, index: u32, activity: &mut Activity) {
         let mut left = self.datagrams_left;
-        let outcome = self.try_datagrams(place, index, false, &mut left);
+        let outcome = self.try_datagrams(SendQueue { place, index, closes: false }, &mut left);
         self.datagrams_left = left;
         match outcome {
             transmit::Datagrams::Done => {}
@@ -569,38 +570,28 @@ impl Worker {
             .sessions
             .peek(place)
             .map_or(0, |session| session.region.geometry().send_slots as usize);
-        while self.try_datagrams(place, index, true, &mut left) == transmit::Datagrams::More
-            && left > 0
-        {}
+        let queue = SendQueue { place, index, closes: true };
+        while self.try_datagrams(queue, &mut left) == transmit::Datagrams::More && left > 0 {}
         self.forget_waiting_datagram(place, index);
         if let Some(session) = self.sessions.at(place) {
             session.drop_unsent_datagrams(index, &self.counters);
         }
     }
 
-    fn try_datagrams(
-        &mut self,
-        place: u32,
-        index: u32,
-        closes: bool,
-        left: &mut usize,
-    ) -> transmit::Datagrams {
-        let outcome = transmit::send_datagrams(
-            &mut self.ports,
-            &mut self.stack,
-            &mut self.sessions,
-            &mut self.scratch,
-            &mut self.raw,
-            &self.counters,
-            self.now,
-            (place, index),
-            closes,
-            left,
-        );
-        if let Some(session) = self.sessions.at(place)
-            && session.publish_sent_datagrams(index)
+    fn try_datagrams(&mut self, queue: SendQueue, left: &mut usize) -> transmit::Datagrams {
+        let mut tx = Tx {
+            stack: &mut self.stack,
+            sessions: &mut self.sessions,
+            scratch: &mut self.scratch,
+            counters: &self.counters,
+            now: self.now,
+        };
+        let mut outlets = Outlets { ports: &mut self.ports, raw: &mut self.raw };
+        let outcome = transmit::send_datagrams(&mut tx, &mut outlets, queue, left);
+        if let Some(session) = self.sessions.at(queue.place)
+            && session.publish_sent_datagrams(queue.index)
         {
-            self.sessions.note_news(place, index);
+            self.sessions.note_news(queue.place, queue.index);
         }
         outcome
     }
@@ -640,30 +631,22 @@ impl Worker {
     fn send(&mut self, activity: &mut Activity) {
         self.send_messages(activity);
         let limit = self.limits.transmits_per_turn;
+        let mut tx = Tx {
+            stack: &mut self.stack,
+            sessions: &mut self.sessions,
+            scratch: &mut self.scratch,
+            counters: &self.counters,
+            now: self.now,
+        };
         for (number, attached) in self.ports.iter_mut().enumerate() {
-            let sent = transmit::transmit(
-                attached,
-                Watch::of(&mut self.raw, number, self.now.0),
-                &mut self.stack,
-                &mut self.sessions,
-                &mut self.scratch,
-                &self.counters,
-                self.now,
-                limit,
-            );
+            let watch = Watch::of(&mut self.raw, number, tx.now.0);
+            let sent = transmit::transmit(attached, watch, &mut tx, limit);
             activity.sent += sent;
             activity.more |= sent == limit;
             attached.port.flush();
         }
-        self.raw.publish(&mut self.sessions);
-        let looped = transmit::loop_back(
-            &mut self.stack,
-            &mut self.sessions,
-            &mut self.scratch,
-            &self.counters,
-            self.now,
-            limit,
-        );
+        self.raw.publish(tx.sessions);
+        let looped = transmit::loop_back(&mut tx, limit);
         activity.sent += looped;
         activity.more |= looped == limit;
         self.counters.datagrams_tx_failed.add(self.stack.tell_unreached(&mut self.sessions));
@@ -715,15 +698,16 @@ impl Worker {
             Command::Attach(seed) => self.attach(*seed),
             Command::Detach(key) => self.detach(key),
             Command::Listen { session, serial, context, backlog, shown, beside } => {
-                let result = self.listen(session, context, shown, &beside, backlog);
+                let result = self.listen(ContextKey { session, context }, shown, &beside, backlog);
                 self.answer(session, serial, shown, result);
             }
             Command::BindUdp { session, serial, context, shown } => {
-                let result = self.bind_udp(session, context, shown);
+                let result = self.bind_udp(ContextKey { session, context }, shown);
                 self.answer(session, serial, shown, result);
             }
             Command::BindMessages { session, serial, context, shown, key, incarnation } => {
-                let result = self.bind_messages(session, context, shown, key, incarnation);
+                let by = ContextKey { session, context };
+                let result = self.bind_messages(by, shown, key, incarnation);
                 self.answer(session, serial, shown, result);
             }
             Command::BindTcp { session, serial, shown } => {

@@ -15,7 +15,7 @@ use outboard_engine::Limits;
 use outboard_engine::control::capture::Captures;
 use outboard_engine::control::exchange::{Answer, Command, Stop, exchange};
 use outboard_engine::control::raw::RawPolicy;
-use outboard_engine::control::{Control, ControlSocket, Policy};
+use outboard_engine::control::{Control, ControlSetup, ControlSocket, Policy};
 use outboard_engine::rules::Rules;
 use outboard_engine::ss::{SOCKETS_PER_STEP, Seen};
 use outboard_engine::stats::Counters;
@@ -102,26 +102,26 @@ impl Desk {
         let (outbox, answers) = exchange::<Answer>().unwrap();
         let counters = Arc::new(Counters::default());
         let stop = Stop::new().unwrap();
-        let control = Control::new(
-            ControlSocket::open(&path, 0o600, None).unwrap(),
-            Policy {
+        let control = Control::new(ControlSetup {
+            socket: ControlSocket::open(&path, 0o600, None).unwrap(),
+            policy: Policy {
                 limits: Limits::default(),
                 rules: Rules::default(),
                 raw: RawPolicy::default(),
                 trial: None,
                 accelerated: None,
             },
-            Limits::default().geometry(1),
-            Vec::new(),
-            commands,
+            geometry: Limits::default().geometry(1),
+            interfaces: Vec::new(),
+            worker: commands,
             answers,
-            Arc::clone(&counters),
-            Arc::clone(&stop),
-            Captures::new(Vec::new()),
-            Arc::new(StatsPage::create(&counters.names()).unwrap()),
-            None,
-            None,
-        )
+            counters: Arc::clone(&counters),
+            stop: Arc::clone(&stop),
+            captures: Captures::new(Vec::new()),
+            page: Arc::new(StatsPage::create(&counters.names()).unwrap()),
+            kernel: None,
+            relay: None,
+        })
         .unwrap();
         let steps = Arc::new(AtomicUsize::new(0));
         let (asked, ends) = (Arc::clone(&steps), Arc::clone(&stop));

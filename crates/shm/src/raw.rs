@@ -22,7 +22,7 @@ mod rings;
 #[cfg(not(loom))]
 pub use arch::SharedBytes;
 pub use client::{ClientDown, ClientUp, Malformed, NoRoom, Received, UpFrame};
-pub use engine::{DownFrame, EngineDown, EngineUp, RingBreach, Taken};
+pub use engine::{DownFrame, EngineDown, EngineUp, RingBreach, Taken, UpInfo};
 pub use message::{FrameFlags, Header, META_BYTES, MessageKind, Meta, NOTICE_LOST, SegmentKind};
 pub use rings::{RingError, RingSizes, Rings};
 

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use lab::failure::Result;
 use shm::raw::bare::{BareConsumer, BareProducer};
 use shm::raw::{
-    ClientDown, ClientUp, EngineDown, EngineUp, FrameFlags, Received, RingSizes, Rings, Taken,
+    ClientDown, ClientUp, EngineDown, EngineUp, Received, RingSizes, Rings, Taken, UpInfo,
 };
 
 use super::cores::{Cores, Waiting, as_program, on_both};
@@ -195,7 +195,7 @@ fn up(bytes: usize, cores: Cores, window: Duration) -> Result<(u64, f64)> {
     let produce = || {
         produced(&stop, || {
             for _ in 0..BURST {
-                let pushed = near.push(1, FrameFlags::empty(), None, 0, &block);
+                let pushed = near.push(UpInfo { port: 1, ..UpInfo::default() }, &block);
                 if !pushed.map_err(|breach| failed("the ring", breach))? {
                     break;
                 }
@@ -350,7 +350,7 @@ impl Publisher {
     fn burst(&mut self, count: usize) -> Result<bool> {
         let mut is_full = false;
         for _ in 0..count {
-            let pushed = self.up.push(1, FrameFlags::empty(), None, 0, &self.block);
+            let pushed = self.up.push(UpInfo { port: 1, ..UpInfo::default() }, &self.block);
             is_full = !pushed.map_err(|breach| failed("the ring", breach))?;
             if is_full {
                 break;

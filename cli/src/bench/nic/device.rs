@@ -14,7 +14,7 @@ use lab::failure::{Explain, Failure, Result};
 use port::datagrams::{CHECKSUM, DatagramPort, Flow};
 use port::{Port, PortSpec, RxBurst, TxError, TxMeta};
 use rustix::event::{EventfdFlags, eventfd};
-use shm::raw::{ClientUp, EngineUp, FrameFlags, Received, RingSizes, Rings};
+use shm::raw::{ClientUp, EngineUp, Received, RingSizes, Rings, UpInfo};
 
 use crate::bench::ni::cores::{Cores, Waiting, on_both, pin};
 
@@ -193,7 +193,8 @@ fn emulate(end: KernelEnd, cores: Cores) -> Result<()> {
     let card = || {
         let mut waiting = Waiting::default();
         while !is_over.load(Ordering::Relaxed) {
-            let pushed = near.push(1, FrameFlags::empty(), None, 0, std::hint::black_box(&frame));
+            let pushed =
+                near.push(UpInfo { port: 1, ..UpInfo::default() }, std::hint::black_box(&frame));
             // The host is behind: a card drops.
             if !pushed.explain("the ring fails", "report this")? {
                 waiting.more();

@@ -55,16 +55,22 @@ pub struct Captures {
     ending: Vec<usize>,
 }
 
+/// What of a port's frames is captured.
+pub(super) struct CaptureOptions {
+    /// The port's name; empty for the only one.
+    pub port: String,
+    /// Bytes to keep of each frame; 0 for all.
+    pub snap_bytes: u32,
+    /// Which frames to keep, in tcpdump's words.
+    pub filter: String,
+}
+
 /// What an observer asks for.
 struct CaptureRequest<'a> {
     /// Its connection.
     connection: u64,
-    /// The port's name; empty for the only one.
-    port: &'a str,
-    /// Bytes to keep of each frame; 0 for all.
-    snap_bytes: u32,
-    /// Which frames to keep, in tcpdump's words.
-    filter: &'a str,
+    /// What is captured.
+    options: &'a CaptureOptions,
     /// The file, which gets pcapng.
     output: &'a Arc<File>,
     /// Told when the output fails.
@@ -87,7 +93,8 @@ impl Captures {
 
     /// Begins a capture; the observer is told a refusal as it is.
     fn begin(&mut self, request: &CaptureRequest<'_>) -> Result<(), String> {
-        let CaptureRequest { connection, port, snap_bytes, filter, output, observer } = *request;
+        let CaptureRequest { connection, options, output, observer } = *request;
+        let CaptureOptions { port, snap_bytes, filter } = options;
         self.end_left(beside);
         let filter = Filter::compile(filter).map_err(|error| error.to_string())?;
         let names = || {
@@ -107,7 +114,7 @@ impl Captures {
         })?;
         let output = Output { file: Arc::clone(output), observer };
         // The thread that writes what the observer chose needs no capability of ours.
-        let start = || switch.start(output, filter, snap_bytes as usize, epoch_ns());
+        let start = || switch.start(output, filter, *snap_bytes as usize, epoch_ns());
         let started = privileges::without(start)
             .map_err(|error| format!("no thread is left: {error}; raise the limit (ulimit -u)"))?;
         started.map_err(|error| error.to_string())?;
@@ -149,9 +156,7 @@ impl Control {
     pub(super) fn on_capture(
         &mut self,
         id: u64,
-        port: &str,
-        snap_bytes: u32,
-        filter: &str,
+        options: &CaptureOptions,
         fds: Vec<OwnedFd>,
     ) -> bool {
         let (output, is_within) = self.only(id, fds);
@@ -165,8 +170,7 @@ impl Control {
             Some(output) => {
                 let observer = connection.fd.as_fd();
                 let connection = id;
-                let request =
-                    CaptureRequest { connection, port, snap_bytes, filter, output, observer };
+                let request = CaptureRequest { connection, options, output, observer };
                 self.captures.begin(&request).err()
             }
             None => Some("no descriptor came with the request".to_string()),

@@ -29,6 +29,15 @@ pub const TAKEN_AT_A_TIME: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey(pub u64);
 
+/// A context of a session: a lane of it in the worker that is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextKey {
+    /// The session.
+    pub session: SessionKey,
+    /// Number of the context.
+    pub context: u16,
+}
+
 /// Names a kernel socket for as long as the machine runs: its network namespace and its cookie there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SocketKey {

@@ -12,6 +12,17 @@ use super::rights::Neighbors;
 use super::{Control, NO_DESCRIPTORS, discard};
 use crate::config::Accelerated;
 
+/// What a program shows a socket for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SocketRequest {
+    /// The program's session.
+    pub session: SessionKey,
+    /// For the answer.
+    pub serial: u32,
+    /// What it is to be served as.
+    pub purpose: Purpose,
+}
+
 impl Control {
     fn uid(&self, id: u64) -> u32 {
         self.connections.get(&id).map_or(discard::NOBODY, |one| one.peer.uid)
@@ -58,12 +69,11 @@ impl Control {
     pub(super) fn on_shown(
         &mut self,
         id: u64,
-        session: SessionKey,
-        serial: u32,
-        purpose: Purpose,
+        request: SocketRequest,
         fds: Vec<OwnedFd>,
         command: impl FnOnce(exchange::Shown, Vec<SocketKey>) -> Command,
     ) -> bool {
+        let SocketRequest { session, serial, purpose } = request;
         let (socket, is_within) = self.only(id, fds);
         let uid = self.uid(id);
         let protocol = purpose.protocol();

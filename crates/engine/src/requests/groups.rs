@@ -31,11 +31,9 @@ impl Worker {
         place: u32,
         index: u32,
         (interface, group): (u32, IpAddr),
-        source: IpAddr,
-        is_named: bool,
+        change: SourceChange,
     ) -> Result<Reply, Errno> {
         let (id, interface) = self.listener_to_groups(place, index, interface)?;
-        let change = SourceChange { address: source, is_added: is_named };
         let named = self.stack.udp_name_source(self.now, id, (interface, group), change);
         named.map(|()| Reply::Done).map_err(errno::of_request)
     }

@@ -1,8 +1,8 @@
 //! Bridges: frames that one port receives are sent by another.
 
-use port::{Forwarder, Reach, TxError};
+use port::{Forwarder, Reach, TxError, TxFrame};
 
-use super::raw::RawTable;
+use super::raw::{RawTable, Sending};
 use crate::stats::Counters;
 use crate::transmit::Attached;
 
@@ -17,6 +17,18 @@ pub struct BridgeRule {
     pub takes: bool,
     /// Which frames are passed on.
     pub filter: port::pcap::Filter,
+}
+
+/// What frames are passed on with.
+pub(crate) struct BridgeTx<'a> {
+    /// The ports.
+    pub ports: &'a mut [Attached],
+    /// Who sees what is sent.
+    pub raw: &'a mut RawTable,
+    /// What is passed on and dropped.
+    pub counters: &'a Counters,
+    /// The time, in engine nanoseconds.
+    pub now_ns: u64,
 }
 
 /// All bridges of a worker.
@@ -39,27 +51,22 @@ impl Bridges {
 
     /// Passes a burst of port `from` on, but for the frames whose bits are set in `taken`; their bits
     /// and those that the bridges have taken.
-    pub(crate) fn forward(
-        &mut self,
-        from: usize,
-        taken: u64,
-        ports: &mut [Attached],
-        (raw, now_ns): (&mut RawTable, u64),
-        counters: &Counters,
-    ) -> u64 {
+    pub(crate) fn forward(&mut self, from: usize, taken: u64, tx: BridgeTx<'_>) -> u64 {
+        let BridgeTx { ports, raw, counters, now_ns } = tx;
         let Self { rules, forwarder } = self;
         let mut all = taken;
         for rule in rules.iter().filter(|rule| rule.from == from) {
             let Ok([source, target]) = ports.get_disjoint_mut([from, rule.to]) else { continue };
             let port = &mut *target.port;
             let to = Reach::of(port.info());
+            let sending = Sending { number: rule.to, except: None, now_ns };
             for (position, handle) in source.burst.handles.iter().enumerate() {
                 let frame = source.port.frame(*handle);
                 if all >> position & 1 != 0 || !rule.filter.keeps(frame.bytes) {
                     continue;
                 }
-                let sent = forwarder.forward(to, &frame, |meta, bytes| {
-                    raw.send(rule.to, port, None, meta, (bytes, &[]), now_ns)
+                let sent = forwarder.forward(to, &frame, |meta, header| {
+                    raw.send(port, sending, &TxFrame { meta, header, payload: &[] })
                 });
                 match sent {
                     Ok(()) => counters.bridge_frames.increment(),

@@ -1,6 +1,7 @@
 //! Who gets the frames of a burst beside the stack: programs that see or take them, bridges, the kernel.
 
-use super::bridge::Bridges;
+use super::bridge::{BridgeTx, Bridges};
+use super::raw::Sending;
 use crate::transmit::Attached;
 use crate::worker::Worker;
 
@@ -28,7 +29,8 @@ impl Worker {
             raw.publish(sessions);
         }
         if is_bridged {
-            taken = bridges.forward(index, taken, ports, (raw, now.0), counters);
+            let tx = BridgeTx { ports, raw, counters, now_ns: now.0 };
+            taken = bridges.forward(index, taken, tx);
             raw.publish(sessions);
         }
         match ports.get_mut(index) {
@@ -43,8 +45,8 @@ impl Worker {
     pub(crate) fn relay_kernel(&mut self, index: usize) -> usize {
         let Self { raw, ports, sessions, now, .. } = self;
         let Some(attached) = ports.get_mut(index) else { return 0 };
-        let count =
-            attached.port.relay(&mut |meta, bytes| raw.copy_sent(index, None, meta, bytes, now.0));
+        let sending = Sending { number: index, except: None, now_ns: now.0 };
+        let count = attached.port.relay(&mut |meta, bytes| raw.copy_sent(sending, meta, bytes));
         raw.publish(sessions);
         count
     }

@@ -14,16 +14,15 @@ pub mod rights;
 
 use std::sync::Arc;
 
-use arch::SharedBytes;
-use port::{Port, RxBurst, RxChecksum, TxError, TxMeta};
+use port::{Port, RxBurst, RxChecksum, TxError, TxFrame, TxMeta};
 use shm::raw::{
     EngineDown, EngineUp, FrameFlags, MESSAGES_PER_VISIT, Meta, RingBreach, Rings, SegmentKind,
-    Taken,
+    Taken, UpInfo,
 };
 use stack::Stack;
 
 use self::filter::{PacketType, RawFilter};
-pub use self::outlet::{Watch, Watched};
+pub use self::outlet::{Sending, Watch, Watched};
 use crate::service::mirror::Rope;
 use crate::session::Breach;
 use crate::sessions::Sessions;
@@ -87,16 +86,36 @@ struct Watchers {
     taker: Option<u32>,
 }
 
+/// What pushing frames into rings has led to.
+#[derive(Default)]
+struct Pushed {
+    /// Endpoints whose rings have frames that are not published.
+    news: Vec<u32>,
+    /// Sessions that broke the contract.
+    breached: Vec<(u32, RingBreach)>,
+    /// Frames that found no room in a ring.
+    dropped: u64,
+}
+
 /// All raw endpoints of a worker.
 pub struct RawTable {
     slots: Vec<Option<Box<RawEndpoint>>>,
     ports: Vec<Watchers>,
-    news: Vec<u32>,
+    pushed: Pushed,
     waiting: Vec<u32>,
-    breached: Vec<(u32, RingBreach)>,
-    /// Frames that found no room in a ring.
-    pub dropped: u64,
     whole: Vec<u8>,
+}
+
+/// What the frames of programs are sent with.
+pub struct RawTx<'a> {
+    /// The ports.
+    pub ports: &'a mut [Attached],
+    /// The addresses that programs may send from.
+    pub stack: &'a Stack,
+    /// What is sent and dropped.
+    pub counters: &'a Counters,
+    /// The time, in engine nanoseconds.
+    pub now_ns: u64,
 }
 
 impl RawTable {
@@ -105,12 +124,15 @@ impl RawTable {
         Self {
             slots: Vec::new(),
             ports: std::iter::repeat_with(Watchers::default).take(ports).collect(),
-            news: Vec::new(),
+            pushed: Pushed::default(),
             waiting: Vec::new(),
-            breached: Vec::new(),
-            dropped: 0,
             whole: Vec::new(),
         }
+    }
+
+    /// Frames that found no room in a ring.
+    pub fn dropped(&self) -> u64 {
+        self.pushed.dropped
     }
 
     /// Whether somebody sees what a port receives.
@@ -197,14 +219,14 @@ impl RawTable {
                 of.taker = None;
             }
         }
-        self.news.retain(|one| *one != slot);
+        self.pushed.news.retain(|one| *one != slot);
         self.waiting.retain(|one| *one != slot);
         Some(endpoint.seed.rings)
     }
 
     /// Copies a burst of a port to those who see it. Bits of the frames that a taker has got.
     pub fn receive(&mut self, number: usize, port: &dyn Port, burst: &RxBurst, now_ns: u64) -> u64 {
-        let Self { slots, ports, news, breached, dropped, .. } = self;
+        let Self { slots, ports, pushed, .. } = self;
         let Some(of) = ports.get(number) else { return 0 };
         let mac = port.info().mac;
         let mut taken = 0;
@@ -231,7 +253,7 @@ impl RawTable {
             let copied = Copied { number, bytes: frame.bytes, flags, meta, kind, now_ns };
             for slot in of.received.iter().chain(&of.taker) {
                 let Some(Some(endpoint)) = slots.get_mut(*slot as usize) else { continue };
-                let is_kept = endpoint.give(*slot, &copied, news, breached, dropped);
+                let is_kept = endpoint.give(*slot, &copied, pushed);
                 if is_kept && of.taker == Some(*slot) {
                     taken |= 1 << position;
                 }
@@ -240,16 +262,10 @@ impl RawTable {
         taken
     }
 
-    /// Copies a frame that a port has sent to those who see that, but for endpoint `except`.
-    pub(crate) fn copy_sent(
-        &mut self,
-        number: usize,
-        except: Option<u32>,
-        sent: &TxMeta,
-        frame: &[u8],
-        now_ns: u64,
-    ) {
-        let Self { slots, ports, news, breached, dropped, .. } = self;
+    /// Copies a frame that a port has sent to those who see that.
+    pub(crate) fn copy_sent(&mut self, sending: Sending, sent: &TxMeta, frame: &[u8]) {
+        let Sending { number, except, now_ns } = sending;
+        let Self { slots, ports, pushed, .. } = self;
         let Some(of) = ports.get(number) else { return };
         let (checksum_start, checksum_offset) = sent.checksum.unwrap_or_default();
         let meta = Meta {
@@ -264,20 +280,19 @@ impl RawTable {
         let copied = Copied { number, bytes: frame, flags, meta, kind, now_ns };
         for slot in of.sent.iter().filter(|slot| except != Some(**slot)) {
             let Some(Some(endpoint)) = slots.get_mut(*slot as usize) else { continue };
-            endpoint.give(*slot, &copied, news, breached, dropped);
+            endpoint.give(*slot, &copied, pushed);
         }
     }
 
     /// Gives a frame to a port, and copies of it to those who see what is sent.
     pub(crate) fn send(
         &mut self,
-        number: usize,
         port: &mut dyn Port,
-        except: Option<u32>,
-        meta: &TxMeta,
-        (header, payload): (&[u8], &[SharedBytes<'_>]),
-        now_ns: u64,
+        sending: Sending,
+        frame: &TxFrame<'_>,
     ) -> Result<(), TxError> {
+        let Sending { number, except, .. } = sending;
+        let TxFrame { meta, header, payload } = *frame;
         let sees = self.ports.get(number).map_or(0, |of| of.sent.len());
         let own = except
             .is_some_and(|own| self.ports.get(number).is_some_and(|of| of.sent.contains(&own)));
@@ -297,7 +312,7 @@ impl RawTable {
         }
         let sent = port.send(meta, &whole, &[]);
         if sent.is_ok() {
-            self.copy_sent(number, except, meta, &whole, now_ns);
+            self.copy_sent(sending, meta, &whole);
         }
         self.whole = whole;
         sent
@@ -305,7 +320,7 @@ impl RawTable {
 
     /// Shows programs what was copied since the last call, and notes who broke the contract.
     pub fn publish(&mut self, sessions: &mut Sessions) {
-        for slot in self.news.drain(..) {
+        for slot in self.pushed.news.drain(..) {
             let Some(Some(endpoint)) = self.slots.get_mut(slot as usize) else { continue };
             endpoint.has_news = false;
             if !endpoint.up.publish() {
@@ -316,7 +331,7 @@ impl RawTable {
                 Some(rope) => rope.pull(),
             }
         }
-        for (place, breach) in self.breached.drain(..) {
+        for (place, breach) in self.pushed.breached.drain(..) {
             if let Some(session) = sessions.at(place) {
                 session.breached(Breach::Contract(shm::engine_side::Breach::Rings(breach)));
             }
@@ -324,21 +339,13 @@ impl RawTable {
     }
 
     /// Sends what a program has pushed, as far as its ports take it: one visit.
-    pub fn serve(
-        &mut self,
-        slot: u32,
-        attached: &mut [Attached],
-        stack: &Stack,
-        sessions: &mut Sessions,
-        counters: &Counters,
-        now_ns: u64,
-    ) -> Visit {
+    pub fn serve(&mut self, slot: u32, sessions: &mut Sessions, tx: &mut RawTx<'_>) -> Visit {
         let Some(mut endpoint) = self.slots.get_mut(slot as usize).and_then(Option::take) else {
             return Visit::Empty;
         };
-        let visited = self.visit(&mut endpoint, slot, attached, stack, counters, now_ns);
+        let visited = self.visit(&mut endpoint, slot, tx);
         let visited = visited.unwrap_or_else(|breach| {
-            self.breached.push((endpoint.place, breach));
+            self.pushed.breached.push((endpoint.place, breach));
             Visit::Empty
         });
         let waits = visited != Visit::Empty;
@@ -361,11 +368,9 @@ impl RawTable {
         &mut self,
         endpoint: &mut RawEndpoint,
         slot: u32,
-        attached: &mut [Attached],
-        stack: &Stack,
-        counters: &Counters,
-        now_ns: u64,
+        tx: &mut RawTx<'_>,
     ) -> Result<Visit, RingBreach> {
+        let RawTx { ports, stack, counters, now_ns } = tx;
         let Some(down) = &mut endpoint.down else { return Ok(Visit::Empty) };
         let mut header = [0u8; LOOKED_AT_BYTES];
         for _ in 0..MESSAGES_PER_VISIT {
@@ -379,8 +384,8 @@ impl RawTable {
             };
             let copied = down.read(&frame, &mut header);
             let header = header.get(..copied).unwrap_or_default();
-            let number = checks::port_of(&endpoint.seed.ports, frame.port, header, attached);
-            let found = number.and_then(|number| Some((number, attached.get_mut(number)?)));
+            let number = checks::port_of(&endpoint.seed.ports, frame.port, header, ports);
+            let found = number.and_then(|number| Some((number, ports.get_mut(number)?)));
             let sent = found.and_then(|(number, of)| {
                 let meta = checks::tx_meta(frame.meta.as_ref(), header, frame.len)?;
                 if !endpoint.seed.spoofs && !checks::is_own(header, of, stack) {
@@ -389,8 +394,9 @@ impl RawTable {
                 }
                 let rest = [down.rest(&frame, copied)];
                 let payload = rest.get(..usize::from(copied < frame.len)).unwrap_or_default();
-                let parts = (header, payload);
-                Some(self.send(number, &mut *of.port, Some(slot), &meta, parts, now_ns))
+                let sending = Sending { number, except: Some(slot), now_ns: *now_ns };
+                let frame = TxFrame { meta: &meta, header, payload };
+                Some(self.send(&mut *of.port, sending, &frame))
             });
             if sent == Some(Err(TxError::Full)) {
                 counters.raw_tx_full.increment();
@@ -462,14 +468,7 @@ struct Copied<'a> {
 
 impl RawEndpoint {
     /// Whether the filter keeps a frame; what it keeps is put into the ring.
-    fn give(
-        &mut self,
-        slot: u32,
-        frame: &Copied<'_>,
-        news: &mut Vec<u32>,
-        breached: &mut Vec<(u32, RingBreach)>,
-        dropped: &mut u64,
-    ) -> bool {
+    fn give(&mut self, slot: u32, frame: &Copied<'_>, pushed: &mut Pushed) -> bool {
         let Copied { number, bytes, mut flags, meta, kind, now_ns } = *frame;
         let snap = match &self.seed.filter {
             None => usize::MAX,
@@ -486,13 +485,14 @@ impl RawEndpoint {
         let meta = has_meta.then_some(Meta { time_ns: now_ns, original_bytes, ..meta });
         let port = self.seed.ports.iter().position(|one| *one == number).map_or(0, |at| at + 1);
         let bytes = bytes.get(..kept).unwrap_or_default();
-        match self.up.push(port as u8, flags, meta.as_ref(), now_ns, bytes) {
+        let info = UpInfo { port: port as u8, flags, meta: meta.as_ref(), time_ns: now_ns };
+        match self.up.push(info, bytes) {
             Ok(true) => {}
-            Ok(false) => *dropped += 1,
-            Err(breach) => breached.push((self.place, breach)),
+            Ok(false) => pushed.dropped += 1,
+            Err(breach) => pushed.breached.push((self.place, breach)),
         }
         if !std::mem::replace(&mut self.has_news, true) {
-            news.push(slot);
+            pushed.news.push(slot);
         }
         true
     }

@@ -74,6 +74,19 @@ fn checked(claimed: u64, low: u64, high: u64) -> Option<u64> {
     (claimed.is_multiple_of(MESSAGE_ALIGN) && (low..=high).contains(&claimed)).then_some(claimed)
 }
 
+/// What the engine says of a frame of UP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UpInfo<'a> {
+    /// Port number plus one.
+    pub port: u8,
+    /// Its flags; [`FrameFlags::META`] where there is a `meta`.
+    pub flags: FrameFlags,
+    /// What else is known of it.
+    pub meta: Option<&'a Meta>,
+    /// When it was received or sent, in engine nanoseconds.
+    pub time_ns: u64,
+}
+
 /// The producer of UP.
 pub struct EngineUp {
     rings: Arc<Rings>,
@@ -150,19 +163,12 @@ impl EngineUp {
     }
 
     /// Appends a frame; it is seen after [`Self::publish`]. `false`: there is no room, and the frame
-    /// is counted as lost. A frame longer than [`Self::frame_bytes_max`] is the caller's to cut. The
-    /// flags say whether there is a `meta`. `port` is the port number plus one.
+    /// is counted as lost. A frame longer than [`Self::frame_bytes_max`] is the caller's to cut.
     ///
     /// # Errors
-    /// The client has released what it was not given.
-    pub fn push(
-        &mut self,
-        port: u8,
-        flags: FrameFlags,
-        meta: Option<&Meta>,
-        time_ns: u64,
-        frame: &[u8],
-    ) -> Result<bool, RingBreach> {
+    /// [`RingBreach::HeadOutOfWindow`] if the client has released what it was not given.
+    pub fn push(&mut self, info: UpInfo<'_>, frame: &[u8]) -> Result<bool, RingBreach> {
+        let UpInfo { port, flags, meta, time_ns } = info;
         if meta.is_none() && frame.len() <= SMALL_BYTES_MAX {
             return self.push_small(port, flags, time_ns, frame);
         }

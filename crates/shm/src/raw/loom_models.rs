@@ -20,7 +20,7 @@ fn frames_of_up_come_whole_and_in_order() {
         let mut up = EngineUp::new(rings.clone());
         let engine = thread::spawn(move || {
             for number in 1..=2u8 {
-                assert!(up.push(1, FrameFlags::empty(), None, 0, &[number; 16]).unwrap());
+                assert!(up.push(UpInfo { port: 1, ..UpInfo::default() }, &[number; 16]).unwrap());
                 assert!(up.publish());
             }
         });

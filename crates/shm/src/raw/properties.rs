@@ -68,7 +68,8 @@ proptest! {
             let meta = has_meta.then_some(meta);
             let flags = if has_meta { FrameFlags::META } else { FrameFlags::empty() };
             let frame = bytes(len, number);
-            if up.push(3, flags, meta.as_ref(), number as u64, &frame).expect("no breach") {
+            let info = UpInfo { port: 3, flags, meta: meta.as_ref(), time_ns: number as u64 };
+            if up.push(info, &frame).expect("no breach") {
                 queue.push_back((lost, meta, frame));
                 (lost, pushed) = (0, pushed + 1);
             } else {
@@ -187,7 +188,7 @@ proptest! {
             }
         }
         for _ in 0..10_000 {
-            if up.push(1, FrameFlags::empty(), None, 0, &[0; 1500]).is_err() {
+            if up.push(UpInfo::default(), &[0; 1500]).is_err() {
                 break;
             }
             up.publish();
@@ -242,7 +243,7 @@ fn every_breach_is_named() {
     let rings = super::properties::rings();
     let mut up = EngineUp::new(rings.clone());
     rings.store(word::UP_HEAD, 64 << 20, Ordering::Relaxed);
-    let breach = (0..1000).find_map(|_| up.push(1, FrameFlags::empty(), None, 0, &[0; 1500]).err());
+    let breach = (0..1000).find_map(|_| up.push(UpInfo::default(), &[0; 1500]).err());
     assert!(matches!(breach, Some(RingBreach::HeadOutOfWindow { .. })), "{breach:?}");
 }
 

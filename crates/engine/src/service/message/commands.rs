@@ -12,7 +12,7 @@ use stack::message::{
 };
 
 use super::endpoint::{Target, completion};
-use super::placed::Placed;
+use super::placed::{Failure, Placed};
 use super::queue::{Command, append, note_taken, take};
 use super::tables::{Hands, ReceiveOp, Room, SendOp};
 use super::{Messages, Path, Tables};
@@ -24,6 +24,26 @@ use crate::sessions::Sessions;
 const COMMANDS_MAX: usize = 128;
 /// Sends of an endpoint that have not ended, injected ones among them, beyond which its commands wait.
 const SENDS_MAX: u32 = 60_000;
+
+/// What a command is carried out with.
+struct CommandContext<'a> {
+    /// The stack, which knows routes and own addresses.
+    stack: &'a Stack,
+    /// The sessions.
+    sessions: &'a mut Sessions,
+    /// The time, in engine nanoseconds.
+    now: u64,
+    /// The endpoint whose command it is.
+    id: EndpointId,
+}
+
+/// Where a receive's message goes.
+pub(super) struct ReceiveRoom {
+    /// Its memory.
+    pub room: Room,
+    /// Bytes that may arrive before the client has read any.
+    pub window: u32,
+}
 
 impl Messages {
     /// Takes what a client asks for. `true`: there may be more.
@@ -49,7 +69,8 @@ impl Messages {
             match take(&mut port.partial, session, index, lane) {
                 Ok(Some(command)) => {
                     let mut spans = std::mem::take(&mut port.partial);
-                    let done = self.run(stack, sessions, now, id, &command, &mut spans);
+                    let cx = &mut CommandContext { stack, sessions, now, id };
+                    let done = self.run(cx, &command, &mut spans);
                     if let Some(session) = sessions.at(place) {
                         for (_, buffer) in spans.drain(..) {
                             session.pool.drop_span(buffer);
@@ -94,17 +115,14 @@ impl Messages {
     /// Carries a command out. What is left in `spans` is given back; `None`: a breach.
     fn run(
         &mut self,
-        stack: &Stack,
-        sessions: &mut Sessions,
-        now: u64,
-        id: EndpointId,
+        cx: &mut CommandContext<'_>,
         command: &Command,
         spans: &mut Vec<(Span, u32)>,
     ) -> Option<()> {
         let Command { kind, entry, payload } = command;
         let is_named = !entry.flags.contains(Flags::INJECT) || *kind != CommandKind::Send;
         let begins = !matches!(kind, CommandKind::Cancel | CommandKind::Feed);
-        if begins && is_named && !self.tables.port(id)?.is_free(entry.ticket) {
+        if begins && is_named && !self.tables.port(cx.id)?.is_free(entry.ticket) {
             return None;
         }
         let carries = match kind {
@@ -117,25 +135,25 @@ impl Messages {
         if *payload > 0 && !carries || entry.length > MESSAGE_MAX {
             return None;
         }
-        let placed = match self.placed(sessions, id, command, spans) {
+        let placed = match self.placed(cx.sessions, cx.id, command, spans) {
             Ok(placed) => placed,
             Err(errno) => {
                 match errno {
                     Errno::NOBUFS => self.counts.pieces_refused += 1,
                     _ => self.counts.memory_refused += 1,
                 }
-                return self.fail(sessions, id, entry.ticket, errno);
+                return self.fail(cx.sessions, cx.id, entry.ticket, errno);
             }
         };
         match kind {
-            CommandKind::Send => self.send(stack, sessions, now, id, command, (placed, spans)),
-            CommandKind::Receive => self.receive(stack, sessions, now, id, entry, placed),
-            CommandKind::Peek | CommandKind::Claim => self.probe(stack, sessions, id, *kind, entry),
+            CommandKind::Send => self.send(cx, command, placed, spans),
+            CommandKind::Receive => self.receive(cx, entry, placed),
+            CommandKind::Peek | CommandKind::Claim => self.probe(cx, *kind, entry),
             CommandKind::ReceiveClaimed | CommandKind::DiscardClaimed => {
-                self.on_claim(sessions, now, id, *kind, entry, placed)
+                self.on_claim(cx, *kind, entry, placed)
             }
             CommandKind::Cancel => {
-                match self.tables.port(id)?.target(entry.other) {
+                match self.tables.port(cx.id)?.target(entry.other) {
                     Target::Receive(_, of) => drop(self.core.cancel_receive(of)),
                     Target::Send(_, of) => drop(self.core.cancel_send(of)),
                     // It has ended meanwhile.
@@ -143,38 +161,38 @@ impl Messages {
                 }
                 Some(())
             }
-            CommandKind::Feed => self.feed(sessions, now, id, command, spans),
+            CommandKind::Feed => self.feed(cx, command, spans),
         }
     }
 
     fn send(
         &mut self,
-        stack: &Stack,
-        sessions: &mut Sessions,
-        now: u64,
-        id: EndpointId,
+        cx: &mut CommandContext<'_>,
         command: &Command,
-        (placed, spans): (Placed, &mut Vec<(Span, u32)>),
+        placed: Placed,
+        spans: &mut Vec<(Span, u32)>,
     ) -> Option<()> {
         let Command { entry, payload, .. } = command;
+        let id = cx.id;
         let length = entry.length as u32;
         let is_injected = entry.flags.contains(Flags::INJECT);
         let is_placed = entry.flags.contains(Flags::REGISTERED);
         let expected = if length <= EAGER_MAX { length } else { 0 };
         let ticket = if is_injected { NO_TICKET } else { entry.ticket };
+        let failure = |errno| Failure { ticket, errno };
         if is_placed && is_injected {
-            return self.refuse(sessions, id, placed, ticket, Errno::INVAL);
+            return self.refuse(cx.sessions, id, placed, failure(Errno::INVAL));
         }
         if !is_placed && *payload != expected || is_injected && length > INJECT_MAX {
             return None;
         }
         let place = self.tables.port(id)?.place;
-        if !is_placed && entry.length > announced_max(sessions.peek(place)?.region.geometry()) {
-            return self.fail(sessions, id, ticket, Errno::MSGSIZE);
+        if !is_placed && entry.length > announced_max(cx.sessions.peek(place)?.region.geometry()) {
+            return self.fail(cx.sessions, id, ticket, Errno::MSGSIZE);
         }
-        let to = match self.address(stack, id, entry.peer) {
+        let to = match self.address(cx.stack, id, entry.peer) {
             Ok(to) => to,
-            Err(errno) => return self.refuse(sessions, id, placed, ticket, errno),
+            Err(errno) => return self.refuse(cx.sessions, id, placed, failure(errno)),
         };
         let mut op = SendOp {
             endpoint: id,
@@ -203,7 +221,8 @@ impl Messages {
             cookie: cookie as u64,
         };
         let Self { core, tables, .. } = self;
-        let begun = core.send(now, id, request, &mut Hands { tables, sessions });
+        let hands = &mut Hands { tables, sessions: cx.sessions };
+        let begun = core.send(cx.now, id, request, hands);
         match begun {
             Ok(of) => {
                 if let Some(op) = self.tables.sends.get_mut(cookie) {
@@ -215,23 +234,21 @@ impl Messages {
                 Some(())
             }
             Err(error) => {
-                let op = self.end_send(sessions, cookie)?;
-                self.refuse(sessions, id, op.placed, ticket, errno_of(error))
+                let op = self.end_send(cx.sessions, cookie)?;
+                self.refuse(cx.sessions, id, op.placed, failure(errno_of(error)))
             }
         }
     }
 
     fn feed(
         &mut self,
-        sessions: &mut Sessions,
-        now: u64,
-        id: EndpointId,
+        cx: &mut CommandContext<'_>,
         command: &Command,
         spans: &mut Vec<(Span, u32)>,
     ) -> Option<()> {
         let Command { entry, payload, .. } = command;
         // One that has failed meanwhile takes nothing more.
-        let Target::Send(cookie, of) = self.tables.port(id)?.target(entry.ticket) else {
+        let Target::Send(cookie, of) = self.tables.port(cx.id)?.target(entry.ticket) else {
             return Some(());
         };
         let op = self.tables.sends.get_mut(cookie as usize)?;
@@ -244,48 +261,51 @@ impl Messages {
         append(op, spans);
         let available = op.available;
         let Self { core, tables, .. } = self;
+        let hands = &mut Hands { tables, sessions: cx.sessions };
         // It may end by this very step.
-        let _ = core.feed(now, of, available, &mut Hands { tables, sessions });
+        let _ = core.feed(cx.now, of, available, hands);
         Some(())
     }
 
     fn receive(
         &mut self,
-        stack: &Stack,
-        sessions: &mut Sessions,
-        now: u64,
-        id: EndpointId,
+        cx: &mut CommandContext<'_>,
         entry: &Entry,
         placed: Placed,
     ) -> Option<()> {
-        let selector = match self.selector(stack, id, entry) {
+        let (now, id) = (cx.now, cx.id);
+        let selector = match self.selector(cx.stack, id, entry) {
             Ok(selector) => selector,
-            Err(errno) => return self.refuse(sessions, id, placed, entry.ticket, errno),
+            Err(errno) => {
+                let failure = Failure { ticket: entry.ticket, errno };
+                return self.refuse(cx.sessions, id, placed, failure);
+            }
         };
         let capacity = entry.length as u32;
-        let (room, window) = match self.room_of(sessions, id, entry, placed) {
-            Some(room) => room,
-            None => return self.fail(sessions, id, entry.ticket, Errno::NOBUFS),
+        let Some(room) = self.room_of(cx.sessions, id, entry, placed) else {
+            return self.fail(cx.sessions, id, entry.ticket, Errno::NOBUFS);
         };
-        self.begin_receive(sessions, id, (entry, room, window), |core, cookie, hands| {
+        let window = room.window;
+        self.begin_receive(cx, entry, room, |core, cookie, hands| {
             core.receive(now, id, ReceiveRequest { selector, capacity, window, cookie }, hands)
         })
     }
 
     fn begin_receive(
         &mut self,
-        sessions: &mut Sessions,
-        id: EndpointId,
-        (entry, room, window): (&Entry, Room, u32),
+        cx: &mut CommandContext<'_>,
+        entry: &Entry,
+        ReceiveRoom { room, window }: ReceiveRoom,
         begin: impl FnOnce(
             &mut stack::message::Core,
             u64,
             &mut Hands<'_>,
         ) -> Result<ReceiveId, MessageError>,
     ) -> Option<()> {
+        let CommandContext { sessions, id, .. } = cx;
         let ticket = entry.ticket;
         let cookie = self.tables.receives.insert(ReceiveOp {
-            endpoint: id,
+            endpoint: *id,
             id: None,
             ticket,
             capacity: entry.length as u32,
@@ -301,7 +321,7 @@ impl Messages {
                 if let Some(op) = self.tables.receives.get_mut(cookie) {
                     op.id = Some(of);
                 }
-                self.tables.port(id)?.set_target(ticket, Target::Receive(cookie as u32, of));
+                self.tables.port(*id)?.set_target(ticket, Target::Receive(cookie as u32, of));
                 Some(())
             }
             Err(error) => {
@@ -311,19 +331,19 @@ impl Messages {
                     Room::Placed(placed) => placed,
                     Room::Space(_) => Placed::default(),
                 };
-                self.refuse(sessions, id, placed, ticket, errno_of(error))
+                self.refuse(sessions, *id, placed, Failure { ticket, errno: errno_of(error) })
             }
         }
     }
 
     fn probe(
         &mut self,
-        stack: &Stack,
-        sessions: &mut Sessions,
-        id: EndpointId,
+        cx: &mut CommandContext<'_>,
         kind: CommandKind,
         entry: &Entry,
     ) -> Option<()> {
+        let CommandContext { stack, sessions, id, .. } = cx;
+        let id = *id;
         let selector = match self.selector(stack, id, entry) {
             Ok(selector) => selector,
             Err(errno) => return self.fail(sessions, id, entry.ticket, errno),
@@ -352,47 +372,40 @@ impl Messages {
 
     fn on_claim(
         &mut self,
-        sessions: &mut Sessions,
-        now: u64,
-        id: EndpointId,
+        cx: &mut CommandContext<'_>,
         kind: CommandKind,
         entry: &Entry,
         placed: Placed,
     ) -> Option<()> {
+        let (now, id) = (cx.now, cx.id);
         let port = self.tables.port(id)?;
         let Target::Claim(claim) = port.target(entry.other) else {
-            return self.refuse(sessions, id, placed, entry.ticket, Errno::INVAL);
+            let failure = Failure { ticket: entry.ticket, errno: Errno::INVAL };
+            return self.refuse(cx.sessions, id, placed, failure);
         };
         port.set_target(entry.other, Target::Free);
         if kind == CommandKind::ReceiveClaimed {
             let capacity = entry.length as u32;
-            let (room, window) = match self.room_of(sessions, id, entry, placed) {
-                Some(room) => room,
-                None => {
-                    // The client has it no more, and hears of its loss.
-                    let Self { core, tables, .. } = self;
-                    let _ = core.discard(now, claim, &mut Hands { tables, sessions });
-                    return self.fail(sessions, id, entry.ticket, Errno::NOBUFS);
-                }
+            let Some(room) = self.room_of(cx.sessions, id, entry, placed) else {
+                // The client has it no more, and hears of its loss.
+                let Self { core, tables, .. } = self;
+                let _ = core.discard(now, claim, &mut Hands { tables, sessions: cx.sessions });
+                return self.fail(cx.sessions, id, entry.ticket, Errno::NOBUFS);
             };
-            return self.begin_receive(
-                sessions,
-                id,
-                (entry, room, window),
-                |core, cookie, hands| {
-                    core.receive_claimed(now, claim, capacity, window, cookie, hands)
-                },
-            );
+            let window = room.window;
+            return self.begin_receive(cx, entry, room, |core, cookie, hands| {
+                core.receive_claimed(now, claim, capacity, window, cookie, hands)
+            });
         }
         let Self { core, tables, .. } = self;
-        let dropped = core.discard(now, claim, &mut Hands { tables, sessions });
+        let dropped = core.discard(now, claim, &mut Hands { tables, sessions: cx.sessions });
         match dropped {
             Ok(()) => {
                 let told = completion(CompletionKind::Discarded, entry.ticket);
-                self.tables.port(id)?.tell(sessions, told, None);
+                self.tables.port(id)?.tell(cx.sessions, told, None);
                 Some(())
             }
-            Err(error) => self.fail(sessions, id, entry.ticket, errno_of(error)),
+            Err(error) => self.fail(cx.sessions, id, entry.ticket, errno_of(error)),
         }
     }
 

@@ -6,7 +6,7 @@ use stack::message::{Address, EndpointId, Envelope, Host, MessageEvent, Status};
 
 use super::Messages;
 use super::endpoint::{Target, completion};
-use super::placed::Placed;
+use super::placed::{Completion, Failure, Placed};
 use super::space::Part;
 use super::tables::{ReceiveOp, Room};
 use crate::sessions::Sessions;
@@ -40,17 +40,18 @@ impl Messages {
                     None if op.is_injected => {}
                     None => {
                         let told = completion(CompletionKind::Sent, ticket);
-                        self.tell_end(sessions, endpoint, placed, told, None)?;
+                        let end = Completion { told, part: None };
+                        self.tell_end(sessions, endpoint, placed, end)?;
                     }
                     Some(errno) => {
                         let ticket = if op.is_injected { NO_TICKET } else { ticket };
-                        self.refuse(sessions, endpoint, placed, ticket, errno)?;
+                        self.refuse(sessions, endpoint, placed, Failure { ticket, errno })?;
                     }
                 }
             }
-            MessageEvent::Received { endpoint, cookie, envelope, status } => {
+            MessageEvent::Received { cookie, envelope, status, .. } => {
                 let op = self.tables.receives.try_remove(cookie as usize)?;
-                self.on_received(sessions, endpoint, op, envelope, status)?;
+                self.on_received(sessions, op, envelope, status)?;
             }
             MessageEvent::Part { endpoint, cookie, bytes, .. } => {
                 self.on_part(sessions, endpoint, cookie, bytes)?;
@@ -139,11 +140,11 @@ impl Messages {
     fn on_received(
         &mut self,
         sessions: &mut Sessions,
-        id: EndpointId,
         op: ReceiveOp,
         envelope: Option<Envelope>,
         status: Status,
     ) -> Option<()> {
+        let id = op.endpoint;
         self.close_window(sessions, &op);
         let place = self.tables.port(id)?.place;
         let session = sessions.at(place)?;
@@ -186,7 +187,7 @@ impl Messages {
             told = self.describe(id, told, envelope);
         }
         let part: Option<Part> = whole.map(|(_, part)| part);
-        self.tell_end(sessions, id, placed, told, part)
+        self.tell_end(sessions, id, placed, Completion { told, part })
     }
 
     /// Adds what is known of a message to what a client is told.

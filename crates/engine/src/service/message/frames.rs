@@ -27,10 +27,13 @@ pub(super) enum Sent {
     PortFull,
 }
 
-/// What a packet is sent with.
-pub(super) struct Means<'a> {
+/// What packets are sent with.
+pub(super) struct PacketTx<'a> {
+    /// The ports.
     pub ports: &'a mut [Attached],
+    /// The stack, whose routes they take.
     pub stack: &'a mut Stack,
+    /// The worker's time.
     pub now: Instant,
 }
 
@@ -74,27 +77,25 @@ impl Messages {
 
     /// Sends what the core has, at most `limit` frames; returns how many, and whether more wait for
     /// their port.
-    pub fn transmit(
+    pub(super) fn transmit(
         &mut self,
-        ports: &mut [Attached],
-        stack: &mut Stack,
+        tx: &mut PacketTx<'_>,
         sessions: &mut Sessions,
-        now: Instant,
         limit: usize,
     ) -> (usize, bool) {
-        self.hosts.forget(&mut self.core, now.0);
-        self.hosts.size(&mut self.core, stack);
+        let now = tx.now.0;
+        self.hosts.forget(&mut self.core, now);
+        self.hosts.size(&mut self.core, tx.stack);
         for sent in 0..limit {
             let next = match self.held.take() {
                 Some(held) => Some(held),
                 None => {
                     let Self { core, tables, frame, .. } = self;
-                    core.poll_transmit(now.0, frame, &mut Hands { tables, sessions })
+                    core.poll_transmit(now, frame, &mut Hands { tables, sessions })
                 }
             };
             let Some(frame) = next else { return (sent, false) };
-            let means = &mut Means { ports, stack, now };
-            match self.send_frame(means, sessions, &frame) {
+            match self.send_frame(tx, sessions, &frame) {
                 Some(Sent::Done) => self.counts.tx += 1,
                 Some(Sent::PortFull) => {
                     self.held = Some(frame);
@@ -109,7 +110,7 @@ impl Messages {
     /// `None`: it cannot be sent.
     fn send_frame(
         &mut self,
-        means: &mut Means<'_>,
+        tx: &mut PacketTx<'_>,
         sessions: &Sessions,
         frame: &Packet,
     ) -> Option<Sent> {
@@ -156,7 +157,7 @@ impl Messages {
         let pieces = pieces.get(..=count)?;
         if self.settings.encapsulation == Encapsulation::Ethernet {
             let ethertype = self.settings.ethertype;
-            match link::send(means, (path, ethertype), (head, pieces.get(1..)?), &mut self.summed) {
+            match link::send(tx, (path, ethertype), (head, pieces.get(1..)?), &mut self.summed) {
                 Ok(sent) => {
                     self.counts.tx_ethernet += u64::from(matches!(sent, Sent::Done));
                     return Some(sent);
@@ -165,18 +166,18 @@ impl Messages {
                 Err(Unsent::Refused) => return None,
             }
         }
-        send_datagram(means, (self.socket, self.settings.port), path, pieces)
+        send_datagram(tx, (self.socket, self.settings.port), path, pieces)
     }
 }
 
 /// Sends a packet as a datagram; `None`: it cannot be sent.
 fn send_datagram(
-    means: &mut Means<'_>,
+    tx: &mut PacketTx<'_>,
     (socket, number): (SocketId, u16),
     Path { local, remote }: Path,
     pieces: &[SharedBytes<'_>],
 ) -> Option<Sent> {
-    let Means { ports, stack, now } = means;
+    let PacketTx { ports, stack, now } = tx;
     let payload_len = pieces.iter().map(SharedBytes::len).sum::<usize>() as u32;
     let send = UdpSend {
         remote: Some(SocketAddr::new(remote, number)),

@@ -9,7 +9,7 @@ use wire::checksum::Sum;
 use wire::message::{CHECKSUM_OFFSET, COMMON_LEN, LinkHeader};
 
 use super::Messages;
-use super::frames::{Means, Sent};
+use super::frames::{PacketTx, Sent};
 use super::hosts::Path;
 use crate::sessions::Sessions;
 
@@ -57,12 +57,12 @@ impl Messages {
 
 /// Sends a packet, the first bytes of its frames and their payload, in an Ethernet frame.
 pub(super) fn send(
-    means: &mut Means<'_>,
+    tx: &mut PacketTx<'_>,
     (path, ethertype): (Path, u16),
     (head, payload): (&[u8], &[SharedBytes<'_>]),
     summed: &mut Vec<u8>,
 ) -> Result<Sent, Unsent> {
-    let Means { ports, stack, now } = means;
+    let PacketTx { ports, stack, now } = tx;
     let addresses = LinkHeader { source: path.local, destination: path.remote };
     let behind = head.len() + payload.iter().map(SharedBytes::len).sum::<usize>();
     let len = addresses.header_len() + behind;

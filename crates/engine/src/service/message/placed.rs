@@ -25,6 +25,23 @@ pub(super) struct Placed {
     pub line: Option<u64>,
 }
 
+/// An operation that failed.
+#[derive(Clone, Copy)]
+pub(super) struct Failure {
+    /// The client's name for it.
+    pub ticket: u64,
+    /// Why.
+    pub errno: Errno,
+}
+
+/// The end of an operation as its client is told of it.
+pub(super) struct Completion {
+    /// The entry.
+    pub told: Entry,
+    /// The part of a message that goes with it.
+    pub part: Option<Part>,
+}
+
 /// What holds the spans of a place's memory, as the pool names it.
 fn holder(place: u64) -> u32 {
     REGISTERED | u32::from(split(place).0)
@@ -170,12 +187,11 @@ impl Messages {
         sessions: &mut Sessions,
         id: EndpointId,
         placed: Placed,
-        ticket: u64,
-        errno: Errno,
+        Failure { ticket, errno }: Failure,
     ) -> Option<()> {
         let mut told = completion(CompletionKind::Failed, ticket);
         told.other = errno.raw_os_error() as u64;
-        self.tell_end(sessions, id, placed, told, None)
+        self.tell_end(sessions, id, placed, Completion { told, part: None })
     }
 
     /// Tells the end of an operation where its client wants to hear of it, and gives its memory back.
@@ -184,8 +200,7 @@ impl Messages {
         sessions: &mut Sessions,
         id: EndpointId,
         mut placed: Placed,
-        told: Entry,
-        part: Option<Part>,
+        Completion { told, part }: Completion,
     ) -> Option<()> {
         let session = sessions.at(self.tables.port(id)?.place)?;
         placed.pieces.release(session, u32::MAX);

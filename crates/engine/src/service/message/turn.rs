@@ -4,9 +4,10 @@ use port::Claim;
 use rustix::io::Errno;
 use stack::message::{EndpointId, JobKey, MessageError};
 
+use super::frames::PacketTx;
 use super::{MessageEndpoint, Messages, OpenError};
 use crate::control::authority::Refusal;
-use crate::control::exchange::{SessionKey, Shown};
+use crate::control::exchange::{ContextKey, Shown};
 use crate::endpoint::Role;
 use crate::worker::{Activity, Worker};
 
@@ -26,8 +27,7 @@ impl Worker {
     /// Opens a message endpoint whose number is that of a socket that was checked.
     pub(crate) fn bind_messages(
         &mut self,
-        session: SessionKey,
-        context: u16,
+        ContextKey { session, context }: ContextKey,
         shown: Shown,
         key: Option<JobKey>,
         incarnation: u64,
@@ -186,7 +186,7 @@ impl Worker {
         let (now, limit) = (self.now, self.limits.transmits_per_turn);
         let (sent, is_held) = self.with_messages(|messages, worker| {
             let Worker { ports, stack, sessions, .. } = worker;
-            messages.transmit(ports, stack, sessions, now, limit)
+            messages.transmit(&mut PacketTx { ports, stack, now }, sessions, limit)
         });
         activity.sent += sent;
         activity.more |= is_held || sent == limit;

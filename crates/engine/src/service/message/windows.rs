@@ -8,6 +8,7 @@ use shm::message::{EAGER_MAX, Entry, Flags};
 use stack::message::EndpointId;
 
 use super::Messages;
+use super::commands::ReceiveRoom;
 use super::placed::Placed;
 use super::space::Space;
 use super::tables::{Hands, ReceiveOp, Room};
@@ -48,10 +49,10 @@ impl Messages {
         id: EndpointId,
         entry: &Entry,
         placed: Placed,
-    ) -> Option<(Room, u32)> {
+    ) -> Option<ReceiveRoom> {
         let capacity = entry.length as u32;
         if entry.flags.contains(Flags::REGISTERED) {
-            return Some((Room::Placed(placed), capacity));
+            return Some(ReceiveRoom { room: Room::Placed(placed), window: capacity });
         }
         let session = sessions.at(self.tables.port(id)?.place)?;
         let Some(window) = window(session, capacity) else {
@@ -59,7 +60,7 @@ impl Messages {
             return None;
         };
         session.message_windows += u64::from(window);
-        Some((Room::Space(Space::default()), window))
+        Some(ReceiveRoom { room: Room::Space(Space::default()), window })
     }
 
     /// A receive has ended: others may have its window.

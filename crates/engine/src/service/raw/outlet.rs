@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use arch::SharedBytes;
-use port::{Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta};
+use port::{Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxFrame, TxMeta};
 
 use super::RawTable;
 
@@ -22,6 +22,17 @@ impl<'a> Watch<'a> {
     pub fn of(raw: &'a mut RawTable, number: usize, now_ns: u64) -> Option<Self> {
         raw.sees_sent(number).then_some(Self { raw, number, now_ns })
     }
+}
+
+/// How a frame is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Sending {
+    /// The number of its port.
+    pub number: usize,
+    /// The endpoint that sends it, which does not see it itself.
+    pub except: Option<u32>,
+    /// The time, in engine nanoseconds.
+    pub now_ns: u64,
 }
 
 /// The port around which a watch is put for the length of a burst.
@@ -56,7 +67,8 @@ impl Port for Watched<'_> {
         payload: &[SharedBytes<'_>],
     ) -> Result<(), TxError> {
         let Watch { raw, number, now_ns } = &mut self.watch;
-        raw.send(*number, self.port, None, meta, (header, payload), *now_ns)
+        let sending = Sending { number: *number, except: None, now_ns: *now_ns };
+        raw.send(self.port, sending, &TxFrame { meta, header, payload })
     }
 
     fn flush(&mut self) {

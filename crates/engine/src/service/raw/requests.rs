@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use rustix::io::Errno;
 use shm::Status;
 
-use super::{NOBODY, RawSeed, Visit};
+use super::{NOBODY, RawSeed, RawTx, Visit};
 use crate::control::authority::Refusal;
 use crate::control::exchange::{Answer, SessionKey};
 use crate::endpoint::Role;
@@ -76,7 +76,7 @@ impl Worker {
     /// A program has pushed frames, or a port may have room again.
     pub(crate) fn serve_raw(&mut self, slot: u32) -> Visit {
         let Self { raw, ports, stack, sessions, counters, now, .. } = self;
-        raw.serve(slot, ports, stack, sessions, counters, now.0)
+        raw.serve(slot, sessions, &mut RawTx { ports, stack, counters, now_ns: now.0 })
     }
 
     /// Looks at the rings whose ports were full, or which hold more than one visit takes.
