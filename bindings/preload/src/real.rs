@@ -48,7 +48,7 @@ macro_rules! real {
             /// # Safety
             /// As the C function's.
             #[inline]
-            pub unsafe fn $name($($arg: $ty),*) -> $ret {
+            pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
                 let mut at = found::$name.load(Relaxed);
                 if at.is_null() {
                     at = find(concat_cstr!($name));

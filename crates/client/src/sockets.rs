@@ -64,7 +64,7 @@ pub use kernel::{EpollEvent, Kernel, PollFd, Received, SigMask};
 pub use own_options::TCP_ZEROCOPY_RECEIVE;
 pub use rustix::io::Errno;
 pub use signals::{About, Owner};
-pub use transfer::Queue;
+pub use transfer::{Queue, SendMessage};
 
 use shm::census::{Kind, Reason};
 

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::io::{IoSlice, IoSliceMut};
 
-use client::sockets::{Errno, Received, Sockets, Verdict};
+use client::sockets::{Errno, Received, SendMessage, Sockets, Verdict};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use super::opening::appeared;
@@ -412,8 +412,9 @@ unsafe fn send_message(
         false => Err(Errno::FAULT),
     };
     match outcome.and_then(|outcome| Ok((outcome, control?))) {
-        Ok(((to, parts), control)) => {
-            sent(sockets, fd, sockets.send_with(fd, parts, &control, flags, to), flags)
+        Ok(((to, bufs), control)) => {
+            let message = SendMessage { bufs, control: &control, flags, to };
+            sent(sockets, fd, sockets.send_with(fd, &message), flags)
         }
         Err(error) => Verdict::Done(Err(error)),
     }

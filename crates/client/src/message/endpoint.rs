@@ -40,6 +40,16 @@ const FORGOTTEN_LOOKS: usize = 8;
 /// Descriptors that must be free for a program to be told that there is room.
 const ROOM_SLOTS: u64 = 16;
 
+/// A command for the engine that begins an operation.
+pub(super) struct Command<'a> {
+    /// What it says, but for the ticket.
+    pub entry: Entry,
+    /// Bytes of payload behind it.
+    pub bytes: u32,
+    /// Puts the payload into a span, from an offset on.
+    pub fill: &'a mut dyn FnMut(&Region, Span, u32),
+}
+
 /// A number by which messages reach a program. Every call returns at once; clones are the same
 /// endpoint, which is closed by [`Self::close`] or with the last of them. Calls of several threads
 /// take turns.
@@ -194,7 +204,8 @@ impl MessageEndpoint {
         let entry = outgoing(&state, peer, send, length)?;
         let bytes = if is_eager { length as u32 } else { 0 };
         let operation = Operation { context, kind };
-        self.begin(&call, &mut state, operation, entry, bytes, &mut of_parts(parts))
+        let command = Command { entry, bytes, fill: &mut of_parts(parts) };
+        self.begin(&call, &mut state, operation, command)
     }
 
     /// Sends a message of at most [`INJECT_MAX`] bytes, which is told of only if it fails.
@@ -355,7 +366,8 @@ impl MessageEndpoint {
             entry.length = capacity.min(MESSAGE_MAX);
         }
         let operation = Operation { context, kind };
-        self.begin(&call, &mut state, operation, entry, 0, &mut |_, _, _| {})
+        let command = Command { entry, bytes: 0, fill: &mut |_, _, _| {} };
+        self.begin(&call, &mut state, operation, command)
     }
 
     fn on_claim(
@@ -376,20 +388,19 @@ impl MessageEndpoint {
             entry.length = capacity;
         }
         let operation = Operation { context, kind };
-        let ticket = self.begin(&call, &mut state, operation, entry, 0, &mut |_, _, _| {})?;
+        let command = Command { entry, bytes: 0, fill: &mut |_, _, _| {} };
+        let ticket = self.begin(&call, &mut state, operation, command)?;
         state.operations.end(claim.0);
         Ok(ticket)
     }
 
-    /// Notes an operation and pushes its command, behind which `fill` puts `bytes`.
+    /// Notes an operation and pushes its command.
     pub(super) fn begin(
         &self,
         call: &Call<'_>,
         state: &mut State,
         operation: Operation,
-        entry: Entry,
-        bytes: u32,
-        fill: &mut dyn FnMut(&Region, Span, u32),
+        Command { entry, bytes, fill }: Command<'_>,
     ) -> Result<Ticket, Errno> {
         let ticket = state.operations.begin(operation).ok_or(Errno::AGAIN)?;
         let entry = Entry { ticket: ticket.0, ..entry };

@@ -10,7 +10,7 @@ use shm::memory::{PIECE_BYTES, PIECES_MAX, encode_piece};
 use shm::message::{CommandKind, CompletionKind, Entry, Flags, MESSAGE_MAX};
 use shm::region::Region;
 
-use super::endpoint::{MessageEndpoint, Shared, matching, outgoing};
+use super::endpoint::{Command, MessageEndpoint, Shared, matching, outgoing};
 use super::operations::{Operation, OperationKind};
 use super::{Completion, Pattern, Peer, Send, Ticket};
 use crate::driver::locked;
@@ -181,7 +181,8 @@ impl MessageEndpoint {
         let call = self.call()?;
         let mut state = locked(&self.shared.state);
         let bytes = (pieces.len() * PIECE_BYTES) as u32;
-        self.begin(&call, &mut state, operation, entry, bytes, &mut of_pieces(pieces))
+        let command = Command { entry, bytes, fill: &mut of_pieces(pieces) };
+        self.begin(&call, &mut state, operation, command)
     }
 }
 

@@ -8,9 +8,11 @@ use std::sync::atomic::Ordering;
 use shm::census::{Kind, Reason};
 use shm::request::{LEFT_BY_LISTS, LEFT_TO_KERNEL};
 
+use super::calls::SocketCall;
 use super::census::refusal_of;
 use super::link::{Attachment, Deadline};
 use super::notices::Notice;
+use super::poll::WaitEnds;
 use super::socket::{Connection, Listening, Socket, held, is_kernels, plain, timeout};
 use super::table::Entry;
 use super::{Era, Errno, Sockets, Verdict};
@@ -153,9 +155,8 @@ impl Sockets {
             if socket.is_nonblocking() || deadline.has_passed() {
                 return Verdict::Done(Err(Errno::AGAIN));
             }
-            let limit = deadline.left();
-            let events = libc::POLLIN;
-            if let Err(error) = self.block(era, &socket, super::socket::IN_BITS, events, limit) {
+            let ends = WaitEnds { kernel_events: libc::POLLIN, timeout: deadline.left() };
+            if let Err(error) = self.block(era, &socket, super::socket::IN_BITS, ends) {
                 return Verdict::Done(Err(error));
             }
         }
@@ -241,7 +242,7 @@ impl Sockets {
             return Verdict::Done(Err(Errno::ISCONN));
         }
         let fast = socket.opens_fast();
-        match self.open_to(era, &socket, fd, to, fast) {
+        match self.open_to(SocketCall { era, socket: &socket, fd }, to, fast) {
             Verdict::Done(Ok(())) => (),
             verdict => return verdict,
         }
@@ -260,12 +261,11 @@ impl Sockets {
     /// kernel's. `fast`: the first data goes with the SYN where it can.
     pub(super) fn open_to(
         &'static self,
-        era: &Era,
-        socket: &Arc<Socket>,
-        fd: RawFd,
+        call: SocketCall<'_>,
         to: SocketAddr,
         fast: bool,
     ) -> Verdict<()> {
+        let SocketCall { era, socket, fd } = call;
         if !socket.suits(to) || self.is_out_of_reach(socket, fd, plain(to).ip()) {
             return Verdict::Kernel;
         }
@@ -283,7 +283,7 @@ impl Sockets {
         if let Some(error) = socket.versions.refusal(to.ip()) {
             return Verdict::Done(Err(error));
         }
-        match self.open(era, socket, fd, (to, fast), serving) {
+        match self.open(call, to, fast, serving) {
             Ok(()) => {
                 self.count_socket(era, socket, counted, None);
                 Verdict::Done(Ok(()))
@@ -300,12 +300,12 @@ impl Sockets {
     /// Asks the engine for the connection and makes the socket one.
     fn open(
         &'static self,
-        era: &Era,
-        socket: &Arc<Socket>,
-        fd: RawFd,
-        (to, fast): (SocketAddr, bool),
+        call: SocketCall<'_>,
+        to: SocketAddr,
+        fast: bool,
         attachment: &Arc<Attachment>,
     ) -> Result<(), Errno> {
+        let SocketCall { era, socket, fd } = call;
         let refused = |error: crate::RequestError| {
             self.notice_refusal(&error, Notice::ConnectRefused, || {
                 format!("{error}; connect to {to} fails")
@@ -381,7 +381,7 @@ impl Sockets {
         connection: &Connection,
     ) -> Result<(), Errno> {
         let limit = timeout(&socket.send_timeout_ns);
-        self.block_until(era, socket, &|| connection.is_opened(), 0, limit)
+        self.block_until(era, socket, &|| connection.is_opened(), WaitEnds::within(limit))
             .map_err(|error| if error == Errno::AGAIN { Errno::INPROGRESS } else { error })?;
         self.end_connect(era, socket, connection)
     }

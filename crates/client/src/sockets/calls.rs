@@ -92,6 +92,17 @@ impl Drop for Call {
     }
 }
 
+/// What a call is made on.
+#[derive(Clone, Copy)]
+pub(super) struct SocketCall<'a> {
+    /// The era that it is made in.
+    pub era: &'a Era,
+    /// The socket.
+    pub socket: &'a Arc<Socket>,
+    /// The number that the program named.
+    pub fd: RawFd,
+}
+
 impl Sockets {
     /// A call begins, while its number's entry is held in place: a close comes before, or finds it.
     pub(super) fn enter(&'static self, socket: &Arc<Socket>) -> Call {

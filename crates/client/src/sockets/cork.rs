@@ -7,12 +7,13 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::calls::SocketCall;
 use super::datagram::Outbound;
 use super::options::int;
 use super::signals::Undisturbed;
 use super::socket::{Socket, held};
 use super::transfer::may_wait;
-use super::{Era, Errno, Sockets, Verdict};
+use super::{Errno, Sockets, Verdict};
 
 /// Longer pieces are refused before anything is done with them.
 const PIECE_MAX: usize = 0xffff;
@@ -111,17 +112,16 @@ impl Sockets {
     /// Sends a piece of a datagram that is held back, which goes with the last one. `None`: none is.
     pub(super) fn send_piece(
         &'static self,
-        era: &Era,
-        socket: &Arc<Socket>,
-        fd: RawFd,
+        call: SocketCall<'_>,
         bufs: &[IoSlice<'_>],
         flags: i32,
     ) -> Option<Result<usize, Errno>> {
+        let socket = call.socket;
         Some(match socket.cork.add(socket, bufs, flags)? {
             Ok(Added::Held(len)) => Ok(len),
             Ok(Added::Ended(len, gathered)) => {
                 let wait = may_wait(socket, flags);
-                self.send_gathered(era, socket, fd, &gathered, wait).map(|()| len)
+                self.send_gathered(call, &gathered, wait).map(|()| len)
             }
             Err(error) => Err(error),
         })
@@ -163,27 +163,26 @@ impl Sockets {
             && let Some(gathered) = socket.cork.take()
         {
             // The option is set whatever becomes of the datagram.
-            let _ = self.send_gathered(era, socket, fd, &gathered, may_wait(socket, 0));
+            let call = SocketCall { era, socket, fd };
+            let _ = self.send_gathered(call, &gathered, may_wait(socket, 0));
         }
     }
 
     fn send_gathered(
         &'static self,
-        era: &Era,
-        socket: &Arc<Socket>,
-        fd: RawFd,
+        call: SocketCall<'_>,
         gathered: &Gathered,
         wait: bool,
     ) -> Result<(), Errno> {
         let Gathered { outbound, bytes } = gathered;
         let whole = [IoSlice::new(bytes)];
-        match self.transmit(era, socket, outbound, &whole, wait) {
+        match self.transmit(call, outbound, &whole, wait) {
             Verdict::Done(outcome) => outcome.map(drop),
             // The engine has gone in the middle of it.
             Verdict::Kernel => {
                 let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
-                let to = Some(socket.dressed(outbound.peer));
-                self.kernel.send(fd, &whole, flags, to).map(drop)
+                let to = Some(call.socket.dressed(outbound.peer));
+                self.kernel.send(call.fd, &whole, flags, to).map(drop)
             }
         }
     }

@@ -10,12 +10,14 @@ use std::sync::atomic::Ordering;
 use shm::census::Kind;
 
 use super::ancillary::{Arrival, Control, Wishes};
+use super::calls::SocketCall;
 use super::groups::way_to_group;
 use super::link::{Attachment, Deadline};
 use super::marks::Switches;
+use super::poll::WaitEnds;
 use super::socket::{Datagram, IN_BITS, OUT_BITS, Socket, held, is_kernels, plain, timeout};
 use super::times::{ask_about, put_arrival, put_sent, put_told};
-use super::transfer::may_wait;
+use super::transfer::{SendMessage, may_wait};
 use super::{Era, Errno, Kernel, Received, Sockets, Verdict};
 use crate::datagram::payload_max;
 use crate::{DatagramFlags, Endpoint, ErrorReceived, ErrorReport, Outgoing, Session};
@@ -99,7 +101,7 @@ impl Sockets {
             before = held(socket.peer.lock()).take();
         }
         let Some((endpoint, attachment)) = self.face(era, socket, fd, (to, scope)) else {
-            return self.connect_in_kernel(era, socket, fd, named, before);
+            return self.connect_in_kernel(SocketCall { era, socket, fd }, named, before);
         };
         if let Some(error) = socket.versions.refusal(to.ip()) {
             return Verdict::Done(Err(error));
@@ -132,9 +134,7 @@ impl Sockets {
     /// peer `before` stays where that fails.
     fn connect_in_kernel(
         &'static self,
-        era: &Era,
-        socket: &Arc<Socket>,
-        fd: RawFd,
+        SocketCall { era, socket, fd }: SocketCall<'_>,
         to: SocketAddr,
         before: Option<SocketAddr>,
     ) -> Verdict<()> {
@@ -185,13 +185,11 @@ impl Sockets {
 
     pub(super) fn send_datagram(
         &'static self,
-        era: &Era,
-        socket: &Arc<Socket>,
-        fd: RawFd,
-        (bufs, control): (&[IoSlice<'_>], &[u8]),
-        flags: i32,
-        to: Option<SocketAddr>,
+        call: SocketCall<'_>,
+        message: &SendMessage<'_>,
     ) -> Verdict<usize> {
+        let SocketCall { era, socket, fd } = call;
+        let SendMessage { bufs, control, flags, to } = *message;
         if flags & libc::MSG_OOB != 0 {
             // It refuses that before it looks where to.
             return Verdict::Kernel;
@@ -199,7 +197,7 @@ impl Sockets {
         if let Some(error) = socket.take_late_error() {
             return Verdict::Done(Err(error));
         }
-        if let Some(outcome) = self.send_piece(era, socket, fd, bufs, flags) {
+        if let Some(outcome) = self.send_piece(call, bufs, flags) {
             return Verdict::Done(outcome);
         }
         let scope = to.map_or(0, scope_of);
@@ -247,14 +245,13 @@ impl Sockets {
             }
             return Verdict::Done(begun);
         }
-        self.transmit(era, socket, &outbound, bufs, may_wait(socket, flags))
+        self.transmit(call, &outbound, bufs, may_wait(socket, flags))
     }
 
     /// Sends a datagram, and waits for room where the program may `wait`.
     pub(super) fn transmit(
         &'static self,
-        era: &Era,
-        socket: &Arc<Socket>,
+        SocketCall { era, socket, .. }: SocketCall<'_>,
         outbound: &Outbound,
         bufs: &[IoSlice<'_>],
         wait: bool,
@@ -272,8 +269,8 @@ impl Sockets {
                             || socket.shut.is_written()
                             || socket.engine_bits(OUT_BITS) & ROOM != 0
                     };
-                    if let Err(error) = self.block_until(era, socket, &is_ready, 0, deadline.left())
-                    {
+                    let ends = WaitEnds::within(deadline.left());
+                    if let Err(error) = self.block_until(era, socket, &is_ready, ends) {
                         break Verdict::Done(Err(error));
                     }
                     if let Some(error) = socket.take_late_error() {
@@ -332,9 +329,7 @@ impl Sockets {
 
     pub(super) fn receive_datagram(
         &'static self,
-        era: &Era,
-        socket: &Arc<Socket>,
-        fd: RawFd,
+        SocketCall { era, socket, fd }: SocketCall<'_>,
         bufs: &mut [IoSliceMut<'_>],
         control: &mut [u8],
         flags: i32,
@@ -398,7 +393,10 @@ impl Sockets {
             if socket.shut.is_read() {
                 return Verdict::Done(Ok(Received::default()));
             }
-            let kernels = if alone { 0 } else { libc::POLLIN };
+            let ends = WaitEnds {
+                kernel_events: if alone { 0 } else { libc::POLLIN },
+                timeout: deadline.left(),
+            };
             // Another thread may give it a peer of the kernel's, or none, whom nobody would hear here.
             let is_alone = || socket.face().is_some_and(|face| face.peer.is_some());
             let is_ready = || {
@@ -406,7 +404,7 @@ impl Sockets {
                     || socket.engine_bits(WAKES) & WAKES != 0
                     || alone && !is_alone()
             };
-            if let Err(error) = self.block_until(era, socket, &is_ready, kernels, deadline.left()) {
+            if let Err(error) = self.block_until(era, socket, &is_ready, ends) {
                 return Verdict::Done(Err(error));
             }
         }

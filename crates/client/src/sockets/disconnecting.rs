@@ -8,6 +8,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::calls::SocketCall;
 use super::socket::{Connection, Disconnected, Socket, held};
 use super::table::Entry;
 use super::{Era, Errno, Sockets, Verdict};
@@ -74,8 +75,8 @@ impl Sockets {
         for (epoll, fd, event) in watches {
             // The number under which it was made may be closed while another lives on.
             let known = if numbers.contains(&fd) { Ok(fd) } else { self.hidden_copy(era, first) };
-            let again = known
-                .and_then(|number| self.add_interest_as(era, &epoll, (fd, number), &fresh, event));
+            let call = SocketCall { era, socket: &fresh, fd };
+            let again = known.and_then(|number| self.add_interest(call, &epoll, number, event));
             if let Err(error) = again {
                 self.notice_lost_interest(fd, error);
             }

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use super::link::{Attachment, Deadline};
+use super::calls::SocketCall;
+use super::link::{Attachment, Deadline, Sleeper};
+use super::poll::KernelWait;
 use super::socket::{Socket, held};
 use super::waiter::Waiter;
 use super::watches::Watch;
@@ -23,6 +25,17 @@ const KERNEL_LOOK_NS: u64 = 50_000;
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 const EDGE: u32 = libc::EPOLLET as u32;
 const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
+
+/// What a call that waits at a set is made on.
+#[derive(Clone, Copy)]
+struct EpollCall<'a> {
+    /// The era that it is made in.
+    era: &'a Era,
+    /// The set.
+    epoll: &'a Arc<Epoll>,
+    /// The number that the program named.
+    number: RawFd,
+}
 
 /// An interest of a set in a socket that the layer follows.
 #[derive(Debug)]
@@ -482,31 +495,21 @@ impl Sockets {
         };
         self.adopt(era, &socket);
         Verdict::Done(match operation {
-            libc::EPOLL_CTL_ADD => self.add_interest(era, &epoll, fd, &socket, event),
+            libc::EPOLL_CTL_ADD => {
+                self.add_interest(SocketCall { era, socket: &socket, fd }, &epoll, fd, event)
+            }
             libc::EPOLL_CTL_MOD => self.change_interest(&epoll, &socket, fd, event),
             libc::EPOLL_CTL_DEL => self.end_interest(&epoll, &socket, fd, event),
             _ => Err(Errno::INVAL),
         })
     }
 
-    fn add_interest(
+    /// Adds an interest. The kernel knows it by `number`: the program's, or one of the layer's own.
+    pub(super) fn add_interest(
         &self,
-        era: &Era,
+        SocketCall { era, socket, fd }: SocketCall<'_>,
         epoll: &Arc<Epoll>,
-        fd: RawFd,
-        socket: &Arc<Socket>,
-        event: EpollEvent,
-    ) -> Result<(), Errno> {
-        self.add_interest_as(era, epoll, (fd, fd), socket, event)
-    }
-
-    /// Adds an interest that the kernel knows by another number, which is the layer's own then.
-    pub(super) fn add_interest_as(
-        &self,
-        era: &Era,
-        epoll: &Arc<Epoll>,
-        (fd, number): (RawFd, RawFd),
-        socket: &Arc<Socket>,
+        number: RawFd,
         event: EpollEvent,
     ) -> Result<(), Errno> {
         self.waiter_of(era, epoll)?;
@@ -583,17 +586,15 @@ impl Sockets {
         if !epoll.is_mixed() {
             return Verdict::Kernel;
         }
-        Verdict::Done(self.wait_mixed(era, &epoll, number, out, timeout, mask))
+        let call = EpollCall { era, epoll: &epoll, number };
+        Verdict::Done(self.wait_mixed(call, out, KernelWait { timeout, mask }))
     }
 
     fn wait_mixed(
         &'static self,
-        era: &Era,
-        epoll: &Arc<Epoll>,
-        number: RawFd,
+        EpollCall { era, epoll, number }: EpollCall<'_>,
         out: &mut [EpollEvent],
-        timeout: Option<Duration>,
-        mask: Option<SigMask>,
+        KernelWait { timeout, mask }: KernelWait,
     ) -> Result<usize, Errno> {
         let waiter = self.waiter_of(era, epoll)?;
         let mut deadline = None;
@@ -646,9 +647,9 @@ impl Sockets {
             let slept = if at_once {
                 self.kernel.epoll_wait(number, out, Some(Duration::ZERO), mask).map(Some)
             } else {
-                self.sleep(era, attachment.as_ref(), &waiter, deadline, |left| {
-                    self.kernel.epoll_wait(number, out, left, mask)
-                })
+                let sleeper =
+                    Sleeper { attachment: attachment.as_ref(), waiter: &waiter, deadline };
+                self.sleep(era, sleeper, |left| self.kernel.epoll_wait(number, out, left, mask))
             };
             let Some(got) = slept? else { continue };
             epoll.looked_ns.store(self.kernel.now_ns(), Ordering::Relaxed);

@@ -8,6 +8,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use super::link::Attachment;
+use super::option_kinds::SocketOption;
 use super::options::int;
 use super::socket::{Socket, held};
 use super::{Errno, Sockets, Verdict};
@@ -304,8 +305,7 @@ impl Sockets {
         &'static self,
         socket: &Arc<Socket>,
         fd: RawFd,
-        level: i32,
-        name: i32,
+        SocketOption { level, name }: SocketOption,
         bytes: &[u8],
     ) -> Option<Verdict<()>> {
         if let Some(family) = interface_option(level, name) {

@@ -4,6 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::poll::WaitEnds;
 use super::socket::Socket;
 use super::{Era, Sockets};
 use crate::How;
@@ -40,7 +41,8 @@ impl Sockets {
             self.kernel.close(fd);
         }
         // However it ends, what comes next is the close.
-        let _ = self.block_until(era, socket, &is_over, 0, Some(Duration::from_secs(seconds)));
+        let ends = WaitEnds::within(Some(Duration::from_secs(seconds)));
+        let _ = self.block_until(era, socket, &is_over, ends);
         closes
     }
 }

@@ -225,6 +225,17 @@ impl Link {
     }
 }
 
+/// A thread that is about to sleep.
+#[derive(Clone, Copy)]
+pub(super) struct Sleeper<'a> {
+    /// The session whose news it waits for, while there is one.
+    pub attachment: Option<&'a Arc<Attachment>>,
+    /// Woken by other threads.
+    pub waiter: &'a Waiter,
+    /// When it gives up.
+    pub deadline: Deadline,
+}
+
 /// A time at which a wait ends.
 #[derive(Clone, Copy)]
 pub(super) struct Deadline {
@@ -597,18 +608,17 @@ impl Sockets {
         }
     }
 
-    /// Sleeps in `wait` until the kernel, the engine or another thread has news for `waiter`.
+    /// Sleeps in `wait` until the kernel, the engine or another thread has news for the waiter.
     /// `wait` blocks on the waiter's eventfd and the session's wake pipes among others, for at most
     /// the time it is given, and says what the kernel said. `Ok(None)`: it was not called, because
     /// there is news already. ECANCELED: the program has cancelled this thread.
     pub(super) fn sleep<T>(
         &'static self,
         era: &Era,
-        attachment: Option<&Arc<Attachment>>,
-        waiter: &Waiter,
-        deadline: Deadline,
+        sleeper: Sleeper<'_>,
         wait: impl FnOnce(Option<Duration>) -> Result<T, Errno>,
     ) -> Result<Option<T>, Errno> {
+        let Sleeper { attachment, waiter, deadline } = sleeper;
         let mut left = deadline.left();
         if attachment.is_none() && era.link.is_wanted() {
             // Nobody tells us of a new engine: look now and then.

@@ -11,6 +11,15 @@ const TCP_AO_ADD_KEY: i32 = 38;
 /// linux/in6.h; not in the libc crate.
 const IPV6_MINHOPCOUNT: i32 = 73;
 
+/// What getsockopt(2) and setsockopt(2) name an option by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SocketOption {
+    /// SOL_SOCKET, or a protocol.
+    pub level: i32,
+    /// The option of that level.
+    pub name: i32,
+}
+
 /// Options whose name alone is enough to say that they change nothing on a connection, as they do
 /// not in the kernel.
 pub(super) fn is_moot(level: i32, name: i32) -> bool {

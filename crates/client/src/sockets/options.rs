@@ -14,8 +14,8 @@ use shm::census::{Reason, option_name};
 
 use super::notices::Notice;
 use super::option_kinds::{
-    chooses_among_sockets, is_for_kernel, is_moot, is_silent, keeps_out, reason_of_option,
-    signs_otherwise,
+    SocketOption, chooses_among_sockets, is_for_kernel, is_moot, is_silent, keeps_out,
+    reason_of_option, signs_otherwise,
 };
 use super::own_options::{
     SO_TIMESTAMPING_NEW, TCP_ZEROCOPY_RECEIVE, is_about_time, is_own, map_nothing, usual,
@@ -242,7 +242,8 @@ impl Sockets {
             return if socket.has_kernel_side() { Verdict::Kernel } else { Verdict::Done(Ok(())) };
         }
         if !socket.stream
-            && let Some(verdict) = self.set_group_option(&socket, fd, level, name, bytes)
+            && let Some(verdict) =
+                self.set_group_option(&socket, fd, SocketOption { level, name }, bytes)
         {
             return verdict;
         }
@@ -293,7 +294,8 @@ impl Sockets {
                 Verdict::Kernel
             }
             Some(connection) => {
-                Verdict::Done(self.set_on_connection(&socket, connection, level, name, bytes))
+                let option = SocketOption { level, name };
+                Verdict::Done(self.set_on_connection(&socket, connection, option, bytes))
             }
         }
     }
@@ -421,8 +423,7 @@ impl Sockets {
         &self,
         socket: &Socket,
         connection: &Connection,
-        level: i32,
-        name: i32,
+        SocketOption { level, name }: SocketOption,
         bytes: &[u8],
     ) -> Result<(), Errno> {
         if bytes.len() < 4 && is_four_bytes(level, name) {
@@ -545,15 +546,15 @@ impl Sockets {
             }
             return Verdict::Kernel;
         };
-        Verdict::Done(self.option_of_connection(&socket, connection, level, name, out))
+        let option = SocketOption { level, name };
+        Verdict::Done(self.option_of_connection(&socket, connection, option, out))
     }
 
     fn option_of_connection(
         &self,
         socket: &Socket,
         connection: &Connection,
-        level: i32,
-        name: i32,
+        SocketOption { level, name }: SocketOption,
         out: &mut [u8],
     ) -> Result<usize, Errno> {
         if let Some(time) = timeout_of(socket, level, name) {

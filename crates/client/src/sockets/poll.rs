@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::epoll::Epoll;
-use super::link::{Attachment, Deadline};
+use super::link::{Attachment, Deadline, Sleeper};
 use super::socket::Socket;
 use super::waiter::Waiter;
 use super::{Entry, Era, Errno, Kernel, PollFd, SigMask, Sockets};
@@ -88,6 +88,38 @@ impl Drop for Watching<'_> {
     }
 }
 
+/// How long, and with which signals, the kernel is waited for.
+#[derive(Clone, Copy)]
+pub(super) struct KernelWait {
+    /// Most time; `None` for no limit.
+    pub timeout: Option<Duration>,
+    /// The signals that are blocked meanwhile; `None` for those that are anyway.
+    pub mask: Option<SigMask>,
+}
+
+impl KernelWait {
+    /// A look that does not wait.
+    pub fn at_once(mask: Option<SigMask>) -> Self {
+        Self { timeout: Some(Duration::ZERO), mask }
+    }
+}
+
+/// What ends a thread's blocking on a socket besides news of the engine's.
+#[derive(Clone, Copy)]
+pub(super) struct WaitEnds {
+    /// Events at its kernel side; 0 for none.
+    pub kernel_events: i16,
+    /// Most time; `None` for no limit.
+    pub timeout: Option<Duration>,
+}
+
+impl WaitEnds {
+    /// Time alone.
+    pub fn within(timeout: Option<Duration>) -> Self {
+        Self { kernel_events: 0, timeout }
+    }
+}
+
 /// Fills in what the engine's side says; the number of entries with news.
 fn collect(fds: &mut [PollFd], subjects: &[Subject]) -> usize {
     let mut ready = 0;
@@ -102,6 +134,10 @@ fn collect(fds: &mut [PollFd], subjects: &[Subject]) -> usize {
 
 impl Sockets {
     /// poll(2) and ppoll(2) on an array in which a followed descriptor occurs.
+    ///
+    /// # Errors
+    /// EINTR when a signal ends the wait, ENOMEM when the kernel cannot make what it takes to wait,
+    /// and whatever else poll(2) says of the kernel's part.
     pub fn poll(
         &'static self,
         fds: &mut [PollFd],
@@ -145,7 +181,7 @@ impl Sockets {
         let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
         if collect(fds, &subjects) > 0 || at_once {
             if any_kernel || mask.is_some() {
-                self.poll_kernel(fds, &subjects, &[], Some(Duration::ZERO), mask)?;
+                self.poll_kernel(fds, &subjects, &[], KernelWait::at_once(mask))?;
             }
             return Ok(collect(fds, &subjects));
         }
@@ -156,7 +192,7 @@ impl Sockets {
             waiter.clear();
             if collect(fds, &subjects) > 0 {
                 if any_kernel {
-                    self.poll_kernel(fds, &subjects, &[], Some(Duration::ZERO), mask)?;
+                    self.poll_kernel(fds, &subjects, &[], KernelWait::at_once(mask))?;
                 }
                 return Ok(collect(fds, &subjects));
             }
@@ -170,9 +206,10 @@ impl Sockets {
             if let Some(attachment) = &attachment {
                 wake.extend_from_slice(attachment.wake_fds());
             }
-            self.sleep(era, attachment.as_ref(), &waiter, deadline, |left| {
-                let left = watching.patience(left);
-                let found = self.poll_kernel(fds, &subjects, &wake, left, mask)?;
+            let sleeper = Sleeper { attachment: attachment.as_ref(), waiter: &waiter, deadline };
+            self.sleep(era, sleeper, |left| {
+                let wait = KernelWait { timeout: watching.patience(left), mask };
+                let found = self.poll_kernel(fds, &subjects, &wake, wait)?;
                 waiter.found(found, self.kernel);
                 Ok(())
             })?;
@@ -210,8 +247,7 @@ impl Sockets {
         fds: &mut [PollFd],
         subjects: &[Subject],
         wake: &[RawFd],
-        timeout: Option<Duration>,
-        mask: Option<SigMask>,
+        wait: KernelWait,
     ) -> Result<i16, Errno> {
         let mut asked: Vec<PollFd> = fds
             .iter()
@@ -223,25 +259,24 @@ impl Sockets {
             })
             .collect();
         asked.extend(wake.iter().map(|&fd| PollFd { fd, events: libc::POLLIN, revents: 0 }));
-        self.kernel.poll(&mut asked, timeout, mask)?;
+        self.kernel.poll(&mut asked, wait.timeout, wait.mask)?;
         for (entry, answer) in fds.iter_mut().zip(&asked) {
             entry.revents |= answer.revents;
         }
         Ok(asked.get(fds.len()).map_or(0, |entry| entry.revents))
     }
 
-    /// Blocks until the engine's side of a socket shows one of `bits` (or an error), or its
-    /// kernel's side does where `kernel_events` are given. EAGAIN when the time is over.
+    /// Blocks until the engine's side of a socket shows one of `bits` (or an error), or until
+    /// `ends`. EAGAIN when the time is over.
     pub(super) fn block(
         &'static self,
         era: &Era,
         socket: &Arc<Socket>,
         bits: u32,
-        kernel_events: i16,
-        timeout: Option<Duration>,
+        ends: WaitEnds,
     ) -> Result<(), Errno> {
         let is_ready = || socket.engine_bits(bits) & (bits | ALWAYS) != 0;
-        self.block_until(era, socket, &is_ready, kernel_events, timeout)
+        self.block_until(era, socket, &is_ready, ends)
     }
 
     /// The same until `is_ready`, which only news of the engine's can change.
@@ -250,9 +285,9 @@ impl Sockets {
         era: &Era,
         socket: &Arc<Socket>,
         is_ready: &dyn Fn() -> bool,
-        kernel_events: i16,
-        timeout: Option<Duration>,
+        ends: WaitEnds,
     ) -> Result<(), Errno> {
+        let WaitEnds { kernel_events, timeout } = ends;
         let deadline = Deadline::after(self.kernel, timeout);
         let waiter = self.own_waiter(era)?;
         let subjects = [Subject::Socket(socket.clone())];
@@ -271,7 +306,8 @@ impl Sockets {
             {
                 continue;
             }
-            let slept = self.sleep(era, attachment.as_ref(), &waiter, deadline, |left| {
+            let sleeper = Sleeper { attachment: attachment.as_ref(), waiter: &waiter, deadline };
+            let slept = self.sleep(era, sleeper, |left| {
                 let mut asked = [PollFd::default(); 12];
                 let own = [
                     PollFd { fd: waiter.event_fd(), events: libc::POLLIN, revents: 0 },

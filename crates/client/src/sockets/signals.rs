@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use super::link::Deadline;
+use super::link::{Deadline, Sleeper};
 use super::socket::{Connection, IN_BITS, OUT_BITS, Socket, held};
 use super::waiter::Waiter;
 use super::watches::Watch;
@@ -458,7 +458,9 @@ impl Sockets {
             }
             let deadline = Deadline::after(self.kernel, None);
             // Whatever ends the sleep, all is looked at again.
-            let _ = self.sleep(era, attachment.as_ref(), &teller.waiter, deadline, |left| {
+            let sleeper =
+                Sleeper { attachment: attachment.as_ref(), waiter: &teller.waiter, deadline };
+            let _ = self.sleep(era, sleeper, |left| {
                 let pipes = attachment.as_ref().map_or(&[][..], |one| one.wake_fds());
                 let mut asked: Vec<PollFd> = std::iter::once(teller.waiter.event_fd())
                     .chain(pipes.iter().copied())

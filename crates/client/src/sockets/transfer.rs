@@ -3,12 +3,12 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::ancillary::stamps_anew;
-use super::calls::Call;
+use super::calls::{Call, SocketCall};
 use super::link::Deadline;
+use super::poll::WaitEnds;
 use super::socket::{Connection, Datagram, OUT_BITS, Socket, timeout};
 use super::streams::{receive_report, said_with};
 use super::table::Entry;
@@ -45,6 +45,36 @@ impl Queue {
     }
 }
 
+/// What sendmsg(2) is given.
+#[derive(Clone, Copy, Debug)]
+pub struct SendMessage<'a> {
+    /// The bytes.
+    pub bufs: &'a [IoSlice<'a>],
+    /// Control messages.
+    pub control: &'a [u8],
+    /// MSG_DONTWAIT and the like.
+    pub flags: i32,
+    /// The destination; `None` for the socket's peer.
+    pub to: Option<SocketAddr>,
+}
+
+/// What a stream is written.
+#[derive(Clone, Copy)]
+struct StreamWrite<'a> {
+    bufs: &'a [IoSlice<'a>],
+    flags: i32,
+    /// Times at which the sender wants to be told (`SOF_TIMESTAMPING_TX_*` as the engine has them).
+    stamps: u8,
+}
+
+/// What is wanted of a stream.
+struct StreamRead<'a, 'b> {
+    bufs: &'a mut [IoSliceMut<'b>],
+    /// Bytes: the room in `bufs`, or more where none are given.
+    want: usize,
+    flags: i32,
+}
+
 /// What a first, non-blocking try came to.
 enum Tried<T> {
     /// The slow way: it would block, has flags, or is no connection.
@@ -76,7 +106,10 @@ impl Sockets {
             });
         let verdict = match tried {
             Tried::Verdict(verdict) => verdict,
-            Tried::Slow(era, socket) => self.receive_slowly(era, &socket, fd, bufs, control, flags),
+            Tried::Slow(era, socket) => {
+                let call = SocketCall { era, socket: &socket, fd };
+                self.receive_slowly(call, bufs, control, flags)
+            }
         };
         self.where_it_is(fd, verdict)
     }
@@ -90,19 +123,13 @@ impl Sockets {
         flags: i32,
         to: Option<SocketAddr>,
     ) -> Verdict<usize> {
-        self.send_with(fd, bufs, &[], flags, to)
+        self.send_with(fd, &SendMessage { bufs, control: &[], flags, to })
     }
 
     /// sendmsg(2): with control messages, which say something of datagrams.
     #[inline]
-    pub fn send_with(
-        &'static self,
-        fd: RawFd,
-        bufs: &[IoSlice<'_>],
-        control: &[u8],
-        flags: i32,
-        to: Option<SocketAddr>,
-    ) -> Verdict<usize> {
+    pub fn send_with(&'static self, fd: RawFd, message: &SendMessage<'_>) -> Verdict<usize> {
+        let SendMessage { bufs, control, flags, .. } = *message;
         let tried = self.try_connection(fd, flags, |socket, connection, wait| {
             // The first write may open the connection.
             let stands = connection.established.load(Ordering::Relaxed);
@@ -114,7 +141,7 @@ impl Sockets {
         let verdict = match tried {
             Tried::Verdict(verdict) => verdict,
             Tried::Slow(era, socket) => {
-                self.send_slowly(era, &socket, fd, (bufs, control), flags, to)
+                self.send_slowly(SocketCall { era, socket: &socket, fd }, message)
             }
         };
         self.where_it_is(fd, verdict)
@@ -170,13 +197,12 @@ impl Sockets {
 
     fn receive_slowly(
         &'static self,
-        era: &Era,
-        socket: &Arc<Socket>,
-        fd: RawFd,
+        call: SocketCall<'_>,
         bufs: &mut [IoSliceMut<'_>],
         control: &mut [u8],
         flags: i32,
     ) -> Verdict<Received> {
+        let socket = call.socket;
         if let Some(connection) = socket.connection() {
             if flags & libc::MSG_OOB != 0 {
                 return Verdict::Done(receive_urgent(connection, bufs, flags));
@@ -191,7 +217,7 @@ impl Sockets {
                 ));
             }
             let want = bufs.iter().map(|buf| buf.len()).sum();
-            let read = self.receive_stream(era, socket, connection, (bufs, want), flags);
+            let read = self.receive_stream(call, connection, StreamRead { bufs, want, flags });
             return Verdict::Done(
                 read.map(|len| said_with(socket, connection, self.kernel, (len, flags), control)),
             );
@@ -199,7 +225,7 @@ impl Sockets {
         if socket.stream {
             return Verdict::Kernel;
         }
-        self.receive_datagram(era, socket, fd, bufs, control, flags)
+        self.receive_datagram(call, bufs, control, flags)
     }
 
     /// recv(2) with MSG_TRUNC, by which a stream's bytes are taken, or with MSG_PEEK counted, and not given:
@@ -211,24 +237,25 @@ impl Sockets {
             _ => return Verdict::Kernel,
         };
         let Some(connection) = socket.connection() else { return Verdict::Kernel };
+        let call = SocketCall { era, socket: &socket, fd };
         let outcome = if flags & libc::MSG_PEEK != 0 {
-            let mut scrap = vec![0; want.min(COUNTED_MAX)];
+            let want = want.min(COUNTED_MAX);
+            let mut scrap = vec![0; want];
             let bufs = &mut [IoSliceMut::new(&mut scrap)];
-            self.receive_stream(era, &socket, connection, (bufs, want.min(COUNTED_MAX)), flags)
+            self.receive_stream(call, connection, StreamRead { bufs, want, flags })
         } else {
-            self.receive_stream(era, &socket, connection, (&mut [], want), flags)
+            self.receive_stream(call, connection, StreamRead { bufs: &mut [], want, flags })
         };
         self.where_it_is(fd, Verdict::Done(outcome))
     }
 
     fn receive_stream(
         &'static self,
-        era: &Era,
-        socket: &Arc<Socket>,
+        call: SocketCall<'_>,
         connection: &Connection,
-        (bufs, want): (&mut [IoSliceMut<'_>], usize),
-        flags: i32,
+        StreamRead { bufs, want, flags }: StreamRead<'_, '_>,
     ) -> Result<usize, Errno> {
+        let SocketCall { era, socket, .. } = call;
         let wait = may_wait(socket, flags);
         let peek = flags & libc::MSG_PEEK != 0;
         // What has to be there before the call returns, if it may wait.
@@ -270,7 +297,7 @@ impl Sockets {
             }
             let is_ready = || connection.endpoint.is_beyond(seen as u64);
             let _waiting = socket.owner.wait_for_data(connection);
-            match self.block_until(era, socket, &is_ready, 0, deadline.left()) {
+            match self.block_until(era, socket, &is_ready, WaitEnds::within(deadline.left())) {
                 Ok(()) => (),
                 Err(_) if total.max(seen) > 0 => return Ok(total.max(seen)),
                 Err(error) => return Err(error),
@@ -280,13 +307,11 @@ impl Sockets {
 
     fn send_slowly(
         &'static self,
-        era: &Era,
-        socket: &Arc<Socket>,
-        fd: RawFd,
-        (bufs, control): (&[IoSlice<'_>], &[u8]),
-        flags: i32,
-        to: Option<SocketAddr>,
+        call: SocketCall<'_>,
+        message: &SendMessage<'_>,
     ) -> Verdict<usize> {
+        let SocketCall { era, socket, .. } = call;
+        let SendMessage { bufs, control, flags, to } = *message;
         if let Some(connection) = socket.connection() {
             if flags & libc::MSG_FASTOPEN != 0 && !connection.endpoint.awaits_data() {
                 // As in the kernel: with the first that finds it standing, the connect is over.
@@ -304,14 +329,14 @@ impl Sockets {
             let rest = flags & !libc::MSG_FASTOPEN;
             let sent = stamps_anew(control).and_then(|anew| {
                 let stamps = socket.streams.stamps(anew);
-                self.send_stream(era, socket, connection, (bufs, stamps), rest)
+                self.send_stream(call, connection, StreamWrite { bufs, flags: rest, stamps })
             });
             return self.reported(socket, flags, Verdict::Done(sent));
         }
         if socket.stream {
             return match to {
                 Some(to) if flags & libc::MSG_FASTOPEN != 0 && !socket.is_listening() => {
-                    let sent = self.send_fast(era, socket, fd, bufs, flags, to);
+                    let sent = self.send_fast(call, bufs, flags, to);
                     self.reported(socket, flags, sent)
                 }
                 _ => Verdict::Kernel,
@@ -319,7 +344,7 @@ impl Sockets {
         }
         match to {
             Some(to) if !socket.suits(to) => Verdict::Kernel,
-            to => self.send_datagram(era, socket, fd, (bufs, control), flags, to),
+            _ => self.send_datagram(call, message),
         }
     }
 
@@ -337,14 +362,13 @@ impl Sockets {
     /// MSG_FASTOPEN: connects, and the data goes with the SYN where it can.
     fn send_fast(
         &'static self,
-        era: &Era,
-        socket: &Arc<Socket>,
-        fd: RawFd,
+        call: SocketCall<'_>,
         bufs: &[IoSlice<'_>],
         flags: i32,
         to: SocketAddr,
     ) -> Verdict<usize> {
-        match self.open_to(era, socket, fd, to, true) {
+        let SocketCall { era, socket, .. } = call;
+        match self.open_to(call, to, true) {
             Verdict::Done(Ok(())) => (),
             Verdict::Done(Err(error)) => return Verdict::Done(Err(error)),
             Verdict::Kernel => return Verdict::Kernel,
@@ -354,25 +378,24 @@ impl Sockets {
         let rest = flags & !libc::MSG_FASTOPEN;
         if connection.endpoint.awaits_data() {
             let stamps = socket.streams.stamps(None);
-            return Verdict::Done(self.send_stream(era, socket, connection, (bufs, stamps), rest));
+            let write = StreamWrite { bufs, flags: rest, stamps };
+            return Verdict::Done(self.send_stream(call, connection, write));
         }
         if !wait {
             return Verdict::Done(Err(Errno::INPROGRESS));
         }
         let connected = self.finish_connect(era, socket, connection);
-        Verdict::Done(
-            connected.and_then(|()| self.send_stream(era, socket, connection, (bufs, 0), rest)),
-        )
+        let write = StreamWrite { bufs, flags: rest, stamps: 0 };
+        Verdict::Done(connected.and_then(|()| self.send_stream(call, connection, write)))
     }
 
     fn send_stream(
         &'static self,
-        era: &Era,
-        socket: &Arc<Socket>,
+        call: SocketCall<'_>,
         connection: &Connection,
-        (bufs, stamps): (&[IoSlice<'_>], u8),
-        flags: i32,
+        StreamWrite { bufs, flags, stamps }: StreamWrite<'_>,
     ) -> Result<usize, Errno> {
+        let SocketCall { era, socket, .. } = call;
         let wait = may_wait(socket, flags);
         let slices = socket.streams.pieces_of_segment(flags);
         let wish = Wish { stamps, slices, ..wish(flags, wait) };
@@ -411,7 +434,8 @@ impl Sockets {
                     }
                 }
                 Err(Errno::AGAIN) if wait => {
-                    match self.block(era, socket, OUT_BITS, 0, deadline.left()) {
+                    let ends = WaitEnds::within(deadline.left());
+                    match self.block(era, socket, OUT_BITS, ends) {
                         Ok(()) => (),
                         Err(_) if total > 0 => return Ok(total),
                         Err(error) => return Err(error),

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use client::sockets::{EpollEvent, Errno, Kernel, PollFd, Sockets, Verdict};
+use client::sockets::{EpollEvent, Errno, Kernel, PollFd, SendMessage, Sockets, Verdict};
 
 use super::kernel::InMemory;
 use crate::system::{Answer, Outcome, SystemCall};
@@ -157,7 +157,7 @@ impl Program {
         to: Option<SocketAddr>,
     ) -> Result<usize, Errno> {
         let parts: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
-        let sent = self.sockets.send_with(fd, &parts, control, flags, to);
+        let sent = self.sockets.send_with(fd, &SendMessage { bufs: &parts, control, flags, to });
         or_kernel(sent, || self.kernel.send(fd, &parts, flags, to))
     }
 
