@@ -14,7 +14,7 @@ use crate::abi::constants::*;
 use crate::abi::info::Info;
 use crate::report::{self, Level};
 use crate::settings;
-use address::Ends;
+use address::{Ends, Named};
 use hints::Hints;
 
 /// Answers `fi_getinfo`.
@@ -62,7 +62,7 @@ fn find(
     let ends = if flags & FI_PROV_ATTR_ONLY != 0 {
         Ends::default()
     } else {
-        Ends::find(node, service, flags, hints, &session, &own)?
+        Ends::find(Named { node, service, flags }, hints, &session, &own)?
     };
     answer::make(version, hints, &ends).ok_or_else(|| "no memory is left".to_owned())
 }

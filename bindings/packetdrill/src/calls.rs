@@ -386,6 +386,15 @@ unsafe extern "C" fn shutdown(u: Userdata, fd: c_int, how: c_int) -> c_int {
     plain(u, SystemCall::Shutdown { fd, how })
 }
 
+/// What getsockopt(2) names an option by.
+#[derive(Clone, Copy)]
+pub struct SocketOption {
+    /// SOL_SOCKET, or a protocol.
+    pub level: c_int,
+    /// The option of that level.
+    pub name: c_int,
+}
+
 /// getsockopt(2), also while another call blocks.
 ///
 /// # Safety
@@ -393,8 +402,7 @@ unsafe extern "C" fn shutdown(u: Userdata, fd: c_int, how: c_int) -> c_int {
 pub unsafe fn option(
     machine: &Machine,
     fd: c_int,
-    level: c_int,
-    name: c_int,
+    SocketOption { level, name }: SocketOption,
     value: *mut c_void,
     room: *mut socklen_t,
 ) -> Result<c_int, Errno> {
@@ -421,8 +429,9 @@ unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
+    let named = SocketOption { level, name };
     // SAFETY: packetdrill's pointers are as getsockopt(2) demands.
-    memory::answer(unsafe { option(machine(u), fd, level, name, value, len) })
+    memory::answer(unsafe { option(machine(u), fd, named, value, len) })
 }
 
 unsafe extern "C" fn setsockopt(

@@ -92,8 +92,9 @@ pub unsafe extern "C" fn getsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     if let Some(machine) = MACHINE.get() {
+        let named = calls::SocketOption { level, name };
         // SAFETY: the caller's pointers are as getsockopt(2) demands.
-        let outcome = unsafe { calls::option(machine, fd, level, name, value, len) };
+        let outcome = unsafe { calls::option(machine, fd, named, value, len) };
         if outcome != Err(Errno::BADF) {
             return crate::memory::answer(outcome);
         }

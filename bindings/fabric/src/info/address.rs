@@ -16,6 +16,14 @@ pub struct Ends {
     pub destination: Option<SocketAddr>,
 }
 
+/// What a program names an endpoint by: the arguments of `fi_getinfo`.
+#[derive(Clone, Copy)]
+pub struct Named<'a> {
+    pub node: Option<&'a CStr>,
+    pub service: Option<&'a CStr>,
+    pub flags: u64,
+}
+
 impl Ends {
     /// The format of the addresses.
     pub fn format(&self) -> u32 {
@@ -30,13 +38,12 @@ impl Ends {
     /// # Errors
     /// A sentence when a name is unknown, or an address is not the engine's.
     pub fn find(
-        node: Option<&CStr>,
-        service: Option<&CStr>,
-        flags: u64,
+        named: Named<'_>,
         hints: &Hints,
         session: &Session,
         own: &[IpAddr],
     ) -> Result<Self, String> {
+        let Named { node, service, flags } = named;
         let named = if node.is_some() || service.is_some() {
             Some(resolve(node, service, flags, hints.addr_format)?)
         } else {

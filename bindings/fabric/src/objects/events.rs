@@ -29,6 +29,23 @@ enum Event {
     BadAddress { fid: usize, context: usize, place: u64 },
 }
 
+/// Where a program wants an event.
+struct EventPlace {
+    /// For its number.
+    number: *mut u32,
+    /// For the event itself, of `len` bytes at most.
+    buffer: *mut c_void,
+    len: usize,
+}
+
+/// How long a call waits for an event.
+#[derive(Clone, Copy)]
+enum Patience {
+    None,
+    Until(Instant),
+    Endless,
+}
+
 /// The events of a queue, shared with what reports to it.
 pub struct Events {
     waiting: Mutex<VecDeque<Event>>,
@@ -93,26 +110,22 @@ impl Events {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Moves the next event to the program, waiting for one until `deadline`.
+    /// Moves the next event to the program.
     ///
     /// # Safety
-    /// `number` is writable, `buffer` has `len` writable bytes.
-    unsafe fn take(
-        &self,
-        number: *mut u32,
-        buffer: *mut c_void,
-        len: usize,
-        flags: u64,
-        deadline: Option<Instant>,
-        waits: bool,
-    ) -> isize {
+    /// The place is writable.
+    unsafe fn take(&self, to: EventPlace, flags: u64, patience: Patience) -> isize {
+        let EventPlace { number, buffer, len } = to;
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         while waiting.is_empty() {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if !waits || left == Some(Duration::ZERO) {
+            let left = match patience {
+                Patience::None => Duration::ZERO,
+                Patience::Until(deadline) => deadline.saturating_duration_since(Instant::now()),
+                Patience::Endless => Duration::MAX,
+            };
+            if left == Duration::ZERO {
                 return -(FI_EAGAIN as isize);
             }
-            let left = left.unwrap_or(Duration::MAX);
             let woken = self.arrival.wait_timeout(waiting, left);
             waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -248,7 +261,10 @@ unsafe extern "C" fn read(
     flags: u64,
 ) -> isize {
     // SAFETY: the program passes an open queue and places for the event.
-    unsafe { EventQueue::of(queue).events.take(number, buffer, len, flags, None, false) }
+    unsafe {
+        let place = EventPlace { number, buffer, len };
+        EventQueue::of(queue).events.take(place, flags, Patience::None)
+    }
 }
 
 unsafe extern "C" fn sread(
@@ -259,15 +275,17 @@ unsafe extern "C" fn sread(
     timeout: i32,
     flags: u64,
 ) -> isize {
-    let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let patience = match u64::try_from(timeout) {
+        Ok(timeout) => Patience::Until(Instant::now() + Duration::from_millis(timeout)),
+        Err(_) => Patience::Endless,
+    };
     // SAFETY: the program passes an open queue and places for the event.
     unsafe {
         let queue = EventQueue::of(queue);
         if queue.wait_obj == FI_WAIT_NONE {
             return -(FI_EINVAL as isize);
         }
-        queue.events.take(number, buffer, len, flags, deadline, true)
+        queue.events.take(EventPlace { number, buffer, len }, flags, patience)
     }
 }
 
