@@ -190,8 +190,8 @@ fn windows(lab: &Lab, options: &LossOptions) -> Result<Vec<GoodputWindow>> {
                         let mut order = Arrangement::ALL;
                         order.rotate_left((lane + round) % Arrangement::ALL.len());
                         for arrangement in order {
-                            let outcome =
-                                again(|| window(lab, options, lane, cell, arrangement, round));
+                            let run = Run { lane, cell, arrangement, round };
+                            let outcome = again(|| window(lab, options, run));
                             if !told(outcome) {
                                 return;
                             }
@@ -218,14 +218,18 @@ fn again(mut measure: impl FnMut() -> Result<GoodputWindow>) -> Result<GoodputWi
     }
 }
 
-fn window(
-    lab: &Lab,
-    options: &LossOptions,
+/// One of the windows to measure.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    /// Which of those that are measured at the same time.
     lane: usize,
-    cell: &Cell,
+    cell: &'a Cell,
     arrangement: Arrangement,
     round: usize,
-) -> Result<GoodputWindow> {
+}
+
+fn window(lab: &Lab, options: &LossOptions, run: Run<'_>) -> Result<GoodputWindow> {
+    let Run { lane, cell, arrangement, round } = run;
     let stage =
         Stage::new(lab, &options.executable, arrangement, lines(cell, options.delay_ms, round))?;
     let (address, port) = (stage.address(Side::B), PORT + lane as u16);

@@ -75,6 +75,15 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// A program that shows figures until it is stopped.
+struct Load<Read> {
+    task: Task,
+    /// The figures in its output.
+    read: Read,
+    /// How many are waited for.
+    count: usize,
+}
+
 struct Bench {
     lab: Lab,
     threaded: Link,
@@ -140,7 +149,8 @@ impl Bench {
     fn outboard(&self, row: Row, into: &mut Windows) -> Result<()> {
         // A station that does not exist, as testpmd's frames are for.
         let nobody = (row.direction == Direction::Send).then_some("02:00:00:00:00:00");
-        self.window(row, self.task(row, Side::B, nobody), of_outboard, 4, into)
+        let task = self.task(row, Side::B, nobody);
+        self.window(row, Load { task, read: of_outboard, count: 4 }, into)
     }
 
     fn testpmd(&self, row: Row, into: &mut Windows) -> Result<()> {
@@ -157,16 +167,15 @@ impl Bench {
             .args(["--total-num-mbufs=16384", "--no-lsc-interrupt"])
             .arg(format!("--forward-mode={mode}"))
             .arg(format!("--txpkts={}", row.bytes));
-        self.window(row, task, |output| of_testpmd(output, counter), 3, into)
+        let read = |output: &str| of_testpmd(output, counter);
+        self.window(row, Load { task, read, count: 3 }, into)
     }
 
-    /// Runs a task until it has shown so many figures; the median of all but the first counts.
-    fn window(
+    /// Runs a load until it has shown its figures; the median of all but the first counts.
+    fn window<Read: Fn(&str) -> Vec<f64>>(
         &self,
         row: Row,
-        task: Task,
-        read: impl Fn(&str) -> Vec<f64>,
-        count: usize,
+        Load { task, read, count }: Load<Read>,
         into: &mut Windows,
     ) -> Result<()> {
         let before = self.crossed(row)?;

@@ -1,6 +1,7 @@
 //! Transfers over paths that lose segments, in both directions of being accelerated.
 
-use outboard::loss::{Arrangement, lab, whole};
+use outboard::loss::whole::WholeTransfer;
+use outboard::loss::{Arrangement, lab};
 use outboard_tests::turn;
 use outboard_tests::world::executable;
 
@@ -15,7 +16,9 @@ fn what_is_sent_over_a_path_that_loses_arrives_whole() {
     let (lab, executable) = (lab().expect("a laboratory"), executable().expect("built"));
     for arrangement in [Arrangement::Sender, Arrangement::Receiver] {
         for (number, loss_ppm) in [1_000, 10_000, 50_000].into_iter().enumerate() {
-            let moved = whole::transfer(&lab, &executable, number, arrangement, loss_ppm, BYTES)
+            let transfer = WholeTransfer { number, arrangement, loss_ppm, bytes: BYTES };
+            let moved = transfer
+                .run(&lab, &executable)
                 .unwrap_or_else(|failure| panic!("{arrangement:?} at {loss_ppm}: {failure}"));
             assert!(moved.lost > 0, "the path has lost nothing");
             for name in TROUBLE {

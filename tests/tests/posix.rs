@@ -59,15 +59,14 @@ fn carried_by(program: &str) -> &'static [&'static str] {
     }
 }
 
-fn compare(
-    test: &str,
-    program: &str,
-    arrangement: Arrangement,
-    side: Side,
-    on_engine: Ipv4Addr,
-    on_kernel: Ipv4Addr,
-) {
+/// Runs a program twice on the accelerated host, on the engine and on the kernel.
+fn compare(test: &str, program: &str, arrangement: Arrangement) {
     let Some(_turn) = turn(test) else { return };
+    // The other host has an address for either.
+    let (side, on_engine, on_kernel) = match arrangement.accelerates(Side::A) {
+        true => (Side::A, SERVERS, SERVERS_KERNEL),
+        false => (Side::B, CLIENTS, CLIENTS_KERNEL),
+    };
     let world = match program {
         "handing" => World::with_relay(arrangement),
         _ => World::new(arrangement, None),
@@ -97,26 +96,12 @@ fn compare(
 
 #[test]
 fn sockets_behave_as_the_kernels_on_a_packet_port() {
-    compare(
-        "sockets_behave_as_the_kernels_on_a_packet_port",
-        "probe",
-        Arrangement::PacketClients,
-        Side::A,
-        SERVERS,
-        SERVERS_KERNEL,
-    );
+    compare("sockets_behave_as_the_kernels_on_a_packet_port", "probe", Arrangement::PacketClients);
 }
 
 #[test]
 fn sockets_behave_as_the_kernels_on_a_tap() {
-    compare(
-        "sockets_behave_as_the_kernels_on_a_tap",
-        "probe",
-        Arrangement::TapServers,
-        Side::B,
-        CLIENTS,
-        CLIENTS_KERNEL,
-    );
+    compare("sockets_behave_as_the_kernels_on_a_tap", "probe", Arrangement::TapServers);
 }
 
 #[test]
@@ -125,22 +110,12 @@ fn streams_say_what_the_kernels_say_on_a_packet_port() {
         "streams_say_what_the_kernels_say_on_a_packet_port",
         "streams",
         Arrangement::PacketClients,
-        Side::A,
-        SERVERS,
-        SERVERS_KERNEL,
     );
 }
 
 #[test]
 fn streams_say_what_the_kernels_say_on_a_tap() {
-    compare(
-        "streams_say_what_the_kernels_say_on_a_tap",
-        "streams",
-        Arrangement::TapServers,
-        Side::B,
-        CLIENTS,
-        CLIENTS_KERNEL,
-    );
+    compare("streams_say_what_the_kernels_say_on_a_tap", "streams", Arrangement::TapServers);
 }
 
 #[test]
@@ -149,9 +124,6 @@ fn connections_are_opened_and_given_up_as_the_kernels_on_a_packet_port() {
         "connections_are_opened_and_given_up_as_the_kernels_on_a_packet_port",
         "connects",
         Arrangement::PacketClients,
-        Side::A,
-        SERVERS,
-        SERVERS_KERNEL,
     );
 }
 
@@ -161,9 +133,6 @@ fn connections_are_opened_and_given_up_as_the_kernels_on_a_tap() {
         "connections_are_opened_and_given_up_as_the_kernels_on_a_tap",
         "connects",
         Arrangement::TapServers,
-        Side::B,
-        CLIENTS,
-        CLIENTS_KERNEL,
     );
 }
 
@@ -173,9 +142,6 @@ fn options_are_taken_and_told_as_the_kernels_on_a_packet_port() {
         "options_are_taken_and_told_as_the_kernels_on_a_packet_port",
         "options",
         Arrangement::PacketClients,
-        Side::A,
-        SERVERS,
-        SERVERS_KERNEL,
     );
 }
 
@@ -185,9 +151,6 @@ fn tcp_info_tells_what_the_kernels_tells_on_a_packet_port() {
         "tcp_info_tells_what_the_kernels_tells_on_a_packet_port",
         "numbers",
         Arrangement::PacketClients,
-        Side::A,
-        SERVERS,
-        SERVERS_KERNEL,
     );
 }
 
@@ -197,9 +160,6 @@ fn signals_tell_what_the_kernels_tell_on_a_packet_port() {
         "signals_tell_what_the_kernels_tell_on_a_packet_port",
         "signals",
         Arrangement::PacketClients,
-        Side::A,
-        SERVERS,
-        SERVERS_KERNEL,
     );
 }
 
@@ -209,22 +169,12 @@ fn datagrams_say_what_the_kernels_say_on_a_packet_port() {
         "datagrams_say_what_the_kernels_say_on_a_packet_port",
         "ancillary",
         Arrangement::PacketClients,
-        Side::A,
-        SERVERS,
-        SERVERS_KERNEL,
     );
 }
 
 #[test]
 fn datagrams_say_what_the_kernels_say_on_a_tap() {
-    compare(
-        "datagrams_say_what_the_kernels_say_on_a_tap",
-        "ancillary",
-        Arrangement::TapServers,
-        Side::B,
-        CLIENTS,
-        CLIENTS_KERNEL,
-    );
+    compare("datagrams_say_what_the_kernels_say_on_a_tap", "ancillary", Arrangement::TapServers);
 }
 
 #[test]
@@ -233,22 +183,12 @@ fn datagrams_say_what_the_kernels_say_on_a_shared_interface() {
         "datagrams_say_what_the_kernels_say_on_a_shared_interface",
         "ancillary",
         Arrangement::XdpServers,
-        Side::B,
-        CLIENTS,
-        CLIENTS_KERNEL,
     );
 }
 
 #[test]
 fn times_are_told_as_the_kernels_on_a_packet_port() {
-    compare(
-        "times_are_told_as_the_kernels_on_a_packet_port",
-        "times",
-        Arrangement::PacketClients,
-        Side::A,
-        SERVERS,
-        SERVERS_KERNEL,
-    );
+    compare("times_are_told_as_the_kernels_on_a_packet_port", "times", Arrangement::PacketClients);
 }
 
 #[test]
@@ -257,9 +197,6 @@ fn times_are_told_as_the_kernels_on_a_shared_interface() {
         "times_are_told_as_the_kernels_on_a_shared_interface",
         "times",
         Arrangement::XdpServers,
-        Side::B,
-        CLIENTS,
-        CLIENTS_KERNEL,
     );
 }
 
@@ -269,9 +206,6 @@ fn threads_are_cancelled_as_over_the_kernels_on_a_packet_port() {
         "threads_are_cancelled_as_over_the_kernels_on_a_packet_port",
         "cancelling",
         Arrangement::PacketClients,
-        Side::A,
-        SERVERS,
-        SERVERS_KERNEL,
     );
 }
 
@@ -281,9 +215,6 @@ fn threads_are_cancelled_as_over_the_kernels_on_a_tap() {
         "threads_are_cancelled_as_over_the_kernels_on_a_tap",
         "cancelling",
         Arrangement::TapServers,
-        Side::B,
-        CLIENTS,
-        CLIENTS_KERNEL,
     );
 }
 
@@ -293,9 +224,6 @@ fn calls_outlive_their_descriptors_as_over_the_kernels_on_a_packet_port() {
         "calls_outlive_their_descriptors_as_over_the_kernels_on_a_packet_port",
         "threads",
         Arrangement::PacketClients,
-        Side::A,
-        SERVERS,
-        SERVERS_KERNEL,
     );
 }
 
@@ -305,9 +233,6 @@ fn calls_outlive_their_descriptors_as_over_the_kernels_on_a_shared_interface() {
         "calls_outlive_their_descriptors_as_over_the_kernels_on_a_shared_interface",
         "threads",
         Arrangement::XdpServers,
-        Side::B,
-        CLIENTS,
-        CLIENTS_KERNEL,
     );
 }
 
@@ -317,9 +242,6 @@ fn inherited_sets_tell_what_the_kernels_tell_on_a_packet_port() {
         "inherited_sets_tell_what_the_kernels_tell_on_a_packet_port",
         "forking",
         Arrangement::PacketClients,
-        Side::A,
-        SERVERS,
-        SERVERS_KERNEL,
     );
 }
 
@@ -329,9 +251,6 @@ fn inherited_sets_tell_what_the_kernels_tell_on_a_tap() {
         "inherited_sets_tell_what_the_kernels_tell_on_a_tap",
         "forking",
         Arrangement::TapServers,
-        Side::B,
-        CLIENTS,
-        CLIENTS_KERNEL,
     );
 }
 
@@ -342,9 +261,6 @@ fn connections_are_shared_and_passed_as_the_kernels_on_a_packet_port() {
         "connections_are_shared_and_passed_as_the_kernels_on_a_packet_port",
         "handing",
         Arrangement::PacketClients,
-        Side::A,
-        SERVERS,
-        SERVERS_KERNEL,
     );
 }
 
@@ -354,9 +270,6 @@ fn connections_are_shared_and_passed_as_the_kernels_on_a_tap() {
         "connections_are_shared_and_passed_as_the_kernels_on_a_tap",
         "handing",
         Arrangement::TapServers,
-        Side::B,
-        CLIENTS,
-        CLIENTS_KERNEL,
     );
 }
 
@@ -367,9 +280,6 @@ fn calls_by_number_do_what_the_kernels_do_on_a_packet_port() {
         "calls_by_number_do_what_the_kernels_do_on_a_packet_port",
         "raw",
         Arrangement::PacketClients,
-        Side::A,
-        SERVERS,
-        SERVERS_KERNEL,
     );
 }
 
@@ -380,9 +290,6 @@ fn bad_addresses_fail_as_the_kernels_on_a_packet_port() {
         "bad_addresses_fail_as_the_kernels_on_a_packet_port",
         "faults",
         Arrangement::PacketClients,
-        Side::A,
-        SERVERS,
-        SERVERS_KERNEL,
     );
 }
 

@@ -21,9 +21,23 @@ fn says(asking: Program) -> String {
     asking.wait(PATIENCE).expect("it ends").output.trim().to_owned()
 }
 
-fn serves(joined: &Joined, address: &str, port: u16, key: &str, how: &str, peer: &str) -> Task {
-    let task = scripted(&joined.lab, "signed.py");
-    task.args(["serve", address, &port.to_string(), key, how, peer])
+/// A server whose connections are signed.
+struct SignedServer<'a> {
+    address: &'a str,
+    port: u16,
+    key: &'a str,
+    /// When and how it sets its key.
+    how: &'a str,
+    /// Whom the key is for.
+    peer: &'a str,
+}
+
+impl SignedServer<'_> {
+    fn task(&self, joined: &Joined) -> Task {
+        let Self { address, port, key, how, peer } = self;
+        let task = scripted(&joined.lab, "signed.py");
+        task.args(["serve", address, &port.to_string(), key, how, peer])
+    }
 }
 
 #[test]
@@ -36,8 +50,9 @@ fn servers_of_the_engine_speak_with_peers_of_the_kernel_that_have_their_key_and_
             [(PORT, "before"), (PORT + 1, "after"), (PORT + 2, "prefix"), (PORT + 3, "forked")];
         let ask = |port, key| asks(&joined, Side::A, joined.server(), port, key);
         let _servers = ways.map(|(port, how)| {
-            let task =
-                serves(&joined, joined.server(), port, "Elefantenfu\u{df}", how, joined.client());
+            let (address, peer) = (joined.server(), joined.client());
+            let server = SignedServer { address, port, key: "Elefantenfu\u{df}", how, peer };
+            let task = server.task(&joined);
             let ready = |server: &Program| server.output().contains("ready");
             let server = joined.start_ready(Side::B, joined.accelerated(task), |server| {
                 ready(server) && joined.is_accelerated(port)
@@ -70,7 +85,9 @@ fn connections_of_the_engine_reach_servers_of_the_kernel_that_have_their_key_and
     let Some(_turn) = turn(name) else { return };
     for joined in Joined::over_each_family() {
         let key = "k".repeat(80);
-        let task = serves(&joined, joined.client(), PORT, &key, "before", joined.server());
+        let (address, peer) = (joined.client(), joined.server());
+        let server = SignedServer { address, port: PORT, key: &key, how: "before", peer };
+        let task = server.task(&joined);
         let ready = |server: &lab::Program| server.output().contains("ready");
         let _server = joined.start_ready(Side::A, task, ready);
         let before = joined.counter("tcp_active_opens");

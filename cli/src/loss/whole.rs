@@ -2,6 +2,7 @@
 //! other end.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -65,7 +66,8 @@ pub(super) fn all(lab: &Lab, options: &LossOptions, bytes: u64) -> Result<Vec<Wh
             for (number, arrangement) in Arrangement::ALL.into_iter().enumerate() {
                 let (done, executable) = (&done, &options.executable);
                 scope.spawn(move || {
-                    let whole = transfer(lab, executable, number, arrangement, loss_ppm, bytes);
+                    let transfer = WholeTransfer { number, arrangement, loss_ppm, bytes };
+                    let whole = transfer.run(lab, executable);
                     if let Ok(Whole { seconds, lost, .. }) = &whole {
                         say(&format!(
                             "{bytes} bytes  {:>4}% lost  {:<9} whole after {seconds:.1} s, {lost} \
@@ -87,39 +89,48 @@ pub(super) fn all(lab: &Lab, options: &LossOptions, bytes: u64) -> Result<Vec<Wh
     Ok(all)
 }
 
-/// One transfer over a path that loses `loss_ppm` of the segments.
-///
-/// # Errors
-/// When it ends early, takes too long, or other bytes arrive than were sent.
-pub fn transfer(
-    lab: &Lab,
-    executable: &std::path::Path,
-    number: usize,
-    arrangement: Arrangement,
-    loss_ppm: u32,
-    bytes: u64,
-) -> Result<Whole> {
-    let mut there = Line::new(u64::MAX, 0, u64::MAX);
-    there.lose(loss_ppm, 1);
-    let lines = [there, Line::new(u64::MAX, 0, u64::MAX)];
-    let stage = Stage::new(lab, executable, arrangement, lines)?;
-    let port = PORT + number as u16;
-    let address = format!("{}:{port}", stage.address(Side::B));
-    let end = |end: End| {
-        let words = ["loss-end", end.word(), &address, &bytes.to_string()];
-        Task::new(executable).args(words)
-    };
-    let begin = Instant::now();
-    let receiver = stage.serve(end(End::Receive), port)?;
-    let sender = stage.start(Side::A, end(End::Send))?;
-    sender.wait(LIMIT)?.success()?;
-    let received = receiver.wait(LIMIT)?.success()?;
-    let seconds = begin.elapsed().as_secs_f64();
-    if !received.output.contains("each as it was sent") {
-        return Err(Failure::new("the receiver has not compared anything", "report this"));
+/// A transfer over a path that loses segments.
+#[derive(Clone, Copy, Debug)]
+pub struct WholeTransfer {
+    /// Which of those that run at the same time.
+    pub number: usize,
+    /// Who is on Outboard.
+    pub arrangement: Arrangement,
+    /// Segments lost of a million.
+    pub loss_ppm: u32,
+    /// Bytes sent.
+    pub bytes: u64,
+}
+
+impl WholeTransfer {
+    /// Carries it out with Outboard's `executable`.
+    ///
+    /// # Errors
+    /// When it ends early, takes too long, or other bytes arrive than were sent.
+    pub fn run(self, lab: &Lab, executable: &Path) -> Result<Whole> {
+        let Self { number, arrangement, loss_ppm, bytes } = self;
+        let mut there = Line::new(u64::MAX, 0, u64::MAX);
+        there.lose(loss_ppm, 1);
+        let lines = [there, Line::new(u64::MAX, 0, u64::MAX)];
+        let stage = Stage::new(lab, executable, arrangement, lines)?;
+        let port = PORT + number as u16;
+        let address = format!("{}:{port}", stage.address(Side::B));
+        let end = |end: End| {
+            let words = ["loss-end", end.word(), &address, &bytes.to_string()];
+            Task::new(executable).args(words)
+        };
+        let begin = Instant::now();
+        let receiver = stage.serve(end(End::Receive), port)?;
+        let sender = stage.start(Side::A, end(End::Send))?;
+        sender.wait(LIMIT)?.success()?;
+        let received = receiver.wait(LIMIT)?.success()?;
+        let seconds = begin.elapsed().as_secs_f64();
+        if !received.output.contains("each as it was sent") {
+            return Err(Failure::new("the receiver has not compared anything", "report this"));
+        }
+        let counters = stage.stats()?.map(|stats| stats.counters).unwrap_or_default();
+        let lost = stage.end();
+        let counters = counters.into_iter().collect();
+        Ok(Whole { loss_ppm, arrangement: arrangement.name(), bytes, seconds, lost, counters })
     }
-    let counters = stage.stats()?.map(|stats| stats.counters).unwrap_or_default();
-    let lost = stage.end();
-    let counters = counters.into_iter().collect();
-    Ok(Whole { loss_ppm, arrangement: arrangement.name(), bytes, seconds, lost, counters })
 }

@@ -37,6 +37,12 @@ impl Around {
         Self { src, dst, protocol, tos: 0, hops: 64 }
     }
 
+    /// Around a message of ICMPv6.
+    fn control(src: Ipv6Addr, dst: Ipv6Addr, hops: u8) -> Self {
+        let (src, dst) = (src.into(), dst.into());
+        Self { src, dst, protocol: Protocol::ICMPV6, tos: 0, hops }
+    }
+
     /// Writes the sum over the pseudo-header and `bytes` to two of the bytes.
     fn seal(&self, bytes: &mut [u8], at: usize) {
         bytes[at..at + 2].fill(0);
@@ -60,7 +66,8 @@ impl Run {
         solicitation.extend(PEER_MAC.0);
         let src = PEER_V6.into();
         let group = ipv6::solicited_node(OWN_V6.into());
-        self.control(ndp::NEIGHBOR_SOLICITATION, &solicitation, src, group, ndp::HOP_LIMIT);
+        let around = Around::control(src, group, ndp::HOP_LIMIT);
+        self.control(ndp::NEIGHBOR_SOLICITATION, &solicitation, &around);
     }
 
     pub(super) fn receive(&mut self, frame: &[u8], meta: RxFrameMeta) {
@@ -378,7 +385,7 @@ impl Run {
         let kind = KINDS[usize::from(shape % 8)];
         let hops =
             if shape & 8 != 0 || kind != mld::QUERY { ndp::HOP_LIMIT } else { mld::HOP_LIMIT };
-        let src = match shape >> 4 & 3 {
+        let src: Ipv6Addr = match shape >> 4 & 3 {
             0 => ROUTER.into(),
             1 => PEER_V6.into(),
             2 => OWN_V6.into(),
@@ -404,7 +411,7 @@ impl Run {
         }
         let len = usize::from(input.byte());
         body.extend(input.bytes(len));
-        self.control(kind, &body, src, dst, hops);
+        self.control(kind, &body, &Around::control(src, dst, hops));
     }
 
     /// The link-local address that the stack has made of its MAC address.
@@ -414,13 +421,11 @@ impl Run {
         Ipv6Addr::new(0xfe80, 0, 0, 0, tail[0], tail[1], tail[2], tail[3])
     }
 
-    fn control(&mut self, kind: u8, body: &[u8], src: Ipv6Addr, dst: Ipv6Addr, hops: u8) {
+    fn control(&mut self, kind: u8, body: &[u8], around: &Around) {
         let mut message = vec![kind, 0, 0, 0];
         message.extend(body);
-        let (src, dst) = (src.into(), dst.into());
-        let around = Around { src, dst, protocol: Protocol::ICMPV6, tos: 0, hops };
         around.seal(&mut message, 2);
-        self.deliver(&around, &message, RxFrameMeta::default());
+        self.deliver(around, &message, RxFrameMeta::default());
     }
 }
 
