@@ -111,11 +111,18 @@ impl Endpoint {
 
     /// Takes the next datagram into `parts`; what does not fit is lost, as with the kernel. EAGAIN
     /// when there is none.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)); EAGAIN when there is none; EFAULT when
+    /// `parts` cannot be written; the error that an earlier datagram has met.
     pub fn recv_from(&self, parts: &mut [IoSliceMut<'_>]) -> Result<ReceivedDatagram, Errno> {
         self.receive_datagram(parts, true)
     }
 
     /// Copies the next datagram without taking it.
+    ///
+    /// # Errors
+    /// As [`Self::recv_from`].
     pub fn peek_from(&self, parts: &mut [IoSliceMut<'_>]) -> Result<ReceivedDatagram, Errno> {
         self.receive_datagram(parts, false)
     }
@@ -146,6 +153,9 @@ impl Endpoint {
 
     /// Sends a datagram made of `parts`: to `remote`, or to the peer that was set; from `local`,
     /// or the endpoint's own. All of it or nothing; EAGAIN when there is no room.
+    ///
+    /// # Errors
+    /// As [`Self::send_datagram`].
     pub fn send_to(
         &self,
         remote: Option<SocketAddr>,
@@ -156,6 +166,12 @@ impl Endpoint {
     }
 
     /// The same with everything that can be said of a datagram.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)); EAGAIN when there is no room; EMSGSIZE
+    /// when it is longer than a datagram can be; EPIPE after a shutdown; EDESTADDRREQ without a
+    /// remote; EINVAL when its port is 0; EFAULT when `parts` cannot be read; the error that an
+    /// earlier datagram has met.
     pub fn send_datagram(
         &self,
         outgoing: &Outgoing,

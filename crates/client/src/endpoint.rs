@@ -93,6 +93,11 @@ const CALLS: u64 = FINISHED - 1;
 
 /// A handle on an endpoint; clones are the same one. It is closed by [`Self::close`] or with the
 /// last clone. No call waits for the network; what cannot be done now is EAGAIN.
+///
+/// # Errors of every call
+/// EBADF on an endpoint that is closed; ECONNRESET when the engine is gone; ENOTSUP in a process that
+/// has forked since the session was attached; EOPNOTSUPP on an endpoint of another kind than the call is
+/// for; EAGAIN also in a signal handler that has interrupted a call on the same endpoint.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     pub(crate) inner: Arc<Inner>,
@@ -361,6 +366,10 @@ impl Endpoint {
     }
 
     /// Takes a waiting connection of a listener; EAGAIN when there is none.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)); EAGAIN when there is none; ENFILE when
+    /// the session has all the endpoints that it can have.
     pub fn accept(&self) -> Result<Accepted, Errno> {
         let call = self.call_as(Kind::Listener)?;
         for part in &self.inner.parts {
@@ -473,6 +482,9 @@ impl Endpoint {
     }
 
     /// Sets them; at least one. The window grows until it holds so many, where it tunes itself.
+    ///
+    /// # Errors
+    /// As [`Self::set_option`].
     pub fn set_low_water(&self, bytes: u64) -> Result<(), Errno> {
         self.inner.low_water.store(bytes.max(1), Ordering::Relaxed);
         self.set_option(OptionName::ReceiveLowWater, bytes.max(1))
@@ -583,6 +595,9 @@ impl Endpoint {
     }
 
     /// A SYN that waits for the first data goes without any.
+    ///
+    /// # Errors
+    /// As [`Self::set_option`].
     pub fn open_now(&self) -> Result<(), Errno> {
         self.set_option(OptionName::FastOpen, 0)
     }
@@ -593,6 +608,9 @@ impl Endpoint {
     }
 
     /// Gives a listener Fast Open keys of its own; the former one's cookies are believed, too.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)).
     pub fn set_fast_open_keys(&self, primary: u128, backup: Option<u128>) -> Result<(), Errno> {
         let _call = self.call_as(Kind::Listener)?;
         for part in &self.inner.parts {
@@ -667,6 +685,9 @@ impl Endpoint {
     }
 
     /// Leaves urgent bytes within the stream, or takes them out of it (SO_OOBINLINE).
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)).
     pub fn set_urgent_inline(&self, on: bool) -> Result<(), Errno> {
         let call = self.call_as(Kind::Stream)?;
         if on {
@@ -715,6 +736,10 @@ impl Endpoint {
     }
 
     /// Asks for an option.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)); ENOPROTOOPT for an option that the kind
+    /// of endpoint does not have; ENOTCONN for one of a connection that does not stand.
     pub fn option(&self, option: OptionName) -> Result<u64, Errno> {
         let call = self.call()?;
         let request = Request::Option { endpoint: call.view().index(), option };
@@ -725,6 +750,9 @@ impl Endpoint {
     }
 
     /// Asks for a connection's numbers.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)).
     pub fn info(&self) -> Result<ConnectionInfo, Errno> {
         let call = self.call_as(Kind::Stream)?;
         let request = Request::Info { endpoint: call.view().index() };
@@ -735,6 +763,9 @@ impl Endpoint {
     }
 
     /// Asks what has become of a connection's data so far.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)).
     pub fn progress(&self) -> Result<ConnectionProgress, Errno> {
         let call = self.call_as(Kind::Stream)?;
         let request = Request::Progress { endpoint: call.view().index() };
@@ -745,6 +776,9 @@ impl Endpoint {
     }
 
     /// Asks what was counted of a connection.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)).
     pub fn counts(&self) -> Result<ConnectionCounts, Errno> {
         let call = self.call_as(Kind::Stream)?;
         match call.ask(&Request::Counts { endpoint: call.view().index() })? {
@@ -754,6 +788,9 @@ impl Endpoint {
     }
 
     /// Asks for a connection's rates and amounts.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)).
     pub fn rates(&self) -> Result<ConnectionRates, Errno> {
         let call = self.call_as(Kind::Stream)?;
         let request = Request::Rates { endpoint: call.view().index() };
@@ -764,6 +801,10 @@ impl Endpoint {
     }
 
     /// Fixes a datagram endpoint's peer, or loosens it.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)); ENETUNREACH without a route to the
+    /// peer; EADDRINUSE when another socket has the same addresses.
     pub fn set_peer(&self, remote: Option<SocketAddr>) -> Result<(), Errno> {
         let _call = self.call_as(Kind::Datagram)?;
         for part in &self.inner.parts {
@@ -778,6 +819,11 @@ impl Endpoint {
 
     /// What a datagram endpoint hears of a group that comes through an interface of the engine's
     /// (its number plus one): all senders but those that are named, those alone, or nothing.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)); ENODEV for an interface that there is
+    /// not; EOPNOTSUPP for one that a kernel has, too; EADDRNOTAVAIL for an address that is no
+    /// group, and when a group is left that was not joined; ENOBUFS when no more can be joined.
     pub fn set_group(
         &self,
         interface: u32,
@@ -788,6 +834,10 @@ impl Endpoint {
     }
 
     /// Names a sender of such a group, or names it no more.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)); those of [`Self::set_group`];
+    /// EADDRNOTAVAIL also when the source is not of the group's family.
     pub fn name_source(
         &self,
         interface: u32,
@@ -813,6 +863,10 @@ impl Endpoint {
     }
 
     /// Shuts down one or both directions of a connection.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)); ENOTCONN for a connection that does not
+    /// stand; ESTALE when it has become a kernel socket.
     pub fn shutdown(&self, how: How) -> Result<(), Errno> {
         let call = self.call()?;
         let levels = call.view().levels();

@@ -144,6 +144,9 @@ impl Endpoint {
 
     /// Takes the oldest report; what came back of the datagram goes to `parts` as far as there is
     /// room, and how much did is said. EAGAIN when there is none.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)); EAGAIN when there is none.
     pub fn recv_error(
         &self,
         parts: &mut [IoSliceMut<'_>],

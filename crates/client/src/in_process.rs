@@ -22,6 +22,9 @@ impl Session {
     /// is called. Sessions in other contexts of the same region are independent of it, but all
     /// belong to the same program. Also returns the engine's end of the control socket: for this
     /// session the engine is gone once that is dropped.
+    ///
+    /// # Errors
+    /// [`AttachError::System`] when the kernel has no descriptors left for the control socket.
     pub fn in_process(
         region: Arc<Region>,
         context: u16,
@@ -52,6 +55,9 @@ impl Session {
     }
 
     /// The endpoint that the worker has granted as number `index`.
+    ///
+    /// # Errors
+    /// ECONNRESET once the engine's end of the control socket is dropped.
     pub fn adopt(
         self: &Arc<Self>,
         kind: Kind,

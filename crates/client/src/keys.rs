@@ -64,6 +64,9 @@ impl PeerKey {
 impl Session {
     /// Serves the listening kernel socket `kernel`, which stays the program's; segments of the peers of
     /// `keys` are signed from the first on.
+    ///
+    /// # Errors
+    /// As [`Session::listen`]; EINVAL for a key that is too long.
     pub fn listen_signed(
         self: &Arc<Self>,
         kernel: BorrowedFd<'_>,
@@ -81,6 +84,9 @@ impl Session {
     }
 
     /// Opens a connection whose segments are signed from the SYN on, if one of `keys` is for the peer.
+    ///
+    /// # Errors
+    /// As [`Session::connect`]; EINVAL for a key that is too long.
     pub fn connect_signed(
         self: &Arc<Self>,
         remote: SocketAddr,
@@ -109,6 +115,10 @@ impl Session {
 
 impl Endpoint {
     /// Sets or takes back a key of a listener's, or of a connection's.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`]); ENOENT when a key is taken back that was never set;
+    /// ENOBUFS when a listener has as many as it can have.
     pub fn set_key(&self, key: &PeerKey) -> Result<(), Errno> {
         let session = self.session();
         let _alone = locked(session.asking_with_keys());

@@ -7,7 +7,7 @@
 //! It knows the contract in `shm` only, never the engine or its protocols. Start reading at
 //! [`Session`].
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod backoff;
 mod datagram;

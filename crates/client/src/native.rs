@@ -62,11 +62,19 @@ pub struct Stream {
 
 impl Stream {
     /// Connects to `remote`, waiting until it stands or fails.
+    ///
+    /// # Errors
+    /// As [`Self::connect_with`].
     pub fn connect(session: &Arc<Session>, remote: SocketAddr) -> io::Result<Self> {
         Self::connect_with(session, remote, &ConnectOptions::default(), None)
     }
 
     /// Connects with options, within `timeout`.
+    ///
+    /// # Errors
+    /// What [`Session::connect`] refuses, with its errno; what the peer or the network answers
+    /// (ECONNREFUSED, ETIMEDOUT and the like); [`io::ErrorKind::TimedOut`] when `timeout` passes
+    /// first.
     pub fn connect_with(
         session: &Arc<Session>,
         remote: SocketAddr,
@@ -98,6 +106,9 @@ impl Stream {
     }
 
     /// Shuts down one or both directions.
+    ///
+    /// # Errors
+    /// As [`Endpoint::shutdown`].
     pub fn shutdown(&self, how: How) -> io::Result<()> {
         Ok(self.endpoint.shutdown(how)?)
     }
@@ -162,6 +173,9 @@ pub struct Listener {
 
 impl Listener {
     /// Listens at `local`, which must be one of the engine's addresses or unspecified.
+    ///
+    /// # Errors
+    /// What the kernel says of the address, and what [`Session::listen`] refuses, with its errno.
     pub fn bind(session: &Arc<Session>, local: SocketAddr) -> io::Result<Self> {
         let kernel = kernel_socket(local, SocketType::STREAM)?;
         rustix::net::listen(&kernel, 1024)?;
@@ -175,6 +189,10 @@ impl Listener {
     }
 
     /// Waits for a connection and its peer's address.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`]); ENFILE when the session has all the endpoints that it
+    /// can have.
     pub fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         let accepted = blocking(&self.endpoint, Readiness::IN, None, || self.endpoint.accept())?;
         Ok((Stream::from_endpoint(accepted.endpoint), accepted.remote))
@@ -190,6 +208,9 @@ pub struct Datagram {
 
 impl Datagram {
     /// A socket at `local`, which must be one of the engine's addresses or unspecified.
+    ///
+    /// # Errors
+    /// What the kernel says of the address, and what [`Session::bind_udp`] refuses, with its errno.
     pub fn bind(session: &Arc<Session>, local: SocketAddr) -> io::Result<Self> {
         let kernel = kernel_socket(local, SocketType::DGRAM)?;
         let endpoint = session.bind_udp(kernel.as_fd())?;
@@ -202,17 +223,26 @@ impl Datagram {
     }
 
     /// Waits for a datagram.
+    ///
+    /// # Errors
+    /// As [`Endpoint::recv_from`], but for EAGAIN.
     pub fn recv_from(&self, bytes: &mut [u8]) -> io::Result<ReceivedDatagram> {
         let parts = &mut [IoSliceMut::new(bytes)];
         blocking(&self.endpoint, Readiness::IN, None, || self.endpoint.recv_from(parts))
     }
 
     /// Sends a datagram, waiting for room.
+    ///
+    /// # Errors
+    /// As [`Endpoint::send_datagram`], but for EAGAIN.
     pub fn send_to(&self, bytes: &[u8], remote: SocketAddr) -> io::Result<usize> {
         self.send_from(bytes, remote, None)
     }
 
     /// The same, from one of several local addresses.
+    ///
+    /// # Errors
+    /// As [`Endpoint::send_datagram`], but for EAGAIN.
     pub fn send_from(
         &self,
         bytes: &[u8],
@@ -251,6 +281,9 @@ impl Poller {
 
     /// Waits until something is ready and writes keys and readiness to `ready`; nothing when
     /// `timeout` passes first.
+    ///
+    /// # Errors
+    /// EMFILE when the kernel has no descriptor left for this thread's wake-ups.
     pub fn wait(
         &self,
         ready: &mut Vec<(usize, Readiness)>,

@@ -281,11 +281,18 @@ impl Keeping {
     }
 
     /// One for a child of this process.
+    ///
+    /// # Errors
+    /// ECONNRESET when the engine is gone; the errno and sentence of an engine that refuses.
     pub fn fork(&mut self) -> Result<Self, RequestError> {
         fork_over(&mut self.control).map_err(Refused::into_error)
     }
 
     /// A connection as a socket of the kernel's.
+    ///
+    /// # Errors
+    /// ECONNRESET when the engine is gone, ETIMEDOUT when it does not answer in time; the errno and
+    /// sentence of an engine that refuses.
     pub fn pass(&mut self, endpoint: u32, v6: bool) -> Result<Ticket, RequestError> {
         in_time(|| pass_over(&mut self.control, endpoint, v6).map_err(Refused::into_error))
     }
@@ -404,6 +411,10 @@ pub(crate) struct Bystander {
 impl Bystander {
     /// Says hello to the engine at `path`. Never waits, as close(2) and execve(2) call this: with an
     /// engine too busy to accept it fails.
+    ///
+    /// # Errors
+    /// [`AttachError::NoEngine`] when nobody listens or the engine is too busy to accept;
+    /// [`AttachError::Control`] when the message cannot be sent at once.
     pub fn attach(path: &Path, program: &str) -> Result<Self, AttachError> {
         let socket = Socket::connect_at_once(path)
             .map_err(|errno| AttachError::NoEngine(path.to_path_buf(), errno))?;
@@ -431,6 +442,9 @@ impl Bystander {
 
     /// The listening socket `kernel` has somebody waiting at it who cannot be accelerated: its new
     /// connections are to be the kernel's, until it is closed (`lasting`) or for a time.
+    ///
+    /// # Errors
+    /// [`AttachError::Control`] when the message cannot be sent at once.
     pub fn leave_listener(&self, kernel: BorrowedFd<'_>, lasting: bool) -> Result<(), AttachError> {
         Ok(self.socket.send(&ToEngine::LeaveListener { lasting }, &[kernel], Wait::No)?)
     }

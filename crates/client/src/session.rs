@@ -78,6 +78,11 @@ struct Sleepers {
 
 impl Session {
     /// Attaches to the engine that listens at `path`. `program` is the name it shows for us.
+    ///
+    /// # Errors
+    /// [`AttachError::NoEngine`] when nobody listens at `path`; [`AttachError::Silent`] when it
+    /// does not answer; [`AttachError::Refused`] and [`AttachError::NotServed`] when it refuses;
+    /// [`AttachError::Grant`] and [`AttachError::Region`] when what it grants cannot be used.
     pub fn attach(path: &Path, program: &str) -> Result<Arc<Self>, AttachError> {
         Self::from_grant(attach(path, program)?)
     }
@@ -92,6 +97,9 @@ impl Session {
     }
 
     /// Attaches over a control socket that is connected already.
+    ///
+    /// # Errors
+    /// As [`Self::attach`], but for [`AttachError::NoEngine`].
     pub fn attach_over(socket: Socket, program: &str) -> Result<Arc<Self>, AttachError> {
         Self::from_grant(greet_connected(socket, program)?)
     }
@@ -407,6 +415,11 @@ impl Session {
     }
 
     /// Serves the listening kernel socket `kernel`, which stays the program's.
+    ///
+    /// # Errors
+    /// [`RequestError`] with the engine's sentence: EACCES or EADDRNOTAVAIL when `kernel` does not
+    /// entitle to its address, ENFILE, ENOBUFS or EADDRINUSE when the engine has no room for it;
+    /// ECONNRESET when the engine is gone.
     pub fn listen(
         self: &Arc<Self>,
         kernel: BorrowedFd<'_>,
@@ -416,6 +429,9 @@ impl Session {
     }
 
     /// Serves the bound kernel UDP socket `kernel`, which stays the program's.
+    ///
+    /// # Errors
+    /// As [`Self::listen`].
     pub fn bind_udp(self: &Arc<Self>, kernel: BorrowedFd<'_>) -> Result<Endpoint, RequestError> {
         let (endpoints, local) =
             self.ask(kernel, |serial| ToEngine::BindUdp { serial, context: 0 })?;
@@ -424,6 +440,9 @@ impl Session {
 
     /// Shows the bound kernel TCP socket `kernel`, whose local address the next
     /// [`Self::connect`] with the token may use.
+    ///
+    /// # Errors
+    /// As [`Self::listen`].
     pub fn authorize(&self, kernel: BorrowedFd<'_>) -> Result<(Token, SocketAddr), RequestError> {
         let (tokens, local) = self.ask(kernel, |serial| ToEngine::BindTcp { serial })?;
         let token = tokens.first().copied().ok_or_else(|| broken_grant(0))?;
@@ -459,6 +478,12 @@ impl Session {
 
     /// Opens a connection. It returns at once; [`Endpoint::readiness`] tells when it stands (OUT)
     /// or has failed (ERR).
+    ///
+    /// # Errors
+    /// [`RequestError`]: EADDRNOTAVAIL when the token is spent or no port is free, ENETUNREACH
+    /// without a route, ENFILE when the session or its user has all the endpoints that it can have,
+    /// EINVAL for an option's value, ECONNRESET when the engine is gone; an errno of the engine's
+    /// own ([`shm::request::LEFT_TO_KERNEL`]) where the kernel is to connect instead.
     pub fn connect(
         self: &Arc<Self>,
         remote: SocketAddr,

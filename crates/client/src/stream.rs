@@ -185,16 +185,27 @@ impl Frames {
 impl Endpoint {
     /// Reads what has come, in order, into `parts`; 0 at the end of the stream. EAGAIN when there
     /// is nothing yet.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)); EAGAIN when there is nothing yet; the
+    /// error that has ended the connection, once; EFAULT when `parts` cannot be written; ESTALE
+    /// when it has become a kernel socket.
     pub fn read_vectored(&self, parts: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
         self.receive(parts, true)
     }
 
     /// [`Self::read_vectored`] into one slice.
+    ///
+    /// # Errors
+    /// As [`Self::read_vectored`].
     pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
         self.receive(&mut [IoSliceMut::new(bytes)], true)
     }
 
     /// Reads without taking: the same bytes come again.
+    ///
+    /// # Errors
+    /// As [`Self::read_vectored`].
     pub fn peek_vectored(&self, parts: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
         self.receive(parts, false)
     }
@@ -255,6 +266,11 @@ impl Endpoint {
 
     /// Reads the urgent byte out of band (MSG_OOB); 0 at the end of the stream. EINVAL when there
     /// is none, or none any more, or it stays within the stream.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)); EINVAL when there is none, or none any
+    /// more, or it stays within the stream; EAGAIN when it has not come yet; ESTALE when the
+    /// connection has become a kernel socket.
     pub fn read_urgent(&self, take: bool) -> Result<Option<u8>, Errno> {
         let call = self.call_as(Kind::Stream)?;
         let view = call.view();
@@ -291,11 +307,19 @@ impl Endpoint {
 
     /// Writes as much of `parts` as there is room for. EAGAIN when there is none or the connection
     /// does not stand yet; EPIPE after the end.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)); EAGAIN when there is no room or the
+    /// connection does not stand yet; EPIPE after the end; the error that has ended the connection,
+    /// once; EFAULT when `parts` cannot be read; ESTALE when it has become a kernel socket.
     pub fn write_vectored(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
         self.send(parts, DescriptorFlags::empty())
     }
 
     /// The same, and the last byte is urgent (MSG_OOB).
+    ///
+    /// # Errors
+    /// As [`Self::write_vectored`].
     pub fn write_urgent(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
         self.send(parts, DescriptorFlags::URGENT)
     }
@@ -303,6 +327,9 @@ impl Endpoint {
     /// The same, with a wish: more is to follow at once, so that a partial segment may wait
     /// (MSG_MORE); and, when all of it is taken, that what follows shares no segment with it
     /// (MSG_EOR).
+    ///
+    /// # Errors
+    /// As [`Self::write_vectored`].
     pub fn write_as(
         &self,
         parts: &[IoSlice<'_>],
@@ -313,6 +340,9 @@ impl Endpoint {
     }
 
     /// The same with everything that can be wished for.
+    ///
+    /// # Errors
+    /// As [`Self::write_vectored`].
     pub fn write_stamped(&self, parts: &[IoSlice<'_>], wish: Wish) -> Result<usize, Errno> {
         let mut kind = DescriptorFlags::empty();
         kind.set(DescriptorFlags::MORE, wish.more);
@@ -321,6 +351,9 @@ impl Endpoint {
     }
 
     /// Takes the oldest of the times that were asked for; EAGAIN when there is none.
+    ///
+    /// # Errors
+    /// Those of every call ([`Endpoint`](crate::Endpoint)); EAGAIN when there is none.
     pub fn take_stamp(&self) -> Result<Stamp, Errno> {
         let call = self.call_as(Kind::Stream)?;
         if !call.view().levels().status.contains(Status::STAMPS_WAIT) {
@@ -544,6 +577,9 @@ impl Endpoint {
     }
 
     /// [`Self::write_vectored`] from one slice.
+    ///
+    /// # Errors
+    /// As [`Self::write_vectored`].
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }

@@ -31,6 +31,10 @@ impl Session {
     ///
     /// This is for programs that wait nowhere else: the POSIX layer has its own way, and the two
     /// do not share a session.
+    ///
+    /// # Errors
+    /// EMFILE when the kernel has no descriptor left for this thread's wake-ups; ECONNRESET when the
+    /// engine ends meanwhile; ENOTSUP in a process that has forked since the session was attached.
     pub fn wait_until(
         &self,
         deadline: Option<Instant>,

@@ -89,6 +89,9 @@ impl<K: Eq + Hash> FlowTable<K> {
     }
 
     /// Enters `key`, replacing what it led to.
+    ///
+    /// # Errors
+    /// [`Full`] if the table has as many entries as its limit allows and `key` is not among them.
     pub fn insert(&mut self, key: K, slot: u32) -> Result<(), Full> {
         if self.map.len() >= self.limit as usize && !self.map.contains_key(&key) {
             return Err(Full);

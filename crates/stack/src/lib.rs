@@ -11,6 +11,7 @@
 //!
 //! Start reading at [`Stack`].
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 
 pub mod api;
 mod arena;

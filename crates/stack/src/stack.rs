@@ -428,6 +428,12 @@ impl Stack {
     }
 
     /// Opens a connection.
+    ///
+    /// # Errors
+    /// [`RequestError::NoRoute`] without a route to the remote, or if its port is 0;
+    /// [`RequestError::AddressNotAvailable`] if the local address is not ours, or no port is free
+    /// for the remote; [`RequestError::AddressInUse`] if a connection has this pair of addresses
+    /// already; [`RequestError::LimitReached`] if the table of connections is full.
     pub fn tcp_connect(
         &mut self,
         now: Instant,
@@ -453,11 +459,18 @@ impl Stack {
     }
 
     /// Says whose a connection is from now on.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names neither a connection nor a listener.
     pub fn tcp_assign(&mut self, id: SocketId, owner: Owner) -> Result<(), RequestError> {
         self.tcp.assign(id, owner)
     }
 
     /// The send stream now ends at `end` (bytes since the SYN, never less than before).
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection; [`RequestError::State`] if its sending
+    /// direction is closed.
     pub fn tcp_written(
         &mut self,
         now: Instant,
@@ -468,6 +481,9 @@ impl Stack {
     }
 
     /// The same, and more is to follow (MSG_MORE): a partial segment may wait for it.
+    ///
+    /// # Errors
+    /// As [`tcp_written`](Self::tcp_written).
     pub fn tcp_written_more(
         &mut self,
         now: Instant,
@@ -478,6 +494,9 @@ impl Stack {
     }
 
     /// Starts a new segment behind `end` (MSG_EOR). To be called before `tcp_written` reaches it.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_end_record(
         &mut self,
         now: Instant,
@@ -488,6 +507,9 @@ impl Stack {
     }
 
     /// Asks when the byte before `end` is sent and acknowledged; said before it is told as written.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_stamp(
         &mut self,
         now: Instant,
@@ -499,16 +521,25 @@ impl Stack {
     }
 
     /// Takes the oldest of the times that were asked for.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_take_stamp(&mut self, id: SocketId) -> Result<Option<Stamp>, RequestError> {
         self.tcp.take_stamp(id)
     }
 
     /// Sends what is held back, as when TCP_NODELAY is set, also where TCP_CORK is.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_push(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         self.tcp.push(now, id)
     }
 
     /// TCP_QUICKACK.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_set_quickack(
         &mut self,
         now: Instant,
@@ -519,6 +550,9 @@ impl Stack {
     }
 
     /// The program waits for room to write, or does so no more.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_wait_for_room(
         &mut self,
         now: Instant,
@@ -529,6 +563,9 @@ impl Stack {
     }
 
     /// A SYN that waits for data (Fast Open) goes without any.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_open_now(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         self.tcp.open_now(now, id)
     }
@@ -549,6 +586,9 @@ impl Stack {
     }
 
     /// Gives a listener Fast Open keys of its own (TCP_FASTOPEN_KEY).
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `listener` names no listener.
     pub fn tcp_set_fast_open_keys(
         &mut self,
         listener: SocketId,
@@ -559,11 +599,18 @@ impl Stack {
 
     /// The byte before `end` of the send stream is urgent; to be said before
     /// [`tcp_written`](Self::tcp_written) reaches so far.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection; [`RequestError::State`] if its sending
+    /// direction is closed, or the peer has acknowledged the byte.
     pub fn tcp_urge(&mut self, now: Instant, id: SocketId, end: u64) -> Result<(), RequestError> {
         self.tcp.urge(now, id, end)
     }
 
     /// The program has read the receive stream up to `end` (bytes since the SYN).
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_consumed(
         &mut self,
         now: Instant,
@@ -574,32 +621,51 @@ impl Stack {
     }
 
     /// The owner has memory for a receive window of so many bytes; one of 65,535 it always has.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_limit_window(&mut self, id: SocketId, ceiling: u32) -> Result<(), RequestError> {
         self.tcp.limit_window(id, ceiling)
     }
 
     /// No more is written: sends a FIN after what was written.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection; [`RequestError::State`] if it has
+    /// ended.
     pub fn tcp_shutdown(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         self.tcp.shutdown(now, id)
     }
 
     /// The program is done with the socket. Unread data or a linger time of 0 reset a connection; a
     /// listener resets those that wait. The id stays valid, with events, until all is delivered or lost.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names neither a connection nor a listener.
     pub fn tcp_close(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         self.tcp.close(now, id)
     }
 
     /// Closes a connection with a reset, which follows what the windows permit of what was written.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_close_with_reset(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         self.tcp.close_with_reset(now, id)
     }
 
     /// Resets the connection at once; unsent data is lost.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_abort(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         self.tcp.abort(now, id)
     }
 
     /// Changes all options of a connection or listener.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names neither a connection nor a listener.
     pub fn tcp_set_options(
         &mut self,
         now: Instant,
@@ -610,11 +676,17 @@ impl Stack {
     }
 
     /// All options of a connection or listener.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names neither a connection nor a listener.
     pub fn tcp_options(&self, id: SocketId) -> Result<TcpOptions, RequestError> {
         self.tcp.options(id).copied()
     }
 
     /// Where a connection stands.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_levels(&self, id: SocketId) -> Result<TcpLevels, RequestError> {
         self.tcp.levels(id)
     }
@@ -625,11 +697,19 @@ impl Stack {
     }
 
     /// What TCP_INFO and `ss` show.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names neither a connection nor a listener.
     pub fn tcp_info(&self, id: SocketId) -> Result<TcpInfo, RequestError> {
         self.tcp.info(id)
     }
 
     /// Opens a UDP socket at `local`, whose address is own, unspecified or a group; port 0 chooses.
+    ///
+    /// # Errors
+    /// [`RequestError::AddressNotAvailable`] if the address is none of these;
+    /// [`RequestError::AddressInUse`] if another socket has the port, or none is free;
+    /// [`RequestError::LimitReached`] if the table of sockets is full.
     pub fn udp_bind(
         &mut self,
         local: impl Into<Local>,
@@ -639,6 +719,9 @@ impl Stack {
     }
 
     /// The same at a port that others may have, too.
+    ///
+    /// # Errors
+    /// As [`udp_bind`](Self::udp_bind); sockets that all agree to share a port are in nobody's way.
     pub fn udp_bind_sharing(
         &mut self,
         local: impl Into<Local>,
@@ -672,6 +755,11 @@ impl Stack {
 
     /// Fixes (or with `None` frees) the remote; a connected socket hears only that remote and
     /// gets its errors.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no UDP socket; [`RequestError::NoRoute`] without a
+    /// route to the remote; [`RequestError::AddressInUse`] if another socket has the same local
+    /// address and remote.
     pub fn udp_connect(
         &mut self,
         id: SocketId,
@@ -688,6 +776,9 @@ impl Stack {
     }
 
     /// Changes a socket's options.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no UDP socket.
     pub fn udp_set_options(
         &mut self,
         id: SocketId,
@@ -697,16 +788,25 @@ impl Stack {
     }
 
     /// Addresses and owner of a socket.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no UDP socket.
     pub fn udp_info(&self, id: SocketId) -> Result<UdpInfo, RequestError> {
         self.udp.info(id)
     }
 
     /// What holds for the socket; clears the error.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no UDP socket.
     pub fn udp_take_levels(&mut self, id: SocketId) -> Result<UdpLevels, RequestError> {
         self.udp.take_levels(id)
     }
 
     /// Closes a UDP socket, which hears nothing of its groups any more.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no UDP socket.
     pub fn udp_close(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         let place = self.udp.place_of(id)?;
         self.groups.close(now, place);

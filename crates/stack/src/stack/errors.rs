@@ -222,6 +222,10 @@ impl Stack {
     }
 
     /// Largest IP packet that reaches the remote of a UDP socket, as far as is known.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no UDP socket; [`RequestError::State`] if it is not
+    /// connected; [`RequestError::NoRoute`] without a route to its remote.
     pub fn udp_path_mtu(&self, now: Instant, id: SocketId) -> Result<u16, RequestError> {
         let remote = self.udp.socket(id)?.remote.ok_or(RequestError::State)?;
         let route = self.route_to(remote.ip()).ok_or(RequestError::NoRoute)?;

@@ -65,6 +65,11 @@ impl Stack {
     }
 
     /// The stack of an [`export`](Self::export).
+    ///
+    /// # Errors
+    /// [`ImportError::Foreign`] if the bytes do not begin as an export does;
+    /// [`ImportError::Version`] if another version of the format made them;
+    /// [`ImportError::Damaged`] if their digest or their structure is wrong.
     pub fn import(bytes: &[u8]) -> Result<Self, ImportError> {
         let (magic, rest) = bytes.split_first_chunk::<4>().ok_or(ImportError::Foreign)?;
         if magic != MAGIC {

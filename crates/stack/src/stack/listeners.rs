@@ -8,6 +8,11 @@ use crate::tcp::Accepted;
 
 impl Stack {
     /// Listens at `local` (own or unspecified address); connections inherit the `options`.
+    ///
+    /// # Errors
+    /// [`RequestError::AddressNotAvailable`] if the address is neither ours nor unspecified;
+    /// [`RequestError::AddressInUse`] if another listener has it; [`RequestError::LimitReached`] if
+    /// the table of listeners is full.
     pub fn tcp_listen(
         &mut self,
         local: impl Into<Local>,
@@ -24,6 +29,9 @@ impl Stack {
     }
 
     /// Has a listener listen with another backlog.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `listener` names no listener.
     pub fn tcp_set_backlog(
         &mut self,
         listener: SocketId,
@@ -34,12 +42,18 @@ impl Stack {
 
     /// Whether a listener takes no SYN for a time: those that come are dropped in silence. Connections
     /// that have begun go on, and wait to be accepted.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `listener` names no listener.
     pub fn tcp_set_shut(&mut self, listener: SocketId, is_shut: bool) -> Result<(), RequestError> {
         self.tcp.set_shut(listener, is_shut)
     }
 
     /// Takes the oldest established connection from a listener's queue. It belongs to
     /// [`Owner::NONE`] until [`tcp_assign`](Self::tcp_assign).
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `listener` names no listener.
     pub fn tcp_accept(&mut self, listener: SocketId) -> Result<Option<Accepted>, RequestError> {
         self.tcp.accept(listener)
     }
@@ -51,6 +65,9 @@ impl Stack {
     }
 
     /// How many connections wait at a listener.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `listener` names no listener.
     pub fn tcp_pending(&self, listener: SocketId) -> Result<u32, RequestError> {
         self.tcp.pending(listener)
     }

@@ -60,21 +60,33 @@ impl Stack {
     }
 
     /// What has become of a connection's data so far.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_progress(&self, now: Instant, id: SocketId) -> Result<TcpProgress, RequestError> {
         self.tcp.progress(now, id)
     }
 
     /// Rates and amounts of a connection.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_rates(&self, now: Instant, id: SocketId) -> Result<TcpRates, RequestError> {
         self.tcp.rates(now, id)
     }
 
     /// What a connection's congestion control knows of the path.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_model(&self, id: SocketId) -> Result<TcpModel, RequestError> {
         self.tcp.model(id)
     }
 
     /// What was counted of a connection.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_counts(&self, now: Instant, id: SocketId) -> Result<TcpCounts, RequestError> {
         self.tcp.counts(now, id)
     }

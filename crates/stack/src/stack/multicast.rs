@@ -21,6 +21,11 @@ impl Stack {
     /// What a socket hears of a group that comes through an interface: all senders but those that
     /// are [named](Self::udp_name_source) (`Some(true)`), those alone (`Some(false)`), or nothing any
     /// more. Whom it named before is forgotten.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no UDP socket; [`RequestError::AddressNotAvailable`]
+    /// if the address is no group, there is no such interface, or a group is left that was not
+    /// joined; [`RequestError::LimitReached`] if no more groups can be joined.
     //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.7
     //# A host SHOULD support local IP multicasting on all connected networks for which a mapping
     //# from Class D IP addresses to link-layer addresses has been specified (see below).
@@ -41,6 +46,11 @@ impl Stack {
     }
 
     /// Adds or removes a source of a group that the socket listens to.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no UDP socket; [`RequestError::AddressNotAvailable`]
+    /// if the source is not of the group's family, or the socket has not joined the group;
+    /// [`RequestError::LimitReached`] if no more sources can be named.
     pub fn udp_name_source(
         &mut self,
         now: Instant,

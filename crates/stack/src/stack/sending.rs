@@ -6,6 +6,9 @@ use crate::api::{Instant, RequestError, SocketId, Transmit};
 impl Stack {
     /// Up to where a connection's stream could be sent now, if so much were written; and whether frames of
     /// [`TcpLevels::frame_bytes`](crate::api::TcpLevels::frame_bytes) go in more than one piece.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn tcp_send_edge(
         &mut self,
         now: Instant,

@@ -7,6 +7,12 @@ use crate::tcp::SigningKey;
 impl Stack {
     /// Sets or takes back the key that the segments of `peers` are signed with (RFC 2385): of a
     /// listener's, or of a connection's, before its SYN is sent.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names neither a connection nor a listener;
+    /// [`RequestError::Unknown`] if a key is taken back that was never set;
+    /// [`RequestError::LimitReached`] if a listener has [`KEYS_MAX`](crate::tcp::KEYS_MAX) keys
+    /// already.
     pub fn tcp_set_key(
         &mut self,
         id: SocketId,

@@ -373,9 +373,15 @@ impl Stack {
     /// and the sum of the whole payload is asked for.
     /// Several datagrams at once ([`UdpSend::gso_bytes`]) are one frame where the port cuts, else
     /// a call for each.
-    /// [`RequestError::WaitNeighbor`], [`RequestError::HostUnreachable`]: its next hop is being asked
-    /// for, or does not answer; [`udp_keep`](Self::udp_keep) takes it and tells its socket.
-    /// [`RequestError::Behind`]: others that waited go first, with
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no UDP socket; [`RequestError::State`] without a
+    /// remote; [`RequestError::NoRoute`] without a route of its family;
+    /// [`RequestError::AddressNotAvailable`] if it cannot be sent from the wanted address;
+    /// [`RequestError::TooLong`] if it is longer than a datagram can be, or than the MTU where it
+    /// must not be cut; [`RequestError::WaitNeighbor`] and [`RequestError::HostUnreachable`] if its
+    /// next hop is being asked for, or does not answer: [`udp_keep`](Self::udp_keep) takes it and
+    /// tells its socket; [`RequestError::Behind`] if others that waited go first, with
     /// [`poll_transmit`](Self::poll_transmit).
     pub fn udp_transmit(
         &mut self,

@@ -198,6 +198,13 @@ impl Stack {
     /// Keeps a datagram that [`udp_transmit`](Self::udp_transmit) could not send yet, with all of its
     /// `payload`: it is sent by [`poll_transmit`](Self::poll_transmit) when its next hop is known, also
     /// when its socket is closed by then. Gives where the next datagram begins of several.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`], [`RequestError::NoRoute`], [`RequestError::AddressNotAvailable`]
+    /// and [`RequestError::TooLong`] as [`udp_transmit`](Self::udp_transmit);
+    /// [`RequestError::TooLong`] also if `payload` is shorter than `send` says;
+    /// [`RequestError::State`] without a remote, or to a broadcast address, which has no next hop
+    /// to wait for.
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.2
     //# the sender MUST, for each neighbor, retain a small queue of packets waiting for address
     //# resolution to complete.

@@ -171,6 +171,9 @@ impl Tcp {
     }
 
     /// Gives a listener keys of its own.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `listener` names no listener.
     pub fn set_fast_open_keys(
         &mut self,
         listener: SocketId,

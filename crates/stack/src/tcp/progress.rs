@@ -144,6 +144,9 @@ impl Connection<'_> {
 
 impl Tcp {
     /// What has become of a connection's data so far.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn progress(&self, now: Instant, id: SocketId) -> Result<TcpProgress, RequestError> {
         let index = self.slot(id)? as usize;
         let (Some(hot), Some(cold)) = (self.hot.get(index), self.cold.get(index)) else {

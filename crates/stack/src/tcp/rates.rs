@@ -75,6 +75,9 @@ fn model(hot: &Hot, cold: &Cold) -> TcpModel {
 
 impl Tcp {
     /// What a connection's congestion control knows of the path.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn model(&self, id: SocketId) -> Result<TcpModel, RequestError> {
         let index = self.slot(id)? as usize;
         match (self.hot.get(index), self.cold.get(index)) {
@@ -84,6 +87,9 @@ impl Tcp {
     }
 
     /// Rates and amounts of a connection.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn rates(&self, now: Instant, id: SocketId) -> Result<TcpRates, RequestError> {
         let index = self.slot(id)? as usize;
         match (self.hot.get(index), self.cold.get(index)) {

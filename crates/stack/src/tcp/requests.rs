@@ -28,6 +28,11 @@ const PORT_ROW: u32 = 64;
 
 impl Tcp {
     /// Opens a connection; without `local`, or with port 0, a port is chosen.
+    ///
+    /// # Errors
+    /// [`RequestError::AddressNotAvailable`] if no port is free for the remote;
+    /// [`RequestError::AddressInUse`] if a connection has this pair of addresses already;
+    /// [`RequestError::LimitReached`] if the table is full.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -132,6 +137,10 @@ impl Tcp {
     }
 
     /// Listens at an address and port.
+    ///
+    /// # Errors
+    /// [`RequestError::AddressInUse`] if another listener has the address;
+    /// [`RequestError::LimitReached`] if the table of listeners is full.
     pub fn listen(
         &mut self,
         local: impl Into<Local>,
@@ -151,6 +160,9 @@ impl Tcp {
     }
 
     /// Has a listener listen with another backlog; who waits already goes on waiting.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `listener` names no listener.
     pub fn set_backlog(&mut self, listener: SocketId, backlog: u32) -> Result<(), RequestError> {
         let entry = self.listeners.listener_mut(listener).ok_or(RequestError::Stale)?;
         entry.backlog = backlog.min(self.accept_queue_max);
@@ -159,6 +171,9 @@ impl Tcp {
 
     /// Whether a listener takes no SYN: those that come are dropped in silence. Connections that have
     /// begun go on, and wait to be accepted.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `listener` names no listener.
     pub fn set_shut(&mut self, listener: SocketId, is_shut: bool) -> Result<(), RequestError> {
         let entry = self.listeners.listener_mut(listener).ok_or(RequestError::Stale)?;
         entry.is_shut = is_shut;
@@ -166,6 +181,9 @@ impl Tcp {
     }
 
     /// Takes the oldest connection that waits.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `listener` names no listener.
     pub fn accept(&mut self, listener: SocketId) -> Result<Option<Accepted>, RequestError> {
         let entry = self.listeners.listener_mut(listener).ok_or(RequestError::Stale)?;
         while let Some(id) = entry.queue.pop_front() {
@@ -187,12 +205,18 @@ impl Tcp {
     }
 
     /// How many connections wait to be accepted.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `listener` names no listener.
     pub fn pending(&self, listener: SocketId) -> Result<u32, RequestError> {
         let entry = self.listeners.listener(listener).ok_or(RequestError::Stale)?;
         Ok(u32::try_from(entry.queue.len()).unwrap_or(u32::MAX))
     }
 
     /// Gives a connection or listener to an owner, who gets an event.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names neither a connection nor a listener.
     pub fn assign(&mut self, id: SocketId, owner: Owner) -> Result<(), RequestError> {
         if id.index & LISTENER_BIT != 0 {
             self.listeners.listener_mut(id).ok_or(RequestError::Stale)?.owner = owner;
@@ -207,6 +231,9 @@ impl Tcp {
     }
 
     /// What is written up to `end` does not share a segment with what follows.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn end_record(&mut self, now: Instant, id: SocketId, end: u64) -> Result<(), RequestError> {
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| connection.end_record(step, end));
@@ -215,6 +242,9 @@ impl Tcp {
 
     /// Asks when the byte before `end`, which is not written yet, is sent and acknowledged:
     /// [`SCHEDULED`](super::SCHEDULED), [`SENT`](super::SENT), [`ACKED`](super::ACKED) together.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn stamp(
         &mut self,
         now: Instant,
@@ -228,6 +258,9 @@ impl Tcp {
     }
 
     /// Takes the oldest of the times that were asked for.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn take_stamp(&mut self, id: SocketId) -> Result<Option<Stamp>, RequestError> {
         let index = self.slot(id)? as usize;
         let stamps = self.cold.get_mut(index).and_then(Cold::stamps_mut);
@@ -235,6 +268,10 @@ impl Tcp {
     }
 
     /// The send stream now reaches to `end`; `more` is to follow.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection; [`RequestError::State`] if its sending
+    /// direction is closed.
     pub fn written(
         &mut self,
         now: Instant,
@@ -259,6 +296,9 @@ impl Tcp {
     }
 
     /// A SYN that waits for data goes without any.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn open_now(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| connection.release_syn(step))
@@ -267,6 +307,10 @@ impl Tcp {
 
     /// The byte before `end` of the send stream is urgent. To be said before
     /// [`written`](Self::written) reaches so far, so that the first segment can tell it.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection; [`RequestError::State`] if its sending
+    /// direction is closed, or the peer has acknowledged the byte.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
     //# However, TCP implementations MUST still include support for the urgent mechanism (MUST-30).
     //= https://www.rfc-editor.org/rfc/rfc6093#section-5
@@ -288,6 +332,9 @@ impl Tcp {
     }
 
     /// The owner has read up to `end`.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn consumed(&mut self, now: Instant, id: SocketId, end: u64) -> Result<(), RequestError> {
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| connection.on_consumed(step, end));
@@ -296,6 +343,9 @@ impl Tcp {
 
     /// The owner has memory for a receive window of `ceiling` bytes; it says so before
     /// [`consumed`](Self::consumed), which may make the window larger.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn limit_window(&mut self, id: SocketId, ceiling: u32) -> Result<(), RequestError> {
         let index = self.slot(id)? as usize;
         if let (Some(hot), Some(cold)) = (self.hot.get_mut(index), self.cold.get_mut(index)) {
@@ -305,6 +355,10 @@ impl Tcp {
     }
 
     /// Closes the sending direction once everything written is sent.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection; [`RequestError::State`] if it has
+    /// ended.
     pub fn shutdown(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| {
@@ -319,6 +373,9 @@ impl Tcp {
 
     /// Lets go of a connection or listener. A connection lives on by itself until what was
     /// written is delivered; an event says when its id has become stale.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names neither a connection nor a listener.
     pub fn close(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         if id.index & LISTENER_BIT != 0 {
             return self.close_listener(now, id);
@@ -328,6 +385,9 @@ impl Tcp {
 
     /// Lets go of a connection that ends with a reset. What was written before goes out first, as far as
     /// windows permit; an event says when the id has become stale.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn close_with_reset(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         self.end(now, id, |connection, step| connection.close_with_reset(step))
     }
@@ -392,6 +452,9 @@ impl Tcp {
     }
 
     /// Resets a connection; its id stays until [`close`](Self::close).
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn abort(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| connection.abort_with(step, TcpError::Aborted));
@@ -399,6 +462,9 @@ impl Tcp {
     }
 
     /// Changes options; a listener's hold for connections that it makes from now on.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names neither a connection nor a listener.
     pub fn set_options(
         &mut self,
         now: Instant,
@@ -436,6 +502,9 @@ impl Tcp {
     }
 
     /// Options of a connection or listener.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names neither a connection nor a listener.
     pub fn options(&self, id: SocketId) -> Result<&TcpOptions, RequestError> {
         if id.index & LISTENER_BIT != 0 {
             return Ok(&self.listeners.listener(id).ok_or(RequestError::Stale)?.options);
@@ -445,6 +514,9 @@ impl Tcp {
     }
 
     /// Sends what is held back, as when TCP_NODELAY is set, also where TCP_CORK is.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn push(&mut self, now: Instant, id: SocketId) -> Result<(), RequestError> {
         let index = self.slot(id)?;
         self.with(now, index, |connection, step| {
@@ -456,6 +528,9 @@ impl Tcp {
 
     /// TCP_QUICKACK, which does not last: acknowledgements wait for something to ride on, or go at
     /// once, until the traffic says otherwise.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn set_quickack(
         &mut self,
         now: Instant,
@@ -473,6 +548,9 @@ impl Tcp {
     }
 
     /// Where a connection stands.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn levels(&self, id: SocketId) -> Result<TcpLevels, RequestError> {
         let index = self.slot(id)? as usize;
         match (self.hot.get(index), self.cold.get(index)) {
@@ -498,6 +576,9 @@ impl Tcp {
     }
 
     /// What `ss` shows.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names neither a connection nor a listener.
     pub fn info(&self, id: SocketId) -> Result<TcpInfo, RequestError> {
         if id.index & LISTENER_BIT != 0 {
             let listener = self.listeners.listener(id).ok_or(RequestError::Stale)?;

@@ -186,7 +186,10 @@ impl Connection<'_> {
 }
 
 impl Tcp {
-    /// [`Connection::send_edge`].
+    /// Up to where a connection's stream could be sent now, and whether frames go in more than one piece.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn send_edge(&mut self, now: Instant, id: SocketId) -> Result<(u64, bool), RequestError> {
         let index = self.slot(id)?;
         self.with(now, index, |connection, _| connection.send_edge()).ok_or(RequestError::Stale)

@@ -138,6 +138,11 @@ impl Connection<'_> {
 impl Tcp {
     /// Sets or takes back a key: of a listener's, for peers yet to come, or of a connection's, whose
     /// peer must be among them.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names neither a connection nor a listener;
+    /// [`RequestError::Unknown`] if a key is taken back that was never set;
+    /// [`RequestError::LimitReached`] if a listener has [`KEYS_MAX`] keys already.
     pub fn set_key(
         &mut self,
         id: SocketId,

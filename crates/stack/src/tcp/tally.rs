@@ -208,6 +208,9 @@ impl Connection<'_> {
 
 impl Tcp {
     /// What was counted of a connection.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn counts(&self, now: Instant, id: SocketId) -> Result<TcpCounts, RequestError> {
         let index = self.slot(id)? as usize;
         match (self.hot.get(index), self.cold.get(index)) {
@@ -217,6 +220,9 @@ impl Tcp {
     }
 
     /// The program waits for room to write, or does so no more.
+    ///
+    /// # Errors
+    /// [`RequestError::Stale`] if `id` names no connection.
     pub fn wait_for_room(
         &mut self,
         now: Instant,
