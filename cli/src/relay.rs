@@ -125,7 +125,7 @@ impl Relay {
             match event.data.u64() {
                 WAKE => {}
                 CONTROL => self.serve_new()?,
-                number => self.carry(EndpointId(number as u32)),
+                number => self.carry(EndpointId(number as u32), event.flags),
             }
         }
         Ok(())
@@ -137,7 +137,7 @@ impl Relay {
         hints.append(&mut self.busy);
         self.session.take_events(&mut hints);
         for id in hints.drain(..) {
-            self.carry(id);
+            self.carry(id, epoll::EventFlags::empty());
         }
         self.hints = hints;
         Ok(())
@@ -167,20 +167,22 @@ impl Relay {
             let data = epoll::EventData::new_u64(id.0.into());
             let flags = epoll::EventFlags::IN
                 | epoll::EventFlags::OUT
+                | epoll::EventFlags::PRI
                 | epoll::EventFlags::RDHUP
                 | epoll::EventFlags::ET;
             epoll::add(&self.poll, &ours, data, flags)?;
             self.carried.insert(id, Carried::new(endpoint, ours, is_shut));
+            // What was not read lies in the holders' socket before any of them reads.
+            self.carry(id, epoll::EventFlags::empty());
             let answered = self.session.answer_served(pass, Ok(theirs.as_fd()));
             answered.map_err(|_| Errno::CONNRESET)?;
-            self.carry(id);
         }
         Ok(())
     }
 
-    fn carry(&mut self, id: EndpointId) {
+    fn carry(&mut self, id: EndpointId, told: epoll::EventFlags) {
         let Some(carried) = self.carried.get_mut(&id) else { return };
-        match carried.carry(&mut self.room) {
+        match carried.carry(told, &mut self.room) {
             CarryState::Goes => {}
             CarryState::More => self.busy.push(id),
             CarryState::Over => drop(self.carried.remove(&id)),

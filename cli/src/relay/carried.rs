@@ -1,10 +1,15 @@
-//! One connection that is carried: bytes, ends and resets of either side to the other.
+//! One connection that is carried: bytes, urgent bytes, ends and resets of either side to the other.
+//!
+//! Each side is asked how many bytes come before its urgent mark, and no more are read: what is urgent is marked
+//! by the time that it can be read, so that no urgent byte passes for an ordinary one.
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use client::{Endpoint, Errno, How, Readiness};
+use rustix::event::epoll::EventFlags;
+use rustix::io::ioctl_fionread;
 use rustix::net::sockopt::{
     set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
 };
@@ -38,6 +43,8 @@ pub enum CarryState {
 struct Rest {
     bytes: Vec<u8>,
     taken: usize,
+    /// It is one byte, which is urgent.
+    is_urgent: bool,
     /// Nothing follows, and the other side has been told.
     is_over: bool,
 }
@@ -55,6 +62,11 @@ impl Rest {
         self.bytes.clear();
         self.taken = 0;
         self.bytes.extend_from_slice(bytes);
+    }
+
+    fn put_urgent(&mut self, byte: u8) {
+        self.put(&[byte]);
+        self.is_urgent = true;
     }
 
     /// Idle connections keep no memory.
@@ -75,6 +87,10 @@ pub struct Carried {
     down: Rest,
     /// To the peer.
     up: Rest,
+    /// What the kernel has told of the pair: that it has an urgent byte, or ends.
+    told: EventFlags,
+    /// The holders' urgent byte has been taken: reading the pair passes over it.
+    is_past_mark: bool,
 }
 
 /// Why one step was not made.
@@ -89,15 +105,17 @@ impl Carried {
     /// Nothing has been carried yet. `is_shut`: nothing more may be written to the peer.
     pub fn new(endpoint: Endpoint, pair: OwnedFd, is_shut: bool) -> Self {
         let up = Rest { is_over: is_shut, ..Rest::default() };
-        let carried = Self { endpoint, pair, down: Rest::default(), up };
+        let (down, told) = (Rest::default(), EventFlags::empty());
+        let carried = Self { endpoint, pair, down, up, told, is_past_mark: false };
         if is_shut {
             carried.ask_for_holders();
         }
         carried
     }
 
-    /// Carries what there is, in both directions.
-    pub fn carry(&mut self, room: &mut [u8]) -> CarryState {
+    /// Carries what there is, in both directions. `told`: what the kernel says of the pair.
+    pub fn carry(&mut self, told: EventFlags, room: &mut [u8]) -> CarryState {
+        self.told |= told;
         for _ in 0..STEPS_MAX {
             let steps = [self.carry_down(room), self.carry_up(room)];
             if steps.iter().any(|step| matches!(step, Err(Stop::Broken))) {
@@ -127,19 +145,50 @@ impl Carried {
             return Err(Stop::Waits);
         }
         if self.down.is_empty() {
-            match self.endpoint.read(room) {
-                Ok(0) => {
-                    self.down.is_over = true;
-                    // A holder that is gone needs no end.
-                    let _ = shutdown(&self.pair, Shutdown::Write);
+            self.read_peer(room)?;
+        }
+        let flags = match self.down.is_urgent {
+            true => SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::OOB,
+            false => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        };
+        if !self.down.is_empty() {
+            let sent = send(&self.pair, self.down.left(), flags);
+            self.down.took(sent.map_err(stop)?);
+        }
+        Ok(())
+    }
+
+    /// Takes what the peer has sent next, or its end.
+    fn read_peer(&mut self, room: &mut [u8]) -> Result<(), Stop> {
+        let before_mark = usize::try_from(self.endpoint.readable_bytes()).unwrap_or(usize::MAX);
+        if before_mark == 0 && self.endpoint.is_at_mark() {
+            match self.endpoint.read_urgent(true) {
+                Ok(Some(byte)) => {
+                    self.down.put_urgent(byte);
                     return Ok(());
                 }
-                Ok(len) => self.down.put(room.get(..len).unwrap_or_default()),
+                // It has been taken: reading passes over it.
+                Ok(None) | Err(Errno::INVAL) => {}
                 Err(errno) => return Err(stop(errno)),
             }
+        } else if before_mark == 0 {
+            // An end, or nothing; what has come this moment may be urgent.
+            let mut byte = [0];
+            let looked = self.endpoint.peek_vectored(&mut [IoSliceMut::new(&mut byte)]);
+            if looked.map_err(stop)? > 0 {
+                return Ok(());
+            }
         }
-        let sent = send(&self.pair, self.down.left(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-        self.down.took(sent.map_err(stop)?);
+        let most = if before_mark == 0 { room.len() } else { before_mark.min(room.len()) };
+        let room = room.get_mut(..most).unwrap_or_default();
+        match self.endpoint.read(room).map_err(stop)? {
+            0 => {
+                self.down.is_over = true;
+                // A holder that is gone needs no end.
+                let _ = shutdown(&self.pair, Shutdown::Write);
+            }
+            len => self.down.put(room.get(..len).unwrap_or_default()),
+        }
         Ok(())
     }
 
@@ -149,22 +198,67 @@ impl Carried {
             return Err(Stop::Waits);
         }
         if self.up.is_empty() {
-            let flags = RecvFlags::DONTWAIT;
-            match recv(&self.pair, &mut *room, flags) {
-                Ok((0, _)) => {
-                    self.up.is_over = true;
-                    self.ask_for_holders();
-                    // One that is over already has told its peer more than this.
-                    let _ = self.endpoint.shutdown(How::Write);
-                    return Ok(());
-                }
-                Ok((len, _)) => self.up.put(room.get(..len).unwrap_or_default()),
-                Err(errno) => return Err(stop(errno)),
+            self.read_holders(room)?;
+        }
+        let left = [IoSlice::new(self.up.left())];
+        if !self.up.is_empty() {
+            let taken = match self.up.is_urgent {
+                true => self.endpoint.write_urgent(&left),
+                false => self.endpoint.write_vectored(&left),
+            };
+            self.up.took(taken.map_err(stop)?);
+        }
+        Ok(())
+    }
+
+    /// Takes what the holders have written next, or their end.
+    fn read_holders(&mut self, room: &mut [u8]) -> Result<(), Stop> {
+        let before_mark = ioctl_fionread(&self.pair).map_err(stop)?;
+        let before_mark = usize::try_from(before_mark).unwrap_or(usize::MAX);
+        let ends = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+        if before_mark == 0 {
+            if self.told.contains(EventFlags::PRI)
+                && let Some(byte) = self.urgent_of_holders()?
+            {
+                self.up.put_urgent(byte);
+                return Ok(());
+            }
+            if !self.is_past_mark && !self.told.intersects(ends) {
+                return Err(Stop::Waits);
             }
         }
-        let taken = self.endpoint.write_vectored(&[IoSlice::new(self.up.left())]);
-        self.up.took(taken.map_err(stop)?);
+        let most = if before_mark == 0 { room.len() } else { before_mark.min(room.len()) };
+        let room = room.get_mut(..most).unwrap_or_default();
+        let (len, _) = recv(&self.pair, &mut *room, RecvFlags::DONTWAIT).map_err(stop)?;
+        self.is_past_mark = false;
+        if len == 0 {
+            self.up.is_over = true;
+            self.ask_for_holders();
+            // One that is over already has told its peer more than this.
+            let _ = self.endpoint.shutdown(How::Write);
+        } else {
+            self.up.put(room.get(..len).unwrap_or_default());
+        }
         Ok(())
+    }
+
+    /// The holders' urgent byte, if nothing that comes before it is left.
+    fn urgent_of_holders(&mut self) -> Result<Option<u8>, Stop> {
+        let mut byte = [0];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::OOB;
+        match recv(&self.pair, &mut byte, flags | RecvFlags::PEEK) {
+            // Bytes before it came with it.
+            Ok(_) if ioctl_fionread(&self.pair).map_err(stop)? > 0 => return Ok(None),
+            Ok(_) => {}
+            Err(Errno::INVAL) => {
+                self.told -= EventFlags::PRI;
+                return Ok(None);
+            }
+            Err(errno) => return Err(stop(errno)),
+        }
+        let (len, _) = recv(&self.pair, &mut byte, flags).map_err(stop)?;
+        self.is_past_mark = true;
+        Ok((len > 0).then_some(byte[0]))
     }
 
     fn ask_for_holders(&self) {

@@ -93,6 +93,14 @@ impl Worker {
             stream.send.room = levels.send_room;
             view.set_send_room(levels.send_room);
         }
+        // Before `readable`, so that whoever sees the urgent byte sees that it is urgent.
+        if let Some(urgent) = levels.urgent
+            && stream.urgent != urgent
+        {
+            stream.urgent = urgent;
+            view.set_urgent(urgent.end(), urgent.byte());
+            news = true;
+        }
         if levels.readable > stream.receive.readable {
             stream.receive.readable = levels.readable;
             if let Some(arrivals) = &mut stream.receive.arrivals {
@@ -118,13 +126,6 @@ impl Worker {
             stream.send.acked = levels.acked;
             view.set_acked(levels.acked);
             sent = true;
-        }
-        if let Some(urgent) = levels.urgent
-            && stream.urgent != urgent
-        {
-            stream.urgent = urgent;
-            view.set_urgent(urgent.end(), urgent.byte());
-            news = true;
         }
         let unsent_most = match levels.unsent_low_water {
             0 => unsent_most,
