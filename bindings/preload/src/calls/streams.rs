@@ -123,6 +123,7 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: s
         let (family, addr) = (addresses::family(addr, len), addresses::read(addr, len));
         match addr {
             Ok(None) if family != Some(libc::AF_UNSPEC) => match sockets.accelerated(fd) {
+                true if family.is_none() => Verdict::Done(Err(Errno::INVAL)),
                 true => Verdict::Done(Err(Errno::ISCONN)),
                 // The kernel knows what is wrong with it.
                 false => Verdict::Kernel,
