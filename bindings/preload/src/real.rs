@@ -177,6 +177,7 @@ real! {
     freopen64: fn(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
     tmpfile: fn() -> *mut FILE;
     tmpfile64: fn() -> *mut FILE;
+    system: fn(command: *const c_char) -> c_int;
     popen: fn(command: *const c_char, mode: *const c_char) -> *mut FILE;
     opendir: fn(path: *const c_char) -> *mut libc::DIR;
     munmap: fn(at: *mut c_void, len: size_t) -> c_int;

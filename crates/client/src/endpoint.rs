@@ -48,6 +48,16 @@ pub enum How {
     Both,
 }
 
+impl From<How> for rustix::net::Shutdown {
+    fn from(how: How) -> Self {
+        match how {
+            How::Read => Self::Read,
+            How::Write => Self::Write,
+            How::Both => Self::Both,
+        }
+    }
+}
+
 bitflags::bitflags! {
     /// What poll(2) would say.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

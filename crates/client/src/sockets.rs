@@ -61,6 +61,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub use kernel::{EpollEvent, Kernel, PollFd, Received, SigMask};
+pub use leaving::Departure;
 pub use own_options::TCP_ZEROCOPY_RECEIVE;
 pub use rustix::io::Errno;
 pub use signals::{About, Owner};
@@ -269,9 +270,12 @@ impl Sockets {
         }
     }
 
-    /// Whether a number stands for a connection of the engine.
+    /// Whether a number stands for a connection of the engine. One that can be used as a socket of the kernel's
+    /// alone becomes that.
     pub fn accelerated(&self, fd: RawFd) -> bool {
-        self.tracks(fd) && self.socket(fd).is_some_and(|socket| socket.connection().is_some())
+        let is_connection =
+            |socket: Option<Arc<Socket>>| socket.is_some_and(|one| one.connection().is_some());
+        self.tracks(fd) && self.called(fd).is_ok_and(is_connection)
     }
 
     /// After socket(2): follows a socket that may be accelerated. One that has the type of TCP or UDP, but

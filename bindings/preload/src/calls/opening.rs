@@ -33,7 +33,7 @@ pub(crate) unsafe fn appeared_both(outcome: c_int, fds: *const c_int) -> c_int {
 }
 
 /// The same for the number under a stream.
-fn appeared_under(stream: *mut FILE) -> *mut FILE {
+pub(super) fn appeared_under(stream: *mut FILE) -> *mut FILE {
     if !stream.is_null() {
         // SAFETY: a stream that the C library has just opened.
         appeared(unsafe { libc::fileno(stream) });
@@ -141,8 +141,6 @@ openers! {
     tmpfile() -> *mut FILE, appeared_under;
     /// tmpfile64(3).
     tmpfile64() -> *mut FILE, appeared_under;
-    /// popen(3).
-    popen(command: *const c_char, mode: *const c_char) -> *mut FILE, appeared_under;
     /// opendir(3).
     opendir(path: *const c_char) -> *mut libc::DIR, appeared_in;
 }

@@ -148,6 +148,9 @@ pub(super) struct Epoll {
     word: u64,
     /// The kernel's set may hold those of the process's parent.
     is_inherited: bool,
+    /// What the parent waits for of connections that this process has from it, by their numbers. They come
+    /// to the kernel's set when they become sockets of the kernel's.
+    bequeathed: Mutex<Vec<(RawFd, EpollEvent)>>,
     /// The session whose pipes are in the kernel's set.
     pipes_of: Mutex<Option<Arc<Attachment>>>,
     looked_ns: AtomicU64,
@@ -176,6 +179,7 @@ impl Epoll {
             waiter: OnceLock::new(),
             word: u64::from_ne_bytes(word) ^ 0x6f75_7462_6f61_7264,
             is_inherited: false,
+            bequeathed: Mutex::default(),
             pipes_of: Mutex::new(None),
             looked_ns: AtomicU64::new(0),
             nested: AtomicBool::new(false),
@@ -194,6 +198,12 @@ impl Epoll {
         let own = Arc::new(Self { word: parents.word, is_inherited, ..Self::new(fd) });
         // No lock is waited for: its holder may be a thread that does not exist here.
         let Ok(inner) = parents.inner.try_lock() else { return own };
+        let mut bequeathed =
+            parents.bequeathed.try_lock().map(|numbers| numbers.clone()).unwrap_or_default();
+        let of_connections =
+            inner.interests.values().filter(|one| one.socket.connection().is_some());
+        bequeathed.extend(of_connections.map(|interest| (interest.fd, interest.event())));
+        held(own.bequeathed.lock()).extend(bequeathed);
         for interest in inner.interests.values().filter(|one| one.is_in_kernel_as(one.fd)) {
             let Some(socket) = own_of(interest.fd, &interest.socket) else { continue };
             let event = interest.event();
@@ -210,6 +220,29 @@ impl Epoll {
 
     pub fn number(&self) -> RawFd {
         self.fd
+    }
+
+    /// The connections that the set waits for.
+    pub fn connections(&self) -> Vec<Arc<Socket>> {
+        let inner = held(self.inner.lock());
+        let sockets = inner.interests.values().map(|interest| interest.socket.clone());
+        sockets.filter(|socket| socket.connection().is_some()).collect()
+    }
+
+    /// The numbers of inherited connections that the set has yet to wait for.
+    pub fn bequeathed_numbers(&self) -> Vec<RawFd> {
+        held(self.bequeathed.lock()).iter().map(|(number, _)| *number).collect()
+    }
+
+    /// Those that it has yet to wait for cannot be had.
+    pub fn forget_bequeathed(&self) {
+        held(self.bequeathed.lock()).clear();
+    }
+
+    /// Takes what is waited for of those among `numbers`.
+    pub fn take_bequeathed(&self, numbers: &[RawFd]) -> Vec<(RawFd, EpollEvent)> {
+        let mut bequeathed = held(self.bequeathed.lock());
+        bequeathed.extract_if(.., |(number, _)| numbers.contains(number)).collect()
     }
 
     pub fn add_number(&self) {
@@ -596,6 +629,9 @@ impl Sockets {
         out: &mut [EpollEvent],
         KernelWait { timeout, mask }: KernelWait,
     ) -> Result<usize, Errno> {
+        if epoll.is_inherited {
+            self.adopt_bequeathed(era, epoll);
+        }
         let waiter = self.waiter_of(era, epoll)?;
         let mut deadline = None;
         let at_once = timeout.is_some_and(|timeout| timeout.is_zero());

@@ -7,8 +7,11 @@ use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::net::{Shutdown, shutdown};
 use shm::census::{Kind, Reason};
 
+use super::epoll::Epoll;
 use super::kept::Settings;
 use super::sharing::Service;
 use super::socket::{Socket, held};
@@ -198,6 +201,7 @@ impl Sockets {
         }
         let ticket = heirloom.heritage.pass(heirloom.endpoint, heirloom.settings.v6)?;
         self.settle_ticket(era, ticket, &heirloom.settings, &numbers)?;
+        self.show_in_sets(era, &numbers);
         drop(only);
         for _ in &numbers {
             self.count(era, Kind::Tcp, Reason::Inherited);
@@ -231,9 +235,49 @@ impl Sockets {
                 drop(entry);
                 self.redeem(era, fd).and_then(|made| made.then_some(()).ok_or(Errno::OPNOTSUPP))
             }
-            Some(Entry::Epoll(_) | Entry::Internal) | None => Ok(()),
+            Some(Entry::Epoll(epoll)) => {
+                self.hand_over_set(era, &epoll);
+                Ok(())
+            }
+            Some(Entry::Internal) | None => Ok(()),
         };
         handed.inspect_err(|errno| self.notice_passed(fd, *errno))
+    }
+
+    /// A set is about to be passed to another process, for which the kernel's alone tells what is ready:
+    /// the connections that it waits for become sockets of the kernel's.
+    pub(super) fn hand_over_set(&self, era: &Era, epoll: &Epoll) {
+        self.adopt_bequeathed(era, epoll);
+        for socket in epoll.connections() {
+            self.has_heirs.store(true, Ordering::Relaxed);
+            // One that has ended waits for nothing more.
+            let _ = self.redeem_own(era, &socket);
+        }
+    }
+
+    /// A set that a child has from its parent waits for inherited connections: they become sockets of the
+    /// kernel's, which it then holds.
+    pub(super) fn adopt_bequeathed(&self, era: &Era, epoll: &Epoll) {
+        for fd in epoll.bequeathed_numbers() {
+            // Where it cannot be had, whoever uses the number is told why.
+            let _ = self.redeem(era, fd);
+        }
+        epoll.forget_bequeathed();
+    }
+
+    /// Numbers have become sockets of the kernel's: sets that the parent has made wait for those.
+    fn show_in_sets(&self, era: &Era, numbers: &[RawFd]) {
+        for fd in era.table.occupied(0, u32::MAX) {
+            let set = era.table.with(fd, |entry| match entry {
+                Entry::Epoll(epoll) => Some(epoll.clone()),
+                _ => None,
+            });
+            let Some(Some(epoll)) = set else { continue };
+            for (number, event) in epoll.take_bequeathed(numbers) {
+                // The parent may have put it there before.
+                let _ = self.kernel.epoll_ctl(epoll.number(), libc::EPOLL_CTL_ADD, number, event);
+            }
+        }
     }
 
     /// A connection of this process becomes a socket of the kernel's.
@@ -284,6 +328,15 @@ impl Sockets {
         if is_fresh {
             rustix::io::ioctl_fionbio(&ticket, settings.nonblocking)?;
             self.restore(settings, ticket.as_raw_fd());
+            if settings.is_deaf {
+                // One that is reset has told its holders more than this.
+                let _ = shutdown(&ticket, Shutdown::Read);
+            }
+            settings.told.restore(ticket.as_raw_fd(), self.kernel);
+            if settings.told.is_asynchronous {
+                let flags = OFlags::from_bits_retain(libc::O_ASYNC as u32);
+                fcntl_setfl(&ticket, fcntl_getfl(&ticket)? | flags)?;
+            }
         }
         Ok(ticket.into_raw_fd())
     }

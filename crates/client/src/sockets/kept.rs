@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::option_kinds::is_moot;
 use super::options::{algorithm, linger_told, put, timeval_of};
+use super::signals::Told;
 use super::socket::{AT_ONCE, Socket, held, timeout};
 use super::{Errno, Sockets};
 
@@ -17,6 +18,10 @@ pub(super) struct Settings {
     pub v6: bool,
     /// O_NONBLOCK.
     pub nonblocking: bool,
+    /// The program reads no more (SHUT_RD).
+    pub is_deaf: bool,
+    /// Whom signals tell of the socket.
+    pub told: Told,
     options: Vec<(i32, i32, i32)>,
     receive_timeout: Option<Duration>,
     send_timeout: Option<Duration>,
@@ -47,6 +52,8 @@ impl Settings {
         Self {
             v6: socket.v6,
             nonblocking: socket.is_nonblocking(),
+            is_deaf: socket.shut.is_read(),
+            told: socket.owner.told(),
             options,
             receive_timeout: timeout(&socket.receive_timeout_ns),
             send_timeout: timeout(&socket.send_timeout_ns),

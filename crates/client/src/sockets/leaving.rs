@@ -26,13 +26,37 @@ fn is_standard(fd: RawFd) -> bool {
     (libc::STDIN_FILENO..=libc::STDERR_FILENO).contains(&fd)
 }
 
+/// Another program that is about to start.
+pub struct Departure<'a> {
+    /// Tells of a descriptor that is open on exec.
+    pub is_inherited: &'a dyn Fn(RawFd) -> bool,
+    /// Numbers that the program is told.
+    pub named: &'a [RawFd],
+    /// The program will run with the library.
+    pub has_library: bool,
+    /// This process becomes it.
+    pub becomes: bool,
+}
+
+impl Departure<'_> {
+    /// Whether the program is expected to use a number: of one that starts beside this process, that is
+    /// its standard input, output and errors, and what it is told.
+    fn takes(&self, fd: RawFd) -> bool {
+        (self.becomes || is_standard(fd) || self.named.contains(&fd)) && (self.is_inherited)(fd)
+    }
+
+    /// The same of an epoll set. One that nobody has closed must not take the connections of a whole server with it.
+    fn takes_set(&self, fd: RawFd) -> bool {
+        self.named.contains(&fd) && (self.is_inherited)(fd)
+    }
+}
+
 impl Sockets {
-    /// Another program is about to start. Connections and listeners that it inherits are made ready for it.
-    /// `is_inherited` tells of a descriptor open on exec; `has_library` whether the program will run
-    /// with the library; `becomes` whether this process becomes it. A program that starts beside this one gets
-    /// as its standard input, output and errors what can be used, and otherwise what was named by
+    /// Another program is about to start. Connections and listeners that it inherits are made ready for it;
+    /// of one that starts beside this process, as far as it is expected to use them. Others are made ready by
     /// [`Sockets::hand_over`].
-    pub fn leaving(&self, is_inherited: &dyn Fn(RawFd) -> bool, has_library: bool, becomes: bool) {
+    pub fn leaving(&self, departure: &Departure<'_>) {
+        let &Departure { is_inherited, has_library, becomes, .. } = departure;
         let Some(era) = self.era() else { return };
         let is_borrower = self.is_other_process();
         for fd in era.table.occupied(0, u32::MAX) {
@@ -43,9 +67,14 @@ impl Sockets {
                 _ if is_borrower => (),
                 Some(Entry::Socket(socket)) if socket.connection().is_some() => {
                     drop(socket);
-                    if (becomes || is_standard(fd)) && is_inherited(fd) {
+                    if departure.takes(fd) {
                         // Where it cannot be had, a line has been logged.
                         let _ = self.hand_over(fd);
+                    }
+                }
+                Some(Entry::Epoll(epoll)) => {
+                    if departure.takes_set(fd) {
+                        self.hand_over_set(era, &epoll);
                     }
                 }
                 Some(Entry::Foreign(inherited @ Inherited { heirloom: Some(_), .. })) => {
@@ -115,7 +144,20 @@ impl Sockets {
                     self.kernel.close(ticket);
                     placed
                 });
-                let _ = placed.inspect_err(|errno| self.notice_passed(fd, *errno));
+                match placed {
+                    Ok(()) => self.show_borrowed(&entry, fd),
+                    Err(errno) => self.notice_passed(fd, errno),
+                }
+            }
+        }
+    }
+
+    /// Sets that wait for a connection, and that the child has, too, wait for its socket.
+    fn show_borrowed(&self, entry: &Entry, fd: RawFd) {
+        let Entry::Socket(socket) = entry else { return };
+        for (epoll, number, event) in socket.interests() {
+            if number == fd {
+                let _ = self.kernel.epoll_ctl(epoll.number(), libc::EPOLL_CTL_ADD, fd, event);
             }
         }
     }

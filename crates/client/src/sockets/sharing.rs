@@ -65,8 +65,8 @@ impl Sockets {
         self.forks.load(Ordering::Relaxed) > 0 || self.era.load(Ordering::Relaxed) > 0
     }
 
-    /// Follows the listeners that the program was started with (inetd, socket activation, a program
-    /// that replaces itself).
+    /// Follows the listeners, and sockets yet to be used, that the program was started with (inetd, socket
+    /// activation, a program that replaces itself).
     pub fn follow_inherited(&'static self) {
         let numbers = 0..INHERITED_NUMBERS;
         let mut fds: Vec<PollFd> = numbers.map(|fd| PollFd { fd, events: 0, revents: 0 }).collect();
@@ -79,14 +79,17 @@ impl Sockets {
         }
     }
 
-    /// Follows a descriptor that came from another process, if it is a listener of TCP. It is shown to
-    /// the engine when the program first accepts from it or waits at it.
+    /// Follows a descriptor that came from another process, if it is a listener of TCP, or a socket of TCP that
+    /// has yet to become something. A listener is shown to the engine when the program first accepts from it or
+    /// waits at it.
     pub fn follow_passed(&'static self, fd: RawFd) {
         let Some(era) = self.era() else { return };
         let option = |name| self.kernel.option(fd, libc::SOL_SOCKET, name);
-        if option(libc::SO_ACCEPTCONN) != Ok(1)
-            || option(libc::SO_PROTOCOL) != Ok(libc::IPPROTO_TCP)
-        {
+        if option(libc::SO_PROTOCOL) != Ok(libc::IPPROTO_TCP) {
+            return;
+        }
+        let listens = option(libc::SO_ACCEPTCONN) == Ok(1);
+        if !listens && !self.is_unconnected(fd) {
             return;
         }
         let v6 = match option(libc::SO_DOMAIN) {
@@ -98,14 +101,15 @@ impl Sockets {
         if is_kernels(plain(local).ip()) {
             return;
         }
+        let is_bound = local.port() != 0;
         let mut nonblocking = false;
         self.kernel.lend(fd, &mut |kernel| {
             nonblocking = rustix::fs::fcntl_getfl(kernel)
                 .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK));
         });
         let socket = Arc::new(Socket::new(v6, true, nonblocking));
-        socket.bound.store(true, Ordering::Relaxed);
-        socket.is_passed.store(true, Ordering::Relaxed);
+        socket.bound.store(is_bound, Ordering::Relaxed);
+        socket.is_passed.store(listens, Ordering::Relaxed);
         for (level, name) in INHERITED_OPTIONS {
             if let Ok(value) = self.kernel.option(fd, level, name)
                 && value != 0
@@ -113,13 +117,26 @@ impl Sockets {
                 held(socket.options.lock()).push((level, name, value));
             }
         }
-        let mut listening = Listening::new(libc::SOMAXCONN);
-        listening.names_address = !plain(local).ip().is_unspecified();
-        socket.become_listener(listening);
+        if listens {
+            let mut listening = Listening::new(libc::SOMAXCONN);
+            listening.names_address = !plain(local).ip().is_unspecified();
+            socket.become_listener(listening);
+        }
         // It has been another process's.
         self.has_forked();
         self.place(era, fd, Entry::Socket(socket.clone()), self.identity(fd));
-        era.link.remember(&socket);
+        if listens {
+            era.link.remember(&socket);
+        }
+    }
+
+    /// Whether a socket of TCP is neither connected nor being connected.
+    fn is_unconnected(&self, fd: RawFd) -> bool {
+        /// TCP_CLOSE (linux/tcp_states.h), the first byte of what TCP_INFO tells.
+        const CLOSE: u8 = 7;
+        let mut state = [0];
+        let told = self.kernel.raw_option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state);
+        told == Ok(1) && state == [CLOSE]
     }
 
     /// A listener is about to be passed to another program (`has_library`: which will know what to do
@@ -248,6 +265,7 @@ mod tests {
 
     use super::super::Verdict;
     use super::super::heritage::Inherited;
+    use super::super::leaving::Departure;
     use super::super::tests::{Notebook, layer_at};
     use super::*;
 
@@ -272,6 +290,11 @@ mod tests {
         *held(kernel.lent.lock()) = Some(real.into());
         kernel.taken();
         (sockets, kernel, ControlListener::bind(&path, 0o600).unwrap())
+    }
+
+    /// A program that has the library and inherits all numbers.
+    fn departure(becomes: bool) -> Departure<'static> {
+        Departure { is_inherited: &|_| true, named: &[], has_library: true, becomes }
     }
 
     /// Whether the engine was told once to leave a listener, and nothing else.
@@ -308,7 +331,7 @@ mod tests {
     fn a_child_that_closes_everything_and_starts_a_program_leaves_nothing() {
         let (sockets, kernel, engine) = child("closing");
         let mut closed = Vec::new();
-        sockets.leaving(&|_| true, true, true);
+        sockets.leaving(&departure(true));
         sockets.closing_range(3, u32::MAX, &mut |first, last| closed.push((first, last)));
         assert_eq!(closed, [(3, u32::MAX)]);
         assert!(!is_told(&engine));
@@ -321,7 +344,7 @@ mod tests {
         for (becomes, at) in [(true, 0), (false, 0), (true, 7)] {
             let (sockets, _, engine) = child(&format!("input-{becomes}-{at}"));
             sockets.duplicated(7, at);
-            sockets.leaving(&|_| true, true, becomes);
+            sockets.leaving(&departure(becomes));
             assert_eq!(is_told(&engine), becomes && at == 0);
         }
     }

@@ -1,5 +1,6 @@
-//! shutdown(2) of UDP sockets. As in the kernel it only ends the program's part: what is written fails
-//! with EPIPE, without a signal, and reading waits no more, though datagrams that come can be read.
+//! shutdown(2): what a program has shut down. As in the kernel, of UDP sockets it only ends the program's part:
+//! what is written fails with EPIPE, without a signal, and reading waits no more, though datagrams that come can be
+//! read. Of connections the endpoint knows the same; here it is for who gets the connection.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,8 @@ impl Shut {
         self.write.load(Ordering::Relaxed)
     }
 
-    fn shut(&self, how: Shutdown) {
+    /// Shuts a direction, or both.
+    pub fn shut(&self, how: Shutdown) {
         if matches!(how, Shutdown::Read | Shutdown::Both) {
             self.read.store(true, Ordering::Relaxed);
         }

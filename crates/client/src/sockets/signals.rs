@@ -102,7 +102,34 @@ pub(super) struct SocketOwner {
     bits: AtomicU32,
 }
 
+/// Whom signals are to tell of a socket, and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    owner: Owner,
+    signal: i32,
+    /// O_ASYNC.
+    pub is_asynchronous: bool,
+}
+
+impl Told {
+    /// Tells the kernel of a socket of its own. Who has gone meanwhile is told nothing.
+    pub fn restore(&self, fd: RawFd, kernel: &dyn Kernel) {
+        if self.owner.number() != 0 {
+            let _ = kernel.set_owner(fd, self.owner, self.signal);
+        }
+    }
+}
+
 impl SocketOwner {
+    /// What the program has said.
+    pub fn told(&self) -> Told {
+        Told {
+            owner: self.owner(),
+            signal: self.signal.load(Ordering::Relaxed),
+            is_asynchronous: self.is_asynchronous(),
+        }
+    }
+
     /// Whom a socket that is disconnected tells of the next connection.
     pub fn disconnected(&self) -> Self {
         Self {
@@ -115,11 +142,7 @@ impl SocketOwner {
 
     /// Tells the kernel of a socket of its own.
     pub fn restore(&self, fd: RawFd, kernel: &dyn Kernel) {
-        if self.is_wanted() {
-            // Who has gone meanwhile is told nothing.
-            let signal = self.signal.load(Ordering::Relaxed);
-            let _ = kernel.set_owner(fd, self.owner(), signal);
-        }
+        self.told().restore(fd, kernel);
     }
 }
 

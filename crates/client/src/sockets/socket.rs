@@ -678,7 +678,7 @@ impl Sockets {
         let outcome = if endpoint.has_ended() {
             Err(Errno::NOTCONN)
         } else if endpoint.is_connected() {
-            endpoint.shutdown(how)
+            endpoint.shutdown(how).inspect(|()| socket.shut.shut(how.into()))
         } else {
             // As the kernel gives up what is being opened, in whichever direction it is shut down.
             self.disconnect(era, &socket, connection, Errno::CONNRESET)

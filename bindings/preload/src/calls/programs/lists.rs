@@ -31,7 +31,7 @@ extern "C" fn missing() -> i32 {
 /// `path` is null or a string; `environment` as execve(2) demands.
 unsafe fn before(place: usize, path: *const c_char, environment: Strings) -> *mut c_void {
     // SAFETY: by the caller's promise.
-    unsafe { leaving(Start::Exec, path, environment) };
+    unsafe { leaving(Start::Exec, path, std::ptr::null(), environment) };
     let next = NEXT.get(place).map_or(std::ptr::null_mut(), |next| next.load(Ordering::Relaxed));
     if next.is_null() { missing as *mut c_void } else { next }
 }

@@ -180,7 +180,9 @@ pub(super) unsafe fn exec(
 ) -> c_long {
     // SAFETY: the program's promise about the environment.
     unsafe {
-        leaving(Start::Exec, path as *const c_char, environment as *const *const c_char);
+        // Arguments matter to epoll sets alone, which calls by number do not pass on.
+        let (path, environment) = (path as *const c_char, environment as *const *const c_char);
+        leaving(Start::Exec, path, std::ptr::null(), environment);
     }
     // SAFETY: arguments passed through.
     unsafe { as_it_is(number, arguments) }
