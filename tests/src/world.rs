@@ -258,6 +258,7 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "forked_client.py" => include_str!("../programs/forked_client.py"),
         "shared_server.py" => include_str!("../programs/shared_server.py"),
         "shared_client.py" => include_str!("../programs/shared_client.py"),
+        "stranger.py" => include_str!("../programs/stranger.py"),
         "spawned.py" => include_str!("../programs/spawned.py"),
         "waited.py" => include_str!("../programs/waited.py"),
         "own.py" => include_str!("../programs/own.py"),

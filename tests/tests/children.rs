@@ -1,7 +1,7 @@
 //! Connections that another process uses than the one that opened them.
 
-use lab::Side;
-use outboard_tests::joined::{Joined, SERVER, eventually};
+use lab::{Side, listens};
+use outboard_tests::joined::{CLIENT, Joined, SERVER, eventually};
 use outboard_tests::turn;
 use outboard_tests::world::scripted;
 
@@ -49,4 +49,24 @@ fn nothing_is_lost_or_doubled_where_parent_and_child_use_a_connection_at_once() 
     assert_eq!(joined.counter("passed_total"), 10, "{}", server.errors());
     assert_eq!(joined.counter("tickets_failed"), 0, "{}", server.errors());
     eventually("the engine has its buffers back", || joined.counter("endpoints") == 0);
+}
+
+/// It has become another user, and asks the engine as no honest library would.
+#[test]
+fn a_child_gets_no_connection_that_it_does_not_hold() {
+    let Some(_turn) = turn("a_child_gets_no_connection_that_it_does_not_hold") else { return };
+    let joined = with_relay();
+    let echo = scripted(&joined.lab, "echo.py").args(["epoll", CLIENT, "7000"]);
+    let _echo = joined.start_ready(Side::A, echo, |echo| listens(echo.pid(), 7000));
+    let stranger = scripted(&joined.lab, "stranger.py").args([CLIENT, "7000"]);
+    let finished = joined.run(Side::B, joined.accelerated(stranger));
+    let expected = "controls True\n\
+                    tickets 1\n\
+                    memory False\n\
+                    numbers 0\n\
+                    regions 0\n\
+                    parent True True True\n";
+    assert_eq!(finished.output, expected, "{}", finished.errors);
+    assert_eq!(joined.counter("tcp_active_opens"), 3);
+    assert_eq!(joined.counter("passed_total"), 1);
 }
