@@ -3,41 +3,9 @@
    handing held FD */
 #define _GNU_SOURCE
 #include "probing.h"
-#include <spawn.h>
+#include "sharing.h"
 #include <sys/select.h>
 #include <sys/sendfile.h>
-#include <sys/wait.h>
-
-extern char **environ;
-static char own_path[512];
-
-/* Writes a text to an echoing peer; what comes back. */
-static const char *echoed(int fd, const char *text) {
-    static char back[4][64];
-    static int turn;
-    char *place = back[turn = (turn + 1) % 4];
-    ssize_t len = strlen(text), got = write(fd, text, len), at = 0;
-    if (got != len) return strerrorname_np(errno);
-    while (at < len && (got = read(fd, place + at, len - at)) > 0) at += got;
-    if (got < 0) return strerrorname_np(errno);
-    place[at] = 0;
-    return place;
-}
-
-/* Runs `body` in a child to its end; says how that was, if it was killed. */
-static void in_child(void (*body)(int), int fd) {
-    int status;
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        body(fd);
-        _exit(0);
-    }
-    waitpid(child, &status, 0);
-    if (status) say("the child ended with %x", status);
-}
-
-static void talks(int fd) { say("child: %s", echoed(fd, "from the child")); }
 
 static void by_both(void) {
     int fd = open_to('e');
@@ -66,14 +34,6 @@ static void opened_and_left(void) {
     close(ready[0]);
     waitpid(child, &status, 0);
     say("status %d", status);
-}
-
-
-static int at_gate(void) {
-    char byte;
-    int fd = open_to('g');
-    read(fd, &byte, 1);
-    return fd;
 }
 
 static void uses_and_exits(int fd) { say("child: %s", result(write(fd, "x", 1))); }
@@ -580,32 +540,6 @@ static void borrowed(void) {
     waitpid(child, &status, 0);
     heard(fd, "again");
     close(fd);
-}
-
-/* Sends descriptors over a socket of the kernel's. */
-static long pass(int over, const int *fds, int count) {
-    char byte = 'p', room[CMSG_SPACE(sizeof(int) * 8)] = "";
-    struct iovec part = {&byte, 1};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room};
-    message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int) * count);
-    memcpy(CMSG_DATA(header), fds, sizeof(int) * count);
-    return sendmsg(over, &message, 0);
-}
-
-static int take(int over, int *fds) {
-    char byte, room[CMSG_SPACE(sizeof(int) * 8)];
-    struct iovec part = {&byte, 1};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
-    if (recvmsg(over, &message, 0) <= 0) return -1;
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (!header) return 0;
-    int count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    memcpy(fds, CMSG_DATA(header), count * sizeof(int));
-    return count;
 }
 
 static void takes_and_talks(int over) {

@@ -1,10 +1,10 @@
 //! Socket behaviour, compared: the same program prints what it sees on kernel sockets and under the
-//! library, and must print the same.
+//! library, and must print the same. All programs of an arrangement run on one engine.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::{Lab, Program, Side, Task, listens};
 use outboard_tests::turn;
@@ -23,7 +23,8 @@ fn compiled(lab: &Lab, name: &str) -> PathBuf {
         .arg(&source)
         .output()
         .expect("cc runs: install gcc");
-    assert!(compiled.status.success(), "{source}: {}", String::from_utf8_lossy(&compiled.stderr));
+    let words = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success() && words.is_empty(), "{source}: {words}");
     program
 }
 
@@ -43,254 +44,164 @@ fn with_peer(world: &World, side: Side) -> Program {
     peer
 }
 
-/// Counters that grow where the engine carries what a probe does.
-fn carried_by(program: &str) -> &'static [&'static str] {
-    const STREAM: [&str; 2] = ["stream_rx_bytes", "stream_tx_bytes"];
-    match program {
-        "ancillary" => &["datagrams_rx", "datagrams_tx"],
-        "connects" => &["tcp_active_opens"],
-        "handing" => {
-            &["stream_rx_bytes", "stream_tx_bytes", "accepts", "heirs_total", "passed_total"]
+/// A program of `tests/posix`.
+struct Probe {
+    name: &'static str,
+    /// Counters that grow where the engine carries what it does.
+    carried: &'static [&'static str],
+}
+
+const STREAMS: &[&str] = &["stream_rx_bytes", "stream_tx_bytes"];
+const SHARED: &[&str] = &["stream_rx_bytes", "stream_tx_bytes", "heirs_total", "passed_total"];
+
+const ANCILLARY: Probe = Probe { name: "ancillary", carried: &["datagrams_rx", "datagrams_tx"] };
+const CANCELLING: Probe = Probe { name: "cancelling", carried: STREAMS };
+const CONNECTS: Probe = Probe { name: "connects", carried: &["tcp_active_opens"] };
+const DUPLICATES: Probe = Probe { name: "duplicates", carried: SHARED };
+const FAULTS: Probe = Probe { name: "faults", carried: STREAMS };
+const FORKING: Probe = Probe { name: "forking", carried: STREAMS };
+const HANDING: Probe = Probe { name: "handing", carried: SHARED };
+const HOLDERS: Probe = Probe { name: "holders", carried: SHARED };
+const NUMBERS: Probe = Probe { name: "numbers", carried: STREAMS };
+const OPTIONS: Probe = Probe { name: "options", carried: STREAMS };
+const PROBE: Probe = Probe {
+    name: "probe",
+    carried: &["stream_rx_bytes", "stream_tx_bytes", "datagrams_rx", "datagrams_tx", "accepts"],
+};
+const RAW: Probe = Probe { name: "raw", carried: STREAMS };
+const REFUSALS: Probe = Probe { name: "refusals", carried: SHARED };
+const RIGHTS: Probe = Probe { name: "rights", carried: SHARED };
+const SIGNALS: Probe = Probe { name: "signals", carried: STREAMS };
+const STARTING: Probe = Probe { name: "starting", carried: SHARED };
+const STREAM: Probe = Probe { name: "streams", carried: STREAMS };
+const THREADS: Probe = Probe { name: "threads", carried: STREAMS };
+const TIMES: Probe = Probe { name: "times", carried: STREAMS };
+
+/// A host with an engine that has a relay, and a peer.
+struct Bench {
+    world: World,
+    side: Side,
+    on_engine: Ipv4Addr,
+    on_kernel: Ipv4Addr,
+    _peer: Program,
+}
+
+impl Bench {
+    fn of(arrangement: Arrangement) -> Self {
+        let (side, on_engine, on_kernel) = match arrangement {
+            Arrangement::PacketClients => (Side::A, SERVERS, SERVERS_KERNEL),
+            _ => (Side::B, CLIENTS, CLIENTS_KERNEL),
+        };
+        let world = World::with_relay(arrangement).expect("a world");
+        let peer = with_peer(&world, side);
+        Self { world, side, on_engine, on_kernel, _peer: peer }
+    }
+
+    fn counters(&self, names: &[&str]) -> Vec<u64> {
+        let stats = self.world.observe(self.side).and_then(|mut observer| observer.stats());
+        let stats = stats.expect("the engine answers");
+        names.iter().map(|name| stats.counter(name)).collect()
+    }
+
+    /// Starts a program twice, on the kernel and under the library: side by side, as most of what they do is
+    /// waiting; each has an address of its own.
+    fn start<'a>(&self, probe: &'a Probe) -> Pair<'a> {
+        let program = compiled(&self.world.lab, probe.name);
+        let to = |peer: Ipv4Addr| Task::new(&program).args([peer.to_string(), PORT.to_string()]);
+        Pair {
+            probe,
+            before: self.counters(probe.carried),
+            kernel: self.world.lab.start(self.side, to(self.on_kernel)).expect("a probe"),
+            engine: self.world.start(self.side, to(self.on_engine)).expect("a probe"),
         }
-        "probe" => {
-            &["stream_rx_bytes", "stream_tx_bytes", "datagrams_rx", "datagrams_tx", "accepts"]
+    }
+
+    /// What a program has printed differently under the library.
+    fn differences(&self, pair: Pair<'_>) -> Vec<String> {
+        let Pair { probe, before, kernel, engine } = pair;
+        let (kernel, engine) = (told(kernel), told(engine));
+        let carried = probe.carried.iter().zip(before).zip(self.counters(probe.carried));
+        let mut differences: Vec<String> = carried
+            .filter(|((_, before), after)| before == after)
+            .map(|((name, _), _)| format!("{} went past the engine: {name}", probe.name))
+            .collect();
+        let mut engine = engine.lines();
+        for kernel in kernel.lines() {
+            let engine = engine.next().unwrap_or("nothing");
+            if kernel != engine {
+                let name = probe.name;
+                differences.push(format!("{name}\nkernel   {kernel}\noutboard {engine}"));
+            }
         }
-        _ => &STREAM,
+        differences.extend(engine.map(|more| format!("{}\noutboard {more}", probe.name)));
+        differences
     }
 }
 
-/// Runs a program twice on the accelerated host, on the engine and on the kernel.
-fn compare(test: &str, program: &str, arrangement: Arrangement) {
+/// A program that runs on the kernel and under the library.
+struct Pair<'a> {
+    probe: &'a Probe,
+    /// The engine's counters when it began.
+    before: Vec<u64>,
+    kernel: Program,
+    engine: Program,
+}
+
+/// Runs programs one after the other, and beside them, from the beginning, those that mostly `wait`.
+fn compare(test: &str, arrangement: Arrangement, waiting: &[Probe], probes: &[Probe]) {
     let Some(_turn) = turn(test) else { return };
-    // The other host has an address for either.
-    let (side, on_engine, on_kernel) = match arrangement.accelerates(Side::A) {
-        true => (Side::A, SERVERS, SERVERS_KERNEL),
-        false => (Side::B, CLIENTS, CLIENTS_KERNEL),
-    };
-    let world = match program {
-        "handing" => World::with_relay(arrangement),
-        _ => World::new(arrangement, None),
-    };
-    let world = world.expect("a world");
-    let _peer = with_peer(&world, side);
-    let probe = compiled(&world.lab, program);
-    let to = |peer: Ipv4Addr| Task::new(&probe).args([peer.to_string(), PORT.to_string()]);
-    // Side by side, as most of what they do is waiting; each has an address of its own.
-    let kernel = world.lab.start(side, to(on_kernel)).expect("a probe");
-    let engine = world.start(side, to(on_engine)).expect("a probe");
-    let (kernel, engine) = (told(kernel), told(engine));
-    let stats = world.observe(side).and_then(|mut observer| observer.stats());
-    let stats = stats.expect("the engine answers");
-    for name in carried_by(program) {
-        assert!(stats.counter(name) > 0, "{program} went past the engine: {name} is 0");
+    let bench = Bench::of(arrangement);
+    let only = std::env::var("OUTBOARD_TEST_ONLY").ok();
+    let chosen = |probe: &&Probe| only.as_ref().is_none_or(|only| only == probe.name);
+    let begin = Instant::now();
+    let waiting: Vec<Pair<'_>> =
+        waiting.iter().filter(chosen).map(|probe| bench.start(probe)).collect();
+    let mut differences = Vec::new();
+    let one_by_one = probes.iter().filter(chosen).map(|probe| bench.start(probe));
+    for pair in one_by_one.chain(waiting) {
+        let name = pair.probe.name;
+        differences.extend(bench.differences(pair));
+        println!("{name} is done after {:.1?}", begin.elapsed());
     }
-    let differences: Vec<String> = kernel
-        .lines()
-        .zip(engine.lines())
-        .filter(|(kernel, engine)| kernel != engine)
-        .map(|(kernel, engine)| format!("kernel   {kernel}\noutboard {engine}"))
-        .collect();
     assert!(differences.is_empty(), "\n{}", differences.join("\n"));
-    assert_eq!(kernel.lines().count(), engine.lines().count());
 }
 
 #[test]
-fn sockets_behave_as_the_kernels_on_a_packet_port() {
-    compare("sockets_behave_as_the_kernels_on_a_packet_port", "probe", Arrangement::PacketClients);
+fn programs_see_what_the_kernel_shows_on_a_packet_port() {
+    let test = "programs_see_what_the_kernel_shows_on_a_packet_port";
+    let waiting = [ANCILLARY, CONNECTS, STREAM];
+    let probes = [
+        NUMBERS, PROBE, OPTIONS, SIGNALS, TIMES, CANCELLING, THREADS, FORKING, RAW, FAULTS,
+        REFUSALS,
+    ];
+    compare(test, Arrangement::PacketClients, &waiting, &probes);
 }
 
 #[test]
-fn sockets_behave_as_the_kernels_on_a_tap() {
-    compare("sockets_behave_as_the_kernels_on_a_tap", "probe", Arrangement::TapServers);
+fn programs_see_what_the_kernel_shows_on_a_tap() {
+    let test = "programs_see_what_the_kernel_shows_on_a_tap";
+    let waiting = [ANCILLARY, CONNECTS, STREAM];
+    compare(test, Arrangement::TapServers, &waiting, &[PROBE, CANCELLING, FORKING]);
 }
 
 #[test]
-fn streams_say_what_the_kernels_say_on_a_packet_port() {
-    compare(
-        "streams_say_what_the_kernels_say_on_a_packet_port",
-        "streams",
-        Arrangement::PacketClients,
-    );
-}
-
-#[test]
-fn streams_say_what_the_kernels_say_on_a_tap() {
-    compare("streams_say_what_the_kernels_say_on_a_tap", "streams", Arrangement::TapServers);
-}
-
-#[test]
-fn connections_are_opened_and_given_up_as_the_kernels_on_a_packet_port() {
-    compare(
-        "connections_are_opened_and_given_up_as_the_kernels_on_a_packet_port",
-        "connects",
-        Arrangement::PacketClients,
-    );
-}
-
-#[test]
-fn connections_are_opened_and_given_up_as_the_kernels_on_a_tap() {
-    compare(
-        "connections_are_opened_and_given_up_as_the_kernels_on_a_tap",
-        "connects",
-        Arrangement::TapServers,
-    );
-}
-
-#[test]
-fn options_are_taken_and_told_as_the_kernels_on_a_packet_port() {
-    compare(
-        "options_are_taken_and_told_as_the_kernels_on_a_packet_port",
-        "options",
-        Arrangement::PacketClients,
-    );
-}
-
-#[test]
-fn tcp_info_tells_what_the_kernels_tells_on_a_packet_port() {
-    compare(
-        "tcp_info_tells_what_the_kernels_tells_on_a_packet_port",
-        "numbers",
-        Arrangement::PacketClients,
-    );
-}
-
-#[test]
-fn signals_tell_what_the_kernels_tell_on_a_packet_port() {
-    compare(
-        "signals_tell_what_the_kernels_tell_on_a_packet_port",
-        "signals",
-        Arrangement::PacketClients,
-    );
-}
-
-#[test]
-fn datagrams_say_what_the_kernels_say_on_a_packet_port() {
-    compare(
-        "datagrams_say_what_the_kernels_say_on_a_packet_port",
-        "ancillary",
-        Arrangement::PacketClients,
-    );
-}
-
-#[test]
-fn datagrams_say_what_the_kernels_say_on_a_tap() {
-    compare("datagrams_say_what_the_kernels_say_on_a_tap", "ancillary", Arrangement::TapServers);
-}
-
-#[test]
-fn datagrams_say_what_the_kernels_say_on_a_shared_interface() {
-    compare(
-        "datagrams_say_what_the_kernels_say_on_a_shared_interface",
-        "ancillary",
-        Arrangement::XdpServers,
-    );
-}
-
-#[test]
-fn times_are_told_as_the_kernels_on_a_packet_port() {
-    compare("times_are_told_as_the_kernels_on_a_packet_port", "times", Arrangement::PacketClients);
-}
-
-#[test]
-fn times_are_told_as_the_kernels_on_a_shared_interface() {
-    compare(
-        "times_are_told_as_the_kernels_on_a_shared_interface",
-        "times",
-        Arrangement::XdpServers,
-    );
-}
-
-#[test]
-fn threads_are_cancelled_as_over_the_kernels_on_a_packet_port() {
-    compare(
-        "threads_are_cancelled_as_over_the_kernels_on_a_packet_port",
-        "cancelling",
-        Arrangement::PacketClients,
-    );
-}
-
-#[test]
-fn threads_are_cancelled_as_over_the_kernels_on_a_tap() {
-    compare(
-        "threads_are_cancelled_as_over_the_kernels_on_a_tap",
-        "cancelling",
-        Arrangement::TapServers,
-    );
-}
-
-#[test]
-fn calls_outlive_their_descriptors_as_over_the_kernels_on_a_packet_port() {
-    compare(
-        "calls_outlive_their_descriptors_as_over_the_kernels_on_a_packet_port",
-        "threads",
-        Arrangement::PacketClients,
-    );
-}
-
-#[test]
-fn calls_outlive_their_descriptors_as_over_the_kernels_on_a_shared_interface() {
-    compare(
-        "calls_outlive_their_descriptors_as_over_the_kernels_on_a_shared_interface",
-        "threads",
-        Arrangement::XdpServers,
-    );
-}
-
-#[test]
-fn inherited_sets_tell_what_the_kernels_tell_on_a_packet_port() {
-    compare(
-        "inherited_sets_tell_what_the_kernels_tell_on_a_packet_port",
-        "forking",
-        Arrangement::PacketClients,
-    );
-}
-
-#[test]
-fn inherited_sets_tell_what_the_kernels_tell_on_a_tap() {
-    compare(
-        "inherited_sets_tell_what_the_kernels_tell_on_a_tap",
-        "forking",
-        Arrangement::TapServers,
-    );
+fn programs_see_what_the_kernel_shows_on_a_shared_interface() {
+    let test = "programs_see_what_the_kernel_shows_on_a_shared_interface";
+    compare(test, Arrangement::XdpServers, &[], &[ANCILLARY, TIMES, THREADS]);
 }
 
 /// PostgreSQL, sshd, rsync, inetd and Node pass their connections on in these ways.
 #[test]
-fn connections_are_shared_and_passed_as_the_kernels_on_a_packet_port() {
-    compare(
-        "connections_are_shared_and_passed_as_the_kernels_on_a_packet_port",
-        "handing",
-        Arrangement::PacketClients,
-    );
+fn processes_share_sockets_as_on_the_kernel_on_a_packet_port() {
+    let test = "processes_share_sockets_as_on_the_kernel_on_a_packet_port";
+    let probes = [HANDING, STARTING, HOLDERS, RIGHTS, DUPLICATES];
+    compare(test, Arrangement::PacketClients, &[], &probes);
 }
 
 #[test]
-fn connections_are_shared_and_passed_as_the_kernels_on_a_tap() {
-    compare(
-        "connections_are_shared_and_passed_as_the_kernels_on_a_tap",
-        "handing",
-        Arrangement::TapServers,
-    );
-}
-
-/// libuv closes by number: the next file under it was read and written over the network.
-#[test]
-fn calls_by_number_do_what_the_kernels_do_on_a_packet_port() {
-    compare(
-        "calls_by_number_do_what_the_kernels_do_on_a_packet_port",
-        "raw",
-        Arrangement::PacketClients,
-    );
-}
-
-/// Bad addresses in messages ended programs, also those on the kernel's own sockets.
-#[test]
-fn bad_addresses_fail_as_the_kernels_on_a_packet_port() {
-    compare(
-        "bad_addresses_fail_as_the_kernels_on_a_packet_port",
-        "faults",
-        Arrangement::PacketClients,
-    );
+fn processes_share_sockets_as_on_the_kernel_on_a_tap() {
+    let test = "processes_share_sockets_as_on_the_kernel_on_a_tap";
+    compare(test, Arrangement::TapServers, &[], &[HANDING, RIGHTS]);
 }
 
 /// The address is the engine's alone, so that nothing is reached without it.
