@@ -18,7 +18,7 @@ pub mod copy;
 pub mod emp;
 pub mod html;
 pub mod load;
-mod markdown;
+pub mod markdown;
 pub mod measure;
 pub mod ni;
 pub mod nic;

@@ -8,7 +8,7 @@ use outboard::bench::cell::{Experiment, Grid};
 use outboard::bench::planned::Planned;
 use outboard::bench::report::Report;
 use outboard::bench::system::System;
-use outboard::bench::{emp, ni, nic};
+use outboard::bench::{emp, markdown, ni, nic};
 use outboard_tests::turn;
 use outboard_tests::world::executable;
 
@@ -172,7 +172,7 @@ fn check_planned<W>(plan: &[Planned<W>], report: &Report) {
             assert_eq!(row.figures[*name].paper, Some(*value), "{name} of {named:?}");
         }
     }
-    assert!(report.has_paper() && report.markdown().contains("| paper |"));
+    assert!(report.has_paper() && markdown::section(&report).contains("| paper |"));
 }
 
 #[test]
