@@ -57,8 +57,8 @@ enum Command {
     },
     /// Do the same work through the kernel and through Outboard, and compare
     Demo(DemoArguments),
-    /// Show the engine's sockets, the kernel's on interfaces that both share, and what programs have left
-    /// to the kernel, with the reason
+    /// Show the engine's sockets, the kernel's on interfaces that both share, message endpoints and
+    /// associations, and what programs have left to the kernel, with the reason
     Ss {
         #[command(flatten)]
         engine: EngineSocket,

@@ -1,5 +1,7 @@
 //! Commands that ask a running engine: `stats`, `ss` and `pcap`.
 
+mod messages;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::IsTerminal;
@@ -15,6 +17,7 @@ use shm::census::CensusLine;
 use shm::control::{ProgramCensus, SocketInfo};
 
 use crate::kernel_sockets;
+use messages::Messages;
 
 /// `outboard stats`: every counter, one a line, or as one JSON object.
 ///
@@ -54,28 +57,35 @@ impl Owner {
     }
 }
 
-/// `outboard ss`: the engine's sockets and those of the kernel beside it, in the manner of ss(8), and what
-/// attached programs have left to the kernel.
+/// `outboard ss`: the engine's sockets and those of the kernel beside it, in the manner of ss(8), its message
+/// endpoints and associations, and what attached programs have left to the kernel.
 ///
 /// # Errors
 /// When no engine answers.
 pub fn sockets(socket: &Path, json: bool, details: bool) -> Result<()> {
     let mut observer = Observer::connect(socket)?;
-    let engines = observer.sockets()?;
-    let kernels = kernel_sockets::beside(&mut observer, true).unwrap_or_else(|failure| {
+    let mut engines = observer.sockets()?;
+    let messages = Messages::take_from(&mut engines);
+    let mut kernels = kernel_sockets::beside(&mut observer, true).unwrap_or_else(|failure| {
         eprintln!("outboard: the kernel's sockets are not shown: {failure}");
         Vec::new()
     });
+    kernels.retain(|socket| !messages.has_kernel_socket(socket));
     let sockets = side_by_side(engines, kernels);
     let left = observer.census()?;
     if json {
         let list: Vec<_> = sockets.iter().map(|(owner, one)| socket_json(*owner, one)).collect();
         let left: Vec<_> = left.iter().map(census_json).collect();
-        let all = serde_json::json!({ "sockets": list, "left_to_kernel": left });
+        let all = serde_json::json!({
+            "sockets": list,
+            "message_endpoints": messages.endpoints_json(),
+            "associations": messages.associations_json(),
+            "left_to_kernel": left,
+        });
         tell!("{}", serde_json::to_string_pretty(&all).unwrap_or_default());
     } else {
         tell!("{}", socket_table(&sockets, details).trim_end());
-        tell!("{}", census_text(&left).trim_end());
+        tell!("{}{}", messages.text(), census_text(&left).trim_end());
     }
     Ok(())
 }
@@ -150,6 +160,16 @@ fn census_text(left: &[ProgramCensus]) -> String {
     text
 }
 
+/// The program behind a socket, as ss(8) writes it.
+fn process(socket: &SocketInfo) -> String {
+    match socket.pid {
+        // In a pid namespace that the engine does not see.
+        0 if !socket.program.is_empty() => format!("users:((\"{}\"))", socket.program),
+        0 => String::new(),
+        pid => format!("users:((\"{}\",pid={pid}))", socket.program),
+    }
+}
+
 fn socket_table(sockets: &[(Owner, SocketInfo)], details: bool) -> String {
     let mut text = format!(
         "{:<8} {:<5} {:<11} {:>8} {:>8} {:<28} {:<28} Process\n",
@@ -157,12 +177,7 @@ fn socket_table(sockets: &[(Owner, SocketInfo)], details: bool) -> String {
     );
     for (owner, socket) in sockets {
         let remote = socket.remote.map_or_else(|| "*:*".into(), |remote| remote.to_string());
-        let process = match socket.pid {
-            // In a pid namespace that the engine does not see.
-            0 if !socket.program.is_empty() => format!("users:((\"{}\"))", socket.program),
-            0 => String::new(),
-            pid => format!("users:((\"{}\",pid={pid}))", socket.program),
-        };
+        let process = process(socket);
         let line = format!(
             "{:<8} {:<5} {:<11} {:>8} {:>8} {:<28} {:<28} {process}",
             owner.word(),

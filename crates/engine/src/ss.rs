@@ -1,24 +1,42 @@
 //! What a worker tells observers: its sockets and its counters.
 
+use std::net::SocketAddr;
+
 use stack::api::Owner;
+use stack::message::{AssociationSummary, EndpointSummary};
 
 use crate::control::exchange::SessionKey;
+use crate::service::message::Listed;
 use crate::sessions::Holder;
 use crate::worker::Worker;
 
 /// Sockets told in one step.
 pub const SOCKETS_PER_STEP: usize = 64;
 
-/// Places of the stack looked at in one step: most may be empty.
+/// Places looked at in one step: most may be empty.
 const PLACES_PER_STEP: usize = 1024;
 
-/// A socket as a worker tells it; the words for it are found elsewhere.
+/// The place of the message service's first entry, beyond all places that a stack can have.
+const MESSAGES_FROM: usize = 1 << 40;
+
+/// An entry of a list as a worker tells it; the words for it are found elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// From the stack.
-    pub socket: stack::SocketInfo,
-    /// The session behind it; `None` for a connection that nobody has accepted.
+    /// What it is.
+    pub socket: SeenSocket,
+    /// The session behind it; `None` for a connection that nobody has accepted, and for associations.
     pub session: Option<SessionKey>,
+}
+
+/// What a worker lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeenSocket {
+    /// A socket of the stack's.
+    Stack(stack::SocketInfo),
+    /// A message endpoint and its address.
+    Endpoint(SocketAddr, EndpointSummary),
+    /// An association of two hosts in a job: the addresses of its frames in datagrams, ours first.
+    Association(SocketAddr, SocketAddr, AssociationSummary),
 }
 
 impl Worker {
@@ -31,26 +49,45 @@ impl Worker {
         Some(self.sessions.peek(place)?.key)
     }
 
-    /// One step of listing all sockets, so short that the worker's other work does not suffer:
-    /// the sockets from `place` on (0 to begin with), and where the next step begins, if the
-    /// list does not end here. A socket that lives all the while is told exactly once.
+    fn seen_at(&self, place: usize) -> Option<Seen> {
+        let Some(place) = place.checked_sub(MESSAGES_FROM) else {
+            let socket = self.stack.socket_at(place)?;
+            let owner = match &socket {
+                stack::SocketInfo::Tcp(_, info) => info.owner,
+                stack::SocketInfo::Udp(_, info) => info.owner,
+            };
+            let session = self.session_of(owner);
+            return Some(Seen { socket: SeenSocket::Stack(socket), session });
+        };
+        Some(match self.sessions.messages.as_ref()?.listed_at(place)? {
+            Listed::Endpoint(session, address, summary) => Seen {
+                socket: SeenSocket::Endpoint(address, summary),
+                session: self.sessions.peek(session).map(|session| session.key),
+            },
+            Listed::Association(local, remote, summary) => {
+                Seen { socket: SeenSocket::Association(local, remote, summary), session: None }
+            }
+        })
+    }
+
+    /// One step of listing all sockets, message endpoints and associations, so short that the worker's other
+    /// work does not suffer: those from `place` on (0 to begin with), and where the next step begins,
+    /// if the list does not end here. What lives all the while is told exactly once.
     pub fn sockets_from(&self, place: usize) -> (Vec<Seen>, Option<usize>) {
-        let end = self.stack.socket_places();
+        let of_messages = self.sessions.messages.as_ref().map(|all| MESSAGES_FROM + all.places());
+        let (end, then) = match place < MESSAGES_FROM {
+            true => (self.stack.socket_places(), of_messages.map(|_| MESSAGES_FROM)),
+            false => (of_messages.unwrap_or(0), None),
+        };
         let mut seen = Vec::with_capacity(SOCKETS_PER_STEP);
         for place in place..end.min(place.saturating_add(PLACES_PER_STEP)) {
             if seen.len() == SOCKETS_PER_STEP {
                 return (seen, Some(place));
             }
-            if let Some(socket) = self.stack.socket_at(place) {
-                let owner = match &socket {
-                    stack::SocketInfo::Tcp(_, info) => info.owner,
-                    stack::SocketInfo::Udp(_, info) => info.owner,
-                };
-                seen.push(Seen { socket, session: self.session_of(owner) });
-            }
+            seen.extend(self.seen_at(place));
         }
         let next = place.saturating_add(PLACES_PER_STEP);
-        (seen, Some(next).filter(|next| *next < end))
+        (seen, Some(next).filter(|next| *next < end).or(then))
     }
 
     /// Writes what others count to the counters: ports, stack, cycles, buffers.

@@ -17,7 +17,7 @@ use outboard_engine::control::exchange::{Answer, Command, Stop, exchange};
 use outboard_engine::control::raw::RawPolicy;
 use outboard_engine::control::{Control, ControlSetup, ControlSocket, Policy};
 use outboard_engine::rules::Rules;
-use outboard_engine::ss::{SOCKETS_PER_STEP, Seen};
+use outboard_engine::ss::{SOCKETS_PER_STEP, Seen, SeenSocket};
 use outboard_engine::stats::Counters;
 use rustix::event::{PollFd, PollFlags, poll};
 use shm::control::{CONTRACT_VERSION, FromEngine, Role, Socket, SocketInfo, ToEngine, Wait};
@@ -54,9 +54,14 @@ fn a_list_in_steps_tells_a_socket_that_stays_exactly_once_while_others_come_and_
     let (mut connections, mut listeners) = (0, 0);
     for socket in told {
         match socket {
-            stack::SocketInfo::Udp(_, info) => assert!(ports.insert(info.local.port())),
-            stack::SocketInfo::Tcp(_, info) if info.kind == SocketKind::Listener => listeners += 1,
-            stack::SocketInfo::Tcp(..) => connections += 1,
+            SeenSocket::Stack(stack::SocketInfo::Udp(_, info)) => {
+                assert!(ports.insert(info.local.port()));
+            }
+            SeenSocket::Stack(stack::SocketInfo::Tcp(_, info)) => {
+                let is_listener = info.kind == SocketKind::Listener;
+                *(if is_listener { &mut listeners } else { &mut connections }) += 1;
+            }
+            other => panic!("there are no messages: {other:?}"),
         }
     }
     assert_eq!((listeners, connections), (1, 30));
@@ -92,7 +97,7 @@ fn socket(index: usize) -> Seen {
         more: stack::tcp::TcpDetails::default(),
     };
     let id = SocketId { index: index as u32, generation: 0 };
-    Seen { socket: stack::SocketInfo::Tcp(id, info), session: None }
+    Seen { socket: SeenSocket::Stack(stack::SocketInfo::Tcp(id, info)), session: None }
 }
 
 impl Desk {

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Net, small};
+use outboard_engine::ss::SeenSocket;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 use shm::request::{OptionName, Reply, Request};
@@ -80,11 +81,10 @@ fn a_listener_listens_with_another_backlog_from_then_on() {
         while let Some(from) = place {
             let (seen, next) = net.b.worker.sockets_from(from);
             for one in seen {
-                match one.socket {
-                    stack::SocketInfo::Tcp(_, info) if info.kind == SocketKind::Listener => {
-                        return Some(info.send_queue);
-                    }
-                    _ => {}
+                if let SeenSocket::Stack(stack::SocketInfo::Tcp(_, info)) = one.socket
+                    && info.kind == SocketKind::Listener
+                {
+                    return Some(info.send_queue);
                 }
             }
             place = next;

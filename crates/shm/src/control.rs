@@ -461,10 +461,16 @@ pub struct Way {
     pub is_here: bool,
 }
 
+/// [`SocketInfo::protocol`] of a message endpoint.
+pub const MESSAGE_ENDPOINT: &str = "msg";
+
+/// [`SocketInfo::protocol`] of what joins two hosts of a job.
+pub const ASSOCIATION: &str = "assoc";
+
 /// A socket of the engine, for `outboard ss`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketInfo {
-    /// `tcp` or `udp`.
+    /// `tcp`, `udp`, [`MESSAGE_ENDPOINT`] or [`ASSOCIATION`].
     pub protocol: String,
     /// As ss prints it.
     pub state: String,
@@ -472,9 +478,11 @@ pub struct SocketInfo {
     pub local: SocketAddr,
     /// Remote address, if any.
     pub remote: Option<SocketAddr>,
-    /// Bytes received and not read (listeners: connections waiting).
+    /// Bytes received and not read (listeners: connections waiting; message endpoints: unexpected messages;
+    /// associations: messages on their way in, or unexpected).
     pub receive_queue: u64,
-    /// Bytes sent and not acknowledged (listeners: the backlog).
+    /// Bytes sent and not acknowledged (listeners: the backlog; message endpoints and associations: sends
+    /// that have not ended).
     pub send_queue: u64,
     /// Program and process id.
     pub program: String,

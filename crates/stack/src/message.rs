@@ -24,6 +24,7 @@ mod endpoint;
 mod export;
 mod grant;
 mod hosts;
+mod listing;
 mod local;
 mod matching;
 mod pace;
@@ -39,6 +40,7 @@ mod verify;
 
 pub use api::*;
 pub use counters::{MessageCounters, MessageUsage};
+pub use listing::{AssociationSummary, EndpointSummary};
 pub use planted::{Bugs, Planted, Sound};
 
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,9 @@
 use std::collections::VecDeque;
 use std::ops::Bound;
 
-use shm::control::{CENSUS_SESSIONS, FromEngine, ProgramCensus, SocketInfo};
+use shm::control::{
+    ASSOCIATION, CENSUS_SESSIONS, FromEngine, MESSAGE_ENDPOINT, ProgramCensus, SocketInfo,
+};
 use stack::api::{SocketKind, TcpState};
 use stack::tcp::TcpInfo;
 
@@ -13,7 +15,7 @@ use super::Control;
 use super::exchange::SessionKey;
 use super::grant::Granted;
 use crate::session::SessionWho;
-use crate::ss::Seen;
+use crate::ss::{Seen, SeenSocket};
 
 impl Control {
     /// What programs have left to the kernel: those of some sessions beyond `after`.
@@ -123,6 +125,11 @@ fn details(info: &TcpInfo) -> Vec<String> {
     words
 }
 
+/// A job's identifier in details; jobs without a key have none.
+fn job(identifier: u32) -> String {
+    format!("job:{identifier:08x}")
+}
+
 /// The words for a socket; `who` is behind it, if that is known.
 pub fn line(seen: &Seen, who: Option<&SessionWho>) -> SocketInfo {
     let blank = |protocol: &str, local, remote| SocketInfo {
@@ -138,7 +145,7 @@ pub fn line(seen: &Seen, who: Option<&SessionWho>) -> SocketInfo {
         details: Vec::new(),
     };
     match &seen.socket {
-        stack::SocketInfo::Tcp(_, info) => SocketInfo {
+        SeenSocket::Stack(stack::SocketInfo::Tcp(_, info)) => SocketInfo {
             state: match info.kind {
                 SocketKind::Listener => "LISTEN".to_string(),
                 _ => state_name(info.state).to_string(),
@@ -151,9 +158,30 @@ pub fn line(seen: &Seen, who: Option<&SessionWho>) -> SocketInfo {
             },
             ..blank("tcp", info.local, info.remote)
         },
-        stack::SocketInfo::Udp(_, info) => SocketInfo {
+        SeenSocket::Stack(stack::SocketInfo::Udp(_, info)) => SocketInfo {
             state: if info.remote.is_some() { "ESTAB" } else { "UNCONN" }.to_string(),
             ..blank("udp", info.local, info.remote)
+        },
+        SeenSocket::Endpoint(local, of) => SocketInfo {
+            state: if of.is_open { "OPEN" } else { "CLOSING" }.to_string(),
+            receive_queue: of.unexpected.into(),
+            send_queue: of.sends.into(),
+            details: (of.job.map(job).into_iter())
+                .chain([format!("peers:{}", of.peers), format!("posted:{}", of.receives)])
+                .collect(),
+            ..blank(MESSAGE_ENDPOINT, *local, None)
+        },
+        SeenSocket::Association(local, remote, of) => SocketInfo {
+            state: if of.is_verified { "ESTAB" } else { "OPENING" }.to_string(),
+            receive_queue: of.incoming.into(),
+            send_queue: of.sends.into(),
+            details: vec![
+                job(of.job),
+                format!("in_flight:{}", of.in_flight),
+                format!("window:{}", of.window),
+                format!("rtt:{:.3}", of.srtt_ns as f64 / 1e6),
+            ],
+            ..blank(ASSOCIATION, *local, Some(*remote))
         },
     }
 }

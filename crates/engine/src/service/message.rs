@@ -12,6 +12,7 @@ mod events;
 mod frames;
 mod hosts;
 mod link;
+mod listing;
 mod placed;
 mod queue;
 mod space;
@@ -31,6 +32,7 @@ use stack::message::{
 };
 
 use hosts::{HOSTS_MAX, Hosts, Path};
+pub(crate) use listing::Listed;
 use shm::message::OPERATIONS_MAX;
 use tables::{Hands, Room, Tables};
 

@@ -88,6 +88,11 @@ impl Pace {
         (self.srtt != 0 && after < self.timeout()).then_some(after)
     }
 
+    /// The smoothed round trip in nanoseconds; 0 before there is a measurement.
+    pub fn srtt(&self) -> u64 {
+        self.srtt
+    }
+
     /// The least round trip; 0 before there is a measurement.
     pub fn least(&self) -> u64 {
         if self.least == u64::MAX { 0 } else { self.least }
