@@ -49,6 +49,18 @@ enum Command {
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
+    /// Check a host for `mpi` before mpirun's daemon starts on it
+    #[command(hide = true)]
+    MpiHost {
+        #[arg(long)]
+        protocol: u8,
+        #[arg(long)]
+        provider: PathBuf,
+        #[arg(long)]
+        socket: Option<PathBuf>,
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
     /// Start an engine for `run` and leave it to init
     #[command(hide = true)]
     LaunchEngine {
@@ -410,6 +422,10 @@ fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Run(arguments) => return run::run(&run_settings(arguments)),
         Command::Mpi { socket, command } => return mpi::run(&mpi::Mpi { socket, command }),
+        Command::MpiHost { protocol, provider, socket, command } => {
+            let check = mpi::host::HostCheck { protocol, provider, socket, command };
+            return mpi::host::run(&check);
+        }
         Command::LaunchEngine { arguments } => return run::launch_engine(&arguments),
         Command::Demo(arguments) => demo::run(&demo_options(arguments)?)?,
         Command::Ss { engine, json, info } => ask::sockets(&engine.path(), json, info)?,

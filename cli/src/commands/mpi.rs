@@ -3,7 +3,10 @@
 //! Nothing of the program or of Open MPI is changed: parameters in the environment have it send
 //! through libfabric (pml cm, mtl ofi) and libfabric through the provider alone. Debian's
 //! openmpi-mca-params.conf excludes mtl ofi; what the environment says comes before that file.
-//! Open MPI hands parameters of its own to ranks on other hosts; the rest is named with -x.
+//! Open MPI hands parameters of its own to ranks on other hosts; the rest is named with -x. Other hosts are
+//! checked as mpirun reaches them ([`host`]).
+
+pub mod host;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -50,23 +53,25 @@ pub fn run(mpi: &Mpi) -> Result<ExitCode> {
     let Some((program, arguments)) = mpi.command.split_first() else {
         return Err(Failure::new("no program is named", "write mpirun and its arguments after --"));
     };
-    let provider = provider()?;
-    let directory = provider.parent().unwrap_or(Path::new("/")).to_owned();
-    let socket = match &mpi.socket {
-        Some(socket) => std::path::absolute(socket)
-            .explain("the socket's path cannot be made absolute", "give its whole path")?,
-        None => config::default_socket(),
-    };
-    check_engine(&socket)?;
+    let executable = executable()?;
+    let provider = provider_beside(&executable)?;
+    let directory = provider.parent().unwrap_or(Path::new("/"));
+    let advice = "give its whole path";
+    let socket = (mpi.socket.as_ref().map(std::path::absolute).transpose())
+        .explain("the socket's path cannot be made absolute", advice)?;
+    check_engine(&socket.clone().unwrap_or_else(config::default_socket))?;
     let mut command = Command::new(program);
-    command.envs(PARAMETERS).env(PROVIDER_PATH, &directory);
+    command.envs(PARAMETERS).env(PROVIDER_PATH, directory);
     let mut handed_on = vec![PROVIDER_PATH];
-    if mpi.socket.is_some() {
-        command.env(SOCKET, &socket);
+    if let Some(socket) = &socket {
+        command.env(SOCKET, socket);
         handed_on.push(SOCKET);
     }
     if is_launcher(program) {
         command.args(handed_on.iter().flat_map(|name| ["-x", name]));
+        let users = std::env::var(host::LAUNCH_AGENT).ok();
+        let agent = host::launch_agent(&executable, directory, socket.as_deref(), users)?;
+        command.env(host::LAUNCH_AGENT, agent);
     }
     let error = command.args(arguments).exec();
     let shown = program.to_string_lossy();
@@ -99,8 +104,14 @@ pub fn check_engine(socket: &Path) -> Result<()> {
 /// # Errors
 /// When it is in neither place.
 pub fn provider() -> Result<PathBuf> {
-    let executable =
-        std::env::current_exe().explain("cannot find the own executable", "mount /proc")?;
+    provider_beside(&executable()?)
+}
+
+fn executable() -> Result<PathBuf> {
+    std::env::current_exe().explain("cannot find the own executable", "mount /proc")
+}
+
+fn provider_beside(executable: &Path) -> Result<PathBuf> {
     let built = executable.with_file_name("fabric").join(PROVIDER);
     let prefix = executable.parent().and_then(Path::parent);
     let installed = prefix.map(|prefix| prefix.join("lib/outboard").join(PROVIDER));

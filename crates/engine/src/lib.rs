@@ -60,4 +60,5 @@ pub use stack::api::{Cidr, Destination, Ipv6Mode, Metrics};
 pub use config::{Accelerated, EngineConfig, Limits, Poll, PortSetup, TcpSettings};
 pub use errors::{ConservationError, EngineError, TooManyPorts, TrialOver};
 pub use service::{Engine, StartError, StopHandle, check_core};
+pub use wire::message::VERSION as MESSAGE_PROTOCOL;
 pub use worker::{Activity, Worker, WorkerConfig};
