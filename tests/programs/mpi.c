@@ -1,9 +1,11 @@
 /* What MPI programs do, checked: a ring, wildcard receives, probes, long messages, collectives.
-   Each rank says "rank N of M is right", or what was wrong. */
+   Each rank says "rank N of M is right", or what was wrong. With an argument, ranks exchange messages
+   until they are killed. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int rank, size;
 
@@ -167,11 +169,26 @@ static void collectives(void)
     free(got);
 }
 
+/* Until one of the ranks is killed. */
+static void forever(void)
+{
+    enum { LONGEST = 1 << 20 };
+    int next = (rank + 1) % size, before = (rank + size - 1) % size;
+    char *sent = calloc(1, LONGEST), *room = malloc(LONGEST);
+    printf("rank %d is process %d\n", rank, (int)getpid());
+    fflush(stdout);
+    for (int bytes = 1;; bytes = bytes < LONGEST ? bytes * 2 : 1)
+        MPI_Sendrecv(sent, bytes, MPI_BYTE, next, 7, room, LONGEST, MPI_BYTE, before, 7,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (argc > 1)
+        forever();
     ring();
     wildcards();
     MPI_Barrier(MPI_COMM_WORLD);

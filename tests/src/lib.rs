@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 
 pub mod beside;
 pub mod cases;
+pub mod held;
 pub mod joined;
 pub mod mpi;
 pub mod sharing;

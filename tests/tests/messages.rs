@@ -2,6 +2,7 @@
 //! sudden end.
 
 use lab::{Program, Side, Task};
+use outboard_tests::held::{counter, holds_nothing};
 use outboard_tests::joined::{PATIENCE, eventually};
 use outboard_tests::turn;
 use outboard_tests::world::{Arrangement, CLIENTS, SERVERS, World, example};
@@ -11,10 +12,6 @@ use rustix::process::Signal;
 const KEY: &str = "00112233445566778899aabbccddeeff";
 /// Where the server of the example is.
 const PORT: u16 = 5000;
-/// What an engine holds for messages that are under way or may come.
-const HELD: [&str; 5] =
-    ["sessions", "messages_endpoints", "messages_sends", "messages_receives", "messages_buffered"];
-
 fn pingpong(world: &World, side: Side, words: &str) -> Program {
     let task = Task::new(example("message_pingpong"))
         .arg(world.socket(side))
@@ -31,21 +28,6 @@ fn serve(world: &World, side: Side) -> (Program, String) {
     let is_there = |server: &Program| server.output().contains("serving at");
     server.until(PATIENCE, is_there).expect("a server");
     (server, address)
-}
-
-fn counter(world: &World, side: Side, name: &str) -> u64 {
-    let stats = world.observe(side).and_then(|mut engine| engine.stats());
-    stats.expect("counters").counter(name)
-}
-
-/// Waits until an engine holds nothing for messages any more.
-fn holds_nothing(world: &World, side: Side) {
-    for name in HELD {
-        eventually(&format!("{name} of {side:?} at 0"), || counter(world, side, name) == 0);
-    }
-    eventually(&format!("all buffers of {side:?} free"), || {
-        counter(world, side, "buffers_free") == counter(world, side, "buffers_total")
-    });
 }
 
 /// Pings of several lengths are answered: within a frame, copied as they are sent, announced.

@@ -113,14 +113,6 @@ impl State {
         }
     }
 
-    /// Counts an injected message, which completes at once and writes no entry.
-    pub fn count_injected(&mut self, endpoint: usize) {
-        self.deliver(
-            endpoint,
-            Report { side: Side::Transmit, entry: None, is_counted: true, has_failed: false },
-        );
-    }
-
     /// Takes an endpoint out; nothing of it completes any more.
     pub fn close_endpoint(&mut self, endpoint: usize) {
         let Some(of) = self.endpoints.try_remove(endpoint) else { return };

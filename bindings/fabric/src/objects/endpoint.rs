@@ -19,7 +19,7 @@ use crate::abi::{RefusedOps, refused};
 use crate::info::{DIRECTED, from_raw};
 use crate::report::{self, Level};
 use crate::state;
-use crate::state::endpoint::{EndpointState, Receive, Send};
+use crate::state::endpoint::{EndpointState, Receive, Report, Send};
 
 /// An open endpoint.
 #[repr(C)]
@@ -272,9 +272,13 @@ impl Endpoint {
 
     /// Sends without a completion.
     pub fn inject(&self, send: &Send) -> isize {
-        let status = self.post(|endpoint, vector| endpoint.inject(send, vector));
-        if status == 0 {
-            self.domain.state().count_injected(self.key);
+        let mut is_complete = false;
+        let status = self.post(|endpoint, vector| {
+            is_complete = endpoint.inject(send, vector)?;
+            Ok(())
+        });
+        if is_complete {
+            self.domain.state().deliver(self.key, Report::of_injected(false));
         }
         status
     }

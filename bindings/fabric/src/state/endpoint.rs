@@ -46,6 +46,13 @@ pub struct Report {
     pub has_failed: bool,
 }
 
+impl Report {
+    /// Of an injected message: it is counted, and has no context to name in a queue.
+    pub fn of_injected(has_failed: bool) -> Self {
+        Self { side: Side::Transmit, entry: None, is_counted: true, has_failed }
+    }
+}
+
 /// What a look at the engine's completions gave.
 #[derive(Debug)]
 pub enum Polled {
@@ -190,14 +197,9 @@ impl EndpointState {
     fn complete(&mut self, completion: Completion, vector: Option<&Vector>) -> Option<Report> {
         let key = usize::try_from(completion.context).ok();
         let Some(operation) = key.and_then(|key| self.operations.try_remove(key)) else {
-            // An injected message that failed: it has no context to name in a queue.
+            // An injected message that failed.
             let has_failed = matches!(completion.outcome, Outcome::Failed { .. });
-            return has_failed.then_some(Report {
-                side: Side::Transmit,
-                entry: None,
-                is_counted: true,
-                has_failed,
-            });
+            return has_failed.then_some(Report::of_injected(true));
         };
         match completion.outcome {
             Outcome::Failed { errno, message } => self.failed(&operation, errno, message, vector),
@@ -301,8 +303,10 @@ impl EndpointState {
         message: Option<Message>,
         vector: Option<&Vector>,
     ) -> Option<Report> {
-        if operation.kind == Kind::DiscardFound {
-            return None;
+        match operation.kind {
+            Kind::DiscardFound => return None,
+            Kind::Inject => return Some(Report::of_injected(true)),
+            _ => {}
         }
         let is_send = operation.kind == Kind::Send;
         let mut entry = match &message {

@@ -24,6 +24,8 @@ pub struct Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Send,
+    /// An injected message that is complete when it is delivered: counted then, never in a queue.
+    Inject,
     Receive,
     /// The receive that fills the first of the endpoint's buffers for several messages.
     ReceiveMany,

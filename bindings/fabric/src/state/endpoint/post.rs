@@ -98,23 +98,36 @@ impl EndpointState {
         self.note(key, posted)
     }
 
-    /// Sends what is the program's again at once and completes without an entry.
+    /// Sends what is the program's again at once, and completes without an entry: at once, or when the
+    /// message is delivered, if that is the endpoint's kind of completion. Tells whether it is complete.
     ///
     /// # Errors
     /// libfabric's number.
-    pub fn inject(&mut self, send: &Send, vector: Option<&Vector>) -> Result<(), i32> {
+    pub fn inject(&mut self, send: &Send, vector: Option<&Vector>) -> Result<bool, i32> {
         if send.pieces.len() > INJECT_MAX {
             return Err(FI_EMSGSIZE);
         }
         let peer = self.ready_peer(send.to, vector)?;
-        let what = message::Send {
-            tag: send.tag,
-            immediate: send.data.map(|data| data as u32),
-            delivery: false,
-        };
+        let delivery = self.transmit.op_flags & FI_DELIVERY_COMPLETE != 0;
+        let immediate = send.data.map(|data| data as u32);
+        let what = message::Send { tag: send.tag, immediate, delivery };
         // SAFETY: the program's buffer is readable during the call.
         let slices = unsafe { send.pieces.slices() };
-        self.transport.inject(peer, &what, &slices[0]).map_err(number)
+        let parts = &slices[..send.pieces.count()];
+        if !delivery {
+            return self.transport.inject(peer, &what, &slices[0]).map_err(number).map(|()| true);
+        }
+        // The bytes are copied now, and none of them is gathered later.
+        let key = self.operations.insert(Operation {
+            kind: Kind::Inject,
+            context: 0,
+            pieces: Pieces::default(),
+            is_tagged: send.tag.is_some(),
+            reports: false,
+            ticket: None,
+        });
+        let posted = self.transport.send(peer, &what, parts, key as u64);
+        self.note(key, posted).map(|()| false)
     }
 
     fn ready_peer(&mut self, to: u64, vector: Option<&Vector>) -> Result<message::Peer, i32> {
