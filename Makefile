@@ -8,6 +8,7 @@
 #   make mpich-tests MPICH=DIR  lists of MPICH's tests (the folder test/mpi of its source, version 3.4) with
 #                Debian's Open MPI on two hosts with engines; root, an hour
 #   make imb IMB=DIR  all of Intel's IMB-MPI1 (its source), data checked, on two hosts with engines; root
+#   make mpi-programs  MPI programs of Debian's packages that check their results, on two hosts with engines; root
 #   make install what `make build` made, below DESTDIR, for PREFIX (/usr/local), with a systemd unit
 #   make scripts packet scripts against the stack and against this machine's kernel; root
 #   make packetdrill DIR=...  a folder of packetdrill scripts against the stack; the tool itself from
@@ -63,7 +64,7 @@ export OUTBOARD_SKIPPED := $(TARGET)/skipped
 # What scripts/runtimes installs for the tests of real programs.
 export OUTBOARD_RUNTIMES := $(TARGET)/runtimes
 
-.PHONY: all build install test fabtests mpich-tests imb test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-full bench-micro bench-ab bench-port sim hashes instructions kills soak programs coexist fuzz loom setup setup-build
+.PHONY: all build install test fabtests mpich-tests imb mpi-programs test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-full bench-micro bench-ab bench-port sim hashes instructions kills soak programs coexist fuzz loom setup setup-build
 
 all: build
 
@@ -205,6 +206,12 @@ imb: setup build
 	$(MAKE) -C $(TARGET)/imb TARGET=MPI1 CC=mpicc CFLAGS="-O1 -w -DCHECK"
 	$(CARGO) build --release --package outboard-tests --example mpi_suites
 	OUTBOARD_EXECUTABLE=$(BUILT)/outboard $(BUILT)/examples/mpi_suites imb $(TARGET)/imb/IMB-MPI1
+
+# The only target that installs hpcc.
+mpi-programs: setup build
+	@scripts/setup programs mpi
+	$(CARGO) build --release --package outboard-tests --example mpi_suites
+	OUTBOARD_EXECUTABLE=$(BUILT)/outboard $(BUILT)/examples/mpi_suites programs
 
 loom: setup-build
 	$(CARGO) xtask loom
