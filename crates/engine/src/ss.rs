@@ -124,6 +124,7 @@ impl Worker {
                     ("rx_queues_unserved", of.rx_queues_unserved),
                     ("links_left", of.links_left),
                     ("links_unused", of.links_unused),
+                    ("links_refused", of.links_refused),
                     ("fragmented", of.fragmented),
                     ("fragments_evicted", of.fragments_evicted),
                     ("fragments_refused", of.fragments_refused),

@@ -248,6 +248,8 @@ pub struct PortCounters {
     pub links_left: u64,
     /// Links of a trunk that frames are not sent over now.
     pub links_unused: u64,
+    /// Frames that a link of a trunk had no room for while others had.
+    pub links_refused: u64,
     /// Frames that came and could not be used: truncated, malformed for the link, or tagged for
     /// a VLAN on a port that is in none.
     pub rx_errors: u64,
@@ -282,6 +284,7 @@ impl PortCounters {
             fragments_refused,
             links_left,
             links_unused,
+            links_refused,
             rx_errors,
             kernel_rx_frames,
             kernel_rx_dropped,
@@ -305,6 +308,7 @@ impl PortCounters {
             (&mut self.fragments_refused, fragments_refused),
             (&mut self.links_left, links_left),
             (&mut self.links_unused, links_unused),
+            (&mut self.links_refused, links_refused),
             (&mut self.rx_errors, rx_errors),
             (&mut self.kernel_rx_frames, kernel_rx_frames),
             (&mut self.kernel_rx_dropped, kernel_rx_dropped),

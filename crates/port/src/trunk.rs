@@ -3,11 +3,12 @@
 //!
 //! A link leaves when it is down, as the kernel tells ([`carrier`]), or refuses frames as such, and its flows move to
 //! the links that are left; the flows of these stay. It returns when it has been well for a while
-//! ([`health`]). What arrives is taken from all links, also from those that are not sent over.
+//! ([`health`]). Frames for a link without room wait for it ([`waiting`]) and hold no others. What arrives is taken from all links, also from those that are not sent over.
 
 mod carrier;
 mod flow;
 mod health;
+mod waiting;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -23,6 +24,7 @@ use crate::link;
 use crate::open::{self, OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloads};
 use crate::spec::PortSpec;
 use health::Health;
+use waiting::Waiting;
 
 /// Most links of a trunk.
 pub const LINKS_MAX: usize = 8;
@@ -30,6 +32,8 @@ pub const LINKS_MAX: usize = 8;
 const NEWS_BYTES: usize = 16_384;
 /// How often links are looked at.
 const LOOK_NS: u64 = 10_000_000;
+/// How soon a link is tried again for which frames wait.
+const RETRY_NS: u64 = 50_000;
 
 /// Opens the links. All have the link address of the trunk, which is the first one's unless it is
 /// said.
@@ -89,6 +93,8 @@ struct Link {
     waited: Option<RawFd>,
     /// Whether it was up when the port or the kernel last said so.
     is_up: bool,
+    /// Frames for which it had no room.
+    waiting: Waiting,
 }
 
 /// The running port; see the module.
@@ -108,8 +114,10 @@ pub struct TrunkPort {
     /// Where the kernel tells of its links, and room for that.
     news: Option<(OwnedFd, Box<[u8]>)>,
     departures: u64,
-    /// Frames for which no link was left.
+    /// Frames for which no link was left, or that waited for one that has left.
     unsent: u64,
+    /// Frames that a link had no room for while others had.
+    refused: u64,
 }
 
 impl TrunkPort {
@@ -151,6 +159,7 @@ impl TrunkPort {
             taken: 0,
             waited: None,
             is_up: true,
+            waiting: Waiting::default(),
         };
         let mut trunk = Self {
             info,
@@ -164,6 +173,7 @@ impl TrunkPort {
             news: None,
             departures: 0,
             unsent: 0,
+            refused: 0,
         };
         trunk.wait_for_links().map_err(fail)?;
         Ok(trunk)
@@ -182,6 +192,43 @@ impl TrunkPort {
         used.map(|(at, _)| at).max_by_key(|at| flow::weight(flow, *at))
     }
 
+    /// Lets a frame wait for a link that has no room. Where its queue is full, too, the frame is refused, as
+    /// by a queue of the kernel's, for the sake of those of other links; the trunk is full where all are.
+    fn hold(
+        &mut self,
+        at: usize,
+        meta: &TxMeta,
+        header: &[u8],
+        payload: &[SharedBytes<'_>],
+    ) -> Result<(), TxError> {
+        let (mut is_alone, mut have_room) = (true, false);
+        for (other, link) in self.links.iter().enumerate() {
+            if other != at && link.health.is_used() {
+                is_alone = false;
+                have_room |= link.waiting.has_room();
+            }
+        }
+        match self.links.get_mut(at) {
+            Some(link) if !is_alone && link.waiting.has_room() => {
+                link.waiting.push(meta, header, payload);
+                Ok(())
+            }
+            Some(_) if have_room => {
+                self.refused += 1;
+                Err(TxError::Refused)
+            }
+            _ => Err(TxError::Full),
+        }
+    }
+
+    /// A link has failed: its flows move, and what waited for it is lost as what was in its own queue.
+    fn depart(&mut self, at: usize) {
+        if let Some(link) = self.links.get_mut(at) {
+            self.departures += u64::from(link.health.fail(self.now_ns));
+            self.unsent += link.waiting.clear();
+        }
+    }
+
     fn look(&mut self) {
         let Self { links, news, .. } = self;
         let is_told = news.as_mut().is_some_and(|(socket, buffer)| {
@@ -198,6 +245,7 @@ impl TrunkPort {
             }
             if !link.is_up || link.port.is_gone() {
                 self.departures += u64::from(link.health.fail(self.now_ns));
+                self.unsent += link.waiting.clear();
             } else {
                 link.health.note_well(self.now_ns);
             }
@@ -286,11 +334,16 @@ impl Port for TrunkPort {
         payload: &[SharedBytes<'_>],
     ) -> Result<(), TxError> {
         let flow = flow::of(header, self.key);
-        while let Some(link) = self.link_of(flow).and_then(|at| self.links.get_mut(at)) {
-            match link.port.send(meta, header, payload) {
-                Err(TxError::Down) => {
-                    self.departures += u64::from(link.health.fail(self.now_ns));
-                }
+        while let Some(at) = self.link_of(flow) {
+            let Some(link) = self.links.get_mut(at) else { break };
+            let sent = match link.waiting.is_empty() {
+                true => link.port.send(meta, header, payload),
+                // In order behind those.
+                false => Err(TxError::Full),
+            };
+            match sent {
+                Err(TxError::Down) => self.depart(at),
+                Err(TxError::Full) => return self.hold(at, meta, header, payload),
                 outcome => return outcome,
             }
         }
@@ -299,8 +352,13 @@ impl Port for TrunkPort {
     }
 
     fn flush(&mut self) {
-        for link in &mut self.links {
+        for at in 0..self.links.len() {
+            let Some(link) = self.links.get_mut(at) else { continue };
+            let is_down = link.waiting.drain(&mut *link.port).is_err();
             link.port.flush();
+            if is_down {
+                self.depart(at);
+            }
         }
     }
 
@@ -312,6 +370,7 @@ impl Port for TrunkPort {
     fn counters(&self) -> PortCounters {
         let mut all = PortCounters {
             tx_errors: self.unsent,
+            links_refused: self.refused,
             links_left: self.departures,
             links_unused: self.links.iter().filter(|link| !link.health.is_used()).count() as u64,
             ..PortCounters::default()
@@ -328,7 +387,10 @@ impl Port for TrunkPort {
         if self.links.iter().any(waits) {
             return Some(0);
         }
-        self.links.iter().filter_map(|link| link.port.next_deadline()).min()
+        let is_full = self.links.iter().any(|link| !link.waiting.is_empty());
+        let again = is_full.then(|| self.now_ns.saturating_add(RETRY_NS));
+        let links = self.links.iter().filter_map(|link| link.port.next_deadline());
+        links.chain(again).min()
     }
 
     fn on_time(&mut self, now_ns: u64) {

@@ -15,9 +15,13 @@ struct Bench {
 
 impl Bench {
     fn new(links: usize) -> Self {
+        Self::of(links, &PairConfig::default())
+    }
+
+    fn of(links: usize, config: &PairConfig) -> Self {
         let (mut near, mut far, mut switches) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..links {
-            let (a, b, switch) = pair(&PairConfig::default());
+            let (a, b, switch) = pair(config);
             near.push(Box::new(a) as Box<dyn Port>);
             far.push(b);
             switches.push(switch);
@@ -155,6 +159,78 @@ fn what_all_links_have_received_comes_and_none_is_forgotten() {
     bench.trunk.receive(&mut burst);
     assert!(burst.handles.is_empty());
     assert_eq!(bench.trunk.counters().rx_frames, 300);
+}
+
+/// Frames that a far end has not fetched yet, by their ports.
+fn fetched(far: &mut PairPort) -> Vec<u16> {
+    let (mut burst, mut ports) = (RxBurst::new(), Vec::new());
+    loop {
+        far.receive(&mut burst);
+        if burst.handles.is_empty() {
+            return ports;
+        }
+        for handle in &burst.handles {
+            let bytes = far.frame(*handle).bytes;
+            ports.push(u16::from_be_bytes([bytes[34], bytes[35]]));
+        }
+        far.release(&mut burst);
+    }
+}
+
+#[test]
+fn a_full_link_holds_no_other_and_keeps_its_order() {
+    let mut bench = Bench::of(2, &PairConfig { frames_max: 100, ..PairConfig::default() });
+    let before = bench.send(200);
+    let full = before[0];
+    let of = |link| {
+        let before = &before;
+        (0..200_u16).filter(move |port| before[usize::from(*port)] == link)
+    };
+    let own: Vec<u16> = of(full).collect();
+    let other: Vec<u16> = of(1 - full).take(90).collect();
+    // More of the full link's flows than it and its queue hold.
+    let (mut sent, mut refused) = (Vec::new(), 0);
+    for port in own.iter().cycle().take(300) {
+        match bench.trunk.send(&TxMeta::default(), &udp(*port), &[]) {
+            Ok(()) => sent.push(*port),
+            Err(error) => {
+                assert_eq!(error, TxError::Refused);
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((sent.len(), refused), (100 + waiting::FRAMES_MAX, 136));
+    assert_eq!(bench.trunk.counters().links_refused, 136);
+    for port in &other {
+        assert_eq!(bench.trunk.send(&TxMeta::default(), &udp(*port), &[]), Ok(()));
+    }
+    bench.trunk.flush();
+    assert_eq!(fetched(&mut bench.far[1 - full]), other);
+    assert!(bench.trunk.next_deadline().is_some(), "it is tried again");
+    let mut came = fetched(&mut bench.far[full]);
+    bench.trunk.flush();
+    came.extend(fetched(&mut bench.far[full]));
+    assert_eq!(came, sent);
+    assert_eq!(bench.trunk.next_deadline(), None);
+}
+
+#[test]
+fn a_trunk_is_full_when_its_links_are_and_what_waits_for_a_failed_link_is_counted() {
+    let mut bench = Bench::of(2, &PairConfig { frames_max: 1, ..PairConfig::default() });
+    let mut outcomes = Vec::new();
+    for port in 0..1000 {
+        outcomes.push(bench.trunk.send(&TxMeta::default(), &udp(port), &[]));
+    }
+    let last = outcomes.len() - 50;
+    assert!(outcomes[last..].iter().all(|one| *one == Err(TxError::Full)), "{outcomes:?}");
+    assert_eq!(outcomes.iter().filter(|one| one.is_ok()).count(), 2 * (1 + waiting::FRAMES_MAX));
+    bench.switches[0].set_up(false);
+    bench.trunk.flush();
+    assert_eq!(bench.trunk.counters().links_unused, 1);
+    let lost = bench.trunk.counters().tx_errors;
+    assert_eq!(lost, waiting::FRAMES_MAX as u64 + 1, "those that waited, and the link's own count");
+    // The link that is left is a port like any other.
+    assert_eq!(bench.trunk.send(&TxMeta::default(), &udp(1), &[]), Err(TxError::Full));
 }
 
 #[test]
