@@ -35,6 +35,8 @@ const BURST_BYTES: usize = 192 * 1024;
 const SLOT_BYTES: usize = (vnet::LEN + FRAME_BYTES_MAX).next_multiple_of(64);
 /// Pieces handed to the kernel as they lie; a frame of more is put together first.
 const PIECES_MAX: usize = 62;
+/// Memory of frames that wait for a kernel thread of the device's own, as the kernel counts it.
+const QUEUED_BYTES: libc::c_int = 8 << 20;
 
 pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     link::in_namespace(spec, || open_here(spec))
@@ -224,9 +226,14 @@ fn attach(fd: &OwnedFd, name: &str, napi: Napi, label: &str) -> Result<(), OpenE
             .map_err(|why| OpenError::system(label, "set up the TAP device", "CAP_NET_ADMIN", &why))
     };
     set(libc::TUNSETVNETHDRSZ, vnet::LEN as libc::c_int)?;
-    // Without a limit of its own the kernel builds small frames from a page fragment, which is
-    // its fast path.
-    set(libc::TUNSETSNDBUF, libc::c_int::MAX)
+    let queued = match napi {
+        // A thread of its own may get no time: what waits for it is bounded, and the device full then.
+        Napi::Threaded => QUEUED_BYTES,
+        // The writer does the work itself. Without a limit of its own the kernel builds small frames from
+        // a page fragment, which is its fast path.
+        Napi::Off => libc::c_int::MAX,
+    };
+    set(libc::TUNSETSNDBUF, queued)
 }
 
 /// Lets the kernel hand over large frames and partial checksums. True when UDP may be cut, too
