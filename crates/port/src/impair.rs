@@ -7,16 +7,13 @@
 //! loss of one segment. Frames that arrive coalesced are treated as one.
 
 use std::collections::BinaryHeap;
-use std::io;
-use std::net::IpAddr;
-use std::os::fd::BorrowedFd;
+use std::net::SocketAddr;
 
 use arch::SharedBytes;
 
 use crate::copy;
 use crate::interface::{
-    Claim, LinkState, Port, PortCounters, PortInfo, RxBurst, RxChecksum, RxFrame, RxHandle, RxMeta,
-    TxError, TxMeta,
+    Port, PortCounters, PortInfo, RxBurst, RxChecksum, RxFrame, RxHandle, RxMeta, TxError, TxMeta,
 };
 use crate::spec::{Direction, Impairment, Parts};
 
@@ -92,11 +89,6 @@ impl<P: Port> Impaired<P> {
         [self.incoming.counters, self.outgoing.counters]
     }
 
-    /// The port inside.
-    pub fn inner(&mut self) -> &mut P {
-        &mut self.inner
-    }
-
     /// Hands the inner port what is due. A frame that finds it full stays first in line.
     fn send_due(&mut self) {
         self.is_full = false;
@@ -117,13 +109,23 @@ impl<P: Port> Impaired<P> {
     }
 }
 
-impl<P: Port> Port for Impaired<P> {
+impl<P: Port> crate::PortWrapper for Impaired<P> {
+    type Inner = P;
+
+    fn inner(&self) -> &P {
+        &self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut P {
+        &mut self.inner
+    }
+
     fn info(&self) -> &PortInfo {
         &self.info
     }
 
     fn receive(&mut self, burst: &mut RxBurst) {
-        self.release(burst);
+        Port::release(self, burst);
         self.inner.receive(&mut self.inner_burst);
         for &handle in &self.inner_burst.handles {
             let frame = self.inner.frame(handle);
@@ -174,10 +176,6 @@ impl<P: Port> Port for Impaired<P> {
         self.send_due();
     }
 
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
-
     /// Frames as the stack sees them; what the inner port could not do is added.
     fn counters(&self) -> PortCounters {
         let inner = self.inner.counters();
@@ -200,28 +198,14 @@ impl<P: Port> Port for Impaired<P> {
         self.send_due();
     }
 
-    fn claim(&mut self, claim: &Claim) -> io::Result<()> {
-        self.inner.claim(claim)
-    }
-
-    fn release_claim(&mut self, claim: &Claim) {
-        self.inner.release_claim(claim);
-    }
-
-    fn is_gone(&self) -> bool {
-        self.inner.is_gone()
-    }
-
-    fn is_up(&self) -> bool {
-        self.inner.is_up()
-    }
-
-    fn follow(&mut self, addresses: &[IpAddr], mtu: u16) -> io::Result<()> {
-        self.inner.follow(addresses, mtu)
-    }
-
-    fn follow_link(&mut self, link: &LinkState) -> io::Result<()> {
-        self.inner.follow_link(link)
+    /// Faults are put around what is not divided: the frames of a burst are copies.
+    fn divide(
+        &mut self,
+        _burst: &RxBurst,
+        taken: u64,
+        _awaits: &dyn Fn(SocketAddr, SocketAddr) -> bool,
+    ) -> u64 {
+        taken
     }
 }
 

@@ -40,6 +40,7 @@ mod survey;
 pub mod switch;
 pub mod tap;
 pub mod trunk;
+mod wrapper;
 pub mod xdp;
 
 pub use forward::{Forwarder, Reach};
@@ -47,3 +48,4 @@ pub use interface::*;
 pub use open::{OpenError, PortFds, from_fds, open};
 pub use spec::{PortSpec, SpecError};
 pub use survey::{Survey, link_state, survey};
+pub use wrapper::PortWrapper;

@@ -8,8 +8,6 @@
 //! and a large frame is one frame. Times are those of the worker's turns.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,9 +16,7 @@ use std::thread::JoinHandle;
 use arch::SharedBytes;
 
 use crate::copy::FRAME_BYTES_MAX;
-use crate::interface::{
-    Claim, LinkState, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta,
-};
+use crate::interface::{Port, RxBurst, TxError, TxMeta};
 
 pub mod filter;
 mod format;
@@ -267,9 +263,15 @@ fn capture(feed: &Feed, chunk: &mut Option<Vec<u8>>, frame: &SeenFrame<'_>) {
     feed.counts.captured.fetch_add(1, Ordering::Relaxed);
 }
 
-impl<P: Port> Port for Captured<P> {
-    fn info(&self) -> &PortInfo {
-        self.inner.info()
+impl<P: Port> crate::PortWrapper for Captured<P> {
+    type Inner = P;
+
+    fn inner(&self) -> &P {
+        &self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut P {
+        &mut self.inner
     }
 
     fn receive(&mut self, burst: &mut RxBurst) {
@@ -288,14 +290,6 @@ impl<P: Port> Port for Captured<P> {
                 capture(feed, &mut self.chunk, &frame);
             }
         }
-    }
-
-    fn frame(&self, handle: RxHandle) -> RxFrame<'_> {
-        self.inner.frame(handle)
-    }
-
-    fn release(&mut self, burst: &mut RxBurst) {
-        self.inner.release(burst);
     }
 
     fn send(
@@ -319,55 +313,10 @@ impl<P: Port> Port for Captured<P> {
         self.pass_on();
     }
 
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.inner.counters()
-    }
-
-    fn next_deadline(&self) -> Option<u64> {
-        self.inner.next_deadline()
-    }
-
     fn on_time(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
         self.pass_on();
         self.inner.on_time(now_ns);
-    }
-
-    fn claim(&mut self, claim: &Claim) -> io::Result<()> {
-        self.inner.claim(claim)
-    }
-
-    fn release_claim(&mut self, claim: &Claim) {
-        self.inner.release_claim(claim);
-    }
-
-    fn is_gone(&self) -> bool {
-        self.inner.is_gone()
-    }
-
-    fn is_up(&self) -> bool {
-        self.inner.is_up()
-    }
-
-    fn follow(&mut self, addresses: &[IpAddr], mtu: u16) -> io::Result<()> {
-        self.inner.follow(addresses, mtu)
-    }
-
-    fn follow_link(&mut self, link: &LinkState) -> io::Result<()> {
-        self.inner.follow_link(link)
-    }
-
-    fn divide(
-        &mut self,
-        burst: &RxBurst,
-        taken: u64,
-        awaits: &dyn Fn(SocketAddr, SocketAddr) -> bool,
-    ) -> u64 {
-        self.inner.divide(burst, taken, awaits)
     }
 
     fn relay(&mut self, sees: &mut dyn FnMut(&TxMeta, &[u8])) -> usize {

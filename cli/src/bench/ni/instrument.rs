@@ -1,11 +1,10 @@
 //! A port that tells somebody of each frame, or is busy with it, as an extension of the engine would be.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use port::{Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxMeta};
+use port::{Port, RxBurst, TxError, TxMeta};
 use shm::raw::SharedBytes;
 
 /// What is done with frames at a port.
@@ -91,9 +90,15 @@ impl<P: Port, I: Instrument> Instrumented<P, I> {
     }
 }
 
-impl<P: Port, I: Instrument> Port for Instrumented<P, I> {
-    fn info(&self) -> &PortInfo {
-        self.inner.info()
+impl<P: Port, I: Instrument> port::PortWrapper for Instrumented<P, I> {
+    type Inner = P;
+
+    fn inner(&self) -> &P {
+        &self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut P {
+        &mut self.inner
     }
 
     fn receive(&mut self, burst: &mut RxBurst) {
@@ -101,14 +106,6 @@ impl<P: Port, I: Instrument> Port for Instrumented<P, I> {
         if !burst.handles.is_empty() {
             self.instrument.on_received();
         }
-    }
-
-    fn frame(&self, handle: RxHandle) -> RxFrame<'_> {
-        self.inner.frame(handle)
-    }
-
-    fn release(&mut self, burst: &mut RxBurst) {
-        self.inner.release(burst);
     }
 
     fn send(
@@ -121,25 +118,5 @@ impl<P: Port, I: Instrument> Port for Instrumented<P, I> {
         let bytes = header.len() + payload.iter().map(SharedBytes::len).sum::<usize>();
         self.instrument.on_sent(bytes);
         Ok(())
-    }
-
-    fn flush(&mut self) {
-        self.inner.flush();
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.inner.counters()
-    }
-
-    fn next_deadline(&self) -> Option<u64> {
-        self.inner.next_deadline()
-    }
-
-    fn on_time(&mut self, now_ns: u64) {
-        self.inner.on_time(now_ns);
     }
 }

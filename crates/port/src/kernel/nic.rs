@@ -6,7 +6,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use arch::SharedBytes;
 use rustix::event::epoll;
 
 use super::claims::{Claims, Owner};
@@ -14,8 +13,7 @@ use super::deliver::deliver;
 use super::{KernelFds, ReservedPorts};
 use crate::forward::{Forwarder, Reach};
 use crate::interface::{
-    Claim, LinkState, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, Shared, TxError,
-    TxMeta,
+    Claim, LinkState, Port, PortCounters, PortInfo, RxBurst, RxHandle, Shared, TxError, TxMeta,
 };
 use crate::open::OpenError;
 use crate::tap::TapPort;
@@ -129,40 +127,25 @@ fn both(first: BorrowedFd<'_>, second: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(all)
 }
 
-impl Port for NicPort {
+impl crate::PortWrapper for NicPort {
+    type Inner = dyn Port;
+
+    fn inner(&self) -> &Self::Inner {
+        &*self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut Self::Inner {
+        &mut *self.inner
+    }
+
     fn info(&self) -> &PortInfo {
         &self.info
     }
 
-    fn receive(&mut self, burst: &mut RxBurst) {
-        self.inner.receive(burst);
-    }
-
-    fn frame(&self, handle: RxHandle) -> RxFrame<'_> {
-        self.inner.frame(handle)
-    }
-
-    fn release(&mut self, burst: &mut RxBurst) {
-        self.inner.release(burst);
-    }
-
-    fn send(
-        &mut self,
-        meta: &TxMeta,
-        header: &[u8],
-        payload: &[SharedBytes<'_>],
-    ) -> Result<(), TxError> {
-        self.inner.send(meta, header, payload)
-    }
-
-    fn flush(&mut self) {
-        self.inner.flush();
-    }
-
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         let waiting =
-            self.waiting.as_ref().filter(|_| !self.inner.is_gone() && !self.tap.is_gone());
-        waiting.map(AsFd::as_fd).or_else(|| self.inner.wait_fd())
+            self.waiting.as_ref().filter(|_| !self.inner().is_gone() && !self.tap.is_gone());
+        waiting.map(AsFd::as_fd).or_else(|| self.inner().wait_fd())
     }
 
     fn counters(&self) -> PortCounters {
@@ -178,27 +161,19 @@ impl Port for NicPort {
             kernel_rx_dropped,
             kernel_tx_frames,
             kernel_tx_dropped,
-            ..self.inner.counters()
+            ..self.inner().counters()
         }
     }
 
     fn next_deadline(&self) -> Option<u64> {
         let waits = !self.outbound.handles.is_empty();
         let again = waits.then(|| self.now_ns.saturating_add(RETRY_NS));
-        again.into_iter().chain(self.inner.next_deadline()).min()
+        again.into_iter().chain(self.inner().next_deadline()).min()
     }
 
     fn on_time(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
-        self.inner.on_time(now_ns);
-    }
-
-    fn is_gone(&self) -> bool {
-        self.inner.is_gone()
-    }
-
-    fn is_up(&self) -> bool {
-        self.inner.is_up()
+        self.inner_mut().on_time(now_ns);
     }
 
     fn divide(
@@ -212,7 +187,7 @@ impl Port for NicPort {
             if taken >> position & 1 != 0 {
                 continue;
             }
-            let owner = self.claims.owner(self.inner.frame(*handle).bytes, awaits);
+            let owner = self.claims.owner((*self.inner).frame(*handle).bytes, awaits);
             if owner != Owner::Engine {
                 self.give_kernel(*handle);
             }
@@ -253,7 +228,7 @@ impl Port for NicPort {
     }
 
     fn follow(&mut self, addresses: &[IpAddr], mtu: u16) -> io::Result<()> {
-        self.info.mtu = mtu.min(self.inner.info().mtu);
+        self.info.mtu = mtu.min(self.inner().info().mtu);
         self.claims.follow(addresses);
         Ok(())
     }

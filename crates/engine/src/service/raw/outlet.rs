@@ -1,9 +1,7 @@
 //! A port whose frames somebody sees as they are sent.
 
-use std::os::fd::BorrowedFd;
-
 use arch::SharedBytes;
-use port::{Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, TxError, TxFrame, TxMeta};
+use port::{Port, TxError, TxFrame, TxMeta};
 
 use super::RawTable;
 
@@ -43,21 +41,15 @@ pub struct Watched<'a> {
     pub watch: Watch<'a>,
 }
 
-impl Port for Watched<'_> {
-    fn info(&self) -> &PortInfo {
-        self.port.info()
+impl<'a> port::PortWrapper for Watched<'a> {
+    type Inner = dyn Port + 'a;
+
+    fn inner(&self) -> &Self::Inner {
+        &*self.port
     }
 
-    fn receive(&mut self, burst: &mut RxBurst) {
-        self.port.receive(burst);
-    }
-
-    fn frame(&self, handle: RxHandle) -> RxFrame<'_> {
-        self.port.frame(handle)
-    }
-
-    fn release(&mut self, burst: &mut RxBurst) {
-        self.port.release(burst);
+    fn inner_mut(&mut self) -> &mut Self::Inner {
+        &mut *self.port
     }
 
     fn send(
@@ -69,17 +61,5 @@ impl Port for Watched<'_> {
         let Watch { raw, number, now_ns } = &mut self.watch;
         let sending = Sending { number: *number, except: None, now_ns: *now_ns };
         raw.send(self.port, sending, &TxFrame { meta, header, payload })
-    }
-
-    fn flush(&mut self) {
-        self.port.flush();
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.port.wait_fd()
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.port.counters()
     }
 }
