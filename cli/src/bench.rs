@@ -15,6 +15,7 @@ use lab::failure::{Explain, Result};
 pub mod cell;
 pub mod compare;
 pub mod copy;
+mod cores;
 pub mod emp;
 pub mod html;
 pub mod load;
@@ -79,7 +80,7 @@ enum Command {
     /// combining save
     Ni(planned::PlanArguments),
     /// The paper on network input and output on other cores: an emulated card, a software card and UDP
-    /// in the engine, receiving
+    /// in the engine, receiving and sending
     Nic(planned::PlanArguments),
     /// Bulk from buffers that the library copies to, beside registered memory
     Copy(planned::PlanArguments),

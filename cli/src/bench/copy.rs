@@ -49,7 +49,14 @@ const REGISTERED: Series = Series {
     is_counterpart: false,
 };
 
-/// The runs: of each point the pool first.
+const ANEW: Series = Series {
+    name: "registered-anew",
+    about: "from registered memory, and to memory that is registered for each message",
+    is_counterpart: false,
+};
+
+/// The runs: of each point the pool first. Streams are received through buffers, so that nothing is
+/// registered anew for them.
 pub fn plan(grid: Grid) -> Vec<Planned<CopyWork>> {
     let sizes: &[u32] = match grid {
         Grid::Smoke => &[65_536],
@@ -59,7 +66,11 @@ pub fn plan(grid: Grid) -> Vec<Planned<CopyWork>> {
     let mut all = Vec::new();
     for carrier in [CopyCarrier::Messages, CopyCarrier::Stream] {
         for bytes in sizes.iter().copied() {
-            for (series, kept) in [(POOL, Kept::Pool), (REGISTERED, Kept::Registered)] {
+            let all_kept = [(POOL, Kept::Pool), (REGISTERED, Kept::Registered), (ANEW, Kept::Anew)];
+            for (series, kept) in all_kept {
+                if kept == Kept::Anew && carrier == CopyCarrier::Stream {
+                    continue;
+                }
                 all.push(Planned {
                     group: carrier.word().to_owned(),
                     point: format!("{bytes} B"),
@@ -198,10 +209,12 @@ mod tests {
     #[test]
     fn every_point_has_registered_memory_beside_the_pool() {
         for grid in [Grid::Smoke, Grid::Reduced, Grid::Full] {
-            for pair in plan(grid).chunks(2) {
-                let names: Vec<&str> = pair.iter().map(|run| run.series.name).collect();
-                assert_eq!(names, ["pool", "registered"]);
-                assert_eq!(pair[0].point, pair[1].point);
+            let plan = plan(grid);
+            for points in plan.chunk_by(|a, b| (&a.group, &a.point) == (&b.group, &b.point)) {
+                let names: Vec<&str> = points.iter().map(|run| run.series.name).collect();
+                let all = ["pool", "registered", "registered-anew"];
+                let count = if points[0].group == "stream" { 2 } else { 3 };
+                assert_eq!(names, all[..count]);
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use lab::failure::Result;
 
-use super::planned::{PlanArguments, Subject, measure_together};
+use super::planned::{PlanArguments, Planned, Subject, measure_together};
 
 pub mod pattern;
 mod plan;
@@ -33,5 +33,8 @@ pub fn run(arguments: &PlanArguments) -> Result<()> {
     let subject = Subject { name: "emp", title: "messages beside TCP, and MPI over both" };
     let plan = plan(arguments.grid);
     let testbed = testbed::MessageTestbed::new()?;
-    measure_together(subject, arguments, &plan, |works| testbed.run(works, arguments.window()))
+    let together = |run: &Planned<EmpWork>| Some(run.series.name);
+    measure_together(subject, arguments, &plan, together, |works| {
+        testbed.run(works, arguments.window())
+    })
 }

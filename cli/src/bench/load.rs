@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use lab::failure::{Explain, Failure, Result};
 use serde::{Deserialize, Serialize};
 
-use super::nic::device::Device;
+use super::nic::card::Card;
 use super::usage::{Meter, Reading, Sources, Usage};
 
 mod brief;
@@ -24,6 +24,7 @@ mod exchange;
 mod open;
 mod server;
 
+pub use datagrams::DatagramAction;
 pub use exchange::{ExchangeCarrier, OPENED};
 pub use server::Service;
 
@@ -88,16 +89,10 @@ pub enum Load {
         #[command(flatten)]
         window: Window,
     },
-    /// Receives datagrams
-    Datagrams {
-        /// Where they come
-        address: SocketAddr,
-        /// Times
-        #[command(flatten)]
-        window: Window,
-    },
-    /// A network interface of `bench nic`
-    Device(Device),
+    /// Receives or sends datagrams
+    Datagrams(datagrams::Datagrams),
+    /// The emulated card of `bench nic`
+    Card(Card),
     /// Messages between two programs
     Exchange(exchange::ExchangeArguments),
     /// Bulk in one direction
@@ -186,8 +181,8 @@ pub fn play(load: &Load) -> Result<()> {
         Load::Serve { address, service, bytes } => {
             return server::serve(*address, *service, (*bytes).max(1));
         }
-        Load::Device(device) => return device.run(),
-        Load::Datagrams { address, window } => datagrams::run(*address, window)?,
+        Load::Card(card) => return card.run(),
+        Load::Datagrams(datagrams) => datagrams::run(datagrams)?,
         Load::Exchange(arguments) => return exchange::run(arguments),
         Load::Closed { address, connections, outstanding, window } => {
             closed::run(*address, *connections, *outstanding, window)?

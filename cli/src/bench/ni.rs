@@ -1,20 +1,24 @@
 //! `outboard bench ni`: the experiments of the paper on a quad Ethernet network interface (IXP1200)
-//! with the byte rings of raw endpoints, rows D1 to D4 and D7.
+//! with the byte rings of raw endpoints, rows D1 to D4, D6 and D7.
 //!
 //! The program has the first core, the engine (or whoever stands for it) the second. Start at
 //! [`plan`]; [`rings`] measures rings alone, [`switched`] programs that exchange frames with
-//! themselves over four ports of a switch in memory.
+//! themselves over four ports of a switch in memory, [`paths`] messages between two hosts.
 
 use lab::failure::{Failure, Result};
 
 use super::cell::Sample;
-use super::planned::{PlanArguments, Subject, measure};
+use super::cores::Cores;
+use super::emp::pattern::Pattern;
+use super::planned::{PlanArguments, Planned, Subject, measure_together};
 
-pub(super) mod cores;
+mod bare;
 mod instrument;
+mod paths;
 mod plan;
 mod rig;
 mod rings;
+mod switch;
 mod switched;
 
 pub use plan::plan;
@@ -36,6 +40,8 @@ pub enum NiWork {
     RoundTrips(usize),
     /// Operations that the engine has left for each byte.
     Headroom(switched::Exchange),
+    /// Messages of the same protocol by different paths.
+    Messages(paths::MessagePath, Pattern),
 }
 
 /// Runs the experiment.
@@ -47,16 +53,29 @@ pub fn run(arguments: &PlanArguments) -> Result<()> {
         name: "ni",
         title: "byte rings and frames beside the user-level network interface of the IXP1200",
     };
-    let cores = cores::Cores::find()?;
+    let Some(cores) = Cores::find(subject.name)? else { return Ok(()) };
     let window = arguments.window();
-    measure(subject, arguments, &plan(arguments.grid), |work| match work {
-        NiWork::Blocks(blocks) => rings::bandwidth(blocks, cores, window),
-        NiWork::HalfBlock(carrier) => rings::half_block(*carrier, cores, window),
-        NiWork::Publishing(publishing) => rings::publish(publishing, cores, window),
-        NiWork::Exchange(exchange) => switched::exchange(exchange, cores, window),
-        NiWork::Limit(exchange) => Ok(switched::limit(exchange)),
-        NiWork::RoundTrips(bytes) => switched::round_trips(*bytes, arguments.grid, cores),
-        NiWork::Headroom(exchange) => switched::headroom(exchange, cores, window),
+    let carriers = rings::Carriers::new(cores)?;
+    let hosts = paths::MessageHosts::new(window)?;
+    let together = |run: &Planned<NiWork>| match run.work {
+        NiWork::Messages(..) => Some(run.series.name),
+        _ => None,
+    };
+    measure_together(subject, arguments, &plan(arguments.grid), together, |works| {
+        if let [NiWork::Messages(path, _), ..] = works {
+            return hosts.run(*path, works);
+        }
+        let single = |work: &NiWork| match work {
+            NiWork::Blocks(blocks) => carriers.bandwidth(blocks, window),
+            NiWork::HalfBlock(carrier) => carriers.half_block(*carrier, window),
+            NiWork::Publishing(publishing) => rings::publish(publishing, cores, window),
+            NiWork::Exchange(exchange) => switched::exchange(exchange, cores, window),
+            NiWork::Limit(exchange) => Ok(switched::limit(exchange)),
+            NiWork::RoundTrips(bytes) => switched::round_trips(*bytes, arguments.grid, cores),
+            NiWork::Headroom(exchange) => switched::headroom(exchange, cores, window),
+            NiWork::Messages(..) => Ok(Vec::new()),
+        };
+        works.iter().map(single).collect()
     })
 }
 

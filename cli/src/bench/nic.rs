@@ -1,49 +1,29 @@
-//! `outboard bench nic`: the receiving experiments of the paper on a software card and an onload engine
-//! (IXP2350), rows C1 to C4 and C6.
+//! `outboard bench nic`: the experiments of the paper on a software card and an onload engine (IXP2350),
+//! rows A12, C1 to C4 and C6.
 //!
 //! The program and the kernel have the first core, the engine (or whoever stands for a card) the
-//! second, which also makes the datagrams. Start at [`plan`]; [`device`] has the three interfaces.
+//! second, which also makes the datagrams or takes them. Start at [`plan`]; [`bed`] has the three
+//! interfaces, [`card`] the emulated one.
 
-use std::net::Ipv4Addr;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use lab::failure::{Explain, Failure, Result};
-use lab::observer::Observer;
-use lab::{Lab, READY, Side, Task};
+use lab::failure::Result;
 
 use super::cell::{Grid, Sample};
-use super::load::{self, Outcome};
-use super::planned::{PlanArguments, Planned, Series, Subject, measure, some};
-use super::usage::Sources;
+use super::cores::Cores;
+use super::load::{DatagramAction, Outcome};
+use super::planned::{PlanArguments, Planned, Series, Subject, measure};
 
-pub mod device;
+mod bed;
+pub mod card;
 
-use device::Kind;
-
-/// Where datagrams come from, and the addresses that they go to on a TAP and at the engine.
-const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 84, 8, 9);
-const TAP: Ipv4Addr = Ipv4Addr::new(10, 84, 8, 1);
-const ENGINE: Ipv4Addr = Ipv4Addr::new(10, 84, 8, 2);
-/// Where the program listens, and where datagrams come from.
-const PORT: u16 = 5001;
-/// Counter of the frames that came to the engine.
-const ARRIVED: &str = "port_rx_frames{port=datagrams}";
-/// Longest wait for a device.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// What the program may take beyond its own times.
-const MARGIN: Duration = Duration::from_secs(60);
-/// Windows of what is repeated because nothing came.
-const WINDOWS_LONGER: [u32; 2] = [4, 16];
-/// Load before a window.
-const WARM_UP: Duration = Duration::from_millis(100);
+use bed::{Bed, Interface, NicRun};
 
 /// What is done in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NicWork {
-    /// Datagrams of so many bytes through an interface.
-    Receive(Kind, usize),
-    /// The same through the software card and through the engine, one after the other.
+    /// Datagrams through an interface.
+    Run(NicRun),
+    /// Datagrams of so many bytes received through the software card and through the engine, one after
+    /// the other.
     Both(usize),
 }
 
@@ -58,7 +38,7 @@ const EMULATED: Series = series(
 );
 const SOFTNIC: Series = series(
     "softnic",
-    "the second core verifies checksums and writes to a TAP, whose receive thread polls",
+    "an engine with a nic: it verifies or completes checksums, the kernel does the rest",
     false,
 );
 const ONLOADER: Series = series("onloader", "UDP in the engine, the program preloaded", false);
@@ -70,186 +50,110 @@ const ONLOADER: Series = series("onloader", "UDP in the engine, the program prel
 pub fn run(arguments: &PlanArguments) -> Result<()> {
     let subject = Subject {
         name: "nic",
-        title: "receiving datagrams beside the software card and the onload engine of the IXP2350",
+        title: "datagrams beside the software card and the onload engine of the IXP2350",
     };
-    let executable =
-        std::env::current_exe().explain("cannot find the own executable", "mount /proc")?;
-    let bed = Bed::new(executable, arguments.window())?;
-    measure(subject, arguments, &plan(arguments.grid), |work| match *work {
-        NicWork::Receive(kind, bytes) => {
-            bed.receive(kind, bytes).map(|it| samples(kind, bytes, &it))
-        }
-        NicWork::Both(bytes) => bed.both(bytes),
+    if Cores::find(subject.name)?.is_none() {
+        return Ok(());
+    }
+    let bed = Bed::new(arguments.window())?;
+    measure(subject, arguments, &plan(arguments.grid), |work| match work {
+        NicWork::Run(run) => bed.run(run).map(|outcome| samples(run, &outcome)),
+        NicWork::Both(bytes) => both(&bed, *bytes),
     })
 }
 
 /// All runs of a grid.
 pub fn plan(grid: Grid) -> Vec<Planned<NicWork>> {
-    let sizes: &[usize] = match grid {
-        Grid::Smoke => &[1472],
-        Grid::Reduced => &[16, 64, 256, 1024, 1472, 4096, 8972],
-        Grid::Full => &[16, 32, 64, 128, 256, 512, 1024, 1472, 2048, 4096, 8972],
-    };
-    let kinds = [(EMULATED, Kind::Emulated), (SOFTNIC, Kind::Softnic), (ONLOADER, Kind::Onloader)];
-    let of = |group: &str, bytes: usize, series, work| Planned {
-        group: group.to_owned(),
-        point: format!("{bytes} B"),
-        series,
-        work,
-        paper: Vec::new(),
-    };
-    let mut plan = Vec::new();
-    for &bytes in sizes {
-        let group = "datagrams received (figures 3 and 5)";
-        plan.extend(
-            kinds.map(|(series, kind)| of(group, bytes, series, NicWork::Receive(kind, bytes))),
-        );
-    }
-    for &bytes in sizes.iter().filter(|bytes| [16, 256, 1024, 1472, 8972].contains(*bytes)) {
-        let mut run = of("onloader over softnic (figure 4)", bytes, ONLOADER, NicWork::Both(bytes));
-        // 100% to 40% more, about 20% for large packets.
-        match bytes {
-            16 => run.paper.push(("of the softnic's throughput", 200.0)),
-            1472 => run.paper.push(("of the softnic's throughput", 120.0)),
-            _ => {}
+    let (received, sent): (&[usize], &[usize]) = match grid {
+        Grid::Smoke => (&[1472], &[1472]),
+        Grid::Reduced => (&[16, 256, 1472, 8972], &[16, 1472, 8972]),
+        Grid::Full => {
+            let all = &[16, 32, 64, 128, 256, 512, 1024, 1472, 2048, 4096, 8972];
+            (all, all)
         }
-        plan.push(run);
+    };
+    let all = [
+        (EMULATED, Interface::Emulated),
+        (SOFTNIC, Interface::Softnic),
+        (ONLOADER, Interface::Onloader),
+    ];
+    let [_, softnic, onloader] = all;
+    let mut plan = Vec::new();
+    let mut add = |group: &str, bytes: usize, series, work, paper| {
+        let (group, point) = (group.to_owned(), format!("{bytes} B"));
+        plan.push(Planned { group, point, series, work, paper });
+    };
+    let run = |interface, action, bytes| NicWork::Run(NicRun { interface, action, bytes });
+    for &bytes in received {
+        for (series, interface) in all {
+            let work = run(interface, DatagramAction::Receive, bytes);
+            add("datagrams received (figure 3)", bytes, series, work, Vec::new());
+        }
+    }
+    for &bytes in received.iter().filter(|bytes| [16, 1024, 1472].contains(*bytes)) {
+        // 100% to 40% more, about 20% for large packets.
+        let paper = match bytes {
+            16 => vec![(SHARE, 200.0)],
+            1472 => vec![(SHARE, 120.0)],
+            _ => Vec::new(),
+        };
+        add("onloader over softnic (figure 4)", bytes, ONLOADER, NicWork::Both(bytes), paper);
+    }
+    for &bytes in sent {
+        let work = run(Interface::Onloader, DatagramAction::Ignore, bytes);
+        let group = "into the engine's buffers, and nobody receives (figure 5)";
+        add(group, bytes, ONLOADER, work, Vec::new());
+    }
+    for &bytes in sent {
+        for (series, interface) in all {
+            let work = run(interface, DatagramAction::Send, bytes);
+            add("datagrams sent (figure 6)", bytes, series, work, Vec::new());
+        }
+    }
+    for &bytes in sent.iter().filter(|bytes| **bytes >= 1472) {
+        for (series, interface) in [softnic, onloader] {
+            let work = run(interface, DatagramAction::Discard, bytes);
+            add("received without the copy to the program (A12)", bytes, series, work, Vec::new());
+        }
     }
     plan
 }
 
+const SHARE: &str = "of the softnic's throughput";
+
 /// Figures of a run.
-fn samples(kind: Kind, bytes: usize, outcome: &Outcome) -> Vec<Sample> {
+fn samples(run: &NicRun, outcome: &Outcome) -> Vec<Sample> {
     let usage = &outcome.usage;
     let mut samples = Vec::new();
     let mut add = |name, unit, higher_is_better, value: f64| {
         samples.push(Sample { name, unit, higher_is_better, value });
     };
-    let megabits = |count: u64| count as f64 * bytes as f64 * 8.0 / usage.seconds / 1e6;
-    add("throughput", "Mbit/s", true, outcome.bytes as f64 * 8.0 / usage.seconds / 1e6);
+    let megabits = |count: u64| count as f64 * run.bytes as f64 * 8.0 / usage.seconds / 1e6;
+    let carried = usage.counter(0, run.carried());
+    if run.action == DatagramAction::Ignore {
+        add("arrived at the engine", "Mbit/s", true, megabits(carried));
+        return samples;
+    }
+    add("throughput", "Mbit/s", true, megabits(outcome.operations));
     add("datagrams", "k/s", true, outcome.operations as f64 / usage.seconds / 1e3);
     let busy = usage.cores.first().map_or(0.0, |core| core.busy);
     add("CPU of the program's core", "ns/B", false, busy / outcome.bytes as f64 * 1e9);
-    if kind == Kind::Onloader {
-        let arrived = usage.counter(0, ARRIVED);
-        add("arrived at the engine", "Mbit/s", true, megabits(arrived));
+    if run.interface == Interface::Onloader && run.action != DatagramAction::Send {
+        add("arrived at the engine", "Mbit/s", true, megabits(carried));
         let wakes = usage.counter(0, "wakeups") as f64 / outcome.operations as f64;
         add("wakes for each datagram", "", false, wakes);
     }
     samples
 }
 
-/// The hosts: the program's, with the kernel's end, and the other core.
-struct Bed {
-    lab: Lab,
-    executable: PathBuf,
-    window: Duration,
-}
-
-impl Bed {
-    fn new(executable: PathBuf, window: Duration) -> Result<Self> {
-        let lab = Lab::new()?;
-        if lab.host(Side::A).core == lab.host(Side::B).core {
-            return Err(Failure::new(
-                "program and engine need a core each, and this process may use one only",
-                "allow it a second one (taskset, cgroup)",
-            ));
-        }
-        Ok(Self { lab, executable, window })
-    }
-
-    /// Datagrams through one interface. Where others use the cores, a short window may pass without
-    /// any.
-    fn receive(&self, kind: Kind, bytes: usize) -> Result<Outcome> {
-        let mut outcome = self.once(kind, bytes, self.window)?;
-        for longer in WINDOWS_LONGER {
-            if outcome.operations > 0 {
-                break;
-            }
-            outcome = self.once(kind, bytes, self.window * longer)?;
-        }
-        some(outcome.operations, "datagrams")?;
-        Ok(outcome)
-    }
-
-    fn once(&self, kind: Kind, bytes: usize, window: Duration) -> Result<Outcome> {
-        let socket = self.lab.scratch().join("nic.sock");
-        let _ = std::fs::remove_file(&socket);
-        let cores = Side::BOTH.map(|side| self.lab.host(side).core);
-        let to = if kind == Kind::Onloader { ENGINE } else { TAP };
-        let tap = format!("{}n", self.lab.stem());
-        let threaded = if kind == Kind::Softnic { ",napi=threaded" } else { "" };
-        let namespace = self.lab.host(Side::A).namespace();
-        let word = match kind {
-            Kind::Emulated => "emulated",
-            Kind::Softnic => "softnic",
-            Kind::Onloader => "onloader",
-        };
-        let device = Task::new(&self.executable)
-            .args(["bench", "load", "device", word])
-            .args(["--to", &format!("{to}:{PORT}"), "--from", &format!("{SOURCE}:{PORT}")])
-            .args(["--bytes", &bytes.to_string()])
-            .args(["--cores", &format!("{},{}", cores[0], cores[1])])
-            .args(["--tap", &format!("tap:{tap},mtu=9000,netns={namespace}{threaded}")])
-            .arg("--socket")
-            .arg(&socket);
-        // An engine and its programs are of one network namespace.
-        let side = if kind == Kind::Onloader { Side::A } else { Side::B };
-        let mut device = self.lab.start(side, device)?;
-        device.until(PATIENCE, |device| device.output().contains(READY))?;
-        if kind != Kind::Onloader {
-            self.lab.adopt(Side::A, &tap, TAP)?;
-        }
-        let sources = Sources {
-            cores: cores.to_vec(),
-            engine_a: (kind == Kind::Onloader).then(|| socket.clone()),
-            ..Sources::default()
-        };
-        let program = Task::new(&self.executable)
-            .args(["bench", "load", "datagrams", &format!("{to}:{PORT}")])
-            .args(["--warm-up".to_owned(), WARM_UP.as_millis().to_string()])
-            .args(["--milliseconds".to_owned(), window.as_millis().to_string()])
-            .args(sources.arguments());
-        let program = match kind {
-            Kind::Onloader => program.accelerated(&self.executable, &socket),
-            Kind::Emulated | Kind::Softnic => program,
-        };
-        let program = self.lab.start(Side::A, program)?;
-        let finished = program.wait(WARM_UP + window + MARGIN)?.success()?;
-        let outcome = load::read(&finished.output)?;
-        if !device.is_running() {
-            return Err(Failure::new(
-                format!("the device has ended: {}", device.errors()),
-                "run it by hand to see why",
-            ));
-        }
-        if outcome.bytes != outcome.operations * bytes as u64 {
-            return Err(Failure::new("datagrams have come with other lengths", "report this"));
-        }
-        let counted = |kind| match kind {
-            Kind::Onloader => Ok(Observer::connect(&socket)?.stats()?.counter(ARRIVED)),
-            Kind::Emulated | Kind::Softnic => Ok(u64::MAX),
-        };
-        if counted(kind)? < outcome.operations {
-            return Err(Failure::new(
-                "the engine has not carried the datagrams",
-                "look why the program is left to the kernel (outboard run --explain)",
-            ));
-        }
-        Ok(outcome)
-    }
-
-    /// What the onloader carries, and that as a share of what the softnic does.
-    fn both(&self, bytes: usize) -> Result<Vec<Sample>> {
-        let rate = |kind| {
-            let outcome = self.receive(kind, bytes)?;
-            Ok::<f64, Failure>(outcome.bytes as f64 * 8.0 / outcome.usage.seconds / 1e6)
-        };
-        let [softnic, onloader] = [rate(Kind::Softnic)?, rate(Kind::Onloader)?];
-        let sample = |name, unit, value| Sample { name, unit, higher_is_better: true, value };
-        Ok(vec![
-            sample("throughput", "Mbit/s", onloader),
-            sample("of the softnic's throughput", "%", onloader / softnic * 100.0),
-        ])
-    }
+/// What the onloader carries, and that as a share of what the softnic does.
+fn both(bed: &Bed, bytes: usize) -> Result<Vec<Sample>> {
+    let rate = |interface| {
+        let outcome = bed.run(&NicRun { interface, action: DatagramAction::Receive, bytes })?;
+        Ok(outcome.bytes as f64 * 8.0 / outcome.usage.seconds / 1e6)
+    };
+    let [softnic, onloader] = [rate(Interface::Softnic)?, rate(Interface::Onloader)?];
+    let sample = |name, unit, value| Sample { name, unit, higher_is_better: true, value };
+    let share = onloader / softnic * 100.0;
+    Ok(vec![sample("throughput", "Mbit/s", onloader), sample(SHARE, "%", share)])
 }

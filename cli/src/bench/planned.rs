@@ -99,8 +99,8 @@ pub fn measure<W>(
     progress.finish()
 }
 
-/// The same where one start of a system's programs makes all its runs of a round. In each round another
-/// system begins.
+/// The same where one start of programs makes several runs of a round: those for which `together` says the
+/// same. In each round others begin.
 ///
 /// # Errors
 /// As [`measure`].
@@ -108,25 +108,27 @@ pub fn measure_together<W: Copy>(
     subject: Subject,
     arguments: &PlanArguments,
     plan: &[Planned<W>],
+    together: impl Fn(&Planned<W>) -> Option<&'static str>,
     mut perform: impl FnMut(&[W]) -> Result<Vec<Vec<Sample>>>,
 ) -> Result<()> {
-    let mut systems: Vec<(&str, Vec<usize>)> = Vec::new();
+    let mut starts: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
     for (number, run) in plan.iter().enumerate() {
-        match systems.iter_mut().find(|(name, _)| *name == run.series.name) {
+        let name = together(run);
+        match starts.iter_mut().find(|(known, _)| known.is_some() && *known == name) {
             Some((_, runs)) => runs.push(number),
-            None => systems.push((run.series.name, vec![number])),
+            None => starts.push((name, vec![number])),
         }
     }
     let mut progress = Progress::new(subject, arguments, plan);
     for _ in 0..arguments.rounds {
-        for (_, runs) in &systems {
+        for (_, runs) in &starts {
             progress.make(runs, |works| {
                 let works: Vec<W> = works.iter().map(|&&work| work).collect();
                 perform(&works)
             });
         }
-        let turn = systems.len().min(1);
-        systems.rotate_left(turn);
+        let turn = starts.len().min(1);
+        starts.rotate_left(turn);
     }
     progress.finish()
 }

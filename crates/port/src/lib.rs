@@ -1,8 +1,7 @@
 //! Ports: where frames enter and leave the engine.
 //!
 //! A port is a burst interface over one network attachment ([`Port`]). Adapters: [`pair`] (in
-//! memory, for simulation), [`switch`] and [`datagrams`] (in memory, for
-//! measurements), [`station`] (in memory, makes or takes frames),
+//! memory, for simulation), [`station`] (in memory, makes or takes frames),
 //! [`tap`] (a TAP device given to the engine), [`packet`] (AF_PACKET on an
 //! interface whose kernel side has no address) and [`xdp`] (AF_XDP on the kernel's own interface
 //! and addresses, where the engine takes only what it claims). [`trunk`] makes one port of several. Wrappers around any port: [`impair`] (loss,
@@ -20,7 +19,6 @@
 
 mod bpf;
 mod copy;
-pub mod datagrams;
 mod forward;
 pub mod impair;
 mod interface;
@@ -37,7 +35,6 @@ pub mod sockets;
 pub mod spec;
 pub mod station;
 mod survey;
-pub mod switch;
 pub mod tap;
 pub mod trunk;
 mod wrapper;

@@ -35,8 +35,8 @@ const STATION: MacAddr = MacAddr([2, 0, 0, 0, 2, 1]);
 pub(crate) const MTU: u16 = 1500;
 /// Shortest frame of Ethernet without its CRC (IEEE 802.3).
 const FRAME_BYTES_MIN: usize = 60;
-/// Bytes that a frame takes on a wire beside its own.
-const WIRE_BYTES: u64 = crate::switch::WIRE_BYTES;
+/// Bytes that a frame takes on a wire beside its own: preamble 8, checksum 4, gap 12 (IEEE 802.3).
+const WIRE_BYTES: u64 = 24;
 /// ARP replies that wait to be received. More requests go unanswered, counted as missed.
 const REPLIES_MAX: usize = 64;
 

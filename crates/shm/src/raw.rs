@@ -6,8 +6,6 @@
 //! from 0; a message is published by the tail behind it, stored with Release. See the byte rings in
 //! `docs/spec/shm.md`.
 
-#[cfg(not(loom))]
-pub mod bare;
 mod client;
 mod engine;
 mod frames;

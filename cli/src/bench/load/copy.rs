@@ -53,6 +53,8 @@ pub enum Kept {
     Pool,
     /// In registered memory.
     Registered,
+    /// In memory that is registered for each message.
+    Anew,
 }
 
 impl Kept {
@@ -61,6 +63,7 @@ impl Kept {
         match self {
             Self::Pool => "pool",
             Self::Registered => "registered",
+            Self::Anew => "anew",
         }
     }
 }
@@ -88,24 +91,46 @@ struct Places {
     bytes: u32,
     own: Vec<u8>,
     registered: Option<Registered>,
+    /// One for each place, instead of one for all.
+    anew: Vec<Registered>,
+}
+
+/// Memory that the engine receives into.
+fn register(session: &Arc<Session>, bytes: u64) -> Result<Registered> {
+    let advice = "raise `memory_per_user` under [limits]";
+    session.register(bytes).explain("the engine gives no registered memory", advice)
 }
 
 impl Places {
     fn new(session: &Arc<Session>, copy: &Copy) -> Result<Self> {
         let room = u64::from(copy.bytes.max(1)) * copy.depth();
         let registered = match copy.memory {
-            Kept::Pool => None,
-            Kept::Registered => Some(session.register(room).explain(
-                "the engine gives no registered memory",
-                "raise `memory_per_user` under [limits]",
-            )?),
+            Kept::Pool | Kept::Anew => None,
+            Kept::Registered => Some(register(session, room)?),
         };
+        let places = if copy.memory == Kept::Anew { copy.depth() } else { 0 };
+        let each = u64::from(copy.bytes.max(1));
+        let anew = (0..places).map(|_| register(session, each)).collect::<Result<_>>()?;
         // Touched, as that of a program that has worked with it.
         let own = vec![1; usize::try_from(room).unwrap_or(usize::MAX)];
         if let Some(registered) = &registered {
             registered.write(0, &own);
         }
-        Ok(Self { bytes: copy.bytes, own, registered })
+        Ok(Self { bytes: copy.bytes, own, registered, anew })
+    }
+
+    /// Registers the memory of a place again, where each message has its own.
+    fn renew(&mut self, session: &Arc<Session>, place: u64) -> Result<()> {
+        if let Some(memory) = self.anew.get_mut(place as usize) {
+            *memory = register(session, u64::from(self.bytes.max(1)))?;
+        }
+        Ok(())
+    }
+
+    /// Where a place is registered, and from which byte on.
+    fn registered(&self, place: u64) -> Option<(&Registered, u64)> {
+        let of_all = self.registered.as_ref().map(|memory| (memory, self.start(place)));
+        of_all.or_else(|| self.anew.get(place as usize).map(|memory| (memory, 0)))
     }
 
     fn start(&self, place: u64) -> u64 {
@@ -164,6 +189,7 @@ impl Copy {
                 loop {
                     match endpoint.poll_completion(&mut places).map_err(failed)? {
                         Some(Completion { context, outcome: Ended::Received(_), .. }) => {
+                            places.renew(&session, context)?;
                             self.post(&endpoint, &places, context)?;
                         }
                         Some(other) => {
@@ -190,10 +216,10 @@ impl Copy {
 
     fn post(&self, endpoint: &Endpoint, places: &Places, place: u64) -> Result<()> {
         let any = Pattern { source: None, tag: Some((0, 0)) };
-        let posted = match &places.registered {
+        let posted = match places.registered(place) {
             None => endpoint.post_recv(&any, u64::from(self.bytes), place),
-            Some(memory) => {
-                let piece = memory.piece(places.start(place), self.bytes).ok_or(Errno::INVAL);
+            Some((memory, start)) => {
+                let piece = memory.piece(start, self.bytes).ok_or(Errno::INVAL);
                 piece.and_then(|piece| endpoint.post_recv_registered(&any, &[piece], place))
             }
         };
@@ -264,10 +290,10 @@ impl Copy {
         place: u64,
     ) -> std::result::Result<(), Errno> {
         let send = Send { tag: Some(0), ..Send::default() };
-        let begun = match &places.registered {
+        let begun = match places.registered(place) {
             None => endpoint.send(peer, &send, &[IoSlice::new(places.own(place))], place),
-            Some(memory) => {
-                let piece = memory.piece(places.start(place), self.bytes).ok_or(Errno::INVAL)?;
+            Some((memory, start)) => {
+                let piece = memory.piece(start, self.bytes).ok_or(Errno::INVAL)?;
                 endpoint.send_registered(peer, &send, &[piece], place)
             }
         };

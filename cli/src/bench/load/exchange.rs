@@ -10,7 +10,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::bench::emp::pattern::{BATCH, ExchangeResult, Pattern};
 
+mod carriers;
 mod messages;
+mod protocol;
 mod tcp;
 
 /// Repetitions before any time is known.
@@ -29,6 +31,10 @@ pub enum ExchangeCarrier {
     Registered,
     /// A TCP connection's, each message a known number of bytes.
     Tcp,
+    /// Those of the same protocol in the program, over UDP.
+    Datagrams,
+    /// The same over raw frames of an engine.
+    Frames,
 }
 
 impl ExchangeCarrier {
@@ -38,6 +44,8 @@ impl ExchangeCarrier {
             Self::Copied => "copied",
             Self::Registered => "registered",
             Self::Tcp => "tcp",
+            Self::Datagrams => "datagrams",
+            Self::Frames => "frames",
         }
     }
 }
@@ -58,6 +66,9 @@ pub struct ExchangeArguments {
     /// The engine's socket
     #[arg(long)]
     engine: Option<PathBuf>,
+    /// The engine's port, for raw frames
+    #[arg(long)]
+    port: Option<String>,
     /// Microseconds of each window
     #[arg(long, default_value_t = 100_000)]
     window_us: u64,
@@ -80,6 +91,10 @@ trait Transport {
     fn finish(&mut self) -> Result<()>;
     /// The first `bytes` of a slot.
     fn received(&self, slot: usize, bytes: usize) -> Vec<u8>;
+    /// Answers the other side for a moment, where that takes this program.
+    fn linger(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Plays one side.
@@ -89,6 +104,9 @@ trait Transport {
 pub fn run(arguments: &ExchangeArguments) -> Result<()> {
     let mut transport: Box<dyn Transport> = match (arguments.carrier, &arguments.engine) {
         (ExchangeCarrier::Tcp, _) => Box::new(tcp::Tcp::open(arguments)?),
+        (ExchangeCarrier::Datagrams | ExchangeCarrier::Frames, _) => {
+            Box::new(protocol::Protocol::open(arguments)?)
+        }
         (carrier, Some(engine)) => Box::new(messages::Messages::open(arguments, engine, carrier)?),
         (_, None) => {
             return Err(Failure::new("no engine is named", "give its socket with --engine"));
@@ -104,7 +122,7 @@ pub fn run(arguments: &ExchangeArguments) -> Result<()> {
             tell!("{}", side.lead(window)?.line(pattern));
         }
     }
-    Ok(())
+    transport.linger()
 }
 
 /// One side in one pattern.

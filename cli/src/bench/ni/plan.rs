@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::NiWork;
+use super::paths::MessagePath;
 use super::rings::{Blocks, Carrier, Moment, Publishing};
 use super::switched::Exchange;
 use crate::bench::cell::Grid;
+use crate::bench::emp::pattern::Pattern;
 use crate::bench::planned::{Planned, Series};
 
 const RINGS: Series = Series {
@@ -19,7 +21,7 @@ const UP: Series =
     Series { name: "up", about: "the ring from engine to program", is_counterpart: false };
 const BARE: Series = Series {
     name: "bare-ring",
-    about: "a ring between two threads without headers, checks and counters",
+    about: "a ring between two threads in C, without headers, checks and counters",
     is_counterpart: true,
 };
 const MEMCPY: Series =
@@ -72,6 +74,7 @@ pub fn plan(grid: Grid) -> Vec<Planned<NiWork>> {
     round_trips(grid, &mut plan);
     headroom(grid, &mut plan);
     ablations(grid, &mut plan);
+    messages(grid, &mut plan);
     plan
 }
 
@@ -197,6 +200,33 @@ fn ablations(grid: Grid, plan: &mut Vec<Planned<NiWork>>) {
             let work =
                 NiWork::Publishing(Publishing { moment: Moment::Burst, combines, bytes: size });
             plan.push(of("small frames in one message (D4)", bytes(size), series, work));
+        }
+    }
+}
+
+/// Table III with figures 6 and 7. The paper's bandwidths have a bug that it admits.
+fn messages(grid: Grid, plan: &mut Vec<Planned<NiWork>>) {
+    let (small, large): (&[usize], &[usize]) = match grid {
+        Grid::Smoke => (&[4], &[1024]),
+        Grid::Reduced => (&[4, 1024], &[64, 1024, 4096]),
+        Grid::Full => (&[4, 64, 256, 1024, 4096, 8192], &[64, 256, 1024, 1400, 4096, 8192]),
+    };
+    for &size in small {
+        for path in MessagePath::ALL {
+            let work = NiWork::Messages(path, Pattern::PingPong { bytes: size });
+            let group = "half a round trip of messages (figure 6, table III)";
+            let mut run = of(group, bytes(size), path.series(), work);
+            if size == 4 && path == MessagePath::Frames {
+                run.paper.push(("half round trip", 38.6));
+            }
+            plan.push(run);
+        }
+    }
+    for &size in large {
+        for path in MessagePath::ALL {
+            let work = NiWork::Messages(path, Pattern::Stream { bytes: size, depth: 32 });
+            let group = "bandwidth of messages (figure 7, table III)";
+            plan.push(of(group, bytes(size), path.series(), work));
         }
     }
 }

@@ -13,8 +13,8 @@ use engine::stats::Counters;
 use lab::failure::{Explain, Result};
 use port::Port;
 
-use super::cores::Cores;
 use super::failed;
+use crate::bench::cores::Cores;
 
 /// The engine and its only program.
 pub struct Rig {

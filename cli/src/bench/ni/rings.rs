@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use lab::failure::Result;
-use shm::raw::bare::{BareConsumer, BareProducer};
 use shm::raw::{
     ClientDown, ClientUp, EngineDown, EngineUp, Received, RingSizes, Rings, Taken, UpInfo,
 };
 
-use super::cores::{Cores, Waiting, as_program, on_both};
+use super::bare::BareRing;
 use super::{Sample, failed};
+use crate::bench::cores::{Cores, Waiting, as_program, on_both};
 use crate::bench::planned::some;
 
 /// Frames that are shown together where nothing else is said: a burst of a port.
@@ -68,49 +68,66 @@ pub struct Publishing {
 /// Blocks that a half of the bandwidth is looked for between.
 const HALF_BLOCKS: [usize; 2] = [8, 9000];
 
-/// Bytes a second that a carrier moves.
-///
-/// # Errors
-/// When rings cannot be had.
-pub fn bandwidth(blocks: &Blocks, cores: Cores, window: Duration) -> Result<Vec<Sample>> {
-    let rate = rate(blocks, cores, window)?;
-    Ok(vec![
-        sample("bandwidth", "MB/s", rate * blocks.bytes as f64 / 1e6),
-        sample("blocks", "M/s", rate / 1e6),
-    ])
+/// What can carry blocks between the two cores.
+pub struct Carriers {
+    cores: Cores,
+    bare: BareRing,
 }
 
-/// The smallest block with which a carrier moves half of the bytes that it moves in the largest,
-/// found by halving the distance.
-///
-/// # Errors
-/// When rings cannot be had.
-pub fn half_block(carrier: Carrier, cores: Cores, window: Duration) -> Result<Vec<Sample>> {
-    let window = window / 4;
-    let speed = |bytes| Ok(rate(&Blocks { carrier, bytes }, cores, window)? * bytes as f64);
-    let [mut below, mut enough] = HALF_BLOCKS;
-    let half = speed(enough)? / 2.0;
-    while enough - below > 8 {
-        let middle = below.midpoint(enough);
-        match speed(middle)? >= half {
-            true => enough = middle,
-            false => below = middle,
-        }
+impl Carriers {
+    /// All of them.
+    ///
+    /// # Errors
+    /// When the program of the bare ring cannot be made.
+    pub fn new(cores: Cores) -> Result<Self> {
+        Ok(Self { cores, bare: BareRing::compile()? })
     }
-    let value = enough as f64;
-    Ok(vec![Sample { name: "half of the bandwidth at", unit: "B", higher_is_better: false, value }])
-}
 
-/// Blocks a second.
-fn rate(blocks: &Blocks, cores: Cores, window: Duration) -> Result<f64> {
-    let (count, seconds) = match blocks.carrier {
-        Carrier::Up => up(blocks.bytes, cores, window)?,
-        Carrier::Down => down(blocks.bytes, cores, window)?,
-        Carrier::Bare => bare(blocks.bytes, cores, window)?,
-        Carrier::Memcpy => as_program(cores, || Ok(copies(blocks.bytes, window)))?,
-    };
-    some(count, "blocks")?;
-    Ok(count as f64 / seconds)
+    /// Bytes a second that a carrier moves.
+    ///
+    /// # Errors
+    /// When rings cannot be had.
+    pub fn bandwidth(&self, blocks: &Blocks, window: Duration) -> Result<Vec<Sample>> {
+        let rate = self.rate(blocks, window)?;
+        Ok(vec![
+            sample("bandwidth", "MB/s", rate * blocks.bytes as f64 / 1e6),
+            sample("blocks", "M/s", rate / 1e6),
+        ])
+    }
+
+    /// The smallest block with which a carrier moves half of the bytes that it moves in the largest,
+    /// found by halving the distance.
+    ///
+    /// # Errors
+    /// When rings cannot be had.
+    pub fn half_block(&self, carrier: Carrier, window: Duration) -> Result<Vec<Sample>> {
+        let window = window / 4;
+        let speed = |bytes| Ok(self.rate(&Blocks { carrier, bytes }, window)? * bytes as f64);
+        let [mut below, mut enough] = HALF_BLOCKS;
+        let half = speed(enough)? / 2.0;
+        while enough - below > 8 {
+            let middle = below.midpoint(enough);
+            match speed(middle)? >= half {
+                true => enough = middle,
+                false => below = middle,
+            }
+        }
+        let (name, value) = ("half of the bandwidth at", enough as f64);
+        Ok(vec![Sample { name, unit: "B", higher_is_better: false, value }])
+    }
+
+    /// Blocks a second.
+    fn rate(&self, blocks: &Blocks, window: Duration) -> Result<f64> {
+        let cores = self.cores;
+        let (count, seconds) = match blocks.carrier {
+            Carrier::Up => up(blocks.bytes, cores, window)?,
+            Carrier::Down => down(blocks.bytes, cores, window)?,
+            Carrier::Bare => self.bare.run(blocks.bytes, cores, window)?,
+            Carrier::Memcpy => as_program(cores, || Ok(copies(blocks.bytes, window)))?,
+        };
+        some(count, "blocks")?;
+        Ok(count as f64 / seconds)
+    }
 }
 
 fn sample(name: &'static str, unit: &'static str, value: f64) -> Sample {
@@ -260,33 +277,6 @@ fn down(bytes: usize, cores: Cores, window: Duration) -> Result<(u64, f64)> {
     };
     // Which core has which side does not matter: each is the other's counterpart.
     on_both(cores, produce, consume).map(|((), done)| done)
-}
-
-fn bare(bytes: usize, cores: Cores, window: Duration) -> Result<(u64, f64)> {
-    let rings = rings()?;
-    let stop = AtomicBool::new(false);
-    let mut near = BareProducer::new(Arc::clone(&rings));
-    let mut far = BareConsumer::new(rings);
-    let block = vec![0x5a; bytes];
-    let consume = || {
-        let _end = Ending(&stop);
-        counted(window, &stop, || {
-            let mut count = 0;
-            while count < BURST as u64 && far.next_len().is_some() {
-                count += 1;
-            }
-            far.release();
-            Ok(count)
-        })
-    };
-    let produce = || {
-        produced(&stop, || {
-            let pushed = (0..BURST).take_while(|_| near.push(&block)).count();
-            near.publish();
-            Ok(pushed > 0)
-        })
-    };
-    on_both(cores, consume, produce).map(|(done, ())| done)
 }
 
 /// Copies of blocks into memory of the size of a ring.

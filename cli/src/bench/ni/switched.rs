@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use lab::failure::{Failure, Result};
 use port::Port;
-use port::switch::{SwitchConfig, SwitchPort, WIRE_BYTES, mac_of, switch};
 
-use super::cores::{Cores, Waiting, as_program};
 use super::instrument::{Instrument, Instrumented, Labour, Stamps};
 use super::rig::Rig;
+use super::switch::{SwitchConfig, SwitchPort, WIRE_BYTES, mac_of, switch};
 use super::{Sample, failed};
 use crate::bench::cell::Grid;
+use crate::bench::cores::{Cores, Waiting, as_program};
 use crate::bench::planned::some;
 
 /// Ports of the switch.

@@ -8,16 +8,16 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arch::SharedBytes;
-use wire::MacAddr;
-
-use crate::copy;
-use crate::interface::{
+use port::{
     Offloads, Port, PortCounters, PortInfo, RxBurst, RxFrame, RxHandle, RxMeta, TxError, TxMeta,
 };
+use shm::raw::SharedBytes;
+use wire::MacAddr;
 
 /// Bytes that a frame takes on a wire beside its own: preamble 8, checksum 4, gap 12 (IEEE 802.3).
 pub const WIRE_BYTES: u64 = 24;
+/// Bytes of Ethernet's header.
+const ETHERNET_BYTES: usize = wire::ethernet::HEADER_LEN;
 /// Nanoseconds of frames that a port takes in advance of its link.
 const BACKLOG_NS: u64 = 1_000_000;
 
@@ -113,6 +113,27 @@ fn lock(fabric: &Mutex<Fabric>) -> MutexGuard<'_, Fabric> {
     fabric.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Copies the pieces of a frame, replacing what `frame` held, and completes its checksum. `false`: the
+/// checksum's field lies outside.
+fn assemble(
+    frame: &mut Vec<u8>,
+    header: &[u8],
+    payload: &[SharedBytes<'_>],
+    checksum: Option<(u16, u16)>,
+) -> bool {
+    frame.clear();
+    frame.extend_from_slice(header);
+    for piece in payload {
+        let at = frame.len();
+        frame.resize(at + piece.len(), 0);
+        piece.copy_to(frame.get_mut(at..).unwrap_or_default());
+    }
+    let complete = |(start, offset): (u16, u16)| {
+        wire::checksum::complete(frame, usize::from(start), usize::from(offset)).is_ok()
+    };
+    checksum.is_none_or(complete)
+}
+
 impl SwitchPort {
     /// The port that a frame goes to; a switch of measurements does not flood.
     fn destination(&self, header: &[u8]) -> Option<usize> {
@@ -170,9 +191,9 @@ impl Port for SwitchPort {
         header: &[u8],
         payload: &[SharedBytes<'_>],
     ) -> Result<(), TxError> {
-        let len = copy::length(header, payload);
-        let destination = self.destination(header);
-        let Some(to) = destination.filter(|_| copy::sendable(&self.info, meta, header, len)) else {
+        let len = header.len() + payload.iter().map(SharedBytes::len).sum::<usize>();
+        let is_sendable = len <= usize::from(self.info.mtu) + ETHERNET_BYTES && meta.gso.is_none();
+        let Some(to) = self.destination(header).filter(|_| is_sendable) else {
             self.counters.tx_errors += 1;
             return Err(TxError::Unsendable);
         };
@@ -182,7 +203,7 @@ impl Port for SwitchPort {
             return Err(TxError::Full);
         }
         let mut frame = self.spare.pop().unwrap_or_default();
-        if !copy::assemble(&mut frame.bytes, header, payload, meta.checksum) {
+        if !assemble(&mut frame.bytes, header, payload, meta.checksum) {
             self.spare.push(frame);
             self.counters.tx_errors += 1;
             return Err(TxError::Unsendable);

@@ -1,7 +1,9 @@
 //! The two cores of an experiment.
 
-use lab::failure::{Explain, Failure, Result};
+use lab::failure::{Explain, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::measure::say;
 
 /// Turns of a waiting loop before it yields: on a shared core the other side may not be running.
 const SPINS: u32 = 2000;
@@ -16,20 +18,21 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// The first two that this process may use.
+    /// The first two that this process may use; none where there is one only, which a user reads of.
     ///
     /// # Errors
-    /// When there is one only.
-    pub fn find() -> Result<Self> {
+    /// When the kernel does not tell.
+    pub fn find(experiment: &str) -> Result<Option<Self>> {
         let mine = sched_getaffinity(None).explain("cannot ask for the cores", "report this")?;
         let mut found = (0..CpuSet::MAX_CPU).filter(|core| mine.is_set(*core));
-        match (found.next(), found.next()) {
-            (Some(program), Some(engine)) => Ok(Self { program, engine }),
-            _ => Err(Failure::new(
-                "program and engine need a core each, and this process may use one only",
-                "allow it a second one (taskset, cgroup)",
-            )),
+        let cores = found.next().zip(found.next());
+        if cores.is_none() {
+            say(&format!(
+                "{experiment}: skipped: program and engine need a core each, and this process may use one \
+                 only; allow it a second one (taskset, cgroup)"
+            ));
         }
+        Ok(cores.map(|(program, engine)| Self { program, engine }))
     }
 }
 
