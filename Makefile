@@ -36,6 +36,7 @@
 #                crates/sim/instructions.txt to within 2%; UPDATE=1 rewrites it
 #   make programs  programs whose processes share connections (PostgreSQL, sshd, rsync, ...), PROGRAM_SECONDS
 #                each (30); root
+#   make nic     TCP bulk through a nic beside a plain veth; root, a minute
 #   make kills   the engine killed KILLS (100) times under load; root
 #   make soak    real programs, SOAK_SECONDS each (600)
 #   make coexist the kernel's services and accelerated ones on one address, for SOAK_SECONDS
@@ -64,7 +65,7 @@ export OUTBOARD_SKIPPED := $(TARGET)/skipped
 # What scripts/runtimes installs for the tests of real programs.
 export OUTBOARD_RUNTIMES := $(TARGET)/runtimes
 
-.PHONY: all build install test fabtests mpich-tests imb mpi-programs test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-full bench-micro bench-ab bench-port sim hashes instructions kills soak programs coexist fuzz loom setup setup-build
+.PHONY: all build install test fabtests mpich-tests imb mpi-programs test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-full bench-micro bench-ab bench-port sim hashes instructions kills nic soak programs coexist fuzz loom setup setup-build
 
 all: build
 
@@ -239,3 +240,6 @@ coexist: setup build
 
 kills: setup build
 	$(CARGO) test --package outboard-tests --test kills -- --ignored --nocapture kills
+
+nic: setup build
+	$(CARGO) test --package outboard-tests --test nic -- --ignored --nocapture bulk_beside

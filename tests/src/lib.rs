@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 pub mod beside;
 pub mod cases;
 pub mod held;
+pub mod interfaces;
 pub mod joined;
 pub mod mpi;
 pub mod sharing;

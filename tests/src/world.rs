@@ -285,6 +285,7 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "rebinds.py" => include_str!("../programs/rebinds.py"),
         "ask.py" => include_str!("../programs/ask.py"),
         "tools.py" => include_str!("../programs/tools.py"),
+        "captures.py" => include_str!("../programs/captures.py"),
         "sshd.sh" => include_str!("../programs/sshd.sh"),
         "ssh.sh" => include_str!("../programs/ssh.sh"),
         "fetch.sh" => include_str!("../programs/fetch.sh"),

@@ -2,13 +2,14 @@
 //! programs of the kernel's on the port that the engine serves.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use lab::observer::Observer;
 use lab::{Lab, Program, Side, Task, listens};
+use outboard_tests::interfaces::{Interfaces, until};
 use outboard_tests::joined::{PATIENCE, redis_at};
 use outboard_tests::turn;
-use outboard_tests::world::{CLIENTS, PYTHON, SERVERS, executable};
+use outboard_tests::world::{CLIENTS, PYTHON, SERVERS, executable, scripted};
+use rustix::process::Signal;
 
 /// An engine of host B with `ports` and the tables of `settings`.
 fn engine(lab: &Lab, ports: &[String], settings: &str) -> (PathBuf, Program) {
@@ -27,15 +28,6 @@ fn counter(socket: &std::path::Path, name: &str) -> u64 {
     observer.stats().expect("counters").counter(name)
 }
 
-/// Waits until something is so.
-fn until(what: &str, mut is_so: impl FnMut() -> bool, seen: impl Fn() -> String) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "{what}: {}", seen());
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 /// What a command prints that succeeds.
 fn output(lab: &Lab, side: Side, words: &str) -> String {
     let task = Task::words(words);
@@ -44,30 +36,19 @@ fn output(lab: &Lab, side: Side, words: &str) -> String {
     ended.output
 }
 
-/// The table of an engine whose port the kernel uses by the interface `nic`.
-fn nic_settings(nic: &str, port: &str) -> String {
-    format!("[[kernel]]\nname = \"{nic}\"\nport = \"{port}\"\nmode = \"nic\"\n")
-}
-
 #[test]
 fn the_kernels_programs_and_an_accelerated_one_serve_on_one_address() {
     let name = "the_kernels_programs_and_an_accelerated_one_serve_on_one_address";
     let Some(_turn) = turn(name) else { return };
-    let lab = Lab::new().expect("a laboratory");
-    let link = lab.join(None).expect("a link");
-    let [a, b] = Side::BOTH.map(|side| link.end(side));
-    let nic = format!("{}n", lab.stem());
-    let port = format!("packet:{b}");
-    let (socket, _engine) = engine(&lab, std::slice::from_ref(&port), &nic_settings(&nic, &b));
-    lab.adopt(Side::A, &a, CLIENTS).expect("an address");
-    lab.adopt(Side::B, &nic, SERVERS).expect("an address");
-    let of_port = |what: &str| counter(&socket, &format!("port_{what}{{port={port}}}"));
+    let hosts = Interfaces::nic("adaptive");
+    let (lab, socket) = (&hosts.lab, &hosts.socket);
+    let of_port = |what: &str| hosts.of_port(what);
     // The kernel answers, both ways.
-    let pings = output(&lab, Side::A, &format!("ping -c 20 -i 0.02 -W 20 {SERVERS}"));
+    let pings = output(lab, Side::A, &format!("ping -c 20 -i 0.02 -W 20 {SERVERS}"));
     assert!(pings.contains("20 received"), "{pings}");
-    let pings = output(&lab, Side::B, &format!("ping -c 20 -i 0.02 -W 20 {CLIENTS}"));
+    let pings = output(lab, Side::B, &format!("ping -c 20 -i 0.02 -W 20 {CLIENTS}"));
     assert!(pings.contains("20 received"), "{pings}");
-    assert_eq!(counter(&socket, "echo_replies"), 0);
+    assert_eq!(counter(socket, "echo_replies"), 0);
     assert!(of_port("kernel_rx_frames") >= 40 && of_port("kernel_tx_frames") >= 40);
     // A web server of the kernel's.
     let directory = lab.scratch().display().to_string();
@@ -76,90 +57,193 @@ fn the_kernels_programs_and_an_accelerated_one_serve_on_one_address() {
     let mut web = lab.start(Side::B, task).expect("it starts");
     web.until(PATIENCE, |one| listens(one.pid(), 8000)).expect("it listens");
     // And a server of the engine's.
-    let task = redis_at("0.0.0.0").accelerated(&executable().expect("built"), &socket);
+    let task = redis_at("0.0.0.0").accelerated(&executable().expect("built"), socket);
     let mut redis = lab.start(Side::B, task).expect("it starts");
     redis.until(PATIENCE, |one| listens(one.pid(), 6379)).expect("it listens");
     let sockets = || {
-        let mut observer = Observer::connect(&socket).expect("an engine");
+        let mut observer = Observer::connect(socket).expect("an engine");
         observer.sockets().expect("sockets")
     };
     until("the engine does not serve redis", || !sockets().is_empty(), String::new);
     let sent = of_port("tx_frames") - of_port("kernel_tx_frames");
     let task = Task::words(&format!("redis-benchmark -h {SERVERS} -t set,get -n 2000 -c 10 -q"));
     let mut benchmark = lab.start(Side::A, task).expect("it starts");
-    let fetched = output(&lab, Side::A, &format!("curl -sf http://{SERVERS}:8000/data"));
+    let fetched = output(lab, Side::A, &format!("curl -sf http://{SERVERS}:8000/data"));
     assert_eq!(fetched, "kernel".repeat(100_000));
     benchmark.until(PATIENCE, |one| one.output().contains("GET: ")).expect("it ends");
     let of_engine = of_port("tx_frames") - of_port("kernel_tx_frames") - sent;
     assert!(of_engine >= 4000 / 20, "the engine sent {of_engine} frames");
-    assert!(counter(&socket, "accepts") >= 10);
+    assert!(counter(socket, "accepts") >= 10);
     // A port at which nobody listens is refused once, by the kernel.
     let task = Task::words(&format!("curl -s http://{SERVERS}:8001/"));
     let refused = lab.start(Side::A, task).and_then(|one| one.wait(PATIENCE)).expect("it ends");
     assert_eq!(refused.status.code(), Some(7), "{}", refused.errors);
-    assert_eq!(counter(&socket, "resets_sent"), 0);
+    assert_eq!(counter(socket, "resets_sent"), 0);
     assert_eq!(of_port("kernel_rx_dropped") + of_port("kernel_tx_dropped"), 0);
     // A connection of an accelerated client goes out beside them.
     let task = Task::words(&format!("{PYTHON} -m http.server -d {directory} 8000"));
     let mut other = lab.start(Side::A, task).expect("it starts");
     other.until(PATIENCE, |one| listens(one.pid(), 8000)).expect("it listens");
     let task = Task::words(&format!("curl -sf http://{CLIENTS}:8000/data"));
-    let task = task.accelerated(&executable().expect("built"), &socket);
+    let task = task.accelerated(&executable().expect("built"), socket);
     let fetched = lab.start(Side::B, task).and_then(|one| one.wait(PATIENCE)).expect("it ends");
     assert_eq!(fetched.output, "kernel".repeat(100_000), "{}", fetched.errors);
-    assert!(counter(&socket, "stream_rx_bytes") >= 600_000);
+    assert!(counter(socket, "stream_rx_bytes") >= 600_000);
+}
+
+/// Captures of a mirror, by tcpdump, and of the port, by the engine, at once.
+struct Captures {
+    mirror: PathBuf,
+    port: PathBuf,
+    dump: Program,
+    capture: Program,
+}
+
+impl Captures {
+    /// Both run when this returns.
+    fn start(hosts: &Interfaces) -> Self {
+        let [mirror, port] =
+            ["mirror.pcap", "port.pcapng"].map(|name| hosts.lab.scratch().join(name));
+        let task = Task::words(&format!("tcpdump -U -B 65536 -nn -i {} -w", hosts.name));
+        let mut dump = hosts.lab.start(Side::B, task.arg(&mirror)).expect("it starts");
+        dump.until(PATIENCE, |one| one.errors().contains("listening")).expect("it listens");
+        let command = executable().expect("built");
+        let task = Task::new("sh").arg("-c").arg(format!(
+            "exec {} pcap --socket {} > {}",
+            command.display(),
+            hosts.socket.display(),
+            port.display()
+        ));
+        let mut capture = hosts.lab.start(Side::B, task).expect("it starts");
+        let has_begun = || std::fs::metadata(&port).is_ok_and(|file| file.len() > 0);
+        capture.until(PATIENCE, |_| has_begun()).expect("it captures");
+        Self { mirror, port, dump, capture }
+    }
+
+    /// Ends both: how many TCP and ICMP packets the mirror's and the port's have, how many the mirror's
+    /// lacks and has beyond, and what the kernel has dropped for tcpdump and the engine for its own.
+    fn compare(mut self, hosts: &Interfaces) -> [u64; 6] {
+        self.capture.signal(Signal::INT);
+        let ended = self.capture.wait(PATIENCE).expect("it ends");
+        assert!(ended.status.success(), "{}", ended.errors);
+        self.dump.signal(Signal::INT);
+        let mut told = String::new();
+        let is_told = |one: &Program| {
+            told = one.errors();
+            told.contains("dropped by kernel")
+        };
+        self.dump.until(PATIENCE, is_told).expect("it tells");
+        let line = told.lines().find(|line| line.contains("dropped by kernel"));
+        let of_kernel = line.and_then(|line| line.split(' ').next()?.parse().ok());
+        let task = scripted(&hosts.lab, "captures.py").arg(&self.mirror).arg(&self.port);
+        let ended = hosts.lab.start(Side::B, task).and_then(|one| one.wait(PATIENCE));
+        let ended = ended.expect("it ends");
+        let counts: Vec<u64> =
+            ended.output.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [shown, captured, lacks, beyond, of_engine] = counts[..] else {
+            panic!("{}{}", ended.output, ended.errors);
+        };
+        [shown, captured, lacks, beyond, of_kernel.expect("a number"), of_engine]
+    }
 }
 
 #[test]
-fn tcpdump_on_a_mirror_sees_what_the_port_receives_and_sends() {
-    let Some(_turn) = turn("tcpdump_on_a_mirror_sees_what_the_port_receives_and_sends") else {
-        return;
-    };
-    let lab = Lab::new().expect("a laboratory");
-    let link = lab.join(None).expect("a link");
-    let [a, b] = Side::BOTH.map(|side| link.end(side));
-    let mirror = format!("{}m", lab.stem());
-    let settings = format!("[[kernel]]\nname = \"{mirror}\"\nport = \"{b}\"\nmode = \"mirror\"\n");
-    let port = format!("packet:{b},addr={SERVERS}/24,ipv6=off");
-    let (socket, _engine) = engine(&lab, &[port], &settings);
-    lab.adopt(Side::A, &a, CLIENTS).expect("an address");
-    let task = Task::words(&format!("tcpdump -lnn -i {mirror} icmp or tcp"));
-    let mut dump = lab.start(Side::B, task).expect("it starts");
-    dump.until(PATIENCE, |one| one.errors().contains("listening")).expect("it listens");
-    let command = executable().expect("built");
-    let kept = lab.scratch().join("kept.pcapng");
-    let task = Task::new("sh").arg("-c").arg(format!(
-        "exec {} pcap --socket {} > {}",
-        command.display(),
-        socket.display(),
-        kept.display()
-    ));
-    let mut capture = lab.start(Side::B, task).expect("it starts");
-    let has_begun = || std::fs::metadata(&kept).is_ok_and(|file| file.len() > 0);
-    capture.until(PATIENCE, |_| has_begun()).expect("it captures");
-    let pings = output(&lab, Side::A, &format!("ping -c 50 -i 0.01 -W 20 {SERVERS}"));
-    assert!(pings.contains("50 received"), "{pings}");
-    let sees = |of: &str| dump.output().matches(of).count();
-    let is_whole = || sees("echo request") == 50 && sees("echo reply") == 50;
-    until("the mirror shows something else", is_whole, || dump.output());
-    let task = Task::words("tcpdump -nn -r").arg(&kept).arg("icmp");
-    let captured = || {
-        let ended = lab.start(Side::B, task.clone()).and_then(|one| one.wait(PATIENCE));
-        ended.expect("it ends").output
-    };
-    let is_same = || captured().matches("ICMP echo").count() == sees("ICMP echo");
-    until("the capture shows something else", is_same, captured);
-    capture.stop();
-    let of_mirror = |what: &str| counter(&socket, &format!("mirror_{what}{{interface={mirror}}}"));
-    assert!(of_mirror("shown") >= 100);
-    assert_eq!(of_mirror("lost"), 0);
-    // What programs send into it goes nowhere, and is counted.
+fn tcpdump_on_a_mirror_sees_what_a_capture_sees_or_counters_say_what_was_lost() {
+    let test = "tcpdump_on_a_mirror_sees_what_a_capture_sees_or_counters_say_what_was_lost";
+    let Some(_turn) = turn(test) else { return };
+    let hosts = Interfaces::mirror();
+    let task = redis_at(&SERVERS.to_string());
+    let mut redis = hosts.start_accelerated(task);
+    redis.until(PATIENCE, |one| listens(one.pid(), 6379)).expect("it listens");
+    let loads = [
+        format!("ping -c 50 -i 0.01 -W 20 {SERVERS}"),
+        format!("redis-benchmark -h {SERVERS} -t set,get -n 2000 -c 10 -q"),
+        // In frames of up to 64 KiB.
+        format!("redis-benchmark -h {SERVERS} -t set,get -d 200000 -n 200 -c 4 -q"),
+    ];
+    for load in loads {
+        let lost = hosts.of_mirror("lost");
+        let captures = Captures::start(&hosts);
+        hosts.output(Side::A, &load);
+        // What was received and sent by now is shown, or counted as lost.
+        let passed = || hosts.of_port("rx_frames") + hosts.of_port("tx_frames");
+        let is_quiet = || {
+            let before = passed();
+            hosts.of_mirror("shown") + hosts.of_mirror("lost") >= before && passed() == before
+        };
+        let seen = || format!("{} passed, {} shown", passed(), hosts.of_mirror("shown"));
+        until("the mirror lags behind", is_quiet, seen);
+        let [shown, captured, lacks, beyond, of_kernel, of_engine] = captures.compare(&hosts);
+        let lost = hosts.of_mirror("lost") - lost;
+        let said = format!(
+            "{load}: the mirror shows {shown} and has lost {lost}, tcpdump has dropped {of_kernel}; the \
+             capture has {captured} and has dropped {of_engine}; {lacks} are in it alone, {beyond} in the \
+             mirror's"
+        );
+        assert!(captured + of_engine >= 100 && shown + lost + of_kernel >= 100, "{said}");
+        assert!(lacks <= lost + of_kernel && beyond <= of_engine, "{said}");
+    }
+    assert!(hosts.counter("accepts") >= 24, "by another way");
+}
+
+#[test]
+fn what_programs_send_into_a_mirror_is_counted_and_dropped() {
+    let test = "what_programs_send_into_a_mirror_is_counted_and_dropped";
+    let Some(_turn) = turn(test) else { return };
+    let hosts = Interfaces::mirror();
+    let sent = hosts.of_port("tx_frames");
     let send = "import socket; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); \
                 s.bind(('IF', 0)); [s.send(bytes(60)) for _ in range(7)]";
-    let task = Task::words(&format!("{PYTHON} -c")).arg(send.replace("IF", &mirror));
-    let ended = lab.start(Side::B, task).and_then(|one| one.wait(PATIENCE)).expect("it ends");
+    let task = Task::words(&format!("{PYTHON} -c")).arg(send.replace("IF", &hosts.name));
+    let ended = hosts.lab.start(Side::B, task).and_then(|one| one.wait(PATIENCE));
+    let ended = ended.expect("it ends");
     assert!(ended.status.success(), "{}", ended.errors);
-    until("they are not counted", || of_mirror("refused") >= 7, String::new);
+    let is_counted = || hosts.of_mirror("refused") >= 7;
+    until("they are not counted", is_counted, || hosts.of_mirror("refused").to_string());
+    assert_eq!(hosts.of_port("tx_frames"), sent, "they have left by the port");
+}
+
+#[test]
+fn scapy_on_a_mirror_sees_what_tcpreplay_sends_to_the_port() {
+    let test = "scapy_on_a_mirror_sees_what_tcpreplay_sends_to_the_port";
+    let Some(_turn) = turn(test) else { return };
+    if lab::require_programs(&["tcpreplay", "scapy3"]).is_err() {
+        skips::skip(test, "tcpreplay", "tcpreplay or python3-scapy is not installed");
+        return;
+    }
+    let hosts = Interfaces::mirror();
+    let file = hosts.lab.scratch().join("replayed.pcap");
+    // Datagrams for nobody, numbered.
+    let write = format!(
+        "from scapy.all import *\n\
+         wrpcap('{}', [Ether(dst='ff:ff:ff:ff:ff:ff') / IP(src='{CLIENTS}', dst='10.78.0.77') / \
+         UDP(sport=7, dport=9) / Raw(b'replayed %d' % n) for n in range(500)])",
+        file.display()
+    );
+    let sniff = format!(
+        "from scapy.all import *\n\
+         seen = set()\n\
+         print('started', flush=True)\n\
+         sniff(iface='{}', filter='udp port 9', store=False, started_callback=lambda: print('sniffs', flush=True),\n\
+         \x20  prn=lambda p: (seen.add(bytes(p[Raw].load)), None)[1],\n\
+         \x20  stop_filter=lambda p: len(seen) == 500)\n\
+         print('all', flush=True)",
+        hosts.name
+    );
+    let task = Task::new(PYTHON).args(["-c", &write]);
+    let ended = hosts.lab.start(Side::A, task).and_then(|one| one.wait(PATIENCE));
+    let ended = ended.expect("it ends");
+    assert!(ended.status.success(), "{}", ended.errors);
+    let task = Task::new(PYTHON).args(["-c", &sniff]);
+    let mut scapy = hosts.lab.start(Side::B, task).expect("it starts");
+    scapy.until(PATIENCE, |one| one.output().contains("sniffs")).expect("it sniffs");
+    let replay =
+        format!("tcpreplay -q -K -p 2000 -i {} {}", hosts.link.end(Side::A), file.display());
+    hosts.output(Side::A, &replay);
+    if hosts.of_mirror("lost") == 0 {
+        scapy.until(PATIENCE, |one| one.output().contains("all")).expect("it sees all");
+    }
+    assert!(hosts.of_mirror("shown") + hosts.of_mirror("lost") >= 500);
 }
 
 #[test]
