@@ -38,6 +38,17 @@ const EXPERIMENT: Protocol = Protocol(253);
 /// Frames remembered for replay.
 const MEMORY: usize = 64;
 
+/// What the adversary acts in.
+#[derive(Debug)]
+pub struct Link<'a> {
+    /// The time.
+    pub now: u64,
+    /// Carries its frames.
+    pub network: &'a mut Network,
+    /// Notes what happened.
+    pub coverage: &'a mut Coverage,
+}
+
 /// The adversary.
 #[derive(Debug)]
 pub struct Adversary {
@@ -64,14 +75,8 @@ impl Adversary {
     }
 
     /// Sees a frame (complete) on its way to host `to`, and maybe answers in its way.
-    pub fn on_passing(
-        &mut self,
-        now: u64,
-        to: usize,
-        frame: &[u8],
-        network: &mut Network,
-        coverage: &mut Coverage,
-    ) {
+    pub fn on_passing(&mut self, to: usize, frame: &[u8], link: Link<'_>) {
+        let Link { now, network, coverage } = link;
         let tcp = as_tcp(frame);
         if let Some(tcp) = &tcp {
             self.note(tcp);
@@ -151,31 +156,25 @@ impl Adversary {
     }
 
     /// Takes a frame addressed to it, or to everybody: it answers questions for its address.
-    pub fn on_frame(
-        &mut self,
-        now: u64,
-        frame: &[u8],
-        network: &mut Network,
-        coverage: &mut Coverage,
-    ) -> Result<(), Violation> {
+    pub fn on_frame(&mut self, frame: &[u8], link: Link<'_>) -> Result<(), Violation> {
         let Ok((header, rest)) = ethernet::parse(frame) else { return Ok(()) };
         if header.ethertype == EtherType::ARP {
             if let Ok(question) = arp::parse(rest)
                 && question.operation == Operation::REQUEST
                 && question.target_ip == OWN
             {
-                self.answer(now, &header, &question, network);
+                self.answer(&header, &question, link);
             }
             return Ok(());
         }
         if header.ethertype == EtherType::IPV6 {
-            return self.on_ipv6(now, &header, rest, network, coverage);
+            return self.on_ipv6(&header, rest, link);
         }
         // Damaged on the way, if not a packet.
         let Ok(packet) = ipv4::parse(rest) else { return Ok(()) };
         if packet.header.protocol == Protocol::ICMP && !packet.header.is_fragment() {
             match icmp::parse(packet.payload) {
-                Ok(IcmpMessage::EchoReply(echo)) => self.on_echo(echo, coverage)?,
+                Ok(IcmpMessage::EchoReply(echo)) => self.on_echo(echo, link.coverage)?,
                 Ok(_) => {}
                 // Damaged on the way.
                 Err(_) => {}
@@ -195,18 +194,16 @@ impl Adversary {
 
     fn on_ipv6(
         &mut self,
-        now: u64,
         header: &EthernetHeader,
         packet: &[u8],
-        network: &mut Network,
-        coverage: &mut Coverage,
+        link: Link<'_>,
     ) -> Result<(), Violation> {
         let Ok((ip, payload)) = ipv6::parse(packet) else { return Ok(()) };
         if ip.next_header != Protocol::ICMPV6 {
             return Ok(());
         }
         match icmpv6::parse(ip.src, ip.dst, payload) {
-            Ok(Icmpv6Message::EchoReply(echo)) => self.on_echo(echo, coverage),
+            Ok(Icmpv6Message::EchoReply(echo)) => self.on_echo(echo, link.coverage),
             Ok(Icmpv6Message::Other { kind, body, .. }) if !ip.src.is_unspecified() => {
                 if let Ok(NdpMessage::NeighborSolicitation { target: OWN6, .. }) =
                     ndp::parse(kind, body)
@@ -214,7 +211,7 @@ impl Adversary {
                 {
                     let bytes = advertisement(host, ip.src, OWN6);
                     let frame = Arrived { bytes, meta: RxMeta::default() };
-                    network.put(now + MS, Station::Host(host), frame);
+                    link.network.put(link.now + MS, Station::Host(host), frame);
                 }
                 Ok(())
             }
@@ -223,13 +220,7 @@ impl Adversary {
         }
     }
 
-    fn answer(
-        &mut self,
-        now: u64,
-        header: &EthernetHeader,
-        question: &ArpPacket,
-        network: &mut Network,
-    ) {
+    fn answer(&mut self, header: &EthernetHeader, question: &ArpPacket, link: Link<'_>) {
         let Some(host) = (0..self.hosts).find(|host| mac_of(*host) == header.src) else { return };
         let answer = ArpPacket {
             operation: Operation::REPLY,
@@ -243,7 +234,7 @@ impl Adversary {
         ethernet.emit(&mut bytes).expect("there is room for the Ethernet header");
         answer.emit(&mut bytes[14..]).expect("there is room for ARP");
         let frame = Arrived { bytes, meta: RxMeta::default() };
-        network.put(now + MS, Station::Host(host), frame);
+        link.network.put(link.now + MS, Station::Host(host), frame);
     }
 }
 

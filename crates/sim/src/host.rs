@@ -194,7 +194,7 @@ impl Host {
         let listener = self.listen(client, (key, context), stream_address(at, self.v6), now)?;
         let (context, client) = contexts.any();
         let datagram = self.bind(client, (key, context), datagram_address(at, self.v6), now)?;
-        let program = Program::new(at, key, region, contexts, (listener, datagram), random);
+        let program = Program::new(at, (key, region), contexts, (listener, datagram), random);
         match self.programs.get_mut(number) {
             Some(place) => *place = program,
             None => self.programs.push(program),

@@ -26,9 +26,9 @@ pub use stack::message::Planted;
 
 use crate::digest::Digest;
 use crate::random::Random;
-use book::Book;
+use book::{Book, Wanted};
 use heap::Heap;
-use network::Network;
+use network::{Network, Packet};
 
 const HOSTS: usize = 3;
 /// Ports of each host; one endpoint each.
@@ -267,8 +267,10 @@ impl World {
                 for program in 0..self.nodes[at].programs.len() {
                     while self.nodes[at].programs[program].takers < TAKERS {
                         self.nodes[at].programs[program].takers += 1;
-                        let any = Selector { source: None, tag: Some(0), ignore: u64::MAX };
-                        self.receive(at, program, any, 200_000, true);
+                        let selector =
+                            Selector { source: None, tag: Some(0), ignore: u64::MAX };
+                        let wanted = Wanted { selector, capacity: 200_000, taker: true };
+                        self.receive(at, program, wanted);
                     }
                 }
             }
@@ -351,7 +353,7 @@ impl World {
         self.settle()?;
         while let Some(next) = self.next().filter(|next| *next <= until) {
             self.now = next;
-            while let Some((from, to, bytes)) = self.network.take(self.now) {
+            while let Some(Packet { from, to, bytes }) = self.network.take(self.now) {
                 let node = &mut self.nodes[to];
                 node.core.on_frame(self.now, Self::host(from), &bytes, &mut node.heap);
             }
@@ -379,7 +381,7 @@ impl World {
                 self.report.packets += 1;
                 self.digest.add(self.now);
                 self.digest.add_bytes(&bytes);
-                self.network.send(self.now, from, to, bytes, &mut self.random)?;
+                self.network.send(self.now, Packet { from, to, bytes }, &mut self.random)?;
             }
             node.heap.check()?;
         }
@@ -473,24 +475,19 @@ impl World {
         let tag = Some(self.random.below(3));
         let ignore = self.random.pick(&[0, 0, 0, 1, u64::MAX]);
         let capacity = self.random.scale_free(150_000) as u32;
-        self.receive(at, program, Selector { source, tag, ignore }, capacity, false);
+        let selector = Selector { source, tag, ignore };
+        self.receive(at, program, Wanted { selector, capacity, taker: false });
     }
 
-    fn receive(
-        &mut self,
-        at: usize,
-        program: usize,
-        selector: Selector,
-        capacity: u32,
-        taker: bool,
-    ) {
+    fn receive(&mut self, at: usize, program: usize, wanted: Wanted) {
+        let Wanted { selector, capacity, .. } = wanted;
         self.cookie += 1;
         let cookie = self.cookie;
         let node = &mut self.nodes[at];
         let place = PayloadPlace::Receive(cookie);
         node.heap.put(place, vec![heap::GUARD; capacity as usize]);
         let it = &mut node.programs[program];
-        self.book.receive(cookie, it.life, at, selector, capacity, taker);
+        self.book.receive(cookie, (at, it.life), wanted);
         let request = ReceiveRequest { selector, capacity, window: capacity, cookie };
         match node.core.receive(self.now, it.id, request, &mut node.heap) {
             Ok(id) => it.receives.push(id),

@@ -100,7 +100,8 @@ impl Network {
             match sent.meta.gso {
                 Some(gso) if !coalesces => {
                     for bytes in cut(&sent.bytes, sent.meta.header_bytes.into(), gso.size.into()) {
-                        self.carry(now, station, bytes, RxMeta::default(), coverage);
+                        let frame = Arrived { bytes, meta: RxMeta::default() };
+                        self.carry(now, station, frame, coverage);
                     }
                 }
                 _ => {
@@ -115,7 +116,7 @@ impl Network {
                         }
                         _ => (completed(sent.bytes.clone(), &sent.meta), RxMeta::default()),
                     };
-                    self.carry(now, station, bytes, meta, coverage);
+                    self.carry(now, station, Arrived { bytes, meta }, coverage);
                 }
             }
         }
@@ -144,14 +145,8 @@ impl Network {
     }
 
     /// Carries one frame, with what may befall it on the way.
-    fn carry(
-        &mut self,
-        now: u64,
-        station: Station,
-        mut bytes: Vec<u8>,
-        meta: RxMeta,
-        coverage: &mut Coverage,
-    ) {
+    fn carry(&mut self, now: u64, station: Station, frame: Arrived, coverage: &mut Coverage) {
+        let Arrived { mut bytes, meta } = frame;
         let LinkFaults { loss, duplicate, reorder, corrupt } = self.faults;
         let random = &mut self.random;
         if now < self.cut_until {

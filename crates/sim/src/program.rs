@@ -62,6 +62,15 @@ pub fn datagram_address(at: (usize, usize), v6: bool) -> SocketAddr {
     SocketAddr::new(address_of(at.0, v6), DATAGRAM_PORT + at.1 as u16)
 }
 
+/// One of the two ends of a connection of the run.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionEnd {
+    /// Which connection.
+    pub connection: usize,
+    /// Which end: 0 connects.
+    pub side: usize,
+}
+
 struct Stream {
     connection: usize,
     side: usize,
@@ -99,8 +108,7 @@ impl Program {
     /// A program with its sockets.
     pub fn new(
         at: (usize, usize),
-        key: SessionKey,
-        region: Arc<Region>,
+        (key, region): (SessionKey, Arc<Region>),
         contexts: Contexts,
         (listener, datagram): (Endpoint, Endpoint),
         random: Random,
@@ -214,11 +222,11 @@ impl Program {
     pub fn connect(
         &mut self,
         now: u64,
-        connection: usize,
-        side: usize,
+        end: ConnectionEnd,
         token: Option<u32>,
         shared: &mut Shared,
     ) {
+        let ConnectionEnd { connection, side } = end;
         let of = &mut shared.connections[connection];
         let v6 = shared.swarm.v6;
         let remote = match (side, of.simultaneous, of.local_port) {
@@ -242,21 +250,15 @@ impl Program {
                     shared.flows.insert((endpoint.local(), remote), connection);
                 }
                 of.sides[side].is_open = true;
-                self.hold(now, connection, side, endpoint, shared);
+                self.hold(now, end, endpoint, shared);
             }
             // A limit: nothing was opened.
             Err(error) => shared.coverage.hit(&format!("connect refused: {}", error.errno)),
         }
     }
 
-    fn hold(
-        &mut self,
-        now: u64,
-        connection: usize,
-        side: usize,
-        endpoint: Endpoint,
-        shared: &mut Shared,
-    ) {
+    fn hold(&mut self, now: u64, end: ConnectionEnd, endpoint: Endpoint, shared: &mut Shared) {
+        let ConnectionEnd { connection, side } = end;
         let id = endpoint.id();
         // So that a side that only listens learns of a peer whose reset was lost. A connection
         // that has died already takes no options.
@@ -373,7 +375,8 @@ impl Program {
                         return Err(format!("connection {connection} was accepted twice").into());
                     }
                     side.is_open = true;
-                    self.hold(now, connection, 1, accepted.endpoint, shared);
+                    let end = ConnectionEnd { connection, side: 1 };
+                    self.hold(now, end, accepted.endpoint, shared);
                 }
                 Err(Errno::AGAIN) => return Ok(false),
                 // No buffers, no endpoints: later.

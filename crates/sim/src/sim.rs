@@ -9,7 +9,7 @@ use shm::descriptor::{DescriptorFlags, DescriptorKind, Span};
 use shm::lock::Tag;
 use shm::region::Region;
 
-use crate::adversary::{self, Adversary};
+use crate::adversary::{self, Adversary, Link};
 use crate::connections::{Acceptor, Connection, Ending, Excuses, Outcome};
 use crate::coverage::{Coverage, V6_MARKS};
 use crate::digest::Digest;
@@ -17,7 +17,7 @@ use crate::frames::completed;
 use crate::host::{Host, LINGER_NS};
 use crate::network::{Network, Station};
 use crate::port::{Arrived, Sent, locked};
-use crate::program::{Shared, datagram_address};
+use crate::program::{ConnectionEnd, Shared, datagram_address};
 use crate::random::Random;
 use crate::seen::Seen;
 use crate::swarm::{MS, SECOND, Swarm, US};
@@ -387,7 +387,8 @@ impl Sim {
                 Station::Adversary => {
                     if let Some(adversary) = &mut self.adversary {
                         let coverage = &mut self.shared.coverage;
-                        adversary.on_frame(now, &frame.bytes, &mut self.network, coverage)?;
+                        let link = Link { now, network: &mut self.network, coverage };
+                        adversary.on_frame(&frame.bytes, link)?;
                     }
                 }
             }
@@ -487,7 +488,8 @@ impl Sim {
             {
                 let whole = completed(frame.bytes.clone(), &frame.meta);
                 let coverage = &mut self.shared.coverage;
-                adversary.on_passing(now, to, &whole, &mut self.network, coverage);
+                let link = Link { now, network: &mut self.network, coverage };
+                adversary.on_passing(to, &whole, link);
             }
             let coverage = &mut self.shared.coverage;
             self.network.send(now, Station::Host(index), frame, coverage);
@@ -599,7 +601,8 @@ impl Sim {
                 Some(port) => Some(host.authorize(key, port, now)?),
                 None => None,
             };
-            host.programs[program].connect(now, index, side, token, &mut self.shared);
+            let end = ConnectionEnd { connection: index, side };
+            host.programs[program].connect(now, end, token, &mut self.shared);
             host.turn_at = now;
         }
         if of.simultaneous {

@@ -24,12 +24,19 @@ struct Sent {
     excused: bool,
 }
 
+/// What a program posts a receive for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub selector: Selector,
+    pub capacity: u32,
+    /// It takes everything, in the second phase.
+    pub taker: bool,
+}
+
 struct Posted {
     life: u64,
     node: usize,
-    selector: Selector,
-    capacity: u32,
-    taker: bool,
+    wanted: Wanted,
     ended: bool,
 }
 
@@ -73,21 +80,13 @@ impl Book {
         self.sends.values_mut().filter(|it| it.to.1 == life).for_each(|it| it.excused = true);
     }
 
-    pub fn receive(
-        &mut self,
-        cookie: u64,
-        life: u64,
-        node: usize,
-        selector: Selector,
-        capacity: u32,
-        taker: bool,
-    ) {
-        let posted = Posted { life, node, selector, capacity, taker, ended: false };
-        self.receives.insert(cookie, posted);
+    /// An endpoint, by host and life, posts a receive.
+    pub fn receive(&mut self, cookie: u64, (node, life): (usize, u64), wanted: Wanted) {
+        self.receives.insert(cookie, Posted { life, node, wanted, ended: false });
     }
 
     pub fn is_taker(&self, cookie: u64) -> bool {
-        self.receives.get(&cookie).is_some_and(|it| it.taker)
+        self.receives.get(&cookie).is_some_and(|it| it.wanted.taker)
     }
 
     /// All sends have ended.
@@ -130,8 +129,8 @@ impl Book {
         if !self.seen.insert((message, posted.life)) {
             return wrong("is the message's second one");
         }
-        let bytes = sent.length.min(posted.capacity) as usize;
-        let truncated = sent.length > posted.capacity;
+        let bytes = sent.length.min(posted.wanted.capacity) as usize;
+        let truncated = sent.length > posted.wanted.capacity;
         if envelope.length != sent.length || truncated != (status == Status::Truncated) {
             return wrong("has another length");
         }
@@ -141,7 +140,7 @@ impl Book {
         if memory[bytes..].iter().any(|byte| *byte != GUARD) {
             return wrong("has bytes behind the message");
         }
-        let selector = format!("{:?}", posted.selector);
+        let selector = format!("{:?}", posted.wanted.selector);
         let line = self.lines.entry((sent.life, posted.life, envelope.tag, selector)).or_default();
         line.insert(cookie, message);
         let before = line.range(..cookie).next_back().is_none_or(|(_, other)| *other < message);

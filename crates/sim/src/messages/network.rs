@@ -11,7 +11,13 @@ use super::Violation;
 /// Packets kept for replay.
 const KEPT: usize = 40;
 
-type Packet = (usize, usize, Vec<u8>);
+/// A packet between two hosts.
+#[derive(Clone)]
+pub(super) struct Packet {
+    pub from: usize,
+    pub to: usize,
+    pub bytes: Vec<u8>,
+}
 
 pub(super) struct Network {
     /// Bytes of a packet.
@@ -72,11 +78,10 @@ impl Network {
     pub fn send(
         &mut self,
         now: u64,
-        from: usize,
-        to: usize,
-        mut bytes: Vec<u8>,
+        mut packet: Packet,
         random: &mut Random,
     ) -> Result<(), Violation> {
+        let Packet { from, to, ref bytes } = packet;
         if bytes.len() > usize::from(self.room) || from == to {
             return Err(Violation(format!("{} bytes from {from} to {to}", bytes.len())));
         }
@@ -85,33 +90,33 @@ impl Network {
             let half = random.chance(1, 2) && !self.opening.is_empty();
             let half = half || self.kept.is_empty();
             let kept = if half { &self.opening } else { &self.kept };
-            let (from, to, bytes) = kept[random.below(kept.len() as u64) as usize].clone();
-            self.put(now, from, to, bytes, random);
+            let again = kept[random.below(kept.len() as u64) as usize].clone();
+            self.put(now, again, random);
         }
         let kept = if opens { &mut self.opening } else { &mut self.kept };
         if kept.len() < KEPT {
-            kept.push((from, to, bytes.clone()));
+            kept.push(packet.clone());
         } else {
-            kept[random.below(KEPT as u64) as usize] = (from, to, bytes.clone());
+            kept[random.below(KEPT as u64) as usize] = packet.clone();
         }
         if random.chance(self.loss, 1_000) {
             return Ok(());
         }
         if random.chance(self.repeats, 1_000) {
-            self.put(now, from, to, bytes.clone(), random);
+            self.put(now, packet.clone(), random);
         }
         if random.chance(self.corrupts, 1_000) {
             // Payload is the link's to protect.
-            let at = random.below(24.min(bytes.len() as u64)) as usize;
-            bytes[at] ^= 1 << random.below(8);
+            let at = random.below(24.min(packet.bytes.len() as u64)) as usize;
+            packet.bytes[at] ^= 1 << random.below(8);
         }
-        self.put(now, from, to, bytes, random);
+        self.put(now, packet, random);
         Ok(())
     }
 
-    fn put(&mut self, now: u64, from: usize, to: usize, bytes: Vec<u8>, random: &mut Random) {
+    fn put(&mut self, now: u64, packet: Packet, random: &mut Random) {
         self.sent += 1;
         let at = now + self.delay_ns + random.below(self.jitter_ns);
-        self.packets.insert((at, self.sent), (from, to, bytes));
+        self.packets.insert((at, self.sent), packet);
     }
 }

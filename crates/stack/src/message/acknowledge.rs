@@ -10,12 +10,12 @@ impl<B: Bugs> Core<B> {
     /// Takes an ACK that expects `next`.
     pub(super) fn on_ack(
         &mut self,
-        now: u64,
         id: AssociationId,
         next: u64,
         received: &Received<'_>,
         fields: AckFields,
     ) {
+        let now = self.now;
         let it = &mut self.associations[id];
         if next > it.ring.next() {
             self.counters.drop_invalid += 1;
@@ -42,14 +42,14 @@ impl<B: Bugs> Core<B> {
         let before = it.ring.in_flight;
         let mut frames = 0;
         for sequence in it.ring.base..next {
-            frames += usize::from(self.acknowledge(now, id, sequence, answered));
+            frames += usize::from(self.acknowledge(id, sequence, answered));
         }
         for (word, bits) in received.bitmap().enumerate() {
             let mut bits = bits;
             while bits != 0 {
                 let sequence = next + 1 + word as u64 * 64 + u64::from(bits.trailing_zeros());
                 bits &= bits - 1;
-                frames += usize::from(self.acknowledge(now, id, sequence, answered));
+                frames += usize::from(self.acknowledge(id, sequence, answered));
             }
         }
         let it = &mut self.associations[id];
@@ -62,14 +62,15 @@ impl<B: Bugs> Core<B> {
                 }
                 it.pace.clean_at = it.ring.next();
             }
-            self.arm_timeout(now, id);
+            self.arm_timeout(id);
         }
-        self.detect_losses(now, id);
+        self.detect_losses(id);
         self.associations[id].ring.release();
     }
 
     /// Notes that a frame has arrived; true for the first time.
-    fn acknowledge(&mut self, now: u64, id: AssociationId, sequence: u64, answered: u64) -> bool {
+    fn acknowledge(&mut self, id: AssociationId, sequence: u64, answered: u64) -> bool {
+        let now = self.now;
         let it = &mut self.associations[id];
         if it.ring.get(sequence).is_some_and(|record| !record.sent) {
             self.counters.drop_invalid += 1;

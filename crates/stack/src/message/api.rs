@@ -154,6 +154,17 @@ pub struct ReceiveRequest {
     pub cookie: u64,
 }
 
+/// How a claimed message is received: a [`ReceiveRequest`] without a selector.
+#[derive(Clone, Copy, Debug)]
+pub struct ClaimedReceive {
+    /// The most bytes that are taken; a longer message is truncated.
+    pub capacity: u32,
+    /// Bytes of [`PayloadPlace::Receive`] that may be written by now, as in [`ReceiveRequest`].
+    pub window: u32,
+    /// The caller's name for it: comes with events, and names the memory.
+    pub cookie: u64,
+}
+
 /// What is known of an unexpected message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {

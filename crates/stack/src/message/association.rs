@@ -261,21 +261,20 @@ impl<B: Bugs> Core<B> {
     }
 
     /// The association with a peer, opened if there is none; none if no more can be opened.
-    pub(super) fn associate(&mut self, now: u64, peer: Peer) -> Option<AssociationId> {
+    pub(super) fn associate(&mut self, peer: Peer) -> Option<AssociationId> {
         match self.peers.get(&peer) {
             Some(&id) => Some(id),
-            None => self.has_place_for(now, peer).then(|| self.open_association(now, peer, None)),
+            None => self.has_place_for(peer).then(|| self.open_association(peer, None)),
         }
     }
 
     pub(super) fn open_association(
         &mut self,
-        now: u64,
         peer: Peer,
         theirs: Option<Epoch>,
     ) -> AssociationId {
         let ours = self.take_epoch(peer);
-        let mut association = Association::new(peer, ours, now);
+        let mut association = Association::new(peer, ours, self.now);
         association.theirs = theirs;
         association.make_keys(&self.job_key(peer.job), &self.hosts[peer.host.index()].addresses);
         self.counters.opened += 1;

@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 use wire::message::job_identifier;
 
 use super::api::{
-    ClaimId, EndpointId, EndpointOptions, Envelope, JobKey, Memory, MessageError, ReceiveId,
+    ClaimId, ClaimedReceive, EndpointId, EndpointOptions, Envelope, JobKey, Memory, MessageError, ReceiveId,
     Selector,
 };
 use super::association::Job;
 use super::matching::Matcher;
+use super::receive::ReceiveWindow;
 use super::slab::{AssociationId, IncomingId};
 use super::{Bugs, Core, Hashed};
 
@@ -133,7 +134,8 @@ impl<B: Bugs> Core<B> {
     ) -> Result<(), MessageError> {
         self.now = now;
         let id = self.claimed(claim)?;
-        self.post_claimed(id, 0, 0, None, memory)?;
+        let nowhere = ReceiveWindow { capacity: 0, window: 0, cookie: None };
+        self.post_claimed(id, nowhere, memory)?;
         Ok(())
     }
 
@@ -145,14 +147,13 @@ impl<B: Bugs> Core<B> {
         &mut self,
         now: u64,
         claim: ClaimId,
-        capacity: u32,
-        window: u32,
-        cookie: u64,
+        request: ClaimedReceive,
         memory: &mut dyn Memory,
     ) -> Result<ReceiveId, MessageError> {
         self.now = now;
         let id = self.claimed(claim)?;
-        self.post_claimed(id, capacity, window, Some(cookie), memory)
+        let ClaimedReceive { capacity, window, cookie } = request;
+        self.post_claimed(id, ReceiveWindow { capacity, window, cookie: Some(cookie) }, memory)
     }
 
     fn claimed(&self, claim: ClaimId) -> Result<IncomingId, MessageError> {

@@ -66,7 +66,7 @@ impl<B: Bugs> Core<B> {
     /// that there is: for when [`add_host`](Self::add_host) finds no room, and not often then.
     pub fn forget_hosts(&mut self, now: u64, mut gone: impl FnMut(Host)) {
         self.now = now;
-        self.forget_jobs(now);
+        self.forget_jobs();
         let mut used = vec![false; self.hosts.len()];
         let mut keep = |host: Host| used[host.index()] = true;
         keep(Host::LOCAL);
@@ -85,21 +85,21 @@ impl<B: Bugs> Core<B> {
         }
     }
 
-    fn forget_jobs(&mut self, now: u64) {
+    fn forget_jobs(&mut self) {
         for job in 0..self.jobs.len() {
-            if !self.jobs[job].is_known(now) && !self.jobs[job].peers.is_empty() {
+            if !self.jobs[job].is_known(self.now) && !self.jobs[job].peers.is_empty() {
                 self.forget_job(job as u32);
             }
         }
     }
 
     /// Whether the epochs of a peer are remembered, or can be.
-    pub(super) fn has_place_for(&mut self, now: u64, peer: Peer) -> bool {
+    pub(super) fn has_place_for(&mut self, peer: Peer) -> bool {
         if self.jobs[peer.job as usize].peers.contains_key(&peer.host.0) {
             return true;
         }
         if self.remembered >= REMEMBERED_MAX {
-            self.forget_jobs(now);
+            self.forget_jobs();
         }
         let has = self.remembered < REMEMBERED_MAX;
         self.counters.peers_refused += u64::from(!has);

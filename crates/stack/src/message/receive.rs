@@ -26,6 +26,15 @@ pub(super) struct Receive {
     pub told: u32,
 }
 
+/// Where a receive's bytes go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReceiveWindow {
+    pub capacity: u32,
+    pub window: u32,
+    /// None: the message is discarded.
+    pub cookie: Option<u64>,
+}
+
 /// A message on its way in, or unexpected.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Incoming {
@@ -122,7 +131,8 @@ impl<B: Bugs> Core<B> {
         if selector.source.is_some_and(|source| !self.has_host(source.host)) {
             return Err(MessageError::UnknownHost);
         }
-        let id = self.new_receive(endpoint, capacity, window, Some(cookie))?;
+        let memory_of = ReceiveWindow { capacity, window, cookie: Some(cookie) };
+        let id = self.new_receive(endpoint, memory_of)?;
         let found = self.endpoints[endpoint].unexpected.message_for(&selector);
         match found.and_then(|found| self.incoming.at(found)) {
             Some(message) => {
@@ -138,10 +148,9 @@ impl<B: Bugs> Core<B> {
     fn new_receive(
         &mut self,
         endpoint: EndpointId,
-        capacity: u32,
-        window: u32,
-        cookie: Option<u64>,
+        request: ReceiveWindow,
     ) -> Result<ReceiveId, MessageError> {
+        let ReceiveWindow { capacity, window, cookie } = request;
         let most = self.open_endpoint(endpoint)?.options.operations;
         if window < capacity.min(EAGER_MAX) {
             return Err(MessageError::Length);
@@ -171,13 +180,11 @@ impl<B: Bugs> Core<B> {
     pub(super) fn post_claimed(
         &mut self,
         message: IncomingId,
-        capacity: u32,
-        window: u32,
-        cookie: Option<u64>,
+        request: ReceiveWindow,
         memory: &mut dyn Memory,
     ) -> Result<ReceiveId, MessageError> {
         let endpoint = self.incoming[message].endpoint;
-        let id = self.new_receive(endpoint, capacity, window, cookie)?;
+        let id = self.new_receive(endpoint, request)?;
         self.incoming[message].claimed = false;
         self.join(message, id, memory);
         self.invite(endpoint);

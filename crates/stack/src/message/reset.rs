@@ -55,13 +55,8 @@ pub(super) struct ResetFields {
 
 impl<B: Bugs> Core<B> {
     /// Answers a frame that belongs to no open association. `verified` is [`flags::VERIFIED`] or 0.
-    pub(super) fn queue_reset(
-        &mut self,
-        now: u64,
-        peer: Peer,
-        received: &Received<'_>,
-        verified: u8,
-    ) {
+    pub(super) fn queue_reset(&mut self, peer: Peer, received: &Received<'_>, verified: u8) {
+        let now = self.now;
         let open = self.peers.get(&peer).map(|id| &self.associations[*id]);
         let open = if open.is_some_and(|it| it.theirs.is_some()) { flags::OPEN } else { 0 };
         let known = self.known(peer);

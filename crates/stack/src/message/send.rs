@@ -107,7 +107,7 @@ impl<B: Bugs> Core<B> {
             true => None,
             false => {
                 let peer = Peer { host: to.host, job };
-                Some(self.associate(now, peer).ok_or(MessageError::TooManyPeers)?)
+                Some(self.associate(peer).ok_or(MessageError::TooManyPeers)?)
             }
         };
         let send = self.sends.insert(Send {
@@ -271,21 +271,14 @@ impl<B: Bugs> Core<B> {
     }
 
     /// HOLD: payload was not kept, or the whole message was refused.
-    pub(super) fn on_hold(
-        &mut self,
-        now: u64,
-        id: AssociationId,
-        message: u32,
-        offset: u32,
-        attempt: u16,
-        kind: HoldKind,
-    ) {
-        let Some(send) = self.answered_send(id, message, kind.whole) else { return };
-        if kind.refused {
-            return self.on_refused(now, id, send);
+    pub(super) fn on_hold(&mut self, id: AssociationId, hold: Hold) {
+        let Hold { message, offset, attempt, refused, whole } = hold;
+        let Some(send) = self.answered_send(id, message, whole) else { return };
+        if refused {
+            return self.on_refused(id, send);
         }
         let it = &mut self.sends[send];
-        if attempt <= it.attempt || offset > it.length || kind.whole {
+        if attempt <= it.attempt || offset > it.length || whole {
             self.counters.drop_invalid += 1;
             return;
         }
@@ -302,7 +295,8 @@ impl<B: Bugs> Core<B> {
         self.activate(send);
     }
 
-    fn on_refused(&mut self, now: u64, id: AssociationId, send: SendId) {
+    fn on_refused(&mut self, id: AssociationId, send: SendId) {
+        let now = self.now;
         let it = &mut self.sends[send];
         let (port, rank, start) = (it.to.port, it.rank, it.start.take());
         let number = it.number.take();
@@ -385,12 +379,12 @@ impl<B: Bugs> Core<B> {
     }
 
     /// Takes the first message for a port that may be tried again out of its queue.
-    pub(super) fn take_resumable(&mut self, now: u64, id: AssociationId) -> Option<SendId> {
+    pub(super) fn take_resumable(&mut self, id: AssociationId) -> Option<SendId> {
         for at in 0..self.associations[id].marks.len() {
             let association = &self.associations[id];
             let mark = &association.marks[at];
             let waits = mark.resuming.is_some() || mark.queue.is_empty();
-            if waits || !(mark.go || now >= mark.at) || self.has_undecided(id, mark.port) {
+            if waits || !(mark.go || self.now >= mark.at) || self.has_undecided(id, mark.port) {
                 continue;
             }
             let mark = &mut self.associations[id].marks[at];
@@ -468,9 +462,14 @@ impl<B: Bugs> Core<B> {
     }
 }
 
-/// What a HOLD says besides.
+/// A HOLD's fields.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HoldKind {
+pub(super) struct Hold {
+    /// Number, or sequence of the START if `whole`.
+    pub message: u32,
+    pub offset: u32,
+    pub attempt: u16,
+    /// The whole message was refused.
     pub refused: bool,
     pub whole: bool,
 }

@@ -22,7 +22,7 @@ impl<B: Bugs> Core<B> {
         self.now = now;
         while let Some(index) = self.wheel.expire(Instant(now)) {
             if let Some(id) = self.associations.at(index) {
-                self.on_timer(now, id, memory);
+                self.on_timer(id, memory);
             }
         }
         if self.local.deadline().is_some_and(|at| at <= now) {
@@ -30,7 +30,8 @@ impl<B: Bugs> Core<B> {
         }
     }
 
-    fn on_timer(&mut self, now: u64, id: AssociationId, memory: &mut dyn Memory) {
+    fn on_timer(&mut self, id: AssociationId, memory: &mut dyn Memory) {
+        let now = self.now;
         let it = &mut self.associations[id];
         if it.timeout_at.is_some() && now >= it.progress_at + DEAD_NS {
             return self.end_association(id, Status::TimedOut, memory);
@@ -42,11 +43,11 @@ impl<B: Bugs> Core<B> {
             mark.go |= now >= mark.at;
         }
         if it.reorder_at.is_some_and(|at| now >= at) {
-            self.detect_losses(now, id);
+            self.detect_losses(id);
         }
         let it = &mut self.associations[id];
         if it.timeout_at.is_some_and(|at| now >= at) {
-            self.on_timeout(now, id);
+            self.on_timeout(id);
         }
         let it = &mut self.associations[id];
         if it.owes() && it.ring.unacknowledged == 0 && now >= it.heard_at + SILENCE_NS {
@@ -56,7 +57,8 @@ impl<B: Bugs> Core<B> {
         self.touch(id);
     }
 
-    fn on_timeout(&mut self, now: u64, id: AssociationId) {
+    fn on_timeout(&mut self, id: AssociationId) {
+        let now = self.now;
         let no_resend = self.bugs.has(Planted::NoResend);
         let it = &mut self.associations[id];
         if it.ring.unacknowledged == 0 {
@@ -84,7 +86,8 @@ impl<B: Bugs> Core<B> {
     }
 
     /// Starts the time in which an acknowledgement must come.
-    pub(super) fn arm_timeout(&mut self, now: u64, id: AssociationId) {
+    pub(super) fn arm_timeout(&mut self, id: AssociationId) {
+        let now = self.now;
         let it = &mut self.associations[id];
         if it.ring.unacknowledged == 0 {
             it.timeout_at = None;
@@ -115,7 +118,8 @@ impl<B: Bugs> Core<B> {
     }
 
     /// Takes frames for lost that others overtook by more than the reordering window.
-    pub(super) fn detect_losses(&mut self, now: u64, id: AssociationId) {
+    pub(super) fn detect_losses(&mut self, id: AssociationId) {
+        let now = self.now;
         if self.bugs.has(Planted::NoResend) {
             return;
         }

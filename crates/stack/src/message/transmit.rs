@@ -17,6 +17,16 @@ const BESIDE_START: usize = 128;
 /// Chunks are multiples of this.
 const CHUNK: usize = 64;
 
+/// Where in a packet a frame is written.
+struct Space<'a> {
+    /// The packet.
+    out: &'a mut [u8],
+    /// The frame's first byte.
+    at: usize,
+    /// The packet's most bytes, payload behind it included.
+    room: usize,
+}
+
 impl<B: Bugs> Core<B> {
     /// The next packet. To be called until there is none. `out` has the room of the longest path.
     pub fn poll_transmit(
@@ -33,7 +43,7 @@ impl<B: Bugs> Core<B> {
             let Some(it) = self.associations.get_mut(id) else { continue };
             it.ready = false;
             let host = it.peer.host;
-            let packet = self.fill(now, id, out, memory);
+            let packet = self.fill(id, out, memory);
             if let Some((len, payload)) = packet {
                 self.touch(id);
                 return Some(Packet { host, len, payload });
@@ -46,23 +56,23 @@ impl<B: Bugs> Core<B> {
     /// Fills a packet with the ACK that is owed and with frames.
     fn fill(
         &mut self,
-        now: u64,
         id: AssociationId,
         out: &mut [u8],
         memory: &mut dyn Memory,
     ) -> Option<(usize, Option<PayloadRange>)> {
         let host = self.associations[id].peer.host;
         let room = usize::from(self.hosts[host.index()].room).min(out.len());
-        let mut next = self.next_frame(now, id);
+        let mut next = self.next_frame(id);
         let owed = self.associations[id].owed;
         let mut at = 0;
         if owed.at_once || (owed.due.is_some() && next.is_some()) {
-            at = self.emit_ack(now, id, &mut out[..room]).unwrap_or(0);
+            at = self.emit_ack(id, &mut out[..room]).unwrap_or(0);
         }
         let mut payload = None;
         while let Some(sequence) = next {
             let from = at.next_multiple_of(ALIGNMENT);
-            match self.emit(now, id, sequence, out, from, room, memory) {
+            let space = Space { out, at: from, room };
+            match self.emit(id, sequence, space, memory) {
                 Ok((len, outside)) => {
                     out[at..from].fill(0);
                     at = from + len;
@@ -76,13 +86,13 @@ impl<B: Bugs> Core<B> {
                     break;
                 }
             }
-            next = self.next_frame(now, id);
+            next = self.next_frame(id);
         }
         (at > 0).then_some((at, payload))
     }
 
     /// The sequence of the frame to send next: control frames, then lost ones, then new ones.
-    fn next_frame(&mut self, now: u64, id: AssociationId) -> Option<u64> {
+    fn next_frame(&mut self, id: AssociationId) -> Option<u64> {
         let it = &mut self.associations[id];
         it.take_backlog();
         if let Some(stashed) = it.stashed.take()
@@ -101,16 +111,16 @@ impl<B: Bugs> Core<B> {
             }
         }
         if it.ring.in_flight < it.pace.window && it.ring.has_room_for_data() {
-            return self.next_data(now, id);
+            return self.next_data(id);
         }
         None
     }
 
     /// Makes the record of the next new data frame: messages that begin and messages under way take
     /// turns.
-    fn next_data(&mut self, now: u64, id: AssociationId) -> Option<u64> {
+    fn next_data(&mut self, id: AssociationId) -> Option<u64> {
         let may_begin = self.associations[id].numbers.has_room();
-        if may_begin && let Some(send) = self.take_resumable(now, id) {
+        if may_begin && let Some(send) = self.take_resumable(id) {
             return Some(self.begin(id, send));
         }
         loop {
@@ -138,7 +148,7 @@ impl<B: Bugs> Core<B> {
             let Some(port) = self.sends.get(send).map(|send| send.to.port) else { continue };
             if self.associations[id].mark(port).is_some() {
                 self.queue_behind_mark(id, send, u64::MAX);
-                if let Some(send) = self.take_resumable(now, id) {
+                if let Some(send) = self.take_resumable(id) {
                     return Some(self.begin(id, send));
                 }
                 continue;
@@ -201,18 +211,15 @@ impl<B: Bugs> Core<B> {
         Some(association.ring.push(content, 0))
     }
 
-    /// Writes a frame at `at`, and gives its length and the payload that is to follow.
-    #[expect(clippy::too_many_arguments, reason = "where, what, and the memory")]
+    /// Writes a frame, and gives its length and the payload that is to follow.
     fn emit(
         &mut self,
-        now: u64,
         id: AssociationId,
         sequence: u64,
-        out: &mut [u8],
-        at: usize,
-        room: usize,
+        space: Space<'_>,
         memory: &mut dyn Memory,
     ) -> Result<(usize, Option<PayloadRange>), NoRoom> {
+        let (now, Space { out, at, room }) = (self.now, space);
         let Some(&record) = self.associations[id].ring.get(sequence) else { return Ok((0, None)) };
         let (mut frame, payload) = self.make(id, sequence, &record);
         let bytes = payload.map_or(0, |payload| payload.len);
@@ -238,7 +245,7 @@ impl<B: Bugs> Core<B> {
         self.counters.resent += u64::from(record.sent);
         if it.timeout_at.is_none() {
             it.progress_at = now;
-            self.arm_timeout(now, id);
+            self.arm_timeout(id);
         }
         match payload {
             Some(payload) if inside => {
@@ -314,11 +321,11 @@ impl<B: Bugs> Core<B> {
     }
 
     /// Writes the ACK that is owed, its bitmap cut to the room, and gives its length.
-    fn emit_ack(&mut self, now: u64, id: AssociationId, out: &mut [u8]) -> Result<usize, NoRoom> {
+    fn emit_ack(&mut self, id: AssociationId, out: &mut [u8]) -> Result<usize, NoRoom> {
         let it = &mut self.associations[id];
         let owed = std::mem::take(&mut it.owed);
         let (newest, at) = it.arrivals.newest;
-        let waited = now.saturating_sub(at) / 1_000;
+        let waited = self.now.saturating_sub(at) / 1_000;
         let frame = Frame {
             flags: if owed.duplicates { flags::DUPLICATES } else { 0 },
             job: self.jobs[it.peer.job as usize].identifier,

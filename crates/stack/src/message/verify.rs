@@ -9,7 +9,7 @@ use super::association::Peer;
 use super::decide::Verdict;
 use super::reset::{INCARNATION_MAX, ResetFields};
 use super::ring::extend;
-use super::send::HoldKind;
+use super::send::Hold;
 use super::slab::AssociationId;
 use super::{Bugs, Core, Planted};
 
@@ -27,6 +27,15 @@ enum Outcome {
 
 use Outcome::{Foreign, Genuine};
 
+/// A frame of a job's host.
+#[derive(Clone, Copy)]
+struct Arrival<'a> {
+    peer: Peer,
+    /// The association that is open with it.
+    open: Option<AssociationId>,
+    received: &'a Received<'a>,
+}
+
 impl<B: Bugs> Core<B> {
     /// Takes a packet of a host: everything behind its UDP or Ethernet header.
     pub fn on_frame(&mut self, now: u64, host: Host, packet: &[u8], memory: &mut dyn Memory) {
@@ -39,26 +48,20 @@ impl<B: Bugs> Core<B> {
                 self.counters.drop_malformed += 1;
                 return;
             };
-            self.on_received(now, host, &received, memory);
+            self.on_received(host, &received, memory);
         }
     }
 
-    fn on_received(
-        &mut self,
-        now: u64,
-        host: Host,
-        received: &Received<'_>,
-        memory: &mut dyn Memory,
-    ) {
+    fn on_received(&mut self, host: Host, received: &Received<'_>, memory: &mut dyn Memory) {
         let mut known = false;
         for job in 0..self.jobs.len() {
             let it = &self.jobs[job];
-            if it.key.is_none() || it.identifier != received.frame.job || !it.is_known(now) {
+            if it.key.is_none() || it.identifier != received.frame.job || !it.is_known(self.now) {
                 continue;
             }
             known = true;
             let peer = Peer { host, job: job as u32 };
-            if self.try_job(now, peer, received, memory) == Genuine {
+            if self.try_job(peer, received, memory) == Genuine {
                 return;
             }
         }
@@ -71,7 +74,6 @@ impl<B: Bugs> Core<B> {
 
     fn try_job(
         &mut self,
-        now: u64,
         peer: Peer,
         received: &Received<'_>,
         memory: &mut dyn Memory,
@@ -86,21 +88,16 @@ impl<B: Bugs> Core<B> {
             }
             return if genuine { Genuine } else { Foreign };
         }
+        let arrival = Arrival { peer, open, received };
         match received.frame.epochs {
-            None => self.try_plain(now, peer, open, received, memory),
-            Some(epochs) => self.try_first(now, peer, open, received, epochs, memory),
+            None => self.try_plain(arrival, memory),
+            Some(epochs) => self.try_first(arrival, epochs, memory),
         }
     }
 
     /// A frame without epochs: of the open association, or of one that is not known any more.
-    fn try_plain(
-        &mut self,
-        now: u64,
-        peer: Peer,
-        open: Option<AssociationId>,
-        received: &Received<'_>,
-        memory: &mut dyn Memory,
-    ) -> Outcome {
+    fn try_plain(&mut self, arrival: Arrival<'_>, memory: &mut dyn Memory) -> Outcome {
+        let Arrival { peer, open, received } = arrival;
         let mut verified = false;
         if let Some(id) = open {
             let it = &self.associations[id];
@@ -111,13 +108,13 @@ impl<B: Bugs> Core<B> {
                     || self.bugs.has(Planted::KeyIgnored)
                 {
                     self.associations[id].verified = true;
-                    self.process(now, id, sequence, received, memory);
+                    self.process(id, sequence, received, memory);
                     return Genuine;
                 }
             }
         }
         if !verified && received.frame.body.is_sequenced() {
-            self.queue_reset(now, peer, received, 0);
+            self.queue_reset(peer, received, 0);
         }
         Foreign
     }
@@ -125,13 +122,11 @@ impl<B: Bugs> Core<B> {
     /// A frame that says its epochs.
     fn try_first(
         &mut self,
-        now: u64,
-        peer: Peer,
-        open: Option<AssociationId>,
-        received: &Received<'_>,
+        arrival: Arrival<'_>,
         epochs: Epochs,
         memory: &mut dyn Memory,
     ) -> Outcome {
+        let Arrival { peer, open, received } = arrival;
         let known = self.known(peer);
         let unknown = epochs.receiver == Epoch::UNKNOWN;
         if epochs.sender.incarnation > INCARNATION_MAX {
@@ -163,7 +158,7 @@ impl<B: Bugs> Core<B> {
                     self.remember(peer, epochs.sender);
                 }
                 self.associations[id].verified |= current;
-                self.process(now, id, sequence, received, memory);
+                self.process(id, sequence, received, memory);
                 return Genuine;
             }
         }
@@ -172,17 +167,17 @@ impl<B: Bugs> Core<B> {
             return Foreign;
         }
         if epochs.sender > known.theirs && unknown {
-            if !self.has_place_for(now, peer) {
+            if !self.has_place_for(peer) {
                 return Genuine;
             }
             if let Some(id) = open {
                 self.end_association(id, Status::Reset, memory);
             }
             self.remember(peer, epochs.sender);
-            let id = self.open_association(now, peer, Some(epochs.sender));
-            self.process(now, id, sequence, received, memory);
+            let id = self.open_association(peer, Some(epochs.sender));
+            self.process(id, sequence, received, memory);
         } else {
-            self.queue_reset(now, peer, received, flags::VERIFIED);
+            self.queue_reset(peer, received, flags::VERIFIED);
         }
         Genuine
     }
@@ -213,19 +208,19 @@ impl<B: Bugs> Core<B> {
     /// Takes a genuine frame.
     fn process(
         &mut self,
-        now: u64,
         id: AssociationId,
         sequence: u64,
         received: &Received<'_>,
         memory: &mut dyn Memory,
     ) {
+        let now = self.now;
         self.counters.frames_in += 1;
         self.associations[id].heard_at = now;
         let frame = &received.frame;
         if let Body::Ack { newest, answered } = frame.body {
             let duplicates = frame.flags & flags::DUPLICATES != 0;
             let fields = AckFields { newest, answered, waited: frame.counter, duplicates };
-            self.on_ack(now, id, sequence, received, fields);
+            self.on_ack(id, sequence, received, fields);
             return self.touch(id);
         }
         match self.associations[id].arrivals.novelty(sequence) {
@@ -241,7 +236,7 @@ impl<B: Bugs> Core<B> {
                 return;
             }
         }
-        if self.take(now, id, sequence, received, memory) == Verdict::Taken {
+        if self.take(id, sequence, received, memory) == Verdict::Taken {
             let it = &mut self.associations[id];
             it.arrivals.insert(sequence, now);
             let at_once = frame.flags & flags::ACK_NOW != 0 || it.arrivals.has_gap();
@@ -254,7 +249,6 @@ impl<B: Bugs> Core<B> {
     /// Does what a new sequenced frame says.
     fn take(
         &mut self,
-        now: u64,
         id: AssociationId,
         sequence: u64,
         received: &Received<'_>,
@@ -281,8 +275,8 @@ impl<B: Bugs> Core<B> {
             Body::Grant { number, offset } => self.on_grant(id, number, offset, frame.counter),
             Body::Hold { message, offset } => {
                 let refused = frame.flags & flags::REFUSED != 0;
-                let kind = HoldKind { refused, whole };
-                self.on_hold(now, id, message, offset, frame.counter, kind);
+                let attempt = frame.counter;
+                self.on_hold(id, Hold { message, offset, attempt, refused, whole });
             }
             Body::Go { port } => self.on_go(id, port),
             Body::Probe | Body::Reply { .. } | Body::Ack { .. } | Body::Reset { .. } => {}

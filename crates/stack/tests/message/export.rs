@@ -3,7 +3,7 @@
 use outboard_stack::ImportError;
 use outboard_stack::message::*;
 
-use crate::net::{Fate, Net};
+use crate::net::{Fate, Net, selector};
 
 #[test]
 fn an_import_goes_on_in_the_middle_of_messages() {
@@ -15,10 +15,10 @@ fn an_import_goes_on_in_the_middle_of_messages() {
         count += 1;
         if count % 7 == 0 { Fate::Lost } else { Fate::Arrives }
     });
-    let sends: Vec<u64> = (0..10).map(|at| net.send(0, a, to, 5, at * 10_000)).collect();
+    let sends: Vec<u64> = (0..10).map(|at| net.send(a, to, 5, at * 10_000)).collect();
     for (at, send) in sends.iter().enumerate() {
         let length = at as u32 * 10_000;
-        let (_, receive) = net.receive(1, b, None, 5, 0, length);
+        let (_, receive) = net.receive(b, selector(None, 5, 0), length);
         for _ in 0..5 {
             net.step();
             for node in &mut net.nodes {
@@ -39,7 +39,7 @@ fn exports_that_are_not_whole_are_refused() {
     let mut net = Net::new(2);
     let a = net.open(0, 7);
     let to = net.address(0, 1, 9);
-    net.send(0, a, to, 5, 100_000);
+    net.send(a, to, 5, 100_000);
     net.run(100_000);
     let bytes = net.nodes[0].core.export();
     assert!(Core::import(&bytes).is_ok());

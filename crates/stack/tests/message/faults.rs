@@ -2,7 +2,7 @@
 
 use outboard_stack::message::*;
 
-use crate::net::{Fate, Net};
+use crate::net::{Fate, Net, selector};
 
 /// Sends messages of many lengths in both directions and sees them arrive.
 fn exchange(net: &mut Net, messages: u32) {
@@ -12,12 +12,12 @@ fn exchange(net: &mut Net, messages: u32) {
     for &length in &lengths {
         for (node, &end) in ends.iter().enumerate() {
             let to = net.address(node, 1 - node, 7);
-            sends.push((node, net.send(node, end, to, 5, length), length));
+            sends.push((node, net.send(end, to, 5, length), length));
         }
     }
     for &(node, send, length) in &sends {
         let other = 1 - node;
-        let (_, receive) = net.receive(other, ends[other], None, 5, 0, 40_000);
+        let (_, receive) = net.receive(ends[other], selector(None, 5, 0), 40_000);
         net.expect(other, receive, send, length);
     }
     for &(node, send, _) in &sends {
@@ -62,18 +62,18 @@ fn a_restarted_host_is_noticed_by_its_peer() {
     let mut net = Net::new(2);
     let (a, b) = (net.open(0, 7), net.open(1, 9));
     let to = net.address(0, 1, 9);
-    let (_, receive) = net.receive(1, b, None, 5, 0, 10);
-    let send = net.send(0, a, to, 5, 10);
+    let (_, receive) = net.receive(b, selector(None, 5, 0), 10);
+    let send = net.send(a, to, 5, 10);
     net.expect(1, receive, send, 10);
     assert_eq!(net.sent(0, send), Status::Ok);
     net.run(1_000_000);
     net.restart(1, 2_000);
     let b = net.open(1, 9);
-    let send = net.send(0, a, to, 5, 10);
+    let send = net.send(a, to, 5, 10);
     assert_eq!(net.sent(0, send), Status::Reset);
     assert_eq!(net.nodes[0].core.counters().ended_reset, 1);
-    let send = net.send(0, a, to, 5, 10);
-    let (_, receive) = net.receive(1, b, None, 5, 0, 10);
+    let send = net.send(a, to, 5, 10);
+    let (_, receive) = net.receive(b, selector(None, 5, 0), 10);
     net.expect(1, receive, send, 10);
     assert_eq!(net.sent(0, send), Status::Ok);
 }
@@ -83,11 +83,11 @@ fn a_restarted_host_that_speaks_first_ends_the_old_association() {
     let mut net = Net::new(2);
     let (a, b) = (net.open(0, 7), net.open(1, 9));
     let (to, back) = (net.address(0, 1, 9), net.address(1, 0, 7));
-    let (_, receive) = net.receive(1, b, None, 5, 0, 100_000);
+    let (_, receive) = net.receive(b, selector(None, 5, 0), 100_000);
     // Its sender has granted bytes to come, which never will.
     let from = net.open(0, 8);
-    let (_, partial) = net.receive(0, a, None, 6, 0, 100_000);
-    let send = net.send(1, b, back, 6, 100_000);
+    let (_, partial) = net.receive(a, selector(None, 6, 0), 100_000);
+    let send = net.send(b, back, 6, 100_000);
     net.judge = Box::new(
         |from, bytes| {
             if from == 1 && bytes.len() > 1_000 { Fate::Lost } else { Fate::Arrives }
@@ -98,8 +98,8 @@ fn a_restarted_host_that_speaks_first_ends_the_old_association() {
     net.judge = Box::new(|_, _| Fate::Arrives);
     net.restart(1, 2_000);
     let b = net.open(1, 9);
-    let (_, fresh) = net.receive(0, a, None, 7, 0, 10);
-    let send = net.send(1, b, back, 7, 10);
+    let (_, fresh) = net.receive(a, selector(None, 7, 0), 10);
+    let send = net.send(b, back, 7, 10);
     net.expect(0, fresh, send, 10);
     let node = &net.nodes[0];
     assert!(node.core.associations() == 1);
@@ -120,7 +120,7 @@ fn a_silent_host_fails_what_is_under_way() {
     let a = net.open(0, 7);
     let to = net.address(0, 1, 9);
     net.judge = Box::new(|_, _| Fate::Lost);
-    let (small, long) = (net.send(0, a, to, 5, 10), net.send(0, a, to, 5, 100_000));
+    let (small, long) = (net.send(a, to, 5, 10), net.send(a, to, 5, 100_000));
     assert_eq!(net.sent(0, small), Status::TimedOut);
     assert_eq!(net.sent(0, long), Status::TimedOut);
     assert_eq!(net.nodes[0].core.associations(), 0);
@@ -131,22 +131,22 @@ fn an_endpoint_that_closes_sends_on_and_turns_messages_away() {
     let mut net = Net::new(2);
     let (a, b) = (net.open(0, 7), net.open(1, 9));
     let (to, back) = (net.address(0, 1, 9), net.address(1, 0, 7));
-    let sends: Vec<_> = (0..20).map(|_| net.send(0, a, to, 5, 3_000)).collect();
-    let (_, receive) = net.receive(0, a, None, 5, 0, 10);
+    let sends: Vec<_> = (0..20).map(|_| net.send(a, to, 5, 3_000)).collect();
+    let (_, receive) = net.receive(a, selector(None, 5, 0), 10);
     let own = net.address(0, 0, 7);
-    let to_itself = net.send(0, a, own, 9, 50_000);
+    let to_itself = net.send(a, own, 9, 50_000);
     let now = net.now;
     let node = &mut net.nodes[0];
-    node.core.close(now, a, &mut node.heap);
+    node.core.close(now, a.id, &mut node.heap);
     assert_eq!(net.received(0, receive), (None, Status::Cancelled));
     assert_eq!(net.sent(0, to_itself), Status::Gone);
     for send in sends {
-        let (_, receive) = net.receive(1, b, None, 5, 0, 3_000);
+        let (_, receive) = net.receive(b, selector(None, 5, 0), 3_000);
         net.expect(1, receive, send, 3_000);
         assert_eq!(net.sent(0, send), Status::Ok);
     }
     net.wait(0, |event| matches!(event, MessageEvent::Closed { .. }));
-    let late = net.send(1, b, back, 5, 10);
+    let late = net.send(b, back, 5, 10);
     assert_eq!(net.sent(1, late), Status::Gone);
     net.assert_clean();
 }
@@ -156,12 +156,12 @@ fn an_aborted_endpoint_gives_up_its_sends() {
     let mut net = Net::new(2);
     let (a, b) = (net.open(0, 7), net.open(1, 9));
     let to = net.address(0, 1, 9);
-    let (_, receive) = net.receive(1, b, None, 5, 0, 10_000_000);
-    let send = net.send(0, a, to, 5, 10_000_000);
+    let (_, receive) = net.receive(b, selector(None, 5, 0), 10_000_000);
+    let send = net.send(a, to, 5, 10_000_000);
     net.run(300_000);
     let now = net.now;
     let node = &mut net.nodes[0];
-    node.core.abort(now, a, &mut node.heap);
+    node.core.abort(now, a.id, &mut node.heap);
     assert_eq!(net.sent(0, send), Status::Aborted);
     net.wait(0, |event| matches!(event, MessageEvent::Closed { .. }));
     assert_eq!(net.received(1, receive).1, Status::Aborted);
@@ -175,14 +175,14 @@ fn an_endpoint_that_closes_on_its_own_message_still_ends_its_receives() {
         let mut net = Net::new(1);
         let a = net.open(0, 7);
         let own = net.address(0, 0, 7);
-        let send = net.send(0, a, own, 9, 50_000);
-        let (_, receive) = net.receive(0, a, None, 5, 0, 10);
+        let send = net.send(a, own, 9, 50_000);
+        let (_, receive) = net.receive(a, selector(None, 5, 0), 10);
         let now = net.now;
         let node = &mut net.nodes[0];
         if abort {
-            node.core.abort(now, a, &mut node.heap);
+            node.core.abort(now, a.id, &mut node.heap);
         } else {
-            node.core.close(now, a, &mut node.heap);
+            node.core.close(now, a.id, &mut node.heap);
         }
         assert_eq!(net.received(0, receive), (None, Status::Cancelled));
         assert_eq!(net.sent(0, send), Status::Gone);

@@ -2,7 +2,7 @@
 
 use outboard_stack::message::*;
 
-use crate::net::{Heap, KEY, Net, ROOM, options};
+use crate::net::{Heap, KEY, Net, ROOM, options, selector};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -63,19 +63,19 @@ fn a_job_whose_key_is_used_again_after_a_minute_loses_no_message() {
     let mut net = Net::new(2);
     let (a, b) = (net.open(0, 7), net.open(1, 9));
     let (to, back) = (net.address(0, 1, 9), net.address(1, 0, 7));
-    let (_, receive) = net.receive(1, b, None, 5, 0, 10);
-    let send = net.send(0, a, to, 5, 10);
+    let (_, receive) = net.receive(b, selector(None, 5, 0), 10);
+    let send = net.send(a, to, 5, 10);
     net.expect(1, receive, send, 10);
     assert_eq!(net.sent(0, send), Status::Ok);
     net.run(SECOND_NS);
     // The other end keeps its endpoint, and has the association.
     let now = net.now;
     let node = &mut net.nodes[0];
-    node.core.close(now, a, &mut node.heap);
+    node.core.close(now, a.id, &mut node.heap);
     net.now += 100 * SECOND_NS;
     let a = net.open(0, 7);
-    let (_, receive) = net.receive(0, a, None, 5, 0, 10);
-    let send = net.send(1, b, back, 5, 10);
+    let (_, receive) = net.receive(a, selector(None, 5, 0), 10);
+    let send = net.send(b, back, 5, 10);
     net.expect(0, receive, send, 10);
     assert_eq!(net.sent(1, send), Status::Ok);
     assert_eq!(net.nodes[1].core.counters().opened, 1);

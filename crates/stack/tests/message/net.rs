@@ -114,6 +114,26 @@ pub fn options(port: u16) -> EndpointOptions {
     }
 }
 
+/// An endpoint and its node.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    pub node: usize,
+    pub id: EndpointId,
+}
+
+/// A message to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing {
+    pub tag: Option<u64>,
+    pub length: u32,
+    pub delivery: bool,
+}
+
+/// What a receive of tagged messages takes.
+pub fn selector(source: Option<Address>, tag: u64, ignore: u64) -> Selector {
+    Selector { source, tag: Some(tag), ignore }
+}
+
 /// Bytes that differ by message and offset.
 pub fn pattern(seed: u64, length: u32) -> Vec<u8> {
     (0..length)
@@ -138,13 +158,13 @@ impl Net {
         self.nodes[node] = Node::new(node, nodes, incarnation);
     }
 
-    pub fn open(&mut self, node: usize, port: u16) -> EndpointId {
+    pub fn open(&mut self, node: usize, port: u16) -> End {
         self.open_as(node, options(port))
     }
 
-    pub fn open_as(&mut self, node: usize, options: EndpointOptions) -> EndpointId {
+    pub fn open_as(&mut self, node: usize, options: EndpointOptions) -> End {
         let now = self.now;
-        self.nodes[node].core.open(now, options).unwrap()
+        End { node, id: self.nodes[node].core.open(now, options).unwrap() }
     }
 
     /// Where endpoint `port` of node `to` is, as seen from node `from`.
@@ -154,28 +174,14 @@ impl Net {
     }
 
     /// Sends bytes of a pattern; gives the cookie, which is the pattern's seed too.
-    pub fn send(
-        &mut self,
-        node: usize,
-        from: EndpointId,
-        to: Address,
-        tag: u64,
-        length: u32,
-    ) -> u64 {
-        self.send_with(node, from, to, Some(tag), length, false).1
+    pub fn send(&mut self, from: End, to: Address, tag: u64, length: u32) -> u64 {
+        self.send_with(from, to, Outgoing { tag: Some(tag), length, delivery: false }).1
     }
 
-    pub fn send_with(
-        &mut self,
-        node: usize,
-        from: EndpointId,
-        to: Address,
-        tag: Option<u64>,
-        length: u32,
-        delivery: bool,
-    ) -> (SendId, u64) {
+    pub fn send_with(&mut self, from: End, to: Address, message: Outgoing) -> (SendId, u64) {
+        let Outgoing { tag, length, delivery } = message;
         let now = self.now;
-        let it = &mut self.nodes[node];
+        let it = &mut self.nodes[from.node];
         it.cookie += 1;
         let cookie = it.cookie;
         it.heap.places.insert(PayloadPlace::Send(cookie), pattern(cookie, length));
@@ -188,26 +194,17 @@ impl Net {
             delivery,
             cookie,
         };
-        (it.core.send(now, from, request, &mut it.heap).unwrap(), cookie)
+        (it.core.send(now, from.id, request, &mut it.heap).unwrap(), cookie)
     }
 
-    pub fn receive(
-        &mut self,
-        node: usize,
-        endpoint: EndpointId,
-        source: Option<Address>,
-        tag: u64,
-        ignore: u64,
-        capacity: u32,
-    ) -> (ReceiveId, u64) {
-        let selector = Selector { source, tag: Some(tag), ignore };
+    pub fn receive(&mut self, at: End, selector: Selector, capacity: u32) -> (ReceiveId, u64) {
         let now = self.now;
-        let it = &mut self.nodes[node];
+        let it = &mut self.nodes[at.node];
         it.cookie += 1;
         let cookie = it.cookie;
         it.heap.places.insert(PayloadPlace::Receive(cookie), vec![0xee; capacity as usize]);
         let request = ReceiveRequest { selector, capacity, window: capacity, cookie };
-        (it.core.receive(now, endpoint, request, &mut it.heap).unwrap(), cookie)
+        (it.core.receive(now, at.id, request, &mut it.heap).unwrap(), cookie)
     }
 
     /// Sends what there is to send.

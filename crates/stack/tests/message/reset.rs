@@ -3,7 +3,7 @@
 use outboard_stack::message::*;
 use wire::message::{Body, Epoch, Epochs, Frame, Frames, flags, flow_key, job_identifier, seal};
 
-use crate::net::{Fate, Heap, KEY, Net, ROOM, address, options};
+use crate::net::{Fate, Heap, KEY, Net, ROOM, address, options, selector};
 
 /// The first frame of the packet that left last.
 fn last_sent(net: &Net) -> Vec<u8> {
@@ -28,14 +28,14 @@ fn a_frame_that_loses_its_epochs_on_the_way_ends_nothing() {
     let (a, b) = (net.open(0, 7), net.open(1, 9));
     let to = net.address(0, 1, 9);
     net.judge = Box::new(|_, _| Fate::Lost);
-    let send = net.send(0, a, to, 5, 10);
+    let send = net.send(a, to, 5, 10);
     net.run(1);
     let mut changed = last_sent(&net);
     assert_eq!(changed[1] & flags::FIRST, flags::FIRST);
     changed[1] &= !flags::FIRST;
     net.judge = Box::new(|_, _| Fate::Arrives);
     net.inject(0, 1, &changed);
-    let (_, receive) = net.receive(1, b, None, 5, 0, 10);
+    let (_, receive) = net.receive(b, selector(None, 5, 0), 10);
     net.expect(1, receive, send, 10);
     assert_eq!(net.sent(0, send), Status::Ok);
     assert_eq!(kinds(&net, is_reset), 1);
@@ -48,19 +48,19 @@ fn a_frame_that_is_changed_before_the_other_end_has_verified_one_ends_nothing() 
     let mut net = Net::new(2);
     let (a, b) = (net.open(0, 7), net.open(1, 9));
     let to = net.address(0, 1, 9);
-    let (_, receive) = net.receive(1, b, None, 5, 0, 10);
-    let send = net.send(0, a, to, 5, 10);
+    let (_, receive) = net.receive(b, selector(None, 5, 0), 10);
+    let send = net.send(a, to, 5, 10);
     net.expect(1, receive, send, 10);
     assert_eq!(net.sent(0, send), Status::Ok);
     net.judge = Box::new(|_, _| Fate::Lost);
-    let send = net.send(0, a, to, 5, 10);
+    let send = net.send(a, to, 5, 10);
     net.run(1);
     let mut changed = last_sent(&net);
     assert_eq!(changed[1] & flags::FIRST, 0, "this end knows both epochs");
     changed[1] ^= flags::ACK_NOW;
     net.judge = Box::new(|_, _| Fate::Arrives);
     net.inject(0, 1, &changed);
-    let (_, receive) = net.receive(1, b, None, 5, 0, 10);
+    let (_, receive) = net.receive(b, selector(None, 5, 0), 10);
     net.expect(1, receive, send, 10);
     assert_eq!(net.sent(0, send), Status::Ok);
     assert_eq!(kinds(&net, is_reset), 1);
@@ -88,7 +88,7 @@ fn an_epoch_that_nothing_is_above_is_not_taken_from_anybody() {
     let (to, back) = (net.address(0, 1, 9), net.address(1, 0, 7));
     let highest = Epoch { incarnation: u64::MAX, life: u32::MAX };
     net.judge = Box::new(|_, _| Fate::Lost);
-    let send = net.send(0, a, to, 5, 10);
+    let send = net.send(a, to, 5, 10);
     net.run(1);
     let sent = last_sent(&net);
     let drawn = Frames::new(&sent).next().unwrap().unwrap();
@@ -103,10 +103,10 @@ fn an_epoch_that_nothing_is_above_is_not_taken_from_anybody() {
     assert_eq!(net.nodes[0].core.counters().drop_unverified, 1);
     // Both ends go on.
     net.judge = Box::new(|_, _| Fate::Arrives);
-    let (_, receive) = net.receive(1, b, None, 5, 0, 10);
+    let (_, receive) = net.receive(b, selector(None, 5, 0), 10);
     net.expect(1, receive, send, 10);
-    let (_, receive) = net.receive(0, a, None, 5, 0, 10);
-    let send = net.send(1, b, back, 5, 10);
+    let (_, receive) = net.receive(a, selector(None, 5, 0), 10);
+    let send = net.send(b, back, 5, 10);
     net.expect(0, receive, send, 10);
 }
 

@@ -8,7 +8,7 @@ use shm::message::{
 };
 use stack::Stack;
 use stack::message::{
-    Address, EndpointId, Host, MessageError, ReceiveId, ReceiveRequest, Selector, SendRequest,
+    Address, ClaimedReceive, EndpointId, Host, MessageError, ReceiveId, ReceiveRequest, Selector, SendRequest,
 };
 
 use super::endpoint::{Target, completion};
@@ -394,7 +394,8 @@ impl Messages {
             };
             let window = room.window;
             return self.begin_receive(cx, entry, room, |core, cookie, hands| {
-                core.receive_claimed(now, claim, capacity, window, cookie, hands)
+                let request = ClaimedReceive { capacity, window, cookie };
+                core.receive_claimed(now, claim, request, hands)
             });
         }
         let Self { core, tables, .. } = self;

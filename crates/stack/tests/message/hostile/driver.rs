@@ -243,8 +243,8 @@ impl Run {
         let cookie = self.cookie;
         let place = PayloadPlace::Receive(cookie);
         self.sizes.places.insert(place, capacity.min(window).into());
-        let (now, sizes) = (self.now, &mut self.sizes);
-        match self.core.receive_claimed(now, claim, capacity, window, cookie, sizes) {
+        let request = ClaimedReceive { capacity, window, cookie };
+        match self.core.receive_claimed(self.now, claim, request, &mut self.sizes) {
             Ok(receive) => self.receives.push((receive, cookie, capacity)),
             Err(_) => drop(self.sizes.places.remove(&place)),
         }
