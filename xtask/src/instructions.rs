@@ -19,12 +19,14 @@ const TABLE: &str = "crates/sim/instructions.txt";
 /// Function of the example that is counted.
 const COUNTED: &str = "*steady_state*";
 /// What the example does, and how often.
-const WORKLOADS: [(&str, u32); 5] = [
+const WORKLOADS: [(&str, u32); 7] = [
     ("tcp-echo-64", 1000),
     ("tcp-transmit-1k", 1000),
     ("tcp-bulk-64k", 200),
     ("udp-echo-64", 1000),
     ("connect-close", 500),
+    ("message-8", 1600),
+    ("message-core-8", 1600),
 ];
 
 /// Counts, and compares with the table; rewrites this toolchain's section with `UPDATE=1`.

@@ -12,7 +12,7 @@ const LISTED: f64 = 0.01;
 const NAMED: usize = 5;
 
 const HEADER: &str = "\
-# Instructions per operation of crates/sim/examples/instructions.rs, by source file; those of the C
+# Instructions per operation of crates/sim/examples/instructions, by source file; those of the C
 # library are beside the sum and are not compared. Written by `UPDATE=1 make instructions`.
 ";
 

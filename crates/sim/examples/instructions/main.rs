@@ -1,13 +1,17 @@
 //! Fixed work for two engines in one thread, joined by the in-memory port, to be counted in
 //! instructions: `instructions WORKLOAD TIMES`. `cargo xtask instructions` runs it under callgrind,
-//! which counts inside of [`steady_state`] only.
+//! which counts inside of [`steady_state`] only. Messages go in bursts, of which TIMES is a multiple.
 
+mod bursts;
+
+use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use client::message::{Endpoint as MessageEndpoint, Memory, Pattern, Send};
 use client::{ConnectOptions, Endpoint, Errno, Kind, Readiness, Session};
 use engine::config::TcpSettings;
 use engine::control::exchange::{Answer, Command, SessionKey, Shown};
@@ -84,6 +88,31 @@ impl Host {
         Self { worker, session, clock, _engine_end: engine_end }
     }
 
+    /// A message endpoint.
+    fn messages(&self, local: SocketAddr) -> MessageEndpoint {
+        let command = Command::BindMessages {
+            session: SESSION,
+            serial: 0,
+            context: 0,
+            shown: Shown::alone(local, u64::from(local.port())),
+            key: Some(*b"key of the count"),
+            incarnation: 1_000,
+        };
+        let granted = self.command(command);
+        self.session.adopt_messages(granted, local).expect("just granted")
+    }
+
+    /// The endpoint that a command makes.
+    fn command(&self, command: Command) -> u32 {
+        let mut worker = locked(&self.worker);
+        worker.on_command(command, Instant(SECOND));
+        let granted = worker.take_answers().find_map(|answer| match answer {
+            Answer::Granted { endpoint, .. } => Some(endpoint),
+            _ => None,
+        });
+        granted.expect("the port is free")
+    }
+
     /// An endpoint that only the control thread can grant.
     fn granted(&self, kind: Kind, local: SocketAddr) -> Endpoint {
         let shown = Shown::alone(local, u64::from(local.port()));
@@ -95,14 +124,20 @@ impl Host {
                 Command::Listen { session, serial, context, backlog, shown, beside }
             }
         };
-        let mut worker = locked(&self.worker);
-        worker.on_command(command, Instant(SECOND));
-        let granted = worker.take_answers().find_map(|answer| match answer {
-            Answer::Granted { endpoint, .. } => Some(endpoint),
-            _ => None,
-        });
-        drop(worker);
-        self.session.adopt(kind, granted.expect("the port is free"), local).expect("just granted")
+        self.session.adopt(kind, self.command(command), local).expect("just granted")
+    }
+}
+
+/// The same few bytes for every message.
+struct Bytes([u8; 128]);
+
+impl Memory for Bytes {
+    fn gather(&mut self, _: u64, offset: u64, len: usize, copy: &mut dyn FnMut(&[u8])) {
+        copy(&self.0[offset as usize..][..len]);
+    }
+
+    fn scatter(&mut self, _: u64, offset: u64, len: usize, copy: &mut dyn FnMut(&mut [u8])) {
+        copy(&mut self.0[offset as usize..][..len]);
     }
 }
 
@@ -206,12 +241,46 @@ impl World {
         let mut bytes = vec![7; len];
         move || {
             for from in [0, 1] {
-                let pieces = [std::io::IoSlice::new(&bytes)];
+                let pieces = [IoSlice::new(&bytes)];
                 self.until(|_| ends[from].send_to(Some(local(1 - from)), None, &pieces));
                 let parts = &mut [std::io::IoSliceMut::new(&mut bytes)];
                 let received = self.until(|_| ends[1 - from].recv_from(parts));
                 assert_eq!(received.len, len);
             }
+        }
+    }
+
+    /// Bursts of messages to receives that wait for their tags.
+    fn messages(mut self, len: usize) -> impl FnMut() {
+        let ends =
+            [0, 1].map(|host| self.hosts[host].messages(SocketAddr::new(address(host), 5000)));
+        let to = ends[0].add_peer(ends[1].address()).expect("one peer is few enough");
+        let source = ends[1].add_peer(ends[0].address());
+        let mut memory = Bytes([7; 128]);
+        let bytes = vec![7; len];
+        move || {
+            for context in 0..u64::from(bursts::BURST) {
+                let pattern = Pattern { source, tag: Some((context, 0)) };
+                ends[1].post_recv(&pattern, len as u64, context).expect("few are under way");
+            }
+            self.turn();
+            for context in 0..u64::from(bursts::BURST) {
+                let send = Send { tag: Some(context), ..Send::default() };
+                ends[0].send(to, &send, &[IoSlice::new(&bytes)], context).expect("there is room");
+            }
+            let mut ended = [0; 2];
+            for _ in 0..TURNS_MAX {
+                self.turn();
+                for (end, ended) in ends.iter().zip(&mut ended) {
+                    while end.poll_completion(&mut memory).expect("the engine lives").is_some() {
+                        *ended += 1;
+                    }
+                }
+                if ended == [bursts::BURST; 2] {
+                    return;
+                }
+            }
+            panic!("the burst has not ended");
         }
     }
 
@@ -249,11 +318,13 @@ fn main() -> ExitCode {
         Some(("tcp-transmit-1k", times)) => (Box::new(world.transmit(1 << 10)), times),
         Some(("tcp-bulk-64k", times)) => (Box::new(world.transmit(64 << 10)), times),
         Some(("udp-echo-64", times)) => (Box::new(world.datagrams(64)), times),
+        Some(("message-8", times)) => (Box::new(world.messages(8)), times / bursts::BURST),
+        Some(("message-core-8", times)) => (Box::new(bursts::between_cores(8)), times / bursts::BURST),
         Some(("connect-close", times)) => (Box::new(world.connect_close()), times),
         _ => {
             eprintln!(
                 "usage: instructions tcp-echo-64 | tcp-transmit-1k | tcp-bulk-64k | udp-echo-64 | \
-                 connect-close TIMES"
+                 connect-close | message-8 | message-core-8 TIMES"
             );
             return ExitCode::FAILURE;
         }
