@@ -172,7 +172,7 @@ pub fn run(seed: u64, settings: MessageSettings) -> Result<MessageReport, Messag
 
 /// The nodes as hosts: all cores number them in the order in which they are added.
 static HANDLES: LazyLock<[Host; HOSTS]> = LazyLock::new(|| {
-    let mut core = Core::new(CoreConfig { incarnation: 1, hosts: HOSTS as u32 });
+    let mut core = Core::new(CoreConfig { incarnation: 1, hosts: HOSTS as u32, seed: [5, 6] });
     let addresses = PathAddresses { local: [0; 16], remote: [0; 16] };
     std::array::from_fn(|_| core.add_host(addresses, 512).unwrap_or(Host::LOCAL))
 });
@@ -220,7 +220,7 @@ impl World {
 
     fn start(&mut self, at: usize) -> Node {
         self.incarnation += 1;
-        let config = CoreConfig { incarnation: self.incarnation, hosts: 8 };
+        let config = CoreConfig { incarnation: self.incarnation, hosts: 8, seed: [5, 6] };
         let mut core = Core::with_bugs(config, self.settings.planted);
         for other in 0..HOSTS {
             let addresses = PathAddresses { local: address_of(at), remote: address_of(other) };
@@ -535,7 +535,7 @@ impl World {
 
 impl Node {
     fn nothing() -> Self {
-        let core = Core::with_bugs(CoreConfig { incarnation: 0, hosts: 0 }, None);
+        let core = Core::with_bugs(CoreConfig { incarnation: 0, hosts: 0, seed: [5, 6] }, None);
         Self { core, heap: Heap::new(0), programs: Vec::new() }
     }
 }

@@ -29,6 +29,7 @@ mod local;
 mod matching;
 mod pace;
 mod planted;
+mod ports;
 mod receive;
 mod reset;
 mod ring;
@@ -49,10 +50,11 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 
 use crate::timer::Wheel;
-use association::{Association, Job, Peer};
+use association::{Association, Job};
 use endpoint::Endpoint;
 use hosts::HostState;
 use local::LocalSteps;
+use ports::Ports;
 use receive::{Incoming, Receive};
 use reset::{Rate, Reset};
 use send::Send;
@@ -76,6 +78,8 @@ pub struct CoreConfig {
     pub incarnation: u64,
     /// Hosts at most.
     pub hosts: u32,
+    /// A secret, for tables whose keys come from hosts and programs.
+    pub seed: [u64; 2],
 }
 
 /// The messages of an engine's worker.
@@ -89,14 +93,13 @@ pub struct Core<B = Sound> {
     /// Slots of hosts that were forgotten.
     free_hosts: Vec<u32>,
     jobs: Vec<Job>,
+    /// Jobs with a key by their identifiers, in order of those.
+    identifiers: Vec<(u32, u32)>,
     associations: Slab<AssociationId, Association>,
-    #[serde(serialize_with = "crate::in_order::write")]
-    peers: Hashed<Peer, AssociationId>,
     /// Epochs that are remembered, of all jobs.
     remembered: usize,
     endpoints: Slab<EndpointId, Endpoint>,
-    #[serde(serialize_with = "crate::in_order::write")]
-    ports: Hashed<u16, EndpointId>,
+    ports: Ports,
     sends: Slab<SendId, Send>,
     receives: Slab<ReceiveId, Receive>,
     incoming: Slab<IncomingId, Incoming>,
@@ -132,11 +135,11 @@ impl<B: Bugs> Core<B> {
             hosts: vec![HostState::local()],
             free_hosts: Vec::new(),
             jobs: Vec::new(),
+            identifiers: Vec::new(),
             associations: Slab::new(),
-            peers: HashMap::default(),
             remembered: 0,
             endpoints: Slab::new(),
-            ports: HashMap::default(),
+            ports: Ports::default(),
             sends: Slab::new(),
             receives: Slab::new(),
             incoming: Slab::new(),

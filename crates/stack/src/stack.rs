@@ -230,6 +230,12 @@ pub struct Stack {
 }
 
 impl Stack {
+    /// A number that nobody outside can guess, for a table of the caller's: another one for each
+    /// purpose.
+    pub fn secret(&self, purpose: &str) -> u64 {
+        self.hash.hash_one(purpose)
+    }
+
     /// A stack without interfaces. Takes the memory of all tables.
     pub fn new(config: Config) -> Self {
         let Config { seed, limits, ephemeral_ports, tcp } = config;

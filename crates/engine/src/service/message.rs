@@ -140,8 +140,9 @@ impl Messages {
         let socket = stack
             .udp_bind(Local::from(all), owner)
             .map_err(|error| OpenError::Port(crate::errno::of_request(error), number))?;
+        let seed = [stack.secret("messages"), stack.secret("message keys")];
         Ok(Self {
-            core: Core::new(CoreConfig { incarnation, hosts: HOSTS_MAX }),
+            core: Core::new(CoreConfig { incarnation, hosts: HOSTS_MAX, seed }),
             tables: Tables::default(),
             hosts: Hosts::default(),
             socket,

@@ -50,7 +50,7 @@ struct End {
 impl End {
     fn new(number: u8) -> Self {
         let incarnation = 1_000 + u64::from(number);
-        let mut core = Core::new(CoreConfig { incarnation, hosts: 1 });
+        let mut core = Core::new(CoreConfig { incarnation, hosts: 1, seed: [5, 6] });
         let addresses = PathAddresses { local: [number; 16], remote: [1 - number; 16] };
         let host: Host = core.add_host(addresses, ROOM).expect("there is room for one host");
         let options = EndpointOptions {

@@ -262,8 +262,8 @@ impl<B: Bugs> Core<B> {
 
     /// The association with a peer, opened if there is none; none if no more can be opened.
     pub(super) fn associate(&mut self, peer: Peer) -> Option<AssociationId> {
-        match self.peers.get(&peer) {
-            Some(&id) => Some(id),
+        match self.association_with(peer) {
+            Some(id) => Some(id),
             None => self.has_place_for(peer).then(|| self.open_association(peer, None)),
         }
     }
@@ -279,18 +279,18 @@ impl<B: Bugs> Core<B> {
         association.make_keys(&self.job_key(peer.job), &self.hosts[peer.host.index()].addresses);
         self.counters.opened += 1;
         let id = self.associations.insert(association);
-        self.peers.insert(peer, id);
+        self.hosts[peer.host.index()].opened(peer.job, id);
         id
     }
 
-    /// Has the association looked at by `poll_transmit`, and sets its timer.
+    /// Has the association looked at by `poll_transmit`, which sets its timer when nothing is left to
+    /// send.
     pub(super) fn touch(&mut self, id: AssociationId) {
         let Some(association) = self.associations.get_mut(id) else { return };
         if !association.ready {
             association.ready = true;
             self.ready.push_back(id);
         }
-        self.set_timer(id);
     }
 }
 

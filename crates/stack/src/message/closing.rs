@@ -19,7 +19,7 @@ impl<B: Bugs> Core<B> {
         let it = &mut self.endpoints[endpoint];
         it.open = false;
         let (port, job) = (it.options.port, it.job);
-        self.ports.remove(&port);
+        self.ports.remove(port);
         let job = &mut self.jobs[job as usize];
         job.endpoints -= 1;
         job.idle_since = now;
@@ -95,7 +95,7 @@ impl<B: Bugs> Core<B> {
         memory: &mut dyn Memory,
     ) {
         let Some(association) = self.associations.remove(id) else { return };
-        self.peers.remove(&association.peer);
+        self.hosts[association.peer.host.index()].ended(association.peer.job);
         self.wheel.cancel(id.index);
         match status {
             Status::TimedOut => self.counters.ended_timeout += 1,
@@ -143,7 +143,7 @@ impl<B: Bugs> Core<B> {
                 self.end_send(send, Status::TimedOut);
             }
             if let Some(association) = self.associations.remove(id) {
-                self.peers.remove(&association.peer);
+                self.hosts[association.peer.host.index()].ended(job);
                 self.wheel.cancel(id.index);
             }
         }

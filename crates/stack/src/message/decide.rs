@@ -2,10 +2,12 @@
 
 use wire::message::{Body, DoneStatus, Received, flags};
 
-use super::api::{Address, EndpointId, Memory, PayloadPlace, Status, Unexpected};
+use super::api::{
+    Address, EndpointId, Envelope, Memory, PayloadPlace, ReceiveId, Status, Unexpected,
+};
 use super::association::Refusing;
 use super::matching::Key;
-use super::receive::Incoming;
+use super::receive::{Incoming, Receive};
 use super::ring::{Control, RECORDS};
 use super::slab::{AssociationId, IncomingId};
 use super::{Bugs, Core, EAGER_MAX, Planted, WHOLE_MAX};
@@ -58,7 +60,7 @@ impl<B: Bugs> Core<B> {
             return Dropped;
         };
         let job = self.associations[id].peer.job;
-        let endpoint = self.ports.get(&start.destination).copied();
+        let endpoint = self.ports.get(start.destination);
         let Some(endpoint) = endpoint.filter(|it| self.endpoints[*it].job == job) else {
             return self.answer_gone(id, &start, memory);
         };
@@ -77,8 +79,16 @@ impl<B: Bugs> Core<B> {
         if receive.is_none() && !self.has_envelope(id, endpoint, &start) {
             return self.refuse(id, endpoint, &start, memory);
         }
-        let mut incoming = start.incoming(endpoint, id);
         let matched = receive.and_then(|index| self.receives.at(index));
+        if let Some(receive) = matched
+            && start.is_complete()
+        {
+            self.end_refusing(id, &start);
+            self.place(id, receive, &start, memory);
+            self.on_order(id, start.order, None, memory);
+            return Taken;
+        }
+        let mut incoming = start.incoming(endpoint, id);
         let holds = matched.is_none() && !self.keep_payload(&mut incoming, &start, memory);
         if holds {
             let hold = Control::Hold {
@@ -114,6 +124,28 @@ impl<B: Bugs> Core<B> {
         }
         self.on_order(id, start.order, matched.is_none().then_some(message), memory);
         Taken
+    }
+
+    /// Gives a receive the message that its START brings whole.
+    fn place(
+        &mut self,
+        id: AssociationId,
+        receive: ReceiveId,
+        start: &Start<'_>,
+        memory: &mut dyn Memory,
+    ) {
+        let Receive { capacity, cookie, .. } = self.receives[receive];
+        if let Some(cookie) = cookie {
+            let bytes = start.payload.len().min(capacity as usize);
+            memory.write(PayloadPlace::Receive(cookie), 0, &start.payload[..bytes]);
+        }
+        if let (Some(message), true) = (start.number, start.needs_done) {
+            let status = DoneStatus::Placed as u32;
+            self.associations[id].control(Control::Done { message, status, whole: false });
+        }
+        self.counters.received += 1;
+        let status = if start.length > capacity { Status::Truncated } else { Status::Ok };
+        self.end_receive(receive, Some(start.envelope()), status);
     }
 
     fn read_start<'a>(&self, id: AssociationId, received: &Received<'a>) -> Option<Start<'a>> {
@@ -303,7 +335,16 @@ impl<B: Bugs> Core<B> {
                 }
             }
         }
-        self.associations[id].arrivals.early.insert(order, message);
+        let arrivals = &mut self.associations[id].arrivals;
+        if order == arrivals.next_order {
+            // Nobody waits for its turn: the map, which allocates, is for those who do.
+            arrivals.next_order += 1;
+            if let Some(message) = message {
+                self.match_in_order(message, memory);
+            }
+        } else {
+            arrivals.early.insert(order, message);
+        }
         loop {
             let arrivals = &mut self.associations[id].arrivals;
             let Some(message) = arrivals.early.remove(&arrivals.next_order) else { break };
@@ -467,6 +508,19 @@ impl<B: Bugs> Core<B> {
 }
 
 impl Start<'_> {
+    fn is_complete(&self) -> bool {
+        self.payload.len() == self.length as usize
+    }
+
+    fn envelope(&self) -> Envelope {
+        Envelope {
+            source: self.key.source,
+            tag: self.key.tag,
+            immediate: self.immediate,
+            length: self.length,
+        }
+    }
+
     fn incoming(&self, endpoint: EndpointId, association: AssociationId) -> Incoming {
         Incoming {
             endpoint,

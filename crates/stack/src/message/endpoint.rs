@@ -45,7 +45,7 @@ impl<B: Bugs> Core<B> {
     /// # Errors
     /// [`MessageError::PortInUse`], [`MessageError::JobCollision`], [`MessageError::TooManyJobs`].
     pub fn open(&mut self, now: u64, options: EndpointOptions) -> Result<EndpointId, MessageError> {
-        if self.ports.contains_key(&options.port) {
+        if self.ports.get(options.port).is_some() {
             return Err(MessageError::PortInUse);
         }
         let job = self.job_of(now, options.key)?;
@@ -59,8 +59,8 @@ impl<B: Bugs> Core<B> {
             receives: 0,
             kept: 0,
             reserved: 0,
-            posted: Matcher::new(),
-            unexpected: Matcher::new(),
+            posted: Matcher::new(self.config.seed),
+            unexpected: Matcher::new(self.config.seed),
             refused: Vec::new(),
         });
         self.ports.insert(options.port, id);
@@ -85,14 +85,26 @@ impl<B: Bugs> Core<B> {
         match self.jobs.iter().position(|job| !job.is_known(now)) {
             Some(forgotten) => {
                 self.forget_job(forgotten as u32);
+                self.identifiers.retain(|it| it.1 != forgotten as u32);
+                self.identify(&job, forgotten as u32);
                 self.jobs[forgotten] = job;
                 Ok(forgotten as u32)
             }
             None if self.jobs.len() >= JOBS_MAX => Err(MessageError::TooManyJobs),
             None => {
+                let number = self.jobs.len() as u32;
+                self.identify(&job, number);
                 self.jobs.push(job);
-                Ok(self.jobs.len() as u32 - 1)
+                Ok(number)
             }
+        }
+    }
+
+    /// Notes by which identifier frames name a job.
+    fn identify(&mut self, job: &Job, number: u32) {
+        if job.key.is_some() {
+            let at = self.identifiers.partition_point(|it| it.0 < job.identifier);
+            self.identifiers.insert(at, (job.identifier, number));
         }
     }
 

@@ -6,6 +6,7 @@ use wire::message::Epoch;
 use super::api::{Host, MessageError, PathAddresses};
 use super::association::{Known, Peer};
 use super::reset::Rate;
+use super::slab::AssociationId;
 use super::{Bugs, Core, Planted, ROOM_MIN};
 
 /// Epochs that are remembered at most, of all jobs and hosts.
@@ -16,13 +17,33 @@ pub(super) struct HostState {
     pub addresses: PathAddresses,
     pub room: u16,
     pub resets: Rate,
+    /// Open associations with it, in order of their jobs.
+    associations: Vec<(u32, AssociationId)>,
     /// False: its slot is free.
     pub added: bool,
 }
 
 impl HostState {
     fn new(addresses: PathAddresses, room: u16) -> Self {
-        Self { addresses, room, resets: Rate::default(), added: true }
+        let (resets, associations) = (Rate::default(), Vec::new());
+        Self { addresses, room, resets, associations, added: true }
+    }
+
+    /// The association that is open for a job.
+    pub fn association(&self, job: u32) -> Option<AssociationId> {
+        let found = self.associations.binary_search_by_key(&job, |it| it.0);
+        found.ok().and_then(|at| self.associations.get(at)).map(|it| it.1)
+    }
+
+    /// Notes an association that has opened; there was none for its job.
+    pub fn opened(&mut self, job: u32, id: AssociationId) {
+        let at = self.associations.partition_point(|it| it.0 < job);
+        self.associations.insert(at, (job, id));
+    }
+
+    /// Notes that the job's association has ended.
+    pub fn ended(&mut self, job: u32) {
+        self.associations.retain(|it| it.0 != job);
     }
 
     /// The engine's own endpoints.
@@ -91,6 +112,11 @@ impl<B: Bugs> Core<B> {
                 self.forget_job(job as u32);
             }
         }
+    }
+
+    /// The association that is open with a peer.
+    pub(super) fn association_with(&self, peer: Peer) -> Option<AssociationId> {
+        self.hosts[peer.host.index()].association(peer.job)
     }
 
     /// Whether the epochs of a peer are remembered, or can be.

@@ -63,7 +63,7 @@ impl<B: Bugs> Core<B> {
         self.counters.local += 1;
         let it = &self.sends[send];
         let job = self.endpoints[it.endpoint].job;
-        let endpoint = self.ports.get(&it.to.port).copied();
+        let endpoint = self.ports.get(it.to.port);
         let Some(endpoint) = endpoint.filter(|to| self.endpoints[*to].job == job) else {
             return self.end_send(send, Status::Gone);
         };

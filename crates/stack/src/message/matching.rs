@@ -1,21 +1,18 @@
 //! Which receive a message belongs to, and which message a receive.
 //!
-//! Receives with a source and a whole tag lie in a hash of both, the others in a list; the one posted
-//! first wins. Unexpected messages lie in the hash and in a list of all.
+//! Receives with a source and a whole tag lie by their key, the others in a list; the one posted
+//! first wins. Unexpected messages lie by their key and in a list of all.
+
+mod keys;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
-use std::hash::BuildHasherDefault;
-
-use hashbrown::HashMap;
-use siphasher::sip::SipHasher13;
 
 use super::api::{Address, Host, Selector};
+use keys::Keys;
 
 const NIL: u32 = u32::MAX;
-/// The list of wildcards, or of all messages.
-const ALL: usize = 0;
-/// The list of one hash key.
-const BUCKET: usize = 1;
 
 /// What messages are told apart by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -44,15 +41,27 @@ impl Selector {
     }
 }
 
+/// A node's neighbours in a list.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Link {
+    prev: u32,
+    next: u32,
+}
+
+const APART: Link = Link { prev: NIL, next: NIL };
+
+/// A receive or a message. A free node has no item.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Node {
     item: u32,
     selector: Selector,
-    key: Option<Key>,
     number: u64,
-    prev: [u32; 2],
-    next: [u32; 2],
-    listed: [bool; 2],
+    /// Of the key; none for a wildcard.
+    group: u32,
+    same: Link,
+    /// In the list of wildcards, or of all messages.
+    in_all: bool,
+    all: Link,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -61,7 +70,32 @@ struct List {
     tail: u32,
 }
 
-const EMPTY: List = List { head: NIL, tail: NIL };
+impl List {
+    const EMPTY: List = List { head: NIL, tail: NIL };
+
+    /// Adds a node at the end.
+    fn append(&mut self, nodes: &mut [Node], index: u32, link: fn(&mut Node) -> &mut Link) {
+        let tail = std::mem::replace(&mut self.tail, index);
+        match nodes.get_mut(tail as usize) {
+            Some(before) => link(before).next = index,
+            None => self.head = index,
+        }
+        *link(&mut nodes[index as usize]) = Link { prev: tail, next: NIL };
+    }
+
+    /// Takes a node out.
+    fn take_out(&mut self, nodes: &mut [Node], index: u32, link: fn(&mut Node) -> &mut Link) {
+        let Link { prev, next } = *link(&mut nodes[index as usize]);
+        match nodes.get_mut(prev as usize) {
+            Some(before) => link(before).next = next,
+            None => self.head = next,
+        }
+        match nodes.get_mut(next as usize) {
+            Some(after) => link(after).prev = prev,
+            None => self.tail = prev,
+        }
+    }
+}
 
 /// Posted receives, or unexpected messages, of one endpoint. Items are slots of the caller's table.
 #[derive(Debug, Serialize, Deserialize)]
@@ -69,20 +103,15 @@ pub(super) struct Matcher {
     nodes: Vec<Node>,
     free: Vec<u32>,
     all: List,
-    #[serde(serialize_with = "crate::in_order::write")]
-    buckets: HashMap<Key, List, BuildHasherDefault<SipHasher13>>,
+    keys: Keys,
     posted: u64,
 }
 
 impl Matcher {
-    pub fn new() -> Self {
-        Self {
-            nodes: Vec::new(),
-            free: Vec::new(),
-            all: EMPTY,
-            buckets: HashMap::default(),
-            posted: 0,
-        }
+    /// An empty one; `seed` is a secret.
+    pub fn new(seed: [u64; 2]) -> Self {
+        let (nodes, free) = (Vec::new(), Vec::new());
+        Self { nodes, free, all: List::EMPTY, keys: Keys::new(seed), posted: 0 }
     }
 
     /// Adds a receive, and gives its node.
@@ -97,12 +126,11 @@ impl Matcher {
         self.add(item, selector, Some(key), true)
     }
 
-    fn add(&mut self, item: u32, selector: Selector, key: Option<Key>, all: bool) -> u32 {
+    fn add(&mut self, item: u32, selector: Selector, key: Option<Key>, in_all: bool) -> u32 {
         let number = self.posted;
         self.posted += 1;
-        let links = [NIL; 2];
-        let listed = [false; 2];
-        let node = Node { item, selector, key, number, prev: links, next: links, listed };
+        let group = key.map_or(NIL, |key| self.keys.find_or_add(&key));
+        let node = Node { item, selector, number, group, same: APART, in_all, all: APART };
         let index = match self.free.pop() {
             Some(index) => {
                 self.nodes[index as usize] = node;
@@ -113,82 +141,48 @@ impl Matcher {
                 self.nodes.len() as u32 - 1
             }
         };
-        if all {
-            self.link(index, ALL);
+        if in_all {
+            self.all.append(&mut self.nodes, index, |node| &mut node.all);
         }
-        if key.is_some() {
-            self.link(index, BUCKET);
+        if group != NIL {
+            self.keys.list_mut(group).append(&mut self.nodes, index, |node| &mut node.same);
         }
         index
     }
 
-    fn list(&mut self, node: u32, which: usize) -> &mut List {
-        if which == ALL {
-            return &mut self.all;
-        }
-        let key = self.nodes[node as usize].key.expect("nodes in buckets have keys");
-        self.buckets.entry(key).or_insert(EMPTY)
-    }
-
-    fn link(&mut self, index: u32, which: usize) {
-        let list = self.list(index, which);
-        let tail = list.tail;
-        list.tail = index;
-        if tail == NIL {
-            list.head = index;
-        }
-        if let Some(before) = self.nodes.get_mut(tail as usize) {
-            before.next[which] = index;
-        }
-        let node = &mut self.nodes[index as usize];
-        node.prev[which] = tail;
-        node.listed[which] = true;
-    }
-
-    fn unlink(&mut self, index: u32, which: usize) {
-        let Node { prev, next, listed, key, .. } = self.nodes[index as usize];
-        if !listed[which] {
-            return;
-        }
-        let (prev, next) = (prev[which], next[which]);
-        if let Some(before) = self.nodes.get_mut(prev as usize) {
-            before.next[which] = next;
-        }
-        if let Some(after) = self.nodes.get_mut(next as usize) {
-            after.prev[which] = prev;
-        }
-        let list = self.list(index, which);
-        if list.head == index {
-            list.head = next;
-        }
-        if list.tail == index {
-            list.tail = prev;
-        }
-        if which == BUCKET
-            && list.head == NIL
-            && let Some(key) = key
-        {
-            self.buckets.remove(&key);
-        }
-    }
-
     /// Takes a node out.
     pub fn remove(&mut self, index: u32) {
-        self.unlink(index, ALL);
-        self.unlink(index, BUCKET);
-        self.nodes[index as usize].listed = [false; 2];
+        let node = &mut self.nodes[index as usize];
+        let (in_all, group) = (node.in_all, node.group);
+        node.item = NIL;
+        if in_all {
+            self.all.take_out(&mut self.nodes, index, |node| &mut node.all);
+        }
+        if group != NIL {
+            let list = self.keys.list_mut(group);
+            list.take_out(&mut self.nodes, index, |node| &mut node.same);
+            if list.head == NIL {
+                self.keys.remove(group);
+            }
+        }
         self.free.push(index);
     }
 
     /// Hosts that selectors name.
     pub fn hosts(&self) -> impl Iterator<Item = Host> {
-        let listed = self.nodes.iter().filter(|node| node.listed != [false; 2]);
+        let listed = self.nodes.iter().filter(|node| node.item != NIL);
         listed.filter_map(|node| node.selector.source).map(|source| source.host)
+    }
+
+    /// The first node of a key.
+    fn first(&self, key: &Key) -> Option<&Node> {
+        let group = self.keys.find(key)?;
+        self.nodes.get(self.keys.list(group).head as usize)
     }
 
     /// The receive posted first of those that take this message.
     pub fn receive_for(&self, key: &Key) -> Option<u32> {
-        let exact = self.buckets.get(key).map(|list| &self.nodes[list.head as usize]);
+        let exact = self.first(key);
         let mut at = self.all.head;
         while let Some(node) = self.nodes.get(at as usize) {
             if exact.is_some_and(|exact| exact.number < node.number) {
@@ -197,7 +191,7 @@ impl Matcher {
             if node.selector.takes(key) {
                 return Some(node.item);
             }
-            at = node.next[ALL];
+            at = node.all.next;
         }
         exact.map(|node| node.item)
     }
@@ -205,14 +199,14 @@ impl Matcher {
     /// The message that arrived first of those that this receive takes.
     pub fn message_for(&self, selector: &Selector) -> Option<u32> {
         if let Some(key) = selector.exact() {
-            return self.buckets.get(&key).map(|list| self.nodes[list.head as usize].item);
+            return self.first(&key).map(|node| node.item);
         }
         let mut at = self.all.head;
         while let Some(node) = self.nodes.get(at as usize) {
-            if node.key.is_some_and(|key| selector.takes(&key)) {
+            if node.selector.exact().is_some_and(|key| selector.takes(&key)) {
                 return Some(node.item);
             }
-            at = node.next[ALL];
+            at = node.all.next;
         }
         None
     }

@@ -57,7 +57,7 @@ impl<B: Bugs> Core<B> {
     /// Answers a frame that belongs to no open association. `verified` is [`flags::VERIFIED`] or 0.
     pub(super) fn queue_reset(&mut self, peer: Peer, received: &Received<'_>, verified: u8) {
         let now = self.now;
-        let open = self.peers.get(&peer).map(|id| &self.associations[*id]);
+        let open = self.association_with(peer).map(|id| &self.associations[id]);
         let open = if open.is_some_and(|it| it.theirs.is_some()) { flags::OPEN } else { 0 };
         let known = self.known(peer);
         let host = &mut self.hosts[peer.host.index()];
@@ -100,7 +100,7 @@ impl<B: Bugs> Core<B> {
     /// peer is above the one that it remembers.
     pub(super) fn on_reset(&mut self, peer: Peer, fields: ResetFields, memory: &mut dyn Memory) {
         let named = fields.epochs.receiver;
-        let drawn = self.peers.get(&peer).copied().filter(|id| self.draws(*id, &fields));
+        let drawn = self.association_with(peer).filter(|id| self.draws(*id, &fields));
         let Some(id) = drawn.filter(|_| named.incarnation <= INCARNATION_MAX) else {
             self.counters.drop_reset += 1;
             return;

@@ -212,7 +212,7 @@ impl<B: Bugs> Core<B> {
 
     /// Ends a send, and tells its endpoint unless that has been done.
     pub(super) fn end_send(&mut self, send: SendId, status: Status) {
-        let Some(it) = self.sends.remove(send) else { return };
+        let Some(it) = self.sends.get(send) else { return };
         if let Some(association) = it.association
             && let Some(association) = self.associations.get_mut(association)
         {
@@ -221,8 +221,10 @@ impl<B: Bugs> Core<B> {
             }
             association.open_sends -= usize::from(it.start.is_some());
         }
-        if !it.given_up {
-            self.report_sent(it.endpoint, it.cookie, status);
+        let (endpoint, cookie, given_up) = (it.endpoint, it.cookie, it.given_up);
+        self.sends.release(send);
+        if !given_up {
+            self.report_sent(endpoint, cookie, status);
         }
     }
 
@@ -230,7 +232,9 @@ impl<B: Bugs> Core<B> {
         self.events.push_back(MessageEvent::Sent { endpoint, cookie, status });
         let it = &mut self.endpoints[endpoint];
         it.sends -= 1;
-        self.close_if_done(endpoint);
+        if it.cleared {
+            self.close_if_done(endpoint);
+        }
     }
 
     /// Ends a send that nothing can come back for.

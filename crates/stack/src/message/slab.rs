@@ -95,6 +95,17 @@ impl<H: Handle, T> Slab<H, T> {
         Some(value)
     }
 
+    /// Frees a slot in its place. For values that are long and hold nothing.
+    pub fn release(&mut self, id: H) {
+        let (index, generation) = id.parts();
+        let slot = self.slots.get_mut(index as usize).filter(|it| it.generation == generation);
+        if let Some(slot) = slot.filter(|it| it.value.is_some()) {
+            slot.value = None;
+            slot.generation = slot.generation.wrapping_add(1);
+            self.free.push(index);
+        }
+    }
+
     pub fn get(&self, id: H) -> Option<&T> {
         let (index, generation) = id.parts();
         let slot = self.slots.get(index as usize)?;

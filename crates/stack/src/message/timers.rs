@@ -11,7 +11,8 @@ use crate::api::Instant;
 const SILENCE_NS: u64 = 5_000_000_000;
 
 impl<B: Bugs> Core<B> {
-    /// When [`on_timers`](Self::on_timers) has something to do.
+    /// When [`on_timers`](Self::on_timers) has something to do, as far as
+    /// [`poll_transmit`](Self::poll_transmit) has come: it sets the timers of what it has looked at.
     pub fn next_deadline(&self) -> Option<u64> {
         let at = self.wheel.next().map(|at| at.0);
         at.into_iter().chain(self.local.deadline()).min()

@@ -28,7 +28,8 @@ struct Space<'a> {
 }
 
 impl<B: Bugs> Core<B> {
-    /// The next packet. To be called until there is none. `out` has the room of the longest path.
+    /// The next packet. To be called until there is none, and then
+    /// [`next_deadline`](Self::next_deadline) is right. `out` has the room of the longest path.
     pub fn poll_transmit(
         &mut self,
         now: u64,

@@ -54,14 +54,18 @@ impl<B: Bugs> Core<B> {
 
     fn on_received(&mut self, host: Host, received: &Received<'_>, memory: &mut dyn Memory) {
         let mut known = false;
-        for job in 0..self.jobs.len() {
-            let it = &self.jobs[job];
-            if it.key.is_none() || it.identifier != received.frame.job || !it.is_known(self.now) {
+        let identifier = received.frame.job;
+        let first = self.identifiers.partition_point(|it| it.0 < identifier);
+        // A few keys may share an identifier.
+        for at in first.. {
+            let Some(&(_, job)) = self.identifiers.get(at).filter(|it| it.0 == identifier) else {
+                break;
+            };
+            if !self.jobs[job as usize].is_known(self.now) {
                 continue;
             }
             known = true;
-            let peer = Peer { host, job: job as u32 };
-            if self.try_job(peer, received, memory) == Genuine {
+            if self.try_job(Peer { host, job }, received, memory) == Genuine {
                 return;
             }
         }
@@ -78,7 +82,7 @@ impl<B: Bugs> Core<B> {
         received: &Received<'_>,
         memory: &mut dyn Memory,
     ) -> Outcome {
-        let open = self.peers.get(&peer).copied();
+        let open = self.association_with(peer);
         if let Body::Reset { authenticator, epochs } = received.frame.body {
             let genuine = self.is_under(peer, received, &Epochs::default(), 0);
             if genuine {

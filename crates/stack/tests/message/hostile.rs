@@ -33,7 +33,7 @@ proptest! {
 /// Each ABORT is answered; a host that acknowledges no answer must not make the core keep them all.
 #[test]
 fn answers_to_aborts_of_unknown_messages_are_bounded() {
-    let mut core = Core::new(CoreConfig { incarnation: 1_000, hosts: 1 });
+    let mut core = Core::new(CoreConfig { incarnation: 1_000, hosts: 1, seed: [5, 6] });
     let path = PathAddresses { local: [1; 16], remote: [2; 16] };
     let host = core.add_host(path, ROOM).unwrap();
     core.open(1, options(9)).unwrap();

@@ -14,7 +14,7 @@ fn path(number: u32) -> PathAddresses {
 
 #[test]
 fn hosts_that_nothing_is_about_are_forgotten() {
-    let mut core = Core::new(CoreConfig { incarnation: 1_000, hosts: 3 });
+    let mut core = Core::new(CoreConfig { incarnation: 1_000, hosts: 3, seed: [5, 6] });
     let mut heap = Heap::default();
     let hosts: Vec<Host> = (0..3).map(|at| core.add_host(path(at), ROOM).unwrap()).collect();
     assert_eq!(core.add_host(path(3), ROOM), Err(MessageError::TooMany));
@@ -83,7 +83,7 @@ fn a_job_whose_key_is_used_again_after_a_minute_loses_no_message() {
 
 #[test]
 fn jobs_are_bounded_and_those_without_peers_leave_at_once() {
-    let mut core = Core::new(CoreConfig { incarnation: 1_000, hosts: 1 });
+    let mut core = Core::new(CoreConfig { incarnation: 1_000, hosts: 1, seed: [5, 6] });
     let mut heap = Heap::default();
     let key = |number: u32| {
         let mut key = KEY;

@@ -87,7 +87,7 @@ pub fn address(node: usize) -> [u8; 16] {
 
 impl Node {
     fn new(at: usize, nodes: usize, incarnation: u64) -> Self {
-        let mut core = Core::new(CoreConfig { incarnation, hosts: 16 });
+        let mut core = Core::new(CoreConfig { incarnation, hosts: 16, seed: [5, 6] });
         for other in 0..nodes {
             let addresses = PathAddresses { local: address(at), remote: address(other) };
             core.add_host(addresses, ROOM).unwrap();
@@ -99,7 +99,7 @@ impl Node {
 
 /// The nodes as hosts: they are numbered in the order in which they are added.
 static HOSTS: std::sync::LazyLock<Vec<Host>> = std::sync::LazyLock::new(|| {
-    let mut core = Core::new(CoreConfig { incarnation: 1, hosts: 16 });
+    let mut core = Core::new(CoreConfig { incarnation: 1, hosts: 16, seed: [5, 6] });
     let addresses = PathAddresses { local: [0; 16], remote: [0; 16] };
     (0..8).map(|_| core.add_host(addresses, ROOM).unwrap()).collect()
 });

@@ -112,7 +112,7 @@ fn an_epoch_that_nothing_is_above_is_not_taken_from_anybody() {
 
 #[test]
 fn a_reset_of_a_forgotten_job_does_not_leave_as_another_ones() {
-    let mut core = Core::new(CoreConfig { incarnation: 1_000, hosts: 1 });
+    let mut core = Core::new(CoreConfig { incarnation: 1_000, hosts: 1, seed: [5, 6] });
     let path = PathAddresses { local: address(0), remote: address(1) };
     let host = core.add_host(path, ROOM).unwrap();
     let (mut heap, mut out) = (Heap::default(), vec![0; 2048]);

@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn hosts_that_frames_only_named_make_room_for_others() {
-        let mut core = Core::new(CoreConfig { incarnation: 1, hosts: HOSTS_MAX });
+        let mut core = Core::new(CoreConfig { incarnation: 1, hosts: HOSTS_MAX, seed: [5, 6] });
         let mut hosts = Hosts::default();
         for number in 0..LEARNT_MAX {
             assert!(hosts.learnt(&mut core, path(number)).is_some(), "{number}");
