@@ -23,7 +23,8 @@ fn compiled(lab: &Lab, name: &str) -> PathBuf {
         .arg(&source)
         .output()
         .expect("cc runs: install gcc");
-    assert!(compiled.status.success(), "{source}: {}", String::from_utf8_lossy(&compiled.stderr));
+    let words = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success() && words.is_empty(), "{source}: {words}");
     program
 }
 

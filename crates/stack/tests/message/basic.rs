@@ -47,8 +47,7 @@ fn messages_between_endpoints_of_one_engine_take_no_frames() {
             let to = net.address(0, 0, 7);
             let posted = (!early).then(|| net.receive(a, selector(Some(to), 5, 0), length).1);
             let send = net.send(a, to, 5, length);
-            let receive =
-                posted.unwrap_or_else(|| net.receive(a, selector(Some(to), 5, 0), length).1);
+            let receive = posted.unwrap_or_else(|| net.receive(a, selector(Some(to), 5, 0), length).1);
             net.expect(0, receive, send, length);
             assert_eq!(net.sent(0, send), Status::Ok);
             assert!(net.log.is_empty());
@@ -284,7 +283,7 @@ fn wrong_requests_are_refused() {
     let to = net.address(1, 0, 9);
     let node = &mut net.nodes[0];
     let request = SendRequest { to, available: 100, ..request };
-    let sent = node.core.send(now, keyless, request, &mut node.heap);
+    let sent = node.core.send(now, keyless.id, request, &mut node.heap);
     assert_eq!(sent.unwrap_err(), MessageError::NoKey);
     assert_ne!(Some(KEY), options(8).key.filter(|key| *key != KEY));
 }

@@ -8,8 +8,7 @@ use shm::message::{
 };
 use stack::Stack;
 use stack::message::{
-    Address, ClaimedReceive, EndpointId, Host, MessageError, ReceiveId, ReceiveRequest, Selector,
-    SendRequest,
+    Address, ClaimedReceive, EndpointId, Host, MessageError, ReceiveId, ReceiveRequest, Selector, SendRequest,
 };
 
 use super::endpoint::{Target, completion};
