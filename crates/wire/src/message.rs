@@ -314,12 +314,15 @@ impl Frame {
         let len = self.header_len();
         let all = u16::try_from(len - COMMON_LEN + behind).map_err(|_| NoRoom)?;
         let first = if self.epochs.is_some() { flags::FIRST } else { 0 };
-        let out = put(out, &[VERSION << 4 | self.body.kind(), self.flags & !flags::FIRST | first])?;
-        let out = put(out, &all.to_be_bytes())?;
-        let out = put(out, &self.job.to_be_bytes())?;
-        let out = put(out, &self.sequence.to_be_bytes())?;
-        let out = put(out, &self.counter.to_be_bytes())?;
-        let out = put(out, &[0; 10])?;
+        let kind = VERSION << 4 | self.body.kind();
+        let flags = self.flags & !flags::FIRST | first;
+        let common = u128::from(kind) << 120
+            | u128::from(flags) << 112
+            | u128::from(all) << 96
+            | u128::from(self.job) << 64
+            | u128::from(self.sequence) << 32
+            | u128::from(self.counter) << 16;
+        let out = put(put(out, &common.to_be_bytes())?, &[0; 8])?;
         let out = self.emit_fields(out)?;
         if let Some(epochs) = &self.epochs {
             put_epochs(out, epochs)?;
@@ -330,10 +333,11 @@ impl Frame {
     fn emit_fields<'a>(&self, out: &'a mut [u8]) -> Result<&'a mut [u8], NoRoom> {
         match self.body {
             Body::Start { source, destination, immediate, tag, number, length } => {
-                let out = put(out, &source.to_be_bytes())?;
-                let out = put(out, &destination.to_be_bytes())?;
-                let out = put(out, &immediate.to_be_bytes())?;
-                let out = put(out, &tag.to_be_bytes())?;
+                let fields = u128::from(source) << 112
+                    | u128::from(destination) << 96
+                    | u128::from(immediate) << 64
+                    | u128::from(tag);
+                let out = put(out, &fields.to_be_bytes())?;
                 if self.flags & flags::WHOLE != 0 {
                     return Ok(out);
                 }
@@ -376,7 +380,7 @@ pub fn seal(header: &mut [u8], key: &[u8; 16], upper: u32) -> u64 {
 }
 
 fn put_pair(out: &mut [u8], a: u32, b: u32) -> Result<&mut [u8], NoRoom> {
-    put(put(out, &a.to_be_bytes())?, &b.to_be_bytes())
+    put(out, &(u64::from(a) << 32 | u64::from(b)).to_be_bytes())
 }
 
 fn put_epochs<'a>(out: &'a mut [u8], epochs: &Epochs) -> Result<&'a mut [u8], NoRoom> {

@@ -111,8 +111,9 @@ impl Fields<'_> {
     fn body(&mut self, kind: u8, flags: u8, behind: usize) -> Result<Body, Malformed> {
         Ok(match kind {
             1 => {
-                let (source, destination) = (self.u16()?, self.u16()?);
-                let (immediate, tag) = (self.u32()?, self.u64()?);
+                let fields = u128::from_be_bytes(self.take()?);
+                let (source, destination) = ((fields >> 112) as u16, (fields >> 96) as u16);
+                let (immediate, tag) = ((fields >> 64) as u32, fields as u64);
                 let (number, length) = if flags & flags::WHOLE != 0 {
                     let epochs = if flags & flags::FIRST != 0 { EPOCHS_LEN } else { 0 };
                     let length = behind.checked_sub(16 + epochs).ok_or(Malformed::Length)?;
@@ -154,15 +155,16 @@ impl Fields<'_> {
 }
 
 fn parse(bytes: &[u8]) -> Result<(Received<'_>, usize), Malformed> {
-    let mut fields = Fields(bytes);
-    let [first, flags] = fields.take()?;
+    let first = *bytes.first().ok_or(Malformed::Short)?;
     if first >> 4 != VERSION {
         return Err(Malformed::Version);
     }
-    let behind = usize::from(fields.u16()?);
-    let (job, sequence, counter) = (fields.u32()?, fields.u32()?, fields.u16()?);
-    let _checksum = fields.u16()?;
+    let mut fields = Fields(bytes);
+    let common = u128::from_be_bytes(fields.take()?);
     let authenticator = fields.u64()?;
+    let (flags, behind) = ((common >> 112) as u8, usize::from((common >> 96) as u16));
+    let (job, sequence, counter) =
+        ((common >> 64) as u32, (common >> 32) as u32, (common >> 16) as u16);
     let len = COMMON_LEN + behind;
     fields.0 = bytes.get(COMMON_LEN..len).ok_or(Malformed::Length)?;
     let body = fields.body(first & 15, flags, behind)?;
