@@ -1,6 +1,7 @@
 //! The message core of three hosts under virtual time: programs that send and receive at random over a
 //! network that loses, repeats, delays, corrupts and replays, with hosts that restart and
-//! endpoints that close.
+//! endpoints that close. In some runs the endpoints are of two jobs, and somebody sends frames without
+//! knowing a job's key.
 //!
 //! A run has two phases: with faults, and without. In the second one every operation must end. What is
 //! checked on the way is in [`book`]. At random moments a core is replaced by the import of its export,
@@ -8,7 +9,9 @@
 //!
 //! Start reading at [`run`].
 
+mod acts;
 mod book;
+mod forger;
 mod heap;
 mod network;
 
@@ -28,12 +31,13 @@ use crate::digest::Digest;
 use crate::random::Random;
 use book::{Book, Wanted};
 use heap::Heap;
+use forger::{Forged, Forger};
 use network::{Network, Packet};
 
 const HOSTS: usize = 3;
 /// Ports of each host; one endpoint each.
 const PORTS: u16 = 2;
-const KEY: JobKey = *b"simulated key...";
+const KEYS: [JobKey; 2] = [*b"simulated key...", *b"another job's k."];
 /// Programs do something about so often, nanoseconds.
 const PACE_NS: u64 = 40_000;
 /// Things that programs do with faults.
@@ -122,6 +126,9 @@ struct World {
     nodes: Vec<Node>,
     network: Network,
     book: Book,
+    forger: Forger,
+    /// The job of each port.
+    keys: [JobKey; PORTS as usize],
     /// Endpoints that were closed and have not ended.
     closing: Vec<(usize, EndpointId)>,
     /// Hosts restart and endpoints close.
@@ -180,6 +187,12 @@ static HANDLES: LazyLock<[Host; HOSTS]> = LazyLock::new(|| {
 /// A rule that was broken.
 struct Violation(String);
 
+/// The jobs of a run's ports: one, or two.
+fn jobs(seed: u64) -> [JobKey; PORTS as usize] {
+    let two = Random::new(seed, 0x6a6f_6273).chance(1, 4);
+    [KEYS[0], KEYS[usize::from(two)]]
+}
+
 fn address_of(node: usize) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[15] = node as u8 + 1;
@@ -202,6 +215,8 @@ impl World {
             nodes: Vec::new(),
             network,
             book: Book::default(),
+            forger: Forger::new(seed),
+            keys: jobs(seed),
             closing: Vec::new(),
             unrest,
             policy,
@@ -240,7 +255,7 @@ impl World {
         self.lives += 1;
         let options = EndpointOptions {
             port: port + 1,
-            key: Some(KEY),
+            key: Some(self.keys[usize::from(port)]),
             unexpected: self.policy,
             envelopes: self.envelopes,
             operations: 1_000,
@@ -259,6 +274,7 @@ impl World {
             self.pass(until)?;
             self.act();
             self.renew()?;
+            self.forge()?;
         }
         self.network.calm();
         let end = self.now + END_NS;
@@ -337,6 +353,27 @@ impl World {
         *core = Core::import_with(&core.export(), self.settings.planted)
             .map_err(|error| Violation(error.to_string()))?;
         Ok(())
+    }
+
+    /// Somebody sends a frame now and then without knowing the key: it is dropped, and changes
+    /// nothing.
+    fn forge(&mut self) -> Result<(), Violation> {
+        let Some(Forged { to, from, bytes }) = self.forger.forge(&self.network, &self.keys) else {
+            return Ok(());
+        };
+        let node = &mut self.nodes[to];
+        let dropped = |core: &SimCore| {
+            let it = core.counters();
+            it.drop_unverified + it.drop_unknown_job + it.drop_malformed
+        };
+        let (before, counted) = (node.core.fingerprint(), dropped(&node.core));
+        node.core.on_frame(self.now, Self::host(from), &bytes, &mut node.heap);
+        let is_dropped = dropped(&node.core) > counted;
+        if is_dropped && node.core.fingerprint() == before {
+            return Ok(());
+        }
+        let which = if is_dropped { "changed the state" } else { "was not dropped" };
+        Err(Violation(format!("a forged frame {which} of host {to}: {bytes:02x?}")))
     }
 
     fn picture(&self) -> String {
@@ -421,115 +458,6 @@ impl World {
 
     fn host(node: usize) -> Host {
         HANDLES[node]
-    }
-
-    /// A program does something, or something happens to a host.
-    fn act(&mut self) {
-        let at = self.random.below(HOSTS as u64) as usize;
-        let program = self.random.below(u64::from(PORTS)) as usize;
-        match self.random.below(100) {
-            0 if self.unrest => self.restart(at),
-            1..=2 if self.unrest => self.reopen(at, program),
-            3..=8 => self.cancel(at, program),
-            9..=50 => self.post(at, program),
-            _ => self.send(at, program),
-        }
-    }
-
-    fn address(&mut self, at: usize) -> Address {
-        let to = self.random.below(HOSTS as u64) as usize;
-        let host = if to == at { Host::LOCAL } else { Self::host(to) };
-        Address { host, port: self.random.below(u64::from(PORTS)) as u16 + 1 }
-    }
-
-    fn send(&mut self, at: usize, program: usize) {
-        let to = self.address(at);
-        let to_node = HANDLES.iter().position(|host| *host == to.host).unwrap_or(at);
-        let to_life = self.nodes[to_node].programs[usize::from(to.port) - 1].life;
-        let length = (self.random.scale_free(100_000) - 1) as u32;
-        let tag = self.random.below(3);
-        let delivery = self.random.chance(1, 8);
-        self.cookie += 1;
-        let cookie = self.cookie;
-        let node = &mut self.nodes[at];
-        node.heap.put(PayloadPlace::Send(cookie), book::pattern(cookie, length));
-        let request = SendRequest {
-            to,
-            tag: Some(tag),
-            immediate: Some(cookie as u32),
-            length,
-            available: length,
-            delivery,
-            cookie,
-        };
-        let it = &mut node.programs[program];
-        self.book.send(cookie, (at, it.life), (to_node, to_life), length);
-        match node.core.send(self.now, it.id, request, &mut node.heap) {
-            Ok(id) => it.sends.push(id),
-            Err(error) => unreachable!("500 operations are allowed: {error}"),
-        }
-    }
-
-    fn post(&mut self, at: usize, program: usize) {
-        let source = self.random.chance(1, 3).then(|| self.address(at));
-        let tag = Some(self.random.below(3));
-        let ignore = self.random.pick(&[0, 0, 0, 1, u64::MAX]);
-        let capacity = self.random.scale_free(150_000) as u32;
-        let selector = Selector { source, tag, ignore };
-        self.receive(at, program, Wanted { selector, capacity, taker: false });
-    }
-
-    fn receive(&mut self, at: usize, program: usize, wanted: Wanted) {
-        let Wanted { selector, capacity, .. } = wanted;
-        self.cookie += 1;
-        let cookie = self.cookie;
-        let node = &mut self.nodes[at];
-        let place = PayloadPlace::Receive(cookie);
-        node.heap.put(place, vec![heap::GUARD; capacity as usize]);
-        let it = &mut node.programs[program];
-        self.book.receive(cookie, (at, it.life), wanted);
-        let request = ReceiveRequest { selector, capacity, window: capacity, cookie };
-        match node.core.receive(self.now, it.id, request, &mut node.heap) {
-            Ok(id) => it.receives.push(id),
-            Err(error) => unreachable!("1,000 operations are allowed: {error}"),
-        }
-    }
-
-    fn cancel(&mut self, at: usize, program: usize) {
-        let node = &mut self.nodes[at];
-        let it = &mut node.programs[program];
-        if self.random.chance(1, 2) {
-            let last = it.receives.len() as u64;
-            if last > 0 {
-                let id = it.receives.swap_remove(self.random.below(last) as usize);
-                node.core.cancel_receive(id);
-            }
-        } else if let Some(id) = it.sends.pop() {
-            node.core.cancel_send(id);
-        }
-    }
-
-    /// An endpoint closes, at once or when its sends have ended, and another one has its port.
-    fn reopen(&mut self, at: usize, program: usize) {
-        let id = self.nodes[at].programs[program].id;
-        self.closing.push((at, id));
-        self.book.close(self.nodes[at].programs[program].life);
-        let node = &mut self.nodes[at];
-        if self.random.chance(1, 2) {
-            node.core.abort(self.now, id, &mut node.heap);
-        } else {
-            node.core.close(self.now, id, &mut node.heap);
-        }
-        let mut node = std::mem::replace(&mut self.nodes[at], Node::nothing());
-        node.programs[program] = self.open(&mut node, program as u16);
-        self.nodes[at] = node;
-    }
-
-    /// A host loses all that it had.
-    fn restart(&mut self, at: usize) {
-        self.book.forget(at);
-        self.closing.retain(|it| it.0 != at);
-        self.nodes[at] = self.start(at);
     }
 }
 

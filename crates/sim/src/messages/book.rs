@@ -1,7 +1,9 @@
 //! What programs did and heard, and the rules that it must keep:
 //! - every operation ends once, and without a reason to fail it does not;
 //! - a message arrives at most once at an endpoint, with its bytes, and nothing is written beside it;
-//! - of equal messages that equal receives take, none overtakes another;
+//! - of two messages from one endpoint to another, and two receives of which the earlier one takes both,
+//!   the earlier message does not go to the later receive;
+//! - messages do not leave their job;
 //! - a message whose send ended well is received, unless one of its ends restarted or closed meanwhile;
 //! - where nobody restarts or closes, every message that was sent is received.
 
@@ -12,14 +14,22 @@ use stack::message::{Envelope, Selector, Status};
 use super::Violation;
 use super::heap::GUARD;
 
+/// What a program sends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outgoing {
+    /// Host and life of the endpoint that sends it.
+    pub from: (usize, u64),
+    /// The same of the one that it is for.
+    pub to: (usize, u64),
+    pub length: u32,
+    /// Both are of one job.
+    pub meets: bool,
+}
+
 struct Sent {
-    life: u64,
-    node: usize,
-    length: u32,
+    what: Outgoing,
     status: Option<Status>,
     received: bool,
-    /// Host and life of the endpoint that it is for.
-    to: (usize, u64),
     /// One of its ends restarted or closed.
     excused: bool,
 }
@@ -40,8 +50,28 @@ struct Posted {
     ended: bool,
 }
 
-/// Messages that must be taken in order: sender, receiver, tag, and the selector as text.
-type Line = (u64, u64, Option<u64>, String);
+/// A message and the receive that took it.
+struct Pair {
+    receive: u64,
+    selector: Selector,
+    message: u64,
+    envelope: Envelope,
+}
+
+impl Pair {
+    /// Whether this receive, posted before the other one, should have taken the other's message, which
+    /// was sent before its own by the same endpoint: whichever came first, the earlier receive was free
+    /// when the earlier message was matched.
+    fn overtakes(&self, other: &Self) -> bool {
+        let Selector { source, tag, ignore } = self.selector;
+        let fits = match (tag, other.envelope.tag) {
+            (Some(wanted), Some(tag)) => (wanted ^ tag) & !ignore == 0,
+            (wanted, tag) => wanted == tag,
+        };
+        let fits = fits && source.is_none_or(|source| source == other.envelope.source);
+        self.receive < other.receive && self.message > other.message && fits
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Book {
@@ -50,8 +80,8 @@ pub(super) struct Book {
     open_sends: u64,
     /// Which message came to which endpoint.
     seen: BTreeSet<(u64, u64)>,
-    /// Receive and message, by line.
-    lines: HashMap<Line, BTreeMap<u64, u64>>,
+    /// What was received, by the lives of sender and receiver.
+    lines: HashMap<(u64, u64), Vec<Pair>>,
 }
 
 /// Bytes that differ by message and offset.
@@ -67,17 +97,16 @@ pub(super) fn pattern(seed: u64, length: u32) -> Vec<u8> {
 }
 
 impl Book {
-    /// A message of `length` bytes leaves an endpoint for another one, both by host and life.
-    pub fn send(&mut self, cookie: u64, from: (usize, u64), to: (usize, u64), length: u32) {
+    /// A message leaves an endpoint for another one.
+    pub fn send(&mut self, cookie: u64, what: Outgoing) {
         self.open_sends += 1;
-        let (node, life) = from;
-        let (status, received, excused) = (None, false, false);
-        self.sends.insert(cookie, Sent { life, node, length, status, received, to, excused });
+        self.sends.insert(cookie, Sent { what, status: None, received: false, excused: false });
     }
 
     /// An endpoint closes.
     pub fn close(&mut self, life: u64) {
-        self.sends.values_mut().filter(|it| it.to.1 == life).for_each(|it| it.excused = true);
+        let to_it = self.sends.values_mut().filter(|it| it.what.to.1 == life);
+        to_it.for_each(|it| it.excused = true);
     }
 
     /// An endpoint, by host and life, posts a receive.
@@ -101,7 +130,11 @@ impl Book {
             return wrong("ended twice");
         }
         self.open_sends -= 1;
-        let fine = matches!(status, Status::Ok | Status::Cancelled);
+        let fine = match it.what.meets {
+            true => matches!(status, Status::Ok | Status::Cancelled),
+            false if status == Status::Ok => return wrong("reached another job"),
+            false => matches!(status, Status::Gone | Status::Cancelled),
+        };
         if fine || unrest { Ok(()) } else { wrong("failed without a reason") }
     }
 
@@ -126,33 +159,41 @@ impl Book {
         let message = u64::from(envelope.immediate.unwrap_or(0));
         let Some(sent) = self.sends.get_mut(&message) else { return wrong("was not sent") };
         sent.received = true;
+        let Outgoing { from, length, meets, .. } = sent.what;
+        if !meets {
+            return wrong("is a message of another job");
+        }
         if !self.seen.insert((message, posted.life)) {
             return wrong("is the message's second one");
         }
-        let bytes = sent.length.min(posted.wanted.capacity) as usize;
-        let truncated = sent.length > posted.wanted.capacity;
-        if envelope.length != sent.length || truncated != (status == Status::Truncated) {
+        let bytes = length.min(posted.wanted.capacity) as usize;
+        let truncated = length > posted.wanted.capacity;
+        if envelope.length != length || truncated != (status == Status::Truncated) {
             return wrong("has another length");
         }
-        if memory[..bytes] != pattern(message, sent.length)[..bytes] {
+        if memory[..bytes] != pattern(message, length)[..bytes] {
             return wrong("has other bytes");
         }
         if memory[bytes..].iter().any(|byte| *byte != GUARD) {
             return wrong("has bytes behind the message");
         }
-        let selector = format!("{:?}", posted.wanted.selector);
-        let line = self.lines.entry((sent.life, posted.life, envelope.tag, selector)).or_default();
-        line.insert(cookie, message);
-        let before = line.range(..cookie).next_back().is_none_or(|(_, other)| *other < message);
-        let after = line.range(cookie + 1..).next().is_none_or(|(_, other)| *other > message);
-        if before && after { Ok(()) } else { wrong("took a message out of order") }
+        let pair = Pair { receive: cookie, selector: posted.wanted.selector, message, envelope };
+        let line = self.lines.entry((from.1, posted.life)).or_default();
+        if let Some(other) = line.iter().find(|other| pair.overtakes(other) || other.overtakes(&pair)) {
+            let (receive, message) = (other.receive, other.message);
+            return wrong(&format!("is out of order with message {message} in receive {receive}"));
+        }
+        line.push(pair);
+        Ok(())
     }
 
     /// A host restarts: what it had under way never ends.
     pub fn forget(&mut self, node: usize) {
-        let about = self.sends.values_mut().filter(|it| it.node == node || it.to.0 == node);
+        let about = |it: &&mut Sent| it.what.from.0 == node || it.what.to.0 == node;
+        let about = self.sends.values_mut().filter(about);
         about.for_each(|it| it.excused = true);
-        let sends = self.sends.values_mut().filter(|it| it.node == node && it.status.is_none());
+        let own = |it: &&mut Sent| it.what.from.0 == node && it.status.is_none();
+        let sends = self.sends.values_mut().filter(own);
         for it in sends {
             it.status = Some(Status::Reset);
             self.open_sends -= 1;
@@ -167,7 +208,7 @@ impl Book {
             None => Ok(()),
             Some((cookie, it)) => Err(Violation(format!(
                 "send {cookie} of host {} with {} bytes has not ended; {} have not; {picture}",
-                it.node, it.length, self.open_sends
+                it.what.from.0, it.what.length, self.open_sends
             ))),
         }
     }

@@ -70,6 +70,12 @@ impl Network {
         self.packets.keys().next().map(|key| key.0)
     }
 
+    /// One of the packets that somebody has seen.
+    pub fn seen(&self, random: &mut Random) -> Option<&Packet> {
+        let all = self.kept.len() + self.opening.len();
+        self.kept.iter().chain(&self.opening).nth(random.below(all as u64) as usize)
+    }
+
     pub fn take(&mut self, now: u64) -> Option<Packet> {
         let first = self.packets.first_entry().filter(|entry| entry.key().0 <= now)?;
         Some(first.remove())
