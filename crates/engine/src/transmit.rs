@@ -88,28 +88,32 @@ fn with_pieces<R>(
     bounce: &mut Vec<u8>,
     send: impl FnOnce(&[SharedBytes<'_>]) -> R,
 ) -> R {
-    let piece = |(offset, len): (u64, u32)| from.shared(Span { offset, len });
+    // Most frames have few: making room for many costs more than sending them.
     const FEW: usize = 4;
-    let mut few = [SharedBytes::from_slice(&[]); FEW];
-    let mut many = [SharedBytes::from_slice(&[]); PIECES_MAX];
-    let pieces = match places.len() {
-        count if count <= FEW => few.get_mut(..count),
-        count if count <= PIECES_MAX => many.get_mut(..count),
-        _ => None,
-    };
-    match pieces {
-        Some(pieces) => {
-            for (slot, place) in pieces.iter_mut().zip(places) {
-                *slot = piece(*place);
-            }
-            send(pieces)
+    match places.len() {
+        0..=FEW => send(located(from, places, &mut [SharedBytes::from_slice(&[]); FEW])),
+        ..=PIECES_MAX => {
+            send(located(from, places, &mut [SharedBytes::from_slice(&[]); PIECES_MAX]))
         }
-        None => {
+        _ => {
             bounce.clear();
             append(from, places, bounce);
             send(&[SharedBytes::from_slice(bounce)])
         }
     }
+}
+
+/// The pieces at some places, as many as there is room for.
+fn located<'a, 'b>(
+    from: &'a SpanMemory,
+    places: &[(u64, u32)],
+    room: &'b mut [SharedBytes<'a>],
+) -> &'b [SharedBytes<'a>] {
+    let count = places.len().min(room.len());
+    for (slot, (offset, len)) in room.iter_mut().zip(places) {
+        *slot = from.shared(Span { offset: *offset, len: *len });
+    }
+    room.get(..count).unwrap_or_default()
 }
 
 /// Finds the bytes of a stream payload; `None` when they have been released.

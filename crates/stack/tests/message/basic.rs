@@ -283,7 +283,7 @@ fn wrong_requests_are_refused() {
     let to = net.address(1, 0, 9);
     let node = &mut net.nodes[0];
     let request = SendRequest { to, available: 100, ..request };
-    let sent = node.core.send(now, keyless.id, request, &mut node.heap);
+    let sent = node.core.send(now, keyless, request, &mut node.heap);
     assert_eq!(sent.unwrap_err(), MessageError::NoKey);
     assert_ne!(Some(KEY), options(8).key.filter(|key| *key != KEY));
 }
