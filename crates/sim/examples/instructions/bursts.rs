@@ -76,14 +76,15 @@ impl Pair {
     /// Carries packets until there are none.
     fn settle(&mut self) {
         let (now, memory) = (self.now, &mut self.memory);
-        let [first, second] = &mut self.ends;
+        let [mut from, mut to] = self.ends.each_mut();
         let mut moved = true;
         while std::mem::take(&mut moved) {
-            for (from, to) in [(&mut *first, &mut *second), (&mut *second, &mut *first)] {
+            for _ in 0..2 {
                 while let Some(packet) = from.core.poll_transmit(now, &mut self.packet, memory) {
                     to.core.on_frame(now, to.peer.host, &self.packet[..packet.len], memory);
                     moved = true;
                 }
+                std::mem::swap(&mut from, &mut to);
             }
         }
         for end in &mut self.ends {

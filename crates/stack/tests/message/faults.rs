@@ -168,6 +168,35 @@ fn an_aborted_endpoint_gives_up_its_sends() {
     net.assert_clean();
 }
 
+/// Its program is told at once; the table keeps the send until the receiver has answered, and ABORT is
+/// sent again until then.
+#[test]
+fn a_send_that_was_given_up_stays_until_abort_is_answered() {
+    let mut net = Net::new(2);
+    let (a, b) = (net.open(0, 7), net.open(1, 9));
+    let to = net.address(0, 1, 9);
+    let (_, receive) = net.receive(b, selector(None, 5, 0), 10_000_000);
+    let send = net.send(a, to, 5, 10_000_000);
+    net.run(300_000);
+    let mut losses = 3;
+    net.judge = Box::new(move |from, _| {
+        // ABORT leaves before data.
+        let lost = from == 0 && losses > 0;
+        losses -= i32::from(lost);
+        if lost { Fate::Lost } else { Fate::Arrives }
+    });
+    let now = net.now;
+    let node = &mut net.nodes[0];
+    node.core.abort(now, a.id, &mut node.heap);
+    assert_eq!(net.sent(0, send), Status::Aborted);
+    net.wait(0, |event| matches!(event, MessageEvent::Closed { .. }));
+    assert_eq!(net.nodes[0].core.usage().sends, 1);
+    assert_eq!(net.received(1, receive).1, Status::Aborted);
+    net.run(1_000_000_000);
+    assert_eq!(net.nodes[0].core.usage().sends, 0, "{}", net.picture());
+    net.assert_clean();
+}
+
 /// The last send of an endpoint ends while it closes: its own message to itself, which it turns away.
 #[test]
 fn an_endpoint_that_closes_on_its_own_message_still_ends_its_receives() {
