@@ -156,12 +156,16 @@ impl Messages {
             }
             _ => 0,
         };
-        let mut parts = Vec::new();
+        // Most messages have one part, for which nothing is allocated.
+        let (mut first, mut others) = (None, Vec::new());
         let mut placed = Placed::default();
         match op.room {
             Room::Space(mut space) => {
                 if arrived > op.told {
-                    space.take(page_bytes, op.told, arrived, |at, part| parts.push((at, part)));
+                    space.take(page_bytes, op.told, arrived, |at, part| match first {
+                        None => first = Some((at, part)),
+                        Some(_) => others.push((at, part)),
+                    });
                 }
                 space.release(session);
             }
@@ -170,8 +174,8 @@ impl Messages {
         let port = self.tables.port(id)?;
         port.set_target(op.ticket, Target::Free);
         // One part that is the whole goes with the completion.
-        let whole = if parts.len() == 1 && op.told == 0 { parts.pop() } else { None };
-        for (at, part) in parts {
+        let whole = if others.is_empty() && op.told == 0 { first.take() } else { None };
+        for (at, part) in first.into_iter().chain(others) {
             let mut told = completion(CompletionKind::Part, op.ticket);
             told.offset = u64::from(at);
             port.tell(sessions, told, Some(part));
