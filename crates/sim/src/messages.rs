@@ -29,8 +29,8 @@ pub use stack::message::Planted;
 use crate::digest::Digest;
 use crate::random::Random;
 use book::{Book, Wanted};
-use heap::Heap;
 use forger::{Forged, Forger};
+use heap::Heap;
 use network::{Network, Packet};
 
 const HOSTS: usize = 3;
@@ -282,8 +282,7 @@ impl World {
                 for program in 0..self.nodes[at].programs.len() {
                     while self.nodes[at].programs[program].takers < TAKERS {
                         self.nodes[at].programs[program].takers += 1;
-                        let selector =
-                            Selector { source: None, tag: Some(0), ignore: u64::MAX };
+                        let selector = Selector { source: None, tag: Some(0), ignore: u64::MAX };
                         let wanted = Wanted { selector, capacity: 200_000, taker: true };
                         self.receive(at, program, wanted);
                     }

@@ -319,7 +319,9 @@ fn main() -> ExitCode {
         Some(("tcp-bulk-64k", times)) => (Box::new(world.transmit(64 << 10)), times),
         Some(("udp-echo-64", times)) => (Box::new(world.datagrams(64)), times),
         Some(("message-8", times)) => (Box::new(world.messages(8)), times / bursts::BURST),
-        Some(("message-core-8", times)) => (Box::new(bursts::between_cores(8)), times / bursts::BURST),
+        Some(("message-core-8", times)) => {
+            (Box::new(bursts::between_cores(8)), times / bursts::BURST)
+        }
         Some(("connect-close", times)) => (Box::new(world.connect_close()), times),
         _ => {
             eprintln!(

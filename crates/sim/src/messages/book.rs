@@ -179,7 +179,9 @@ impl Book {
         }
         let pair = Pair { receive: cookie, selector: posted.wanted.selector, message, envelope };
         let line = self.lines.entry((from.1, posted.life)).or_default();
-        if let Some(other) = line.iter().find(|other| pair.overtakes(other) || other.overtakes(&pair)) {
+        if let Some(other) =
+            line.iter().find(|other| pair.overtakes(other) || other.overtakes(&pair))
+        {
             let (receive, message) = (other.receive, other.message);
             return wrong(&format!("is out of order with message {message} in receive {receive}"));
         }

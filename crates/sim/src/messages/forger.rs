@@ -85,7 +85,8 @@ impl Forger {
         });
         let sequence = r.scale_free(1_000) as u32;
         let job = job_identifier(&r.pick(keys));
-        let frame = Frame { flags: r.any() as u8, job, sequence, counter: small as u16, epochs, body };
+        let frame =
+            Frame { flags: r.any() as u8, job, sequence, counter: small as u16, epochs, body };
         let mut bytes = vec![0; 256];
         let payload = 8;
         let len = frame.emit(&mut bytes, payload).unwrap_or(0);

@@ -268,11 +268,7 @@ impl<B: Bugs> Core<B> {
         }
     }
 
-    pub(super) fn open_association(
-        &mut self,
-        peer: Peer,
-        theirs: Option<Epoch>,
-    ) -> AssociationId {
+    pub(super) fn open_association(&mut self, peer: Peer, theirs: Option<Epoch>) -> AssociationId {
         let ours = self.take_epoch(peer);
         let mut association = Association::new(peer, ours, self.now);
         association.theirs = theirs;

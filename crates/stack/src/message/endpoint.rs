@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use wire::message::job_identifier;
 
 use super::api::{
-    ClaimId, ClaimedReceive, EndpointId, EndpointOptions, Envelope, JobKey, Memory, MessageError, ReceiveId,
-    Selector,
+    ClaimId, ClaimedReceive, EndpointId, EndpointOptions, Envelope, JobKey, Memory, MessageError,
+    ReceiveId, Selector,
 };
 use super::association::Job;
 use super::matching::Matcher;

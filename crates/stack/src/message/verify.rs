@@ -76,12 +76,7 @@ impl<B: Bugs> Core<B> {
         }
     }
 
-    fn try_job(
-        &mut self,
-        peer: Peer,
-        received: &Received<'_>,
-        memory: &mut dyn Memory,
-    ) -> Outcome {
+    fn try_job(&mut self, peer: Peer, received: &Received<'_>, memory: &mut dyn Memory) -> Outcome {
         let open = self.association_with(peer);
         if let Body::Reset { authenticator, epochs } = received.frame.body {
             let genuine = self.is_under(peer, received, &Epochs::default(), 0);

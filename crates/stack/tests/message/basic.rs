@@ -47,7 +47,8 @@ fn messages_between_endpoints_of_one_engine_take_no_frames() {
             let to = net.address(0, 0, 7);
             let posted = (!early).then(|| net.receive(a, selector(Some(to), 5, 0), length).1);
             let send = net.send(a, to, 5, length);
-            let receive = posted.unwrap_or_else(|| net.receive(a, selector(Some(to), 5, 0), length).1);
+            let receive =
+                posted.unwrap_or_else(|| net.receive(a, selector(Some(to), 5, 0), length).1);
             net.expect(0, receive, send, length);
             assert_eq!(net.sent(0, send), Status::Ok);
             assert!(net.log.is_empty());

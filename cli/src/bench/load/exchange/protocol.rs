@@ -109,7 +109,8 @@ impl Protocol {
         };
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
         let incarnation = now.map_or(1, |since| since.as_micros() as u64);
-        let mut core = Core::new(CoreConfig { incarnation, hosts: 2 });
+        let mut core =
+            Core::new(CoreConfig { incarnation, hosts: 2, seed: [incarnation, !incarnation] });
         let refused = "the protocol refuses an endpoint";
         let [mut a, mut b] = [[0; 16]; 2];
         (a[15], b[15]) = (1, 2);

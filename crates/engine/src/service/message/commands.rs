@@ -8,7 +8,8 @@ use shm::message::{
 };
 use stack::Stack;
 use stack::message::{
-    Address, ClaimedReceive, EndpointId, Host, MessageError, ReceiveId, ReceiveRequest, Selector, SendRequest,
+    Address, ClaimedReceive, EndpointId, Host, MessageError, ReceiveId, ReceiveRequest, Selector,
+    SendRequest,
 };
 
 use super::endpoint::{Target, completion};

@@ -105,7 +105,8 @@ fn selector(input: &mut Input<'_>, hosts: &[(Host, PathAddresses)]) -> Selector 
 
 impl Run {
     fn new() -> Self {
-        let mut core = Core::new(CoreConfig { incarnation: 1_000, hosts: HOSTS as u32, seed: [5, 6] });
+        let mut core =
+            Core::new(CoreConfig { incarnation: 1_000, hosts: HOSTS as u32, seed: [5, 6] });
         let hosts = (0..HOSTS)
             .map(|at| {
                 let addresses = PathAddresses { local: [9; 16], remote: [at as u8; 16] };
