@@ -23,8 +23,7 @@ fn compiled(lab: &Lab, name: &str) -> PathBuf {
         .arg(&source)
         .output()
         .expect("cc runs: install gcc");
-    let words = String::from_utf8_lossy(&compiled.stderr);
-    assert!(compiled.status.success() && words.is_empty(), "{source}: {words}");
+    assert!(compiled.status.success(), "{source}: {}", String::from_utf8_lossy(&compiled.stderr));
     program
 }
 
