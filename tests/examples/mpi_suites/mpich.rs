@@ -13,10 +13,21 @@ use super::{ETHERNET, last_lines};
 
 /// Lists that are run.
 const LISTS: [&str; 4] = ["pt2pt", "coll", "comm", "datatype"];
-/// Longest time for a test.
+/// Longest time for a test that names none.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Tests of what Open MPI 4.1.4 cannot do over any libfabric provider (pml cm, mtl ofi): it cancels no
+/// sends, and never answers a synchronous one that is received by MPI_Mrecv.
+const OPEN_MPI: [&str; 7] = [
+    "pt2pt/issendselfcancel",
+    "pt2pt/scancel",
+    "pt2pt/scancel2",
+    "pt2pt/pscancel",
+    "pt2pt/cancelrecv",
+    "pt2pt/scancel_unmatch",
+    "pt2pt/mprobe",
+];
 
-/// A line of a list: the program, its ranks, arguments and environment.
+/// A line of a list: the program, its ranks, arguments, environment and longest time.
 #[derive(Debug)]
 struct Test<'a> {
     line: &'a str,
@@ -24,6 +35,7 @@ struct Test<'a> {
     ranks: u32,
     arguments: Vec<&'a str>,
     environment: Vec<(&'a str, &'a str)>,
+    limit: Duration,
 }
 
 impl<'a> Test<'a> {
@@ -35,15 +47,17 @@ impl<'a> Test<'a> {
         }
         let mut words = line.split_whitespace();
         let (name, ranks) = (words.next()?, words.next()?.parse().ok()?);
-        let (mut arguments, mut environment) = (Vec::new(), Vec::new());
+        let (mut arguments, mut environment, mut limit) = (Vec::new(), Vec::new(), LIMIT);
         for word in words {
             if let Some(argument) = word.strip_prefix("arg=") {
                 arguments.push(argument);
+            } else if let Some(seconds) = word.strip_prefix("timeLimit=") {
+                limit = Duration::from_secs(seconds.parse().ok()?);
             } else if let Some(pair) = word.strip_prefix("env=").and_then(|it| it.split_once('=')) {
                 environment.push(pair);
             }
         }
-        Some(Self { line, name, ranks, arguments, environment })
+        Some(Self { line, name, ranks, arguments, environment, limit })
     }
 }
 
@@ -59,7 +73,7 @@ fn run_one(
     for (name, value) in &test.environment {
         task = task.env(*name, *value);
     }
-    let finished = world.lab.start(Side::A, task).and_then(|job| job.wait(LIMIT));
+    let finished = world.lab.start(Side::A, task).and_then(|job| job.wait(test.limit));
     match finished {
         Ok(finished) if is_right(&finished) => Ok(()),
         Ok(finished) => Err(last_lines(&finished)),
@@ -69,10 +83,10 @@ fn run_one(
 
 /// What MPICH's tests say at their end.
 fn is_right(finished: &Finished) -> bool {
-    finished.status.success() && finished.output.contains("No Errors")
+    finished.status.success() && finished.output.to_lowercase().contains("no errors")
 }
 
-/// Runs MPICH's lists and gives how many tests fail that TCP passes.
+/// Runs MPICH's lists but for [`OPEN_MPI`], and gives how many tests fail that TCP passes.
 pub fn run(source: &Path, built: &Path, names: &str) -> Result<u32> {
     let world = World::configured(Arrangement::XdpBoth, None, ETHERNET)?;
     let jobs = Jobs::new(&world)?;
@@ -85,6 +99,10 @@ pub fn run(source: &Path, built: &Path, names: &str) -> Result<u32> {
         for test in text.lines().filter_map(Test::of) {
             let shown = format!("{list}/{}", test.line);
             if !shown.contains(names) {
+                continue;
+            }
+            if OPEN_MPI.contains(&format!("{list}/{}", test.name).as_str()) {
+                println!("not run          {shown}");
                 continue;
             }
             let program = built.join(list).join(test.name);
