@@ -31,6 +31,13 @@ const READY_MAX: usize = 256;
 const CONTROL: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 
+/// What is waited for at the relay's end of a pair.
+const PAIR: epoll::EventFlags = epoll::EventFlags::IN
+    .union(epoll::EventFlags::OUT)
+    .union(epoll::EventFlags::PRI)
+    .union(epoll::EventFlags::RDHUP)
+    .union(epoll::EventFlags::ET);
+
 /// Starts the relay, which becomes `user` with `group` once it has its namespace. Returns the engine's end
 /// of its control connection.
 ///
@@ -147,7 +154,11 @@ impl Relay {
     fn serve_new(&mut self) -> std::result::Result<(), Errno> {
         while let Some(served) = self.session.next_served()? {
             let Served { pass, endpoint, local, remote, is_shut, v6 } = served;
-            let made = pairs::make(local, remote, v6);
+            let id = endpoint.id();
+            let made = pairs::make(local, remote, v6).and_then(|ends| {
+                epoll::add(&self.poll, &ends.0, epoll::EventData::new_u64(id.0.into()), PAIR)?;
+                Ok(ends)
+            });
             let (ours, theirs) = match made {
                 Ok(ends) => ends,
                 Err(errno) => {
@@ -163,14 +174,6 @@ impl Relay {
                 // Writing fails for the holders as it did before.
                 let _ = rustix::net::shutdown(&theirs, rustix::net::Shutdown::Write);
             }
-            let id = endpoint.id();
-            let data = epoll::EventData::new_u64(id.0.into());
-            let flags = epoll::EventFlags::IN
-                | epoll::EventFlags::OUT
-                | epoll::EventFlags::PRI
-                | epoll::EventFlags::RDHUP
-                | epoll::EventFlags::ET;
-            epoll::add(&self.poll, &ours, data, flags)?;
             self.carried.insert(id, Carried::new(endpoint, ours, is_shut));
             // What was not read lies in the holders' socket before any of them reads.
             self.carry(id, epoll::EventFlags::empty());

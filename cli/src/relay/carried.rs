@@ -11,7 +11,7 @@ use client::{Endpoint, Errno, How, Readiness};
 use rustix::event::epoll::EventFlags;
 use rustix::io::ioctl_fionread;
 use rustix::net::sockopt::{
-    set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
+    set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl, socket_error,
 };
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
@@ -21,9 +21,9 @@ pub const ROOM_BYTES: usize = 64 << 10;
 /// Reads and writes of one connection before others have their turn.
 const STEPS_MAX: usize = 16;
 
-/// Once the holders write no more, their end is asked so often whether it is there at all: one that was
-/// closed, and not only shut down, says no when the kernel has forgotten it.
-const ASK_AFTER: Duration = Duration::from_secs(10);
+/// Once the holders write no more, their end is asked so often whether it is there at all: the kernel forgets
+/// one that was closed, and not only shut down, and says no.
+const ASK_AFTER: Duration = Duration::from_secs(1);
 const ASK_EVERY: Duration = Duration::from_secs(5);
 const ASK_TIMES: u32 = 3;
 
@@ -99,6 +99,8 @@ enum Stop {
     Waits,
     /// The connection is broken.
     Broken,
+    /// All holders have closed their end, after an end of what they wrote.
+    Left,
 }
 
 impl Carried {
@@ -123,6 +125,11 @@ impl Carried {
                 self.endpoint.abort();
                 return CarryState::Over;
             }
+            if steps.iter().any(|step| matches!(step, Err(Stop::Left))) {
+                // Nobody reads any more. What they have written goes its way yet, and the engine answers
+                // what the peer sends as the kernel does for a socket that is closed.
+                self.down = Rest { is_over: true, ..Rest::default() };
+            }
             if self.down.is_over && self.up.is_over {
                 self.endpoint.close();
                 return CarryState::Over;
@@ -145,7 +152,10 @@ impl Carried {
             return Err(Stop::Waits);
         }
         if self.down.is_empty() {
-            self.read_peer(room)?;
+            match self.read_peer(room) {
+                Err(Stop::Waits) if self.up.is_over => return Err(self.why_nothing_is_taken()),
+                other => other?,
+            }
         }
         let flags = match self.down.is_urgent {
             true => SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::OOB,
@@ -153,7 +163,7 @@ impl Carried {
         };
         if !self.down.is_empty() {
             let sent = send(&self.pair, self.down.left(), flags);
-            self.down.took(sent.map_err(stop)?);
+            self.down.took(sent.map_err(pair_stop)?);
         }
         Ok(())
     }
@@ -229,7 +239,7 @@ impl Carried {
         }
         let most = if before_mark == 0 { room.len() } else { before_mark.min(room.len()) };
         let room = room.get_mut(..most).unwrap_or_default();
-        let (len, _) = recv(&self.pair, &mut *room, RecvFlags::DONTWAIT).map_err(stop)?;
+        let (len, _) = recv(&self.pair, &mut *room, RecvFlags::DONTWAIT).map_err(pair_stop)?;
         self.is_past_mark = false;
         if len == 0 {
             self.up.is_over = true;
@@ -261,6 +271,14 @@ impl Carried {
         Ok((len > 0).then_some(byte[0]))
     }
 
+    /// Whether the holders, who write no more, are there to read.
+    fn why_nothing_is_taken(&self) -> Stop {
+        match socket_error(&self.pair) {
+            Ok(Ok(())) => Stop::Waits,
+            Ok(Err(errno)) | Err(errno) => pair_stop(errno),
+        }
+    }
+
     fn ask_for_holders(&self) {
         // Without it a connection that its peer does not close stays until the engine ends.
         let _ = set_tcp_keepidle(&self.pair, ASK_AFTER)
@@ -270,9 +288,19 @@ impl Carried {
     }
 }
 
+/// Of the connection.
 fn stop(errno: Errno) -> Stop {
     match errno {
         Errno::AGAIN | Errno::INTR => Stop::Waits,
         _ => Stop::Broken,
+    }
+}
+
+/// Of the pair.
+fn pair_stop(errno: Errno) -> Stop {
+    match errno {
+        // The error of a reset after the end of what was written; one before it is ECONNRESET.
+        Errno::PIPE => Stop::Left,
+        other => stop(other),
     }
 }

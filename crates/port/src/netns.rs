@@ -41,6 +41,9 @@ pub fn enter_everywhere() -> io::Result<()> {
         ("ipv4/ip_unprivileged_port_start", "0"),
         ("ipv4/ip_nonlocal_bind", "1"),
         ("ipv6/ip_nonlocal_bind", "1"),
+        // A connection within the machine loses nothing that TIME-WAIT would be for, and its two addresses
+        // may be those of the next one at once.
+        ("ipv4/tcp_max_tw_buckets", "0"),
     ] {
         // Of the thread's own namespace.
         std::fs::write(format!("/proc/sys/net/{key}"), value)?;
@@ -91,7 +94,30 @@ fn add_local_route(family: u8, index: u32) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
+    use std::io::Read;
+    use std::net::SocketAddr;
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::time::{Duration, Instant};
+
+    /// A connection from one address to another, which may be in use for a moment yet.
+    fn from_to(own: SocketAddr, peer: SocketAddr) -> std::io::Result<OwnedFd> {
+        let family = if own.is_ipv4() {
+            rustix::net::AddressFamily::INET
+        } else {
+            rustix::net::AddressFamily::INET6
+        };
+        let begin = Instant::now();
+        loop {
+            let socket = rustix::net::socket(family, rustix::net::SocketType::STREAM, None)?;
+            let connected = rustix::net::bind(&socket, &own)
+                .and_then(|()| rustix::net::connect(&socket, &peer));
+            match connected {
+                Ok(()) => return Ok(socket),
+                Err(_) if begin.elapsed() < Duration::from_secs(30) => std::thread::yield_now(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
 
     #[test]
     fn in_a_namespace_with_every_address_a_connection_has_any_two() {
@@ -100,19 +126,18 @@ mod tests {
             for (local, remote) in
                 [("192.0.2.1:22", "198.51.100.7:4711"), ("[2001:db8::1]:80", "[2001:db8::2]:81")]
             {
-                let local: std::net::SocketAddr = local.parse().expect("an address");
-                let remote: std::net::SocketAddr = remote.parse().expect("an address");
+                let local: SocketAddr = local.parse().expect("an address");
+                let remote: SocketAddr = remote.parse().expect("an address");
                 let listener = std::net::TcpListener::bind(local)?;
-                let family = if local.is_ipv4() {
-                    rustix::net::AddressFamily::INET
-                } else {
-                    rustix::net::AddressFamily::INET6
-                };
-                let ours = rustix::net::socket(family, rustix::net::SocketType::STREAM, None)?;
-                rustix::net::bind(&ours, &remote)?;
-                rustix::net::connect(&ours, &local)?;
-                let (theirs, peer) = listener.accept()?;
-                assert_eq!((theirs.local_addr()?, peer), (local, remote));
+                // One after the other: an end does not keep the addresses from the next connection.
+                for _ in 0..2 {
+                    let ours = from_to(remote, local)?;
+                    let (mut theirs, peer) = listener.accept()?;
+                    assert_eq!((theirs.local_addr()?, peer), (local, remote));
+                    theirs.shutdown(std::net::Shutdown::Write)?;
+                    drop(ours);
+                    assert_eq!(theirs.read(&mut [0])?, 0);
+                }
             }
             Ok(())
         });
