@@ -89,6 +89,8 @@ counters! {
     passes_put_off,
     /// Connections that were moved to the relay, which could make no sockets for them.
     tickets_failed,
+    /// Moved connections whose sockets are being made, or kept for processes that may yet ask for them.
+    tickets,
     /// Programs left to the kernel because the lists name their user.
     left_users,
     /// Sockets whose acceleration was not told on, because whoever hears of it was behind.

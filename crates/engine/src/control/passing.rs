@@ -2,7 +2,7 @@
 //! control connection, the relay is asked for sockets, and holders get them.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -11,6 +11,10 @@ use shm::control::{FromEngine, ToEngine};
 use super::exchange::{Command, SessionKey};
 use super::{Connection, Control, Next, Stage, connection};
 use crate::passing::{Handover, HeirKey, Keeper, Serve};
+
+/// Why there is no socket of a connection.
+const RELAY_FAILED: &str = "the engine's relay could not make a socket of the connection";
+const RELAY_GONE: &str = "the engine's relay has ended";
 
 /// A holder that waits for a connection's socket.
 #[derive(Clone, Copy, Debug)]
@@ -21,11 +25,22 @@ struct Asker {
     is_first: bool,
 }
 
+/// What the relay has made of a connection.
+#[derive(Debug, Default)]
+enum Made {
+    /// It has not answered yet.
+    #[default]
+    Nothing,
+    /// The holders' end.
+    Socket(OwnedFd),
+    /// It could not: whoever asks is told why.
+    Failure(Errno),
+}
+
 /// The holders' end of a connection, until all of them have it.
 #[derive(Debug, Default)]
 struct Ticket {
-    /// `None` before the relay has made it.
-    fd: Option<OwnedFd>,
+    made: Made,
     asked: Vec<Asker>,
     /// Nobody else will ask.
     is_over: bool,
@@ -152,47 +167,55 @@ impl Control {
                 return self.deny(asker, errno, "the connection cannot be passed on");
             }
         };
+        let Some(relay) = self.tickets.relay.and_then(|id| self.connections.get(&id)) else {
+            return self.deny(asker, Errno::CONNRESET, RELAY_GONE);
+        };
         let ticket = self.tickets.tickets.entry(pass).or_default();
         ticket.asked.push(asker);
         ticket.is_over |= is_last;
         if let Some(Serve { endpoint, local, remote, is_shut }) = serve {
             let serve = FromEngine::Serve { pass, endpoint, local, remote, is_shut, v6 };
-            let relay = self.tickets.relay.and_then(|id| self.connections.get(&id));
-            let sent = relay.map(|relay| connection::send(relay.fd.as_fd(), &serve, &[]));
-            if sent != Some(Ok(())) {
-                return self.fail_ticket(pass, Errno::CONNRESET);
+            if connection::send(relay.fd.as_fd(), &serve, &[]).is_err() {
+                self.fail_ticket(pass, Errno::CONNRESET);
             }
         }
         self.hand_out(pass);
     }
 
-    /// Gives a socket to those who wait for it, and lets go of it when nobody else will.
+    /// Answers those who wait for a connection, and lets go of its socket when nobody else will.
     fn hand_out(&mut self, pass: u64) {
-        let Some(ticket) = self.tickets.tickets.get_mut(&pass) else { return };
-        let Some(fd) = ticket.fd.take() else { return };
-        let (asked, is_over) = (std::mem::take(&mut ticket.asked), ticket.is_over);
-        for Asker { connection, serial, is_first } in asked {
-            let Some(holder) = self.connections.get_mut(&connection) else { continue };
-            holder.next = Next::Message;
-            let told = FromEngine::Ticket { serial, is_fresh: is_first };
-            if connection::send(holder.fd.as_fd(), &told, &[fd.as_fd()]).is_err() {
-                self.drop_connection(connection);
+        let Some(mut ticket) = self.tickets.tickets.remove(&pass) else { return };
+        if !matches!(ticket.made, Made::Nothing) {
+            for asker in std::mem::take(&mut ticket.asked) {
+                match &ticket.made {
+                    Made::Socket(fd) => self.give(asker, fd.as_fd()),
+                    Made::Failure(errno) => self.deny(asker, *errno, RELAY_FAILED),
+                    Made::Nothing => {}
+                }
             }
         }
-        match self.tickets.tickets.get_mut(&pass) {
-            Some(ticket) if !is_over && !ticket.is_over => ticket.fd = Some(fd),
-            // Ours is a socket of the kernel's between the engine's own threads: closing it waits for
-            // nobody.
-            _ => drop(self.tickets.tickets.remove(&pass)),
+        // Ours is a socket of the kernel's between the engine's own threads: closing it waits for nobody.
+        if !ticket.is_over || !ticket.asked.is_empty() {
+            self.tickets.tickets.insert(pass, ticket);
+        }
+        self.counters.tickets.set(self.tickets.tickets.len() as u64);
+    }
+
+    fn give(&mut self, asker: Asker, fd: BorrowedFd<'_>) {
+        let Asker { connection, serial, is_first } = asker;
+        let Some(holder) = self.connections.get_mut(&connection) else { return };
+        holder.next = Next::Message;
+        let told = FromEngine::Ticket { serial, is_fresh: is_first };
+        if connection::send(holder.fd.as_fd(), &told, &[fd]).is_err() {
+            self.drop_connection(connection);
         }
     }
 
+    /// The relay has no socket for a connection: its holders are told so.
     fn fail_ticket(&mut self, pass: u64, errno: Errno) {
-        let Some(ticket) = self.tickets.tickets.remove(&pass) else { return };
+        let Some(ticket) = self.tickets.tickets.get_mut(&pass) else { return };
+        ticket.made = Made::Failure(errno);
         self.counters.tickets_failed.increment();
-        for asker in ticket.asked {
-            self.deny(asker, errno, "the engine's relay could not make a socket of the connection");
-        }
     }
 
     /// Nobody will ask for a connection any more.
@@ -205,15 +228,12 @@ impl Control {
 
     /// The relay has made a socket, or could not. `false`: its connection is to be dropped.
     pub(super) fn on_served(&mut self, pass: u64, errno: i32, mut fds: Vec<OwnedFd>) -> bool {
-        match fds.pop() {
-            Some(fd) => {
-                if let Some(ticket) = self.tickets.tickets.get_mut(&pass) {
-                    ticket.fd = Some(fd);
-                    self.hand_out(pass);
-                }
-            }
-            None => self.fail_ticket(pass, Errno::from_raw_os_error(errno.clamp(1, 4095))),
+        match (fds.pop(), self.tickets.tickets.get_mut(&pass)) {
+            (Some(fd), Some(ticket)) => ticket.made = Made::Socket(fd),
+            (Some(_), None) => {}
+            (None, _) => self.fail_ticket(pass, Errno::from_raw_os_error(errno.clamp(1, 4095))),
         }
+        self.hand_out(pass);
         true
     }
 
@@ -227,6 +247,7 @@ impl Control {
         let passes: Vec<u64> = self.tickets.tickets.keys().copied().collect();
         for pass in passes {
             self.fail_ticket(pass, Errno::CONNRESET);
+            self.on_pass_over(pass);
         }
     }
 }
