@@ -392,7 +392,7 @@ impl Control {
         self.counters.rights_withdrawn.add(ended.kept);
         if ended.any_closed {
             self.holds.retry();
-            self.counters.ports_held.set(self.holds.count() as u64);
+            self.count_holds();
         }
         if ended.missed {
             self.counters.closings_missed.increment();
@@ -401,6 +401,11 @@ impl Control {
                  raise net.core.rmem_max"
             );
         }
+    }
+
+    fn count_holds(&self) {
+        self.counters.ports_held.set(self.holds.count() as u64);
+        self.counters.ports_awaited.set(self.holds.awaited() as u64);
     }
 
     fn accept(&mut self) {
@@ -587,6 +592,7 @@ impl Control {
                     self.worker.send(Command::Detach(key));
                 }
                 Stage::Heir(heir) => {
+                    self.counters.heirs.set(self.counters.heirs.read().saturating_sub(1));
                     self.discard.hang_up(uid, fd);
                     self.worker.send(Command::EndHeir(heir));
                 }
@@ -803,11 +809,11 @@ impl Control {
             Answer::Unused(key) => self.rights.end_use(key),
             Answer::Hold { local, reuses } => {
                 self.holds.hold(local, reuses);
-                self.counters.ports_held.set(self.holds.count() as u64);
+                self.count_holds();
             }
             Answer::LetGo(local) => {
                 self.holds.let_go(local);
-                self.counters.ports_held.set(self.holds.count() as u64);
+                self.count_holds();
             }
             Answer::AskNeighbor { port, address } => self.ask_for_neighbor(port, address),
             Answer::Interface { port, addresses, leads_v6, settled } => {

@@ -80,6 +80,8 @@ counters! {
     heirs_total,
     /// Children that hold none, for want of control connections or descriptors.
     heirs_refused,
+    /// Control connections of such children.
+    heirs,
     /// Connections that became sockets of the kernel's, for other processes, so far.
     passed_total,
     /// Connections that could not become one.
@@ -114,6 +116,8 @@ counters! {
     rights_withdrawn,
     /// Ports that the kernel is told to be in use by connections whose sockets are closed.
     ports_held,
+    /// Ports that it is to be told of once the sockets that have them are closed.
+    ports_awaited,
     /// Times that one was not, for there are too many.
     holds_exhausted,
     /// Descriptors of clients that wait to be closed.

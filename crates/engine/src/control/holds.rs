@@ -55,6 +55,11 @@ impl Holds {
     pub(super) fn count(&self) -> usize {
         self.0.values().filter(|hold| hold.is_bound).count()
     }
+
+    /// Ports that other sockets have yet.
+    pub(super) fn awaited(&self) -> usize {
+        self.0.len() - self.count()
+    }
 }
 
 impl Hold {
@@ -114,7 +119,7 @@ mod tests {
                 let local = listener.local_addr().unwrap();
                 let mut holds = Holds::default();
                 holds.hold(local, reuses);
-                assert_eq!(holds.count(), 0);
+                assert_eq!((holds.count(), holds.awaited()), (0, 1));
                 let number =
                     |holds: &Holds| holds.0[&local].socket.as_ref().map(AsRawFd::as_raw_fd);
                 let before = number(&holds);
@@ -125,7 +130,7 @@ mod tests {
                 );
                 drop(listener);
                 holds.retry();
-                assert_eq!(holds.count(), 1);
+                assert_eq!((holds.count(), holds.awaited()), (1, 0));
                 assert_eq!(binds(local, false), Err(Errno::ADDRINUSE));
                 let expected = if reuses { Ok(()) } else { Err(Errno::ADDRINUSE) };
                 assert_eq!(binds(local, true), expected);

@@ -137,6 +137,7 @@ impl Control {
         let (stage, next) = (Stage::Heir(heir), Next::Message);
         self.connections
             .insert(heir.0, Connection { fd: ours, peer, stage, next, asked: None, opening: None });
+        self.counters.heirs.set(self.counters.heirs.read() + 1);
         if sent.is_err() {
             self.drop_connection(asker.connection);
         }
