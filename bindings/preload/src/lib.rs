@@ -49,6 +49,7 @@ extern "C" fn start() {
             return;
         }
         let socket = absolute(path.into());
+        calls::programs::again::note();
         let config = Config {
             socket,
             program: program_name(),

@@ -14,6 +14,7 @@ use super::opening::appeared_under;
 use crate::real;
 use crate::report::{Event, report};
 
+pub(crate) mod again;
 pub(crate) mod lists;
 
 /// What the library is called in LD_PRELOAD.
@@ -213,10 +214,26 @@ pub unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(
 
 type Strings = *const *const c_char;
 
+/// execve(2).
+///
+/// # Safety
+/// As the C function's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execve(
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: path and environment are as the C function demands.
+    let own = unsafe { again::environment(path, environment) };
+    let environment = own.as_ref().map_or(environment, |own| own.as_ptr());
+    // SAFETY: as above; the array lives to the end of this call.
+    unsafe { leaving(Start::Exec, path, arguments, environment) };
+    // SAFETY: arguments passed through.
+    unsafe { real::execve(path, arguments, environment) }
+}
+
 starters! {
-    /// execve(2).
-    execve(path: *const c_char, arguments: Strings, environment: Strings)
-        by leaving(Start::Exec, path, arguments, environment);
     /// execv(3).
     execv(path: *const c_char, arguments: Strings) by leaving(Start::Exec, path, arguments, own_environment());
     /// execvp(3).
