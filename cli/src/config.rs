@@ -401,7 +401,7 @@ pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Settings> {
             format!("give 0 (close at once) to {DRAIN_SECONDS_MAX}"),
         ));
     }
-    let (relay, drain) = (file.relay.unwrap_or(false), Duration::from_secs(seconds));
+    let (relay, drain) = (file.relay.unwrap_or(true), Duration::from_secs(seconds));
     Ok(Settings { engine, ports, user, confirm, drain, relay, kernel })
 }
 
@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     fn a_file_gives_all_settings_and_flags_win() {
-        let text = "core = 3\npoll = \"busy\"\ndrain = 7\nrelay = true\n\
+        let text = "core = 3\npoll = \"busy\"\ndrain = 7\nrelay = false\n\
                     ports = [\"packet:eth1,addr=10.1.0.2/16\"]\n\
                     [limits]\nsessions = 5\n[tcp]\ntimestamps = false\n\
                     mtu_probing = \"always\"\nfast_open_key = \"1-2-3-4\"\n\
@@ -491,7 +491,7 @@ mod tests {
         assert_eq!(settings.engine.core, Some(1));
         assert_eq!(settings.engine.poll, Poll::Busy);
         assert_eq!(settings.drain, Duration::from_secs(7));
-        assert!(settings.relay);
+        assert!(!settings.relay);
         assert_eq!(settings.engine.limits.sessions, 5);
         assert_eq!(settings.engine.limits.sessions_per_user, 2);
         assert!(!settings.engine.tcp.timestamps);

@@ -80,11 +80,6 @@ impl World {
         Self::configured(arrangement, impair, "")
     }
 
-    /// Hosts whose engines have a relay.
-    pub fn with_relay(arrangement: Arrangement) -> Result<Self> {
-        Self::configured(arrangement, None, "relay = true\n")
-    }
-
     /// The same as [`new`](Self::new), with engines that have `settings` in their configuration.
     pub fn configured(
         arrangement: Arrangement,

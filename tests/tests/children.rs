@@ -8,12 +8,6 @@ use outboard_tests::world::scripted;
 /// What clients of a forking server print when all is well: they check every byte.
 const CARRIED: &str = "all carried";
 
-fn with_relay() -> Joined {
-    let mut joined = Joined::without_engine();
-    joined.restart_engine_with("relay = true\n");
-    joined
-}
-
 /// Everything that connections took is given back.
 fn nothing_is_left(joined: &Joined) {
     eventually("no connection is left", || joined.sockets_at(7000).len() <= 1);
@@ -24,7 +18,7 @@ fn nothing_is_left(joined: &Joined) {
 #[test]
 fn a_child_serves_what_its_parent_has_accepted() {
     let Some(_turn) = turn("a_child_serves_what_its_parent_has_accepted") else { return };
-    let joined = with_relay();
+    let joined = Joined::start();
     let server = joined.python("forked_server.py", &[SERVER, "7000"], 7000);
     let client = scripted(&joined.lab, "forked_client.py").args([SERVER, "7000", "20"]);
     let finished = joined.run(Side::A, client);
@@ -41,7 +35,7 @@ fn a_child_serves_what_its_parent_has_accepted() {
 fn nothing_is_lost_or_doubled_where_parent_and_child_use_a_connection_at_once() {
     let name = "nothing_is_lost_or_doubled_where_parent_and_child_use_a_connection_at_once";
     let Some(_turn) = turn(name) else { return };
-    let joined = with_relay();
+    let joined = Joined::start();
     let server = joined.python("shared_server.py", &[SERVER, "7000", "10"], 7000);
     let client = scripted(&joined.lab, "shared_client.py").args([SERVER, "7000", "10"]);
     let finished = joined.run(Side::A, client);
@@ -55,7 +49,7 @@ fn nothing_is_lost_or_doubled_where_parent_and_child_use_a_connection_at_once() 
 #[test]
 fn a_child_gets_no_connection_that_it_does_not_hold() {
     let Some(_turn) = turn("a_child_gets_no_connection_that_it_does_not_hold") else { return };
-    let joined = with_relay();
+    let joined = Joined::start();
     let echo = scripted(&joined.lab, "echo.py").args(["epoll", CLIENT, "7000"]);
     let _echo = joined.start_ready(Side::A, echo, |echo| listens(echo.pid(), 7000));
     let stranger = scripted(&joined.lab, "stranger.py").args([CLIENT, "7000"]);

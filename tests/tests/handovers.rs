@@ -74,11 +74,33 @@ fn a_server_without_a_relay_whose_children_serve_its_connections_goes_through_th
     let Some(_turn) = turn(name) else { return };
     let mut joined = Joined::without_engine();
     joined.restart_engine_with("relay = false\n");
+    goes_through_the_kernel(&joined);
+}
+
+/// Without the capability that the relay takes, the engine says so once and serves.
+#[test]
+fn an_engine_that_may_have_no_relay_says_so_and_serves() {
+    let Some(_turn) = turn("an_engine_that_may_have_no_relay_says_so_and_serves") else { return };
+    let mut joined = Joined::without_engine();
+    let less = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
+    let engine = Task::words(less).arg(&joined.executable);
+    let port = format!("xdp:{},ports=64", joined.link.end(Side::B));
+    let arguments = ["--poll", "adaptive", "--port", &port];
+    let started = joined.lab.start_engine(engine, Side::B, &joined.socket, &arguments);
+    joined.engine = Some(started.expect("an engine"));
+    joined.engine_says("cannot be used by its children or passed to others");
+    goes_through_the_kernel(&joined);
+    let said = joined.engine().errors();
+    assert_eq!(said.matches("network namespace").count(), 1, "{said}");
+}
+
+/// The first connection of a server that forks fails, and the others are the kernel's.
+fn goes_through_the_kernel(joined: &Joined) {
     let mut server = joined.python("forking.py", &[SERVER, "7120"], 7120);
-    let (first, said) = ask(&joined, 7120, 1);
+    let (first, said) = ask(joined, 7120, 1);
     assert!(first <= 1, "{said}");
     eventually("the kernel has it", || joined.counter("listeners_left") == 1);
-    all_answered(&joined, 7120, 20);
+    all_answered(joined, 7120, 20);
     let told = |one: &Program| one.errors().contains("child processes serve the connections");
     server.until(PATIENCE, told).expect("it says so");
     assert_eq!(joined.counter("accepts"), 1, "the others were the kernel's");

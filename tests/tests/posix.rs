@@ -91,7 +91,7 @@ impl Bench {
             Arrangement::PacketClients => (Side::A, SERVERS, SERVERS_KERNEL),
             _ => (Side::B, CLIENTS, CLIENTS_KERNEL),
         };
-        let world = World::with_relay(arrangement).expect("a world");
+        let world = World::new(arrangement, None).expect("a world");
         let peer = with_peer(&world, side);
         Self { world, side, on_engine, on_kernel, _peer: peer }
     }
@@ -221,7 +221,8 @@ fn a_relative_socket_is_found_after_a_change_of_directory() {
 #[test]
 fn without_a_relay_a_connection_is_not_passed_on() {
     let Some(_turn) = turn("without_a_relay_a_connection_is_not_passed_on") else { return };
-    let world = World::new(Arrangement::PacketClients, None).expect("a world");
+    let world = World::configured(Arrangement::PacketClients, None, "relay = false\n");
+    let world = world.expect("a world");
     let _peer = with_peer(&world, Side::A);
     let probe =
         Task::new(compiled(&world.lab, "passing")).args([SERVERS.to_string(), PORT.to_string()]);

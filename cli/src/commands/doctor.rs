@@ -68,7 +68,7 @@ pub fn doctor(json: bool) {
     let mut checks = vec![kernel(), cores()];
     checks.extend(capabilities());
     let (engine, accelerated) = engine();
-    checks.extend([tap(), packet(), guard(), xdp(), namespaces(), files(), memory()]);
+    checks.extend([tap(), packet(), guard(), xdp(), namespaces(), relay(), files(), memory()]);
     checks.push(huge_pages());
     checks.extend(interfaces::checks());
     checks.push(routing());
@@ -131,7 +131,7 @@ fn cores() -> Check {
 const CAPABILITIES: [(&str, u32, &str); 3] = [
     ("CAP_NET_ADMIN", 12, "TAP and xdp ports"),
     ("CAP_NET_RAW", 13, "packet and xdp ports"),
-    ("CAP_SYS_ADMIN", 21, "netns= and the demo"),
+    ("CAP_SYS_ADMIN", 21, "netns=, connections of children and the demo"),
 ];
 
 /// Bits of the capabilities held.
@@ -243,6 +243,22 @@ fn namespaces() -> Check {
     match rustix::process::geteuid().is_root() {
         true => Check::good("network namespaces", "there"),
         false => Check::fair("network namespaces", "there", "the demo and the tests need root"),
+    }
+}
+
+/// What connections need that children use, or other programs.
+fn relay() -> Check {
+    const SUBJECT: &str = "connections of children";
+    // The thread's own namespace ends with it.
+    match std::thread::spawn(port::netns::enter_everywhere).join() {
+        Ok(Ok(())) => Check::good(SUBJECT, "the engine's relay can have a network namespace"),
+        Ok(Err(error)) => Check::fair(
+            SUBJECT,
+            format!("no network namespace for the engine's relay: {error}"),
+            "run the engine as root or with CAP_SYS_ADMIN and CAP_NET_ADMIN; without it, servers whose \
+             children serve connections are left to the kernel",
+        ),
+        Err(_) => Check::fair(SUBJECT, "the attempt at a network namespace failed", "report this"),
     }
 }
 
@@ -484,7 +500,7 @@ mod tests {
     #[test]
     fn whatever_is_not_good_comes_with_advice() {
         let mut checks = vec![kernel(), cores(), tap(), packet(), namespaces(), files(), library()];
-        checks.extend([guard(), xdp(), memory(), huge_pages(), routing()]);
+        checks.extend([guard(), xdp(), relay(), memory(), huge_pages(), routing()]);
         checks.extend(capabilities());
         checks.extend(interfaces::checks());
         checks.extend(firewall(&[]));

@@ -102,7 +102,7 @@ fn say(sentence: &str) {
     let _ = writeln!(std::io::stderr(), "outboard: {sentence}");
 }
 
-/// Starts the relay, or says what programs lack without it.
+/// Starts the relay, or says what programs lack without it: the engine serves all others.
 fn start_relay(settings: &Settings) -> Option<Arc<OwnedFd>> {
     match relay::start(settings.user, settings.engine.socket_group) {
         Ok(end) => Some(end),
@@ -445,7 +445,8 @@ fn summary(settings: &Settings) -> String {
     if let Some(user) = settings.user {
         text.push_str(&format!("user     {}\n", user.user));
     }
-    text.push_str(&format!("files    at most {} descriptors\n", all_descriptors(settings)));
+    let each = if settings.relay { ", and one for each connection that children use" } else { "" };
+    text.push_str(&format!("files    at most {} descriptors{each}\n", all_descriptors(settings)));
     text
 }
 
