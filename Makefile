@@ -38,6 +38,7 @@
 #                each (30); root
 #   make nic     TCP bulk through a nic beside a plain veth; root, a minute
 #   make kills   the engine killed KILLS (100) times under load; root
+#   make holder-kills  processes that share connections killed HOLDER_KILLS (1000) times; root
 #   make soak    real programs, SOAK_SECONDS each (600)
 #   make coexist the kernel's services and accelerated ones on one address, for SOAK_SECONDS
 
@@ -51,12 +52,13 @@ PREFIX ?= /usr/local
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),$(CARGO_BUILD_TARGET_DIR),target))
 BUILT ?= $(TARGET)/release
 KILLS ?= 100
+HOLDER_KILLS ?= 1000
 PROGRAM_SECONDS ?= 30
 LOSS_SECONDS ?= 60
 ROUNDS ?= 5
 # What bench and bench-full measure.
 EXPERIMENTS := rpc eta connect latency profile ni nic copy emp
-export SOAK_SECONDS KILLS PROGRAM_SECONDS
+export SOAK_SECONDS KILLS HOLDER_KILLS PROGRAM_SECONDS
 # Selected by name among the whole workspace: selecting their package alone would resolve other
 # features and build most crates again.
 REAL_PROGRAMS := $(patsubst tests/tests/%.rs,--test %,$(sort $(wildcard tests/tests/*.rs)))
@@ -65,7 +67,7 @@ export OUTBOARD_SKIPPED := $(TARGET)/skipped
 # What scripts/runtimes installs for the tests of real programs.
 export OUTBOARD_RUNTIMES := $(TARGET)/runtimes
 
-.PHONY: all build install test fabtests mpich-tests imb mpi-programs test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-full bench-micro bench-ab bench-port sim hashes instructions kills nic soak programs coexist fuzz loom setup setup-build
+.PHONY: all build install test fabtests mpich-tests imb mpi-programs test-vm scripts run-scripts packetdrill lint demo congestion loss scale bench bench-full bench-micro bench-ab bench-port sim hashes instructions kills holder-kills nic soak programs coexist fuzz loom setup setup-build
 
 all: build
 
@@ -233,6 +235,7 @@ soak: setup build
 	$(CARGO) test --package outboard-tests --test programs -- --ignored --nocapture soak
 
 programs: setup build
+	@scripts/runtimes $(OUTBOARD_RUNTIMES)
 	$(CARGO) test --package outboard-tests --test sharing -- --ignored --nocapture programs
 
 coexist: setup build
@@ -243,3 +246,6 @@ kills: setup build
 
 nic: setup build
 	$(CARGO) test --package outboard-tests --test nic -- --ignored --nocapture bulk_beside
+
+holder-kills: setup build
+	$(CARGO) test --package outboard-tests --test holders -- --ignored --nocapture holder_kills

@@ -6,6 +6,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use lab::failure::{Explain, Failure, Result};
+use lab::observer::Observer;
 use lab::{Finished, Program, Side, Task};
 
 use crate::cases::Outcome;
@@ -13,8 +14,11 @@ use crate::joined::{Joined, PATIENCE};
 
 mod databases;
 mod files;
+mod nodes;
+mod pages;
 mod shells;
 mod switches;
+mod webs;
 
 /// What the engine counts of a program whose connections its children use.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +35,8 @@ enum Shares {
     Accepted,
     /// Those that it opens.
     Opened,
+    /// None, but what it listens with.
+    Listeners,
 }
 
 /// A program and its load.
@@ -57,6 +63,23 @@ pub const ALL: &[Sharer] = &[
         shares: Shares::Accepted,
         load: switches::python,
     },
+    Sharer {
+        name: "Node cluster by turns",
+        shares: Shares::Accepted,
+        load: nodes::cluster_by_turns,
+    },
+    Sharer {
+        name: "Node cluster of listeners",
+        shares: Shares::Listeners,
+        load: nodes::cluster_of_listeners,
+    },
+    Sharer { name: "Node child_process", shares: Shares::Accepted, load: nodes::handles },
+    Sharer { name: "nginx", shares: Shares::Listeners, load: webs::nginx },
+    Sharer { name: "HAProxy", shares: Shares::Listeners, load: webs::haproxy },
+    Sharer { name: "Apache prefork", shares: Shares::Listeners, load: webs::apache },
+    Sharer { name: "php-fpm", shares: Shares::Listeners, load: webs::php_fpm },
+    Sharer { name: "gunicorn", shares: Shares::Listeners, load: webs::gunicorn },
+    Sharer { name: "pgbouncer", shares: Shares::Accepted, load: databases::pgbouncer },
 ];
 
 impl Counts {
@@ -65,13 +88,6 @@ impl Counts {
             ["accepts", "tcp_active_opens", "passed_total"].map(|name| joined.counter(name));
         Self { accepts, opens, passed }
     }
-}
-
-/// Two hosts, the second with an engine that has a relay.
-pub fn hosts() -> Joined {
-    let mut joined = Joined::without_engine();
-    joined.restart_engine_with("relay = true\n");
-    joined
 }
 
 impl Sharer {
@@ -92,16 +108,18 @@ impl Sharer {
     }
 
     fn judged(&self, joined: &Joined, seconds: u32) -> Result<String> {
-        let (descriptors, before) = (engine_descriptors(joined), Counts::now(joined));
+        let (held, before) = (Held::before(joined), Counts::now(joined));
         let failed = ["listeners_left", "tickets_failed", "passes_failed", "breaches"];
         let failures = failed.map(|name| joined.counter(name));
         let said = (self.load)(joined, seconds)?;
         let after = Counts::now(joined);
-        let (carried, passed) = match self.shares {
-            Shares::Accepted => (after.accepts - before.accepts, after.passed - before.passed),
-            Shares::Opened => (after.opens - before.opens, after.passed - before.passed),
+        let passed = after.passed - before.passed;
+        let (carried, is_shared) = match self.shares {
+            Shares::Accepted => (after.accepts - before.accepts, passed > 0),
+            Shares::Opened => (after.opens - before.opens, passed > 0),
+            Shares::Listeners => (after.accepts - before.accepts, true),
         };
-        if carried == 0 || passed == 0 {
+        if carried == 0 || !is_shared {
             let cause =
                 format!("{said}, but the engine had {carried} connections, {passed} passed");
             return Err(Failure::new(cause, "see `outboard run --explain`"));
@@ -113,14 +131,72 @@ impl Sharer {
                 return Err(Failure::new(cause, "see the engine's log"));
             }
         }
-        nothing_is_left(joined, descriptors)?;
+        held.is_given_back(joined)?;
         Ok(format!("{said}; {carried} connections by the engine, {passed} passed on"))
     }
 }
 
-fn engine_descriptors(joined: &Joined) -> usize {
-    let path = format!("/proc/{}/fd", joined.engine().pid());
-    fs::read_dir(path).map_or(0, Iterator::count)
+/// What an engine holds: nothing of it may be left once a program has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    counters: [u64; 6],
+    /// Descriptors of its process, but for those that keep a port in use after its connections.
+    descriptors: u64,
+}
+
+impl Held {
+    const COUNTERS: [&str; 6] =
+        ["sessions", "sessions_dying", "endpoints", "heirs", "tickets", "discards_waiting"];
+
+    fn now(joined: &Joined) -> Self {
+        // One observer looks, and is a descriptor itself.
+        let mut observer = Observer::connect(&joined.socket).expect("the engine answers");
+        let stats = observer.stats().expect("the engine answers");
+        let ports = stats.counter("ports_held") + stats.counter("ports_awaited");
+        let path = format!("/proc/{}/fd", joined.engine().pid());
+        let descriptors = fs::read_dir(path).map_or(0, Iterator::count) as u64;
+        let counters = Self::COUNTERS.map(|name| stats.counter(name));
+        Self { counters, descriptors: descriptors.saturating_sub(ports) }
+    }
+
+    /// What it holds before a program starts, without the descriptors of observers that have just gone.
+    ///
+    /// # Panics
+    /// When the engine does not answer.
+    pub fn before(joined: &Joined) -> Self {
+        let seen = std::iter::repeat_with(|| Self::now(joined)).take(5);
+        seen.min_by_key(|held| held.descriptors).expect("five looks")
+    }
+
+    /// Waits until it holds no more than that.
+    ///
+    /// # Errors
+    /// When it does not come to that: what it has.
+    ///
+    /// # Panics
+    /// When the engine does not answer.
+    pub fn is_given_back(&self, joined: &Joined) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            let now = Self::now(joined);
+            if now.counters == self.counters && now.descriptors <= self.descriptors {
+                return Ok(());
+            }
+            if begin.elapsed() > PATIENCE {
+                let cause = format!(
+                    "the engine has {:?}: {:?} and {} descriptors, {:?} and {} before: {}",
+                    Self::COUNTERS,
+                    now.counters,
+                    now.descriptors,
+                    self.counters,
+                    self.descriptors,
+                    kinds_of_descriptors(joined)
+                );
+                return Err(Failure::new(cause, "look for what was not closed"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 /// How many descriptors of each kind the engine has.
@@ -133,33 +209,6 @@ fn kinds_of_descriptors(joined: &Joined) -> String {
         *kinds.entry(kind).or_default() += 1;
     }
     format!("{kinds:?}")
-}
-
-/// Waits until the engine has given everything back.
-fn nothing_is_left(joined: &Joined, descriptors: usize) -> Result<()> {
-    let held = || {
-        let counters = ["sessions", "sessions_dying", "endpoints"].map(|name| joined.counter(name));
-        (counters, engine_descriptors(joined))
-    };
-    let begin = Instant::now();
-    loop {
-        let (counters, now) = held();
-        // The question for the counters is a descriptor, too.
-        if counters == [0; 3] && now <= descriptors + 1 {
-            return Ok(());
-        }
-        // Addresses of connections in TIME-WAIT are held by a socket each, for a minute.
-        if begin.elapsed() > PATIENCE * 2 {
-            let [sessions, dying, endpoints] = counters;
-            let cause = format!(
-                "the engine has {sessions} sessions, {dying} dying, {endpoints} endpoints and {now} \
-                 descriptors, {descriptors} before: {}",
-                kinds_of_descriptors(joined)
-            );
-            return Err(Failure::new(cause, "look for what was not closed"));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Runs a shell script on a host to its end, which is success.

@@ -236,6 +236,20 @@ pub fn example(name: &str) -> PathBuf {
     built
 }
 
+/// What scripts/runtimes has installed.
+///
+/// # Panics
+/// When it has not.
+pub fn runtime(name: &str) -> PathBuf {
+    let directory = std::env::var_os("OUTBOARD_RUNTIMES").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/runtimes"),
+        PathBuf::from,
+    );
+    let found = directory.join(name);
+    assert!(found.exists(), "{} is missing: run scripts/runtimes", found.display());
+    found
+}
+
 /// A Python script of the tests, written into the lab's scratch directory.
 pub fn script(lab: &Lab, name: &str) -> PathBuf {
     let text = match name {
@@ -252,6 +266,12 @@ pub fn script(lab: &Lab, name: &str) -> PathBuf {
         "forked_server.py" => include_str!("../programs/forked_server.py"),
         "forked_client.py" => include_str!("../programs/forked_client.py"),
         "shared_server.py" => include_str!("../programs/shared_server.py"),
+        "holders.py" => include_str!("../programs/holders.py"),
+        "holders_client.py" => include_str!("../programs/holders_client.py"),
+        "pages.py" => include_str!("../programs/pages.py"),
+        "page_app.py" => include_str!("../programs/page_app.py"),
+        "cluster.js" => include_str!("../programs/cluster.js"),
+        "handles.js" => include_str!("../programs/handles.js"),
         "shared_client.py" => include_str!("../programs/shared_client.py"),
         "stranger.py" => include_str!("../programs/stranger.py"),
         "spawned.py" => include_str!("../programs/spawned.py"),

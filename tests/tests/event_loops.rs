@@ -1,26 +1,14 @@
 //! Programs on libuv, which makes system calls by number: Node, and Python on uvloop.
 
 use std::fs;
-use std::path::PathBuf;
 
 use lab::{Side, Task};
 use outboard_tests::joined::{Joined, SERVER};
 use outboard_tests::turn;
-use outboard_tests::world::{PYTHON, script, scripted};
+use outboard_tests::world::{PYTHON, runtime, script, scripted};
 
 /// Requests to each server; half of them have a connection of their own.
 const REQUESTS: u64 = 200;
-
-/// What scripts/runtimes has installed.
-fn runtime(name: &str) -> PathBuf {
-    let directory = std::env::var_os("OUTBOARD_RUNTIMES").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/runtimes"),
-        PathBuf::from,
-    );
-    let found = directory.join(name);
-    assert!(found.exists(), "{} is missing: run scripts/runtimes", found.display());
-    found
-}
 
 /// Has a server send files while it opens and closes others; all must come as they are on disk, by the
 /// engine.

@@ -1,11 +1,12 @@
 //! Programs whose processes share connections, under load.
 
+use outboard_tests::joined::Joined;
 use outboard_tests::sharing::{self, Sharer};
 use outboard_tests::{cases, program_seconds, turn};
 
 fn holds(test: &str, name: &str) {
     let Some(_turn) = turn(test) else { return };
-    let joined = sharing::hosts();
+    let joined = Joined::start();
     cases::judge(&[Sharer::named(name).run(&joined, 1)]);
 }
 
@@ -29,7 +30,7 @@ fn rsync_serves_trees_of_files_from_children() {
 #[ignore = "takes minutes: make programs"]
 fn programs() {
     let Some(_turn) = turn("programs") else { return };
-    let joined = sharing::hosts();
+    let joined = Joined::start();
     let only = std::env::var("OUTBOARD_TEST_ONLY").ok();
     let chosen = |sharer: &&Sharer| only.as_ref().is_none_or(|only| sharer.name.contains(&**only));
     let mut outcomes = Vec::new();

@@ -12,7 +12,12 @@ use crate::world::PYTHON;
 const PORT: u16 = 7030;
 
 /// What a client sends comes back, from several connections at once.
-fn echo_rounds(joined: &Joined, server: &Program, ports: &[u16], seconds: u32) -> Result<u32> {
+pub(super) fn echo_rounds(
+    joined: &Joined,
+    server: &Program,
+    ports: &[u16],
+    seconds: u32,
+) -> Result<u32> {
     let file = file_of(joined, "echo.bytes", 2 << 20)?;
     let file = file.display();
     let mut script = String::from("back=$(mktemp -d)\n");
