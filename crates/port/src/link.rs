@@ -266,17 +266,24 @@ impl Link {
         }
     }
 
-    /// Lets a kernel thread poll the device (threaded NAPI). `other_namespace`: `/sys` shows the
-    /// namespace it was mounted in, so it is mounted anew for this thread alone.
+    /// Lets a kernel thread poll the device (threaded NAPI). `/sys` shows the network namespace it was
+    /// mounted in, so it is mounted anew for a thread of its own; where that is not allowed,
+    /// `other_namespace` tells whether it must be another one.
     pub(crate) fn set_threaded(&self, other_namespace: bool) -> io::Result<()> {
-        if other_namespace {
+        let write = || {
             // SAFETY: this thread alone leaves the shared mount namespace and working
-            // directory; it is a helper that ends after opening, and holds no descriptors that
-            // the flag would affect.
-            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) }?;
-            mount_own_sysfs()?;
-        }
-        fs::write(format!("/sys/class/net/{}/threaded", self.text), "1")
+            // directory; it ends with the writing, and holds no descriptors that the flag would affect.
+            let left =
+                unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) };
+            match left.map_err(io::Error::from).and_then(|()| mount_own_sysfs()) {
+                Err(why) if other_namespace => return Err(why),
+                _ => {}
+            }
+            fs::write(format!("/sys/class/net/{}/threaded", self.text), "1")
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(write).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 }
 
