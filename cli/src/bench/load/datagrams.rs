@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
-use lab::failure::{Explain, Result};
+use lab::failure::{Explain, Failure, Result};
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
 
@@ -50,9 +50,25 @@ pub struct Datagrams {
     /// Payload of each
     #[arg(long)]
     bytes: usize,
+    /// The kernel's TAP by which they leave: its frames are counted, because it drops what it has no room
+    /// for and the socket does not hear of it
+    #[arg(long)]
+    interface: Option<String>,
     /// Times
     #[command(flatten)]
     window: Window,
+}
+
+/// Frames that have left by an interface of this network namespace.
+fn frames_sent(interface: &str) -> Result<u64> {
+    let path = "/proc/thread-self/net/dev";
+    let table =
+        std::fs::read_to_string(path).explain(format!("cannot read {path}"), "mount /proc")?;
+    let mut lines = table.lines().filter_map(|line| line.trim().split_once(':'));
+    let found = lines.find(|(name, _)| *name == interface);
+    // Eight columns of what was received, then bytes and packets that were sent.
+    let count = found.and_then(|(_, numbers)| numbers.split_whitespace().nth(9)?.parse().ok());
+    count.ok_or_else(|| Failure::new(format!("{path} lacks {interface}"), "report this"))
 }
 
 /// Runs the load. Each operation is a datagram of the said length.
@@ -81,10 +97,14 @@ pub fn run(load: &Datagrams) -> Result<Outcome> {
     let mut room = vec![0x5a; load.bytes + 1];
     let mut outcome = Outcome::default();
     let mut progress = Progress::begin(meter, &load.window);
+    let mut left = None;
     loop {
         let phase = progress.at(Instant::now())?;
         if phase == Phase::Over {
             break;
+        }
+        if let (Phase::Window, None, Some(interface)) = (phase, left, &load.interface) {
+            left = Some(frames_sent(interface)?);
         }
         let mut must_wait = false;
         for _ in 0..TURN {
@@ -114,6 +134,10 @@ pub fn run(load: &Datagrams) -> Result<Outcome> {
                 polled => polled.explain("cannot poll", "report this")?,
             }
         }
+    }
+    if let (Some(begun), Some(interface)) = (left, &load.interface) {
+        outcome.operations = frames_sent(interface)?.saturating_sub(begun);
+        outcome.bytes = outcome.operations * load.bytes as u64;
     }
     outcome.usage = progress.usage()?;
     Ok(outcome)

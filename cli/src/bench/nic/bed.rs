@@ -141,6 +141,10 @@ impl Bed {
             .args(["--warm-up".to_owned(), WARM_UP.as_millis().to_string()])
             .args(["--milliseconds".to_owned(), window.as_millis().to_string()])
             .args(sources.arguments());
+        let program = match run.sends() && run.interface != Interface::Onloader {
+            true => program.args(["--interface", &self.tap()]),
+            false => program,
+        };
         let program = match run.interface {
             Interface::Onloader => program.accelerated(&self.executable, &socket),
             Interface::Emulated | Interface::Softnic => program,
@@ -164,6 +168,11 @@ impl Bed {
         Ok(outcome)
     }
 
+    /// The kernel's interface.
+    fn tap(&self) -> String {
+        format!("{}n", self.lab.stem())
+    }
+
     /// Whether the engine has carried so many datagrams, or has as many still.
     fn check(&self, run: &NicRun, socket: &Path, wanted: u64) -> Result<()> {
         /// Datagrams that programs and queues hold at most.
@@ -181,7 +190,7 @@ impl Bed {
     /// An emulated card, whose driver runs beside the program.
     fn card(&self, run: &NicRun) -> Result<Program> {
         let cores = Side::BOTH.map(|side| self.lab.host(side).core.to_string());
-        let tap = format!("{}n", self.lab.stem());
+        let tap = self.tap();
         let namespace = self.lab.host(Side::A).namespace();
         let task = Task::new(&self.executable)
             .args(["bench", "load", "card", "--station", &run.station()])
@@ -201,7 +210,7 @@ impl Bed {
         let core = self.lab.host(Side::B).core.to_string();
         let mut port = run.station();
         let mut words = vec!["--core".to_owned(), core, "--poll".to_owned(), "busy".to_owned()];
-        let nic = format!("{}n", self.lab.stem());
+        let nic = self.tap();
         if run.interface == Interface::Onloader {
             port.push_str(&format!(",addr={ENGINE}/24,ipv6=off"));
         } else {
