@@ -58,5 +58,7 @@ def frames(of):
 mirror_file, engine_file = (open(name, "rb").read() for name in sys.argv[1:3])
 drops = []
 shown, captured = frames(pcap(mirror_file)), frames(pcapng(engine_file, drops))
+if not drops:
+    sys.exit("the capture has no end yet")
 print(sum(shown.values()), sum(captured.values()), end=" ")
 print(sum((captured - shown).values()), sum((shown - captured).values()), sum(drops))
