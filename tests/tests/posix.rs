@@ -146,21 +146,17 @@ struct Pair<'a> {
     engine: Program,
 }
 
-/// Runs programs one after the other, and beside them, from the beginning, those that mostly `wait`.
-fn compare(test: &str, arrangement: Arrangement, waiting: &[Probe], probes: &[Probe]) {
+/// Runs programs one after the other: some judge times.
+fn compare(test: &str, arrangement: Arrangement, probes: &[Probe]) {
     let Some(_turn) = turn(test) else { return };
     let bench = Bench::of(arrangement);
     let only = std::env::var("OUTBOARD_TEST_ONLY").ok();
     let chosen = |probe: &&Probe| only.as_ref().is_none_or(|only| only == probe.name);
     let begin = Instant::now();
-    let waiting: Vec<Pair<'_>> =
-        waiting.iter().filter(chosen).map(|probe| bench.start(probe)).collect();
     let mut differences = Vec::new();
-    let one_by_one = probes.iter().filter(chosen).map(|probe| bench.start(probe));
-    for pair in one_by_one.chain(waiting) {
-        let name = pair.probe.name;
-        differences.extend(bench.differences(pair));
-        println!("{name} is done after {:.1?}", begin.elapsed());
+    for probe in probes.iter().filter(chosen) {
+        differences.extend(bench.differences(bench.start(probe)));
+        println!("{} is done after {:.1?}", probe.name, begin.elapsed());
     }
     assert!(differences.is_empty(), "\n{}", differences.join("\n"));
 }
@@ -168,25 +164,24 @@ fn compare(test: &str, arrangement: Arrangement, waiting: &[Probe], probes: &[Pr
 #[test]
 fn programs_see_what_the_kernel_shows_on_a_packet_port() {
     let test = "programs_see_what_the_kernel_shows_on_a_packet_port";
-    let waiting = [ANCILLARY, CONNECTS, STREAM];
     let probes = [
-        NUMBERS, PROBE, OPTIONS, SIGNALS, TIMES, CANCELLING, THREADS, FORKING, RAW, FAULTS,
-        REFUSALS,
+        NUMBERS, PROBE, STREAM, CONNECTS, OPTIONS, SIGNALS, ANCILLARY, TIMES, CANCELLING, THREADS,
+        FORKING, RAW, FAULTS, REFUSALS,
     ];
-    compare(test, Arrangement::PacketClients, &waiting, &probes);
+    compare(test, Arrangement::PacketClients, &probes);
 }
 
 #[test]
 fn programs_see_what_the_kernel_shows_on_a_tap() {
     let test = "programs_see_what_the_kernel_shows_on_a_tap";
-    let waiting = [ANCILLARY, CONNECTS, STREAM];
-    compare(test, Arrangement::TapServers, &waiting, &[PROBE, CANCELLING, FORKING]);
+    let probes = [PROBE, STREAM, CONNECTS, ANCILLARY, CANCELLING, FORKING];
+    compare(test, Arrangement::TapServers, &probes);
 }
 
 #[test]
 fn programs_see_what_the_kernel_shows_on_a_shared_interface() {
     let test = "programs_see_what_the_kernel_shows_on_a_shared_interface";
-    compare(test, Arrangement::XdpServers, &[], &[ANCILLARY, TIMES, THREADS]);
+    compare(test, Arrangement::XdpServers, &[ANCILLARY, TIMES, THREADS]);
 }
 
 /// PostgreSQL, sshd, rsync, inetd and Node pass their connections on in these ways.
@@ -194,13 +189,13 @@ fn programs_see_what_the_kernel_shows_on_a_shared_interface() {
 fn processes_share_sockets_as_on_the_kernel_on_a_packet_port() {
     let test = "processes_share_sockets_as_on_the_kernel_on_a_packet_port";
     let probes = [HANDING, STARTING, HOLDERS, RIGHTS, DUPLICATES];
-    compare(test, Arrangement::PacketClients, &[], &probes);
+    compare(test, Arrangement::PacketClients, &probes);
 }
 
 #[test]
 fn processes_share_sockets_as_on_the_kernel_on_a_tap() {
     let test = "processes_share_sockets_as_on_the_kernel_on_a_tap";
-    compare(test, Arrangement::TapServers, &[], &[HANDING, RIGHTS]);
+    compare(test, Arrangement::TapServers, &[HANDING, RIGHTS]);
 }
 
 /// The address is the engine's alone, so that nothing is reached without it.
