@@ -22,10 +22,12 @@ pub enum Arrangement {
     XdpServers,
     /// Both, on their kernels' interfaces and addresses.
     XdpBoth,
+    /// Both, joined by shared memory: A is its server, B its client.
+    MemifBoth,
 }
 
 impl Arrangement {
-    /// All of them.
+    /// All whose hosts are joined by a link of the kernel's.
     pub const ALL: [Self; 5] =
         [Self::TapServers, Self::PacketClients, Self::PacketBoth, Self::XdpServers, Self::XdpBoth];
 
@@ -34,7 +36,7 @@ impl Arrangement {
         match self {
             Self::TapServers | Self::XdpServers => side == Side::B,
             Self::PacketClients => side == Side::A,
-            Self::PacketBoth | Self::XdpBoth => true,
+            Self::PacketBoth | Self::XdpBoth | Self::MemifBoth => true,
         }
     }
 
@@ -46,6 +48,7 @@ impl Arrangement {
             Self::PacketBoth => "both on Outboard (packet)",
             Self::XdpServers => "servers on Outboard (xdp), clients on the kernel",
             Self::XdpBoth => "both on Outboard (xdp)",
+            Self::MemifBoth => "both on Outboard (memif)",
         }
     }
 }
@@ -128,6 +131,13 @@ impl World {
             Arrangement::PacketClients | Arrangement::PacketBoth => {
                 let address = if side == Side::A { CLIENTS } else { SERVERS };
                 format!("packet:{},addr={address}/24{impair}", self.packet.end(side))
+            }
+            Arrangement::MemifBoth => {
+                let path = self.lab.scratch().join("m.sock").display().to_string();
+                match side {
+                    Side::A => format!("memif:{path},addr={CLIENTS}/24{impair}"),
+                    Side::B => format!("memif:{path},role=client,addr={SERVERS}/24{impair}"),
+                }
             }
         };
         let core = self.lab.host(side).core.to_string();

@@ -124,7 +124,20 @@ fn a_bridge_forwards_between_two_hosts() {
 
 #[test]
 fn testpmd_answers_pings_behind_a_bridge() {
-    let Some(_turn) = turn("testpmd_answers_pings_behind_a_bridge") else { return };
+    if let Some(_turn) = turn("testpmd_answers_pings_behind_a_bridge") {
+        testpmd_answers(["server", "client"]);
+    }
+}
+
+#[test]
+fn testpmd_answers_pings_as_the_server_of_a_memif() {
+    if let Some(_turn) = turn("testpmd_answers_pings_as_the_server_of_a_memif") {
+        testpmd_answers(["client", "server"]);
+    }
+}
+
+/// Pings that enter by one port are answered at another, where the engine and testpmd have these roles.
+fn testpmd_answers([engine_role, testpmd_role]: [&str; 2]) {
     if lab::require_programs(&["dpdk-testpmd"]).is_err() {
         skips::skip("testpmd at a memif port", "dpdk-testpmd", "dpdk-dev is not installed");
         return;
@@ -136,7 +149,7 @@ fn testpmd_answers_pings_behind_a_bridge() {
     let memif = memif.to_str().expect("a path in UTF-8");
     let ports = [
         format!("tap:{tap},ipv6=off,netns={}", lab.host(Side::A).namespace()),
-        format!("memif:{memif},id=7,secret=sesame,ipv6=off"),
+        format!("memif:{memif},role={engine_role},id=7,secret=sesame,ipv6=off"),
     ];
     std::fs::create_dir_all(lab.scratch().join("engine")).expect("a directory");
     let (socket, _engine) = engine(&lab, &ports);
@@ -144,8 +157,9 @@ fn testpmd_answers_pings_behind_a_bridge() {
     let task = Task::new(example("learning_bridge")).arg(&socket).args([tap.as_str(), memif]);
     let mut bridge = lab.start(Side::B, task).expect("it starts");
     bridge.until(PATIENCE, |one| one.output().contains("bridging 2")).expect("it bridges");
-    let device =
-        format!("net_memif0,role=client,id=7,secret=sesame,socket={memif},socket-abstract=no");
+    let device = format!(
+        "net_memif0,role={testpmd_role},id=7,secret=sesame,socket={memif},socket-abstract=no"
+    );
     let task = Task::new("dpdk-testpmd")
         .args(["--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--lcores", "(0,1)@0"])
         .arg(format!("--file-prefix={}", lab.stem()))

@@ -15,6 +15,7 @@ use engine::privileges;
 use engine::trial::Trial;
 use engine::{Accelerated, Cidr, Destination, Engine, Ipv6Mode, Limits, Metrics, StopHandle};
 use lab::failure::{Explain, Failure, Result};
+use port::memif::MemifRole;
 use port::spec::PortKind;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{
@@ -422,7 +423,10 @@ fn summary(settings: &Settings) -> String {
                 format!("with the addresses of the kernel's interface {name}")
             }
             PortKind::Xdp => "with the kernel's addresses".to_owned(),
-            PortKind::Memif if addresses.is_empty() => "for one memif client".to_owned(),
+            PortKind::Memif if addresses.is_empty() => match port.memif.role {
+                MemifRole::Server => "for one memif client".to_owned(),
+                MemifRole::Client => "of one memif server".to_owned(),
+            },
             _ if addresses.is_empty() => {
                 "with no addr= of its own: over IPv4 nobody reaches it".to_owned()
             }

@@ -1,13 +1,20 @@
-//! memif: rings in memory that a DPDK, VPP or libmemif program shares with the engine, which is the
-//! server (protocol 2.0).
+//! memif: rings in memory that the engine shares with a DPDK, VPP or libmemif program, or with another
+//! engine (protocol 2.0).
 //!
-//! A thread of the port's own ([`desk`]) accepts, checks the peer and does the handshake; the worker
-//! gets the rings when it is done ([`peer`]). Both sides poll, and the worker makes no system call but
-//! one to end a peer that broke the protocol. Everything that the peer writes is copied once and checked.
+//! The client brings the memory, the server the socket; the engine can be either ([`server`],
+//! [`client`]). A thread of the port's own checks the peer and does the handshake; the worker gets the
+//! rings when it is done ([`MemifRings`]). Both sides poll, and the worker makes no system call but one
+//! to end a peer that broke the protocol. Everything that the peer writes is copied once and checked.
 
-mod desk;
+pub mod client;
+mod error;
+mod memory;
 mod messages;
 mod peer;
+mod ring;
+pub mod server;
+mod socket;
+mod thread;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -21,34 +28,60 @@ use crate::interface::{
 };
 use crate::open::{OpenError, OpenErrorKind, PortDescription, PortFds, PortOffloads, random_mac};
 use crate::spec::PortSpec;
-use desk::{Desk, Exchange};
-use peer::Peer;
+use client::Client;
+use peer::{Exchange, Peer};
+use server::Server;
+use thread::Thread;
 
-pub use messages::SECRET_BYTES_MAX;
+pub use error::MemifError;
+pub use messages::{AddRing, Hello, MESSAGE_BYTES, MemifMessage, SECRET_BYTES_MAX};
+pub use ring::{BrokenProtocol, Came, MemifRings};
 
 /// Largest IP packet unless said otherwise.
 const MTU: u16 = 1500;
+/// Buffers that a burst looks at, so that frames of many buffers take no more of a turn than others: as
+/// many as a burst of jumbo frames has.
+const BUFFERS_PER_BURST: u16 = 4 * RxBurst::CAPACITY as u16;
+
+/// Which side a memif port is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemifRole {
+    /// Makes the socket.
+    #[default]
+    Server,
+    /// Connects to the socket, and brings the memory.
+    Client,
+}
 
 /// What is particular to a memif.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemifFacts {
+    /// Which side it is.
+    pub role: MemifRole,
     /// The interface's number at its socket.
     pub id: u32,
-    /// What a peer must know.
+    /// What a client must know.
     pub secret: Option<String>,
-    /// Users who may connect beside root and the engine's own.
+    /// Users that the other side may belong to, beside root and the engine's own.
     pub users: Vec<u32>,
 }
 
-/// Makes the socket at which peers connect. It takes no privileges but to write to the directory.
+/// Makes the socket at which clients connect. It takes no privileges but to write to the directory. A
+/// client connects when it runs, as the user that the engine runs as.
 ///
 /// # Errors
 /// The path is taken, or the kernel refuses.
 pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
     let label = spec.label();
     let facts = &spec.memif;
-    let listener = desk::listen(&spec.name, !facts.users.is_empty())
-        .map_err(|why| OpenError::system(&label, "make the socket", "write permission", &why))?;
+    let fds = match facts.role {
+        MemifRole::Client => Vec::new(),
+        MemifRole::Server => {
+            let refused =
+                |why| OpenError::system(&label, "make the socket", "write permission", &why);
+            vec![server::listen(&spec.name, !facts.users.is_empty()).map_err(refused)?]
+        }
+    };
     let description = PortDescription {
         kind: spec.kind,
         label,
@@ -64,7 +97,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<PortFds, OpenError> {
         station: None,
         notes: Vec::new(),
     };
-    Ok(PortFds { fds: vec![listener], description, rings: Vec::new(), links: Vec::new() })
+    Ok(PortFds { fds, description, rings: Vec::new(), links: Vec::new() })
 }
 
 /// The running port.
@@ -78,24 +111,40 @@ pub struct MemifPort {
     frames: Vec<(usize, usize)>,
     whole: Vec<u8>,
     counters: PortCounters,
-    _desk: Desk,
+    _thread: Thread,
 }
 
 impl MemifPort {
-    /// The port behind a socket that [`open`] made.
+    /// The port that [`open`] has prepared; a server's with its socket.
     ///
     /// # Errors
-    /// When its thread cannot be started.
+    /// The descriptor does not belong to its role, or its thread cannot be started.
     pub(crate) fn new(
-        listener: OwnedFd,
-        facts: &MemifFacts,
+        listener: Option<OwnedFd>,
         description: &PortDescription,
     ) -> Result<Self, OpenError> {
         let exchange = Arc::new(Exchange::default());
-        let desk = Desk::start(listener, facts.clone(), Arc::clone(&exchange)).map_err(|why| {
+        let facts = description.memif.clone().unwrap_or_default();
+        let label = &description.label;
+        let shared = Arc::clone(&exchange);
+        let thread = match (facts.role, listener) {
+            (MemifRole::Server, Some(listener)) => {
+                let server = Server::new(listener, facts, shared);
+                Thread::start(move |stop| server.run(stop))
+            }
+            (MemifRole::Client, None) => {
+                let path = label.split_once(':').map_or(label.as_str(), |(_, path)| path);
+                let client = Client::new(path, facts, shared);
+                Thread::start(move |stop| client.run(stop))
+            }
+            (MemifRole::Server, None) | (MemifRole::Client, Some(_)) => {
+                return Err(OpenError::of_descriptors(label));
+            }
+        };
+        let thread = thread.map_err(|why| {
             OpenError::new(
                 OpenErrorKind::System,
-                format!("cannot start the thread of {}: {why}", description.label),
+                format!("cannot start the thread of {label}: {why}"),
             )
         })?;
         let info = PortInfo { offloads: Offloads::default(), ..description.info() };
@@ -108,7 +157,7 @@ impl MemifPort {
             frames: Vec::with_capacity(RxBurst::CAPACITY),
             whole: Vec::with_capacity(longest),
             counters: PortCounters::default(),
-            _desk: desk,
+            _thread: thread,
         })
     }
 
@@ -143,28 +192,32 @@ impl Port for MemifPort {
         self.frames.clear();
         self.look();
         let longest = longest(&self.info);
-        let Some(peer) = &mut self.peer else { return };
-        let mut end = 0;
+        let peer = self.peer.as_mut().filter(|peer| !peer.has_ended());
+        let Some(Peer { rings, .. }) = peer.map(|peer| &mut **peer) else { return };
+        let (mut end, mut looks, mut buffers) = (0, 0, 0);
         let mut is_broken = false;
-        while self.frames.len() < RxBurst::CAPACITY {
+        // Bounded by what it looks at, too: a peer may bring what is of no use as fast as we look.
+        while looks < RxBurst::CAPACITY && buffers < BUFFERS_PER_BURST {
             let Some(room) = self.bytes.get_mut(end..end + longest) else { break };
-            match peer.take(room) {
-                Ok(peer::Came::Nothing) => break,
-                Ok(peer::Came::Unusable) => self.counters.rx_errors += 1,
-                Ok(peer::Came::Frame(len)) => {
+            let Ok((came, count)) = rings.take(room) else {
+                is_broken = true;
+                break;
+            };
+            looks += 1;
+            buffers += count;
+            match came {
+                Came::Nothing => break,
+                Came::Unusable => self.counters.rx_errors += 1,
+                Came::Frame(len) => {
                     self.counters.rx_frames += 1;
                     self.counters.rx_bytes += len as u64;
                     burst.handles.push(RxHandle(self.frames.len() as u32));
                     self.frames.push((end, len));
                     end += len;
                 }
-                Err(peer::BrokenProtocol) => {
-                    is_broken = true;
-                    break;
-                }
             }
         }
-        peer.free_taken();
+        rings.free_taken();
         if is_broken {
             self.breached();
         }
@@ -198,7 +251,7 @@ impl Port for MemifPort {
             self.counters.tx_errors += 1;
             return Err(TxError::Down);
         };
-        match peer.put(&self.whole) {
+        match peer.rings.put(&self.whole) {
             Ok(true) => {
                 self.counters.tx_frames += 1;
                 self.counters.tx_bytes += len as u64;
@@ -208,7 +261,7 @@ impl Port for MemifPort {
                 self.counters.tx_full += 1;
                 Err(TxError::Full)
             }
-            Err(peer::BrokenProtocol) => {
+            Err(BrokenProtocol) => {
                 self.counters.tx_errors += 1;
                 self.breached();
                 Err(TxError::Down)
@@ -218,7 +271,7 @@ impl Port for MemifPort {
 
     fn flush(&mut self) {
         if let Some(peer) = &mut self.peer {
-            peer.publish();
+            peer.rings.publish();
         }
     }
 

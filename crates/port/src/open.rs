@@ -132,6 +132,14 @@ impl OpenError {
         Self { kind, sentence }
     }
 
+    /// Descriptors were lost or mixed up on their way.
+    pub(crate) fn of_descriptors(label: &str) -> Self {
+        let sentence = format!(
+            "{label} came with a number of descriptors that its kind never has; open the port anew"
+        );
+        Self::new(OpenErrorKind::System, sentence)
+    }
+
     /// From a failed system call: `doing` is what was tried, e.g. "create the TAP device", and
     /// `capability` what the kernel asks for it.
     pub(crate) fn system(label: &str, doing: &str, capability: &str, why: &io::Error) -> Self {
@@ -217,9 +225,8 @@ pub fn from_fds(fds: PortFds) -> Result<Box<dyn Port>, OpenError> {
     }
     let (first, second, more) = (fds.next(), fds.next(), fds.next());
     let port: Box<dyn Port> = match (description.kind, first, second, more) {
-        (PortKind::Memif, Some(listener), None, None) => {
-            let facts = description.memif.clone().unwrap_or_default();
-            Box::new(MemifPort::new(listener, &facts, &description)?)
+        (PortKind::Memif, listener, None, None) => {
+            Box::new(MemifPort::new(listener, &description)?)
         }
         (PortKind::Generator | PortKind::Sink, None, None, None) => {
             let facts = description.station.clone().unwrap_or_default();
@@ -229,16 +236,7 @@ pub fn from_fds(fds: PortFds) -> Result<Box<dyn Port>, OpenError> {
         (PortKind::Packet, Some(fd), guard, None) => {
             Box::new(packet::PacketPort::new(fd, guard, &description)?)
         }
-        _ => {
-            return Err(OpenError::new(
-                OpenErrorKind::System,
-                format!(
-                    "{} came with a number of descriptors that its kind never has; open the port \
-                     anew",
-                    description.label
-                ),
-            ));
-        }
+        _ => return Err(OpenError::of_descriptors(&description.label)),
     };
     Ok(impaired(port, &description))
 }

@@ -15,9 +15,9 @@
 //! | `ports=N` | `xdp` only: TCP ports reserved for connections that the engine opens, 1 to 16384 |
 //! | `mode=M` | `xdp` only: the best way of receiving to try, `zero-copy`, `copy` or `generic` |
 //! | `id=N` | `memif` only: the interface's number at its socket, 0 unless said |
-//! | `secret=S` | `memif` only: what a peer must know, at most 24 bytes |
-//! | `uid=N` | `memif` only: a user who may connect beside root and the engine's own; may be repeated |
-//! | `role=server` | `memif` only: the one role there is |
+//! | `secret=S` | `memif` only: what the client must know, at most 24 bytes |
+//! | `uid=N` | `memif` only: a user that the other side may belong to, beside root and the engine's own; may be repeated |
+//! | `role=server` or `role=client` | `memif` only: makes the socket, or connects to it |
 //! | `size=N` | `gen` only: bytes of each frame made, 60 unless said |
 //! | `rate=R` | `gen` and `sink` only: bits a second made or taken, e.g. `rate=10gbit` |
 //! | `from=A:P`, `to=A:P` | `gen` only: makes UDP datagrams between these |
@@ -31,7 +31,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use wire::MacAddr;
 
-use crate::memif::{MemifFacts, SECRET_BYTES_MAX};
+use crate::memif::{MemifFacts, MemifRole, SECRET_BYTES_MAX};
 use crate::station::StationFacts;
 use crate::trunk::LINKS_MAX;
 use crate::xdp::XdpMode;
@@ -50,7 +50,7 @@ pub enum PortKind {
     Packet,
     /// AF_XDP on an interface that the kernel goes on using.
     Xdp,
-    /// Memory shared with a DPDK, VPP or libmemif program, at a socket that the engine makes.
+    /// Memory shared with a DPDK, VPP or libmemif program or another engine.
     Memif,
     /// Several ports as one.
     Trunk,
@@ -145,7 +145,7 @@ pub struct PortSpec {
     pub connect_ports: u16,
     /// The best mode to try (XDP only). When absent, what the driver is known to support.
     pub mode: Option<XdpMode>,
-    /// Who may connect, and to what (memif only).
+    /// Which side it is, and who may be the other (memif only).
     pub memif: MemifFacts,
     /// The ports that it is made of (trunk only).
     pub links: Vec<PortSpec>,
@@ -347,8 +347,13 @@ impl PortSpec {
                 let uid = value.parse().map_err(|_| bad("write the number of a user"))?;
                 self.memif.users.push(uid);
             }
-            "role" if value == "server" => {}
-            "role" => return Err(bad("the engine is the server; start the other side as client")),
+            "role" => {
+                self.memif.role = match value {
+                    "server" => MemifRole::Server,
+                    "client" => MemifRole::Client,
+                    _ => return Err(bad("write role=server or role=client")),
+                };
+            }
             "size" | "rate" | "from" | "to" => self.station_option(key, value).map_err(bad)?,
             "impair" => {
                 twice(self.impairment.is_some())?;
@@ -630,7 +635,7 @@ mod tests {
             ("xdp:eth0,mode=fast", "zero-copy, copy or generic"),
             ("memif:m.sock", "absolute path"),
             ("memif:@", "absolute path"),
-            ("memif:/run/m.sock,role=client", "is the server"),
+            ("memif:/run/m.sock,role=master", "role=server or role=client"),
             ("memif:/run/m.sock,secret=0123456789012345678901234", "1 to 24 bytes"),
             ("memif:/run/m.sock,netns=blue", "no namespace"),
             ("tap:ob0,id=3", "only memif"),

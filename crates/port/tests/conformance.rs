@@ -76,6 +76,19 @@ fn a_trunk_of_pairs_conforms() {
 }
 
 #[test]
+fn memif_ports_conform_as_server_and_client() {
+    let mut number = 0;
+    run(|| {
+        number += 1;
+        let name = format!("memif:@outboard-conformance-{}-{number}", std::process::id());
+        let [a, b] = ["server", "client"].map(|role| port(&format!("{name},role={role}")));
+        let mut ports = Connected { carries_partial: false, ..Connected::new(a, b) };
+        suite::join(&mut *ports.a, &mut *ports.b);
+        ports
+    });
+}
+
+#[test]
 fn a_trunk_of_packet_ports_conforms() {
     in_namespace("trunk over veth", || {
         run(|| {

@@ -116,8 +116,12 @@ pub fn join(from: &mut dyn Port, to: &mut dyn Port) {
         from.flush();
         while wait(to, 20) {
             to.receive(&mut burst);
-            crossed |= !burst.handles.is_empty();
+            let came = !burst.handles.is_empty();
             to.release(&mut burst);
+            crossed |= came;
+            if !came && to.wait_fd().is_none() {
+                break;
+            }
         }
     }
 }
