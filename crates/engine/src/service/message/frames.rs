@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use arch::SharedBytes;
 use port::{TxError, TxMeta};
 use shm::descriptor::Span;
-use stack::api::{DatagramMeta, Instant, RequestError, SocketId, UdpOut, UdpSend};
+use stack::api::{DatagramMeta, Instant, InterfaceIndex, RequestError, SocketId, UdpOut, UdpSend};
 use stack::message::Packet;
 use stack::{HEADER_MAX, Stack};
 
@@ -15,6 +15,7 @@ use super::link::{self, Unsent};
 use super::tables::Hands;
 use crate::config::Encapsulation;
 use crate::registered::SpanMemory;
+use crate::service::raw::RawTable;
 use crate::sessions::Sessions;
 use crate::transmit::Attached;
 
@@ -33,8 +34,26 @@ pub(super) struct PacketTx<'a> {
     pub ports: &'a mut [Attached],
     /// The stack, whose routes they take.
     pub stack: &'a mut Stack,
+    /// Who sees what is sent.
+    pub raw: &'a mut RawTable,
     /// The worker's time.
     pub now: Instant,
+}
+
+impl PacketTx<'_> {
+    /// Gives a frame to the port of an interface, and copies of it to those who see that. `None`: there is
+    /// no such port.
+    pub(super) fn give(
+        &mut self,
+        interface: InterfaceIndex,
+        meta: &TxMeta,
+        (header, payload): (&[u8], &[SharedBytes<'_>]),
+    ) -> Option<Result<(), TxError>> {
+        let mut numbered = self.ports.iter_mut().enumerate();
+        let (number, of) = numbered.find(|(_, one)| one.interface == interface)?;
+        let sending = Sending { number, except: None, now_ns: self.now.0 };
+        Some(self.raw.send(&mut *of.port, sending, &TxFrame { meta, header, payload }))
+    }
 }
 
 impl Messages {
@@ -177,7 +196,6 @@ fn send_datagram(
     Path { local, remote }: Path,
     pieces: &[SharedBytes<'_>],
 ) -> Option<Sent> {
-    let PacketTx { ports, stack, now } = tx;
     let payload_len = pieces.iter().map(SharedBytes::len).sum::<usize>() as u32;
     let send = UdpSend {
         remote: Some(SocketAddr::new(remote, number)),
@@ -187,12 +205,11 @@ fn send_datagram(
     };
     let mut header = [0; HEADER_MAX];
     let out = UdpOut { header: &mut header, payload_sum: || 0 };
-    match stack.udp_transmit(*now, socket, &send, out) {
+    match tx.stack.udp_transmit(tx.now, socket, &send, out) {
         Ok(udp) if udp.more.is_none() && udp.len == payload_len => {
             let meta = TxMeta { checksum: udp.checksum, gso: None, header_bytes: udp.header_bytes };
             let written = header.get(..usize::from(udp.header_bytes))?;
-            let port = ports.iter_mut().find(|one| one.interface == udp.interface)?;
-            match port.port.send(&meta, written, pieces) {
+            match tx.give(udp.interface, &meta, (written, pieces))? {
                 Ok(()) => Some(Sent::Done),
                 Err(TxError::Full) => Some(Sent::PortFull),
                 Err(_) => None,
@@ -206,7 +223,7 @@ fn send_datagram(
                 whole.resize(start + piece.len(), 0);
                 piece.copy_to(whole.get_mut(start..)?);
             }
-            stack.udp_keep(*now, socket, &send, &whole).ok()?;
+            tx.stack.udp_keep(tx.now, socket, &send, &whole).ok()?;
             Some(Sent::Done)
         }
         Err(_) => None,

@@ -62,16 +62,15 @@ pub(super) fn send(
     (head, payload): (&[u8], &[SharedBytes<'_>]),
     summed: &mut Vec<u8>,
 ) -> Result<Sent, Unsent> {
-    let PacketTx { ports, stack, now } = tx;
     let addresses = LinkHeader { source: path.local, destination: path.remote };
     let behind = head.len() + payload.iter().map(SharedBytes::len).sum::<usize>();
     let len = addresses.header_len() + behind;
     let send = LinkSend { local: path.local, remote: path.remote, ethertype, len };
     let mut header = [0; HEADER_MAX];
     let (interface, start) =
-        stack.link_transmit(*now, &send, &mut header).map_err(|_| Unsent::NotOnLink)?;
-    let refused = Unsent::Refused;
-    let port = ports.iter_mut().find(|one| one.interface == interface).ok_or(refused)?;
+        tx.stack.link_transmit(tx.now, &send, &mut header).map_err(|_| Unsent::NotOnLink)?;
+    let port = tx.ports.iter().find(|one| one.interface == interface);
+    let leaves_sum = port.ok_or(Unsent::Refused)?.port.info().offloads.tx_checksum;
     let room = header.get_mut(start..).ok_or(Unsent::Refused)?;
     let frames = addresses.emit(room, behind).map_err(|_| Unsent::Refused)?;
     // The checksum's field is written among the headers.
@@ -81,24 +80,25 @@ pub(super) fn send(
     let field = frames + CHECKSUM_OFFSET;
     let header = header.get_mut(..end).ok_or(Unsent::Refused)?;
     let mut meta = TxMeta { checksum: None, gso: None, header_bytes: end as u16 };
-    let sent = if port.port.info().offloads.tx_checksum {
+    let sent = if leaves_sum {
         // Such ports may leave the sum to the kernel, which leaves it to whoever takes the frame from a
         // virtual link, and nobody there knows this protocol.
         let all = gather(header, start, (rest, payload), summed);
         let place = header.get_mut(start + field..start + field + 2).ok_or(Unsent::Refused)?;
         place.copy_from_slice(&all.finish_udp().to_be_bytes());
-        port.port.send(&meta, header, &[SharedBytes::from_slice(summed)])
+        tx.give(interface, &meta, (header, &[SharedBytes::from_slice(summed)]))
     } else {
         meta.checksum = Some((start as u16, field as u16));
         let mut pieces = [SharedBytes::from_slice(rest); super::frames::PIECES_MAX + 1];
         let places = pieces.get_mut(1..=payload.len()).ok_or(Unsent::Refused)?;
         places.copy_from_slice(payload);
-        port.port.send(&meta, header, pieces.get(..=payload.len()).ok_or(Unsent::Refused)?)
+        let pieces = pieces.get(..=payload.len()).ok_or(Unsent::Refused)?;
+        tx.give(interface, &meta, (header, pieces))
     };
     match sent {
-        Ok(()) => Ok(Sent::Done),
-        Err(TxError::Full) => Ok(Sent::PortFull),
-        Err(_) => Err(Unsent::Refused),
+        Some(Ok(())) => Ok(Sent::Done),
+        Some(Err(TxError::Full)) => Ok(Sent::PortFull),
+        Some(Err(_)) | None => Err(Unsent::Refused),
     }
 }
 

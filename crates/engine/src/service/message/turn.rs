@@ -185,8 +185,8 @@ impl Worker {
         }
         let (now, limit) = (self.now, self.limits.transmits_per_turn);
         let (sent, is_held) = self.with_messages(|messages, worker| {
-            let Worker { ports, stack, sessions, .. } = worker;
-            messages.transmit(&mut PacketTx { ports, stack, now }, sessions, limit)
+            let Worker { ports, stack, sessions, raw, .. } = worker;
+            messages.transmit(&mut PacketTx { ports, stack, raw, now }, sessions, limit)
         });
         activity.sent += sent;
         activity.more |= is_held || sent == limit;
