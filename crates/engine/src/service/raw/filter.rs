@@ -79,6 +79,13 @@ pub enum BadFilter {
     },
     /// The last instruction does not return.
     NoReturn,
+    /// A word of memory is read that was not written on every way there.
+    Unwritten {
+        /// Which one reads it.
+        at: usize,
+        /// The word.
+        k: u32,
+    },
 }
 
 impl std::fmt::Display for BadFilter {
@@ -95,6 +102,12 @@ impl std::fmt::Display for BadFilter {
                 write!(f, "instruction {at} of the filter cannot have the constant {k}")
             }
             Self::NoReturn => write!(f, "the filter does not end with a return"),
+            Self::Unwritten { at, k } => {
+                write!(
+                    f,
+                    "instruction {at} of the filter reads word {k} of memory before it is written"
+                )
+            }
         }
     }
 }
@@ -118,10 +131,11 @@ impl RawFilter {
         for (at, one) in instructions.iter().enumerate() {
             check_one(at, len, one)?;
         }
-        match instructions.last() {
-            Some(last) if last.code & 7 == RET => Ok(Self(instructions)),
-            _ => Err(BadFilter::NoReturn),
+        if instructions.last().is_none_or(|last| last.code & 7 != RET) {
+            return Err(BadFilter::NoReturn);
         }
+        check_memory(&instructions)?;
+        Ok(Self(instructions))
     }
 
     /// How many bytes of a frame are kept.
@@ -161,6 +175,39 @@ fn check_one(at: usize, len: usize, one: &FilterInstruction) -> Result<(), BadFi
         0x05 | 0x15 | 0x1d | 0x25 | 0x2d | 0x35 | 0x3d | 0x45 | 0x4d => Err(BadFilter::Jump { at }),
         _ => unknown,
     }
+}
+
+/// Whether every word of memory is written before it is read, on every way.
+fn check_memory(program: &[FilterInstruction]) -> Result<(), BadFilter> {
+    // A bit for each word that is written on all ways to an instruction. Jumps lead forward, so one pass
+    // knows all ways before it comes to where they meet.
+    let mut known = vec![u16::MAX; program.len()];
+    let mut written = 0u16;
+    for (at, one) in program.iter().enumerate() {
+        let FilterInstruction { code, jt, jf, k } = *one;
+        written &= known.get(at).copied().unwrap_or(0);
+        let bit = 1u16.checked_shl(k).unwrap_or(0);
+        let mut join = |by: usize| {
+            if let Some(known) = known.get_mut(at + 1 + by) {
+                *known &= written;
+            }
+        };
+        match code {
+            0x02 | 0x03 => written |= bit,
+            0x60 | 0x61 if written & bit == 0 => return Err(BadFilter::Unwritten { at, k }),
+            0x05 => {
+                join(k as usize);
+                written = u16::MAX;
+            }
+            _ if code & 7 == JMP => {
+                join(jt.into());
+                join(jf.into());
+                written = u16::MAX;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 struct Machine {
@@ -234,7 +281,8 @@ impl Machine {
             0x20 if k == ANCILLARY_PROTOCOL => load(frame, 12, 0x08),
             0x20 if k == ANCILLARY_PACKET_TYPE => Some(kind as u32),
             0x20 => load(frame, k, code),
-            0x40 => load(frame, self.x.checked_add(k)?, code),
+            // Offsets wrap, as the kernel's do.
+            0x40 => load(frame, self.x.wrapping_add(k), code),
             0x60 => Some(self.memory_at(k)),
             _ => Some(frame.len() as u32),
         }
@@ -351,6 +399,20 @@ mod tests {
         for code in [0x08, 0x0f, 0x18, 0x8c, 0xb0, 0x104, 0xffff] {
             assert_eq!(bad(&[(code, 0, 0, 1), end]), BadFilter::Unknown { at: 0, code });
         }
+        // Written on one of two ways only.
+        let (store, read, branch) = ((0x02, 0, 0, 3), (0x60, 0, 0, 3), (0x15, 1, 0, 0));
+        assert_eq!(bad(&[read, end]), BadFilter::Unwritten { at: 0, k: 3 });
+        assert_eq!(bad(&[branch, store, read, end]), BadFilter::Unwritten { at: 2, k: 3 });
+        assert!(RawFilter::check(program(&[store, branch, end, read, end])).is_ok());
+    }
+
+    #[test]
+    fn the_offset_of_an_indirect_load_wraps() {
+        // X is -2; the byte at X + 3 is the frame's second one.
+        let filter = program(&[(0x01, 0, 0, u32::MAX - 1), (0x50, 0, 0, 3), (0x16, 0, 0, 0)]);
+        let filter = RawFilter::check(filter).unwrap();
+        assert_eq!(filter.run(&[7, 8, 9], PacketType::Host), 8);
+        assert_eq!(filter.run(&[7], PacketType::Host), 0);
     }
 
     /// Whatever passes the check ends, and never panics.
