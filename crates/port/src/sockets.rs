@@ -42,6 +42,32 @@ pub fn packet_interface(socket: BorrowedFd<'_>) -> io::Result<u32> {
     }
 }
 
+/// An instruction of classic BPF: its code, where its jumps lead, and its constant.
+pub type ClassicInstruction = (u16, u8, u8, u32);
+
+/// Lets the kernel run a filter in classic BPF on what comes to a socket; it replaces the one before.
+///
+/// # Errors
+/// As of setsockopt(2): EINVAL for a filter that the kernel does not take.
+pub fn attach_filter(socket: BorrowedFd<'_>, program: &[ClassicInstruction]) -> io::Result<()> {
+    let mut filter: Vec<libc::sock_filter> =
+        program.iter().map(|&(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k }).collect();
+    let len =
+        u16::try_from(filter.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
+    // SAFETY: the kernel copies `len` instructions from `filter`, which lives until it returns.
+    let failed = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// sendmsg(2), with control messages as the kernel lays them out.
 ///
 /// # Errors

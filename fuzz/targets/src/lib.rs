@@ -9,8 +9,11 @@
 pub mod control_messages;
 pub mod hostile_client;
 pub mod hostile_region;
+pub mod memif_peers;
 pub mod message_commands;
 pub mod message_frames;
+pub mod packet_filters;
+pub mod raw_rings;
 pub mod stack_frames;
 pub mod texts;
 pub mod wire_parsers;
@@ -23,8 +26,11 @@ pub const TARGETS: &[(&str, Run)] = &[
     ("control_messages", control_messages::run),
     ("hostile_client", hostile_client::run),
     ("hostile_region", hostile_region::run),
+    ("memif_peers", memif_peers::run),
     ("message_commands", message_commands::run),
     ("message_frames", message_frames::run),
+    ("packet_filters", packet_filters::run),
+    ("raw_rings", raw_rings::run),
     ("stack_frames", stack_frames::run),
     ("texts", texts::run),
     ("wire_parsers", wire_parsers::run),

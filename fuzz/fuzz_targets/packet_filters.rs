@@ -1,0 +1,2 @@
+#![no_main]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| outboard_fuzz_targets::packet_filters::run(data));
